@@ -1,0 +1,313 @@
+//! Connecting a process with the service's memory.
+//!
+//! A process attaches when it first opens (or, after a fork, reads) a file that is worth following, so that
+//! the many that never do (`true`, most of a shell script) pay for a getenv and no more. Everything here is raw
+//! system calls on memory from the kernel, so it is safe wherever open(2) is: in signal handlers, in
+//! allocators, between fork and exec.
+//!
+//! A forked child must not write into its parent's entry. It has no way to know that it is a child except
+//! asking (a system call per read) or memory that the kernel clears for it: the page `Local` is marked
+//! MADV_WIPEONFORK (Linux 4.14), so a child of fork, of raw clone and of anything else that copies the address
+//! space finds it zero and attaches anew. A vfork child shares the memory and is meant to.
+
+use core::ffi::{CStr, c_char};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use outrider_core::shm::{self, Header, Proc};
+use outrider_sys::raw;
+
+/// What is cleared in a forked child.
+#[repr(C)]
+pub struct Local {
+    /// This process's entry, null before it has attached.
+    pub proc: AtomicPtr<Proc>,
+}
+
+/// The wiped page; null until the first attach of this process or an ancestor since exec.
+pub static LOCAL: AtomicPtr<Local> = AtomicPtr::new(null_mut());
+static HEADER: AtomicPtr<Header> = AtomicPtr::new(null_mut());
+/// The region that was mapped last, in this process or in the parent: a child unmaps it.
+static REGION: AtomicPtr<Proc> = AtomicPtr::new(null_mut());
+
+/// No service is named in the environment, or this process cannot reach it.
+const OFF: u32 = 0;
+/// May attach.
+const IDLE: u32 = 1;
+/// A thread is attaching, known by its thread pointer and process.
+const BUSY: u32 = 2;
+static STATE: AtomicU32 = AtomicU32::new(OFF);
+static BUSY_PID: AtomicU32 = AtomicU32::new(0);
+
+/// Mode and smallest file, copied from the header or the environment.
+pub static MODE: AtomicU32 = AtomicU32::new(shm::MODE_APP_ONLY);
+pub static MIN_SIZE: AtomicU64 = AtomicU64::new(u64::MAX);
+
+const PATH_MAX: usize = 64;
+/// The path of the memory object, a C string, written once before any thread exists.
+static PATH: [AtomicUsize; PATH_MAX / size_of::<usize>()] =
+    [const { AtomicUsize::new(0) }; PATH_MAX / size_of::<usize>()];
+
+fn parse(text: &[u8]) -> Option<(u64, usize)> {
+    let mut value = 0u64;
+    let mut n = 0;
+    while let Some(d) = text.get(n).filter(|d| d.is_ascii_digit()) {
+        value = value.wrapping_mul(10).wrapping_add(u64::from(d - b'0'));
+        n += 1;
+    }
+    (n > 0).then_some((value, n))
+}
+
+/// Reads `OUTRIDER_SHM=PATH:MODE:MIN_SIZE`, which `outrider run` sets. Called once, from the constructor.
+pub fn start() {
+    // SAFETY: the constructor runs before the program can change its environment from another thread.
+    let text = unsafe {
+        let p = libc::getenv(c"OUTRIDER_SHM".as_ptr());
+        if p.is_null() {
+            return;
+        }
+        CStr::from_ptr(p).to_bytes()
+    };
+    let Some(end) = text.iter().position(|b| *b == b':') else { return };
+    let (Some(path), Some(rest)) = (text.get(..end), text.get(end + 1..)) else { return };
+    let Some((mode, n)) = parse(rest) else { return };
+    let Some((min_size, _)) = rest.get(n + 1..).and_then(parse) else { return };
+    if path.len() >= PATH_MAX {
+        return;
+    }
+    for (word, bytes) in PATH.iter().zip(path.chunks(size_of::<usize>())) {
+        let mut w = [0u8; size_of::<usize>()];
+        for (to, from) in w.iter_mut().zip(bytes) {
+            *to = *from;
+        }
+        word.store(usize::from_ne_bytes(w), Ordering::Relaxed);
+    }
+    MODE.store(mode as u32, Ordering::Relaxed);
+    MIN_SIZE.store(min_size, Ordering::Relaxed);
+    STATE.store(IDLE, Ordering::Release);
+    if predicts() {
+        // A redirected standard input is a file that no hook sees being opened.
+        crate::track::adopt(0);
+    }
+}
+
+/// Whether this mode foresees reads.
+#[inline]
+pub fn predicts() -> bool {
+    MODE.load(Ordering::Relaxed) >= shm::MODE_PREDICT && STATE.load(Ordering::Relaxed) != OFF
+}
+
+/// This process's entry, if it has attached.
+#[inline(always)]
+pub fn current() -> Option<&'static Proc> {
+    let local = LOCAL.load(Ordering::Acquire);
+    if local.is_null() {
+        return None;
+    }
+    // SAFETY: LOCAL points to a page that is never unmapped; the entry it names is unmapped only in a forked
+    // child, whose copy of the page is cleared.
+    unsafe { (*local).proc.load(Ordering::Acquire).as_ref() }
+}
+
+/// Whether this is a forked child of a process that had attached and has not done so itself.
+#[inline]
+pub fn orphaned() -> bool {
+    !LOCAL.load(Ordering::Relaxed).is_null()
+}
+
+/// The memory all processes share, if it has been mapped.
+#[inline]
+pub fn header() -> Option<&'static Header> {
+    // SAFETY: mapped once and never unmapped.
+    unsafe { HEADER.load(Ordering::Acquire).as_ref() }
+}
+
+unsafe fn map(fd: i32, offset: usize, len: usize) -> *mut u8 {
+    // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+    let r = unsafe {
+        raw::syscall6(
+            libc::SYS_mmap,
+            0,
+            len,
+            (libc::PROT_READ | libc::PROT_WRITE) as usize,
+            if fd < 0 { libc::MAP_PRIVATE | libc::MAP_ANONYMOUS } else { libc::MAP_SHARED } as usize,
+            fd as usize,
+            offset,
+        )
+    };
+    if r < 0 && r > -4096 { null_mut() } else { r as *mut u8 }
+}
+
+fn open_shm() -> i32 {
+    let path = PATH.as_ptr() as *const c_char;
+    // SAFETY: PATH is a C string in static memory.
+    unsafe {
+        raw::syscall6(
+            libc::SYS_openat,
+            libc::AT_FDCWD as usize,
+            path as usize,
+            (libc::O_RDWR | libc::O_CLOEXEC) as usize,
+            0,
+            0,
+            0,
+        ) as i32
+    }
+}
+
+/// This process's entry; attaches if that has not been done. `None` where it cannot be (then for good).
+#[cold]
+#[inline(never)]
+pub fn attach() -> Option<&'static Proc> {
+    if let Some(p) = current() {
+        return Some(p);
+    }
+    let pid = raw::getpid();
+    let claimed = STATE.compare_exchange(IDLE, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        // A parent that was attaching while it forked leaves BUSY behind.
+        || (STATE.load(Ordering::Relaxed) == BUSY
+            && BUSY_PID.swap(pid, Ordering::AcqRel) != pid);
+    if !claimed {
+        return None;
+    }
+    BUSY_PID.store(pid, Ordering::Relaxed);
+    let done = try_attach(pid);
+    STATE.store(if done.is_some() { IDLE } else { OFF }, Ordering::Release);
+    done
+}
+
+fn try_attach(pid: u32) -> Option<&'static Proc> {
+    let fd = open_shm();
+    if fd < 0 {
+        return None;
+    }
+    let result = attach_through(fd, pid);
+    raw::close(fd);
+    result
+}
+
+fn attach_through(fd: i32, pid: u32) -> Option<&'static Proc> {
+    if HEADER.load(Ordering::Relaxed).is_null() {
+        // SAFETY: maps the object's first page.
+        let p = unsafe { map(fd, 0, size_of::<Header>()) } as *mut Header;
+        // SAFETY: p is null or a page-sized mapping of a Header.
+        let h = unsafe { p.as_ref() }?;
+        if h.magic.load(Ordering::Acquire) != shm::MAGIC
+            || h.version.load(Ordering::Relaxed) != shm::VERSION
+        {
+            return None;
+        }
+        HEADER.store(p, Ordering::Release);
+    }
+    let header = header()?;
+    if header.closed.load(Ordering::Relaxed) != 0 {
+        return None;
+    }
+    let mut local = LOCAL.load(Ordering::Relaxed);
+    if local.is_null() {
+        // SAFETY: an anonymous page; advised before anything points to it.
+        unsafe {
+            local = map(-1, 0, 4096) as *mut Local;
+            let wiped = !local.is_null()
+                && raw::syscall6(
+                    libc::SYS_madvise,
+                    local as usize,
+                    4096,
+                    libc::MADV_WIPEONFORK as usize,
+                    0,
+                    0,
+                    0,
+                ) == 0;
+            if !wiped {
+                header.lose(shm::lost::MEMORY);
+                return None;
+            }
+        }
+        LOCAL.store(local, Ordering::Release);
+    }
+    let old = REGION.swap(null_mut(), Ordering::AcqRel);
+    if !old.is_null() {
+        // SAFETY: the parent's entry, mapped by it; this process has no reference to it, since LOCAL was
+        // cleared when it was forked.
+        unsafe {
+            raw::syscall6(libc::SYS_munmap, old as usize, size_of::<Proc>(), 0, 0, 0, 0);
+        }
+    }
+    let mut index = None;
+    for (i, owner) in header.owners.iter().enumerate() {
+        let o = owner.load(Ordering::Relaxed);
+        if o == pid {
+            // Ours, from before an exec: its descriptors are another program's.
+            owner.store(shm::OWNER_GONE, Ordering::Release);
+        } else if o == shm::OWNER_FREE
+            && index.is_none()
+            && owner
+                .compare_exchange(o, pid, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        {
+            index = Some(i);
+        }
+    }
+    let Some(index) = index else {
+        header.lose(shm::lost::PROCS_FULL);
+        return None;
+    };
+    // SAFETY: the object is SHM_BYTES long; the entry lies within it and is page-aligned.
+    let entry = unsafe { map(fd, shm::PROCS_AT + index * size_of::<Proc>(), size_of::<Proc>()) } as *mut Proc;
+    // SAFETY: null, or a mapping of a whole Proc that stays for the life of this process.
+    let Some(found) = (unsafe { entry.as_ref() }) else {
+        header.lose(shm::lost::MEMORY);
+        header.owners[index].store(shm::OWNER_FREE, Ordering::Release);
+        return None;
+    };
+    let ptracer = header.ptracer.load(Ordering::Relaxed);
+    if ptracer != 0 {
+        // SAFETY: prctl with integer arguments. Yama scope 1 lets only ancestors look at a process, unless it
+        // names another; the service is a sibling of the program.
+        unsafe {
+            raw::syscall6(
+                libc::SYS_prctl,
+                libc::PR_SET_PTRACER as usize,
+                ptracer as usize,
+                0,
+                0,
+                0,
+                0,
+            );
+        }
+    }
+    REGION.store(entry, Ordering::Release);
+    found.pid.store(pid, Ordering::Release);
+    // SAFETY: LOCAL's page is never unmapped.
+    unsafe { (*local).proc.store(entry, Ordering::Release) };
+    header.hello.fetch_add(1, Ordering::Release);
+    header.ring_doorbell();
+    Some(found)
+}
+
+/// Asks the service to let go of every descriptor, and waits up to 300 ms until it has: before umount(2)
+/// (EBUSY) and F_SETLEASE (EAGAIN), which an open descriptor elsewhere would disturb.
+#[cold]
+pub fn release_all() {
+    if STATE.load(Ordering::Relaxed) == OFF || MODE.load(Ordering::Relaxed) < shm::MODE_PREDICT {
+        return;
+    }
+    if header().is_none() {
+        // Only the header is wanted here, but attaching is the one way to it.
+        attach();
+    }
+    let Some(header) = header() else { return };
+    if header.service_pid.load(Ordering::Relaxed) == 0
+        || header.closed.load(Ordering::Relaxed) != 0
+    {
+        return;
+    }
+    let wanted = header.release_wanted.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+    header.ring_doorbell();
+    for _ in 0..30 {
+        let done = header.release_done.load(Ordering::Acquire);
+        if done.wrapping_sub(wanted) as i32 >= 0 {
+            return;
+        }
+        raw::futex_wait(&header.release_done, done, 10_000);
+    }
+}

@@ -1,0 +1,365 @@
+//! The interposed names.
+//!
+//! A read is announced before it is made, so that while the program waits for it, what comes next is already
+//! being fetched. Vectored reads are noted afterwards: their length lies in memory of the caller that only the
+//! kernel may touch, since a bad pointer has to end in EFAULT and not in a fault here. Closing is told before it
+//! happens, because the number can be reused at once.
+//!
+//! open(2), fcntl(2) and their kin take a variable number of arguments; with the calling conventions of x86-64
+//! and AArch64 Linux a third integer argument arrives in the same register either way, and it is handed on
+//! as it came. Names that take a mode only sometimes (`O_CREAT`) thus see what the caller passed.
+
+use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::sync::atomic::Ordering::Relaxed;
+
+use libc::{iovec, mode_t, off_t, size_t, ssize_t};
+use outrider_core::shm::{self, Kind};
+
+use crate::{attach, real, track};
+
+/// Defines an interposed function under its names, which have one body.
+macro_rules! hook {
+    ($($(#[$doc:meta])* $first:ident $(= $alias:ident)* ($($a:ident: $t:ty),*) -> $r:ty $body:block)*) => {
+        $(
+            $(#[$doc])*
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $first($($a: $t),*) -> $r $body
+            hook!(@alias [$($alias)*] $first ($($a: $t),*) -> $r);
+        )*
+    };
+    (@alias [] $first:ident $args:tt -> $r:ty) => {};
+    (@alias [$alias:ident $($more:ident)*] $first:ident ($($a:ident: $t:ty),*) -> $r:ty) => {
+        #[doc = concat!("The same as `", stringify!($first), "` on LP64.")]
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $alias($($a: $t),*) -> $r {
+            // SAFETY: the caller's arguments, unchanged.
+            unsafe { $first($($a),*) }
+        }
+        hook!(@alias [$($more)*] $first ($($a: $t),*) -> $r);
+    };
+}
+
+/// Whether the program's hints are to be dropped (mode `os-only`).
+fn drops_hints() -> bool {
+    attach::MODE.load(Relaxed) == shm::MODE_OS_ONLY
+}
+
+hook! {
+    /// See open(2).
+    open = open64 = __open = __open64 (path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        // SAFETY: the caller's arguments, unchanged.
+        let fd = unsafe { real::open(path, flags, mode) };
+        track::opened(fd, flags, 0);
+        fd
+    }
+    /// See openat(2).
+    openat = openat64 (dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        // SAFETY: the caller's arguments, unchanged.
+        let fd = unsafe { real::openat(dir, path, flags, mode) };
+        track::opened(fd, flags, 0);
+        fd
+    }
+    /// The fortified open(2).
+    __open_2 = __open64_2 (path: *const c_char, flags: c_int) -> c_int {
+        // SAFETY: the caller's arguments, unchanged.
+        let fd = unsafe { real::__open_2(path, flags) };
+        track::opened(fd, flags, 0);
+        fd
+    }
+    /// The fortified openat(2).
+    __openat_2 = __openat64_2 (dir: c_int, path: *const c_char, flags: c_int) -> c_int {
+        // SAFETY: the caller's arguments, unchanged.
+        let fd = unsafe { real::__openat_2(dir, path, flags) };
+        track::opened(fd, flags, 0);
+        fd
+    }
+    /// See creat(2).
+    creat = creat64 (path: *const c_char, mode: mode_t) -> c_int {
+        // SAFETY: the caller's arguments, unchanged.
+        let fd = unsafe { real::creat(path, mode) };
+        track::opened(fd, libc::O_WRONLY, 0);
+        fd
+    }
+    /// See close(2).
+    close = __close (fd: c_int) -> c_int {
+        track::closing(fd);
+        // SAFETY: the caller's arguments, unchanged.
+        unsafe { real::close(fd) }
+    }
+    /// See close_range(2).
+    close_range (first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        // CLOSE_RANGE_CLOEXEC closes nothing yet.
+        if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
+            track::closing_range(first, last);
+        }
+        // SAFETY: the caller's arguments, unchanged.
+        unsafe { real::close_range(first, last, flags) }
+    }
+    /// See closefrom(3).
+    closefrom (first: c_int) -> () {
+        track::closing_range(first.max(0) as u32, u32::MAX);
+        // SAFETY: the caller's arguments, unchanged.
+        unsafe { real::closefrom(first) }
+    }
+    /// See dup(2).
+    dup = __dup (fd: c_int) -> c_int {
+        // SAFETY: the caller's arguments, unchanged.
+        let new = unsafe { real::dup(fd) };
+        track::duplicated(fd, new);
+        new
+    }
+    /// See dup2(2).
+    dup2 = __dup2 (from: c_int, to: c_int) -> c_int {
+        if from != to {
+            track::closing(to);
+        }
+        // SAFETY: the caller's arguments, unchanged.
+        let new = unsafe { real::dup2(from, to) };
+        track::duplicated(from, new);
+        new
+    }
+    /// See dup3(2).
+    dup3 (from: c_int, to: c_int, flags: c_int) -> c_int {
+        if from != to {
+            track::closing(to);
+        }
+        // SAFETY: the caller's arguments, unchanged.
+        let new = unsafe { real::dup3(from, to, flags) };
+        track::duplicated(from, new);
+        new
+    }
+    /// See fcntl(2).
+    fcntl = fcntl64 = __fcntl (fd: c_int, command: c_int, arg: usize) -> c_int {
+        if command == libc::F_SETLEASE {
+            attach::release_all();
+        }
+        // SAFETY: the caller's arguments, unchanged.
+        let r = unsafe { real::fcntl(fd, command, arg) };
+        match command {
+            libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => track::duplicated(fd, r),
+            // O_DIRECT may have been set or cleared: look at the descriptor anew.
+            libc::F_SETFL => track::closing(fd),
+            _ => {}
+        }
+        r
+    }
+    /// See lseek(2).
+    lseek = lseek64 = __lseek (fd: c_int, offset: off_t, whence: c_int) -> off_t {
+        // SAFETY: the caller's arguments, unchanged.
+        let r = unsafe { real::lseek(fd, offset, whence) };
+        track::moved(fd, r);
+        r
+    }
+    /// See read(2).
+    read = __read (fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t {
+        let slot = track::reading(fd, n);
+        // SAFETY: the caller's arguments, unchanged.
+        let r = unsafe { real::read(fd, buf, n) };
+        track::advanced(slot, r);
+        r
+    }
+    /// The fortified read(2).
+    __read_chk (fd: c_int, buf: *mut c_void, n: size_t, room: size_t) -> ssize_t {
+        let slot = track::reading(fd, n);
+        // SAFETY: the caller's arguments, unchanged.
+        let r = unsafe { real::__read_chk(fd, buf, n, room) };
+        track::advanced(slot, r);
+        r
+    }
+    /// See pread(2).
+    pread = pread64 = __pread64 (fd: c_int, buf: *mut c_void, n: size_t, offset: off_t) -> ssize_t {
+        track::reading_at(fd, offset as u64, n);
+        // SAFETY: the caller's arguments, unchanged.
+        unsafe { real::pread(fd, buf, n, offset) }
+    }
+    /// The fortified pread(2).
+    __pread_chk = __pread64_chk (fd: c_int, buf: *mut c_void, n: size_t, offset: off_t, room: size_t) -> ssize_t {
+        track::reading_at(fd, offset as u64, n);
+        // SAFETY: the caller's arguments, unchanged.
+        unsafe { real::__pread_chk(fd, buf, n, offset, room) }
+    }
+    /// See readv(2).
+    readv = __readv (fd: c_int, iov: *const iovec, n: c_int) -> ssize_t {
+        // SAFETY: the caller's arguments, unchanged.
+        let r = unsafe { real::readv(fd, iov, n) };
+        track::has_read(fd, r);
+        r
+    }
+    /// See preadv(2).
+    preadv = preadv64 (fd: c_int, iov: *const iovec, n: c_int, offset: off_t) -> ssize_t {
+        // SAFETY: the caller's arguments, unchanged.
+        let r = unsafe { real::preadv(fd, iov, n, offset) };
+        track::has_read_at(fd, offset as u64, r);
+        r
+    }
+    /// See preadv2(2). Offset -1 means the file position.
+    preadv2 = preadv64v2 (fd: c_int, iov: *const iovec, n: c_int, offset: off_t, flags: c_int) -> ssize_t {
+        // SAFETY: the caller's arguments, unchanged.
+        let r = unsafe { real::preadv2(fd, iov, n, offset, flags) };
+        if offset == -1 {
+            track::has_read(fd, r);
+        } else {
+            track::has_read_at(fd, offset as u64, r);
+        }
+        r
+    }
+    /// See write(2).
+    write = __write (fd: c_int, buf: *const c_void, n: size_t) -> ssize_t {
+        // SAFETY: the caller's arguments, unchanged.
+        let r = unsafe { real::write(fd, buf, n) };
+        track::wrote(fd, r);
+        r
+    }
+    /// See writev(2).
+    writev = __writev (fd: c_int, iov: *const iovec, n: c_int) -> ssize_t {
+        // SAFETY: the caller's arguments, unchanged.
+        let r = unsafe { real::writev(fd, iov, n) };
+        track::wrote(fd, r);
+        r
+    }
+    /// See sendfile(2).
+    sendfile = sendfile64 (out: c_int, from: c_int, offset: *mut off_t, n: size_t) -> ssize_t {
+        let slot = moving(from, offset, n);
+        // SAFETY: the caller's arguments, unchanged.
+        let r = unsafe { real::sendfile(out, from, offset, n) };
+        track::advanced(slot, r);
+        track::wrote(out, r);
+        r
+    }
+    /// See copy_file_range(2).
+    copy_file_range (from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, n: size_t, flags: c_uint) -> ssize_t {
+        let slot = moving(from, from_offset, n);
+        // SAFETY: the caller's arguments, unchanged.
+        let r = unsafe { real::copy_file_range(from, from_offset, to, to_offset, n, flags) };
+        track::advanced(slot, r);
+        if to_offset.is_null() {
+            track::wrote(to, r);
+        }
+        r
+    }
+    /// See splice(2).
+    splice (from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, n: size_t, flags: c_uint) -> ssize_t {
+        let slot = moving(from, from_offset, n);
+        // SAFETY: the caller's arguments, unchanged.
+        let r = unsafe { real::splice(from, from_offset, to, to_offset, n, flags) };
+        track::advanced(slot, r);
+        if to_offset.is_null() {
+            track::wrote(to, r);
+        }
+        r
+    }
+    /// See mmap(2).
+    mmap = mmap64 (address: *mut c_void, n: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void {
+        // SAFETY: the caller's arguments, unchanged.
+        let p = unsafe { real::mmap(address, n, protection, flags, fd, offset) };
+        if p != libc::MAP_FAILED && fd >= 0 && flags & libc::MAP_ANONYMOUS == 0 && n as u64 >= SMALLEST_MAP {
+            track::about(fd, Kind::Map, offset as u64, p as u64, n as u64);
+        }
+        p
+    }
+    /// See munmap(2).
+    munmap (address: *mut c_void, n: size_t) -> c_int {
+        // SAFETY: the caller's arguments, unchanged.
+        let r = unsafe { real::munmap(address, n) };
+        if n as u64 >= SMALLEST_MAP {
+            track::about_memory(Kind::Unmap, address as usize, n);
+        }
+        r
+    }
+    /// See madvise(2).
+    madvise (address: *mut c_void, n: size_t, advice: c_int) -> c_int {
+        // SAFETY: the caller's arguments; NORMAL is checked as the dropped hint would have been.
+        let r = unsafe { real::madvise(address, n, if hint(advice) && drops_hints() { libc::MADV_NORMAL } else { advice }) };
+        if advice == libc::MADV_WILLNEED && r == 0 {
+            // The kernel clips this silently (FACTS: readahead calls); the service completes it.
+            track::about_memory(Kind::MapWillNeed, address as usize, n);
+        }
+        r
+    }
+    /// See posix_madvise(3).
+    posix_madvise (address: *mut c_void, n: size_t, advice: c_int) -> c_int {
+        // SAFETY: as for madvise; the POSIX numbers of these hints are the same.
+        let r = unsafe { real::posix_madvise(address, n, if hint(advice) && drops_hints() { libc::POSIX_MADV_NORMAL } else { advice }) };
+        if advice == libc::POSIX_MADV_WILLNEED && r == 0 {
+            track::about_memory(Kind::MapWillNeed, address as usize, n);
+        }
+        r
+    }
+    /// See posix_fadvise(3).
+    posix_fadvise = posix_fadvise64 (fd: c_int, offset: off_t, n: off_t, advice: c_int) -> c_int {
+        let mut advice = advice;
+        match advice {
+            libc::POSIX_FADV_WILLNEED | libc::POSIX_FADV_SEQUENTIAL | libc::POSIX_FADV_RANDOM
+                if drops_hints() => advice = libc::POSIX_FADV_NORMAL,
+            // What the kernel would refuse is left to it.
+            libc::POSIX_FADV_WILLNEED if offset >= 0 && n >= 0 => {
+                let len = if n == 0 { u64::MAX >> 1 } else { n as u64 };
+                if track::take_over(fd, offset as u64, len) {
+                    return 0;
+                }
+            }
+            _ => {}
+        }
+        // SAFETY: the caller's arguments, or a hint that does nothing in the place of a dropped one.
+        let r = unsafe { real::posix_fadvise(fd, offset, n, advice) };
+        if advice == libc::POSIX_FADV_DONTNEED && r == 0 {
+            let len = if n == 0 { u64::MAX >> 1 } else { n as u64 };
+            track::about(fd, Kind::DontNeed, 0, offset as u64, len);
+        }
+        r
+    }
+    /// See readahead(2).
+    readahead (fd: c_int, offset: off_t, n: size_t) -> ssize_t {
+        if drops_hints() {
+            // Checked as the caller's call would have been, and reads nothing.
+            // SAFETY: integers only.
+            return unsafe { real::readahead(fd, offset, 0) };
+        }
+        if offset >= 0 && (n as isize) > 0 && track::take_over(fd, offset as u64, n as u64) {
+            return 0;
+        }
+        // SAFETY: the caller's arguments, unchanged.
+        unsafe { real::readahead(fd, offset, n) }
+    }
+    /// See ftruncate(2).
+    ftruncate = ftruncate64 (fd: c_int, size: off_t) -> c_int {
+        // SAFETY: the caller's arguments, unchanged.
+        let r = unsafe { real::ftruncate(fd, size) };
+        if r == 0 {
+            track::about(fd, Kind::Truncate, 0, size as u64, 0);
+        }
+        r
+    }
+    /// See umount(2).
+    umount2 (path: *const c_char, flags: c_int) -> c_int {
+        attach::release_all();
+        // SAFETY: the caller's arguments, unchanged.
+        unsafe { real::umount2(path, flags) }
+    }
+    /// See umount(2).
+    umount (path: *const c_char) -> c_int {
+        attach::release_all();
+        // SAFETY: the caller's arguments, unchanged.
+        unsafe { real::umount(path) }
+    }
+}
+
+/// Mappings below this many bytes are not followed: one fault-around and one readahead window cover them.
+const SMALLEST_MAP: u64 = 1 << 20;
+
+/// Advice that only guides readahead. The numbers of madvise and posix_madvise agree.
+fn hint(advice: c_int) -> bool {
+    matches!(advice, libc::MADV_WILLNEED | libc::MADV_SEQUENTIAL | libc::MADV_RANDOM)
+}
+
+/// A call is about to move `n` bytes out of a file inside the kernel, from `*offset` or the file position. The
+/// offset's memory is the caller's to get wrong: it is read by the kernel, never here.
+fn moving(from: c_int, offset: *const off_t, n: size_t) -> Option<&'static shm::Slot> {
+    let (_, slot) = track::tracked(from)?;
+    if offset.is_null() {
+        return track::reading(from, n);
+    }
+    // A faulting pointer must fail in the kernel (EFAULT), not here: continue where the last call ended.
+    track::reading_at(from, slot.last.load(Relaxed), n);
+    None
+}

@@ -1,0 +1,27 @@
+//! The library that `outrider run` preloads.
+//!
+//! It looks at the program's file calls as they pass and tells the service process about those from which
+//! something can be foreseen. It never changes an argument, a result, `errno`, a file position or a
+//! descriptor number, and it starts no thread. The path of every call is: one look at the descriptor's
+//! state, mostly nothing, then the C library's own function.
+//!
+//! - `real` finds those functions.
+//! - `attach` connects the process to the service's memory, at the first file that is worth following.
+//! - `track` holds what the hooks do with descriptors.
+//! - `hooks` are the interposed names, `stdio` those of buffered streams.
+
+mod attach;
+mod hooks;
+mod real;
+mod stdio;
+mod track;
+
+/// Runs before `main`: resolves the functions that the hooks stand before.
+extern "C" fn start() {
+    real::resolve();
+    attach::start();
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;

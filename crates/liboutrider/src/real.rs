@@ -1,0 +1,205 @@
+//! The functions that the hooks stand before.
+//!
+//! Each is looked up once, in the constructor, with dlsym(RTLD_NEXT), so that another preloaded library
+//! below us keeps its say. A call that comes before that (from an earlier library's constructor) goes
+//! straight to the system call; for the buffered streams, which have no system call, it is looked up then.
+
+use core::ffi::{c_char, c_int, c_long, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use libc::{FILE, iovec, mode_t, off_t, size_t, ssize_t};
+use outrider_sys::raw::syscall6;
+
+/// What the C library makes of a system call's answer: -1 and errno for a failure.
+#[inline]
+fn answer(r: isize) -> isize {
+    if r < 0 && r > -4096 {
+        // SAFETY: errno of this thread.
+        unsafe { *libc::__errno_location() = -r as c_int };
+        -1
+    } else {
+        r
+    }
+}
+
+/// A function's arguments as a system call takes them.
+macro_rules! word {
+    ($e:expr) => {
+        $e as usize
+    };
+}
+
+/// Functions that are a system call: name(arguments) -> result, and the call with its arguments.
+macro_rules! syscalls {
+    ($($name:ident ($($a:ident: $t:ty),*) -> $r:ty = $n:ident ($($e:expr),*);)*) => {
+        mod address {
+            #![allow(non_upper_case_globals)]
+            use super::AtomicUsize;
+            $(pub static $name: AtomicUsize = AtomicUsize::new(0);)*
+        }
+        $(
+            #[inline(always)]
+            #[allow(clippy::too_many_arguments)]
+            pub unsafe fn $name($($a: $t),*) -> $r {
+                let f = address::$name.load(Ordering::Relaxed);
+                if f != 0 {
+                    // SAFETY: f is what dlsym found for this name; the signature is the C library's.
+                    unsafe {
+                        core::mem::transmute::<usize, unsafe extern "C" fn($($t),*) -> $r>(f)($($a),*)
+                    }
+                } else {
+                    let mut args = [0usize; 6];
+                    let given: &[usize] = &[$(word!($e)),*];
+                    for (to, from) in args.iter_mut().zip(given) {
+                        *to = *from;
+                    }
+                    let [a, b, c, d, e, f] = args;
+                    // SAFETY: the caller's arguments, in the kernel's order.
+                    answer(unsafe { syscall6(libc::$n, a, b, c, d, e, f) }) as $r
+                }
+            }
+        )*
+        fn resolve_syscalls() {
+            $(find(&address::$name, concat!(stringify!($name), "\0"));)*
+        }
+    };
+}
+
+/// Functions that are no system call.
+macro_rules! functions {
+    ($($name:ident ($($a:ident: $t:ty),*) -> $r:ty, or $none:expr;)*) => {
+        mod function {
+            #![allow(non_upper_case_globals)]
+            use super::AtomicUsize;
+            $(pub static $name: AtomicUsize = AtomicUsize::new(0);)*
+        }
+        $(
+            #[inline(always)]
+            #[allow(non_snake_case)]
+            pub unsafe fn $name($($a: $t),*) -> $r {
+                let mut f = function::$name.load(Ordering::Relaxed);
+                if f == 0 {
+                    find(&function::$name, concat!(stringify!($name), "\0"));
+                    f = function::$name.load(Ordering::Relaxed);
+                    if f == 0 {
+                        return $none;
+                    }
+                }
+                // SAFETY: f is what dlsym found for this name; the signature is the C library's.
+                unsafe {
+                    core::mem::transmute::<usize, unsafe extern "C" fn($($t),*) -> $r>(f)($($a),*)
+                }
+            }
+        )*
+        fn resolve_functions() {
+            $(find(&function::$name, concat!(stringify!($name), "\0"));)*
+        }
+    };
+}
+
+fn find(to: &AtomicUsize, name: &'static str) {
+    // SAFETY: name ends with a zero byte (see the macros).
+    let p = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr() as *const c_char) };
+    to.store(p as usize, Ordering::Relaxed);
+}
+
+/// Looks everything up.
+pub fn resolve() {
+    resolve_syscalls();
+    resolve_functions();
+}
+
+syscalls! {
+    open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int
+        = SYS_openat(libc::AT_FDCWD, path, flags, mode);
+    openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int
+        = SYS_openat(dir, path, flags, mode);
+    creat(path: *const c_char, mode: mode_t) -> c_int
+        = SYS_openat(libc::AT_FDCWD, path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode);
+    __open_2(path: *const c_char, flags: c_int) -> c_int
+        = SYS_openat(libc::AT_FDCWD, path, flags);
+    __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int
+        = SYS_openat(dir, path, flags);
+    close(fd: c_int) -> c_int = SYS_close(fd);
+    close_range(first: libc::c_uint, last: libc::c_uint, flags: c_int) -> c_int
+        = SYS_close_range(first, last, flags);
+    dup(fd: c_int) -> c_int = SYS_dup(fd);
+    dup2(from: c_int, to: c_int) -> c_int
+        // A number that is to keep its file needs no call; dup3 would refuse it.
+        = SYS_dup3(from, to, 0);
+    dup3(from: c_int, to: c_int, flags: c_int) -> c_int = SYS_dup3(from, to, flags);
+    fcntl(fd: c_int, command: c_int, arg: usize) -> c_int = SYS_fcntl(fd, command, arg);
+    lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t = SYS_lseek(fd, offset, whence);
+    read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t = SYS_read(fd, buf, n);
+    pread(fd: c_int, buf: *mut c_void, n: size_t, offset: off_t) -> ssize_t
+        = SYS_pread64(fd, buf, n, offset);
+    readv(fd: c_int, iov: *const iovec, n: c_int) -> ssize_t = SYS_readv(fd, iov, n);
+    preadv(fd: c_int, iov: *const iovec, n: c_int, offset: off_t) -> ssize_t
+        = SYS_preadv(fd, iov, n, offset, 0);
+    preadv2(fd: c_int, iov: *const iovec, n: c_int, offset: off_t, flags: c_int) -> ssize_t
+        = SYS_preadv2(fd, iov, n, offset, 0, flags);
+    __read_chk(fd: c_int, buf: *mut c_void, n: size_t, _size: size_t) -> ssize_t
+        = SYS_read(fd, buf, n);
+    __pread_chk(fd: c_int, buf: *mut c_void, n: size_t, offset: off_t, _size: size_t) -> ssize_t
+        = SYS_pread64(fd, buf, n, offset);
+    write(fd: c_int, buf: *const c_void, n: size_t) -> ssize_t = SYS_write(fd, buf, n);
+    writev(fd: c_int, iov: *const iovec, n: c_int) -> ssize_t = SYS_writev(fd, iov, n);
+    sendfile(out: c_int, from: c_int, offset: *mut off_t, n: size_t) -> ssize_t
+        = SYS_sendfile(out, from, offset, n);
+    copy_file_range(from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, n: size_t, flags: libc::c_uint) -> ssize_t
+        = SYS_copy_file_range(from, from_offset, to, to_offset, n, flags);
+    splice(from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, n: size_t, flags: libc::c_uint) -> ssize_t
+        = SYS_splice(from, from_offset, to, to_offset, n, flags);
+    mmap(address: *mut c_void, n: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void
+        = SYS_mmap(address, n, protection, flags, fd, offset);
+    munmap(address: *mut c_void, n: size_t) -> c_int = SYS_munmap(address, n);
+    madvise(address: *mut c_void, n: size_t, advice: c_int) -> c_int
+        = SYS_madvise(address, n, advice);
+    readahead(fd: c_int, offset: off_t, n: size_t) -> ssize_t = SYS_readahead(fd, offset, n);
+    ftruncate(fd: c_int, size: off_t) -> c_int = SYS_ftruncate(fd, size);
+    umount2(path: *const c_char, flags: c_int) -> c_int = SYS_umount2(path, flags);
+    umount(path: *const c_char) -> c_int = SYS_umount2(path, 0);
+}
+
+functions! {
+    // Returns an error number and leaves errno alone.
+    posix_fadvise(fd: c_int, offset: off_t, n: off_t, advice: c_int) -> c_int, or {
+        // SAFETY: integers only.
+        (unsafe { -syscall6(libc::SYS_fadvise64, fd as usize, offset as usize, n as usize, advice as usize, 0, 0) }) as c_int
+    };
+    posix_madvise(address: *mut c_void, n: size_t, advice: c_int) -> c_int, or {
+        // SAFETY: the caller's arguments; DONTNEED, which the C library ignores here, is not passed on.
+        if advice == libc::POSIX_MADV_DONTNEED { 0 } else {
+            (unsafe { -syscall6(libc::SYS_madvise, address as usize, n, advice as usize, 0, 0, 0) }) as c_int
+        }
+    };
+    closefrom(first: c_int) -> (), or {
+        // SAFETY: integers only.
+        unsafe { syscall6(libc::SYS_close_range, first.max(0) as usize, u32::MAX as usize, 0, 0, 0, 0) };
+    };
+    fopen(path: *const c_char, mode: *const c_char) -> *mut FILE, or core::ptr::null_mut();
+    fdopen(fd: c_int, mode: *const c_char) -> *mut FILE, or core::ptr::null_mut();
+    freopen(path: *const c_char, mode: *const c_char, fp: *mut FILE) -> *mut FILE, or core::ptr::null_mut();
+    fclose(fp: *mut FILE) -> c_int, or libc::EOF;
+    fread(buf: *mut c_void, size: size_t, n: size_t, fp: *mut FILE) -> size_t, or 0;
+    fread_unlocked(buf: *mut c_void, size: size_t, n: size_t, fp: *mut FILE) -> size_t, or 0;
+    __fread_chk(buf: *mut c_void, room: size_t, size: size_t, n: size_t, fp: *mut FILE) -> size_t, or 0;
+    __fread_unlocked_chk(buf: *mut c_void, room: size_t, size: size_t, n: size_t, fp: *mut FILE) -> size_t, or 0;
+    fgets(buf: *mut c_char, n: c_int, fp: *mut FILE) -> *mut c_char, or core::ptr::null_mut();
+    fgets_unlocked(buf: *mut c_char, n: c_int, fp: *mut FILE) -> *mut c_char, or core::ptr::null_mut();
+    __fgets_chk(buf: *mut c_char, room: size_t, n: c_int, fp: *mut FILE) -> *mut c_char, or core::ptr::null_mut();
+    __fgets_unlocked_chk(buf: *mut c_char, room: size_t, n: c_int, fp: *mut FILE) -> *mut c_char, or core::ptr::null_mut();
+    getline(line: *mut *mut c_char, n: *mut size_t, fp: *mut FILE) -> ssize_t, or -1;
+    getdelim(line: *mut *mut c_char, n: *mut size_t, delimiter: c_int, fp: *mut FILE) -> ssize_t, or -1;
+    __getdelim(line: *mut *mut c_char, n: *mut size_t, delimiter: c_int, fp: *mut FILE) -> ssize_t, or -1;
+    fgetc(fp: *mut FILE) -> c_int, or libc::EOF;
+    fgetc_unlocked(fp: *mut FILE) -> c_int, or libc::EOF;
+    getc(fp: *mut FILE) -> c_int, or libc::EOF;
+    getc_unlocked(fp: *mut FILE) -> c_int, or libc::EOF;
+    _IO_getc(fp: *mut FILE) -> c_int, or libc::EOF;
+    __uflow(fp: *mut FILE) -> c_int, or libc::EOF;
+    __underflow(fp: *mut FILE) -> c_int, or libc::EOF;
+    fseek(fp: *mut FILE, offset: c_long, whence: c_int) -> c_int, or -1;
+    fseeko(fp: *mut FILE, offset: off_t, whence: c_int) -> c_int, or -1;
+    fseeko64(fp: *mut FILE, offset: off_t, whence: c_int) -> c_int, or -1;
+}

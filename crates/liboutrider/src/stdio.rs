@@ -1,0 +1,225 @@
+//! Buffered streams.
+//!
+//! The C library fills a stream's buffer with its internal read, which no hook sees. After a call that may have done
+//! so, the stream's read pointers tell whether it did; then, and only then (once per buffer, 4 KiB as a rule), the
+//! descriptor's position is asked for, which costs one system call.
+//!
+//! The pointers are part of glibc's binary interface (bits/types/struct_FILE.h): programs compiled against its
+//! getc macros depend on their places. As a guard, a stream whose `_fileno` is not what fileno(3) says is left
+//! alone.
+
+use core::ffi::{c_char, c_int, c_long, c_void};
+use core::sync::atomic::Ordering::Relaxed;
+
+use libc::{FILE, off_t, size_t, ssize_t};
+use outrider_core::shm::{FD_TRACKED, FLAG_SHARED_POS};
+
+use crate::{attach, real, track};
+
+/// The beginning of glibc's `struct _IO_FILE`.
+#[repr(C)]
+struct Stream {
+    flags: c_int,
+    read_ptr: *const u8,
+    read_end: *const u8,
+    read_base: *const u8,
+    write: [*const u8; 3],
+    buf_base: *const u8,
+    buf_end: *const u8,
+    save: [*const u8; 3],
+    markers: *const c_void,
+    chain: *const c_void,
+    fileno: c_int,
+}
+
+/// Where a stream's buffer stands before a call.
+#[derive(Clone, Copy)]
+struct Before {
+    fd: c_int,
+    read_ptr: *const u8,
+    read_end: *const u8,
+}
+
+/// Looks at the buffer before a call. `None` for a stream that is not followed.
+#[inline(always)]
+fn before(fp: *mut FILE) -> Option<Before> {
+    let proc = attach::current()?;
+    // SAFETY: a FILE* that the caller passes to the C library; the fields lie within every glibc FILE. Another
+    // thread may change them meanwhile: a stale pointer is only ever compared.
+    unsafe {
+        let s = fp.cast::<Stream>();
+        let fd = (&raw const (*s).fileno).read_volatile();
+        let slot = proc.slots.get(fd as usize)?;
+        if slot.state.load(Relaxed) != FD_TRACKED {
+            return None;
+        }
+        Some(Before {
+            fd,
+            read_ptr: (&raw const (*s).read_ptr).read_volatile(),
+            read_end: (&raw const (*s).read_end).read_volatile(),
+        })
+    }
+}
+
+/// Looks again afterwards; tells of the read that was made to fill the buffer, if there was one. `asked` is what the caller
+/// wanted, bytes: large reads bypass the buffer.
+#[inline(always)]
+fn after(fp: *mut FILE, was: Option<Before>, asked: usize) {
+    let Some(was) = was else { return };
+    // SAFETY: as in `before`.
+    let (read_ptr, read_end, read_base) = unsafe {
+        let s = fp.cast::<Stream>();
+        (
+            (&raw const (*s).read_ptr).read_volatile(),
+            (&raw const (*s).read_end).read_volatile(),
+            (&raw const (*s).read_base).read_volatile(),
+        )
+    };
+    let had = (was.read_end as usize).wrapping_sub(was.read_ptr as usize);
+    if had >= asked.max(1) && read_ptr >= was.read_ptr {
+        return;
+    }
+    filled(was.fd, (read_end as usize).wrapping_sub(read_base as usize));
+}
+
+#[cold]
+#[inline(never)]
+fn filled(fd: c_int, buffered: usize) {
+    let Some((_, slot)) = track::tracked(fd) else { return };
+    let old = slot.pos.load(Relaxed);
+    let now = track::shared_position(fd, slot);
+    if now == old {
+        return;
+    }
+    // Forward by no more than a large fread: the bytes between; otherwise there was a seek, and the buffer holds
+    // what was read after it.
+    const LARGEST: u64 = 64 << 20;
+    let start = if now > old && now - old <= LARGEST && slot.last.load(Relaxed) == old {
+        old
+    } else {
+        now.saturating_sub(buffered as u64)
+    };
+    if start < now {
+        track::reading_at(fd, start, (now - start) as usize);
+    }
+    slot.last.store(now, Relaxed);
+}
+
+/// A stream was opened.
+fn opened(fp: *mut FILE) {
+    if fp.is_null() {
+        return;
+    }
+    // SAFETY: the C library just returned this stream.
+    let (fd, seen) = unsafe { (libc::fileno(fp), (&raw const (*fp.cast::<Stream>()).fileno).read()) };
+    if fd < 0 || fd != seen {
+        return;
+    }
+    track::adopt(fd);
+}
+
+/// A stream is about to be closed.
+fn closing(fp: *mut FILE) {
+    if !fp.is_null() {
+        // SAFETY: the caller passes this stream to the C library.
+        let fd = unsafe { libc::fileno(fp) };
+        if fd >= 0 {
+            track::closing(fd);
+        }
+    }
+}
+
+/// Interposes functions that read from a stream: the body is the real call, between two looks at the buffer.
+macro_rules! readers {
+    ($($name:ident ($($a:ident: $t:ty),*; $fp:ident; $asked:expr) -> $r:ty;)*) => {
+        $(
+            /// See the C library's manual.
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name($($a: $t),*) -> $r {
+                let was = before($fp);
+                // SAFETY: the caller's arguments, unchanged.
+                let r = unsafe { real::$name($($a),*) };
+                after($fp, was, $asked);
+                r
+            }
+        )*
+    };
+}
+
+readers! {
+    fread(buf: *mut c_void, size: size_t, n: size_t, fp: *mut FILE; fp; size.wrapping_mul(n)) -> size_t;
+    fread_unlocked(buf: *mut c_void, size: size_t, n: size_t, fp: *mut FILE; fp; size.wrapping_mul(n)) -> size_t;
+    __fread_chk(buf: *mut c_void, room: size_t, size: size_t, n: size_t, fp: *mut FILE; fp; size.wrapping_mul(n)) -> size_t;
+    __fread_unlocked_chk(buf: *mut c_void, room: size_t, size: size_t, n: size_t, fp: *mut FILE; fp; size.wrapping_mul(n)) -> size_t;
+    fgets(buf: *mut c_char, n: c_int, fp: *mut FILE; fp; 1) -> *mut c_char;
+    fgets_unlocked(buf: *mut c_char, n: c_int, fp: *mut FILE; fp; 1) -> *mut c_char;
+    __fgets_chk(buf: *mut c_char, room: size_t, n: c_int, fp: *mut FILE; fp; 1) -> *mut c_char;
+    __fgets_unlocked_chk(buf: *mut c_char, room: size_t, n: c_int, fp: *mut FILE; fp; 1) -> *mut c_char;
+    getline(line: *mut *mut c_char, n: *mut size_t, fp: *mut FILE; fp; 1) -> ssize_t;
+    getdelim(line: *mut *mut c_char, n: *mut size_t, delimiter: c_int, fp: *mut FILE; fp; 1) -> ssize_t;
+    __getdelim(line: *mut *mut c_char, n: *mut size_t, delimiter: c_int, fp: *mut FILE; fp; 1) -> ssize_t;
+    fgetc(fp: *mut FILE; fp; 1) -> c_int;
+    fgetc_unlocked(fp: *mut FILE; fp; 1) -> c_int;
+    getc(fp: *mut FILE; fp; 1) -> c_int;
+    getc_unlocked(fp: *mut FILE; fp; 1) -> c_int;
+    _IO_getc(fp: *mut FILE; fp; 1) -> c_int;
+    __uflow(fp: *mut FILE; fp; 1) -> c_int;
+    __underflow(fp: *mut FILE; fp; 1) -> c_int;
+    fseek(fp: *mut FILE, offset: c_long, whence: c_int; fp; usize::MAX) -> c_int;
+    fseeko(fp: *mut FILE, offset: off_t, whence: c_int; fp; usize::MAX) -> c_int;
+    fseeko64(fp: *mut FILE, offset: off_t, whence: c_int; fp; usize::MAX) -> c_int;
+}
+
+/// See fopen(3).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
+    // SAFETY: the caller's arguments, unchanged.
+    let fp = unsafe { real::fopen(path, mode) };
+    opened(fp);
+    fp
+}
+
+/// See fopen(3).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE {
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { fopen(path, mode) }
+}
+
+/// See fdopen(3).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+    // SAFETY: the caller's arguments, unchanged.
+    let fp = unsafe { real::fdopen(fd, mode) };
+    if !fp.is_null()
+        && let Some((_, slot)) = track::tracked(fd)
+    {
+        slot.flags.fetch_or(FLAG_SHARED_POS, Relaxed);
+    }
+    fp
+}
+
+/// See freopen(3).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, old: *mut FILE) -> *mut FILE {
+    closing(old);
+    // SAFETY: the caller's arguments, unchanged.
+    let fp = unsafe { real::freopen(path, mode, old) };
+    opened(fp);
+    fp
+}
+
+/// See freopen(3).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn freopen64(path: *const c_char, mode: *const c_char, old: *mut FILE) -> *mut FILE {
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { freopen(path, mode, old) }
+}
+
+/// See fclose(3).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fclose(fp: *mut FILE) -> c_int {
+    closing(fp);
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::fclose(fp) }
+}

@@ -1,0 +1,298 @@
+//! What the hooks do with descriptors.
+//!
+//! On LP64 Linux the 64-bit names of the C library are aliases, so one body serves `pread` and `pread64`.
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering::Relaxed;
+
+use outrider_core::shm::{
+    FD_IGNORED, FD_TRACKED, FD_UNKNOWN, FLAG_READABLE, FLAG_SHARED_POS, FLAG_WRITABLE, Kind, MAX_FDS,
+    Proc, Slot,
+};
+use outrider_sys::raw;
+
+use crate::attach;
+
+/// The state of a descriptor whose file is followed, or `None`. Nothing but loads unless the descriptor is seen for the
+/// first time.
+#[inline(always)]
+pub fn tracked(fd: c_int) -> Option<(&'static Proc, &'static Slot)> {
+    let Some(proc) = attach::current() else { return orphan(fd) };
+    let slot = proc.slots.get(fd as usize)?;
+    match slot.state.load(Relaxed) {
+        FD_TRACKED => Some((proc, slot)),
+        FD_IGNORED => None,
+        _ => adopt(fd),
+    }
+}
+
+#[inline(always)]
+fn orphan(fd: c_int) -> Option<(&'static Proc, &'static Slot)> {
+    // Nothing was ever followed in this process or its ancestors since exec: then nothing can be.
+    if attach::orphaned() { adopt(fd) } else { None }
+}
+
+/// Classifies a descriptor that no hook saw being opened: inherited, received over a socket, opened by a system
+/// call that is not interposed.
+#[cold]
+#[inline(never)]
+pub fn adopt(fd: c_int) -> Option<(&'static Proc, &'static Slot)> {
+    if !attach::predicts() || fd < 0 {
+        return None;
+    }
+    // SAFETY: F_GETFL takes no memory.
+    let flags = unsafe {
+        raw::syscall6(libc::SYS_fcntl, fd as usize, libc::F_GETFL as usize, 0, 0, 0, 0)
+    };
+    if flags < 0 {
+        return None;
+    }
+    opened(fd, flags as c_int, FLAG_SHARED_POS)
+}
+
+/// A descriptor came to be, with these open(2) flags. `extra` are `FLAG_*` bits.
+#[cold]
+#[inline(never)]
+pub fn opened(fd: c_int, flags: c_int, extra: u32) -> Option<(&'static Proc, &'static Slot)> {
+    if fd < 0 || fd as usize >= MAX_FDS || !attach::predicts() {
+        return None;
+    }
+    let follow = if flags & (libc::O_DIRECT | libc::O_PATH | libc::O_DIRECTORY) != 0 {
+        None
+    } else {
+        raw::fstat(fd).ok().filter(|st| {
+            st.st_mode & libc::S_IFMT == libc::S_IFREG
+                && st.st_size as u64 >= attach::MIN_SIZE.load(Relaxed)
+        })
+    };
+    let Some(st) = follow else {
+        if let Some(slot) = attach::current().and_then(|p| p.slots.get(fd as usize)) {
+            slot.state.store(FD_IGNORED, Relaxed);
+        }
+        return None;
+    };
+    let proc = attach::attach()?;
+    let slot = proc.slots.get(fd as usize)?;
+    let mut bits = extra;
+    match flags & libc::O_ACCMODE {
+        libc::O_RDONLY => bits |= FLAG_READABLE,
+        libc::O_RDWR => bits |= FLAG_READABLE | FLAG_WRITABLE,
+        _ => bits |= FLAG_WRITABLE,
+    }
+    if bits & FLAG_READABLE == 0 {
+        slot.state.store(FD_IGNORED, Relaxed);
+        return None;
+    }
+    slot.forget();
+    slot.dev.store(st.st_dev, Relaxed);
+    slot.ino.store(st.st_ino, Relaxed);
+    slot.flags.store(bits, Relaxed);
+    slot.pos.store(0, Relaxed);
+    slot.last.store(0, Relaxed);
+    if extra & FLAG_SHARED_POS != 0 {
+        let pos = raw::lseek(fd, 0, libc::SEEK_CUR);
+        slot.pos.store(pos.max(0) as u64, Relaxed);
+    }
+    slot.state.store(FD_TRACKED, core::sync::atomic::Ordering::Release);
+    tell(proc, Kind::Open, fd, 0, st.st_size as u64, 0);
+    Some((proc, slot))
+}
+
+/// The descriptor is about to be closed, or its number to be given to another file.
+#[inline]
+pub fn closing(fd: c_int) {
+    let Some(proc) = attach::current() else { return };
+    let Some(slot) = proc.slots.get(fd as usize) else { return };
+    let state = slot.state.load(Relaxed);
+    if state == FD_UNKNOWN {
+        return;
+    }
+    // The generation goes up first: whatever the service still holds for this number is stale from here on.
+    slot.forget();
+    if state == FD_TRACKED {
+        tell(proc, Kind::Close, fd, 0, 0, 0);
+    }
+}
+
+/// Descriptors `first..=last` are about to be closed.
+pub fn closing_range(first: u32, last: u32) {
+    if let Some(proc) = attach::current() {
+        for fd in first as usize..(last as usize).saturating_add(1).min(proc.slots.len()) {
+            closing(fd as c_int);
+        }
+    }
+}
+
+/// `to` has become a duplicate of `from`: both share one file position.
+#[inline]
+pub fn duplicated(from: c_int, to: c_int) {
+    if to < 0 || from == to {
+        return;
+    }
+    let Some((_, slot)) = tracked(from) else {
+        if let Some(slot) = attach::current().and_then(|p| p.slots.get(to as usize)) {
+            slot.state.store(FD_UNKNOWN, Relaxed);
+        }
+        return;
+    };
+    slot.flags.fetch_or(FLAG_SHARED_POS, Relaxed);
+    adopt(to);
+}
+
+/// A hash of the calling thread, stable for its life.
+#[inline(always)]
+fn thread_tag() -> u64 {
+    (raw::thread_pointer() >> 6) as u64
+}
+
+#[inline]
+fn tell(proc: &Proc, kind: Kind, fd: c_int, extra: u64, offset: u64, len: u64) -> bool {
+    let told = proc.push(kind, fd as u16, extra, offset, len);
+    if let Some(header) = attach::header() {
+        header.ring_doorbell();
+    }
+    told
+}
+
+/// A read of `offset..offset+len` is about to be made.
+#[inline(always)]
+pub fn reading_at(fd: c_int, offset: u64, len: usize) {
+    if let Some((proc, slot)) = tracked(fd) {
+        let len = len as u64;
+        if !hushed(slot, offset, len) {
+            speak(proc, slot, fd, offset, len);
+        }
+    }
+}
+
+/// Whether the service has said that it need not hear of a read at `offset`.
+#[inline(always)]
+fn hushed(slot: &Slot, offset: u64, len: u64) -> bool {
+    slot.last.store(offset.wrapping_add(len), Relaxed);
+    if offset.wrapping_sub(slot.quiet_start.load(Relaxed)) < slot.quiet_len.load(Relaxed) {
+        return true;
+    }
+    let skip = slot.skip.load(Relaxed);
+    if skip > 0 {
+        slot.skip.store(skip - 1, Relaxed);
+    }
+    skip > 0
+}
+
+#[cold]
+#[inline(never)]
+fn speak(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) {
+    let told = proc.push(Kind::Read, fd as u16, thread_tag(), offset, len);
+    if told && slot.flags.load(Relaxed) & outrider_core::shm::FLAG_LAZY == 0
+        && let Some(header) = attach::header()
+    {
+        header.ring_doorbell();
+    }
+}
+
+/// A read of `len` bytes at the file position is about to be made; [`advanced`] is to follow.
+#[inline(always)]
+pub fn reading(fd: c_int, len: usize) -> Option<&'static Slot> {
+    let (proc, slot) = tracked(fd)?;
+    let len = len as u64;
+    if !hushed(slot, slot.pos.load(Relaxed), len) {
+        let pos = if slot.flags.load(Relaxed) & FLAG_SHARED_POS != 0 {
+            shared_position(fd, slot)
+        } else {
+            slot.pos.load(Relaxed)
+        };
+        speak(proc, slot, fd, pos, len);
+    }
+    Some(slot)
+}
+
+/// The kernel's idea of a position that others may move too.
+#[cold]
+#[inline(never)]
+pub fn shared_position(fd: c_int, slot: &Slot) -> u64 {
+    let pos = raw::lseek(fd, 0, libc::SEEK_CUR).max(0) as u64;
+    slot.pos.store(pos, Relaxed);
+    pos
+}
+
+/// The read announced with [`reading`] returned `n`.
+#[inline(always)]
+pub fn advanced(slot: Option<&Slot>, n: isize) {
+    if let Some(slot) = slot
+        && n > 0
+    {
+        slot.pos.store(slot.pos.load(Relaxed).wrapping_add(n as u64), Relaxed);
+    }
+}
+
+/// `n` bytes were read at the file position.
+#[inline(always)]
+pub fn has_read(fd: c_int, n: isize) {
+    if n > 0 {
+        advanced(reading(fd, n as usize), n);
+    }
+}
+
+/// `n` bytes were read at `offset`.
+#[inline(always)]
+pub fn has_read_at(fd: c_int, offset: u64, n: isize) {
+    if n > 0 {
+        reading_at(fd, offset, n as usize);
+    }
+}
+
+/// The file position was set to `pos`, or a call that moves it failed (`pos` < 0).
+#[inline(always)]
+pub fn moved(fd: c_int, pos: i64) {
+    if pos >= 0
+        && let Some(proc) = attach::current()
+        && let Some(slot) = proc.slots.get(fd as usize)
+        && slot.state.load(Relaxed) == FD_TRACKED
+    {
+        slot.pos.store(pos as u64, Relaxed);
+    }
+}
+
+/// `n` bytes were written at the file position.
+#[inline(always)]
+pub fn wrote(fd: c_int, n: isize) {
+    if n > 0
+        && let Some(proc) = attach::current()
+        && let Some(slot) = proc.slots.get(fd as usize)
+        && slot.state.load(Relaxed) == FD_TRACKED
+    {
+        slot.pos.store(slot.pos.load(Relaxed).wrapping_add(n as u64), Relaxed);
+    }
+}
+
+/// Something happened to the pages of a followed file; see [`Kind`]. `true` if the service will hear of it.
+pub fn about(fd: c_int, kind: Kind, extra: u64, offset: u64, len: u64) -> bool {
+    match tracked(fd) {
+        Some((proc, _)) => tell(proc, kind, fd, extra, offset, len),
+        None => false,
+    }
+}
+
+/// The service takes over a hint of the program: `true` if it heard of it, and the call is then to succeed without
+/// reaching the kernel (SPEC CP4).
+pub fn take_over(fd: c_int, offset: u64, len: u64) -> bool {
+    let Some((proc, slot)) = tracked(fd) else { return false };
+    let listening = attach::header().is_some_and(|h| {
+        h.service_pid.load(Relaxed) != 0 && h.closed.load(Relaxed) == 0
+    });
+    if !listening || slot.flags.load(Relaxed) & FLAG_READABLE == 0 {
+        return false;
+    }
+    let told = tell(proc, Kind::WillNeed, fd, 0, offset, len);
+    if told {
+        proc.calls_saved.fetch_add(1, Relaxed);
+    }
+    told
+}
+
+/// An address range of this process was mapped, unmapped or advised; only told where the process is followed.
+pub fn about_memory(kind: Kind, address: usize, len: usize) {
+    if let Some(proc) = attach::current() {
+        tell(proc, kind, 0, 0, address as u64, len as u64);
+    }
+}

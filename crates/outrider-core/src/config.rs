@@ -1,0 +1,564 @@
+//! Every constant that a user may change, with where its default comes from.
+//!
+//! The command reads a TOML file into [`Config`] and hands it on; unknown keys are errors, so that a
+//! misspelt one never passes for its default. [`Config::validate`] names the key as `section.key` in
+//! front of its message, from which the reader finds the line.
+
+use std::fmt;
+
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A number of bytes, written as an integer or as a string with a binary unit: `"128K"`, `"2M"`, `"1G"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Size(pub u64);
+
+impl Size {
+    /// `n` KiB.
+    pub const fn kib(n: u64) -> Self {
+        Self(n << 10)
+    }
+
+    /// `n` MiB.
+    pub const fn mib(n: u64) -> Self {
+        Self(n << 20)
+    }
+
+    /// The number of bytes.
+    pub const fn bytes(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Size {
+    /// The shortest form that [`parse_size`] reads back.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (shift, unit) in [(40, "T"), (30, "G"), (20, "M"), (10, "K")] {
+            if self.0 != 0 && self.0.trailing_zeros() >= shift {
+                return write!(f, "{}{unit}", self.0 >> shift);
+            }
+        }
+        write!(f, "{}", self.0)
+    }
+}
+
+impl std::str::FromStr for Size {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        parse_size(s).map(Self)
+    }
+}
+
+impl Serialize for Size {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct SizeVisitor;
+        impl Visitor<'_> for SizeVisitor {
+            type Value = Size;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of bytes or a string such as \"128K\", \"2M\" or \"1G\"")
+            }
+            fn visit_u64<E: de::Error>(self, n: u64) -> Result<Size, E> {
+                Ok(Size(n))
+            }
+            fn visit_i64<E: de::Error>(self, n: i64) -> Result<Size, E> {
+                u64::try_from(n)
+                    .map(Size)
+                    .map_err(|_| E::invalid_value(de::Unexpected::Signed(n), &self))
+            }
+            fn visit_str<E: de::Error>(self, s: &str) -> Result<Size, E> {
+                parse_size(s).map(Size).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(SizeVisitor)
+    }
+}
+
+/// Reads a number of bytes with an optional binary unit: `4096`, `128K`, `128KiB`, `1.5G`. Units are K, M, G
+/// and T in either case, with or without `B` or `iB`; all are powers of 1024. A fraction needs a unit and is
+/// rounded down to bytes. The error says what is accepted.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let bad = || {
+        format!(
+            "{text:?} is not a size; accepted are bytes or a number with K, M, G or T, such as 4096, 128K or 1.5G"
+        )
+    };
+    let trimmed = text.trim();
+    let digits = trimmed
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(digits);
+    let shift = match unit.trim_start().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err(bad()),
+    };
+    let too_large = || format!("{text:?} is larger than any file (16E)");
+    if let Some((whole, fraction)) = number.split_once('.') {
+        let digits_only = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+        if shift == 0 || !digits_only(whole) || !digits_only(fraction) {
+            return Err(bad());
+        }
+        let value: f64 = number.parse().map_err(|_| bad())?;
+        let bytes = value * (1u64 << shift) as f64;
+        return if bytes < u64::MAX as f64 {
+            Ok(bytes as u64)
+        } else {
+            Err(too_large())
+        };
+    }
+    if number.is_empty() {
+        return Err(bad());
+    }
+    let value: u64 = number.parse().map_err(|_| too_large())?;
+    value.checked_mul(1 << shift).ok_or_else(too_large)
+}
+
+/// All settings. Every section and key may be left out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// How patterns are recognised (CP3).
+    pub predict: Predict,
+    /// How far and how much is prefetched (CP3, CP9).
+    pub window: Window,
+    /// When random reads are answered by streaming the file.
+    pub dense: Dense,
+    /// How much memory prefetched data may take (CP9).
+    pub budget: Budget,
+    /// What is given up again (CP10).
+    pub reclaim: Reclaim,
+    /// How requests are issued (CP6).
+    pub engine: Engine,
+    /// What is known to be cached (CP4, CP5).
+    pub view: View,
+    /// Which files are worth the trouble.
+    pub files: Files,
+}
+
+/// `[predict]`: the pattern detector of CrossPrefetch, section 4.5.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Predict {
+    /// Bits of the saturating counter that tells random from sequential, 1 to 8. The paper uses 3.
+    pub counter_bits: u8,
+    /// A jump farther than this, in bytes, is highly random; a nearer one is random. The paper: 128 KB.
+    pub random_distance: Size,
+    /// In a steady state (definitely sequential or random) skip prediction for the next n accesses (the
+    /// paper's way to cost nothing).
+    pub skip_when_steady: bool,
+    /// Interleaved streams followed on one descriptor, 1 to 256. 16 covers what tables and merges read at
+    /// once; each costs a few dozen bytes.
+    pub max_streams: u32,
+}
+
+impl Default for Predict {
+    fn default() -> Self {
+        Self {
+            counter_bits: 3,
+            random_distance: Size::kib(128),
+            skip_when_steady: true,
+            max_streams: 16,
+        }
+    }
+}
+
+/// `[window]`: sizes of what is prefetched.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Window {
+    /// First look-ahead window of a recognised stream, bytes: one readahead window of the stock kernel.
+    pub initial: Size,
+    /// Largest look-ahead window, bytes. The paper: 64 MB for a definitely sequential file.
+    pub max: Size,
+    /// Bytes fetched at open before any pattern is known, while memory is above the high watermark. The
+    /// paper: 2 MB. 0 turns it off.
+    pub optimistic_open: Size,
+    /// `fetchall+opt` fetches files up to this size, bytes, whole at open; larger ones in windows.
+    pub whole_file_max: Size,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self {
+            initial: Size::kib(128),
+            max: Size::mib(64),
+            optimistic_open: Size::mib(2),
+            whole_file_max: Size::mib(64),
+        }
+    }
+}
+
+/// `[dense]`: random reads that cover much of a file are answered by streaming it in order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Dense {
+    /// Whether it is done at all.
+    pub enabled: bool,
+    /// The share of the cost of streaming a file that must have been spent on random misses before it is
+    /// streamed, 0.05 to 4. 1 is the ski-rental rule, at most twice the cost of the best choice in
+    /// hindsight; 0.25 starts earlier and risks a quarter more where the reads stop.
+    pub investment: f64,
+}
+
+impl Default for Dense {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            investment: 0.25,
+        }
+    }
+}
+
+/// `[budget]`: memory. The watermarks are the paper's idea (section 4.6), its numbers are not published.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Budget {
+    /// Bytes that prefetched and not yet used data may take; absent: `share` of what is available.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Size>,
+    /// Share of the memory available for cache that prefetched and not yet used data may take, 0.01 to 1.
+    pub share: f64,
+    /// Fraction of the memory limit that must be available for prefetching to be aggressive, 0 to 1.
+    pub high_watermark: f64,
+    /// Fraction of the memory limit that must be available for prefetching to go on at all, 0 to 1, at most
+    /// `high_watermark`.
+    pub low_watermark: f64,
+    /// Bytes guaranteed to each stream however many there are: two readahead windows.
+    pub stream_minimum: Size,
+    /// Per cent of the last ten seconds in which some task waited for memory (`/proc/pressure/memory`,
+    /// some avg10) above which prefetching stops, 0 to 100.
+    pub psi_some_avg10_max: f64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            memory: None,
+            share: 0.5,
+            high_watermark: 0.10,
+            low_watermark: 0.05,
+            stream_minimum: Size::kib(256),
+            psi_some_avg10_max: 20.0,
+        }
+    }
+}
+
+/// `[reclaim]`: giving back (section 4.6 of the paper).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Reclaim {
+    /// Whether anything is dropped at all.
+    pub enabled: bool,
+    /// Seconds without access after which a file is inactive and may be dropped whole, at least 1. The
+    /// paper: 30.
+    pub inactive_after_s: u32,
+}
+
+impl Default for Reclaim {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            inactive_after_s: 30,
+        }
+    }
+}
+
+/// I/O priority of the workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum IoPriority {
+    /// The lowest of the ordinary class: behind the program's own reads, never starved.
+    #[default]
+    #[serde(rename = "best-effort-7")]
+    BestEffort7,
+    /// Only when nobody else reads.
+    #[serde(rename = "idle")]
+    Idle,
+    /// As the program itself.
+    #[serde(rename = "none")]
+    None,
+}
+
+/// `[engine]`: how requests reach the kernel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Engine {
+    /// Background threads, 1 to 4.
+    pub workers: u32,
+    /// Bytes per request, 4K to 1M, a multiple of 4K. 128 KiB are never clipped by a stock kernel's
+    /// readahead limit.
+    pub chunk: Size,
+    /// Bytes in flight that are always allowed: enough for one stream to hide a fast disk's latency.
+    pub in_flight_min: Size,
+    /// Bytes in flight at most, however long the measured device's bandwidth x latency is. Between the two
+    /// the device decides; 512 KB to 1 MB leave a foreign reader on a shared queue its latency.
+    pub in_flight_max: Size,
+    /// I/O priority of the workers, honoured by the bfq scheduler and partly by mq-deadline.
+    pub io_priority: IoPriority,
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        Self {
+            workers: 2,
+            chunk: Size::kib(128),
+            in_flight_min: Size::kib(256),
+            in_flight_max: Size::mib(16),
+            io_priority: IoPriority::default(),
+        }
+    }
+}
+
+/// Granularity of the record of what is cached (CP5, Table 5 of the paper).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RangeTree {
+    /// A bitmap with one bit a page in each node.
+    #[default]
+    Page,
+    /// One bit per range.
+    Coarse,
+    /// None: one lock and one state a file.
+    Off,
+}
+
+/// `[view]`: what is known to be cached.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct View {
+    /// Whether the record of what is cached is asked before a prefetch (CP4).
+    pub cache_visibility: bool,
+    /// How finely it is kept.
+    pub range_tree: RangeTree,
+}
+
+impl Default for View {
+    fn default() -> Self {
+        Self {
+            cache_visibility: true,
+            range_tree: RangeTree::default(),
+        }
+    }
+}
+
+/// `[files]`: which files are ours.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Files {
+    /// Files smaller than this, bytes, are left alone: the kernel's first readahead window brings most of
+    /// them in by itself.
+    pub min_size: Size,
+}
+
+impl Default for Files {
+    fn default() -> Self {
+        Self {
+            min_size: Size::kib(64),
+        }
+    }
+}
+
+const PAGE: u64 = 4096;
+
+impl Config {
+    /// Checks what the types cannot: ranges and orders. The error is one line that starts with
+    /// `section.key: `.
+    pub fn validate(&self) -> Result<(), String> {
+        let number = |key: &str, value: f64, low: f64, high: f64| {
+            // A NaN is in no range.
+            if (low..=high).contains(&value) {
+                Ok(())
+            } else {
+                Err(format!(
+                    "{key}: {value} is out of range; accepted is {low} to {high}"
+                ))
+            }
+        };
+        let size = |key: &str, value: Size, low: u64, high: u64| {
+            if (low..=high).contains(&value.0) {
+                Ok(())
+            } else {
+                Err(format!(
+                    "{key}: {value} is out of range; accepted is {} to {}",
+                    Size(low),
+                    Size(high)
+                ))
+            }
+        };
+        let order = |key: &str, other: &str, ok: bool| {
+            if ok {
+                Ok(())
+            } else {
+                Err(format!("{key}: must not be larger than {other}"))
+            }
+        };
+        const GIB: u64 = 1 << 30;
+        const TIB: u64 = 1 << 40;
+
+        number(
+            "predict.counter_bits",
+            f64::from(self.predict.counter_bits),
+            1.0,
+            8.0,
+        )?;
+        number(
+            "predict.max_streams",
+            f64::from(self.predict.max_streams),
+            1.0,
+            256.0,
+        )?;
+        size(
+            "predict.random_distance",
+            self.predict.random_distance,
+            PAGE,
+            GIB,
+        )?;
+        size("window.initial", self.window.initial, PAGE, GIB)?;
+        size("window.max", self.window.max, PAGE, 64 * GIB)?;
+        order(
+            "window.initial",
+            "window.max",
+            self.window.initial <= self.window.max,
+        )?;
+        size(
+            "window.optimistic_open",
+            self.window.optimistic_open,
+            0,
+            GIB,
+        )?;
+        size("window.whole_file_max", self.window.whole_file_max, 0, TIB)?;
+        number("dense.investment", self.dense.investment, 0.05, 4.0)?;
+        if let Some(memory) = self.budget.memory {
+            size("budget.memory", memory, 0, 64 * TIB)?;
+        }
+        number("budget.share", self.budget.share, 0.01, 1.0)?;
+        number(
+            "budget.high_watermark",
+            self.budget.high_watermark,
+            0.0,
+            1.0,
+        )?;
+        number("budget.low_watermark", self.budget.low_watermark, 0.0, 1.0)?;
+        order(
+            "budget.low_watermark",
+            "budget.high_watermark",
+            self.budget.low_watermark <= self.budget.high_watermark,
+        )?;
+        size(
+            "budget.stream_minimum",
+            self.budget.stream_minimum,
+            PAGE,
+            GIB,
+        )?;
+        number(
+            "budget.psi_some_avg10_max",
+            self.budget.psi_some_avg10_max,
+            0.0,
+            100.0,
+        )?;
+        number(
+            "reclaim.inactive_after_s",
+            f64::from(self.reclaim.inactive_after_s),
+            1.0,
+            86_400.0,
+        )?;
+        number("engine.workers", f64::from(self.engine.workers), 1.0, 4.0)?;
+        size("engine.chunk", self.engine.chunk, PAGE, 1 << 20)?;
+        if self.engine.chunk.0 % PAGE != 0 {
+            return Err(format!(
+                "engine.chunk: {} is not a multiple of 4K",
+                self.engine.chunk
+            ));
+        }
+        size("engine.in_flight_min", self.engine.in_flight_min, PAGE, GIB)?;
+        size("engine.in_flight_max", self.engine.in_flight_max, PAGE, GIB)?;
+        order(
+            "engine.in_flight_min",
+            "engine.in_flight_max",
+            self.engine.in_flight_min <= self.engine.in_flight_max,
+        )?;
+        order(
+            "engine.chunk",
+            "engine.in_flight_max",
+            self.engine.chunk <= self.engine.in_flight_max,
+        )?;
+        size("files.min_size", self.files.min_size, 0, TIB)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("128K", 128 << 10),
+            ("128 KiB", 128 << 10),
+            ("2m", 2 << 20),
+            ("1.5G", 3 << 29),
+            ("3TB", 3 << 40),
+        ] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+        for text in [
+            "",
+            "K",
+            "-1",
+            "1.5",
+            "1.G",
+            ".5G",
+            "1..5K",
+            "12Q",
+            "1e3",
+            "99999999999999999999",
+            "17179869184G",
+        ] {
+            assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_survive_printing() {
+        for n in [0, 1, 1023, 1024, 1 << 20, (1 << 20) + 1, 3 << 30, u64::MAX] {
+            assert_eq!(parse_size(&Size(n).to_string()), Ok(n));
+        }
+    }
+
+    #[test]
+    fn defaults_are_valid() {
+        Config::default().validate().unwrap();
+    }
+
+    #[test]
+    fn orders_and_ranges_are_checked() {
+        type Spoil = fn(&mut Config);
+        let broken: [(&str, Spoil); 6] = [
+            ("budget.low_watermark: ", |c| c.budget.low_watermark = 0.2),
+            ("dense.investment: ", |c| c.dense.investment = f64::NAN),
+            ("engine.chunk: ", |c| c.engine.chunk = Size(5000)),
+            ("engine.in_flight_min: ", |c| {
+                c.engine.in_flight_min = Size::mib(32)
+            }),
+            ("predict.counter_bits: ", |c| c.predict.counter_bits = 0),
+            ("window.initial: ", |c| c.window.initial = Size::mib(65)),
+        ];
+        for (prefix, spoil) in broken {
+            let mut config = Config::default();
+            spoil(&mut config);
+            let error = config.validate().unwrap_err();
+            assert!(error.starts_with(prefix), "{error}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The ways to ask the kernel for pages.
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use io_uring::{IoUring, opcode, types};
+use outrider_sys::raw;
+
+use super::{Kind, Request};
+use crate::shm::{Header, lost};
+
+/// Why a request was not issued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// ENOMEM.
+    OutOfMemory,
+    /// Anything else; the file can't be prefetched.
+    Refused,
+}
+
+/// Hands requests to the kernel; they may arrive later.
+pub trait Issue {
+    /// Issues all of `group`; returns the indices of those that failed.
+    fn issue(&mut self, group: &[Request]) -> Vec<(usize, Failure)>;
+
+    /// Whether what was issued ever arrives.
+    fn arrives(&self) -> bool {
+        true
+    }
+}
+
+/// Issues nothing: for measuring what everything else costs.
+pub struct Noop;
+
+impl Issue for Noop {
+    fn issue(&mut self, _: &[Request]) -> Vec<(usize, Failure)> {
+        Vec::new()
+    }
+
+    fn arrives(&self) -> bool {
+        false
+    }
+}
+
+/// posix_fadvise(WILLNEED), which reads like readahead(2) and leaves the file's own readahead state alone. Requests of
+/// 128 KiB and less are never clipped.
+pub struct Readahead;
+
+impl Issue for Readahead {
+    fn issue(&mut self, group: &[Request]) -> Vec<(usize, Failure)> {
+        let mut failed = Vec::new();
+        for (i, r) in group.iter().enumerate() {
+            // SAFETY: integers only.
+            let e = unsafe {
+                raw::syscall6(
+                    libc::SYS_fadvise64,
+                    r.handle.fd().as_raw_fd() as usize,
+                    r.range.start as usize,
+                    (r.range.end - r.range.start) as usize,
+                    libc::POSIX_FADV_WILLNEED as usize,
+                    0,
+                    0,
+                )
+            };
+            if e < 0 {
+                failed.push((i, failure(-e as i32)));
+            }
+        }
+        failed
+    }
+}
+
+fn failure(errno: i32) -> Failure {
+    if errno == libc::ENOMEM { Failure::OutOfMemory } else { Failure::Refused }
+}
+
+/// IORING_OP_FADVISE in batches. The kernel runs it on threads of its own (FACTS: always io-wq).
+pub struct Uring {
+    ring: IoUring,
+}
+
+impl Uring {
+    /// A ring of its own for one worker.
+    pub fn new() -> std::io::Result<Uring> {
+        let ring = IoUring::builder().setup_clamp().build(64)?;
+        // Two kernel threads for buffered work are as many as issue in parallel with profit.
+        let _ = ring.submitter().register_iowq_max_workers(&mut [2, 2]);
+        Ok(Uring { ring })
+    }
+}
+
+impl Issue for Uring {
+    fn issue(&mut self, group: &[Request]) -> Vec<(usize, Failure)> {
+        let mut failed = Vec::new();
+        let mut queued = 0;
+        for (i, r) in group.iter().enumerate() {
+            let len = (r.range.end - r.range.start) as libc::off_t;
+            let entry = opcode::Fadvise::new(types::Fd(r.handle.fd().as_raw_fd()), len, libc::POSIX_FADV_WILLNEED)
+                .offset(r.range.start)
+                .build()
+                .user_data(i as u64);
+            // SAFETY: the operation refers to no memory; the descriptor stays open until its completion was taken below.
+            let pushed = unsafe { self.ring.submission().push(&entry) };
+            if pushed.is_err() {
+                failed.push((i, Failure::Refused));
+            } else {
+                queued += 1;
+            }
+        }
+        let mut done = 0;
+        while done < queued {
+            if self.ring.submit_and_wait(queued - done).is_err_and(|e| e.raw_os_error() != Some(libc::EINTR)) {
+                break;
+            }
+            for c in self.ring.completion() {
+                done += 1;
+                if c.result() < 0 {
+                    failed.push((c.user_data() as usize, failure(-c.result())));
+                }
+            }
+        }
+        failed
+    }
+}
+
+/// Counts, delays and fails requests on their way to another engine, for tests.
+pub struct Monitor<E> {
+    /// Where the requests go.
+    pub inner: E,
+    /// Requests seen.
+    pub requests: Arc<AtomicU64>,
+    /// Bytes seen.
+    pub bytes: Arc<AtomicU64>,
+    /// Waited before each group.
+    pub delay: Duration,
+    /// Every n-th request fails; 0 for none.
+    pub fail_every: u64,
+}
+
+impl<E: Issue> Issue for Monitor<E> {
+    fn issue(&mut self, group: &[Request]) -> Vec<(usize, Failure)> {
+        std::thread::sleep(self.delay);
+        let mut failed = Vec::new();
+        for (i, r) in group.iter().enumerate() {
+            let n = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
+            self.bytes.fetch_add(r.range.end - r.range.start, Ordering::Relaxed);
+            if self.fail_every != 0 && n % self.fail_every == 0 {
+                failed.push((i, Failure::Refused));
+            }
+        }
+        failed.extend(self.inner.issue(group));
+        failed
+    }
+
+    fn arrives(&self) -> bool {
+        self.inner.arrives()
+    }
+}
+
+/// The engine of one worker. Falls back to threads where io_uring is refused.
+pub fn engine(kind: Kind, header: &Header) -> Box<dyn Issue> {
+    match kind {
+        Kind::Noop => Box::new(Noop),
+        Kind::Uring => match Uring::new() {
+            Ok(u) => Box::new(u),
+            Err(_) => {
+                header.lose(lost::URING);
+                Box::new(Readahead)
+            }
+        },
+        Kind::Auto | Kind::Threads | Kind::Readahead => Box::new(Readahead),
+    }
+}
+
+/// Lets everyone else's reads go first, where the I/O scheduler honours that.
+pub fn become_background(io_priority: i32) {
+    if io_priority != 0 {
+        const IOPRIO_WHO_PROCESS: usize = 1;
+        // SAFETY: integers only; 0 is the calling thread.
+        unsafe {
+            raw::syscall6(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, io_priority as usize, 0, 0, 0);
+        }
+    }
+}

@@ -1,0 +1,484 @@
+//! Issuing requests and learning when they have arrived.
+//!
+//! Every device has a queue of its own with a bound on the bytes in flight, taken from the measured bandwidth and latency
+//! (`place`), because what lies in a device's queue beyond that helps nobody and delays other readers. Worker
+//! threads, at most four, take the most urgent requests that fit the bound and issue them; at the bound they
+//! wait for the oldest request instead. They start with the first request.
+//!
+//! A readahead call returns when its reads are submitted, not when the data is there. Arrival is seen by
+//! MADV_POPULATE_READ of a request's last page through a mapping of our own, which sleeps until the page is up to date,
+//! moves no data, and leaves no trace on the file (a read would change its access time and raise inotify events).
+
+mod issue;
+mod window;
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Instant;
+
+use std::ops::Range;
+
+pub use issue::{Failure, Issue, Monitor, Noop, Readahead, Uring};
+use window::Windows;
+
+use crate::place::DeviceModel;
+use crate::shm::{Header, lost};
+use crate::view::{FileView, PageRange};
+
+/// An open file of the program, as long as requests need it.
+pub struct Handle {
+    fd: OwnedFd,
+    windows: Windows,
+    /// Set when the program has closed the file: what is still queued is dropped.
+    pub cancelled: AtomicBool,
+}
+
+impl Handle {
+    /// A handle on a descriptor of our own.
+    pub fn new(fd: OwnedFd) -> Handle {
+        Handle { fd, windows: Windows::default(), cancelled: AtomicBool::new(false) }
+    }
+
+    /// The descriptor.
+    pub fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.fd)
+    }
+}
+
+/// How urgent a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// The window of a stream that the program is reading, or its own hint.
+    Window = 0,
+    /// Optimism and streaming.
+    Background = 1,
+}
+
+/// Tells whether a request has been overtaken by the program.
+pub trait Overtaken: Send + Sync {
+    /// Whether the program has read past `range` (bytes).
+    fn overtaken(&self, range: &Range<u64>) -> bool;
+}
+
+/// One range to fetch.
+pub struct Request {
+    /// The file.
+    pub handle: Arc<Handle>,
+    /// Where its pages are marked.
+    pub view: Option<Arc<FileView>>,
+    /// Page-aligned bytes.
+    pub range: Range<u64>,
+    /// Who reads, to drop requests that come too late.
+    pub reader: Option<Arc<dyn Overtaken>>,
+    /// Where issued and dropped bytes are counted.
+    pub account: Arc<Account>,
+}
+
+/// Counts of one file's requests, bytes.
+#[derive(Default)]
+pub struct Account {
+    /// Handed to the kernel.
+    pub issued: AtomicU64,
+    /// Planned, and dropped because the program was there first or closed the file.
+    pub dropped: AtomicU64,
+}
+
+struct Batch {
+    parts: Vec<(Option<Arc<FileView>>, Range<u64>)>,
+    handle: Arc<Handle>,
+    bytes: u64,
+    issued: Instant,
+    lone: bool,
+}
+
+struct Device {
+    id: u64,
+    queues: [VecDeque<Request>; 2],
+    queued_bytes: u64,
+    in_flight: VecDeque<Batch>,
+    in_flight_bytes: u64,
+    model: DeviceModel,
+    /// End of the last request issued and its file, to tell seeks from continuations.
+    last_end: (usize, u64),
+    /// Begin of the current span in which the bound was reached, and bytes that have arrived since.
+    span: Option<(Instant, u64)>,
+}
+
+struct State {
+    devices: Vec<Device>,
+    workers: usize,
+    idle: usize,
+    stop: bool,
+    turn: usize,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    work: Condvar,
+    header: Arc<dyn AsRef<Header> + Send + Sync>,
+    settings: Settings,
+    epoch: Instant,
+}
+
+/// How the engine is set up; see `config.rs`.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Worker threads, 1 to 4.
+    pub workers: usize,
+    /// Bounds of the bytes in flight per device.
+    pub in_flight: (u64, u64),
+    /// Argument of ioprio_set(2), 0 to leave the priority.
+    pub io_priority: i32,
+    /// How requests are issued.
+    pub kind: Kind,
+}
+
+/// The engines, which have the same semantics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// io_uring where it is allowed and of use, else threads.
+    Auto,
+    /// IORING_OP_FADVISE in batches: the kernel's workers do the allocation.
+    Uring,
+    /// posix_fadvise(WILLNEED) on the worker threads.
+    Threads,
+    /// The same on a single worker.
+    Readahead,
+    /// Nothing is issued.
+    Noop,
+}
+
+/// A request group is issued and waited for as one: its requests are small, and one wait costs a system call and a wake-up.
+const GROUP_BYTES: u64 = 128 << 10;
+const GROUP_REQUESTS: usize = 16;
+
+/// The engine.
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+impl Engine {
+    /// An engine without threads; they start with the first request. `header` is where lost capabilities are noted and
+    /// requests are counted.
+    pub fn new(settings: Settings, header: Arc<dyn AsRef<Header> + Send + Sync>) -> Engine {
+        let state = State { devices: Vec::new(), workers: 0, idle: 0, stop: false, turn: 0 };
+        Engine {
+            shared: Arc::new(Shared {
+                state: Mutex::new(state),
+                work: Condvar::new(),
+                header,
+                settings,
+                epoch: Instant::now(),
+            }),
+        }
+    }
+
+    /// The model of a device, by `st_dev`.
+    pub fn model(&self, device: u64) -> DeviceModel {
+        self.shared.lock().device(device).model
+    }
+
+    /// Bytes that wait to be issued, on all devices.
+    pub fn queued_bytes(&self) -> u64 {
+        self.shared.lock().devices.iter().map(|d| d.queued_bytes).sum()
+    }
+
+    /// Queues requests, in the order of need within their class.
+    pub fn submit(&self, device: u64, class: Class, requests: Vec<Request>) {
+        if requests.is_empty() {
+            return;
+        }
+        let settings = &self.shared.settings;
+        let mut state = self.shared.lock();
+        let queued = {
+            let d = state.device(device);
+            d.queued_bytes += requests.iter().map(|r| r.range.end - r.range.start).sum::<u64>();
+            d.queues[class as usize].extend(requests);
+            d.queues[class as usize].len()
+        };
+        // One worker will do for little work; a second where the first would sleep over its own requests.
+        let wanted = if queued > 4 { settings.workers } else { 1 };
+        let limit = if settings.kind == Kind::Readahead { 1 } else { wanted };
+        while state.workers < limit {
+            let shared = self.shared.clone();
+            state.workers += 1;
+            let started = std::thread::Builder::new()
+                .name("outrider".into())
+                .stack_size(128 << 10)
+                .spawn(move || work(&shared));
+            if started.is_err() {
+                state.workers -= 1;
+                self.shared.header().lose(lost::THREADS);
+                break;
+            }
+        }
+        if state.workers == 0 {
+            // Nobody will ever take them.
+            let d = state.device(device);
+            d.queued_bytes = 0;
+            for request in d.queues.iter_mut().flat_map(VecDeque::drain_all) {
+                request.drop_it();
+            }
+            return;
+        }
+        drop(state);
+        if queued > 1 { self.shared.work.notify_all() } else { self.shared.work.notify_one() }
+    }
+
+    /// Waits until nothing is in flight, at most `limit`.
+    pub fn settle(&self, limit: std::time::Duration) {
+        let until = Instant::now() + limit;
+        while Instant::now() < until && self.shared.lock().devices.iter().any(|d| d.in_flight_bytes > 0) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    /// Drops what is queued.
+    pub fn drain(&self) {
+        let mut state = self.shared.lock();
+        for d in &mut state.devices {
+            d.queued_bytes = 0;
+            for request in d.queues.iter_mut().flat_map(VecDeque::drain_all) {
+                request.drop_it();
+            }
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.drain();
+        self.shared.lock().stop = true;
+        self.shared.work.notify_all();
+    }
+}
+
+trait DrainAll<T> {
+    fn drain_all(&mut self) -> std::collections::vec_deque::Drain<'_, T>;
+}
+
+impl<T> DrainAll<T> for VecDeque<T> {
+    fn drain_all(&mut self) -> std::collections::vec_deque::Drain<'_, T> {
+        self.drain(..)
+    }
+}
+
+impl Request {
+    fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    fn pages(&self) -> PageRange {
+        PageRange::from_bytes(self.range.start, self.bytes())
+    }
+
+    fn stale(&self) -> bool {
+        self.handle.cancelled.load(Ordering::Relaxed)
+            || self.reader.as_ref().is_some_and(|r| r.overtaken(&self.range))
+    }
+
+    fn drop_it(self) {
+        self.account.dropped.fetch_add(self.bytes(), Ordering::Relaxed);
+        if let Some(view) = &self.view {
+            view.fail(self.pages());
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn header(&self) -> &Header {
+        (*self.header).as_ref()
+    }
+
+    fn now_us(&self) -> u64 {
+        self.epoch.elapsed().as_micros() as u64
+    }
+}
+
+impl State {
+    fn device(&mut self, id: u64) -> &mut Device {
+        let i = self.devices.iter().position(|d| d.id == id).unwrap_or_else(|| {
+            self.devices.push(Device {
+                id,
+                queues: [VecDeque::new(), VecDeque::new()],
+                queued_bytes: 0,
+                in_flight: VecDeque::new(),
+                in_flight_bytes: 0,
+                model: DeviceModel::default(),
+                last_end: (0, 0),
+                span: None,
+            });
+            self.devices.len() - 1
+        });
+        &mut self.devices[i]
+    }
+}
+
+enum Job {
+    Issue(usize, Vec<Request>),
+    Await(usize, Batch),
+}
+
+impl State {
+    /// The next thing to do: issuing goes before waiting, on every device.
+    fn next(&mut self, settings: &Settings) -> Option<Job> {
+        let n = self.devices.len();
+        self.turn = self.turn.wrapping_add(1);
+        for k in 0..n {
+            let i = (self.turn + k) % n;
+            let d = &mut self.devices[i];
+            let bound = d.model.in_flight(settings.in_flight.0..settings.in_flight.1);
+            let mut group: Vec<Request> = Vec::new();
+            let mut bytes = 0;
+            for queue in &mut d.queues {
+                while group.len() < GROUP_REQUESTS {
+                    let Some(next) = queue.front() else { break };
+                    let b = next.bytes();
+                    let fits = d.in_flight_bytes + bytes + b <= bound || d.in_flight_bytes + bytes == 0;
+                    let same = group.first().is_none_or(|g| Arc::ptr_eq(&g.handle, &next.handle));
+                    if !fits || !same || (bytes > 0 && bytes + b > GROUP_BYTES) {
+                        break;
+                    }
+                    let Some(request) = queue.pop_front() else { break };
+                    d.queued_bytes = d.queued_bytes.saturating_sub(b);
+                    if request.stale() {
+                        request.drop_it();
+                        continue;
+                    }
+                    bytes += b;
+                    group.push(request);
+                }
+                if !group.is_empty() {
+                    break;
+                }
+            }
+            if !group.is_empty() {
+                return Some(Job::Issue(i, group));
+            }
+        }
+        for k in 0..n {
+            let i = (self.turn + k) % n;
+            let d = &mut self.devices[i];
+            if let Some(batch) = d.in_flight.pop_front() {
+                return Some(Job::Await(i, batch));
+            }
+        }
+        None
+    }
+}
+
+fn work(shared: &Shared) {
+    issue::become_background(shared.settings.io_priority);
+    let mut engine = issue::engine(shared.settings.kind, shared.header());
+    let mut state = shared.lock();
+    loop {
+        match state.next(&shared.settings) {
+            Some(Job::Issue(i, group)) => {
+                let bytes: u64 = group.iter().map(Request::bytes).sum();
+                let d = &mut state.devices[i];
+                let first = &group[0];
+                let continues = d.last_end == (Arc::as_ptr(&first.handle) as usize, first.range.start);
+                let lone = d.in_flight_bytes == 0 && !continues && group.len() == 1;
+                let last = &group[group.len() - 1];
+                d.last_end = (Arc::as_ptr(&last.handle) as usize, last.range.end);
+                d.in_flight_bytes += bytes;
+                drop(state);
+                let issued = Instant::now();
+                let failed = engine.issue(&group);
+                shared.header().requests.fetch_add(group.len() as u64, Ordering::Relaxed);
+                let batch = settle(group, failed, bytes, issued, lone, shared.header());
+                state = shared.lock();
+                let d = &mut state.devices[i];
+                match batch {
+                    Some(batch) => {
+                        let bound = d.model.in_flight(shared.settings.in_flight.0..shared.settings.in_flight.1);
+                        if d.in_flight_bytes + GROUP_BYTES > bound && d.span.is_none() {
+                            d.span = Some((Instant::now(), 0));
+                        }
+                        d.in_flight.push_back(batch);
+                    }
+                    None => d.in_flight_bytes = d.in_flight_bytes.saturating_sub(bytes),
+                }
+            }
+            Some(Job::Await(i, batch)) => {
+                drop(state);
+                let last = batch.parts.last().map_or(0, |(_, r)| r.end.saturating_sub(1));
+                let seen = engine.arrives() && batch.handle.windows.wait(batch.handle.fd(), last, shared.header());
+                let took = batch.issued.elapsed().as_secs_f64() * 1e6;
+                let now = shared.now_us();
+                for (view, range) in &batch.parts {
+                    if let Some(view) = view {
+                        view.complete(PageRange::from_bytes(range.start, range.end - range.start), now);
+                    }
+                }
+                state = shared.lock();
+                let d = &mut state.devices[i];
+                d.in_flight_bytes = d.in_flight_bytes.saturating_sub(batch.bytes);
+                if seen {
+                    if batch.lone {
+                        d.model.lone_request(batch.bytes, took);
+                    }
+                    d.measure(batch.bytes);
+                }
+            }
+            None => {
+                if state.stop {
+                    return;
+                }
+                state.idle += 1;
+                state = shared.work.wait(state).unwrap_or_else(|e| e.into_inner());
+                state.idle -= 1;
+            }
+        }
+    }
+}
+
+impl Device {
+    /// Bytes arrived: closes a span of full queue when it is long enough or the queue ran empty.
+    fn measure(&mut self, bytes: u64) {
+        const LONG: u64 = 4 << 20;
+        let dry = self.queues.iter().all(VecDeque::is_empty);
+        if let Some((since, so_far)) = &mut self.span {
+            *so_far += bytes;
+            let took = since.elapsed().as_secs_f64() * 1e6;
+            if *so_far >= LONG {
+                self.model.full_span(*so_far, took);
+                self.span = (!dry).then(|| (Instant::now(), 0));
+            } else if dry {
+                self.span = None;
+            }
+        }
+    }
+}
+
+/// What was issued becomes a batch in flight; what failed is missing again.
+fn settle(
+    group: Vec<Request>,
+    failed: Vec<(usize, Failure)>,
+    bytes: u64,
+    issued: Instant,
+    lone: bool,
+    header: &Header,
+) -> Option<Batch> {
+    let mut parts = Vec::with_capacity(group.len());
+    let mut handle = None;
+    for (i, request) in group.into_iter().enumerate() {
+        if failed.iter().any(|(f, _)| *f == i) {
+            request.drop_it();
+            continue;
+        }
+        request.account.issued.fetch_add(request.bytes(), Ordering::Relaxed);
+        handle = Some(request.handle.clone());
+        parts.push((request.view, request.range));
+    }
+    if failed.iter().any(|(_, f)| *f == Failure::OutOfMemory) {
+        header.lose(lost::MEMORY);
+    }
+    Some(Batch { parts, handle: handle?, bytes, issued, lone })
+}

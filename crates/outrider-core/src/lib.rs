@@ -1,0 +1,14 @@
+//! Outrider's pipeline, in the order that data takes: sources foresee, the view knows what is cached, place
+//! knows devices, budget grants memory, plan decides, the engine issues, account tells what became of it.
+
+pub mod budget;
+pub mod config;
+pub mod engine;
+pub mod place;
+pub mod plan;
+pub mod fetch;
+pub mod service;
+pub mod shared;
+pub mod shm;
+pub mod source;
+pub mod view;

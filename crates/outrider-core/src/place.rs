@@ -1,0 +1,104 @@
+//! What a device costs.
+//!
+//! sysfs lies about devices (virtio claims to be rotational), so the model is measured from our own completions:
+//! a request takes latency + bytes / bandwidth. Both are tracked, and everything that depends on the device follows
+//! from them: how many bytes must be in flight to keep it busy, from which gap on a second request is cheaper than
+//! reading through, how long a run must be for a seek not to show, what a random miss costs.
+
+use std::ops::Range;
+
+/// Measured figures of one device.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceModel {
+    /// From the issue of a lone request to its arrival, less its transfer, in microseconds.
+    pub latency_us: f64,
+    /// Bytes per microsecond (MB/s) with enough in flight.
+    pub bandwidth: f64,
+    samples: u32,
+    spans: u32,
+}
+
+impl Default for DeviceModel {
+    /// A fast network disk, until something is measured: wrong in either direction this costs a few requests.
+    fn default() -> Self {
+        DeviceModel { latency_us: 200.0, bandwidth: 1000.0, samples: 0, spans: 0 }
+    }
+}
+
+/// A device slower than this to answer has a head, or a network behind it: one page more costs less than one request
+/// more. 2 ms lies between the slowest flash and the fastest seek (libprefetch Figure 1).
+const SEEK_US: f64 = 2000.0;
+/// Gaps up to this many bytes are read through on such devices (libprefetch section 4.3: infill to 32 KB).
+const INFILL: u64 = 32 << 10;
+
+impl DeviceModel {
+    /// A request of `bytes` that had the device to itself and did not continue where the last one ended took `took_us`.
+    pub fn lone_request(&mut self, bytes: u64, took_us: f64) {
+        let latency = (took_us - bytes as f64 / self.bandwidth).max(1.0);
+        // The first sample counts in full. Afterwards fast answers count more than slow ones: interference only ever
+        // makes a request slower.
+        let weight = match self.samples {
+            0 => 1.0,
+            _ if latency < self.latency_us => 0.3,
+            _ => 0.1,
+        };
+        self.latency_us += (latency - self.latency_us) * weight;
+        self.samples += 1;
+    }
+
+    /// With the queue kept full, `bytes` arrived in `took_us`.
+    pub fn full_span(&mut self, bytes: u64, took_us: f64) {
+        if took_us <= 0.0 {
+            return;
+        }
+        let sample = (bytes as f64 / took_us).clamp(0.1, 1e5);
+        let weight = if self.spans == 0 || sample > self.bandwidth { 0.7 } else { 0.2 };
+        self.bandwidth += (sample - self.bandwidth) * weight;
+        self.spans += 1;
+    }
+
+    /// Bytes that are on their way when the device is just busy.
+    pub fn bandwidth_delay(&self) -> u64 {
+        (self.latency_us * self.bandwidth) as u64
+    }
+
+    /// Bytes to keep in flight: twice the product, so that the device never runs dry between a completion and the next
+    /// request, within what the configuration allows (FACTS: more only delays others).
+    pub fn in_flight(&self, allowed: Range<u64>) -> u64 {
+        (2 * self.bandwidth_delay()).clamp(allowed.start, allowed.end.max(allowed.start))
+    }
+
+    /// Bytes of one refill of a window: a tenth of its time is then spent on the way to its first byte.
+    pub fn quantum(&self) -> u64 {
+        (8 * self.bandwidth_delay()).clamp(64 << 10, 8 << 20)
+    }
+
+    /// Gaps up to this many bytes are read through.
+    pub fn merge_gap(&self) -> u64 {
+        if self.latency_us >= SEEK_US { INFILL } else { 0 }
+    }
+
+    /// Whether anything has been measured yet.
+    pub fn is_measured(&self) -> bool {
+        self.samples > 0 && self.spans > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// DR7: figures converge to those of very different devices.
+    #[test]
+    fn converges() {
+        for (latency, bandwidth) in [(80.0, 1400.0), (500.0, 1000.0), (15_000.0, 500.0), (7000.0, 100.0)] {
+            let mut m = DeviceModel::default();
+            for _ in 0..20 {
+                m.lone_request(131_072, latency + 131_072.0 / bandwidth);
+                m.full_span(4 << 20, (4 << 20) as f64 / bandwidth);
+            }
+            assert!((m.latency_us / latency - 1.0).abs() < 0.2, "{m:?}");
+            assert!((m.bandwidth / bandwidth - 1.0).abs() < 0.1, "{m:?}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! From foreseen byte ranges to requests (SPEC CP4, CP9).
+//!
+//! A plan subtracts what the view knows to be cached or on its way, reads through gaps where that is cheaper than another
+//! request, cuts into pieces that the kernel never clips, keeps the order of need, and stops at the budget.
+
+use std::ops::Range;
+
+use crate::source::predict::PAGE;
+use crate::view::{FileView, PageRange};
+
+/// What a plan has to respect.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// Bytes per request, a multiple of the page size.
+    pub chunk: u64,
+    /// Gaps up to this many bytes are read through.
+    pub gap: u64,
+    /// Bytes that the budget still grants.
+    pub room: u64,
+    /// End of the file, bytes.
+    pub size: u64,
+}
+
+/// The outcome.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Page-aligned byte ranges in the order in which they are to be issued, each at most a chunk long.
+    pub requests: Vec<Range<u64>>,
+    /// Sum of their lengths.
+    pub bytes: u64,
+    /// Where the budget ran out: the first byte that was foreseen and not planned.
+    pub refused_at: Option<u64>,
+}
+
+/// Plans `wanted` (byte ranges, in the order of need), and marks what it plans as in flight in `view`. Without a
+/// view (the ablation `cache_visibility = false`) everything is taken to be missing.
+pub fn plan(wanted: &[Range<u64>], view: Option<&FileView>, terms: Terms, now_us: u64) -> Plan {
+    let mut out = Plan::default();
+    let chunk = (terms.chunk / PAGE).max(1);
+    let last_page = terms.size.div_ceil(PAGE);
+    let mut missing = Vec::new();
+    let mut i = 0;
+    while i < wanted.len() {
+        // Neighbours in the order of need that lie within a gap of one another become one piece.
+        let mut pages = PageRange::from_bytes(wanted[i].start, wanted[i].end - wanted[i].start);
+        i += 1;
+        while let Some(next) = wanted.get(i) {
+            let n = PageRange::from_bytes(next.start, next.end - next.start);
+            let near = n.start <= pages.end + terms.gap / PAGE && n.end + terms.gap / PAGE >= pages.start;
+            let joined = PageRange::new(pages.start.min(n.start), pages.end.max(n.end));
+            if !near || (terms.gap == 0 && (n.start > pages.end || n.end < pages.start)) {
+                break;
+            }
+            pages = joined;
+            i += 1;
+        }
+        pages.end = pages.end.min(last_page);
+        if pages.is_empty() {
+            continue;
+        }
+        missing.clear();
+        match view {
+            Some(view) => {
+                view.missing(pages, 256, &mut missing);
+            }
+            None => missing.push(pages),
+        }
+        // Read through small gaps of cached pages too: the kernel skips pages that it has.
+        let mut runs: Vec<PageRange> = Vec::with_capacity(missing.len());
+        for m in &missing {
+            match runs.last_mut() {
+                Some(r) if m.start - r.end <= terms.gap / PAGE => r.end = m.end,
+                _ => runs.push(*m),
+            }
+        }
+        for run in runs {
+            let mut at = run.start;
+            while at < run.end {
+                let end = run.end.min((at / chunk + 1) * chunk);
+                let bytes = (end - at) * PAGE;
+                if out.bytes + bytes > terms.room {
+                    out.refused_at = Some(at * PAGE);
+                    return out;
+                }
+                if let Some(view) = view {
+                    view.begin(PageRange::new(at, end), now_us);
+                }
+                out.requests.push(at * PAGE..end * PAGE);
+                out.bytes += bytes;
+                at = end;
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::Granularity;
+
+    fn terms() -> Terms {
+        Terms { chunk: 128 << 10, gap: 0, room: u64::MAX, size: 1 << 30 }
+    }
+
+    /// SPEC CP4: what is cached or in flight is not asked for again; nothing is clipped or passes the end of the file.
+    #[test]
+    fn subtracts_cuts_and_stops() {
+        let view = FileView::new(Granularity::Page, 1 << 20);
+        view.present(PageRange::new(10, 20), 0);
+        let p = plan(&[0..(256 << 10)], Some(&view), terms(), 0);
+        assert_eq!(p.requests, [0..40960, 81920..131072, 131072..262144]);
+        assert!(plan(&[0..(256 << 10)], Some(&view), terms(), 0).requests.is_empty());
+        let end = plan(&[(1 << 30) - 5000..(1 << 30) + 70000], Some(&view), terms(), 0);
+        assert_eq!(end.requests, [(1 << 30) - 8192..1 << 30]);
+        let poor = plan(&[1 << 20..2 << 20], Some(&view), Terms { room: 300 << 10, ..terms() }, 0);
+        assert_eq!((poor.bytes, poor.refused_at), (256 << 10, Some((1 << 20) + (256 << 10))));
+    }
+
+    /// LP7: strided pieces join across gaps where reading through is cheaper, and stay apart where it is not.
+    #[test]
+    fn reads_through_gaps() {
+        let wanted: Vec<_> = (0..4u64).map(|i| i * 32768..i * 32768 + 4096).collect();
+        assert_eq!(plan(&wanted, None, terms(), 0).requests.len(), 4);
+        let joined = plan(&wanted, None, Terms { gap: 32 << 10, ..terms() }, 0);
+        assert_eq!(joined.requests, [0..3 * 32768 + 4096]);
+        let backwards: Vec<_> = wanted.iter().rev().cloned().collect();
+        assert_eq!(plan(&backwards, None, Terms { gap: 32 << 10, ..terms() }, 0).requests, [0..3 * 32768 + 4096]);
+    }
+}

@@ -1,0 +1,182 @@
+//! The service's and the runner's hold on the shared memory.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::service::ProcessRecord;
+use crate::shm::{self, FILES_AT, FileStat, Header, MAX_PROCS, PROCS_AT, Proc, SHM_BYTES};
+
+/// The whole memory object, mapped.
+pub struct Shared {
+    fd: OwnedFd,
+    base: *mut u8,
+}
+
+// SAFETY: the mapping lives as long as the value, and everything in it is atomics.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+/// Processes that the report can name.
+const MAX_RECORDS: usize = 256;
+const RECORD_BYTES: usize = 128;
+/// Process records lie behind the entries.
+const RECORDS_AT: usize = SHM_BYTES;
+const TOTAL_BYTES: usize = RECORDS_AT + MAX_RECORDS * RECORD_BYTES;
+
+impl Shared {
+    /// Makes the memory object (memfd_create, sparse) and maps it.
+    pub fn create(mode: u32, min_size: u64) -> io::Result<Shared> {
+        let fd = rustix::fs::memfd_create("outrider", rustix::fs::MemfdFlags::CLOEXEC)?;
+        rustix::fs::ftruncate(&fd, TOTAL_BYTES as u64)?;
+        // SAFETY: a new shared mapping of the whole object.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                TOTAL_BYTES,
+                rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE,
+                rustix::mm::MapFlags::SHARED,
+                &fd,
+                0,
+            )?
+        };
+        let shared = Shared { fd, base: base.cast() };
+        let h = shared.header();
+        h.version.store(shm::VERSION, Relaxed);
+        h.mode.store(mode, Relaxed);
+        h.min_size.store(min_size, Relaxed);
+        h.magic.store(shm::MAGIC, Release);
+        Ok(shared)
+    }
+
+    /// The descriptor, which programs open through /proc/PID/fd.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The first page.
+    pub fn header(&self) -> &Header {
+        // SAFETY: the object begins with a Header; zeroed memory is a valid one.
+        unsafe { &*self.base.cast::<Header>() }
+    }
+
+    /// Process entry `i`, below [`MAX_PROCS`].
+    pub fn proc(&self, i: usize) -> &Proc {
+        let i = i.min(MAX_PROCS - 1);
+        // SAFETY: within the object, page-aligned, valid when zero.
+        unsafe { &*self.base.add(PROCS_AT + i * size_of::<Proc>()).cast::<Proc>() }
+    }
+
+    /// Statistics entry `i`, below [`shm::MAX_FILES`].
+    pub fn stat(&self, i: usize) -> &FileStat {
+        let i = i.min(shm::MAX_FILES - 1);
+        // SAFETY: within the object, aligned, valid when zero.
+        unsafe { &*self.base.add(FILES_AT + i * size_of::<FileStat>()).cast::<FileStat>() }
+    }
+
+    /// Zeroes a process entry and gives its memory back.
+    pub fn clear(&self, i: usize) {
+        use rustix::fs::FallocateFlags;
+        let (at, len) = ((PROCS_AT + i.min(MAX_PROCS - 1) * size_of::<Proc>()) as u64, size_of::<Proc>() as u64);
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if rustix::fs::fallocate(&self.fd, flags, at, len).is_err() {
+            // SAFETY: the entry has no owner; its memory is plain atomics, for which zero is valid.
+            unsafe { std::ptr::write_bytes(self.base.add(at as usize), 0, len as usize) };
+        }
+    }
+
+    /// Names a statistics entry; of a long name the tail is kept.
+    pub fn name(&self, i: usize, path: &[u8]) {
+        let stat = self.stat(i);
+        let room = stat.path.len() * 8;
+        let tail = &path[path.len().saturating_sub(room)..];
+        for (word, bytes) in stat.path.iter().zip(tail.chunks(8)) {
+            let mut w = [0u8; 8];
+            w[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_ne_bytes(w), Relaxed);
+        }
+        stat.path_len.store(tail.len().max(1) as u64, Release);
+    }
+
+    /// The name of a statistics entry, `None` if it is free.
+    pub fn path(&self, i: usize) -> Option<Vec<u8>> {
+        let stat = self.stat(i);
+        let len = stat.path_len.load(Acquire) as usize;
+        if len == 0 {
+            return None;
+        }
+        let mut bytes: Vec<u8> = stat.path.iter().flat_map(|w| w.load(Relaxed).to_ne_bytes()).collect();
+        bytes.truncate(len);
+        Some(bytes)
+    }
+
+    fn record(&self, i: usize) -> *mut u8 {
+        // SAFETY: within the object.
+        unsafe { self.base.add(RECORDS_AT + i * RECORD_BYTES) }
+    }
+
+    /// Leaves the processes' records for the runner. Called once, before `finish` is set.
+    pub fn write_processes(&self, records: &[ProcessRecord]) {
+        for (i, r) in records.iter().take(MAX_RECORDS).enumerate() {
+            let mut bytes = [0u8; RECORD_BYTES];
+            let numbers = [u64::from(r.pid), r.reads, r.bytes_read, r.events, r.events_dropped, r.calls_saved];
+            for (to, n) in bytes.chunks_mut(8).zip(numbers) {
+                to.copy_from_slice(&n.to_ne_bytes());
+            }
+            let name = r.command.as_bytes();
+            let n = name.len().min(RECORD_BYTES - 56);
+            bytes[48] = n as u8;
+            bytes[56..56 + n].copy_from_slice(&name[..n]);
+            // SAFETY: within the object; the runner reads only after `finish` is 2.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.record(i), RECORD_BYTES) };
+        }
+    }
+
+    /// The processes' records, once `finish` is 2.
+    pub fn processes(&self) -> Vec<ProcessRecord> {
+        let mut out = Vec::new();
+        for i in 0..MAX_RECORDS {
+            let mut bytes = [0u8; RECORD_BYTES];
+            // SAFETY: within the object; the service has finished writing.
+            unsafe { std::ptr::copy_nonoverlapping(self.record(i), bytes.as_mut_ptr(), RECORD_BYTES) };
+            let number = |k: usize| {
+                let mut w = [0u8; 8];
+                w.copy_from_slice(&bytes[k * 8..k * 8 + 8]);
+                u64::from_ne_bytes(w)
+            };
+            if number(0) == 0 {
+                break;
+            }
+            let n = usize::from(bytes[48]).min(RECORD_BYTES - 56);
+            out.push(ProcessRecord {
+                pid: number(0) as u32,
+                command: String::from_utf8_lossy(&bytes[56..56 + n]).into_owned(),
+                reads: number(1),
+                bytes_read: number(2),
+                events: number(3),
+                events_dropped: number(4),
+                calls_saved: number(5),
+            });
+        }
+        out
+    }
+
+    /// Path under which programs of this user can open the object while process `pid` holds it.
+    pub fn path_in(&self, pid: u32) -> String {
+        format!("/proc/{pid}/fd/{}", self.fd.as_raw_fd())
+    }
+}
+
+impl AsRef<Header> for Shared {
+    fn as_ref(&self) -> &Header {
+        self.header()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping; no reference outlives self.
+        let _ = unsafe { rustix::mm::munmap(self.base.cast(), TOTAL_BYTES) };
+    }
+}

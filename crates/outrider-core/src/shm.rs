@@ -1,0 +1,432 @@
+//! The memory that hooked programs share with the service.
+//!
+//! Foresight, bookkeeping and issuing all happen in a process of their own (see ARCHITECTURE.md for why).
+//! What the hooks in a program do is reduced to this module: look up the state of a descriptor, compare
+//! the access with a range in which nothing needs to be said, and otherwise put 32 bytes into a bounded
+//! ring. Nothing here allocates, locks, or panics; every structure is plain atomics for which zero is the
+//! initial state, so that fresh memory from the kernel is ready as it is.
+//!
+//! Nothing that is read from this memory is trusted by the service: a program that scribbles over it
+//! harms its own prefetching only.
+//!
+//! Layout of the memory object, in bytes:
+//!
+//! ```text
+//! 0                      Header, one page
+//! PAGE                   file statistics: MAX_FILES x FileStat
+//! PROCS_AT               MAX_PROCS x Proc
+//! ```
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use outrider_sys::raw;
+
+/// "OUTRIDER" read as a little-endian number.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"OUTRIDER");
+/// Changes whenever the layout does; library and command must agree.
+pub const VERSION: u32 = 1;
+/// Processes that can be followed at one time.
+pub const MAX_PROCS: usize = 512;
+/// Descriptors followed per process; numbers from here on are left alone.
+pub const MAX_FDS: usize = 4096;
+/// Events that a process can have waiting, a power of two. At 32 bytes each the ring is 64 KiB; the service
+/// drains it in microseconds, so that it fills only when the service is stopped or starved.
+pub const RING: usize = 2048;
+/// Files with statistics of their own; later ones are counted in the totals only.
+pub const MAX_FILES: usize = 1024;
+/// Where the statistics begin, bytes.
+pub const FILES_AT: usize = 4096;
+/// Where the first `Proc` begins, bytes.
+pub const PROCS_AT: usize = FILES_AT + MAX_FILES * size_of::<FileStat>();
+/// Size of the whole object, bytes. Sparse: only touched pages cost memory.
+pub const SHM_BYTES: usize = PROCS_AT + MAX_PROCS * size_of::<Proc>();
+
+/// Nobody's entry.
+pub const OWNER_FREE: u32 = 0;
+/// Its process has executed another program; waits for the service to clear it.
+pub const OWNER_GONE: u32 = u32::MAX;
+
+/// The program's own hints pass unchanged and nothing is predicted (Table 2, `APPonly`).
+pub const MODE_APP_ONLY: u32 = 0;
+/// The program's hints are dropped and nothing is predicted (Table 2, `OSonly`).
+pub const MODE_OS_ONLY: u32 = 1;
+/// Prediction within the kernel's readahead limit (Table 2, `CrossP[+predict]`).
+pub const MODE_PREDICT: u32 = 2;
+/// Prediction with large windows and optimistic fetching (Table 2, `CrossP[+predict+opt]`).
+pub const MODE_PREDICT_OPT: u32 = 3;
+/// Whole files at open (Table 2, `CrossP[+fetchall+opt]`).
+pub const MODE_FETCHALL_OPT: u32 = 4;
+
+/// Not looked at yet.
+pub const FD_UNKNOWN: u32 = 0;
+/// Not ours: a pipe, a socket, a small file, O_DIRECT …
+pub const FD_IGNORED: u32 = 1;
+/// A regular file whose reads are followed.
+pub const FD_TRACKED: u32 = 2;
+
+/// The descriptor can write: it must never be duplicated (see `service::fetch`).
+pub const FLAG_WRITABLE: u32 = 1;
+/// Somebody else may move the file position: a dup, a fork, a stdio buffer.
+pub const FLAG_SHARED_POS: u32 = 2;
+/// Events need not wake the service; it looks by itself every few milliseconds.
+pub const FLAG_LAZY: u32 = 4;
+/// Opened for reading.
+pub const FLAG_READABLE: u32 = 8;
+
+/// What an [`Event`] tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A descriptor was opened (or seen for the first time): offset = file size in bytes.
+    Open = 1,
+    /// A read of `len` bytes at `offset` is about to be made.
+    Read = 2,
+    /// The descriptor is about to be closed.
+    Close = 3,
+    /// The program's own WILLNEED or readahead of `offset..offset+len`, not passed to the kernel.
+    WillNeed = 4,
+    /// The program dropped `offset..offset+len` from the cache.
+    DontNeed = 5,
+    /// The file now ends at `offset`.
+    Truncate = 6,
+    /// A file was mapped: offset = address, len = bytes, extra = file offset in bytes.
+    Map = 7,
+    /// An address range was unmapped: offset = address, len = bytes.
+    Unmap = 8,
+    /// The program's own WILLNEED on mapped memory: offset = address, len = bytes.
+    MapWillNeed = 9,
+}
+
+impl Kind {
+    fn from_u8(v: u8) -> Option<Kind> {
+        Some(match v {
+            1 => Kind::Open,
+            2 => Kind::Read,
+            3 => Kind::Close,
+            4 => Kind::WillNeed,
+            5 => Kind::DontNeed,
+            6 => Kind::Truncate,
+            7 => Kind::Map,
+            8 => Kind::Unmap,
+            9 => Kind::MapWillNeed,
+            _ => return None,
+        })
+    }
+}
+
+/// One thing that a program did or is about to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Event {
+    /// What happened.
+    pub kind: Kind,
+    /// Descriptor number.
+    pub fd: u16,
+    /// Read: a hash of the thread; Map: the file offset in pages; otherwise 0.
+    pub extra: u64,
+    /// Bytes, or an address for mappings.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// A cell of the ring: a bounded multi-producer single-consumer queue after D. Vyukov.
+///
+/// `seq` holds the sequence number less the cell's index, so that zeroed memory is an empty ring.
+#[repr(C)]
+pub struct Cell {
+    seq: AtomicU32,
+    what: AtomicU32,
+    extra: AtomicU64,
+    offset: AtomicU64,
+    len: AtomicU64,
+}
+
+/// State of one descriptor: one cache line, written by hooks and service with relaxed stores. A torn view
+/// of two fields costs a needless or a missed event, nothing else.
+#[repr(C, align(64))]
+pub struct Slot {
+    /// `FD_UNKNOWN`, `FD_IGNORED` or `FD_TRACKED`.
+    pub state: AtomicU32,
+    /// `FLAG_*`.
+    pub flags: AtomicU32,
+    /// Counts opens and closes of this number.
+    pub generation: AtomicU32,
+    /// Accesses that need not be told (paper section 4.6: "delays predictions for the next n accesses").
+    pub skip: AtomicU32,
+    /// `st_dev` of the file.
+    pub dev: AtomicU64,
+    /// `st_ino` of the file.
+    pub ino: AtomicU64,
+    /// Reads that begin at or after this byte …
+    pub quiet_start: AtomicU64,
+    /// … and within this many bytes of it need not be told.
+    pub quiet_len: AtomicU64,
+    /// The file position as far as the hooks know it, bytes.
+    pub pos: AtomicU64,
+    /// End of the last read, bytes.
+    pub last: AtomicU64,
+}
+
+/// What one process shares with the service.
+#[repr(C, align(4096))]
+pub struct Proc {
+    /// Process that owns this entry; stored last when it attaches.
+    pub pid: AtomicU32,
+    _pad: u32,
+    _pad0: [u32; 14],
+    head: AtomicU32,
+    _pad1: [u32; 15],
+    tail: AtomicU32,
+    _pad2: [u32; 15],
+    /// Events that found the ring full.
+    pub dropped: AtomicU64,
+    /// Hints of the program that never reached the kernel.
+    pub calls_saved: AtomicU64,
+    _pad3: [u64; 6],
+    ring: [Cell; RING],
+    /// Descriptor states, by number.
+    pub slots: [Slot; MAX_FDS],
+}
+
+/// Statistics of one file, written by the service only.
+#[repr(C, align(64))]
+pub struct FileStat {
+    /// Bytes read that were in the cache (as far as the service knows).
+    pub hit: AtomicU64,
+    /// Bytes read that were still on their way.
+    pub late: AtomicU64,
+    /// Bytes read that nobody had foreseen.
+    pub miss: AtomicU64,
+    /// Bytes requested by us.
+    pub prefetched: AtomicU64,
+    /// Of these, bytes that were read.
+    pub used: AtomicU64,
+    /// Of these, bytes that were never read.
+    pub wasted: AtomicU64,
+    /// Of these, bytes that left the cache before they were read.
+    pub evicted: AtomicU64,
+    /// Bytes of `path` in use; 0: this entry is free.
+    pub path_len: AtomicU64,
+    /// The file's name when it was first seen, or its tail where it is longer.
+    pub path: [AtomicU64; 24],
+}
+
+/// Reasons why something was lost, as bits of [`Header::lost`].
+pub mod lost {
+    /// One bit and the line that the report prints for it.
+    pub const LINES: &[(u32, &str)] = &[
+        (SERVICE_START, "service: the helper process could not be started; nothing was prefetched"),
+        (SERVICE_DIED, "service: the helper process was killed; prefetching ended there"),
+        (THREADS, "threads: worker threads could not be started; fewer or no requests were issued"),
+        (URING, "io_uring: refused by this system; requests were issued by threads"),
+        (PIDFD_GETFD, "pidfd_getfd: refused; descriptors were reopened through /proc instead"),
+        (NO_FD, "descriptors: some files could not be reached from the helper (neither pidfd_getfd nor /proc/PID/fd); they were not prefetched"),
+        (CACHESTAT, "cachestat: refused; what is cached is known from our own bookkeeping only"),
+        (POPULATE, "madvise(MADV_POPULATE_READ): refused; arrival of data is estimated"),
+        (QUEUE_FULL, "queue full: events were dropped because the helper did not keep up"),
+        (PROCS_FULL, "processes: more processes at once than can be followed; the rest ran without prefetching"),
+        (MEMORY, "memory: a mapping could not be made (ENOMEM); a process ran without prefetching"),
+        (PAGEMAP, "pagemap: refused; memory-mapped reads were not foreseen"),
+        (EMFILE, "descriptors: the helper ran out of file descriptors (EMFILE); some files were not prefetched"),
+    ];
+    /// fork of the service failed.
+    pub const SERVICE_START: u32 = 1;
+    /// The service ended before the program.
+    pub const SERVICE_DIED: u32 = 1 << 1;
+    /// A thread could not be created.
+    pub const THREADS: u32 = 1 << 2;
+    /// io_uring_setup failed.
+    pub const URING: u32 = 1 << 3;
+    /// pidfd_getfd failed.
+    pub const PIDFD_GETFD: u32 = 1 << 4;
+    /// No way to a program's file.
+    pub const NO_FD: u32 = 1 << 5;
+    /// cachestat failed.
+    pub const CACHESTAT: u32 = 1 << 6;
+    /// MADV_POPULATE_READ failed.
+    pub const POPULATE: u32 = 1 << 7;
+    /// A ring was full.
+    pub const QUEUE_FULL: u32 = 1 << 8;
+    /// No free process entry.
+    pub const PROCS_FULL: u32 = 1 << 9;
+    /// A mapping failed.
+    pub const MEMORY: u32 = 1 << 10;
+    /// /proc/PID/pagemap could not be read.
+    pub const PAGEMAP: u32 = 1 << 11;
+    /// Out of descriptors in the service.
+    pub const EMFILE: u32 = 1 << 12;
+}
+
+/// The first page: what all processes see.
+#[repr(C, align(4096))]
+pub struct Header {
+    /// [`MAGIC`] once the object is ready.
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// `MODE_*`.
+    pub mode: AtomicU32,
+    /// Smallest file that is followed, bytes.
+    pub min_size: AtomicU64,
+    /// Futex word on which the service sleeps.
+    pub doorbell: AtomicU32,
+    /// 1 while the service sleeps and wants to be woken.
+    pub sleeping: AtomicU32,
+    /// 1: nobody listens any more, hooks pass straight through.
+    pub closed: AtomicU32,
+    /// Process id of the service, 0 before it is started.
+    pub service_pid: AtomicU32,
+    /// Where the kernel's Yama module wants programs to name who may inspect them (ptrace_scope 1): the
+    /// runner, whose descendants may then; otherwise 0.
+    pub ptracer: AtomicU32,
+    /// `lost::*` bits.
+    pub lost: AtomicU32,
+    /// 1: the program is over and a report is wanted; 2: the statistics are final.
+    pub finish: AtomicU32,
+    /// Counts demands to let go of every descriptor (before umount and leases); a futex word.
+    pub release_wanted: AtomicU32,
+    /// The value of `release_wanted` that has been honoured; a futex word.
+    pub release_done: AtomicU32,
+    /// Counts processes that have attached; the first one makes the runner start the service.
+    pub hello: AtomicU32,
+    /// Totals over all files, also of those without an entry of their own.
+    pub total: FileStat,
+    /// Ended processes' dropped events.
+    pub dropped: AtomicU64,
+    /// Ended processes' saved calls.
+    pub calls_saved: AtomicU64,
+    /// Requests issued to the kernel.
+    pub requests: AtomicU64,
+    /// Read events that the service has taken.
+    pub events: AtomicU64,
+    /// Owners of the process entries: a process id, [`OWNER_FREE`] or [`OWNER_GONE`]. A free entry's memory is
+    /// all zero; the service frees entries of ended processes by punching a hole.
+    pub owners: [AtomicU32; MAX_PROCS],
+}
+
+const _: () = assert!(size_of::<Header>() == 4096);
+const _: () = assert!(size_of::<Slot>() == 64);
+const _: () = assert!(size_of::<Cell>() == 32);
+const _: () = assert!(size_of::<FileStat>() == 256);
+
+impl Header {
+    /// Wakes the service if it sleeps. One relaxed-ish load where it is awake.
+    #[inline]
+    pub fn ring_doorbell(&self) {
+        // The fence orders the event just published before the look at `sleeping`; the service
+        // publishes `sleeping` and then looks at the rings once more.
+        fence(Ordering::SeqCst);
+        if self.sleeping.load(Ordering::Relaxed) != 0
+            && self.sleeping.swap(0, Ordering::AcqRel) != 0
+        {
+            self.doorbell.fetch_add(1, Ordering::Release);
+            raw::futex_wake(&self.doorbell, 1);
+        }
+    }
+
+    /// Notes a lost capability once.
+    pub fn lose(&self, bit: u32) {
+        if self.lost.load(Ordering::Relaxed) & bit == 0 {
+            self.lost.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Proc {
+    /// Puts an event into the ring; `false` (and one more in `dropped`) where it is full.
+    ///
+    /// Async-signal-safe and lock-free: a producer that is interrupted between reserving and filling a cell
+    /// delays the consumer, never another producer.
+    #[inline]
+    pub fn push(&self, kind: Kind, fd: u16, extra: u64, offset: u64, len: u64) -> bool {
+        let mut pos = self.head.load(Ordering::Relaxed);
+        loop {
+            let index = pos as usize & (RING - 1);
+            let cell = &self.ring[index];
+            let seq = cell.seq.load(Ordering::Acquire).wrapping_add(index as u32);
+            let ahead = seq.wrapping_sub(pos) as i32;
+            if ahead == 0 {
+                match self.head.compare_exchange_weak(
+                    pos,
+                    pos.wrapping_add(1),
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => {
+                        cell.what.store(u32::from(fd) | (kind as u32) << 16, Ordering::Relaxed);
+                        cell.extra.store(extra, Ordering::Relaxed);
+                        cell.offset.store(offset, Ordering::Relaxed);
+                        cell.len.store(len, Ordering::Relaxed);
+                        cell.seq.store(
+                            pos.wrapping_add(1).wrapping_sub(index as u32),
+                            Ordering::Release,
+                        );
+                        return true;
+                    }
+                    Err(now) => pos = now,
+                }
+            } else if ahead < 0 {
+                self.dropped.store(self.dropped.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                return false;
+            } else {
+                pos = self.head.load(Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Takes the oldest event. Only the service calls this, from one thread. `skip` passes over a cell that
+    /// was reserved and never filled (a thread that died or jumped away in the middle).
+    pub fn pop(&self, skip: bool) -> Option<Event> {
+        loop {
+            let pos = self.tail.load(Ordering::Relaxed);
+            let index = pos as usize & (RING - 1);
+            let cell = &self.ring[index];
+            let seq = cell.seq.load(Ordering::Acquire).wrapping_add(index as u32);
+            let filled = seq == pos.wrapping_add(1);
+            if !filled && !(skip && self.head.load(Ordering::Relaxed) != pos) {
+                return None;
+            }
+            let what = cell.what.load(Ordering::Relaxed);
+            let event = Kind::from_u8((what >> 16) as u8).map(|kind| Event {
+                kind,
+                fd: what as u16,
+                extra: cell.extra.load(Ordering::Relaxed),
+                offset: cell.offset.load(Ordering::Relaxed),
+                len: cell.len.load(Ordering::Relaxed),
+            });
+            cell.seq.store(
+                pos.wrapping_add(RING as u32).wrapping_sub(index as u32),
+                Ordering::Release,
+            );
+            self.tail.store(pos.wrapping_add(1), Ordering::Relaxed);
+            if filled && event.is_some() {
+                return event;
+            }
+        }
+    }
+
+    /// Events reserved or waiting.
+    pub fn waiting(&self) -> u32 {
+        self.head.load(Ordering::Relaxed).wrapping_sub(self.tail.load(Ordering::Relaxed))
+    }
+}
+
+impl Slot {
+    /// Back to [`FD_UNKNOWN`], with a new generation.
+    #[inline]
+    pub fn forget(&self) {
+        self.state.store(FD_UNKNOWN, Ordering::Relaxed);
+        self.generation
+            .store(self.generation.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.hush(0, 0, 0);
+    }
+
+    /// Sets what need not be told: reads within `start..start+len` (bytes), and the next `skip` reads.
+    #[inline]
+    pub fn hush(&self, start: u64, len: u64, skip: u32) {
+        self.quiet_len.store(0, Ordering::Relaxed);
+        self.quiet_start.store(start, Ordering::Relaxed);
+        self.quiet_len.store(len, Ordering::Relaxed);
+        self.skip.store(skip, Ordering::Relaxed);
+    }
+}

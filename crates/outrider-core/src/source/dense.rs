@@ -1,0 +1,132 @@
+//! Random reads that add up to most of a file.
+//!
+//! No pattern tells where the next read falls, yet if the program goes on, every block of the region will be wanted, and the
+//! device delivers the region in order many times faster than block by block. Whether the program goes on is unknown.
+//! This is the ski-rental problem: renting is one random miss (latency), buying is streaming what is missing
+//! (bytes / bandwidth). Buying when the rent paid equals the price costs at most twice the optimum; buying
+//! at a share `investment` of it costs at most 1 + 1/investment of what was spent and at best
+//! 1 + investment of the optimum. The paper has nothing like it; its `fetchall` buys at once.
+
+use std::ops::Range;
+
+/// What is known of a file's random reads.
+#[derive(Clone, Debug, Default)]
+pub struct Random {
+    /// Random reads seen or skipped.
+    pub reads: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Of the reads that were looked at, those that found something missing …
+    pub misses: u64,
+    /// … and all that were looked at.
+    pub sampled: u64,
+    /// The region they fall in, bytes.
+    pub hull: Range<u64>,
+    /// Reads that fell where one had fallen before.
+    pub repeats: u64,
+    touched: Vec<u64>,
+}
+
+/// Regions in which repeats are counted: a bit for each 16 KiB up to this many, then coarser.
+const TOUCH_BITS: u64 = 1 << 17;
+
+/// The device as far as this decision needs it.
+#[derive(Clone, Copy, Debug)]
+pub struct Price {
+    /// Microseconds from a request of one block to its arrival.
+    pub latency_us: f64,
+    /// Bytes per microsecond when streaming.
+    pub bandwidth: f64,
+}
+
+impl Random {
+    /// Counts a random read and `skipped` more like it that were not told.
+    pub fn count(&mut self, offset: u64, len: u64, missing: bool, skipped: u64, size: u64) {
+        self.reads += 1 + skipped;
+        self.bytes += len * (1 + skipped);
+        self.sampled += 1;
+        self.misses += u64::from(missing);
+        let end = (offset + len).min(size);
+        self.hull = if self.hull.is_empty() {
+            offset..end
+        } else {
+            self.hull.start.min(offset)..self.hull.end.max(end)
+        };
+        if self.touched.is_empty() {
+            self.touched = vec![0; (TOUCH_BITS / 64) as usize];
+        }
+        let block = (size / TOUCH_BITS + 1).max(16 << 10);
+        let bit = (offset / block) % TOUCH_BITS;
+        let (word, mask) = ((bit / 64) as usize, 1u64 << (bit % 64));
+        self.repeats += u64::from(self.touched[word] & mask != 0);
+        self.touched[word] |= mask;
+    }
+
+    /// The bytes that are worth streaming now, or `None`. `missing` is how much of the hull is not cached, bytes; `grant`
+    /// is what the budget allows; `investment` as in the module's text.
+    pub fn decide(&self, missing: u64, grant: u64, price: Price, investment: f64) -> Option<Range<u64>> {
+        if self.reads < 32 || missing == 0 || missing > grant {
+            return None;
+        }
+        let miss_rate = self.misses as f64 / self.sampled.max(1) as f64;
+        let spent = self.reads as f64 * miss_rate * price.latency_us;
+        let cost = missing as f64 / price.bandwidth.max(1e-3);
+        if spent < cost * investment {
+            return None;
+        }
+        // A program that returns to the same blocks more often than chance would have it will not want them all.
+        let blocks = (self.hull.end - self.hull.start).max(1) as f64 * self.reads as f64 / self.bytes.max(1) as f64;
+        let drawn = self.sampled as f64;
+        let by_chance = drawn - blocks * (1.0 - (-drawn / blocks).exp());
+        if self.repeats as f64 > 2.0 * by_chance + 16.0 {
+            return None;
+        }
+        Some(self.hull.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NVME: Price = Price { latency_us: 92.0, bandwidth: 1400.0 };
+
+    /// B11: a permutation is streamed after a quarter of the price was paid; a few reads, a cached file, or one too large for
+    /// the budget are not.
+    #[test]
+    fn buys_at_a_share_of_the_price() {
+        let size = 512u64 << 20;
+        let mut r = Random::default();
+        let mut x = 1u64;
+        let mut bought = None;
+        for i in 0..20_000u64 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            r.count((x >> 33) % (size >> 14) << 14, 16 << 10, true, 0, size);
+            assert!(r.decide(size, size / 2, NVME, 0.25).is_none(), "does not fit");
+            if r.decide(size, size, NVME, 0.25).is_some() {
+                bought = Some(i);
+                break;
+            }
+        }
+        let price = size as f64 / NVME.bandwidth / NVME.latency_us;
+        let at = bought.expect("never streamed") as f64;
+        assert!((at / (price * 0.25) - 1.0).abs() < 0.1, "bought after {at} of {price}");
+        let mut cached = Random::default();
+        for i in 0..20_000u64 {
+            cached.count(i * 7919 % (size >> 14) << 14, 16 << 10, false, 0, size);
+        }
+        assert!(cached.decide(size, size, NVME, 0.25).is_none());
+    }
+
+    /// B11: a hot spot inside a large file is not a reason to fetch the file.
+    #[test]
+    fn hot_spots_are_not_dense() {
+        let size = 512u64 << 20;
+        let mut r = Random::default();
+        for i in 0..20_000u64 {
+            let block = if i % 100 == 0 { i % (size >> 14) } else { i % 64 };
+            r.count(block << 14, 16 << 10, true, 0, size);
+        }
+        assert!(r.decide(size, size, NVME, 0.25).is_none());
+    }
+}

@@ -1,0 +1,219 @@
+//! Memory-mapped reads (CrossPrefetch section 4.6, SPEC CP11).
+//!
+//! Loads from a mapping pass no hook. What can be seen from outside is which pages a process has mapped by touching
+//! them: /proc/PID/pagemap. That is better than the cache state that the paper polls, because it goes on showing progress
+//! when everything is already cached. It is still coarse: a fault maps up to 16 cached neighbours, so a stride of less
+//! than 64 KiB over cached pages looks sequential, and the order of the touches between two looks is a guess.
+//!
+//! A look scans a window around where the last touches were; the whole mapping is scanned only now and then.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+use outrider_sys::raw;
+
+use super::predict::{Detector, Limits, PAGE};
+
+/// Addresses scanned around the last touches, bytes on either side.
+const NEAR: u64 = 64 << 20;
+/// Every so many looks the whole mapping is scanned.
+const WHOLE_EVERY: u32 = 32;
+/// Mappings are followed up to this length, bytes: a bit per page, 2 MiB.
+const LONGEST: u64 = 64 << 30;
+/// Regions taken from one scan.
+const REGIONS: usize = 512;
+
+/// One mapping of a process.
+pub struct Mapped {
+    dev: u64,
+    ino: u64,
+    memory: Range<u64>,
+    file_offset: u64,
+    /// Pages known to be touched, a bit each.
+    touched: Vec<u64>,
+    last: u64,
+    looks: u32,
+    down: bool,
+    scan_refused: bool,
+    /// Its detector.
+    pub detector: Detector,
+}
+
+#[repr(C)]
+struct ScanArg {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+/// `_IOWR('f', 16, struct pm_scan_arg)` of linux/fs.h, since Linux 6.7.
+const PAGEMAP_SCAN: usize = 0xc060_6610;
+const PAGE_IS_PRESENT: u64 = 1 << 3;
+
+impl Mapped {
+    /// A mapping of file `ino` on `dev` at addresses `memory`, from `file_offset` on (bytes).
+    pub fn new(dev: u64, ino: u64, memory: Range<u64>, file_offset: u64, limits: &Limits) -> Mapped {
+        let start = memory.start / PAGE * PAGE;
+        let end = memory.end.next_multiple_of(PAGE).min(start.saturating_add(LONGEST));
+        Mapped {
+            dev,
+            ino,
+            memory: start..end,
+            file_offset,
+            touched: vec![0; ((end - start) / PAGE).div_ceil(64) as usize],
+            last: start,
+            looks: 0,
+            down: false,
+            scan_refused: false,
+            detector: Detector::new(limits),
+        }
+    }
+
+    /// `st_dev` and `st_ino` of the file.
+    pub fn file(&self) -> (u64, u64) {
+        (self.dev, self.ino)
+    }
+
+    /// Its addresses.
+    pub fn memory(&self) -> Range<u64> {
+        self.memory.clone()
+    }
+
+    /// The part of the file behind `addresses`, bytes; `None` where they lie elsewhere.
+    pub fn file_range(&self, addresses: Range<u64>) -> Option<Range<u64>> {
+        let start = addresses.start.max(self.memory.start);
+        let end = addresses.end.min(self.memory.end);
+        (start < end).then(|| start - self.memory.start + self.file_offset..end - self.memory.start + self.file_offset)
+    }
+
+    /// The parts of the file that process `pid` has touched since the last look, bytes, in the order in which it most
+    /// likely did. An error means that the process can't be looked at.
+    pub fn look(&mut self, pid: u32) -> Result<Vec<Range<u64>>, ()> {
+        self.looks = self.looks.wrapping_add(1);
+        let window = if self.looks % WHOLE_EVERY == 1 {
+            self.memory.clone()
+        } else {
+            self.last.saturating_sub(NEAR).max(self.memory.start)..self.last.saturating_add(NEAR).min(self.memory.end)
+        };
+        let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(|_| ())?;
+        let mut found = self.scan(&pagemap, window)?;
+        found.retain(|r| r.start < r.end);
+        if let (Some(first), Some(last)) = (found.first(), found.last()) {
+            let (low, high) = (first.start, last.end);
+            // Between two looks touches moved either up or down; which, shows from where they were before.
+            if high <= self.last {
+                self.down = true;
+            } else if low >= self.last {
+                self.down = false;
+            }
+            self.last = if self.down { low } else { high };
+        }
+        if self.down {
+            found.reverse();
+        }
+        let offset = self.file_offset;
+        let base = self.memory.start;
+        Ok(found.into_iter().map(|r| r.start - base + offset..r.end - base + offset).collect())
+    }
+
+    /// Newly present address ranges in `window`, ascending.
+    fn scan(&mut self, pagemap: &File, window: Range<u64>) -> Result<Vec<Range<u64>>, ()> {
+        let mut new = Vec::new();
+        if !self.scan_refused {
+            let mut regions = [Region::default(); REGIONS];
+            let mut arg = ScanArg {
+                size: size_of::<ScanArg>() as u64,
+                flags: 0,
+                start: window.start,
+                end: window.end,
+                walk_end: 0,
+                vec: regions.as_mut_ptr() as u64,
+                vec_len: REGIONS as u64,
+                max_pages: 0,
+                category_inverted: 0,
+                category_mask: PAGE_IS_PRESENT,
+                category_anyof_mask: 0,
+                return_mask: PAGE_IS_PRESENT,
+            };
+            let mut calls = 0;
+            while arg.start < window.end && calls < 16 {
+                calls += 1;
+                // SAFETY: arg and the regions it points to outlive the call.
+                let n = unsafe {
+                    raw::syscall6(
+                        libc::SYS_ioctl,
+                        pagemap.as_raw_fd() as usize,
+                        PAGEMAP_SCAN,
+                        &raw mut arg as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                };
+                if n < 0 {
+                    self.scan_refused = true;
+                    break;
+                }
+                for r in regions.iter().take(n as usize) {
+                    self.mark(r.start..r.end, &mut new);
+                }
+                if arg.walk_end <= arg.start {
+                    break;
+                }
+                arg.start = arg.walk_end;
+            }
+            if !self.scan_refused {
+                return Ok(new);
+            }
+        }
+        // Before Linux 6.7: eight bytes a page, bit 63 says present.
+        let pages = ((window.end - window.start) / PAGE).min(16384);
+        let mut entries = vec![0u8; pages as usize * 8];
+        let n = pagemap.read_at(&mut entries, window.start / PAGE * 8).map_err(|_| ())?;
+        for (i, e) in entries[..n / 8 * 8].chunks_exact(8).enumerate() {
+            if e[7] & 0x80 != 0 {
+                let at = window.start + i as u64 * PAGE;
+                self.mark(at..at + PAGE, &mut new);
+            }
+        }
+        Ok(new)
+    }
+
+    /// Notes present pages and collects those that were not before.
+    fn mark(&mut self, present: Range<u64>, new: &mut Vec<Range<u64>>) {
+        let mut at = present.start.max(self.memory.start);
+        while at < present.end.min(self.memory.end) {
+            let page = (at - self.memory.start) / PAGE;
+            let (word, bit) = ((page / 64) as usize, 1u64 << (page % 64));
+            if let Some(w) = self.touched.get_mut(word)
+                && *w & bit == 0
+            {
+                *w |= bit;
+                match new.last_mut() {
+                    Some(r) if r.end == at => r.end = at + PAGE,
+                    _ => new.push(at..at + PAGE),
+                }
+            }
+            at += PAGE;
+        }
+    }
+}

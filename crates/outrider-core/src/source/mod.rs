@@ -1,0 +1,6 @@
+//! Sources of foresight. Each watches or is told something and says what will be read next; none of them knows
+//! how that is fetched.
+
+pub mod dense;
+pub mod mapped;
+pub mod predict;

@@ -1,0 +1,634 @@
+//! The pattern detector of one descriptor (CrossPrefetch sections 4.5 and 4.6, SPEC CP2 and CP3).
+//!
+//! Two questions are kept apart. *Is there a pattern?* is the paper's: an n-bit saturating counter per
+//! stream climbs while reads go on as expected and falls when they don't, and its value names the state, from
+//! highly random to definitely sequential. *How far ahead?* is not the paper's. There the window doubles with the
+//! counter; here it doubles when the program had to wait for a page (it was late), because a window that nobody waits
+//! for is as large as it needs to be, whatever the pattern.
+//!
+//! A descriptor can carry several streams at once (threads that share it, a merge of sorted runs). A read belongs to the
+//! stream that expected it; reads that nobody expected are remembered for a while, and when three of them lie at equal
+//! distances (two, where they touch), they become a stream. That covers forward and backward strides of any size, reverse
+//! reading and interleaving alike.
+//!
+//! Everything here is arithmetic on offsets: no system calls, no clock.
+
+use std::ops::Range;
+
+/// Bytes in a page, the paper's block.
+pub const PAGE: u64 = 4096;
+
+/// Constants of the detector; see `config.rs` for their meaning and sources.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bits of the counter (paper: 3).
+    pub counter_bits: u32,
+    /// Reads that jump less than this many bytes are random nearby, others highly random (paper: 128 KiB).
+    pub random_distance: u64,
+    /// Streams per descriptor.
+    pub max_streams: usize,
+    /// First window of a stream that was late, bytes.
+    pub initial: u64,
+    /// Largest window, bytes (paper: 64 MB; 128 KB in mode `predict`).
+    pub max: u64,
+    /// Smallest quantum in which a window is refilled, bytes: long enough that a seek does not show.
+    pub quantum: u64,
+    /// Steady random descriptors skip prediction (SPEC CP3).
+    pub skip_when_steady: bool,
+}
+
+/// The states that the paper names (section 4.6); it counts seven and leaves 101 unnamed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pattern {
+    /// 000: jumps beyond the random distance.
+    HighlyRandom,
+    /// 001: random within the random distance.
+    Random,
+    /// 010: a mix of sequential and random.
+    PartiallyRandom,
+    /// 011: mostly sequential.
+    LikelySequential,
+    /// 100 (and the unnamed 101): sequential with strides.
+    Strided,
+    /// 110 and above.
+    DefinitelySequential,
+}
+
+/// The saturating counter.
+#[derive(Clone, Copy, Debug)]
+pub struct Counter {
+    bits: u32,
+    value: u32,
+}
+
+impl Counter {
+    /// A counter of `bits` bits (1 to 8) in the state that a file begins in: random.
+    pub fn new(bits: u32) -> Counter {
+        Counter { bits: bits.clamp(1, 8), value: 0 }
+    }
+
+    /// The value of "definitely sequential": 110 with three bits.
+    fn definite(self) -> u32 {
+        ((1 << self.bits) - 2u32).max(1)
+    }
+
+    /// The value of "likely sequential": 011 with three bits.
+    fn likely(self) -> u32 {
+        ((1 << (self.bits - 1)) - 1u32).max(1).min(self.definite())
+    }
+
+    fn raise(&mut self) {
+        self.value = (self.value + 1).min(self.definite());
+    }
+
+    fn lower(&mut self, by: u32) {
+        self.value = self.value.saturating_sub(by);
+    }
+
+    /// The window that the paper gives this state: 2^n blocks, in bytes.
+    pub fn window(self) -> u64 {
+        PAGE << self.value.min(24)
+    }
+
+    /// The state's name.
+    pub fn pattern(self) -> Pattern {
+        if self.value >= self.definite() {
+            Pattern::DefinitelySequential
+        } else if self.value > self.likely() {
+            Pattern::Strided
+        } else if self.value == self.likely() {
+            Pattern::LikelySequential
+        } else {
+            match self.value {
+                0 => Pattern::HighlyRandom,
+                1 => Pattern::Random,
+                _ => Pattern::PartiallyRandom,
+            }
+        }
+    }
+}
+
+/// How a read found the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// Everything was there.
+    Present,
+    /// Something was asked for and not there yet.
+    Late,
+    /// Something had not been asked for.
+    Missing,
+}
+
+/// One run of reads at a constant distance.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    /// Bytes from the start of one read to the start of the next; negative when reading backwards.
+    pub stride: i64,
+    /// Bytes of the longest recent read.
+    pub len: u64,
+    /// Start of the last read known, bytes.
+    pub last: u64,
+    /// Thread that made it.
+    thread: u64,
+    counter: Counter,
+    /// Look-ahead distance: bytes of data asked for and not yet read.
+    pub distance: u64,
+    /// How far reads were foreseen and asked for: everything up to here forwards, down to here backwards.
+    front: u64,
+    /// Reads so far that were foreseen by this stream.
+    pub reads: u64,
+    /// For replacing the stream that was not used for the longest time.
+    tick: u64,
+}
+
+/// What the detector wants done after a read.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Foresight {
+    /// Byte ranges that will be read, in the order of need.
+    pub ranges: Vec<Range<u64>>,
+    /// Reads that begin in this byte range need not be told.
+    pub quiet: Range<u64>,
+    /// So many reads need not be told.
+    pub skip: u32,
+    /// No pattern was found in this read.
+    pub random: bool,
+    /// The read went on in a stream that has been told in whole: bytes that were passed since its last read was known.
+    pub passed: Option<Passed>,
+}
+
+/// Reads that were not told because they were expected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Passed {
+    /// From the end of the last known read to the start of this one, or the other way round, bytes.
+    pub span: Range<u64>,
+    /// Bytes between the starts of two reads.
+    pub stride: u64,
+    /// Bytes of each read.
+    pub len: u64,
+}
+
+const ORPHANS: usize = 16;
+
+/// The detector of one descriptor.
+#[derive(Clone, Debug)]
+pub struct Detector {
+    streams: Vec<Stream>,
+    orphans: [(u64, u64); ORPHANS],
+    orphan_count: usize,
+    counter: Counter,
+    last_end: u64,
+    steady: u32,
+    tick: u64,
+}
+
+impl Stream {
+    /// Whether reads of this stream touch or overlap: then the file is needed as a whole.
+    pub fn dense(&self) -> bool {
+        self.stride.unsigned_abs() <= self.len
+    }
+
+    fn expects(&self, offset: u64) -> bool {
+        let ahead = offset.wrapping_sub(self.last) as i64;
+        let reach = self.front.wrapping_sub(self.last) as i64;
+        if ahead == self.stride {
+            return true;
+        }
+        if self.stride > 0 {
+            let within = ahead > 0 && ahead <= reach.max(self.stride);
+            within && (self.dense() || ahead % self.stride == 0)
+        } else {
+            let within = ahead < 0 && ahead >= reach.min(self.stride);
+            within && (self.dense() || ahead % self.stride == 0)
+        }
+    }
+
+    /// The state that the counter gives it.
+    pub fn pattern(&self) -> Pattern {
+        self.counter.pattern()
+    }
+
+    /// Byte ranges from the front on, to the full distance ahead of `offset`; moves the front.
+    fn extend(&mut self, offset: u64, size: u64, limits: &Limits) -> Vec<Range<u64>> {
+        let distance = self.distance.min(limits.max).max(self.len);
+        let quantum = (distance / 4).max(limits.quantum.min(distance / 2)).max(PAGE);
+        let mut ranges = Vec::new();
+        if self.dense() {
+            if self.stride > 0 {
+                let from = self.front.max(offset.saturating_add(self.len)).min(size);
+                let target = offset.saturating_add(self.len).saturating_add(distance).min(size);
+                if target > from && (target - from >= quantum || target == size) {
+                    ranges.push(from..target);
+                    self.front = target;
+                }
+            } else {
+                let from = self.front.min(offset);
+                let target = offset.saturating_sub(distance);
+                if target < from && (from - target >= quantum || target == 0) {
+                    ranges.push(target..from);
+                    self.front = target;
+                }
+            }
+        } else {
+            let step = self.stride.unsigned_abs();
+            let count = (distance / self.len.next_multiple_of(PAGE)).clamp(1, MAX_STEPS);
+            let reach = count.saturating_mul(step);
+            let refill = (count / 4).max(1).saturating_mul(step);
+            if self.stride > 0 {
+                let mut at = self.front.max(offset.saturating_add(step));
+                let target = offset.saturating_add(reach).min(size.saturating_sub(1));
+                if target >= at && (target - at >= refill || target == size - 1) {
+                    while at <= target {
+                        ranges.push(at..(at + self.len).min(size));
+                        at = at.saturating_add(step);
+                    }
+                    self.front = at;
+                }
+            } else {
+                let mut at = self.front.min(offset.saturating_sub(step));
+                let target = offset.saturating_sub(reach);
+                if offset >= step && at >= target && (at - target >= refill || target == 0) {
+                    loop {
+                        ranges.push(at..(at + self.len).min(size));
+                        if at < target.saturating_add(step) {
+                            break;
+                        }
+                        at -= step;
+                    }
+                    self.front = at.saturating_sub(step);
+                }
+            }
+        }
+        ranges
+    }
+
+    /// Reads that need not be told: from here to where a quarter of the window has been read.
+    fn quiet(&self, offset: u64, size: u64, limits: &Limits) -> Range<u64> {
+        let distance = self.distance.min(limits.max);
+        let reach = if self.dense() {
+            distance
+        } else {
+            let step = self.stride.unsigned_abs();
+            (distance / self.len.next_multiple_of(PAGE)).clamp(1, MAX_STEPS).saturating_mul(step)
+        };
+        let keep = reach - reach / 4;
+        if self.stride > 0 {
+            if self.front >= size {
+                return offset..u64::MAX;
+            }
+            offset..self.front.saturating_sub(keep).max(offset)
+        } else {
+            if self.front == 0 {
+                return 0..offset.saturating_add(self.len);
+            }
+            let end = offset.saturating_add(self.len);
+            self.front.saturating_add(keep).min(end)..end
+        }
+    }
+}
+
+/// Most reads that a strided window holds; bounds the work of one event.
+const MAX_STEPS: u64 = 2048;
+
+impl Detector {
+    /// A detector that has seen nothing.
+    pub fn new(limits: &Limits) -> Detector {
+        Detector {
+            streams: Vec::new(),
+            orphans: [(u64::MAX, 0); ORPHANS],
+            orphan_count: 0,
+            counter: Counter::new(limits.counter_bits),
+            last_end: u64::MAX,
+            steady: 0,
+            tick: 0,
+        }
+    }
+
+    /// The state of the descriptor as a whole: that of its most trusted stream, or of its random reads.
+    pub fn pattern(&self) -> Pattern {
+        self.streams.iter().map(Stream::pattern).max().unwrap_or(self.counter.pattern())
+    }
+
+    /// The streams followed now.
+    pub fn streams(&self) -> &[Stream] {
+        &self.streams
+    }
+
+    /// Everything up to `front` was asked for when the file was opened: a stream that begins at 0 starts from there.
+    pub fn optimistic(&mut self, front: u64, limits: &Limits) {
+        self.tick += 1;
+        let mut counter = Counter::new(limits.counter_bits);
+        counter.value = counter.likely();
+        self.streams.push(Stream {
+            stride: PAGE as i64,
+            len: PAGE,
+            last: 0,
+            thread: 0,
+            counter,
+            distance: front,
+            front,
+            reads: 0,
+            tick: self.tick,
+        });
+    }
+
+    /// A read of `len` bytes at `offset` is being made in a file of `size` bytes.
+    pub fn access(
+        &mut self,
+        offset: u64,
+        len: u64,
+        thread: u64,
+        arrival: Arrival,
+        size: u64,
+        limits: &Limits,
+    ) -> Foresight {
+        let len = len.min(size.saturating_sub(offset));
+        if len == 0 {
+            return Foresight::default();
+        }
+        self.tick += 1;
+        let jump = if self.last_end == u64::MAX { offset } else { offset.abs_diff(self.last_end) };
+        self.last_end = offset + len;
+        if let Some(i) = self.find(offset, thread) {
+            self.steady = 0;
+            return self.follow(i, offset, len, thread, arrival, size, limits);
+        }
+        if let Some(stream) = self.discover(offset, len, thread, limits) {
+            self.steady = 0;
+            let i = self.admit(stream, limits);
+            return self.follow(i, offset, len, thread, arrival, size, limits);
+        }
+        self.orphans[self.orphan_count % ORPHANS] = (offset, len);
+        self.orphan_count += 1;
+        if self.orphan_count > 1 {
+            // The paper starts at random; the first read says nothing about the pattern.
+            self.counter.lower(if jump > limits.random_distance { 2 } else { 1 });
+            for s in &mut self.streams {
+                if self.tick - s.tick > 64 {
+                    s.counter.lower(1);
+                }
+            }
+            let tick = self.tick;
+            self.streams.retain(|s| s.counter.value > 0 || tick - s.tick < 256);
+        }
+        self.steady = self.steady.saturating_add(1);
+        let settled = self.streams.is_empty() && self.steady > 64;
+        let skip = if settled && limits.skip_when_steady {
+            // n accesses for an n-bit counter at first; rarer the longer nothing else comes.
+            limits.counter_bits << (self.steady.saturating_sub(64) / 64).min(3)
+        } else {
+            0
+        };
+        Foresight { random: true, skip, ..Foresight::default() }
+    }
+
+    fn find(&self, offset: u64, thread: u64) -> Option<usize> {
+        let mut best: Option<(usize, (bool, u64))> = None;
+        for (i, s) in self.streams.iter().enumerate() {
+            if s.expects(offset) {
+                let rank = (s.thread != thread, offset.abs_diff(s.last));
+                if best.is_none_or(|(_, b)| rank < b) {
+                    best = Some((i, rank));
+                }
+            }
+        }
+        best.map(|(i, _)| i)
+    }
+
+    /// Looks for earlier reads with which this one makes a pattern.
+    fn discover(&mut self, offset: u64, len: u64, thread: u64, limits: &Limits) -> Option<Stream> {
+        let mut counter = Counter::new(limits.counter_bits);
+        let known = self.orphan_count.min(ORPHANS);
+        let mut found = None;
+        if offset == 0 {
+            // Programs that read a file from its beginning mostly go on (mm/readahead.c assumes the same).
+            counter.value = counter.likely().saturating_sub(1);
+            found = Some((len as i64, 0));
+        }
+        for k in 1..=known {
+            let (a, a_len) = self.orphans[(self.orphan_count - k) % ORPHANS];
+            if a.wrapping_add(a_len) == offset {
+                counter.value = counter.likely().saturating_sub(1);
+                found = Some((a_len as i64, a_len));
+                break;
+            }
+            if offset.wrapping_add(len) == a {
+                counter.value = counter.likely().saturating_sub(1);
+                found = Some((-(len as i64), a_len));
+                break;
+            }
+            let stride = offset.wrapping_sub(a) as i64;
+            let before = a.wrapping_sub(stride as u64);
+            let third = (k + 1..=known)
+                .any(|j| self.orphans[(self.orphan_count - j) % ORPHANS].0 == before);
+            if stride != 0 && third {
+                counter.value = counter.likely();
+                found = Some((stride, a_len));
+                break;
+            }
+        }
+        let (stride, other) = found?;
+        Some(Stream {
+            stride,
+            len: len.max(other),
+            last: offset.wrapping_sub(stride as u64),
+            thread,
+            counter,
+            distance: 0,
+            front: if stride > 0 { offset } else { offset.saturating_add(len) },
+            reads: 0,
+            tick: self.tick,
+        })
+    }
+
+    /// Makes room for a stream: the one that was silent for the longest time goes.
+    fn admit(&mut self, stream: Stream, limits: &Limits) -> usize {
+        if self.streams.len() >= limits.max_streams.max(1) {
+            let oldest = (0..self.streams.len()).min_by_key(|i| self.streams[*i].tick).unwrap_or(0);
+            self.streams.swap_remove(oldest);
+        }
+        self.streams.push(stream);
+        self.streams.len() - 1
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn follow(
+        &mut self,
+        i: usize,
+        offset: u64,
+        len: u64,
+        thread: u64,
+        arrival: Arrival,
+        size: u64,
+        limits: &Limits,
+    ) -> Foresight {
+        let alone = self.streams.len() == 1;
+        let tick = self.tick;
+        let s = &mut self.streams[i];
+        let ahead = offset.wrapping_sub(s.last) as i64;
+        let passed = (s.reads > 0 && ahead != s.stride && ahead != 0).then(|| Passed {
+            span: if ahead > 0 { s.last..offset } else { offset..s.last },
+            stride: s.stride.unsigned_abs(),
+            len: s.len,
+        });
+        if s.dense() && s.reads == 0 && s.stride > 0 {
+            // The length of a read is known only now for a stream that began as a guess.
+            s.stride = len as i64;
+            s.len = len;
+        }
+        if s.dense() {
+            s.len = len.max(s.len / 2);
+            s.stride = if s.stride > 0 { s.len as i64 } else { -(s.len as i64) };
+        } else {
+            s.len = s.len.max(len);
+        }
+        s.last = offset;
+        s.thread = thread;
+        s.tick = tick;
+        s.reads += 1;
+        s.counter.raise();
+        self.counter.raise();
+        let likely = s.counter.value >= s.counter.likely();
+        // The paper's window for this state is the floor; waiting makes it grow from there.
+        s.distance = s.distance.max(s.counter.window());
+        if arrival != Arrival::Present && likely {
+            s.distance = (s.distance * 2).max(limits.initial);
+        }
+        s.distance = s.distance.min(limits.max);
+        if !likely {
+            return Foresight { passed, ..Foresight::default() };
+        }
+        let mut ranges = s.extend(offset, size, limits);
+        if len > limits.random_distance && s.dense() && s.stride > 0 {
+            // A large read needs all of its own bytes too, beyond what one kernel request brings.
+            let own = offset..(offset + len).min(offset.saturating_add(limits.max)).min(size);
+            match ranges.first_mut() {
+                Some(first) if first.start == own.end => first.start = own.start,
+                _ => ranges.insert(0, own),
+            }
+        }
+        let quiet = if alone { s.quiet(offset, size, limits) } else { 0..0 };
+        Foresight { ranges, quiet, skip: 0, random: false, passed }
+    }
+
+    /// A part of the last request could not be granted: the stream asks again from `at`.
+    pub fn retreat(&mut self, at: u64) {
+        for s in &mut self.streams {
+            if s.stride > 0 && s.front > at && s.last < at {
+                s.front = at;
+            }
+            if s.stride < 0 && s.front < at && s.last > at {
+                s.front = at;
+            }
+        }
+    }
+
+    /// Prefetched bytes of this descriptor were evicted before they were read: windows halve.
+    pub fn shrink(&mut self, limits: &Limits) {
+        for s in &mut self.streams {
+            s.distance = (s.distance / 2).max(limits.initial.min(limits.max));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> Limits {
+        Limits {
+            counter_bits: 3,
+            random_distance: 128 << 10,
+            max_streams: 16,
+            initial: 128 << 10,
+            max: 64 << 20,
+            quantum: 64 << 10,
+            skip_when_steady: true,
+        }
+    }
+
+    /// SPEC CP3: the names and values of the states, with three bits as in the paper.
+    #[test]
+    fn counter_states_are_the_papers() {
+        let mut c = Counter::new(3);
+        let mut seen = vec![c.pattern()];
+        for _ in 0..7 {
+            c.raise();
+            seen.push(c.pattern());
+        }
+        use Pattern::*;
+        assert_eq!(
+            seen,
+            [
+                HighlyRandom, Random, PartiallyRandom, LikelySequential, Strided, Strided,
+                DefinitelySequential, DefinitelySequential
+            ]
+        );
+        assert_eq!(c.window(), 64 * PAGE);
+    }
+
+    /// Runs a list of reads and returns which bytes (as pages) were foreseen before they were read.
+    fn foreseen(reads: &[(u64, u64)], size: u64) -> (usize, u64) {
+        let l = limits();
+        let mut d = Detector::new(&l);
+        let mut asked = std::collections::HashSet::new();
+        let mut hits = 0;
+        for (offset, len) in reads {
+            let pages = offset / PAGE..(offset + len).div_ceil(PAGE);
+            let hit = pages.clone().all(|p| asked.contains(&p));
+            hits += usize::from(hit);
+            let f = d.access(*offset, *len, 1, if hit { Arrival::Late } else { Arrival::Missing }, size, &l);
+            for r in f.ranges {
+                assert!(r.end <= size, "{r:?} beyond the end");
+                asked.extend(r.start / PAGE..r.end.div_ceil(PAGE));
+            }
+        }
+        (hits, asked.len() as u64)
+    }
+
+    /// SPEC CP3: sequential, reverse, and strided reads in both directions, several streams interleaved: nearly every read is
+    /// foreseen and nothing beyond the pattern is asked for.
+    #[test]
+    fn patterns_are_foreseen() {
+        let size = 256u64 << 20;
+        let k = 16u64 << 10;
+        let n = 1000u64;
+        let forward: Vec<_> = (0..n).map(|i| (i * k, k)).collect();
+        let reverse: Vec<_> = (0..n).map(|i| (size - (i + 1) * k, k)).collect();
+        let stride: Vec<_> = (0..n).map(|i| (i * 65536, k)).collect();
+        let back: Vec<_> = (0..n).map(|i| (size - (i + 1) * 69632, k)).collect();
+        let four: Vec<_> =
+            (0..4 * n).map(|i| ((i % 4) * (size / 4) + (i / 4) * k, k)).collect();
+        let mixed: Vec<_> = (0..2 * n)
+            .map(|i| if i % 2 == 0 { (i / 2 * 65536, k) } else { (size - (i / 2 + 1) * k, k) })
+            .collect();
+        for (name, reads) in [
+            ("forward", &forward), ("reverse", &reverse), ("stride", &stride), ("back", &back), ("four", &four),
+            ("mixed", &mixed),
+        ] {
+            let (hits, asked) = foreseen(reads, size);
+            assert!(hits + 40 >= reads.len(), "{name}: {hits} of {}", reads.len());
+            let needed = reads.len() as u64 * k / PAGE;
+            // The last windows reach beyond the last read.
+            assert!(asked <= needed + 8 * (64 << 20) / PAGE, "{name}: {asked} pages for {needed}");
+        }
+    }
+
+    /// SPEC CP3, B11: random reads ask for next to nothing, and the steady state is skipped.
+    #[test]
+    fn random_asks_for_nothing() {
+        let size = 1u64 << 30;
+        let l = limits();
+        let mut d = Detector::new(&l);
+        let mut x = 12345u64;
+        let (mut asked, mut skipped) = (0, 0u64);
+        for _ in 0..2000 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let f = d.access((x >> 20) % (size / 16384) * 16384, 16384, 1, Arrival::Missing, size, &l);
+            asked += f.ranges.iter().map(|r| r.end - r.start).sum::<u64>();
+            skipped += u64::from(f.skip);
+        }
+        assert!(asked < 2000 * 16384 / 20, "{asked} bytes asked for");
+        assert!(skipped > 2000);
+        assert!(d.pattern() <= Pattern::PartiallyRandom);
+    }
+}

@@ -1,0 +1,342 @@
+//! Which mount and which block device a file lives on, and what the kernel says of that device.
+//!
+//! The way leads from a file's mount id (`statx`, exact also for btrfs and bind mounts) through
+//! `/proc/self/mountinfo` to `/sys/dev/block/MAJ:MIN`. Network file systems have no block device, but they
+//! have a backing-device entry with a readahead size under `/sys/class/bdi`. What sysfs declares is not
+//! always true (virtio claims to rotate): treat it as a first guess, to be corrected by measurement.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+
+use crate::cache::{UNCLIPPED_CHUNK, page_size};
+use crate::text;
+
+/// A device number as in `st_dev`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceId {
+    /// Major number; 0 for file systems without a block device of their own.
+    pub major: u32,
+    /// Minor number.
+    pub minor: u32,
+}
+
+impl DeviceId {
+    /// The device number in `st_dev` or `st_rdev`.
+    pub fn from_dev(dev: u64) -> Self {
+        Self {
+            major: rustix::fs::major(dev),
+            minor: rustix::fs::minor(dev),
+        }
+    }
+}
+
+impl std::fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
+}
+
+/// One line of `/proc/self/mountinfo`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// The mount's id, as `statx` returns it.
+    pub id: u64,
+    /// Device number of the file system.
+    pub dev: DeviceId,
+    /// The directory of the file system that is mounted.
+    pub root: PathBuf,
+    /// Where it is mounted.
+    pub mount_point: PathBuf,
+    /// Type, such as `ext4` or `nfs4`.
+    pub fs_type: String,
+    /// What is mounted, such as `/dev/vda1` or `server:/export`.
+    pub source: PathBuf,
+    /// Options of the file system, separated by commas.
+    pub options: String,
+}
+
+/// What sysfs tells about a block device's queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Queue {
+    /// Largest request that the kernel builds, bytes (`max_sectors_kb`).
+    pub max_request: Option<u64>,
+    /// Whether the device claims to have a head that moves. Virtual devices claim it wrongly.
+    pub rotational: Option<bool>,
+    /// The scheduler in use, such as `none` or `mq-deadline`; only `bfq`, and `mq-deadline` in part,
+    /// honour I/O priorities.
+    pub scheduler: Option<String>,
+}
+
+/// What a file lives on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Device number of the file system (of the block device below it where that is known).
+    pub id: DeviceId,
+    /// The mount, unless `/proc` is not mounted.
+    pub mount: Option<Mount>,
+    /// The block device's name in `/sys/block` (of the whole disk, not of the partition).
+    pub block_name: Option<String>,
+    /// The block device's queue.
+    pub queue: Option<Queue>,
+    /// Readahead size in bytes (`read_ahead_kb` of the queue or of the backing-device entry) that a file
+    /// opened now starts with.
+    pub read_ahead: Option<u64>,
+}
+
+impl Device {
+    /// The device below an open file.
+    pub fn of_fd(fd: BorrowedFd<'_>) -> io::Result<Self> {
+        Self::find(fd, c"", AtFlags::EMPTY_PATH, 0)
+    }
+
+    /// The device below a path; a symbolic link is followed.
+    pub fn of_path(path: &Path) -> io::Result<Self> {
+        Self::find(CWD, path, AtFlags::empty(), 0)
+    }
+
+    /// The device with number `dev` (an `st_dev`), found without a file: exact for file systems whose
+    /// files carry the mount's own number, which those of btrfs and overlayfs do not.
+    pub fn of_dev(dev: u64) -> Self {
+        let id = DeviceId::from_dev(dev);
+        let mount = mounts().into_iter().rev().find(|m| m.dev == id);
+        Self::describe(id, mount, 0)
+    }
+
+    fn find<P: rustix::path::Arg>(
+        dir: impl AsFd,
+        path: P,
+        flags: AtFlags,
+        depth: u32,
+    ) -> io::Result<Self> {
+        let st = rustix::fs::statx(dir, path, flags, StatxFlags::MNT_ID)?;
+        let id = DeviceId {
+            major: st.stx_dev_major,
+            minor: st.stx_dev_minor,
+        };
+        let known = st.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+        let mounts = mounts();
+        let mount = mounts
+            .iter()
+            .find(|m| known && m.id == st.stx_mnt_id)
+            .or_else(|| mounts.iter().rev().find(|m| m.dev == id))
+            .cloned();
+        Ok(Self::describe(id, mount, depth))
+    }
+
+    fn describe(id: DeviceId, mount: Option<Mount>, depth: u32) -> Self {
+        let mut device = Self {
+            id,
+            mount,
+            block_name: None,
+            queue: None,
+            read_ahead: None,
+        };
+        let Some(mount) = device.mount.clone() else {
+            device.fill_from_sysfs(id);
+            return device;
+        };
+        // An overlay's data lies where its layers lie, if this process can see them.
+        if mount.fs_type == "overlay" && depth < 4 {
+            if let Some(lower) = overlay_layer(&mount, depth) {
+                return Self {
+                    mount: Some(mount),
+                    ..lower
+                };
+            }
+        }
+        let mut block = if mount.dev.major != 0 {
+            Some(mount.dev)
+        } else {
+            None
+        };
+        // btrfs and others with an anonymous number of their own name the device as their source.
+        if block.is_none() && mount.source.starts_with("/dev") {
+            block = rustix::fs::stat(&mount.source)
+                .ok()
+                .filter(|st| rustix::fs::FileType::from_raw_mode(st.st_mode).is_block_device())
+                .map(|st| DeviceId::from_dev(st.st_rdev));
+        }
+        if let Some(block) = block {
+            device.fill_from_sysfs(block);
+        }
+        // The file system's own backing-device entry decides where there is one.
+        if let Some(kb) = text::read_number(format!("/sys/class/bdi/{}/read_ahead_kb", mount.dev)) {
+            device.read_ahead = Some(kb * 1024);
+        }
+        device
+    }
+
+    fn fill_from_sysfs(&mut self, block: DeviceId) {
+        let base = PathBuf::from(format!("/sys/dev/block/{block}"));
+        let Ok(target) = rustix::fs::readlink(&base, Vec::new()) else {
+            return;
+        };
+        let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
+        let is_partition = text::read(base.join("partition")).is_ok();
+        let disk = if is_partition {
+            target.parent()
+        } else {
+            Some(target.as_path())
+        };
+        self.id = block;
+        self.block_name = disk
+            .and_then(Path::file_name)
+            .map(|n| n.to_string_lossy().into_owned());
+        let queue = base.join(if is_partition { "../queue" } else { "queue" });
+        let kb = |name| text::read_number(queue.join(name)).map(|kb: u64| kb * 1024);
+        self.read_ahead = kb("read_ahead_kb");
+        self.queue = Some(Queue {
+            max_request: kb("max_sectors_kb"),
+            rotational: text::read_number(queue.join("rotational")).map(|n| n != 0),
+            scheduler: text::read(queue.join("scheduler")).ok().map(|s| chosen(&s)),
+        });
+    }
+
+    /// Bytes that one readahead call reads at most, whatever it was asked: max(read_ahead_kb,
+    /// max_sectors_kb). `None` where neither is known. For a file already open its readahead size at open
+    /// counts, doubled by `POSIX_FADV_SEQUENTIAL`.
+    pub fn readahead_clip(&self) -> Option<u64> {
+        let max_request = self.queue.as_ref().and_then(|q| q.max_request);
+        self.read_ahead.max(max_request)
+    }
+
+    /// The largest request, in bytes, of whole pages, that is neither clipped here nor above
+    /// [`UNCLIPPED_CHUNK`].
+    pub fn unclipped_chunk(&self) -> u64 {
+        match self.readahead_clip() {
+            Some(clip) if clip >= page_size() => {
+                clip.min(UNCLIPPED_CHUNK) / page_size() * page_size()
+            }
+            _ => UNCLIPPED_CHUNK,
+        }
+    }
+
+    /// True if the file system keeps its files in memory: there is nothing to prefetch.
+    pub fn is_memory(&self) -> bool {
+        self.mount.as_ref().is_some_and(|m| {
+            matches!(
+                m.fs_type.as_str(),
+                "tmpfs" | "ramfs" | "devtmpfs" | "hugetlbfs"
+            )
+        })
+    }
+}
+
+/// The scheduler in brackets, or the text itself where none is bracketed.
+fn chosen(schedulers: &str) -> String {
+    schedulers
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'))
+        .map_or(schedulers, |(name, _)| name)
+        .to_owned()
+}
+
+/// The device of the first layer of an overlay that this process can look at.
+fn overlay_layer(mount: &Mount, depth: u32) -> Option<Device> {
+    let option = |name: &str| {
+        mount
+            .options
+            .split(',')
+            .find_map(|o| o.strip_prefix(name)?.strip_prefix('='))
+    };
+    let layers = option("upperdir")
+        .into_iter()
+        .chain(option("lowerdir")?.split(':'));
+    layers
+        .filter_map(|dir| Device::find(CWD, dir, AtFlags::empty(), depth + 1).ok())
+        .find(|d| d.id != mount.dev)
+}
+
+/// All mounts that this process sees, in mount order; empty where `/proc` is not mounted.
+pub fn mounts() -> Vec<Mount> {
+    let bytes = text::read_bytes("/proc/self/mountinfo").unwrap_or_default();
+    bytes
+        .split(|b| *b == b'\n')
+        .filter_map(parse_mount)
+        .collect()
+}
+
+/// One line of mountinfo: `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw` (proc(5)).
+fn parse_mount(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|b| *b == b' ');
+    let number = |f: &[u8]| std::str::from_utf8(f).ok()?.parse::<u64>().ok();
+    let id = number(fields.next()?)?;
+    let _parent = fields.next()?;
+    let (major, minor) = std::str::from_utf8(fields.next()?).ok()?.split_once(':')?;
+    let root = unescape(fields.next()?);
+    let mount_point = unescape(fields.next()?);
+    let mut fields = fields.skip_while(|f| *f != b"-").skip(1);
+    let fs_type = String::from_utf8_lossy(fields.next()?).into_owned();
+    let source = unescape(fields.next()?);
+    let options = String::from_utf8_lossy(fields.next().unwrap_or_default()).into_owned();
+    Some(Mount {
+        id,
+        dev: DeviceId {
+            major: major.parse().ok()?,
+            minor: minor.parse().ok()?,
+        },
+        root,
+        mount_point,
+        fs_type,
+        source,
+        options,
+    })
+}
+
+/// Undoes mountinfo's octal escapes of blanks, tabs, newlines and backslashes.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut out = Vec::with_capacity(field.len());
+    let mut at = 0;
+    while at < field.len() {
+        let octal = field
+            .get(at + 1..at + 4)
+            .filter(|d| field[at] == b'\\' && d.iter().all(|c| (b'0'..=b'7').contains(c)));
+        if let Some(d) = octal {
+            out.push(
+                d.iter()
+                    .fold(0u8, |n, c| n.wrapping_mul(8).wrapping_add(c - b'0')),
+            );
+            at += 4;
+        } else {
+            out.push(field[at]);
+            at += 1;
+        }
+    }
+    PathBuf::from(OsString::from_vec(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mountinfo_lines() {
+        let line = br"36 35 98:0 /mnt1 /mnt\0402 rw,noatime master:1 shared:2 - ext3 /dev/root rw,errors=continue";
+        let mount = parse_mount(line).unwrap();
+        assert_eq!(mount.mount_point, Path::new("/mnt 2"));
+        assert_eq!((mount.dev.major, mount.dev.minor), (98, 0));
+        assert_eq!(
+            (mount.fs_type.as_str(), mount.source.to_str()),
+            ("ext3", Some("/dev/root"))
+        );
+        assert!(parse_mount(b"").is_none() && parse_mount(b"1 2 x:y / / rw - a b c").is_none());
+    }
+
+    #[test]
+    fn scheduler_in_brackets() {
+        assert_eq!(chosen("none [mq-deadline] bfq"), "mq-deadline");
+        assert_eq!(chosen("none"), "none");
+    }
+
+    #[test]
+    fn every_file_has_a_device() {
+        let device = Device::of_path(Path::new("/")).unwrap();
+        assert!(device.mount.is_some());
+        assert!(device.unclipped_chunk() >= page_size());
+    }
+}

@@ -1,0 +1,300 @@
+//! How much memory the page cache may still take: the cgroups' limits, the machine's own reserve and
+//! the pressure that others feel.
+//!
+//! A process is charged to its own cgroup and to all of its ancestors, so the smallest headroom on that
+//! way counts, and so does `MemAvailable`, which is the machine's. Both hierarchies are read: v1's memory
+//! controller and v2's, whichever has a limit.
+//!
+//! [`MemorySources`] resolves the paths once and can then be read every few milliseconds (some 20 µs per
+//! level). A process that is moved to another cgroup needs a new one.
+
+use std::path::{Path, PathBuf};
+
+use crate::device::{Mount, mounts};
+use crate::text;
+
+/// A limit at least this large is v1's way to say that there is none (`PAGE_COUNTER_MAX`, rounded to pages
+/// of any size).
+const NO_LIMIT: u64 = i64::MAX as u64 / 2;
+
+/// Generation of the control group interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupVersion {
+    /// `memory.limit_in_bytes` and friends.
+    V1,
+    /// `memory.max` and friends.
+    V2,
+}
+
+/// One cgroup with a memory limit. All numbers are bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CgroupMemory {
+    /// Its directory.
+    pub path: PathBuf,
+    /// Which interface it has.
+    pub version: CgroupVersion,
+    /// The limit; in v2 the smaller of `memory.max` and `memory.high`.
+    pub limit: u64,
+    /// What is charged now, page cache included.
+    pub usage: u64,
+    /// Page cache on the inactive list: the first to be reclaimed.
+    pub inactive_file: u64,
+    /// Page cache on the active list.
+    pub active_file: u64,
+    /// Of the page cache, what must be written back before it can be reclaimed.
+    pub dirty: u64,
+}
+
+impl CgroupMemory {
+    /// Bytes that can be charged before anything has to be reclaimed.
+    pub fn free(&self) -> u64 {
+        self.limit.saturating_sub(self.usage)
+    }
+
+    /// Bytes that the page cache can take if all clean cache charged here is given up for it.
+    pub fn headroom(&self) -> u64 {
+        let clean = (self.inactive_file + self.active_file).saturating_sub(self.dirty);
+        (self.free() + clean).min(self.limit)
+    }
+}
+
+/// Memory as it was at one moment. All sizes are bytes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Memory {
+    /// `MemTotal`.
+    pub total: u64,
+    /// `MemAvailable`: what programs and cache may take without swapping.
+    pub available: u64,
+    /// `MemFree`.
+    pub free: u64,
+    /// The cgroups of this process that have a limit, innermost first.
+    pub cgroups: Vec<CgroupMemory>,
+    /// Share of the last ten seconds, in per cent, in which some task waited for memory; the larger of
+    /// the machine's and the own v2 cgroup's. `None` where the kernel keeps no such account.
+    pub psi_some_avg10: Option<f64>,
+}
+
+impl Memory {
+    /// The cgroup with the least headroom.
+    pub fn tightest(&self) -> Option<&CgroupMemory> {
+        self.cgroups.iter().min_by_key(|c| c.headroom())
+    }
+
+    /// Bytes that the page cache may take: the smaller of `MemAvailable` and the least headroom.
+    pub fn headroom(&self) -> u64 {
+        self.tightest()
+            .map_or(self.available, |c| c.headroom().min(self.available))
+    }
+
+    /// Bytes of the memory that counts: the smaller of `MemTotal` and the smallest limit.
+    pub fn limit(&self) -> u64 {
+        let smallest = self.cgroups.iter().map(|c| c.limit).min();
+        smallest.map_or(self.total, |l| l.min(self.total))
+    }
+}
+
+/// Where the numbers of one process are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemorySources {
+    /// Directories of the cgroups, innermost first, v1 and v2.
+    cgroups: Vec<(CgroupVersion, PathBuf)>,
+    /// `memory.pressure` of the own v2 cgroup.
+    pressure: Option<PathBuf>,
+}
+
+impl MemorySources {
+    /// Finds the cgroups that the calling process is in.
+    pub fn of_this_process() -> Self {
+        let membership = text::read("/proc/self/cgroup").unwrap_or_default();
+        Self::resolve(&membership, &mounts())
+    }
+
+    /// `membership` is the text of `/proc/PID/cgroup`.
+    fn resolve(membership: &str, mounts: &[Mount]) -> Self {
+        let mut sources = Self {
+            cgroups: Vec::new(),
+            pressure: None,
+        };
+        for line in membership.lines() {
+            let mut fields = line.splitn(3, ':');
+            let (Some(_), Some(controllers), Some(path)) =
+                (fields.next(), fields.next(), fields.next())
+            else {
+                continue;
+            };
+            let version = match controllers {
+                "" => CgroupVersion::V2,
+                c if c.split(',').any(|c| c == "memory") => CgroupVersion::V1,
+                _ => continue,
+            };
+            let mount = mounts.iter().find(|m| match version {
+                CgroupVersion::V2 => m.fs_type == "cgroup2",
+                CgroupVersion::V1 => {
+                    m.fs_type == "cgroup" && m.options.split(',').any(|o| o == "memory")
+                }
+            });
+            let Some(mount) = mount else { continue };
+            let levels = levels(mount, Path::new(path));
+            if version == CgroupVersion::V2 {
+                sources.pressure = levels.first().map(|l| l.join("memory.pressure"));
+            }
+            sources
+                .cgroups
+                .extend(levels.into_iter().map(|l| (version, l)));
+        }
+        sources
+    }
+
+    /// Reads all numbers now. What cannot be read is 0, absent or `None`.
+    pub fn read(&self) -> Memory {
+        let meminfo = text::read("/proc/meminfo").unwrap_or_default();
+        let kib = |name| field(&meminfo, name).unwrap_or(0) * 1024;
+        let psi = |path: &Path| some_avg10(&text::read(path).ok()?);
+        let mut memory = Memory {
+            total: kib("MemTotal:"),
+            available: kib("MemAvailable:"),
+            free: kib("MemFree:"),
+            cgroups: Vec::new(),
+            psi_some_avg10: psi(Path::new("/proc/pressure/memory")),
+        };
+        if let Some(own) = self.pressure.as_deref().and_then(psi) {
+            memory.psi_some_avg10 = Some(memory.psi_some_avg10.unwrap_or(0.0).max(own));
+        }
+        memory.cgroups = self
+            .cgroups
+            .iter()
+            .filter_map(|(version, path)| read_cgroup(*version, path))
+            .collect();
+        memory
+    }
+}
+
+/// Memory as the calling process has it now; [`MemorySources`] is cheaper for repeated reading.
+pub fn memory() -> Memory {
+    MemorySources::of_this_process().read()
+}
+
+/// The directories of the cgroup `path` and its visible ancestors, innermost first.
+///
+/// In a container the mount may show only a part of the hierarchy (`root`), and a process outside its
+/// cgroup namespace's root has a path that starts with `/..`; both leave the mount point itself.
+fn levels(mount: &Mount, path: &Path) -> Vec<PathBuf> {
+    let inside = path
+        .strip_prefix(&mount.root)
+        .unwrap_or_else(|_| path.strip_prefix("/").unwrap_or(path));
+    if inside.starts_with("..") {
+        return vec![mount.mount_point.clone()];
+    }
+    let mut all: Vec<_> = inside
+        .ancestors()
+        .map(|a| mount.mount_point.join(a))
+        .collect();
+    // Where the path is of a hierarchy that this mount does not show, the mount point is all there is.
+    all.retain(|dir| rustix::fs::stat(dir).is_ok());
+    all
+}
+
+fn read_cgroup(version: CgroupVersion, path: &Path) -> Option<CgroupMemory> {
+    let (limit, usage) = match version {
+        CgroupVersion::V1 => (
+            text::read_number(path.join("memory.limit_in_bytes"))?,
+            text::read_number(path.join("memory.usage_in_bytes"))?,
+        ),
+        CgroupVersion::V2 => {
+            // "max" is not a number: no limit of that kind.
+            let max = text::read_number(path.join("memory.max"));
+            let high = text::read_number(path.join("memory.high"));
+            let limit = [max, high].into_iter().flatten().min()?;
+            (limit, text::read_number(path.join("memory.current"))?)
+        }
+    };
+    if limit >= NO_LIMIT {
+        return None;
+    }
+    let stat = text::read(path.join("memory.stat")).unwrap_or_default();
+    let prefix = if version == CgroupVersion::V1 {
+        "total_"
+    } else {
+        ""
+    };
+    let of = |name: &str| field(&stat, &format!("{prefix}{name}"));
+    let dirty = if version == CgroupVersion::V1 {
+        of("dirty")
+    } else {
+        of("file_dirty")
+    };
+    Some(CgroupMemory {
+        path: path.to_owned(),
+        version,
+        limit,
+        usage,
+        inactive_file: of("inactive_file").unwrap_or(0),
+        active_file: of("active_file").unwrap_or(0),
+        dirty: dirty.unwrap_or(0),
+    })
+}
+
+/// The number that follows `name` on its line.
+fn field(text: &str, name: &str) -> Option<u64> {
+    text.lines()
+        .filter_map(|l| l.split_once(char::is_whitespace))
+        .find(|(n, _)| *n == name)
+        .and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok())
+}
+
+/// `avg10` of the line `some avg10=0.12 avg60=… total=…`.
+fn some_avg10(text: &str) -> Option<f64> {
+    let some = text.lines().find(|l| l.starts_with("some "))?;
+    some.split_whitespace()
+        .find_map(|w| w.strip_prefix("avg10="))?
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_memory() {
+        let memory = memory();
+        assert!(memory.total > 0 && memory.available <= memory.total);
+        assert!(memory.headroom() <= memory.available);
+        assert!(memory.limit() > 0);
+    }
+
+    #[test]
+    fn fields_and_pressure() {
+        assert_eq!(
+            field("MemTotal:   5 kB\nMemFree: 3 kB", "MemFree:"),
+            Some(3)
+        );
+        assert_eq!(field("a 1\nab 2", "ab"), Some(2));
+        assert_eq!(
+            some_avg10("some avg10=1.50 avg60=0 total=0\nfull avg10=9"),
+            Some(1.5)
+        );
+        assert_eq!(some_avg10(""), None);
+    }
+
+    #[test]
+    fn smallest_headroom_counts() {
+        let group = |limit, usage, inactive_file| CgroupMemory {
+            path: PathBuf::new(),
+            version: CgroupVersion::V2,
+            limit,
+            usage,
+            inactive_file,
+            active_file: 0,
+            dirty: 0,
+        };
+        let memory = Memory {
+            total: 1000,
+            available: 500,
+            cgroups: vec![group(300, 290, 40), group(200, 100, 0)],
+            ..Memory::default()
+        };
+        assert_eq!(memory.headroom(), 50);
+        assert_eq!(memory.limit(), 200);
+    }
+}

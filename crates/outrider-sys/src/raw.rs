@@ -1,0 +1,139 @@
+//! System calls made without libc.
+//!
+//! The hooks in `liboutrider` replace libc's public names, and they run inside signal handlers, inside
+//! allocators and in vfork children. What they call must therefore neither resolve to themselves nor
+//! touch `errno`. Every function here is one kernel call; it returns what the kernel returned: a value
+//! of zero or more, or a negated errno.
+
+use core::arch::asm;
+
+/// One system call with six arguments.
+///
+/// # Safety
+/// The arguments must be valid for system call `n`, as its manual page demands.
+#[inline(always)]
+#[cfg(target_arch = "x86_64")]
+pub unsafe fn syscall6(
+    n: i64,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> isize {
+    let r: isize;
+    // SAFETY: the x86-64 Linux system call convention; the kernel clobbers rcx and r11 only.
+    unsafe {
+        asm!("syscall", inlateout("rax") n as isize => r, in("rdi") a, in("rsi") b, in("rdx") c,
+             in("r10") d, in("r8") e, in("r9") f, lateout("rcx") _, lateout("r11") _,
+             options(nostack));
+    }
+    r
+}
+
+/// One system call with six arguments.
+///
+/// # Safety
+/// The arguments must be valid for system call `n`, as its manual page demands.
+#[inline(always)]
+#[cfg(target_arch = "aarch64")]
+pub unsafe fn syscall6(
+    n: i64,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> isize {
+    let r: isize;
+    // SAFETY: the AArch64 Linux system call convention.
+    unsafe {
+        asm!("svc 0", in("x8") n, inlateout("x0") a => r, in("x1") b, in("x2") c, in("x3") d,
+             in("x4") e, in("x5") f, options(nostack));
+    }
+    r
+}
+
+/// A number that is the same for every call on one thread and differs between the live threads of a
+/// process: the address of the thread control block.
+#[inline(always)]
+pub fn thread_pointer() -> usize {
+    let p: usize;
+    // SAFETY: reads the thread pointer that the C library set up; no memory is written.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        asm!("mov {}, fs:0", out(reg) p, options(nostack, preserves_flags, readonly));
+    }
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        asm!("mrs {}, tpidr_el0", out(reg) p, options(nostack, preserves_flags, nomem));
+    }
+    p
+}
+
+/// `futex(FUTEX_WAKE)` on a word that processes share: wakes at most `n` waiters.
+#[inline]
+pub fn futex_wake(word: &core::sync::atomic::AtomicU32, n: u32) -> isize {
+    // SAFETY: the address is valid for the length of the call; FUTEX_WAKE reads nothing else.
+    unsafe {
+        syscall6(libc::SYS_futex, word.as_ptr() as usize, libc::FUTEX_WAKE as usize, n as usize, 0, 0, 0)
+    }
+}
+
+/// `futex(FUTEX_WAIT)` on a word that processes share, until it no longer holds `expected`, someone
+/// wakes us, a signal comes, or `timeout_us` microseconds have passed.
+#[inline]
+pub fn futex_wait(word: &core::sync::atomic::AtomicU32, expected: u32, timeout_us: u64) -> isize {
+    let ts = libc::timespec {
+        tv_sec: (timeout_us / 1_000_000) as libc::time_t,
+        tv_nsec: ((timeout_us % 1_000_000) * 1000) as libc::c_long,
+    };
+    // SAFETY: word and timespec outlive the call.
+    unsafe {
+        syscall6(
+            libc::SYS_futex,
+            word.as_ptr() as usize,
+            libc::FUTEX_WAIT as usize,
+            expected as usize,
+            &raw const ts as usize,
+            0,
+            0,
+        )
+    }
+}
+
+/// `getpid(2)`.
+#[inline]
+pub fn getpid() -> u32 {
+    // SAFETY: takes no arguments and cannot fail.
+    unsafe { syscall6(libc::SYS_getpid, 0, 0, 0, 0, 0, 0) as u32 }
+}
+
+/// `fstat(2)` into a zeroed structure, or a negated errno.
+#[inline]
+pub fn fstat(fd: i32) -> Result<libc::stat, i32> {
+    // SAFETY: stat is plain data for which zero is a valid value.
+    let mut st: libc::stat = unsafe { core::mem::zeroed() };
+    // SAFETY: the kernel writes one struct stat.
+    let r = unsafe {
+        syscall6(libc::SYS_fstat, fd as usize, &raw mut st as usize, 0, 0, 0, 0)
+    };
+    if r < 0 { Err(-r as i32) } else { Ok(st) }
+}
+
+/// `lseek(2)`: the new position, or a negated errno.
+#[inline]
+pub fn lseek(fd: i32, offset: i64, whence: i32) -> i64 {
+    // SAFETY: no memory is passed.
+    unsafe { syscall6(libc::SYS_lseek, fd as usize, offset as usize, whence as usize, 0, 0, 0) as i64 }
+}
+
+/// `close(2)`.
+#[inline]
+pub fn close(fd: i32) -> isize {
+    // SAFETY: no memory is passed.
+    unsafe { syscall6(libc::SYS_close, fd as usize, 0, 0, 0, 0, 0) }
+}

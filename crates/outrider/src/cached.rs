@@ -1,0 +1,251 @@
+//! `outrider cached`: how much of files or trees is in the page cache, and where in each file.
+//!
+//! Totals come from `cachestat` where it is permitted, the map from `mincore`. Where the kernel hides
+//! residency (another user's file that is not writable) `mincore` would claim that everything is
+//! resident; such files are shown as unknown instead.
+
+use std::collections::HashSet;
+use std::io::{self, BufWriter, Write};
+use std::os::fd::AsFd;
+
+use serde_json::{Value, json};
+
+use outrider_sys::cache;
+
+use crate::cli::CachedArgs;
+use crate::output::{self, Outcome, bytes, json_path, percent, show};
+use crate::tree::{self, Open};
+
+/// Cells of the residency map.
+const CELLS: u64 = 40;
+
+/// Bytes of one file looked at by one `mincore` call.
+const MINCORE_STEP: u64 = 1 << 30;
+
+/// How the number of resident pages was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// `cachestat(2)`.
+    Cachestat,
+    /// `mincore(2)`.
+    Mincore,
+}
+
+/// How much of one file is in the page cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Residency {
+    /// Size of the file, bytes.
+    pub size: u64,
+    /// Pages that the file occupies.
+    pub pages: u64,
+    /// Pages in the cache; `None` where the kernel does not tell.
+    pub resident: Option<u64>,
+    /// Of these, pages that wait to be written or are being written; `None` where the kernel does not tell.
+    pub dirty: Option<u64>,
+    /// Where the number is from.
+    pub source: Option<Source>,
+}
+
+impl Residency {
+    /// Bytes in the cache: whole pages, the last one cut at the end of the file.
+    pub fn resident_bytes(&self) -> Option<u64> {
+        Some((self.resident? * cache::page_size()).min(self.size))
+    }
+}
+
+/// Looks at one open file.
+pub fn residency(open: &Open) -> Residency {
+    let fd = open.file.as_fd();
+    let mut found = Residency {
+        size: open.size,
+        pages: cache::pages_of(open.size),
+        resident: None,
+        dirty: None,
+        source: None,
+    };
+    if let Ok(stat) = cache::cachestat(fd, 0..open.size) {
+        found.resident = Some(stat.cached.min(found.pages));
+        found.dirty = Some(stat.dirty + stat.writeback);
+        found.source = Some(Source::Cachestat);
+    } else if cache::residency_is_visible(fd) {
+        let mut resident = 0;
+        let whole = steps(open.size).try_for_each(|range| {
+            resident += cache::mincore(fd, range)?
+                .into_iter()
+                .filter(|r| *r)
+                .count() as u64;
+            io::Result::Ok(())
+        });
+        if whole.is_ok() {
+            found.resident = Some(resident);
+            found.source = Some(Source::Mincore);
+        }
+    }
+    found
+}
+
+fn steps(size: u64) -> impl Iterator<Item = std::ops::Range<u64>> {
+    (0..size)
+        .step_by(MINCORE_STEP as usize)
+        .map(move |at| at..size.min(at + MINCORE_STEP))
+}
+
+/// The map of one file: for each of at most [`CELLS`] equal stretches one character, from a blank for
+/// nothing to a full block for all of it. `None` where residency is unknown.
+fn map(open: &Open, residency: &Residency) -> Option<String> {
+    let resident = residency.resident?;
+    let cells = CELLS.min(residency.pages);
+    if resident == 0 || resident == residency.pages {
+        let cell = if resident == 0 { " " } else { "█" };
+        return Some(cell.repeat(cells as usize));
+    }
+    if !cache::residency_is_visible(open.file.as_fd()) {
+        return None;
+    }
+    // Cell c holds the pages p with p * cells / pages == c.
+    let mut hits = vec![0u64; cells as usize];
+    let mut totals = vec![0u64; cells as usize];
+    let mut page = 0;
+    for range in steps(open.size) {
+        for resident in cache::mincore(open.file.as_fd(), range).ok()? {
+            let cell = (page * cells / residency.pages).min(cells - 1) as usize;
+            totals[cell] += 1;
+            hits[cell] += u64::from(resident);
+            page += 1;
+        }
+    }
+    let shade = |(hits, total): (&u64, &u64)| match (*hits, *total) {
+        (0, _) => ' ',
+        (h, t) if h == t => '█',
+        (h, t) if 3 * h <= t => '░',
+        (h, t) if 3 * h <= 2 * t => '▒',
+        _ => '▓',
+    };
+    Some(hits.iter().zip(&totals).map(shade).collect())
+}
+
+/// Runs the subcommand. Exit code 1 if some file below a directory could not be opened.
+pub fn command(args: &CachedArgs) -> Outcome {
+    let listing = tree::list(&args.paths)?;
+    let looked = tree::parallel(&listing.files, tree::METADATA_THREADS, |found| {
+        let open = tree::open(found)?;
+        io::Result::Ok(open.map(|open| {
+            let residency = residency(&open);
+            (open.key, map(&open, &residency), residency)
+        }))
+    });
+
+    let mut problems = listing.problems;
+    let mut rows = Vec::new();
+    let mut seen = HashSet::new();
+    for (found, result) in listing.files.iter().zip(looked) {
+        match result {
+            // A second link to a file already shown would count its pages twice.
+            Ok(Some((key, map, residency))) if seen.insert(key) => {
+                rows.push((&found.path, map, residency))
+            }
+            Ok(_) => {}
+            Err(e) => problems.push((found.path.clone(), e)),
+        }
+    }
+    let known = || rows.iter().filter(|(_, _, r)| r.resident.is_some());
+    let size: u64 = known().map(|(_, _, r)| r.size).sum();
+    let resident: u64 = known().filter_map(|(_, _, r)| r.resident_bytes()).sum();
+    let unknown = rows.len() - known().count();
+
+    if args.json {
+        let files: Vec<Value> = rows
+            .iter()
+            .map(|(path, map, r)| to_json(path, map.as_deref(), r))
+            .collect();
+        let errors: Vec<Value> = problems
+            .iter()
+            .map(|(path, e)| json!({"path": json_path(path.as_os_str()).0, "error": e.to_string()}))
+            .collect();
+        output::print_json(&json!({
+            "page_size": cache::page_size(),
+            "files": files,
+            "total": {
+                "files": rows.len(),
+                "unknown_files": unknown,
+                "bytes": size,
+                "resident_bytes": resident,
+                "percent": percent(resident, size),
+            },
+            "errors": errors,
+        }))?;
+    } else {
+        let mut out = BufWriter::new(io::stdout().lock());
+        for (path, map, r) in &rows {
+            write_row(&mut out, map.as_deref(), r, &show(path))?;
+        }
+        if rows.len() != 1 {
+            write!(
+                out,
+                "{:>6.1}% {:>10} of {:>10}  in {}",
+                percent(resident, size),
+                bytes(resident),
+                bytes(size),
+                output::count(rows.len() - unknown, "file"),
+            )?;
+            if unknown > 0 {
+                write!(
+                    out,
+                    "; {} hidden by the kernel and not counted",
+                    output::count(unknown, "file")
+                )?;
+            }
+            writeln!(out)?;
+        }
+        out.flush()?;
+    }
+    for (path, e) in &problems {
+        output::complain(&format!("{}: {e}", show(path)));
+    }
+    Ok(i32::from(!problems.is_empty()))
+}
+
+fn write_row(out: &mut impl Write, map: Option<&str>, r: &Residency, name: &str) -> io::Result<()> {
+    let width = CELLS as usize;
+    match r.resident_bytes() {
+        Some(resident) => writeln!(
+            out,
+            "{:>6.1}% {:>10} of {:>10} |{:<width$}| {name}",
+            percent(resident, r.size),
+            bytes(resident),
+            bytes(r.size),
+            map.unwrap_or("map unknown: not owner, not writable"),
+        ),
+        None => writeln!(
+            out,
+            "{:>7} {:>10} of {:>10} |{:<width$}| {name}",
+            "unknown",
+            "?",
+            bytes(r.size),
+            "hidden: not owner, not writable",
+        ),
+    }
+}
+
+fn to_json(path: &std::path::Path, map: Option<&str>, r: &Residency) -> Value {
+    let (path, path_bytes) = json_path(path.as_os_str());
+    let mut row = json!({
+        "path": path,
+        "bytes": r.size,
+        "pages": r.pages,
+        "known": r.resident.is_some(),
+        "resident_pages": r.resident,
+        "resident_bytes": r.resident_bytes(),
+        "percent": r.resident_bytes().map(|b| percent(b, r.size)),
+        "dirty_pages": r.dirty,
+        "map": map,
+        "source": r.source.map(|s| match s {
+            Source::Cachestat => "cachestat",
+            Source::Mincore => "mincore",
+        }),
+    });
+    if let Some(bytes) = path_bytes {
+        row["path_bytes"] = bytes;
+    }
+    row
+}

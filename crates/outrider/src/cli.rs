@@ -1,0 +1,272 @@
+//! The command line: subcommands, their flags and how mistakes in them are told.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::output;
+
+/// Makes programs stop waiting for storage.
+#[derive(Debug, Parser)]
+#[command(
+    name = "outrider",
+    version,
+    about,
+    max_term_width = 100,
+    disable_help_subcommand = true
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a program with its reads foreseen.
+    Run(RunArgs),
+    /// Show how much of files or trees is in the page cache.
+    Cached(CachedArgs),
+    /// Read files or trees into the page cache, in the order in which they lie on the device.
+    Warm(WarmArgs),
+    /// Drop clean pages of files or trees from the page cache.
+    Evict(EvictArgs),
+    /// Measure the device under a file or directory and show what the planner will assume.
+    Probe(ProbeArgs),
+    /// Show what this machine and a program allow, and what is lost by each no.
+    Doctor(DoctorArgs),
+}
+
+/// What is prefetched, after Table 2 of the CrossPrefetch paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// The kernel alone: the program's own hints are dropped.
+    OsOnly,
+    /// The kernel and the program's own hints; nothing is predicted.
+    AppOnly,
+    /// Patterns are recognised and prefetched.
+    Predict,
+    /// As predict, and aggressively while there is memory.
+    #[value(name = "predict+opt")]
+    PredictOpt,
+    /// Every opened file is fetched as a whole while there is memory.
+    #[value(name = "fetchall+opt")]
+    FetchallOpt,
+}
+
+impl Mode {
+    /// The mode's name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OsOnly => "os-only",
+            Self::AppOnly => "app-only",
+            Self::Predict => "predict",
+            Self::PredictOpt => "predict+opt",
+            Self::FetchallOpt => "fetchall+opt",
+        }
+    }
+}
+
+/// How prefetch requests are issued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Engine {
+    /// The best that this machine allows.
+    Auto,
+    /// Batches through io_uring.
+    Uring,
+    /// Reads by a pool of threads.
+    Threads,
+    /// readahead calls from the workers.
+    Readahead,
+    /// Nothing is issued; everything else happens.
+    Noop,
+}
+
+impl Engine {
+    /// The engine's name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Uring => "uring",
+            Self::Threads => "threads",
+            Self::Readahead => "readahead",
+            Self::Noop => "noop",
+        }
+    }
+}
+
+/// `outrider run`.
+#[derive(Clone, Debug, Args)]
+pub struct RunArgs {
+    /// What is prefetched.
+    #[arg(long, value_enum, default_value = "predict+opt")]
+    pub mode: Mode,
+    /// How requests are issued.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub engine: Engine,
+    /// Memory that prefetched and not yet used data may take, such as 512M.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_negative_numbers = true)]
+    pub budget: Option<u64>,
+    /// Settings, in TOML.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print a table of what was prefetched, used and wasted at the end; with =FILE write it as JSON.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    pub report: Option<Option<PathBuf>>,
+    /// The program and its arguments.
+    #[arg(
+        value_name = "CMD",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub command: Vec<OsString>,
+}
+
+/// `outrider cached`.
+#[derive(Clone, Debug, Args)]
+pub struct CachedArgs {
+    /// Files or directories.
+    #[arg(value_name = "PATH", required = true)]
+    pub paths: Vec<PathBuf>,
+    /// Write JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `outrider warm`.
+#[derive(Clone, Debug, Args)]
+pub struct WarmArgs {
+    /// Files or directories.
+    #[arg(value_name = "PATH", required = true)]
+    pub paths: Vec<PathBuf>,
+    /// Stop after this much, such as 512M. Without it: what fits without swapping, see the summary.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_negative_numbers = true)]
+    pub budget: Option<u64>,
+    /// Threads that read.
+    #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u64).range(1..=16))]
+    pub jobs: u64,
+}
+
+/// `outrider evict`.
+#[derive(Clone, Debug, Args)]
+pub struct EvictArgs {
+    /// Files or directories.
+    #[arg(value_name = "PATH", required = true)]
+    pub paths: Vec<PathBuf>,
+}
+
+/// `outrider probe`.
+#[derive(Clone, Debug, Args)]
+pub struct ProbeArgs {
+    /// A file of at least 1 MiB, or a directory (where a temporary file is made if no large one is found).
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+    /// Write JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `outrider doctor`.
+#[derive(Clone, Debug, Args)]
+pub struct DoctorArgs {
+    /// A program, looked up in PATH.
+    #[arg(value_name = "PROGRAM")]
+    pub program: Option<PathBuf>,
+    /// Write JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    outrider_core::config::parse_size(text)
+}
+
+/// Tells about a command line that clap did not accept, on one line, and returns the exit code. Help and
+/// version are no mistakes: they go to standard output.
+pub fn explain(error: &clap::Error) -> i32 {
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    ) {
+        let _ = error.print();
+        return 0;
+    }
+    let text = error.to_string();
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        output::complain(
+            "no subcommand given; accepted are run, cached, warm, evict, probe and doctor (see --help)",
+        );
+        return 2;
+    }
+    // clap's first paragraphs say what was wrong and what is accepted; usage and advice follow.
+    let mut said = text
+        .lines()
+        .map(str::trim)
+        .take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more information"))
+        .filter(|l| !l.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ");
+    if let Some(rest) = said.strip_prefix("error: ") {
+        said = rest.to_owned();
+    }
+    if error.kind() == ErrorKind::InvalidSubcommand {
+        said.push_str(" [possible values: run, cached, warm, evict, probe, doctor]");
+    }
+    output::complain(&said);
+    2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn names_agree_with_the_command_line() {
+        for mode in Mode::value_variants() {
+            assert_eq!(mode.to_possible_value().unwrap().get_name(), mode.name());
+        }
+        for engine in Engine::value_variants() {
+            assert_eq!(
+                engine.to_possible_value().unwrap().get_name(),
+                engine.name()
+            );
+        }
+    }
+
+    #[test]
+    fn run_leaves_the_program_its_own_flags() {
+        let parse = |args: &[&str]| match Cli::try_parse_from(args).unwrap().command {
+            Command::Run(args) => args,
+            _ => panic!("not run"),
+        };
+        let args = parse(&["outrider", "run", "--report", "--", "ls", "--mode", "-x"]);
+        assert_eq!(args.report, Some(None));
+        assert_eq!(args.command, ["ls", "--mode", "-x"]);
+        assert_eq!((args.mode, args.engine), (Mode::PredictOpt, Engine::Auto));
+        let args = parse(&[
+            "outrider",
+            "run",
+            "--report=r.json",
+            "--budget",
+            "1G",
+            "ls",
+            "--",
+            "-l",
+        ]);
+        assert_eq!(args.report, Some(Some("r.json".into())));
+        assert_eq!(args.budget, Some(1 << 30));
+        assert_eq!(args.command, ["ls", "--", "-l"]);
+        let args = parse(&["outrider", "run", "--", "--odd", "--", "x"]);
+        assert_eq!(args.command, ["--odd", "--", "x"]);
+    }
+}

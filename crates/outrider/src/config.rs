@@ -1,0 +1,132 @@
+//! Reading the settings: which file, and where in it a mistake is.
+
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use outrider_core::config::Config;
+
+use crate::output::{Failure, show};
+
+/// The settings of `path`, or, where none is given, of the first of these that exists:
+/// `$XDG_CONFIG_HOME/outrider/config.toml` (`~/.config` where that is not set),
+/// `/etc/outrider/config.toml`. Without any file, the defaults.
+///
+/// Unknown keys and bad values are failures that name the file and the line.
+pub fn load(path: Option<&Path>) -> Result<Config, Failure> {
+    if let Some(path) = path {
+        return read(path);
+    }
+    for path in usual_places() {
+        if path.is_file() {
+            return read(&path);
+        }
+    }
+    Ok(Config::default())
+}
+
+fn usual_places() -> Vec<PathBuf> {
+    let user = std::env::var_os("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .filter(|p| p.is_absolute())
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".config")));
+    user.into_iter()
+        .chain([PathBuf::from("/etc")])
+        .map(|dir| dir.join("outrider/config.toml"))
+        .collect()
+}
+
+fn read(path: &Path) -> Result<Config, Failure> {
+    let text = fs::read_to_string(path).map_err(|e| {
+        let what = match e.kind() {
+            io::ErrorKind::InvalidData => "is not UTF-8 text; accepted is a TOML file".to_owned(),
+            _ => format!("cannot be read: {e}"),
+        };
+        Failure::usage(format!("config file {} {what}", show(path)))
+    })?;
+    parse(&text).map_err(|(line, what)| match line {
+        Some(line) => Failure::usage(format!("{}:{line}: {what}", show(path))),
+        None => Failure::usage(format!("{}: {what}", show(path))),
+    })
+}
+
+/// The settings in `text`, or the line (from 1) and the mistake.
+fn parse(text: &str) -> Result<Config, (Option<usize>, String)> {
+    let config: Config = toml::from_str(text).map_err(|e| {
+        let line = e.span().map(|span| line_of(text, &span));
+        let mut what = e.message().split_whitespace().collect::<Vec<_>>().join(" ");
+        if let Some(source) = line.and_then(|n| text.lines().nth(n - 1)) {
+            let source = source.trim();
+            if !source.is_empty() {
+                what.push_str(&format!(" (in `{}`)", show(Path::new(source))));
+            }
+        }
+        (line, what)
+    })?;
+    config.validate().map_err(|what| {
+        let key = what.split_once(": ").map_or("", |(key, _)| key);
+        let line = span_of(text, key).map(|span| line_of(text, &span));
+        (line, what)
+    })?;
+    Ok(config)
+}
+
+/// The number, from 1, of the line on which a span begins.
+fn line_of(text: &str, span: &Range<usize>) -> usize {
+    text.as_bytes()[..span.start.min(text.len())]
+        .iter()
+        .filter(|b| **b == b'\n')
+        .count()
+        + 1
+}
+
+/// Where `section.key` gets its value.
+fn span_of(text: &str, key: &str) -> Option<Range<usize>> {
+    let (section, key) = key.split_once('.')?;
+    let document = toml::de::DeTable::parse(text).ok()?;
+    let table = document.get_ref().get(section)?;
+    match table.get_ref() {
+        toml::de::DeValue::Table(t) => Some(t.get(key)?.span()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_are_told_with_their_line() {
+        for (text, line, part) in [
+            (
+                "[predict]\ncounter_bits = 3\nbits = 1\n",
+                3,
+                "unknown field `bits`",
+            ),
+            ("\n[windows]\n", 2, "unknown field `windows`"),
+            ("[window]\nmax = \"64Q\"\n", 2, "accepted are"),
+            ("[window]\nmax = true\n", 2, "128K"),
+            (
+                "[budget]\nlow_watermark = 0.2\nhigh_watermark = 0.1\n",
+                2,
+                "budget.low_watermark",
+            ),
+            ("[dense]\n\ninvestment = 9\n", 3, "0.05 to 4"),
+            ("[engine]\nio_priority = \"high\"\n", 2, "best-effort-7"),
+            ("[engine\n", 1, ""),
+        ] {
+            let (at, what) = parse(text).unwrap_err();
+            assert_eq!(at, Some(line), "{what}");
+            assert!(what.contains(part), "{what}");
+            assert!(!what.contains('\n'), "{what}");
+        }
+    }
+
+    #[test]
+    fn all_keys_of_the_defaults_are_read_back() {
+        let text = toml::to_string(&Config::default()).unwrap();
+        assert_eq!(parse(&text).unwrap(), Config::default());
+        assert_eq!(parse("").unwrap(), Config::default());
+    }
+}

@@ -1,0 +1,80 @@
+//! The `outrider` command.
+//!
+//! `main` is the C one: Rust's own start-up ignores SIGPIPE and reopens closed standard streams, and
+//! `outrider run` must hand its program the process as it found it. The other subcommands, which have
+//! output of their own, set both right for themselves.
+
+#![cfg_attr(not(test), no_main)]
+
+mod cached;
+mod cli;
+mod config;
+mod doctor;
+mod elf;
+mod evict;
+mod output;
+mod probe;
+mod run;
+mod tree;
+mod warm;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use output::Failure;
+
+/// The process's entry, called by the C start-up code. Returns the exit code: 0 done, 1 something could
+/// not be read, 2 bad input.
+#[cfg(not(test))]
+#[unsafe(no_mangle)]
+extern "C" fn main(_argc: i32, _argv: *const *const std::ffi::c_char) -> i32 {
+    start()
+}
+
+#[cfg_attr(test, allow(dead_code))]
+fn start() -> i32 {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return cli::explain(&error),
+    };
+    let result = match cli.command {
+        Command::Run(args) => match config::load(args.config.as_deref()) {
+            Ok(config) => run::run(args, config),
+            Err(failure) => Err(failure),
+        },
+        other => {
+            take_standard_streams();
+            match other {
+                Command::Cached(args) => cached::command(&args),
+                Command::Warm(args) => warm::command(&args),
+                Command::Evict(args) => evict::command(&args),
+                Command::Probe(args) => probe::command(&args),
+                Command::Doctor(args) => doctor::command(&args),
+                Command::Run(_) => unreachable!("handled above"),
+            }
+        }
+    };
+    match result {
+        Ok(code) => code,
+        Err(Failure { message, code }) => {
+            output::complain(&message);
+            code
+        }
+    }
+}
+
+/// Dies quietly when a reader such as `head` goes away, and keeps files from getting the number of a
+/// closed standard stream.
+fn take_standard_streams() {
+    // SAFETY: no thread runs yet, and SIG_DFL is always a valid disposition.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    for fd in 0..3 {
+        // SAFETY: both calls take numbers and a constant string; a descriptor that is closed here has no
+        // owner.
+        unsafe {
+            if libc::fcntl(fd, libc::F_GETFD) == -1 {
+                libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+            }
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! `outrider run`: runs a program with its reads foreseen.
+//!
+//! Three processes. The *program* is a child, as under time(1) or env(1), with the library preloaded. The *runner*, this process, does
+//! nothing but wait: it passes signals on, stops and goes on with the program, and ends as the program ended. The
+//! *service* prefetches; the runner forks it when the first process of the tree has opened a file worth following. A crash
+//! of the service costs the speed-up and nothing else.
+
+mod report;
+
+use std::ffi::{CString, OsStr, OsString};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicI32, AtomicPtr};
+
+use outrider_core::config::Config;
+use outrider_core::engine;
+use outrider_core::service::Service;
+use outrider_core::shared::Shared;
+use outrider_core::shm::{self, Header, lost};
+use outrider_sys::raw;
+
+use crate::cli::{Engine, Mode, RunArgs};
+use crate::elf;
+use crate::output::{self, Failure};
+
+/// The program's process, for the signal handlers.
+static PROGRAM: AtomicI32 = AtomicI32::new(0);
+/// The shared memory, for the signal handlers.
+static HEADER: AtomicPtr<Header> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Runs the program. Ends this process as the program ended: with its exit code or by its signal; with 127 where
+/// it is not found and 126 where it can't be executed.
+pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
+    if let Some(budget) = args.budget {
+        config.budget.memory = Some(outrider_core::config::Size(budget));
+    }
+    let mode = match args.mode {
+        Mode::AppOnly => shm::MODE_APP_ONLY,
+        Mode::OsOnly => shm::MODE_OS_ONLY,
+        Mode::Predict => shm::MODE_PREDICT,
+        Mode::PredictOpt => shm::MODE_PREDICT_OPT,
+        Mode::FetchallOpt => shm::MODE_FETCHALL_OPT,
+    };
+    let library = library()?;
+    let mut notes = Vec::new();
+    if let Some(reason) = unhookable(&args.command[0]) {
+        notes.push(format!("{}: {reason}", args.command[0].to_string_lossy()));
+        if args.report.is_none() && rustix::termios::isatty(stderr()) {
+            output::complain(&format!("{}: {reason}", args.command[0].to_string_lossy()));
+        }
+    }
+    let report = report::Target::open(&args)?;
+    let shared = match Shared::create(mode, config.files.min_size.0) {
+        Ok(s) => Some(Arc::new(s)),
+        Err(e) => {
+            notes.push(format!("shared memory: could not be created ({e}); nothing was prefetched"));
+            None
+        }
+    };
+    if let Some(shared) = &shared {
+        HEADER.store(std::ptr::from_ref(shared.header()).cast_mut(), Release);
+        if outrider_sys::caps::yama_ptrace_scope() == Some(1) {
+            shared.header().ptracer.store(raw::getpid(), Relaxed);
+        }
+        shared.header().sleeping.store(1, Release);
+    }
+    if mode != shm::MODE_APP_ONLY && (shared.is_some() || mode == shm::MODE_OS_ONLY) {
+        let path = shared.as_ref().map_or("none".into(), |s| s.path_in(raw::getpid()));
+        let value = format!("{path}:{mode}:{}", config.files.min_size.0);
+        // SAFETY: this process has one thread.
+        unsafe {
+            std::env::set_var("OUTRIDER_SHM", value);
+            std::env::set_var("LD_PRELOAD", preload(&library));
+        }
+    }
+    let old = block_signals();
+    let program = spawn(&args.command, &old)?;
+    PROGRAM.store(program, Release);
+    forward_signals();
+    set_mask(&old);
+    let mut service = None;
+    let status = wait_for(program, shared.as_ref(), &mut service, || {
+        start_service(shared.as_ref()?, &config, mode, args.engine)
+    });
+    if let Some(shared) = &shared {
+        conclude(shared, service, report.wanted());
+        report.write(&args, shared, notes);
+    } else {
+        report.write_without(&args, notes);
+    }
+    die_like(status)
+}
+
+fn stderr() -> BorrowedFd<'static> {
+    // SAFETY: only asked whether it is a terminal; a closed descriptor is not.
+    unsafe { BorrowedFd::borrow_raw(2) }
+}
+
+/// The library: beside the command, or in ../lib.
+fn library() -> Result<PathBuf, Failure> {
+    let exe = std::env::current_exe().map_err(|e| Failure::usage(format!("cannot find this command's own file: {e}")))?;
+    let directory = exe.parent().unwrap_or(Path::new("/"));
+    let places = [directory.join("liboutrider.so"), directory.join("../lib/liboutrider.so")];
+    let Some(found) = places.iter().find(|p| p.is_file()) else {
+        return Err(Failure::usage(format!(
+            "liboutrider.so is missing: looked for {} and {}",
+            places[0].display(),
+            places[1].display()
+        )));
+    };
+    if found.as_os_str().as_bytes().iter().any(|b| matches!(b, b':' | b' ' | b'\t' | b'\n')) {
+        return Err(Failure::usage(format!(
+            "{} cannot be preloaded: LD_PRELOAD accepts no path with a colon or white space",
+            found.display()
+        )));
+    }
+    Ok(found.clone())
+}
+
+/// LD_PRELOAD with the library in front of what is there.
+fn preload(library: &Path) -> OsString {
+    let mut value = library.as_os_str().to_owned();
+    if let Some(old) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
+        value.push(":");
+        value.push(old);
+    }
+    value
+}
+
+/// Why the program will run as if we weren't there, if that can be told from its file.
+fn unhookable(program: &OsStr) -> Option<String> {
+    let path = elf::look_up(program)?;
+    elf::classify(&path).ok()?.cannot_hook_reason()
+}
+
+fn all_signals() -> libc::sigset_t {
+    // SAFETY: sigfillset initialises the set.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigfillset(&mut set);
+        set
+    }
+}
+
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: both sets are valid; `old` is written by the call.
+    unsafe {
+        let mut old = std::mem::zeroed();
+        libc::sigprocmask(libc::SIG_BLOCK, &all_signals(), &mut old);
+        old
+    }
+}
+
+fn set_mask(mask: &libc::sigset_t) {
+    // SAFETY: a valid set.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) };
+}
+
+/// Forks and executes the program. An execution that fails is told through a pipe that closes on success.
+fn spawn(command: &[OsString], mask: &libc::sigset_t) -> Result<i32, Failure> {
+    let arguments: Vec<CString> = command
+        .iter()
+        .map(|a| CString::new(a.as_bytes()))
+        .collect::<Result<_, _>>()
+        .map_err(|_| Failure::usage("an argument contains a zero byte"))?;
+    let mut pointers: Vec<*const libc::c_char> = arguments.iter().map(|a| a.as_ptr()).collect();
+    pointers.push(std::ptr::null());
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+        .map_err(|e| Failure::usage(format!("cannot make a pipe: {e}")))?;
+    // SAFETY: this process has one thread, so the child may do what it likes; it calls only async-signal-safe
+    // functions before it executes or exits.
+    let pid = unsafe { libc::fork() };
+    if pid < 0 {
+        return Err(Failure::usage(format!("cannot fork: {}", std::io::Error::last_os_error())));
+    }
+    if pid == 0 {
+        set_mask(mask);
+        // SAFETY: a null-terminated array of C strings.
+        unsafe {
+            libc::execvp(pointers[0], pointers.as_ptr());
+            let errno = *libc::__errno_location();
+            libc::write(writer.as_raw_fd(), (&raw const errno).cast(), size_of::<i32>());
+            libc::_exit(127);
+        }
+    }
+    drop(writer);
+    let mut errno = [0u8; 4];
+    if matches!(rustix::io::retry_on_intr(|| rustix::io::read(&reader, &mut errno)), Ok(4)) {
+        // SAFETY: reaps the child that has just exited.
+        unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+        let error = std::io::Error::from_raw_os_error(i32::from_ne_bytes(errno));
+        let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+        return Err(Failure { message: format!("{}: {error}", command[0].to_string_lossy()), code });
+    }
+    Ok(pid)
+}
+
+/// What a terminal or the kernel sends to the whole group the program gets by itself; what somebody sent to this process is
+/// meant for the program.
+extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo; kill is async-signal-safe.
+    unsafe {
+        if (*info).si_code <= 0 || signal == libc::SIGCONT {
+            let pid = PROGRAM.load(Acquire);
+            if pid > 0 {
+                raw::syscall6(libc::SYS_kill, pid as usize, signal as usize, 0, 0, 0, 0);
+            }
+        }
+    }
+}
+
+/// A child changed its state: wakes the runner out of its futex, also if it was just about to sleep.
+extern "C" fn child_changed(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: null or the mapped header, which is never unmapped while handlers are installed.
+    if let Some(h) = unsafe { HEADER.load(Acquire).as_ref() } {
+        h.doorbell.fetch_add(1, Release);
+    }
+}
+
+fn handle(signal: i32, handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void)) {
+    // SAFETY: a handler that is async-signal-safe; the structure is fully initialised.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigemptyset(&mut action.sa_mask);
+        libc::sigaction(signal, &action, std::ptr::null_mut());
+    }
+}
+
+fn forward_signals() {
+    let kept = [
+        libc::SIGKILL, libc::SIGSTOP, libc::SIGCHLD, libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL,
+        libc::SIGABRT, libc::SIGTRAP, libc::SIGSYS, libc::SIGPIPE,
+    ];
+    for signal in 1..=libc::SIGRTMAX() {
+        // 32 and 33 belong to the C library.
+        if !kept.contains(&signal) && !(32..libc::SIGRTMIN()).contains(&signal) {
+            handle(signal, pass_on);
+        }
+    }
+    handle(libc::SIGCHLD, child_changed);
+}
+
+/// Waits for the program; starts the service when the first process attaches, and notices its end.
+fn wait_for(
+    program: i32,
+    shared: Option<&Arc<Shared>>,
+    service: &mut Option<i32>,
+    start: impl Fn() -> Option<i32>,
+) -> i32 {
+    let mut started = false;
+    loop {
+        let bell = shared.map(|s| s.header().doorbell.load(Acquire));
+        loop {
+            let mut status = 0;
+            // Until the service runs, this process is the one that listens; afterwards it only waits.
+            let flags = libc::WUNTRACED | if started || shared.is_none() { 0 } else { libc::WNOHANG };
+            // SAFETY: status is written by the call.
+            let pid = unsafe { libc::waitpid(-1, &mut status, flags) };
+            if pid == program {
+                if libc::WIFSTOPPED(status) {
+                    // The shell must see this job stopped. SIGCONT brings both back.
+                    // SAFETY: stops this process.
+                    unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+                    continue;
+                }
+                return status;
+            }
+            if pid > 0 && Some(pid) == *service && !libc::WIFSTOPPED(status) {
+                *service = None;
+                if let Some(s) = shared {
+                    s.header().lose(lost::SERVICE_DIED);
+                    s.header().closed.store(1, Release);
+                }
+                continue;
+            }
+            if pid <= 0 {
+                break;
+            }
+        }
+        let Some(shared) = shared else { continue };
+        if started {
+            continue;
+        }
+        let header = shared.header();
+        if header.hello.load(Acquire) != 0 {
+            started = true;
+            *service = start();
+            if service.is_none() {
+                header.lose(lost::SERVICE_START);
+                header.closed.store(1, Release);
+            }
+            continue;
+        }
+        header.sleeping.store(1, Release);
+        if header.hello.load(Acquire) == 0 {
+            // A minute bounds the wait should a wake-up ever be missed.
+            raw::futex_wait(&header.doorbell, bell.unwrap_or(0), 60_000_000);
+        }
+    }
+}
+
+/// Forks the service. `None` if that fails.
+fn start_service(shared: &Arc<Shared>, config: &Config, mode: u32, engine: Engine) -> Option<i32> {
+    let old = block_signals();
+    // SAFETY: this process has one thread, so the child is whole.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        serve(shared.clone(), config.clone(), mode, engine);
+    }
+    set_mask(&old);
+    if pid > 0 {
+        shared.header().service_pid.store(pid as u32, Release);
+    }
+    (pid > 0).then_some(pid)
+}
+
+/// The service's process. All signals stay blocked: it ends when the program has.
+fn serve(shared: Arc<Shared>, config: Config, mode: u32, engine: Engine) -> ! {
+    detach(shared.fd());
+    shared.header().service_pid.store(raw::getpid(), Release);
+    let kind = match engine {
+        Engine::Auto => engine::Kind::Auto,
+        Engine::Uring => engine::Kind::Uring,
+        Engine::Threads => engine::Kind::Threads,
+        Engine::Readahead => engine::Kind::Readahead,
+        Engine::Noop => engine::Kind::Noop,
+    };
+    Service::new(shared, config, mode, kind).run();
+    // SAFETY: ends the process without running the runner's exit handlers.
+    unsafe { libc::_exit(0) }
+}
+
+/// Holds nothing of the runner: no standard stream (a pipe's reader waits for all writers), no terminal, no directory.
+fn detach(keep: BorrowedFd<'_>) {
+    let keep = keep.as_raw_fd() as u32;
+    // SAFETY: closes numbers that nothing in this process uses from here on.
+    unsafe {
+        libc::setsid();
+        libc::chdir(c"/".as_ptr());
+        if keep > 0 {
+            libc::syscall(libc::SYS_close_range, 0u32, keep - 1, 0u32);
+        }
+        libc::syscall(libc::SYS_close_range, keep + 1, u32::MAX, 0u32);
+        for _ in 0..3 {
+            let fd = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+            if fd > 2 {
+                libc::close(fd);
+            }
+        }
+    }
+}
+
+/// Tells the service that the program is over, and waits for final figures where they are wanted.
+fn conclude(shared: &Shared, service: Option<i32>, wanted: bool) {
+    let header = shared.header();
+    let Some(pid) = service else {
+        header.closed.store(1, Release);
+        return;
+    };
+    header.finish.store(1, Release);
+    header.doorbell.fetch_add(1, Release);
+    header.sleeping.store(0, Relaxed);
+    raw::futex_wake(&header.doorbell, 1);
+    if !wanted {
+        return;
+    }
+    for _ in 0..100 {
+        if header.finish.load(Acquire) == 2 {
+            return;
+        }
+        raw::futex_wait(&header.finish, 1, 20_000);
+        // SAFETY: no status is wanted.
+        if unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) } == pid
+            && header.finish.load(Acquire) != 2
+        {
+            header.lose(lost::SERVICE_DIED);
+            return;
+        }
+    }
+    header.lose(lost::SERVICE_DIED);
+}
+
+/// Ends this process as the program ended.
+fn die_like(status: i32) -> ! {
+    if libc::WIFSIGNALED(status) {
+        let signal = libc::WTERMSIG(status);
+        // SAFETY: restores the default action of a signal and raises it; the program has written its core file already.
+        unsafe {
+            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            libc::setrlimit(libc::RLIMIT_CORE, &none);
+            libc::signal(signal, libc::SIG_DFL);
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            libc::sigaddset(&mut set, signal);
+            libc::sigprocmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+            libc::kill(libc::getpid(), signal);
+            libc::_exit(128 + signal);
+        }
+    }
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(libc::WEXITSTATUS(status)) }
+}

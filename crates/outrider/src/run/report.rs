@@ -1,0 +1,174 @@
+//! What was prefetched, used and wasted: as a table on standard error, or as JSON in a file.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::ffi::OsStringExt;
+use std::sync::atomic::Ordering::Relaxed;
+
+use outrider_core::shared::Shared;
+use outrider_core::shm::{FileStat, MAX_FILES, lost};
+use serde_json::{Value, json};
+
+use crate::cli::RunArgs;
+use crate::output::Failure;
+
+/// Where a report goes.
+pub enum Target {
+    /// Nowhere.
+    None,
+    /// A table on standard error.
+    Table,
+    /// JSON into this file, opened before the program starts, so that a bad path is told at once.
+    Json(File),
+}
+
+impl Target {
+    /// Opens what `--report` names.
+    pub fn open(args: &RunArgs) -> Result<Target, Failure> {
+        match &args.report {
+            None => Ok(Target::None),
+            Some(None) => Ok(Target::Table),
+            Some(Some(path)) => File::create(path)
+                .map(Target::Json)
+                .map_err(|e| Failure::usage(format!("--report={}: {e}; accepted is a file that can be written", path.display()))),
+        }
+    }
+
+    /// Whether anybody wants to know.
+    pub fn wanted(&self) -> bool {
+        !matches!(self, Target::None)
+    }
+
+    /// Writes the report.
+    pub fn write(self, args: &RunArgs, shared: &Shared, mut notes: Vec<String>) {
+        let bits = shared.header().lost.load(Relaxed);
+        notes.extend(lost::LINES.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, line)| (*line).to_owned()));
+        let mut files: Vec<(String, &FileStat)> = (0..MAX_FILES)
+            .map_while(|i| shared.path(i).map(|p| (i, p)))
+            .map(|(i, p)| (std::ffi::OsString::from_vec(p).to_string_lossy().into_owned(), shared.stat(i)))
+            .collect();
+        files.sort_by_key(|(_, s)| std::cmp::Reverse(s.prefetched.load(Relaxed) + s.miss.load(Relaxed)));
+        self.emit(args, &files, Some(shared), notes);
+    }
+
+    /// Writes the report of a run for which nothing could be set up.
+    pub fn write_without(self, args: &RunArgs, notes: Vec<String>) {
+        self.emit(args, &[], None, notes);
+    }
+
+    fn emit(self, args: &RunArgs, files: &[(String, &FileStat)], shared: Option<&Shared>, notes: Vec<String>) {
+        match self {
+            Target::None => {}
+            Target::Json(mut file) => {
+                let text = format!("{:#}\n", document(args, files, shared, &notes));
+                if let Err(e) = file.write_all(text.as_bytes()) {
+                    crate::output::complain(&format!("the report could not be written: {e}"));
+                }
+            }
+            Target::Table => {
+                // A closed or full standard error must not change how the program ends.
+                let _ = std::io::stderr().write_all(table(args, files, shared, &notes).as_bytes());
+            }
+        }
+    }
+}
+
+fn figures(s: &FileStat) -> [(&'static str, u64); 7] {
+    [
+        ("hit_bytes", s.hit.load(Relaxed)),
+        ("late_bytes", s.late.load(Relaxed)),
+        ("miss_bytes", s.miss.load(Relaxed)),
+        ("prefetched_bytes", s.prefetched.load(Relaxed)),
+        ("used_bytes", s.used.load(Relaxed)),
+        ("wasted_bytes", s.wasted.load(Relaxed)),
+        ("evicted_bytes", s.evicted.load(Relaxed)),
+    ]
+}
+
+fn object(s: &FileStat) -> serde_json::Map<String, Value> {
+    figures(s).into_iter().map(|(k, v)| (k.to_owned(), json!(v))).collect()
+}
+
+fn document(args: &RunArgs, files: &[(String, &FileStat)], shared: Option<&Shared>, notes: &[String]) -> Value {
+    let files: Vec<Value> = files
+        .iter()
+        .map(|(path, s)| {
+            let mut o = object(s);
+            o.insert("path".into(), json!(path));
+            Value::Object(o)
+        })
+        .collect();
+    let processes: Vec<Value> = shared
+        .map(Shared::processes)
+        .unwrap_or_default()
+        .into_iter()
+        .map(|p| {
+            json!({
+                "pid": p.pid, "command": p.command, "reads": p.reads, "bytes_read": p.bytes_read,
+                "events": p.events, "events_dropped": p.events_dropped, "calls_saved": p.calls_saved,
+            })
+        })
+        .collect();
+    let mut totals = serde_json::Map::new();
+    if let Some(shared) = shared {
+        let h = shared.header();
+        totals = object(&h.total);
+        totals.insert("calls_saved".into(), json!(h.calls_saved.load(Relaxed)));
+        totals.insert("events".into(), json!(h.events.load(Relaxed)));
+        totals.insert("events_dropped".into(), json!(h.dropped.load(Relaxed)));
+        totals.insert("requests".into(), json!(h.requests.load(Relaxed)));
+    }
+    json!({
+        "version": 1,
+        "mode": args.mode.name(),
+        "engine": args.engine.name(),
+        "processes": processes,
+        "files": files,
+        "totals": totals,
+        "lost": notes,
+    })
+}
+
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "K", "M", "G", "T"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1000.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+fn table(args: &RunArgs, files: &[(String, &FileStat)], shared: Option<&Shared>, notes: &[String]) -> String {
+    const ROWS: usize = 20;
+    let mut out = format!("outrider: mode {}, engine {}\n", args.mode.name(), args.engine.name());
+    let row = |name: &str, s: &FileStat| {
+        let cells: Vec<String> = figures(s).iter().map(|(_, v)| format!("{:>10}", size(*v))).collect();
+        format!("{} {name}\n", cells.join(" "))
+    };
+    if let Some(shared) = shared {
+        let heads = ["hit", "late", "missed", "prefetched", "used", "wasted", "evicted"];
+        out += &heads.map(|h| format!("{h:>10}")).join(" ");
+        out += " file\n";
+        for (path, s) in files.iter().take(ROWS) {
+            out += &row(path, s);
+        }
+        if files.len() > ROWS {
+            out += &format!("{:>10} more files\n", files.len() - ROWS);
+        }
+        let h = shared.header();
+        out += &row("total", &h.total);
+        out += &format!(
+            "{} requests, {} calls saved, {} events, {} dropped\n",
+            h.requests.load(Relaxed),
+            h.calls_saved.load(Relaxed),
+            h.events.load(Relaxed),
+            h.dropped.load(Relaxed)
+        );
+    }
+    for note in notes {
+        out += &format!("lost: {note}\n");
+    }
+    out
+}

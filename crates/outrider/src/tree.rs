@@ -1,0 +1,258 @@
+//! Files named on the command line and files below directories named there.
+//!
+//! Cold metadata is read one request at a time by anything that walks a tree with one thread, so the walk
+//! and everything done per file run on [`METADATA_THREADS`] threads.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirEntryExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use crate::output::{Failure, show};
+
+/// Threads for metadata: cold opens take 140-237 µs one by one and 40 µs with 16 threads on a local disk,
+/// and gain more on a remote one.
+pub const METADATA_THREADS: usize = 16;
+
+/// A regular file that the walk came across.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Its path, below the path given on the command line.
+    pub path: PathBuf,
+    /// Inode number: opening in this order reads inode tables in order.
+    pub ino: u64,
+    /// Named on the command line itself, where a symbolic link is followed.
+    pub named: bool,
+}
+
+/// What a walk found.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// Regular files, in the order of the command line and sorted by path below each directory.
+    pub files: Vec<Found>,
+    /// Directories that could not be read, each with why.
+    pub problems: Vec<(PathBuf, io::Error)>,
+}
+
+/// A file open for looking at.
+#[derive(Debug)]
+pub struct Open {
+    /// Read-only, not updating the access time where that is permitted.
+    pub file: File,
+    /// Bytes.
+    pub size: u64,
+    /// (st_dev, st_ino).
+    pub key: (u64, u64),
+}
+
+/// Opens a regular file without waiting for anything else than the device. `Ok(None)` if it is none, or
+/// has vanished since the walk.
+pub fn open(found: &Found) -> io::Result<Option<Open>> {
+    let follow = if found.named { 0 } else { libc::O_NOFOLLOW };
+    // O_NONBLOCK: a FIFO that took the file's name must not block us.
+    let try_open = |extra| {
+        OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK | follow | extra)
+            .open(&found.path)
+    };
+    let file = match try_open(libc::O_NOATIME) {
+        Err(e) if e.raw_os_error() == Some(libc::EPERM) => try_open(0),
+        other => other,
+    };
+    let file = match file {
+        Ok(file) => file,
+        Err(e)
+            if matches!(
+                e.raw_os_error(),
+                Some(libc::ENOENT | libc::ELOOP | libc::ENXIO)
+            ) =>
+        {
+            return Ok(None);
+        }
+        Err(e) => return Err(e),
+    };
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Ok(None);
+    }
+    Ok(Some(Open {
+        size: meta.len(),
+        key: (meta.dev(), meta.ino()),
+        file,
+    }))
+}
+
+/// Walks the paths of a command line. A path that is missing, unreadable or neither a file nor a directory
+/// fails before anything is done.
+pub fn list(paths: &[PathBuf]) -> Result<Listing, Failure> {
+    for path in paths {
+        check(path)?;
+    }
+    let mut all = Listing::default();
+    for path in paths {
+        match fs::metadata(path) {
+            Ok(meta) if meta.is_dir() => {
+                let mut below = walk(path);
+                below.files.sort_by(|a, b| a.path.cmp(&b.path));
+                below.problems.sort_by(|a, b| a.0.cmp(&b.0));
+                all.files.append(&mut below.files);
+                all.problems.append(&mut below.problems);
+            }
+            Ok(meta) => all.files.push(Found {
+                path: path.clone(),
+                ino: meta.ino(),
+                named: true,
+            }),
+            Err(e) => all.problems.push((path.clone(), e)),
+        }
+    }
+    Ok(all)
+}
+
+fn check(path: &Path) -> Result<(), Failure> {
+    let fail = |what: String| Err(Failure::usage(format!("{}: {what}", show(path))));
+    let meta = match fs::metadata(path) {
+        Ok(meta) => meta,
+        Err(e) => return fail(e.to_string()),
+    };
+    let readable = if meta.is_dir() {
+        fs::read_dir(path).map(drop)
+    } else if meta.is_file() {
+        File::open(path).map(drop)
+    } else {
+        return fail("neither a regular file nor a directory, which alone are accepted".to_owned());
+    };
+    readable.or_else(|e| fail(e.to_string()))
+}
+
+/// Directories still to be read and how many threads are reading one.
+struct Queue {
+    directories: Vec<PathBuf>,
+    busy: usize,
+    found: Listing,
+}
+
+/// All regular files below `root`, links not followed, pseudo file systems left out.
+fn walk(root: &Path) -> Listing {
+    let queue = Mutex::new(Queue {
+        directories: vec![root.to_owned()],
+        busy: 0,
+        found: Listing::default(),
+    });
+    let changed = Condvar::new();
+    std::thread::scope(|scope| {
+        for _ in 0..METADATA_THREADS {
+            scope.spawn(|| walker(&queue, &changed));
+        }
+    });
+    queue
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner)
+        .found
+}
+
+fn walker(queue: &Mutex<Queue>, changed: &Condvar) {
+    let mut held = queue.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        if let Some(directory) = held.directories.pop() {
+            held.busy += 1;
+            drop(held);
+            let mut files = Vec::new();
+            let mut below = Vec::new();
+            let result = read_directory(&directory, &mut files, &mut below);
+            held = queue.lock().unwrap_or_else(PoisonError::into_inner);
+            held.busy -= 1;
+            held.found.files.append(&mut files);
+            held.directories.append(&mut below);
+            match result {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    held.found.problems.push((directory, e))
+                }
+                _ => {}
+            }
+            changed.notify_all();
+        } else if held.busy == 0 {
+            return;
+        } else {
+            held = changed.wait(held).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+fn read_directory(path: &Path, files: &mut Vec<Found>, below: &mut Vec<PathBuf>) -> io::Result<()> {
+    if is_pseudo(path) {
+        return Ok(());
+    }
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => below.push(entry.path()),
+            Ok(kind) if kind.is_file() => {
+                files.push(Found {
+                    path: entry.path(),
+                    ino: entry.ino(),
+                    named: false,
+                });
+            }
+            // Links, sockets and the like; or vanished meanwhile.
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// True for file systems whose files are made up by the kernel when they are read (linux/magic.h).
+fn is_pseudo(path: &Path) -> bool {
+    let pseudo = [
+        0x9fa0,      // proc
+        0x6265_6572, // sysfs
+        0x6462_6720, // debugfs
+        0x7472_6163, // tracefs
+        0x0027_e0eb, // cgroup
+        0x6367_7270, // cgroup2
+        0xcafe_4a11, // bpf
+        0x7363_6673, // securityfs
+        0xde5e_81e4, // efivarfs
+        0x6265_6570, // configfs
+        0x1cd1,      // devpts
+    ];
+    rustix::fs::statfs(path).is_ok_and(|st| pseudo.contains(&(st.f_type as u64 & 0xffff_ffff)))
+}
+
+/// Applies `act` to every item on up to `threads` threads and returns the results in the items' order.
+pub fn parallel<T: Sync, R: Send>(
+    items: &[T],
+    threads: usize,
+    act: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        let mut done = Vec::new();
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(i) else {
+                return done;
+            };
+            done.push((i, act(item)));
+        }
+    };
+    let threads = threads.min(items.len());
+    if threads <= 1 {
+        return worker().into_iter().map(|(_, r)| r).collect();
+    }
+    let mut all: Vec<(usize, R)> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
+        handles
+            .into_iter()
+            .flat_map(|h| {
+                h.join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+            .collect()
+    });
+    all.sort_by_key(|(i, _)| *i);
+    all.into_iter().map(|(_, r)| r).collect()
+}

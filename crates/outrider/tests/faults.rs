@@ -1,0 +1,537 @@
+//! Whatever is refused, broken or hostile: the program runs as if we weren't there, and the report
+//! says what was lost.
+//!
+//! SPEC B1 (each privilege that is there makes it better, none is required), B11 (costs time, never
+//! correctness), CP13 (the report), CP1 (the hooks). The first half runs programs that do to their
+//! own descriptors, memory, threads and signals what hooks fear most; the second half takes away what
+//! Outrider stands on, call by call, with a seccomp filter over everything, with limits, with strace's
+//! fault injection on the runner alone, and by killing and stopping the helper.
+
+mod support;
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use support::Data::{Big, Bin, Text};
+use support::{
+    Case, Outcome, check, fresh_with, helper_of, outrider_run, program, skip_unprivileged, wait_for,
+};
+
+// ---------------------------------------------------------------------------------------------
+// Hostile programs
+
+fn hostile(name: &str) -> Case {
+    let path = program(name);
+    Case::argv(name, &[path.as_os_str(), "bin.dat".as_ref()]).data(&[Bin])
+}
+
+/// Musts 1 and 2: hooks entered from signal handlers, from malloc and before main.
+#[test]
+fn hooks_entered_anywhere() {
+    check(vec![
+        hostile("signals").expects_prefetch(),
+        hostile("malloc_io").expects_prefetch(),
+    ]);
+}
+
+/// Must 5: fork among threads, vfork with another descriptor table in the same memory, raw clone.
+#[test]
+fn processes_made_in_every_way() {
+    check(vec![
+        hostile("fork_mt").expects_prefetch(),
+        hostile("vfork_exec").expects_prefetch(),
+        hostile("raw_clone").expects_prefetch(),
+    ]);
+}
+
+/// Must 1: cancellation points stay cancellation points, and nothing else becomes one.
+#[test]
+fn cancellation() {
+    check(vec![hostile("cancel")]);
+}
+
+/// Must 4: descriptors closed wholesale, and rights given up.
+#[test]
+fn descriptors_closed_and_rights_dropped() {
+    let mut cases = vec![hostile("closeall").expects_prefetch()];
+    if support::is_root() {
+        let path = program("setuid_drop");
+        cases.push(
+            Case::argv(
+                "setuid_drop",
+                &[path.as_os_str(), "bin.dat".as_ref(), "text.txt".as_ref()],
+            )
+            .data(&[Bin, Text])
+            .setup(|work| {
+                fs::set_permissions(work.join("bin.dat"), fs::Permissions::from_mode(0o600))
+                    .unwrap()
+            })
+            .expects_prefetch(),
+        );
+    } else {
+        skip_unprivileged("setuid_drop", "only root can give up root's rights");
+    }
+    check(cases);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Refusals
+
+/// Real work that needs no threads of its own, so that only we feel the refusal.
+fn work(name: &str) -> Case {
+    let reader = program("pread_many");
+    Case::sh(
+        name,
+        &format!(
+            "{} big.dat 20000; cat bin.dat | cksum; tac text.txt | cksum; cp bin.dat copy; echo $?",
+            reader.display()
+        ),
+    )
+    .data(&[Big, Bin, Text])
+}
+
+/// Runs a case in the default mode and requires a line of the report's `lost` that has one of `words`.
+fn must_be_named(case: Case, words: &[&str], failures: &mut Vec<String>) {
+    let name = case.name.clone();
+    match case.modes(&["predict+opt"]).run() {
+        Err(text) => failures.push(text),
+        Ok(outcomes) => {
+            let ours = &outcomes["predict+opt"];
+            if !names(ours, words) {
+                failures.push(format!(
+                    "{name}: the report names none of {words:?}; lost: {:?}",
+                    ours.lost()
+                ));
+            }
+        }
+    }
+}
+
+fn names(outcome: &Outcome, words: &[&str]) -> bool {
+    words.is_empty()
+        || outcome
+            .lost()
+            .iter()
+            .any(|line| words.iter().any(|w| line.to_lowercase().contains(w)))
+}
+
+fn report(failures: Vec<String>) {
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// System calls that a container or an old kernel refuses, for the runner, the helper and the
+/// program alike. No words: nothing need be lost, because there is another way.
+#[test]
+fn system_calls_refused() {
+    let deny = program("deny");
+    let cases: &[(&str, &str, &[&str], &[&str])] = &[
+        (
+            "io_uring_eperm",
+            "io_uring_setup=EPERM",
+            &["--engine", "uring"],
+            &["io_uring"],
+        ),
+        (
+            "io_uring_enosys",
+            "io_uring_setup=ENOSYS",
+            &["--engine", "uring"],
+            &["io_uring"],
+        ),
+        ("io_uring_auto", "io_uring_setup=EPERM", &[], &[]),
+        (
+            "io_uring_enter",
+            "io_uring_enter=EPERM,io_uring_register=EPERM",
+            &["--engine", "uring"],
+            &["io_uring"],
+        ),
+        ("pidfd_getfd", "pidfd_getfd=EPERM", &[], &["pidfd"]),
+        (
+            "pidfd_open",
+            "pidfd_open=ENOSYS,pidfd_getfd=ENOSYS",
+            &[],
+            &["pidfd"],
+        ),
+        (
+            "threads",
+            "clone:0&0x10000=EAGAIN,clone3=ENOSYS",
+            &["--engine", "threads"],
+            &["thread"],
+        ),
+        (
+            "memfd",
+            "memfd_create=EMFILE",
+            &[],
+            &["memfd", "shared memory"],
+        ),
+        ("cachestat", "cachestat=EPERM", &[], &["cachestat"]),
+        ("cachestat_enosys", "cachestat=ENOSYS", &[], &["cachestat"]),
+        (
+            "readahead",
+            "readahead=EINVAL",
+            &["--engine", "readahead"],
+            &[],
+        ),
+        (
+            "readahead_and_fadvise",
+            "readahead=ENOSYS,fadvise64=ENOSYS",
+            &["--engine", "readahead"],
+            &["readahead"],
+        ),
+        ("populate", "madvise:2~22=EINVAL", &[], &[]),
+        ("madvise", "madvise=EINVAL,mincore=EPERM", &[], &[]),
+        (
+            "little_things",
+            "ioprio_set=EPERM,sched_setscheduler=EPERM,eventfd2=EMFILE",
+            &[],
+            &[],
+        ),
+        (
+            "descriptor_tables",
+            "close_range=ENOSYS,unshare=EPERM",
+            &[],
+            &[],
+        ),
+        ("fiemap", "ioctl:1~0xc020660b=EPERM", &[], &[]),
+        (
+            "nearly_everything",
+            "io_uring_setup=EPERM,pidfd_open=EPERM,pidfd_getfd=EPERM,memfd_create=ENOSYS,cachestat=EPERM,readahead=EPERM,fadvise64=EPERM,madvise:2~22=EPERM,clone:0&0x10000=EAGAIN,clone3=ENOSYS",
+            &[],
+            // Whichever was needed first.
+            &[
+                "memfd",
+                "shared memory",
+                "thread",
+                "pidfd",
+                "cachestat",
+                "readahead",
+            ],
+        ),
+    ];
+    let mut failures = Vec::new();
+    for (name, rules, flags, words) in cases {
+        let wrapper = [deny.as_os_str(), rules.as_ref(), "--".as_ref()];
+        must_be_named(
+            work(&format!("refused_{name}"))
+                .wrapped(&wrapper)
+                .flags(flags),
+            words,
+            &mut failures,
+        );
+    }
+    report(failures);
+}
+
+/// Memory and descriptors that run out. A limit binds the runner and the program alike; the limits on
+/// open files are lifted again by the program, so that it is the runner that suffers.
+#[test]
+fn limits() {
+    let under = |name: &str, limit: &str| {
+        work(&format!("limit_{name}")).wrapped(&[
+            "bash".to_string(),
+            "-c".into(),
+            format!("{limit}; exec \"$@\""),
+            "_".into(),
+        ])
+    };
+    let reader = program("pread_many");
+    let script = format!(
+        "ulimit -Sn 1024; {} big.dat 20000; cat bin.dat text.txt | cksum",
+        reader.display()
+    );
+    let few_files = |name: &str, n: u32| {
+        Case::sh(name, &script).data(&[Big, Bin, Text]).wrapped(&[
+            "bash".to_string(),
+            "-c".into(),
+            format!("ulimit -Sn {n}; exec \"$@\""),
+            "_".into(),
+        ])
+    };
+    check(vec![
+        under("address_space_40", "ulimit -v 40000"),
+        under("address_space_80", "ulimit -v 80000"),
+        under("address_space_300", "ulimit -v 300000"),
+        under("locked_memory", "ulimit -l 0"),
+        under("stack", "ulimit -s 128"),
+        under("file_size", "ulimit -f 40000"),
+        few_files("limit_files_4", 4),
+        few_files("limit_files_6", 6),
+        few_files("limit_files_8", 8),
+        few_files("limit_files_12", 12),
+    ]);
+}
+
+/// The runner's own fork, for the helper or for the program, fails. Either the program runs as if we
+/// weren't there, or (if it is the program's process that cannot be made) it is not started at all and
+/// one line says so, as a shell would.
+#[test]
+fn fork_refused() {
+    if !support::have("strace") {
+        return support::skip("fork_refused", "strace is not installed");
+    }
+    let reader = program("pread_many");
+    let mut ran = 0;
+    for when in ["1", "2", "2+", "3"] {
+        let dir = fresh_with(&format!("fork_refused_{when}"), &[Big]);
+        let plain = Command::new(&reader)
+            .args(["big.dat", "1000"])
+            .current_dir(&dir)
+            .output()
+            .unwrap();
+        let json = dir.join("report.json");
+        let run = outrider_run(
+            &dir,
+            &[&format!("--report={}", json.display())],
+            &[reader.to_str().unwrap(), "big.dat", "1000"],
+        );
+        let mut traced = Command::new("strace");
+        support::plain_environment(&mut traced, &dir);
+        let inject = format!("inject=clone,clone3,fork,vfork:error=EAGAIN:when={when}");
+        traced
+            .args(["-o", "/dev/null", "-e", &inject])
+            .arg(run.get_program())
+            .args(run.get_args())
+            .current_dir(&dir);
+        let ours = traced.stdin(Stdio::null()).output().unwrap();
+        let text = String::from_utf8_lossy(&ours.stderr);
+        if ours.stdout == plain.stdout {
+            assert!(
+                ours.status.success(),
+                "fork {when} refused: {} {text}",
+                ours.status
+            );
+            assert_eq!(text, "", "fork {when} refused");
+            ran += 1;
+        } else {
+            assert!(
+                ours.stdout.is_empty() && !ours.status.success(),
+                "fork {when} refused: half a run, {}",
+                ours.status
+            );
+            assert_eq!(
+                text.lines().count(),
+                1,
+                "fork {when} refused: one line must say so: {text}"
+            );
+        }
+    }
+    assert!(ran > 0, "with no refused fork did the program run");
+}
+
+// ---------------------------------------------------------------------------------------------
+// The helper in trouble
+
+/// A run that has been stopped in the middle: the program has read a quarter of its file in order,
+/// the helper has been started, and the program waits for [`Midway::go_on`].
+struct Midway {
+    dir: std::path::PathBuf,
+    runner: Child,
+    helper: i32,
+    expected: String,
+}
+
+impl Midway {
+    fn start(name: &str, preads: &str) -> Midway {
+        let dir = fresh_with(name, &[Big]);
+        let reader = program("pread_many");
+        let plain = Command::new(&reader)
+            .args(["big.dat", preads])
+            .current_dir(&dir)
+            .output()
+            .unwrap();
+        support::make_cold(&dir);
+        let json = format!("--report={}", dir.join("report.json").display());
+        let mut runner = outrider_run(
+            &dir,
+            &[&json],
+            &[reader.to_str().unwrap(), "big.dat", preads, "pause"],
+        )
+        .stdin(Stdio::piped())
+        .stdout(fs::File::create(dir.join("stdout")).unwrap())
+        .stderr(fs::File::create(dir.join("stderr")).unwrap())
+        .spawn()
+        .unwrap();
+        let pid = runner.id() as i32;
+        let ready = wait_for(20.0, || {
+            fs::read_to_string(dir.join("stdout"))
+                .ok()
+                .filter(|s| s.starts_with("ready"))
+        });
+        let helper = wait_for(2.0, || helper_of(pid));
+        if ready.is_none() || helper.is_none() {
+            let _ = runner.kill();
+            panic!(
+                "{name}: ready {ready:?}, helper {helper:?}: after 8 MiB of cold reads in order there must be a helper"
+            );
+        }
+        Midway {
+            dir,
+            runner,
+            helper: helper.unwrap(),
+            expected: format!("ready\n{}", String::from_utf8_lossy(&plain.stdout)),
+        }
+    }
+
+    fn go_on(&mut self) {
+        self.runner.stdin.take().unwrap().write_all(b"g").unwrap();
+    }
+
+    fn stdout(&self) -> String {
+        fs::read_to_string(self.dir.join("stdout")).unwrap()
+    }
+
+    /// The run ends well, with the right output and nothing on stderr.
+    fn finish(mut self) -> Outcome {
+        let status = wait_for(40.0, || self.runner.try_wait().unwrap());
+        let Some(status) = status else {
+            let _ = self.runner.kill();
+            panic!(
+                "{}: the runner does not end; stdout {}",
+                self.dir.display(),
+                self.stdout()
+            );
+        };
+        assert_eq!(self.stdout(), self.expected, "{}", self.dir.display());
+        assert!(status.success(), "{}: {status}", self.dir.display());
+        assert_eq!(
+            fs::read_to_string(self.dir.join("stderr")).unwrap(),
+            "",
+            "{}",
+            self.dir.display()
+        );
+        let report = fs::read(self.dir.join("report.json"))
+            .ok()
+            .and_then(|j| serde_json::from_slice(&j).ok());
+        assert!(report.is_some(), "{}: no report", self.dir.display());
+        Outcome {
+            report,
+            ..Outcome::default()
+        }
+    }
+}
+
+fn send(pid: i32, signal: i32) {
+    // SAFETY: kill has no memory effects.
+    unsafe { libc::kill(pid, signal) };
+}
+
+/// The helper is killed: before, at the beginning and in the middle of the random reads.
+#[test]
+fn helper_killed() {
+    for (i, delay_ms) in [0u64, 1, 5, 20, 60].into_iter().enumerate() {
+        let mut run = Midway::start(&format!("helper_killed_{i}"), "300000");
+        if i == 0 {
+            send(run.helper, libc::SIGKILL);
+            run.go_on();
+        } else {
+            run.go_on();
+            std::thread::sleep(std::time::Duration::from_millis(delay_ms));
+            send(run.helper, libc::SIGKILL);
+        }
+        let outcome = run.finish();
+        // In the last rounds the program may have ended before the blow fell.
+        assert!(
+            i > 2 || names(&outcome, &["helper"]),
+            "delay {delay_ms} ms; lost: {:?}",
+            outcome.lost()
+        );
+    }
+}
+
+/// The helper is stopped, so the event queue fills up: the program must not wait for it.
+#[test]
+fn event_queue_full() {
+    let mut run = Midway::start("event_queue_full", "400000");
+    send(run.helper, libc::SIGSTOP);
+    run.go_on();
+    let done = wait_for(30.0, || run.stdout().contains("sum").then_some(()));
+    send(run.helper, libc::SIGCONT);
+    assert!(
+        done.is_some(),
+        "the program waits for a helper that is stopped"
+    );
+    let outcome = run.finish();
+    assert!(
+        outcome.total("events_dropped").is_some_and(|n| n > 0),
+        "totals: {}",
+        outcome.report.as_ref().unwrap()["totals"]
+    );
+    assert!(
+        names(&outcome, &["event", "queue", "drop"]),
+        "lost: {:?}",
+        outcome.lost()
+    );
+}
+
+/// The helper can open nothing more, and has no memory to map.
+#[test]
+fn helper_without_resources() {
+    for (name, limit, words) in [
+        (
+            "nofile",
+            "--nofile=3:3",
+            &["descriptor", "emfile", "open files", "too many"][..],
+        ),
+        ("as", "--as=1000:1000", &[][..]),
+    ] {
+        let mut run = Midway::start(&format!("helper_without_{name}"), "100000");
+        let set = Command::new("prlimit")
+            .args(["--pid", &run.helper.to_string(), limit])
+            .status()
+            .unwrap();
+        assert!(set.success());
+        run.go_on();
+        let outcome = run.finish();
+        assert!(names(&outcome, words), "{name}: lost: {:?}", outcome.lost());
+    }
+}
+
+/// The runner is killed: nobody can report or pass on an exit code then, but the program goes on
+/// undisturbed and the helper does not outlive it.
+#[test]
+fn runner_killed() {
+    let mut run = Midway::start("runner_killed", "100000");
+    let mut stdin = run.runner.stdin.take().unwrap();
+    run.runner.kill().unwrap();
+    assert_eq!(run.runner.wait().unwrap().signal(), Some(libc::SIGKILL));
+    stdin.write_all(b"g").unwrap();
+    let ended = wait_for(20.0, || (run.stdout() == run.expected).then_some(()));
+    assert!(ended.is_some(), "stdout: {}", run.stdout());
+    let gone = wait_for(5.0, || (!alive(run.helper)).then_some(()));
+    assert!(
+        gone.is_some(),
+        "the helper {} outlives the program",
+        run.helper
+    );
+}
+
+fn alive(pid: i32) -> bool {
+    support::processes()
+        .iter()
+        .any(|p| p.pid == pid && p.state != 'Z')
+}
+
+/// A config file that cannot be read is an error before anything starts (exit 2, one line).
+#[test]
+fn config_unreadable() {
+    let dir = fresh_with("config_unreadable", &[]);
+    fs::create_dir(dir.join("directory.toml")).unwrap();
+    for config in ["nothere.toml", "directory.toml", "/proc/self/mem"] {
+        let output = outrider_run(&dir, &["--config", config], &["touch", "started"])
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{config}: {text}");
+        assert!(
+            text.lines().count() == 1 && text.contains(config),
+            "{config}: {text}"
+        );
+        assert!(
+            !Path::new(&dir).join("started").exists(),
+            "{config}: the program was started"
+        );
+    }
+}

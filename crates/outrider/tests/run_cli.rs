@@ -1,0 +1,669 @@
+//! `outrider run` itself: between the caller and the program it is glass. Exit codes, signals,
+//! terminals, inherited state and standard streams pass through; its own errors are one line each.
+//!
+//! SPEC CP1 (unmodified programs), CP13 (reports), B1 (nothing required).
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use support::Data::{Big, Bin, Text, Tree};
+use support::{Case, check, compile, fresh, fresh_with, outrider, outrider_run, program, wait_for};
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A shell line in which `$OUTRIDER` is the command.
+fn shell(dir: &std::path::Path, script: &str) -> Output {
+    let mut command = Command::new("bash");
+    support::plain_environment(&mut command, dir);
+    command
+        .env("OUTRIDER", outrider())
+        .arg("-c")
+        .arg(script)
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+/// All 256 exit codes.
+#[test]
+fn exit_codes() {
+    let dir = fresh("exit_codes");
+    for code in 0..=255 {
+        let status = outrider_run(&dir, &[], &["sh", "-c", &format!("exit {code}")])
+            .status()
+            .unwrap();
+        assert_eq!(status.code(), Some(code));
+    }
+}
+
+/// A program that dies by a signal: a direct parent sees the same signal, a shell says 128+n.
+#[test]
+fn death_by_signal() {
+    let dir = fresh("death_by_signal");
+    for signal in [1, 2, 3, 6, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 34, 64] {
+        let script = format!("ulimit -c 0; exec \"$0\" run -- sh -c 'kill -{signal} $$; sleep 5'");
+        let mut command = Command::new("bash");
+        support::plain_environment(&mut command, &dir);
+        let status = command
+            .args(["-c", &script])
+            .arg(outrider())
+            .current_dir(&dir)
+            .status()
+            .unwrap();
+        assert_eq!(status.signal(), Some(signal), "signal {signal}: {status}");
+        let said = shell(
+            &dir,
+            &format!(
+                "ulimit -c 0; $OUTRIDER run -- sh -c 'kill -{signal} $$; sleep 5' 2>/dev/null; echo $?"
+            ),
+        );
+        assert_eq!(text(&said.stdout).trim(), (128 + signal).to_string());
+    }
+}
+
+/// Signals sent to `outrider run` reach the program, once, whether it handles them or not.
+#[test]
+fn signals_are_passed_on() {
+    let dir = fresh("signals_are_passed_on");
+    let count = "import signal, sys, time
+n = 0
+def h(s, f):
+    global n; n += 1
+signal.signal(int(sys.argv[1]), h); print('ready', flush=True)
+end = time.time() + 5
+while not n and time.time() < end: time.sleep(0.01)
+time.sleep(0.2); print(n, flush=True); sys.exit(7)";
+    for signal in [
+        libc::SIGTERM,
+        libc::SIGHUP,
+        libc::SIGINT,
+        libc::SIGQUIT,
+        libc::SIGUSR1,
+        libc::SIGUSR2,
+        libc::SIGCONT,
+        libc::SIGWINCH,
+        libc::SIGALRM,
+    ] {
+        let file = dir.join(format!("out{signal}"));
+        let mut child = outrider_run(&dir, &[], &["python3", "-c", count, &signal.to_string()])
+            .stdout(fs::File::create(&file).unwrap())
+            .spawn()
+            .unwrap();
+        assert!(
+            wait_for(10.0, || fs::read_to_string(&file)
+                .ok()
+                .filter(|t| t.contains("ready")))
+            .is_some()
+        );
+        // SAFETY: kill has no memory effects.
+        unsafe { libc::kill(child.id() as i32, signal) };
+        let status = child.wait().unwrap();
+        assert_eq!(status.code(), Some(7), "signal {signal}");
+        assert_eq!(
+            fs::read_to_string(&file).unwrap(),
+            "ready\n1\n",
+            "signal {signal}"
+        );
+    }
+    for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGINT, libc::SIGUSR1] {
+        let mut child = outrider_run(&dir, &[], &["sleep", "20"]).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(150));
+        // SAFETY: kill has no memory effects.
+        unsafe { libc::kill(child.id() as i32, signal) };
+        let began = Instant::now();
+        assert_eq!(child.wait().unwrap().signal(), Some(signal));
+        assert!(began.elapsed() < Duration::from_secs(5));
+    }
+}
+
+/// On a terminal: Ctrl-C reaches the program exactly once, Ctrl-Z stops the whole job and `fg` goes on
+/// with it, a program that stops itself stops the job, the program is in the foreground and has the
+/// terminal as its standard streams. A miniature shell drives it; both runs print the same.
+#[test]
+fn terminals_and_job_control() {
+    // argv: ACTION COMMAND…; prints what the job's shell and the job said.
+    const DRIVER: &str = r#"
+import os, pty, select, signal, sys, time
+action, command = sys.argv[1], sys.argv[2:]
+pid, master = pty.fork()
+if pid == 0:                                   # the miniature shell: session leader on the new terminal
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    job = os.fork()
+    if job == 0:
+        os.setpgid(0, 0); os.tcsetpgrp(0, os.getpid()); signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+        os.execvp(command[0], command)
+    try: os.setpgid(job, job)
+    except OSError: pass
+    while True:
+        _, status = os.waitpid(job, os.WUNTRACED)
+        if os.WIFSTOPPED(status):
+            os.tcsetpgrp(0, os.getpgrp()); print('shell: stopped', os.WSTOPSIG(status), flush=True); time.sleep(0.3)
+            os.tcsetpgrp(0, job); os.killpg(job, signal.SIGCONT); continue
+        os.tcsetpgrp(0, os.getpgrp())
+        print('shell: signal %d' % os.WTERMSIG(status) if os.WIFSIGNALED(status) else 'shell: exit %d' % os.WEXITSTATUS(status), flush=True)
+        os._exit(0)
+seen = b''; sent = False; end = time.time() + 8
+while time.time() < end:
+    if select.select([master], [], [], 0.1)[0]:
+        try: data = os.read(master, 4096)
+        except OSError: break
+        if not data: break
+        seen += data
+    if b'ready' in seen and not sent:
+        sent = True; time.sleep(0.2); os.write(master, {'int': b'\x03', 'quit': b'\x1c', 'stop': b'\x1a', 'none': b'', 'eof': b'line\n\x04'}[action])
+else: print('DRIVER: time is up')
+print(seen.replace(b'\r', b'').replace(b'^C', b'').replace(b'^Z', b'').replace(b'^\\', b'').decode())
+"#;
+    const PROGRAM: &str = r#"
+import os, signal, sys, time
+counts = {}
+def h(s, f): counts[s] = counts.get(s, 0) + 1
+mode = sys.argv[1]
+for s in (signal.SIGCONT, signal.SIGHUP): signal.signal(s, h)
+if mode != 'default':
+    for s in (signal.SIGINT, signal.SIGQUIT): signal.signal(s, h)
+else:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+open('bin.dat', 'rb').read()
+print('tty', [os.isatty(i) for i in range(3)], 'foreground', os.tcgetpgrp(0) == os.getpgrp(), flush=True)
+if mode == 'self': print('stopping', flush=True); os.kill(os.getpid(), signal.SIGSTOP)
+print('ready', flush=True)
+if mode == 'read': print('read', sys.stdin.read(), flush=True)
+end = time.time() + (1.2 if mode != 'default' else 4)
+while time.time() < end: time.sleep(0.01)
+print({int(k): v for k, v in sorted(counts.items())}, flush=True); sys.exit(5)
+"#;
+    let both = |name: &str, action: &str, mode: &str| {
+        let dir = fresh_with(&format!("terminal_{name}"), &[Bin]);
+        fs::write(dir.join("driver.py"), DRIVER).unwrap();
+        fs::write(dir.join("program.py"), PROGRAM).unwrap();
+        let run = |prefix: &[String]| {
+            support::make_cold(&dir);
+            let mut command = Command::new("python3");
+            support::plain_environment(&mut command, &dir);
+            command
+                .args(["driver.py", action])
+                .args(prefix)
+                .args(["python3", "program.py", mode]);
+            text(&command.current_dir(&dir).output().unwrap().stdout)
+        };
+        let plain = run(&[]);
+        let ours = run(&[outrider().display().to_string(), "run".into(), "--".into()]);
+        assert!(
+            plain.contains("ready") && !plain.contains("DRIVER"),
+            "{name}: the plain run fails: {plain}"
+        );
+        (plain != ours).then(|| format!("{name}:\n--- without\n{plain}\n--- with\n{ours}"))
+    };
+    let differences: Vec<String> = [
+        both("ctrl_c_handled", "int", "count"),
+        both("ctrl_c_default", "int", "default"),
+        both("ctrl_backslash_handled", "quit", "count"),
+        both("ctrl_z_and_fg", "stop", "count"),
+        both("stops_itself", "none", "self"),
+        both("reads_the_terminal", "eof", "read"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
+/// What a program inherits it inherits unchanged: ignored and blocked signals, umask, directory,
+/// priority, limits, streams of every kind.
+#[test]
+fn inherited_state() {
+    let view = program("selfview");
+    let file = fs::canonicalize(support::data()).unwrap().join("bin.dat");
+    let under = |name: &str, shell: &str| {
+        Case::argv(
+            &format!("inherits_{name}"),
+            &[view.as_os_str(), file.as_os_str()],
+        )
+        .data(&[Tree, Text])
+        .wrapped(&["bash".to_string(), "-c".into(), shell.into(), "_".into()])
+    };
+    let python = |name: &str, code: &str| {
+        Case::argv(
+            &format!("inherits_{name}"),
+            &[view.as_os_str(), file.as_os_str()],
+        )
+        .wrapped(&[
+            "python3".to_string(),
+            "-c".into(),
+            format!(
+                "import os, resource, signal, sys\n{code}\nos.execvp(sys.argv[1], sys.argv[1:])"
+            ),
+        ])
+        .needs(&["python3"])
+    };
+    check(vec![
+        under("defaults", "exec \"$@\""),
+        under(
+            "ignored_signals",
+            "trap '' HUP INT QUIT PIPE TERM USR1 TSTP; exec \"$@\"",
+        ),
+        under("umask", "umask 0137; exec \"$@\""),
+        under("directory", "cd tree/d1; pwd; exec \"$@\""),
+        under("nice", "exec nice -n 7 \"$@\""),
+        under(
+            "limits",
+            "ulimit -n 77; ulimit -c 0; ulimit -s 1024; ulimit -Su 5000; ulimit -f 100000; exec \"$@\"",
+        ),
+        under("descriptors", "exec 3<text.txt 5>out 9<>rw; exec \"$@\""),
+        under("affinity", "exec taskset -c 0 \"$@\""),
+        under("nohup", "exec nohup \"$@\" 2>&1"),
+        under("stdin_pipe", "cat text.txt | \"$@\""),
+        under("stdin_closed", "exec \"$@\" <&-"),
+        under("stdout_pipe", "set -o pipefail; \"$@\" | cat; echo $?"),
+        under("stderr_closed", "exec \"$@\" 2>&-"),
+        under("all_closed", "\"$@\" <&- >&- 2>&-; echo $?"),
+        // SIGPIPE is ignored by Python itself, and so by whatever it starts in this way.
+        python(
+            "blocked_signals",
+            "signal.pthread_sigmask(signal.SIG_BLOCK, [1, 2, 10, 13, 15, 17, 35])",
+        ),
+        python(
+            "sigchld_ignored",
+            "signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
+        ),
+        python(
+            "default_sigpipe",
+            "signal.signal(signal.SIGPIPE, signal.SIG_DFL)",
+        ),
+        python(
+            "scheduler",
+            "os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))",
+        ),
+        python(
+            "no_core",
+            "resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); os.environ.clear(); os.environ['PATH'] = '/usr/bin:/bin'",
+        ),
+    ]);
+}
+
+/// Pipes end when the program's own processes let go of them, not when ours do.
+#[test]
+fn pipes_end() {
+    let dir = fresh_with("pipes_end", &[Big]);
+    for (script, limit) in [
+        ("$OUTRIDER run -- true | cat", 2.0),
+        ("$OUTRIDER run -- cat big.dat | cksum >/dev/null", 10.0),
+        // The daemon has let go of the pipe, so the pipe must end, although the daemon lives.
+        (
+            "$OUTRIDER run -- sh -c 'cksum big.dat; (sleep 20 </dev/null >/dev/null 2>&1 & )' | cat",
+            10.0,
+        ),
+        (
+            "$OUTRIDER run -- sh -c 'cksum big.dat; setsid sleep 20 </dev/null >/dev/null 2>&1 &' 2>&1 | cat",
+            10.0,
+        ),
+        (
+            "x=$($OUTRIDER run --report=r.json -- cksum big.dat); echo $x",
+            10.0,
+        ),
+        // And the other way round: who reads ends first, so the writer dies of SIGPIPE.
+        (
+            "set -o pipefail; $OUTRIDER run -- yes | head -1; [ $? = 141 ] || echo wrong",
+            5.0,
+        ),
+        ("$OUTRIDER run -- cat big.dat | head -c 10 | wc -c", 5.0),
+    ] {
+        let began = Instant::now();
+        let output = shell(&dir, script);
+        let took = began.elapsed().as_secs_f64();
+        assert!(took < limit, "{script}: took {took:.1} s");
+        assert!(
+            output.status.success() && !text(&output.stdout).contains("wrong"),
+            "{script}: {output:?}"
+        );
+    }
+}
+
+/// CP13: the report goes to stderr after the program, or to a file as JSON; the program's own output
+/// stays its own.
+#[test]
+fn reports() {
+    let dir = fresh_with("reports", &[Big, Text]);
+    let output = outrider_run(&dir, &["--report"], &["cksum", "big.dat"])
+        .output()
+        .unwrap();
+    let plain = Command::new("cksum")
+        .arg("big.dat")
+        .current_dir(&dir)
+        .output()
+        .unwrap();
+    assert_eq!(output.stdout, plain.stdout);
+    let table = text(&output.stderr);
+    assert!(
+        table.contains("big.dat") && table.contains("cksum"),
+        "{table}"
+    );
+
+    support::make_cold(&dir);
+    let output = outrider_run(
+        &dir,
+        &["--report=r.json"],
+        &[
+            "sh",
+            "-c",
+            "cat big.dat | cksum; cat text.txt >/dev/null; exit 9",
+        ],
+    )
+    .output()
+    .unwrap();
+    assert_eq!(
+        (output.status.code(), text(&output.stderr).as_str()),
+        (Some(9), "")
+    );
+    let json: serde_json::Value =
+        serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+    assert_eq!(json["version"], 1);
+    for field in ["mode", "engine"] {
+        assert!(json[field].is_string(), "{field}: {json}");
+    }
+    let processes = json["processes"].as_array().unwrap();
+    assert!(
+        processes
+            .iter()
+            .filter(|p| p["command"].as_str().is_some_and(|c| c.contains("cat")))
+            .count()
+            >= 2,
+        "{json}"
+    );
+    for process in processes {
+        for field in [
+            "pid",
+            "reads",
+            "bytes_read",
+            "events",
+            "events_dropped",
+            "calls_saved",
+        ] {
+            assert!(process[field].is_u64(), "processes.{field}: {json}");
+        }
+    }
+    let file = json["files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|f| f["path"].as_str().is_some_and(|p| p.ends_with("/big.dat")));
+    let file = file.unwrap_or_else(|| panic!("big.dat is not in the report: {json}"));
+    const COUNTERS: [&str; 7] = [
+        "hit_bytes",
+        "late_bytes",
+        "miss_bytes",
+        "prefetched_bytes",
+        "used_bytes",
+        "wasted_bytes",
+        "evicted_bytes",
+    ];
+    for field in COUNTERS {
+        assert!(
+            file[field].is_u64() && json["totals"][field].is_u64(),
+            "{field}: {json}"
+        );
+        let sum: u64 = json["files"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|f| f[field].as_u64().unwrap())
+            .sum();
+        assert_eq!(
+            json["totals"][field].as_u64(),
+            Some(sum),
+            "totals.{field} is not the files' sum: {json}"
+        );
+    }
+    let n = |field: &str| file[field].as_u64().unwrap();
+    assert_eq!(
+        n("hit_bytes") + n("late_bytes") + n("miss_bytes"),
+        32 << 20,
+        "each byte was read once: {file}"
+    );
+    assert!(
+        n("prefetched_bytes") > 0 && n("prefetched_bytes") <= 32 << 20,
+        "{file}"
+    );
+    assert!(
+        n("used_bytes") + n("wasted_bytes") <= n("prefetched_bytes"),
+        "{file}"
+    );
+    assert!(json["lost"].is_array());
+
+    // A report that cannot be written costs the report, never the program's result.
+    let output = outrider_run(
+        &dir,
+        &["--report=/nothere/r.json"],
+        &["sh", "-c", "echo out; exit 4"],
+    )
+    .output()
+    .unwrap();
+    let ran = output.status.code() == Some(4) && text(&output.stdout) == "out\n";
+    let refused = output.status.code() == Some(2) && output.stdout.is_empty();
+    assert!(
+        (ran || refused)
+            && text(&output.stderr).lines().count() == 1
+            && text(&output.stderr).contains("nothere"),
+        "{output:?}"
+    );
+}
+
+/// Wrong flags and wrong configurations: exit 2, one line that names what is wrong, nothing started.
+#[test]
+fn usage_errors() {
+    let dir = fresh("usage_errors");
+    let config = |name: &str, body: &str| fs::write(dir.join(name), body).unwrap();
+    config("unknown.toml", "# a comment\nno_such_key = 3\n");
+    config("syntax.toml", "# a comment\n\nthis is not toml\n");
+    let wrong: &[(&[&str], &[&str])] = &[
+        (&["--mode", "fastest"], &["fastest"]),
+        (&["--engine", "steam"], &["steam"]),
+        (&["--budget", "lots"], &["lots"]),
+        (&["--no-such-flag"], &["--no-such-flag"]),
+        (&["--config", "nothere.toml"], &["nothere.toml"]),
+        (
+            &["--config", "unknown.toml"],
+            &["unknown.toml", "no_such_key", "2"],
+        ),
+        (&["--config", "syntax.toml"], &["syntax.toml", "3"]),
+    ];
+    for (flags, words) in wrong {
+        let output = outrider_run(&dir, flags, &["touch", "started"])
+            .output()
+            .unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{flags:?}: {said}");
+        assert_eq!(said.trim_end().lines().count(), 1, "{flags:?}: {said}");
+        assert!(
+            words.iter().all(|w| said.contains(w)),
+            "{flags:?} should name {words:?}: {said}"
+        );
+        assert!(
+            output.stdout.is_empty() && !dir.join("started").exists(),
+            "{flags:?}"
+        );
+    }
+    let output = Command::new(outrider())
+        .args(["run", "--"])
+        .output()
+        .unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(2),
+        "no command: {}",
+        text(&output.stderr)
+    );
+}
+
+/// A command that is not there: 127; one that is no program: 126; in env's words.
+#[test]
+fn commands_that_do_not_start() {
+    let dir = fresh("commands_that_do_not_start");
+    fs::write(dir.join("data"), "not a program\n").unwrap();
+    fs::create_dir(dir.join("directory")).unwrap();
+    fs::write(dir.join("interpreter"), "#!/no/such/interpreter\n").unwrap();
+    fs::set_permissions(dir.join("interpreter"), fs::Permissions::from_mode(0o755)).unwrap();
+    for command in [
+        "no-such-command",
+        "./nothere",
+        "./data",
+        "./directory",
+        "./interpreter",
+        "",
+    ] {
+        let mut env = Command::new("env");
+        support::plain_environment(&mut env, &dir);
+        let theirs = env.arg(command).current_dir(&dir).output().unwrap();
+        let ours = outrider_run(&dir, &[], &[command]).output().unwrap();
+        assert_eq!(
+            ours.status.code(),
+            theirs.status.code(),
+            "`{command}`: {}",
+            text(&ours.stderr)
+        );
+        let said = text(&ours.stderr);
+        let reason = text(&theirs.stderr)
+            .trim_end()
+            .rsplit(": ")
+            .next()
+            .unwrap()
+            .to_string();
+        assert!(
+            said.lines().count() == 1 && said.contains(command) && said.contains(&reason),
+            "`{command}`: `{said}` against env's `{}`",
+            text(&theirs.stderr)
+        );
+    }
+}
+
+/// Must 8: LD_PRELOAD is extended, never overwritten: another library works before us and after us.
+#[test]
+fn other_preload_libraries() {
+    let library = |name: &str| {
+        compile(
+            "preload",
+            &format!("{name}.so"),
+            &["-shared", "-fPIC", &format!("-DNAME=\"{name}\""), "-ldl"],
+        )
+        .display()
+        .to_string()
+    };
+    let (a, b) = (library("a"), library("b"));
+    check(vec![
+        Case::argv("preload_before", &["head", "-c", "3000000", "bin.dat"]).data(&[Bin]).env("PRELOAD_WATCH", "head").env("LD_PRELOAD", &a),
+        Case::argv("preload_two_before", &["tac", "text.txt"]).data(&[Text]).env("PRELOAD_WATCH", "tac").env("LD_PRELOAD", &format!("{a}:{b}")),
+        Case::argv("preload_with_spaces", &["tac", "text.txt"]).data(&[Text]).env("PRELOAD_WATCH", "tac").env("LD_PRELOAD", &format!("{b} {a}")),
+        Case::sh("preload_after", &format!("LD_PRELOAD=\"$LD_PRELOAD:{a}\" cksum bin.dat; LD_PRELOAD=\"{b}:$LD_PRELOAD\" cksum bin.dat; LD_PRELOAD={a} cksum bin.dat; env -u LD_PRELOAD cksum bin.dat"))
+            .data(&[Bin])
+            .env("PRELOAD_WATCH", "cksum"),
+    ]);
+}
+
+/// Must 7: a program that reads nothing costs nothing: no thread, no helper; one that reads a warm
+/// or small file neither.
+#[test]
+fn nothing_starts_for_nothing() {
+    if !support::have("strace") {
+        return support::skip("nothing_starts_for_nothing", "strace is not installed");
+    }
+    let dir = fresh("nothing_starts_for_nothing");
+    fs::write(dir.join("small"), "x\n").unwrap();
+    for command in [&["true"][..], &["cat", "small"], &["ls", "/"]] {
+        let run = outrider_run(&dir, &[], command);
+        let mut traced = Command::new("strace");
+        support::plain_environment(&mut traced, &dir);
+        let trace = dir.join("trace");
+        traced
+            .args([
+                "-f",
+                "-qq",
+                "-e",
+                "trace=clone,clone3,fork,vfork",
+                "-e",
+                "signal=none",
+                "-o",
+            ])
+            .arg(&trace);
+        let status = traced
+            .arg(run.get_program())
+            .args(run.get_args())
+            .current_dir(&dir)
+            .stdout(Stdio::null())
+            .status()
+            .unwrap();
+        assert!(status.success());
+        let calls = fs::read_to_string(&trace).unwrap();
+        let made: Vec<&str> = calls
+            .lines()
+            .filter(|l| {
+                l.rsplit("= ")
+                    .next()
+                    .is_some_and(|r| r.trim().parse::<i32>().is_ok_and(|pid| pid > 0))
+            })
+            .collect();
+        assert_eq!(
+            made.len(),
+            1,
+            "{command:?}: only the program itself is forked:\n{calls}"
+        );
+    }
+}
+
+/// Must 8: programs that no hook reaches are named in the report, with the reason.
+#[test]
+fn unhookable_programs_are_named() {
+    let dir = fresh_with("unhookable_programs_are_named", &[Bin]);
+    let fixed = compile("static_reader", "static_reader", &["-O1", "-static"]);
+    let setuid = dir.join("setuid_reader");
+    fs::copy(program("static_reader"), dir.join("dynamic_reader")).unwrap();
+    fs::copy(program("static_reader"), &setuid).unwrap();
+    fs::set_permissions(&setuid, fs::Permissions::from_mode(0o4755)).unwrap();
+    let programs = [(fixed.as_path(), "static"), (setuid.as_path(), "set-uid")];
+    for (path, reason) in programs {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let output = outrider_run(&dir, &["--report"], &[path.to_str().unwrap(), "bin.dat"])
+            .output()
+            .unwrap();
+        let said = text(&output.stderr).to_lowercase();
+        assert_eq!(output.status.code(), Some(4));
+        assert!(
+            said.lines().any(|l| l.contains(name) && l.contains(reason)),
+            "{name} should be named as {reason}: {said}"
+        );
+        let output = outrider_run(
+            &dir,
+            &["--report=r.json"],
+            &[path.to_str().unwrap(), "bin.dat"],
+        )
+        .output()
+        .unwrap();
+        assert_eq!(output.status.code(), Some(4));
+        let json: serde_json::Value =
+            serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+        assert!(
+            json["lost"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|l| l.as_str().is_some_and(|l| l.contains(name))),
+            "{json}"
+        );
+    }
+    let output = outrider_run(&dir, &["--report"], &["./dynamic_reader", "bin.dat"])
+        .output()
+        .unwrap();
+    assert!(
+        !text(&output.stderr).contains("static"),
+        "{}",
+        text(&output.stderr)
+    );
+}

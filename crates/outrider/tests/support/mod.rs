@@ -1,0 +1,1066 @@
+//! The harness behind every transparency claim: run a command without Outrider and with it, in the
+//! same place, on the same cold files, and compare everything an observer could see.
+//!
+//! What is compared: standard output, standard error, how the command ended (exit code or signal),
+//! which processes it left behind, and the tree it left: names, types, contents, modes, owners, link
+//! counts, symlink targets, sizes, extended attributes, and modification times that were set or kept.
+//!  Both runs happen under the same path, one after the other, because paths appear in output.
+//!
+//! A command that differs from itself without us proves nothing. So on a difference the plain run is
+//! repeated, and a case that is not deterministic is reported as such.
+#![allow(dead_code)] // each test binary uses its part
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+/// The modes a case runs in: the default one, and the one that prefetches hardest.
+pub const MODES: &[&str] = &["predict+opt", "fetchall+opt"];
+
+/// No case takes longer than this without us; one that does with us hangs.
+const TIME_LIMIT_SECONDS: u32 = 90;
+
+// ---------------------------------------------------------------------------------------------
+// Where things are
+
+/// The repository's root, found upwards from this package.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The command under test: `$OUTRIDER_BIN`, or the release build that `make build` leaves, or this
+/// test build if the library lies beside it. The library must be there: without it every case would
+/// pass and show nothing.
+pub fn outrider() -> PathBuf {
+    static FOUND: OnceLock<PathBuf> = OnceLock::new();
+    FOUND
+        .get_or_init(|| {
+            if let Some(named) = std::env::var_os("OUTRIDER_BIN") {
+                return PathBuf::from(named);
+            }
+            let mut candidates = Vec::new();
+            if let Some(target) = std::env::var_os("CARGO_TARGET_DIR") {
+                candidates.push(PathBuf::from(target).join("release/outrider"));
+            }
+            candidates.push(repository().join("target/release/outrider"));
+            candidates.push(PathBuf::from(env!("CARGO_BIN_EXE_outrider")));
+            for candidate in &candidates {
+                if candidate.is_file() && candidate.with_file_name("liboutrider.so").is_file() {
+                    return candidate.canonicalize().unwrap();
+                }
+            }
+            panic!(
+                "no outrider with liboutrider.so beside it in {candidates:?}: `make build` first"
+            );
+        })
+        .clone()
+}
+
+/// Scratch space of this test binary, on the disk that holds the build (never tmpfs: files there are
+/// not ours to prefetch). Scratch of earlier runs that have ended is removed.
+pub fn scratch() -> PathBuf {
+    static DIR: OnceLock<PathBuf> = OnceLock::new();
+    DIR.get_or_init(|| {
+        let base = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        fs::create_dir_all(base).unwrap();
+        for entry in fs::read_dir(base).unwrap().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let pid = name.strip_prefix("run-");
+            if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+        let dir = base
+            .canonicalize()
+            .unwrap()
+            .join(format!("run-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        dir
+    })
+    .clone()
+}
+
+/// Says that something was not tested, past the capture of test output: a skip is never a pass.
+pub fn skip(name: &str, reason: &str) {
+    let required =
+        std::env::var_os("CI").is_some() || std::env::var_os("OUTRIDER_REQUIRE_ALL").is_some();
+    assert!(
+        !required,
+        "{name}: {reason}, and nothing may be skipped here"
+    );
+    let _ = writeln!(std::io::stderr(), "SKIP {name}: {reason}");
+}
+
+/// Like [`skip`], for what no package can provide (a privilege, a kernel feature): never a failure.
+pub fn skip_unprivileged(name: &str, reason: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIP {name}: {reason}");
+}
+
+/// The search path of every run. The system's own programs come first: version managers put shims
+/// (shell scripts) before them, and it is the real programs that are to be tested.
+fn search_path() -> OsString {
+    let mut path = OsString::from("/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin");
+    for tail in [
+        std::env::var_os("PATH"),
+        Some(OsString::from("/usr/local/go/bin:/usr/lib/go/bin")),
+    ] {
+        path.push(":");
+        path.push(tail.unwrap_or_default());
+    }
+    path
+}
+
+/// Whether a program is on the search path.
+pub fn have(program: &str) -> bool {
+    std::env::split_paths(&search_path()).any(|dir| {
+        fs::metadata(dir.join(program))
+            .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    })
+}
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+// ---------------------------------------------------------------------------------------------
+// C programs
+
+/// Compiles `tests/programs/NAME.c` once per test binary and returns the executable.
+pub fn program(name: &str) -> PathBuf {
+    compile(name, name, &["-O1", "-pthread"])
+}
+
+/// Compiles `tests/programs/NAME.c` with the given flags to `output`.
+pub fn compile(name: &str, output: &str, flags: &[&str]) -> PathBuf {
+    let source = repository()
+        .join("tests/programs")
+        .join(format!("{name}.c"));
+    let dir = scratch().join("programs");
+    fs::create_dir_all(&dir).unwrap();
+    let target = dir.join(output);
+    // Two tests may want the same program at once: each builds under a name of its own, and the
+    // rename makes whichever comes last win with identical bytes.
+    static LOCK: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _guard = LOCK.lock().unwrap_or_else(|e| e.into_inner());
+    if target.exists() {
+        return target;
+    }
+    let result = Command::new("cc")
+        .args(["-std=gnu11", "-g", "-Wall", "-D_GNU_SOURCE", "-o"])
+        .arg(&target)
+        .arg(&source)
+        .args(flags)
+        .output()
+        .expect("a C compiler is needed");
+    assert!(
+        result.status.success(),
+        "{}: {}",
+        source.display(),
+        String::from_utf8_lossy(&result.stderr)
+    );
+    target
+}
+
+// ---------------------------------------------------------------------------------------------
+// Data sets
+
+/// Named inputs, made from a seed once per test binary and copied fresh into each run. Large enough
+/// to be worth prefetching, small enough to copy a few hundred times.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Data {
+    /// `bin.dat`: 8 MiB of noise.
+    Bin,
+    /// `big.dat`: 32 MiB of noise, for programs that read at random or in parallel.
+    Big,
+    /// `text.txt`: about 6 MiB of lines of words and numbers, unsorted.
+    Text,
+    /// `a.txt`, `b.txt`: about 3 MiB each, sorted, keyed, half of the keys in common.
+    Sorted,
+    /// `sparse.dat`: 24 MiB, every other 1 MiB a hole.
+    Sparse,
+    /// `tree/`: directories with 120 files of 1 to 400 KiB, symlinks, hard links, odd modes.
+    Tree,
+}
+
+impl Data {
+    fn names(self) -> &'static [&'static str] {
+        match self {
+            Data::Bin => &["bin.dat"],
+            Data::Big => &["big.dat"],
+            Data::Text => &["text.txt"],
+            Data::Sorted => &["a.txt", "b.txt"],
+            Data::Sparse => &["sparse.dat"],
+            Data::Tree => &["tree"],
+        }
+    }
+}
+
+/// A small generator (splitmix64): the same data on every machine.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut out = Vec::with_capacity(len + 8);
+        while out.len() < len {
+            out.extend_from_slice(&self.next().to_le_bytes());
+        }
+        out.truncate(len);
+        out
+    }
+}
+
+/// The directory that holds all data sets.
+pub fn data() -> &'static Path {
+    static DIR: OnceLock<PathBuf> = OnceLock::new();
+    DIR.get_or_init(|| {
+        let dir = scratch().join("data");
+        fs::create_dir_all(&dir).unwrap();
+        make_data(&dir);
+        // Archivers record modification times: make them the same in every run.
+        let touched = Command::new("find")
+            .arg(&dir)
+            .args([
+                "-depth",
+                "-exec",
+                "touch",
+                "-h",
+                "-d",
+                "@1600000000",
+                "{}",
+                "+",
+            ])
+            .status()
+            .unwrap();
+        assert!(touched.success());
+        dir
+    })
+}
+
+const WORDS: &[&str] = &[
+    "stone", "river", "ember", "quill", "north", "sable", "linen", "harbour", "thistle", "copper",
+    "winter", "lantern", "meadow", "cinder", "falcon", "orchard",
+];
+
+fn make_data(dir: &Path) {
+    let mut r = Random(20240417);
+    fs::write(dir.join("bin.dat"), r.bytes(8 << 20)).unwrap();
+    fs::write(dir.join("big.dat"), r.bytes(32 << 20)).unwrap();
+
+    let mut text = String::new();
+    while text.len() < 6 << 20 {
+        let v = r.next();
+        let w = |shift: u32| WORDS[(v >> shift) as usize % WORDS.len()];
+        text.push_str(&format!("{} {} {} {}\n", w(0), v >> 40, w(4), w(8)));
+    }
+    fs::write(dir.join("text.txt"), text).unwrap();
+
+    for (name, phase) in [("a.txt", 0u64), ("b.txt", 1)] {
+        let mut lines = String::new();
+        for key in 0..120_000u64 {
+            if key % 2 == 0 || key % 4 == 1 + 2 * phase {
+                let payload = if key % 6 == 0 { key } else { key * 31 + phase };
+                lines.push_str(&format!(
+                    "key{key:08} {} {payload}\n",
+                    WORDS[key as usize % WORDS.len()]
+                ));
+            }
+        }
+        fs::write(dir.join(name), lines).unwrap();
+    }
+
+    let sparse = File::create(dir.join("sparse.dat")).unwrap();
+    sparse.set_len(24 << 20).unwrap();
+    for mib in (0..24u64).step_by(2) {
+        use std::os::unix::fs::FileExt;
+        sparse.write_all_at(&r.bytes(1 << 20), mib << 20).unwrap();
+    }
+
+    let tree = dir.join("tree");
+    for d in 0..6 {
+        let sub = tree.join(format!("d{d}/inner"));
+        fs::create_dir_all(&sub).unwrap();
+        for f in 0..20u64 {
+            let len = 1024 + (r.next() % 100_000) as usize * (1 + 3 * (f % 2) as usize);
+            let body = if f % 3 == 0 {
+                r.bytes(len)
+            } else {
+                let mut s = String::new();
+                while s.len() < len {
+                    s.push_str(WORDS[r.next() as usize % WORDS.len()]);
+                    s.push(if r.next() & 7 == 0 { '\n' } else { ' ' });
+                }
+                s.into_bytes()
+            };
+            let path = sub.join(format!("file{f:02}"));
+            fs::write(&path, body).unwrap();
+            if f == 7 {
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).unwrap();
+                fs::hard_link(&path, tree.join(format!("d{d}/hard"))).unwrap();
+                std::os::unix::fs::symlink("inner/file07", tree.join(format!("d{d}/soft")))
+                    .unwrap();
+                std::os::unix::fs::symlink("nowhere", tree.join(format!("d{d}/dangling"))).unwrap();
+            }
+        }
+    }
+}
+
+/// Drops the pages of every file under `dir` from the cache, writing them back first: the runs must
+/// wait for the disk, or there is nothing to prefetch. Best effort: it needs no privilege, and
+/// nothing fails where the file system keeps the pages.
+pub fn make_cold(dir: &Path) {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let Ok(kind) = entry.file_type() else {
+            continue;
+        };
+        if kind.is_dir() {
+            make_cold(&entry.path());
+        } else if kind.is_file() && entry.metadata().is_ok_and(|m| m.len() >= 64 << 10) {
+            let Ok(file) = File::open(entry.path()) else {
+                continue;
+            };
+            let _ = rustix::fs::fdatasync(&file);
+            let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+        }
+    }
+}
+
+// ---------------------------------------------------------------------------------------------
+// Cases
+
+/// Prepares the working directory, beyond data sets and files.
+type Setup = Box<dyn Fn(&Path)>;
+
+/// One command to be run without us and with us.
+pub struct Case {
+    pub name: String,
+    argv: Vec<OsString>,
+    data: Vec<Data>,
+    files: Vec<(String, String)>,
+    setup: Option<Setup>,
+    stdin: Option<String>,
+    env: Vec<(String, String)>,
+    normalise: Vec<fn(String) -> String>,
+    unstable: Vec<&'static str>,
+    needs: Vec<String>,
+    modes: Vec<String>,
+    flags: Vec<String>,
+    before_outrider: Vec<OsString>,
+    expects_prefetch: bool,
+    notice_allowed: bool,
+}
+
+impl Case {
+    /// A command given as words.
+    pub fn argv<S: AsRef<std::ffi::OsStr>>(name: &str, argv: &[S]) -> Case {
+        Case {
+            name: name.to_string(),
+            argv: argv.iter().map(|s| s.as_ref().to_owned()).collect(),
+            data: Vec::new(),
+            files: Vec::new(),
+            setup: None,
+            stdin: None,
+            env: Vec::new(),
+            normalise: Vec::new(),
+            unstable: Vec::new(),
+            needs: Vec::new(),
+            modes: MODES.iter().map(|m| m.to_string()).collect(),
+            flags: Vec::new(),
+            before_outrider: Vec::new(),
+            expects_prefetch: false,
+            notice_allowed: false,
+        }
+    }
+
+    /// A bash script; the shell itself runs under Outrider and so does all that it starts.
+    pub fn sh(name: &str, script: &str) -> Case {
+        Case::argv(name, &["bash", "-c", script])
+    }
+
+    /// A Python program, saved as `main.py` (multiprocessing's spawn needs a file to import).
+    pub fn python(name: &str, source: &str) -> Case {
+        Case::argv(name, &["python3", "main.py"])
+            .file("main.py", source)
+            .needs(&["python3"])
+    }
+
+    /// A Perl program.
+    pub fn perl(name: &str, source: &str) -> Case {
+        Case::argv(name, &["perl", "-e", source]).needs(&["perl"])
+    }
+
+    /// Data sets to be copied into the working directory.
+    pub fn data(mut self, sets: &[Data]) -> Case {
+        self.data.extend_from_slice(sets);
+        self
+    }
+
+    /// A file to be written into the working directory.
+    pub fn file(mut self, path: &str, content: &str) -> Case {
+        self.files.push((path.to_string(), content.to_string()));
+        self
+    }
+
+    /// Anything else that must be there before the run.
+    pub fn setup(mut self, setup: impl Fn(&Path) + 'static) -> Case {
+        self.setup = Some(Box::new(setup));
+        self
+    }
+
+    /// Standard input from a file of the working directory (otherwise /dev/null).
+    pub fn stdin(mut self, path: &str) -> Case {
+        self.stdin = Some(path.to_string());
+        self
+    }
+
+    pub fn env(mut self, key: &str, value: &str) -> Case {
+        self.env.push((key.to_string(), value.to_string()));
+        self
+    }
+
+    /// Rewrites output before it is compared; for process ids, times and addresses only.
+    pub fn normalise(mut self, f: fn(String) -> String) -> Case {
+        self.normalise.push(f);
+        self
+    }
+
+    /// Paths (below the working directory, `*` at the end allowed) whose contents and sizes hold
+    /// times, process ids or inode numbers. That they exist is still compared.
+    pub fn unstable(mut self, paths: &[&'static str]) -> Case {
+        self.unstable.extend_from_slice(paths);
+        self
+    }
+
+    /// Programs without which the case cannot run.
+    pub fn needs(mut self, programs: &[&str]) -> Case {
+        self.needs.extend(programs.iter().map(|p| p.to_string()));
+        self
+    }
+
+    /// Runs in these modes instead of [`MODES`].
+    pub fn modes(mut self, modes: &[&str]) -> Case {
+        self.modes = modes.iter().map(|m| m.to_string()).collect();
+        self
+    }
+
+    /// More flags for `outrider run`.
+    pub fn flags(mut self, flags: &[&str]) -> Case {
+        self.flags.extend(flags.iter().map(|f| f.to_string()));
+        self
+    }
+
+    /// A wrapper around the whole: `WRAPPER… outrider run … -- CMD` against `WRAPPER… CMD`.
+    pub fn wrapped<S: AsRef<std::ffi::OsStr>>(mut self, wrapper: &[S]) -> Case {
+        self.before_outrider = wrapper.iter().map(|s| s.as_ref().to_owned()).collect();
+        self
+    }
+
+    /// The case reads enough cold data in order that something must have been prefetched: shows that
+    /// the hooks were really there.
+    pub fn expects_prefetch(mut self) -> Case {
+        self.expects_prefetch = true;
+        self
+    }
+
+    /// Outrider may say on stderr that the program cannot be hooked (lines `outrider: …`).
+    pub fn notice_allowed(mut self) -> Case {
+        self.notice_allowed = true;
+        self
+    }
+
+    fn prepare(&self, work: &Path) {
+        let _ = fs::remove_dir_all(work);
+        fs::create_dir_all(work).unwrap();
+        let sources: Vec<PathBuf> = self
+            .data
+            .iter()
+            .flat_map(|d| d.names())
+            .map(|name| data().join(name))
+            .collect();
+        if !sources.is_empty() {
+            let copied = Command::new("cp")
+                .arg("-a")
+                .arg("--sparse=always")
+                .args(&sources)
+                .arg(work)
+                .status()
+                .unwrap();
+            assert!(copied.success(), "{}: cannot copy the data sets", self.name);
+        }
+        for (path, content) in &self.files {
+            let path = work.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        if let Some(setup) = &self.setup {
+            setup(work);
+        }
+        make_cold(work);
+    }
+
+    /// One run. `mode` is `None` for the plain one.
+    fn observe(&self, mode: Option<&str>) -> Outcome {
+        let place = scratch().join(&self.name);
+        let work = place.join("work");
+        let label = mode.unwrap_or("plain");
+        let kept = place.join(label);
+        fs::create_dir_all(&place).unwrap();
+        let began = std::time::SystemTime::now();
+        self.prepare(&work);
+
+        let report = place.join(format!("{label}.json"));
+        let _ = fs::remove_file(&report);
+        let mut argv = self.before_outrider.clone();
+        if let Some(mode) = mode {
+            argv.extend([
+                outrider().into(),
+                "run".into(),
+                "--mode".into(),
+                mode.into(),
+            ]);
+            argv.extend(self.flags.iter().map(OsString::from));
+            let mut flag = OsString::from("--report=");
+            flag.push(&report);
+            argv.push(flag);
+            argv.push("--".into());
+        }
+        argv.extend(self.argv.iter().cloned());
+        let mut outcome = supervise(
+            &place,
+            label,
+            &work,
+            &argv,
+            self.stdin.as_deref(),
+            &self.env,
+        );
+
+        if self.notice_allowed && mode.is_some() {
+            outcome.stderr = outcome
+                .stderr
+                .split_inclusive(|b| *b == b'\n')
+                .filter(|line| !line.starts_with(b"outrider:"))
+                .collect::<Vec<_>>()
+                .concat();
+        }
+        for f in &self.normalise {
+            for stream in [&mut outcome.stdout, &mut outcome.stderr] {
+                *stream = f(String::from_utf8_lossy(stream).into_owned()).into_bytes();
+            }
+        }
+        if mode.is_some() {
+            outcome.report = fs::read(&report)
+                .ok()
+                .and_then(|json| serde_json::from_slice(&json).ok());
+        }
+        let _ = fs::remove_dir_all(&kept);
+        fs::rename(&work, &kept).unwrap();
+        outcome.tree = Tree::read(&kept, began);
+        outcome
+    }
+
+    /// The first thing that differs, in words.
+    fn difference(&self, plain: &Outcome, ours: &Outcome) -> Option<String> {
+        if plain.status != ours.status {
+            return Some(format!(
+                "ended differently: without `{}`, with `{}`; stderr with: {}",
+                plain.status,
+                ours.status,
+                tail(&ours.stderr)
+            ));
+        }
+        if let Some(d) = bytes_difference("stderr", &plain.stderr, &ours.stderr) {
+            return Some(d);
+        }
+        if let Some(d) = bytes_difference("stdout", &plain.stdout, &ours.stdout) {
+            return Some(d);
+        }
+        if plain.left != ours.left {
+            return Some(format!(
+                "left other processes: without {:?}, with {:?}",
+                plain.left, ours.left
+            ));
+        }
+        plain.tree.difference(&ours.tree, &self.unstable)
+    }
+
+    /// Runs the case in all its modes. `Err` says what differs.
+    pub fn run(&self) -> Result<BTreeMap<String, Outcome>, String> {
+        let plain = self.observe(None);
+        if plain.status == "timeout" {
+            return Err(format!(
+                "{}: runs into the time limit without us",
+                self.name
+            ));
+        }
+        let mut outcomes = BTreeMap::new();
+        let mut failure = None;
+        for mode in &self.modes {
+            let ours = self.observe(Some(mode));
+            if let Some(difference) = self.difference(&plain, &ours) {
+                let again = self.observe(None);
+                failure = Some(match self.difference(&plain, &again) {
+                    Some(other) => {
+                        format!("{}: differs from itself without us ({other})", self.name)
+                    }
+                    None => format!("{} [{mode}]: {difference}", self.name),
+                });
+                break;
+            }
+            if self.expects_prefetch {
+                match ours.total("prefetched_bytes") {
+                    None => failure = Some(format!("{} [{mode}]: no report", self.name)),
+                    Some(0) => {
+                        failure = Some(format!(
+                            "{} [{mode}]: nothing was prefetched; totals {}",
+                            self.name,
+                            ours.report.as_ref().unwrap()["totals"]
+                        ))
+                    }
+                    Some(_) => {}
+                }
+            }
+            outcomes.insert(mode.clone(), ours);
+            if failure.is_some() {
+                break;
+            }
+        }
+        let place = scratch().join(&self.name);
+        match failure {
+            Some(text) => Err(format!("{text}\n    (kept in {})", place.display())),
+            None => {
+                let _ = fs::remove_dir_all(&place);
+                outcomes.insert("plain".into(), plain);
+                Ok(outcomes)
+            }
+        }
+    }
+}
+
+/// Runs all cases and fails with everything that differed. `OUTRIDER_CASE=text` picks cases by name.
+pub fn check(cases: Vec<Case>) {
+    let only = std::env::var("OUTRIDER_CASE").unwrap_or_default();
+    let total = cases.len();
+    let mut failures = Vec::new();
+    for case in cases {
+        if !case.name.contains(&only) {
+            continue;
+        }
+        if let Some(missing) = case.needs.iter().find(|p| !have(p)) {
+            skip(&case.name, &format!("{missing} is not installed"));
+            continue;
+        }
+        let started = std::time::Instant::now();
+        if let Err(text) = case.run() {
+            failures.push(text);
+        }
+        if std::env::var_os("OUTRIDER_TIMES").is_some() {
+            let _ = writeln!(
+                std::io::stderr(),
+                "{:6.2} s {}",
+                started.elapsed().as_secs_f64(),
+                case.name
+            );
+        }
+    }
+    assert!(
+        failures.is_empty(),
+        "{} of {total} cases differ:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
+}
+
+// ---------------------------------------------------------------------------------------------
+// Running and observing
+
+/// Everything observable about one run.
+#[derive(Default, Debug)]
+pub struct Outcome {
+    /// `exit N`, `signal N` or `timeout`.
+    pub status: String,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+    /// Names of the processes that outlived the command.
+    pub left: Vec<String>,
+    pub tree: Tree,
+    pub report: Option<Value>,
+}
+
+impl Outcome {
+    pub fn total(&self, field: &str) -> Option<u64> {
+        self.report.as_ref()?["totals"][field].as_u64()
+    }
+
+    /// The report's lines on what was refused and what it cost.
+    pub fn lost(&self) -> Vec<String> {
+        let lines = self
+            .report
+            .as_ref()
+            .and_then(|r| r["lost"].as_array().cloned())
+            .unwrap_or_default();
+        lines
+            .iter()
+            .map(|l| l.as_str().unwrap_or("").to_string())
+            .collect()
+    }
+
+    pub fn out(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    pub fn err(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+}
+
+/// Runs a command under `tests/programs/supervise.c`, which adopts whatever the command leaves behind
+/// and so sees it even after it has daemonised, and which ends it all at the time limit.
+pub fn supervise(
+    place: &Path,
+    label: &str,
+    work: &Path,
+    argv: &[OsString],
+    stdin: Option<&str>,
+    env: &[(String, String)],
+) -> Outcome {
+    let supervisor = program("supervise");
+    // The streams have the same names in every run, for programs that look where they write to.
+    let (out, err, status) = (
+        place.join("stdout"),
+        place.join("stderr"),
+        place.join("status"),
+    );
+    for old in [&out, &err, &status] {
+        let _ = fs::remove_file(old);
+    }
+    let input = match stdin {
+        Some(path) => File::open(work.join(path)).unwrap(),
+        None => File::open("/dev/null").unwrap(),
+    };
+    let mut command = Command::new(supervisor);
+    command
+        .arg(&status)
+        .arg(TIME_LIMIT_SECONDS.to_string())
+        .args(argv)
+        .current_dir(work);
+    plain_environment(&mut command, place);
+    command.envs(env.iter().map(|(k, v)| (k, v)));
+    let ended = command
+        .stdin(Stdio::from(input))
+        .stdout(File::create(&out).unwrap())
+        .stderr(File::create(&err).unwrap())
+        .status()
+        .unwrap();
+    assert!(ended.success(), "the supervisor failed: {ended}");
+    let status = fs::read_to_string(&status).unwrap();
+    for stream in ["stdout", "stderr"] {
+        let _ = fs::copy(place.join(stream), place.join(format!("{label}.{stream}")));
+    }
+    let mut lines = status.lines();
+    let mut outcome = Outcome {
+        status: lines.next().unwrap_or("").to_string(),
+        stdout: fs::read(&out).unwrap(),
+        stderr: fs::read(&err).unwrap(),
+        left: lines.map(str::to_string).collect(),
+        ..Outcome::default()
+    };
+    // Our helper may stay as long as the program's own daemons do, and no longer.
+    if outcome.left.iter().any(|name| name != "outrider") {
+        outcome.left.retain(|name| name != "outrider");
+    }
+    outcome
+}
+
+/// The same small environment for every run: nothing of the developer's reaches the programs.
+pub fn plain_environment(command: &mut Command, home: &Path) {
+    command
+        .env_clear()
+        .env("PATH", search_path())
+        .env("HOME", home)
+        .env("LC_ALL", "C")
+        .env("TZ", "UTC")
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("PYTHONHASHSEED", "0");
+}
+
+/// `outrider run FLAGS… -- ARGV…` in a small environment, ready to be started.
+pub fn outrider_run(work: &Path, flags: &[&str], argv: &[&str]) -> Command {
+    let mut command = Command::new(outrider());
+    plain_environment(&mut command, work);
+    command
+        .arg("run")
+        .args(flags)
+        .arg("--")
+        .args(argv)
+        .current_dir(work)
+        .stdin(Stdio::null());
+    command
+}
+
+/// A fresh directory for a test that drives commands itself.
+pub fn fresh(name: &str) -> PathBuf {
+    let dir = scratch().join(name);
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+/// A fresh directory with data sets in it, cold.
+pub fn fresh_with(name: &str, sets: &[Data]) -> PathBuf {
+    let dir = fresh(name);
+    Case::argv(name, &["true"]).data(sets).prepare(&dir);
+    dir
+}
+
+// ---------------------------------------------------------------------------------------------
+// Processes
+
+/// One row of /proc.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    pub pid: i32,
+    pub parent: i32,
+    pub name: String,
+    pub state: char,
+}
+
+/// All processes.
+pub fn processes() -> Vec<Process> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else {
+            continue;
+        };
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else {
+            continue;
+        };
+        let (Some(open), Some(close)) = (stat.find('('), stat.rfind(')')) else {
+            continue;
+        };
+        let mut rest = stat[close + 2..].split(' ');
+        let state = rest.next().and_then(|s| s.chars().next()).unwrap_or('?');
+        let parent = rest.next().and_then(|s| s.parse().ok()).unwrap_or(0);
+        all.push(Process {
+            pid,
+            parent,
+            name: stat[open + 1..close].to_string(),
+            state,
+        });
+    }
+    all
+}
+
+/// Outrider's helper below a runner: a process named `outrider` that descends from it.
+pub fn helper_of(runner: i32) -> Option<i32> {
+    let all = processes();
+    let descends = |mut pid: i32| {
+        for _ in 0..16 {
+            match all.iter().find(|p| p.pid == pid) {
+                Some(p) if p.parent == runner => return true,
+                Some(p) => pid = p.parent,
+                None => return false,
+            }
+        }
+        false
+    };
+    all.iter()
+        .find(|p| p.name == "outrider" && p.pid != runner && descends(p.pid))
+        .map(|p| p.pid)
+}
+
+/// Waits until `condition` gives something, at most `seconds`.
+pub fn wait_for<T>(seconds: f64, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs_f64(seconds);
+    loop {
+        if let Some(found) = condition() {
+            return Some(found);
+        }
+        if std::time::Instant::now() > end {
+            return None;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+}
+
+// ---------------------------------------------------------------------------------------------
+// Trees
+
+/// A directory tree as an observer sees it. Contents stay on disk and are compared there. A
+/// modification time from before the run was kept or set by the program and is compared; later ones
+/// only say that the run wrote.
+#[derive(Default, Debug)]
+pub struct Tree {
+    root: PathBuf,
+    entries: BTreeMap<PathBuf, Entry>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Entry {
+    kind: &'static str,
+    mode: u32,
+    owner: (u32, u32),
+    links: u64,
+    size: u64,
+    target: Option<PathBuf>,
+    attributes: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Seconds and nanoseconds; `None` if written during the run.
+    mtime: Option<(i64, i64)>,
+}
+
+impl Tree {
+    pub fn read(root: &Path, began: std::time::SystemTime) -> Tree {
+        let mut tree = Tree {
+            root: root.to_path_buf(),
+            entries: BTreeMap::new(),
+        };
+        let began = began
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap()
+            .as_secs() as i64;
+        tree.walk(Path::new(""), began);
+        tree
+    }
+
+    fn walk(&mut self, below: &Path, began: i64) {
+        for entry in fs::read_dir(self.root.join(below)).unwrap() {
+            let name = below.join(entry.unwrap().file_name());
+            let path = self.root.join(&name);
+            let meta = fs::symlink_metadata(&path).unwrap();
+            let kind = meta.file_type();
+            let is_file = kind.is_file();
+            self.entries.insert(
+                name.clone(),
+                Entry {
+                    kind: match () {
+                        _ if is_file => "file",
+                        _ if kind.is_dir() => "directory",
+                        _ if kind.is_symlink() => "symlink",
+                        _ if kind.is_fifo() => "fifo",
+                        _ if kind.is_socket() => "socket",
+                        _ => "device",
+                    },
+                    mode: meta.mode(),
+                    owner: (meta.uid(), meta.gid()),
+                    links: if is_file { meta.nlink() } else { 0 },
+                    size: if is_file { meta.len() } else { 0 },
+                    target: fs::read_link(&path).ok(),
+                    attributes: attributes(&path),
+                    mtime: (meta.mtime() < began).then(|| (meta.mtime(), meta.mtime_nsec())),
+                },
+            );
+            if kind.is_dir() {
+                self.walk(&name, began);
+            }
+        }
+    }
+
+    fn difference(&self, other: &Tree, unstable: &[&str]) -> Option<String> {
+        for name in self.entries.keys() {
+            if !other.entries.contains_key(name) {
+                return Some(format!("{} is missing with us", name.display()));
+            }
+        }
+        for (name, theirs) in &other.entries {
+            let Some(ours) = self.entries.get(name) else {
+                return Some(format!("{} exists only with us", name.display()));
+            };
+            let text = name.to_string_lossy();
+            let skip_content = unstable.iter().any(|u| match u.strip_suffix('*') {
+                Some(prefix) => text.starts_with(prefix),
+                None => text == *u,
+            });
+            let describe = |e: &Entry| {
+                format!(
+                    "{} mode {:o} owner {:?} links {} size {} target {:?} attributes {:?} mtime {:?}",
+                    e.kind,
+                    e.mode,
+                    e.owner,
+                    e.links,
+                    if skip_content { 0 } else { e.size },
+                    e.target,
+                    e.attributes,
+                    e.mtime
+                )
+            };
+            let (a, b) = (describe(ours), describe(theirs));
+            if a != b {
+                return Some(format!("{text}:\n    without {a}\n    with    {b}"));
+            }
+            if ours.kind == "file" && !skip_content {
+                let a = fs::read(self.root.join(name)).unwrap();
+                let b = fs::read(other.root.join(name)).unwrap();
+                if let Some(d) = bytes_difference(&text, &a, &b) {
+                    return Some(d);
+                }
+            }
+        }
+        None
+    }
+}
+
+fn attributes(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut names = vec![0u8; 4096];
+    let mut found = BTreeMap::new();
+    let Ok(len) = rustix::fs::llistxattr(path, &mut names[..]) else {
+        return found;
+    };
+    for name in names[..len].split(|b| *b == 0).filter(|n| !n.is_empty()) {
+        let mut value = vec![0u8; 4096];
+        let len = rustix::fs::lgetxattr(path, std::ffi::OsStr::from_bytes(name), &mut value[..])
+            .unwrap_or(0);
+        found.insert(name.to_vec(), value[..len].to_vec());
+    }
+    found
+}
+
+fn tail(bytes: &[u8]) -> String {
+    let from = bytes.len().saturating_sub(600);
+    format!("`{}`", bytes[from..].escape_ascii())
+}
+
+/// Where two byte strings part, with the line around it.
+fn bytes_difference(what: &str, plain: &[u8], ours: &[u8]) -> Option<String> {
+    if plain == ours {
+        return None;
+    }
+    let at = plain.iter().zip(ours).take_while(|(a, b)| a == b).count();
+    let line = plain[..at].iter().filter(|b| **b == b'\n').count() + 1;
+    let start = plain[..at]
+        .iter()
+        .rposition(|b| *b == b'\n')
+        .map_or(0, |p| p + 1)
+        .max(at.saturating_sub(80));
+    let show = |bytes: &[u8]| {
+        let end = bytes[at..]
+            .iter()
+            .position(|b| *b == b'\n')
+            .map_or(bytes.len(), |p| at + p)
+            .min(at + 160);
+        bytes[start..end].escape_ascii().to_string()
+    };
+    Some(format!(
+        "{what} differs at byte {at}, line {line} ({} bytes without, {} with):\n    without `{}`\n    with    `{}`",
+        plain.len(),
+        ours.len(),
+        show(plain),
+        show(ours)
+    ))
+}
