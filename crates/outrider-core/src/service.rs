@@ -21,6 +21,7 @@ use crate::budget::{Grant, Policy, Supply};
 use crate::config::{Config, IoPriority, RangeTree};
 use crate::engine::{self, Account, Class, Engine, Handle, Overtaken, Request};
 use crate::fetch::{self, Wanted};
+use crate::place::DeviceModel;
 use crate::plan::{self, Terms};
 use crate::shm::{
     self, Event, FD_IGNORED, FD_TRACKED, FLAG_LAZY, FLAG_WRITABLE, FileStat, Header, Kind, MAX_FILES, MAX_PROCS, Slot,
@@ -148,6 +149,12 @@ pub struct Service {
     last_map_look: Instant,
     map_pause: Duration,
     hellos: u32,
+    /// Indices of the entries in use.
+    active: Vec<usize>,
+    /// Files that were fetched from within the last moments: streams that share the budget.
+    busy: u64,
+    models: HashMap<u64, (Instant, DeviceModel)>,
+    last_let_go: Instant,
     /// Bytes fetched optimistically in files that were closed since, and how much of these was used.
     optimism: (u64, u64),
     opens: u64,
@@ -195,6 +202,10 @@ impl Service {
             last_map_look: now,
             map_pause: Duration::from_millis(1),
             hellos: 0,
+            active: Vec::new(),
+            busy: 1,
+            models: HashMap::new(),
+            last_let_go: now,
             optimism: (0, 0),
             opens: 0,
         };
@@ -222,7 +233,7 @@ impl Service {
                 finished = true;
             }
             let orphaned = rustix::process::getppid() != parent;
-            if (finished || orphaned) && self.procs.iter().all(Option::is_none) {
+            if (finished || orphaned) && self.active.is_empty() {
                 return;
             }
             if worked {
@@ -233,7 +244,7 @@ impl Service {
             let bell = header.doorbell.load(Acquire);
             header.sleeping.store(1, Release);
             std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-            let quiet = self.procs.iter().enumerate().all(|(i, p)| p.is_none() || self.shared.proc(i).waiting() == 0);
+            let quiet = self.active.iter().all(|i| self.shared.proc(*i).waiting() == 0);
             let changed = header.hello.load(Relaxed) != self.hellos
                 || header.release_wanted.load(Relaxed) != header.release_done.load(Relaxed)
                 || (header.finish.load(Relaxed) == 1 && !finished);
@@ -253,7 +264,7 @@ impl Service {
         } else {
             Duration::from_millis(250)
         };
-        if self.procs.iter().flatten().any(|p| !p.mapped.is_empty()) {
+        if self.active.iter().any(|i| self.procs[*i].as_ref().is_some_and(|p| !p.mapped.is_empty())) {
             pause = pause.min(self.map_pause);
         }
         pause
@@ -268,10 +279,8 @@ impl Service {
             self.admit();
         }
         let mut worked = false;
-        for i in 0..self.procs.len() {
-            if self.procs[i].is_some() {
-                worked |= self.drain(i);
-            }
+        for k in 0..self.active.len() {
+            worked |= self.drain(self.active[k]);
         }
         if worked {
             self.last_event = Instant::now();
@@ -291,7 +300,7 @@ impl Service {
         if self.last_map_look.elapsed() >= self.map_pause {
             self.look_at_maps();
         }
-        self.let_go(HOLD);
+        self.let_go();
         worked
     }
 
@@ -360,6 +369,7 @@ impl Service {
             if owner == shm::OWNER_GONE {
                 self.retire(i);
             } else if owner != shm::OWNER_FREE && self.procs[i].is_none() && self.shared.proc(i).pid.load(Acquire) == owner {
+                self.active.push(i);
                 self.procs[i] = Some(ProcState {
                     pid: owner,
                     descs: HashMap::new(),
@@ -405,6 +415,7 @@ impl Service {
         }
         self.drain(i);
         let Some(mut state) = self.procs[i].take() else { return };
+        self.active.retain(|k| *k != i);
         for (fd, desc) in state.descs.drain() {
             self.closed(i, fd, desc);
         }
@@ -581,6 +592,7 @@ impl Service {
             used_at_open: 0,
         });
         file.openers += 1;
+        file.account.cancelled.store(false, Relaxed);
         file.source = Some(source);
         file.last_access = now;
         if size > 0 {
@@ -661,16 +673,28 @@ impl Service {
         fetched < 16 << 20 || used * 4 >= fetched || self.opens.is_multiple_of(32)
     }
 
-    fn limits(&self, key: FileKey) -> Limits {
-        let streams = self.procs.iter().flatten().map(|p| p.descs.len() as u64).sum::<u64>().max(1);
-        limits(&self.config, &self.grant, self.mode, streams.min(64), self.engine.model(key.dev).quantum())
+    fn limits(&mut self, key: FileKey) -> Limits {
+        let quantum = self.model(key.dev).quantum();
+        limits(&self.config, &self.grant, self.mode, self.busy, quantum)
+    }
+
+    /// The model of a device, at most 2 ms old: asking the engine takes its lock.
+    fn model(&mut self, dev: u64) -> DeviceModel {
+        if let Some((at, model)) = self.models.get(&dev)
+            && at.elapsed() < Duration::from_millis(2)
+        {
+            return *model;
+        }
+        let model = self.engine.model(dev);
+        self.models.insert(dev, (Instant::now(), model));
+        model
     }
 
     fn closed(&mut self, i: usize, fd: u16, desc: Desc) {
         // What was read silently at the end of the file: the hook's position tells how far it came.
         let slot = &self.shared.proc(i).slots[usize::from(fd)];
         let last = slot.last.load(Relaxed);
-        if let Some(s) = desc.detector.streams().first().filter(|s| s.reads > 0 && desc.detector.streams().len() == 1) {
+        if let Some(s) = desc.detector.only().filter(|s| s.reads > 0) {
             let span = if s.stride > 0 { s.last..last } else { last..s.last };
             let (stride, len) = (s.stride.unsigned_abs(), s.len);
             self.pass(desc.key, span, stride, len);
@@ -685,9 +709,8 @@ impl Service {
         if file.openers > 0 {
             return;
         }
-        if let Some(handle) = file.handle.take() {
-            handle.cancelled.store(true, Relaxed);
-        }
+        file.handle = None;
+        file.account.cancelled.store(true, Relaxed);
         file.source = None;
         if file.optimistic > 0 {
             let stat = file.stat.map(|s| self.shared.stat(s).used.load(Relaxed)).unwrap_or(0);
@@ -748,20 +771,28 @@ impl Service {
     }
 
     /// Lets go of files that were not asked for lately.
-    fn let_go(&mut self, after: Duration) {
+    fn let_go(&mut self) {
+        if self.last_let_go.elapsed() < HOLD / 4 {
+            return;
+        }
+        self.last_let_go = Instant::now();
+        let mut busy = 0;
         for file in self.files.values_mut() {
-            if file.handle.is_some() && file.handle_used.elapsed() >= after {
-                file.handle = None;
+            if file.handle.is_some() {
+                if file.handle_used.elapsed() >= HOLD {
+                    file.handle = None;
+                } else {
+                    busy += 1;
+                }
             }
         }
+        self.busy = busy.max(1);
     }
 
     fn release_all(&mut self) {
         self.engine.drain();
         for file in self.files.values_mut() {
-            if let Some(handle) = file.handle.take() {
-                handle.cancelled.store(true, Relaxed);
-            }
+            file.handle = None;
         }
         self.engine.settle(Duration::from_millis(200));
     }
@@ -840,7 +871,7 @@ impl Service {
         state.reads += 1 + skipped;
         state.bytes += e.len * (1 + skipped);
         let f = desc.detector.access(e.offset, e.len, e.extra, arrival, size, &limits);
-        let alone = desc.detector.streams().len() == 1;
+        let alone = desc.detector.only().is_some();
         if let Some(p) = &f.passed {
             let (span, stride, len) = (p.span.clone(), p.stride, p.len);
             self.pass(key, span, stride, len);
@@ -953,11 +984,11 @@ impl Service {
     }
 
     fn consider_streaming(&mut self, key: FileKey) {
+        let model = self.model(key.dev);
         let Some(file) = self.files.get(&key) else { return };
         let hull = file.random.hull.clone();
         let pages = PageRange::from_bytes(hull.start, hull.end - hull.start);
         let missing = (pages.len().saturating_sub(file.view.present_pages() + file.view.in_flight_pages())) * PAGE;
-        let model = self.engine.model(key.dev);
         let price = Price {
             latency_us: model.latency_us + file.random.bytes as f64 / file.random.reads.max(1) as f64 / model.bandwidth,
             bandwidth: model.bandwidth,
@@ -972,8 +1003,7 @@ impl Service {
 
     fn room(&self) -> u64 {
         let unused = self.files.values().map(|f| f.view.unused_pages()).sum::<u64>() * PAGE;
-        let streams = self.procs.iter().flatten().map(|p| p.descs.len() as u64).sum::<u64>();
-        self.grant.room(unused, streams, &self.policy)
+        self.grant.room(unused, self.busy, &self.policy)
     }
 
     /// The program's own hint.
@@ -1003,8 +1033,8 @@ impl Service {
         self.learn(key, &handle, ranges, descriptor);
         let room = self.room();
         let now = self.now_us();
+        let model = self.model(key.dev);
         let Some(file) = self.files.get(&key) else { return plan::Plan::default() };
-        let model = self.engine.model(key.dev);
         let terms = Terms { chunk: file.chunk.max(PAGE), gap: model.merge_gap(), room, size: file.size };
         let visible = self.config.view.cache_visibility && self.config.view.range_tree != RangeTree::Off;
         let plan = plan::plan(ranges, visible.then_some(&*file.view), terms, now);
@@ -1109,7 +1139,7 @@ impl Service {
     fn look_at_maps(&mut self) {
         self.last_map_look = Instant::now();
         let mut active = false;
-        for i in 0..self.procs.len() {
+        for i in self.active.clone() {
             let Some(state) = &mut self.procs[i] else { continue };
             if state.mapped.is_empty() {
                 continue;
@@ -1123,7 +1153,9 @@ impl Service {
                 let Some(file) = self.files.get(&key) else { continue };
                 let size = file.size;
                 let Ok(touched) = m.look(pid) else {
-                    self.header().lose(lost::PAGEMAP);
+                    if fetch::alive(pid) && !fetch::zombie(pid) {
+                        self.header().lose(lost::PAGEMAP);
+                    }
                     continue;
                 };
                 active |= !touched.is_empty();
@@ -1156,7 +1188,7 @@ impl Service {
     fn finish(&mut self) {
         self.census();
         self.engine.drain();
-        for i in 0..self.procs.len() {
+        for i in self.active.clone() {
             if let Some(state) = &self.procs[i] {
                 let record = self.record(i, state);
                 self.header().dropped.fetch_add(record.events_dropped, Relaxed);

@@ -1,9 +1,9 @@
 //! Raw system calls and kernel facts. No policy lives here.
 
-pub mod raw;
 pub mod cache;
 pub mod caps;
 pub mod device;
 pub mod extent;
 pub mod memory;
+pub mod raw;
 mod text;

@@ -180,10 +180,14 @@ pub fn command(args: &CachedArgs) -> Outcome {
             write_row(&mut out, map.as_deref(), r, &show(path))?;
         }
         if rows.len() != 1 {
+            let share = if unknown > 0 && unknown == rows.len() {
+                "unknown".to_owned()
+            } else {
+                format!("{:>6.1}%", percent(resident, size))
+            };
             write!(
                 out,
-                "{:>6.1}% {:>10} of {:>10}  in {}",
-                percent(resident, size),
+                "{share} {:>10} of {:>10}  in {}",
                 bytes(resident),
                 bytes(size),
                 output::count(rows.len() - unknown, "file"),

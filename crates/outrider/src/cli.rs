@@ -143,7 +143,8 @@ pub struct WarmArgs {
     /// Files or directories.
     #[arg(value_name = "PATH", required = true)]
     pub paths: Vec<PathBuf>,
-    /// Stop after this much, such as 512M. Without it: what fits without swapping, see the summary.
+    /// Stop after this much, such as 512M. Without it: half of the available memory, or 90 % of what the
+    /// tightest cgroup limit leaves, whichever is less.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_negative_numbers = true)]
     pub budget: Option<u64>,
     /// Threads that read.

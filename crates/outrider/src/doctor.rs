@@ -231,7 +231,7 @@ fn program_findings(kind: &ProgramKind) -> Vec<Finding> {
     });
     if let Some(missed) = kind.may_miss() {
         all.push(Finding {
-            name: "direct_calls",
+            name: "all_reads_seen",
             verdict: Verdict::No,
             detail: format!("it {missed}"),
             lost: Some("reads made that way are not seen; those through the C library are"),

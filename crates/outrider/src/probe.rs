@@ -327,19 +327,20 @@ struct Places {
 
 impl Places {
     fn of(target: &Target) -> Self {
-        let ranges = match extent::extents(target.buffered.as_fd(), 0..target.size, 4096) {
-            Some(map) => map
-                .extents
-                .iter()
-                .filter(|e| e.costs_io())
-                .map(|e| {
-                    e.logical.div_ceil(BLOCK) * BLOCK
-                        ..e.range().end.min(target.size) / BLOCK * BLOCK
-                })
-                .filter(|r| r.start < r.end)
-                .collect(),
-            None => std::iter::once(0..target.size).collect(),
-        };
+        let ranges: Vec<Range<u64>> =
+            match extent::extents(target.buffered.as_fd(), 0..target.size, 4096) {
+                Some(map) => map
+                    .extents
+                    .iter()
+                    .filter(|e| e.costs_io())
+                    .map(|e| {
+                        e.logical.div_ceil(BLOCK) * BLOCK
+                            ..e.range().end.min(target.size) / BLOCK * BLOCK
+                    })
+                    .filter(|r| r.start < r.end)
+                    .collect(),
+                None => std::iter::once(0..target.size).collect(),
+            };
         // Different reads on every run: what the device itself has cached must not answer.
         let seed = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)

@@ -69,8 +69,10 @@ struct FilePlan {
     size: u64,
     /// In file order, each with the bytes of it that are not cached.
     pieces: Vec<(Piece, u64)>,
-    /// Bytes cached already.
+    /// Bytes cached already; 0 where the kernel does not tell.
     cached: u64,
+    /// The kernel does not tell what is cached.
+    hidden: bool,
     /// Bytes in holes and unwritten extents, which cost no reading.
     empty: u64,
 }
@@ -80,11 +82,13 @@ fn plan(found: &Found, index: u32, devices: &Devices) -> io::Result<Option<FileP
     let Some(open) = tree::open(found)? else {
         return Ok(None);
     };
+    let resident = residency(&open).resident_bytes();
     let mut plan = FilePlan {
         key: open.key,
         size: open.size,
         pieces: Vec::new(),
-        cached: residency(&open).resident_bytes().unwrap_or(0),
+        cached: resident.unwrap_or(0),
+        hidden: resident.is_none(),
         empty: 0,
     };
     let device = devices.of(&open);
@@ -344,10 +348,12 @@ fn open_kept(
 }
 
 /// Finds how much must be in flight: doubles it while that gains at least a tenth, else goes one step
-/// back and stays.
+/// back and stays. A step without gain is given a second chance, because one that is disturbed by a
+/// busy machine would settle the matter for the whole run.
 struct Tuner {
     total: u64,
     settled: bool,
+    doubts: u32,
     since: Instant,
     done: u64,
     rate: f64,
@@ -361,6 +367,7 @@ impl Tuner {
         Self {
             total: IN_FLIGHT.start,
             settled: false,
+            doubts: 0,
             since: now,
             done: 0,
             rate: 0.0,
@@ -375,13 +382,16 @@ impl Tuner {
         }
         let rate = (done - self.done) as f64 / elapsed.as_secs_f64();
         (self.since, self.done) = (now, done);
-        if rate < self.rate * 1.1 {
+        if rate < self.rate * 1.1 && self.doubts == 0 {
+            self.doubts = 1;
+        } else if rate < self.rate * 1.1 {
             self.total = (self.total / 2).max(IN_FLIGHT.start);
             self.settled = true;
         } else if self.total >= IN_FLIGHT.end {
             self.settled = true;
         } else {
             self.rate = rate;
+            self.doubts = 0;
             self.total *= 2;
         }
         self.total
@@ -419,7 +429,7 @@ pub fn command(args: &WarmArgs) -> Outcome {
     let mut keys = HashMap::new();
     let mut pieces: Vec<Piece> = Vec::new();
     let (mut planned, mut cached, mut empty, mut left_out) = (0, 0, 0, 0);
-    let (mut files, mut files_left) = (0usize, Vec::new());
+    let (mut files, mut hidden, mut files_left) = (0usize, 0usize, Vec::new());
     for (index, result) in plans {
         let plan = match result {
             Ok(Some(plan)) if seen.insert(plan.key) => plan,
@@ -430,6 +440,7 @@ pub fn command(args: &WarmArgs) -> Outcome {
             }
         };
         files += 1;
+        hidden += usize::from(plan.hidden);
         cached += plan.cached.min(plan.size);
         empty += plan.empty;
         keys.insert(index, plan.key);
@@ -492,7 +503,15 @@ pub fn command(args: &WarmArgs) -> Outcome {
         String::new()
     };
     writeln!(out, "read      {:>10}{rate}", bytes(read))?;
-    writeln!(out, "cached    {:>10} already", bytes(cached))?;
+    write!(out, "cached    {:>10} already", bytes(cached))?;
+    if hidden > 0 {
+        write!(
+            out,
+            "; {} hidden by the kernel were read, cached or not",
+            output::count(hidden, "file")
+        )?;
+    }
+    writeln!(out)?;
     if empty > 0 {
         writeln!(out, "holes     {:>10} need no reading", bytes(empty))?;
     }

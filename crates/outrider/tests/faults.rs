@@ -87,7 +87,7 @@ fn work(name: &str) -> Case {
     Case::sh(
         name,
         &format!(
-            "{} big.dat 20000; cat bin.dat | cksum; tac text.txt | cksum; cp bin.dat copy; echo $?",
+            "{} big.dat 2000 - bin.dat; cat bin.dat | cksum; tac text.txt | cksum; cp bin.dat copy; echo $?",
             reader.display()
         ),
     )
@@ -239,7 +239,7 @@ fn limits() {
     };
     let reader = program("pread_many");
     let script = format!(
-        "ulimit -Sn 1024; {} big.dat 20000; cat bin.dat text.txt | cksum",
+        "ulimit -Sn 1024; {} big.dat 2000 - bin.dat; cat bin.dat text.txt | cksum",
         reader.display()
     );
     let few_files = |name: &str, n: u32| {
@@ -275,9 +275,9 @@ fn fork_refused() {
     let reader = program("pread_many");
     let mut ran = 0;
     for when in ["1", "2", "2+", "3"] {
-        let dir = fresh_with(&format!("fork_refused_{when}"), &[Big]);
+        let dir = fresh_with(&format!("fork_refused_{when}"), &[Big, Bin]);
         let plain = Command::new(&reader)
-            .args(["big.dat", "1000"])
+            .args(["big.dat", "1000", "-", "bin.dat"])
             .current_dir(&dir)
             .output()
             .unwrap();
@@ -285,7 +285,7 @@ fn fork_refused() {
         let run = outrider_run(
             &dir,
             &[&format!("--report={}", json.display())],
-            &[reader.to_str().unwrap(), "big.dat", "1000"],
+            &[reader.to_str().unwrap(), "big.dat", "1000", "-", "bin.dat"],
         );
         let mut traced = Command::new("strace");
         support::plain_environment(&mut traced, &dir);
@@ -335,10 +335,10 @@ struct Midway {
 
 impl Midway {
     fn start(name: &str, preads: &str) -> Midway {
-        let dir = fresh_with(name, &[Big]);
+        let dir = fresh_with(name, &[Big, Bin]);
         let reader = program("pread_many");
         let plain = Command::new(&reader)
-            .args(["big.dat", preads])
+            .args(["big.dat", preads, "-", "bin.dat"])
             .current_dir(&dir)
             .output()
             .unwrap();
@@ -347,7 +347,13 @@ impl Midway {
         let mut runner = outrider_run(
             &dir,
             &[&json],
-            &[reader.to_str().unwrap(), "big.dat", preads, "pause"],
+            &[
+                reader.to_str().unwrap(),
+                "big.dat",
+                preads,
+                "pause",
+                "bin.dat",
+            ],
         )
         .stdin(Stdio::piped())
         .stdout(fs::File::create(dir.join("stdout")).unwrap())

@@ -627,7 +627,7 @@ fn unhookable_programs_are_named() {
     fs::copy(program("static_reader"), dir.join("dynamic_reader")).unwrap();
     fs::copy(program("static_reader"), &setuid).unwrap();
     fs::set_permissions(&setuid, fs::Permissions::from_mode(0o4755)).unwrap();
-    let programs = [(fixed.as_path(), "static"), (setuid.as_path(), "set-uid")];
+    let programs = [(fixed.as_path(), "static"), (setuid.as_path(), "set-u")];
     for (path, reason) in programs {
         let name = path.file_name().unwrap().to_str().unwrap();
         let output = outrider_run(&dir, &["--report"], &[path.to_str().unwrap(), "bin.dat"])

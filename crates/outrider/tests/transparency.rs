@@ -1025,7 +1025,7 @@ fn without_job_ids(text: String) -> String {
     let strip = |line: &str| match line.strip_prefix("bash: line 1: ") {
         Some(rest) => format!(
             "bash: line 1: {}\n",
-            rest.trim_start_matches(|c: char| c.is_ascii_digit())
+            rest.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit())
         ),
         None => format!("{line}\n"),
     };

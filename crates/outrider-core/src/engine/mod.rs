@@ -31,14 +31,12 @@ use crate::view::{FileView, PageRange};
 pub struct Handle {
     fd: OwnedFd,
     windows: Windows,
-    /// Set when the program has closed the file: what is still queued is dropped.
-    pub cancelled: AtomicBool,
 }
 
 impl Handle {
     /// A handle on a descriptor of our own.
     pub fn new(fd: OwnedFd) -> Handle {
-        Handle { fd, windows: Windows::default(), cancelled: AtomicBool::new(false) }
+        Handle { fd, windows: Windows::default() }
     }
 
     /// The descriptor.
@@ -83,6 +81,8 @@ pub struct Account {
     pub issued: AtomicU64,
     /// Planned, and dropped because the program was there first or closed the file.
     pub dropped: AtomicU64,
+    /// Set while the program has the file closed: what is still queued is dropped.
+    pub cancelled: AtomicBool,
 }
 
 struct Batch {
@@ -275,7 +275,7 @@ impl Request {
     }
 
     fn stale(&self) -> bool {
-        self.handle.cancelled.load(Ordering::Relaxed)
+        self.account.cancelled.load(Ordering::Relaxed)
             || self.reader.as_ref().is_some_and(|r| r.overtaken(&self.range))
     }
 

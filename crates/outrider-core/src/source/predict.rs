@@ -137,6 +137,8 @@ pub struct Stream {
     front: u64,
     /// Reads so far that were foreseen by this stream.
     pub reads: u64,
+    /// What it said last that need not be told; empty after a read that came out of such silence.
+    quiet: Range<u64>,
     /// For replacing the stream that was not used for the longest time.
     tick: u64,
 }
@@ -187,19 +189,26 @@ impl Stream {
         self.stride.unsigned_abs() <= self.len
     }
 
+    /// Whether a read at `offset` goes on where this stream is. After a silence it may be anywhere from the silence's end to the
+    /// front; otherwise it has to be the next one.
     fn expects(&self, offset: u64) -> bool {
         let ahead = offset.wrapping_sub(self.last) as i64;
-        let reach = self.front.wrapping_sub(self.last) as i64;
         if ahead == self.stride {
             return true;
         }
-        if self.stride > 0 {
-            let within = ahead > 0 && ahead <= reach.max(self.stride);
-            within && (self.dense() || ahead % self.stride == 0)
-        } else {
-            let within = ahead < 0 && ahead >= reach.min(self.stride);
-            within && (self.dense() || ahead % self.stride == 0)
+        let forward = self.stride > 0;
+        if self.dense() && ahead != 0 && (ahead > 0) == forward && ahead.unsigned_abs() <= self.len {
+            return true;
         }
+        if self.quiet.is_empty() {
+            return false;
+        }
+        let past = if forward {
+            offset >= self.quiet.end && offset <= self.front.max(self.quiet.end).saturating_add(self.len)
+        } else {
+            offset < self.quiet.start && offset.saturating_add(2 * self.len) >= self.front.min(self.quiet.start)
+        };
+        past && (self.dense() || ahead % self.stride == 0)
     }
 
     /// The state that the counter gives it.
@@ -321,12 +330,14 @@ impl Detector {
         self.streams.push(Stream {
             stride: PAGE as i64,
             len: PAGE,
-            last: 0,
+            // As if the page before the file had been read: the read at 0 is then the next one.
+            last: 0u64.wrapping_sub(PAGE),
             thread: 0,
             counter,
             distance: front,
             front,
             reads: 0,
+            quiet: 0..0,
             tick: self.tick,
         });
     }
@@ -436,8 +447,20 @@ impl Detector {
             distance: 0,
             front: if stride > 0 { offset } else { offset.saturating_add(len) },
             reads: 0,
+            quiet: 0..0,
             tick: self.tick,
         })
+    }
+
+    /// Whether stream `i` is the only one that is being read.
+    fn alone(&self, i: usize) -> bool {
+        self.streams.iter().enumerate().all(|(k, s)| k == i || s.reads == 0 || self.tick - s.tick > 64)
+    }
+
+    /// The one stream that is being read, if there is just one.
+    pub fn only(&self) -> Option<&Stream> {
+        let newest = (0..self.streams.len()).max_by_key(|i| self.streams[*i].tick)?;
+        self.alone(newest).then(|| &self.streams[newest])
     }
 
     /// Makes room for a stream: the one that was silent for the longest time goes.
@@ -461,8 +484,8 @@ impl Detector {
         size: u64,
         limits: &Limits,
     ) -> Foresight {
-        let alone = self.streams.len() == 1;
         let tick = self.tick;
+        let alone = self.alone(i);
         let s = &mut self.streams[i];
         let ahead = offset.wrapping_sub(s.last) as i64;
         let passed = (s.reads > 0 && ahead != s.stride && ahead != 0).then(|| Passed {
@@ -495,6 +518,7 @@ impl Detector {
         }
         s.distance = s.distance.min(limits.max);
         if !likely {
+            s.quiet = 0..0;
             return Foresight { passed, ..Foresight::default() };
         }
         let mut ranges = s.extend(offset, size, limits);
@@ -506,7 +530,11 @@ impl Detector {
                 _ => ranges.insert(0, own),
             }
         }
-        let quiet = if alone { s.quiet(offset, size, limits) } else { 0..0 };
+        // Silence follows only a read that was exactly the next one, so that a pattern which changes in the silence is
+        // noticed right after it.
+        let exact = passed.is_none() && s.reads > 3;
+        s.quiet = if alone && exact { s.quiet(offset, size, limits) } else { 0..0 };
+        let quiet = s.quiet.clone();
         Foresight { ranges, quiet, skip: 0, random: false, passed }
     }
 
