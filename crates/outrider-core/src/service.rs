@@ -38,6 +38,8 @@ use crate::view::{FileView, Granularity, PageRange};
 const HOLD: Duration = Duration::from_millis(30);
 /// Views of one file may take so many bytes: the bitmaps of 64 GiB.
 const VIEW_BYTES: usize = 8 << 20;
+/// Reads waiting in a ring from which on old ones are passed over.
+const BEHIND: u32 = 256;
 /// Files remembered after the program closed them.
 const FILES_KEPT: usize = 4096;
 
@@ -448,8 +450,12 @@ impl Service {
 
     fn drain(&mut self, i: usize) -> bool {
         let mut any = false;
+        // A reader that finds everything cached can outrun this thread. What it read long ago helps nobody: only
+        // the latest reads are looked at.
+        let behind = self.shared.proc(i).waiting();
+        let mut passed_over = if behind > BEHIND { behind - BEHIND / 4 } else { 0 };
         // Bounded, so that a busy process does not keep the others waiting.
-        for _ in 0..1024 {
+        for _ in 0..shm::RING {
             let Some(event) = self.shared.proc(i).pop(false) else {
                 let waiting = self.shared.proc(i).waiting() > 0;
                 let Some(state) = &mut self.procs[i] else { return any };
@@ -462,6 +468,17 @@ impl Service {
                 return any;
             };
             any = true;
+            if passed_over > 0 {
+                passed_over -= 1;
+                if event.kind == Kind::Read {
+                    self.header().events.fetch_add(1, Relaxed);
+                    if let Some(state) = &mut self.procs[i] {
+                        state.reads += 1;
+                        state.bytes += event.len;
+                    }
+                    continue;
+                }
+            }
             self.handle_event(i, event);
         }
         any
@@ -870,7 +887,7 @@ impl Service {
         let skipped = u64::from(std::mem::take(&mut desc.skip_given));
         state.reads += 1 + skipped;
         state.bytes += e.len * (1 + skipped);
-        let f = desc.detector.access(e.offset, e.len, e.extra, arrival, size, &limits);
+        let mut f = desc.detector.access(e.offset, e.len, e.extra, arrival, size, &limits);
         let alone = desc.detector.only().is_some();
         if let Some(p) = &f.passed {
             let (span, stride, len) = (p.span.clone(), p.stride, p.len);
@@ -900,12 +917,46 @@ impl Service {
                 self.hush(slot, i, e.fd, Foresight::default(), 0, true);
                 return;
             }
+            if out.bytes == 0 {
+                f.quiet = self.look_further(i, e, size, &limits).unwrap_or(f.quiet);
+            }
         }
         if !f.random && arrival == Arrival::Present && !alone {
             // Several streams that all find what they need: listen to a part only.
             lazy = true;
         }
         self.hush(slot, i, e.fd, f, skip, lazy);
+    }
+
+    /// What a stream will read next was cached already: looks how far that goes on, so that a hot file costs next to
+    /// nothing. Returns what is quiet then.
+    fn look_further(&mut self, i: usize, e: Event, size: u64, limits: &Limits) -> Option<std::ops::Range<u64>> {
+        const LOOKS: [u64; 2] = [4 << 20, 60 << 20];
+        let key = self.procs[i].as_ref()?.descs.get(&e.fd)?.key;
+        let handle = self.handle(key)?;
+        let stream = self.procs[i].as_ref()?.descs.get(&e.fd)?.detector.only()?;
+        let (mut front, forward) = (stream.front, stream.stride > 0);
+        let now = self.now_us();
+        let file = self.files.get(&key)?;
+        if file.blind {
+            return None;
+        }
+        for len in LOOKS {
+            let range = if forward {
+                front.min(size)..front.saturating_add(len).min(size)
+            } else {
+                front.saturating_sub(len)..front
+            };
+            let pages = PageRange::from_bytes(range.start, range.end - range.start);
+            let stat = cache::cachestat(handle.fd(), pages.start * PAGE..pages.end * PAGE).ok()?;
+            if pages.is_empty() || stat.cached < pages.len() {
+                break;
+            }
+            file.view.present(pages, now);
+            front = if forward { range.end } else { range.start };
+        }
+        let desc = self.procs[i].as_mut()?.descs.get_mut(&e.fd)?;
+        Some(desc.detector.cached_up_to(front, e.offset, size, limits))
     }
 
     fn hush(&mut self, slot: &Slot, i: usize, fd: u16, f: Foresight, skip: u32, lazy: bool) {
@@ -931,7 +982,7 @@ impl Service {
             return if file.view.unused_pages() == 0 { 64 } else { 0 };
         }
         let reads = file.random.reads;
-        if reads >= 16 && file.random.sampled.is_multiple_of(16) {
+        if reads >= 16 && (file.hot > 0 || file.random.sampled.is_multiple_of(16)) {
             // Is the file cached already? Looked for where the program has not just read.
             let hot = self.sample(key, offset);
             if let Some(file) = self.files.get_mut(&key) {

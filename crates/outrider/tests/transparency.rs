@@ -19,13 +19,13 @@ use support::{Case, check, compile, program, scratch, skip, skip_unprivileged};
 #[test]
 fn coreutils_that_read() {
     check(vec![
-        Case::argv("cat", &["cat", "bin.dat", "text.txt"]).data(&[Bin, Text]).expects_prefetch(),
-        Case::sh("cat_to_pipe", "cat bin.dat | cksum").data(&[Bin]).expects_prefetch(),
-        Case::argv("cat_stdin", &["cat", "-", "text.txt"]).data(&[Bin, Text]).stdin("bin.dat").expects_prefetch(),
+        Case::argv("cat", &["cat", "bin.dat", "text.txt"]).data(&[Bin, Text]).expects_events(),
+        Case::sh("cat_to_pipe", "cat bin.dat | cksum").data(&[Bin]).expects_events(),
+        Case::argv("cat_stdin", &["cat", "-", "text.txt"]).data(&[Bin, Text]).stdin("bin.dat").expects_events(),
         Case::argv("cat_missing_and_directory", &["cat", "nothere", ".", "text.txt"]).data(&[Text]),
         Case::argv("head_bytes", &["head", "-c", "3000001", "bin.dat"]).data(&[Bin]),
         Case::argv("head_but_last", &["head", "-n", "-1000", "text.txt"]).data(&[Text]),
-        Case::argv("tail_bytes", &["tail", "-c", "5000000", "bin.dat"]).data(&[Bin]).expects_prefetch(),
+        Case::argv("tail_bytes", &["tail", "-c", "5000000", "bin.dat"]).data(&[Bin]).expects_events(),
         Case::argv("tail_lines_from_the_end", &["tail", "-n", "90000", "text.txt"]).data(&[Text]),
         Case::argv("tail_from_line", &["tail", "-n", "+50000", "text.txt"]).data(&[Text]),
         Case::sh("tail_stdin_pipe", "cat text.txt | tail -n 777").data(&[Text]),
@@ -42,12 +42,12 @@ fn coreutils_that_read() {
              timeout 2.5 tail -F -s 0.1 log 2>/dev/null; echo $?; wait",
         ),
         Case::argv("tac", &["tac", "text.txt"]).data(&[Text]).expects_prefetch(),
-        Case::argv("wc", &["wc", "text.txt", "bin.dat"]).data(&[Bin, Text]).expects_prefetch(),
+        Case::argv("wc", &["wc", "text.txt", "bin.dat"]).data(&[Bin, Text]).expects_events(),
         Case::argv("wc_bytes_by_seek", &["wc", "-c", "text.txt", "sparse.dat"]).data(&[Text, Sparse]),
-        Case::argv("cksum", &["cksum", "bin.dat", "sparse.dat"]).data(&[Bin, Sparse]).expects_prefetch(),
+        Case::argv("cksum", &["cksum", "bin.dat", "sparse.dat"]).data(&[Bin, Sparse]).expects_events(),
         Case::sh("sha256sum_check", "sha256sum big.dat bin.dat >sums; sha256sum -c sums; md5sum big.dat; sha1sum <bin.dat")
             .data(&[Big, Bin])
-            .expects_prefetch(),
+            .expects_events(),
         Case::argv("od", &["od", "-A", "d", "-t", "x8", "-j", "1000003", "-N", "2000000", "-v", "bin.dat"]).data(&[Bin]),
         Case::sh("base64_round_trip", "base64 bin.dat | base64 -d | cmp - bin.dat && echo same").data(&[Bin]),
         Case::sh("text_filters", "cut -d' ' -f2 text.txt | tr a-z A-Z | fold -w 40 | nl | paste - - | cksum; rev text.txt | cksum")
@@ -74,7 +74,7 @@ fn coreutils_that_copy() {
         Case::sh("cp_over_existing", "cp text.txt bin.dat; cp -f --remove-destination text.txt b; cp -l text.txt c; cp -b text.txt b").data(&[Bin, Text]),
         Case::sh("mv_and_install", "mv bin.dat tree/moved; install -m 640 -D tree/moved new/dir/file; ln tree/moved hard; stat -c '%n %s %h' hard")
             .data(&[Bin, Tree]),
-        dd("dd_plain", "if=bin.dat of=out bs=64k").expects_prefetch(),
+        dd("dd_plain", "if=bin.dat of=out bs=64k").expects_events(),
         dd("dd_odd_blocks", "if=bin.dat of=out bs=4097 skip=3 seek=5 count=900"),
         dd("dd_bytes", "if=bin.dat of=out bs=8k iflag=skip_bytes,count_bytes skip=12345 count=3456789 oflag=seek_bytes seek=777"),
         dd("dd_ibs_obs", "if=bin.dat of=out ibs=1000 obs=3333 conv=swab"),
@@ -97,7 +97,7 @@ fn coreutils_that_copy() {
             .data(&[Bin, Text]),
         Case::sh("replace_while_reading", "for i in 1 2 3; do cat f$((i-1)) 2>/dev/null | cksum; cp bin.dat f$i; cksum f$i; tr a-m n-z <f$i >new; mv new f$i; cksum f$i; done")
             .data(&[Bin])
-            .expects_prefetch(),
+            .expects_events(),
         Case::sh("write_then_read_back", "for i in 1 2 3 4; do dd status=none if=text.txt of=f bs=1M seek=$i conv=notrunc; cksum f; done").data(&[Text]),
         Case::sh("shred", "head -c 3000000 bin.dat >f; cp f g; shred -n 2 --random-source=bin.dat f; shred -u -n 1 -z --random-source=bin.dat g; cksum f; ls")
             .data(&[Bin]),
@@ -110,13 +110,13 @@ fn coreutils_that_sort_and_split() {
     check(vec![
         Case::sh("sort_in_small_memory", "sort -S 1M -T . text.txt -o sorted; sort -c sorted; cksum sorted; sort -S 2M -T . -u -k2,2n -k1,1r text.txt | cksum")
             .data(&[Text])
-            .expects_prefetch(),
+            ,
         Case::sh("sort_merge_parallel", "sort --parallel=2 -S 3M -T . text.txt >s; sort -m s a.txt b.txt | cksum; sort -R --random-source=text.txt text.txt | cksum; sort -z text.txt | cksum")
             .data(&[Text, Sorted]),
         Case::sh("sort_onto_itself", "sort -S 1M -T . -o text.txt text.txt; cksum text.txt").data(&[Text]),
         Case::sh("split", "split -b 1000003 bin.dat by_bytes.; split -l 20000 -d text.txt by_lines.; split -n l/7 text.txt by_parts.; split -n r/3 text.txt rr. ; cat by_bytes.* | cmp - bin.dat")
             .data(&[Bin, Text])
-            .expects_prefetch(),
+            .expects_events(),
         Case::sh("split_filter", "split -b 2M --filter='gzip -n >$FILE.gz' bin.dat z.; zcat z.*.gz | cmp - bin.dat && echo same").data(&[Bin]),
         Case::sh("csplit", "csplit -s -n 3 text.txt 1000 '/^falcon/' '{20}' '%lantern 99%' '/quill/+3'; ls | wc -l").data(&[Text]),
         Case::sh("comm_join", "comm a.txt b.txt | cksum; join a.txt b.txt | cksum; join -v 1 -v 2 a.txt b.txt | cksum; uniq -c a.txt | cksum; comm -12 <(cut -d' ' -f1 a.txt) <(cut -d' ' -f1 b.txt) | cksum")
@@ -125,7 +125,7 @@ fn coreutils_that_sort_and_split() {
             .data(&[Bin, Text]),
         Case::sh("cmp_diff", "cp text.txt t2; printf X | dd status=none of=t2 bs=1 seek=4000000 conv=notrunc; cmp text.txt t2; cmp -l text.txt t2; diff text.txt t2; diff -q bin.dat text.txt; diff -u a.txt b.txt | cksum; cmp -i 1000:2000 bin.dat bin.dat")
             .data(&[Bin, Text, Sorted])
-            .expects_prefetch(),
+            .expects_events(),
         Case::sh("patch", "cp a.txt c.txt; diff -u a.txt b.txt >p; patch -s a.txt p && cmp a.txt b.txt && echo applied; patch -s -R a.txt p && cmp a.txt c.txt && echo reversed; ls")
             .data(&[Sorted])
             .needs(&["patch"]),
@@ -140,7 +140,7 @@ fn archivers() {
             .data(&[Tree, Bin, Text])
             .unstable(&["t.tar"])
             // GNU tar archives hold the modification time of `tree`, which the copy preserves.
-            .expects_prefetch(),
+            .expects_events(),
         Case::sh("tar_extract", "tar cf t.tar tree sparse.dat && mkdir x && tar xpf t.tar -C x && diff -r tree x/tree && cmp sparse.dat x/sparse.dat; tar xOf t.tar tree/d1/inner/file03 | cksum")
             .data(&[Tree, Sparse])
             .unstable(&["t.tar"])
@@ -152,7 +152,7 @@ fn archivers() {
             .unstable(&["t.tgz", "t.txz"]),
         Case::sh("gzip", "cp -p text.txt t; gzip -n t; zcat t.gz | cksum; gzip -t t.gz; gzip -l t.gz; zgrep -c falcon t.gz; gunzip t.gz; cmp t text.txt")
             .data(&[Text])
-            .expects_prefetch(),
+            .expects_events(),
         Case::sh("xz_bzip2", "xz -0 -k -T1 bin.dat; xzcat bin.dat.xz | cmp - bin.dat && xz -l bin.dat.xz; command -v bzip2 >/dev/null && bzip2 -1 -k text.txt && bzcat text.txt.bz2 | cksum")
             .data(&[Bin, Text])
             .needs(&["xz"]),
@@ -191,13 +191,13 @@ fn searchers_and_editors() {
             .data(&[Tree]),
         Case::sh("grep", "grep -rc falcon tree | sort; grep -b -o 'stone 1[0-9]*' text.txt | cksum; grep -n meadow text.txt | tail -3; grep -c . bin.dat; grep -abo 'AB' bin.dat | head -20; grep -l zzzz bin.dat text.txt; grep -m 3 -A 2 quill text.txt; { grep -m 1 lantern; head -1; } <text.txt")
             .data(&[Tree, Text, Bin])
-            .expects_prefetch(),
+            .expects_events(),
         Case::sh("grep_sparse_binary", "grep -c x sparse.dat; grep -F -f <(head -50 a.txt | cut -d' ' -f1) b.txt | cksum").data(&[Sparse, Sorted]),
         Case::sh("sed", "sed -i 's/stone/rock/g' text.txt; sed -i.bak '1,1000d' text.txt; sed -n '$p;50000p' text.txt; sed 's/a/b/w out' text.txt | cksum; sed '/falcon/r a.txt' <(head -2000 text.txt) | cksum")
             .data(&[Text, Sorted]),
         Case::sh("awk", "awk '{s+=$2; n[$1]++} END {for (k in n) print k, n[k] | \"sort\"; close(\"sort\"); printf \"%.0f\\n\", s}' text.txt; awk '{print > (\"part.\" $1)}' text.txt; awk 'BEGIN {while ((getline l < \"a.txt\") > 0) c++; print c; while ((\"tail -3 b.txt\" | getline l) > 0) print l}'")
             .data(&[Text, Sorted])
-            .expects_prefetch(),
+            .expects_events(),
         Case::sh("du_ls_stat", "du -a --apparent-size tree | sort; ls -lR tree | sed 's/^total.*//'; stat -c '%A %s %h %N' tree/d0/*; file tree/d0/inner/file01 2>/dev/null || true").data(&[Tree]),
         Case::sh("xargs_parallel", "find tree -type f | sort | xargs -P2 -n 10 cksum | sort; find tree -type f -print0 | xargs -0 -P4 -n 5 sh -c 'cat \"$@\" | wc -c' _ | awk '{s+=$1} END {print s}'")
             .data(&[Tree]),
@@ -217,10 +217,10 @@ fn rsync() {
     };
     check(vec![
         sync("rsync_archive", "rsync -aH tree bin.dat sparse.dat dst/; rsync -ain tree bin.dat dst/; rsync -a --sparse sparse.dat s/; cmp s/sparse.dat sparse.dat")
-            .expects_prefetch(),
+            .expects_events(),
         sync("rsync_checksum", "cp -a tree old; rsync -a tree/ old/; printf x >>old/d1/inner/file02; touch -d @1500000000 old/d2/inner/file04; touch -d @1600000000 old/d1/inner/file02; rsync -rci --times tree/ old/ | sort; diff -r tree old && echo same"),
         sync("rsync_delta_inplace", "cp -p bin.dat old; dd status=none if=/dev/zero of=old bs=1 count=5000 seek=3000000 conv=notrunc; { head -c 1000000 bin.dat; echo inserted; tail -c +1000001 bin.dat; } >moved; touch -d @1600000001 old moved; rsync -t --inplace --no-whole-file bin.dat old; cmp bin.dat old && echo same; rsync -t --no-whole-file bin.dat moved; cmp bin.dat moved && echo same")
-            .expects_prefetch(),
+            .expects_events(),
         sync("rsync_delete_hardlinks", "mkdir dst; echo extra >dst/extra; rsync -aH --delete --link-dest=$PWD/tree tree/ dst/; ls dst"),
     ]);
 }
@@ -502,7 +502,7 @@ except OSError as e: print(e.errno)
 "#,
         )
         .data(&[Bin, Text])
-        .expects_prefetch(),
+        .expects_events(),
         Case::python(
             "python_multiprocessing",
             r#"
@@ -527,7 +527,7 @@ if __name__ == '__main__':
 "#,
         )
         .data(&[Big])
-        .expects_prefetch(),
+        .expects_events(),
         Case::python(
             "python_fork_with_threads",
             r#"
@@ -647,7 +647,7 @@ pickle.dump(list(range(300000)), open('p', 'wb')); print(sum(pickle.load(open('p
         )
         .data(&[Tree, Bin, Text])
         .unstable(&["t.tar", "shelf*"])
-        .expects_prefetch(),
+        .expects_events(),
     ]);
 }
 
@@ -685,7 +685,7 @@ fn shells() {
     check(vec![
         Case::sh("shell_shared_offset", "{ head -c 100000 >/dev/null; cat; } <bin.dat | cksum; { head -n 5; echo --; sed -n 2p; echo --; tail -n 1; } <text.txt; (read a; read b; echo \"$b\"; cat | cksum) <text.txt")
             .data(&[Bin, Text])
-            .expects_prefetch(),
+            .expects_events(),
         Case::sh("shell_descriptors", "exec 3<>text.txt 4>out 5<bin.dat; read -u 3 l; echo \"$l\" >&4; echo overwrite >&3; exec 6>&4 4>&-; echo six >&6; dd status=none bs=1000 count=3 <&5 | cksum; dd status=none bs=1000 count=3 <&5 | cksum; exec 5<&- 5<text.txt; head -c 100 <&5; ls /proc/self/fd; ls -l /proc/$$/fd >l; sed 's/.*\\([0-9]* -> \\)/\\1/; s/pipe:.*/pipe/' l; rm l; exec 3>&-; cksum text.txt out")
             .data(&[Bin, Text]),
         Case::sh("shell_read_loop", "n=0; while read -r a b c; do n=$((n+b%7)); [ $((n%50000)) -gt 49990 ] && echo $a $n; done < <(head -20000 text.txt); echo $n; mapfile -t lines <text.txt; echo ${#lines[@]} \"${lines[4711]}\"; IFS= read -r -N 5000 x <text.txt; echo ${#x}")
@@ -873,7 +873,7 @@ state() { redis-cli -s r.sock dbsize; redis-cli -s r.sock debug digest; redis-cl
 /// Must 8: programs that cannot be hooked run as if we weren't there.
 #[test]
 fn unhookable_programs() {
-    let fixed = compile("static_reader", "static_reader", &["-O1", "-static"]);
+    let fixed = compile("static_reader", "fixed_reader", &["-O1", "-static"]);
     let mut cases = vec![
         Case::argv("static_program", &[fixed.as_os_str(), "bin.dat".as_ref()])
             .data(&[Bin])

@@ -134,7 +134,7 @@ pub struct Stream {
     /// Look-ahead distance: bytes of data asked for and not yet read.
     pub distance: u64,
     /// How far reads were foreseen and asked for: everything up to here forwards, down to here backwards.
-    front: u64,
+    pub front: u64,
     /// Reads so far that were foreseen by this stream.
     pub reads: u64,
     /// What it said last that need not be told; empty after a read that came out of such silence.
@@ -216,33 +216,42 @@ impl Stream {
         self.counter.pattern()
     }
 
+    /// The look-ahead in file bytes, and by how many of them it must have shrunk before it is filled up again: a quarter, and
+    /// more where the device wants longer runs.
+    fn reach(&self, limits: &Limits) -> (u64, u64) {
+        let distance = self.distance.min(limits.max).max(self.len);
+        if self.dense() {
+            return (distance, (distance / 4).max(limits.quantum.min(distance / 2)).max(1));
+        }
+        let step = self.stride.unsigned_abs();
+        let count = (distance / self.len.next_multiple_of(PAGE)).clamp(1, MAX_STEPS);
+        (count.saturating_mul(step), (count / 4).max(1).saturating_mul(step))
+    }
+
     /// Byte ranges from the front on, to the full distance ahead of `offset`; moves the front.
     fn extend(&mut self, offset: u64, size: u64, limits: &Limits) -> Vec<Range<u64>> {
-        let distance = self.distance.min(limits.max).max(self.len);
-        let quantum = (distance / 4).max(limits.quantum.min(distance / 2)).max(PAGE);
+        let (reach, refill) = self.reach(limits);
+        let step = self.stride.unsigned_abs();
         let mut ranges = Vec::new();
-        if self.dense() {
-            if self.stride > 0 {
-                let from = self.front.max(offset.saturating_add(self.len)).min(size);
-                let target = offset.saturating_add(self.len).saturating_add(distance).min(size);
-                if target > from && (target - from >= quantum || target == size) {
+        match (self.dense(), self.stride > 0) {
+            (true, true) => {
+                let here = offset.saturating_add(self.len);
+                let from = self.front.max(here).min(size);
+                let target = here.saturating_add(reach).min(size);
+                if target > from && (target - from >= refill || target == size) {
                     ranges.push(from..target);
                     self.front = target;
                 }
-            } else {
+            }
+            (true, false) => {
                 let from = self.front.min(offset);
-                let target = offset.saturating_sub(distance);
-                if target < from && (from - target >= quantum || target == 0) {
+                let target = offset.saturating_sub(reach);
+                if target < from && (from - target >= refill || target == 0) {
                     ranges.push(target..from);
                     self.front = target;
                 }
             }
-        } else {
-            let step = self.stride.unsigned_abs();
-            let count = (distance / self.len.next_multiple_of(PAGE)).clamp(1, MAX_STEPS);
-            let reach = count.saturating_mul(step);
-            let refill = (count / 4).max(1).saturating_mul(step);
-            if self.stride > 0 {
+            (false, true) => {
                 let mut at = self.front.max(offset.saturating_add(step));
                 let target = offset.saturating_add(reach).min(size.saturating_sub(1));
                 if target >= at && (target - at >= refill || target == size - 1) {
@@ -252,7 +261,8 @@ impl Stream {
                     }
                     self.front = at;
                 }
-            } else {
+            }
+            (false, false) => {
                 let mut at = self.front.min(offset.saturating_sub(step));
                 let target = offset.saturating_sub(reach);
                 if offset >= step && at >= target && (at - target >= refill || target == 0) {
@@ -270,27 +280,17 @@ impl Stream {
         ranges
     }
 
-    /// Reads that need not be told: from here to where a quarter of the window has been read.
+    /// Reads that need not be told: from here to where the window is filled up again.
     fn quiet(&self, offset: u64, size: u64, limits: &Limits) -> Range<u64> {
-        let distance = self.distance.min(limits.max);
-        let reach = if self.dense() {
-            distance
-        } else {
-            let step = self.stride.unsigned_abs();
-            (distance / self.len.next_multiple_of(PAGE)).clamp(1, MAX_STEPS).saturating_mul(step)
-        };
-        let keep = reach - reach / 4;
-        if self.stride > 0 {
-            if self.front >= size {
-                return offset..u64::MAX;
-            }
-            offset..self.front.saturating_sub(keep).max(offset)
-        } else {
-            if self.front == 0 {
-                return 0..offset.saturating_add(self.len);
-            }
-            let end = offset.saturating_add(self.len);
-            self.front.saturating_add(keep).min(end)..end
+        let (reach, refill) = self.reach(limits);
+        let end = offset.saturating_add(self.len);
+        let held = reach - refill.min(reach);
+        match (self.stride > 0, self.dense()) {
+            (true, _) if self.front >= size => offset..u64::MAX,
+            (true, true) => offset..self.front.saturating_sub(held + self.len).max(offset),
+            (true, false) => offset..self.front.saturating_sub(held).max(offset),
+            (false, _) if self.front == 0 => 0..end,
+            (false, _) => self.front.saturating_add(held + 1).min(end)..end,
         }
     }
 }
@@ -365,7 +365,7 @@ impl Detector {
         }
         if let Some(stream) = self.discover(offset, len, thread, limits) {
             self.steady = 0;
-            let i = self.admit(stream, limits);
+            let i = self.admit(stream, size, limits);
             return self.follow(i, offset, len, thread, arrival, size, limits);
         }
         self.orphans[self.orphan_count % ORPHANS] = (offset, len);
@@ -463,8 +463,13 @@ impl Detector {
         self.alone(newest).then(|| &self.streams[newest])
     }
 
-    /// Makes room for a stream: the one that was silent for the longest time goes.
-    fn admit(&mut self, stream: Stream, limits: &Limits) -> usize {
+    /// Makes room for a stream: those that have come to the end of the file go, and if need be the one that was silent for
+    /// the longest time.
+    fn admit(&mut self, stream: Stream, size: u64, limits: &Limits) -> usize {
+        self.streams.retain(|s| {
+            let over = if s.stride > 0 { !s.quiet.is_empty() && s.front >= size } else { s.last == 0 };
+            !over || s.reads == 0
+        });
         if self.streams.len() >= limits.max_streams.max(1) {
             let oldest = (0..self.streams.len()).min_by_key(|i| self.streams[*i].tick).unwrap_or(0);
             self.streams.swap_remove(oldest);
@@ -548,6 +553,19 @@ impl Detector {
                 s.front = at;
             }
         }
+    }
+
+    /// Everything from the front of the only stream to byte `at` turned out to be cached: it need not be asked for, nor
+    /// reads of it be told. Returns what is quiet now.
+    pub fn cached_up_to(&mut self, at: u64, offset: u64, size: u64, limits: &Limits) -> Range<u64> {
+        let Some(i) = (0..self.streams.len()).max_by_key(|i| self.streams[*i].tick) else { return 0..0 };
+        let alone = self.alone(i);
+        let s = &mut self.streams[i];
+        s.front = if s.stride > 0 { s.front.max(at) } else { s.front.min(at) };
+        if alone {
+            s.quiet = s.quiet(offset, size, limits);
+        }
+        s.quiet.clone()
     }
 
     /// Prefetched bytes of this descriptor were evicted before they were read: windows halve.

@@ -1,0 +1,27 @@
+//! The `outrider-lab` command: devices that this machine doesn't have, to measure prefetching on.
+
+mod cli;
+mod disk;
+mod output;
+mod size;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+
+fn main() {
+    // Rust's start-up ignores SIGPIPE; a command whose reader went away should end without a word.
+    // SAFETY: no other thread runs yet, and SIG_DFL is always a valid disposition.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => std::process::exit(cli::explain(&error)),
+    };
+    let result = match cli.command {
+        Command::Disk(args) => disk::command(args.command),
+    };
+    if let Err(failure) = result {
+        output::complain(&failure.message);
+        std::process::exit(failure.code);
+    }
+}
