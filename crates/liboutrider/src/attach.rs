@@ -259,22 +259,6 @@ fn attach_through(fd: i32, pid: u32) -> Option<&'static Proc> {
         header.owners[index].store(shm::OWNER_FREE, Ordering::Release);
         return None;
     };
-    let ptracer = header.ptracer.load(Ordering::Relaxed);
-    if ptracer != 0 {
-        // SAFETY: prctl with integer arguments. Yama scope 1 lets only ancestors look at a process, unless it
-        // names another; the service is a sibling of the program.
-        unsafe {
-            raw::syscall6(
-                libc::SYS_prctl,
-                libc::PR_SET_PTRACER as usize,
-                ptracer as usize,
-                0,
-                0,
-                0,
-                0,
-            );
-        }
-    }
     REGION.store(entry, Ordering::Release);
     found.pid.store(pid, Ordering::Release);
     // SAFETY: LOCAL's page is never unmapped.
@@ -282,6 +266,30 @@ fn attach_through(fd: i32, pid: u32) -> Option<&'static Proc> {
     header.hello.fetch_add(1, Ordering::Release);
     header.ring_doorbell();
     Some(found)
+}
+
+/// Threads of this process no longer share one descriptor table: numbers say nothing any more, so nothing is followed.
+#[cold]
+pub fn disable() {
+    STATE.store(OFF, Ordering::Release);
+    let local = LOCAL.load(Ordering::Acquire);
+    if !local.is_null() {
+        // SAFETY: LOCAL's page is never unmapped.
+        unsafe { (*local).proc.store(null_mut(), Ordering::Release) };
+    }
+}
+
+/// The program is about to watch files for being opened or closed, by anyone: from here on nobody opens any for its sake.
+#[cold]
+pub fn watch() {
+    if !predicts() {
+        return;
+    }
+    attach();
+    if let Some(header) = header() {
+        header.watched.store(1, Ordering::Release);
+    }
+    release_all();
 }
 
 /// Asks the service to let go of every descriptor, and waits up to 300 ms until it has: before umount(2)

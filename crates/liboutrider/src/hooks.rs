@@ -89,6 +89,9 @@ hook! {
     /// See close_range(2).
     close_range (first: c_uint, last: c_uint, flags: c_int) -> c_int {
         // CLOSE_RANGE_CLOEXEC closes nothing yet.
+        if flags & libc::CLOSE_RANGE_UNSHARE as c_int != 0 {
+            attach::disable();
+        }
         if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
             track::closing_range(first, last);
         }
@@ -131,6 +134,8 @@ hook! {
     /// See fcntl(2).
     fcntl = fcntl64 = __fcntl (fd: c_int, command: c_int, arg: usize) -> c_int {
         if command == libc::F_SETLEASE {
+            // An open of ours would refuse or break the lease.
+            track::leave_alone(fd);
             attach::release_all();
         }
         // SAFETY: the caller's arguments, unchanged.
@@ -310,7 +315,7 @@ hook! {
     }
     /// See readahead(2).
     readahead (fd: c_int, offset: off_t, n: size_t) -> ssize_t {
-        if drops_hints() {
+        if drops_hints() && n as isize >= 0 {
             // Checked as the caller's call would have been, and reads nothing.
             // SAFETY: integers only.
             return unsafe { real::readahead(fd, offset, 0) };
@@ -329,6 +334,28 @@ hook! {
             track::about(fd, Kind::Truncate, 0, size as u64, 0);
         }
         r
+    }
+    /// See unshare(2).
+    unshare (flags: c_int) -> c_int {
+        if flags & libc::CLONE_FILES != 0 {
+            attach::disable();
+        }
+        // SAFETY: the caller's arguments, unchanged.
+        unsafe { real::unshare(flags) }
+    }
+    /// See inotify_add_watch(2).
+    inotify_add_watch (fd: c_int, path: *const c_char, mask: u32) -> c_int {
+        if mask & (libc::IN_OPEN | libc::IN_ACCESS | libc::IN_CLOSE_NOWRITE) != 0 {
+            attach::watch();
+        }
+        // SAFETY: the caller's arguments, unchanged.
+        unsafe { real::inotify_add_watch(fd, path, mask) }
+    }
+    /// See fanotify_mark(2).
+    fanotify_mark (fd: c_int, flags: c_uint, mask: u64, dir: c_int, path: *const c_char) -> c_int {
+        attach::watch();
+        // SAFETY: the caller's arguments, unchanged.
+        unsafe { real::fanotify_mark(fd, flags, mask, dir, path) }
     }
     /// See umount(2).
     umount2 (path: *const c_char, flags: c_int) -> c_int {

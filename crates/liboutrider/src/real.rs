@@ -4,7 +4,7 @@
 //! below us keeps its say. A call that comes before that (from an earlier library's constructor) goes
 //! straight to the system call; for the buffered streams, which have no system call, it is looked up then.
 
-use core::ffi::{c_char, c_int, c_long, c_void};
+use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::{FILE, iovec, mode_t, off_t, size_t, ssize_t};
@@ -158,6 +158,10 @@ syscalls! {
     readahead(fd: c_int, offset: off_t, n: size_t) -> ssize_t = SYS_readahead(fd, offset, n);
     ftruncate(fd: c_int, size: off_t) -> c_int = SYS_ftruncate(fd, size);
     umount2(path: *const c_char, flags: c_int) -> c_int = SYS_umount2(path, flags);
+    unshare(flags: c_int) -> c_int = SYS_unshare(flags);
+    inotify_add_watch(fd: c_int, path: *const c_char, mask: u32) -> c_int = SYS_inotify_add_watch(fd, path, mask);
+    fanotify_mark(fd: c_int, flags: c_uint, mask: u64, dir: c_int, path: *const c_char) -> c_int
+        = SYS_fanotify_mark(fd, flags, mask, dir, path);
     umount(path: *const c_char) -> c_int = SYS_umount2(path, 0);
 }
 

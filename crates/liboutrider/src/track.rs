@@ -114,6 +114,14 @@ pub fn closing(fd: c_int) {
     }
 }
 
+/// The file behind a descriptor is not to be touched from outside.
+pub fn leave_alone(fd: c_int) {
+    closing(fd);
+    if let Some(slot) = attach::current().and_then(|p| p.slots.get(fd as usize)) {
+        slot.state.store(FD_IGNORED, Relaxed);
+    }
+}
+
 /// Descriptors `first..=last` are about to be closed.
 pub fn closing_range(first: u32, last: u32) {
     if let Some(proc) = attach::current() {
@@ -281,6 +289,13 @@ pub fn take_over(fd: c_int, offset: u64, len: u64) -> bool {
         h.service_pid.load(Relaxed) != 0 && h.closed.load(Relaxed) == 0
     });
     if !listening || slot.flags.load(Relaxed) & FLAG_READABLE == 0 {
+        return false;
+    }
+    // The call is answered here, so its errors are too: the number must still be this file (a system call that no hook
+    // sees may have closed it).
+    if !raw::fstat(fd)
+        .is_ok_and(|st| st.st_dev == slot.dev.load(Relaxed) && st.st_ino == slot.ino.load(Relaxed))
+    {
         return false;
     }
     let told = tell(proc, Kind::WillNeed, fd, 0, offset, len);

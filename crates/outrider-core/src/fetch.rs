@@ -1,10 +1,9 @@
 //! Getting at a program's open files from the service's process.
 //!
-//! A descriptor that can only read is duplicated with pidfd_getfd(2): the same open file, so no inotify event, no second
-//! permission check, and locks are not touched (they belong to the descriptor table of the process that took
-//! them). One that can write is never duplicated: while a duplicate lives, executing the file fails with ETXTBSY and its
-//! last close (IN_CLOSE_WRITE) comes late. It is opened anew for reading through /proc/PID/fd instead, which follows the
-//! link to the very inode, unlinked files included. The same way serves where pidfd_getfd is refused.
+//! A file is opened anew, for reading, through /proc/PID/fd, which follows the link to the very inode, unlinked files included.
+//! Duplicating the program's descriptor (pidfd_getfd) would save the permission check and two inotify events, and
+//! was given up: a duplicate keeps the program's *open file description* alive beyond the program's last close, and with
+//! it its flock(2), its leases, its IN_CLOSE events and, if it can write, ETXTBSY for whoever executes the file.
 //!
 //! The number may have been reused since it was told: the result is compared with the device and inode that the hook saw.
 //! Opening goes by way of O_PATH, which has no effect on whatever it finds, so that a reused number that is a
@@ -28,19 +27,6 @@ pub struct Wanted {
     pub dev: u64,
     /// `st_ino`.
     pub ino: u64,
-    /// It was opened for writing.
-    pub writable: bool,
-}
-
-/// A descriptor of our own for the file, and its size in bytes; `None` where there is no way, or the number has
-/// another file now.
-pub fn fetch(wanted: Wanted, header: &Header) -> Option<(OwnedFd, u64)> {
-    if !wanted.writable
-        && let Some(fd) = duplicate(wanted, header)
-    {
-        return checked(fd, wanted);
-    }
-    reopen(wanted, header)
 }
 
 fn checked(fd: OwnedFd, wanted: Wanted) -> Option<(OwnedFd, u64)> {
@@ -49,30 +35,15 @@ fn checked(fd: OwnedFd, wanted: Wanted) -> Option<(OwnedFd, u64)> {
     (regular && st.st_dev == wanted.dev && st.st_ino == wanted.ino).then_some((fd, st.st_size as u64))
 }
 
-fn duplicate(wanted: Wanted, header: &Header) -> Option<OwnedFd> {
-    use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
-    let pid = Pid::from_raw(wanted.pid as i32)?;
-    let process = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| note(e, header)).ok()?;
-    match pidfd_getfd(process, i32::from(wanted.fd), PidfdGetfdFlags::empty()) {
-        Ok(fd) => Some(fd),
-        Err(rustix::io::Errno::BADF | rustix::io::Errno::SRCH) => None,
-        Err(e) => {
-            if e != rustix::io::Errno::MFILE {
-                header.lose(lost::PIDFD_GETFD);
-            }
-            note(e, header);
-            None
-        }
-    }
-}
-
 fn note(e: rustix::io::Errno, header: &Header) {
     if matches!(e, rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) {
         header.lose(lost::EMFILE);
     }
 }
 
-fn reopen(wanted: Wanted, header: &Header) -> Option<(OwnedFd, u64)> {
+/// A descriptor of our own for the file, and its size in bytes; `None` where there is no way, or the number has
+/// another file now.
+pub fn fetch(wanted: Wanted, header: &Header) -> Option<(OwnedFd, u64)> {
     let lose = |e: rustix::io::Errno| {
         note(e, header);
         if e == rustix::io::Errno::ACCESS || e == rustix::io::Errno::PERM {

@@ -30,7 +30,7 @@ use crate::shm::{
 use crate::shared::Shared;
 use crate::source::dense::{Price, Random};
 use crate::source::mapped::Mapped;
-use crate::source::predict::{Arrival, Detector, Foresight, Limits, PAGE};
+use crate::source::predict::{Arrival, Detector, Foresight, Limits, PAGE, between};
 use crate::view::{FileView, Granularity, PageRange};
 
 /// A file is let go so long after the last request for it: long enough to serve a running stream, short enough that an
@@ -88,6 +88,7 @@ struct ProcState {
     mapped: Vec<Mapped>,
     reads: u64,
     bytes: u64,
+    events: u64,
     command: String,
 }
 
@@ -288,6 +289,9 @@ impl Service {
             self.last_event = Instant::now();
         }
         let wanted = self.header().release_wanted.load(Acquire);
+        if self.header().watched.load(Relaxed) != 0 && self.grant.allowed {
+            self.grant = Grant { total: 0, aggressive: false, allowed: false };
+        }
         if wanted != self.header().release_done.load(Relaxed) {
             self.release_all();
             self.header().release_done.store(wanted, Release);
@@ -314,6 +318,11 @@ impl Service {
             psi: m.psi_some_avg10.unwrap_or(0.0),
         });
         self.last_budget = Instant::now();
+        if self.header().watched.load(Relaxed) != 0 {
+            self.grant = Grant { total: 0, aggressive: false, allowed: false };
+            self.header().lose(lost::WATCHED);
+            return;
+        }
         if !self.grant.aggressive && self.config.reclaim.enabled {
             self.reclaim(m.limit() / 50);
         }
@@ -379,6 +388,7 @@ impl Service {
                     mapped: Vec::new(),
                     reads: 0,
                     bytes: 0,
+                    events: 0,
                     command: fetch::command(owner),
                 });
             }
@@ -442,7 +452,7 @@ impl Service {
             command: state.command.clone(),
             reads: state.reads,
             bytes_read: state.bytes,
-            events: 0,
+            events: state.events,
             events_dropped: dropped,
             calls_saved: proc.calls_saved.load(Relaxed),
         }
@@ -468,13 +478,15 @@ impl Service {
                 return any;
             };
             any = true;
+            if let Some(state) = &mut self.procs[i] {
+                state.events += 1;
+            }
             if passed_over > 0 {
                 passed_over -= 1;
                 if event.kind == Kind::Read {
                     self.header().events.fetch_add(1, Relaxed);
-                    if let Some(state) = &mut self.procs[i] {
-                        state.reads += 1;
-                        state.bytes += event.len;
+                    if let Some(key) = self.known(i, event.fd) {
+                        self.pass(i, key, event.offset..event.offset.saturating_add(event.len), 1, event.len);
                     }
                     continue;
                 }
@@ -578,7 +590,8 @@ impl Service {
         let generation = slot.generation.load(Relaxed);
         let flags = slot.flags.load(Relaxed);
         let pid = self.procs[i].as_ref()?.pid;
-        let source = Wanted { pid, fd, dev: key.dev, ino: key.ino, writable: flags & FLAG_WRITABLE != 0 };
+        let source = Wanted { pid, fd, dev: key.dev, ino: key.ino };
+        let writable = flags & FLAG_WRITABLE != 0;
         let now = Instant::now();
         let old = self.procs[i].as_mut()?.descs.remove(&fd);
         if let Some(old) = old {
@@ -649,7 +662,7 @@ impl Service {
         let mut detector = Detector::new(&limits);
         self.opens += 1;
         let position = slot.pos.load(Relaxed);
-        let ahead = if position == 0 { self.at_open(key, source.writable) } else { 0 };
+        let ahead = if position == 0 { self.at_open(key, writable) } else { 0 };
         if ahead > 0 {
             detector.optimistic(ahead, &limits);
         }
@@ -712,9 +725,14 @@ impl Service {
         let slot = &self.shared.proc(i).slots[usize::from(fd)];
         let last = slot.last.load(Relaxed);
         if let Some(s) = desc.detector.only().filter(|s| s.reads > 0) {
-            let span = if s.stride > 0 { s.last..last } else { last..s.last };
+            let end = if s.stride > 0 { last } else { last.saturating_sub(s.len) };
+            let mut span = between(s.last, end, s.len, s.stride);
+            if s.stride < 0 {
+                // The last read itself was not told either.
+                span.start = end;
+            }
             let (stride, len) = (s.stride.unsigned_abs(), s.len);
-            self.pass(desc.key, span, stride, len);
+            self.pass(i, desc.key, span, stride, len);
         }
         self.unlink(desc.key);
     }
@@ -760,6 +778,9 @@ impl Service {
 
     /// A descriptor of our own for a file.
     fn handle(&mut self, key: FileKey) -> Option<Arc<Handle>> {
+        if self.header().watched.load(Relaxed) != 0 {
+            return None;
+        }
         let shared = self.shared.clone();
         let file = self.files.get_mut(&key)?;
         file.handle_used = Instant::now();
@@ -837,11 +858,17 @@ impl Service {
         let now = self.now_us();
         let Some(file) = self.files.get_mut(&key) else { return Arrival::Missing };
         file.last_access = Instant::now();
-        let len = len.min(file.size.saturating_sub(offset).max(1));
-        let a = file.view.access(PageRange::from_bytes(offset, len), now);
-        self.count(key, |s| &s.hit, a.hit_pages * PAGE);
-        self.count(key, |s| &s.late, a.late_pages * PAGE);
-        self.count(key, |s| &s.miss, a.miss_pages * PAGE);
+        let len = len.min(file.size.saturating_sub(offset));
+        if len == 0 {
+            return Arrival::Present;
+        }
+        let pages = PageRange::from_bytes(offset, len);
+        let a = file.view.access(pages, now);
+        // Bytes, not pages: a read of a few bytes is a hit of a few bytes.
+        let share = |n: u64| len * n / pages.len().max(1);
+        self.count(key, |s| &s.hit, share(a.hit_pages));
+        self.count(key, |s| &s.late, share(a.late_pages));
+        self.count(key, |s| &s.miss, share(a.miss_pages));
         self.count(key, |s| &s.used, a.first_use_pages * PAGE);
         if a.miss_pages > 0 {
             Arrival::Missing
@@ -852,19 +879,31 @@ impl Service {
         }
     }
 
-    /// Reads that were not told: the pieces of `len` bytes every `stride` in `span`.
-    fn pass(&mut self, key: FileKey, span: std::ops::Range<u64>, stride: u64, len: u64) {
-        if span.is_empty() || span.end - span.start > 1 << 40 {
+    /// Reads that were not told: pieces of `len` bytes that begin every `stride` bytes in `span`.
+    fn pass(&mut self, i: usize, key: FileKey, span: std::ops::Range<u64>, stride: u64, len: u64) {
+        if span.is_empty() || span.end - span.start > 1 << 40 || len == 0 {
             return;
         }
+        let span = span.start..span.end.min(self.files.get(&key).map_or(0, |f| f.size));
+        let (mut reads, mut bytes) = (0, 0);
         if stride <= len {
-            self.seen(key, span.start, span.end - span.start);
-            return;
+            bytes = span.end.saturating_sub(span.start);
+            reads = bytes.div_ceil(len);
+            if bytes > 0 {
+                self.seen(key, span.start, bytes);
+            }
+        } else {
+            let mut at = span.start;
+            while at < span.end {
+                self.seen(key, at, len);
+                reads += 1;
+                bytes += len;
+                at += stride;
+            }
         }
-        let mut at = span.start;
-        while at < span.end {
-            self.seen(key, at, len);
-            at += stride;
+        if let Some(state) = &mut self.procs[i] {
+            state.reads += reads;
+            state.bytes += bytes;
         }
     }
 
@@ -886,12 +925,12 @@ impl Service {
         let Some(desc) = state.descs.get_mut(&e.fd) else { return };
         let skipped = u64::from(std::mem::take(&mut desc.skip_given));
         state.reads += 1 + skipped;
-        state.bytes += e.len * (1 + skipped);
+        state.bytes += e.len.min(size.saturating_sub(e.offset)) * (1 + skipped);
         let mut f = desc.detector.access(e.offset, e.len, e.extra, arrival, size, &limits);
         let alone = desc.detector.only().is_some();
         if let Some(p) = &f.passed {
             let (span, stride, len) = (p.span.clone(), p.stride, p.len);
-            self.pass(key, span, stride, len);
+            self.pass(i, key, span, stride, len);
         }
         let (mut skip, mut lazy) = (f.skip, f.random || !alone);
         if f.random {
@@ -1117,19 +1156,14 @@ impl Service {
         }
         let view = file.view.clone();
         let mut failure = None;
-        // Of many small ranges a few tell: a scan per call is never made.
+        // Of many small ranges a few tell, and a large one is looked at in parts only where it is cached in part: a
+        // scan per call is never made.
         let step = (ranges.len() / 4).max(1);
         let mut all = true;
+        let mut looks = 0;
         for r in ranges.iter().step_by(step) {
-            match cache::cachestat(handle.fd(), r.start / PAGE * PAGE..r.end) {
-                Ok(s) => {
-                    let pages = PageRange::from_bytes(r.start, r.end - r.start);
-                    if s.cached >= pages.len() {
-                        view.present(pages, now);
-                    } else {
-                        all = false;
-                    }
-                }
+            match calibrate(handle, &view, PageRange::from_bytes(r.start, r.end - r.start), now, &mut looks) {
+                Ok(cached) => all &= cached,
                 Err(e) => {
                     failure = Some(e);
                     break;
@@ -1260,6 +1294,35 @@ impl Service {
         self.header().finish.store(2, Release);
         raw::futex_wake(&self.header().finish, u32::MAX);
     }
+}
+
+/// Asks the kernel what of `pages` is cached and marks it present in `view`, dividing what is cached in part down to single
+/// requests. Returns whether all of it is.
+fn calibrate(
+    handle: &Handle,
+    view: &FileView,
+    pages: PageRange,
+    now: u64,
+    looks: &mut u32,
+) -> Result<bool, CacheStatError> {
+    const SMALLEST: u64 = (128 << 10) / PAGE;
+    const MOST: u32 = 128;
+    *looks += 1;
+    let cached = cache::cachestat(handle.fd(), pages.start * PAGE..pages.end * PAGE)?.cached;
+    if cached >= pages.len() {
+        view.present(pages, now);
+        return Ok(true);
+    }
+    if cached > 0 && pages.len() > SMALLEST {
+        let part = (pages.len() / 8).max(SMALLEST);
+        let mut at = pages.start;
+        while at < pages.end && *looks < MOST {
+            let end = ((at / part + 1) * part).min(pages.end);
+            calibrate(handle, view, PageRange::new(at, end), now, looks)?;
+            at = end;
+        }
+    }
+    Ok(false)
 }
 
 fn limits(config: &Config, grant: &Grant, mode: u32, streams: u64, quantum: u64) -> Limits {

@@ -29,7 +29,7 @@ impl Shared {
     /// Makes the memory object (memfd_create, sparse) and maps it.
     pub fn create(mode: u32, min_size: u64) -> io::Result<Shared> {
         let fd = rustix::fs::memfd_create("outrider", rustix::fs::MemfdFlags::CLOEXEC)?;
-        rustix::fs::ftruncate(&fd, TOTAL_BYTES as u64)?;
+        set_length(&fd)?;
         // SAFETY: a new shared mapping of the whole object.
         let base = unsafe {
             rustix::mm::mmap(
@@ -165,6 +165,23 @@ impl Shared {
     /// Path under which programs of this user can open the object while process `pid` holds it.
     pub fn path_in(&self, pid: u32) -> String {
         format!("/proc/{pid}/fd/{}", self.fd.as_raw_fd())
+    }
+}
+
+/// Gives the object its length. A limit on the size of files (RLIMIT_FSIZE) counts here too, and would end the process with
+/// SIGXFSZ: the soft limit is lifted for the moment, and the signal ignored.
+fn set_length(fd: &OwnedFd) -> io::Result<()> {
+    // SAFETY: plain calls on local structures; the disposition and the limit are put back.
+    unsafe {
+        let old = libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit);
+        let lifted = libc::rlimit { rlim_cur: limit.rlim_max, rlim_max: limit.rlim_max };
+        libc::setrlimit(libc::RLIMIT_FSIZE, &lifted);
+        let result = rustix::fs::ftruncate(fd, TOTAL_BYTES as u64);
+        libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
+        libc::signal(libc::SIGXFSZ, old);
+        Ok(result?)
     }
 }
 

@@ -219,8 +219,8 @@ pub mod lost {
         (SERVICE_DIED, "service: the helper process was killed; prefetching ended there"),
         (THREADS, "threads: worker threads could not be started; fewer or no requests were issued"),
         (URING, "io_uring: refused by this system; requests were issued by threads"),
-        (PIDFD_GETFD, "pidfd_getfd: refused; descriptors were reopened through /proc instead"),
-        (NO_FD, "descriptors: some files could not be reached from the helper (neither pidfd_getfd nor /proc/PID/fd); they were not prefetched"),
+        (WATCHED, "inotify: a program watches files for being opened or closed; from then on nothing was prefetched, so that it sees no event of ours"),
+        (NO_FD, "descriptors: some files could not be opened through /proc/PID/fd; they were not prefetched"),
         (CACHESTAT, "cachestat: refused; what is cached is known from our own bookkeeping only"),
         (POPULATE, "madvise(MADV_POPULATE_READ): refused; arrival of data is estimated"),
         (QUEUE_FULL, "queue full: events were dropped because the helper did not keep up"),
@@ -228,6 +228,7 @@ pub mod lost {
         (MEMORY, "memory: a mapping could not be made (ENOMEM); a process ran without prefetching"),
         (PAGEMAP, "pagemap: refused; memory-mapped reads were not foreseen"),
         (EMFILE, "descriptors: the helper ran out of file descriptors (EMFILE); some files were not prefetched"),
+        (READAHEAD, "readahead: posix_fadvise(WILLNEED) refused; nothing could be fetched"),
     ];
     /// fork of the service failed.
     pub const SERVICE_START: u32 = 1;
@@ -237,8 +238,8 @@ pub mod lost {
     pub const THREADS: u32 = 1 << 2;
     /// io_uring_setup failed.
     pub const URING: u32 = 1 << 3;
-    /// pidfd_getfd failed.
-    pub const PIDFD_GETFD: u32 = 1 << 4;
+    /// A program would notice that files are opened.
+    pub const WATCHED: u32 = 1 << 4;
     /// No way to a program's file.
     pub const NO_FD: u32 = 1 << 5;
     /// cachestat failed.
@@ -253,6 +254,8 @@ pub mod lost {
     pub const MEMORY: u32 = 1 << 10;
     /// /proc/PID/pagemap could not be read.
     pub const PAGEMAP: u32 = 1 << 11;
+    /// No readahead call is allowed.
+    pub const READAHEAD: u32 = 1 << 13;
     /// Out of descriptors in the service.
     pub const EMFILE: u32 = 1 << 12;
 }
@@ -276,9 +279,8 @@ pub struct Header {
     pub closed: AtomicU32,
     /// Process id of the service, 0 before it is started.
     pub service_pid: AtomicU32,
-    /// Where the kernel's Yama module wants programs to name who may inspect them (ptrace_scope 1): the
-    /// runner, whose descendants may then; otherwise 0.
-    pub ptracer: AtomicU32,
+    /// 1: a program watches files for being opened and closed (inotify, fanotify); the service opens no more.
+    pub watched: AtomicU32,
     /// `lost::*` bits.
     pub lost: AtomicU32,
     /// 1: the program is over and a report is wanted; 2: the statistics are final.

@@ -62,9 +62,6 @@ pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
     };
     if let Some(shared) = &shared {
         HEADER.store(std::ptr::from_ref(shared.header()).cast_mut(), Release);
-        if outrider_sys::caps::yama_ptrace_scope() == Some(1) {
-            shared.header().ptracer.store(raw::getpid(), Relaxed);
-        }
         shared.header().sleeping.store(1, Release);
     }
     if mode != shm::MODE_APP_ONLY && (shared.is_some() || mode == shm::MODE_OS_ONLY) {
@@ -159,7 +156,8 @@ fn set_mask(mask: &libc::sigset_t) {
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) };
 }
 
-/// Forks and executes the program. An execution that fails is told through a pipe that closes on success.
+/// Forks and executes the program. Where it can't be executed the child says so itself and exits with 127 or 126, as env(1)
+/// does.
 fn spawn(command: &[OsString], mask: &libc::sigset_t) -> Result<i32, Failure> {
     let arguments: Vec<CString> = command
         .iter()
@@ -168,32 +166,19 @@ fn spawn(command: &[OsString], mask: &libc::sigset_t) -> Result<i32, Failure> {
         .map_err(|_| Failure::usage("an argument contains a zero byte"))?;
     let mut pointers: Vec<*const libc::c_char> = arguments.iter().map(|a| a.as_ptr()).collect();
     pointers.push(std::ptr::null());
-    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .map_err(|e| Failure::usage(format!("cannot make a pipe: {e}")))?;
-    // SAFETY: this process has one thread, so the child may do what it likes; it calls only async-signal-safe
-    // functions before it executes or exits.
+    // SAFETY: this process has one thread, so the child is whole and may do what it likes.
     let pid = unsafe { libc::fork() };
     if pid < 0 {
-        return Err(Failure::usage(format!("cannot fork: {}", std::io::Error::last_os_error())));
+        return Err(Failure::system(format!("cannot fork: {}", std::io::Error::last_os_error())));
     }
     if pid == 0 {
         set_mask(mask);
         // SAFETY: a null-terminated array of C strings.
-        unsafe {
-            libc::execvp(pointers[0], pointers.as_ptr());
-            let errno = *libc::__errno_location();
-            libc::write(writer.as_raw_fd(), (&raw const errno).cast(), size_of::<i32>());
-            libc::_exit(127);
-        }
-    }
-    drop(writer);
-    let mut errno = [0u8; 4];
-    if matches!(rustix::io::retry_on_intr(|| rustix::io::read(&reader, &mut errno)), Ok(4)) {
-        // SAFETY: reaps the child that has just exited.
-        unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
-        let error = std::io::Error::from_raw_os_error(i32::from_ne_bytes(errno));
-        let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
-        return Err(Failure { message: format!("{}: {error}", command[0].to_string_lossy()), code });
+        unsafe { libc::execvp(pointers[0], pointers.as_ptr()) };
+        let error = std::io::Error::last_os_error();
+        output::complain(&format!("{}: {error}", command[0].to_string_lossy()));
+        // SAFETY: ends the child without the runner's exit handlers.
+        unsafe { libc::_exit(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }) };
     }
     Ok(pid)
 }
@@ -263,9 +248,7 @@ fn wait_for(
             let pid = unsafe { libc::waitpid(-1, &mut status, flags) };
             if pid == program {
                 if libc::WIFSTOPPED(status) {
-                    // The shell must see this job stopped. SIGCONT brings both back.
-                    // SAFETY: stops this process.
-                    unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+                    stop_like(libc::WSTOPSIG(status));
                     continue;
                 }
                 return status;
@@ -301,6 +284,18 @@ fn wait_for(
             // A minute bounds the wait should a wake-up ever be missed.
             raw::futex_wait(&header.doorbell, bell.unwrap_or(0), 60_000_000);
         }
+    }
+}
+
+/// Stops this process as the program was stopped, so that the shell sees its job do so. SIGCONT brings both back.
+fn stop_like(signal: i32) {
+    // SAFETY: the default action of a stop signal, raised, and our handler put back afterwards.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        libc::kill(libc::getpid(), signal);
+    }
+    if signal != libc::SIGSTOP {
+        handle(signal, pass_on);
     }
 }
 

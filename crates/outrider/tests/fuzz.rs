@@ -31,14 +31,31 @@ const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// Every mode. What the modes do to the cache differs widely, what the program sees does not: even
 /// `os-only`, which drops hints, returns from each hint what the kernel would have.
-const MODES: &[&str] = &["predict+opt", "fetchall+opt", "predict", "app-only", "os-only"];
+const MODES: &[&str] = &[
+    "predict+opt",
+    "fetchall+opt",
+    "predict",
+    "app-only",
+    "os-only",
+];
 
 /// The program in the forms in which libc is reached: plain names; `__read_chk` and its kind; 64-bit
 /// names with run-time object sizes.
 const VARIANTS: &[(&str, &[&str])] = &[
     ("fuzz-plain", &["-O1"]),
-    ("fuzz-fortified", &["-O2", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"]),
-    ("fuzz-fortified-64", &["-O2", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=3", "-D_FILE_OFFSET_BITS=64"]),
+    (
+        "fuzz-fortified",
+        &["-O2", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"],
+    ),
+    (
+        "fuzz-fortified-64",
+        &[
+            "-O2",
+            "-U_FORTIFY_SOURCE",
+            "-D_FORTIFY_SOURCE=3",
+            "-D_FILE_OFFSET_BITS=64",
+        ],
+    ),
 ];
 
 const PARTS: &[&str] = &["core", "rw", "fd", "map", "stdio", "names", "proc"];
@@ -78,7 +95,12 @@ fn program(variant: usize) -> PathBuf {
     let (name, flags) = VARIANTS[variant];
     let parts: Vec<String> = PARTS
         .iter()
-        .map(|part| repository().join(format!("tests/programs/fuzz_{part}.c")).display().to_string())
+        .map(|part| {
+            repository()
+                .join(format!("tests/programs/fuzz_{part}.c"))
+                .display()
+                .to_string()
+        })
         .collect();
     let mut all: Vec<&str> = parts.iter().map(String::as_str).collect();
     all.extend(flags);
@@ -142,7 +164,10 @@ fn finish(mut command: Command) -> Result<ExitStatus, String> {
             let group = rustix::process::Pid::from_child(&child);
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
             let _ = child.wait();
-            return Err(format!("hangs: not finished after {} s", TIME_LIMIT.as_secs()));
+            return Err(format!(
+                "hangs: not finished after {} s",
+                TIME_LIMIT.as_secs()
+            ));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -163,7 +188,11 @@ fn divergence(plain: &str, other: &str) -> Option<String> {
     text += &format!("  plain {}\n", a.get(at).unwrap_or(&"(end of log)"));
     text += &format!("  other {}\n", b.get(at).unwrap_or(&"(end of log)"));
     let more = a.iter().zip(&b).skip(at).filter(|(x, y)| x != y).count();
-    text += &format!("  line {} of {}; {more} lines differ in place\n", at + 1, a.len());
+    text += &format!(
+        "  line {} of {}; {more} lines differ in place\n",
+        at + 1,
+        a.len()
+    );
     Some(text)
 }
 
@@ -184,11 +213,15 @@ fn compare(sequence: Sequence) -> Vec<String> {
         (Err(e), _) | (_, Err(e)) => return vec![format!("seed {seed}, without us, {e}\n{again}")],
     };
     if let Some(text) = divergence(&plain, &repeated) {
-        return vec![format!("seed {seed}: the fuzzer itself is not deterministic\n{text}{again}")];
+        return vec![format!(
+            "seed {seed}: the fuzzer itself is not deterministic\n{text}{again}"
+        )];
     }
     if !plain.ends_with(&format!("end\n{}\n", ExitStatus::default())) {
         let tail = plain.lines().rev().take(3).collect::<Vec<_>>();
-        return vec![format!("seed {seed}: the fuzzer itself fails: {tail:?}\n{again}")];
+        return vec![format!(
+            "seed {seed}: the fuzzer itself fails: {tail:?}\n{again}"
+        )];
     }
     let mut found = Vec::new();
     for mode in MODES {
@@ -205,7 +238,10 @@ fn compare(sequence: Sequence) -> Vec<String> {
 
 fn from_environment(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name}={text} is not a number")),
+    )
 }
 
 /// CP1, B11: a program cannot tell from any result of any file operation whether we are there.
@@ -227,13 +263,21 @@ fn random_operations_give_the_same_results() {
                     if seed >= first + count {
                         break;
                     }
-                    found.lock().unwrap().extend(compare(Sequence { seed, ops }));
+                    found
+                        .lock()
+                        .unwrap()
+                        .extend(compare(Sequence { seed, ops }));
                 }
             });
         }
     });
     let found = found.into_inner().unwrap();
-    assert!(found.is_empty(), "{} divergences\n\n{}", found.len(), found.join("\n\n"));
+    assert!(
+        found.is_empty(),
+        "{} divergences\n\n{}",
+        found.len(),
+        found.join("\n\n")
+    );
 }
 
 /// The fuzzer can fail: libraries that each do one thing that we must not do are all found out, and
@@ -249,12 +293,24 @@ fn faults_are_found() {
         ("the position moves", true),
     ];
     // A seed whose sequence is the plain program's, in one thread.
-    let sequence = Sequence { seed: 3, ops: 2_000 };
+    let sequence = Sequence {
+        seed: 3,
+        ops: 2_000,
+    };
     let plain = run(sequence, "oracle", &Under::Nothing).unwrap();
     for (number, (fault, is_fault)) in faults.into_iter().enumerate() {
         let define = format!("-DFAULT={number}");
-        let library = compile("fuzz_fault", &format!("fault{number}.so"), &["-shared", "-fPIC", &define]);
-        let log = run(sequence, &format!("fault{number}"), &Under::Preload(&library)).unwrap();
+        let library = compile(
+            "fuzz_fault",
+            &format!("fault{number}.so"),
+            &["-shared", "-fPIC", &define],
+        );
+        let log = run(
+            sequence,
+            &format!("fault{number}"),
+            &Under::Preload(&library),
+        )
+        .unwrap();
         assert_eq!(divergence(&plain, &log).is_some(), is_fault, "{fault}");
     }
 }

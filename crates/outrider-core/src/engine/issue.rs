@@ -16,6 +16,10 @@ use crate::shm::{Header, lost};
 pub enum Failure {
     /// ENOMEM.
     OutOfMemory,
+    /// The engine itself does not work here; another may.
+    Engine,
+    /// The kernel or a filter has no such call.
+    NotAllowed,
     /// Anything else; the file can't be prefetched.
     Refused,
 }
@@ -73,7 +77,11 @@ impl Issue for Readahead {
 }
 
 fn failure(errno: i32) -> Failure {
-    if errno == libc::ENOMEM { Failure::OutOfMemory } else { Failure::Refused }
+    match errno {
+        libc::ENOMEM => Failure::OutOfMemory,
+        libc::ENOSYS | libc::EPERM | libc::EOPNOTSUPP => Failure::NotAllowed,
+        _ => Failure::Refused,
+    }
 }
 
 /// IORING_OP_FADVISE in batches. The kernel runs it on threads of its own (FACTS: always io-wq).
@@ -94,6 +102,7 @@ impl Uring {
 impl Issue for Uring {
     fn issue(&mut self, group: &[Request]) -> Vec<(usize, Failure)> {
         let mut failed = Vec::new();
+        let mut open = vec![true; group.len()];
         let mut queued = 0;
         for (i, r) in group.iter().enumerate() {
             let len = (r.range.end - r.range.start) as libc::off_t;
@@ -103,11 +112,7 @@ impl Issue for Uring {
                 .user_data(i as u64);
             // SAFETY: the operation refers to no memory; the descriptor stays open until its completion was taken below.
             let pushed = unsafe { self.ring.submission().push(&entry) };
-            if pushed.is_err() {
-                failed.push((i, Failure::Refused));
-            } else {
-                queued += 1;
-            }
+            queued += usize::from(pushed.is_ok());
         }
         let mut done = 0;
         while done < queued {
@@ -116,11 +121,16 @@ impl Issue for Uring {
             }
             for c in self.ring.completion() {
                 done += 1;
+                let i = c.user_data() as usize;
+                if let Some(o) = open.get_mut(i) {
+                    *o = false;
+                }
                 if c.result() < 0 {
-                    failed.push((c.user_data() as usize, failure(-c.result())));
+                    failed.push((i, failure(-c.result())));
                 }
             }
         }
+        failed.extend((0..group.len()).filter(|i| open[*i]).map(|i| (i, Failure::Engine)));
         failed
     }
 }

@@ -390,7 +390,12 @@ fn work(shared: &Shared) {
                 d.in_flight_bytes += bytes;
                 drop(state);
                 let issued = Instant::now();
-                let failed = engine.issue(&group);
+                let mut failed = engine.issue(&group);
+                if failed.iter().any(|(_, f)| *f == Failure::Engine) {
+                    shared.header().lose(lost::URING);
+                    engine = Box::new(Readahead);
+                    failed = engine.issue(&group);
+                }
                 shared.header().requests.fetch_add(group.len() as u64, Ordering::Relaxed);
                 let batch = settle(group, failed, bytes, issued, lone, shared.header());
                 state = shared.lock();
@@ -477,8 +482,12 @@ fn settle(
         handle = Some(request.handle.clone());
         parts.push((request.view, request.range));
     }
-    if failed.iter().any(|(_, f)| *f == Failure::OutOfMemory) {
-        header.lose(lost::MEMORY);
+    for (_, failure) in failed {
+        match failure {
+            Failure::OutOfMemory => header.lose(lost::MEMORY),
+            Failure::NotAllowed => header.lose(lost::READAHEAD),
+            Failure::Engine | Failure::Refused => {}
+        }
     }
     Some(Batch { parts, handle: handle?, bytes, issued, lone })
 }

@@ -161,12 +161,18 @@ pub struct Foresight {
 /// Reads that were not told because they were expected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Passed {
-    /// From the end of the last known read to the start of this one, or the other way round, bytes.
+    /// Where the reads between the last known one and this one begin, bytes; where they touch, all of their bytes.
     pub span: Range<u64>,
     /// Bytes between the starts of two reads.
     pub stride: u64,
     /// Bytes of each read.
     pub len: u64,
+}
+
+/// Where reads begin that lie between one at `last` and one at `offset`, both left out: every `stride` bytes, `len` long.
+pub fn between(last: u64, offset: u64, len: u64, stride: i64) -> Range<u64> {
+    let step = if stride.unsigned_abs() <= len { len } else { stride.unsigned_abs() };
+    if stride > 0 { last.wrapping_add(step)..offset } else { offset.saturating_add(step)..last }
 }
 
 const ORPHANS: usize = 16;
@@ -494,7 +500,7 @@ impl Detector {
         let s = &mut self.streams[i];
         let ahead = offset.wrapping_sub(s.last) as i64;
         let passed = (s.reads > 0 && ahead != s.stride && ahead != 0).then(|| Passed {
-            span: if ahead > 0 { s.last..offset } else { offset..s.last },
+            span: between(s.last, offset, s.len, s.stride),
             stride: s.stride.unsigned_abs(),
             len: s.len,
         });

@@ -159,6 +159,13 @@ fn table(args: &RunArgs, files: &[(String, &FileStat)], shared: Option<&Shared>,
         }
         let h = shared.header();
         out += &row("total", &h.total);
+        let processes = shared.processes();
+        for p in processes.iter().take(ROWS) {
+            out += &format!("{} reads, {} by {} ({})\n", p.reads, size(p.bytes_read), p.command, p.pid);
+        }
+        if processes.len() > ROWS {
+            out += &format!("{} more processes\n", processes.len() - ROWS);
+        }
         out += &format!(
             "{} requests, {} calls saved, {} events, {} dropped\n",
             h.requests.load(Relaxed),

@@ -1,0 +1,285 @@
+//! Loop devices, mounts and file systems: what stands between the emulated disk's file and a directory.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{FileType, Mode, makedev, mknodat};
+
+// linux/loop.h and linux/fs.h.
+const LOOP_CLR_FD: libc::c_ulong = 0x4c01;
+const LOOP_CONFIGURE: libc::c_ulong = 0x4c0a;
+const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4c82;
+const BLKFLSBUF: libc::c_ulong = 0x1261;
+const LO_FLAGS_AUTOCLEAR: u32 = 4;
+const LO_FLAGS_DIRECT_IO: u32 = 16;
+
+/// struct loop_config with struct loop_info64 in it.
+#[repr(C)]
+struct LoopConfig {
+    fd: u32,
+    block_size: u32,
+    device: u64,
+    inode: u64,
+    rdevice: u64,
+    offset: u64,
+    size_limit: u64,
+    number: u32,
+    encrypt_type: u32,
+    encrypt_key_size: u32,
+    flags: u32,
+    file_name: [u8; 64],
+    crypt_name: [u8; 64],
+    encrypt_key: [u8; 32],
+    init: [u64; 2],
+    reserved: [u64; 8],
+}
+
+const _: () = assert!(size_of::<LoopConfig>() == 304);
+
+/// A loop device by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loop(pub u32);
+
+impl Loop {
+    /// Its node.
+    pub fn path(self) -> PathBuf {
+        PathBuf::from(format!("/dev/loop{}", self.0))
+    }
+
+    fn sysfs(self, what: &str) -> PathBuf {
+        PathBuf::from(format!("/sys/block/loop{}/{what}", self.0))
+    }
+
+    /// The name of the file behind it, if there is one.
+    pub fn backing_file(self) -> Option<Vec<u8>> {
+        let mut name = fs::read(self.sysfs("loop/backing_file")).ok()?;
+        while name.last() == Some(&b'\n') {
+            name.pop();
+        }
+        Some(name)
+    }
+
+    /// Whether it reads the file directly. Otherwise the page cache stands between, and depth is 1.
+    pub fn is_direct(self) -> bool {
+        fs::read_to_string(self.sysfs("loop/dio")).is_ok_and(|s| s.trim() == "1")
+    }
+
+    /// Opens its node, which is made if a container lacks it.
+    pub fn open(self) -> io::Result<File> {
+        let path = self.path();
+        if !path.exists() {
+            let device = makedev(7, self.0);
+            let mode = Mode::from_raw_mode(0o600);
+            mknodat(rustix::fs::CWD, &path, FileType::BlockDevice, mode, device)?;
+        }
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let meta = file.metadata()?;
+        if !meta.file_type().is_block_device() {
+            return Err(io::Error::other("not a block device"));
+        }
+        Ok(file)
+    }
+
+    /// Takes the file away; the device does so itself once nobody has it open any more.
+    pub fn clear(self) -> io::Result<()> {
+        let file = self.open()?;
+        // SAFETY: the call takes no argument.
+        if unsafe { libc::ioctl(file.as_raw_fd(), LOOP_CLR_FD as _, 0) } != 0 {
+            let error = io::Error::last_os_error();
+            if error.raw_os_error() != Some(libc::ENXIO) {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the queue up as a disk of this kind would have it. Returns read_ahead_kb as it is afterwards.
+    ///
+    /// The order matters: writing `rotational` resets `read_ahead_kb`.
+    pub fn tune(self, rotational: bool, readahead_kb: u32) -> io::Result<u32> {
+        let scheduler = if rotational { "mq-deadline" } else { "none" };
+        fs::write(self.sysfs("queue/rotational"), if rotational { "1" } else { "0" })?;
+        // A kernel may lack a scheduler; the default does then.
+        let _ = fs::write(self.sysfs("queue/scheduler"), scheduler);
+        let readahead = self.sysfs("queue/read_ahead_kb");
+        fs::write(&readahead, readahead_kb.to_string())?;
+        let set = fs::read_to_string(readahead)?;
+        set.trim().parse().map_err(io::Error::other)
+    }
+
+    /// All loop devices with a file behind them.
+    pub fn all() -> Vec<(Self, Vec<u8>)> {
+        let Ok(entries) = fs::read_dir("/sys/block") else {
+            return Vec::new();
+        };
+        let mut found: Vec<_> = entries
+            .flatten()
+            .filter_map(|e| {
+                let name = e.file_name().into_string().ok()?;
+                let device = Self(name.strip_prefix("loop")?.parse().ok()?);
+                Some((device, device.backing_file()?))
+            })
+            .collect();
+        found.sort_by_key(|(device, _)| device.0);
+        found
+    }
+}
+
+/// Attaches `file` to a free loop device with direct I/O. With `goes_away` the device lets the file go
+/// when it is closed the last time. `label` is what old tools show as its file.
+///
+/// Needs LOOP_CONFIGURE (Linux 5.8).
+pub fn attach(file: BorrowedFd<'_>, goes_away: bool, label: &Path) -> io::Result<(Loop, File)> {
+    let control = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/loop-control")?;
+    let mut config = LoopConfig {
+        fd: file.as_raw_fd() as u32,
+        block_size: 512,
+        device: 0,
+        inode: 0,
+        rdevice: 0,
+        offset: 0,
+        size_limit: 0,
+        number: 0,
+        encrypt_type: 0,
+        encrypt_key_size: 0,
+        flags: LO_FLAGS_DIRECT_IO | if goes_away { LO_FLAGS_AUTOCLEAR } else { 0 },
+        file_name: [0; 64],
+        crypt_name: [0; 64],
+        encrypt_key: [0; 32],
+        init: [0; 2],
+        reserved: [0; 8],
+    };
+    for (to, from) in config.file_name[..63].iter_mut().zip(label.as_os_str().as_bytes()) {
+        *to = *from;
+    }
+    // Somebody else may take the free device first.
+    for _ in 0..64 {
+        // SAFETY: the call takes no argument and returns a number.
+        let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE as _, 0) };
+        let number = u32::try_from(number).map_err(|_| io::Error::last_os_error())?;
+        let device = Loop(number);
+        let node = device.open()?;
+        // SAFETY: the configuration is laid out as the kernel defines it and outlives the call.
+        if unsafe { libc::ioctl(node.as_raw_fd(), LOOP_CONFIGURE as _, &config) } == 0 {
+            return Ok((device, node));
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EBUSY) {
+            return Err(error);
+        }
+    }
+    Err(io::Error::other("no loop device stayed free"))
+}
+
+/// Drops what the kernel has cached of a block device.
+pub fn flush_buffers(device: &File) -> io::Result<()> {
+    // SAFETY: the call takes no argument.
+    if unsafe { libc::ioctl(device.as_raw_fd(), BLKFLSBUF as _, 0) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Where the device is mounted, the last mount first.
+pub fn mounts_of(device: Loop) -> Vec<PathBuf> {
+    let number = format!("7:{}", device.0);
+    let source = device.path();
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let mut found: Vec<PathBuf> = table
+        .split(|b| *b == b'\n')
+        .filter_map(|line| {
+            // id parent major:minor root where options … - type source options
+            let fields: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
+            let dash = fields.iter().position(|f| *f == b"-")?;
+            let ours = *fields.get(2)? == number.as_bytes()
+                || *fields.get(dash + 2)? == source.as_os_str().as_bytes();
+            ours.then(|| PathBuf::from(std::ffi::OsString::from_vec(unescape(fields[4]))))
+        })
+        .collect();
+    found.reverse();
+    found
+}
+
+/// Undoes the octal escapes of mountinfo (`\040` for a space).
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, tail)) = rest.split_first() {
+        let octal = tail.get(..3).filter(|_| first == b'\\').and_then(|d| {
+            let digits = std::str::from_utf8(d).ok()?;
+            u8::from_str_radix(digits, 8).ok()
+        });
+        match octal {
+            Some(byte) => {
+                out.push(byte);
+                rest = &tail[3..];
+            }
+            None => {
+                out.push(first);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
+/// Whether something is mounted on `dir`.
+pub fn is_mount_point(dir: &Path) -> bool {
+    let (Ok(here), Some(parent)) = (fs::metadata(dir), dir.parent()) else {
+        return false;
+    };
+    fs::metadata(parent).is_ok_and(|up| up.dev() != here.dev() || up.ino() == here.ino())
+}
+
+/// The file system that lies on an image, if it is one that the lab makes.
+pub fn file_system_on(image: &mut File) -> io::Result<Option<&'static str>> {
+    for (offset, magic, name) in [
+        (0, &b"XFSB"[..], "xfs"),
+        (1080, &[0x53, 0xef], "ext4"),
+        (65536 + 64, b"_BHRfS_M", "btrfs"),
+    ] {
+        let mut there = vec![0; magic.len()];
+        image.seek(SeekFrom::Start(offset))?;
+        match image.read_exact(&mut there) {
+            Ok(()) if there == magic => return Ok(Some(name)),
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(None)
+}
+
+/// Polls `what` until it is true or `limit` has passed; whether it became true.
+pub fn wait_until(limit: Duration, mut what: impl FnMut() -> bool) -> bool {
+    let step = Duration::from_millis(5);
+    let mut left = limit;
+    loop {
+        if what() {
+            return true;
+        }
+        if left < step {
+            return false;
+        }
+        std::thread::sleep(step);
+        left -= step;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_of_mountinfo() {
+        assert_eq!(unescape(br"/a\040b\134c\01"), br"/a b\c\01");
+    }
+}

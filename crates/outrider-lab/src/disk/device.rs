@@ -1,0 +1,391 @@
+//! The device in virtual time: when would it have finished each request?
+//!
+//! Nothing here reads a clock, sleeps or does I/O. The caller says what time it is, hands in requests and
+//! takes out those that are done; [`Device::next_event`] says when to look again. So any number of
+//! requests can be in the device at once, and tests drive it with made-up time.
+//!
+//! Lanes: a request takes the lane that is free first, holds it for its latency, then goes over the link
+//! that all lanes share, in the order in which latencies end up being served. Depth 1 sees latency plus
+//! transfer; depth beyond the lanes, or big requests, see the link's bandwidth.
+//!
+//! Head: requests wait until the head is free; the drive then chooses among the first `queue` of them.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+use super::model::{Kind, Model, Schedule};
+
+/// Nanoseconds on the caller's clock.
+pub type Nanos = u64;
+
+/// A read or write of the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The caller's name for it.
+    pub tag: u64,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u32,
+    /// A write, or else a read.
+    pub write: bool,
+    /// When it came.
+    pub arrived: Nanos,
+}
+
+/// A request that the device has served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// What was asked.
+    pub request: Request,
+    /// When the answer is to be sent.
+    pub due: Nanos,
+    /// The medium refused it.
+    pub refused: bool,
+}
+
+impl Ord for Served {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.due, self.request.tag).cmp(&(other.due, other.request.tag))
+    }
+}
+
+impl PartialOrd for Served {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The emulated device.
+#[derive(Debug)]
+pub struct Device {
+    model: Model,
+    /// When each lane becomes free.
+    lanes: BinaryHeap<Reverse<Nanos>>,
+    /// When the link becomes free.
+    link_free: Nanos,
+    /// Requests that no head has taken yet, in order of arrival.
+    waiting: Vec<Request>,
+    /// When the head becomes free.
+    head_free: Nanos,
+    /// The byte under the head.
+    head_at: u64,
+    /// Requests whose end is known.
+    served: BinaryHeap<Reverse<Served>>,
+    /// Nothing is answered before this.
+    stalled_until: Nanos,
+    random: u64,
+    /// Seeks and the time they took, before scaling.
+    seeks: u64,
+    seek_us: f64,
+}
+
+impl Device {
+    /// A device at rest.
+    pub fn new(model: Model) -> Self {
+        let mut device = Self {
+            model: Model::default(),
+            lanes: BinaryHeap::new(),
+            link_free: 0,
+            waiting: Vec::new(),
+            head_free: 0,
+            head_at: 0,
+            served: BinaryHeap::new(),
+            stalled_until: 0,
+            random: 0x9e37_79b9_7f4a_7c15,
+            seeks: 0,
+            seek_us: 0.0,
+        };
+        device.set_model(model, 0);
+        device
+    }
+
+    /// The parameters in force.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Changes the parameters for requests that come from now on. What waits for a head is let go.
+    pub fn set_model(&mut self, model: Model, now: Nanos) {
+        for request in std::mem::take(&mut self.waiting) {
+            self.finish(request, now);
+        }
+        self.lanes = (0..model.parallel).map(|_| Reverse(0)).collect();
+        self.link_free = 0;
+        self.head_free = 0;
+        self.model = model;
+    }
+
+    /// Answers nothing until `until`; requests that come meanwhile start then.
+    pub fn stall(&mut self, until: Nanos) {
+        self.stalled_until = until;
+    }
+
+    /// Seeks so far and the µs they would take unscaled, counted from the last call of `forget_seeks`.
+    pub fn seeks(&self) -> (u64, f64) {
+        (self.seeks, self.seek_us)
+    }
+
+    /// Counts seeks from zero.
+    pub fn forget_seeks(&mut self) {
+        (self.seeks, self.seek_us) = (0, 0.0);
+    }
+
+    /// Takes a request in.
+    pub fn submit(&mut self, request: Request) {
+        let start = request.arrived.max(self.stalled_until);
+        let transfer = self.model.transfer_ns(request.len);
+        match self.model.kind {
+            Kind::Off => self.finish(request, start),
+            _ if request.write && self.model.write_cache => {
+                let done = start.max(self.link_free) + transfer;
+                self.link_free = done;
+                self.finish(request, done);
+            }
+            Kind::Lanes => {
+                let latency = self.latency_ns(request.len);
+                let mut lane = self.lanes.peek_mut().expect("a device has a lane");
+                let ready = start.max(lane.0) + latency;
+                lane.0 = ready;
+                drop(lane);
+                let done = ready.max(self.link_free) + transfer;
+                if self.model.bandwidth_mbs > 0.0 {
+                    self.link_free = done;
+                }
+                self.finish(request, done);
+            }
+            Kind::Head => self.waiting.push(request),
+        }
+    }
+
+    /// Lets the head take what it would have taken by `now`.
+    pub fn advance(&mut self, now: Nanos) {
+        while let Some(first) = self.waiting.first() {
+            let at = first.arrived.max(self.head_free).max(self.stalled_until);
+            if at > now {
+                return;
+            }
+            let choice = self.choose(at);
+            let request = self.waiting.remove(choice);
+            let seek_us = self.model.seek_us(self.head_at, request.offset) * self.tail();
+            if seek_us > 0.0 {
+                self.seeks += 1;
+                self.seek_us += seek_us;
+            }
+            self.head_free = at
+                + (seek_us * 1000.0 * self.model.scale) as Nanos
+                + self.model.transfer_ns(request.len);
+            self.head_at = request.offset + u64::from(request.len);
+            self.finish(request, self.head_free);
+        }
+    }
+
+    /// Takes out a request whose answer is due by `now`, the earliest first.
+    pub fn take_due(&mut self, now: Nanos) -> Option<Served> {
+        if now < self.stalled_until {
+            return None;
+        }
+        let next = self.served.peek_mut()?;
+        if next.0.due > now {
+            return None;
+        }
+        Some(std::collections::binary_heap::PeekMut::pop(next).0)
+    }
+
+    /// When something happens next if no request comes.
+    pub fn next_event(&self) -> Option<Nanos> {
+        let served = self.served.peek().map(|s| s.0.due);
+        let head = self.waiting.first().map(|r| r.arrived.max(self.head_free));
+        let next = match (served, head) {
+            (Some(a), Some(b)) => a.min(b),
+            (a, b) => a.or(b)?,
+        };
+        Some(next.max(self.stalled_until))
+    }
+
+    /// The answer goes out early by what the way back takes, but not before the question.
+    fn finish(&mut self, request: Request, done: Nanos) {
+        let early = (self.model.early_us * 1000.0) as Nanos;
+        self.served.push(Reverse(Served {
+            request,
+            due: done.saturating_sub(early).max(request.arrived),
+            refused: self.model.refuses(
+                request.write,
+                request.offset,
+                request.offset + u64::from(request.len),
+            ),
+        }));
+    }
+
+    /// Which of the waiting requests is served at `at`.
+    fn choose(&self, at: Nanos) -> usize {
+        if self.model.schedule == Schedule::Fifo {
+            return 0;
+        }
+        self.waiting
+            .iter()
+            .take(self.model.queue as usize)
+            .take_while(|r| r.arrived <= at)
+            .enumerate()
+            .min_by_key(|(_, r)| (r.offset < self.head_at, r.offset))
+            .map_or(0, |(i, _)| i)
+    }
+
+    /// Time on a lane, ns.
+    fn latency_ns(&mut self, len: u32) -> Nanos {
+        let mut us = self.model.latency_us;
+        if self.model.jitter > 0.0 {
+            us *= 1.0 + self.model.jitter * (2.0 * self.random() - 1.0);
+        }
+        us *= self.tail();
+        if self.model.lane_mbs > 0.0 {
+            us += f64::from(len) / self.model.lane_mbs;
+        }
+        (us * 1000.0 * self.model.scale) as Nanos
+    }
+
+    /// How many times the usual latency the next request takes.
+    fn tail(&mut self) -> f64 {
+        if self.model.tail_p > 0.0 && self.random() < self.model.tail_p {
+            self.model.tail_x
+        } else {
+            1.0
+        }
+    }
+
+    /// Evenly from 0..1, the same sequence in every run (xorshift64).
+    fn random(&mut self) -> f64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(words: &str) -> Device {
+        let change = Model::default().change("early_us=0").unwrap();
+        let change = change.model.unwrap().change(words).unwrap();
+        Device::new(change.model.unwrap())
+    }
+
+    fn read(tag: u64, offset: u64, len: u32, arrived: Nanos) -> Request {
+        Request {
+            tag,
+            offset,
+            len,
+            write: false,
+            arrived,
+        }
+    }
+
+    /// Runs the device until it is idle; when each request was done, in order.
+    fn drain(device: &mut Device) -> Vec<(u64, Nanos)> {
+        let mut done = Vec::new();
+        while let Some(now) = device.next_event() {
+            device.advance(now);
+            while let Some(served) = device.take_due(now) {
+                done.push((served.request.tag, now));
+            }
+        }
+        done
+    }
+
+    #[test]
+    fn lanes_work_in_parallel_and_share_a_link() {
+        let mut nvme = device("nvme");
+        // 33 requests at once: 32 lanes, then the link spaces them by 4096 / 1400 µs.
+        for tag in 0..33 {
+            nvme.submit(read(tag, tag << 20, 4096, 1000));
+        }
+        let done = drain(&mut nvme);
+        assert_eq!(done.len(), 33);
+        let transfer = 2925;
+        assert_eq!(done[0], (0, 1000 + 80_000 + transfer));
+        assert_eq!(done[31].1, 1000 + 80_000 + 32 * transfer);
+        // The 33rd waits for a lane: two latencies.
+        assert!(done[32].1 >= 1000 + 160_000, "{done:?}");
+    }
+
+    #[test]
+    fn big_requests_get_the_bandwidth() {
+        for (words, mbs) in [("nvme", 1400.0), ("objstore", 500.0), ("hdd", 100.0)] {
+            let mut d = device(words);
+            let mut last = 0;
+            for tag in 0..256 {
+                d.submit(read(tag, tag << 20, 1 << 20, 0));
+            }
+            for (_, t) in drain(&mut d) {
+                last = last.max(t);
+            }
+            let got = 256.0 * f64::from(1 << 20) * 1000.0 / last as f64;
+            assert!((got / mbs - 1.0).abs() < 0.15, "{words}: {got} MB/s");
+        }
+    }
+
+    #[test]
+    fn the_head_goes_round_in_one_direction() {
+        for (schedule, order) in [("clook", [0, 2, 3, 1]), ("fifo", [0, 1, 2, 3])] {
+            let mut hdd = device(&format!("hdd schedule={schedule}"));
+            let places = [500u64, 100, 600, 900];
+            for (tag, at) in places.iter().enumerate() {
+                hdd.submit(read(tag as u64, at << 20, 4096, tag as u64));
+            }
+            let done: Vec<u64> = drain(&mut hdd).iter().map(|d| d.0).collect();
+            assert_eq!(done, order, "{schedule}");
+        }
+    }
+
+    #[test]
+    fn a_stall_holds_everything_back() {
+        let mut remote = device("remote");
+        remote.submit(read(0, 0, 4096, 0));
+        remote.stall(2_000_000_000);
+        remote.submit(read(1, 0, 4096, 10));
+        assert_eq!(remote.take_due(1_999_999_999), None);
+        let done = drain(&mut remote);
+        assert_eq!(done[0], (0, 2_000_000_000));
+        assert!(done[1].1 > 2_000_500_000);
+    }
+
+    #[test]
+    fn bad_ranges_fail_after_their_time() {
+        let mut d = device("sata eio_read=1M-2M");
+        d.submit(read(0, (1 << 20) - 4096, 8192, 0));
+        d.submit(read(1, 2 << 20, 4096, 0));
+        d.advance(1 << 40);
+        let first = d.take_due(1 << 40).unwrap();
+        assert!(first.refused && first.due > 150_000);
+        assert!(!d.take_due(1 << 40).unwrap().refused);
+    }
+
+    #[test]
+    fn slow_requests_come_as_often_as_asked() {
+        let mut d = device("remote tail_p=0.1 tail_x=20 parallel=4096");
+        let mut slow = 0;
+        for tag in 0..4000 {
+            let at = tag * 1_000_000_000;
+            d.submit(read(tag, 0, 4096, at));
+            let now = d.next_event().unwrap();
+            d.take_due(now).unwrap();
+            slow += u32::from(now - at > 9_000_000);
+        }
+        assert!((300..500).contains(&slow), "{slow}");
+    }
+
+    #[test]
+    fn a_new_model_lets_waiting_requests_go() {
+        let mut hdd = device("hdd");
+        for tag in 0..4 {
+            hdd.submit(read(tag, tag << 30, 4096, 0));
+        }
+        hdd.advance(0);
+        hdd.set_model(Model::default(), 5);
+        let done = drain(&mut hdd);
+        assert_eq!(done.len(), 4);
+        assert!(done[..3].iter().all(|d| d.1 == 5), "{done:?}");
+    }
+}
