@@ -61,7 +61,14 @@ pub fn plan(wanted: &[Range<u64>], view: Option<&FileView>, terms: Terms, now_us
         missing.clear();
         match view {
             Some(view) => {
-                view.missing(pages, 256, &mut missing);
+                let mut at = pages.start;
+                while at < pages.end {
+                    let end = view.missing(PageRange::new(at, pages.end), 256, &mut missing);
+                    if end <= at {
+                        break;
+                    }
+                    at = end;
+                }
             }
             None => missing.push(pages),
         }
@@ -115,6 +122,16 @@ mod tests {
         assert_eq!(end.requests, [(1 << 30) - 8192..1 << 30]);
         let poor = plan(&[1 << 20..2 << 20], Some(&view), Terms { room: 300 << 10, ..terms() }, 0);
         assert_eq!((poor.bytes, poor.refused_at), (256 << 10, Some((1 << 20) + (256 << 10))));
+    }
+
+    /// SPEC CP4: a range with very many holes is planned whole.
+    #[test]
+    fn many_holes() {
+        let view = FileView::new(Granularity::Page, 1 << 20);
+        for i in 0..1000 {
+            view.present(PageRange::new(i * 4, i * 4 + 1), 0);
+        }
+        assert_eq!(plan(&[0..4000 * PAGE], Some(&view), terms(), 0).bytes, 3000 * PAGE);
     }
 
     /// LP7: strided pieces join across gaps where reading through is cheaper, and stay apart where it is not.

@@ -487,6 +487,9 @@ impl Service {
                     self.header().events.fetch_add(1, Relaxed);
                     if let Some(key) = self.known(i, event.fd) {
                         self.pass(i, key, event.offset..event.offset.saturating_add(event.len), 1, event.len);
+                        if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&event.fd)) {
+                            desc.detector.glance(event.offset, event.extra);
+                        }
                     }
                     continue;
                 }
@@ -721,18 +724,28 @@ impl Service {
     }
 
     fn closed(&mut self, i: usize, fd: u16, desc: Desc) {
-        // What was read silently at the end of the file: the hook's position tells how far it came.
+        // What was read silently to the end: the hook's position tells how far a single stream came; of several it is only
+        // known how many reads they made together.
         let slot = &self.shared.proc(i).slots[usize::from(fd)];
         let last = slot.last.load(Relaxed);
-        if let Some(s) = desc.detector.only().filter(|s| s.reads > 0) {
-            let end = if s.stride > 0 { last } else { last.saturating_sub(s.len) };
+        let silent: Vec<_> = desc.detector.reading().filter(|s| s.is_silent()).cloned().collect();
+        let alone = desc.detector.only().is_some();
+        let consumed = u64::from(desc.skip_given.saturating_sub(slot.skip.load(Relaxed)));
+        for s in &silent {
+            let step = s.stride.unsigned_abs();
+            let share = consumed / silent.len() as u64;
+            let end = match (alone, s.stride > 0) {
+                (true, true) => last,
+                (true, false) => last.saturating_sub(s.len),
+                (false, true) => s.last.saturating_add(step.saturating_mul(share + 1)),
+                (false, false) => s.last.saturating_sub(step.saturating_mul(share)),
+            };
             let mut span = between(s.last, end, s.len, s.stride);
             if s.stride < 0 {
                 // The last read itself was not told either.
                 span.start = end;
             }
-            let (stride, len) = (s.stride.unsigned_abs(), s.len);
-            self.pass(i, desc.key, span, stride, len);
+            self.pass(i, desc.key, span, step, s.len);
         }
         self.unlink(desc.key);
     }
@@ -923,11 +936,16 @@ impl Service {
         let Some(size) = self.files.get(&key).map(|f| f.size) else { return };
         let Some(state) = self.procs[i].as_mut() else { return };
         let Some(desc) = state.descs.get_mut(&e.fd) else { return };
-        let skipped = u64::from(std::mem::take(&mut desc.skip_given));
-        state.reads += 1 + skipped;
-        state.bytes += e.len.min(size.saturating_sub(e.offset)) * (1 + skipped);
+        // Events that were on their way when the silence was agreed on come first; only what was used of it counts.
+        let given = std::mem::take(&mut desc.skip_given);
+        let left = slot.skip.load(Relaxed);
+        let skipped = if left == 0 { u64::from(given) } else { 0 };
         let mut f = desc.detector.access(e.offset, e.len, e.extra, arrival, size, &limits);
         let alone = desc.detector.only().is_some();
+        // Of a stream that went on silently it is known what was read meanwhile; of random reads only how many.
+        let counted = if f.random { 1 + skipped } else { 1 };
+        state.reads += counted;
+        state.bytes += e.len.min(size.saturating_sub(e.offset)) * counted;
         if let Some(p) = &f.passed {
             let (span, stride, len) = (p.span.clone(), p.stride, p.len);
             self.pass(i, key, span, stride, len);
@@ -953,18 +971,21 @@ impl Service {
                     desc.detector.retreat(at);
                 }
                 // What was refused is asked for at the next read: keep listening.
-                self.hush(slot, i, e.fd, Foresight::default(), 0, true);
+                self.hush(slot, i, e.fd, Foresight::default(), (0, given), true);
                 return;
             }
             if out.bytes == 0 {
-                f.quiet = self.look_further(i, e, size, &limits).unwrap_or(f.quiet);
+                let quiet = self.look_further(i, e, size, &limits).unwrap_or(0..0);
+                if alone {
+                    f.quiet = quiet;
+                }
             }
         }
         if !f.random && arrival == Arrival::Present && !alone {
             // Several streams that all find what they need: listen to a part only.
             lazy = true;
         }
-        self.hush(slot, i, e.fd, f, skip, lazy);
+        self.hush(slot, i, e.fd, f, (skip, given), lazy);
     }
 
     /// What a stream will read next was cached already: looks how far that goes on, so that a hot file costs next to
@@ -973,7 +994,7 @@ impl Service {
         const LOOKS: [u64; 2] = [4 << 20, 60 << 20];
         let key = self.procs[i].as_ref()?.descs.get(&e.fd)?.key;
         let handle = self.handle(key)?;
-        let stream = self.procs[i].as_ref()?.descs.get(&e.fd)?.detector.only()?;
+        let stream = self.procs[i].as_ref()?.descs.get(&e.fd)?.detector.latest().filter(|s| s.is_proven())?;
         let (mut front, forward) = (stream.front, stream.stride > 0);
         let now = self.now_us();
         let file = self.files.get(&key)?;
@@ -998,8 +1019,11 @@ impl Service {
         Some(desc.detector.cached_up_to(front, e.offset, size, limits))
     }
 
-    fn hush(&mut self, slot: &Slot, i: usize, fd: u16, f: Foresight, skip: u32, lazy: bool) {
+    fn hush(&mut self, slot: &Slot, i: usize, fd: u16, f: Foresight, (skip, given): (u32, u32), lazy: bool) {
         let quiet = f.quiet;
+        // While a silence is being used up only reads arrive that were told before it: they don't end it.
+        let left = slot.skip.load(Relaxed);
+        let skip = if left > 0 { left } else { skip };
         slot.hush(quiet.start, quiet.end.saturating_sub(quiet.start), skip);
         let flags = slot.flags.load(Relaxed);
         let new = if lazy { flags | FLAG_LAZY } else { flags & !FLAG_LAZY };
@@ -1007,7 +1031,7 @@ impl Service {
             slot.flags.store(new, Relaxed);
         }
         if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&fd)) {
-            desc.skip_given = skip;
+            desc.skip_given = if left > 0 { given } else { skip };
         }
     }
 
@@ -1272,7 +1296,8 @@ impl Service {
     /// The program is over: makes the statistics final.
     fn finish(&mut self) {
         self.census();
-        self.engine.drain();
+        // Nothing of the program's is held from here on, so that it can be unmounted or removed at once.
+        self.release_all();
         for i in self.active.clone() {
             if let Some(state) = &self.procs[i] {
                 let record = self.record(i, state);
@@ -1281,7 +1306,6 @@ impl Service {
                 self.ended.push(record);
             }
         }
-        self.engine.settle(Duration::from_millis(100));
         for file in self.files.values() {
             self.flush(file);
             let unused = file.view.unused_pages() * PAGE;
@@ -1289,6 +1313,12 @@ impl Service {
             if let Some(s) = file.stat {
                 self.shared.stat(s).wasted.fetch_add(unused, Relaxed);
             }
+        }
+        let models: Vec<_> = self.devices.keys().copied().map(|d| (d, self.engine.model(d))).collect();
+        for (to, (dev, model)) in self.header().devices.iter().zip(models.iter().filter(|(_, m)| m.is_measured())) {
+            to[0].store(*dev, Relaxed);
+            to[1].store(model.latency_us as u64, Relaxed);
+            to[2].store(model.bandwidth as u64, Relaxed);
         }
         self.shared.write_processes(&self.ended);
         self.header().finish.store(2, Release);

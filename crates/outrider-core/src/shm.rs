@@ -301,6 +301,8 @@ pub struct Header {
     pub requests: AtomicU64,
     /// Read events that the service has taken.
     pub events: AtomicU64,
+    /// What was measured of the devices: `st_dev`, latency in µs, bandwidth in MB/s; unused entries are zero.
+    pub devices: [[AtomicU64; 3]; 8],
     /// Owners of the process entries: a process id, [`OWNER_FREE`] or [`OWNER_GONE`]. A free entry's memory is
     /// all zero; the service frees entries of ended processes by punching a hole.
     pub owners: [AtomicU32; MAX_PROCS],

@@ -3,7 +3,8 @@
 /// Reads `4096`, `64K`, `8G`, `1.5GiB`: binary multiples, case does not matter. Fractions are allowed as
 /// long as the result is a whole number of bytes.
 pub fn parse(text: &str) -> Result<u64, String> {
-    let wrong = || format!("'{text}' is not a size; accepted are bytes or a number with K, M, G or T");
+    let wrong =
+        || format!("'{text}' is not a size; accepted are bytes or a number with K, M, G or T");
     let digits = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());

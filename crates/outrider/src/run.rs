@@ -83,7 +83,7 @@ pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
         start_service(shared.as_ref()?, &config, mode, args.engine)
     });
     if let Some(shared) = &shared {
-        conclude(shared, service, report.wanted());
+        conclude(shared, service);
         report.write(&args, shared, notes);
     } else {
         report.write_without(&args, notes);
@@ -350,8 +350,8 @@ fn detach(keep: BorrowedFd<'_>) {
     }
 }
 
-/// Tells the service that the program is over, and waits for final figures where they are wanted.
-fn conclude(shared: &Shared, service: Option<i32>, wanted: bool) {
+/// Tells the service that the program is over, and waits until it has let go of the program's files and its figures are final.
+fn conclude(shared: &Shared, service: Option<i32>) {
     let header = shared.header();
     let Some(pid) = service else {
         header.closed.store(1, Release);
@@ -361,9 +361,6 @@ fn conclude(shared: &Shared, service: Option<i32>, wanted: bool) {
     header.doorbell.fetch_add(1, Release);
     header.sleeping.store(0, Relaxed);
     raw::futex_wake(&header.doorbell, 1);
-    if !wanted {
-        return;
-    }
     for _ in 0..100 {
         if header.finish.load(Acquire) == 2 {
             return;

@@ -137,8 +137,10 @@ pub struct Stream {
     pub front: u64,
     /// Reads so far that were foreseen by this stream.
     pub reads: u64,
-    /// What it said last that need not be told; empty after a read that came out of such silence.
+    /// Where it may have gone on silently since its last read; empty after a read that came out of such silence.
     quiet: Range<u64>,
+    /// Its last read was exactly the expected one.
+    proven: bool,
     /// For replacing the stream that was not used for the longest time.
     tick: u64,
 }
@@ -195,8 +197,18 @@ impl Stream {
         self.stride.unsigned_abs() <= self.len
     }
 
-    /// Whether a read at `offset` goes on where this stream is. After a silence it may be anywhere from the silence's end to the
-    /// front; otherwise it has to be the next one.
+    /// Whether its last read was exactly the expected one, and not the first few.
+    pub fn is_proven(&self) -> bool {
+        self.proven
+    }
+
+    /// Whether it may have gone on without being told.
+    pub fn is_silent(&self) -> bool {
+        !self.quiet.is_empty()
+    }
+
+    /// Whether a read at `offset` goes on where this stream is. After a silence it may be anywhere up to the front; otherwise it
+    /// has to be the next one.
     fn expects(&self, offset: u64) -> bool {
         let ahead = offset.wrapping_sub(self.last) as i64;
         if ahead == self.stride {
@@ -209,17 +221,22 @@ impl Stream {
         if self.quiet.is_empty() {
             return false;
         }
-        let past = if forward {
-            offset >= self.quiet.end && offset <= self.front.max(self.quiet.end).saturating_add(self.len)
+        let within = if forward {
+            ahead > 0 && offset <= self.front.saturating_add(self.len)
         } else {
-            offset < self.quiet.start && offset.saturating_add(2 * self.len) >= self.front.min(self.quiet.start)
+            ahead < 0 && offset.saturating_add(2 * self.len) >= self.front.min(self.quiet.start)
         };
-        past && (self.dense() || ahead % self.stride == 0)
+        within && (self.dense() || ahead % self.stride == 0)
     }
 
     /// The state that the counter gives it.
     pub fn pattern(&self) -> Pattern {
         self.counter.pattern()
+    }
+
+    /// Whether it was read from within the last 64 reads that were told, of which `tick` is the latest.
+    fn is_read(&self, tick: u64) -> bool {
+        self.reads > 0 && tick - self.tick <= 64
     }
 
     /// The look-ahead in file bytes, and by how many of them it must have shrunk before it is filled up again: a quarter, and
@@ -323,6 +340,11 @@ impl Detector {
         self.streams.iter().map(Stream::pattern).max().unwrap_or(self.counter.pattern())
     }
 
+    /// The streams that were read from lately.
+    pub fn reading(&self) -> impl Iterator<Item = &Stream> {
+        self.streams.iter().filter(|s| s.is_read(self.tick))
+    }
+
     /// The streams followed now.
     pub fn streams(&self) -> &[Stream] {
         &self.streams
@@ -344,6 +366,7 @@ impl Detector {
             front,
             reads: 0,
             quiet: 0..0,
+            proven: false,
             tick: self.tick,
         });
     }
@@ -454,13 +477,26 @@ impl Detector {
             front: if stride > 0 { offset } else { offset.saturating_add(len) },
             reads: 0,
             quiet: 0..0,
+            proven: false,
             tick: self.tick,
         })
     }
 
     /// Whether stream `i` is the only one that is being read.
     fn alone(&self, i: usize) -> bool {
-        self.streams.iter().enumerate().all(|(k, s)| k == i || s.reads == 0 || self.tick - s.tick > 64)
+        self.streams.iter().enumerate().all(|(k, s)| k == i || !s.is_read(self.tick))
+    }
+
+    /// A read that there is no time to look at: only moves the stream that expected it.
+    pub fn glance(&mut self, offset: u64, thread: u64) {
+        if let Some(i) = self.find(offset, thread) {
+            self.streams[i].last = offset;
+        }
+    }
+
+    /// The stream of the latest read that belonged to one.
+    pub fn latest(&self) -> Option<&Stream> {
+        self.streams.iter().max_by_key(|s| s.tick).filter(|s| s.reads > 0)
     }
 
     /// The one stream that is being read, if there is just one.
@@ -543,10 +579,37 @@ impl Detector {
         }
         // Silence follows only a read that was exactly the next one, so that a pattern which changes in the silence is
         // noticed right after it.
-        let exact = passed.is_none() && s.reads > 3;
-        s.quiet = if alone && exact { s.quiet(offset, size, limits) } else { 0..0 };
+        s.proven = passed.is_none() && s.reads > 3;
+        s.quiet = if alone && s.proven { s.quiet(offset, size, limits) } else { 0..0 };
         let quiet = s.quiet.clone();
-        Foresight { ranges, quiet, skip: 0, random: false, passed }
+        let skip = if alone { 0 } else { self.skip_together(size, limits) };
+        Foresight { ranges, quiet, skip, random: false, passed }
+    }
+
+    /// Several streams that are all well ahead can be silent together, for a number of reads that even a single one of them
+    /// could make before its window needs more. 0 where one of them still has to show itself.
+    fn skip_together(&mut self, size: u64, limits: &Limits) -> u32 {
+        const MOST: u64 = 1024;
+        let tick = self.tick;
+        let n = self.reading().count() as u64;
+        let mut least = MOST;
+        for s in self.reading() {
+            if !s.proven {
+                return 0;
+            }
+            let quiet = s.quiet(s.last, size, limits);
+            let end = if quiet.end == u64::MAX { size } else { quiet.end };
+            least = least.min(end.saturating_sub(quiet.start) / s.stride.unsigned_abs().max(1));
+        }
+        let skip = (least * n / 2).min(MOST);
+        if skip < 4 * n {
+            return 0;
+        }
+        for s in self.streams.iter_mut().filter(|s| s.is_read(tick)) {
+            s.quiet = s.quiet(s.last, size, limits);
+            s.proven = false;
+        }
+        skip as u32
     }
 
     /// A part of the last request could not be granted: the stream asks again from `at`.
@@ -568,7 +631,7 @@ impl Detector {
         let alone = self.alone(i);
         let s = &mut self.streams[i];
         s.front = if s.stride > 0 { s.front.max(at) } else { s.front.min(at) };
-        if alone {
+        if alone && s.proven {
             s.quiet = s.quiet(offset, size, limits);
         }
         s.quiet.clone()

@@ -103,7 +103,10 @@ impl Loop {
     /// The order matters: writing `rotational` resets `read_ahead_kb`.
     pub fn tune(self, rotational: bool, readahead_kb: u32) -> io::Result<u32> {
         let scheduler = if rotational { "mq-deadline" } else { "none" };
-        fs::write(self.sysfs("queue/rotational"), if rotational { "1" } else { "0" })?;
+        fs::write(
+            self.sysfs("queue/rotational"),
+            if rotational { "1" } else { "0" },
+        )?;
         // A kernel may lack a scheduler; the default does then.
         let _ = fs::write(self.sysfs("queue/scheduler"), scheduler);
         let readahead = self.sysfs("queue/read_ahead_kb");
@@ -157,7 +160,10 @@ pub fn attach(file: BorrowedFd<'_>, goes_away: bool, label: &Path) -> io::Result
         init: [0; 2],
         reserved: [0; 8],
     };
-    for (to, from) in config.file_name[..63].iter_mut().zip(label.as_os_str().as_bytes()) {
+    for (to, from) in config.file_name[..63]
+        .iter_mut()
+        .zip(label.as_os_str().as_bytes())
+    {
         *to = *from;
     }
     // Somebody else may take the free device first.

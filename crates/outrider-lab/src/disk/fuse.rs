@@ -33,7 +33,11 @@ const OPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 #[derive(Debug, PartialEq, Eq)]
 pub enum Call<'a> {
     /// The first of all; holds the largest read-ahead, bytes, and the flags that the kernel offers.
-    Init { minor: u32, readahead: u32, flags: u32 },
+    Init {
+        minor: u32,
+        readahead: u32,
+        flags: u32,
+    },
     /// Which node has this name?
     Lookup { parent: u64, name: &'a [u8] },
     /// What are the node's attributes? (Also when asked to change them.)
@@ -141,7 +145,13 @@ impl Body {
         };
         let mut body = self.u64(node).u64(size).u64(size / 512);
         body.0.extend([0; 36]); // three times, s and ns
-        body.u32(mode).u32(links).u32(0).u32(0).u32(0).u32(4096).u32(0)
+        body.u32(mode)
+            .u32(links)
+            .u32(0)
+            .u32(0)
+            .u32(0)
+            .u32(4096)
+            .u32(0)
     }
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
@@ -206,7 +216,8 @@ pub fn written(len: u32) -> [u8; 8] {
 
 /// Sends an answer: `errno` (0 for success) and `len` bytes at `data`.
 ///
-/// The kernel no longer waiting for it (ENOENT, after an interrupt) is not an error.
+/// The kernel no longer waiting for it (ENOENT, after an interrupt) is not an error here, nor are data that
+/// cannot be read: the kernel fails the request by itself then.
 ///
 /// # Safety
 /// `len` bytes at `data` can be read.
@@ -242,7 +253,8 @@ pub unsafe fn reply(
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
             Some(libc::EINTR) => {}
-            Some(libc::ENOENT) => return Ok(()),
+            // EFAULT: a hole of an image file on a file system that is full.
+            Some(libc::ENOENT | libc::EFAULT) => return Ok(()),
             _ => return Err(error),
         }
     }
@@ -266,7 +278,13 @@ mod tests {
 
     #[test]
     fn messages_are_taken_apart() {
-        let read = Body::default().u64(0).u64(8192).u32(4096).u32(0).u64(0).u64(0);
+        let read = Body::default()
+            .u64(0)
+            .u64(8192)
+            .u32(4096)
+            .u32(0)
+            .u64(0)
+            .u64(0);
         let read = message(15, read.bytes());
         let wanted = Call::Read {
             offset: 8192,

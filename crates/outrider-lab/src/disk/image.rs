@@ -7,6 +7,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::ptr::NonNull;
 
@@ -97,12 +98,17 @@ impl Image {
         unsafe { self.base.as_ptr().add(offset as usize) }
     }
 
-    /// Copies `data` to `offset`.
-    pub fn write(&mut self, offset: u64, data: &[u8]) {
+    /// Copies `data` to `offset`. A file gets it through write(2): on a full file system that returns an
+    /// error, where a store to the mapping would kill the process.
+    pub fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
         let to = self.bytes(offset, data.len());
+        if let Some(file) = &self.file {
+            return file.write_all_at(data, offset);
+        }
         // SAFETY: `bytes` checked the range; `data` is a reference, so it does not lie in the mapping, to
         // which no references are ever made.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) };
+        Ok(())
     }
 
     /// Gives `offset..offset + len` back: it reads as zeros and takes no space.
@@ -145,7 +151,7 @@ mod tests {
     use super::*;
 
     fn check(mut image: Image) {
-        image.write(4090, &[7; 8200]);
+        image.write(4090, &[7; 8200]).unwrap();
         let at = |image: &Image, i: u64| {
             // SAFETY: one byte within the image.
             unsafe { *image.bytes(i, 1) }

@@ -354,7 +354,9 @@ impl Server {
     fn handle(&mut self, message: &[u8]) -> io::Result<bool> {
         let arrived = now();
         let Some((unique, node, call)) = fuse::parse(message) else {
-            return Err(io::Error::other("the kernel sent a FUSE message that is cut short"));
+            return Err(io::Error::other(
+                "the kernel sent a FUSE message that is cut short",
+            ));
         };
         let size = self.image.len();
         let inside = |offset: u64, len: u64| len <= size && offset <= size - len;
@@ -378,8 +380,12 @@ impl Server {
                 }
                 // What a request that will fail leaves behind is undefined on a real disk too; here the
                 // old bytes stay.
-                if !self.device.model().refuses(true, offset, offset + len) {
-                    self.image.write(offset, data);
+                if !self.device.model().refuses(true, offset, offset + len)
+                    && let Err(e) = self.image.write(offset, data)
+                {
+                    self.sums.counters.errors += 1;
+                    self.reply(unique, e.raw_os_error().unwrap_or(libc::EIO), &[])?;
+                    return Ok(true);
                 }
                 let request = Request {
                     tag: unique,
@@ -407,7 +413,8 @@ impl Server {
             Call::Attributes => self.reply(unique, 0, fuse::attributes(node, size).bytes())?,
             Call::Open => self.reply(unique, 0, fuse::open().bytes())?,
             Call::Allocate { offset, len, mode } => {
-                let gives_back = mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) as u32;
+                let gives_back =
+                    mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) as u32;
                 let errno = if node != fuse::DISK || gives_back == 0 {
                     libc::EOPNOTSUPP
                 } else if !inside(offset, len) {

@@ -25,6 +25,8 @@ const ROOT: &str = "/run/outrider-lab";
 const PREFIX: &str = "outrider-lab.";
 /// How long the kernel and the server get to let go.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The same where programs may hold on to the disk.
+const LAZY_PATIENCE: Duration = Duration::from_millis(500);
 
 /// What `up` decided.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -66,9 +68,13 @@ impl Place {
     pub fn of(dir: &Path) -> Self {
         // FNV-1a over the whole path keeps places apart; the last name is for people. Short: the path of a
         // socket has 107 bytes.
-        let hash = dir.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
-            (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)
-        });
+        let hash = dir
+            .as_os_str()
+            .as_bytes()
+            .iter()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
+                (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)
+            });
         let name: String = dir
             .file_name()
             .unwrap_or_default()
@@ -139,7 +145,10 @@ impl Place {
 
     /// Waits until no other command works on this disk.
     pub fn lock(&self) -> io::Result<Lock> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(ROOT)?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(ROOT)?;
         let path = Path::new(ROOT).join(format!("{}.lock", self.key));
         loop {
             let file = OpenOptions::new()
@@ -166,7 +175,8 @@ impl Place {
             .truncate(false)
             .write(true)
             .open(self.path("alive"))?;
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        // Whoever looks whether we live holds it for a moment.
+        rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
         Ok(file)
     }
 
@@ -243,7 +253,8 @@ impl Place {
     pub fn tear_down(&self, keep_image: bool, lazy: bool) -> Outcome {
         let state = self.load();
         self.release(lazy)?;
-        let gone = blockdev::wait_until(PATIENCE, || self.loops().is_empty());
+        let patience = if lazy { LAZY_PATIENCE } else { PATIENCE };
+        let gone = blockdev::wait_until(patience, || self.loops().is_empty());
         let ended = !gone || blockdev::wait_until(PATIENCE, || !self.alive());
         if !gone && lazy {
             // The server stays until the last user is gone, and then cleans up by itself.
@@ -257,11 +268,9 @@ impl Place {
             blockdev::wait_until(PATIENCE, || !self.alive());
         }
         self.forget();
-        let Some(state) = state else { return Ok(()) };
-        if state.made_dir {
-            let _ = fs::remove_dir(&state.dir);
-        }
-        if let Some(image) = state.image.filter(|_| state.made_image && !keep_image) {
+        if let Some(state) = state
+            && let Some(image) = state.image.filter(|_| state.made_image && !keep_image)
+        {
             match fs::remove_file(&image) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => {
                     return Err(Failure::system(format!("{}: {e}", image.display())));
@@ -281,8 +290,11 @@ impl Place {
         }
     }
 
-    /// Removes what is written about the disk.
+    /// Removes what is written about the disk, and the directory if `up` made it and it is empty.
     pub fn forget(&self) {
+        if let Some(state) = self.load().filter(|s| s.made_dir) {
+            let _ = fs::remove_dir(&state.dir);
+        }
         let _ = fs::remove_dir_all(self.path(""));
         let _ = fs::remove_file(Path::new(ROOT).join(format!("{}.lock", self.key)));
         let _ = fs::remove_dir(ROOT);

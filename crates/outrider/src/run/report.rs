@@ -34,11 +34,6 @@ impl Target {
         }
     }
 
-    /// Whether anybody wants to know.
-    pub fn wanted(&self) -> bool {
-        !matches!(self, Target::None)
-    }
-
     /// Writes the report.
     pub fn write(self, args: &RunArgs, shared: &Shared, mut notes: Vec<String>) {
         let bits = shared.header().lost.load(Relaxed);
@@ -118,15 +113,29 @@ fn document(args: &RunArgs, files: &[(String, &FileStat)], shared: Option<&Share
         totals.insert("events_dropped".into(), json!(h.dropped.load(Relaxed)));
         totals.insert("requests".into(), json!(h.requests.load(Relaxed)));
     }
+    let devices: Vec<Value> = shared
+        .map(devices)
+        .unwrap_or_default()
+        .into_iter()
+        .map(|(dev, latency, bandwidth)| json!({"dev": dev, "latency_us": latency, "bandwidth_mb_s": bandwidth}))
+        .collect();
     json!({
         "version": 1,
         "mode": args.mode.name(),
         "engine": args.engine.name(),
         "processes": processes,
         "files": files,
+        "devices": devices,
         "totals": totals,
         "lost": notes,
     })
+}
+
+/// Measured devices: `major:minor`, latency in µs, bandwidth in MB/s.
+fn devices(shared: &Shared) -> Vec<(String, u64, u64)> {
+    let number = |d: u64| outrider_sys::device::DeviceId::from_dev(d).to_string();
+    let entries = shared.header().devices.iter().map(|d| [0, 1, 2].map(|i: usize| d[i].load(Relaxed)));
+    entries.filter(|d| d[0] != 0).map(|[dev, latency, bandwidth]| (number(dev), latency, bandwidth)).collect()
 }
 
 fn size(bytes: u64) -> String {
@@ -173,6 +182,9 @@ fn table(args: &RunArgs, files: &[(String, &FileStat)], shared: Option<&Shared>,
             h.events.load(Relaxed),
             h.dropped.load(Relaxed)
         );
+    }
+    for (dev, latency, bandwidth) in shared.map(devices).unwrap_or_default() {
+        out += &format!("device {dev}: {latency} µs, {bandwidth} MB/s\n");
     }
     for note in notes {
         out += &format!("lost: {note}\n");

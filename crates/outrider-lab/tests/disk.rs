@@ -1,0 +1,586 @@
+//! `outrider-lab disk` through the built command: what is written comes back, what happened is counted,
+//! faults fail, and nothing is ever left behind.
+//!
+//! The cases need root, FUSE and loop devices; without them each prints why it was skipped.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn lab() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_outrider-lab"))
+}
+
+fn disk(args: &[&str]) -> Output {
+    lab().arg("disk").args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs and expects success; standard output.
+fn done(args: &[&str]) -> String {
+    let out = disk(args);
+    assert!(out.status.success(), "{args:?}: {}", text(&out.stderr));
+    text(&out.stdout)
+}
+
+/// Why disks cannot be made here.
+fn missing() -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("not root".to_owned());
+    }
+    for node in ["/dev/fuse", "/dev/loop-control"] {
+        if let Err(e) = File::options().read(true).write(true).open(node) {
+            return Some(format!("{node}: {e}"));
+        }
+    }
+    if Command::new("mkfs.ext4").arg("-V").output().is_err() {
+        return Some("no mkfs.ext4".to_owned());
+    }
+    None
+}
+
+/// Returns from a test that cannot run here, and says so.
+macro_rules! need_disks {
+    () => {
+        if let Some(reason) = missing() {
+            eprintln!("SKIPPED: {reason}");
+            return;
+        }
+    };
+}
+
+/// A disk that is taken down however the test ends.
+struct Disk {
+    _parent: TempDir,
+    dir: PathBuf,
+}
+
+impl Disk {
+    /// A place where nothing is yet.
+    fn nowhere() -> Self {
+        let parent = tempfile::Builder::new()
+            .prefix("lab test")
+            .tempdir()
+            .unwrap();
+        let dir = parent.path().join("a disk");
+        Self {
+            _parent: parent,
+            dir,
+        }
+    }
+
+    fn up(model: &str, more: &[&str]) -> Self {
+        let disk = Self::nowhere();
+        disk.bring_up(model, more);
+        disk
+    }
+
+    fn bring_up(&self, model: &str, more: &[&str]) {
+        let mut args = vec!["up", model, "--mount", self.at()];
+        if !more.contains(&"--size") {
+            args.extend(["--size", "96M"]);
+        }
+        args.extend(more);
+        done(&args);
+    }
+
+    fn at(&self) -> &str {
+        self.dir.to_str().unwrap()
+    }
+
+    fn model(&self, words: &str) {
+        done(&["model", self.at(), words]);
+    }
+
+    fn stats(&self) -> Value {
+        serde_json::from_str(&done(&["stats", self.at(), "--json"])).unwrap()
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        self.stats()["counters"][name].as_u64().unwrap()
+    }
+
+    fn device(&self) -> PathBuf {
+        self.stats()["disk"]["device"].as_str().unwrap().into()
+    }
+
+    fn pid(&self) -> i32 {
+        self.stats()["disk"]["pid"].as_i64().unwrap() as i32
+    }
+
+    fn kill(&self, signal: rustix::process::Signal) -> i32 {
+        let pid = self.pid();
+        let process = rustix::process::Pid::from_raw(pid).unwrap();
+        rustix::process::kill_process(process, signal).unwrap();
+        pid
+    }
+
+    /// The key by which the loop device's file is named, while the disk is known.
+    fn key(&self) -> Option<String> {
+        let all: Value = serde_json::from_str(&done(&["list", "--json"])).unwrap();
+        let all = all.as_array().unwrap().clone();
+        let row = all.iter().find(|row| row["dir"] == self.at())?;
+        Some(row["key"].as_str().unwrap().to_owned())
+    }
+
+    /// What is left of the disk with this key: mounts, loop devices, state.
+    fn left(&self, key: &str) -> Vec<String> {
+        let mut left = Vec::new();
+        let escaped = self.at().replace(' ', "\\040");
+        let mounts = fs::read_to_string("/proc/mounts").unwrap();
+        left.extend(
+            mounts
+                .lines()
+                .filter(|l| l.contains(&escaped))
+                .map(str::to_owned),
+        );
+        let loops = Command::new("losetup").arg("-l").output().unwrap();
+        let loops = text(&loops.stdout);
+        left.extend(loops.lines().filter(|l| l.contains(key)).map(str::to_owned));
+        left.extend(self.key());
+        left
+    }
+
+    fn gone(&self, key: &str) {
+        let until = Instant::now() + Duration::from_secs(10);
+        while !self.left(key).is_empty() && Instant::now() < until {
+            sleep(Duration::from_millis(20));
+        }
+        assert_eq!(self.left(key), [""; 0]);
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = disk(&["down", self.at(), "--lazy"]);
+    }
+}
+
+/// Bytes that neither repeat nor compress.
+fn noise(len: usize) -> Vec<u8> {
+    let mut x = 0x2545_f491_4f6c_dd1d_u64;
+    let mut out = Vec::with_capacity(len + 8);
+    while out.len() < len {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        out.extend(x.to_le_bytes());
+    }
+    out.truncate(len);
+    out
+}
+
+/// Reads `count` blocks of 4 KiB from a device, past the page cache.
+fn read_direct(device: &Path, count: u32) -> Output {
+    Command::new("dd")
+        .arg(format!("if={}", device.display()))
+        .args(["of=/dev/null", "bs=4096", "iflag=direct"])
+        .arg(format!("count={count}"))
+        .output()
+        .unwrap()
+}
+
+fn round_trip(fs: &str, size: &str) {
+    let disk = Disk::up("remote", &["--fs", fs, "--size", size]);
+    let key = disk.key().unwrap();
+    let data = noise(8 << 20);
+    let file = disk.dir.join("file");
+    fs::write(&file, &data).unwrap();
+
+    done(&["cold", disk.at()]);
+    let trace = disk._parent.path().join("trace");
+    done(&["trace", disk.at(), "start", trace.to_str().unwrap()]);
+    done(&["stats", disk.at(), "--reset"]);
+    assert!(
+        fs::read(&file).unwrap() == data,
+        "the file came back changed"
+    );
+    done(&["trace", disk.at(), "stop"]);
+    let counters = &disk.stats()["counters"];
+
+    let (mut reads, mut bytes) = (0, 0);
+    let mut last = 0.0;
+    for line in fs::read_to_string(&trace).unwrap().lines() {
+        let f: Vec<&str> = line.split(' ').collect();
+        let [start, done, op, offset, len] = f[..] else {
+            panic!("{line}");
+        };
+        let (start, done): (f64, f64) = (start.parse().unwrap(), done.parse().unwrap());
+        let (offset, len): (u64, u64) = (offset.parse().unwrap(), len.parse().unwrap());
+        assert!(
+            start >= last && done > start && offset + len <= 1 << 30,
+            "{line}"
+        );
+        last = start;
+        if op == "R" {
+            reads += 1;
+            bytes += len;
+        }
+    }
+    assert!(bytes >= data.len() as u64, "{bytes} bytes were read cold");
+    assert_eq!(counters["reads"], reads);
+    assert_eq!(counters["read_bytes"], bytes);
+    assert_eq!(counters["in_flight"], 0);
+    assert_eq!(counters["errors"], 0);
+
+    done(&["down", disk.at()]);
+    disk.gone(&key);
+    assert!(!disk.dir.exists());
+}
+
+#[test]
+fn what_is_written_comes_back_and_is_counted() {
+    need_disks!();
+    round_trip("ext4", "96M");
+}
+
+#[test]
+fn xfs_works_too() {
+    need_disks!();
+    if Command::new("mkfs.xfs").arg("-V").output().is_err() {
+        eprintln!("SKIPPED: no mkfs.xfs");
+        return;
+    }
+    let known = fs::read_to_string("/proc/filesystems").unwrap();
+    if !known.contains("xfs")
+        && !Command::new("modprobe")
+            .arg("xfs")
+            .status()
+            .is_ok_and(|s| s.success())
+    {
+        eprintln!("SKIPPED: this kernel has no XFS");
+        return;
+    }
+    round_trip("xfs", "320M");
+}
+
+#[test]
+fn a_bare_device_sees_exactly_what_is_asked() {
+    need_disks!();
+    let disk = Disk::up("nvme", &["--fs", "none", "--readahead-kb", "64"]);
+    let key = disk.key().unwrap();
+    let device = disk.device();
+    let queue = Path::new("/sys/block").join(device.file_name().unwrap());
+    let read = |what: &str| {
+        fs::read_to_string(queue.join(what))
+            .unwrap()
+            .trim()
+            .to_owned()
+    };
+    assert_eq!(read("queue/read_ahead_kb"), "64");
+    assert_eq!(read("loop/dio"), "1");
+    assert_eq!(read("size"), ((96 << 20) / 512).to_string());
+
+    done(&["stats", disk.at(), "--reset"]);
+    assert!(read_direct(&device, 100).status.success());
+    assert_eq!(disk.counter("reads"), 100);
+    assert_eq!(disk.counter("read_bytes"), 409_600);
+    assert_eq!(disk.counter("writes"), 0);
+
+    // Data survives `cold`, which has no mount to renew here.
+    let data = noise(1 << 20);
+    File::options()
+        .write(true)
+        .open(&device)
+        .unwrap()
+        .write_all_at(&data, 4096)
+        .unwrap();
+    done(&["cold", disk.at()]);
+    let mut back = vec![0; data.len()];
+    File::open(&device)
+        .unwrap()
+        .read_exact_at(&mut back, 4096)
+        .unwrap();
+    assert!(back == data);
+    assert!(disk.counter("read_bytes") >= 1 << 20);
+
+    // A trace that is being recorded is not lost when the disk goes.
+    let trace = disk._parent.path().join("trace");
+    done(&["trace", disk.at(), "start", trace.to_str().unwrap()]);
+    assert!(read_direct(&device, 3).status.success());
+    done(&["down", disk.at()]);
+    assert_eq!(fs::read_to_string(trace).unwrap().matches(" R ").count(), 3);
+    disk.gone(&key);
+}
+
+#[test]
+fn models_change_at_run_time() {
+    need_disks!();
+    let disk = Disk::up("hdd,schedule=fifo", &["--fs", "none", "--scale", "0.5"]);
+    let model = &disk.stats()["model"];
+    assert_eq!(model["name"], "hdd");
+    assert_eq!(model["schedule"], "fifo");
+    assert_eq!(model["scale"], 0.5);
+    done(&["stats", disk.at(), "--reset"]);
+    assert!(read_direct(&disk.device(), 2).status.success());
+    disk.model("sata latency_us=170");
+    let model = &disk.stats()["model"];
+    assert_eq!(model["name"], "sata");
+    assert_eq!(model["latency_us"], 170.0);
+    assert_eq!(model["scale"], 0.5);
+    let told = done(&["stats", disk.at()]);
+    assert!(
+        told.contains("sata") && told.contains("reads   2, 8.0 KiB"),
+        "{told}"
+    );
+}
+
+#[test]
+fn bad_ranges_fail() {
+    need_disks!();
+    let disk = Disk::up("off", &["--fs", "none", "--readahead-kb", "0"]);
+    disk.model("eio=1M-2M,eio_write=4M-5M");
+    let device = File::options()
+        .read(true)
+        .write(true)
+        .open(disk.device())
+        .unwrap();
+    let mut block = [0; 4096];
+    let eio = |r: std::io::Result<()>| r.unwrap_err().raw_os_error() == Some(5);
+    assert!(eio(device.read_exact_at(&mut block, 1 << 20)));
+    assert!(eio(device.read_exact_at(&mut block, (2 << 20) - 4096)));
+    device.read_exact_at(&mut block, 2 << 20).unwrap();
+    device.read_exact_at(&mut block, 4 << 20).unwrap();
+    assert!(disk.counter("errors") >= 2);
+    device.write_all_at(&[1; 4096], 4 << 20).unwrap();
+    assert!(eio(device.sync_all()));
+    disk.model("eio=none");
+    device.read_exact_at(&mut block, 1 << 20).unwrap();
+}
+
+#[test]
+fn a_stall_holds_requests_and_lets_them_go() {
+    need_disks!();
+    let disk = Disk::up("off", &["--fs", "none"]);
+    let device = disk.device();
+    let start = Instant::now();
+    disk.model("stall=1");
+    assert!(read_direct(&device, 1).status.success());
+    assert!(
+        start.elapsed() >= Duration::from_millis(950),
+        "{:?}",
+        start.elapsed()
+    );
+}
+
+#[test]
+fn after_a_crash_down_leaves_nothing() {
+    need_disks!();
+    for fs in ["ext4", "none"] {
+        let disk = Disk::up("nvme", &["--fs", fs]);
+        let key = disk.key().unwrap();
+        if fs == "ext4" {
+            // Dirty pages that can never be written any more.
+            fs::write(disk.dir.join("file"), noise(1 << 20)).unwrap();
+        }
+        disk.kill(rustix::process::Signal::KILL);
+        sleep(Duration::from_millis(100));
+        let out = self::disk(&["stats", disk.at()]);
+        assert_eq!(out.status.code(), Some(1), "{}", text(&out.stderr));
+        assert!(done(&["list"]).contains("dead"));
+        done(&["down", disk.at()]);
+        disk.gone(&key);
+    }
+}
+
+#[test]
+fn up_clears_what_a_crash_left() {
+    need_disks!();
+    let disk = Disk::up("nvme", &[]);
+    disk.kill(rustix::process::Signal::KILL);
+    sleep(Duration::from_millis(100));
+    disk.bring_up("nvme", &[]);
+    fs::write(disk.dir.join("file"), "works").unwrap();
+    let key = disk.key().unwrap();
+    done(&["down", disk.at()]);
+    disk.gone(&key);
+}
+
+#[test]
+fn the_stack_goes_with_sigterm_or_a_plain_umount() {
+    need_disks!();
+    let disk = Disk::up("remote", &[]);
+    let key = disk.key().unwrap();
+    fs::write(disk.dir.join("file"), noise(1 << 20)).unwrap();
+    disk.kill(rustix::process::Signal::TERM);
+    disk.gone(&key);
+
+    disk.bring_up("remote", &[]);
+    let status = Command::new("umount").arg(&disk.dir).status().unwrap();
+    assert!(status.success());
+    disk.gone(&key);
+}
+
+#[test]
+fn a_disk_in_use_stays() {
+    need_disks!();
+    let disk = Disk::up("off", &[]);
+    let key = disk.key().unwrap();
+    let mut file = File::create(disk.dir.join("file")).unwrap();
+    for command in ["down", "cold"] {
+        let out = self::disk(&[command, disk.at()]);
+        assert_eq!(out.status.code(), Some(1));
+        assert!(
+            text(&out.stderr).contains("in use"),
+            "{}",
+            text(&out.stderr)
+        );
+    }
+    file.write_all(b"still there").unwrap();
+    // The lazy way hides it now; it goes with its last user.
+    done(&["down", disk.at(), "--lazy"]);
+    assert!(
+        !fs::read_to_string("/proc/mounts")
+            .unwrap()
+            .contains(&disk.at().replace(' ', "\\040"))
+    );
+    file.write_all(b", still").unwrap();
+    drop(file);
+    disk.gone(&key);
+}
+
+#[test]
+fn an_image_can_be_kept() {
+    need_disks!();
+    let disk = Disk::nowhere();
+    let image = disk._parent.path().join("image");
+    let image = image.to_str().unwrap();
+    let file = disk.dir.join("file");
+    fs::write(image, noise(1 << 20)).unwrap();
+    let out = self::disk(&["up", "off", "--image", image, "--mount", disk.at()]);
+    assert_eq!(out.status.code(), Some(2), "somebody's file was taken");
+    assert!(fs::read(image).unwrap() == noise(1 << 20));
+    fs::remove_file(image).unwrap();
+    disk.bring_up("off", &["--image", image]);
+    fs::write(&file, "kept").unwrap();
+    done(&["down", disk.at(), "--keep"]);
+    done(&["up", "nvme", "--image", image, "--mount", disk.at()]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "kept");
+    done(&["down", disk.at()]);
+    assert!(Path::new(image).exists(), "the second `up` did not make it");
+    fs::remove_file(image).unwrap();
+    disk.bring_up("off", &["--image", image]);
+    done(&["down", disk.at()]);
+    assert!(!Path::new(image).exists());
+
+    disk.bring_up("off", &[]);
+    let out = self::disk(&["down", disk.at(), "--keep"]);
+    assert_eq!(out.status.code(), Some(2));
+}
+
+/// Sends a signal to `up` at different moments: afterwards the disk is there as a whole, or nothing is.
+#[test]
+fn an_interrupted_up_leaves_nothing() {
+    need_disks!();
+    let disk = Disk::nowhere();
+    let start = |disk: &Disk| -> Child {
+        let args = ["disk", "up", "off", "--size", "1G", "--mount", disk.at()];
+        let quiet = || Stdio::null();
+        lab()
+            .args(args)
+            .stdout(quiet())
+            .stderr(quiet())
+            .spawn()
+            .unwrap()
+    };
+    for signal in [rustix::process::Signal::INT, rustix::process::Signal::KILL] {
+        for delay_ms in [0, 2, 5, 10, 20, 40, 80] {
+            let mut up = start(&disk);
+            sleep(Duration::from_millis(delay_ms));
+            let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&up), signal);
+            let status = up.wait().unwrap();
+            if status.success() {
+                done(&["down", disk.at()]);
+            }
+            // After a kill the server notices by itself.
+            disk.gone("a disk-nothing");
+            let until = Instant::now() + Duration::from_secs(10);
+            while ours().iter().any(|l| l.contains(disk.at())) && Instant::now() < until {
+                sleep(Duration::from_millis(20));
+            }
+            assert!(
+                !ours().iter().any(|l| l.contains(disk.at())),
+                "{:?}",
+                ours()
+            );
+        }
+    }
+}
+
+/// The disks that `list` shows.
+fn ours() -> Vec<String> {
+    done(&["list"]).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn wrong_input_is_told_in_one_line() {
+    let cases: &[&[&str]] = &[
+        &[],
+        &["up"],
+        &["up", "nvme"],
+        &["up", "floppy", "--mount", "/mnt/x"],
+        &["up", "nvme", "--mount", "/mnt/x", "--size", "8Q"],
+        &["up", "nvme", "--mount", "/mnt/x", "--size", "1K"],
+        &["up", "nvme", "--mount", "/mnt/x", "--fs", "ntfs"],
+        &["up", "nvme", "--mount", "/mnt/x", "--scale", "0"],
+        &["up", "nvme", "--mount", "/nowhere/at/all"],
+        &["up", "nvme", "--mount", "/proc/version"],
+        &["up", "nvme", "--mount", "/mnt/x", "--image", "/dev/null"],
+        &["up", "nvme,speed=9", "--mount", "/mnt/x"],
+        &["model", "/", "nvme"],
+        &["model", "/"],
+        &["stats", "/nowhere"],
+        &["trace", "/", "pause"],
+        &["cold", "/"],
+        &["down", "/"],
+        &["down", "/nowhere/at/all"],
+    ];
+    let root = rustix::process::geteuid().is_root();
+    for case in cases {
+        if !root && !matches!(case.first(), None | Some(&"up")) {
+            eprintln!("SKIPPED {case:?}: not root");
+            continue;
+        }
+        let out = disk(case);
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{case:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{case:?}: {said}");
+        assert!(out.stdout.is_empty());
+    }
+    assert_eq!(
+        fs::metadata("/mnt/x").unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+}
+
+#[test]
+fn wrong_words_to_a_running_disk() {
+    need_disks!();
+    let disk = Disk::up("off", &["--fs", "none"]);
+    for words in ["floppy", "scale=0", "stall=x"] {
+        let out = self::disk(&["model", disk.at(), words]);
+        assert_eq!(out.status.code(), Some(2), "{}", text(&out.stderr));
+        assert_eq!(text(&out.stderr).lines().count(), 1);
+    }
+    for trace in [&["start"][..], &["stop", "/tmp/x"]] {
+        let out = self::disk(&[&["trace", disk.at()], trace].concat());
+        assert_eq!(out.status.code(), Some(2));
+    }
+    assert_eq!(
+        self::disk(&["trace", disk.at(), "stop"]).status.code(),
+        Some(1)
+    );
+    let again = ["up", "off", "--mount", disk.at()];
+    assert_eq!(self::disk(&again).status.code(), Some(1));
+    assert_eq!(disk.stats()["model"]["name"], "off");
+}
