@@ -68,10 +68,16 @@ pub fn start() {
         }
         CStr::from_ptr(p).to_bytes()
     };
-    let Some(end) = text.iter().position(|b| *b == b':') else { return };
-    let (Some(path), Some(rest)) = (text.get(..end), text.get(end + 1..)) else { return };
+    let Some(end) = text.iter().position(|b| *b == b':') else {
+        return;
+    };
+    let (Some(path), Some(rest)) = (text.get(..end), text.get(end + 1..)) else {
+        return;
+    };
     let Some((mode, n)) = parse(rest) else { return };
-    let Some((min_size, _)) = rest.get(n + 1..).and_then(parse) else { return };
+    let Some((min_size, _)) = rest.get(n + 1..).and_then(parse) else {
+        return;
+    };
     if path.len() >= PATH_MAX {
         return;
     }
@@ -130,12 +136,20 @@ unsafe fn map(fd: i32, offset: usize, len: usize) -> *mut u8 {
             0,
             len,
             (libc::PROT_READ | libc::PROT_WRITE) as usize,
-            if fd < 0 { libc::MAP_PRIVATE | libc::MAP_ANONYMOUS } else { libc::MAP_SHARED } as usize,
+            if fd < 0 {
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS
+            } else {
+                libc::MAP_SHARED
+            } as usize,
             fd as usize,
             offset,
         )
     };
-    if r < 0 && r > -4096 { null_mut() } else { r as *mut u8 }
+    if r < 0 && r > -4096 {
+        null_mut()
+    } else {
+        r as *mut u8
+    }
 }
 
 fn open_shm() -> i32 {
@@ -229,7 +243,15 @@ fn attach_through(fd: i32, pid: u32) -> Option<&'static Proc> {
         // SAFETY: the parent's entry, mapped by it; this process has no reference to it, since LOCAL was
         // cleared when it was forked.
         unsafe {
-            raw::syscall6(libc::SYS_munmap, old as usize, size_of::<Proc>(), 0, 0, 0, 0);
+            raw::syscall6(
+                libc::SYS_munmap,
+                old as usize,
+                size_of::<Proc>(),
+                0,
+                0,
+                0,
+                0,
+            );
         }
     }
     let mut index = None;
@@ -252,7 +274,13 @@ fn attach_through(fd: i32, pid: u32) -> Option<&'static Proc> {
         return None;
     };
     // SAFETY: the object is SHM_BYTES long; the entry lies within it and is page-aligned.
-    let entry = unsafe { map(fd, shm::PROCS_AT + index * size_of::<Proc>(), size_of::<Proc>()) } as *mut Proc;
+    let entry = unsafe {
+        map(
+            fd,
+            shm::PROCS_AT + index * size_of::<Proc>(),
+            size_of::<Proc>(),
+        )
+    } as *mut Proc;
     // SAFETY: null, or a mapping of a whole Proc that stays for the life of this process.
     let Some(found) = (unsafe { entry.as_ref() }) else {
         header.lose(shm::lost::MEMORY);
@@ -304,12 +332,14 @@ pub fn release_all() {
         attach();
     }
     let Some(header) = header() else { return };
-    if header.service_pid.load(Ordering::Relaxed) == 0
-        || header.closed.load(Ordering::Relaxed) != 0
+    if header.service_pid.load(Ordering::Relaxed) == 0 || header.closed.load(Ordering::Relaxed) != 0
     {
         return;
     }
-    let wanted = header.release_wanted.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+    let wanted = header
+        .release_wanted
+        .fetch_add(1, Ordering::AcqRel)
+        .wrapping_add(1);
     header.ring_doorbell();
     for _ in 0..30 {
         let done = header.release_done.load(Ordering::Acquire);

@@ -376,7 +376,10 @@ const SMALLEST_MAP: u64 = 1 << 20;
 
 /// Advice that only guides readahead. The numbers of madvise and posix_madvise agree.
 fn hint(advice: c_int) -> bool {
-    matches!(advice, libc::MADV_WILLNEED | libc::MADV_SEQUENTIAL | libc::MADV_RANDOM)
+    matches!(
+        advice,
+        libc::MADV_WILLNEED | libc::MADV_SEQUENTIAL | libc::MADV_RANDOM
+    )
 }
 
 /// A call is about to move `n` bytes out of a file inside the kernel, from `*offset` or the file position. The

@@ -85,7 +85,9 @@ fn after(fp: *mut FILE, was: Option<Before>, asked: usize) {
 #[cold]
 #[inline(never)]
 fn filled(fd: c_int, buffered: usize) {
-    let Some((_, slot)) = track::tracked(fd) else { return };
+    let Some((_, slot)) = track::tracked(fd) else {
+        return;
+    };
     let old = slot.pos.load(Relaxed);
     let now = track::shared_position(fd, slot);
     if now == old {
@@ -111,7 +113,12 @@ fn opened(fp: *mut FILE) {
         return;
     }
     // SAFETY: the C library just returned this stream.
-    let (fd, seen) = unsafe { (libc::fileno(fp), (&raw const (*fp.cast::<Stream>()).fileno).read()) };
+    let (fd, seen) = unsafe {
+        (
+            libc::fileno(fp),
+            (&raw const (*fp.cast::<Stream>()).fileno).read(),
+        )
+    };
     if fd < 0 || fd != seen {
         return;
     }
@@ -201,7 +208,11 @@ unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
 
 /// See freopen(3).
 #[unsafe(no_mangle)]
-unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, old: *mut FILE) -> *mut FILE {
+unsafe extern "C" fn freopen(
+    path: *const c_char,
+    mode: *const c_char,
+    old: *mut FILE,
+) -> *mut FILE {
     closing(old);
     // SAFETY: the caller's arguments, unchanged.
     let fp = unsafe { real::freopen(path, mode, old) };
@@ -211,7 +222,11 @@ unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, old: *mut
 
 /// See freopen(3).
 #[unsafe(no_mangle)]
-unsafe extern "C" fn freopen64(path: *const c_char, mode: *const c_char, old: *mut FILE) -> *mut FILE {
+unsafe extern "C" fn freopen64(
+    path: *const c_char,
+    mode: *const c_char,
+    old: *mut FILE,
+) -> *mut FILE {
     // SAFETY: the caller's arguments, unchanged.
     unsafe { freopen(path, mode, old) }
 }

@@ -6,8 +6,8 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 
 use outrider_core::shm::{
-    FD_IGNORED, FD_TRACKED, FD_UNKNOWN, FLAG_READABLE, FLAG_SHARED_POS, FLAG_WRITABLE, Kind, MAX_FDS,
-    Proc, Slot,
+    FD_IGNORED, FD_TRACKED, FD_UNKNOWN, FLAG_READABLE, FLAG_SHARED_POS, FLAG_WRITABLE, Kind,
+    MAX_FDS, Proc, Slot,
 };
 use outrider_sys::raw;
 
@@ -17,7 +17,9 @@ use crate::attach;
 /// first time.
 #[inline(always)]
 pub fn tracked(fd: c_int) -> Option<(&'static Proc, &'static Slot)> {
-    let Some(proc) = attach::current() else { return orphan(fd) };
+    let Some(proc) = attach::current() else {
+        return orphan(fd);
+    };
     let slot = proc.slots.get(fd as usize)?;
     match slot.state.load(Relaxed) {
         FD_TRACKED => Some((proc, slot)),
@@ -42,7 +44,15 @@ pub fn adopt(fd: c_int) -> Option<(&'static Proc, &'static Slot)> {
     }
     // SAFETY: F_GETFL takes no memory.
     let flags = unsafe {
-        raw::syscall6(libc::SYS_fcntl, fd as usize, libc::F_GETFL as usize, 0, 0, 0, 0)
+        raw::syscall6(
+            libc::SYS_fcntl,
+            fd as usize,
+            libc::F_GETFL as usize,
+            0,
+            0,
+            0,
+            0,
+        )
     };
     if flags < 0 {
         return None;
@@ -93,7 +103,8 @@ pub fn opened(fd: c_int, flags: c_int, extra: u32) -> Option<(&'static Proc, &'s
         let pos = raw::lseek(fd, 0, libc::SEEK_CUR);
         slot.pos.store(pos.max(0) as u64, Relaxed);
     }
-    slot.state.store(FD_TRACKED, core::sync::atomic::Ordering::Release);
+    slot.state
+        .store(FD_TRACKED, core::sync::atomic::Ordering::Release);
     tell(proc, Kind::Open, fd, 0, st.st_size as u64, 0);
     Some((proc, slot))
 }
@@ -101,8 +112,12 @@ pub fn opened(fd: c_int, flags: c_int, extra: u32) -> Option<(&'static Proc, &'s
 /// The descriptor is about to be closed, or its number to be given to another file.
 #[inline]
 pub fn closing(fd: c_int) {
-    let Some(proc) = attach::current() else { return };
-    let Some(slot) = proc.slots.get(fd as usize) else { return };
+    let Some(proc) = attach::current() else {
+        return;
+    };
+    let Some(slot) = proc.slots.get(fd as usize) else {
+        return;
+    };
     let state = slot.state.load(Relaxed);
     if state == FD_UNKNOWN {
         return;
@@ -191,7 +206,8 @@ fn hushed(slot: &Slot, offset: u64, len: u64) -> bool {
 #[inline(never)]
 fn speak(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) {
     let told = proc.push(Kind::Read, fd as u16, thread_tag(), offset, len);
-    if told && slot.flags.load(Relaxed) & outrider_core::shm::FLAG_LAZY == 0
+    if told
+        && slot.flags.load(Relaxed) & outrider_core::shm::FLAG_LAZY == 0
         && let Some(header) = attach::header()
     {
         header.ring_doorbell();
@@ -229,7 +245,8 @@ pub fn advanced(slot: Option<&Slot>, n: isize) {
     if let Some(slot) = slot
         && n > 0
     {
-        slot.pos.store(slot.pos.load(Relaxed).wrapping_add(n as u64), Relaxed);
+        slot.pos
+            .store(slot.pos.load(Relaxed).wrapping_add(n as u64), Relaxed);
     }
 }
 
@@ -269,7 +286,8 @@ pub fn wrote(fd: c_int, n: isize) {
         && let Some(slot) = proc.slots.get(fd as usize)
         && slot.state.load(Relaxed) == FD_TRACKED
     {
-        slot.pos.store(slot.pos.load(Relaxed).wrapping_add(n as u64), Relaxed);
+        slot.pos
+            .store(slot.pos.load(Relaxed).wrapping_add(n as u64), Relaxed);
     }
 }
 
@@ -284,10 +302,11 @@ pub fn about(fd: c_int, kind: Kind, extra: u64, offset: u64, len: u64) -> bool {
 /// The service takes over a hint of the program: `true` if it heard of it, and the call is then to succeed without
 /// reaching the kernel (SPEC CP4).
 pub fn take_over(fd: c_int, offset: u64, len: u64) -> bool {
-    let Some((proc, slot)) = tracked(fd) else { return false };
-    let listening = attach::header().is_some_and(|h| {
-        h.service_pid.load(Relaxed) != 0 && h.closed.load(Relaxed) == 0
-    });
+    let Some((proc, slot)) = tracked(fd) else {
+        return false;
+    };
+    let listening = attach::header()
+        .is_some_and(|h| h.service_pid.load(Relaxed) != 0 && h.closed.load(Relaxed) == 0);
     if !listening || slot.flags.load(Relaxed) & FLAG_READABLE == 0 {
         return false;
     }

@@ -51,7 +51,11 @@ impl Policy {
         let allowed = available >= self.low && supply.psi <= self.psi_max;
         let automatic = (supply.headroom as f64 * self.share) as u64;
         Grant {
-            total: if allowed { self.fixed.map_or(automatic, |f| f.min(supply.headroom)) } else { 0 },
+            total: if allowed {
+                self.fixed.map_or(automatic, |f| f.min(supply.headroom))
+            } else {
+                0
+            },
             aggressive: allowed && available >= self.high,
             allowed,
         }
@@ -73,7 +77,9 @@ impl Grant {
         if !self.allowed {
             return 0;
         }
-        self.total.max(streams * policy.stream_minimum).saturating_sub(unused)
+        self.total
+            .max(streams * policy.stream_minimum)
+            .saturating_sub(unused)
     }
 }
 
@@ -84,15 +90,68 @@ mod tests {
     /// SPEC CP9: the two watermarks, PSI, and the minimum per stream.
     #[test]
     fn watermarks() {
-        let p = Policy { fixed: None, share: 0.5, high: 0.1, low: 0.05, stream_minimum: 1 << 18, psi_max: 20.0 };
-        let m = |headroom, psi| p.grant(Supply { headroom, limit: 1000 << 20, psi });
-        assert_eq!(m(800 << 20, 0.0), Grant { total: 400 << 20, aggressive: true, allowed: true });
-        assert_eq!(m(80 << 20, 0.0), Grant { total: 40 << 20, aggressive: false, allowed: true });
-        assert_eq!(m(40 << 20, 0.0), Grant { total: 0, aggressive: false, allowed: false });
-        assert_eq!(m(800 << 20, 30.0), Grant { total: 0, aggressive: false, allowed: false });
+        let p = Policy {
+            fixed: None,
+            share: 0.5,
+            high: 0.1,
+            low: 0.05,
+            stream_minimum: 1 << 18,
+            psi_max: 20.0,
+        };
+        let m = |headroom, psi| {
+            p.grant(Supply {
+                headroom,
+                limit: 1000 << 20,
+                psi,
+            })
+        };
+        assert_eq!(
+            m(800 << 20, 0.0),
+            Grant {
+                total: 400 << 20,
+                aggressive: true,
+                allowed: true
+            }
+        );
+        assert_eq!(
+            m(80 << 20, 0.0),
+            Grant {
+                total: 40 << 20,
+                aggressive: false,
+                allowed: true
+            }
+        );
+        assert_eq!(
+            m(40 << 20, 0.0),
+            Grant {
+                total: 0,
+                aggressive: false,
+                allowed: false
+            }
+        );
+        assert_eq!(
+            m(800 << 20, 30.0),
+            Grant {
+                total: 0,
+                aggressive: false,
+                allowed: false
+            }
+        );
         assert_eq!(m(80 << 20, 0.0).window(1 << 20, &p), 1 << 18);
         assert_eq!(m(80 << 20, 0.0).room(30 << 20, 1, &p), 10 << 20);
-        let fixed = Policy { fixed: Some(8 << 20), ..p };
-        assert_eq!(fixed.grant(Supply { headroom: 800 << 20, limit: 1000 << 20, psi: 0.0 }).total, 8 << 20);
+        let fixed = Policy {
+            fixed: Some(8 << 20),
+            ..p
+        };
+        assert_eq!(
+            fixed
+                .grant(Supply {
+                    headroom: 800 << 20,
+                    limit: 1000 << 20,
+                    psi: 0.0
+                })
+                .total,
+            8 << 20
+        );
     }
 }

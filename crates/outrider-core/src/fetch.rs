@@ -32,7 +32,8 @@ pub struct Wanted {
 fn checked(fd: OwnedFd, wanted: Wanted) -> Option<(OwnedFd, u64)> {
     let st = rustix::fs::fstat(fd.as_fd()).ok()?;
     let regular = st.st_mode & libc::S_IFMT == libc::S_IFREG;
-    (regular && st.st_dev == wanted.dev && st.st_ino == wanted.ino).then_some((fd, st.st_size as u64))
+    (regular && st.st_dev == wanted.dev && st.st_ino == wanted.ino)
+        .then_some((fd, st.st_size as u64))
 }
 
 fn note(e: rustix::io::Errno, header: &Header) {
@@ -51,7 +52,9 @@ pub fn fetch(wanted: Wanted, header: &Header) -> Option<(OwnedFd, u64)> {
         }
     };
     let path = format!("/proc/{}/fd/{}", wanted.pid, wanted.fd);
-    let found = rustix::fs::openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(lose).ok()?;
+    let found = rustix::fs::openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .map_err(lose)
+        .ok()?;
     let (found, size) = checked(found, wanted)?;
     let path = format!("/proc/self/fd/{}", found.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -80,14 +83,18 @@ pub fn alive(pid: u32) -> bool {
 
 /// The command of a process, from /proc/PID/comm.
 pub fn command(pid: u32) -> String {
-    std::fs::read_to_string(format!("/proc/{pid}/comm")).map(|s| s.trim_end().to_owned()).unwrap_or_default()
+    std::fs::read_to_string(format!("/proc/{pid}/comm"))
+        .map(|s| s.trim_end().to_owned())
+        .unwrap_or_default()
 }
 
 /// Whether a process is over but for its parent's wait: it has no memory any more.
 pub fn zombie(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .ok()
-        .and_then(|s| s.rsplit_once(") ").map(|(_, rest)| rest.starts_with('Z') || rest.starts_with('X')))
+        .and_then(|s| {
+            s.rsplit_once(") ")
+                .map(|(_, rest)| rest.starts_with('Z') || rest.starts_with('X'))
+        })
         .unwrap_or(true)
 }
-

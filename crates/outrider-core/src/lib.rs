@@ -4,9 +4,9 @@
 pub mod budget;
 pub mod config;
 pub mod engine;
+pub mod fetch;
 pub mod place;
 pub mod plan;
-pub mod fetch;
 pub mod service;
 pub mod shared;
 pub mod shm;

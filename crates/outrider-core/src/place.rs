@@ -21,7 +21,12 @@ pub struct DeviceModel {
 impl Default for DeviceModel {
     /// A fast network disk, until something is measured: wrong in either direction this costs a few requests.
     fn default() -> Self {
-        DeviceModel { latency_us: 200.0, bandwidth: 1000.0, samples: 0, spans: 0 }
+        DeviceModel {
+            latency_us: 200.0,
+            bandwidth: 1000.0,
+            samples: 0,
+            spans: 0,
+        }
     }
 }
 
@@ -52,7 +57,11 @@ impl DeviceModel {
             return;
         }
         let sample = (bytes as f64 / took_us).clamp(0.1, 1e5);
-        let weight = if self.spans == 0 || sample > self.bandwidth { 0.7 } else { 0.2 };
+        let weight = if self.spans == 0 || sample > self.bandwidth {
+            0.7
+        } else {
+            0.2
+        };
         self.bandwidth += (sample - self.bandwidth) * weight;
         self.spans += 1;
     }
@@ -75,7 +84,11 @@ impl DeviceModel {
 
     /// Gaps up to this many bytes are read through.
     pub fn merge_gap(&self) -> u64 {
-        if self.latency_us >= SEEK_US { INFILL } else { 0 }
+        if self.latency_us >= SEEK_US {
+            INFILL
+        } else {
+            0
+        }
     }
 
     /// Whether anything has been measured yet.
@@ -91,7 +104,12 @@ mod tests {
     /// DR7: figures converge to those of very different devices.
     #[test]
     fn converges() {
-        for (latency, bandwidth) in [(80.0, 1400.0), (500.0, 1000.0), (15_000.0, 500.0), (7000.0, 100.0)] {
+        for (latency, bandwidth) in [
+            (80.0, 1400.0),
+            (500.0, 1000.0),
+            (15_000.0, 500.0),
+            (7000.0, 100.0),
+        ] {
             let mut m = DeviceModel::default();
             for _ in 0..20 {
                 m.lone_request(131_072, latency + 131_072.0 / bandwidth);

@@ -46,7 +46,8 @@ pub fn plan(wanted: &[Range<u64>], view: Option<&FileView>, terms: Terms, now_us
         i += 1;
         while let Some(next) = wanted.get(i) {
             let n = PageRange::from_bytes(next.start, next.end - next.start);
-            let near = n.start <= pages.end + terms.gap / PAGE && n.end + terms.gap / PAGE >= pages.start;
+            let near =
+                n.start <= pages.end + terms.gap / PAGE && n.end + terms.gap / PAGE >= pages.start;
             let joined = PageRange::new(pages.start.min(n.start), pages.end.max(n.end));
             if !near || (terms.gap == 0 && (n.start > pages.end || n.end < pages.start)) {
                 break;
@@ -107,7 +108,12 @@ mod tests {
     use crate::view::Granularity;
 
     fn terms() -> Terms {
-        Terms { chunk: 128 << 10, gap: 0, room: u64::MAX, size: 1 << 30 }
+        Terms {
+            chunk: 128 << 10,
+            gap: 0,
+            room: u64::MAX,
+            size: 1 << 30,
+        }
     }
 
     /// SPEC CP4: what is cached or in flight is not asked for again; nothing is clipped or passes the end of the file.
@@ -117,11 +123,31 @@ mod tests {
         view.present(PageRange::new(10, 20), 0);
         let p = plan(&[0..(256 << 10)], Some(&view), terms(), 0);
         assert_eq!(p.requests, [0..40960, 81920..131072, 131072..262144]);
-        assert!(plan(&[0..(256 << 10)], Some(&view), terms(), 0).requests.is_empty());
-        let end = plan(&[(1 << 30) - 5000..(1 << 30) + 70000], Some(&view), terms(), 0);
+        assert!(
+            plan(&[0..(256 << 10)], Some(&view), terms(), 0)
+                .requests
+                .is_empty()
+        );
+        let end = plan(
+            &[(1 << 30) - 5000..(1 << 30) + 70000],
+            Some(&view),
+            terms(),
+            0,
+        );
         assert_eq!(end.requests, [(1 << 30) - 8192..1 << 30]);
-        let poor = plan(&[1 << 20..2 << 20], Some(&view), Terms { room: 300 << 10, ..terms() }, 0);
-        assert_eq!((poor.bytes, poor.refused_at), (256 << 10, Some((1 << 20) + (256 << 10))));
+        let poor = plan(
+            &[1 << 20..2 << 20],
+            Some(&view),
+            Terms {
+                room: 300 << 10,
+                ..terms()
+            },
+            0,
+        );
+        assert_eq!(
+            (poor.bytes, poor.refused_at),
+            (256 << 10, Some((1 << 20) + (256 << 10)))
+        );
     }
 
     /// SPEC CP4: a range with very many holes is planned whole.
@@ -131,7 +157,10 @@ mod tests {
         for i in 0..1000 {
             view.present(PageRange::new(i * 4, i * 4 + 1), 0);
         }
-        assert_eq!(plan(&[0..4000 * PAGE], Some(&view), terms(), 0).bytes, 3000 * PAGE);
+        assert_eq!(
+            plan(&[0..4000 * PAGE], Some(&view), terms(), 0).bytes,
+            3000 * PAGE
+        );
     }
 
     /// LP7: strided pieces join across gaps where reading through is cheaper, and stay apart where it is not.
@@ -139,9 +168,29 @@ mod tests {
     fn reads_through_gaps() {
         let wanted: Vec<_> = (0..4u64).map(|i| i * 32768..i * 32768 + 4096).collect();
         assert_eq!(plan(&wanted, None, terms(), 0).requests.len(), 4);
-        let joined = plan(&wanted, None, Terms { gap: 32 << 10, ..terms() }, 0);
+        let joined = plan(
+            &wanted,
+            None,
+            Terms {
+                gap: 32 << 10,
+                ..terms()
+            },
+            0,
+        );
         assert_eq!(joined.requests, [0..3 * 32768 + 4096]);
         let backwards: Vec<_> = wanted.iter().rev().cloned().collect();
-        assert_eq!(plan(&backwards, None, Terms { gap: 32 << 10, ..terms() }, 0).requests, [0..3 * 32768 + 4096]);
+        assert_eq!(
+            plan(
+                &backwards,
+                None,
+                Terms {
+                    gap: 32 << 10,
+                    ..terms()
+                },
+                0
+            )
+            .requests,
+            [0..3 * 32768 + 4096]
+        );
     }
 }

@@ -41,7 +41,10 @@ impl Shared {
                 0,
             )?
         };
-        let shared = Shared { fd, base: base.cast() };
+        let shared = Shared {
+            fd,
+            base: base.cast(),
+        };
         let h = shared.header();
         h.version.store(shm::VERSION, Relaxed);
         h.mode.store(mode, Relaxed);
@@ -65,20 +68,33 @@ impl Shared {
     pub fn proc(&self, i: usize) -> &Proc {
         let i = i.min(MAX_PROCS - 1);
         // SAFETY: within the object, page-aligned, valid when zero.
-        unsafe { &*self.base.add(PROCS_AT + i * size_of::<Proc>()).cast::<Proc>() }
+        unsafe {
+            &*self
+                .base
+                .add(PROCS_AT + i * size_of::<Proc>())
+                .cast::<Proc>()
+        }
     }
 
     /// Statistics entry `i`, below [`shm::MAX_FILES`].
     pub fn stat(&self, i: usize) -> &FileStat {
         let i = i.min(shm::MAX_FILES - 1);
         // SAFETY: within the object, aligned, valid when zero.
-        unsafe { &*self.base.add(FILES_AT + i * size_of::<FileStat>()).cast::<FileStat>() }
+        unsafe {
+            &*self
+                .base
+                .add(FILES_AT + i * size_of::<FileStat>())
+                .cast::<FileStat>()
+        }
     }
 
     /// Zeroes a process entry and gives its memory back.
     pub fn clear(&self, i: usize) {
         use rustix::fs::FallocateFlags;
-        let (at, len) = ((PROCS_AT + i.min(MAX_PROCS - 1) * size_of::<Proc>()) as u64, size_of::<Proc>() as u64);
+        let (at, len) = (
+            (PROCS_AT + i.min(MAX_PROCS - 1) * size_of::<Proc>()) as u64,
+            size_of::<Proc>() as u64,
+        );
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         if rustix::fs::fallocate(&self.fd, flags, at, len).is_err() {
             // SAFETY: the entry has no owner; its memory is plain atomics, for which zero is valid.
@@ -106,7 +122,11 @@ impl Shared {
         if len == 0 {
             return None;
         }
-        let mut bytes: Vec<u8> = stat.path.iter().flat_map(|w| w.load(Relaxed).to_ne_bytes()).collect();
+        let mut bytes: Vec<u8> = stat
+            .path
+            .iter()
+            .flat_map(|w| w.load(Relaxed).to_ne_bytes())
+            .collect();
         bytes.truncate(len);
         Some(bytes)
     }
@@ -120,7 +140,14 @@ impl Shared {
     pub fn write_processes(&self, records: &[ProcessRecord]) {
         for (i, r) in records.iter().take(MAX_RECORDS).enumerate() {
             let mut bytes = [0u8; RECORD_BYTES];
-            let numbers = [u64::from(r.pid), r.reads, r.bytes_read, r.events, r.events_dropped, r.calls_saved];
+            let numbers = [
+                u64::from(r.pid),
+                r.reads,
+                r.bytes_read,
+                r.events,
+                r.events_dropped,
+                r.calls_saved,
+            ];
             for (to, n) in bytes.chunks_mut(8).zip(numbers) {
                 to.copy_from_slice(&n.to_ne_bytes());
             }
@@ -139,7 +166,9 @@ impl Shared {
         for i in 0..MAX_RECORDS {
             let mut bytes = [0u8; RECORD_BYTES];
             // SAFETY: within the object; the service has finished writing.
-            unsafe { std::ptr::copy_nonoverlapping(self.record(i), bytes.as_mut_ptr(), RECORD_BYTES) };
+            unsafe {
+                std::ptr::copy_nonoverlapping(self.record(i), bytes.as_mut_ptr(), RECORD_BYTES)
+            };
             let number = |k: usize| {
                 let mut w = [0u8; 8];
                 w.copy_from_slice(&bytes[k * 8..k * 8 + 8]);
@@ -176,7 +205,10 @@ fn set_length(fd: &OwnedFd) -> io::Result<()> {
         let old = libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         let mut limit: libc::rlimit = std::mem::zeroed();
         libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit);
-        let lifted = libc::rlimit { rlim_cur: limit.rlim_max, rlim_max: limit.rlim_max };
+        let lifted = libc::rlimit {
+            rlim_cur: limit.rlim_max,
+            rlim_max: limit.rlim_max,
+        };
         libc::setrlimit(libc::RLIMIT_FSIZE, &lifted);
         let result = rustix::fs::ftruncate(fd, TOTAL_BYTES as u64);
         libc::setrlimit(libc::RLIMIT_FSIZE, &limit);

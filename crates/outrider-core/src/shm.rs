@@ -215,20 +215,62 @@ pub struct FileStat {
 pub mod lost {
     /// One bit and the line that the report prints for it.
     pub const LINES: &[(u32, &str)] = &[
-        (SERVICE_START, "service: the helper process could not be started; nothing was prefetched"),
-        (SERVICE_DIED, "service: the helper process was killed; prefetching ended there"),
-        (THREADS, "threads: worker threads could not be started; fewer or no requests were issued"),
-        (URING, "io_uring: refused by this system; requests were issued by threads"),
-        (WATCHED, "inotify: a program watches files for being opened or closed; from then on nothing was prefetched, so that it sees no event of ours"),
-        (NO_FD, "descriptors: some files could not be opened through /proc/PID/fd; they were not prefetched"),
-        (CACHESTAT, "cachestat: refused; what is cached is known from our own bookkeeping only"),
-        (POPULATE, "madvise(MADV_POPULATE_READ): refused; arrival of data is estimated"),
-        (QUEUE_FULL, "queue full: events were dropped because the helper did not keep up"),
-        (PROCS_FULL, "processes: more processes at once than can be followed; the rest ran without prefetching"),
-        (MEMORY, "memory: a mapping could not be made (ENOMEM); a process ran without prefetching"),
-        (PAGEMAP, "pagemap: refused; memory-mapped reads were not foreseen"),
-        (EMFILE, "descriptors: the helper ran out of file descriptors (EMFILE); some files were not prefetched"),
-        (READAHEAD, "readahead: posix_fadvise(WILLNEED) refused; nothing could be fetched"),
+        (
+            SERVICE_START,
+            "service: the helper process could not be started; nothing was prefetched",
+        ),
+        (
+            SERVICE_DIED,
+            "service: the helper process was killed; prefetching ended there",
+        ),
+        (
+            THREADS,
+            "threads: worker threads could not be started; fewer or no requests were issued",
+        ),
+        (
+            URING,
+            "io_uring: refused by this system; requests were issued by threads",
+        ),
+        (
+            WATCHED,
+            "inotify: a program watches files for being opened or closed; from then on nothing was prefetched, so that it sees no event of ours",
+        ),
+        (
+            NO_FD,
+            "descriptors: some files could not be opened through /proc/PID/fd; they were not prefetched",
+        ),
+        (
+            CACHESTAT,
+            "cachestat: refused; what is cached is known from our own bookkeeping only",
+        ),
+        (
+            POPULATE,
+            "madvise(MADV_POPULATE_READ): refused; arrival of data is estimated",
+        ),
+        (
+            QUEUE_FULL,
+            "queue full: events were dropped because the helper did not keep up",
+        ),
+        (
+            PROCS_FULL,
+            "processes: more processes at once than can be followed; the rest ran without prefetching",
+        ),
+        (
+            MEMORY,
+            "memory: a mapping could not be made (ENOMEM); a process ran without prefetching",
+        ),
+        (
+            PAGEMAP,
+            "pagemap: refused; memory-mapped reads were not foreseen",
+        ),
+        (
+            EMFILE,
+            "descriptors: the helper ran out of file descriptors (EMFILE); some files were not prefetched",
+        ),
+        (
+            READAHEAD,
+            "readahead: posix_fadvise(WILLNEED) refused; nothing could be fetched",
+        ),
     ];
     /// fork of the service failed.
     pub const SERVICE_START: u32 = 1;
@@ -357,7 +399,8 @@ impl Proc {
                     Ordering::Relaxed,
                 ) {
                     Ok(_) => {
-                        cell.what.store(u32::from(fd) | (kind as u32) << 16, Ordering::Relaxed);
+                        cell.what
+                            .store(u32::from(fd) | (kind as u32) << 16, Ordering::Relaxed);
                         cell.extra.store(extra, Ordering::Relaxed);
                         cell.offset.store(offset, Ordering::Relaxed);
                         cell.len.store(len, Ordering::Relaxed);
@@ -370,7 +413,8 @@ impl Proc {
                     Err(now) => pos = now,
                 }
             } else if ahead < 0 {
-                self.dropped.store(self.dropped.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                self.dropped
+                    .store(self.dropped.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                 return false;
             } else {
                 pos = self.head.load(Ordering::Relaxed);
@@ -411,7 +455,9 @@ impl Proc {
 
     /// Events reserved or waiting.
     pub fn waiting(&self) -> u32 {
-        self.head.load(Ordering::Relaxed).wrapping_sub(self.tail.load(Ordering::Relaxed))
+        self.head
+            .load(Ordering::Relaxed)
+            .wrapping_sub(self.tail.load(Ordering::Relaxed))
     }
 }
 
@@ -420,8 +466,10 @@ impl Slot {
     #[inline]
     pub fn forget(&self) {
         self.state.store(FD_UNKNOWN, Ordering::Relaxed);
-        self.generation
-            .store(self.generation.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.generation.store(
+            self.generation.load(Ordering::Relaxed).wrapping_add(1),
+            Ordering::Relaxed,
+        );
         self.hush(0, 0, 0);
     }
 

@@ -56,7 +56,9 @@ pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
     let shared = match Shared::create(mode, config.files.min_size.0) {
         Ok(s) => Some(Arc::new(s)),
         Err(e) => {
-            notes.push(format!("shared memory: could not be created ({e}); nothing was prefetched"));
+            notes.push(format!(
+                "shared memory: could not be created ({e}); nothing was prefetched"
+            ));
             None
         }
     };
@@ -65,7 +67,9 @@ pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
         shared.header().sleeping.store(1, Release);
     }
     if mode != shm::MODE_APP_ONLY && (shared.is_some() || mode == shm::MODE_OS_ONLY) {
-        let path = shared.as_ref().map_or("none".into(), |s| s.path_in(raw::getpid()));
+        let path = shared
+            .as_ref()
+            .map_or("none".into(), |s| s.path_in(raw::getpid()));
         let value = format!("{path}:{mode}:{}", config.files.min_size.0);
         // SAFETY: this process has one thread.
         unsafe {
@@ -98,9 +102,13 @@ fn stderr() -> BorrowedFd<'static> {
 
 /// The library: beside the command, or in ../lib.
 fn library() -> Result<PathBuf, Failure> {
-    let exe = std::env::current_exe().map_err(|e| Failure::usage(format!("cannot find this command's own file: {e}")))?;
+    let exe = std::env::current_exe()
+        .map_err(|e| Failure::usage(format!("cannot find this command's own file: {e}")))?;
     let directory = exe.parent().unwrap_or(Path::new("/"));
-    let places = [directory.join("liboutrider.so"), directory.join("../lib/liboutrider.so")];
+    let places = [
+        directory.join("liboutrider.so"),
+        directory.join("../lib/liboutrider.so"),
+    ];
     let Some(found) = places.iter().find(|p| p.is_file()) else {
         return Err(Failure::usage(format!(
             "liboutrider.so is missing: looked for {} and {}",
@@ -108,7 +116,12 @@ fn library() -> Result<PathBuf, Failure> {
             places[1].display()
         )));
     };
-    if found.as_os_str().as_bytes().iter().any(|b| matches!(b, b':' | b' ' | b'\t' | b'\n')) {
+    if found
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|b| matches!(b, b':' | b' ' | b'\t' | b'\n'))
+    {
         return Err(Failure::usage(format!(
             "{} cannot be preloaded: LD_PRELOAD accepts no path with a colon or white space",
             found.display()
@@ -169,7 +182,10 @@ fn spawn(command: &[OsString], mask: &libc::sigset_t) -> Result<i32, Failure> {
     // SAFETY: this process has one thread, so the child is whole and may do what it likes.
     let pid = unsafe { libc::fork() };
     if pid < 0 {
-        return Err(Failure::system(format!("cannot fork: {}", std::io::Error::last_os_error())));
+        return Err(Failure::system(format!(
+            "cannot fork: {}",
+            std::io::Error::last_os_error()
+        )));
     }
     if pid == 0 {
         set_mask(mask);
@@ -178,7 +194,13 @@ fn spawn(command: &[OsString], mask: &libc::sigset_t) -> Result<i32, Failure> {
         let error = std::io::Error::last_os_error();
         output::complain(&format!("{}: {error}", command[0].to_string_lossy()));
         // SAFETY: ends the child without the runner's exit handlers.
-        unsafe { libc::_exit(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }) };
+        unsafe {
+            libc::_exit(if error.kind() == std::io::ErrorKind::NotFound {
+                127
+            } else {
+                126
+            })
+        };
     }
     Ok(pid)
 }
@@ -205,7 +227,10 @@ extern "C" fn child_changed(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut lib
     }
 }
 
-fn handle(signal: i32, handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void)) {
+fn handle(
+    signal: i32,
+    handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void),
+) {
     // SAFETY: a handler that is async-signal-safe; the structure is fully initialised.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -218,8 +243,17 @@ fn handle(signal: i32, handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t,
 
 fn forward_signals() {
     let kept = [
-        libc::SIGKILL, libc::SIGSTOP, libc::SIGCHLD, libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL,
-        libc::SIGABRT, libc::SIGTRAP, libc::SIGSYS, libc::SIGPIPE,
+        libc::SIGKILL,
+        libc::SIGSTOP,
+        libc::SIGCHLD,
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGABRT,
+        libc::SIGTRAP,
+        libc::SIGSYS,
+        libc::SIGPIPE,
     ];
     for signal in 1..=libc::SIGRTMAX() {
         // 32 and 33 belong to the C library.
@@ -243,7 +277,12 @@ fn wait_for(
         loop {
             let mut status = 0;
             // Until the service runs, this process is the one that listens; afterwards it only waits.
-            let flags = libc::WUNTRACED | if started || shared.is_none() { 0 } else { libc::WNOHANG };
+            let flags = libc::WUNTRACED
+                | if started || shared.is_none() {
+                    0
+                } else {
+                    libc::WNOHANG
+                };
             // SAFETY: status is written by the call.
             let pid = unsafe { libc::waitpid(-1, &mut status, flags) };
             if pid == program {
@@ -383,7 +422,10 @@ fn die_like(status: i32) -> ! {
         let signal = libc::WTERMSIG(status);
         // SAFETY: restores the default action of a signal and raises it; the program has written its core file already.
         unsafe {
-            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            let none = libc::rlimit {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
             libc::setrlimit(libc::RLIMIT_CORE, &none);
             libc::signal(signal, libc::SIG_DFL);
             let mut set: libc::sigset_t = std::mem::zeroed();

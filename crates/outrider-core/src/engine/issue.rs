@@ -106,17 +106,25 @@ impl Issue for Uring {
         let mut queued = 0;
         for (i, r) in group.iter().enumerate() {
             let len = (r.range.end - r.range.start) as libc::off_t;
-            let entry = opcode::Fadvise::new(types::Fd(r.handle.fd().as_raw_fd()), len, libc::POSIX_FADV_WILLNEED)
-                .offset(r.range.start)
-                .build()
-                .user_data(i as u64);
+            let entry = opcode::Fadvise::new(
+                types::Fd(r.handle.fd().as_raw_fd()),
+                len,
+                libc::POSIX_FADV_WILLNEED,
+            )
+            .offset(r.range.start)
+            .build()
+            .user_data(i as u64);
             // SAFETY: the operation refers to no memory; the descriptor stays open until its completion was taken below.
             let pushed = unsafe { self.ring.submission().push(&entry) };
             queued += usize::from(pushed.is_ok());
         }
         let mut done = 0;
         while done < queued {
-            if self.ring.submit_and_wait(queued - done).is_err_and(|e| e.raw_os_error() != Some(libc::EINTR)) {
+            if self
+                .ring
+                .submit_and_wait(queued - done)
+                .is_err_and(|e| e.raw_os_error() != Some(libc::EINTR))
+            {
                 break;
             }
             for c in self.ring.completion() {
@@ -130,7 +138,11 @@ impl Issue for Uring {
                 }
             }
         }
-        failed.extend((0..group.len()).filter(|i| open[*i]).map(|i| (i, Failure::Engine)));
+        failed.extend(
+            (0..group.len())
+                .filter(|i| open[*i])
+                .map(|i| (i, Failure::Engine)),
+        );
         failed
     }
 }
@@ -155,7 +167,8 @@ impl<E: Issue> Issue for Monitor<E> {
         let mut failed = Vec::new();
         for (i, r) in group.iter().enumerate() {
             let n = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
-            self.bytes.fetch_add(r.range.end - r.range.start, Ordering::Relaxed);
+            self.bytes
+                .fetch_add(r.range.end - r.range.start, Ordering::Relaxed);
             if self.fail_every != 0 && n % self.fail_every == 0 {
                 failed.push((i, Failure::Refused));
             }
@@ -190,7 +203,15 @@ pub fn become_background(io_priority: i32) {
         const IOPRIO_WHO_PROCESS: usize = 1;
         // SAFETY: integers only; 0 is the calling thread.
         unsafe {
-            raw::syscall6(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, io_priority as usize, 0, 0, 0);
+            raw::syscall6(
+                libc::SYS_ioprio_set,
+                IOPRIO_WHO_PROCESS,
+                0,
+                io_priority as usize,
+                0,
+                0,
+                0,
+            );
         }
     }
 }

@@ -36,7 +36,10 @@ pub struct Handle {
 impl Handle {
     /// A handle on a descriptor of our own.
     pub fn new(fd: OwnedFd) -> Handle {
-        Handle { fd, windows: Windows::default() }
+        Handle {
+            fd,
+            windows: Windows::default(),
+        }
     }
 
     /// The descriptor.
@@ -163,7 +166,13 @@ impl Engine {
     /// An engine without threads; they start with the first request. `header` is where lost capabilities are noted and
     /// requests are counted.
     pub fn new(settings: Settings, header: Arc<dyn AsRef<Header> + Send + Sync>) -> Engine {
-        let state = State { devices: Vec::new(), workers: 0, idle: 0, stop: false, turn: 0 };
+        let state = State {
+            devices: Vec::new(),
+            workers: 0,
+            idle: 0,
+            stop: false,
+            turn: 0,
+        };
         Engine {
             shared: Arc::new(Shared {
                 state: Mutex::new(state),
@@ -182,7 +191,12 @@ impl Engine {
 
     /// Bytes that wait to be issued, on all devices.
     pub fn queued_bytes(&self) -> u64 {
-        self.shared.lock().devices.iter().map(|d| d.queued_bytes).sum()
+        self.shared
+            .lock()
+            .devices
+            .iter()
+            .map(|d| d.queued_bytes)
+            .sum()
     }
 
     /// Queues requests, in the order of need within their class.
@@ -194,13 +208,20 @@ impl Engine {
         let mut state = self.shared.lock();
         let queued = {
             let d = state.device(device);
-            d.queued_bytes += requests.iter().map(|r| r.range.end - r.range.start).sum::<u64>();
+            d.queued_bytes += requests
+                .iter()
+                .map(|r| r.range.end - r.range.start)
+                .sum::<u64>();
             d.queues[class as usize].extend(requests);
             d.queues[class as usize].len()
         };
         // One worker will do for little work; a second where the first would sleep over its own requests.
         let wanted = if queued > 4 { settings.workers } else { 1 };
-        let limit = if settings.kind == Kind::Readahead { 1 } else { wanted };
+        let limit = if settings.kind == Kind::Readahead {
+            1
+        } else {
+            wanted
+        };
         while state.workers < limit {
             let shared = self.shared.clone();
             state.workers += 1;
@@ -224,13 +245,24 @@ impl Engine {
             return;
         }
         drop(state);
-        if queued > 1 { self.shared.work.notify_all() } else { self.shared.work.notify_one() }
+        if queued > 1 {
+            self.shared.work.notify_all()
+        } else {
+            self.shared.work.notify_one()
+        }
     }
 
     /// Waits until nothing is in flight, at most `limit`.
     pub fn settle(&self, limit: std::time::Duration) {
         let until = Instant::now() + limit;
-        while Instant::now() < until && self.shared.lock().devices.iter().any(|d| d.in_flight_bytes > 0) {
+        while Instant::now() < until
+            && self
+                .shared
+                .lock()
+                .devices
+                .iter()
+                .any(|d| d.in_flight_bytes > 0)
+        {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
     }
@@ -276,11 +308,16 @@ impl Request {
 
     fn stale(&self) -> bool {
         self.account.cancelled.load(Ordering::Relaxed)
-            || self.reader.as_ref().is_some_and(|r| r.overtaken(&self.range))
+            || self
+                .reader
+                .as_ref()
+                .is_some_and(|r| r.overtaken(&self.range))
     }
 
     fn drop_it(self) {
-        self.account.dropped.fetch_add(self.bytes(), Ordering::Relaxed);
+        self.account
+            .dropped
+            .fetch_add(self.bytes(), Ordering::Relaxed);
         if let Some(view) = &self.view {
             view.fail(self.pages());
         }
@@ -303,19 +340,23 @@ impl Shared {
 
 impl State {
     fn device(&mut self, id: u64) -> &mut Device {
-        let i = self.devices.iter().position(|d| d.id == id).unwrap_or_else(|| {
-            self.devices.push(Device {
-                id,
-                queues: [VecDeque::new(), VecDeque::new()],
-                queued_bytes: 0,
-                in_flight: VecDeque::new(),
-                in_flight_bytes: 0,
-                model: DeviceModel::default(),
-                last_end: (0, 0),
-                span: None,
+        let i = self
+            .devices
+            .iter()
+            .position(|d| d.id == id)
+            .unwrap_or_else(|| {
+                self.devices.push(Device {
+                    id,
+                    queues: [VecDeque::new(), VecDeque::new()],
+                    queued_bytes: 0,
+                    in_flight: VecDeque::new(),
+                    in_flight_bytes: 0,
+                    model: DeviceModel::default(),
+                    last_end: (0, 0),
+                    span: None,
+                });
+                self.devices.len() - 1
             });
-            self.devices.len() - 1
-        });
         &mut self.devices[i]
     }
 }
@@ -333,19 +374,26 @@ impl State {
         for k in 0..n {
             let i = (self.turn + k) % n;
             let d = &mut self.devices[i];
-            let bound = d.model.in_flight(settings.in_flight.0..settings.in_flight.1);
+            let bound = d
+                .model
+                .in_flight(settings.in_flight.0..settings.in_flight.1);
             let mut group: Vec<Request> = Vec::new();
             let mut bytes = 0;
             for queue in &mut d.queues {
                 while group.len() < GROUP_REQUESTS {
                     let Some(next) = queue.front() else { break };
                     let b = next.bytes();
-                    let fits = d.in_flight_bytes + bytes + b <= bound || d.in_flight_bytes + bytes == 0;
-                    let same = group.first().is_none_or(|g| Arc::ptr_eq(&g.handle, &next.handle));
+                    let fits =
+                        d.in_flight_bytes + bytes + b <= bound || d.in_flight_bytes + bytes == 0;
+                    let same = group
+                        .first()
+                        .is_none_or(|g| Arc::ptr_eq(&g.handle, &next.handle));
                     if !fits || !same || (bytes > 0 && bytes + b > GROUP_BYTES) {
                         break;
                     }
-                    let Some(request) = queue.pop_front() else { break };
+                    let Some(request) = queue.pop_front() else {
+                        break;
+                    };
                     d.queued_bytes = d.queued_bytes.saturating_sub(b);
                     if request.stale() {
                         request.drop_it();
@@ -383,7 +431,8 @@ fn work(shared: &Shared) {
                 let bytes: u64 = group.iter().map(Request::bytes).sum();
                 let d = &mut state.devices[i];
                 let first = &group[0];
-                let continues = d.last_end == (Arc::as_ptr(&first.handle) as usize, first.range.start);
+                let continues =
+                    d.last_end == (Arc::as_ptr(&first.handle) as usize, first.range.start);
                 let lone = d.in_flight_bytes == 0 && !continues && group.len() == 1;
                 let last = &group[group.len() - 1];
                 d.last_end = (Arc::as_ptr(&last.handle) as usize, last.range.end);
@@ -396,13 +445,18 @@ fn work(shared: &Shared) {
                     engine = Box::new(Readahead);
                     failed = engine.issue(&group);
                 }
-                shared.header().requests.fetch_add(group.len() as u64, Ordering::Relaxed);
+                shared
+                    .header()
+                    .requests
+                    .fetch_add(group.len() as u64, Ordering::Relaxed);
                 let batch = settle(group, failed, bytes, issued, lone, shared.header());
                 state = shared.lock();
                 let d = &mut state.devices[i];
                 match batch {
                     Some(batch) => {
-                        let bound = d.model.in_flight(shared.settings.in_flight.0..shared.settings.in_flight.1);
+                        let bound = d
+                            .model
+                            .in_flight(shared.settings.in_flight.0..shared.settings.in_flight.1);
                         if d.in_flight_bytes + GROUP_BYTES > bound && d.span.is_none() {
                             d.span = Some((Instant::now(), 0));
                         }
@@ -413,13 +467,23 @@ fn work(shared: &Shared) {
             }
             Some(Job::Await(i, batch)) => {
                 drop(state);
-                let last = batch.parts.last().map_or(0, |(_, r)| r.end.saturating_sub(1));
-                let seen = engine.arrives() && batch.handle.windows.wait(batch.handle.fd(), last, shared.header());
+                let last = batch
+                    .parts
+                    .last()
+                    .map_or(0, |(_, r)| r.end.saturating_sub(1));
+                let seen = engine.arrives()
+                    && batch
+                        .handle
+                        .windows
+                        .wait(batch.handle.fd(), last, shared.header());
                 let took = batch.issued.elapsed().as_secs_f64() * 1e6;
                 let now = shared.now_us();
                 for (view, range) in &batch.parts {
                     if let Some(view) = view {
-                        view.complete(PageRange::from_bytes(range.start, range.end - range.start), now);
+                        view.complete(
+                            PageRange::from_bytes(range.start, range.end - range.start),
+                            now,
+                        );
                     }
                 }
                 state = shared.lock();
@@ -478,7 +542,10 @@ fn settle(
             request.drop_it();
             continue;
         }
-        request.account.issued.fetch_add(request.bytes(), Ordering::Relaxed);
+        request
+            .account
+            .issued
+            .fetch_add(request.bytes(), Ordering::Relaxed);
         handle = Some(request.handle.clone());
         parts.push((request.view, request.range));
     }
@@ -489,5 +556,11 @@ fn settle(
             Failure::Engine | Failure::Refused => {}
         }
     }
-    Some(Batch { parts, handle: handle?, bytes, issued, lone })
+    Some(Batch {
+        parts,
+        handle: handle?,
+        bytes,
+        issued,
+        lone,
+    })
 }

@@ -40,7 +40,10 @@ impl Window {
         if (-4095..0).contains(&base) {
             return None;
         }
-        let window = Window { number, base: base as usize };
+        let window = Window {
+            number,
+            base: base as usize,
+        };
         // A fault of ours must not start a readahead of its own.
         window.advise(0, WINDOW, libc::MADV_RANDOM as usize);
         Some(window)
@@ -50,7 +53,17 @@ impl Window {
     fn advise(&self, offset: u64, len: u64, advice: usize) -> isize {
         debug_assert!(offset + len <= WINDOW);
         // SAFETY: the range lies within our own read-only mapping, which lives as long as self.
-        unsafe { raw::syscall6(libc::SYS_madvise, self.base + offset as usize, len as usize, advice, 0, 0, 0) }
+        unsafe {
+            raw::syscall6(
+                libc::SYS_madvise,
+                self.base + offset as usize,
+                len as usize,
+                advice,
+                0,
+                0,
+                0,
+            )
+        }
     }
 }
 
@@ -70,14 +83,23 @@ pub struct Windows(Mutex<Vec<Arc<Window>>>);
 impl Windows {
     /// Sleeps until the page that holds byte `at` is up to date. `false` where that can't be known.
     pub fn wait(&self, fd: BorrowedFd<'_>, at: u64, header: &Header) -> bool {
-        let Some(window) = self.window(fd, at / WINDOW) else { return false };
+        let Some(window) = self.window(fd, at / WINDOW) else {
+            return false;
+        };
         let within = at % WINDOW;
         let r = window.advise(within / 4096 * 4096, 4096, MADV_POPULATE_READ);
-        if r == -(libc::EINVAL as isize) || r == -(libc::EPERM as isize) || r == -(libc::ENOSYS as isize) {
+        if r == -(libc::EINVAL as isize)
+            || r == -(libc::EPERM as isize)
+            || r == -(libc::ENOSYS as isize)
+        {
             header.lose(lost::POPULATE);
         }
         // A mapped page could not be dropped from the cache by the program: unmap it and those around it again.
-        window.advise(within / AROUND * AROUND, AROUND, libc::MADV_DONTNEED as usize);
+        window.advise(
+            within / AROUND * AROUND,
+            AROUND,
+            libc::MADV_DONTNEED as usize,
+        );
         r == 0
     }
 

@@ -64,7 +64,13 @@ impl Random {
 
     /// The bytes that are worth streaming now, or `None`. `missing` is how much of the hull is not cached, bytes; `grant`
     /// is what the budget allows; `investment` as in the module's text.
-    pub fn decide(&self, missing: u64, grant: u64, price: Price, investment: f64) -> Option<Range<u64>> {
+    pub fn decide(
+        &self,
+        missing: u64,
+        grant: u64,
+        price: Price,
+        investment: f64,
+    ) -> Option<Range<u64>> {
         if self.reads < 32 || missing == 0 || missing > grant {
             return None;
         }
@@ -75,7 +81,8 @@ impl Random {
             return None;
         }
         // A program that returns to the same blocks more often than chance would have it will not want them all.
-        let blocks = (self.hull.end - self.hull.start).max(1) as f64 * self.reads as f64 / self.bytes.max(1) as f64;
+        let blocks = (self.hull.end - self.hull.start).max(1) as f64 * self.reads as f64
+            / self.bytes.max(1) as f64;
         let drawn = self.sampled as f64;
         let by_chance = drawn - blocks * (1.0 - (-drawn / blocks).exp());
         if self.repeats as f64 > 2.0 * by_chance + 16.0 {
@@ -89,7 +96,10 @@ impl Random {
 mod tests {
     use super::*;
 
-    const NVME: Price = Price { latency_us: 92.0, bandwidth: 1400.0 };
+    const NVME: Price = Price {
+        latency_us: 92.0,
+        bandwidth: 1400.0,
+    };
 
     /// B11: a permutation is streamed after a quarter of the price was paid; a few reads, a cached file, or one too large for
     /// the budget are not.
@@ -100,9 +110,14 @@ mod tests {
         let mut x = 1u64;
         let mut bought = None;
         for i in 0..20_000u64 {
-            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            x = x
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             r.count((x >> 33) % (size >> 14) << 14, 16 << 10, true, 0, size);
-            assert!(r.decide(size, size / 2, NVME, 0.25).is_none(), "does not fit");
+            assert!(
+                r.decide(size, size / 2, NVME, 0.25).is_none(),
+                "does not fit"
+            );
             if r.decide(size, size, NVME, 0.25).is_some() {
                 bought = Some(i);
                 break;
@@ -110,7 +125,10 @@ mod tests {
         }
         let price = size as f64 / NVME.bandwidth / NVME.latency_us;
         let at = bought.expect("never streamed") as f64;
-        assert!((at / (price * 0.25) - 1.0).abs() < 0.1, "bought after {at} of {price}");
+        assert!(
+            (at / (price * 0.25) - 1.0).abs() < 0.1,
+            "bought after {at} of {price}"
+        );
         let mut cached = Random::default();
         for i in 0..20_000u64 {
             cached.count(i * 7919 % (size >> 14) << 14, 16 << 10, false, 0, size);
@@ -124,7 +142,11 @@ mod tests {
         let size = 512u64 << 20;
         let mut r = Random::default();
         for i in 0..20_000u64 {
-            let block = if i % 100 == 0 { i % (size >> 14) } else { i % 64 };
+            let block = if i % 100 == 0 {
+                i % (size >> 14)
+            } else {
+                i % 64
+            };
             r.count(block << 14, 16 << 10, true, 0, size);
         }
         assert!(r.decide(size, size, NVME, 0.25).is_none());

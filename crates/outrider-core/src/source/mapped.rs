@@ -71,9 +71,18 @@ const PAGE_IS_PRESENT: u64 = 1 << 3;
 
 impl Mapped {
     /// A mapping of file `ino` on `dev` at addresses `memory`, from `file_offset` on (bytes).
-    pub fn new(dev: u64, ino: u64, memory: Range<u64>, file_offset: u64, limits: &Limits) -> Mapped {
+    pub fn new(
+        dev: u64,
+        ino: u64,
+        memory: Range<u64>,
+        file_offset: u64,
+        limits: &Limits,
+    ) -> Mapped {
         let start = memory.start / PAGE * PAGE;
-        let end = memory.end.next_multiple_of(PAGE).min(start.saturating_add(LONGEST));
+        let end = memory
+            .end
+            .next_multiple_of(PAGE)
+            .min(start.saturating_add(LONGEST));
         Mapped {
             dev,
             ino,
@@ -102,7 +111,9 @@ impl Mapped {
     pub fn file_range(&self, addresses: Range<u64>) -> Option<Range<u64>> {
         let start = addresses.start.max(self.memory.start);
         let end = addresses.end.min(self.memory.end);
-        (start < end).then(|| start - self.memory.start + self.file_offset..end - self.memory.start + self.file_offset)
+        (start < end).then(|| {
+            start - self.memory.start + self.file_offset..end - self.memory.start + self.file_offset
+        })
     }
 
     /// The parts of the file that process `pid` has touched since the last look, bytes, in the order in which it most
@@ -112,7 +123,8 @@ impl Mapped {
         let window = if self.looks % WHOLE_EVERY == 1 {
             self.memory.clone()
         } else {
-            self.last.saturating_sub(NEAR).max(self.memory.start)..self.last.saturating_add(NEAR).min(self.memory.end)
+            self.last.saturating_sub(NEAR).max(self.memory.start)
+                ..self.last.saturating_add(NEAR).min(self.memory.end)
         };
         let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(|_| ())?;
         let mut found = self.scan(&pagemap, window)?;
@@ -132,7 +144,10 @@ impl Mapped {
         }
         let offset = self.file_offset;
         let base = self.memory.start;
-        Ok(found.into_iter().map(|r| r.start - base + offset..r.end - base + offset).collect())
+        Ok(found
+            .into_iter()
+            .map(|r| r.start - base + offset..r.end - base + offset)
+            .collect())
     }
 
     /// Newly present address ranges in `window`, ascending.
@@ -188,7 +203,9 @@ impl Mapped {
         // Before Linux 6.7: eight bytes a page, bit 63 says present.
         let pages = ((window.end - window.start) / PAGE).min(16384);
         let mut entries = vec![0u8; pages as usize * 8];
-        let n = pagemap.read_at(&mut entries, window.start / PAGE * 8).map_err(|_| ())?;
+        let n = pagemap
+            .read_at(&mut entries, window.start / PAGE * 8)
+            .map_err(|_| ())?;
         for (i, e) in entries[..n / 8 * 8].chunks_exact(8).enumerate() {
             if e[7] & 0x80 != 0 {
                 let at = window.start + i as u64 * PAGE;

@@ -64,7 +64,10 @@ pub struct Counter {
 impl Counter {
     /// A counter of `bits` bits (1 to 8) in the state that a file begins in: random.
     pub fn new(bits: u32) -> Counter {
-        Counter { bits: bits.clamp(1, 8), value: 0 }
+        Counter {
+            bits: bits.clamp(1, 8),
+            value: 0,
+        }
     }
 
     /// The value of "definitely sequential": 110 with three bits.
@@ -173,8 +176,16 @@ pub struct Passed {
 
 /// Where reads begin that lie between one at `last` and one at `offset`, both left out: every `stride` bytes, `len` long.
 pub fn between(last: u64, offset: u64, len: u64, stride: i64) -> Range<u64> {
-    let step = if stride.unsigned_abs() <= len { len } else { stride.unsigned_abs() };
-    if stride > 0 { last.wrapping_add(step)..offset } else { offset.saturating_add(step)..last }
+    let step = if stride.unsigned_abs() <= len {
+        len
+    } else {
+        stride.unsigned_abs()
+    };
+    if stride > 0 {
+        last.wrapping_add(step)..offset
+    } else {
+        offset.saturating_add(step)..last
+    }
 }
 
 const ORPHANS: usize = 16;
@@ -215,7 +226,8 @@ impl Stream {
             return true;
         }
         let forward = self.stride > 0;
-        if self.dense() && ahead != 0 && (ahead > 0) == forward && ahead.unsigned_abs() <= self.len {
+        if self.dense() && ahead != 0 && (ahead > 0) == forward && ahead.unsigned_abs() <= self.len
+        {
             return true;
         }
         if self.quiet.is_empty() {
@@ -244,11 +256,17 @@ impl Stream {
     fn reach(&self, limits: &Limits) -> (u64, u64) {
         let distance = self.distance.min(limits.max).max(self.len);
         if self.dense() {
-            return (distance, (distance / 4).max(limits.quantum.min(distance / 2)).max(1));
+            return (
+                distance,
+                (distance / 4).max(limits.quantum.min(distance / 2)).max(1),
+            );
         }
         let step = self.stride.unsigned_abs();
         let count = (distance / self.len.next_multiple_of(PAGE)).clamp(1, MAX_STEPS);
-        (count.saturating_mul(step), (count / 4).max(1).saturating_mul(step))
+        (
+            count.saturating_mul(step),
+            (count / 4).max(1).saturating_mul(step),
+        )
     }
 
     /// Byte ranges from the front on, to the full distance ahead of `offset`; moves the front.
@@ -337,7 +355,11 @@ impl Detector {
 
     /// The state of the descriptor as a whole: that of its most trusted stream, or of its random reads.
     pub fn pattern(&self) -> Pattern {
-        self.streams.iter().map(Stream::pattern).max().unwrap_or(self.counter.pattern())
+        self.streams
+            .iter()
+            .map(Stream::pattern)
+            .max()
+            .unwrap_or(self.counter.pattern())
     }
 
     /// The streams that were read from lately.
@@ -386,7 +408,11 @@ impl Detector {
             return Foresight::default();
         }
         self.tick += 1;
-        let jump = if self.last_end == u64::MAX { offset } else { offset.abs_diff(self.last_end) };
+        let jump = if self.last_end == u64::MAX {
+            offset
+        } else {
+            offset.abs_diff(self.last_end)
+        };
         self.last_end = offset + len;
         if let Some(i) = self.find(offset, thread) {
             self.steady = 0;
@@ -401,14 +427,16 @@ impl Detector {
         self.orphan_count += 1;
         if self.orphan_count > 1 {
             // The paper starts at random; the first read says nothing about the pattern.
-            self.counter.lower(if jump > limits.random_distance { 2 } else { 1 });
+            self.counter
+                .lower(if jump > limits.random_distance { 2 } else { 1 });
             for s in &mut self.streams {
                 if self.tick - s.tick > 64 {
                     s.counter.lower(1);
                 }
             }
             let tick = self.tick;
-            self.streams.retain(|s| s.counter.value > 0 || tick - s.tick < 256);
+            self.streams
+                .retain(|s| s.counter.value > 0 || tick - s.tick < 256);
         }
         self.steady = self.steady.saturating_add(1);
         let settled = self.streams.is_empty() && self.steady > 64;
@@ -418,7 +446,11 @@ impl Detector {
         } else {
             0
         };
-        Foresight { random: true, skip, ..Foresight::default() }
+        Foresight {
+            random: true,
+            skip,
+            ..Foresight::default()
+        }
     }
 
     fn find(&self, offset: u64, thread: u64) -> Option<usize> {
@@ -474,7 +506,11 @@ impl Detector {
             thread,
             counter,
             distance: 0,
-            front: if stride > 0 { offset } else { offset.saturating_add(len) },
+            front: if stride > 0 {
+                offset
+            } else {
+                offset.saturating_add(len)
+            },
             reads: 0,
             quiet: 0..0,
             proven: false,
@@ -484,7 +520,10 @@ impl Detector {
 
     /// Whether stream `i` is the only one that is being read.
     fn alone(&self, i: usize) -> bool {
-        self.streams.iter().enumerate().all(|(k, s)| k == i || !s.is_read(self.tick))
+        self.streams
+            .iter()
+            .enumerate()
+            .all(|(k, s)| k == i || !s.is_read(self.tick))
     }
 
     /// A read that there is no time to look at: only moves the stream that expected it.
@@ -496,7 +535,10 @@ impl Detector {
 
     /// The stream of the latest read that belonged to one.
     pub fn latest(&self) -> Option<&Stream> {
-        self.streams.iter().max_by_key(|s| s.tick).filter(|s| s.reads > 0)
+        self.streams
+            .iter()
+            .max_by_key(|s| s.tick)
+            .filter(|s| s.reads > 0)
     }
 
     /// The one stream that is being read, if there is just one.
@@ -509,11 +551,17 @@ impl Detector {
     /// the longest time.
     fn admit(&mut self, stream: Stream, size: u64, limits: &Limits) -> usize {
         self.streams.retain(|s| {
-            let over = if s.stride > 0 { !s.quiet.is_empty() && s.front >= size } else { s.last == 0 };
+            let over = if s.stride > 0 {
+                !s.quiet.is_empty() && s.front >= size
+            } else {
+                s.last == 0
+            };
             !over || s.reads == 0
         });
         if self.streams.len() >= limits.max_streams.max(1) {
-            let oldest = (0..self.streams.len()).min_by_key(|i| self.streams[*i].tick).unwrap_or(0);
+            let oldest = (0..self.streams.len())
+                .min_by_key(|i| self.streams[*i].tick)
+                .unwrap_or(0);
             self.streams.swap_remove(oldest);
         }
         self.streams.push(stream);
@@ -547,7 +595,11 @@ impl Detector {
         }
         if s.dense() {
             s.len = len.max(s.len / 2);
-            s.stride = if s.stride > 0 { s.len as i64 } else { -(s.len as i64) };
+            s.stride = if s.stride > 0 {
+                s.len as i64
+            } else {
+                -(s.len as i64)
+            };
         } else {
             s.len = s.len.max(len);
         }
@@ -566,12 +618,18 @@ impl Detector {
         s.distance = s.distance.min(limits.max);
         if !likely {
             s.quiet = 0..0;
-            return Foresight { passed, ..Foresight::default() };
+            return Foresight {
+                passed,
+                ..Foresight::default()
+            };
         }
         let mut ranges = s.extend(offset, size, limits);
         if len > limits.random_distance && s.dense() && s.stride > 0 {
             // A large read needs all of its own bytes too, beyond what one kernel request brings.
-            let own = offset..(offset + len).min(offset.saturating_add(limits.max)).min(size);
+            let own = offset
+                ..(offset + len)
+                    .min(offset.saturating_add(limits.max))
+                    .min(size);
             match ranges.first_mut() {
                 Some(first) if first.start == own.end => first.start = own.start,
                 _ => ranges.insert(0, own),
@@ -580,10 +638,24 @@ impl Detector {
         // Silence follows only a read that was exactly the next one, so that a pattern which changes in the silence is
         // noticed right after it.
         s.proven = passed.is_none() && s.reads > 3;
-        s.quiet = if alone && s.proven { s.quiet(offset, size, limits) } else { 0..0 };
+        s.quiet = if alone && s.proven {
+            s.quiet(offset, size, limits)
+        } else {
+            0..0
+        };
         let quiet = s.quiet.clone();
-        let skip = if alone { 0 } else { self.skip_together(size, limits) };
-        Foresight { ranges, quiet, skip, random: false, passed }
+        let skip = if alone {
+            0
+        } else {
+            self.skip_together(size, limits)
+        };
+        Foresight {
+            ranges,
+            quiet,
+            skip,
+            random: false,
+            passed,
+        }
     }
 
     /// Several streams that are all well ahead can be silent together, for a number of reads that even a single one of them
@@ -598,7 +670,11 @@ impl Detector {
                 return 0;
             }
             let quiet = s.quiet(s.last, size, limits);
-            let end = if quiet.end == u64::MAX { size } else { quiet.end };
+            let end = if quiet.end == u64::MAX {
+                size
+            } else {
+                quiet.end
+            };
             least = least.min(end.saturating_sub(quiet.start) / s.stride.unsigned_abs().max(1));
         }
         let skip = (least * n / 2).min(MOST);
@@ -627,10 +703,16 @@ impl Detector {
     /// Everything from the front of the only stream to byte `at` turned out to be cached: it need not be asked for, nor
     /// reads of it be told. Returns what is quiet now.
     pub fn cached_up_to(&mut self, at: u64, offset: u64, size: u64, limits: &Limits) -> Range<u64> {
-        let Some(i) = (0..self.streams.len()).max_by_key(|i| self.streams[*i].tick) else { return 0..0 };
+        let Some(i) = (0..self.streams.len()).max_by_key(|i| self.streams[*i].tick) else {
+            return 0..0;
+        };
         let alone = self.alone(i);
         let s = &mut self.streams[i];
-        s.front = if s.stride > 0 { s.front.max(at) } else { s.front.min(at) };
+        s.front = if s.stride > 0 {
+            s.front.max(at)
+        } else {
+            s.front.min(at)
+        };
         if alone && s.proven {
             s.quiet = s.quiet(offset, size, limits);
         }
@@ -674,8 +756,14 @@ mod tests {
         assert_eq!(
             seen,
             [
-                HighlyRandom, Random, PartiallyRandom, LikelySequential, Strided, Strided,
-                DefinitelySequential, DefinitelySequential
+                HighlyRandom,
+                Random,
+                PartiallyRandom,
+                LikelySequential,
+                Strided,
+                Strided,
+                DefinitelySequential,
+                DefinitelySequential
             ]
         );
         assert_eq!(c.window(), 64 * PAGE);
@@ -691,7 +779,14 @@ mod tests {
             let pages = offset / PAGE..(offset + len).div_ceil(PAGE);
             let hit = pages.clone().all(|p| asked.contains(&p));
             hits += usize::from(hit);
-            let f = d.access(*offset, *len, 1, if hit { Arrival::Late } else { Arrival::Missing }, size, &l);
+            let f = d.access(
+                *offset,
+                *len,
+                1,
+                if hit { Arrival::Late } else { Arrival::Missing },
+                size,
+                &l,
+            );
             for r in f.ranges {
                 assert!(r.end <= size, "{r:?} beyond the end");
                 asked.extend(r.start / PAGE..r.end.div_ceil(PAGE));
@@ -711,20 +806,38 @@ mod tests {
         let reverse: Vec<_> = (0..n).map(|i| (size - (i + 1) * k, k)).collect();
         let stride: Vec<_> = (0..n).map(|i| (i * 65536, k)).collect();
         let back: Vec<_> = (0..n).map(|i| (size - (i + 1) * 69632, k)).collect();
-        let four: Vec<_> =
-            (0..4 * n).map(|i| ((i % 4) * (size / 4) + (i / 4) * k, k)).collect();
+        let four: Vec<_> = (0..4 * n)
+            .map(|i| ((i % 4) * (size / 4) + (i / 4) * k, k))
+            .collect();
         let mixed: Vec<_> = (0..2 * n)
-            .map(|i| if i % 2 == 0 { (i / 2 * 65536, k) } else { (size - (i / 2 + 1) * k, k) })
+            .map(|i| {
+                if i % 2 == 0 {
+                    (i / 2 * 65536, k)
+                } else {
+                    (size - (i / 2 + 1) * k, k)
+                }
+            })
             .collect();
         for (name, reads) in [
-            ("forward", &forward), ("reverse", &reverse), ("stride", &stride), ("back", &back), ("four", &four),
+            ("forward", &forward),
+            ("reverse", &reverse),
+            ("stride", &stride),
+            ("back", &back),
+            ("four", &four),
             ("mixed", &mixed),
         ] {
             let (hits, asked) = foreseen(reads, size);
-            assert!(hits + 40 >= reads.len(), "{name}: {hits} of {}", reads.len());
+            assert!(
+                hits + 40 >= reads.len(),
+                "{name}: {hits} of {}",
+                reads.len()
+            );
             let needed = reads.len() as u64 * k / PAGE;
             // The last windows reach beyond the last read.
-            assert!(asked <= needed + 8 * (64 << 20) / PAGE, "{name}: {asked} pages for {needed}");
+            assert!(
+                asked <= needed + 8 * (64 << 20) / PAGE,
+                "{name}: {asked} pages for {needed}"
+            );
         }
     }
 
@@ -737,8 +850,17 @@ mod tests {
         let mut x = 12345u64;
         let (mut asked, mut skipped) = (0, 0u64);
         for _ in 0..2000 {
-            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let f = d.access((x >> 20) % (size / 16384) * 16384, 16384, 1, Arrival::Missing, size, &l);
+            x = x
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            let f = d.access(
+                (x >> 20) % (size / 16384) * 16384,
+                16384,
+                1,
+                Arrival::Missing,
+                size,
+                &l,
+            );
             asked += f.ranges.iter().map(|r| r.end - r.start).sum::<u64>();
             skipped += u64::from(f.skip);
         }

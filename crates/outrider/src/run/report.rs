@@ -28,21 +28,38 @@ impl Target {
         match &args.report {
             None => Ok(Target::None),
             Some(None) => Ok(Target::Table),
-            Some(Some(path)) => File::create(path)
-                .map(Target::Json)
-                .map_err(|e| Failure::usage(format!("--report={}: {e}; accepted is a file that can be written", path.display()))),
+            Some(Some(path)) => File::create(path).map(Target::Json).map_err(|e| {
+                Failure::usage(format!(
+                    "--report={}: {e}; accepted is a file that can be written",
+                    path.display()
+                ))
+            }),
         }
     }
 
     /// Writes the report.
     pub fn write(self, args: &RunArgs, shared: &Shared, mut notes: Vec<String>) {
         let bits = shared.header().lost.load(Relaxed);
-        notes.extend(lost::LINES.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, line)| (*line).to_owned()));
+        notes.extend(
+            lost::LINES
+                .iter()
+                .filter(|(bit, _)| bits & bit != 0)
+                .map(|(_, line)| (*line).to_owned()),
+        );
         let mut files: Vec<(String, &FileStat)> = (0..MAX_FILES)
             .map_while(|i| shared.path(i).map(|p| (i, p)))
-            .map(|(i, p)| (std::ffi::OsString::from_vec(p).to_string_lossy().into_owned(), shared.stat(i)))
+            .map(|(i, p)| {
+                (
+                    std::ffi::OsString::from_vec(p)
+                        .to_string_lossy()
+                        .into_owned(),
+                    shared.stat(i),
+                )
+            })
             .collect();
-        files.sort_by_key(|(_, s)| std::cmp::Reverse(s.prefetched.load(Relaxed) + s.miss.load(Relaxed)));
+        files.sort_by_key(|(_, s)| {
+            std::cmp::Reverse(s.prefetched.load(Relaxed) + s.miss.load(Relaxed))
+        });
         self.emit(args, &files, Some(shared), notes);
     }
 
@@ -51,7 +68,13 @@ impl Target {
         self.emit(args, &[], None, notes);
     }
 
-    fn emit(self, args: &RunArgs, files: &[(String, &FileStat)], shared: Option<&Shared>, notes: Vec<String>) {
+    fn emit(
+        self,
+        args: &RunArgs,
+        files: &[(String, &FileStat)],
+        shared: Option<&Shared>,
+        notes: Vec<String>,
+    ) {
         match self {
             Target::None => {}
             Target::Json(mut file) => {
@@ -81,10 +104,18 @@ fn figures(s: &FileStat) -> [(&'static str, u64); 7] {
 }
 
 fn object(s: &FileStat) -> serde_json::Map<String, Value> {
-    figures(s).into_iter().map(|(k, v)| (k.to_owned(), json!(v))).collect()
+    figures(s)
+        .into_iter()
+        .map(|(k, v)| (k.to_owned(), json!(v)))
+        .collect()
 }
 
-fn document(args: &RunArgs, files: &[(String, &FileStat)], shared: Option<&Shared>, notes: &[String]) -> Value {
+fn document(
+    args: &RunArgs,
+    files: &[(String, &FileStat)],
+    shared: Option<&Shared>,
+    notes: &[String],
+) -> Value {
     let files: Vec<Value> = files
         .iter()
         .map(|(path, s)| {
@@ -134,8 +165,15 @@ fn document(args: &RunArgs, files: &[(String, &FileStat)], shared: Option<&Share
 /// Measured devices: `major:minor`, latency in µs, bandwidth in MB/s.
 fn devices(shared: &Shared) -> Vec<(String, u64, u64)> {
     let number = |d: u64| outrider_sys::device::DeviceId::from_dev(d).to_string();
-    let entries = shared.header().devices.iter().map(|d| [0, 1, 2].map(|i: usize| d[i].load(Relaxed)));
-    entries.filter(|d| d[0] != 0).map(|[dev, latency, bandwidth]| (number(dev), latency, bandwidth)).collect()
+    let entries = shared
+        .header()
+        .devices
+        .iter()
+        .map(|d| [0, 1, 2].map(|i: usize| d[i].load(Relaxed)));
+    entries
+        .filter(|d| d[0] != 0)
+        .map(|[dev, latency, bandwidth]| (number(dev), latency, bandwidth))
+        .collect()
 }
 
 fn size(bytes: u64) -> String {
@@ -146,18 +184,42 @@ fn size(bytes: u64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+    if unit == 0 {
+        format!("{bytes} B")
+    } else {
+        format!("{value:.1} {}", UNITS[unit])
+    }
 }
 
-fn table(args: &RunArgs, files: &[(String, &FileStat)], shared: Option<&Shared>, notes: &[String]) -> String {
+fn table(
+    args: &RunArgs,
+    files: &[(String, &FileStat)],
+    shared: Option<&Shared>,
+    notes: &[String],
+) -> String {
     const ROWS: usize = 20;
-    let mut out = format!("outrider: mode {}, engine {}\n", args.mode.name(), args.engine.name());
+    let mut out = format!(
+        "outrider: mode {}, engine {}\n",
+        args.mode.name(),
+        args.engine.name()
+    );
     let row = |name: &str, s: &FileStat| {
-        let cells: Vec<String> = figures(s).iter().map(|(_, v)| format!("{:>10}", size(*v))).collect();
+        let cells: Vec<String> = figures(s)
+            .iter()
+            .map(|(_, v)| format!("{:>10}", size(*v)))
+            .collect();
         format!("{} {name}\n", cells.join(" "))
     };
     if let Some(shared) = shared {
-        let heads = ["hit", "late", "missed", "prefetched", "used", "wasted", "evicted"];
+        let heads = [
+            "hit",
+            "late",
+            "missed",
+            "prefetched",
+            "used",
+            "wasted",
+            "evicted",
+        ];
         out += &heads.map(|h| format!("{h:>10}")).join(" ");
         out += " file\n";
         for (path, s) in files.iter().take(ROWS) {
@@ -170,7 +232,13 @@ fn table(args: &RunArgs, files: &[(String, &FileStat)], shared: Option<&Shared>,
         out += &row("total", &h.total);
         let processes = shared.processes();
         for p in processes.iter().take(ROWS) {
-            out += &format!("{} reads, {} by {} ({})\n", p.reads, size(p.bytes_read), p.command, p.pid);
+            out += &format!(
+                "{} reads, {} by {} ({})\n",
+                p.reads,
+                size(p.bytes_read),
+                p.command,
+                p.pid
+            );
         }
         if processes.len() > ROWS {
             out += &format!("{} more processes\n", processes.len() - ROWS);

@@ -1,0 +1,248 @@
+//! From foreseen ranges to requests.
+
+use super::*;
+
+impl Service {
+    pub(super) fn room(&self) -> u64 {
+        let unused = self
+            .files
+            .values()
+            .map(|f| f.view.unused_pages())
+            .sum::<u64>()
+            * PAGE;
+        self.grant.room(unused, self.busy, &self.policy)
+    }
+
+    /// The program's own hint.
+    pub(super) fn advise(&mut self, key: FileKey, range: std::ops::Range<u64>) {
+        let Some(size) = self.files.get(&key).map(|f| f.size) else {
+            return;
+        };
+        let range = range.start.min(size)..range.end.min(size);
+        if !range.is_empty() {
+            self.fetch(key, &[range], Class::Window, None, None);
+        }
+    }
+
+    /// Plans and queues byte ranges of a file.
+    pub(super) fn fetch(
+        &mut self,
+        key: FileKey,
+        ranges: &[std::ops::Range<u64>],
+        class: Class,
+        reader: Option<Arc<dyn Overtaken>>,
+        descriptor: Option<(usize, u16)>,
+    ) -> plan::Plan {
+        let refused = |at| plan::Plan {
+            refused_at: Some(at),
+            ..plan::Plan::default()
+        };
+        let first = ranges.first().map_or(0, |r| r.start);
+        if !self.grant.allowed {
+            return refused(first);
+        }
+        let Some(handle) = self.handle(key) else {
+            return plan::Plan::default();
+        };
+        self.learn(key, &handle, ranges, descriptor);
+        let room = self.room();
+        let now = self.now_us();
+        let model = self.model(key.dev);
+        let Some(file) = self.files.get(&key) else {
+            return plan::Plan::default();
+        };
+        let terms = Terms {
+            chunk: file.chunk.max(PAGE),
+            gap: model.merge_gap(),
+            room,
+            size: file.size,
+        };
+        let visible =
+            self.config.view.cache_visibility && self.config.view.range_tree != RangeTree::Off;
+        let plan = plan::plan(ranges, visible.then_some(&*file.view), terms, now);
+        let requests = plan
+            .requests
+            .iter()
+            .map(|r| Request {
+                handle: handle.clone(),
+                view: visible.then(|| file.view.clone()),
+                range: r.clone(),
+                reader: reader.clone(),
+                account: file.account.clone(),
+            })
+            .collect();
+        self.engine.submit(key.dev, class, requests);
+        plan
+    }
+
+    /// Calibrates the view with cachestat before asking for `ranges`: what others have cached is present, and what was
+    /// prefetched and has gone again was evicted too soon.
+    pub(super) fn learn(
+        &mut self,
+        key: FileKey,
+        handle: &Arc<Handle>,
+        ranges: &[std::ops::Range<u64>],
+        descriptor: Option<(usize, u16)>,
+    ) {
+        if !self.config.view.cache_visibility {
+            return;
+        }
+        let now = self.now_us();
+        let Some(file) = self.files.get(&key) else {
+            return;
+        };
+        if file.blind {
+            return;
+        }
+        let view = file.view.clone();
+        let mut failure = None;
+        // Of many small ranges a few tell, and a large one is looked at in parts only where it is cached in part: a
+        // scan per call is never made.
+        let step = (ranges.len() / 4).max(1);
+        let mut all = true;
+        let mut looks = 0;
+        for r in ranges.iter().step_by(step) {
+            match calibrate(
+                handle,
+                &view,
+                PageRange::from_bytes(r.start, r.end - r.start),
+                now,
+                &mut looks,
+            ) {
+                Ok(cached) => all &= cached,
+                Err(e) => {
+                    failure = Some(e);
+                    break;
+                }
+            }
+        }
+        if let Some(e) = failure {
+            self.no_cachestat(key, e);
+            return;
+        }
+        if all && step > 1 {
+            for r in ranges {
+                view.present(PageRange::from_bytes(r.start, r.end - r.start), now);
+            }
+        }
+        let unused = view.unused_pages();
+        if !all
+            && unused > 64
+            && let Some((i, fd)) = descriptor
+        {
+            self.check_eviction(key, handle, &view, ranges, i, fd);
+        }
+    }
+
+    /// Whether what was prefetched just ahead of the reader is still there.
+    pub(super) fn check_eviction(
+        &mut self,
+        key: FileKey,
+        handle: &Arc<Handle>,
+        view: &FileView,
+        ranges: &[std::ops::Range<u64>],
+        i: usize,
+        fd: u16,
+    ) {
+        let Some(desc) = self.procs[i].as_ref().and_then(|p| p.descs.get(&fd)) else {
+            return;
+        };
+        let Some(first) = ranges.first() else { return };
+        let Some(s) = desc.detector.streams().iter().max_by_key(|s| s.reads) else {
+            return;
+        };
+        if !s.dense() {
+            return;
+        }
+        let held = if s.stride > 0 {
+            s.last + s.len..first.start
+        } else {
+            first.end..s.last
+        };
+        if held.start >= held.end || held.end - held.start > 256 << 20 {
+            return;
+        }
+        let pages = PageRange::from_bytes(held.start, held.end - held.start);
+        if !view.is_cached(pages) || view.in_flight_pages() * 2 > pages.len() {
+            return;
+        }
+        if let Ok(stat) = cache::cachestat(handle.fd(), held)
+            && stat.cached * 2 < pages.len()
+        {
+            self.lost_pages(key, pages);
+            let limits = self.limits(key);
+            if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&fd)) {
+                desc.detector.shrink(&limits);
+            }
+        }
+    }
+
+    pub(super) fn limits(&mut self, key: FileKey) -> Limits {
+        let quantum = self.model(key.dev).quantum();
+        limits(&self.config, &self.grant, self.mode, self.busy, quantum)
+    }
+
+    /// The model of a device, at most 2 ms old: asking the engine takes its lock.
+    pub(super) fn model(&mut self, dev: u64) -> DeviceModel {
+        if let Some((at, model)) = self.models.get(&dev)
+            && at.elapsed() < Duration::from_millis(2)
+        {
+            return *model;
+        }
+        let model = self.engine.model(dev);
+        self.models.insert(dev, (Instant::now(), model));
+        model
+    }
+}
+
+/// Asks the kernel what of `pages` is cached and marks it present in `view`, dividing what is cached in part down to single
+/// requests. Returns whether all of it is.
+fn calibrate(
+    handle: &Handle,
+    view: &FileView,
+    pages: PageRange,
+    now: u64,
+    looks: &mut u32,
+) -> Result<bool, CacheStatError> {
+    const SMALLEST: u64 = (128 << 10) / PAGE;
+    const MOST: u32 = 128;
+    *looks += 1;
+    let cached = cache::cachestat(handle.fd(), pages.start * PAGE..pages.end * PAGE)?.cached;
+    if cached >= pages.len() {
+        view.present(pages, now);
+        return Ok(true);
+    }
+    if cached > 0 && pages.len() > SMALLEST {
+        let part = (pages.len() / 8).max(SMALLEST);
+        let mut at = pages.start;
+        while at < pages.end && *looks < MOST {
+            let end = ((at / part + 1) * part).min(pages.end);
+            calibrate(handle, view, PageRange::new(at, end), now, looks)?;
+            at = end;
+        }
+    }
+    Ok(false)
+}
+
+fn limits(config: &Config, grant: &Grant, mode: u32, streams: u64, quantum: u64) -> Limits {
+    let largest = match mode {
+        // Table 2: prediction alone keeps the kernel's limit.
+        shm::MODE_PREDICT => 128 << 10,
+        _ if grant.aggressive => config.window.max.0,
+        _ => config.window.optimistic_open.0.max(config.window.initial.0),
+    };
+    let share = if grant.allowed {
+        (grant.total / 2 / streams).max(config.budget.stream_minimum.0)
+    } else {
+        0
+    };
+    Limits {
+        counter_bits: u32::from(config.predict.counter_bits),
+        random_distance: config.predict.random_distance.0,
+        max_streams: config.predict.max_streams as usize,
+        initial: config.window.initial.0,
+        max: largest.min(share).max(PAGE),
+        quantum,
+        skip_when_steady: config.predict.skip_when_steady,
+    }
+}

@@ -1,0 +1,261 @@
+//! Files: our hold on them, what is known of their pages, and their figures.
+
+use super::*;
+
+impl Service {
+    /// A descriptor of our own for a file.
+    pub(super) fn handle(&mut self, key: FileKey) -> Option<Arc<Handle>> {
+        if self.header().watched.load(Relaxed) != 0 {
+            return None;
+        }
+        let shared = self.shared.clone();
+        let file = self.files.get_mut(&key)?;
+        file.handle_used = Instant::now();
+        if let Some(handle) = &file.handle {
+            return Some(handle.clone());
+        }
+        let (fd, size) = fetch::fetch(file.source?, shared.header())?;
+        file.size = size;
+        let handle = Arc::new(Handle::new(fd));
+        file.handle = Some(handle.clone());
+        Some(handle)
+    }
+
+    pub(super) fn introduce(&mut self, key: FileKey) {
+        let Some(file) = self.files.get_mut(&key) else {
+            return;
+        };
+        if file.stat.is_some() {
+            return;
+        }
+        let Some(handle) = &file.handle else { return };
+        let free = (0..MAX_FILES).find(|i| self.shared.stat(*i).path_len.load(Relaxed) == 0);
+        if let Some(i) = free {
+            let Ok(copy) = handle.fd().try_clone_to_owned() else {
+                return;
+            };
+            self.shared.name(i, &fetch::name(&copy));
+            file.stat = Some(i);
+        }
+    }
+
+    /// Lets go of files that were not asked for lately.
+    pub(super) fn let_go(&mut self) {
+        if self.last_let_go.elapsed() < HOLD / 4 {
+            return;
+        }
+        self.last_let_go = Instant::now();
+        let mut busy = 0;
+        for file in self.files.values_mut() {
+            if file.handle.is_some() {
+                if file.handle_used.elapsed() >= HOLD {
+                    file.handle = None;
+                } else {
+                    busy += 1;
+                }
+            }
+        }
+        self.busy = busy.max(1);
+    }
+
+    pub(super) fn release_all(&mut self) {
+        self.engine.drain();
+        for file in self.files.values_mut() {
+            file.handle = None;
+        }
+        self.engine.settle(Duration::from_millis(200));
+    }
+
+    /// One descriptor or mapping less.
+    pub(super) fn unlink(&mut self, key: FileKey) {
+        let Some(file) = self.files.get_mut(&key) else {
+            return;
+        };
+        file.openers = file.openers.saturating_sub(1);
+        if file.openers > 0 {
+            return;
+        }
+        file.handle = None;
+        file.account.cancelled.store(true, Relaxed);
+        file.source = None;
+        if file.optimistic > 0 {
+            let stat = file
+                .stat
+                .map(|s| self.shared.stat(s).used.load(Relaxed))
+                .unwrap_or(0);
+            let file = self.files.get_mut(&key);
+            if let Some(file) = file {
+                let used = (stat - file.used_at_open.min(stat)).min(file.optimistic);
+                self.optimism.0 += file.optimistic;
+                self.optimism.1 += used;
+                file.used_at_open = stat;
+                file.optimistic = 0;
+            }
+            if self.optimism.0 > 256 << 20 {
+                self.optimism = (self.optimism.0 / 2, self.optimism.1 / 2);
+            }
+        }
+    }
+
+    /// Forgets a file altogether; what was fetched and not used is wasted.
+    pub(super) fn forget(&mut self, key: FileKey) {
+        if let Some(file) = self.files.remove(&key) {
+            let unused = file.view.unused_pages() * PAGE;
+            let total = &self.header().total;
+            total.wasted.fetch_add(unused, Relaxed);
+            if let Some(s) = file.stat {
+                self.shared.stat(s).wasted.fetch_add(unused, Relaxed);
+                self.flush(&file);
+            }
+        }
+    }
+
+    pub(super) fn lost_pages(&mut self, key: FileKey, range: PageRange) {
+        let Some(file) = self.files.get(&key) else {
+            return;
+        };
+        let gone = file.view.evicted(range);
+        self.count(key, |s| &s.evicted, gone.unused_pages * PAGE);
+    }
+
+    pub(super) fn count(
+        &self,
+        key: FileKey,
+        field: impl Fn(&FileStat) -> &std::sync::atomic::AtomicU64,
+        bytes: u64,
+    ) {
+        if bytes > 0 {
+            field(&self.header().total).fetch_add(bytes, Relaxed);
+            if let Some(s) = self.files.get(&key).and_then(|f| f.stat) {
+                field(self.shared.stat(s)).fetch_add(bytes, Relaxed);
+            }
+        }
+    }
+
+    /// Copies a file's request counts to its statistics.
+    pub(super) fn flush(&self, file: &FileState) {
+        let issued = file.account.issued.swap(0, Relaxed);
+        self.header().total.prefetched.fetch_add(issued, Relaxed);
+        if let Some(s) = file.stat {
+            self.shared.stat(s).prefetched.fetch_add(issued, Relaxed);
+        }
+    }
+
+    /// The program read these bytes, or so we know by now.
+    pub(super) fn seen(&mut self, key: FileKey, offset: u64, len: u64) -> Arrival {
+        let now = self.now_us();
+        let Some(file) = self.files.get_mut(&key) else {
+            return Arrival::Missing;
+        };
+        file.last_access = Instant::now();
+        let len = len.min(file.size.saturating_sub(offset));
+        if len == 0 {
+            return Arrival::Present;
+        }
+        let pages = PageRange::from_bytes(offset, len);
+        let a = file.view.access(pages, now);
+        // Bytes, not pages: a read of a few bytes is a hit of a few bytes.
+        let share = |n: u64| len * n / pages.len().max(1);
+        self.count(key, |s| &s.hit, share(a.hit_pages));
+        self.count(key, |s| &s.late, share(a.late_pages));
+        self.count(key, |s| &s.miss, share(a.miss_pages));
+        self.count(key, |s| &s.used, a.first_use_pages * PAGE);
+        if a.miss_pages > 0 {
+            Arrival::Missing
+        } else if a.late_pages > 0 {
+            Arrival::Late
+        } else {
+            Arrival::Present
+        }
+    }
+
+    /// Reads that were not told: pieces of `len` bytes that begin every `stride` bytes in `span`.
+    pub(super) fn pass(
+        &mut self,
+        i: usize,
+        key: FileKey,
+        span: std::ops::Range<u64>,
+        stride: u64,
+        len: u64,
+    ) {
+        if span.is_empty() || span.end - span.start > 1 << 40 || len == 0 {
+            return;
+        }
+        let span = span.start..span.end.min(self.files.get(&key).map_or(0, |f| f.size));
+        let (mut reads, mut bytes) = (0, 0);
+        if stride <= len {
+            bytes = span.end.saturating_sub(span.start);
+            reads = bytes.div_ceil(len);
+            if bytes > 0 {
+                self.seen(key, span.start, bytes);
+            }
+        } else {
+            let mut at = span.start;
+            while at < span.end {
+                self.seen(key, at, len);
+                reads += 1;
+                bytes += len;
+                at += stride;
+            }
+        }
+        if let Some(state) = &mut self.procs[i] {
+            state.reads += reads;
+            state.bytes += bytes;
+        }
+    }
+
+    /// SPEC CP10: under pressure, files that nobody has read for 30 s go first and whole; then the ranges of large
+    /// files that were not touched for the longest time. Only what this program tree brought in, and only pages
+    /// that are clean and unmapped: DONTNEED leaves all others alone.
+    pub(super) fn reclaim(&mut self, target: u64) {
+        let idle = Duration::from_secs(u64::from(self.config.reclaim.inactive_after_s));
+        let mut order: Vec<(Instant, FileKey)> = self
+            .files
+            .values()
+            .filter(|f| f.view.present_pages() > 0)
+            .map(|f| (f.last_access, f.key))
+            .collect();
+        order.sort();
+        let mut freed = 0;
+        for (when, key) in order {
+            if freed >= target {
+                break;
+            }
+            if when.elapsed() >= idle {
+                let pages = self.files.get(&key).map_or(0, |f| f.view.present_pages());
+                if self.drop_range(key, 0..u64::MAX >> 1) {
+                    freed += pages * PAGE;
+                }
+            } else {
+                let cold_before = self.now_us().saturating_sub(idle.as_micros() as u64);
+                let ranges = self
+                    .files
+                    .get(&key)
+                    .map(|f| f.view.oldest_ranges(4))
+                    .unwrap_or_default();
+                for (touched, range) in ranges {
+                    if touched < cold_before
+                        && freed < target
+                        && self.drop_range(key, range.start * PAGE..range.end * PAGE)
+                    {
+                        freed += range.len() * PAGE;
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn drop_range(&mut self, key: FileKey, range: std::ops::Range<u64>) -> bool {
+        let Some(handle) = self.handle(key) else {
+            return false;
+        };
+        let done = cache::drop_range(handle.fd(), range.clone()).is_ok();
+        if done {
+            self.lost_pages(
+                key,
+                PageRange::from_bytes(range.start, range.end - range.start),
+            );
+        }
+        done
+    }
+}

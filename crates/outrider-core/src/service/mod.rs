@@ -1,0 +1,404 @@
+//! The service: a process beside the program that hears of its reads and runs ahead of them.
+//!
+//! One thread takes events from the rings, keeps a detector per descriptor and a view per file, plans, and hands requests to
+//! the engine's workers. It sleeps on a futex that a hook rings; while something is going on it also looks by itself
+//! every millisecond or two.
+//!
+//! Nothing here is seen by the program: its descriptors, threads, memory, locks and children are its own. What the
+//! service holds of a program's file (see `fetch`) it holds for a few milliseconds after the last request.
+
+mod fetching;
+mod files;
+mod processes;
+mod reads;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
+
+use outrider_sys::cache::{self, CacheStatError};
+use outrider_sys::device::Device;
+use outrider_sys::memory::MemorySources;
+use outrider_sys::raw;
+
+use crate::budget::{Grant, Policy, Supply};
+use crate::config::{Config, IoPriority, RangeTree};
+use crate::engine::{self, Account, Class, Engine, Handle, Overtaken, Request};
+use crate::fetch::{self, Wanted};
+use crate::place::DeviceModel;
+use crate::plan::{self, Terms};
+use crate::shared::Shared;
+use crate::shm::{
+    self, Event, FD_IGNORED, FD_TRACKED, FLAG_LAZY, FLAG_WRITABLE, FileStat, Header, Kind,
+    MAX_FILES, MAX_PROCS, Slot, lost,
+};
+use crate::source::dense::{Price, Random};
+use crate::source::mapped::Mapped;
+use crate::source::predict::{Arrival, Detector, Foresight, Limits, PAGE, between};
+use crate::view::{FileView, Granularity, PageRange};
+
+/// A file is let go so long after the last request for it: long enough to serve a running stream, short enough that an
+/// unlinked file's space and a file system to be unmounted are not held.
+const HOLD: Duration = Duration::from_millis(30);
+/// Views of one file may take so many bytes: the bitmaps of 64 GiB.
+const VIEW_BYTES: usize = 8 << 20;
+/// Reads waiting in a ring from which on old ones are passed over.
+const BEHIND: u32 = 256;
+/// Files remembered after the program closed them.
+const FILES_KEPT: usize = 4096;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+struct FileKey {
+    dev: u64,
+    ino: u64,
+}
+
+struct FileState {
+    key: FileKey,
+    view: Arc<FileView>,
+    account: Arc<Account>,
+    size: u64,
+    handle: Option<Arc<Handle>>,
+    handle_used: Instant,
+    /// Where a descriptor for it can be had.
+    source: Option<Wanted>,
+    stat: Option<usize>,
+    random: Random,
+    /// Streamed in whole: random reads are all foreseen.
+    streamed: bool,
+    openers: u32,
+    last_access: Instant,
+    chunk: u64,
+    /// cachestat is refused for this file.
+    blind: bool,
+    /// Samples that found the file cached, less those that did not.
+    hot: u32,
+    samples: u32,
+    optimistic: u64,
+    used_at_open: u64,
+}
+
+struct Desc {
+    generation: u32,
+    key: FileKey,
+    detector: Detector,
+    skip_given: u32,
+}
+
+struct ProcState {
+    pid: u32,
+    descs: HashMap<u16, Desc>,
+    stuck: u32,
+    mapped: Vec<Mapped>,
+    reads: u64,
+    bytes: u64,
+    events: u64,
+    command: String,
+}
+
+/// What becomes of processes for the report.
+#[derive(Clone, Debug, Default)]
+pub struct ProcessRecord {
+    /// Process id.
+    pub pid: u32,
+    /// Its command name when last seen.
+    pub command: String,
+    /// Reads told of or skipped by agreement.
+    pub reads: u64,
+    /// Bytes of these.
+    pub bytes_read: u64,
+    /// Events that were taken.
+    pub events: u64,
+    /// Events that found the ring full.
+    pub events_dropped: u64,
+    /// Hints that never reached the kernel.
+    pub calls_saved: u64,
+}
+
+/// A reader whose position the hooks publish in its slot.
+struct Position {
+    shared: Arc<Shared>,
+    proc: usize,
+    fd: u16,
+    generation: u32,
+    forward: bool,
+}
+
+impl Overtaken for Position {
+    fn overtaken(&self, range: &std::ops::Range<u64>) -> bool {
+        let slot = &self.shared.proc(self.proc).slots[usize::from(self.fd)];
+        if slot.generation.load(Relaxed) != self.generation {
+            return true;
+        }
+        let last = slot.last.load(Relaxed);
+        // Backwards `last` is the end of a read that lies below what was passed.
+        if self.forward {
+            last >= range.end
+        } else {
+            last <= range.start
+        }
+    }
+}
+
+/// The service.
+pub struct Service {
+    shared: Arc<Shared>,
+    config: Config,
+    mode: u32,
+    engine: Engine,
+    policy: Policy,
+    grant: Grant,
+    sources: MemorySources,
+    files: HashMap<FileKey, FileState>,
+    procs: Vec<Option<ProcState>>,
+    ended: Vec<ProcessRecord>,
+    devices: HashMap<u64, Option<u64>>,
+    start: Instant,
+    last_event: Instant,
+    last_budget: Instant,
+    last_census: Instant,
+    last_map_look: Instant,
+    map_pause: Duration,
+    hellos: u32,
+    /// Indices of the entries in use.
+    active: Vec<usize>,
+    /// Files that were fetched from within the last moments: streams that share the budget.
+    busy: u64,
+    models: HashMap<u64, (Instant, DeviceModel)>,
+    last_let_go: Instant,
+    /// Bytes fetched optimistically in files that were closed since, and how much of these was used.
+    optimism: (u64, u64),
+    opens: u64,
+}
+
+impl Service {
+    /// A service over `shared`, which describes the programs, in mode `shm::MODE_*`.
+    pub fn new(shared: Arc<Shared>, config: Config, mode: u32, kind: engine::Kind) -> Service {
+        let settings = engine::Settings {
+            workers: config.engine.workers as usize,
+            in_flight: (config.engine.in_flight_min.0, config.engine.in_flight_max.0),
+            io_priority: match config.engine.io_priority {
+                // IOPRIO_PRIO_VALUE(class, data) of linux/ioprio.h.
+                IoPriority::BestEffort7 => 2 << 13 | 7,
+                IoPriority::Idle => 3 << 13,
+                IoPriority::None => 0,
+            },
+            kind,
+        };
+        let policy = Policy {
+            fixed: config.budget.memory.map(|s| s.0),
+            share: config.budget.share,
+            high: config.budget.high_watermark,
+            low: config.budget.low_watermark,
+            stream_minimum: config.budget.stream_minimum.0,
+            psi_max: config.budget.psi_some_avg10_max,
+        };
+        let now = Instant::now();
+        let mut service = Service {
+            engine: Engine::new(settings, shared.clone()),
+            shared,
+            config,
+            mode,
+            policy,
+            grant: Grant {
+                total: 0,
+                aggressive: false,
+                allowed: false,
+            },
+            sources: MemorySources::of_this_process(),
+            files: HashMap::new(),
+            procs: (0..MAX_PROCS).map(|_| None).collect(),
+            ended: Vec::new(),
+            devices: HashMap::new(),
+            start: now,
+            last_event: now,
+            last_budget: now,
+            last_census: now,
+            last_map_look: now,
+            map_pause: Duration::from_millis(1),
+            hellos: 0,
+            active: Vec::new(),
+            busy: 1,
+            models: HashMap::new(),
+            last_let_go: now,
+            optimism: (0, 0),
+            opens: 0,
+        };
+        service.take_stock();
+        service
+    }
+
+    fn header(&self) -> &Header {
+        self.shared.header()
+    }
+
+    fn now_us(&self) -> u64 {
+        self.start.elapsed().as_micros() as u64
+    }
+
+    /// Runs until the program and all that it left behind are over.
+    pub fn run(&mut self) {
+        let parent = rustix::process::getppid();
+        let mut finished = false;
+        loop {
+            let worked = self.round();
+            let header = self.shared.header();
+            if header.finish.load(Acquire) == 1 && !finished {
+                self.finish();
+                finished = true;
+            }
+            let orphaned = rustix::process::getppid() != parent;
+            if (finished || orphaned) && self.active.is_empty() {
+                return;
+            }
+            if worked {
+                continue;
+            }
+            // Announce the sleep, look once more, sleep: see Header::ring_doorbell.
+            let header = self.shared.header();
+            let bell = header.doorbell.load(Acquire);
+            header.sleeping.store(1, Release);
+            std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+            let quiet = self
+                .active
+                .iter()
+                .all(|i| self.shared.proc(*i).waiting() == 0);
+            let changed = header.hello.load(Relaxed) != self.hellos
+                || header.release_wanted.load(Relaxed) != header.release_done.load(Relaxed)
+                || (header.finish.load(Relaxed) == 1 && !finished);
+            if quiet && !changed {
+                raw::futex_wait(&header.doorbell, bell, self.pause().as_micros() as u64);
+            }
+            header.sleeping.store(0, Relaxed);
+        }
+    }
+
+    /// How long to sleep when nothing rings.
+    fn pause(&self) -> Duration {
+        let mut pause = if self.last_event.elapsed() < Duration::from_millis(50) {
+            Duration::from_millis(2)
+        } else if self.last_event.elapsed() < Duration::from_secs(2) {
+            Duration::from_millis(20)
+        } else {
+            Duration::from_millis(250)
+        };
+        if self.active.iter().any(|i| {
+            self.procs[*i]
+                .as_ref()
+                .is_some_and(|p| !p.mapped.is_empty())
+        }) {
+            pause = pause.min(self.map_pause);
+        }
+        pause
+    }
+
+    /// One look at everything; `true` if there was something to do.
+    fn round(&mut self) -> bool {
+        let header = self.shared.header();
+        let hellos = header.hello.load(Acquire);
+        if hellos != self.hellos {
+            self.hellos = hellos;
+            self.admit();
+        }
+        let mut worked = false;
+        for k in 0..self.active.len() {
+            worked |= self.drain(self.active[k]);
+        }
+        if worked {
+            self.last_event = Instant::now();
+        }
+        let wanted = self.header().release_wanted.load(Acquire);
+        if self.header().watched.load(Relaxed) != 0 && self.grant.allowed {
+            self.grant = Grant {
+                total: 0,
+                aggressive: false,
+                allowed: false,
+            };
+        }
+        if wanted != self.header().release_done.load(Relaxed) {
+            self.release_all();
+            self.header().release_done.store(wanted, Release);
+            raw::futex_wake(&self.header().release_done, u32::MAX);
+        }
+        if self.last_budget.elapsed() >= Duration::from_millis(200) {
+            self.take_stock();
+        }
+        if self.last_census.elapsed() >= Duration::from_millis(100) {
+            self.census();
+        }
+        if self.last_map_look.elapsed() >= self.map_pause {
+            self.look_at_maps();
+        }
+        self.let_go();
+        worked
+    }
+
+    fn take_stock(&mut self) {
+        let m = self.sources.read();
+        self.grant = self.policy.grant(Supply {
+            headroom: m.headroom(),
+            limit: m.limit(),
+            psi: m.psi_some_avg10.unwrap_or(0.0),
+        });
+        self.last_budget = Instant::now();
+        if self.header().watched.load(Relaxed) != 0 {
+            self.grant = Grant {
+                total: 0,
+                aggressive: false,
+                allowed: false,
+            };
+            self.header().lose(lost::WATCHED);
+            return;
+        }
+        if !self.grant.aggressive && self.config.reclaim.enabled {
+            self.reclaim(m.limit() / 50);
+        }
+    }
+
+    /// The program is over: makes the statistics final.
+    fn finish(&mut self) {
+        self.census();
+        // Nothing of the program's is held from here on, so that it can be unmounted or removed at once.
+        self.release_all();
+        for i in self.active.clone() {
+            if let Some(state) = &self.procs[i] {
+                let record = self.record(i, state);
+                self.header()
+                    .dropped
+                    .fetch_add(record.events_dropped, Relaxed);
+                self.header()
+                    .calls_saved
+                    .fetch_add(record.calls_saved, Relaxed);
+                self.ended.push(record);
+            }
+        }
+        for file in self.files.values() {
+            self.flush(file);
+            let unused = file.view.unused_pages() * PAGE;
+            self.header().total.wasted.fetch_add(unused, Relaxed);
+            if let Some(s) = file.stat {
+                self.shared.stat(s).wasted.fetch_add(unused, Relaxed);
+            }
+        }
+        let models: Vec<_> = self
+            .devices
+            .keys()
+            .copied()
+            .map(|d| (d, self.engine.model(d)))
+            .collect();
+        for (to, (dev, model)) in self
+            .header()
+            .devices
+            .iter()
+            .zip(models.iter().filter(|(_, m)| m.is_measured()))
+        {
+            to[0].store(*dev, Relaxed);
+            to[1].store(model.latency_us as u64, Relaxed);
+            to[2].store(model.bandwidth as u64, Relaxed);
+        }
+        self.shared.write_processes(&self.ended);
+        self.header().finish.store(2, Release);
+        raw::futex_wake(&self.header().finish, u32::MAX);
+    }
+}

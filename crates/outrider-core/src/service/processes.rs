@@ -1,0 +1,443 @@
+//! Processes and descriptors: who is there, what they say, what they open and close.
+
+use super::*;
+
+/// Mappings looked at per process.
+const MAPPINGS: usize = 64;
+
+impl Service {
+    /// Takes in processes that have attached.
+    pub(super) fn admit(&mut self) {
+        for i in 0..MAX_PROCS {
+            let owner = self.header().owners[i].load(Acquire);
+            if owner == shm::OWNER_GONE {
+                self.retire(i);
+            } else if owner != shm::OWNER_FREE
+                && self.procs[i].is_none()
+                && self.shared.proc(i).pid.load(Acquire) == owner
+            {
+                self.active.push(i);
+                self.procs[i] = Some(ProcState {
+                    pid: owner,
+                    descs: HashMap::new(),
+                    stuck: 0,
+                    mapped: Vec::new(),
+                    reads: 0,
+                    bytes: 0,
+                    events: 0,
+                    command: fetch::command(owner),
+                });
+            }
+        }
+    }
+
+    /// Ends what is over: processes, idle files.
+    pub(super) fn census(&mut self) {
+        self.last_census = Instant::now();
+        for i in 0..MAX_PROCS {
+            let owner = self.header().owners[i].load(Acquire);
+            if owner == shm::OWNER_FREE {
+                continue;
+            }
+            if owner == shm::OWNER_GONE || !fetch::alive(owner) || fetch::zombie(owner) {
+                self.retire(i);
+            } else if self.procs[i].is_none() {
+                self.admit();
+            }
+        }
+        if self.files.len() > FILES_KEPT {
+            let mut old: Vec<_> = self
+                .files
+                .values()
+                .filter(|f| f.openers == 0)
+                .map(|f| (f.last_access, f.key))
+                .collect();
+            old.sort();
+            for (_, key) in old.into_iter().take(FILES_KEPT / 4) {
+                self.forget(key);
+            }
+        }
+    }
+
+    /// A process is over: takes what it still said, closes its descriptors, and clears its entry.
+    pub(super) fn retire(&mut self, i: usize) {
+        if self.procs[i].is_none() {
+            self.header().owners[i].store(shm::OWNER_FREE, Release);
+            return;
+        }
+        self.drain(i);
+        let Some(mut state) = self.procs[i].take() else {
+            return;
+        };
+        self.active.retain(|k| *k != i);
+        for (fd, desc) in state.descs.drain() {
+            self.closed(i, fd, desc);
+        }
+        let proc = self.shared.proc(i);
+        let record = self.record(i, &state);
+        self.header()
+            .dropped
+            .fetch_add(record.events_dropped, Relaxed);
+        self.header()
+            .calls_saved
+            .fetch_add(record.calls_saved, Relaxed);
+        let _ = proc;
+        self.ended.push(record);
+        self.shared.clear(i);
+        self.header().owners[i].store(shm::OWNER_FREE, Release);
+    }
+
+    pub(super) fn record(&self, i: usize, state: &ProcState) -> ProcessRecord {
+        let proc = self.shared.proc(i);
+        let dropped = proc.dropped.load(Relaxed);
+        if dropped > 0 {
+            self.header().lose(lost::QUEUE_FULL);
+        }
+        ProcessRecord {
+            pid: state.pid,
+            command: state.command.clone(),
+            reads: state.reads,
+            bytes_read: state.bytes,
+            events: state.events,
+            events_dropped: dropped,
+            calls_saved: proc.calls_saved.load(Relaxed),
+        }
+    }
+
+    pub(super) fn drain(&mut self, i: usize) -> bool {
+        let mut any = false;
+        // A reader that finds everything cached can outrun this thread. What it read long ago helps nobody: only
+        // the latest reads are looked at.
+        let behind = self.shared.proc(i).waiting();
+        let mut passed_over = if behind > BEHIND {
+            behind - BEHIND / 4
+        } else {
+            0
+        };
+        // Bounded, so that a busy process does not keep the others waiting.
+        for _ in 0..shm::RING {
+            let Some(event) = self.shared.proc(i).pop(false) else {
+                let waiting = self.shared.proc(i).waiting() > 0;
+                let Some(state) = &mut self.procs[i] else {
+                    return any;
+                };
+                state.stuck = if waiting { state.stuck + 1 } else { 0 };
+                if state.stuck > 100 {
+                    // A cell that was reserved and never filled: its thread is gone.
+                    state.stuck = 0;
+                    self.shared.proc(i).pop(true);
+                }
+                return any;
+            };
+            any = true;
+            if let Some(state) = &mut self.procs[i] {
+                state.events += 1;
+            }
+            if passed_over > 0 {
+                passed_over -= 1;
+                if event.kind == Kind::Read {
+                    self.header().events.fetch_add(1, Relaxed);
+                    if let Some(key) = self.known(i, event.fd) {
+                        self.pass(
+                            i,
+                            key,
+                            event.offset..event.offset.saturating_add(event.len),
+                            1,
+                            event.len,
+                        );
+                        if let Some(desc) = self.procs[i]
+                            .as_mut()
+                            .and_then(|p| p.descs.get_mut(&event.fd))
+                        {
+                            desc.detector.glance(event.offset, event.extra);
+                        }
+                    }
+                    continue;
+                }
+            }
+            self.handle_event(i, event);
+        }
+        any
+    }
+
+    pub(super) fn handle_event(&mut self, i: usize, e: Event) {
+        match e.kind {
+            Kind::Open => {
+                if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.remove(&e.fd)) {
+                    self.closed(i, e.fd, desc);
+                }
+                self.opened(i, e.fd, e.offset);
+            }
+            Kind::Close => {
+                if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.remove(&e.fd)) {
+                    self.closed(i, e.fd, desc);
+                }
+            }
+            Kind::Read => self.read(i, e),
+            Kind::WillNeed => {
+                if let Some(key) = self.known(i, e.fd) {
+                    self.advise(key, e.offset..e.offset.saturating_add(e.len));
+                }
+            }
+            Kind::DontNeed => {
+                if let Some(key) = self.known(i, e.fd) {
+                    self.lost_pages(key, PageRange::from_bytes(e.offset, e.len));
+                }
+            }
+            Kind::Truncate => {
+                if let Some(key) = self.known(i, e.fd) {
+                    self.lost_pages(
+                        key,
+                        PageRange::new(e.offset.div_ceil(PAGE), u64::MAX / PAGE),
+                    );
+                    if let Some(f) = self.files.get_mut(&key) {
+                        f.size = e.offset;
+                    }
+                }
+            }
+            Kind::Map => {
+                let Some(key) = self.known(i, e.fd) else {
+                    return;
+                };
+                let limits = self.limits(key);
+                let Some(state) = &mut self.procs[i] else {
+                    return;
+                };
+                if state.mapped.len() >= MAPPINGS {
+                    return;
+                }
+                let memory = e.offset..e.offset.saturating_add(e.len);
+                state
+                    .mapped
+                    .push(Mapped::new(key.dev, key.ino, memory, e.extra, &limits));
+                if let Some(f) = self.files.get_mut(&key) {
+                    f.openers += 1;
+                }
+                self.map_pause = Duration::from_millis(1);
+            }
+            Kind::Unmap => {
+                let range = e.offset..e.offset.saturating_add(e.len);
+                let mut gone = Vec::new();
+                if let Some(state) = &mut self.procs[i] {
+                    state.mapped.retain(|m| {
+                        let over = m.memory().start >= range.start && m.memory().end <= range.end;
+                        if over {
+                            gone.push(FileKey {
+                                dev: m.file().0,
+                                ino: m.file().1,
+                            });
+                        }
+                        !over
+                    });
+                }
+                for key in gone {
+                    self.unlink(key);
+                }
+            }
+            Kind::MapWillNeed => {
+                let found = self.procs[i].as_ref().and_then(|p| {
+                    p.mapped.iter().find_map(|m| {
+                        m.file_range(e.offset..e.offset.saturating_add(e.len))
+                            .map(|r| (m.file(), r))
+                    })
+                });
+                if let Some(((dev, ino), range)) = found {
+                    self.advise(FileKey { dev, ino }, range);
+                }
+            }
+        }
+    }
+
+    /// The file of a descriptor, taken in now if the event that told of it was lost.
+    pub(super) fn known(&mut self, i: usize, fd: u16) -> Option<FileKey> {
+        let slot = self.shared.proc(i).slots.get(usize::from(fd))?;
+        let generation = slot.generation.load(Relaxed);
+        match self.procs[i].as_ref()?.descs.get(&fd) {
+            Some(d) if d.generation == generation => Some(d.key),
+            _ => self.opened(i, fd, 0),
+        }
+    }
+
+    pub(super) fn opened(&mut self, i: usize, fd: u16, size: u64) -> Option<FileKey> {
+        let shared = self.shared.clone();
+        let slot = shared.proc(i).slots.get(usize::from(fd))?;
+        if slot.state.load(Acquire) != FD_TRACKED {
+            return None;
+        }
+        let key = FileKey {
+            dev: slot.dev.load(Relaxed),
+            ino: slot.ino.load(Relaxed),
+        };
+        let generation = slot.generation.load(Relaxed);
+        let flags = slot.flags.load(Relaxed);
+        let pid = self.procs[i].as_ref()?.pid;
+        let source = Wanted {
+            pid,
+            fd,
+            dev: key.dev,
+            ino: key.ino,
+        };
+        let writable = flags & FLAG_WRITABLE != 0;
+        let now = Instant::now();
+        let old = self.procs[i].as_mut()?.descs.remove(&fd);
+        if let Some(old) = old {
+            self.closed(i, fd, old);
+        }
+        let config = &self.config;
+        let file = self.files.entry(key).or_insert_with(|| FileState {
+            key,
+            view: Arc::new(FileView::new(
+                if config.view.range_tree == RangeTree::Coarse {
+                    Granularity::Coarse
+                } else {
+                    Granularity::Page
+                },
+                VIEW_BYTES,
+            )),
+            account: Arc::default(),
+            size,
+            handle: None,
+            handle_used: now,
+            source: Some(source),
+            stat: None,
+            random: Random::default(),
+            streamed: false,
+            openers: 0,
+            last_access: now,
+            chunk: 0,
+            blind: false,
+            hot: 0,
+            samples: 0,
+            optimistic: 0,
+            used_at_open: 0,
+        });
+        file.openers += 1;
+        file.account.cancelled.store(false, Relaxed);
+        file.source = Some(source);
+        file.last_access = now;
+        if size > 0 {
+            file.size = size;
+        }
+        // A descriptor that is shared or inherited says nothing of its size: it is asked for with the handle.
+        if file.size == 0 || file.stat.is_none() {
+            self.handle(key)?;
+            self.introduce(key);
+        }
+        let file = self.files.get(&key)?;
+        if file.chunk == 0 {
+            let ignored = match self.devices.get(&key.dev) {
+                Some(known) => *known,
+                None => {
+                    let device = file
+                        .handle
+                        .as_ref()
+                        .and_then(|h| Device::of_fd(h.fd()).ok());
+                    let chunk = match &device {
+                        Some(d) if d.is_memory() => None,
+                        Some(d) => Some(d.unclipped_chunk()),
+                        None => Some(64 << 10),
+                    };
+                    self.devices.insert(key.dev, chunk);
+                    chunk
+                }
+            };
+            let Some(chunk) = ignored else {
+                slot.state.store(FD_IGNORED, Relaxed);
+                self.unlink(key);
+                return None;
+            };
+            let chunk = chunk.min(self.config.engine.chunk.0);
+            if let Some(f) = self.files.get_mut(&key) {
+                f.chunk = chunk;
+            }
+        }
+        let limits = self.limits(key);
+        let mut detector = Detector::new(&limits);
+        self.opens += 1;
+        let position = slot.pos.load(Relaxed);
+        let ahead = if position == 0 {
+            self.at_open(key, writable)
+        } else {
+            0
+        };
+        if ahead > 0 {
+            detector.optimistic(ahead, &limits);
+        }
+        self.procs[i].as_mut()?.descs.insert(
+            fd,
+            Desc {
+                generation,
+                key,
+                detector,
+                skip_given: 0,
+            },
+        );
+        Some(key)
+    }
+
+    /// SPEC CP9, CP12: what is fetched when a file is opened. Returns up to which byte.
+    pub(super) fn at_open(&mut self, key: FileKey, writable: bool) -> u64 {
+        if !self.grant.aggressive {
+            return 0;
+        }
+        let Some(file) = self.files.get(&key) else {
+            return 0;
+        };
+        let size = file.size;
+        let ahead = match self.mode {
+            shm::MODE_FETCHALL_OPT => size,
+            // A database opens its file for writing and reads a page of it.
+            shm::MODE_PREDICT_OPT if !writable && self.optimism_pays() => {
+                self.config.window.optimistic_open.0.min(size)
+            }
+            _ => 0,
+        };
+        if ahead == 0 {
+            return 0;
+        }
+        let issued = self.fetch(key, &[0..ahead], Class::Background, None, None);
+        if let Some(f) = self.files.get_mut(&key) {
+            f.optimistic += issued.bytes;
+        }
+        issued.refused_at.unwrap_or(ahead)
+    }
+
+    /// Whether programs of this run mostly read what was fetched for them at open. Where they do not, one open in 32 is
+    /// still tried.
+    pub(super) fn optimism_pays(&self) -> bool {
+        let (fetched, used) = self.optimism;
+        fetched < 16 << 20 || used * 4 >= fetched || self.opens.is_multiple_of(32)
+    }
+
+    pub(super) fn closed(&mut self, i: usize, fd: u16, desc: Desc) {
+        // What was read silently to the end: the hook's position tells how far a single stream came; of several it is only
+        // known how many reads they made together.
+        let slot = &self.shared.proc(i).slots[usize::from(fd)];
+        let last = slot.last.load(Relaxed);
+        let silent: Vec<_> = desc
+            .detector
+            .reading()
+            .filter(|s| s.is_silent())
+            .cloned()
+            .collect();
+        let alone = desc.detector.only().is_some();
+        let consumed = u64::from(desc.skip_given.saturating_sub(slot.skip.load(Relaxed)));
+        for s in &silent {
+            let step = s.stride.unsigned_abs();
+            let share = consumed / silent.len() as u64;
+            let end = match (alone, s.stride > 0) {
+                (true, true) => last,
+                (true, false) => last.saturating_sub(s.len),
+                (false, true) => s.last.saturating_add(step.saturating_mul(share + 1)),
+                (false, false) => s.last.saturating_sub(step.saturating_mul(share)),
+            };
+            let mut span = between(s.last, end, s.len, s.stride);
+            if s.stride < 0 {
+                // The last read itself was not told either.
+                span.start = end;
+            }
+            self.pass(i, desc.key, span, step, s.len);
+        }
+        self.unlink(desc.key);
+    }
+}

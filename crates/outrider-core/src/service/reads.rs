@@ -1,0 +1,323 @@
+//! Reads: from an event to foreseen ranges, and what the hook need not tell next.
+
+use super::*;
+
+impl Service {
+    pub(super) fn read(&mut self, i: usize, e: Event) {
+        self.header().events.fetch_add(1, Relaxed);
+        let Some(key) = self.known(i, e.fd) else {
+            return;
+        };
+        let shared = self.shared.clone();
+        let slot = &shared.proc(i).slots[usize::from(e.fd)];
+        let limits = self.limits(key);
+        let arrival = self.seen(key, e.offset, e.len);
+        let Some(file) = self.files.get_mut(&key) else {
+            return;
+        };
+        if e.offset >= file.size {
+            // The file may have grown.
+            file.handle = None;
+            self.handle(key);
+        }
+        let Some(size) = self.files.get(&key).map(|f| f.size) else {
+            return;
+        };
+        let Some(state) = self.procs[i].as_mut() else {
+            return;
+        };
+        let Some(desc) = state.descs.get_mut(&e.fd) else {
+            return;
+        };
+        // Events that were on their way when the silence was agreed on come first; only what was used of it counts.
+        let given = std::mem::take(&mut desc.skip_given);
+        let left = slot.skip.load(Relaxed);
+        let skipped = if left == 0 { u64::from(given) } else { 0 };
+        let mut f = desc
+            .detector
+            .access(e.offset, e.len, e.extra, arrival, size, &limits);
+        let alone = desc.detector.only().is_some();
+        // Of a stream that went on silently it is known what was read meanwhile; of random reads only how many.
+        let counted = if f.random { 1 + skipped } else { 1 };
+        state.reads += counted;
+        state.bytes += e.len.min(size.saturating_sub(e.offset)) * counted;
+        if let Some(p) = &f.passed {
+            let (span, stride, len) = (p.span.clone(), p.stride, p.len);
+            self.pass(i, key, span, stride, len);
+        }
+        let (mut skip, mut lazy) = (f.skip, f.random || !alone);
+        if f.random {
+            skip = self.random_read(key, e.offset, e.len, arrival, skipped, skip);
+            lazy = skip == 0 || lazy;
+        } else if !f.ranges.is_empty() {
+            let forward = f
+                .ranges
+                .first()
+                .map(|r| r.start >= e.offset)
+                .unwrap_or(true);
+            let reader = alone.then(|| -> Arc<dyn Overtaken> {
+                Arc::new(Position {
+                    shared: shared.clone(),
+                    proc: i,
+                    fd: e.fd,
+                    generation: slot.generation.load(Relaxed),
+                    forward,
+                })
+            });
+            let out = self.fetch(key, &f.ranges, Class::Window, reader, Some((i, e.fd)));
+            if let Some(at) = out.refused_at {
+                if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd)) {
+                    desc.detector.retreat(at);
+                }
+                // What was refused is asked for at the next read: keep listening.
+                self.hush(slot, i, e.fd, Foresight::default(), (0, given), true);
+                return;
+            }
+            if out.bytes == 0 {
+                let quiet = self.look_further(i, e, size, &limits).unwrap_or(0..0);
+                if alone {
+                    f.quiet = quiet;
+                }
+            }
+        }
+        if !f.random && arrival == Arrival::Present && !alone {
+            // Several streams that all find what they need: listen to a part only.
+            lazy = true;
+        }
+        self.hush(slot, i, e.fd, f, (skip, given), lazy);
+    }
+
+    /// What a stream will read next was cached already: looks how far that goes on, so that a hot file costs next to
+    /// nothing. Returns what is quiet then.
+    pub(super) fn look_further(
+        &mut self,
+        i: usize,
+        e: Event,
+        size: u64,
+        limits: &Limits,
+    ) -> Option<std::ops::Range<u64>> {
+        const LOOKS: [u64; 2] = [4 << 20, 60 << 20];
+        let key = self.procs[i].as_ref()?.descs.get(&e.fd)?.key;
+        let handle = self.handle(key)?;
+        let stream = self.procs[i]
+            .as_ref()?
+            .descs
+            .get(&e.fd)?
+            .detector
+            .latest()
+            .filter(|s| s.is_proven())?;
+        let (mut front, forward) = (stream.front, stream.stride > 0);
+        let now = self.now_us();
+        let file = self.files.get(&key)?;
+        if file.blind {
+            return None;
+        }
+        for len in LOOKS {
+            let range = if forward {
+                front.min(size)..front.saturating_add(len).min(size)
+            } else {
+                front.saturating_sub(len)..front
+            };
+            let pages = PageRange::from_bytes(range.start, range.end - range.start);
+            let stat = cache::cachestat(handle.fd(), pages.start * PAGE..pages.end * PAGE).ok()?;
+            if pages.is_empty() || stat.cached < pages.len() {
+                break;
+            }
+            file.view.present(pages, now);
+            front = if forward { range.end } else { range.start };
+        }
+        let desc = self.procs[i].as_mut()?.descs.get_mut(&e.fd)?;
+        Some(desc.detector.cached_up_to(front, e.offset, size, limits))
+    }
+
+    pub(super) fn hush(
+        &mut self,
+        slot: &Slot,
+        i: usize,
+        fd: u16,
+        f: Foresight,
+        (skip, given): (u32, u32),
+        lazy: bool,
+    ) {
+        let quiet = f.quiet;
+        // While a silence is being used up only reads arrive that were told before it: they don't end it.
+        let left = slot.skip.load(Relaxed);
+        let skip = if left > 0 { left } else { skip };
+        slot.hush(quiet.start, quiet.end.saturating_sub(quiet.start), skip);
+        let flags = slot.flags.load(Relaxed);
+        let new = if lazy {
+            flags | FLAG_LAZY
+        } else {
+            flags & !FLAG_LAZY
+        };
+        if new != flags {
+            slot.flags.store(new, Relaxed);
+        }
+        if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&fd)) {
+            desc.skip_given = if left > 0 { given } else { skip };
+        }
+    }
+
+    /// A read that fits no pattern. Returns how many reads to skip.
+    pub(super) fn random_read(
+        &mut self,
+        key: FileKey,
+        offset: u64,
+        len: u64,
+        arrival: Arrival,
+        skipped: u64,
+        skip: u32,
+    ) -> u32 {
+        let Some(file) = self.files.get_mut(&key) else {
+            return skip;
+        };
+        let size = file.size;
+        file.random
+            .count(offset, len, arrival == Arrival::Missing, skipped, size);
+        if file.streamed {
+            // Every read is told while the streamed bytes are being used, without waking anybody.
+            return if file.view.unused_pages() == 0 { 64 } else { 0 };
+        }
+        let reads = file.random.reads;
+        if reads >= 16 && (file.hot > 0 || file.random.sampled.is_multiple_of(16)) {
+            // Is the file cached already? Looked for where the program has not just read.
+            let hot = self.sample(key, offset);
+            if let Some(file) = self.files.get_mut(&key) {
+                file.hot = if hot == Some(true) { file.hot + 1 } else { 0 };
+                if file.hot > 0 {
+                    // Everything that is sampled is there: look ever more rarely, but keep looking.
+                    return 16 << file.hot.min(6);
+                }
+            }
+        }
+        if self.mode >= shm::MODE_PREDICT_OPT
+            && self.config.dense.enabled
+            && self.grant.aggressive
+            && reads >= 32
+        {
+            self.consider_streaming(key);
+        }
+        skip
+    }
+
+    /// Whether a few places of the file, chosen by `seed`, are all cached; `None` where it can't be known.
+    pub(super) fn sample(&mut self, key: FileKey, seed: u64) -> Option<bool> {
+        let handle = self.handle(key)?;
+        let file = self.files.get_mut(&key)?;
+        if file.blind {
+            return None;
+        }
+        let hull = file.random.hull.clone();
+        let span = (hull.end - hull.start).max(1);
+        let mut x = seed ^ (u64::from(file.samples) << 17) ^ 0x9e37_79b9_7f4a_7c15;
+        file.samples = file.samples.wrapping_add(1);
+        for _ in 0..4 {
+            x = x
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            let at = (hull.start + (x >> 11) % span) / PAGE * PAGE;
+            let end = (at + (64 << 10)).min(file.size);
+            match cache::cachestat(handle.fd(), at..end) {
+                Ok(s) if s.cached < (end - at).div_ceil(PAGE) => return Some(false),
+                Ok(_) => {}
+                Err(e) => {
+                    self.no_cachestat(key, e);
+                    return None;
+                }
+            }
+        }
+        Some(true)
+    }
+
+    pub(super) fn no_cachestat(&mut self, key: FileKey, e: CacheStatError) {
+        self.header().lose(lost::CACHESTAT);
+        let _ = e;
+        if let Some(f) = self.files.get_mut(&key) {
+            f.blind = true;
+        }
+    }
+
+    pub(super) fn consider_streaming(&mut self, key: FileKey) {
+        let model = self.model(key.dev);
+        let Some(file) = self.files.get(&key) else {
+            return;
+        };
+        let hull = file.random.hull.clone();
+        let pages = PageRange::from_bytes(hull.start, hull.end - hull.start);
+        let missing = (pages
+            .len()
+            .saturating_sub(file.view.present_pages() + file.view.in_flight_pages()))
+            * PAGE;
+        let price = Price {
+            latency_us: model.latency_us
+                + file.random.bytes as f64 / file.random.reads.max(1) as f64 / model.bandwidth,
+            bandwidth: model.bandwidth,
+        };
+        let room = self.room();
+        let Some(range) = file
+            .random
+            .decide(missing, room, price, self.config.dense.investment)
+        else {
+            return;
+        };
+        self.fetch(key, &[range], Class::Background, None, None);
+        if let Some(f) = self.files.get_mut(&key) {
+            f.streamed = true;
+        }
+    }
+
+    /// SPEC CP11: memory-mapped files.
+    pub(super) fn look_at_maps(&mut self) {
+        self.last_map_look = Instant::now();
+        let mut active = false;
+        for i in self.active.clone() {
+            let Some(state) = &mut self.procs[i] else {
+                continue;
+            };
+            if state.mapped.is_empty() {
+                continue;
+            }
+            let pid = state.pid;
+            let mut mapped = std::mem::take(&mut state.mapped);
+            for m in &mut mapped {
+                let (dev, ino) = m.file();
+                let key = FileKey { dev, ino };
+                let limits = self.limits(key);
+                let Some(file) = self.files.get(&key) else {
+                    continue;
+                };
+                let size = file.size;
+                let Ok(touched) = m.look(pid) else {
+                    if fetch::alive(pid) && !fetch::zombie(pid) {
+                        self.header().lose(lost::PAGEMAP);
+                    }
+                    continue;
+                };
+                active |= !touched.is_empty();
+                let mut ranges = Vec::new();
+                for r in touched {
+                    let arrival = self.seen(key, r.start, r.end - r.start);
+                    let f = m
+                        .detector
+                        .access(r.start, r.end - r.start, 0, arrival, size, &limits);
+                    ranges.extend(f.ranges);
+                }
+                if !ranges.is_empty() {
+                    let out = self.fetch(key, &ranges, Class::Window, None, None);
+                    if let Some(at) = out.refused_at {
+                        m.detector.retreat(at);
+                    }
+                }
+            }
+            if let Some(state) = &mut self.procs[i] {
+                mapped.append(&mut state.mapped);
+                state.mapped = mapped;
+            }
+        }
+        self.map_pause = if active {
+            Duration::from_micros(500)
+        } else {
+            (self.map_pause * 2).min(Duration::from_millis(100))
+        };
+    }
+}
