@@ -71,12 +71,6 @@ impl DeviceModel {
         (self.latency_us * self.bandwidth) as u64
     }
 
-    /// Bytes to keep in flight: twice the product, so that the device never runs dry between a completion and the next
-    /// request, within what the configuration allows (FACTS: more only delays others).
-    pub fn in_flight(&self, allowed: Range<u64>) -> u64 {
-        (2 * self.bandwidth_delay()).clamp(allowed.start, allowed.end.max(allowed.start))
-    }
-
     /// Bytes of one refill of a window: a tenth of its time is then spent on the way to its first byte.
     pub fn quantum(&self) -> u64 {
         (8 * self.bandwidth_delay()).clamp(64 << 10, 8 << 20)
@@ -97,9 +91,119 @@ impl DeviceModel {
     }
 }
 
+/// How many bytes to keep in flight: the fewest with which the device gives its best rate.
+///
+/// Bandwidth x latency would be that number if both were known; but a latency measured alone leaves out what scheduling and
+/// interrupts add under load, and a bandwidth measured with too little in flight is too small, so that the product confirms
+/// itself. The bound is therefore moved and the rate watched: up as long as that brings more, down as long as that
+/// costs nothing. More would only delay other readers (FACTS).
+#[derive(Clone, Copy, Debug)]
+pub struct InFlight {
+    bound: f64,
+    step: Step,
+    /// Rate before the last move, bytes per µs.
+    before: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    /// The first rate at this bound is awaited.
+    Start,
+    Up,
+    Down,
+    /// So many epochs until the next try, which goes up or down.
+    Hold(u32, bool),
+}
+
+impl InFlight {
+    /// Begins with what suits a fast network disk; `bounds` in bytes.
+    pub fn new(bounds: Range<u64>) -> InFlight {
+        let bound = (512 << 10) as f64;
+        InFlight {
+            bound: bound.clamp(bounds.start as f64, bounds.end.max(bounds.start) as f64),
+            step: Step::Start,
+            before: 0.0,
+        }
+    }
+
+    /// Bytes allowed in flight.
+    pub fn bound(&self) -> u64 {
+        self.bound as u64
+    }
+
+    /// While the queue was kept at the bound, data arrived at `rate` bytes per µs.
+    pub fn epoch(&mut self, rate: f64, bounds: Range<u64>) {
+        const MOVE: f64 = 1.5;
+        const REST: u32 = 8;
+        let (low, high) = (bounds.start as f64, bounds.end.max(bounds.start) as f64);
+        match self.step {
+            Step::Start => {
+                self.before = rate;
+                self.step = Step::Up;
+                self.bound = (self.bound * MOVE).min(high);
+            }
+            Step::Up if rate > self.before * 1.1 && self.bound < high => {
+                self.before = rate;
+                self.bound = (self.bound * MOVE).min(high);
+            }
+            Step::Up => {
+                self.bound = (self.bound / MOVE).max(low);
+                self.before = self.before.max(rate);
+                self.step = Step::Hold(REST, false);
+            }
+            Step::Down if rate > self.before * 0.97 && self.bound > low => {
+                self.before = rate;
+                self.bound = (self.bound / MOVE).max(low);
+            }
+            Step::Down => {
+                self.bound = (self.bound * MOVE).min(high);
+                self.step = Step::Hold(REST, true);
+            }
+            Step::Hold(0, up) => {
+                self.before = rate;
+                self.step = if up { Step::Up } else { Step::Down };
+                self.bound = if up {
+                    (self.bound * MOVE).min(high)
+                } else {
+                    (self.bound / MOVE).max(low)
+                };
+            }
+            Step::Hold(n, up) => self.step = Step::Hold(n - 1, up),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// DR7: the bound settles near bandwidth x latency of very different devices, from above and from below.
+    #[test]
+    fn bound_settles() {
+        for (latency, bandwidth) in [(174.0, 1400.0), (631.0, 1000.0), (15_300.0, 500.0)] {
+            let bounds = (256 << 10)..(16 << 20);
+            let mut f = InFlight::new(bounds.clone());
+            let mut reached = Vec::new();
+            for i in 0..200 {
+                let rate = (f.bound() as f64 / latency).min(bandwidth);
+                if i > 100 {
+                    reached.push((f.bound() as f64, rate));
+                }
+                f.epoch(rate, bounds.clone());
+            }
+            let n = reached.len() as f64;
+            let rate = reached.iter().map(|r| r.1).sum::<f64>() / n;
+            let bound = reached.iter().map(|r| r.0).sum::<f64>() / n;
+            assert!(
+                rate > 0.9 * bandwidth,
+                "{latency} µs: {rate} of {bandwidth}"
+            );
+            assert!(
+                bound < (3.0 * latency * bandwidth).max((512 << 10) as f64),
+                "{latency} µs: {bound}"
+            );
+        }
+    }
 
     /// DR7: figures converge to those of very different devices.
     #[test]

@@ -23,7 +23,7 @@ use std::ops::Range;
 pub use issue::{Failure, Issue, Monitor, Noop, Readahead, Uring};
 use window::Windows;
 
-use crate::place::DeviceModel;
+use crate::place::{DeviceModel, InFlight};
 use crate::shm::{Header, lost};
 use crate::view::{FileView, PageRange};
 
@@ -103,6 +103,7 @@ struct Device {
     in_flight: VecDeque<Batch>,
     in_flight_bytes: u64,
     model: DeviceModel,
+    allowed: InFlight,
     /// End of the last request issued and its file, to tell seeks from continuations.
     last_end: (usize, u64),
     /// Begin of the current span in which the bound was reached, and bytes that have arrived since.
@@ -186,7 +187,10 @@ impl Engine {
 
     /// The model of a device, by `st_dev`.
     pub fn model(&self, device: u64) -> DeviceModel {
-        self.shared.lock().device(device).model
+        self.shared
+            .lock()
+            .device(device, self.shared.settings.in_flight)
+            .model
     }
 
     /// Bytes that wait to be issued, on all devices.
@@ -204,10 +208,10 @@ impl Engine {
         if requests.is_empty() {
             return;
         }
-        let settings = &self.shared.settings;
+        let settings = self.shared.settings;
         let mut state = self.shared.lock();
         let queued = {
-            let d = state.device(device);
+            let d = state.device(device, settings.in_flight);
             d.queued_bytes += requests
                 .iter()
                 .map(|r| r.range.end - r.range.start)
@@ -237,7 +241,7 @@ impl Engine {
         }
         if state.workers == 0 {
             // Nobody will ever take them.
-            let d = state.device(device);
+            let d = state.device(device, settings.in_flight);
             d.queued_bytes = 0;
             for request in d.queues.iter_mut().flat_map(VecDeque::drain_all) {
                 request.drop_it();
@@ -339,7 +343,7 @@ impl Shared {
 }
 
 impl State {
-    fn device(&mut self, id: u64) -> &mut Device {
+    fn device(&mut self, id: u64, bounds: (u64, u64)) -> &mut Device {
         let i = self
             .devices
             .iter()
@@ -352,6 +356,7 @@ impl State {
                     in_flight: VecDeque::new(),
                     in_flight_bytes: 0,
                     model: DeviceModel::default(),
+                    allowed: InFlight::new(bounds.0..bounds.1),
                     last_end: (0, 0),
                     span: None,
                 });
@@ -368,15 +373,13 @@ enum Job {
 
 impl State {
     /// The next thing to do: issuing goes before waiting, on every device.
-    fn next(&mut self, settings: &Settings) -> Option<Job> {
+    fn next(&mut self) -> Option<Job> {
         let n = self.devices.len();
         self.turn = self.turn.wrapping_add(1);
         for k in 0..n {
             let i = (self.turn + k) % n;
             let d = &mut self.devices[i];
-            let bound = d
-                .model
-                .in_flight(settings.in_flight.0..settings.in_flight.1);
+            let bound = d.allowed.bound();
             let mut group: Vec<Request> = Vec::new();
             let mut bytes = 0;
             for queue in &mut d.queues {
@@ -426,7 +429,7 @@ fn work(shared: &Shared) {
     let mut engine = issue::engine(shared.settings.kind, shared.header());
     let mut state = shared.lock();
     loop {
-        match state.next(&shared.settings) {
+        match state.next() {
             Some(Job::Issue(i, group)) => {
                 let bytes: u64 = group.iter().map(Request::bytes).sum();
                 let d = &mut state.devices[i];
@@ -454,9 +457,7 @@ fn work(shared: &Shared) {
                 let d = &mut state.devices[i];
                 match batch {
                     Some(batch) => {
-                        let bound = d
-                            .model
-                            .in_flight(shared.settings.in_flight.0..shared.settings.in_flight.1);
+                        let bound = d.allowed.bound();
                         if d.in_flight_bytes + GROUP_BYTES > bound && d.span.is_none() {
                             d.span = Some((Instant::now(), 0));
                         }
@@ -493,7 +494,7 @@ fn work(shared: &Shared) {
                     if batch.lone {
                         d.model.lone_request(batch.bytes, took);
                     }
-                    d.measure(batch.bytes);
+                    d.measure(batch.bytes, shared.settings.in_flight);
                 }
             }
             None => {
@@ -510,14 +511,16 @@ fn work(shared: &Shared) {
 
 impl Device {
     /// Bytes arrived: closes a span of full queue when it is long enough or the queue ran empty.
-    fn measure(&mut self, bytes: u64) {
-        const LONG: u64 = 4 << 20;
+    fn measure(&mut self, bytes: u64, bounds: (u64, u64)) {
+        let long = (4 * self.allowed.bound()).max(2 << 20);
         let dry = self.queues.iter().all(VecDeque::is_empty);
         if let Some((since, so_far)) = &mut self.span {
             *so_far += bytes;
             let took = since.elapsed().as_secs_f64() * 1e6;
-            if *so_far >= LONG {
+            if *so_far >= long {
+                let rate = *so_far as f64 / took.max(1.0);
                 self.model.full_span(*so_far, took);
+                self.allowed.epoch(rate, bounds.0..bounds.1);
                 self.span = (!dry).then(|| (Instant::now(), 0));
             } else if dry {
                 self.span = None;

@@ -287,11 +287,15 @@ impl Service {
                     continue;
                 };
                 let size = file.size;
-                let Ok(touched) = m.look(pid) else {
-                    if fetch::alive(pid) && !fetch::zombie(pid) {
-                        self.header().lose(lost::PAGEMAP);
+                let touched = match m.look(pid) {
+                    Ok(touched) => touched,
+                    Err(e) => {
+                        // A process that has just ended is no reason to complain.
+                        if e.kind() == std::io::ErrorKind::PermissionDenied {
+                            self.header().lose(lost::PAGEMAP);
+                        }
+                        continue;
                     }
-                    continue;
                 };
                 active |= !touched.is_empty();
                 let mut ranges = Vec::new();

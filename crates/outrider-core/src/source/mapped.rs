@@ -8,6 +8,7 @@
 //! A look scans a window around where the last touches were; the whole mapping is scanned only now and then.
 
 use std::fs::File;
+use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -118,7 +119,7 @@ impl Mapped {
 
     /// The parts of the file that process `pid` has touched since the last look, bytes, in the order in which it most
     /// likely did. An error means that the process can't be looked at.
-    pub fn look(&mut self, pid: u32) -> Result<Vec<Range<u64>>, ()> {
+    pub fn look(&mut self, pid: u32) -> io::Result<Vec<Range<u64>>> {
         self.looks = self.looks.wrapping_add(1);
         let window = if self.looks % WHOLE_EVERY == 1 {
             self.memory.clone()
@@ -126,7 +127,7 @@ impl Mapped {
             self.last.saturating_sub(NEAR).max(self.memory.start)
                 ..self.last.saturating_add(NEAR).min(self.memory.end)
         };
-        let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(|_| ())?;
+        let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
         let mut found = self.scan(&pagemap, window)?;
         found.retain(|r| r.start < r.end);
         if let (Some(first), Some(last)) = (found.first(), found.last()) {
@@ -151,7 +152,7 @@ impl Mapped {
     }
 
     /// Newly present address ranges in `window`, ascending.
-    fn scan(&mut self, pagemap: &File, window: Range<u64>) -> Result<Vec<Range<u64>>, ()> {
+    fn scan(&mut self, pagemap: &File, window: Range<u64>) -> io::Result<Vec<Range<u64>>> {
         let mut new = Vec::new();
         if !self.scan_refused {
             let mut regions = [Region::default(); REGIONS];
