@@ -204,9 +204,7 @@ impl Mapped {
         // Before Linux 6.7: eight bytes a page, bit 63 says present.
         let pages = ((window.end - window.start) / PAGE).min(16384);
         let mut entries = vec![0u8; pages as usize * 8];
-        let n = pagemap
-            .read_at(&mut entries, window.start / PAGE * 8)
-            .map_err(|_| ())?;
+        let n = pagemap.read_at(&mut entries, window.start / PAGE * 8)?;
         for (i, e) in entries[..n / 8 * 8].chunks_exact(8).enumerate() {
             if e[7] & 0x80 != 0 {
                 let at = window.start + i as u64 * PAGE;
