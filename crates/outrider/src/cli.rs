@@ -1,6 +1,6 @@
 //! The command line: subcommands, their flags and how mistakes in them are told.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
@@ -184,6 +184,12 @@ pub struct DoctorArgs {
 
 fn parse_size(text: &str) -> Result<u64, String> {
     outrider_core::config::parse_size(text)
+}
+
+/// Whether what clap took for the program of `run` is a misspelt flag: it begins with a dash and no `--` stands before it.
+pub fn is_unknown_flag(program: &OsStr) -> bool {
+    let mut given = std::env::args_os().skip_while(|a| a != "--").skip(1);
+    program.as_encoded_bytes().starts_with(b"-") && given.next().as_deref() != Some(program)
 }
 
 /// Tells about a command line that clap did not accept, on one line, and returns the exit code. Help and

@@ -148,10 +148,9 @@ fn system_calls_refused() {
             &["--engine", "uring"],
             &["io_uring"],
         ),
-        ("pidfd_getfd", "pidfd_getfd=EPERM", &[], &["pidfd"]),
         (
-            // Files can then still be opened by their /proc/PID/fd names.
-            "pidfd_open",
+            // Files are opened by their /proc/PID/fd names.
+            "pidfd",
             "pidfd_open=ENOSYS,pidfd_getfd=ENOSYS",
             &[],
             &[],
@@ -206,7 +205,6 @@ fn system_calls_refused() {
                 "memfd",
                 "shared memory",
                 "thread",
-                "pidfd",
                 "cachestat",
                 "readahead",
             ],
