@@ -10,34 +10,38 @@
 //! MADV_WIPEONFORK (Linux 4.14), so a child of fork, of raw clone and of anything else that copies the address
 //! space finds it zero and attaches anew. A vfork child shares the memory and is meant to.
 
-use core::ffi::{CStr, c_char};
+use core::ffi::CStr;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use outrider_core::shm::{self, Header, Proc};
+use outrider_core::shm::{self, Header, MAX_FDS, Proc};
 use outrider_sys::raw;
 
 /// What is cleared in a forked child.
-#[repr(C)]
+#[repr(C, align(4096))]
 pub struct Local {
     /// This process's entry, null before it has attached.
     pub proc: AtomicPtr<Proc>,
+    /// The process that owns this memory; 0 in a forked child that has not looked yet. A vfork child finds its parent's.
+    pid: AtomicU32,
+    /// Descriptors known not to be ours, a bit each, while the process has no entry to note that in.
+    ignored: [AtomicU64; MAX_FDS / 64],
 }
 
-/// The wiped page; null until the first attach of this process or an ancestor since exec.
+/// The wiped page; null where there is no service.
 pub static LOCAL: AtomicPtr<Local> = AtomicPtr::new(null_mut());
 static HEADER: AtomicPtr<Header> = AtomicPtr::new(null_mut());
-/// The region that was mapped last, in this process or in the parent: a child unmaps it.
-static REGION: AtomicPtr<Proc> = AtomicPtr::new(null_mut());
+/// This process or an ancestor since exec has attached.
+static EVER: AtomicBool = AtomicBool::new(false);
 
 /// No service is named in the environment, or this process cannot reach it.
-const OFF: u32 = 0;
+const OFF: u64 = 0;
 /// May attach.
-const IDLE: u32 = 1;
-/// A thread is attaching, known by its thread pointer and process.
-const BUSY: u32 = 2;
-static STATE: AtomicU32 = AtomicU32::new(OFF);
-static BUSY_PID: AtomicU32 = AtomicU32::new(0);
+const IDLE: u64 = 1;
+/// A thread is attaching.
+const BUSY: u64 = 2;
+/// One of the above, and in the upper half the process that set BUSY: a parent that forks while it attaches leaves it behind.
+static STATE: AtomicU64 = AtomicU64::new(OFF);
 
 /// Mode and smallest file, copied from the header or the environment.
 pub static MODE: AtomicU32 = AtomicU32::new(shm::MODE_APP_ONLY);
@@ -88,6 +92,9 @@ pub fn start() {
         }
         word.store(usize::from_ne_bytes(w), Ordering::Relaxed);
     }
+    if mode as u32 >= shm::MODE_PREDICT && !make_local() {
+        return;
+    }
     MODE.store(mode as u32, Ordering::Relaxed);
     MIN_SIZE.store(min_size, Ordering::Relaxed);
     STATE.store(IDLE, Ordering::Release);
@@ -100,7 +107,7 @@ pub fn start() {
 /// Whether this mode foresees reads.
 #[inline]
 pub fn predicts() -> bool {
-    MODE.load(Ordering::Relaxed) >= shm::MODE_PREDICT && STATE.load(Ordering::Relaxed) != OFF
+    MODE.load(Ordering::Relaxed) >= shm::MODE_PREDICT && STATE.load(Ordering::Relaxed) & 3 != OFF
 }
 
 /// This process's entry, if it has attached.
@@ -115,10 +122,72 @@ pub fn current() -> Option<&'static Proc> {
     unsafe { (*local).proc.load(Ordering::Acquire).as_ref() }
 }
 
-/// Whether this is a forked child of a process that had attached and has not done so itself.
+/// Whether this is a forked child of a process that had attached, has not done so itself, and knows nothing of `fd` yet.
 #[inline]
-pub fn orphaned() -> bool {
-    !LOCAL.load(Ordering::Relaxed).is_null()
+pub fn orphaned(fd: i32) -> bool {
+    EVER.load(Ordering::Relaxed)
+        && ignored(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit == 0)
+}
+
+fn ignored(fd: i32) -> Option<(&'static AtomicU64, u64)> {
+    // SAFETY: LOCAL points to a page that is never unmapped.
+    let local = unsafe { LOCAL.load(Ordering::Relaxed).as_ref() }?;
+    Some((
+        local.ignored.get(fd as usize / 64)?,
+        1 << (fd as usize % 64),
+    ))
+}
+
+/// Notes for a process without an entry whether `fd` is known not to be ours.
+pub fn ignore(fd: i32, yes: bool) {
+    if EVER.load(Ordering::Relaxed)
+        && let Some((word, bit)) = ignored(fd)
+    {
+        if yes {
+            word.fetch_or(bit, Ordering::Relaxed);
+        } else {
+            word.fetch_and(!bit, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether the caller is the process whose memory this is, not a vfork child that runs in it.
+pub fn at_home() -> bool {
+    // SAFETY: LOCAL points to a page that is never unmapped.
+    let Some(local) = (unsafe { LOCAL.load(Ordering::Relaxed).as_ref() }) else {
+        return true;
+    };
+    let pid = raw::getpid();
+    match local
+        .pid
+        .compare_exchange(0, pid, Ordering::Relaxed, Ordering::Relaxed)
+    {
+        Ok(_) => true,
+        Err(owner) => owner == pid,
+    }
+}
+
+/// The page that a forked child finds zero. `false` where the kernel can't make one.
+fn make_local() -> bool {
+    // SAFETY: an anonymous page; advised before anything points to it.
+    unsafe {
+        let local = map(-1, 0, size_of::<Local>()) as *mut Local;
+        if local.is_null()
+            || raw::syscall6(
+                libc::SYS_madvise,
+                local as usize,
+                4096,
+                libc::MADV_WIPEONFORK as usize,
+                0,
+                0,
+                0,
+            ) != 0
+        {
+            return false;
+        }
+        LOCAL.store(local, Ordering::Release);
+    }
+    at_home()
 }
 
 /// The memory all processes share, if it has been mapped.
@@ -153,19 +222,60 @@ unsafe fn map(fd: i32, offset: usize, len: usize) -> *mut u8 {
 }
 
 fn open_shm() -> i32 {
-    let path = PATH.as_ptr() as *const c_char;
+    let path = PATH.as_ptr() as usize;
+    // The number may be another file's by now, in another process: only the memory object is opened at all.
+    let mut target = [0u8; 32];
+    // SAFETY: PATH is a C string in static memory; the kernel writes at most the length given.
+    let n = unsafe {
+        raw::syscall6(
+            libc::SYS_readlinkat,
+            libc::AT_FDCWD as usize,
+            path,
+            target.as_mut_ptr() as usize,
+            target.len(),
+            0,
+            0,
+        )
+    };
+    if target.get(..n.max(0) as usize) != Some(shm::SHM_NAME.as_bytes()) {
+        return -1;
+    }
     // SAFETY: PATH is a C string in static memory.
-    unsafe {
+    let fd = unsafe {
         raw::syscall6(
             libc::SYS_openat,
             libc::AT_FDCWD as usize,
-            path as usize,
-            (libc::O_RDWR | libc::O_CLOEXEC) as usize,
+            path,
+            (libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK) as usize,
             0,
             0,
             0,
         ) as i32
+    };
+    if fd >= 0 && !raw::fstat(fd).is_ok_and(|st| st.st_size as usize == shm::SHM_BYTES) {
+        raw::close(fd);
+        return -1;
     }
+    fd
+}
+
+/// This process's number in the /proc that the service shares with us: in a pid namespace of its own a process has
+/// another number for itself.
+fn visible_pid() -> Option<u32> {
+    let mut text = [0u8; 16];
+    // SAFETY: a constant C string; the kernel writes at most the length given.
+    let n = unsafe {
+        raw::syscall6(
+            libc::SYS_readlinkat,
+            libc::AT_FDCWD as usize,
+            c"/proc/self".as_ptr() as usize,
+            text.as_mut_ptr() as usize,
+            text.len(),
+            0,
+            0,
+        )
+    };
+    parse(text.get(..n.max(0) as usize)?).map(|(pid, _)| pid as u32)
 }
 
 /// This process's entry; attaches if that has not been done. `None` where it cannot be (then for good).
@@ -175,21 +285,31 @@ pub fn attach() -> Option<&'static Proc> {
     if let Some(p) = current() {
         return Some(p);
     }
-    let pid = raw::getpid();
-    let claimed = STATE.compare_exchange(IDLE, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        // A parent that was attaching while it forked leaves BUSY behind.
-        || (STATE.load(Ordering::Relaxed) == BUSY
-            && BUSY_PID.swap(pid, Ordering::AcqRel) != pid);
-    if !claimed {
+    if !at_home() {
         return None;
     }
-    BUSY_PID.store(pid, Ordering::Relaxed);
-    let done = try_attach(pid);
+    let busy = u64::from(raw::getpid()) << 32 | BUSY;
+    let state = STATE.load(Ordering::Acquire);
+    if state & 3 == OFF || state == busy {
+        return None;
+    }
+    if STATE
+        .compare_exchange(state, busy, Ordering::AcqRel, Ordering::Relaxed)
+        .is_err()
+    {
+        return None;
+    }
+    // Another thread may have attached between the first look and the claim.
+    let done = match current() {
+        Some(p) => Some(p),
+        None => try_attach(),
+    };
     STATE.store(if done.is_some() { IDLE } else { OFF }, Ordering::Release);
     done
 }
 
-fn try_attach(pid: u32) -> Option<&'static Proc> {
+fn try_attach() -> Option<&'static Proc> {
+    let pid = visible_pid()?;
     let fd = open_shm();
     if fd < 0 {
         return None;
@@ -216,89 +336,53 @@ fn attach_through(fd: i32, pid: u32) -> Option<&'static Proc> {
     if header.closed.load(Ordering::Relaxed) != 0 {
         return None;
     }
-    let mut local = LOCAL.load(Ordering::Relaxed);
-    if local.is_null() {
-        // SAFETY: an anonymous page; advised before anything points to it.
-        unsafe {
-            local = map(-1, 0, 4096) as *mut Local;
-            let wiped = !local.is_null()
-                && raw::syscall6(
-                    libc::SYS_madvise,
-                    local as usize,
-                    4096,
-                    libc::MADV_WIPEONFORK as usize,
-                    0,
-                    0,
-                    0,
-                ) == 0;
-            if !wiped {
-                header.lose(shm::lost::MEMORY);
-                return None;
-            }
-        }
-        LOCAL.store(local, Ordering::Release);
-    }
-    let old = REGION.swap(null_mut(), Ordering::AcqRel);
-    if !old.is_null() {
-        // SAFETY: the parent's entry, mapped by it; this process has no reference to it, since LOCAL was
-        // cleared when it was forked.
-        unsafe {
-            raw::syscall6(
-                libc::SYS_munmap,
-                old as usize,
-                size_of::<Proc>(),
-                0,
-                0,
-                0,
-                0,
-            );
-        }
-    }
-    let mut index = None;
+    let mut claimed = None;
     for (i, owner) in header.owners.iter().enumerate() {
         let o = owner.load(Ordering::Relaxed);
         if o == pid {
             // Ours, from before an exec: its descriptors are another program's.
             owner.store(shm::OWNER_GONE, Ordering::Release);
         } else if o == shm::OWNER_FREE
-            && index.is_none()
+            && claimed.is_none()
             && owner
                 .compare_exchange(o, pid, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
         {
-            index = Some(i);
+            claimed = Some((i, owner));
         }
     }
-    let Some(index) = index else {
+    let Some((index, owner)) = claimed else {
         header.lose(shm::lost::PROCS_FULL);
         return None;
     };
+    let at = shm::PROCS_AT + index * size_of::<Proc>();
     // SAFETY: the object is SHM_BYTES long; the entry lies within it and is page-aligned.
-    let entry = unsafe {
-        map(
-            fd,
-            shm::PROCS_AT + index * size_of::<Proc>(),
-            size_of::<Proc>(),
-        )
-    } as *mut Proc;
-    // SAFETY: null, or a mapping of a whole Proc that stays for the life of this process.
+    let entry = unsafe { map(fd, at, size_of::<Proc>()) } as *mut Proc;
+    // SAFETY: null, or a mapping of a whole Proc that stays for the life of this process (a forked child keeps its
+    // parent's too: a hook that a signal handler forked in may still hold it).
     let Some(found) = (unsafe { entry.as_ref() }) else {
         header.lose(shm::lost::MEMORY);
-        header.owners[index].store(shm::OWNER_FREE, Ordering::Release);
+        owner.store(shm::OWNER_FREE, Ordering::Release);
         return None;
     };
-    REGION.store(entry, Ordering::Release);
     found.pid.store(pid, Ordering::Release);
-    // SAFETY: LOCAL's page is never unmapped.
-    unsafe { (*local).proc.store(entry, Ordering::Release) };
+    EVER.store(true, Ordering::Release);
+    // SAFETY: LOCAL's page is never unmapped, and predicting modes begin with making it.
+    unsafe { LOCAL.load(Ordering::Acquire).as_ref() }?
+        .proc
+        .store(entry, Ordering::Release);
     header.hello.fetch_add(1, Ordering::Release);
     header.ring_doorbell();
     Some(found)
 }
 
-/// Threads of this process no longer share one descriptor table: numbers say nothing any more, so nothing is followed.
+/// Nothing is followed in this process any more: its threads no longer share one descriptor table, so that numbers say nothing,
+/// or a filter of system calls (seccomp) would kill it for one of ours.
 #[cold]
 pub fn disable() {
+    if !at_home() {
+        return;
+    }
     STATE.store(OFF, Ordering::Release);
     let local = LOCAL.load(Ordering::Acquire);
     if !local.is_null() {
@@ -324,7 +408,7 @@ pub fn watch() {
 /// (EBUSY) and F_SETLEASE (EAGAIN), which an open descriptor elsewhere would disturb.
 #[cold]
 pub fn release_all() {
-    if STATE.load(Ordering::Relaxed) == OFF || MODE.load(Ordering::Relaxed) < shm::MODE_PREDICT {
+    if !predicts() {
         return;
     }
     if header().is_none() {

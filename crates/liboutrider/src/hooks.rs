@@ -9,7 +9,7 @@
 //! and AArch64 Linux a third integer argument arrives in the same register either way, and it is handed on
 //! as it came. Names that take a mode only sometimes (`O_CREAT`) thus see what the caller passed.
 
-use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
@@ -316,9 +316,9 @@ hook! {
     /// See readahead(2).
     readahead (fd: c_int, offset: off_t, n: size_t) -> ssize_t {
         if drops_hints() && n as isize >= 0 {
-            // Checked as the caller's call would have been, and reads nothing.
+            // Checked as the caller's call would have been, and reads nothing: the range lies behind the end of every file.
             // SAFETY: integers only.
-            return unsafe { real::readahead(fd, offset, 0) };
+            return unsafe { real::readahead(fd, off_t::MAX & !4095, 1) };
         }
         if offset >= 0 && (n as isize) > 0 && track::take_over(fd, offset as u64, n as u64) {
             return 0;
@@ -334,6 +334,22 @@ hook! {
             track::about(fd, Kind::Truncate, 0, size as u64, 0);
         }
         r
+    }
+    /// See prctl(2).
+    prctl (option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
+        if option == libc::PR_SET_SECCOMP {
+            attach::disable();
+        }
+        // SAFETY: the caller's arguments, unchanged.
+        unsafe { real::prctl(option, a, b, c, d) }
+    }
+    /// See syscall(2).
+    syscall (number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
+        if number == libc::SYS_seccomp {
+            attach::disable();
+        }
+        // SAFETY: the caller's arguments, unchanged.
+        unsafe { real::syscall(number, a, b, c, d, e, f) }
     }
     /// See unshare(2).
     unshare (flags: c_int) -> c_int {

@@ -124,9 +124,6 @@ syscalls! {
     close_range(first: libc::c_uint, last: libc::c_uint, flags: c_int) -> c_int
         = SYS_close_range(first, last, flags);
     dup(fd: c_int) -> c_int = SYS_dup(fd);
-    dup2(from: c_int, to: c_int) -> c_int
-        // A number that is to keep its file needs no call; dup3 would refuse it.
-        = SYS_dup3(from, to, 0);
     dup3(from: c_int, to: c_int, flags: c_int) -> c_int = SYS_dup3(from, to, flags);
     fcntl(fd: c_int, command: c_int, arg: usize) -> c_int = SYS_fcntl(fd, command, arg);
     lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t = SYS_lseek(fd, offset, whence);
@@ -158,6 +155,7 @@ syscalls! {
     readahead(fd: c_int, offset: off_t, n: size_t) -> ssize_t = SYS_readahead(fd, offset, n);
     ftruncate(fd: c_int, size: off_t) -> c_int = SYS_ftruncate(fd, size);
     umount2(path: *const c_char, flags: c_int) -> c_int = SYS_umount2(path, flags);
+    prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int = SYS_prctl(option, a, b, c, d);
     unshare(flags: c_int) -> c_int = SYS_unshare(flags);
     inotify_add_watch(fd: c_int, path: *const c_char, mask: u32) -> c_int = SYS_inotify_add_watch(fd, path, mask);
     fanotify_mark(fd: c_int, flags: c_uint, mask: u64, dir: c_int, path: *const c_char) -> c_int
@@ -166,6 +164,24 @@ syscalls! {
 }
 
 functions! {
+    syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long, or {
+        // SAFETY: the caller's arguments, unchanged.
+        answer(unsafe { syscall6(number, a, b, c, d, e, f) }) as c_long
+    };
+    dup2(from: c_int, to: c_int) -> c_int, or {
+        // Not every architecture has the call, and dup3 refuses equal numbers.
+        // SAFETY: integers only.
+        answer(unsafe {
+            if from == to {
+                match syscall6(libc::SYS_fcntl, from as usize, libc::F_GETFD as usize, 0, 0, 0, 0) {
+                    e if e < 0 => e,
+                    _ => to as isize,
+                }
+            } else {
+                syscall6(libc::SYS_dup3, from as usize, to as usize, 0, 0, 0, 0)
+            }
+        }) as c_int
+    };
     // Returns an error number and leaves errno alone.
     posix_fadvise(fd: c_int, offset: off_t, n: off_t, advice: c_int) -> c_int, or {
         // SAFETY: integers only.

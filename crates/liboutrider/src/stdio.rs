@@ -5,8 +5,7 @@
 //! descriptor's position is asked for, which costs one system call.
 //!
 //! The pointers are part of glibc's binary interface (bits/types/struct_FILE.h): programs compiled against its
-//! getc macros depend on their places. As a guard, a stream whose `_fileno` is not what fileno(3) says is left
-//! alone.
+//! getc macros depend on their places.
 
 use core::ffi::{c_char, c_int, c_long, c_void};
 use core::sync::atomic::Ordering::Relaxed;
@@ -44,6 +43,9 @@ struct Before {
 #[inline(always)]
 fn before(fp: *mut FILE) -> Option<Before> {
     let proc = attach::current()?;
+    if fp.is_null() {
+        return None;
+    }
     // SAFETY: a FILE* that the caller passes to the C library; the fields lie within every glibc FILE. Another
     // thread may change them meanwhile: a stale pointer is only ever compared.
     unsafe {
@@ -107,32 +109,28 @@ fn filled(fd: c_int, buffered: usize) {
     slot.last.store(now, Relaxed);
 }
 
+/// The descriptor of a stream, -1 for one that has none. fileno(3) would set errno.
+fn descriptor(fp: *mut FILE) -> c_int {
+    if fp.is_null() {
+        return -1;
+    }
+    // SAFETY: a stream of the C library's; the field lies within every glibc FILE.
+    unsafe { (&raw const (*fp.cast::<Stream>()).fileno).read_volatile() }
+}
+
 /// A stream was opened.
 fn opened(fp: *mut FILE) {
-    if fp.is_null() {
-        return;
+    let fd = descriptor(fp);
+    if fd >= 0 {
+        track::adopt(fd);
     }
-    // SAFETY: the C library just returned this stream.
-    let (fd, seen) = unsafe {
-        (
-            libc::fileno(fp),
-            (&raw const (*fp.cast::<Stream>()).fileno).read(),
-        )
-    };
-    if fd < 0 || fd != seen {
-        return;
-    }
-    track::adopt(fd);
 }
 
 /// A stream is about to be closed.
 fn closing(fp: *mut FILE) {
-    if !fp.is_null() {
-        // SAFETY: the caller passes this stream to the C library.
-        let fd = unsafe { libc::fileno(fp) };
-        if fd >= 0 {
-            track::closing(fd);
-        }
+    let fd = descriptor(fp);
+    if fd >= 0 {
+        track::closing(fd);
     }
 }
 

@@ -3,11 +3,12 @@
 //! On LP64 Linux the 64-bit names of the C library are aliases, so one body serves `pread` and `pread64`.
 
 use core::ffi::c_int;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::fence;
 
 use outrider_core::shm::{
-    FD_IGNORED, FD_TRACKED, FD_UNKNOWN, FLAG_READABLE, FLAG_SHARED_POS, FLAG_WRITABLE, Kind,
-    MAX_FDS, Proc, Slot,
+    FD_IGNORED, FD_TRACKED, FD_UNKNOWN, FLAG_FETCHING, FLAG_HELD, FLAG_READABLE, FLAG_SHARED_POS,
+    FLAG_WRITABLE, Kind, MAX_FDS, Proc, Slot,
 };
 use outrider_sys::raw;
 
@@ -31,7 +32,11 @@ pub fn tracked(fd: c_int) -> Option<(&'static Proc, &'static Slot)> {
 #[inline(always)]
 fn orphan(fd: c_int) -> Option<(&'static Proc, &'static Slot)> {
     // Nothing was ever followed in this process or its ancestors since exec: then nothing can be.
-    if attach::orphaned() { adopt(fd) } else { None }
+    if attach::orphaned(fd) {
+        adopt(fd)
+    } else {
+        None
+    }
 }
 
 /// Classifies a descriptor that no hook saw being opened: inherited, received over a socket, opened by a system
@@ -76,8 +81,9 @@ pub fn opened(fd: c_int, flags: c_int, extra: u32) -> Option<(&'static Proc, &'s
         })
     };
     let Some(st) = follow else {
-        if let Some(slot) = attach::current().and_then(|p| p.slots.get(fd as usize)) {
-            slot.state.store(FD_IGNORED, Relaxed);
+        match attach::current().and_then(|p| p.slots.get(fd as usize)) {
+            Some(slot) => slot.state.store(FD_IGNORED, Relaxed),
+            None => attach::ignore(fd, true),
         }
         return None;
     };
@@ -113,28 +119,59 @@ pub fn opened(fd: c_int, flags: c_int, extra: u32) -> Option<(&'static Proc, &'s
 #[inline]
 pub fn closing(fd: c_int) {
     let Some(proc) = attach::current() else {
+        attach::ignore(fd, false);
         return;
     };
     let Some(slot) = proc.slots.get(fd as usize) else {
         return;
     };
-    let state = slot.state.load(Relaxed);
-    if state == FD_UNKNOWN {
-        return;
-    }
-    // The generation goes up first: whatever the service still holds for this number is stale from here on.
-    slot.forget();
-    if state == FD_TRACKED {
-        tell(proc, Kind::Close, fd, 0, 0, 0);
+    if slot.state.load(Relaxed) != FD_UNKNOWN {
+        forget(proc, slot, fd);
     }
 }
 
-/// The file behind a descriptor is not to be touched from outside.
-pub fn leave_alone(fd: c_int) {
-    closing(fd);
-    if let Some(slot) = attach::current().and_then(|p| p.slots.get(fd as usize)) {
-        slot.state.store(FD_IGNORED, Relaxed);
+#[cold]
+#[inline(never)]
+fn forget(proc: &Proc, slot: &Slot, fd: c_int) {
+    if !attach::at_home() {
+        // A vfork child closes its own descriptor, not the parent's.
+        return;
     }
+    let tracked = slot.state.load(Relaxed) == FD_TRACKED;
+    // The generation goes up first: whatever the service still holds for this number is stale from here on.
+    slot.forget();
+    if !tracked {
+        return;
+    }
+    tell(proc, Kind::Close, fd, 0, 0, 0);
+    // The service marks the slot and then looks at the generation again; here it is the other way round.
+    fence(SeqCst);
+    for _ in 0..1000 {
+        if slot.flags.load(Relaxed) & FLAG_FETCHING == 0 {
+            break;
+        }
+        // SAFETY: takes no arguments.
+        unsafe { raw::syscall6(libc::SYS_sched_yield, 0, 0, 0, 0, 0, 0) };
+    }
+    if slot.flags.load(Relaxed) & FLAG_HELD != 0 {
+        attach::release_all();
+    }
+}
+
+/// The file behind a descriptor is not to be touched from outside, through whatever descriptor.
+pub fn leave_alone(fd: c_int) {
+    let Ok(st) = raw::fstat(fd) else { return };
+    let Some(proc) = attach::attach() else { return };
+    for (number, slot) in proc.slots.iter().enumerate() {
+        if slot.state.load(Relaxed) == FD_TRACKED
+            && slot.dev.load(Relaxed) == st.st_dev
+            && slot.ino.load(Relaxed) == st.st_ino
+        {
+            closing(number as c_int);
+            slot.state.store(FD_IGNORED, Relaxed);
+        }
+    }
+    tell(proc, Kind::Leave, fd, 0, st.st_dev, st.st_ino);
 }
 
 /// Descriptors `first..=last` are about to be closed.

@@ -9,12 +9,16 @@
 //! Opening goes by way of O_PATH, which has no effect on whatever it finds, so that a reused number that is a
 //! pipe or a device now is never really opened.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::fence;
 
 use outrider_sys::raw;
 use rustix::fs::{CWD, Mode, OFlags};
 
-use crate::shm::{Header, lost};
+use crate::shm::{FD_TRACKED, FLAG_FETCHING, FLAG_HELD, Header, Slot, lost};
 
 /// What the hook knew of a descriptor.
 #[derive(Clone, Copy, Debug)]
@@ -29,11 +33,10 @@ pub struct Wanted {
     pub ino: u64,
 }
 
-fn checked(fd: OwnedFd, wanted: Wanted) -> Option<(OwnedFd, u64)> {
+fn checked(fd: OwnedFd, dev: u64, ino: u64) -> Option<(OwnedFd, u64)> {
     let st = rustix::fs::fstat(fd.as_fd()).ok()?;
     let regular = st.st_mode & libc::S_IFMT == libc::S_IFREG;
-    (regular && st.st_dev == wanted.dev && st.st_ino == wanted.ino)
-        .then_some((fd, st.st_size as u64))
+    (regular && st.st_dev == dev && st.st_ino == ino).then_some((fd, st.st_size as u64))
 }
 
 fn note(e: rustix::io::Errno, header: &Header) {
@@ -44,7 +47,17 @@ fn note(e: rustix::io::Errno, header: &Header) {
 
 /// A descriptor of our own for the file, and its size in bytes; `None` where there is no way, or the number has
 /// another file now.
-pub fn fetch(wanted: Wanted, header: &Header) -> Option<(OwnedFd, u64)> {
+///
+/// Following the /proc link holds the program's own open file for some microseconds. Should the program close it just then,
+/// its locks would end late: the slot is marked meanwhile, and the hook waits (`track::forget`). `hold` leaves a mark that lasts,
+/// for file systems on which an open file shows.
+pub fn fetch(
+    wanted: Wanted,
+    slot: &Slot,
+    generation: u32,
+    hold: bool,
+    header: &Header,
+) -> Option<(OwnedFd, u64)> {
     let lose = |e: rustix::io::Errno| {
         note(e, header);
         if e == rustix::io::Errno::ACCESS || e == rustix::io::Errno::PERM {
@@ -52,26 +65,88 @@ pub fn fetch(wanted: Wanted, header: &Header) -> Option<(OwnedFd, u64)> {
         }
     };
     let path = format!("/proc/{}/fd/{}", wanted.pid, wanted.fd);
-    let found = rustix::fs::openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-        .map_err(lose)
-        .ok()?;
-    let (found, size) = checked(found, wanted)?;
+    slot.flags
+        .fetch_or(FLAG_FETCHING | if hold { FLAG_HELD } else { 0 }, SeqCst);
+    fence(SeqCst);
+    let found =
+        if slot.generation.load(Relaxed) == generation && slot.state.load(Relaxed) == FD_TRACKED {
+            rustix::fs::openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+                .map_err(lose)
+                .ok()
+        } else {
+            None
+        };
+    slot.flags.fetch_and(!FLAG_FETCHING, SeqCst);
+    let (found, size) = checked(found?, wanted.dev, wanted.ino)?;
+    open(&found).map_err(lose).ok().map(|fd| (fd, size))
+}
+
+/// The same for a file without a descriptor, by the name that it had.
+pub fn by_name(name: &Path, dev: u64, ino: u64) -> Option<(OwnedFd, u64)> {
+    if !name.is_absolute() {
+        return None;
+    }
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let found = rustix::fs::openat(CWD, name, flags, Mode::empty()).ok()?;
+    let (found, size) = checked(found, dev, ino)?;
+    open(&found).ok().map(|fd| (fd, size))
+}
+
+/// Opens for reading what was found with O_PATH and checked.
+fn open(found: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", found.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     // O_NOATIME is for the file's owner only; our mapping would otherwise count as an access.
-    let opened = rustix::fs::openat(CWD, &path, flags | OFlags::NOATIME, Mode::empty())
+    rustix::fs::openat(CWD, &path, flags | OFlags::NOATIME, Mode::empty())
         .or_else(|_| rustix::fs::openat(CWD, &path, flags, Mode::empty()))
-        .map_err(lose)
-        .ok()?;
-    Some((opened, size))
 }
 
-/// The name of an open file, for reports.
-pub fn name(fd: &OwnedFd) -> Vec<u8> {
-    use std::os::unix::ffi::OsStringExt;
-    std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))
-        .map(|p| p.into_os_string().into_vec())
-        .unwrap_or_default()
+/// The file behind an address of a process, from /proc/PID/maps: name, `st_dev`, `st_ino`, size in bytes.
+pub fn behind(pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {
+    let maps = std::fs::read(format!("/proc/{pid}/maps")).ok()?;
+    for line in maps.split(|b| *b == b'\n') {
+        let text = std::str::from_utf8(line.get(..line.len().min(96))?).unwrap_or_default();
+        let Some((start, rest)) = text.split_once('-') else {
+            continue;
+        };
+        let end = rest.split(' ').next().unwrap_or_default();
+        let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16))
+        else {
+            continue;
+        };
+        if (start..end).contains(&address) {
+            let at = line.iter().position(|b| *b == b'/')?;
+            let name = PathBuf::from(std::ffi::OsStr::from_bytes(line.get(at..)?));
+            let st = rustix::fs::stat(&name).ok()?;
+            let regular = st.st_mode & libc::S_IFMT == libc::S_IFREG;
+            return regular.then_some((name, st.st_dev, st.st_ino, st.st_size as u64));
+        }
+    }
+    None
+}
+
+/// The name of an open file.
+pub fn name(fd: BorrowedFd<'_>) -> PathBuf {
+    std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap_or_default()
+}
+
+/// A descriptor that becomes readable when process `pid` is over; `None` where the kernel has none (before 5.3) or refuses.
+pub fn life(pid: u32) -> Option<OwnedFd> {
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).ok()
+}
+
+/// Whether the process of [`life`] is over, all of its threads included.
+pub fn over(life: &OwnedFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    matches!(
+        poll(&mut [PollFd::new(life, PollFlags::IN)], Some(&now)),
+        Ok(1)
+    )
 }
 
 /// Whether a process exists.
@@ -86,15 +161,4 @@ pub fn command(pid: u32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/comm"))
         .map(|s| s.trim_end().to_owned())
         .unwrap_or_default()
-}
-
-/// Whether a process is over but for its parent's wait: it has no memory any more.
-pub fn zombie(pid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat"))
-        .ok()
-        .and_then(|s| {
-            s.rsplit_once(") ")
-                .map(|(_, rest)| rest.starts_with('Z') || rest.starts_with('X'))
-        })
-        .unwrap_or(true)
 }

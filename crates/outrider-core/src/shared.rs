@@ -5,7 +5,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::service::ProcessRecord;
-use crate::shm::{self, FILES_AT, FileStat, Header, MAX_PROCS, PROCS_AT, Proc, SHM_BYTES};
+use crate::shm::{
+    self, FILES_AT, FileStat, Header, MAX_PROCS, MAX_RECORDS, PROCS_AT, Proc, RECORD_BYTES,
+    RECORDS_AT, SHM_BYTES,
+};
 
 /// The whole memory object, mapped.
 pub struct Shared {
@@ -18,23 +21,18 @@ unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-/// Processes that the report can name.
-const MAX_RECORDS: usize = 256;
-const RECORD_BYTES: usize = 128;
-/// Process records lie behind the entries.
-const RECORDS_AT: usize = SHM_BYTES;
-const TOTAL_BYTES: usize = RECORDS_AT + MAX_RECORDS * RECORD_BYTES;
-
 impl Shared {
     /// Makes the memory object (memfd_create, sparse) and maps it.
     pub fn create(mode: u32, min_size: u64) -> io::Result<Shared> {
         let fd = rustix::fs::memfd_create("outrider", rustix::fs::MemfdFlags::CLOEXEC)?;
+        // Not a standard stream's number, should one of these be closed.
+        let fd = rustix::io::fcntl_dupfd_cloexec(&fd, 3)?;
         set_length(&fd)?;
         // SAFETY: a new shared mapping of the whole object.
         let base = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
-                TOTAL_BYTES,
+                SHM_BYTES,
                 rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE,
                 rustix::mm::MapFlags::SHARED,
                 &fd,
@@ -210,7 +208,7 @@ fn set_length(fd: &OwnedFd) -> io::Result<()> {
             rlim_max: limit.rlim_max,
         };
         libc::setrlimit(libc::RLIMIT_FSIZE, &lifted);
-        let result = rustix::fs::ftruncate(fd, TOTAL_BYTES as u64);
+        let result = rustix::fs::ftruncate(fd, SHM_BYTES as u64);
         libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
         libc::signal(libc::SIGXFSZ, old);
         Ok(result?)
@@ -226,6 +224,6 @@ impl AsRef<Header> for Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         // SAFETY: our own mapping; no reference outlives self.
-        let _ = unsafe { rustix::mm::munmap(self.base.cast(), TOTAL_BYTES) };
+        let _ = unsafe { rustix::mm::munmap(self.base.cast(), SHM_BYTES) };
     }
 }

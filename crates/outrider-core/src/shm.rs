@@ -38,8 +38,16 @@ pub const MAX_FILES: usize = 1024;
 pub const FILES_AT: usize = 4096;
 /// Where the first `Proc` begins, bytes.
 pub const PROCS_AT: usize = FILES_AT + MAX_FILES * size_of::<FileStat>();
+/// End of the process entries, where the records of ended processes begin, bytes.
+pub const RECORDS_AT: usize = PROCS_AT + MAX_PROCS * size_of::<Proc>();
+/// Processes that the report can name.
+pub const MAX_RECORDS: usize = 256;
+/// Bytes of a record.
+pub const RECORD_BYTES: usize = 128;
 /// Size of the whole object, bytes. Sparse: only touched pages cost memory.
-pub const SHM_BYTES: usize = PROCS_AT + MAX_PROCS * size_of::<Proc>();
+pub const SHM_BYTES: usize = RECORDS_AT + MAX_RECORDS * RECORD_BYTES;
+/// What /proc/PID/fd shows for the object.
+pub const SHM_NAME: &str = "/memfd:outrider (deleted)";
 
 /// Nobody's entry.
 pub const OWNER_FREE: u32 = 0;
@@ -72,6 +80,12 @@ pub const FLAG_SHARED_POS: u32 = 2;
 pub const FLAG_LAZY: u32 = 4;
 /// Opened for reading.
 pub const FLAG_READABLE: u32 = 8;
+/// The service is opening the file through /proc at this moment, which holds the program's own open file for some
+/// microseconds. Closing waits for it to be over, so that locks end with the program's last close.
+pub const FLAG_FETCHING: u32 = 16;
+/// The service has the file open, and its file system shows that to others (NFS and FUSE rename an unlinked file that is
+/// open). Closing waits until the service has let go.
+pub const FLAG_HELD: u32 = 32;
 
 /// What an [`Event`] tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +109,8 @@ pub enum Kind {
     Unmap = 8,
     /// The program's own WILLNEED on mapped memory: offset = address, len = bytes.
     MapWillNeed = 9,
+    /// Never open this file again: offset = `st_dev`, len = `st_ino`.
+    Leave = 10,
 }
 
 impl Kind {
@@ -109,6 +125,7 @@ impl Kind {
             7 => Kind::Map,
             8 => Kind::Unmap,
             9 => Kind::MapWillNeed,
+            10 => Kind::Leave,
             _ => return None,
         })
     }
@@ -386,40 +403,47 @@ impl Proc {
     #[inline]
     pub fn push(&self, kind: Kind, fd: u16, extra: u64, offset: u64, len: u64) -> bool {
         let mut pos = self.head.load(Ordering::Relaxed);
-        loop {
+        // Bounded: memory that someone scribbles over must not hold a program up.
+        for _ in 0..64 {
             let index = pos as usize & (RING - 1);
             let cell = &self.ring[index];
-            let seq = cell.seq.load(Ordering::Acquire).wrapping_add(index as u32);
-            let ahead = seq.wrapping_sub(pos) as i32;
-            if ahead == 0 {
-                match self.head.compare_exchange_weak(
-                    pos,
-                    pos.wrapping_add(1),
-                    Ordering::Relaxed,
-                    Ordering::Relaxed,
-                ) {
-                    Ok(_) => {
-                        cell.what
-                            .store(u32::from(fd) | (kind as u32) << 16, Ordering::Relaxed);
-                        cell.extra.store(extra, Ordering::Relaxed);
-                        cell.offset.store(offset, Ordering::Relaxed);
-                        cell.len.store(len, Ordering::Relaxed);
-                        cell.seq.store(
-                            pos.wrapping_add(1).wrapping_sub(index as u32),
-                            Ordering::Release,
-                        );
-                        return true;
-                    }
-                    Err(now) => pos = now,
-                }
-            } else if ahead < 0 {
-                self.dropped
-                    .store(self.dropped.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-                return false;
-            } else {
+            let free = pos.wrapping_sub(index as u32);
+            let ahead = cell.seq.load(Ordering::Acquire).wrapping_sub(free) as i32;
+            if ahead < 0 {
+                break;
+            }
+            if ahead > 0 {
                 pos = self.head.load(Ordering::Relaxed);
+                continue;
+            }
+            let next = pos.wrapping_add(1);
+            match self
+                .head
+                .compare_exchange_weak(pos, next, Ordering::Relaxed, Ordering::Relaxed)
+            {
+                Ok(_) => {
+                    let what = u32::from(fd) | (kind as u32) << 16;
+                    cell.what.store(what, Ordering::Relaxed);
+                    cell.extra.store(extra, Ordering::Relaxed);
+                    cell.offset.store(offset, Ordering::Relaxed);
+                    cell.len.store(len, Ordering::Relaxed);
+                    // Fails where the service has given this cell up meanwhile: the event is lost.
+                    return cell
+                        .seq
+                        .compare_exchange(
+                            free,
+                            free.wrapping_add(1),
+                            Ordering::Release,
+                            Ordering::Relaxed,
+                        )
+                        .is_ok();
+                }
+                Err(now) => pos = now,
             }
         }
+        let dropped = self.dropped.load(Ordering::Relaxed);
+        self.dropped.store(dropped + 1, Ordering::Relaxed);
+        false
     }
 
     /// Takes the oldest event. Only the service calls this, from one thread. `skip` passes over a cell that
@@ -429,10 +453,20 @@ impl Proc {
             let pos = self.tail.load(Ordering::Relaxed);
             let index = pos as usize & (RING - 1);
             let cell = &self.ring[index];
-            let seq = cell.seq.load(Ordering::Acquire).wrapping_add(index as u32);
-            let filled = seq == pos.wrapping_add(1);
-            if !filled && !(skip && self.head.load(Ordering::Relaxed) != pos) {
-                return None;
+            let free = pos.wrapping_sub(index as u32);
+            let again = free.wrapping_add(RING as u32);
+            if cell.seq.load(Ordering::Acquire) != free.wrapping_add(1) {
+                let given_up = skip
+                    && self.head.load(Ordering::Relaxed) != pos
+                    && cell
+                        .seq
+                        .compare_exchange(free, again, Ordering::AcqRel, Ordering::Acquire)
+                        .is_ok();
+                if !given_up {
+                    return None;
+                }
+                self.tail.store(pos.wrapping_add(1), Ordering::Relaxed);
+                continue;
             }
             let what = cell.what.load(Ordering::Relaxed);
             let event = Kind::from_u8((what >> 16) as u8).map(|kind| Event {
@@ -442,12 +476,9 @@ impl Proc {
                 offset: cell.offset.load(Ordering::Relaxed),
                 len: cell.len.load(Ordering::Relaxed),
             });
-            cell.seq.store(
-                pos.wrapping_add(RING as u32).wrapping_sub(index as u32),
-                Ordering::Release,
-            );
+            cell.seq.store(again, Ordering::Release);
             self.tail.store(pos.wrapping_add(1), Ordering::Relaxed);
-            if filled && event.is_some() {
+            if event.is_some() {
                 return event;
             }
         }

@@ -79,7 +79,15 @@ pub fn thread_pointer() -> usize {
 pub fn futex_wake(word: &core::sync::atomic::AtomicU32, n: u32) -> isize {
     // SAFETY: the address is valid for the length of the call; FUTEX_WAKE reads nothing else.
     unsafe {
-        syscall6(libc::SYS_futex, word.as_ptr() as usize, libc::FUTEX_WAKE as usize, n as usize, 0, 0, 0)
+        syscall6(
+            libc::SYS_futex,
+            word.as_ptr() as usize,
+            libc::FUTEX_WAKE as usize,
+            n as usize,
+            0,
+            0,
+            0,
+        )
     }
 }
 
@@ -119,7 +127,15 @@ pub fn fstat(fd: i32) -> Result<libc::stat, i32> {
     let mut st: libc::stat = unsafe { core::mem::zeroed() };
     // SAFETY: the kernel writes one struct stat.
     let r = unsafe {
-        syscall6(libc::SYS_fstat, fd as usize, &raw mut st as usize, 0, 0, 0, 0)
+        syscall6(
+            libc::SYS_fstat,
+            fd as usize,
+            &raw mut st as usize,
+            0,
+            0,
+            0,
+            0,
+        )
     };
     if r < 0 { Err(-r as i32) } else { Ok(st) }
 }
@@ -128,7 +144,17 @@ pub fn fstat(fd: i32) -> Result<libc::stat, i32> {
 #[inline]
 pub fn lseek(fd: i32, offset: i64, whence: i32) -> i64 {
     // SAFETY: no memory is passed.
-    unsafe { syscall6(libc::SYS_lseek, fd as usize, offset as usize, whence as usize, 0, 0, 0) as i64 }
+    unsafe {
+        syscall6(
+            libc::SYS_lseek,
+            fd as usize,
+            offset as usize,
+            whence as usize,
+            0,
+            0,
+            0,
+        ) as i64
+    }
 }
 
 /// `close(2)`.

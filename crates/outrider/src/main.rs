@@ -38,10 +38,12 @@ fn start() -> i32 {
         Err(error) => return cli::explain(&error),
     };
     let result = match cli.command {
-        Command::Run(args) if cli::is_unknown_flag(&args.command[0]) => Err(Failure::usage(format!(
-            "unknown flag {}; accepted are --mode, --engine, --budget, --config and --report, and -- before a program whose name begins with -",
-            args.command[0].to_string_lossy()
-        ))),
+        Command::Run(args) if cli::is_unknown_flag(&args.command[0]) => {
+            Err(Failure::usage(format!(
+                "unknown flag {}; accepted are --mode, --engine, --budget, --config and --report, and -- before a program whose name begins with -",
+                args.command[0].to_string_lossy()
+            )))
+        }
         Command::Run(args) => match config::load(args.config.as_deref()) {
             Ok(config) => run::run(args, config),
             Err(failure) => Err(failure),

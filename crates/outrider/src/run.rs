@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicI32, AtomicPtr};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr};
 
 use outrider_core::config::Config;
 use outrider_core::engine;
@@ -28,6 +28,8 @@ use crate::output::{self, Failure};
 
 /// The program's process, for the signal handlers.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
+/// This process has stopped itself because the program was stopped.
+static STOPPED: AtomicBool = AtomicBool::new(false);
 /// The shared memory, for the signal handlers.
 static HEADER: AtomicPtr<Header> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -52,7 +54,7 @@ pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
             output::complain(&format!("{}: {reason}", args.command[0].to_string_lossy()));
         }
     }
-    let report = report::Target::open(&args)?;
+    let mut report = report::Target::open(&args)?;
     let shared = match Shared::create(mode, config.files.min_size.0) {
         Ok(s) => Some(Arc::new(s)),
         Err(e) => {
@@ -78,10 +80,13 @@ pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
         }
     }
     let old = block_signals();
-    let program = spawn(&args.command, &old)?;
+    let child_action = handle(libc::SIGCHLD, child_changed);
+    let program = spawn(&args.command, &old, &child_action)?;
     PROGRAM.store(program, Release);
     forward_signals();
-    set_mask(&old);
+    stand_aside(shared.as_deref(), &mut report);
+    // Whatever the program has blocked, the runner hears.
+    set_mask(&no_signals());
     let mut service = None;
     let status = wait_for(program, shared.as_ref(), &mut service, || {
         start_service(shared.as_ref()?, &config, mode, args.engine)
@@ -146,6 +151,15 @@ fn unhookable(program: &OsStr) -> Option<String> {
     elf::classify(&path).ok()?.cannot_hook_reason()
 }
 
+fn no_signals() -> libc::sigset_t {
+    // SAFETY: sigemptyset initialises the set.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        set
+    }
+}
+
 fn all_signals() -> libc::sigset_t {
     // SAFETY: sigfillset initialises the set.
     unsafe {
@@ -171,7 +185,11 @@ fn set_mask(mask: &libc::sigset_t) {
 
 /// Forks and executes the program. Where it can't be executed the child says so itself and exits with 127 or 126, as env(1)
 /// does.
-fn spawn(command: &[OsString], mask: &libc::sigset_t) -> Result<i32, Failure> {
+fn spawn(
+    command: &[OsString],
+    mask: &libc::sigset_t,
+    child_action: &libc::sigaction,
+) -> Result<i32, Failure> {
     let arguments: Vec<CString> = command
         .iter()
         .map(|a| CString::new(a.as_bytes()))
@@ -179,6 +197,8 @@ fn spawn(command: &[OsString], mask: &libc::sigset_t) -> Result<i32, Failure> {
         .map_err(|_| Failure::usage("an argument contains a zero byte"))?;
     let mut pointers: Vec<*const libc::c_char> = arguments.iter().map(|a| a.as_ptr()).collect();
     pointers.push(std::ptr::null());
+    let runner = raw::getpid();
+    let timers = take_timers();
     // SAFETY: this process has one thread, so the child is whole and may do what it likes.
     let pid = unsafe { libc::fork() };
     if pid < 0 {
@@ -188,9 +208,20 @@ fn spawn(command: &[OsString], mask: &libc::sigset_t) -> Result<i32, Failure> {
         )));
     }
     if pid == 0 {
-        set_mask(mask);
-        // SAFETY: a null-terminated array of C strings.
-        unsafe { libc::execvp(pointers[0], pointers.as_ptr()) };
+        // SAFETY: plain calls on local structures, and a null-terminated array of C strings.
+        unsafe {
+            for (which, timer) in &timers {
+                libc::setitimer(*which, timer, std::ptr::null_mut());
+            }
+            libc::sigaction(libc::SIGCHLD, child_action, std::ptr::null_mut());
+            // Whoever kills the runner means the program.
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            if libc::getppid() as u32 != runner {
+                libc::raise(libc::SIGKILL);
+            }
+            set_mask(mask);
+            libc::execvp(pointers[0], pointers.as_ptr());
+        }
         let error = std::io::Error::last_os_error();
         output::complain(&format!("{}: {error}", command[0].to_string_lossy()));
         // SAFETY: ends the child without the runner's exit handlers.
@@ -205,14 +236,68 @@ fn spawn(command: &[OsString], mask: &libc::sigset_t) -> Result<i32, Failure> {
     Ok(pid)
 }
 
+/// Timers survive exec, not fork: those that were set for the program are handed on to it.
+fn take_timers() -> Vec<(libc::c_int, libc::itimerval)> {
+    // SAFETY: zero is a valid itimerval (no timer); both structures outlive the calls.
+    unsafe {
+        let none: libc::itimerval = std::mem::zeroed();
+        [libc::ITIMER_REAL, libc::ITIMER_VIRTUAL, libc::ITIMER_PROF]
+            .into_iter()
+            .filter_map(|which| {
+                let mut old = none;
+                (libc::setitimer(which, &none, &mut old) == 0
+                    && (old.it_value.tv_sec, old.it_value.tv_usec) != (0, 0))
+                    .then_some((which, old))
+            })
+            .collect()
+    }
+}
+
+/// The program has descriptors and a directory of its own: the runner keeps none of them, so that a pipe ends when the program
+/// closes it and a file system can be unmounted.
+fn stand_aside(shared: Option<&Shared>, report: &mut report::Target) {
+    let mut kept: Vec<u32> = shared
+        .map(|s| s.fd().as_raw_fd() as u32)
+        .into_iter()
+        .collect();
+    kept.extend(report.keep().map(|fd| fd as u32));
+    kept.sort_unstable();
+    let mut first = 0;
+    // SAFETY: closes numbers that nothing in this process uses from here on.
+    unsafe {
+        for fd in kept {
+            if fd > first {
+                libc::syscall(libc::SYS_close_range, first, fd - 1, 0u32);
+            }
+            first = fd + 1;
+        }
+        libc::syscall(libc::SYS_close_range, first, u32::MAX, 0u32);
+        libc::chdir(c"/".as_ptr());
+    }
+}
+
 /// What a terminal or the kernel sends to the whole group the program gets by itself; what somebody sent to this process is
 /// meant for the program.
 extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid siginfo; kill is async-signal-safe.
     unsafe {
-        if (*info).si_code <= 0 || signal == libc::SIGCONT {
-            let pid = PROGRAM.load(Acquire);
-            if pid > 0 {
+        let pid = PROGRAM.load(Acquire);
+        let from_terminal = matches!(
+            signal,
+            libc::SIGINT
+                | libc::SIGQUIT
+                | libc::SIGTSTP
+                | libc::SIGTTIN
+                | libc::SIGTTOU
+                | libc::SIGHUP
+                | libc::SIGWINCH
+        );
+        // The shell that continues this process continues the whole group.
+        let needless = signal == libc::SIGCONT && STOPPED.load(Acquire);
+        if !needless && ((*info).si_code <= 0 || !from_terminal) {
+            // What the program sends to its own group it gets itself.
+            let own = (*info).si_code == libc::SI_USER && (*info).si_pid() == pid;
+            if pid > 0 && !own {
                 raw::syscall6(libc::SYS_kill, pid as usize, signal as usize, 0, 0, 0, 0);
             }
         }
@@ -227,17 +312,20 @@ extern "C" fn child_changed(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut lib
     }
 }
 
+/// Installs a handler; returns what was there.
 fn handle(
     signal: i32,
     handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void),
-) {
-    // SAFETY: a handler that is async-signal-safe; the structure is fully initialised.
+) -> libc::sigaction {
+    // SAFETY: a handler that is async-signal-safe; the structures are fully initialised.
     unsafe {
+        let mut old: libc::sigaction = std::mem::zeroed();
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as usize;
         action.sa_flags = libc::SA_SIGINFO;
         libc::sigemptyset(&mut action.sa_mask);
-        libc::sigaction(signal, &action, std::ptr::null_mut());
+        libc::sigaction(signal, &action, &mut old);
+        old
     }
 }
 
@@ -261,7 +349,6 @@ fn forward_signals() {
             handle(signal, pass_on);
         }
     }
-    handle(libc::SIGCHLD, child_changed);
 }
 
 /// Waits for the program; starts the service when the first process attaches, and notices its end.
@@ -287,7 +374,18 @@ fn wait_for(
             let pid = unsafe { libc::waitpid(-1, &mut status, flags) };
             if pid == program {
                 if libc::WIFSTOPPED(status) {
-                    stop_like(libc::WSTOPSIG(status));
+                    // Under job control the shell must see it. Elsewhere SIGSTOP for the program alone is somebody's own
+                    // business, and that somebody will continue it alone.
+                    if libc::WSTOPSIG(status) != libc::SIGSTOP || has_terminal() {
+                        STOPPED.store(true, Release);
+                        stop_like(libc::WSTOPSIG(status));
+                        std::thread::sleep(std::time::Duration::from_millis(1));
+                        STOPPED.store(false, Release);
+                        if is_stopped(program) {
+                            // SAFETY: our own child, not waited for yet.
+                            unsafe { libc::kill(program, libc::SIGCONT) };
+                        }
+                    }
                     continue;
                 }
                 return status;
@@ -299,6 +397,10 @@ fn wait_for(
                     s.header().closed.store(1, Release);
                 }
                 continue;
+            }
+            if pid < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD) {
+                // Somebody else has waited for it.
+                return 0;
             }
             if pid <= 0 {
                 break;
@@ -326,6 +428,22 @@ fn wait_for(
     }
 }
 
+fn has_terminal() -> bool {
+    rustix::fs::open(
+        "/dev/tty",
+        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )
+    .is_ok()
+}
+
+fn is_stopped(pid: i32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| {
+        s.rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with('T'))
+    })
+}
+
 /// Stops this process as the program was stopped, so that the shell sees its job do so. SIGCONT brings both back.
 fn stop_like(signal: i32) {
     // SAFETY: the default action of a stop signal, raised, and our handler put back afterwards.
@@ -341,10 +459,11 @@ fn stop_like(signal: i32) {
 /// Forks the service. `None` if that fails.
 fn start_service(shared: &Arc<Shared>, config: &Config, mode: u32, engine: Engine) -> Option<i32> {
     let old = block_signals();
+    let runner = raw::getpid();
     // SAFETY: this process has one thread, so the child is whole.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        serve(shared.clone(), config.clone(), mode, engine);
+        serve(shared.clone(), config.clone(), mode, engine, runner);
     }
     set_mask(&old);
     if pid > 0 {
@@ -353,8 +472,15 @@ fn start_service(shared: &Arc<Shared>, config: &Config, mode: u32, engine: Engin
     (pid > 0).then_some(pid)
 }
 
-/// The service's process. All signals stay blocked: it ends when the program has.
-fn serve(shared: Arc<Shared>, config: Config, mode: u32, engine: Engine) -> ! {
+/// The service's process. It ends when the program has; of the signals only SIGTERM reaches it.
+fn serve(shared: Arc<Shared>, config: Config, mode: u32, engine: Engine, runner: u32) -> ! {
+    let mut blocked = all_signals();
+    // SAFETY: a valid set; the default action ends the service, which costs the speed-up only.
+    unsafe {
+        libc::signal(libc::SIGTERM, libc::SIG_DFL);
+        libc::sigdelset(&mut blocked, libc::SIGTERM);
+    }
+    set_mask(&blocked);
     detach(shared.fd());
     shared.header().service_pid.store(raw::getpid(), Release);
     let kind = match engine {
@@ -364,7 +490,7 @@ fn serve(shared: Arc<Shared>, config: Config, mode: u32, engine: Engine) -> ! {
         Engine::Readahead => engine::Kind::Readahead,
         Engine::Noop => engine::Kind::Noop,
     };
-    Service::new(shared, config, mode, kind).run();
+    Service::new(shared, config, mode, kind).run(runner);
     // SAFETY: ends the process without running the runner's exit handlers.
     unsafe { libc::_exit(0) }
 }
@@ -410,10 +536,10 @@ fn conclude(shared: &Shared, service: Option<i32>) {
             && header.finish.load(Acquire) != 2
         {
             header.lose(lost::SERVICE_DIED);
+            header.closed.store(1, Release);
             return;
         }
     }
-    header.lose(lost::SERVICE_DIED);
 }
 
 /// Ends this process as the program ended.

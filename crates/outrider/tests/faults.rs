@@ -201,13 +201,7 @@ fn system_calls_refused() {
             "io_uring_setup=EPERM,pidfd_open=EPERM,pidfd_getfd=EPERM,memfd_create=ENOSYS,cachestat=EPERM,readahead=EPERM,fadvise64=EPERM,madvise:2~22=EPERM,clone:0&0x10000=EAGAIN,clone3=ENOSYS",
             &[],
             // Whichever was needed first.
-            &[
-                "memfd",
-                "shared memory",
-                "thread",
-                "cachestat",
-                "readahead",
-            ],
+            &["memfd", "shared memory", "thread", "cachestat", "readahead"],
         ),
     ];
     let mut failures = Vec::new();
@@ -494,17 +488,13 @@ fn helper_without_resources() {
     }
 }
 
-/// The runner is killed: nobody can report or pass on an exit code then, but the program goes on
-/// undisturbed and the helper does not outlive it.
+/// The runner is killed with SIGKILL, which means the program: it dies too, as it would have without us, and the helper
+/// does not outlive it.
 #[test]
 fn runner_killed() {
     let mut run = Midway::start("runner_killed", "100000");
-    let mut stdin = run.runner.stdin.take().unwrap();
     run.runner.kill().unwrap();
     assert_eq!(run.runner.wait().unwrap().signal(), Some(libc::SIGKILL));
-    stdin.write_all(b"g").unwrap();
-    let ended = wait_for(20.0, || (run.stdout() == run.expected).then_some(()));
-    assert!(ended.is_some(), "stdout: {}", run.stdout());
     let gone = wait_for(5.0, || (!alive(run.helper)).then_some(()));
     assert!(
         gone.is_some(),

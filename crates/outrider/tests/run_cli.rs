@@ -371,7 +371,9 @@ fn reports() {
     assert!(
         processes
             .iter()
-            .filter(|p| p["command"].as_str().is_some_and(|c| c == "cat" || c == "tac"))
+            .filter(|p| p["command"]
+                .as_str()
+                .is_some_and(|c| c == "cat" || c == "tac"))
             .count()
             >= 2,
         "{json}"

@@ -19,7 +19,13 @@ impl Service {
             return;
         };
         let range = range.start.min(size)..range.end.min(size);
-        if !range.is_empty() {
+        let pages = PageRange::from_bytes(range.start, range.end.saturating_sub(range.start));
+        let cached = self.config.view.cache_visibility
+            && self
+                .files
+                .get(&key)
+                .is_some_and(|f| f.view.is_cached(pages));
+        if !range.is_empty() && !cached {
             self.fetch(key, &[range], Class::Window, None, None);
         }
     }

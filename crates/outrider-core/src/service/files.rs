@@ -1,40 +1,85 @@
 //! Files: our hold on them, what is known of their pages, and their figures.
 
+use std::os::unix::ffi::OsStrExt;
+
 use super::*;
 
+/// Silent strided reads that are accounted for one by one.
+const MOST_PASSED: usize = 65536;
+
 impl Service {
+    /// The state of a file, new if it was not known.
+    pub(super) fn take_in(&mut self, key: FileKey, size: u64) -> &mut FileState {
+        let coarse = self.config.view.range_tree == RangeTree::Coarse;
+        let now = Instant::now();
+        self.files.entry(key).or_insert_with(|| FileState {
+            key,
+            view: Arc::new(FileView::new(
+                if coarse {
+                    Granularity::Coarse
+                } else {
+                    Granularity::Page
+                },
+                VIEW_BYTES,
+            )),
+            account: Arc::default(),
+            size,
+            handle: None,
+            handle_used: now,
+            source: None,
+            name: PathBuf::new(),
+            stat: None,
+            random: Random::default(),
+            streamed: false,
+            openers: 0,
+            last_access: now,
+            chunk: 0,
+            blind: false,
+            hot: 0,
+            samples: 0,
+            optimistic: 0,
+            used_at_open: 0,
+        })
+    }
+
     /// A descriptor of our own for a file.
     pub(super) fn handle(&mut self, key: FileKey) -> Option<Arc<Handle>> {
-        if self.header().watched.load(Relaxed) != 0 {
+        if self.header().watched.load(Relaxed) != 0 || self.untouchable.contains(&key) {
             return None;
         }
         let shared = self.shared.clone();
+        let shows_opens = self.devices.get(&key.dev).is_none_or(|p| p.shows_opens);
         let file = self.files.get_mut(&key)?;
         file.handle_used = Instant::now();
         if let Some(handle) = &file.handle {
             return Some(handle.clone());
         }
-        let (fd, size) = fetch::fetch(file.source?, shared.header())?;
+        let through = file.source.and_then(|(i, generation, wanted)| {
+            let slot = shared.proc(i).slots.get(usize::from(wanted.fd))?;
+            fetch::fetch(wanted, slot, generation, shows_opens, shared.header())
+        });
+        let (fd, size) = through.or_else(|| fetch::by_name(&file.name, key.dev, key.ino))?;
         file.size = size;
         let handle = Arc::new(Handle::new(fd));
         file.handle = Some(handle.clone());
         Some(handle)
     }
 
+    /// Notes a file's name, and gives it an entry of its own in the statistics.
     pub(super) fn introduce(&mut self, key: FileKey) {
         let Some(file) = self.files.get_mut(&key) else {
             return;
         };
+        let Some(handle) = &file.handle else { return };
+        if file.name.as_os_str().is_empty() {
+            file.name = fetch::name(handle.fd());
+        }
         if file.stat.is_some() {
             return;
         }
-        let Some(handle) = &file.handle else { return };
         let free = (0..MAX_FILES).find(|i| self.shared.stat(*i).path_len.load(Relaxed) == 0);
         if let Some(i) = free {
-            let Ok(copy) = handle.fd().try_clone_to_owned() else {
-                return;
-            };
-            self.shared.name(i, &fetch::name(&copy));
+            self.shared.name(i, file.name.as_os_str().as_bytes());
             file.stat = Some(i);
         }
     }
@@ -190,12 +235,14 @@ impl Service {
                 self.seen(key, span.start, bytes);
             }
         } else {
-            let mut at = span.start;
-            while at < span.end {
+            // Bounded: a hostile stride must not keep the service busy.
+            for at in (span.start..span.end)
+                .step_by(stride as usize)
+                .take(MOST_PASSED)
+            {
                 self.seen(key, at, len);
                 reads += 1;
                 bytes += len;
-                at += stride;
             }
         }
         if let Some(state) = &mut self.procs[i] {

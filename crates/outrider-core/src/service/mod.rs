@@ -12,7 +12,9 @@ mod files;
 mod processes;
 mod reads;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
@@ -61,8 +63,10 @@ struct FileState {
     size: u64,
     handle: Option<Arc<Handle>>,
     handle_used: Instant,
-    /// Where a descriptor for it can be had.
-    source: Option<Wanted>,
+    /// The descriptor through which it can be opened: process entry, and generation of the descriptor's state.
+    source: Option<(usize, u32, Wanted)>,
+    /// Its name when it was first opened, to find it by when all descriptors are closed and a mapping is left.
+    name: PathBuf,
     stat: Option<usize>,
     random: Random,
     /// Streamed in whole: random reads are all foreseen.
@@ -88,13 +92,25 @@ struct Desc {
 
 struct ProcState {
     pid: u32,
+    /// Readable when the process is over, whatever became of its number.
+    life: Option<OwnedFd>,
     descs: HashMap<u16, Desc>,
-    stuck: u32,
+    /// Since when a cell of the ring has been reserved and not filled.
+    stuck: Option<Instant>,
     mapped: Vec<Mapped>,
     reads: u64,
     bytes: u64,
     events: u64,
     command: String,
+}
+
+/// What is known of a device before anything is measured.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// Bytes that one readahead call takes; `None`: its files lie in memory.
+    chunk: Option<u64>,
+    /// Others notice that a file is open: NFS and FUSE keep an unlinked one under another name until it is closed.
+    shows_opens: bool,
 }
 
 /// What becomes of processes for the report.
@@ -127,7 +143,9 @@ struct Position {
 
 impl Overtaken for Position {
     fn overtaken(&self, range: &std::ops::Range<u64>) -> bool {
-        let slot = &self.shared.proc(self.proc).slots[usize::from(self.fd)];
+        let Some(slot) = self.shared.proc(self.proc).slots.get(usize::from(self.fd)) else {
+            return true;
+        };
         if slot.generation.load(Relaxed) != self.generation {
             return true;
         }
@@ -153,7 +171,9 @@ pub struct Service {
     files: HashMap<FileKey, FileState>,
     procs: Vec<Option<ProcState>>,
     ended: Vec<ProcessRecord>,
-    devices: HashMap<u64, Option<u64>>,
+    devices: HashMap<u64, Place>,
+    /// Files that must never be opened: somebody has or wants a lease on them.
+    untouchable: HashSet<FileKey>,
     start: Instant,
     last_event: Instant,
     last_budget: Instant,
@@ -211,6 +231,7 @@ impl Service {
             procs: (0..MAX_PROCS).map(|_| None).collect(),
             ended: Vec::new(),
             devices: HashMap::new(),
+            untouchable: HashSet::new(),
             start: now,
             last_event: now,
             last_budget: now,
@@ -237,9 +258,8 @@ impl Service {
         self.start.elapsed().as_micros() as u64
     }
 
-    /// Runs until the program and all that it left behind are over.
-    pub fn run(&mut self) {
-        let parent = rustix::process::getppid();
+    /// Runs until the program and all that it left behind are over. `runner` is the process that forked this one.
+    pub fn run(&mut self, runner: u32) {
         let mut finished = false;
         loop {
             let worked = self.round();
@@ -248,8 +268,11 @@ impl Service {
                 self.finish();
                 finished = true;
             }
-            let orphaned = rustix::process::getppid() != parent;
+            let orphaned = rustix::process::getppid()
+                .is_none_or(|p| p.as_raw_nonzero().get() as u32 != runner);
             if (finished || orphaned) && self.active.is_empty() {
+                // Whoever attaches from here on is not heard.
+                self.header().closed.store(1, Release);
                 return;
             }
             if worked {

@@ -4,6 +4,10 @@ use super::*;
 
 /// Mappings looked at per process.
 const MAPPINGS: usize = 64;
+/// A cell that was reserved so long ago and not filled is given up.
+const ABANDONED: Duration = Duration::from_secs(1);
+/// Events of one process are taken for so long at a time.
+const TURN: Duration = Duration::from_millis(2);
 
 impl Service {
     /// Takes in processes that have attached.
@@ -19,8 +23,9 @@ impl Service {
                 self.active.push(i);
                 self.procs[i] = Some(ProcState {
                     pid: owner,
+                    life: fetch::life(owner),
                     descs: HashMap::new(),
-                    stuck: 0,
+                    stuck: None,
                     mapped: Vec::new(),
                     reads: 0,
                     bytes: 0,
@@ -39,7 +44,11 @@ impl Service {
             if owner == shm::OWNER_FREE {
                 continue;
             }
-            if owner == shm::OWNER_GONE || !fetch::alive(owner) || fetch::zombie(owner) {
+            let over = match self.procs[i].as_ref().and_then(|p| p.life.as_ref()) {
+                Some(life) => fetch::over(life),
+                None => !fetch::alive(owner),
+            };
+            if owner == shm::OWNER_GONE || over {
                 self.retire(i);
             } else if self.procs[i].is_none() {
                 self.admit();
@@ -62,6 +71,7 @@ impl Service {
     /// A process is over: takes what it still said, closes its descriptors, and clears its entry.
     pub(super) fn retire(&mut self, i: usize) {
         if self.procs[i].is_none() {
+            self.shared.clear(i);
             self.header().owners[i].store(shm::OWNER_FREE, Release);
             return;
         }
@@ -73,7 +83,10 @@ impl Service {
         for (fd, desc) in state.descs.drain() {
             self.closed(i, fd, desc);
         }
-        let proc = self.shared.proc(i);
+        for m in state.mapped.drain(..) {
+            let (dev, ino) = m.file();
+            self.unlink(FileKey { dev, ino });
+        }
         let record = self.record(i, &state);
         self.header()
             .dropped
@@ -81,7 +94,6 @@ impl Service {
         self.header()
             .calls_saved
             .fetch_add(record.calls_saved, Relaxed);
-        let _ = proc;
         self.ended.push(record);
         self.shared.clear(i);
         self.header().owners[i].store(shm::OWNER_FREE, Release);
@@ -115,16 +127,21 @@ impl Service {
             0
         };
         // Bounded, so that a busy process does not keep the others waiting.
-        for _ in 0..shm::RING {
+        let turn = Instant::now();
+        for k in 0..shm::RING {
+            if k % 64 == 63 && turn.elapsed() > TURN {
+                return true;
+            }
             let Some(event) = self.shared.proc(i).pop(false) else {
                 let waiting = self.shared.proc(i).waiting() > 0;
                 let Some(state) = &mut self.procs[i] else {
                     return any;
                 };
-                state.stuck = if waiting { state.stuck + 1 } else { 0 };
-                if state.stuck > 100 {
-                    // A cell that was reserved and never filled: its thread is gone.
-                    state.stuck = 0;
+                if !waiting {
+                    state.stuck = None;
+                } else if state.stuck.get_or_insert_with(Instant::now).elapsed() > ABANDONED {
+                    // Its thread has died, or jumped away in the middle.
+                    state.stuck = None;
                     self.shared.proc(i).pop(true);
                 }
                 return any;
@@ -196,7 +213,10 @@ impl Service {
                 }
             }
             Kind::Map => {
-                let Some(key) = self.known(i, e.fd) else {
+                let Some(key) = self
+                    .known(i, e.fd)
+                    .or_else(|| self.mapped_file(i, e.offset))
+                else {
                     return;
                 };
                 let limits = self.limits(key);
@@ -234,6 +254,17 @@ impl Service {
                     self.unlink(key);
                 }
             }
+            Kind::Leave => {
+                let key = FileKey {
+                    dev: e.offset,
+                    ino: e.len,
+                };
+                self.untouchable.insert(key);
+                if let Some(file) = self.files.get_mut(&key) {
+                    file.handle = None;
+                    file.account.cancelled.store(true, Relaxed);
+                }
+            }
             Kind::MapWillNeed => {
                 let found = self.procs[i].as_ref().and_then(|p| {
                     p.mapped.iter().find_map(|m| {
@@ -258,6 +289,62 @@ impl Service {
         }
     }
 
+    /// The file behind an address of process `i`, whose descriptors are closed already; taken in if it is new.
+    fn mapped_file(&mut self, i: usize, address: u64) -> Option<FileKey> {
+        let pid = self.procs[i].as_ref()?.pid;
+        let (name, dev, ino, size) = fetch::behind(pid, address)?;
+        let key = FileKey { dev, ino };
+        if size < self.config.files.min_size.0 {
+            return None;
+        }
+        let file = self.take_in(key, size);
+        file.size = size;
+        if file.name.as_os_str().is_empty() {
+            file.name = name;
+        }
+        file.account.cancelled.store(false, Relaxed);
+        self.handle(key)?;
+        self.introduce(key);
+        self.located(key).then_some(key)
+    }
+
+    /// Finds out on what a file lies. `false` where there is nothing to prefetch.
+    fn located(&mut self, key: FileKey) -> bool {
+        let place = match self.devices.get(&key.dev) {
+            Some(known) => *known,
+            None => {
+                let Some(handle) = self.handle(key) else {
+                    return false;
+                };
+                let device = Device::of_fd(handle.fd()).ok();
+                let kind = device
+                    .as_ref()
+                    .and_then(|d| d.mount.as_ref())
+                    .map_or("", |m| m.fs_type.as_str());
+                let place = Place {
+                    chunk: match &device {
+                        Some(d) if d.is_memory() => None,
+                        Some(d) => Some(d.unclipped_chunk()),
+                        None => Some(64 << 10),
+                    },
+                    shows_opens: ["nfs", "fuse", "cifs", "smb", "9p", "ceph"]
+                        .iter()
+                        .any(|k| kind.starts_with(k)),
+                };
+                self.devices.insert(key.dev, place);
+                place
+            }
+        };
+        let Some(chunk) = place.chunk else {
+            return false;
+        };
+        let chunk = chunk.min(self.config.engine.chunk.0);
+        if let Some(f) = self.files.get_mut(&key) {
+            f.chunk = chunk;
+        }
+        true
+    }
+
     pub(super) fn opened(&mut self, i: usize, fd: u16, size: u64) -> Option<FileKey> {
         let shared = self.shared.clone();
         let slot = shared.proc(i).slots.get(usize::from(fd))?;
@@ -278,78 +365,33 @@ impl Service {
             ino: key.ino,
         };
         let writable = flags & FLAG_WRITABLE != 0;
-        let now = Instant::now();
         let old = self.procs[i].as_mut()?.descs.remove(&fd);
         if let Some(old) = old {
             self.closed(i, fd, old);
         }
-        let config = &self.config;
-        let file = self.files.entry(key).or_insert_with(|| FileState {
-            key,
-            view: Arc::new(FileView::new(
-                if config.view.range_tree == RangeTree::Coarse {
-                    Granularity::Coarse
-                } else {
-                    Granularity::Page
-                },
-                VIEW_BYTES,
-            )),
-            account: Arc::default(),
-            size,
-            handle: None,
-            handle_used: now,
-            source: Some(source),
-            stat: None,
-            random: Random::default(),
-            streamed: false,
-            openers: 0,
-            last_access: now,
-            chunk: 0,
-            blind: false,
-            hot: 0,
-            samples: 0,
-            optimistic: 0,
-            used_at_open: 0,
-        });
+        let file = self.take_in(key, size);
         file.openers += 1;
         file.account.cancelled.store(false, Relaxed);
-        file.source = Some(source);
-        file.last_access = now;
+        file.source = Some((i, generation, source));
+        file.last_access = Instant::now();
         if size > 0 {
             file.size = size;
         }
         // A descriptor that is shared or inherited says nothing of its size: it is asked for with the handle.
-        if file.size == 0 || file.stat.is_none() {
-            self.handle(key)?;
+        if file.size == 0 || file.name.as_os_str().is_empty() {
+            self.handle(key);
             self.introduce(key);
         }
-        let file = self.files.get(&key)?;
-        if file.chunk == 0 {
-            let ignored = match self.devices.get(&key.dev) {
-                Some(known) => *known,
-                None => {
-                    let device = file
-                        .handle
-                        .as_ref()
-                        .and_then(|h| Device::of_fd(h.fd()).ok());
-                    let chunk = match &device {
-                        Some(d) if d.is_memory() => None,
-                        Some(d) => Some(d.unclipped_chunk()),
-                        None => Some(64 << 10),
-                    };
-                    self.devices.insert(key.dev, chunk);
-                    chunk
-                }
-            };
-            let Some(chunk) = ignored else {
+        if !self.located(key) {
+            if self
+                .devices
+                .get(&key.dev)
+                .is_some_and(|p| p.chunk.is_none())
+            {
                 slot.state.store(FD_IGNORED, Relaxed);
-                self.unlink(key);
-                return None;
-            };
-            let chunk = chunk.min(self.config.engine.chunk.0);
-            if let Some(f) = self.files.get_mut(&key) {
-                f.chunk = chunk;
             }
+            self.unlink(key);
+            return None;
         }
         let limits = self.limits(key);
         let mut detector = Detector::new(&limits);

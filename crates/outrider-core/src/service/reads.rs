@@ -144,14 +144,8 @@ impl Service {
         let left = slot.skip.load(Relaxed);
         let skip = if left > 0 { left } else { skip };
         slot.hush(quiet.start, quiet.end.saturating_sub(quiet.start), skip);
-        let flags = slot.flags.load(Relaxed);
-        let new = if lazy {
-            flags | FLAG_LAZY
-        } else {
-            flags & !FLAG_LAZY
-        };
-        if new != flags {
-            slot.flags.store(new, Relaxed);
+        if lazy != (slot.flags.load(Relaxed) & FLAG_LAZY != 0) {
+            slot.flags.fetch_xor(FLAG_LAZY, Relaxed);
         }
         if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&fd)) {
             desc.skip_given = if left > 0 { given } else { skip };

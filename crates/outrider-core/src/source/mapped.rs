@@ -80,10 +80,8 @@ impl Mapped {
         limits: &Limits,
     ) -> Mapped {
         let start = memory.start / PAGE * PAGE;
-        let end = memory
-            .end
-            .next_multiple_of(PAGE)
-            .min(start.saturating_add(LONGEST));
+        let end = (memory.end.saturating_add(PAGE - 1) / PAGE * PAGE)
+            .clamp(start, start.saturating_add(LONGEST));
         Mapped {
             dev,
             ino,

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -16,8 +17,8 @@ use crate::output::Failure;
 pub enum Target {
     /// Nowhere.
     None,
-    /// A table on standard error.
-    Table,
+    /// A table on this copy of standard error.
+    Table(Option<File>),
     /// JSON into this file, opened before the program starts, so that a bad path is told at once.
     Json(File),
 }
@@ -27,13 +28,28 @@ impl Target {
     pub fn open(args: &RunArgs) -> Result<Target, Failure> {
         match &args.report {
             None => Ok(Target::None),
-            Some(None) => Ok(Target::Table),
+            Some(None) => Ok(Target::Table(None)),
             Some(Some(path)) => File::create(path).map(Target::Json).map_err(|e| {
                 Failure::usage(format!(
                     "--report={}: {e}; accepted is a file that can be written",
                     path.display()
                 ))
             }),
+        }
+    }
+
+    /// The descriptor that the report needs, which must stay open.
+    pub fn keep(&mut self) -> Option<i32> {
+        match self {
+            Target::None => None,
+            Target::Table(copy) => {
+                // The number 2 is given up like the program's other descriptors.
+                *copy = rustix::io::fcntl_dupfd_cloexec(super::stderr(), 3)
+                    .ok()
+                    .map(File::from);
+                copy.as_ref().map(AsRawFd::as_raw_fd)
+            }
+            Target::Json(file) => Some(file.as_raw_fd()),
         }
     }
 
@@ -79,13 +95,14 @@ impl Target {
             Target::None => {}
             Target::Json(mut file) => {
                 let text = format!("{:#}\n", document(args, files, shared, &notes));
-                if let Err(e) = file.write_all(text.as_bytes()) {
-                    crate::output::complain(&format!("the report could not be written: {e}"));
-                }
+                // There is nobody left to tell if this fails.
+                let _ = file.write_all(text.as_bytes());
             }
-            Target::Table => {
+            Target::Table(copy) => {
                 // A closed or full standard error must not change how the program ends.
-                let _ = std::io::stderr().write_all(table(args, files, shared, &notes).as_bytes());
+                if let Some(mut out) = copy {
+                    let _ = out.write_all(table(args, files, shared, &notes).as_bytes());
+                }
             }
         }
     }
