@@ -188,8 +188,8 @@ functions! {
         (unsafe { -syscall6(libc::SYS_fadvise64, fd as usize, offset as usize, n as usize, advice as usize, 0, 0) }) as c_int
     };
     posix_madvise(address: *mut c_void, n: size_t, advice: c_int) -> c_int, or {
-        // SAFETY: the caller's arguments; DONTNEED, which the C library ignores here, is not passed on.
         if advice == libc::POSIX_MADV_DONTNEED { 0 } else {
+            // SAFETY: the caller's arguments; DONTNEED, which the C library ignores here, is not passed on.
             (unsafe { -syscall6(libc::SYS_madvise, address as usize, n, advice as usize, 0, 0, 0) }) as c_int
         }
     };

@@ -473,7 +473,7 @@ impl Config {
         )?;
         number("engine.workers", f64::from(self.engine.workers), 1.0, 4.0)?;
         size("engine.chunk", self.engine.chunk, PAGE, 1 << 20)?;
-        if self.engine.chunk.0 % PAGE != 0 {
+        if !self.engine.chunk.0.is_multiple_of(PAGE) {
             return Err(format!(
                 "engine.chunk: {} is not a multiple of 4K",
                 self.engine.chunk

@@ -141,13 +141,14 @@ impl Device {
             return device;
         };
         // An overlay's data lies where its layers lie, if this process can see them.
-        if mount.fs_type == "overlay" && depth < 4 {
-            if let Some(lower) = overlay_layer(&mount, depth) {
-                return Self {
-                    mount: Some(mount),
-                    ..lower
-                };
-            }
+        if mount.fs_type == "overlay"
+            && depth < 4
+            && let Some(lower) = overlay_layer(&mount, depth)
+        {
+            return Self {
+                mount: Some(mount),
+                ..lower
+            };
         }
         let mut block = if mount.dev.major != 0 {
             Some(mount.dev)

@@ -188,10 +188,8 @@ fn read_round(
         round.elapsed = began.elapsed();
         return Ok(round);
     }
-    if ring {
-        if let Ok(mut ring) = IoUring::new(depth as u32) {
-            return read_round_ring(&mut ring, file, offsets, len, depth, limit);
-        }
+    if ring && let Ok(mut ring) = IoUring::new(depth as u32) {
+        return read_round_ring(&mut ring, file, offsets, len, depth, limit);
     }
     read_round_threads(file, offsets, len, depth, limit)
 }

@@ -169,7 +169,7 @@ impl<E: Issue> Issue for Monitor<E> {
             let n = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
             self.bytes
                 .fetch_add(r.range.end - r.range.start, Ordering::Relaxed);
-            if self.fail_every != 0 && n % self.fail_every == 0 {
+            if self.fail_every != 0 && n.is_multiple_of(self.fail_every) {
                 failed.push((i, Failure::Refused));
             }
         }

@@ -398,6 +398,14 @@ impl Service {
         }
         for file in self.files.values() {
             self.flush(file);
+            // Read before the request was issued: foreseen, but not fetched by us.
+            if let Some(stat) = file.stat.map(|s| self.shared.stat(s)) {
+                let (used, fetched) = (stat.used.load(Relaxed), stat.prefetched.load(Relaxed));
+                if used > fetched {
+                    stat.used.store(fetched, Relaxed);
+                    self.header().total.used.fetch_sub(used - fetched, Relaxed);
+                }
+            }
             let unused = file.view.unused_pages() * PAGE;
             self.header().total.wasted.fetch_add(unused, Relaxed);
             if let Some(s) = file.stat {

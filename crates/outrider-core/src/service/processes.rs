@@ -162,11 +162,13 @@ impl Service {
                             1,
                             event.len,
                         );
-                        if let Some(desc) = self.procs[i]
+                        let desc = self.procs[i]
                             .as_mut()
-                            .and_then(|p| p.descs.get_mut(&event.fd))
+                            .and_then(|p| p.descs.get_mut(&event.fd));
+                        if let Some(p) =
+                            desc.and_then(|d| d.detector.glance(event.offset, event.extra))
                         {
-                            desc.detector.glance(event.offset, event.extra);
+                            self.pass(i, key, p.span, p.stride, p.len);
                         }
                     }
                     continue;

@@ -113,7 +113,7 @@ mod tests {
             x = x
                 .wrapping_mul(6364136223846793005)
                 .wrapping_add(1442695040888963407);
-            r.count((x >> 33) % (size >> 14) << 14, 16 << 10, true, 0, size);
+            r.count(((x >> 33) % (size >> 14)) << 14, 16 << 10, true, 0, size);
             assert!(
                 r.decide(size, size / 2, NVME, 0.25).is_none(),
                 "does not fit"
@@ -131,7 +131,7 @@ mod tests {
         );
         let mut cached = Random::default();
         for i in 0..20_000u64 {
-            cached.count(i * 7919 % (size >> 14) << 14, 16 << 10, false, 0, size);
+            cached.count((i * 7919 % (size >> 14)) << 14, 16 << 10, false, 0, size);
         }
         assert!(cached.decide(size, size, NVME, 0.25).is_none());
     }

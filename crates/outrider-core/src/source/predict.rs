@@ -208,6 +208,16 @@ impl Stream {
         self.stride.unsigned_abs() <= self.len
     }
 
+    /// The reads that it must have made silently before one at `offset`.
+    fn passed(&self, offset: u64) -> Option<Passed> {
+        let ahead = offset.wrapping_sub(self.last) as i64;
+        (self.reads > 0 && ahead != self.stride && ahead != 0).then(|| Passed {
+            span: between(self.last, offset, self.len, self.stride),
+            stride: self.stride.unsigned_abs(),
+            len: self.len,
+        })
+    }
+
     /// Whether its last read was exactly the expected one, and not the first few.
     pub fn is_proven(&self) -> bool {
         self.proven
@@ -526,11 +536,15 @@ impl Detector {
             .all(|(k, s)| k == i || !s.is_read(self.tick))
     }
 
-    /// A read that there is no time to look at: only moves the stream that expected it.
-    pub fn glance(&mut self, offset: u64, thread: u64) {
-        if let Some(i) = self.find(offset, thread) {
-            self.streams[i].last = offset;
-        }
+    /// A read that there is no time to look at: only moves the stream that expected it. Returns what that stream had passed
+    /// silently.
+    pub fn glance(&mut self, offset: u64, thread: u64) -> Option<Passed> {
+        let i = self.find(offset, thread)?;
+        let s = &mut self.streams[i];
+        let passed = s.passed(offset);
+        s.last = offset;
+        s.quiet = 0..0;
+        passed
     }
 
     /// The stream of the latest read that belonged to one.
@@ -582,12 +596,7 @@ impl Detector {
         let tick = self.tick;
         let alone = self.alone(i);
         let s = &mut self.streams[i];
-        let ahead = offset.wrapping_sub(s.last) as i64;
-        let passed = (s.reads > 0 && ahead != s.stride && ahead != 0).then(|| Passed {
-            span: between(s.last, offset, s.len, s.stride),
-            stride: s.stride.unsigned_abs(),
-            len: s.len,
-        });
+        let passed = s.passed(offset);
         if s.dense() && s.reads == 0 && s.stride > 0 {
             // The length of a read is known only now for a stream that began as a guess.
             s.stride = len as i64;
