@@ -49,11 +49,16 @@ fn missing() -> Option<String> {
     None
 }
 
+/// Says that a test cannot run here, past the test harness's capture.
+fn skip(name: &str, reason: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIP {name}: {reason}");
+}
+
 /// Returns from a test that cannot run here, and says so.
 macro_rules! need_disks {
     () => {
         if let Some(reason) = missing() {
-            eprintln!("SKIPPED: {reason}");
+            skip(std::thread::current().name().unwrap_or("disk"), &reason);
             return;
         }
     };
@@ -248,7 +253,7 @@ fn what_is_written_comes_back_and_is_counted() {
 fn xfs_works_too() {
     need_disks!();
     if Command::new("mkfs.xfs").arg("-V").output().is_err() {
-        eprintln!("SKIPPED: no mkfs.xfs");
+        skip("xfs_works_too", "no mkfs.xfs");
         return;
     }
     let known = fs::read_to_string("/proc/filesystems").unwrap();
@@ -258,7 +263,7 @@ fn xfs_works_too() {
             .status()
             .is_ok_and(|s| s.success())
     {
-        eprintln!("SKIPPED: this kernel has no XFS");
+        skip("xfs_works_too", "this kernel has no XFS");
         return;
     }
     round_trip("xfs", "320M");
@@ -548,7 +553,7 @@ fn wrong_input_is_told_in_one_line() {
     let root = rustix::process::geteuid().is_root();
     for case in cases {
         if !root && !matches!(case.first(), None | Some(&"up")) {
-            eprintln!("SKIPPED {case:?}: not root");
+            skip("a case of bad input", "not root");
             continue;
         }
         let out = disk(case);

@@ -88,6 +88,8 @@ struct Desc {
     key: FileKey,
     detector: Detector,
     skip_given: u32,
+    /// What was asked for last was cached already.
+    cached: bool,
 }
 
 struct ProcState {

@@ -154,22 +154,15 @@ impl Service {
                 passed_over -= 1;
                 if event.kind == Kind::Read {
                     self.header().events.fetch_add(1, Relaxed);
-                    if let Some(key) = self.known(i, event.fd) {
-                        self.pass(
-                            i,
-                            key,
-                            event.offset..event.offset.saturating_add(event.len),
-                            1,
-                            event.len,
-                        );
-                        let desc = self.procs[i]
-                            .as_mut()
-                            .and_then(|p| p.descs.get_mut(&event.fd));
-                        if let Some(p) =
-                            desc.and_then(|d| d.detector.glance(event.offset, event.extra))
-                        {
-                            self.pass(i, key, p.span, p.stride, p.len);
-                        }
+                    let Some(key) = self.known(i, event.fd) else {
+                        continue;
+                    };
+                    let desc = self.procs[i]
+                        .as_mut()
+                        .and_then(|p| p.descs.get_mut(&event.fd));
+                    if !desc.is_some_and(|d| d.detector.glance(event.offset, event.extra)) {
+                        let span = event.offset..event.offset.saturating_add(event.len);
+                        self.pass(i, key, span, 1, event.len);
                     }
                     continue;
                 }
@@ -414,6 +407,7 @@ impl Service {
                 key,
                 detector,
                 skip_given: 0,
+                cached: false,
             },
         );
         Some(key)

@@ -45,10 +45,10 @@ impl Service {
             let (span, stride, len) = (p.span.clone(), p.stride, p.len);
             self.pass(i, key, span, stride, len);
         }
-        let (mut skip, mut lazy) = (f.skip, f.random || !alone);
+        // Only what shows no pattern can wait until the service looks by itself.
+        let (mut skip, lazy) = (f.skip, f.random);
         if f.random {
             skip = self.random_read(key, e.offset, e.len, arrival, skipped, skip);
-            lazy = skip == 0 || lazy;
         } else if !f.ranges.is_empty() {
             let forward = f
                 .ranges
@@ -73,16 +73,18 @@ impl Service {
                 self.hush(slot, i, e.fd, Foresight::default(), (0, given), true);
                 return;
             }
-            if out.bytes == 0 {
-                let quiet = self.look_further(i, e, size, &limits).unwrap_or(0..0);
-                if alone {
-                    f.quiet = quiet;
-                }
+            if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd)) {
+                desc.cached = out.bytes == 0;
             }
         }
-        if !f.random && arrival == Arrival::Present && !alone {
-            // Several streams that all find what they need: listen to a part only.
-            lazy = true;
+        if !f.random
+            && self.procs[i]
+                .as_ref()
+                .is_some_and(|p| p.descs.get(&e.fd).is_some_and(|d| d.cached))
+            && let Some(quiet) = self.look_further(i, e, size, &limits)
+            && alone
+        {
+            f.quiet = quiet;
         }
         self.hush(slot, i, e.fd, f, (skip, given), lazy);
     }
@@ -97,6 +99,9 @@ impl Service {
         limits: &Limits,
     ) -> Option<std::ops::Range<u64>> {
         const LOOKS: [u64; 2] = [4 << 20, 60 << 20];
+        const PLACES: u64 = 16;
+        /// Pages looked at in one place.
+        const PLACE: u64 = 32;
         let key = self.procs[i].as_ref()?.descs.get(&e.fd)?.key;
         let handle = self.handle(key)?;
         let stream = self.procs[i]
@@ -112,18 +117,32 @@ impl Service {
         if file.blind {
             return None;
         }
-        for len in LOOKS {
+        // A look-ahead that is still long needs no new look.
+        let near = front.abs_diff(e.offset) < LOOKS[1] / 2;
+        for len in LOOKS.into_iter().filter(|_| near) {
             let range = if forward {
                 front.min(size)..front.saturating_add(len).min(size)
             } else {
                 front.saturating_sub(len)..front
             };
             let pages = PageRange::from_bytes(range.start, range.end - range.start);
-            let stat = cache::cachestat(handle.fd(), pages.start * PAGE..pages.end * PAGE).ok()?;
-            if pages.is_empty() || stat.cached < pages.len() {
+            // The near part is looked at page by page, the far one in places: counting the pages of 60 MB takes as long as
+            // reading a megabyte of them.
+            let places = if len == LOOKS[0] { 1 } else { PLACES };
+            let step = pages.len().div_ceil(places).max(1);
+            let look = step.min(if places == 1 { u64::MAX } else { PLACE });
+            let cached = (0..places).all(|k| {
+                let start = (pages.start + k * step).min(pages.end);
+                let end = (start + look).min(pages.end);
+                cache::cachestat(handle.fd(), start * PAGE..end * PAGE)
+                    .is_ok_and(|s| s.cached >= end - start)
+            });
+            if pages.is_empty() || !cached {
                 break;
             }
-            file.view.present(pages, now);
+            if places == 1 {
+                file.view.present(pages, now);
+            }
             front = if forward { range.end } else { range.start };
         }
         let desc = self.procs[i].as_mut()?.descs.get_mut(&e.fd)?;

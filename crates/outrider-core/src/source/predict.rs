@@ -536,15 +536,15 @@ impl Detector {
             .all(|(k, s)| k == i || !s.is_read(self.tick))
     }
 
-    /// A read that there is no time to look at: only moves the stream that expected it. Returns what that stream had passed
-    /// silently.
-    pub fn glance(&mut self, offset: u64, thread: u64) -> Option<Passed> {
-        let i = self.find(offset, thread)?;
+    /// A read that there is no time to look at. Whether a stream expected it: then the next read of that stream which is looked at
+    /// accounts for it too, as if it had not been told.
+    pub fn glance(&mut self, offset: u64, thread: u64) -> bool {
+        let Some(i) = self.find(offset, thread) else {
+            return false;
+        };
         let s = &mut self.streams[i];
-        let passed = s.passed(offset);
-        s.last = offset;
-        s.quiet = 0..0;
-        passed
+        s.quiet = s.last.min(offset)..s.last.max(offset).saturating_add(s.len);
+        s.reads > 0
     }
 
     /// The stream of the latest read that belonged to one.
@@ -670,7 +670,7 @@ impl Detector {
     /// Several streams that are all well ahead can be silent together, for a number of reads that even a single one of them
     /// could make before its window needs more. 0 where one of them still has to show itself.
     fn skip_together(&mut self, size: u64, limits: &Limits) -> u32 {
-        const MOST: u64 = 1024;
+        const MOST: u64 = 8192;
         let tick = self.tick;
         let n = self.reading().count() as u64;
         let mut least = MOST;
