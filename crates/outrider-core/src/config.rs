@@ -183,7 +183,7 @@ pub struct Window {
     /// Bytes fetched at open before any pattern is known, while memory is above the high watermark. The
     /// paper: 2 MB. 0 turns it off.
     pub optimistic_open: Size,
-    /// `fetchall+opt` fetches files up to this size, bytes, whole at open; larger ones in windows.
+    /// `fetchall+opt` fetches this much of a file at open, bytes; 1 TiB is every file whole, as in the paper.
     pub whole_file_max: Size,
 }
 
@@ -193,7 +193,7 @@ impl Default for Window {
             initial: Size::kib(128),
             max: Size::mib(64),
             optimistic_open: Size::mib(2),
-            whole_file_max: Size::mib(64),
+            whole_file_max: Size::mib(1 << 20),
         }
     }
 }

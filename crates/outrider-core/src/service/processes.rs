@@ -423,7 +423,7 @@ impl Service {
         };
         let size = file.size;
         let ahead = match self.mode {
-            shm::MODE_FETCHALL_OPT => size,
+            shm::MODE_FETCHALL_OPT => size.min(self.config.window.whole_file_max.0),
             // A database opens its file for writing and reads a page of it.
             shm::MODE_PREDICT_OPT if !writable && self.optimism_pays() => {
                 self.config.window.optimistic_open.0.min(size)

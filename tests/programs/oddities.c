@@ -1,0 +1,159 @@
+/* oddities WHAT FILE: things that once went wrong under Outrider, one at a time. FILE is a few MiB and not sparse. Prints what a
+ * program can see; nothing of it depends on time or addresses. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char *path, block[16384];
+
+/* Reads all of FILE backwards, so that it is followed. */
+static long warm_up(int fd)
+{
+	long sum = 0;
+	for (off_t at = lseek(fd, 0, SEEK_END) - (off_t)sizeof block; at >= 0; at -= (off_t)sizeof block)
+		sum += pread(fd, block, sizeof block, at);
+	return sum;
+}
+
+static atomic_int ready, go;
+static void *opener(void *arg)
+{
+	char local[512];
+	long *sum = arg;
+	ready++;
+	while (!go)
+		;
+	int fd = open(path, O_RDONLY);
+	for (int i = 0; i < 300; i++)
+		*sum += pread(fd, local, sizeof local, (off_t)(i * 7919 % 1000) * 4096);
+	close(fd);
+	return 0;
+}
+
+/* Two threads open the process's first followed file at the same time. */
+static void first_files_race(void)
+{
+	for (int round = 0; round < 50; round++) {
+		pid_t child = fork();
+		if (child == 0) {
+			pthread_t t[4];
+			long sums[4] = { 0 };
+			for (int i = 0; i < 4; i++)
+				pthread_create(&t[i], 0, opener, &sums[i]);
+			while (ready < 4)
+				;
+			go = 1;
+			for (int i = 0; i < 4; i++)
+				pthread_join(t[i], 0);
+			_exit(sums[0] + sums[1] + sums[2] + sums[3] == 4 * 300 * 512 ? 0 : 1);
+		}
+		int status;
+		waitpid(child, &status, 0);
+		if (status)
+			printf("round %d: status %x\n", round, status);
+	}
+}
+
+static volatile sig_atomic_t broken;
+static void lease_broken(int signal) { broken += signal == SIGIO; }
+
+int main(int argc, char **argv)
+{
+	if (argc != 3)
+		return 2;
+	path = argv[2];
+	int fd = open(path, strcmp(argv[1], "lease") ? O_RDONLY : O_RDWR);
+	if (fd < 0)
+		return 1;
+	if (!strcmp(argv[1], "race")) {
+		close(fd);
+		first_files_race();
+	} else if (!strcmp(argv[1], "null_stream")) {
+		printf("%ld bytes\n", warm_up(fd));
+		printf("fread of no items: %zu\n", fread(block, 1, 0, (FILE *)0));
+	} else if (!strcmp(argv[1], "errno")) {
+		FILE *memory = fmemopen(block, sizeof block, "r");
+		errno = 0;
+		fclose(memory);
+		printf("errno %d\n", errno);
+		FILE *stream = fopen(path, "r");
+		errno = 0;
+		size_t n = fread(block, 1, sizeof block, stream);
+		printf("%zu bytes, errno %d\n", n, errno);
+		errno = 0;
+		fclose(stream);
+		printf("errno %d\n", errno);
+	} else if (!strcmp(argv[1], "seccomp")) {
+		warm_up(fd);
+		lseek(fd, 0, SEEK_SET);
+		prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);
+		ssize_t n = 0;
+		for (int i = 0; i < 200; i++)
+			n += read(fd, block, 4096);
+		if (n != 200 * 4096 || write(1, "survived\n", 9) != 9)
+			syscall(SYS_exit, 1);
+		syscall(SYS_exit, 0);
+	} else if (!strcmp(argv[1], "lease")) {
+		signal(SIGIO, lease_broken);
+		int other = dup(fd);
+		warm_up(other);
+		int r = fcntl(fd, F_SETLEASE, F_WRLCK);
+		printf("lease %d errno %d\n", r, r ? errno : 0);
+		for (int round = 0; round < 5; round++) {
+			posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+			warm_up(other);
+			usleep(20000);
+		}
+		printf("broken %d times\n", (int)broken);
+	} else if (!strcmp(argv[1], "flock")) {
+		for (int round = 0; round < 200; round++) {
+			int a = open(path, O_RDONLY);
+			flock(a, LOCK_SH);
+			for (int i = 40; i > 0; i--)
+				if (pread(a, block, 4096, (off_t)i * 8192) != 4096)
+					return 1;
+			close(a);
+			int b = open(path, O_RDONLY);
+			if (flock(b, LOCK_EX | LOCK_NB))
+				printf("round %d: still locked\n", round);
+			close(b);
+			posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+		}
+	} else if (!strcmp(argv[1], "hints")) {
+		int wrong[] = { -1, 999, fd };
+		for (int i = 0; i < 3; i++)
+			for (int k = -1; k < 2; k++) {
+				errno = 0;
+				printf("readahead %zd", readahead(wrong[i], (off_t)k * 4096, (size_t)(k * 5)));
+				printf(" errno %d\n", errno);
+			}
+		syscall(SYS_close, fd);
+		printf("fadvise of a closed one %d\n", posix_fadvise(fd, 0, 4096, POSIX_FADV_WILLNEED));
+	} else if (!strcmp(argv[1], "vfork")) {
+		pid_t child = vfork();
+		if (child == 0) {
+			close(fd);
+			execl("/bin/true", "true", (char *)0);
+			_exit(1);
+		}
+		int status;
+		waitpid(child, &status, 0);
+		printf("status %d, %ld bytes\n", status, warm_up(fd));
+	} else {
+		return 2;
+	}
+	return 0;
+}
