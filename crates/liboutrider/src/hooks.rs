@@ -276,7 +276,7 @@ hook! {
         // SAFETY: the caller's arguments; NORMAL is checked as the dropped hint would have been.
         let r = unsafe { real::madvise(address, n, if hint(advice) && drops_hints() { libc::MADV_NORMAL } else { advice }) };
         if advice == libc::MADV_WILLNEED && r == 0 {
-            // The kernel clips this silently (FACTS: readahead calls); the service completes it.
+            // The kernel clips this silently; the service completes it.
             track::about_memory(Kind::MapWillNeed, address as usize, n);
         }
         r
@@ -349,7 +349,12 @@ hook! {
             attach::disable();
         }
         // SAFETY: the caller's arguments, unchanged.
-        unsafe { real::syscall(number, a, b, c, d, e, f) }
+        let r = unsafe { real::syscall(number, a, b, c, d, e, f) };
+        if number == libc::SYS_openat2 && r >= 0 {
+            // The C library has no function for it.
+            track::adopt(r as c_int);
+        }
+        r
     }
     /// See unshare(2).
     unshare (flags: c_int) -> c_int {

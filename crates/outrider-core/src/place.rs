@@ -96,7 +96,7 @@ impl DeviceModel {
 /// Bandwidth x latency would be that number if both were known; but a latency measured alone leaves out what scheduling and
 /// interrupts add under load, and a bandwidth measured with too little in flight is too small, so that the product confirms
 /// itself. The bound is therefore moved and the rate watched: up as long as that brings more, down as long as that
-/// costs nothing. More would only delay other readers (FACTS).
+/// costs nothing. More would only delay other readers.
 #[derive(Clone, Copy, Debug)]
 pub struct InFlight {
     bound: f64,
@@ -116,9 +116,9 @@ enum Step {
 }
 
 impl InFlight {
-    /// Begins with what suits a fast network disk; `bounds` in bytes.
+    /// Begins with what a fast local disk needs; `bounds` in bytes.
     pub fn new(bounds: Range<u64>) -> InFlight {
-        let bound = (512 << 10) as f64;
+        let bound = (256 << 10) as f64;
         InFlight {
             bound: bound.clamp(bounds.start as f64, bounds.end.max(bounds.start) as f64),
             step: Step::Start,

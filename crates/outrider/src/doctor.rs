@@ -90,27 +90,27 @@ fn machine() -> Vec<Finding> {
         check(
             "io_uring",
             caps::io_uring(),
-            "requests go through threads: a little more CPU time for many small ones",
+            "--engine uring falls back to threads, which are as fast as far as measured",
         ),
         check(
             "pidfd_getfd",
             caps::pidfd_getfd_self(),
-            "workers cannot keep descriptors of their own; they use the program's after checking them each time",
+            "nothing today: files are opened through /proc/PID/fd",
         ),
         check(
             "pidfd_getfd_child",
             caps::pidfd_getfd_child(),
-            "a program cannot be helped from outside; programs that cannot be hooked stay as they are",
+            "nothing today: files are opened through /proc/PID/fd",
         ),
         check(
             "populate_read",
             caps::populate_read(),
-            "memory-mapped ranges are fetched with clipped readahead calls, whose arrival is not told",
+            "when prefetched data has arrived is estimated, and the device is not measured",
         ),
         check(
             "pagemap",
             caps::pagemap(),
-            "accesses through memory maps are seen by mincore only, more coarsely",
+            "memory-mapped reads are not foreseen",
         ),
         check(
             "pagemap_scan",
@@ -126,7 +126,7 @@ fn machine() -> Vec<Finding> {
             name: "yama",
             verdict: Verdict::No,
             detail: format!("ptrace_scope {n}"),
-            lost: Some("only an administrator may look into another process; helping from outside needs root"),
+            lost: Some("memory-mapped reads may not be foreseen without root, since the service reads the program's page map"),
         },
     });
     let memory = memory::memory();

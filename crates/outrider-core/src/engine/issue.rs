@@ -84,7 +84,7 @@ fn failure(errno: i32) -> Failure {
     }
 }
 
-/// IORING_OP_FADVISE in batches. The kernel runs it on threads of its own (FACTS: always io-wq).
+/// IORING_OP_FADVISE in batches. The kernel runs it on threads of its own.
 pub struct Uring {
     ring: IoUring,
 }
