@@ -389,13 +389,7 @@ impl Service {
         for i in self.active.clone() {
             if let Some(state) = &self.procs[i] {
                 let record = self.record(i, state);
-                self.header()
-                    .dropped
-                    .fetch_add(record.events_dropped, Relaxed);
-                self.header()
-                    .calls_saved
-                    .fetch_add(record.calls_saved, Relaxed);
-                self.ended.push(record);
+                self.put_on_record(record);
             }
         }
         for file in self.files.values() {

@@ -88,15 +88,16 @@ impl Service {
             self.unlink(FileKey { dev, ino });
         }
         let record = self.record(i, &state);
-        self.header()
-            .dropped
-            .fetch_add(record.events_dropped, Relaxed);
-        self.header()
-            .calls_saved
-            .fetch_add(record.calls_saved, Relaxed);
-        self.ended.push(record);
+        self.put_on_record(record);
         self.shared.clear(i);
         self.header().owners[i].store(shm::OWNER_FREE, Release);
+    }
+
+    pub(super) fn put_on_record(&mut self, record: ProcessRecord) {
+        let header = self.header();
+        header.dropped.fetch_add(record.events_dropped, Relaxed);
+        header.calls_saved.fetch_add(record.calls_saved, Relaxed);
+        self.ended.push(record);
     }
 
     pub(super) fn record(&self, i: usize, state: &ProcState) -> ProcessRecord {
