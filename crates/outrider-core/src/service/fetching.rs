@@ -185,7 +185,23 @@ impl Service {
 
     pub(super) fn limits(&mut self, key: FileKey) -> Limits {
         let quantum = self.model(key.dev).quantum();
-        limits(&self.config, &self.grant, self.mode, self.busy, quantum)
+        let config = &self.config;
+        let largest = match self.mode {
+            // Table 2: prediction alone keeps the kernel's limit.
+            shm::MODE_PREDICT => 128 << 10,
+            _ if self.grant.aggressive => config.window.max.0,
+            _ => config.window.optimistic_open.0.max(config.window.initial.0),
+        };
+        let share = self.grant.window(self.busy, &self.policy);
+        Limits {
+            counter_bits: u32::from(config.predict.counter_bits),
+            random_distance: config.predict.random_distance.0,
+            max_streams: config.predict.max_streams as usize,
+            initial: config.window.initial.0,
+            max: largest.min(share).max(PAGE),
+            quantum,
+            skip_when_steady: config.predict.skip_when_steady,
+        }
     }
 
     /// The model of a device, at most 2 ms old: asking the engine takes its lock.
@@ -228,27 +244,4 @@ fn calibrate(
         }
     }
     Ok(false)
-}
-
-fn limits(config: &Config, grant: &Grant, mode: u32, streams: u64, quantum: u64) -> Limits {
-    let largest = match mode {
-        // Table 2: prediction alone keeps the kernel's limit.
-        shm::MODE_PREDICT => 128 << 10,
-        _ if grant.aggressive => config.window.max.0,
-        _ => config.window.optimistic_open.0.max(config.window.initial.0),
-    };
-    let share = if grant.allowed {
-        (grant.total / 2 / streams).max(config.budget.stream_minimum.0)
-    } else {
-        0
-    };
-    Limits {
-        counter_bits: u32::from(config.predict.counter_bits),
-        random_distance: config.predict.random_distance.0,
-        max_streams: config.predict.max_streams as usize,
-        initial: config.window.initial.0,
-        max: largest.min(share).max(PAGE),
-        quantum,
-        skip_when_steady: config.predict.skip_when_steady,
-    }
 }
