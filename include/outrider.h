@@ -129,10 +129,10 @@ int outrider_region_remove(outrider_client *client, int fd, uint64_t offset) OUT
 ssize_t outrider_request(outrider_client *client, const struct outrider_access *accesses, size_t n, int how) OUTRIDER_NOTHROW;
 
 /*
- * From now on reads of `fd` by any thread do not count as progress of `client` nor as leaving its list (on != 0), or do again
- * (on == 0). Calls nest. EINVAL: not a client, or on == 0 without an earlier call. EBADF. EDEADLK.
+ * From now on reads of the calling thread do not count as progress of `client` nor as leaving its list (on != 0), or do
+ * again (on == 0). Calls nest. EINVAL: not a client, or on == 0 without an earlier call of this thread. EDEADLK.
  */
-int outrider_ignore(outrider_client *client, int fd, int on) OUTRIDER_NOTHROW;
+int outrider_ignore(outrider_client *client, int on) OUTRIDER_NOTHROW;
 
 /* ---- Both forms ---------------------------------------------------------------------------------------------------- */
 
