@@ -3,6 +3,8 @@
 mod cli;
 mod disk;
 mod output;
+mod report;
+mod results;
 mod size;
 
 use clap::Parser;
@@ -19,6 +21,8 @@ fn main() {
     };
     let result = match cli.command {
         Command::Disk(args) => disk::command(args.command),
+        Command::Report { dir } => report::report(&dir),
+        Command::Compare { before, after } => report::compare(&before, &after),
     };
     if let Err(failure) = result {
         output::complain(&failure.message);
