@@ -117,6 +117,12 @@ pub enum DiskCommand {
         /// The image's file.
         image: Option<PathBuf>,
     },
+    /// Unmounts for the server.
+    #[command(hide = true)]
+    Release {
+        /// The disk.
+        key: String,
+    },
 }
 
 /// `outrider-lab disk up`.
