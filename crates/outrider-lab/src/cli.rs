@@ -27,6 +27,19 @@ pub struct Cli {
 pub enum Command {
     /// Emulated disks with a real file system on them (needs root, FUSE and loop devices).
     Disk(DiskArgs),
+    /// List the rows that `run` measures.
+    List(ListArgs),
+}
+
+/// `outrider-lab list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Only these rows: names, or patterns with `*` and `?`.
+    #[arg(value_name = "ROW")]
+    pub rows: Vec<String>,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `outrider-lab disk`.

@@ -1,8 +1,11 @@
 //! The `outrider-lab` command: devices that this machine doesn't have, to measure prefetching on.
 
+mod bench;
 mod cli;
 mod disk;
 mod output;
+mod results;
+mod rows;
 mod size;
 
 use clap::Parser;
@@ -19,6 +22,7 @@ fn main() {
     };
     let result = match cli.command {
         Command::Disk(args) => disk::command(args.command),
+        Command::List(args) => bench::list(&args),
     };
     if let Err(failure) = result {
         output::complain(&failure.message);

@@ -3,6 +3,14 @@
 //! A row says which data it needs, which commands it runs, and how much memory they get. It knows nothing of
 //! devices, columns or measuring; [`crate::bench`] runs it.
 
+mod crossprefetch;
+mod databases;
+mod everyday;
+mod foreactor;
+mod libprefetch;
+mod micro;
+mod ssdcache;
+
 use std::path::Path;
 
 use crate::output::Outcome;
@@ -112,5 +120,16 @@ pub const FIGURES_PREFIX: &str = "outrider-work: ";
 
 /// All rows, in the order of the papers.
 pub fn all() -> Vec<Row> {
-    Vec::new()
+    [
+        micro::rows(),
+        crossprefetch::rows(),
+        databases::rows(),
+        libprefetch::rows(),
+        foreactor::rows(),
+        ssdcache::rows(),
+        everyday::rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
