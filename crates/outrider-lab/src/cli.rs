@@ -29,6 +29,24 @@ pub enum Command {
     Disk(DiskArgs),
     /// List the rows that `run` measures.
     List(ListArgs),
+    /// Turn raw results into tables, a page and plots.
+    ///
+    /// Reads DIR/results.jsonl; writes DIR/summary.md, DIR/index.html and DIR/plots/FIGURE.svg. Exit code 1 if
+    /// columns of a row printed different things.
+    Report {
+        /// A directory of results.
+        dir: PathBuf,
+    },
+    /// Compare two directories of results, regressions first.
+    ///
+    /// A difference is beyond noise if the ranges of the valid runs do not overlap and the medians differ by more
+    /// than 5 %. Exit code 1 if something got slower beyond noise, fails now, or prints something else now.
+    Compare {
+        /// The directory of results to compare with.
+        before: PathBuf,
+        /// The directory of results that is compared.
+        after: PathBuf,
+    },
 }
 
 /// `outrider-lab list`.

@@ -4,6 +4,7 @@ mod bench;
 mod cli;
 mod disk;
 mod output;
+mod report;
 mod results;
 mod rows;
 mod size;
@@ -23,6 +24,8 @@ fn main() {
     let result = match cli.command {
         Command::Disk(args) => disk::command(args.command),
         Command::List(args) => bench::list(&args),
+        Command::Report { dir } => report::report(&dir),
+        Command::Compare { before, after } => report::compare(&before, &after),
     };
     if let Err(failure) = result {
         output::complain(&failure.message);
