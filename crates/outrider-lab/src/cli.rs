@@ -27,6 +27,8 @@ pub struct Cli {
 pub enum Command {
     /// Emulated disks with a real file system on them (needs root, FUSE and loop devices).
     Disk(DiskArgs),
+    /// List the rows that `run` measures.
+    List(ListArgs),
     /// Turn raw results into tables, a page and plots.
     ///
     /// Reads DIR/results.jsonl; writes DIR/summary.md, DIR/index.html and DIR/plots/FIGURE.svg. Exit code 1 if
@@ -45,6 +47,17 @@ pub enum Command {
         /// The directory of results that is compared.
         after: PathBuf,
     },
+}
+
+/// `outrider-lab list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Only these rows: names, or patterns with `*` and `?`.
+    #[arg(value_name = "ROW")]
+    pub rows: Vec<String>,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `outrider-lab disk`.
@@ -134,6 +147,12 @@ pub enum DiskCommand {
         size: u64,
         /// The image's file.
         image: Option<PathBuf>,
+    },
+    /// Unmounts for the server.
+    #[command(hide = true)]
+    Release {
+        /// The disk.
+        key: String,
     },
 }
 

@@ -1,10 +1,12 @@
 //! The `outrider-lab` command: devices that this machine doesn't have, to measure prefetching on.
 
+mod bench;
 mod cli;
 mod disk;
 mod output;
 mod report;
 mod results;
+mod rows;
 mod size;
 
 use clap::Parser;
@@ -21,6 +23,7 @@ fn main() {
     };
     let result = match cli.command {
         Command::Disk(args) => disk::command(args.command),
+        Command::List(args) => bench::list(&args),
         Command::Report { dir } => report::report(&dir),
         Command::Compare { before, after } => report::compare(&before, &after),
     };

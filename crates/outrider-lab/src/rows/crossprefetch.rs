@@ -1,0 +1,8 @@
+//! CrossPrefetch (ASPLOS '24): its microbenchmarks.
+
+use super::Row;
+
+/// The rows.
+pub fn rows() -> Vec<Row> {
+    Vec::new()
+}
