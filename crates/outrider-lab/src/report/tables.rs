@@ -28,10 +28,7 @@ pub const MEANING: [(&str, &str); 8] = [
         "the longer of two medians: reading the blocks that the program needs, sorted and merged, with a deep queue past the cache; and running with everything cached",
     ),
     ("efficiency", "limit / time"),
-    (
-        "share of the possible gain",
-        "(stock-128 − time) / (stock-128 − limit)",
-    ),
+    ("share of gain", "(stock-128 − time) / (stock-128 − limit)"),
     (
         "CPU",
         "CPU time of the commands and of all that Outrider ran for them",
@@ -76,12 +73,18 @@ fn time(cell: Option<&Cell>) -> Value {
     }
 }
 
-/// Good news above 1, bad news below.
-fn gain(speed_up: Option<f64>) -> Value {
-    let value = Value::number(speed_up, times);
-    match speed_up {
-        Some(x) if x < 1.0 => value.tone(Tone::Bad),
-        Some(x) if x > 1.0 => value.tone(Tone::Good),
+/// A speed-up over stock-128: good or bad news where it is more than noise.
+fn gain(bench: &Bench, cell: Option<&Cell>) -> Value {
+    let value = Value::number(
+        cell.and_then(Cell::median).and_then(|s| bench.speed_up(s)),
+        times,
+    );
+    let difference = cell
+        .zip(bench.column(STOCK))
+        .map(|(cell, stock)| cell.against(stock));
+    match difference {
+        Some(Difference::Faster) => value.tone(Tone::Good),
+        Some(Difference::Slower) => value.tone(Tone::Bad),
         _ => value,
     }
 }
@@ -121,7 +124,7 @@ fn headline(measured: &Measured) -> Table {
             line.push(Value::number(bench.limit(), seconds));
             line.push(cell.map_or_else(|| Value::text("–"), |c| Value::text(&c.column)));
             line.push(time(cell));
-            line.push(gain(median.and_then(|s| bench.speed_up(s))));
+            line.push(gain(bench, cell));
             line.push(Value::number(
                 bench.info.as_ref().and_then(|i| i.paper),
                 times,
@@ -150,7 +153,7 @@ fn headline(measured: &Measured) -> Table {
             "speed-up",
             "paper",
             "efficiency",
-            "share of the possible gain",
+            "share of gain",
             "CPU, s",
             "stock CPU, s",
             "read, MB",
@@ -227,7 +230,7 @@ fn cells(measured: &Measured) -> Table {
                 [cell.valid().count(), cell.discarded()]
                     .map(|n| Value::number(Some(n as f64), figure)),
             );
-            line.push(gain(median.and_then(|s| bench.speed_up(s))));
+            line.push(gain(bench, Some(cell)));
             line.push(Value::number(
                 median.and_then(|s| bench.efficiency(s)),
                 percent,
@@ -258,7 +261,7 @@ fn cells(measured: &Measured) -> Table {
         "discarded",
         "speed-up",
         "efficiency",
-        "share of the possible gain",
+        "share of gain",
         "CPU, s",
         "read, MB",
         "requests",
