@@ -90,7 +90,6 @@ fn gain(bench: &Bench, cell: Option<&Cell>) -> Value {
 }
 
 fn read_bytes(cell: Option<&Cell>) -> Value {
-    #[expect(clippy::cast_precision_loss, reason = "shown as 10⁶ bytes")]
     let bytes = cell.and_then(|c| c.median_of(|run| Some(run.read_bytes as f64)));
     Value::number(bytes, megabytes)
 }
@@ -225,7 +224,6 @@ fn cells(measured: &Measured) -> Table {
             let mut line = place(bench);
             line.extend([Value::text(&cell.column), time(Some(cell))]);
             line.extend([Value::number(least, seconds), Value::number(most, seconds)]);
-            #[expect(clippy::cast_precision_loss, reason = "a handful of runs")]
             line.extend(
                 [cell.valid().count(), cell.discarded()]
                     .map(|n| Value::number(Some(n as f64), figure)),
@@ -237,7 +235,6 @@ fn cells(measured: &Measured) -> Table {
             ));
             line.push(Value::number(median.and_then(|s| bench.share(s)), percent));
             line.extend([cpu(Some(cell)), read_bytes(Some(cell))]);
-            #[expect(clippy::cast_precision_loss, reason = "shown without fraction")]
             line.push(Value::number(
                 cell.median_of(|run| Some(run.requests as f64)),
                 figure,
@@ -364,9 +361,7 @@ fn limits(measured: &Measured) -> Table {
             let mut line = place(bench);
             let parts = [median(&bound.replay), median(&bound.warm), bench.limit()];
             line.extend(parts.map(|s| Value::number(s, seconds)));
-            #[expect(clippy::cast_precision_loss, reason = "shown as 10⁶ bytes")]
             line.push(Value::number(Some(bound.needed_bytes as f64), megabytes));
-            #[expect(clippy::cast_precision_loss, reason = "shown without fraction")]
             line.push(Value::number(Some(bound.needed_requests as f64), figure));
             lines.push(line);
         }
@@ -410,7 +405,6 @@ fn invalid(measured: &Measured) -> Table {
             for (why, count) in &cell.invalid {
                 let mut line = place(bench);
                 line.push(Value::text(&cell.column));
-                #[expect(clippy::cast_precision_loss, reason = "a handful of runs")]
                 line.push(Value::number(Some(*count as f64), figure));
                 line.push(Value::text(why));
                 lines.push(line);
@@ -450,7 +444,6 @@ pub fn machine(measured: &Measured) -> Vec<(&'static str, String)> {
     let Some(last) = measured.machines.last() else {
         return Vec::new();
     };
-    #[expect(clippy::cast_precision_loss, reason = "shown as GiB")]
     let memory = |m: &Machine| format!("{:.1} GiB", m.memory as f64 / f64::from(1 << 30));
     // What changed between invocations is told with all its values.
     let each = |of: &dyn Fn(&Machine) -> String| {
