@@ -24,7 +24,7 @@ use outrider_sys::raw;
 /// "OUTRIDER" read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OUTRIDER");
 /// Changes whenever the layout does; library and command must agree.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Processes that can be followed at one time.
 pub const MAX_PROCS: usize = 512;
 /// Descriptors followed per process; numbers from here on are left alone.
@@ -190,7 +190,10 @@ pub struct Proc {
     /// Process that owns this entry; stored last when it attaches.
     pub pid: AtomicU32,
     _pad: u32,
-    _pad0: [u32; 14],
+    /// The name that the program was called by, up to 16 bytes, zeros after it; for when the process is over before the
+    /// service has looked.
+    pub name: [AtomicU64; 2],
+    _pad0: [u32; 10],
     head: AtomicU32,
     _pad1: [u32; 15],
     tail: AtomicU32,
