@@ -23,6 +23,7 @@ fn main() {
     let result = match cli.command {
         Command::Disk(args) => disk::command(args.command),
         Command::List(args) => bench::list(&args),
+        Command::Run(args) => bench::run(&args),
     };
     if let Err(failure) = result {
         output::complain(&failure.message);
