@@ -24,6 +24,7 @@ fn main() {
     let result = match cli.command {
         Command::Disk(args) => disk::command(args.command),
         Command::List(args) => bench::list(&args),
+        Command::Run(args) => bench::run(&args),
         Command::Report { dir } => report::report(&dir),
         Command::Compare { before, after } => report::compare(&before, &after),
     };

@@ -3,8 +3,11 @@
 //! A module per family of workloads. Each prints a digest of all that it read on standard output, the same however
 //! fast the data came, and figures of its own in one line on standard error ([`figures`]).
 
+mod declare;
 mod figures;
+mod random;
 mod read;
+mod write;
 
 use clap::{Parser, Subcommand};
 
@@ -21,11 +24,17 @@ struct Cli {
 enum Family {
     /// Read files in a pattern.
     Read(read::Args),
+    /// Make a file of bytes that don't compress, from a seed.
+    Make(write::MakeArgs),
+    /// Overwrite random blocks of a file until killed.
+    Write(write::WriteArgs),
 }
 
 fn main() {
     let result = match Cli::parse().family {
         Family::Read(args) => read::run(&args),
+        Family::Make(args) => write::make(&args),
+        Family::Write(args) => write::write(&args),
     };
     if let Err(wrong) = result {
         wrong.end();
@@ -66,3 +75,16 @@ impl Wrong {
 
 /// What a workload returns.
 pub type Result<T = ()> = std::result::Result<T, Wrong>;
+
+/// Reads a size: bytes, or a number with K, M or G.
+pub fn parse_size(text: &str) -> std::result::Result<u64, String> {
+    let wrong = || format!("'{text}' is not a size; accepted are bytes or a number with K, M or G");
+    let (number, shift) = match text.as_bytes().last() {
+        Some(b'K' | b'k') => (&text[..text.len() - 1], 10),
+        Some(b'M' | b'm') => (&text[..text.len() - 1], 20),
+        Some(b'G' | b'g') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    number.checked_mul(1 << shift).ok_or_else(wrong)
+}
