@@ -11,16 +11,15 @@ use super::marks::{Area, BASE, Drawn, GRID, GROUND, INK, look};
 use super::{LIMIT, PAPER, Panel, Point};
 use crate::report::data::STOCK;
 
-/// Of a panel, unless it has many places side by side.
+/// Of a panel with curves, and of one with few bars.
 const WIDTH: u32 = 960;
+const NARROW: u32 = 640;
 /// Of a panel.
 const HEIGHT: u32 = 640;
 /// Of a panel with many places; what doesn't fit then stands closer.
 const WIDEST: u32 = 2400;
 /// Above the axes: the title.
 const TOP: i32 = 64;
-/// Below the axes: up to three lines of text.
-const BOTTOM: u32 = 110;
 /// Left of the axes.
 const LEFT: u32 = 128;
 /// Right of the axes.
@@ -187,7 +186,9 @@ fn panel_width(panel: &Panel, names: &[String]) -> u32 {
         .max();
     let bars = u32::try_from(bars(names).len()).unwrap_or(WIDEST) * 20 + 30;
     let places = u32::try_from(panel.points.len()).unwrap_or(1);
-    (LEFT + RIGHT + places.saturating_mul(slot.unwrap_or(0).max(bars))).clamp(WIDTH, WIDEST)
+    let title = LEFT + width_of(&panel.title, TITLE + 4);
+    let wanted = LEFT + RIGHT + places.saturating_mul(slot.unwrap_or(0).max(bars));
+    wanted.max(title).clamp(NARROW, WIDEST)
 }
 
 /// What gets a bar of its own, or a place beside the bars.
@@ -209,7 +210,7 @@ fn draw_panel(area: &Area, panel: &Panel, names: &[String]) -> Drawn {
     let mut chart = ChartBuilder::on(area)
         .margin_top(TOP)
         .margin_right(RIGHT)
-        .x_label_area_size(BOTTOM)
+        .x_label_area_size(28 + LINE * along.lines_of_text())
         .y_label_area_size(LEFT)
         .build_cartesian_2d(
             Marked::new(along.from..along.to, along.lines()),
@@ -223,6 +224,7 @@ fn draw_panel(area: &Area, panel: &Panel, names: &[String]) -> Drawn {
         .label_style(style(TEXT, INK, Pos::new(HPos::Left, VPos::Top)))
         .y_desc("speed-up over stock-128")
         .y_label_formatter(&tick)
+        .x_label_formatter(&|_| String::new())
         .x_labels(0)
         .set_all_tick_mark_size(6);
     if !panel.numeric {
@@ -253,11 +255,7 @@ fn draw_panel(area: &Area, panel: &Panel, names: &[String]) -> Drawn {
             ))?;
         }
     }
-    if panel
-        .points
-        .iter()
-        .all(|p| p.speeds.is_empty() && p.paper.is_none())
-    {
+    if panel.points.iter().all(|p| p.speeds.is_empty()) {
         let at = place(f64::midpoint(along.from, along.to), 1.0);
         let text = style(TEXT, INK, Pos::new(HPos::Center, VPos::Bottom));
         area.draw(&Text::new("no valid runs", (at.0, at.1 - 12), text))?;
@@ -562,6 +560,13 @@ impl Along {
         if self.log { x.log2() } else { x }
     }
 
+    /// Lines that the tallest label takes.
+    fn lines_of_text(&self) -> u32 {
+        let most = self.labels.iter().map(|(_, label)| label.len()).max();
+        u32::try_from(most.unwrap_or(1)).unwrap_or(1)
+    }
+
+    /// Places that have a line of the grid.
     fn lines(&self) -> Vec<f64> {
         self.labels.iter().map(|(x, _)| *x).collect()
     }
