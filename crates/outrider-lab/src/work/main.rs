@@ -3,7 +3,10 @@
 //! A module per family of workloads. Each prints a digest of all that it read on standard output, the same however
 //! fast the data came, and figures of its own in one line on standard error ([`figures`]).
 
+mod customer;
 mod figures;
+mod filebench;
+mod random;
 mod read;
 
 use clap::{Parser, Subcommand};
@@ -21,11 +24,17 @@ struct Cli {
 enum Family {
     /// Read files in a pattern.
     Read(read::Args),
+    /// Print a table of customers as SQL, to be piped into sqlite3.
+    Customer(customer::Args),
+    /// Read and write as Filebench's personalities do.
+    Filebench(filebench::Args),
 }
 
 fn main() {
     let result = match Cli::parse().family {
         Family::Read(args) => read::run(&args),
+        Family::Customer(args) => customer::run(&args),
+        Family::Filebench(args) => filebench::run(&args),
     };
     if let Err(wrong) = result {
         wrong.end();
