@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write};
 
-use crate::random::draw;
+use crate::random::Random;
 use crate::{Result, Wrong};
 
 /// `outrider-work customer`.
@@ -42,38 +42,32 @@ const SYLLABLES: [&str; 10] = [
 const CUSTOMERS: u64 = 3000;
 const DISTRICTS: u64 = 10;
 
-/// Random numbers of one row, in order.
+/// A row in the making.
 struct Row {
-    seed: u64,
     number: u64,
-    drawn: u64,
+    random: Random,
 }
 
 impl Row {
-    fn below(&mut self, n: u64) -> u64 {
-        self.drawn += 1;
-        draw(self.seed, self.number, self.drawn) % n
-    }
-
     /// A string of `least..=most` letters.
     fn letters(&mut self, least: u64, most: u64) -> String {
-        let length = least + self.below(most - least + 1);
+        let length = self.random.within(least, most);
         (0..length)
-            .map(|_| char::from(b'a' + self.below(26) as u8))
+            .map(|_| char::from(b'a' + self.random.below(26) as u8))
             .collect()
     }
 
     /// A string of digits.
     fn digits(&mut self, length: u64) -> String {
         (0..length)
-            .map(|_| char::from(b'0' + self.below(10) as u8))
+            .map(|_| char::from(b'0' + self.random.below(10) as u8))
             .collect()
     }
 
     /// An INSERT statement.
     fn insert(&mut self) -> String {
         let number = self.number;
-        let name = self.below(1000);
+        let name = self.random.below(1000);
         let last = [name / 100, name / 10 % 10, name % 10].map(|i| SYLLABLES[i as usize]);
         let mut sql = format!(
             "INSERT INTO customer VALUES({},{},{},",
@@ -93,12 +87,17 @@ impl Row {
             self.digits(4) + "11111",
             self.digits(16),
             "2009-06-14".to_owned(),
-            if self.below(10) == 0 { "BC" } else { "GC" }.to_owned(),
+            if self.random.below(10) == 0 {
+                "BC"
+            } else {
+                "GC"
+            }
+            .to_owned(),
         ];
         for text in texts {
             let _ = write!(sql, "'{text}',");
         }
-        let discount = self.below(5001) as f64 / 1e4;
+        let discount = self.random.below(5001) as f64 / 1e4;
         let data = self.letters(300, 500);
         let _ = writeln!(sql, "50000.0,{discount},-10.0,10.0,1,0,'{data}');");
         sql
@@ -112,9 +111,8 @@ pub fn run(args: &Args) -> Result {
     out.write_all(SCHEMA.as_bytes()).map_err(told)?;
     for number in 0..args.rows {
         let mut row = Row {
-            seed: args.seed,
             number,
-            drawn: 0,
+            random: Random::part(args.seed, number),
         };
         out.write_all(row.insert().as_bytes()).map_err(told)?;
     }

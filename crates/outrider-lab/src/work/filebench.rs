@@ -17,7 +17,7 @@ use std::time::Instant;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::figures::Figures;
-use crate::random::{draw, mix};
+use crate::random::Random;
 use crate::{Result, Wrong};
 
 /// Bytes of a read of a large file: Filebench's `$iosize` in singlestreamread.f, `$readiosize` in videoserver.f.
@@ -181,22 +181,14 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Fills with bytes that are a function of `state` alone.
-fn fill(buffer: &mut [u8], state: u64) {
-    for (i, word) in buffer.chunks_mut(8).enumerate() {
-        let bytes = mix(state.wrapping_add(i as u64)).to_le_bytes();
-        word.copy_from_slice(&bytes[..word.len()]);
-    }
-}
-
-/// Writes a file of `size` bytes that are a function of `state`.
-fn write_file(path: &Path, size: u64, state: u64) -> Result {
-    let file = at(path, File::create(path))?;
+/// Writes a file of `size` bytes of noise.
+fn write_file(path: &Path, size: u64, mut noise: Random) -> Result {
+    let mut file = at(path, File::create(path))?;
     let mut buffer = vec![0; STREAM];
-    for (i, start) in (0..size).step_by(STREAM).enumerate() {
+    for start in (0..size).step_by(STREAM) {
         let part = &mut buffer[..(size - start).min(STREAM as u64) as usize];
-        fill(part, mix(state).wrapping_add(i as u64 * STREAM as u64));
-        at(path, file.write_all_at(part, start))?;
+        noise.fill(part);
+        at(path, file.write_all(part))?;
     }
     Ok(())
 }
@@ -207,7 +199,7 @@ fn make(dir: &Path, set: &Set, seed: u64) -> Result {
         write_file(
             &dir.join(format!("file-{n:06}")),
             set.size,
-            draw(seed, n, 0),
+            Random::part(seed, n),
         )?;
     }
     Ok(())
@@ -239,7 +231,7 @@ fn stream(path: &Path, n: u64, buffer: &mut [u8], work: &mut Work) -> Result {
         if got == 0 {
             break;
         }
-        work.read(mix(n).wrapping_add(piece), &buffer[..got]);
+        work.read(n << 32 | piece, &buffer[..got]);
         work.figures.done(since, got as u64);
     }
     Ok(())
@@ -268,9 +260,9 @@ fn randread(dir: &Path, operations: &Operations, work: &mut Work) -> Result {
     }
     let mut buffer = vec![0; RANDOM];
     for n in 0..operations.ops {
-        let (path, file, places) =
-            &open[(draw(operations.seed, n, 0) % open.len() as u64) as usize];
-        let place = draw(operations.seed, n, 1) % places;
+        let mut random = Random::part(operations.seed, n);
+        let (path, file, places) = &open[random.below(open.len() as u64) as usize];
+        let place = random.below(*places);
         let since = Instant::now();
         at(path, file.read_exact_at(&mut buffer, place * RANDOM as u64))?;
         work.read(n, &buffer);
@@ -281,22 +273,22 @@ fn randread(dir: &Path, operations: &Operations, work: &mut Work) -> Result {
 
 fn mongodb(dir: &Path, operations: &Operations, work: &mut Work) -> Result {
     let files = files(dir)?;
-    let chosen = |n, k| &files[(draw(operations.seed, n, k) % files.len() as u64) as usize];
     let mut buffer = vec![0; APPEND];
     let mut whole = Vec::new();
     for n in 0..operations.ops {
         let since = Instant::now();
-        let path = chosen(n, 0);
-        fill(&mut buffer, draw(operations.seed, n, 2));
-        let mut file = at(path, OpenOptions::new().append(true).open(path))?;
-        at(path, file.write_all(&buffer))?;
-        at(path, file.sync_data())?;
+        let mut random = Random::part(operations.seed, n);
+        let mut any = || &files[random.below(files.len() as u64) as usize];
+        let (appended, read) = (any(), any());
+        random.fill(&mut buffer);
+        let mut file = at(appended, OpenOptions::new().append(true).open(appended))?;
+        at(appended, file.write_all(&buffer))?;
+        at(appended, file.sync_data())?;
         drop(file);
-        let path = chosen(n, 1);
         whole.clear();
         at(
-            path,
-            File::open(path).and_then(|mut f| f.read_to_end(&mut whole)),
+            read,
+            File::open(read).and_then(|mut f| f.read_to_end(&mut whole)),
         )?;
         work.read(n, &whole);
         work.figures.done(since, (whole.len() + APPEND) as u64);
@@ -317,7 +309,7 @@ fn videoserver(
         let mut work = Work::default();
         let mut buffer = vec![0; STREAM];
         for n in (t..operations.ops).step_by(threads as usize) {
-            let video = &files[(draw(operations.seed, n, 0) % files.len() as u64) as usize];
+            let video = &files[Random::part(operations.seed, n).below(files.len() as u64) as usize];
             stream(video, n, &mut buffer, &mut work)?;
         }
         Ok(work)
@@ -327,7 +319,7 @@ fn videoserver(
             write_file(
                 &dir.join(format!("new-{n:06}")),
                 size,
-                draw(operations.seed, n, 1),
+                Random::part(!operations.seed, n),
             )?;
         }
         Ok(Work::default())
