@@ -5,9 +5,11 @@
 
 mod blur;
 mod bptree;
+mod customer;
 mod declare;
 mod direct;
 mod figures;
+mod filebench;
 mod neighbour;
 mod planned;
 mod postmark;
@@ -34,6 +36,10 @@ struct Cli {
 enum Family {
     /// Read files in a pattern.
     Read(read::Args),
+    /// Print a table of customers as SQL, to be piped into sqlite3.
+    Customer(customer::Args),
+    /// Read and write as Filebench's personalities do.
+    Filebench(filebench::Args),
     /// Measure what a seek costs.
     SeekCurve(seek_curve::Args),
     /// Use blocks of a file in an order that is known beforehand.
@@ -53,6 +59,8 @@ enum Family {
 fn main() {
     let result = match Cli::parse().family {
         Family::Read(args) => read::run(&args),
+        Family::Customer(args) => customer::run(&args),
+        Family::Filebench(args) => filebench::run(&args),
         Family::SeekCurve(args) => seek_curve::run(&args),
         Family::Planned(args) => planned::run(&args),
         Family::Blur(args) => blur::run(&args),
