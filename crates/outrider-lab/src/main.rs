@@ -4,6 +4,7 @@ mod bench;
 mod cli;
 mod disk;
 mod output;
+mod random;
 mod report;
 mod results;
 mod rows;

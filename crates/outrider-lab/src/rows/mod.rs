@@ -8,10 +8,12 @@ mod databases;
 mod everyday;
 mod foreactor;
 mod libprefetch;
+mod make;
 mod micro;
 mod plain;
 mod selfcheck;
 mod ssdcache;
+mod words;
 
 use std::path::Path;
 
