@@ -365,6 +365,10 @@ pub struct Header {
     pub events: AtomicU64,
     /// What was measured of the devices: `st_dev`, latency in µs, bandwidth in MB/s; unused entries are zero.
     pub devices: [[AtomicU64; 3]; 8],
+    /// What declared access came to, in all processes; `declare::FIGURES` names them.
+    pub declared: [AtomicU64; 11],
+    /// The settings that matter inside a program; see `declare::Settings`.
+    pub settings: [AtomicU64; 8],
     /// Owners of the process entries: a process id, [`OWNER_FREE`] or [`OWNER_GONE`]. A free entry's memory is
     /// all zero; the service frees entries of ended processes by punching a hole.
     pub owners: [AtomicU32; MAX_PROCS],
@@ -376,6 +380,12 @@ const _: () = assert!(size_of::<Cell>() == 32);
 const _: () = assert!(size_of::<FileStat>() == 256);
 
 impl Header {
+    /// One that is shared with nobody.
+    pub fn private() -> Box<Header> {
+        // SAFETY: plain atomics, for which zero is valid.
+        unsafe { Box::new_zeroed().assume_init() }
+    }
+
     /// Wakes the service if it sleeps. One relaxed-ish load where it is awake.
     #[inline]
     pub fn ring_doorbell(&self) {
