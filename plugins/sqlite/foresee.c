@@ -23,6 +23,12 @@
 #define MATCH_REACH 32
 /* How far ahead in a list a read is looked for: entries between are on pages that SQLite has cached. */
 #define LIST_REACH 4096
+/* Rows after which an interior page of the table is put on the list again. SQLite may have it cached for longer: then the entry
+ * is passed over. It must not be longer than what Outrider looks back for a read (64 entries), or a page that SQLite reads again
+ * would be taken for its next entry. */
+#define INTERIOR_ROWS 20
+/* Entries before and after the place in the list among which an interior page's is looked for. */
+#define INTERIOR_REACH 64
 /* Reads of other table pages after which a candidate is forgotten, and a scan. */
 #define CANDIDATE_STRAYS 16
 #define SCAN_STRAYS      4096
@@ -49,6 +55,7 @@ struct node {
     struct node *next; /* in its bucket */
     uint32_t page;
     uint32_t keys; /* children: one more */
+    uint64_t row;  /* at which it was listed last; 0: never */
     int64_t *key;
     uint32_t *child;
 };
@@ -80,7 +87,10 @@ struct scan {
     struct node *bucket[BUCKETS];
     size_t nodes_bytes;
     uint64_t steps;       /* index pages that may still be walked: the file has no more, unless it is damaged */
-    uint32_t last;        /* table page that was queued last */
+    uint64_t row;         /* rows that were looked up */
+    uint32_t last;        /* table leaf that was queued last */
+    uint32_t pending[DEPTH]; /* pages of the table that come next, the last one first */
+    int pendings;
     /* What was foreseen: absolute positions head <= given <= tail; slot = position % capacity. An index page has MARK set. */
     uint64_t *queue;
     size_t capacity;
@@ -394,7 +404,7 @@ static void nodes_forget(struct scan *scan) {
 }
 
 /* An interior page of the table, from memory or the file; NULL if it is none. */
-static const struct node *node_get(struct scan *scan, uint32_t number) {
+static struct node *node_get(struct scan *scan, uint32_t number) {
     const struct book *book = scan->owner->book;
     struct node **bucket = &scan->bucket[number % BUCKETS], *node;
     struct btree_page page;
@@ -420,6 +430,7 @@ static const struct node *node_get(struct scan *scan, uint32_t number) {
         return NULL;
     }
     node->page = number;
+    node->row = 0;
     node->keys = page.cells;
     node->key = (int64_t *)(node + 1);
     node->child = (uint32_t *)(node->key + page.cells);
@@ -451,14 +462,20 @@ static uint32_t node_child(const struct node *node, int64_t rowid) {
     return node->child[low];
 }
 
-/* The table's leaf that holds a row; 0 if it can't be told. */
-static uint32_t table_leaf(struct scan *scan, int64_t rowid) {
-    uint32_t number = scan->table_root;
-    int depth;
+/* Makes the pages pending that lead to a row from below the table's root, where they haven't been listed lately. */
+static void look_up(struct scan *scan, int64_t rowid) {
+    uint32_t number = scan->table_root, interior[DEPTH];
+    int depth, interiors = 0;
+    scan->row++;
     for (depth = 1; depth < scan->table_depth; depth++) {
-        const struct node *node = node_get(scan, number);
+        struct node *node = node_get(scan, number);
         if (!node)
-            return 0;
+            return;
+        /* The root stays cached while a statement uses it. */
+        if (depth > 1 && (node->row == 0 || scan->row - node->row > INTERIOR_ROWS)) {
+            node->row = scan->row;
+            interior[interiors++] = number;
+        }
         number = node_child(node, rowid);
         /* Levels above the last have children that are interior pages, all of which will be wanted. */
         if (scan->table_hinted < depth && depth < scan->table_depth - 1 && scan->allowed > FIRST_ENTRIES) {
@@ -471,7 +488,12 @@ static uint32_t table_leaf(struct scan *scan, int64_t rowid) {
             }
         }
     }
-    return number;
+    if (number == 0 || number == scan->last)
+        return;
+    scan->last = number;
+    scan->pending[scan->pendings++] = number;
+    while (interiors > 0)
+        scan->pending[scan->pendings++] = interior[--interiors];
 }
 
 /* ---- Walking an index ---- */
@@ -530,10 +552,13 @@ static void scan_hint(struct scan *scan, struct level *level) {
 
 /* The next page in the order of need: a leaf of the index (MARK set) or of the table; 0 at the end. */
 static uint64_t scan_next(struct scan *scan) {
-    while (scan->depth > 0) {
-        struct level *level = &scan->level[scan->depth - 1];
+    while (scan->pendings > 0 || scan->depth > 0) {
+        struct level *level;
         int64_t rowid;
         int found = 0;
+        if (scan->pendings > 0)
+            return scan->pending[--scan->pendings];
+        level = &scan->level[scan->depth - 1];
         if (level->page.kind == BTREE_INDEX_LEAF) {
             if (scan->direction > 0 ? level->at < level->page.cells : level->at > 0) {
                 uint32_t cell = scan->direction > 0 ? level->at++ : --level->at;
@@ -559,13 +584,8 @@ static uint64_t scan_next(struct scan *scan) {
         } else {
             scan->depth--;
         }
-        if (found) {
-            uint32_t page = table_leaf(scan, rowid);
-            if (page && page != scan->last) {
-                scan->last = page;
-                return page;
-            }
-        }
+        if (found)
+            look_up(scan, rowid);
     }
     return 0;
 }
@@ -603,6 +623,18 @@ static int scan_advance(struct scan *scan, uint64_t page) {
             scan->strays = 0;
             return 1;
         }
+    return 0;
+}
+
+/* Whether an interior page of the table is on the list about where the scan is. */
+static int scan_near(const struct scan *scan, uint64_t page) {
+    uint64_t at = scan->head > INTERIOR_REACH ? scan->head - INTERIOR_REACH : 0;
+    uint64_t end = scan->given - scan->head > INTERIOR_REACH ? scan->head + INTERIOR_REACH : scan->given;
+    if (scan->tail > scan->capacity && at < scan->tail - scan->capacity)
+        at = scan->tail - scan->capacity;
+    for (; at < end; at++)
+        if (scan->queue[at % scan->capacity] == page)
+            return 1;
     return 0;
 }
 
@@ -1067,10 +1099,18 @@ void foresee_was_read(struct foresee *file, uint64_t offset, const void *bytes, 
     kind = btree_kind_of(bytes, number);
     if (kind == BTREE_INDEX_INTERIOR)
         parents_learn(book, number, bytes);
+    if (kind == BTREE_TABLE_INTERIOR || kind == BTREE_TABLE_LEAF)
+        COUNT(table_reads, 1);
+    if (kind == BTREE_TABLE_INTERIOR) {
+        for (i = 0; i < SCANS; i++)
+            if (owns(book->scan[i], file) && scan_near(book->scan[i], number)) {
+                COUNT(foreseen_reads, 1);
+                break;
+            }
+        goto out;
+    }
     if (kind != BTREE_INDEX_LEAF && kind != BTREE_TABLE_LEAF)
         goto out;
-    if (kind == BTREE_TABLE_LEAF)
-        COUNT(table_reads, 1);
     if (__atomic_load_n(&file->scanning, __ATOMIC_RELAXED))
         for (i = 0; i < SCANS; i++) {
             struct scan *scan = book->scan[i];

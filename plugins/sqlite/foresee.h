@@ -32,7 +32,7 @@ struct foresee_library {
 /* What happened so far, in this process. */
 struct foresee_counts {
     uint64_t scans;          /* scans by an index that were recognised */
-    uint64_t table_reads;    /* leaf pages of tables that SQLite read */
+    uint64_t table_reads;    /* pages of tables that SQLite read */
     uint64_t foreseen_reads; /* of these, such as had been declared before */
     uint64_t declared;       /* entries given to Outrider, repeated ones included */
     uint64_t refused;        /* lists that Outrider didn't take */
