@@ -4,6 +4,7 @@ mod bench;
 mod cli;
 mod disk;
 mod output;
+mod random;
 mod report;
 mod results;
 mod rows;
@@ -24,6 +25,7 @@ fn main() {
     let result = match cli.command {
         Command::Disk(args) => disk::command(args.command),
         Command::List(args) => bench::list(&args),
+        Command::Run(args) => bench::run(&args),
         Command::Report { dir } => report::report(&dir),
         Command::Compare { before, after } => report::compare(&before, &after),
     };

@@ -412,8 +412,7 @@ fn after_a_crash_down_leaves_nothing() {
             // Dirty pages that can never be written any more.
             fs::write(disk.dir.join("file"), noise(1 << 20)).unwrap();
         }
-        disk.kill(rustix::process::Signal::KILL);
-        sleep(Duration::from_millis(100));
+        ended(disk.kill(rustix::process::Signal::KILL));
         let out = self::disk(&["stats", disk.at()]);
         assert_eq!(out.status.code(), Some(1), "{}", text(&out.stderr));
         assert!(done(&["list"]).contains("dead"));
@@ -426,8 +425,7 @@ fn after_a_crash_down_leaves_nothing() {
 fn up_clears_what_a_crash_left() {
     need_disks!();
     let disk = Disk::up("nvme", &[]);
-    disk.kill(rustix::process::Signal::KILL);
-    sleep(Duration::from_millis(100));
+    ended(disk.kill(rustix::process::Signal::KILL));
     disk.bring_up("nvme", &[]);
     fs::write(disk.dir.join("file"), "works").unwrap();
     let key = disk.key().unwrap();

@@ -1,7 +1,6 @@
 //! `.ci/summary`, which decides whether a change passes, with a `cargo` that says what it is told to.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -36,8 +35,16 @@ fn summary(first: &str, again: &str) -> Summary {
         "#!/bin/bash\necho \"$*\" >>{}\nfor name; do :; done\nif [[ \" $* \" = *' --exact '* ]]; then\n{again}\nelse\n{first}\nfi\n",
         calls.display()
     );
-    fs::write(&cargo, script).unwrap();
-    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
+    // Installed by another process: a child that another test has just forked would hold it open for writing, and
+    // running it would fail with ETXTBSY.
+    fs::write(dir.path().join("calls"), script).unwrap();
+    let installed = Command::new("install")
+        .arg("--mode=755")
+        .args([&calls, &cargo])
+        .status()
+        .unwrap();
+    assert!(installed.success());
+    fs::write(&calls, "").unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let output = Command::new(root.join(".ci/summary"))
         .arg(&cargo)
