@@ -363,6 +363,10 @@ pub struct Header {
     pub requests: AtomicU64,
     /// Read events that the service has taken.
     pub events: AtomicU64,
+    /// How often the service went to sleep and woke up.
+    pub wakeups: AtomicU64,
+    /// The most bytes that were prefetched and not read yet, in flight included, at one time.
+    pub peak_unused: AtomicU64,
     /// What was measured of the devices: `st_dev`, latency in µs, bandwidth in MB/s; unused entries are zero.
     pub devices: [[AtomicU64; 3]; 8],
     /// What declared access came to, in all processes; `declare::FIGURES` names them.
