@@ -419,6 +419,13 @@ impl Bench<'_> {
                 let part =
                     (f64::from(round) + i as f64 / order.len() as f64) / (f64::from(runs) + 1.0);
                 if *column == Column::StockBest && best.is_none() {
+                    if !broken.is_empty() {
+                        // Nothing is the best of runs that fail.
+                        self.record
+                            .add(&pair.skip(column.name(), "other columns fail"))?;
+                        broken.insert(*column);
+                        continue;
+                    }
                     best = Some(self.scan(pair, &medians, part)?);
                 }
                 let readahead = column.readahead_kb(best.unwrap_or(STOCK_KB));
