@@ -1,6 +1,7 @@
 # make build     release builds: target/release/outrider, liboutrider.so beside it, outrider-lab
 # make demo      real programs on cold files, without and with Outrider (DIR=… for a real disk)
 # make test      all tests, on the release build; the last line is the sum
+# make drivers   programs of the lab that read through RocksDB, LevelDB and Snappy: target/drivers
 # make lint      formatting and clippy
 # make install   PREFIX=/usr/local DESTDIR=
 # make deps      what the tests run besides Rust's toolchain (Debian and Ubuntu, as root; a no-op elsewhere)
@@ -16,13 +17,14 @@ DIR     ?=
 ARGS    ?=
 
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
+DRIVERS := $(abspath $(or $(CARGO_TARGET_DIR),target))/drivers
 
 ifneq ($(CI),)
 # In CI nothing may be skipped for want of a program that a package provides.
 export OUTRIDER_REQUIRE_ALL := 1
 endif
 
-.PHONY: build demo test lint fmt install deps clean
+.PHONY: build demo test drivers lint fmt install deps clean
 
 build:
 	$(CARGO) build --release --locked --workspace
@@ -36,8 +38,13 @@ demo:
 # quicker than linking each of them with the release profile.
 test:
 	@.ci/deps test
+	@$(MAKE) --no-print-directory -C crates/outrider-lab/drivers OUT=$(DRIVERS)
 	$(CARGO) build --release --locked --workspace
 	@.ci/summary $(CARGO) test --locked --workspace --no-fail-fast
+
+drivers:
+	@.ci/deps drivers
+	@$(MAKE) --no-print-directory -C crates/outrider-lab/drivers OUT=$(DRIVERS)
 
 lint:
 	$(CARGO) fmt --all --check

@@ -4,6 +4,8 @@ mod bench;
 mod cli;
 mod disk;
 mod output;
+mod random;
+mod report;
 mod results;
 mod rows;
 mod size;
@@ -24,6 +26,8 @@ fn main() {
         Command::Disk(args) => disk::command(args.command),
         Command::List(args) => bench::list(&args),
         Command::Run(args) => bench::run(&args),
+        Command::Report { dir } => report::report(&dir),
+        Command::Compare { before, after } => report::compare(&before, &after),
     };
     if let Err(failure) = result {
         output::complain(&failure.message);

@@ -8,10 +8,12 @@ mod databases;
 mod everyday;
 mod foreactor;
 mod libprefetch;
+mod make;
 mod micro;
 mod plain;
 mod selfcheck;
 mod ssdcache;
+mod words;
 
 use std::path::Path;
 
@@ -115,6 +117,37 @@ pub struct Workload {
     pub reset: Option<Vec<String>>,
     /// Programs that must be installed, each with the Debian package that has it: `("git", "git")`.
     pub needs: Vec<(&'static str, &'static str)>,
+    /// Columns of this row alone, beside those that every row has.
+    pub own: Vec<OwnColumn>,
+}
+
+/// A column of a row's own: another read-ahead, or Outrider with other flags or another configuration.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OwnColumn {
+    /// Its name among the results: `predict+view`.
+    pub name: String,
+    /// Which of the row's commands it runs.
+    pub which: Which,
+    /// The device's `read_ahead_kb`, KiB; none: 128.
+    pub readahead_kb: Option<u32>,
+    /// Flags of `outrider run`, without `--report`; none: without Outrider.
+    pub outrider: Option<Vec<String>>,
+    /// A configuration's text, given to `outrider run` as `--config`; empty: the defaults.
+    pub config: String,
+}
+
+/// Which commands of a [`Workload`] a column runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Which {
+    /// [`Workload::commands`].
+    #[default]
+    Plain,
+    /// [`Workload::hinted`].
+    Hinted,
+    /// [`Workload::declared`].
+    Declared,
+    /// [`Workload::graph`].
+    Graph,
 }
 
 /// A program's figures of its own: a line `outrider-work: {json}` on standard error (it is taken out of what is shown).

@@ -2,6 +2,8 @@
 //! is there, and without it a program that needs it says so.
 
 use std::ffi::{CStr, c_int};
+use std::fs::File;
+use std::os::fd::AsRawFd;
 
 use crate::{Result, Wrong};
 
@@ -40,17 +42,18 @@ impl Declare {
         })
     }
 
-    /// `ranges` of the file will be read in this order.
-    pub fn ranges(&self, fd: i32, ranges: &[Range]) -> Result {
+    /// `ranges` of the file will be read in this order; how many were taken.
+    fn some(&self, fd: i32, ranges: &[Range]) -> Result<usize> {
         // SAFETY: the ranges live during the call, which copies them.
         let taken = unsafe { (self.declare)(fd, ranges.as_ptr(), ranges.len()) };
-        if taken < 0 {
-            return Err(Wrong::system(
-                "outrider_declare",
-                std::io::Error::last_os_error(),
-            ));
-        }
-        if taken as usize != ranges.len() {
+        usize::try_from(taken)
+            .map_err(|_| Wrong::system("outrider_declare", std::io::Error::last_os_error()))
+    }
+
+    /// `ranges` of the file will be read in this order, all of which must be taken.
+    pub fn ranges(&self, fd: i32, ranges: &[Range]) -> Result {
+        let taken = self.some(fd, ranges)?;
+        if taken != ranges.len() {
             let text = format!("took {taken} of {} ranges", ranges.len());
             return Err(Wrong::system("outrider_declare", text));
         }
@@ -61,6 +64,52 @@ impl Declare {
     pub fn reading(&self, fd: i32, offset: u64, length: u64) {
         // SAFETY: a call with numbers.
         unsafe { (self.reading)(fd, offset, length) };
+    }
+}
+
+/// A list of what will be read of a file, told in parts as long as Outrider takes.
+pub struct List<'a> {
+    call: Option<Declare>,
+    file: &'a File,
+    ranges: Vec<Range>,
+    /// How many were told.
+    told: usize,
+}
+
+impl<'a> List<'a> {
+    /// Tells `ranges` of `file`, in the order in which they will be read, if `wanted`.
+    pub fn new(wanted: bool, file: &'a File, ranges: impl FnOnce() -> Vec<Range>) -> Result<Self> {
+        let mut list = Self {
+            call: if wanted { Some(Declare::find()?) } else { None },
+            file,
+            ranges: if wanted { ranges() } else { Vec::new() },
+            told: 0,
+        };
+        list.tell()?;
+        Ok(list)
+    }
+
+    /// `done` ranges were read: tells more when all that Outrider took was.
+    pub fn read(&mut self, done: usize) -> Result {
+        if done == self.told && done < self.ranges.len() {
+            self.tell()?;
+        }
+        Ok(())
+    }
+
+    /// How many ranges were told.
+    pub fn told(&self) -> usize {
+        self.told
+    }
+
+    fn tell(&mut self) -> Result {
+        let rest = &self.ranges[self.told..];
+        if let Some(call) = self.call
+            && !rest.is_empty()
+        {
+            self.told += call.some(self.file.as_raw_fd(), rest)?;
+        }
+        Ok(())
     }
 }
 
@@ -75,3 +124,19 @@ fn symbol(name: &CStr) -> Result<*mut libc::c_void> {
     }
     Ok(at)
 }
+
+/// Hints as a program gives them that knows what it will read: posix_fadvise(WILLNEED), [`AHEAD`] reads ahead.
+pub fn hint(file: &File, range: Range) {
+    // SAFETY: no memory is involved.
+    unsafe {
+        libc::posix_fadvise(
+            file.as_raw_fd(),
+            range.offset as i64,
+            range.length as i64,
+            libc::POSIX_FADV_WILLNEED,
+        )
+    };
+}
+
+/// How many reads ahead a hint is given: what a queue of the fastest modelled device holds.
+pub const AHEAD: usize = 64;

@@ -3,11 +3,25 @@
 //! A module per family of workloads. Each prints a digest of all that it read on standard output, the same however
 //! fast the data came, and figures of its own in one line on standard error ([`figures`]).
 
+mod blur;
+mod bptree;
+mod customer;
 mod declare;
+mod direct;
 mod figures;
+mod filebench;
+mod neighbour;
+mod planned;
+mod postmark;
+#[path = "../random.rs"]
 mod random;
 mod read;
+mod seek_curve;
+#[allow(dead_code)] // what it shows is shown by outrider-lab
+#[path = "../size.rs"]
+mod size;
 mod write;
+mod zipf;
 
 use clap::{Parser, Subcommand};
 
@@ -24,6 +38,24 @@ struct Cli {
 enum Family {
     /// Read files in a pattern.
     Read(read::Args),
+    /// Print a table of customers as SQL, to be piped into sqlite3.
+    Customer(customer::Args),
+    /// Read and write as Filebench's personalities do.
+    Filebench(filebench::Args),
+    /// Measure what a seek costs.
+    SeekCurve(seek_curve::Args),
+    /// Use blocks of a file in an order that is known beforehand.
+    Planned(planned::Args),
+    /// Blur an image in a swap file.
+    Blur(blur::Args),
+    /// Keep processors busy.
+    Hog(neighbour::HogArgs),
+    /// Take memory and walk over it.
+    WalkMemory(neighbour::WalkArgs),
+    /// Build and scan B+-trees.
+    Bptree(bptree::Args),
+    /// Make, read, append to and delete small files.
+    Postmark(postmark::Args),
     /// Make a file of bytes that don't compress, from a seed.
     Make(write::MakeArgs),
     /// Overwrite random blocks of a file until killed.
@@ -33,6 +65,15 @@ enum Family {
 fn main() {
     let result = match Cli::parse().family {
         Family::Read(args) => read::run(&args),
+        Family::Customer(args) => customer::run(&args),
+        Family::Filebench(args) => filebench::run(&args),
+        Family::SeekCurve(args) => seek_curve::run(&args),
+        Family::Planned(args) => planned::run(&args),
+        Family::Blur(args) => blur::run(&args),
+        Family::Hog(args) => neighbour::hog(&args),
+        Family::WalkMemory(args) => neighbour::walk(&args),
+        Family::Bptree(args) => bptree::run(&args),
+        Family::Postmark(args) => postmark::run(&args),
         Family::Make(args) => write::make(&args),
         Family::Write(args) => write::write(&args),
     };

@@ -13,7 +13,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::declare::{Declare, Range};
 use crate::figures::Figures;
-use crate::random::{Random, Zipf};
+use crate::random::Random;
+use crate::zipf::{Zipf, permutation};
 use crate::{Result, Wrong};
 
 /// `outrider-work read`.
@@ -226,14 +227,14 @@ fn part(args: &Args, sources: &[Source], thread: u64) -> Result<Part> {
         Pattern::Seq | Pattern::Stride => (0..ops).map(|i| i % count).collect(),
         Pattern::Reverse => (0..ops).map(|i| count - 1 - i % count).collect(),
         Pattern::Permutation => {
-            let order = random.permutation(count);
+            let order = permutation(&mut random, count);
             (0..ops).map(|i| order[(i % count) as usize]).collect()
         }
         Pattern::Uniform => (0..ops).map(|_| random.below(count)).collect(),
         Pattern::Zipf => {
             let zipf = Zipf::new(count, THETA);
             // Popular blocks lie anywhere in the file.
-            let place = random.permutation(count);
+            let place = permutation(&mut random, count);
             (0..ops)
                 .map(|_| place[zipf.pick(&mut random) as usize])
                 .collect()

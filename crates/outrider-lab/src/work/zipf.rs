@@ -1,42 +1,17 @@
-//! Random numbers from a seed, the same in every run and on every machine.
+//! Orders and distributions of what is read.
 
-/// SplitMix64.
-#[derive(Clone, Debug)]
-pub struct Random(u64);
+use crate::random::Random;
 
-impl Random {
-    /// From a seed.
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
+/// 0..n in random order.
+pub fn permutation(random: &mut Random, n: u64) -> Vec<u64> {
+    let mut all: Vec<u64> = (0..n).collect();
+    random.shuffle(&mut all);
+    all
+}
 
-    /// Any number.
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Evenly from 0..n (n > 0).
-    pub fn below(&mut self, n: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
-    }
-
-    /// Evenly from 0..1.
-    pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    /// 0..n in random order.
-    pub fn permutation(&mut self, n: u64) -> Vec<u64> {
-        let mut all: Vec<u64> = (0..n).collect();
-        for i in (1..n).rev() {
-            all.swap(i as usize, self.below(i + 1) as usize);
-        }
-        all
-    }
+/// Evenly from 0..1.
+fn unit(random: &mut Random) -> f64 {
+    (random.next() >> 11) as f64 / (1u64 << 53) as f64
 }
 
 /// Zipf's distribution over 0..n, 0 the most frequent, after Gray et al. (SIGMOD '94), as YCSB draws it.
@@ -63,7 +38,7 @@ impl Zipf {
 
     /// A number.
     pub fn pick(&self, random: &mut Random) -> u64 {
-        let u = random.unit();
+        let u = unit(random);
         let scaled = u * self.zeta;
         if scaled < 1.0 {
             return 0;
@@ -82,9 +57,9 @@ mod tests {
 
     #[test]
     fn permutations_hold_everything_once() {
-        let mut seen = Random::new(7).permutation(1000);
-        assert_eq!(seen, Random::new(7).permutation(1000));
-        assert_ne!(seen, Random::new(8).permutation(1000));
+        let mut seen = permutation(&mut Random::new(7), 1000);
+        assert_eq!(seen, permutation(&mut Random::new(7), 1000));
+        assert_ne!(seen, permutation(&mut Random::new(8), 1000));
         seen.sort_unstable();
         assert_eq!(seen, (0..1000).collect::<Vec<_>>());
     }
