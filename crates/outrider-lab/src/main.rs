@@ -4,6 +4,7 @@ mod bench;
 mod cli;
 mod disk;
 mod output;
+mod random;
 mod results;
 mod rows;
 mod size;

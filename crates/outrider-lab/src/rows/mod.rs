@@ -8,8 +8,10 @@ mod databases;
 mod everyday;
 mod foreactor;
 mod libprefetch;
+mod make;
 mod micro;
 mod ssdcache;
+mod words;
 
 use std::path::Path;
 
