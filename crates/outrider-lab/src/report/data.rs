@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::output::{Failure, Outcome};
 use crate::results::{Accuracy, Bound, Line, Machine, RowInfo, Run, Skip};
@@ -310,11 +310,15 @@ impl Cell {
         self.runs.insert(run.run, run);
     }
 
-    /// Whether Outrider was at work in it.
+    /// Whether Outrider was at work in it. Columns of a row's own tell by their figures.
     pub fn is_outrider(&self) -> bool {
-        !(self.column.starts_with("stock-")
-            || self.column == "app-only"
-            || self.column == "vmtouch")
+        let begins = |names: &[&str]| names.iter().any(|name| self.column.starts_with(name));
+        match self.column.as_str() {
+            "app-only" | "vmtouch" => false,
+            _ if begins(&["stock-"]) => false,
+            _ if begins(&["predict", "fetchall", "declared", "graph"]) => true,
+            _ => self.runs.values().any(|run| !run.outrider.is_empty()),
+        }
     }
 
     /// Runs that count.
@@ -398,12 +402,12 @@ fn range(values: &[f64]) -> Option<(f64, f64)> {
     Some((least, values.iter().copied().reduce(f64::max)?))
 }
 
-/// Where a column stands among the others.
+/// Where a column stands among the others; `usize::MAX` if it is a row's own.
 pub fn rank(column: &str) -> usize {
     ORDER
         .iter()
         .position(|c| *c == column)
-        .unwrap_or(ORDER.len())
+        .unwrap_or(usize::MAX)
 }
 
 /// Why a run does not count.
@@ -437,6 +441,6 @@ fn told(error: &serde_json::Error) -> String {
     }
 }
 
-fn bad_line(path: &PathBuf, number: usize, why: &str) -> Failure {
+fn bad_line(path: &Path, number: usize, why: &str) -> Failure {
     Failure::usage(format!("{}:{number}: {why}", path.display()))
 }

@@ -121,7 +121,7 @@ fn plot(key: &str, file: String, benches: &[&Bench]) -> Outcome<Plot> {
             .map(|name| {
                 Ok((
                     name.clone(),
-                    draw::swatch(name).doing(format_args!("drawing {key}"))?,
+                    draw::swatch(name, &names).doing(format_args!("drawing {key}"))?,
                 ))
             })
             .collect::<Outcome<_>>()?,

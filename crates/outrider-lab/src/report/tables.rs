@@ -28,10 +28,7 @@ pub const MEANING: [(&str, &str); 8] = [
         "the longer of two medians: reading the blocks that the program needs, sorted and merged, with a deep queue past the cache; and running with everything cached",
     ),
     ("efficiency", "limit / time"),
-    (
-        "share of the possible gain",
-        "(stock-128 − time) / (stock-128 − limit)",
-    ),
+    ("share of gain", "(stock-128 − time) / (stock-128 − limit)"),
     (
         "CPU",
         "CPU time of the commands and of all that Outrider ran for them",
@@ -76,18 +73,23 @@ fn time(cell: Option<&Cell>) -> Value {
     }
 }
 
-/// Good news above 1, bad news below.
-fn gain(speed_up: Option<f64>) -> Value {
-    let value = Value::number(speed_up, times);
-    match speed_up {
-        Some(x) if x < 1.0 => value.tone(Tone::Bad),
-        Some(x) if x > 1.0 => value.tone(Tone::Good),
+/// A speed-up over stock-128: good or bad news where it is more than noise.
+fn gain(bench: &Bench, cell: Option<&Cell>) -> Value {
+    let value = Value::number(
+        cell.and_then(Cell::median).and_then(|s| bench.speed_up(s)),
+        times,
+    );
+    let difference = cell
+        .zip(bench.column(STOCK))
+        .map(|(cell, stock)| cell.against(stock));
+    match difference {
+        Some(Difference::Faster) => value.tone(Tone::Good),
+        Some(Difference::Slower) => value.tone(Tone::Bad),
         _ => value,
     }
 }
 
 fn read_bytes(cell: Option<&Cell>) -> Value {
-    #[expect(clippy::cast_precision_loss, reason = "shown as 10⁶ bytes")]
     let bytes = cell.and_then(|c| c.median_of(|run| Some(run.read_bytes as f64)));
     Value::number(bytes, megabytes)
 }
@@ -121,7 +123,7 @@ fn headline(measured: &Measured) -> Table {
             line.push(Value::number(bench.limit(), seconds));
             line.push(cell.map_or_else(|| Value::text("–"), |c| Value::text(&c.column)));
             line.push(time(cell));
-            line.push(gain(median.and_then(|s| bench.speed_up(s))));
+            line.push(gain(bench, cell));
             line.push(Value::number(
                 bench.info.as_ref().and_then(|i| i.paper),
                 times,
@@ -150,7 +152,7 @@ fn headline(measured: &Measured) -> Table {
             "speed-up",
             "paper",
             "efficiency",
-            "share of the possible gain",
+            "share of gain",
             "CPU, s",
             "stock CPU, s",
             "read, MB",
@@ -222,19 +224,17 @@ fn cells(measured: &Measured) -> Table {
             let mut line = place(bench);
             line.extend([Value::text(&cell.column), time(Some(cell))]);
             line.extend([Value::number(least, seconds), Value::number(most, seconds)]);
-            #[expect(clippy::cast_precision_loss, reason = "a handful of runs")]
             line.extend(
                 [cell.valid().count(), cell.discarded()]
                     .map(|n| Value::number(Some(n as f64), figure)),
             );
-            line.push(gain(median.and_then(|s| bench.speed_up(s))));
+            line.push(gain(bench, Some(cell)));
             line.push(Value::number(
                 median.and_then(|s| bench.efficiency(s)),
                 percent,
             ));
             line.push(Value::number(median.and_then(|s| bench.share(s)), percent));
             line.extend([cpu(Some(cell)), read_bytes(Some(cell))]);
-            #[expect(clippy::cast_precision_loss, reason = "shown without fraction")]
             line.push(Value::number(
                 cell.median_of(|run| Some(run.requests as f64)),
                 figure,
@@ -258,7 +258,7 @@ fn cells(measured: &Measured) -> Table {
         "discarded",
         "speed-up",
         "efficiency",
-        "share of the possible gain",
+        "share of gain",
         "CPU, s",
         "read, MB",
         "requests",
@@ -361,9 +361,7 @@ fn limits(measured: &Measured) -> Table {
             let mut line = place(bench);
             let parts = [median(&bound.replay), median(&bound.warm), bench.limit()];
             line.extend(parts.map(|s| Value::number(s, seconds)));
-            #[expect(clippy::cast_precision_loss, reason = "shown as 10⁶ bytes")]
             line.push(Value::number(Some(bound.needed_bytes as f64), megabytes));
-            #[expect(clippy::cast_precision_loss, reason = "shown without fraction")]
             line.push(Value::number(Some(bound.needed_requests as f64), figure));
             lines.push(line);
         }
@@ -407,7 +405,6 @@ fn invalid(measured: &Measured) -> Table {
             for (why, count) in &cell.invalid {
                 let mut line = place(bench);
                 line.push(Value::text(&cell.column));
-                #[expect(clippy::cast_precision_loss, reason = "a handful of runs")]
                 line.push(Value::number(Some(*count as f64), figure));
                 line.push(Value::text(why));
                 lines.push(line);
@@ -447,7 +444,6 @@ pub fn machine(measured: &Measured) -> Vec<(&'static str, String)> {
     let Some(last) = measured.machines.last() else {
         return Vec::new();
     };
-    #[expect(clippy::cast_precision_loss, reason = "shown as GiB")]
     let memory = |m: &Machine| format!("{:.1} GiB", m.memory as f64 / f64::from(1 << 30));
     // What changed between invocations is told with all its values.
     let each = |of: &dyn Fn(&Machine) -> String| {

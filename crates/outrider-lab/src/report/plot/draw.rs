@@ -87,8 +87,10 @@ pub fn panel(panel: &Panel, names: &[String]) -> Drawn<String> {
 }
 
 /// The mark of a legend's entry.
-pub fn swatch(name: &str) -> Drawn<String> {
-    svg(52, 36, name, |root| draw_swatch(root, name, (26, 18)))
+pub fn swatch(name: &str, names: &[String]) -> Drawn<String> {
+    svg(52, 36, name, |root| {
+        draw_swatch(root, name, names, (26, 18))
+    })
 }
 
 /// The figure as a file: title, legend, panels.
@@ -124,7 +126,7 @@ pub fn figure(title: &str, panels: &[Panel], names: &[String]) -> Drawn<String> 
         let top = int(GAP + TITLE + 40);
         for (name, (x, line)) in names.iter().zip(&entries) {
             let (x, y) = (int(GAP + x), top + int(line / LINE * (LINE + 10)));
-            draw_swatch(root, name, (x + 20, y))?;
+            draw_swatch(root, name, names, (x + 20, y))?;
             let text = style(TEXT, INK, Pos::new(HPos::Left, VPos::Center));
             root.draw(&Text::new(name.clone(), (x + 50, y), text))?;
         }
@@ -151,8 +153,8 @@ fn legend(names: &[String], width: u32) -> Vec<(u32, u32)> {
     places
 }
 
-fn draw_swatch(root: &Area, name: &str, (x, y): (i32, i32)) -> Drawn {
-    let look = look(name);
+fn draw_swatch(root: &Area, name: &str, names: &[String], (x, y): (i32, i32)) -> Drawn {
+    let look = look(name, names);
     if name == LIMIT {
         for dash in [-20, -5, 10] {
             let points = vec![(x + dash, y), (x + dash + 10, y)];
@@ -287,10 +289,10 @@ fn curves(
         INK.stroke_width(3),
     ))?;
     for at in limits {
-        look(LIMIT).mark(area, at, MARK - 2)?;
+        look(LIMIT, names).mark(area, at, MARK - 2)?;
     }
     for name in names {
-        let look = look(name);
+        let look = look(name, names);
         let points: Vec<(f64, [f64; 3])> = panel
             .points
             .iter()
@@ -315,7 +317,7 @@ fn curves(
     }
     for point in &panel.points {
         if let Some(gain) = point.paper {
-            look(PAPER).mark(area, place(along.place(point.x), gain), MARK)?;
+            look(PAPER, names).mark(area, place(along.place(point.x), gain), MARK)?;
         }
     }
     Ok(())
@@ -329,14 +331,12 @@ fn groups(
     place: &dyn Fn(f64, f64) -> (i32, i32),
 ) -> Drawn {
     let bars = bars(names);
-    #[expect(clippy::cast_precision_loss, reason = "a few bars")]
     let share = 0.86 / bars.len().max(1) as f64;
     for (slot, point) in panel.points.iter().enumerate() {
-        #[expect(clippy::cast_precision_loss, reason = "a few places")]
         let start = slot as f64 + 0.07;
         let mut x = start;
         for name in &bars {
-            let look = look(name);
+            let look = look(name, names);
             let middle = x + share / 2.0;
             if let Some([slow, median, fast]) = speeds(point, name) {
                 let (from, to) = (
@@ -403,7 +403,6 @@ impl Ranged for Marked {
 
     fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
         let share = (value - self.range.start) / (self.range.end - self.range.start);
-        #[expect(clippy::cast_possible_truncation, reason = "a place within a drawing")]
         let offset = (share * f64::from(limit.1 - limit.0)).round() as i32;
         limit.0 + offset
     }
@@ -469,7 +468,6 @@ impl Axis {
 
     /// 1, 2, 5, 10 … or, where these are too many, 1, 10, 100 …
     fn decades(&self) -> Vec<f64> {
-        #[expect(clippy::cast_possible_truncation, reason = "a few decades")]
         let decades = (self.from.floor() as i32)..=(self.to.ceil() as i32);
         let each = |steps: &[f64]| -> Vec<f64> {
             let all = decades
@@ -513,14 +511,11 @@ impl Along {
         if !panel.numeric {
             let places = panel.points.len().max(1);
             let room = width / u32::try_from(places).unwrap_or(u32::MAX);
-            #[expect(clippy::cast_precision_loss, reason = "a few places")]
             let labels = panel.points.iter().enumerate();
             return Self {
                 log: false,
                 from: 0.0,
-                #[expect(clippy::cast_precision_loss, reason = "a few places")]
                 to: places as f64,
-                #[expect(clippy::cast_precision_loss, reason = "a few places")]
                 labels: labels
                     .map(|(at, p)| (at as f64 + 0.5, wrapped(&p.label, room)))
                     .collect(),

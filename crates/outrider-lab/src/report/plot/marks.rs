@@ -4,7 +4,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::{LIMIT, PAPER};
-use crate::report::data::STOCK;
+use crate::report::data::{STOCK, rank};
 
 /// Where things are drawn.
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -47,8 +47,18 @@ pub struct Look {
     shape: Shape,
 }
 
-/// The look of what a legend names. Outrider's lines are thicker than those of its peers.
-pub fn look(name: &str) -> Look {
+/// For columns of a row's own, in the order of the legend.
+const OWN: [(RGBColor, Shape); 6] = [
+    (RGBColor(0x77, 0x66, 0xcc), Shape::Cross),
+    (RGBColor(0x11, 0x77, 0x33), Shape::Frame),
+    (RGBColor(0xaa, 0x44, 0x99), Shape::Down),
+    (RGBColor(0x44, 0xaa, 0x99), Shape::Ring),
+    (RGBColor(0xcc, 0x66, 0x77), Shape::Square),
+    (RGBColor(0xb8, 0x86, 0x0b), Shape::Diamond),
+];
+
+/// The look of what a legend names; `names` are all of its names. Outrider's lines are thicker than those of its peers.
+pub fn look(name: &str, names: &[String]) -> Look {
     let (color, width, shape) = match name {
         STOCK => (BASE, 3, Shape::Dash),
         "stock-4M" => (RGBColor(0x56, 0xb4, 0xe9), 3, Shape::Ring),
@@ -62,7 +72,12 @@ pub fn look(name: &str) -> Look {
         "graph" => (RGBColor(0x00, 0x9e, 0x73), 5, Shape::Up),
         LIMIT => (INK, 3, Shape::Dash),
         PAPER => (STAR, 3, Shape::Star),
-        _ => (RGBColor(0x77, 0x66, 0xcc), 4, Shape::Cross),
+        _ => {
+            let own = names.iter().filter(|n| rank(n) == usize::MAX);
+            let at = own.take_while(|n| *n != name).count();
+            let (color, shape) = OWN[at % OWN.len()];
+            (color, 4, shape)
+        }
     };
     Look {
         color,
@@ -76,7 +91,6 @@ impl Look {
     pub fn mark(&self, area: &Area, (x, y): (i32, i32), size: i32) -> Drawn {
         let at = |dx: f64, dy: f64| {
             let r = f64::from(size);
-            #[expect(clippy::cast_possible_truncation, reason = "places within a drawing")]
             let place = |d: f64| (d * r).round() as i32;
             (x + place(dx), y + place(dy))
         };
