@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use libc::{FILE, off_t, size_t, ssize_t};
 use outrider_core::shm::{FD_TRACKED, FLAG_SHARED_POS};
 
-use crate::{attach, real, track};
+use crate::{attach, declared, real, track};
 
 /// The beginning of glibc's `struct _IO_FILE`.
 #[repr(C)]
@@ -42,8 +42,8 @@ struct Before {
 /// Looks at the buffer before a call. `None` for a stream that is not followed.
 #[inline(always)]
 fn before(fp: *mut FILE) -> Option<Before> {
-    let proc = attach::current()?;
-    if fp.is_null() {
+    let proc = attach::current();
+    if fp.is_null() || (proc.is_none() && !declared::any()) {
         return None;
     }
     // SAFETY: a FILE* that the caller passes to the C library; the fields lie within every glibc FILE. Another
@@ -51,8 +51,10 @@ fn before(fp: *mut FILE) -> Option<Before> {
     unsafe {
         let s = fp.cast::<Stream>();
         let fd = (&raw const (*s).fileno).read_volatile();
-        let slot = proc.slots.get(fd as usize)?;
-        if slot.state.load(Relaxed) != FD_TRACKED {
+        let tracked = proc
+            .and_then(|p| p.slots.get(fd as usize))
+            .is_some_and(|slot| slot.state.load(Relaxed) == FD_TRACKED);
+        if !tracked && !declared::follows(fd) {
             return None;
         }
         Some(Before {
@@ -81,12 +83,26 @@ fn after(fp: *mut FILE, was: Option<Before>, asked: usize) {
     if had >= asked.max(1) && read_ptr >= was.read_ptr {
         return;
     }
-    filled(was.fd, (read_end as usize).wrapping_sub(read_base as usize));
+    filled(
+        was.fd,
+        (read_end as usize).wrapping_sub(read_base as usize),
+        asked,
+    );
 }
 
 #[cold]
 #[inline(never)]
-fn filled(fd: c_int, buffered: usize) {
+fn filled(fd: c_int, buffered: usize, asked: usize) {
+    if declared::follows(fd) {
+        // Either the buffer was filled, or a large request went around it and may have filled it afterwards.
+        let n = if asked == usize::MAX {
+            buffered
+        } else {
+            buffered.max(asked)
+        };
+        declared::has_read(fd, n as isize);
+        return;
+    }
     let Some((_, slot)) = track::tracked(fd) else {
         return;
     };
@@ -130,6 +146,7 @@ fn opened(fp: *mut FILE) {
 fn closing(fp: *mut FILE) {
     let fd = descriptor(fp);
     if fd >= 0 {
+        declared::closing(fd);
         track::closing(fd);
     }
 }

@@ -24,7 +24,7 @@ use outrider_sys::raw;
 /// "OUTRIDER" read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OUTRIDER");
 /// Changes whenever the layout does; library and command must agree.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Processes that can be followed at one time.
 pub const MAX_PROCS: usize = 512;
 /// Descriptors followed per process; numbers from here on are left alone.
@@ -190,7 +190,10 @@ pub struct Proc {
     /// Process that owns this entry; stored last when it attaches.
     pub pid: AtomicU32,
     _pad: u32,
-    _pad0: [u32; 14],
+    /// The name that the program was called by, up to 16 bytes, zeros after it; for when the process is over before the
+    /// service has looked.
+    pub name: [AtomicU64; 2],
+    _pad0: [u32; 10],
     head: AtomicU32,
     _pad1: [u32; 15],
     tail: AtomicU32,
@@ -362,6 +365,10 @@ pub struct Header {
     pub events: AtomicU64,
     /// What was measured of the devices: `st_dev`, latency in µs, bandwidth in MB/s; unused entries are zero.
     pub devices: [[AtomicU64; 3]; 8],
+    /// What declared access came to, in all processes; `declare::FIGURES` names them.
+    pub declared: [AtomicU64; 11],
+    /// The settings that matter inside a program; see `declare::Settings`.
+    pub settings: [AtomicU64; 8],
     /// Owners of the process entries: a process id, [`OWNER_FREE`] or [`OWNER_GONE`]. A free entry's memory is
     /// all zero; the service frees entries of ended processes by punching a hole.
     pub owners: [AtomicU32; MAX_PROCS],
@@ -373,6 +380,12 @@ const _: () = assert!(size_of::<Cell>() == 32);
 const _: () = assert!(size_of::<FileStat>() == 256);
 
 impl Header {
+    /// One that is shared with nobody.
+    pub fn private() -> Box<Header> {
+        // SAFETY: plain atomics, for which zero is valid.
+        unsafe { Box::new_zeroed().assume_init() }
+    }
+
     /// Wakes the service if it sleeps. One relaxed-ish load where it is awake.
     #[inline]
     pub fn ring_doorbell(&self) {

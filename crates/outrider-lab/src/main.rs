@@ -5,6 +5,7 @@ mod cli;
 mod disk;
 mod output;
 mod random;
+mod report;
 mod results;
 mod rows;
 mod size;
@@ -24,6 +25,9 @@ fn main() {
     let result = match cli.command {
         Command::Disk(args) => disk::command(args.command),
         Command::List(args) => bench::list(&args),
+        Command::Run(args) => bench::run(&args),
+        Command::Report { dir } => report::report(&dir),
+        Command::Compare { before, after } => report::compare(&before, &after),
     };
     if let Err(failure) = result {
         output::complain(&failure.message);

@@ -214,7 +214,7 @@ impl Blur<'_> {
         };
         let mut list = List::new(args.declare, self.file, || {
             (0..grid.tiles()).map(range).collect()
-        });
+        })?;
         if args.hint {
             for n in 0..grid.tiles().min(declare::AHEAD as u64) {
                 declare::hint(self.file, range(n));
@@ -222,7 +222,7 @@ impl Blur<'_> {
         }
         let mut tile = vec![0; TILE];
         for n in 0..grid.tiles() {
-            list.read(n as usize);
+            list.read(n as usize)?;
             let later = n + declare::AHEAD as u64;
             if args.hint && later < grid.tiles() {
                 declare::hint(self.file, range(later));

@@ -463,10 +463,10 @@ impl Tree {
                 length: PAGE as u64,
             };
             leaves.iter().map(range).collect()
-        });
+        })?;
         let mut page = vec![0; PAGE];
         for (n, &number) in leaves.iter().enumerate() {
-            list.read(n);
+            list.read(n)?;
             let since = Instant::now();
             let (entries, next) = self.node(number, LEAF, &mut page)?;
             figures.done(since, PAGE as u64);

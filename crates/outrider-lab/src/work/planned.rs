@@ -139,7 +139,7 @@ fn as_planned(
         offset: block * args.block,
         length: args.block,
     };
-    let mut list = List::new(args.declare, file, || plan.iter().map(range).collect());
+    let mut list = List::new(args.declare, file, || plan.iter().map(range).collect())?;
     let mut buffer = Aligned::new(args.block as usize);
     if args.hint {
         for block in plan.iter().take(declare::AHEAD) {
@@ -147,7 +147,7 @@ fn as_planned(
         }
     }
     for (n, block) in plan.iter().enumerate() {
-        list.read(n);
+        list.read(n)?;
         if args.hint
             && let Some(later) = plan.get(n + declare::AHEAD)
         {
