@@ -13,8 +13,10 @@
 //! Errors are errno values: they go to the caller as they are.
 
 pub mod contention;
+mod explain;
 mod fetcher;
 pub mod list;
+pub mod order;
 
 use std::collections::HashMap;
 use std::ops::Range;
