@@ -311,6 +311,25 @@ pub fn duplicated(from: c_int, to: c_int) {
     }
 }
 
+/// An open of ours would be in the way of a lease on the file of `fd`.
+pub fn leave_alone(fd: c_int) {
+    if let Some(process) = current()
+        && process.follows(fd)
+        && !is_guest()
+    {
+        alone(|| process.leave_alone(fd));
+    }
+}
+
+/// A file system is about to be unmounted: nothing may be open.
+pub fn release_all() {
+    if let Some(process) = current()
+        && !is_guest()
+    {
+        alone(|| process.release_all());
+    }
+}
+
 /// Nothing can be followed in this process any more.
 pub fn disable() {
     if let Some(process) = current()

@@ -257,8 +257,8 @@ impl Fetcher {
     fn run(&mut self) {
         loop {
             let bell = self.process.bell.load(SeqCst);
+            self.let_go();
             if self.process.is_off() {
-                self.files.clear();
                 return;
             }
             if self.round() {
@@ -270,6 +270,18 @@ impl Fetcher {
                 raw::futex_wait_forever(&self.process.bell, bell);
             }
             self.process.sleeping.store(0, SeqCst);
+        }
+    }
+
+    /// Closes everything, if that is wanted; what is needed is opened again later.
+    fn let_go(&mut self) {
+        let wanted = self.process.release_wanted.load(SeqCst);
+        if wanted != self.process.release_done.load(SeqCst) {
+            self.engine.drain();
+            self.files.clear();
+            self.engine.settle(Duration::from_millis(200));
+            self.process.release_done.store(wanted, SeqCst);
+            raw::futex_wake(&self.process.release_done, u32::MAX);
         }
     }
 
