@@ -395,7 +395,7 @@ impl Process {
             taken += 1;
         }
         if let Some(source) = own {
-            self.drop_source(&mut state, source);
+            self.drop_source_but(&mut state, source, Some(file));
         }
         let Some(index) = state.new_source(Kind::Plain, file, usize::MAX) else {
             self.drop_unused(&mut state, file);
@@ -427,7 +427,7 @@ impl Process {
         };
         let own = state.own_source(file)?;
         if let Some(source) = own {
-            self.drop_source(&mut state, source);
+            self.drop_source_but(&mut state, source, Some(file));
         }
         if callee.function == 0 {
             self.drop_unused(&mut state, file);
@@ -961,6 +961,11 @@ impl Process {
     }
 
     fn drop_source(&self, state: &mut State, index: usize) {
+        self.drop_source_but(state, index, None);
+    }
+
+    /// Ends a source; `kept` stays known although it may belong to nobody now, because the caller has a new use for it.
+    fn drop_source_but(&self, state: &mut State, index: usize, kept: Option<u16>) {
         let files = state.files.len();
         for file in 0..files {
             let Some(f) = state.file_mut(file as u16) else {
@@ -971,7 +976,9 @@ impl Process {
             let gone = before - f.regions.len();
             if gone > 0 {
                 state.regions = state.regions.saturating_sub(gone);
-                self.drop_unused(state, file as u16);
+                if kept != Some(file as u16) {
+                    self.drop_unused(state, file as u16);
+                }
             }
         }
         state.ignoring.retain(|(_, s, _)| *s != index);
