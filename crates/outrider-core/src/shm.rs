@@ -89,6 +89,12 @@ pub const FLAG_FETCHING: u32 = 16;
 /// open). Closing waits until the service has let go.
 pub const FLAG_HELD: u32 = 32;
 
+/// The upper half of the flags: after a read that was told so many are not, until the service says otherwise. It is how a program
+/// that finds everything cached is listened to: a burst of reads costs few events even while the service is busy.
+pub const RARELY_SHIFT: u32 = 16;
+/// Reads that are not told after one that found the ring full: nobody could listen to them.
+pub const UNHEARD: u32 = 256;
+
 /// What an [`Event`] tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -570,6 +576,17 @@ impl Slot {
             Ordering::Relaxed,
         );
         self.hush(0, 0, 0);
+    }
+
+    /// Sets how many reads are not told after each that is.
+    #[inline]
+    pub fn listen_rarely(&self, rarely: u16) {
+        let old = self.flags.load(Ordering::Relaxed) >> RARELY_SHIFT;
+        if old != u32::from(rarely) {
+            // Only the service changes these bits.
+            self.flags
+                .fetch_xor((old ^ u32::from(rarely)) << RARELY_SHIFT, Ordering::Relaxed);
+        }
     }
 
     /// Sets what need not be told: reads within `start..start+len` (bytes), and the next `skip` reads.

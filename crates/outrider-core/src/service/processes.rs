@@ -179,6 +179,7 @@ impl Service {
                     let desc = self.procs[i]
                         .as_mut()
                         .and_then(|p| p.descs.get_mut(&event.fd));
+                    self.stirred |= desc.as_ref().is_none_or(|d| d.rarely == 0);
                     if !desc.is_some_and(|d| d.detector.glance(event.offset, event.extra)) {
                         let span = event.offset..event.offset.saturating_add(event.len);
                         self.pass(i, key, span, 1, event.len);
@@ -192,6 +193,7 @@ impl Service {
     }
 
     pub(super) fn handle_event(&mut self, i: usize, e: Event) {
+        self.stirred |= e.kind != Kind::Read;
         match e.kind {
             Kind::Open => {
                 if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.remove(&e.fd)) {
@@ -427,6 +429,8 @@ impl Service {
                 detector,
                 skip_given: 0,
                 cached: false,
+                calm: 0,
+                rarely: 0,
             },
         );
         Some(key)
