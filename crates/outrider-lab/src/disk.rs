@@ -15,6 +15,7 @@ mod daemon;
 mod device;
 mod fuse;
 mod image;
+mod lease;
 mod model;
 mod server;
 mod state;
@@ -40,6 +41,9 @@ use control::{Answer, Ask};
 use model::Model;
 use server::Counters;
 use state::{Place, State};
+
+pub use lease::{Lease, check_model, has_head, interrupted, promised, sweep};
+pub use model::FULL_SPEED;
 
 /// The size of a disk unless one is asked for.
 const DEFAULT_SIZE: u64 = 8 << 30;
@@ -106,17 +110,17 @@ fn need_root() -> Outcome {
 /// Set by SIGINT, SIGTERM or SIGHUP while a disk is being brought up.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn interrupted(_: libc::c_int) {
+extern "C" fn interrupt(_: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
 /// Turns the signals that ask for an end into a flag, so that a half-made disk is taken down again.
-fn catch_signals() {
+pub fn catch_signals() {
     // SAFETY: the handler only stores a flag; the structure is valid all zeros otherwise (no SA_RESTART:
     // calls that wait return).
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = interrupted as extern "C" fn(libc::c_int) as usize;
+        action.sa_sigaction = interrupt as extern "C" fn(libc::c_int) as usize;
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
             libc::sigaction(signal, &action, std::ptr::null_mut());
         }
@@ -134,6 +138,18 @@ fn not_interrupted() -> Outcome {
 }
 
 fn up(args: &UpArgs) -> Outcome {
+    let state = bring_up(args)?;
+    let device = Loop(state.device.unwrap_or_default()).path();
+    let (device, dir) = (device.display(), state.dir.display());
+    let size = size::show(state.size);
+    match state.fs.as_str() {
+        "none" => println!("{device}: {} of {size}, named {dir}", args.model),
+        fs => println!("{device}: {} of {size}, {fs} on {dir}", args.model),
+    }
+    Ok(())
+}
+
+fn bring_up(args: &UpArgs) -> Outcome<State> {
     let mut words = args.model.clone();
     if let Some(scale) = args.scale {
         words.push_str(&format!(" scale={scale}"));
@@ -201,14 +217,7 @@ fn up(args: &UpArgs) -> Outcome {
         }
         return Err(failure);
     }
-    let device = Loop(state.device.unwrap_or_default()).path();
-    let (device, dir) = (device.display(), state.dir.display());
-    let size = size::show(size);
-    match state.fs.as_str() {
-        "none" => println!("{device}: {} of {size}, named {dir}", args.model),
-        fs => println!("{device}: {} of {size}, {fs} on {dir}", args.model),
-    }
-    Ok(())
+    Ok(state)
 }
 
 /// The disk's size and the file system found on its image.

@@ -4,6 +4,7 @@ mod bench;
 mod cli;
 mod disk;
 mod output;
+#[allow(dead_code)] // some is for outrider-work
 mod random;
 mod results;
 mod rows;
@@ -24,6 +25,7 @@ fn main() {
     let result = match cli.command {
         Command::Disk(args) => disk::command(args.command),
         Command::List(args) => bench::list(&args),
+        Command::Run(args) => bench::run(&args),
     };
     if let Err(failure) = result {
         output::complain(&failure.message);

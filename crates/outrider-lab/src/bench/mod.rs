@@ -1,6 +1,21 @@
 //! Measuring: `outrider-lab list` and `run`.
 
+mod accuracy;
+mod column;
+mod device;
+mod direct;
+mod exec;
+mod group;
+mod load;
+mod machine;
+mod needed;
+mod progress;
+mod record;
+mod run;
 mod select;
+mod store;
+
+pub use run::run;
 
 use serde_json::json;
 

@@ -10,6 +10,8 @@ mod foreactor;
 mod libprefetch;
 mod make;
 mod micro;
+mod plain;
+mod selfcheck;
 mod ssdcache;
 mod words;
 
@@ -101,7 +103,8 @@ pub struct Workload {
     /// Run at the same time; the time is until the last one ends. What they print is the result: every column must
     /// print the same (digests of each one's standard output are compared).
     pub commands: Vec<Vec<String>>,
-    /// The same with the program's own readahead hints, for the column `app-only`; stock runs if there is none.
+    /// The same with the program's own readahead hints, for the column `app-only`, which stays empty without them:
+    /// stock is the program with the hints that it always gives.
     pub hinted: Option<Vec<Vec<String>>>,
     /// The same with its accesses declared to Outrider (`outrider.h`), for the column `declared`.
     pub declared: Option<Vec<Vec<String>>>,
@@ -161,6 +164,7 @@ pub fn all() -> Vec<Row> {
         foreactor::rows(),
         ssdcache::rows(),
         everyday::rows(),
+        selfcheck::rows(),
     ]
     .into_iter()
     .flatten()

@@ -13,6 +13,7 @@ mod filebench;
 mod neighbour;
 mod planned;
 mod postmark;
+#[allow(dead_code)] // some is for data sets
 #[path = "../random.rs"]
 mod random;
 mod read;
@@ -20,6 +21,7 @@ mod seek_curve;
 #[allow(dead_code)] // what it shows is shown by outrider-lab
 #[path = "../size.rs"]
 mod size;
+mod write;
 
 use clap::{Parser, Subcommand};
 
@@ -36,6 +38,10 @@ struct Cli {
 enum Family {
     /// Read files in a pattern.
     Read(read::Args),
+    /// Make a file of bytes that don't compress, from a seed.
+    Make(write::MakeArgs),
+    /// Overwrite random blocks of a file until killed.
+    Write(write::WriteArgs),
     /// Print a table of customers as SQL, to be piped into sqlite3.
     Customer(customer::Args),
     /// Read and write as Filebench's personalities do.
@@ -59,6 +65,8 @@ enum Family {
 fn main() {
     let result = match Cli::parse().family {
         Family::Read(args) => read::run(&args),
+        Family::Make(args) => write::make(&args),
+        Family::Write(args) => write::write(&args),
         Family::Customer(args) => customer::run(&args),
         Family::Filebench(args) => filebench::run(&args),
         Family::SeekCurve(args) => seek_curve::run(&args),
