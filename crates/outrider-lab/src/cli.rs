@@ -103,6 +103,9 @@ pub struct RunArgs {
     /// The directory to mount the disk on. [default: a new one in the directory for temporary files]
     #[arg(long, value_name = "DIR")]
     pub mount: Option<PathBuf>,
+    /// The directory of the build that is measured: outrider, liboutrider.so and outrider-work. [default: this program's]
+    #[arg(long, value_name = "DIR")]
+    pub build: Option<PathBuf>,
     /// Go on where an earlier invocation was interrupted: in --out, or else in the newest directory that it left. Rows
     /// that are complete there are not run again.
     #[arg(long)]

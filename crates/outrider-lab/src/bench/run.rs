@@ -77,7 +77,7 @@ pub fn run(args: &RunArgs) -> Outcome {
             .map_or_else(|| device::parse(&own, args.scale), Ok)?;
         pairs.push(devices);
     }
-    let tools = tools()?;
+    let tools = tools(args.build.as_deref())?;
     if !rustix::process::geteuid().is_root() {
         return Err(Failure::system("measuring needs root: it makes disks"));
     }
@@ -148,14 +148,21 @@ fn chosen_rows(args: &RunArgs) -> Outcome<Vec<Row>> {
         .collect())
 }
 
-/// Where our programs are: beside this one, and in `drivers` and `plugins` beside that directory.
-fn tools() -> Outcome<Tools> {
-    let program = std::env::current_exe().doing("cannot find this program")?;
-    let bin = program.parent().unwrap_or(Path::new("/")).to_owned();
-    for name in ["outrider", "outrider-work"] {
+/// Where our programs are: in `build`, or else beside this one; `drivers` and `plugins` beside that directory.
+fn tools(build: Option<&Path>) -> Outcome<Tools> {
+    let bin = match build {
+        Some(dir) => dir
+            .canonicalize()
+            .map_err(|e| Failure::usage(format!("--build {}: {e}", dir.display())))?,
+        None => {
+            let program = std::env::current_exe().doing("cannot find this program")?;
+            program.parent().unwrap_or(Path::new("/")).to_owned()
+        }
+    };
+    for name in ["outrider", "liboutrider.so", "outrider-work"] {
         if !bin.join(name).is_file() {
-            return Err(Failure::system(format!(
-                "{} is not there; `make build` builds it",
+            return Err(Failure::usage(format!(
+                "{} is not there; `make build` builds it, and --build names its directory",
                 bin.join(name).display()
             )));
         }
@@ -266,8 +273,9 @@ struct Done {
 
 impl Bench<'_> {
     fn accuracy(&mut self, mount: &Path, devices: &[Device]) -> Outcome {
+        let rounds = self.runs.min(BOUNDS);
         let (record, progress) = (&mut self.record, &self.progress);
-        accuracy::measure(mount, devices, |figure| {
+        accuracy::measure(mount, devices, rounds, |figure| {
             progress.say(&format!(
                 "accuracy {} {}: {:.0}, modelled {:.0}",
                 figure.device, figure.measure, figure.measured, figure.modelled
