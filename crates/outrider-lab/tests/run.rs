@@ -85,13 +85,10 @@ impl Place {
         self.dir.path().join("results")
     }
 
-    /// `outrider-lab run` with what every case has: one device, and a machine that may be busy.
+    /// `outrider-lab run` with what every case has: a place of its own, and a machine that may be busy.
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_outrider-lab"));
-        command
-            .arg("run")
-            .args(args)
-            .args(["--device", "nvme", "--max-load", "100000"]);
+        command.arg("run").args(args).args(["--max-load", "100000"]);
         command
             .arg("--mount")
             .arg(self.mount())
@@ -403,7 +400,8 @@ fn what_is_complete_is_not_measured_again() {
     let place = Place::new();
     let args = [
         "self-read",
-        "self-twice",
+        "--device",
+        "nvme,remote",
         "--columns",
         "stock-128",
         "--runs",
@@ -420,11 +418,11 @@ fn what_is_complete_is_not_measured_again() {
     assert!(stderr.contains("--resume"), "{stderr}");
     assert_eq!(place.text(), first);
 
-    // As an interruption would leave it: the second row's bound is missing, and the last line is cut off.
+    // As an interruption would leave it: the second device's bound is missing, and the last line is cut off.
     let kept: Vec<&str> = first.lines().collect();
     let (last, before) = kept.split_last().unwrap();
     assert!(
-        last.contains("\"bound\"") && last.contains("self-twice"),
+        last.contains("\"bound\"") && last.contains("remote"),
         "{last}"
     );
     let cut = format!("{}\n{}", before.join("\n"), &last[..20]);
@@ -432,15 +430,12 @@ fn what_is_complete_is_not_measured_again() {
     let (code, stdout, stderr) = place.run(&[&args[..], &["--resume"]].concat());
     assert_eq!(code, 0, "{stdout}{stderr}");
     let lines = place.text();
-    let about = |text: &str, row: &str| -> Vec<String> {
-        let of_row = |l: &&str| l.contains(&format!("\"row\":\"{row}\""));
-        text.lines().filter(of_row).map(str::to_owned).collect()
+    let about = |text: &str, device: &str| -> Vec<String> {
+        let of_device = |l: &&str| l.contains(&format!("\"device\":\"{device}\""));
+        text.lines().filter(of_device).map(str::to_owned).collect()
     };
-    assert_eq!(about(&lines, "self-read"), about(&first, "self-read"));
-    assert_eq!(
-        about(&lines, "self-twice").len(),
-        about(&first, "self-twice").len()
-    );
+    assert_eq!(about(&lines, "nvme"), about(&first, "nvme"));
+    assert_eq!(about(&lines, "remote").len(), about(&first, "remote").len());
     assert_eq!(
         of(&place.lines(), "machine").len(),
         2,
@@ -464,6 +459,8 @@ fn accuracy_is_measured_beside_what_the_model_says() {
         "stock-128",
         "--quick",
         "--accuracy",
+        "--device",
+        "nvme",
     ]);
     assert_eq!(code, 0, "{stdout}{stderr}");
     let lines = place.lines();
