@@ -1,6 +1,8 @@
 # make build     release builds: target/release/outrider, liboutrider.so beside it, outrider-lab
 # make demo      real programs on cold files, without and with Outrider (DIR=… for a real disk)
 # make test      all tests, on the release build; the last line is the sum
+# make bench     measures Outrider on emulated devices and writes the report: about half an hour, as root
+#                (ARGS=… for `outrider-lab run`: rows, --device …; ARGS='--all --minutes 0' for everything)
 # make drivers   programs of the lab that read through RocksDB, LevelDB and Snappy: target/drivers
 # make lint      formatting and clippy
 # make install   PREFIX=/usr/local DESTDIR=
@@ -12,7 +14,7 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 INSTALL ?= install
 PYTHON  ?= python3
-# Arguments of the demo; see `demo/run.py --help`.
+# Arguments of the demo (`demo/run.py --help`) or of the measurements (`outrider-lab run --help`).
 DIR     ?=
 ARGS    ?=
 
@@ -24,7 +26,7 @@ ifneq ($(CI),)
 export OUTRIDER_REQUIRE_ALL := 1
 endif
 
-.PHONY: build demo test drivers lint fmt install deps clean
+.PHONY: build demo test bench drivers lint fmt install deps clean
 
 build:
 	$(CARGO) build --release --locked --workspace
@@ -41,6 +43,13 @@ test:
 	@$(MAKE) --no-print-directory -C crates/outrider-lab/drivers OUT=$(DRIVERS)
 	$(CARGO) build --release --locked --workspace
 	@.ci/summary $(CARGO) test --locked --workspace --no-fail-fast
+
+# Goes on where an earlier one was interrupted.
+bench:
+	@.ci/deps bench
+	$(CARGO) build --release --locked --workspace
+	@$(MAKE) --no-print-directory -C crates/outrider-lab/drivers OUT=$(DRIVERS)
+	$(RELEASE)/outrider-lab run --resume --accuracy --report --minutes 25 $(ARGS)
 
 drivers:
 	@.ci/deps drivers

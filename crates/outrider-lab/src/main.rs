@@ -4,6 +4,7 @@ mod bench;
 mod cli;
 mod disk;
 mod output;
+#[allow(dead_code)] // some is for outrider-work
 mod random;
 mod report;
 mod results;

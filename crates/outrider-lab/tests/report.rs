@@ -88,9 +88,9 @@ const HDD: &str = "hdd scale=0.1";
 /// Two invocations, all kinds of lines, gains, losses, and runs that don't count.
 fn sample() -> Vec<Value> {
     let mut lines = vec![machine("2026-11-21T12:00:00Z", 0.25)];
-    // A curve over 1, 2 and 16 on two devices.
+    // A curve over 0, 2 and 64K on two devices.
     for (device, slower) in [("nvme", 1.0), (HDD, 3.0)] {
-        for (x, gain) in [("1", 1.3), ("2", 2.1), ("16", 4.4)] {
+        for (x, gain) in [("0", 1.3), ("2", 2.1), ("64K", 4.4)] {
             let name = format!("t-fig1-{x}");
             lines.push(row(
                 &name,
@@ -233,7 +233,11 @@ fn sample() -> Vec<Value> {
         json!(load),
     ));
     lines.push(run("t-fig1-2", "nvme", "stock-128", 6, 2.07));
-    let failed = with(run("t-fig1-16", HDD, "vmtouch", 2, 0.001), "exit", json!(3));
+    let failed = with(
+        run("t-fig1-64K", HDD, "vmtouch", 2, 0.001),
+        "exit",
+        json!(3),
+    );
     lines.push(with(failed, "digests", json!([])));
     lines
 }
@@ -479,6 +483,16 @@ fn tables_say_what_a_naive_reference_says() {
             let base = [row.as_str(), device.as_str(), "stock-128"];
             shows(&line["CPU, s"], medians(&lines, &at, "cpu_seconds"));
             shows(&line["stock CPU, s"], medians(&lines, &base, "cpu_seconds"));
+            shows(&line["p50, µs"], medians(&lines, &at, "figures.p50_us"));
+            shows(
+                &line["stock p50, µs"],
+                medians(&lines, &base, "figures.p50_us"),
+            );
+            shows(&line["p99, µs"], medians(&lines, &at, "figures.p99_us"));
+            shows(
+                &line["stock p99, µs"],
+                medians(&lines, &base, "figures.p99_us"),
+            );
             shows(
                 &line["read, MB"],
                 medians(&lines, &at, "read_bytes").map(|b| b / 1e6),
@@ -599,7 +613,7 @@ fn tables_say_what_a_naive_reference_says() {
         dropped,
         [
             "t-fig1-2 nvme stock-128 2 foreign load 0.4",
-            "t-fig1-16 hdd scale=0.1 vmtouch 1 exit code 3"
+            "t-fig1-64K hdd scale=0.1 vmtouch 1 exit code 3"
         ]
     );
     for line in table(&summary, "The programs' own figures") {
@@ -806,7 +820,7 @@ fn plots_show_the_numbers_and_the_papers_claims() {
         let nodes: Vec<Node> = panel.descendants().collect();
         let place = upwards(&nodes, false);
         let gains = |of: &dyn Fn(&str) -> Option<f64>| -> Vec<f64> {
-            ["t-fig1-1", "t-fig1-2", "t-fig1-16"]
+            ["t-fig1-0", "t-fig1-2", "t-fig1-64K"]
                 .iter()
                 .filter_map(|row| of(row))
                 .collect()
@@ -836,7 +850,7 @@ fn plots_show_the_numbers_and_the_papers_claims() {
             .filter(|n| n.has_tag_name("text"))
             .filter_map(|n| Some(n.text()?.trim()))
             .collect();
-        for label in ["1", "2", "16", "speed-up over stock-128"] {
+        for label in ["0", "2", "64K", "speed-up over stock-128"] {
             assert!(words.contains(&label), "{label} in {words:?}");
         }
     }
@@ -878,7 +892,7 @@ fn wrong_output_is_told_first_and_fails() {
     let mut lines = sample();
     let wrong = lines.iter_mut().find(|l| {
         l["kind"] == "run"
-            && l["row"] == "t-fig1-1"
+            && l["row"] == "t-fig1-0"
             && l["column"] == "predict+opt"
             && l["run"] == 2
     });
@@ -886,7 +900,7 @@ fn wrong_output_is_told_first_and_fails() {
     let dir = results(&lines);
     let (code, complaint, summary) = report(&dir);
     assert_eq!(code, 1);
-    let told = "t-fig1-1 on nvme: predict+opt printed something else than the first run of stock-128 did (run 2)";
+    let told = "t-fig1-0 on nvme: predict+opt printed something else than the first run of stock-128 did (run 2)";
     assert_eq!(complaint, format!("outrider-lab: WRONG OUTPUT: {told}\n"));
     let mut first = summary.lines().filter(|l| !l.is_empty()).skip(1);
     assert_eq!(first.next().unwrap(), format!("**WRONG OUTPUT**: {told}"));
@@ -898,7 +912,7 @@ fn wrong_output_is_told_first_and_fails() {
     let out = lab(&[good.path(), dir.path()]);
     assert_eq!(out.status.code(), Some(1));
     assert!(
-        text(&out.stdout).starts_with("WRONG OUTPUT in the second: t-fig1-1 on nvme: predict+opt")
+        text(&out.stdout).starts_with("WRONG OUTPUT in the second: t-fig1-0 on nvme: predict+opt")
     );
     for line in &mut lines {
         if line["digests"] == json!(["d1", "other"]) {

@@ -127,7 +127,8 @@ sys.stdin.read()
             .current_dir(&dir)
             .output()
             .unwrap();
-        let residency: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        let residency: serde_json::Value =
+            serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {out:?}"));
         residency["total"]["resident_bytes"].as_u64().unwrap()
     };
     // The program waits until it has been seen that `enough` is cached.

@@ -64,6 +64,39 @@ fn coreutils_that_read() {
     ]);
 }
 
+/// CP1: the stdio calls whose arguments vary in number, and those that read standard input without naming it.
+#[test]
+fn formatted_input() {
+    let scan = program("scan").display().to_string();
+    let case = |name: &str, from_stdin: bool| {
+        let mut argv = vec![scan.as_str(), name];
+        if !from_stdin {
+            argv.push("text.txt");
+        }
+        let case = Case::argv(&format!("scan_{name}"), &argv)
+            .data(&[Text])
+            .modes(&["predict+opt"])
+            .expects_events();
+        if from_stdin {
+            case.stdin("text.txt")
+        } else {
+            case
+        }
+    };
+    check(vec![
+        case("fscanf", false),
+        case("__isoc99_fscanf", false),
+        case("vfscanf", false),
+        case("__isoc99_vfscanf", false),
+        case("getw", false),
+        case("scanf", true),
+        case("__isoc99_scanf", true),
+        case("vscanf", true),
+        case("getchar", true),
+        case("getchar_unlocked", true),
+    ]);
+}
+
 /// CP1: the write family, offsets that move, holes, O_DIRECT, O_APPEND and what cp asks of the kernel.
 #[test]
 fn coreutils_that_copy() {

@@ -13,8 +13,10 @@
 //! Errors are errno values: they go to the caller as they are.
 
 pub mod contention;
+mod explain;
 mod fetcher;
 pub mod list;
+pub mod order;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -256,8 +258,11 @@ pub struct Process {
     numbers: &'static [AtomicU32],
     /// Ends of callbacks; a futex word.
     returned: AtomicU32,
-    /// Bytes that are queued in the engine or on their way, as the fetcher last knew.
+    /// 1 while something is queued in the engine or on its way, as the fetcher last knew.
     busy: AtomicU32,
+    /// Counts demands to let go of all files, and the last one that was met; futex words.
+    release_wanted: AtomicU32,
+    release_done: AtomicU32,
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
@@ -287,6 +292,8 @@ impl Process {
             numbers,
             returned: AtomicU32::new(0),
             busy: AtomicU32::new(0),
+            release_wanted: AtomicU32::new(0),
+            release_done: AtomicU32::new(0),
         }
     }
 
@@ -395,7 +402,7 @@ impl Process {
             taken += 1;
         }
         if let Some(source) = own {
-            self.drop_source(&mut state, source);
+            self.drop_source_but(&mut state, source, Some(file));
         }
         let Some(index) = state.new_source(Kind::Plain, file, usize::MAX) else {
             self.drop_unused(&mut state, file);
@@ -427,7 +434,7 @@ impl Process {
         };
         let own = state.own_source(file)?;
         if let Some(source) = own {
-            self.drop_source(&mut state, source);
+            self.drop_source_but(&mut state, source, Some(file));
         }
         if callee.function == 0 {
             self.drop_unused(&mut state, file);
@@ -845,19 +852,11 @@ impl Process {
         let Some(number) = self.numbers.get(fd as usize) else {
             return;
         };
-        let file = number.swap(0, Relaxed);
-        if file == 0 {
+        if number.load(Relaxed) == 0 {
             return;
         }
-        let file = (file - 1) as u16;
         let mut state = lock(&self.state);
-        let Some(f) = state.file_mut(file) else {
-            return;
-        };
-        f.numbers.retain(|n| *n != fd);
-        if f.numbers.is_empty() {
-            self.drop_file(&mut state, file);
-        }
+        self.forget_number(&mut state, fd);
         drop(state);
         self.ring();
         // Following the /proc link holds the program's own open file for some microseconds: its locks must end with this close.
@@ -867,6 +866,23 @@ impl Process {
             }
             // SAFETY: takes no arguments.
             unsafe { raw::syscall6(libc::SYS_sched_yield, 0, 0, 0, 0, 0, 0) };
+        }
+    }
+
+    /// `fd` is no longer a descriptor of the file that it was declared for.
+    fn forget_number(&self, state: &mut State, fd: i32) {
+        let Some(number) = self.numbers.get(fd as usize) else {
+            return;
+        };
+        let Some(file) = number.swap(0, Relaxed).checked_sub(1) else {
+            return;
+        };
+        let Some(f) = state.file_mut(file as u16) else {
+            return;
+        };
+        f.numbers.retain(|n| *n != fd);
+        if f.numbers.is_empty() {
+            self.drop_file(state, file as u16);
         }
     }
 
@@ -901,6 +917,36 @@ impl Process {
         }
     }
 
+    /// The file behind `fd` is not to be opened by us: it is taken off all lists, and nothing of it is held any more.
+    pub fn leave_alone(&self, fd: i32) {
+        let file = self
+            .numbers
+            .get(fd as usize)
+            .and_then(|n| n.load(Relaxed).checked_sub(1));
+        if let Some(file) = file {
+            let mut state = lock(&self.state);
+            self.drop_file(&mut state, file as u16);
+            drop(state);
+            self.release_all();
+        }
+    }
+
+    /// Waits up to 300 ms until nothing of the program's files is held: before umount(2) and F_SETLEASE.
+    pub fn release_all(&self) {
+        if lock(&self.state).fetcher != Fetcher::Runs {
+            return;
+        }
+        let wanted = self.release_wanted.fetch_add(1, AcqRel).wrapping_add(1);
+        self.ring();
+        for _ in 0..30 {
+            let done = self.release_done.load(Acquire);
+            if done.wrapping_sub(wanted) as i32 >= 0 {
+                return;
+            }
+            raw::futex_wait(&self.release_done, done, 10_000);
+        }
+    }
+
     /// Nothing is declared any more, nor ever again in this process.
     pub fn turn_off(&self) {
         let mut state = lock(&self.state);
@@ -909,17 +955,23 @@ impl Process {
             self.drop_file(&mut state, file as u16);
         }
         drop(state);
-        self.ring();
+        self.release_all();
     }
 
     /// The number of the file behind `fd`. With `make` a new one is taken in; otherwise `None` where it is not known.
     fn file(&self, state: &mut State, fd: i32, make: bool) -> Result<Option<u16>, i32> {
+        let st = readable(fd)?;
         if let Some(n) = self.numbers.get(fd as usize).map(|n| n.load(Relaxed))
             && n > 0
         {
-            return Ok(Some((n - 1) as u16));
+            let file = (n - 1) as u16;
+            let same = |f: &File| (f.dev, f.ino) == (st.st_dev, st.st_ino);
+            if state.file(file).is_some_and(same) {
+                return Ok(Some(file));
+            }
+            // Closed where it can't be seen: nothing is interposed, or the system call was made directly.
+            self.forget_number(state, fd);
         }
-        let st = readable(fd)?;
         let known = state.inodes.get(&(st.st_dev, st.st_ino)).copied();
         let file = match known {
             Some(file) => file,
@@ -961,6 +1013,11 @@ impl Process {
     }
 
     fn drop_source(&self, state: &mut State, index: usize) {
+        self.drop_source_but(state, index, None);
+    }
+
+    /// Ends a source; `kept` stays known although it may belong to nobody now, because the caller has a new use for it.
+    fn drop_source_but(&self, state: &mut State, index: usize, kept: Option<u16>) {
         let files = state.files.len();
         for file in 0..files {
             let Some(f) = state.file_mut(file as u16) else {
@@ -971,7 +1028,9 @@ impl Process {
             let gone = before - f.regions.len();
             if gone > 0 {
                 state.regions = state.regions.saturating_sub(gone);
-                self.drop_unused(state, file as u16);
+                if kept != Some(file as u16) {
+                    self.drop_unused(state, file as u16);
+                }
             }
         }
         state.ignoring.retain(|(_, s, _)| *s != index);

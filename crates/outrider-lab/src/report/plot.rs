@@ -131,21 +131,29 @@ fn plot(key: &str, file: String, benches: &[&Bench]) -> Outcome<Plot> {
     })
 }
 
-/// What the descriptions of rows have in common, by their parts between commas.
+/// What the descriptions of rows begin with, up to a comma, a colon or the end.
 fn common(benches: &[&Bench]) -> Option<String> {
-    let mut abouts = benches
-        .iter()
-        .filter_map(|b| Some(b.info.as_ref()?.about.split(", ").collect::<Vec<_>>()));
-    let mut shared = abouts.next()?;
-    for about in abouts {
-        let same = shared
+    let abouts = || {
+        benches
             .iter()
-            .zip(&about)
+            .filter_map(|b| b.info.as_ref())
+            .map(|i| i.about.as_str())
+    };
+    let first = abouts().next()?;
+    let same = |about: &str| {
+        first
+            .chars()
+            .zip(about.chars())
             .take_while(|(a, b)| a == b)
-            .count();
-        shared.truncate(same);
-    }
-    (!shared.concat().trim().is_empty()).then(|| shared.join(", "))
+            .map(|(c, _)| c.len_utf8())
+            .sum()
+    };
+    let shared = &first[..abouts().map(same).min().unwrap_or(0)];
+    let whole = match abouts().all(|about| about == first) {
+        true => shared,
+        false => &shared[..shared.rfind([',', ':', ';']).unwrap_or(0)],
+    };
+    (!whole.trim().is_empty()).then(|| whole.trim().to_owned())
 }
 
 /// Devices in the order of their first row, and the series of each.
@@ -204,8 +212,19 @@ fn firsts<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     kept
 }
 
+/// A number, or one with K, M, G or T (binary) behind it.
 fn number(text: &str) -> Option<f64> {
-    text.trim().parse().ok().filter(|n: &f64| n.is_finite())
+    let text = text.trim();
+    let unit = ["K", "M", "G", "T"]
+        .iter()
+        .zip(1..)
+        .find(|(unit, _)| text.ends_with(**unit));
+    let (digits, factor) = match unit {
+        Some((unit, power)) => (text.strip_suffix(unit)?, 1024f64.powi(power)),
+        None => (text, 1.0),
+    };
+    let number: f64 = digits.parse().ok()?;
+    number.is_finite().then_some(number * factor)
 }
 
 fn point(bench: &Bench) -> Point {

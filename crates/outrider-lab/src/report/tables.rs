@@ -101,7 +101,14 @@ fn cpu(cell: Option<&Cell>) -> Value {
     )
 }
 
+/// Latencies have columns where anything has them.
+fn latencies(measured: &Measured) -> bool {
+    let mut all = measured.benches.iter().flat_map(|b| b.cells.iter());
+    all.any(|c| c.figure("p50_us").is_some() || c.figure("p99_us").is_some())
+}
+
 fn headline(measured: &Measured) -> Table {
+    let latency = latencies(measured);
     let mut lines = Vec::new();
     for bench in &measured.benches {
         let stock = bench.column(STOCK);
@@ -134,30 +141,42 @@ fn headline(measured: &Measured) -> Table {
             ));
             line.push(Value::number(median.and_then(|s| bench.share(s)), percent));
             line.extend([cpu(cell), cpu(stock), read_bytes(cell), read_bytes(stock)]);
+            if latency {
+                for name in ["p50_us", "p99_us"] {
+                    line.extend(
+                        [cell, stock]
+                            .map(|c| Value::number(c.and_then(|c| c.figure(name)), figure)),
+                    );
+                }
+            }
             lines.push(line);
         }
+    }
+    let mut head = vec![
+        "row",
+        "device",
+        "stock-128, s",
+        "best other peer, s",
+        "limit, s",
+        "column",
+        "time, s",
+        "speed-up",
+        "paper",
+        "efficiency",
+        "share of gain",
+        "CPU, s",
+        "stock CPU, s",
+        "read, MB",
+        "stock read, MB",
+    ];
+    if latency {
+        head.extend(["p50, µs", "stock p50, µs", "p99, µs", "stock p99, µs"]);
     }
     Table {
         id: "headline",
         title: "Headline",
         note: "Each of Outrider's columns against stock Linux, against the best that a user would pick instead, and against the physical limit. “paper” is what the paper gained over its own stock system.".to_owned(),
-        head: vec![
-            "row",
-            "device",
-            "stock-128, s",
-            "best other peer, s",
-            "limit, s",
-            "column",
-            "time, s",
-            "speed-up",
-            "paper",
-            "efficiency",
-            "share of gain",
-            "CPU, s",
-            "stock CPU, s",
-            "read, MB",
-            "stock read, MB",
-        ],
+        head,
         lines,
     }
 }
@@ -213,9 +232,7 @@ fn losses(measured: &Measured) -> Table {
 }
 
 fn cells(measured: &Measured) -> Table {
-    let all = || measured.benches.iter().flat_map(|b| b.cells.iter());
-    // Latencies have columns where anything has them.
-    let latency = all().any(|c| c.figure("p50_us").is_some() || c.figure("p99_us").is_some());
+    let latency = latencies(measured);
     let mut lines = Vec::new();
     for bench in &measured.benches {
         for cell in &bench.cells {

@@ -15,7 +15,6 @@ pub fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     rows.extend(device());
     rows.extend(sequential());
-    rows.extend(known());
     rows.extend(blur());
     rows
 }
@@ -31,8 +30,8 @@ fn pages(size: &str, bytes: u64) -> Data {
 /// `pages`: the same in pieces of 14 KiB, those of the paper's slow file. Words: its size, and what a piece may be on
 /// average.
 fn fragmented(size: &str, bytes: u64) -> Data {
-    // While it is made, a filler of the same size lies between.
-    data(&format!("fragmented:{size}:32K"), 2 * bytes, |maker| {
+    // While it is made, three fillers of the same size lie between.
+    data(&format!("fragmented:{size}:32K"), 4 * bytes, |maker| {
         make::fragmented(&maker.path("pages"), maker.size(0)?, 1, maker.size(1)?)?;
         maker.settle()
     })
@@ -142,33 +141,6 @@ fn sequential() -> Vec<Row> {
         }
     }
     rows
-}
-
-/// What the paper's method is for, without an application around it: an order that is random and known.
-fn known() -> Vec<Row> {
-    let read = argv(&[
-        WORK,
-        "planned",
-        "{data}/pages",
-        "--order",
-        "permutation",
-        "--block",
-        "16K",
-    ]);
-    let row = |name: &str, about: &str| {
-        Row::new(
-            format!("lp-known-random-{name}"),
-            format!(
-                "libprefetch, section 3: 16 KiB blocks of a file of 512 MB, each once, in a random order that is known, {about}"
-            ),
-            pages("512M", 512 * M),
-            Workload::told(vec![read.clone()]),
-        )
-    };
-    vec![
-        row("free", "memory free").short(),
-        row("quarter", "memory a quarter of the file").memory(128 * M),
-    ]
 }
 
 /// Figures 9, 12 and 13: a blur over an image in tiles, as GIMP does it.

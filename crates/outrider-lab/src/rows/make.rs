@@ -281,28 +281,59 @@ pub fn old(path: &Path) -> Outcome {
     Ok(())
 }
 
-/// Makes a file of noise that lies in pieces of 12 to 16 KiB, by allocating it and a filler in turns; the filler is
-/// removed. A mean piece above `at_most` bytes is an error where the file system tells.
+/// Makes a file of noise that lies in pieces of 12 to 16 KiB. Where the file system tells, pieces of more than `at_most`
+/// bytes on average are an error.
 pub fn fragmented(path: &Path, bytes: u64, seed: u64, at_most: u64) -> Outcome {
-    let filler = path.with_extension("filler");
-    let create = |path: &Path| {
-        OpenOptions::new()
+    // Allocators that see through three fillers hardly do through more.
+    for fillers in [3, 6, 12] {
+        let file = interleaved(path, bytes, seed, fillers)?;
+        let Some(pieces) = pieces(&file) else {
+            return Ok(());
+        };
+        if bytes / pieces.max(1) <= at_most {
+            return Ok(());
+        }
+        if fillers == 12 {
+            return Err(Failure::system(format!(
+                "{}: lies in {pieces} pieces, of {} on average; wanted are pieces of at most {}",
+                path.display(),
+                size::show(bytes / pieces.max(1)),
+                size::show(at_most)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Makes a file of noise whose pieces were allocated in turns with those of so many fillers, which are removed.
+///
+/// One filler is not always enough: it may find a place of its own, and then the file lies in one piece.
+fn interleaved(path: &Path, bytes: u64, seed: u64, fillers: usize) -> Outcome<File> {
+    let names: Vec<PathBuf> = (0..fillers)
+        .map(|n| path.with_extension(format!("filler{n}")))
+        .collect();
+    let mut files = Vec::new();
+    for name in std::iter::once(path).chain(names.iter().map(PathBuf::as_path)) {
+        let file = OpenOptions::new()
             .read(true)
             .write(true)
-            .create_new(true)
-            .open(path)
-            .doing(path.display())
-    };
-    let (file, other) = (create(path)?, create(&filler)?);
+            .create(true)
+            .truncate(true)
+            .open(name)
+            .doing(name.display())?;
+        files.push(file);
+    }
     let mut random = Random::part(seed, 1);
     let mut at = 0;
     while at < bytes {
         let length = (random.within(3, 4) * 4096).min(bytes - at);
-        for (file, path) in [(&file, path), (&other, &filler)] {
+        for file in &files {
             allocate(file, at, length).doing(path.display())?;
         }
         at += length;
     }
+    let file = files.swap_remove(0);
+    drop(files);
     let mut noise = Noise(Random::new(seed));
     let mut piece = Vec::with_capacity(PIECE);
     let mut at = 0;
@@ -313,19 +344,10 @@ pub fn fragmented(path: &Path, bytes: u64, seed: u64, at_most: u64) -> Outcome {
         at += piece.len() as u64;
     }
     file.sync_all().doing(path.display())?;
-    drop(other);
-    fs::remove_file(&filler).doing(filler.display())?;
-    if let Some(pieces) = pieces(&file)
-        && bytes / pieces.max(1) > at_most
-    {
-        return Err(Failure::system(format!(
-            "{}: lies in {pieces} pieces, of {} on average; wanted are pieces of at most {}",
-            path.display(),
-            size::show(bytes / pieces.max(1)),
-            size::show(at_most)
-        )));
+    for name in &names {
+        fs::remove_file(name).doing(name.display())?;
     }
-    Ok(())
+    Ok(file)
 }
 
 /// Allocates; a file system that can't is written to, and flushed, instead.

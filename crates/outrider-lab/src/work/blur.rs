@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::declare::{self, List, Range};
+use crate::declare::{self, Declare, List, Range};
 use crate::figures::Figures;
 use crate::{Result, Wrong};
 
@@ -100,6 +100,7 @@ pub fn run(args: &Args) -> Result {
         args,
         file: &file,
         grid,
+        call: args.declare.then(Declare::find).transpose()?,
         figures: Figures::with_room(3 * grid.tiles() as usize),
         told: 0,
     };
@@ -153,6 +154,7 @@ struct Blur<'a> {
     args: &'a Args,
     file: &'a File,
     grid: Grid,
+    call: Option<Declare>,
     figures: Figures,
     told: usize,
 }
@@ -212,7 +214,7 @@ impl Blur<'_> {
             offset: base + grid.index(stored, grid.place(way, n)) * TILE as u64,
             length: TILE as u64,
         };
-        let mut list = List::new(args.declare, self.file, || {
+        let mut list = List::new(self.call, self.file, || {
             (0..grid.tiles()).map(range).collect()
         })?;
         if args.hint {

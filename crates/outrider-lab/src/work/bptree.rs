@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::declare::{List, Range};
+use crate::declare::{Declare, List, Range};
 use crate::direct::{self, Aligned};
 use crate::figures::Figures;
 use crate::random::Random;
@@ -452,12 +452,12 @@ impl Tree {
         &mut self,
         low: u64,
         high: u64,
-        declare: bool,
+        call: Option<Declare>,
         mut with: impl FnMut(Entry),
     ) -> Result<usize> {
         let leaves = self.leaves(low, high)?;
         let mut figures = std::mem::take(&mut self.figures);
-        let mut list = List::new(declare, &self.file, || {
+        let mut list = List::new(call, &self.file, || {
             let range = |number: &u64| Range {
                 offset: number.saturating_mul(PAGE as u64),
                 length: PAGE as u64,
@@ -487,6 +487,7 @@ impl Tree {
 }
 
 fn scans(path: &Path, ranges: u64, seed: u64, declare: bool) -> Result {
+    let call = declare.then(Declare::find).transpose()?;
     let begun = Instant::now();
     let mut tree = Tree::open(path)?;
     let mut random = Random::new(seed);
@@ -495,7 +496,7 @@ fn scans(path: &Path, ranges: u64, seed: u64, declare: bool) -> Result {
         let (a, b) = (random.next(), random.next());
         let mut digest = Xxh3::new();
         let mut count = 0u64;
-        told += tree.scan(a.min(b), a.max(b), declare, |(key, value)| {
+        told += tree.scan(a.min(b), a.max(b), call, |(key, value)| {
             count += 1;
             digest.update(&key.to_le_bytes());
             digest.update(&value.to_le_bytes());
@@ -547,7 +548,7 @@ mod tests {
                 let all = (0, u64::MAX);
                 for &(a, b) in ranges.iter().chain([&all]) {
                     let mut found = Vec::new();
-                    tree.scan(a.min(b), a.max(b), false, |r| found.push(r)).unwrap();
+                    tree.scan(a.min(b), a.max(b), None, |r| found.push(r)).unwrap();
                     let wanted: Vec<_> = naive.range(a.min(b)..=a.max(b)).map(|(k, v)| (*k, *v)).collect();
                     prop_assert_eq!(found, wanted);
                 }

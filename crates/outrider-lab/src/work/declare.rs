@@ -42,22 +42,22 @@ impl Declare {
         })
     }
 
-    /// `ranges` of the file will be read in this order; how many were taken.
-    fn some(&self, fd: i32, ranges: &[Range]) -> Result<usize> {
-        // SAFETY: the ranges live during the call, which copies them.
-        let taken = unsafe { (self.declare)(fd, ranges.as_ptr(), ranges.len()) };
-        usize::try_from(taken)
-            .map_err(|_| Wrong::system("outrider_declare", std::io::Error::last_os_error()))
-    }
-
-    /// `ranges` of the file will be read in this order, all of which must be taken.
+    /// `ranges` of the file will be read in this order.
     pub fn ranges(&self, fd: i32, ranges: &[Range]) -> Result {
-        let taken = self.some(fd, ranges)?;
+        let taken = self.take(fd, ranges)?;
         if taken != ranges.len() {
             let text = format!("took {taken} of {} ranges", ranges.len());
             return Err(Wrong::system("outrider_declare", text));
         }
         Ok(())
+    }
+
+    /// The same; how many were taken, which may be less.
+    fn take(&self, fd: i32, ranges: &[Range]) -> Result<usize> {
+        // SAFETY: the ranges live during the call, which copies them.
+        let taken = unsafe { (self.declare)(fd, ranges.as_ptr(), ranges.len()) };
+        usize::try_from(taken)
+            .map_err(|_| Wrong::system("outrider_declare", std::io::Error::last_os_error()))
     }
 
     /// The range is about to be read, in a way that is not seen.
@@ -77,12 +77,17 @@ pub struct List<'a> {
 }
 
 impl<'a> List<'a> {
-    /// Tells `ranges` of `file`, in the order in which they will be read, if `wanted`.
-    pub fn new(wanted: bool, file: &'a File, ranges: impl FnOnce() -> Vec<Range>) -> Result<Self> {
+    /// Tells `ranges` of `file`, in the order in which they will be read, if that is wanted.
+    pub fn new(
+        call: Option<Declare>,
+        file: &'a File,
+        ranges: impl FnOnce() -> Vec<Range>,
+    ) -> Result<Self> {
+        let ranges = call.map(|_| ranges()).unwrap_or_default();
         let mut list = Self {
-            call: if wanted { Some(Declare::find()?) } else { None },
+            call,
             file,
-            ranges: if wanted { ranges() } else { Vec::new() },
+            ranges,
             told: 0,
         };
         list.tell()?;
@@ -104,14 +109,30 @@ impl<'a> List<'a> {
 
     fn tell(&mut self) -> Result {
         let rest = &self.ranges[self.told..];
-        if let Some(call) = self.call
+        if let Some(call) = &self.call
             && !rest.is_empty()
         {
-            self.told += call.some(self.file.as_raw_fd(), rest)?;
+            self.told += call.take(self.file.as_raw_fd(), rest)?;
         }
         Ok(())
     }
 }
+
+/// Advice as a program gives it that knows what it will read: this range soon (posix_fadvise).
+pub fn hint(file: &File, range: Range) {
+    // SAFETY: a call with numbers.
+    unsafe {
+        libc::posix_fadvise(
+            file.as_raw_fd(),
+            range.offset as i64,
+            range.length as i64,
+            libc::POSIX_FADV_WILLNEED,
+        )
+    };
+}
+
+/// How many reads ahead a hint is given: what a queue of the deepest modelled device holds.
+pub const AHEAD: usize = 64;
 
 fn symbol(name: &CStr) -> Result<*mut libc::c_void> {
     // SAFETY: the name is a C string.
@@ -124,19 +145,3 @@ fn symbol(name: &CStr) -> Result<*mut libc::c_void> {
     }
     Ok(at)
 }
-
-/// Hints as a program gives them that knows what it will read: posix_fadvise(WILLNEED), [`AHEAD`] reads ahead.
-pub fn hint(file: &File, range: Range) {
-    // SAFETY: no memory is involved.
-    unsafe {
-        libc::posix_fadvise(
-            file.as_raw_fd(),
-            range.offset as i64,
-            range.length as i64,
-            libc::POSIX_FADV_WILLNEED,
-        )
-    };
-}
-
-/// How many reads ahead a hint is given: what a queue of the fastest modelled device holds.
-pub const AHEAD: usize = 64;

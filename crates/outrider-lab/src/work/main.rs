@@ -13,6 +13,7 @@ mod filebench;
 mod neighbour;
 mod planned;
 mod postmark;
+#[allow(dead_code)] // some is for data sets
 #[path = "../random.rs"]
 mod random;
 mod read;
@@ -21,7 +22,6 @@ mod seek_curve;
 #[path = "../size.rs"]
 mod size;
 mod write;
-mod zipf;
 
 use clap::{Parser, Subcommand};
 
@@ -38,6 +38,10 @@ struct Cli {
 enum Family {
     /// Read files in a pattern.
     Read(read::Args),
+    /// Make a file of bytes that don't compress, from a seed.
+    Make(write::MakeArgs),
+    /// Overwrite random blocks of a file until killed.
+    Write(write::WriteArgs),
     /// Print a table of customers as SQL, to be piped into sqlite3.
     Customer(customer::Args),
     /// Read and write as Filebench's personalities do.
@@ -56,15 +60,13 @@ enum Family {
     Bptree(bptree::Args),
     /// Make, read, append to and delete small files.
     Postmark(postmark::Args),
-    /// Make a file of bytes that don't compress, from a seed.
-    Make(write::MakeArgs),
-    /// Overwrite random blocks of a file until killed.
-    Write(write::WriteArgs),
 }
 
 fn main() {
     let result = match Cli::parse().family {
         Family::Read(args) => read::run(&args),
+        Family::Make(args) => write::make(&args),
+        Family::Write(args) => write::write(&args),
         Family::Customer(args) => customer::run(&args),
         Family::Filebench(args) => filebench::run(&args),
         Family::SeekCurve(args) => seek_curve::run(&args),
@@ -74,8 +76,6 @@ fn main() {
         Family::WalkMemory(args) => neighbour::walk(&args),
         Family::Bptree(args) => bptree::run(&args),
         Family::Postmark(args) => postmark::run(&args),
-        Family::Make(args) => write::make(&args),
-        Family::Write(args) => write::write(&args),
     };
     if let Err(wrong) = result {
         wrong.end();
@@ -116,16 +116,3 @@ impl Wrong {
 
 /// What a workload returns.
 pub type Result<T = ()> = std::result::Result<T, Wrong>;
-
-/// Reads a size: bytes, or a number with K, M or G.
-pub fn parse_size(text: &str) -> std::result::Result<u64, String> {
-    let wrong = || format!("'{text}' is not a size; accepted are bytes or a number with K, M or G");
-    let (number, shift) = match text.as_bytes().last() {
-        Some(b'K' | b'k') => (&text[..text.len() - 1], 10),
-        Some(b'M' | b'm') => (&text[..text.len() - 1], 20),
-        Some(b'G' | b'g') => (&text[..text.len() - 1], 30),
-        _ => (text, 0),
-    };
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    number.checked_mul(1 << shift).ok_or_else(wrong)
-}

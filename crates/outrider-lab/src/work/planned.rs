@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::declare::{self, List, Range};
+use crate::declare::{self, Declare, List, Range};
 use crate::direct::{self, ALIGN, Aligned};
 use crate::figures::Figures;
 use crate::random::Random;
@@ -62,8 +62,6 @@ enum Order {
     Sequential,
     /// Evenly distributed; some more than once, some never.
     Random,
-    /// Each once (for each unit of the coverage), shuffled.
-    Permutation,
 }
 
 /// Runs it.
@@ -112,19 +110,10 @@ pub fn run(args: &Args) -> Result {
 fn plan(args: &Args, blocks: u64) -> Vec<u64> {
     let wanted = ((blocks as f64 * args.coverage).round() as usize).max(1);
     let mut random = Random::new(args.seed);
-    if args.order == Order::Random {
-        return (0..wanted).map(|_| random.below(blocks)).collect();
+    match args.order {
+        Order::Sequential => (0..blocks).cycle().take(wanted).collect(),
+        Order::Random => (0..wanted).map(|_| random.below(blocks)).collect(),
     }
-    let mut plan = Vec::with_capacity(wanted);
-    while plan.len() < wanted {
-        let mut all: Vec<u64> = (0..blocks).collect();
-        if args.order == Order::Permutation {
-            random.shuffle(&mut all);
-        }
-        all.truncate(wanted - plan.len());
-        plan.append(&mut all);
-    }
-    plan
 }
 
 /// Reads in the plan's own order; how many reads were declared.
@@ -139,7 +128,8 @@ fn as_planned(
         offset: block * args.block,
         length: args.block,
     };
-    let mut list = List::new(args.declare, file, || plan.iter().map(range).collect())?;
+    let call = args.declare.then(Declare::find).transpose()?;
+    let mut list = List::new(call, file, || plan.iter().map(range).collect())?;
     let mut buffer = Aligned::new(args.block as usize);
     if args.hint {
         for block in plan.iter().take(declare::AHEAD) {

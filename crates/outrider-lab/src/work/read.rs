@@ -13,8 +13,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::declare::{Declare, Range};
 use crate::figures::Figures;
-use crate::random::Random;
-use crate::zipf::{Zipf, permutation};
+use crate::random::{Random, Zipf};
 use crate::{Result, Wrong};
 
 /// `outrider-work read`.
@@ -27,13 +26,13 @@ pub struct Args {
     #[arg(long, value_enum, default_value = "seq")]
     pattern: Pattern,
     /// Bytes of a read.
-    #[arg(long, value_name = "SIZE", default_value = "16K", value_parser = crate::parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "16K", value_parser = crate::size::parse)]
     block: u64,
     /// From the start of one block to the next (with --pattern stride).
-    #[arg(long, value_name = "SIZE", default_value = "64K", value_parser = crate::parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "64K", value_parser = crate::size::parse)]
     stride: u64,
     /// Only so much of each file, from its start. [default: all]
-    #[arg(long, value_name = "SIZE", value_parser = crate::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
     length: Option<u64>,
     /// Threads.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
@@ -227,14 +226,14 @@ fn part(args: &Args, sources: &[Source], thread: u64) -> Result<Part> {
         Pattern::Seq | Pattern::Stride => (0..ops).map(|i| i % count).collect(),
         Pattern::Reverse => (0..ops).map(|i| count - 1 - i % count).collect(),
         Pattern::Permutation => {
-            let order = permutation(&mut random, count);
+            let order = random.permutation(count);
             (0..ops).map(|i| order[(i % count) as usize]).collect()
         }
         Pattern::Uniform => (0..ops).map(|_| random.below(count)).collect(),
         Pattern::Zipf => {
             let zipf = Zipf::new(count, THETA);
             // Popular blocks lie anywhere in the file.
-            let place = permutation(&mut random, count);
+            let place = random.permutation(count);
             (0..ops)
                 .map(|_| place[zipf.pick(&mut random) as usize])
                 .collect()

@@ -15,7 +15,7 @@ pub struct MakeArgs {
     /// The file; it must not exist.
     file: PathBuf,
     /// Its size.
-    #[arg(long, value_parser = crate::parse_size)]
+    #[arg(long, value_parser = crate::size::parse)]
     size: u64,
     /// Of its bytes, which don't compress.
     #[arg(long, default_value_t = 1)]
@@ -31,10 +31,10 @@ pub struct WriteArgs {
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=256))]
     threads: u64,
     /// Bytes of a write.
-    #[arg(long, value_name = "SIZE", default_value = "16K", value_parser = crate::parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "16K", value_parser = crate::size::parse)]
     block: u64,
     /// Where the part of the file begins that is written to.
-    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::size::parse)]
     start: u64,
     /// Writes of each thread per second, at most; 0: as many as it can.
     #[arg(long, value_name = "N", default_value_t = 0)]

@@ -11,7 +11,7 @@
 //! again, and ours has to agree with one of the plain ones; a case that never does is reported as not deterministic.
 #![allow(dead_code)] // each test binary uses its part
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Write;
@@ -19,8 +19,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use serde_json::Value;
 
@@ -157,7 +157,7 @@ pub fn compile(name: &str, output: &str, flags: &[&str]) -> PathBuf {
     let target = dir.join(output);
     // Two tests may want the same program at once: each builds under a name of its own, and the
     // rename makes whichever comes last win with identical bytes.
-    static LOCK: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    static LOCK: Mutex<()> = Mutex::new(());
     let _guard = LOCK.lock().unwrap_or_else(|e| e.into_inner());
     if target.exists() {
         return target;
@@ -624,6 +624,17 @@ impl Case {
 
     /// Runs the case in all its modes. `Err` says what differs.
     pub fn run(&self) -> Result<BTreeMap<String, Outcome>, String> {
+        // Tests run side by side, and a case's place is its own.
+        static RUNNING: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+        let running = || RUNNING.lock().unwrap_or_else(|e| e.into_inner());
+        let alone = running().insert(self.name.clone());
+        assert!(alone, "two cases are named {}", self.name);
+        let result = self.run_alone();
+        running().remove(&self.name);
+        result
+    }
+
+    fn run_alone(&self) -> Result<BTreeMap<String, Outcome>, String> {
         let _ = fs::remove_dir_all(scratch().join(&self.name));
         let plain = self.observe(None);
         if plain.status == "timeout" {
@@ -896,7 +907,8 @@ pub fn outrider_run(work: &Path, flags: &[&str], argv: &[&str]) -> Command {
 
 /// A fresh directory for a test that drives commands itself.
 pub fn fresh(name: &str) -> PathBuf {
-    let dir = scratch().join(name);
+    // Apart from the cases, which have names too.
+    let dir = scratch().join("fresh").join(name);
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir).unwrap();
     dir

@@ -500,6 +500,8 @@ impl Axis {
 /// The horizontal axis.
 struct Along {
     log: bool,
+    /// Where 0 is drawn if the axis is logarithmic.
+    zero: f64,
     from: f64,
     to: f64,
     /// Places and their labels, in lines.
@@ -514,6 +516,7 @@ impl Along {
             let labels = panel.points.iter().enumerate();
             return Self {
                 log: false,
+                zero: 0.0,
                 from: 0.0,
                 to: places as f64,
                 labels: labels
@@ -526,10 +529,11 @@ impl Along {
             xs().fold(f64::INFINITY, f64::min),
             xs().fold(f64::NEG_INFINITY, f64::max),
         );
-        // Thread counts, sizes and ratios double.
-        let log = least > 0.0 && most / least >= 16.0;
+        // Thread counts, sizes and ratios double. Nothing stands four times below the least.
+        let above = xs().filter(|x| *x > 0.0).fold(f64::INFINITY, f64::min);
         let mut along = Self {
-            log,
+            log: least >= 0.0 && most / above >= 16.0,
+            zero: above / 4.0,
             from: 0.0,
             to: 1.0,
             labels: Vec::new(),
@@ -552,7 +556,11 @@ impl Along {
     }
 
     fn place(&self, x: f64) -> f64 {
-        if self.log { x.log2() } else { x }
+        match self.log {
+            true if x > 0.0 => x.log2(),
+            true => self.zero.log2(),
+            false => x,
+        }
     }
 
     /// Lines that the tallest label takes.
