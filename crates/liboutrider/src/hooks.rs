@@ -15,7 +15,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 use outrider_core::shm::{self, Kind};
 
-use crate::{attach, real, track};
+use crate::{attach, declared, real, track};
 
 /// Defines an interposed function under its names, which have one body.
 macro_rules! hook {
@@ -82,6 +82,7 @@ hook! {
     }
     /// See close(2).
     close = __close (fd: c_int) -> c_int {
+        declared::closing(fd);
         track::closing(fd);
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::close(fd) }
@@ -91,8 +92,10 @@ hook! {
         // CLOSE_RANGE_CLOEXEC closes nothing yet.
         if flags & libc::CLOSE_RANGE_UNSHARE as c_int != 0 {
             attach::disable();
+            declared::disable();
         }
         if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
+            declared::closing_range(first, last);
             track::closing_range(first, last);
         }
         // SAFETY: the caller's arguments, unchanged.
@@ -100,6 +103,7 @@ hook! {
     }
     /// See closefrom(3).
     closefrom (first: c_int) -> () {
+        declared::closing_range(first.max(0) as u32, u32::MAX);
         track::closing_range(first.max(0) as u32, u32::MAX);
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::closefrom(first) }
@@ -114,6 +118,7 @@ hook! {
     /// See dup2(2).
     dup2 = __dup2 (from: c_int, to: c_int) -> c_int {
         if from != to {
+            declared::closing(to);
             track::closing(to);
         }
         // SAFETY: the caller's arguments, unchanged.
@@ -124,6 +129,7 @@ hook! {
     /// See dup3(2).
     dup3 (from: c_int, to: c_int, flags: c_int) -> c_int {
         if from != to {
+            declared::closing(to);
             track::closing(to);
         }
         // SAFETY: the caller's arguments, unchanged.
@@ -135,6 +141,7 @@ hook! {
     fcntl = fcntl64 = __fcntl (fd: c_int, command: c_int, arg: usize) -> c_int {
         if command == libc::F_SETLEASE {
             // An open of ours would refuse or break the lease.
+            declared::leave_alone(fd);
             track::leave_alone(fd);
             attach::release_all();
         }
@@ -339,6 +346,7 @@ hook! {
     prctl (option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
         if option == libc::PR_SET_SECCOMP {
             attach::disable();
+            declared::disable();
         }
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::prctl(option, a, b, c, d) }
@@ -347,6 +355,7 @@ hook! {
     syscall (number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
         if number == libc::SYS_seccomp {
             attach::disable();
+            declared::disable();
         }
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::syscall(number, a, b, c, d, e, f) };
@@ -360,6 +369,7 @@ hook! {
     unshare (flags: c_int) -> c_int {
         if flags & libc::CLONE_FILES != 0 {
             attach::disable();
+            declared::disable();
         }
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::unshare(flags) }
@@ -380,12 +390,14 @@ hook! {
     }
     /// See umount(2).
     umount2 (path: *const c_char, flags: c_int) -> c_int {
+        declared::release_all();
         attach::release_all();
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::umount2(path, flags) }
     }
     /// See umount(2).
     umount (path: *const c_char) -> c_int {
+        declared::release_all();
         attach::release_all();
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::umount(path) }

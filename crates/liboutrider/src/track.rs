@@ -12,7 +12,7 @@ use outrider_core::shm::{
 };
 use outrider_sys::raw;
 
-use crate::attach;
+use crate::{attach, declared};
 
 /// The state of a descriptor whose file is followed, or `None`. Nothing but loads unless the descriptor is seen for the
 /// first time.
@@ -174,6 +174,16 @@ pub fn leave_alone(fd: c_int) {
     tell(proc, Kind::Leave, fd, 0, st.st_dev, st.st_ino);
 }
 
+/// The reads of this descriptor are declared: nobody is to predict them as well.
+pub fn leave_to_declared(fd: c_int) {
+    if tracked(fd).is_some() {
+        closing(fd);
+        if let Some(slot) = attach::current().and_then(|p| p.slots.get(fd as usize)) {
+            slot.state.store(FD_IGNORED, Relaxed);
+        }
+    }
+}
+
 /// Descriptors `first..=last` are about to be closed.
 pub fn closing_range(first: u32, last: u32) {
     if let Some(proc) = attach::current() {
@@ -189,6 +199,7 @@ pub fn duplicated(from: c_int, to: c_int) {
     if to < 0 || from == to {
         return;
     }
+    declared::duplicated(from, to);
     let Some((_, slot)) = tracked(from) else {
         if let Some(slot) = attach::current().and_then(|p| p.slots.get(to as usize)) {
             slot.state.store(FD_UNKNOWN, Relaxed);
@@ -217,6 +228,7 @@ fn tell(proc: &Proc, kind: Kind, fd: c_int, extra: u64, offset: u64, len: u64) -
 /// A read of `offset..offset+len` is about to be made.
 #[inline(always)]
 pub fn reading_at(fd: c_int, offset: u64, len: usize) {
+    declared::reading_at(fd, offset, len);
     if let Some((proc, slot)) = tracked(fd) {
         let len = len as u64;
         if !hushed(slot, offset, len) {
@@ -254,6 +266,12 @@ fn speak(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) {
 /// A read of `len` bytes at the file position is about to be made; [`advanced`] is to follow.
 #[inline(always)]
 pub fn reading(fd: c_int, len: usize) -> Option<&'static Slot> {
+    declared::reading(fd, len);
+    reading_here(fd, len)
+}
+
+#[inline(always)]
+fn reading_here(fd: c_int, len: usize) -> Option<&'static Slot> {
     let (proc, slot) = tracked(fd)?;
     let len = len as u64;
     if !hushed(slot, slot.pos.load(Relaxed), len) {
@@ -291,7 +309,8 @@ pub fn advanced(slot: Option<&Slot>, n: isize) {
 #[inline(always)]
 pub fn has_read(fd: c_int, n: isize) {
     if n > 0 {
-        advanced(reading(fd, n as usize), n);
+        declared::has_read(fd, n);
+        advanced(reading_here(fd, n as usize), n);
     }
 }
 

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
-use outrider_sys::raw;
+use outrider_sys::raw::{self, Fd};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::shm::{FD_TRACKED, FLAG_FETCHING, FLAG_HELD, Header, Slot, lost};
@@ -33,7 +33,8 @@ pub struct Wanted {
     pub ino: u64,
 }
 
-fn checked(fd: OwnedFd, dev: u64, ino: u64) -> Option<(OwnedFd, u64)> {
+fn checked(fd: impl Into<Fd>, dev: u64, ino: u64) -> Option<(Fd, u64)> {
+    let fd = fd.into();
     let st = rustix::fs::fstat(fd.as_fd()).ok()?;
     let regular = st.st_mode & libc::S_IFMT == libc::S_IFREG;
     (regular && st.st_dev == dev && st.st_ino == ino).then_some((fd, st.st_size as u64))
@@ -57,7 +58,7 @@ pub fn fetch(
     generation: u32,
     hold: bool,
     header: &Header,
-) -> Option<(OwnedFd, u64)> {
+) -> Option<(Fd, u64)> {
     let lose = |e: rustix::io::Errno| {
         note(e, header);
         if e == rustix::io::Errno::ACCESS || e == rustix::io::Errno::PERM {
@@ -82,7 +83,7 @@ pub fn fetch(
 }
 
 /// The same for a file without a descriptor, by the name that it had.
-pub fn by_name(name: &Path, dev: u64, ino: u64) -> Option<(OwnedFd, u64)> {
+pub fn by_name(name: &Path, dev: u64, ino: u64) -> Option<(Fd, u64)> {
     if !name.is_absolute() {
         return None;
     }
@@ -92,13 +93,29 @@ pub fn by_name(name: &Path, dev: u64, ino: u64) -> Option<(OwnedFd, u64)> {
     open(&found).ok().map(|fd| (fd, size))
 }
 
+/// The file that this very process has open under number `fd`, for a thread with a descriptor table of its own: the same, but
+/// without another process's slot. `thread` is one that had the number, for the case that the first thread has ended.
+pub fn fetch_own(fd: i32, thread: u32, dev: u64, ino: u64) -> rustix::io::Result<(Fd, u64)> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    // /proc/self is the first thread, whose table is the program's.
+    let found = rustix::fs::openat(CWD, format!("/proc/self/fd/{fd}"), flags, Mode::empty())
+        .or_else(|_| {
+            let path = format!("/proc/self/task/{thread}/fd/{fd}");
+            rustix::fs::openat(CWD, path, flags, Mode::empty())
+        })?;
+    let (found, size) = checked(found, dev, ino).ok_or(rustix::io::Errno::STALE)?;
+    Ok((open(&found)?, size))
+}
+
 /// Opens for reading what was found with O_PATH and checked.
-fn open(found: &OwnedFd) -> rustix::io::Result<OwnedFd> {
-    let path = format!("/proc/self/fd/{}", found.as_raw_fd());
+fn open(found: &Fd) -> rustix::io::Result<Fd> {
+    // Not /proc/self: the caller may have a descriptor table of its own.
+    let path = format!("/proc/thread-self/fd/{}", found.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     // O_NOATIME is for the file's owner only; our mapping would otherwise count as an access.
     rustix::fs::openat(CWD, &path, flags | OFlags::NOATIME, Mode::empty())
         .or_else(|_| rustix::fs::openat(CWD, &path, flags, Mode::empty()))
+        .map(Fd::from)
 }
 
 /// The file behind an address of a process, from /proc/PID/maps: name, `st_dev`, `st_ino`, size in bytes.

@@ -3,6 +3,7 @@
 
 pub mod budget;
 pub mod config;
+pub mod declare;
 pub mod engine;
 pub mod fetch;
 pub mod place;

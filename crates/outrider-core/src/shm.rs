@@ -21,10 +21,12 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use outrider_sys::raw;
 
+use crate::config::{Config, IoPriority, Size};
+
 /// "OUTRIDER" read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OUTRIDER");
 /// Changes whenever the layout does; library and command must agree.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Processes that can be followed at one time.
 pub const MAX_PROCS: usize = 512;
 /// Descriptors followed per process; numbers from here on are left alone.
@@ -190,7 +192,10 @@ pub struct Proc {
     /// Process that owns this entry; stored last when it attaches.
     pub pid: AtomicU32,
     _pad: u32,
-    _pad0: [u32; 14],
+    /// The name that the program was called by, up to 16 bytes, zeros after it; for when the process is over before the
+    /// service has looked.
+    pub name: [AtomicU64; 2],
+    _pad0: [u32; 10],
     head: AtomicU32,
     _pad1: [u32; 15],
     tail: AtomicU32,
@@ -360,8 +365,16 @@ pub struct Header {
     pub requests: AtomicU64,
     /// Read events that the service has taken.
     pub events: AtomicU64,
+    /// How often the service went to sleep and woke up.
+    pub wakeups: AtomicU64,
+    /// The most bytes that were prefetched and not read yet, in flight included, at one time.
+    pub peak_unused: AtomicU64,
     /// What was measured of the devices: `st_dev`, latency in µs, bandwidth in MB/s; unused entries are zero.
     pub devices: [[AtomicU64; 3]; 8],
+    /// What declared access came to, in all processes; `declare::FIGURES` names them.
+    pub declared: [AtomicU64; 11],
+    /// The settings that matter inside a program; see [`Header::configure`].
+    pub settings: [AtomicU64; 7],
     /// Owners of the process entries: a process id, [`OWNER_FREE`] or [`OWNER_GONE`]. A free entry's memory is
     /// all zero; the service frees entries of ended processes by punching a hole.
     pub owners: [AtomicU32; MAX_PROCS],
@@ -373,6 +386,61 @@ const _: () = assert!(size_of::<Cell>() == 32);
 const _: () = assert!(size_of::<FileStat>() == 256);
 
 impl Header {
+    /// Hands the settings that matter inside a program to it.
+    pub fn configure(&self, config: &Config) {
+        let e = &config.engine;
+        let values = [
+            1,
+            u64::from(e.workers),
+            e.chunk.0,
+            e.in_flight_min.0,
+            e.in_flight_max.0,
+            match e.io_priority {
+                IoPriority::BestEffort7 => 0,
+                IoPriority::Idle => 1,
+                IoPriority::None => 2,
+            },
+            config.budget.memory.map_or(u64::MAX, |s| s.0),
+        ];
+        for (to, value) in self.settings.iter().zip(values) {
+            to.store(value, Ordering::Release);
+        }
+    }
+
+    /// The settings of [`Header::configure`], where somebody called it; else the defaults.
+    pub fn configured(&self) -> Config {
+        let mut config = Config::default();
+        let [set, workers, chunk, least, most, priority, memory] = std::array::from_fn(|i| {
+            self.settings
+                .get(i)
+                .map_or(0, |s| s.load(Ordering::Acquire))
+        });
+        if set == 1 {
+            let mut given = config.clone();
+            given.engine.workers = workers as u32;
+            given.engine.chunk = Size(chunk);
+            given.engine.in_flight_min = Size(least);
+            given.engine.in_flight_max = Size(most);
+            given.engine.io_priority = match priority {
+                0 => IoPriority::BestEffort7,
+                1 => IoPriority::Idle,
+                _ => IoPriority::None,
+            };
+            given.budget.memory = (memory != u64::MAX).then_some(Size(memory));
+            // Shared memory is anybody's to scribble on.
+            if given.validate().is_ok() {
+                config = given;
+            }
+        }
+        config
+    }
+
+    /// One that is shared with nobody.
+    pub fn private() -> Box<Header> {
+        // SAFETY: plain atomics, for which zero is valid.
+        unsafe { Box::new_zeroed().assume_init() }
+    }
+
     /// Wakes the service if it sleeps. One relaxed-ish load where it is awake.
     #[inline]
     pub fn ring_doorbell(&self) {

@@ -27,12 +27,12 @@ std::string name_of(uint64_t file) {
     return name;
 }
 
-// Words from a vocabulary of 512, eleven letters and a space, which Snappy halves or so.
+// Words from a vocabulary of 128, eleven letters and a space: Snappy makes a third of it, or so.
 std::string contents(uint64_t seed, uint64_t file, uint64_t size) {
     std::string text;
     text.reserve(size + 12);
     for (uint64_t n = 0; text.size() < size; n++) {
-        uint64_t letters = lab::mix(seed + lab::draw(seed, file, n) % 512);
+        uint64_t letters = lab::mix(seed + lab::draw(seed, file, n) % 128);
         for (int i = 0; i < 11; i++, letters /= 26) {
             text.push_back(static_cast<char>('a' + letters % 26));
         }

@@ -34,6 +34,24 @@ pub enum Command {
     /// Raw results go to results.jsonl in a new directory below bench/results, or to --out. Exit code 1 if a run failed
     /// or printed something else than stock.
     Run(RunArgs),
+    /// Turn raw results into tables, a page and plots.
+    ///
+    /// Reads DIR/results.jsonl; writes DIR/summary.md, DIR/index.html and DIR/plots/FIGURE.svg. Exit code 1 if
+    /// columns of a row printed different things.
+    Report {
+        /// A directory of results.
+        dir: PathBuf,
+    },
+    /// Compare two directories of results, regressions first.
+    ///
+    /// A difference is beyond noise if the ranges of the valid runs do not overlap and the medians differ by more
+    /// than 5 %. Exit code 1 if something got slower beyond noise, fails now, or prints something else now.
+    Compare {
+        /// The directory of results to compare with.
+        before: PathBuf,
+        /// The directory of results that is compared.
+        after: PathBuf,
+    },
 }
 
 /// `outrider-lab list`.
@@ -187,6 +205,12 @@ pub enum DiskCommand {
         size: u64,
         /// The image's file.
         image: Option<PathBuf>,
+    },
+    /// Unmounts for the server.
+    #[command(hide = true)]
+    Release {
+        /// The disk.
+        key: String,
     },
 }
 

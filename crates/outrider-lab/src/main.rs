@@ -6,6 +6,7 @@ mod disk;
 mod output;
 #[allow(dead_code)] // some is for outrider-work
 mod random;
+mod report;
 mod results;
 mod rows;
 mod size;
@@ -26,6 +27,8 @@ fn main() {
         Command::Disk(args) => disk::command(args.command),
         Command::List(args) => bench::list(&args),
         Command::Run(args) => bench::run(&args),
+        Command::Report { dir } => report::report(&dir),
+        Command::Compare { before, after } => report::compare(&before, &after),
     };
     if let Err(failure) = result {
         output::complain(&failure.message);

@@ -6,6 +6,39 @@
 //! of zero or more, or a negated errno.
 
 use core::arch::asm;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+
+/// An open descriptor that is closed by a bare system call.
+///
+/// The standard library's closes by libc's public name, which in a hooked process is the hook, and that would take the number
+/// for the program's own; a thread with a descriptor table of its own has numbers that mean something else there.
+#[derive(Debug)]
+pub struct Fd(RawFd);
+
+impl From<OwnedFd> for Fd {
+    fn from(fd: OwnedFd) -> Self {
+        Fd(fd.into_raw_fd())
+    }
+}
+
+impl AsFd for Fd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: open as long as self.
+        unsafe { BorrowedFd::borrow_raw(self.0) }
+    }
+}
+
+impl AsRawFd for Fd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0
+    }
+}
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        close(self.0);
+    }
+}
 
 /// One system call with six arguments.
 ///
@@ -113,6 +146,23 @@ pub fn futex_wait(word: &core::sync::atomic::AtomicU32, expected: u32, timeout_u
     }
 }
 
+/// The same without a limit of time.
+#[inline]
+pub fn futex_wait_forever(word: &core::sync::atomic::AtomicU32, expected: u32) -> isize {
+    // SAFETY: the word outlives the call; a null timeout is none.
+    unsafe {
+        syscall6(
+            libc::SYS_futex,
+            word.as_ptr() as usize,
+            libc::FUTEX_WAIT as usize,
+            expected as usize,
+            0,
+            0,
+            0,
+        )
+    }
+}
+
 /// `getpid(2)`.
 #[inline]
 pub fn getpid() -> u32 {
@@ -162,4 +212,47 @@ pub fn lseek(fd: i32, offset: i64, whence: i32) -> i64 {
 pub fn close(fd: i32) -> isize {
     // SAFETY: no memory is passed.
     unsafe { syscall6(libc::SYS_close, fd as usize, 0, 0, 0, 0, 0) }
+}
+
+/// `gettid(2)`.
+#[inline]
+pub fn gettid() -> u32 {
+    // SAFETY: takes no arguments and cannot fail.
+    unsafe { syscall6(libc::SYS_gettid, 0, 0, 0, 0, 0, 0) as u32 }
+}
+
+/// Whether thread `tid` of this process still lives.
+pub fn thread_lives(tid: u32) -> bool {
+    // SAFETY: signal 0 only asks.
+    let r = unsafe {
+        syscall6(
+            libc::SYS_tgkill,
+            getpid() as usize,
+            tid as usize,
+            0,
+            0,
+            0,
+            0,
+        )
+    };
+    r != -(libc::ESRCH as isize)
+}
+
+/// `rt_sigprocmask(SIG_SETMASK)` on the kernel's 64 bits, bit n - 1 for signal n; returns the mask before.
+#[inline]
+pub fn set_signal_mask(mask: u64) -> u64 {
+    let mut old = 0u64;
+    // SAFETY: two 8-byte sets that outlive the call.
+    unsafe {
+        syscall6(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK as usize,
+            &raw const mask as usize,
+            &raw mut old as usize,
+            8,
+            0,
+            0,
+        )
+    };
+    old
 }

@@ -1,21 +1,18 @@
 //! Small text files of /proc and /sys, read without libc's public names.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
+
+use crate::raw::Fd;
 
 /// Largest file read here: a mountinfo of a busy container host is a few hundred KiB.
 const LIMIT: usize = 4 << 20;
 
 /// Opens `path` for reading, close-on-exec.
-pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
-    Ok(rustix::fs::open(
-        path,
-        OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?)
+pub(crate) fn open(path: &Path) -> io::Result<Fd> {
+    Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?.into())
 }
 
 /// The contents of a small file.

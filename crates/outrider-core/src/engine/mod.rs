@@ -13,7 +13,6 @@ mod issue;
 mod window;
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Instant;
@@ -23,23 +22,31 @@ use std::ops::Range;
 pub use issue::{Failure, Issue, Monitor, Noop, Readahead, Uring};
 use window::Windows;
 
+use outrider_sys::raw::Fd;
+
+use crate::config::{Config, IoPriority};
 use crate::place::{DeviceModel, InFlight};
 use crate::shm::{Header, lost};
 use crate::view::{FileView, PageRange};
 
 /// An open file of the program, as long as requests need it.
 pub struct Handle {
-    fd: OwnedFd,
+    fd: Fd,
     windows: Windows,
 }
 
 impl Handle {
     /// A handle on a descriptor of our own.
-    pub fn new(fd: OwnedFd) -> Handle {
+    pub fn new(fd: impl Into<Fd>) -> Handle {
         Handle {
-            fd,
+            fd: fd.into(),
             windows: Windows::default(),
         }
+    }
+
+    /// Sleeps until the page that holds byte `at` is up to date. `false` where that can't be known.
+    pub fn wait(&self, at: u64, header: &Header) -> bool {
+        self.windows.wait(self.fd(), at, header)
     }
 
     /// The descriptor.
@@ -116,6 +123,10 @@ struct State {
     idle: usize,
     stop: bool,
     turn: usize,
+    /// Called when what is queued falls to so many bytes, and when nothing is queued or on its way any more.
+    low: Option<(u64, Box<dyn Fn() + Send>)>,
+    /// It was above since the last call.
+    high: bool,
 }
 
 struct Shared {
@@ -137,6 +148,23 @@ pub struct Settings {
     pub io_priority: i32,
     /// How requests are issued.
     pub kind: Kind,
+}
+
+impl Settings {
+    /// As the user has configured it.
+    pub fn of(config: &Config, kind: Kind) -> Settings {
+        Settings {
+            workers: config.engine.workers as usize,
+            in_flight: (config.engine.in_flight_min.0, config.engine.in_flight_max.0),
+            io_priority: match config.engine.io_priority {
+                // IOPRIO_PRIO_VALUE(class, data) of linux/ioprio.h.
+                IoPriority::BestEffort7 => 2 << 13 | 7,
+                IoPriority::Idle => 3 << 13,
+                IoPriority::None => 0,
+            },
+            kind,
+        }
+    }
 }
 
 /// The engines, which have the same semantics.
@@ -173,6 +201,8 @@ impl Engine {
             idle: 0,
             stop: false,
             turn: 0,
+            low: None,
+            high: false,
         };
         Engine {
             shared: Arc::new(Shared {
@@ -254,6 +284,20 @@ impl Engine {
         } else {
             self.shared.work.notify_one()
         }
+    }
+
+    /// Has `call` called when what is queued falls below `bytes`, and when nothing is left at all. It must not call the engine.
+    pub fn when_low(&self, bytes: u64, call: Box<dyn Fn() + Send>) {
+        self.shared.lock().low = Some((bytes, call));
+    }
+
+    /// Whether anything is queued or in flight.
+    pub fn is_busy(&self) -> bool {
+        let state = self.shared.lock();
+        state
+            .devices
+            .iter()
+            .any(|d| d.queued_bytes > 0 || d.in_flight_bytes > 0)
     }
 
     /// Waits until nothing is in flight, at most `limit`.
@@ -372,6 +416,19 @@ enum Job {
 }
 
 impl State {
+    /// Tells whoever waits for the queue to fall.
+    fn tell(&mut self) {
+        let Some((low, call)) = &self.low else { return };
+        let queued: u64 = self.devices.iter().map(|d| d.queued_bytes).sum();
+        if queued > *low {
+            self.high = true;
+        } else if std::mem::take(&mut self.high)
+            || (queued == 0 && self.devices.iter().all(|d| d.in_flight_bytes == 0))
+        {
+            call();
+        }
+    }
+
     /// The next thing to do: issuing goes before waiting, on every device.
     fn next(&mut self) -> Option<Job> {
         let n = self.devices.len();
@@ -465,6 +522,7 @@ fn work(shared: &Shared) {
                     }
                     None => d.in_flight_bytes = d.in_flight_bytes.saturating_sub(bytes),
                 }
+                state.tell();
             }
             Some(Job::Await(i, batch)) => {
                 drop(state);
@@ -496,6 +554,7 @@ fn work(shared: &Shared) {
                     }
                     d.measure(batch.bytes, shared.settings.in_flight);
                 }
+                state.tell();
             }
             None => {
                 if state.stop {

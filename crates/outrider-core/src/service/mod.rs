@@ -25,7 +25,7 @@ use outrider_sys::memory::MemorySources;
 use outrider_sys::raw;
 
 use crate::budget::{Grant, Policy, Supply};
-use crate::config::{Config, IoPriority, RangeTree};
+use crate::config::{Config, RangeTree};
 use crate::engine::{self, Account, Class, Engine, Handle, Overtaken, Request};
 use crate::fetch::{self, Wanted};
 use crate::place::DeviceModel;
@@ -197,17 +197,7 @@ pub struct Service {
 impl Service {
     /// A service over `shared`, which describes the programs, in mode `shm::MODE_*`.
     pub fn new(shared: Arc<Shared>, config: Config, mode: u32, kind: engine::Kind) -> Service {
-        let settings = engine::Settings {
-            workers: config.engine.workers as usize,
-            in_flight: (config.engine.in_flight_min.0, config.engine.in_flight_max.0),
-            io_priority: match config.engine.io_priority {
-                // IOPRIO_PRIO_VALUE(class, data) of linux/ioprio.h.
-                IoPriority::BestEffort7 => 2 << 13 | 7,
-                IoPriority::Idle => 3 << 13,
-                IoPriority::None => 0,
-            },
-            kind,
-        };
+        let settings = engine::Settings::of(&config, kind);
         let policy = Policy {
             fixed: config.budget.memory.map(|s| s.0),
             share: config.budget.share,
@@ -294,6 +284,7 @@ impl Service {
                 || (header.finish.load(Relaxed) == 1 && !finished);
             if quiet && !changed {
                 raw::futex_wait(&header.doorbell, bell, self.pause().as_micros() as u64);
+                header.wakeups.fetch_add(1, Relaxed);
             }
             header.sleeping.store(0, Relaxed);
         }
@@ -384,6 +375,8 @@ impl Service {
     /// The program is over: makes the statistics final.
     fn finish(&mut self) {
         self.census();
+        // What was asked for last counts too.
+        self.room();
         // Nothing of the program's is held from here on, so that it can be unmounted or removed at once.
         self.release_all();
         for i in self.active.clone() {

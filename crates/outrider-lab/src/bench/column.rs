@@ -1,9 +1,10 @@
 //! The columns: how a row's commands are run, and with which read-ahead of the kernel.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use crate::output::{Failure, Outcome};
-use crate::rows::{Tools, Workload};
+use crate::output::{Context, Failure, Outcome};
+use crate::rows::{OwnColumn, Row, Tools, Which, Workload};
 
 /// The kernel's default read-ahead, KiB.
 pub const STOCK_KB: u32 = 128;
@@ -11,131 +12,174 @@ pub const STOCK_KB: u32 = 128;
 const LARGE_KB: u32 = 4096;
 /// Tried for `stock-best`, KiB.
 pub const SCAN_KB: [u32; 8] = [128, 256, 512, 1024, 2048, 4096, 8192, 16384];
+/// The column that others are compared with.
+pub const STOCK: &str = "stock-128";
+/// The column with the best read-ahead of a scan.
+pub const BEST: &str = "stock-best";
 
-/// A column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Column {
-    /// Stock, 128 KiB.
-    Stock128,
-    /// Stock, 4 MiB.
-    Stock4M,
-    /// Stock, the best of a scan.
-    StockBest,
-    /// Stock with the program's own hints.
-    AppOnly,
-    /// vmtouch -t over the data set, then stock.
-    Vmtouch,
-    /// outrider run --mode predict.
-    Predict,
-    /// outrider run.
-    PredictOpt,
-    /// outrider run --mode fetchall+opt.
-    FetchallOpt,
-    /// The program declares its accesses.
-    Declared,
-    /// The program runs under a foreaction graph.
-    Graph,
+/// The columns that every row has, in the order of tables.
+pub const NAMES: [&str; 10] = [
+    STOCK,
+    "stock-4M",
+    BEST,
+    "app-only",
+    "vmtouch",
+    "predict",
+    "predict+opt",
+    "fetchall+opt",
+    "declared",
+    "graph",
+];
+/// Of these, those that are measured only if they are named.
+const ON_DEMAND: [&str; 2] = ["predict", "fetchall+opt"];
+
+/// A column of a row.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// Its name in results and on the command line.
+    pub name: String,
+    /// The kernel's read-ahead, KiB; none: what a scan found.
+    pub readahead_kb: Option<u32>,
+    /// The data set is read by vmtouch first.
+    pub touch: bool,
+    which: Which,
+    /// Flags of `outrider run`; none: without it.
+    outrider: Option<Vec<String>>,
+    /// Its configuration.
+    config: String,
 }
 
-/// All, in the order of tables.
-pub const ALL: [Column; 10] = [
-    Column::Stock128,
-    Column::Stock4M,
-    Column::StockBest,
-    Column::AppOnly,
-    Column::Vmtouch,
-    Column::Predict,
-    Column::PredictOpt,
-    Column::FetchallOpt,
-    Column::Declared,
-    Column::Graph,
-];
-
-/// Those that are measured unless others are named.
-pub const DEFAULT: [Column; 8] = [
-    Column::Stock128,
-    Column::Stock4M,
-    Column::StockBest,
-    Column::AppOnly,
-    Column::Vmtouch,
-    Column::PredictOpt,
-    Column::Declared,
-    Column::Graph,
-];
-
 impl Column {
-    /// Its name in results and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Stock128 => "stock-128",
-            Self::Stock4M => "stock-4M",
-            Self::StockBest => "stock-best",
-            Self::AppOnly => "app-only",
-            Self::Vmtouch => "vmtouch",
-            Self::Predict => "predict",
-            Self::PredictOpt => "predict+opt",
-            Self::FetchallOpt => "fetchall+opt",
-            Self::Declared => "declared",
-            Self::Graph => "graph",
-        }
+    /// One that every row has.
+    pub fn named(name: &str) -> Option<Self> {
+        NAMES.contains(&name).then(|| {
+            let mode = match name {
+                "predict" | "fetchall+opt" => Some(name),
+                "predict+opt" | "declared" | "graph" => Some("predict+opt"),
+                _ => None,
+            };
+            Self {
+                name: name.to_owned(),
+                readahead_kb: match name {
+                    BEST => None,
+                    "stock-4M" => Some(LARGE_KB),
+                    _ => Some(STOCK_KB),
+                },
+                touch: name == "vmtouch",
+                which: match name {
+                    "app-only" => Which::Hinted,
+                    "declared" => Which::Declared,
+                    "graph" => Which::Graph,
+                    _ => Which::Plain,
+                },
+                outrider: mode.map(|m| vec!["--mode".to_owned(), m.to_owned()]),
+                config: String::new(),
+            }
+        })
     }
 
-    /// The kernel's read-ahead, KiB; `best` is what a scan found.
-    pub fn readahead_kb(self, best: u32) -> u32 {
-        match self {
-            Self::Stock4M => LARGE_KB,
-            Self::StockBest => best,
-            _ => STOCK_KB,
-        }
+    /// Stock.
+    pub fn stock() -> Self {
+        Self::named(STOCK).expect("stock is a column")
     }
 
-    /// The mode of `outrider run`; none where it is not used.
-    fn mode(self) -> Option<&'static str> {
-        match self {
-            Self::Predict => Some("predict"),
-            Self::PredictOpt | Self::Declared | Self::Graph => Some("predict+opt"),
-            Self::FetchallOpt => Some("fetchall+opt"),
-            _ => None,
+    fn own(own: &OwnColumn) -> Self {
+        Self {
+            name: own.name.clone(),
+            readahead_kb: Some(own.readahead_kb.unwrap_or(STOCK_KB)),
+            touch: false,
+            which: own.which,
+            outrider: own.outrider.clone(),
+            config: own.config.clone(),
         }
     }
 
     /// The commands as the row has them for this column, or why it has none.
-    pub fn commands(self, work: &Workload) -> Result<&[Vec<String>], &'static str> {
-        match self {
-            Self::AppOnly => work
+    pub fn commands<'a>(&self, work: &'a Workload) -> Result<&'a [Vec<String>], &'static str> {
+        match self.which {
+            Which::Plain => Ok(&work.commands),
+            Which::Hinted => work
                 .hinted
                 .as_deref()
                 .ok_or("it gives no hints beside those that it always gives"),
-            Self::Declared => work
+            Which::Declared => work
                 .declared
                 .as_deref()
                 .ok_or("it does not declare its accesses"),
-            Self::Graph => work.graph.as_deref().ok_or("it has no foreaction graph"),
-            _ => Ok(&work.commands),
+            Which::Graph => work.graph.as_deref().ok_or("it has no foreaction graph"),
         }
     }
 }
 
-/// Reads `--columns`.
-pub fn parse(list: Option<&str>) -> Outcome<Vec<Column>> {
-    let mut columns = match list {
-        None => DEFAULT.to_vec(),
-        Some("all") => ALL.to_vec(),
-        Some(list) => list
-            .split(',')
-            .map(|name| {
-                ALL.into_iter().find(|c| c.name() == name).ok_or_else(|| {
-                    Failure::usage(format!(
-                        "--columns: no column '{name}'; accepted are {} and all",
-                        ALL.map(Column::name).join(", ")
-                    ))
+/// Which columns are meant.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    names: Vec<String>,
+    /// Besides, those that rows have of their own.
+    own: bool,
+}
+
+impl Chosen {
+    /// Reads `--columns`, which may name columns that one of `rows` has of its own.
+    pub fn parse(list: Option<&str>, rows: &[Row]) -> Outcome<Self> {
+        let standard = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
+        match list {
+            None => {
+                let usual: Vec<&str> = NAMES
+                    .into_iter()
+                    .filter(|n| !ON_DEMAND.contains(n))
+                    .collect();
+                Ok(Self {
+                    names: standard(&usual),
+                    own: true,
                 })
-            })
-            .collect::<Outcome<_>>()?,
-    };
-    columns.sort();
-    columns.dedup();
-    Ok(columns)
+            }
+            Some("all") => Ok(Self {
+                names: standard(&NAMES),
+                own: true,
+            }),
+            Some(list) => {
+                let names: Vec<String> = list.split(',').map(str::to_owned).collect();
+                let of_rows = || {
+                    rows.iter()
+                        .flat_map(|r| &r.work.own)
+                        .map(|c| c.name.as_str())
+                };
+                if let Some(bad) = names
+                    .iter()
+                    .find(|n| !NAMES.contains(&n.as_str()) && !of_rows().any(|o| o == *n))
+                {
+                    return Err(Failure::usage(format!(
+                        "--columns: no column '{bad}'; accepted are {}, names of rows' own columns, and all",
+                        NAMES.join(", ")
+                    )));
+                }
+                Ok(Self { names, own: false })
+            }
+        }
+    }
+
+    /// The same without a column.
+    pub fn without(mut self, name: &str) -> Self {
+        self.names.retain(|n| n != name);
+        self
+    }
+
+    /// The columns of a row, in the order of tables.
+    pub fn of(&self, row: &Row) -> Vec<Column> {
+        let wanted = |name: &str| self.names.iter().any(|n| n == name);
+        let standard = NAMES
+            .into_iter()
+            .filter(|n| wanted(n))
+            .filter_map(Column::named);
+        let own = row
+            .work
+            .own
+            .iter()
+            .filter(|c| self.own || wanted(&c.name))
+            .map(Column::own);
+        standard.chain(own).collect()
+    }
 }
 
 /// Where the words of a row's commands point.
@@ -166,39 +210,46 @@ impl Places<'_> {
         command.iter().map(fill).collect()
     }
 
-    /// The commands of `column` as they are executed, and where Outrider's reports will be.
+    /// The commands of `column` as they are executed, and the files in `reports` to which Outrider will report.
     pub fn commands(
         &self,
-        column: Column,
+        column: &Column,
         commands: &[Vec<String>],
         reports: &Path,
-    ) -> (Vec<Vec<String>>, Vec<std::path::PathBuf>) {
+    ) -> Outcome<(Vec<Vec<String>>, Vec<PathBuf>)> {
+        let filled = commands.iter().map(|c| self.fill(c));
+        let Some(flags) = &column.outrider else {
+            return Ok((filled.collect(), Vec::new()));
+        };
+        let mut flags = flags.clone();
+        if !column.config.is_empty() {
+            let file = reports.join("config.toml");
+            fs::write(&file, &column.config).doing(file.display())?;
+            flags.extend(["--config".to_owned(), file.to_string_lossy().into_owned()]);
+        }
+        let outrider = self
+            .tools
+            .bin
+            .join("outrider")
+            .to_string_lossy()
+            .into_owned();
         let mut files = Vec::new();
-        let filled = commands.iter().enumerate().map(|(i, command)| {
-            let mut command = self.fill(command);
-            let Some(mode) = column.mode() else {
-                return command;
-            };
+        let around = filled.enumerate().map(|(i, mut command)| {
             let report = reports.join(format!("report-{i}.json"));
             let flag = format!("--report={}", report.display());
             files.push(report);
-            let outrider = self
-                .tools
-                .bin
-                .join("outrider")
-                .to_string_lossy()
-                .into_owned();
             // A row may have its own flags for Outrider.
             if command.first() == Some(&outrider) && command.get(1).is_some_and(|w| w == "run") {
                 command.insert(2, flag);
                 return command;
             }
-            let mut around: Vec<String> = [&outrider, "run", "--mode", mode, &flag, "--"]
-                .map(str::to_owned)
-                .to_vec();
+            let mut around = vec![outrider.clone(), "run".to_owned(), flag];
+            around.extend(flags.iter().cloned());
+            around.push("--".to_owned());
             around.append(&mut command);
             around
         });
-        (filled.collect(), files)
+        let around = around.collect();
+        Ok((around, files))
     }
 }

@@ -317,13 +317,17 @@ fn listen(from: Option<impl Read>) -> Listened {
         figures: BTreeMap::new(),
     };
     for line in text.lines() {
-        let Some(json) = line.strip_prefix(FIGURES_PREFIX) else {
-            listened.said.push_str(line);
-            listened.said.push('\n');
-            continue;
-        };
-        let parsed: Result<BTreeMap<String, f64>, _> = serde_json::from_str(json);
-        listened.figures.extend(parsed.unwrap_or_default());
+        let figures = line.strip_prefix(FIGURES_PREFIX);
+        let figures =
+            figures.and_then(|json| serde_json::from_str::<BTreeMap<String, f64>>(json).ok());
+        match figures {
+            Some(figures) => listened.figures.extend(figures),
+            // Complaints of outrider-work begin in the same way.
+            None => {
+                listened.said.push_str(line);
+                listened.said.push('\n');
+            }
+        }
     }
     let mut from = listened.said.len().saturating_sub(COMPLAINT);
     while !listened.said.is_char_boundary(from) {

@@ -5,7 +5,6 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::column::Column;
 use super::machine;
 use crate::output::{Context, Failure, Outcome};
 use crate::results::Line;
@@ -65,9 +64,13 @@ pub fn directory(out: Option<&Path>, resume: bool) -> Outcome<PathBuf> {
 }
 
 impl Record {
-    /// Opens the file in `dir` and returns the rows on devices that are complete there already.
-    /// Lines of others are dropped: they will be measured again.
-    pub fn open(dir: &Path, wanted: &[Column]) -> Outcome<(Self, BTreeSet<(String, String)>)> {
+    /// Opens the file in `dir` and returns the rows on devices that are complete there already: those with all columns that
+    /// `wanted` names for the row. Lines about its other devices and rows are dropped, for they will be measured again; those
+    /// of rows for which nothing is wanted stay.
+    pub fn open(
+        dir: &Path,
+        wanted: &dyn Fn(&str) -> Option<Vec<String>>,
+    ) -> Outcome<(Self, BTreeSet<(String, String)>)> {
         fs::create_dir_all(dir).doing(dir.display())?;
         let path = dir.join(FILE);
         let mut complete = BTreeSet::new();
@@ -80,7 +83,7 @@ impl Record {
             complete = completed(&lines, wanted);
             let kept: String = lines
                 .iter()
-                .filter(|l| pair(l).is_none_or(|p| complete.contains(&p)))
+                .filter(|l| pair(l).is_none_or(|p| complete.contains(&p) || wanted(&p.0).is_none()))
                 .map(|l| serde_json::to_string(l).map(|s| s + "\n"))
                 .collect::<Result<_, _>>()
                 .doing(path.display())?;
@@ -129,25 +132,24 @@ fn pair(line: &Line) -> Option<(String, String)> {
 
 /// Rows on devices that have a run or a skip for every column, and their bound: runs of a row are interleaved and its bound
 /// comes last, so the bound says that all runs are there.
-fn completed(lines: &[Line], wanted: &[Column]) -> BTreeSet<(String, String)> {
-    let mut have: BTreeMap<(String, String), (BTreeSet<&str>, bool)> = BTreeMap::new();
+fn completed(
+    lines: &[Line],
+    wanted: &dyn Fn(&str) -> Option<Vec<String>>,
+) -> BTreeSet<(String, String)> {
+    let mut have: BTreeMap<(String, String), BTreeSet<&str>> = BTreeMap::new();
     for line in lines {
         let Some(pair) = pair(line) else { continue };
-        let (columns, bound) = have.entry(pair).or_default();
+        let columns = have.entry(pair).or_default();
         match line {
-            Line::Run(run) => {
-                columns.insert(&run.column);
-            }
-            Line::Skip(skip) => {
-                columns.insert(&skip.column);
-            }
-            Line::Bound(_) => *bound = true,
-            _ => {}
-        }
+            Line::Run(run) => columns.insert(&run.column),
+            Line::Skip(skip) => columns.insert(&skip.column),
+            Line::Bound(_) => columns.insert(BOUND),
+            _ => continue,
+        };
     }
-    let complete = have.into_iter().filter(|(_, (columns, bound))| {
-        let all = wanted.iter().all(|c| columns.contains(c.name()));
-        columns.contains("*") || (all && (*bound || columns.contains(BOUND)))
+    let complete = have.into_iter().filter(|((row, _), columns)| {
+        let all = |names: Vec<String>| names.iter().all(|n| columns.contains(n.as_str()));
+        columns.contains("*") || (columns.contains(BOUND) && wanted(row).is_none_or(all))
     });
     complete.map(|(pair, _)| pair).collect()
 }

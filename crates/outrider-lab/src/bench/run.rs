@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::column::{self, Column, Places, SCAN_KB, STOCK_KB};
+use super::column::{BEST, Chosen, Column, Places, SCAN_KB, STOCK_KB};
 use super::device::{self, Device};
 use super::exec::{self, Ended, Job, not_interrupted};
 use super::group::{Group, Hierarchies};
@@ -42,8 +42,11 @@ const SELF: &str = "self-";
 
 /// `outrider-lab run`.
 pub fn run(args: &RunArgs) -> Outcome {
-    let columns = chosen_columns(args)?;
     let rows = chosen_rows(args)?;
+    let mut columns = Chosen::parse(args.columns.as_deref(), &rows)?;
+    if args.quick && args.columns.is_none() {
+        columns = columns.without(BEST);
+    }
     for (flag, value, low) in [
         ("--scale", args.scale, 0.001),
         ("--timeout", args.timeout, 0.001),
@@ -79,7 +82,10 @@ pub fn run(args: &RunArgs) -> Outcome {
         return Err(Failure::system("measuring needs root: it makes disks"));
     }
     let dir = record::directory(args.out.as_deref(), args.resume)?;
-    let (record, complete) = Record::open(&dir, &columns)?;
+    let (record, complete) = Record::open(&dir, &|name| {
+        let row = rows.iter().find(|r| r.name == name)?;
+        Some(columns.of(row).into_iter().map(|c| c.name).collect())
+    })?;
     disk::catch_signals();
 
     let mut bench = Bench {
@@ -129,14 +135,6 @@ pub fn run(args: &RunArgs) -> Outcome {
         )));
     }
     Ok(())
-}
-
-fn chosen_columns(args: &RunArgs) -> Outcome<Vec<Column>> {
-    let mut columns = column::parse(args.columns.as_deref())?;
-    if args.quick && args.columns.is_none() {
-        columns.retain(|c| *c != Column::StockBest);
-    }
-    Ok(columns)
 }
 
 fn chosen_rows(args: &RunArgs) -> Outcome<Vec<Row>> {
@@ -202,7 +200,7 @@ impl Drop for Scratch {
 /// Everything that one invocation has.
 struct Bench<'a> {
     args: &'a RunArgs,
-    columns: Vec<Column>,
+    columns: Chosen,
     runs: u32,
     record: Record,
     tools: Tools,
@@ -250,7 +248,7 @@ struct Way<'a> {
     beside: bool,
     /// With nothing cached.
     cold: bool,
-    column: Column,
+    column: &'a Column,
     /// Where the disk's requests are recorded.
     trace: Option<&'a Path>,
 }
@@ -384,21 +382,21 @@ impl Bench<'_> {
             data_bytes: pair.set.bytes,
         }))?;
         let mut columns = Vec::new();
-        for column in self.columns.clone() {
+        for column in self.columns.of(row) {
             let why = match column.commands(&row.work) {
                 Err(why) => Some(why.to_owned()),
-                Ok(_) if column == Column::Vmtouch && !installed("vmtouch") => {
+                Ok(_) if column.touch && !installed("vmtouch") => {
                     Some("vmtouch is not installed (Debian's package vmtouch)".to_owned())
                 }
                 Ok(commands) => self.missing_program(commands),
             };
             match why {
-                Some(why) => self.record.add(&pair.skip(column.name(), why))?,
+                Some(why) => self.record.add(&pair.skip(&column.name, why))?,
                 None => columns.push(column),
             }
         }
         let start = Instant::now();
-        let mut medians: BTreeMap<Column, Vec<f64>> = BTreeMap::new();
+        let mut medians: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         let mut broken = BTreeSet::new();
         let mut best = None;
         let mut runs = self.runs;
@@ -410,23 +408,33 @@ impl Bench<'_> {
             order.rotate_left(turn);
             if round == 0 {
                 // What the scan finds is known after the others' first runs.
-                order.sort_by_key(|c| *c == Column::StockBest);
+                order.sort_by_key(|c| c.readahead_kb.is_none());
             }
             for (i, column) in order.iter().enumerate() {
-                if broken.contains(column) {
+                if broken.contains(&column.name) {
                     continue;
                 }
                 let part =
                     (f64::from(round) + i as f64 / order.len() as f64) / (f64::from(runs) + 1.0);
-                if *column == Column::StockBest && best.is_none() {
-                    best = Some(self.scan(pair, &medians, part)?);
+                if column.readahead_kb.is_none() && best.is_none() {
+                    if !broken.is_empty() {
+                        // Nothing is the best of runs that fail.
+                        self.record
+                            .add(&pair.skip(&column.name, "other columns fail"))?;
+                        broken.insert(column.name.clone());
+                        continue;
+                    }
+                    best = Some(self.scan(pair, column, &columns, &medians, part)?);
                 }
-                let readahead = column.readahead_kb(best.unwrap_or(STOCK_KB));
-                self.show(pair, column.name(), round, part);
-                match self.counted(pair, *column, round, readahead)? {
-                    Some(seconds) => medians.entry(*column).or_default().push(seconds),
+                let readahead = column.readahead_kb.or(best).unwrap_or(STOCK_KB);
+                self.show(pair, &column.name, round, part);
+                match self.counted(pair, column, round, readahead)? {
+                    Some(seconds) => medians
+                        .entry(column.name.clone())
+                        .or_default()
+                        .push(seconds),
                     None => {
-                        broken.insert(*column);
+                        broken.insert(column.name.clone());
                     }
                 }
             }
@@ -480,33 +488,36 @@ impl Bench<'_> {
         }
     }
 
-    /// The read-ahead with which stock is fastest, KiB, by one run at each. What was measured with it already is used.
+    /// The read-ahead with which stock is fastest, KiB, by one run of `column` at each. What was measured with it already is
+    /// used.
     fn scan(
         &mut self,
         pair: &Pair,
-        measured: &BTreeMap<Column, Vec<f64>>,
+        column: &Column,
+        columns: &[Column],
+        measured: &BTreeMap<String, Vec<f64>>,
         part: f64,
     ) -> Outcome<u32> {
         let mut best = (f64::INFINITY, STOCK_KB);
         for kb in SCAN_KB {
-            let known = [Column::Stock128, Column::Stock4M]
-                .into_iter()
-                .find(|c| c.readahead_kb(0) == kb)
-                .and_then(|c| measured.get(&c)?.first().copied());
+            let known = columns
+                .iter()
+                .find(|c| c.name.starts_with("stock-") && c.readahead_kb == Some(kb))
+                .and_then(|c| measured.get(&c.name)?.first().copied());
             let seconds = match known {
                 Some(seconds) => seconds,
                 None => {
                     self.show(pair, &format!("scan at {kb} KiB"), 0, part);
-                    let way = self.way(pair, Column::StockBest, kb);
+                    let way = self.way(pair, column, kb);
                     let done = self.once(pair, &way)?;
                     let mut run = self.run_line(pair, &way, 0, &done);
+                    let failed = run.exit != 0;
                     run.discarded = Some("a try of one read-ahead".to_owned());
                     self.record.add(&Line::Run(run))?;
-                    if done.ended.exit == 0 {
-                        done.ended.seconds
-                    } else {
-                        f64::INFINITY
+                    if failed {
+                        break;
                     }
+                    done.ended.seconds
                 }
             };
             if seconds < best.0 {
@@ -516,7 +527,7 @@ impl Bench<'_> {
         Ok(best.1)
     }
 
-    fn way<'b>(&self, pair: &'b Pair, column: Column, readahead_kb: u32) -> Way<'b> {
+    fn way<'b>(&self, pair: &'b Pair, column: &'b Column, readahead_kb: u32) -> Way<'b> {
         Way {
             model: &pair.device.words,
             readahead_kb,
@@ -532,7 +543,7 @@ impl Bench<'_> {
     fn counted(
         &mut self,
         pair: &Pair,
-        column: Column,
+        column: &Column,
         number: u32,
         readahead_kb: u32,
     ) -> Outcome<Option<f64>> {
@@ -542,9 +553,7 @@ impl Bench<'_> {
             let mut run = self.run_line(pair, &way, number, &done);
             let at = format!(
                 "{} on {}, {}",
-                pair.row.name,
-                pair.device.label,
-                column.name()
+                pair.row.name, pair.device.label, column.name
             );
             if run.exit != 0 {
                 self.failures += 1;
@@ -621,7 +630,7 @@ impl Bench<'_> {
         Run {
             row: pair.row.name.clone(),
             device: pair.device.label.clone(),
-            column: way.column.name().to_owned(),
+            column: way.column.name.clone(),
             run: number,
             seconds: round(done.ended.seconds),
             cpu_seconds: round(done.cpu_seconds),
@@ -666,7 +675,7 @@ impl Bench<'_> {
             tools: &self.tools,
         };
         let words = way.column.commands(&row.work).map_err(Failure::system)?;
-        let (commands, files) = places.commands(way.column, words, &reports);
+        let (commands, files) = places.commands(way.column, words, &reports)?;
         let touch = ["vmtouch", "-q", "-t", "{data}"].map(str::to_owned);
         let limit = match way.memory {
             Memory::Free => None,
@@ -687,7 +696,7 @@ impl Bench<'_> {
         let before = Sample::take(disk.pid());
         let started = Instant::now();
         let ran = exec::run(&Job {
-            before: (way.column == Column::Vmtouch).then(|| places.fill(&touch)),
+            before: way.column.touch.then(|| places.fill(&touch)),
             commands: &commands,
             beside: &beside,
             group: &group,
@@ -780,6 +789,7 @@ impl Bench<'_> {
             ));
         }
         let mut warm = Vec::new();
+        let stock = Column::stock();
         // The first one fills the cache.
         for i in 0..=count {
             let way = Way {
@@ -792,7 +802,7 @@ impl Bench<'_> {
                 memory: Memory::Free,
                 beside: false,
                 cold: i == 0,
-                column: Column::Stock128,
+                column: &stock,
                 trace: None,
             };
             let done = self.once(pair, &way)?;
@@ -820,13 +830,14 @@ impl Bench<'_> {
     /// The blocks that a row needs, or why that could not be found out.
     fn trace(&mut self, pair: &Pair) -> Outcome<Result<Needed, String>> {
         let file = self.scratch.path("trace");
+        let stock = Column::stock();
         let way = Way {
             model: disk::FULL_SPEED,
             readahead_kb: 0,
             memory: Memory::Free,
             beside: false,
             cold: true,
-            column: Column::Stock128,
+            column: &stock,
             trace: Some(&file),
         };
         let done = self.once(pair, &way)?;
@@ -842,16 +853,16 @@ impl Bench<'_> {
         &self,
         pair: &Pair,
         columns: &[Column],
-        seconds: &BTreeMap<Column, Vec<f64>>,
+        seconds: &BTreeMap<String, Vec<f64>>,
         bound: Option<f64>,
     ) {
         let mut line = format!("{} on {}:", pair.row.name, pair.device.label);
         for column in columns {
-            let told = match seconds.get(column) {
+            let told = match seconds.get(&column.name) {
                 Some(s) => format!("{:.3} s", median(s)),
                 None => "failed".to_owned(),
             };
-            line.push_str(&format!(" {} {told},", column.name()));
+            line.push_str(&format!(" {} {told},", column.name));
         }
         match bound {
             Some(bound) => line.push_str(&format!(" limit {bound:.3} s")),

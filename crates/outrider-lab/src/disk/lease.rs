@@ -110,7 +110,7 @@ impl Lease {
 
     /// Ends the recording; the file is complete then.
     pub fn end_trace(&self) -> Outcome {
-        control::ask(&self.place, &Ask::TraceStop).map(|_| ())
+        super::stop_trace(&self.place).map(|_| ())
     }
 
     /// Gives memory of the image back that no file needs any more.

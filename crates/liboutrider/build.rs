@@ -1,0 +1,18 @@
+//! How the library is linked.
+
+use std::path::Path;
+
+/// The name that programs linked with the library ask for at run time.
+const SONAME: &str = "liboutrider.so.0";
+
+fn main() {
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,{SONAME}");
+    // Its threads and hooks must not lose their code to a dlclose.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    println!("cargo::rerun-if-changed=build.rs");
+    // Beside the library, so that a program built with -L and -rpath of the build directory runs. OUT_DIR is three levels below.
+    let out = std::env::var("OUT_DIR").unwrap_or_default();
+    if let Some(profile) = Path::new(&out).ancestors().nth(3) {
+        let _ = std::os::unix::fs::symlink("liboutrider.so", profile.join(SONAME));
+    }
+}

@@ -1,0 +1,601 @@
+//! The C interface of declared access (include/outrider.h), and what the hooks on reads tell it.
+//!
+//! A program that declares nothing pays one load of a static in each hook. In one that does, reads through declared
+//! descriptors take a lock: the program asked for it. All signals are blocked meanwhile, so that no handler runs inside, which
+//! might read too, or leave by longjmp or be cancelled and never unlock; callbacks run outside, with the caller's mask.
+//!
+//! What a process has declared hangs from a page that the kernel clears in a forked child (MADV_WIPEONFORK): the child has declared
+//! nothing and finds no lock that a thread of its parent held. A vfork child shares the page and is told from its parent by its
+//! number wherever something would change.
+
+use core::ffi::{c_int, c_void};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use libc::{size_t, ssize_t};
+use outrider_core::declare::{self, Access, Call, Callee, ClientId, Position, Process};
+use outrider_sys::raw;
+
+use crate::attach;
+
+/// What is cleared in a forked child.
+#[repr(C, align(4096))]
+struct Page {
+    process: AtomicPtr<Process>,
+    pid: AtomicU32,
+}
+
+/// Null until this process or an ancestor since exec has declared something.
+static PAGE: AtomicPtr<Page> = AtomicPtr::new(null_mut());
+
+/// `struct outrider_range`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Range {
+    offset: u64,
+    length: u64,
+}
+
+type Next = unsafe extern "C" fn(*mut c_void, *mut Access, size_t) -> size_t;
+type Callback = unsafe extern "C" fn(*mut c_void, *mut c_void, *const Position);
+
+/// What this process has declared, if it has.
+#[inline(always)]
+fn current() -> Option<&'static Process> {
+    let page = PAGE.load(Ordering::Relaxed);
+    if page.is_null() {
+        return None;
+    }
+    declared(page)
+}
+
+#[cold]
+#[inline(never)]
+fn declared(page: *mut Page) -> Option<&'static Process> {
+    // SAFETY: the page is never unmapped, and what it points to is never freed.
+    unsafe { (*page).process.load(Ordering::Acquire).as_ref() }
+}
+
+/// Memory from the kernel, zeroed; null where there is none.
+fn zeroed(len: usize) -> *mut u8 {
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let r = unsafe {
+        raw::syscall6(
+            libc::SYS_mmap,
+            0,
+            len,
+            (libc::PROT_READ | libc::PROT_WRITE) as usize,
+            (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as usize,
+            usize::MAX,
+            0,
+        )
+    };
+    if (-4095..0).contains(&r) {
+        null_mut()
+    } else {
+        r as *mut u8
+    }
+}
+
+fn unmap(at: *mut u8, len: usize) {
+    // SAFETY: a mapping of `zeroed` that nobody else has seen.
+    unsafe { raw::syscall6(libc::SYS_munmap, at as usize, len, 0, 0, 0, 0) };
+}
+
+fn page() -> Option<&'static Page> {
+    let mut page = PAGE.load(Ordering::Acquire);
+    if page.is_null() {
+        let new = zeroed(size_of::<Page>());
+        if new.is_null() {
+            return None;
+        }
+        // SAFETY: our own new mapping.
+        let wiped = unsafe {
+            raw::syscall6(
+                libc::SYS_madvise,
+                new as usize,
+                size_of::<Page>(),
+                libc::MADV_WIPEONFORK as usize,
+                0,
+                0,
+                0,
+            )
+        };
+        let mine = new.cast::<Page>();
+        if wiped != 0 {
+            unmap(new, size_of::<Page>());
+            return None;
+        }
+        match PAGE.compare_exchange(null_mut(), mine, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => page = mine,
+            Err(other) => {
+                unmap(new, size_of::<Page>());
+                page = other;
+            }
+        }
+    }
+    // SAFETY: never unmapped; zeroed memory is a valid Page.
+    unsafe { page.as_ref() }
+}
+
+/// What this process has declared, made if need be. `None` without the memory, and in a vfork child.
+fn process() -> Option<&'static Process> {
+    let page = page()?;
+    let pid = raw::getpid();
+    let owner = page
+        .pid
+        .compare_exchange(0, pid, Ordering::AcqRel, Ordering::Acquire);
+    if owner.is_err_and(|o| o != pid) {
+        return None;
+    }
+    // SAFETY: as in `declared`.
+    if let Some(process) = unsafe { page.process.load(Ordering::Acquire).as_ref() } {
+        return Some(process);
+    }
+    const BYTES: usize = declare::NUMBERS * size_of::<AtomicU32>();
+    let numbers = zeroed(BYTES);
+    if numbers.is_null() {
+        return None;
+    }
+    // SAFETY: zeroed memory of this very size that is unmapped only below, where nobody has seen it.
+    let table =
+        unsafe { core::slice::from_raw_parts(numbers.cast::<AtomicU32>(), declare::NUMBERS) };
+    let new = Box::into_raw(Box::new(Process::new(table)));
+    match page
+        .process
+        .compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire)
+    {
+        // SAFETY: never freed from here on.
+        Ok(_) => unsafe { new.as_ref() },
+        Err(other) => {
+            // SAFETY: nobody has seen `new`; `other` is what another thread has put there for ever.
+            unsafe {
+                drop(Box::from_raw(new));
+                unmap(numbers, BYTES);
+                other.as_ref()
+            }
+        }
+    }
+}
+
+/// Whether the caller runs in a vfork child: it must not change what its parent has declared.
+fn is_guest() -> bool {
+    // SAFETY: null or a page that is never unmapped.
+    unsafe { PAGE.load(Ordering::Acquire).as_ref() }
+        .is_some_and(|p| p.pid.load(Ordering::Acquire) != raw::getpid())
+}
+
+/// Runs `f` with all signals blocked and errno kept.
+fn alone<T>(f: impl FnOnce() -> T) -> T {
+    // SAFETY: errno of this thread.
+    let errno = unsafe { *libc::__errno_location() };
+    let old = raw::set_signal_mask(u64::MAX);
+    let result = f();
+    raw::set_signal_mask(old);
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    result
+}
+
+fn fail(errno: c_int) -> c_int {
+    // SAFETY: errno of this thread.
+    unsafe { *libc::__errno_location() = errno };
+    -1
+}
+
+fn answer(result: Result<usize, c_int>) -> ssize_t {
+    match result {
+        Ok(n) => n as ssize_t,
+        Err(e) => fail(e) as ssize_t,
+    }
+}
+
+fn done(result: Result<(), c_int>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(e) => fail(e),
+    }
+}
+
+// ---- What the hooks tell
+
+/// Whether this process has declared anything.
+#[inline(always)]
+pub fn any() -> bool {
+    current().is_some()
+}
+
+/// Whether reads through `fd` are followed here.
+#[inline(always)]
+pub fn follows(fd: c_int) -> bool {
+    current().is_some_and(|p| p.follows(fd))
+}
+
+/// A read of `len` bytes at `offset` is about to be made, or was.
+#[inline(always)]
+pub fn reading_at(fd: c_int, offset: u64, len: usize) {
+    if let Some(process) = current() {
+        tell(process, fd, offset, len);
+    }
+}
+
+/// A read of `len` bytes at the file position is about to be made.
+#[inline(always)]
+pub fn reading(fd: c_int, len: usize) {
+    if let Some(process) = current() {
+        tell_here(process, fd, len);
+    }
+}
+
+/// `n` bytes were read at the file position.
+#[inline(always)]
+pub fn has_read(fd: c_int, n: isize) {
+    if n > 0
+        && let Some(process) = current()
+    {
+        tell_back(process, fd, n as usize);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn tell_here(process: &'static Process, fd: c_int, len: usize) {
+    if process.follows(fd) {
+        let at = raw::lseek(fd, 0, libc::SEEK_CUR);
+        if at >= 0 {
+            tell(process, fd, at as u64, len);
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn tell_back(process: &'static Process, fd: c_int, n: usize) {
+    if process.follows(fd) {
+        let at = raw::lseek(fd, 0, libc::SEEK_CUR);
+        if at > 0 {
+            let n = n.min(at as usize);
+            tell(process, fd, at as u64 - n as u64, n);
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn tell(process: &'static Process, fd: c_int, offset: u64, len: usize) {
+    if !process.follows(fd) {
+        return;
+    }
+    let call = alone(|| process.reading(fd, offset, len as u64));
+    if let Some(call) = call
+        && !is_guest()
+    {
+        make(process, call);
+    }
+}
+
+/// Descriptor `fd` is about to be closed, or its number to become another file's.
+#[inline(always)]
+pub fn closing(fd: c_int) {
+    if let Some(process) = current() {
+        closed(process, fd as usize..(fd as usize).saturating_add(1));
+    }
+}
+
+/// Descriptors `first..=last` are about to be closed.
+#[inline(always)]
+pub fn closing_range(first: u32, last: u32) {
+    if let Some(process) = current() {
+        closed(process, first as usize..(last as usize).saturating_add(1));
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn closed(process: &'static Process, range: core::ops::Range<usize>) {
+    let single = range.end - range.start == 1;
+    if (!single || process.follows(range.start as c_int)) && !is_guest() {
+        alone(|| process.closing_range(range));
+    }
+}
+
+/// `to` has become a duplicate of `from`.
+#[inline(always)]
+pub fn duplicated(from: c_int, to: c_int) {
+    if let Some(process) = current()
+        && to >= 0
+        && process.follows(from)
+        && !is_guest()
+    {
+        alone(|| process.duplicated(from, to));
+    }
+}
+
+/// An open of ours would be in the way of a lease on the file of `fd`.
+pub fn leave_alone(fd: c_int) {
+    if let Some(process) = current()
+        && process.follows(fd)
+        && !is_guest()
+    {
+        alone(|| process.leave_alone(fd));
+    }
+}
+
+/// A file system is about to be unmounted: nothing may be open.
+pub fn release_all() {
+    if let Some(process) = current()
+        && !is_guest()
+    {
+        alone(|| process.release_all());
+    }
+}
+
+/// Nothing can be followed in this process any more.
+pub fn disable() {
+    if let Some(process) = current()
+        && !is_guest()
+    {
+        alone(|| process.turn_off());
+    }
+}
+
+/// Calls a function of the program, on its thread and with its signal mask.
+#[cold]
+fn make(process: &'static Process, call: Call) {
+    // SAFETY: errno of this thread.
+    let errno = unsafe { *libc::__errno_location() };
+    let id = match call {
+        Call::Client { id, callee, at } => {
+            // SAFETY: what the program gave as its callback, with its own argument; the position outlives the call.
+            unsafe {
+                let f = core::mem::transmute::<usize, Callback>(callee.function);
+                f(
+                    id.to_bits() as *mut c_void,
+                    callee.context as *mut c_void,
+                    &raw const at,
+                );
+            }
+            id
+        }
+        Call::Pull { id, callee } => {
+            const ROOM: usize = 256;
+            let mut entries = [Access::default(); ROOM];
+            loop {
+                // SAFETY: what the program gave, with its own argument and room for so many entries.
+                let n = unsafe {
+                    let f = core::mem::transmute::<usize, Next>(callee.function);
+                    f(callee.context as *mut c_void, entries.as_mut_ptr(), ROOM)
+                };
+                let given = entries.get(..n.min(ROOM)).unwrap_or_default();
+                if !alone(|| process.pulled(id, given)) {
+                    break;
+                }
+            }
+            id
+        }
+    };
+    alone(|| process.called(id));
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+// ---- The C interface
+
+fn client(handle: *mut c_void) -> Result<(&'static Process, ClientId), c_int> {
+    let process = current().filter(|_| !is_guest()).ok_or(libc::EINVAL)?;
+    let id = ClientId::from_bits(handle as usize).ok_or(libc::EINVAL)?;
+    Ok((process, id))
+}
+
+/// Under a runner: what is declared is not predicted as well, and figures go into its report.
+fn report(process: &Process) {
+    if attach::predicts() {
+        attach::attach();
+        if let Some(header) = attach::header() {
+            process.report_to(header);
+        }
+    }
+}
+
+/// See outrider.h.
+///
+/// # Safety
+/// `ranges` points to `n` ranges.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn outrider_declare(fd: c_int, ranges: *const c_void, n: size_t) -> ssize_t {
+    if ranges.is_null() && n > 0 {
+        return answer(Err(libc::EINVAL));
+    }
+    let given = if n == 0 {
+        &[]
+    } else {
+        // SAFETY: as the caller promises.
+        unsafe { core::slice::from_raw_parts(ranges.cast::<Range>(), n) }
+    };
+    let Some(process) = process() else {
+        return answer(Err(libc::ENOMEM));
+    };
+    let result = alone(|| {
+        process.not_in_callback()?;
+        report(process);
+        process.declare(fd, given.iter().map(|r| (r.offset, r.length)))
+    });
+    if result.is_ok() {
+        crate::track::leave_to_declared(fd);
+    }
+    answer(result)
+}
+
+/// See outrider.h.
+#[unsafe(no_mangle)]
+extern "C" fn outrider_pull(fd: c_int, next: Option<Next>, context: *mut c_void) -> c_int {
+    let Some(process) = process() else {
+        return fail(libc::ENOMEM);
+    };
+    let callee = Callee {
+        function: next.map_or(0, |f| f as usize),
+        context: context as usize,
+    };
+    let result = alone(|| {
+        process.not_in_callback()?;
+        report(process);
+        process.pull(fd, callee)
+    });
+    match result {
+        Ok(call) => {
+            crate::track::leave_to_declared(fd);
+            if let Some(call) = call {
+                make(process, call);
+            }
+            0
+        }
+        Err(e) => fail(e),
+    }
+}
+
+/// See outrider.h.
+#[unsafe(no_mangle)]
+extern "C" fn outrider_client_new(callback: Option<Callback>, context: *mut c_void) -> *mut c_void {
+    let callee = Callee {
+        function: callback.map_or(0, |f| f as usize),
+        context: context as usize,
+    };
+    let made = process().ok_or(libc::ENOMEM).and_then(|process| {
+        alone(|| {
+            process.not_in_callback()?;
+            report(process);
+            process.client_new(callee)
+        })
+    });
+    match made {
+        Ok(id) => id.to_bits() as *mut c_void,
+        Err(e) => {
+            fail(e);
+            null_mut()
+        }
+    }
+}
+
+/// See outrider.h.
+#[unsafe(no_mangle)]
+extern "C" fn outrider_client_free(handle: *mut c_void) -> c_int {
+    // Signals stay as they are: this may wait for a callback.
+    done(client(handle).and_then(|(process, id)| {
+        alone(|| process.not_in_callback())?;
+        process.client_free(id)
+    }))
+}
+
+/// See outrider.h.
+#[unsafe(no_mangle)]
+extern "C" fn outrider_region_add(
+    handle: *mut c_void,
+    fd: c_int,
+    offset: u64,
+    length: u64,
+) -> c_int {
+    let result = client(handle).and_then(|(process, id)| {
+        alone(|| {
+            process.not_in_callback()?;
+            process.region_add(id, fd, offset, length)
+        })
+    });
+    if result.is_ok() {
+        crate::track::leave_to_declared(fd);
+    }
+    done(result)
+}
+
+/// See outrider.h.
+#[unsafe(no_mangle)]
+extern "C" fn outrider_region_remove(handle: *mut c_void, fd: c_int, offset: u64) -> c_int {
+    done(client(handle).and_then(|(process, id)| {
+        alone(|| {
+            process.not_in_callback()?;
+            process.region_remove(id, fd, offset)
+        })
+    }))
+}
+
+/// See outrider.h.
+///
+/// # Safety
+/// `accesses` points to `n` entries.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn outrider_request(
+    handle: *mut c_void,
+    accesses: *const Access,
+    n: size_t,
+    how: c_int,
+) -> ssize_t {
+    if accesses.is_null() && n > 0 {
+        return answer(Err(libc::EINVAL));
+    }
+    let given = if n == 0 {
+        &[]
+    } else {
+        // SAFETY: as the caller promises.
+        unsafe { core::slice::from_raw_parts(accesses, n) }
+    };
+    answer(client(handle).and_then(|(process, id)| alone(|| process.request(id, given, how))))
+}
+
+/// See outrider.h.
+#[unsafe(no_mangle)]
+extern "C" fn outrider_ignore(handle: *mut c_void, on: c_int) -> c_int {
+    done(client(handle).and_then(|(process, id)| {
+        alone(|| {
+            process.not_in_callback()?;
+            process.ignore(id, on != 0)
+        })
+    }))
+}
+
+/// See outrider.h.
+#[unsafe(no_mangle)]
+extern "C" fn outrider_reading(fd: c_int, offset: u64, length: u64) -> c_int {
+    if raw::fstat(fd).is_err() {
+        return fail(libc::EBADF);
+    }
+    reading_at(fd, offset, length as usize);
+    0
+}
+
+/// See outrider.h.
+///
+/// # Safety
+/// `stats` points to `size` bytes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn outrider_stats(stats: *mut u8, size: size_t) -> c_int {
+    if stats.is_null() || size == 0 {
+        return fail(libc::EINVAL);
+    }
+    let figures = current().map_or([0; 11], |p| p.figures());
+    let mut bytes = [0u8; 88];
+    for (to, from) in bytes.chunks_exact_mut(8).zip(figures) {
+        to.copy_from_slice(&from.to_ne_bytes());
+    }
+    // SAFETY: as the caller promises; what later versions know and this one doesn't is zero.
+    unsafe {
+        core::ptr::write_bytes(stats, 0, size);
+        core::ptr::copy_nonoverlapping(bytes.as_ptr(), stats, size.min(bytes.len()));
+    }
+    0
+}
+
+/// See outrider.h.
+#[unsafe(no_mangle)]
+extern "C" fn outrider_settle(timeout_ms: c_int) -> c_int {
+    done(match current().filter(|_| !is_guest()) {
+        None => Ok(()),
+        Some(process) => {
+            alone(|| process.not_in_callback()).and_then(|()| process.settle(timeout_ms))
+        }
+    })
+}
+
+/// See outrider.h.
+#[unsafe(no_mangle)]
+extern "C" fn outrider_version() -> u32 {
+    0x000100
+}

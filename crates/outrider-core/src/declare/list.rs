@@ -1,0 +1,355 @@
+//! An access list and the program's place in it (libprefetch sections 4.1 and 4.2; SPEC LP1, LP2).
+//!
+//! Entries are byte ranges in the order of need, 12 bytes each: the list competes for memory with the data it is about, and a
+//! million entries are nothing unusual. They are numbered from the list's beginning for ever, so that whoever works ahead can
+//! keep a number across calls; consumed ones are forgotten from the front.
+//!
+//! A program hardly ever follows its list to the letter. It keeps some of the data in a cache of its own and skips entries, it
+//! reads an entry in pieces, or several at once, or again, and threads overtake one another. A read is therefore looked for
+//! near the place where the program is, in front of it and behind, before it counts as outside the list.
+
+use std::collections::VecDeque;
+
+/// Files that can be named at one time: 14 bits.
+pub const MAX_FILES: usize = 1 << 14;
+/// First byte that no entry can name: 48 bits, 256 TiB.
+pub const MAX_OFFSET: u64 = 1 << 48;
+/// Bytes of one entry at most; longer ranges are several entries.
+pub const MAX_LENGTH: u64 = 1 << 31;
+/// Entries in front of the program among which a read is looked for first, and behind it.
+const NEAR: u64 = 64;
+/// Entries in front in which it is looked for at last: as much as an application's cache of some megabytes makes it skip.
+const FAR: u64 = 1024;
+/// Entries kept behind the program: for reads that repeat, and for whoever follows.
+const KEPT: u64 = NEAR;
+
+/// A range that will be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Number of the file, below [`MAX_FILES`].
+    pub file: u16,
+    /// Byte, below [`MAX_OFFSET`].
+    pub offset: u64,
+    /// Bytes, at most [`MAX_LENGTH`]; 0: nothing to read any more.
+    pub length: u32,
+    /// A landmark.
+    pub marked: bool,
+    /// The program has read of it.
+    pub read: bool,
+}
+
+impl Entry {
+    /// First byte behind it.
+    pub fn end(&self) -> u64 {
+        self.offset + u64::from(self.length)
+    }
+}
+
+const FILE_MASK: u16 = MAX_FILES as u16 - 1;
+
+/// Offset in the low 48 bits, file in the next 14, read and mark on top; and the length.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, packed(4))]
+struct Packed {
+    head: u64,
+    length: u32,
+}
+
+impl Packed {
+    fn new(e: Entry) -> Packed {
+        Packed {
+            head: (e.offset & (MAX_OFFSET - 1))
+                | u64::from(e.file & FILE_MASK) << 48
+                | u64::from(e.read) << 62
+                | u64::from(e.marked) << 63,
+            length: e.length,
+        }
+    }
+
+    fn open(self) -> Entry {
+        let head = self.head;
+        Entry {
+            file: (head >> 48) as u16 & FILE_MASK,
+            offset: head & (MAX_OFFSET - 1),
+            length: self.length,
+            marked: head >> 63 != 0,
+            read: head >> 62 & 1 != 0,
+        }
+    }
+}
+
+/// Where a read was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The program went on in its list.
+    Ahead,
+    /// A place that it had passed: read again, or by a thread that is behind.
+    Behind,
+    /// Nowhere near.
+    Outside,
+}
+
+/// The list.
+#[derive(Debug, Default)]
+pub struct List {
+    entries: VecDeque<Packed>,
+    /// Number of the first entry that is kept.
+    base: u64,
+    /// Number of the entry that the program is at.
+    at: u64,
+    /// Bytes of it that were read.
+    within: u32,
+    /// The latest marked entry that was passed, and its number.
+    mark: Option<(u64, Entry)>,
+    /// A place far ahead where a read would fit; a second one there proves it.
+    guess: Option<u64>,
+    /// Reads since the last wide search.
+    credit: u32,
+    /// Changes whenever entries are replaced rather than added.
+    epoch: u32,
+}
+
+impl List {
+    /// Number behind the last entry.
+    pub fn end(&self) -> u64 {
+        self.base + self.entries.len() as u64
+    }
+
+    /// Number of the entry that the program is at; [`List::end`] when it has read them all.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// Number of the first entry that can still be looked at.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Entries that are still to be read.
+    pub fn pending(&self) -> u64 {
+        self.end() - self.at
+    }
+
+    /// Changes whenever entries are replaced rather than added.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// The latest marked entry that was passed.
+    pub fn mark(&self) -> Option<Entry> {
+        self.mark.map(|(_, e)| e)
+    }
+
+    /// Memory, bytes.
+    pub fn memory(&self) -> usize {
+        self.entries.capacity() * size_of::<Packed>()
+    }
+
+    /// Entry `n`, if it is kept.
+    pub fn get(&self, n: u64) -> Option<Entry> {
+        let i = n.checked_sub(self.base)?;
+        self.entries.get(usize::try_from(i).ok()?).map(|p| p.open())
+    }
+
+    /// Makes room for `n` more. `false` without the memory.
+    pub fn reserve(&mut self, n: usize) -> bool {
+        // Many small additions must not each move the whole list.
+        let spare = self.entries.capacity() - self.entries.len();
+        spare >= n
+            || if n >= self.entries.len() / 4 {
+                self.entries.try_reserve_exact(n).is_ok()
+            } else {
+                self.entries.try_reserve(n).is_ok()
+            }
+    }
+
+    /// Adds an entry at the end; [`List::reserve`] was called for it.
+    pub fn push(&mut self, entry: Entry) {
+        if self.entries.len() < self.entries.capacity() {
+            self.entries.push_back(Packed::new(entry));
+        }
+    }
+
+    /// Takes back what was added last, down to number `end`.
+    pub fn truncate(&mut self, end: u64) {
+        if end < self.end() {
+            self.entries
+                .truncate(end.saturating_sub(self.base) as usize);
+            self.at = self.at.min(self.end());
+            self.epoch = self.epoch.wrapping_add(1);
+            self.guess = None;
+        }
+    }
+
+    /// Forgets all that is still to be read (PF_SET). The latest mark stays what it was.
+    pub fn clear(&mut self) {
+        let end = self.end();
+        // Numbers go on: nobody may mistake a new entry for an old one.
+        self.entries.clear();
+        self.entries.shrink_to_fit();
+        self.base = end;
+        self.at = end;
+        self.within = 0;
+        self.guess = None;
+        self.epoch = self.epoch.wrapping_add(1);
+    }
+
+    /// Forgets what follows the latest marked entry that was passed (PF_SET_FROM_MARK); all, if none was.
+    pub fn clear_from_mark(&mut self) {
+        match self.mark {
+            // The place of the program is behind its mark, so everything still to be read goes.
+            Some(_) => self.truncate(self.at),
+            None => self.clear(),
+        }
+        self.within = 0;
+    }
+
+    /// The entries of one file are not to be read any more.
+    pub fn forget_file(&mut self, file: u16) {
+        for p in &mut self.entries {
+            if p.open().file == file {
+                p.length = 0;
+            }
+        }
+        self.skip_dead();
+        self.epoch = self.epoch.wrapping_add(1);
+    }
+
+    /// Nor those of one file that lie in `start..end` (bytes).
+    pub fn forget_range(&mut self, file: u16, start: u64, end: u64) {
+        for p in &mut self.entries {
+            let e = p.open();
+            if e.file == file && e.offset >= start && e.end() <= end {
+                p.length = 0;
+            }
+        }
+        self.skip_dead();
+        self.epoch = self.epoch.wrapping_add(1);
+    }
+
+    /// Lets go of entries that the program has passed, except the last few, and of those from `follower` on, which somebody
+    /// still wants to see.
+    pub fn release(&mut self, follower: u64) {
+        let keep = self.at.saturating_sub(KEPT).min(follower);
+        let n = keep.saturating_sub(self.base) as usize;
+        if n > 0 {
+            self.entries.drain(..n.min(self.entries.len()));
+            self.base = keep;
+            if self.entries.capacity() > 4096 && self.entries.len() < self.entries.capacity() / 4 {
+                self.entries.shrink_to(self.entries.len() * 2);
+            }
+        }
+    }
+
+    /// The program is about to read, or has read, `start..end` (bytes) of `file`.
+    pub fn read(&mut self, file: u16, start: u64, end: u64) -> Found {
+        self.skip_dead();
+        let hit = |e: Option<Entry>| {
+            e.is_some_and(|e| e.file == file && e.length > 0 && e.offset < end && start < e.end())
+        };
+        let passed = |n: u64| {
+            let first = self.at.saturating_sub(n).max(self.base);
+            (first..self.at).rev()
+        };
+        if hit(self.get(self.at)) {
+            self.advance_to(self.at, file, start, end);
+            return Found::Ahead;
+        }
+        // The rest of what was just read comes before the same range further on.
+        if passed(2).any(|n| hit(self.get(n))) {
+            return Found::Behind;
+        }
+        let near = (self.at + 1..self.at + NEAR).find(|n| hit(self.get(*n)));
+        if let Some(n) = near {
+            self.advance_to(n, file, start, end);
+            return Found::Ahead;
+        }
+        if passed(NEAR).any(|n| hit(self.get(n))) {
+            return Found::Behind;
+        }
+        if let Some(n) = (self.at + NEAR..self.at + FAR).find(|n| hit(self.get(*n))) {
+            self.advance_to(n, file, start, end);
+            return Found::Ahead;
+        }
+        // Skipping more than that takes two reads in a row to believe.
+        if let Some(guess) = self.guess.take()
+            && let Some(n) = (guess..guess + NEAR).find(|n| hit(self.get(*n)))
+        {
+            self.advance_to(n, file, start, end);
+            return Found::Ahead;
+        }
+        self.credit = self.credit.saturating_add(1);
+        if self.credit >= 16 {
+            self.credit = 0;
+            let limit = self.end().min(self.at + 64 * FAR);
+            self.guess = (self.at + FAR..limit).find(|n| hit(self.get(*n)));
+        }
+        Found::Outside
+    }
+
+    /// Entry `n` is being read; those before it are passed.
+    fn advance_to(&mut self, n: u64, file: u16, start: u64, end: u64) {
+        self.pass(n);
+        let Some(mut entry) = self.get(self.at) else {
+            return;
+        };
+        self.set_read();
+        if start > entry.end() || end < entry.offset {
+            return;
+        }
+        // One read may cover entries that follow one another in the file, too.
+        while end >= entry.end() {
+            let behind = entry.end();
+            self.pass(self.at + 1);
+            self.within = 0;
+            match self.get(self.at) {
+                Some(next)
+                    if next.file == file
+                        && next.offset == behind
+                        && next.length > 0
+                        && end > behind =>
+                {
+                    entry = next
+                }
+                _ => return,
+            }
+            self.set_read();
+        }
+        let read = end
+            .saturating_sub(entry.offset)
+            .min(u64::from(entry.length)) as u32;
+        self.within = self.within.max(read);
+    }
+
+    fn set_read(&mut self) {
+        let i = self.at - self.base;
+        if let Some(p) = self.entries.get_mut(i as usize) {
+            p.head |= 1 << 62;
+        }
+    }
+
+    /// Moves on to entry `n`, noting marks on the way.
+    fn pass(&mut self, n: u64) {
+        let n = n.min(self.end());
+        for i in self.at..n {
+            if let Some(e) = self.get(i).filter(|e| e.marked) {
+                self.mark = Some((i, e));
+            }
+        }
+        if n != self.at {
+            self.at = n;
+            self.within = 0;
+        }
+    }
+
+    fn skip_dead(&mut self) {
+        while self.get(self.at).is_some_and(|e| e.length == 0) {
+            self.pass(self.at + 1);
+        }
+    }
+
+    /// Bytes of the current entry that were read.
+    pub fn within(&self) -> u32 {
+        self.within
+    }
+}
