@@ -136,6 +136,8 @@ enum Order {
 struct Stream {
     /// What is kept and given up, from this entry on, where the list is larger than memory.
     belady: Option<(u64, Belady)>,
+    /// The list up to this entry fits in so many bytes.
+    fits: (u64, u64),
     /// To be given up when the program has passed the entry.
     due: VecDeque<(u64, Span)>,
     due_bytes: u64,
@@ -522,7 +524,9 @@ impl Fetcher {
             sum += list.get(front + i).map_or(0, |e| u64::from(e.length));
             sum <= room
         });
-        if !fits && n > 1 {
+        if fits {
+            stream.fits = (source.ready, room);
+        } else if n > 1 {
             stream.belady = Links::new(n as usize, |i| list.get(front + i as u64).and_then(key))
                 .and_then(Belady::new)
                 .map(|b| (front, b));
@@ -1095,6 +1099,10 @@ impl Fetcher {
             return 0;
         };
         let pages = PageRange::from_bytes(p.offset, end - p.offset);
+        if own.unused(pages) == pages.len() {
+            // Asked for already and still to be read: `look_after` sees to it.
+            return 0;
+        }
         let mut missing = Vec::new();
         let cached = own.missing(&handle, pages, &mut missing);
         if first && cached > 0 {
