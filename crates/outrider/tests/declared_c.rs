@@ -106,8 +106,10 @@ fn declared_ranges_are_fetched() {
     let bytes = 1024 * 60 / 100 * 16384;
     assert_eq!(declared["declared_bytes"], bytes, "{report:#}");
     assert_eq!(declared["diverged_reads"], 0, "{report:#}");
-    // The service has left the declared file alone.
-    assert_eq!(report["totals"]["prefetched_bytes"], 0, "{report:#}");
+    // From the declaration on the service leaves the file alone; at open it fetches 2 MiB of optimism.
+    let predicted = report["totals"]["prefetched_bytes"].as_u64().unwrap();
+    assert!(predicted <= 2 << 20, "{report:#}");
+    assert_eq!(report["totals"]["miss_bytes"], 0, "{report:#}");
 }
 
 /// LP1, LP2: clients, callbacks, marks, reads that are ignored or stray, lists that are replaced.

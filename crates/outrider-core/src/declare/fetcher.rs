@@ -468,10 +468,16 @@ impl Fetcher {
                 return true;
             }
             looked += pieces.len();
+            let mut last = None;
             for p in pieces {
                 let left = room.saturating_sub(walk.ahead).max(STEP.0);
                 let length = u64::from(p.length).min(left) as u32;
-                let fetched = self.want(&p, length, p.n >= walk.counted);
+                let this = (p.file, p.offset, length);
+                // The same once more has just been looked at.
+                let fetched = match last.replace(this) == Some(this) {
+                    true => 0,
+                    false => self.want(&p, length, p.n >= walk.counted),
+                };
                 walk.ahead += u64::from(length);
                 if length < p.length {
                     walk.front = (p.n, walk.front.1.saturating_add(length));
@@ -1068,6 +1074,10 @@ impl Fetcher {
             return;
         }
         let list = &source.list;
+        if list.at() == list.end() && walk.seen.0 < list.end() {
+            // It has come to the end meanwhile, and won't ring again.
+            self.process.bell.fetch_add(1, SeqCst);
+        }
         let (mut at, mut within) = (list.at(), list.within());
         let mut sum = 0;
         let wake = loop {

@@ -1063,7 +1063,7 @@ impl Process {
         lock(&self.state).fetcher = Fetcher::Failed;
     }
 
-    /// Waits until what is wanted was asked for; `quiet` is asked about the engine.
+    /// Waits until what is wanted was asked for, and everything that was read is accounted for.
     pub fn settle(&self, timeout_ms: i32) -> Result<(), i32> {
         let until =
             std::time::Instant::now() + std::time::Duration::from_millis(timeout_ms.max(0) as u64);
