@@ -1238,7 +1238,7 @@ fn pages_of(e: &Entry) -> PageRange {
 
 /// The page that an entry begins on.
 fn key(e: Entry) -> Option<u64> {
-    (e.length > 0).then_some(u64::from(e.file) << 48 | e.offset / PAGE_BYTES)
+    (e.length > 0).then_some((u64::from(e.file) << 48) | (e.offset / PAGE_BYTES))
 }
 
 impl Own {
