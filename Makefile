@@ -65,9 +65,11 @@ fmt:
 # Does not build, so that `make build && sudo make install` leaves no files of root's behind.
 install:
 	@test -f $(RELEASE)/outrider && test -f $(RELEASE)/liboutrider.so || { echo "nothing to install: make build first" >&2; exit 1; }
-	$(INSTALL) -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib"
+	$(INSTALL) -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib" "$(DESTDIR)$(PREFIX)/include"
 	$(INSTALL) -m 755 $(RELEASE)/outrider "$(DESTDIR)$(PREFIX)/bin/outrider"
 	$(INSTALL) -m 644 $(RELEASE)/liboutrider.so "$(DESTDIR)$(PREFIX)/lib/liboutrider.so"
+	ln -sf liboutrider.so "$(DESTDIR)$(PREFIX)/lib/liboutrider.so.0"
+	$(INSTALL) -m 644 include/*.h "$(DESTDIR)$(PREFIX)/include/"
 
 deps:
 	@.ci/deps test
