@@ -67,6 +67,22 @@ impl Progress {
         }
     }
 
+    /// Says what came of the current row on its device; where no bar shows how far it all is, the line does.
+    pub fn say_result(&self, line: &str) {
+        let done = self.done + 1;
+        match (&self.bar, self.left(done as f64)) {
+            (None, Some(left)) if done < self.pairs => {
+                self.say(&format!(
+                    "[{done}/{}, {} left] {line}",
+                    self.pairs,
+                    span(left)
+                ));
+            }
+            (None, _) => self.say(&format!("[{done}/{}] {line}", self.pairs)),
+            (Some(_), _) => self.say(line),
+        }
+    }
+
     /// Complains for good.
     pub fn complain(&self, line: &str) {
         match &self.bar {

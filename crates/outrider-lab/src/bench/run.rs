@@ -899,7 +899,7 @@ impl Bench<'_> {
             Some(bound) => line.push_str(&format!(" limit {bound:.3} s")),
             None => line.push_str(" limit unknown"),
         }
-        self.progress.say(&line);
+        self.progress.say_result(&line);
     }
 }
 
