@@ -8,7 +8,7 @@ mod bound;
 mod once;
 mod pair;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,7 @@ use super::column::{BEST, Chosen};
 use super::device::{self, Device};
 use super::exec::{self, not_interrupted};
 use super::group::Hierarchies;
+use super::needed::Needed;
 use super::progress::Progress;
 use super::record::{self, Record};
 use super::store::{self, Set, Store};
@@ -262,55 +263,63 @@ impl Bench<'_> {
         pairs: &[Vec<Device>],
         complete: &BTreeSet<(String, String)>,
     ) -> Outcome {
-        if rows.is_empty() {
-            return Ok(());
-        }
-        let mut sets = BTreeMap::new();
-        for row in &rows {
-            sets.insert(row.data.key.as_str(), row.data.bytes);
-        }
-        let largest = sets.values().copied().max().unwrap_or(0);
-        // The disk lies in memory; half of that must be left for the page cache.
-        let room = sets
-            .values()
-            .sum::<u64>()
-            .min((available_memory() / 2).max(largest));
-        let disk = Lease::up(mount, store::disk_size(room), self.args.fs)?;
-        let mut store = Store::new(room);
-        for (i, row) in rows.iter().enumerate() {
-            let mut needed = None;
-            for device in &pairs[i] {
-                not_interrupted()?;
-                if complete.contains(&(row.name.clone(), device.label.clone())) {
-                    self.progress.next();
-                    continue;
-                }
-                if let Some(why) = self.impossible(row) {
-                    self.left_out(row, device, &why)?;
-                    continue;
-                }
-                let what = format!("{}: making its data", row.name);
-                self.progress.at(&what, 0.0);
-                disk.model(disk::FULL_SPEED)?;
-                let set = match store.get(&disk, &row.data, &self.tools, &rows[i..]) {
-                    Ok(set) => set,
-                    Err(failure) => {
-                        not_interrupted()?;
-                        self.failures += 1;
-                        self.left_out(row, device, &failure.message)?;
+        // A disk lies in memory; half of that must be left for the page cache.
+        for (stretch, bytes) in store::stretches(&rows, available_memory() / 2) {
+            let mut disk = None;
+            for i in stretch {
+                let row = &rows[i];
+                let mut needed = None;
+                for device in &pairs[i] {
+                    not_interrupted()?;
+                    if complete.contains(&(row.name.clone(), device.label.clone())) {
+                        self.progress.next();
                         continue;
                     }
-                };
-                let pair = Pair {
-                    disk: &disk,
-                    set: &set,
-                    row,
-                    device,
-                };
-                self.pair(&pair, &mut needed)?;
-                self.progress.next();
+                    if let Some(why) = self.impossible(row) {
+                        self.left_out(row, device, &why)?;
+                        continue;
+                    }
+                    let (disk, store) = match &mut disk {
+                        Some(there) => there,
+                        none => {
+                            let disk = Lease::up(mount, store::disk_size(bytes), self.args.fs)?;
+                            none.insert((disk, Store::default()))
+                        }
+                    };
+                    self.row(disk, store, row, device, &mut needed)?;
+                }
             }
         }
+        Ok(())
+    }
+
+    fn row(
+        &mut self,
+        disk: &Lease,
+        store: &mut Store,
+        row: &Row,
+        device: &Device,
+        needed: &mut Option<Needed>,
+    ) -> Outcome {
+        let what = format!("{}: making its data", row.name);
+        self.progress.at(&what, 0.0);
+        disk.model(disk::FULL_SPEED)?;
+        let set = match store.get(disk, &row.data, &self.tools) {
+            Ok(set) => set,
+            Err(failure) => {
+                not_interrupted()?;
+                self.failures += 1;
+                return self.left_out(row, device, &failure.message);
+            }
+        };
+        let pair = Pair {
+            disk,
+            set: &set,
+            row,
+            device,
+        };
+        self.pair(&pair, needed)?;
+        self.progress.next();
         Ok(())
     }
 

@@ -1,7 +1,8 @@
-//! Data sets on the disk: made once, kept as long as there is room, found cold.
+//! Data sets on a disk: made once for all rows that share them, found cold.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
+use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use outrider_sys::cache::{self, CacheStatError};
 use std::os::fd::AsFd;
 
 use crate::disk::Lease;
-use crate::output::{Context, Failure, Outcome};
+use crate::output::{Context, Outcome};
 use crate::rows::{Data, Maker, Row, Tools};
 
 /// The least size of a disk, bytes. It takes memory only where it was written, and a file system of this size has room for
@@ -24,6 +25,32 @@ pub fn disk_size(data: u64) -> u64 {
     (2 * data).next_multiple_of(1 << 20).max(LEAST_SIZE)
 }
 
+/// Cuts rows into stretches whose data sets have room together in `room` bytes, or that are one row with a larger set:
+/// `start..end` among the rows, and the bytes of the sets.
+pub fn stretches(rows: &[Row], room: u64) -> Vec<(Range<usize>, u64)> {
+    let mut all: Vec<(Range<usize>, u64)> = Vec::new();
+    let mut keys = BTreeSet::new();
+    for (i, row) in rows.iter().enumerate() {
+        let more = if keys.contains(&row.data.key) {
+            0
+        } else {
+            row.data.bytes
+        };
+        match all.last_mut() {
+            Some((stretch, used)) if *used + more <= room => {
+                stretch.end = i + 1;
+                *used += more;
+            }
+            _ => {
+                keys.clear();
+                all.push((i..i + 1, row.data.bytes));
+            }
+        }
+        keys.insert(row.data.key.clone());
+    }
+    all
+}
+
 /// What is made of a data set.
 #[derive(Clone, Debug)]
 pub struct Set {
@@ -31,8 +58,6 @@ pub struct Set {
     pub dir: PathBuf,
     /// Bytes in its files.
     pub bytes: u64,
-    /// Bytes it may take on the disk.
-    room: u64,
     /// Its files as they were made.
     files: Vec<PathBuf>,
 }
@@ -40,26 +65,15 @@ pub struct Set {
 /// The data sets on a disk.
 #[derive(Debug, Default)]
 pub struct Store {
-    room: u64,
     sets: HashMap<String, Set>,
 }
 
 impl Store {
-    /// No sets yet, room for `room` bytes of them.
-    pub fn new(room: u64) -> Self {
-        Self {
-            room,
-            sets: HashMap::new(),
-        }
-    }
-
-    /// The data set, made now if it is not there; sets that none of the rows `ahead` needs go first where there is no room.
-    /// The disk must be at full speed.
-    pub fn get(&mut self, disk: &Lease, data: &Data, tools: &Tools, ahead: &[Row]) -> Outcome<Set> {
+    /// The data set, made now if it is not there. The disk must be at full speed.
+    pub fn get(&mut self, disk: &Lease, data: &Data, tools: &Tools) -> Outcome<Set> {
         if let Some(set) = self.sets.get(&data.key) {
             return Ok(set.clone());
         }
-        self.make_room(disk, data, ahead)?;
         // Keys may hold what is no good in a name.
         let name: String = data
             .key
@@ -92,50 +106,10 @@ impl Store {
         let set = Set {
             bytes: files.iter().map(|(_, bytes)| bytes).sum(),
             files: files.into_iter().map(|(path, _)| path).collect(),
-            room: data.bytes,
             dir,
         };
         self.sets.insert(data.key.clone(), set.clone());
         Ok(set)
-    }
-
-    fn make_room(&mut self, disk: &Lease, data: &Data, ahead: &[Row]) -> Outcome {
-        let used = |sets: &HashMap<String, Set>| sets.values().map(|s| s.room).sum::<u64>();
-        if data.bytes > self.room {
-            return Err(Failure::system(format!(
-                "the data set takes {}, the disk has {}",
-                crate::size::show(data.bytes),
-                crate::size::show(self.room)
-            )));
-        }
-        let mut removed = false;
-        while used(&self.sets) + data.bytes > self.room {
-            // Not needed at all, or else needed last.
-            let when = |key: &str| {
-                ahead
-                    .iter()
-                    .position(|r| r.data.key == key)
-                    .unwrap_or(usize::MAX)
-            };
-            let Some(key) = self
-                .sets
-                .keys()
-                .max_by_key(|k| (when(k), (*k).clone()))
-                .cloned()
-            else {
-                break;
-            };
-            if let Some(set) = self.sets.remove(&key) {
-                fs::remove_dir_all(&set.dir).doing(set.dir.display())?;
-                removed = true;
-            }
-        }
-        if removed {
-            let root = File::open(disk.dir()).doing(disk.dir().display())?;
-            rustix::fs::syncfs(&root).doing(disk.dir().display())?;
-            disk.trim()?;
-        }
-        Ok(())
     }
 }
 
@@ -195,4 +169,45 @@ fn walk(dir: &Path, files: &mut Vec<(PathBuf, u64)>) -> Outcome {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::{Memory, Workload};
+
+    fn row(key: &str, bytes: u64) -> Row {
+        Row {
+            name: String::new(),
+            about: String::new(),
+            point: None,
+            data: Data {
+                key: key.to_owned(),
+                bytes,
+                make: |_| Ok(()),
+            },
+            memory: Memory::Free,
+            work: Workload::default(),
+            short: true,
+            devices: &[],
+        }
+    }
+
+    #[test]
+    fn what_shares_data_shares_a_disk() {
+        let rows = [
+            row("a", 4),
+            row("b", 5),
+            row("a", 4),
+            row("c", 2),
+            row("a", 4),
+            row("d", 20),
+            row("c", 2),
+        ];
+        assert_eq!(
+            stretches(&rows, 10),
+            [(0..3, 9), (3..5, 6), (5..6, 20), (6..7, 2)]
+        );
+        assert_eq!(stretches(&[], 10), []);
+    }
 }

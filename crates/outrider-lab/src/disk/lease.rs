@@ -1,8 +1,7 @@
 //! A disk that the measuring engine has for itself: what `outrider-lab disk` does, without its words on standard
 //! output, and taken down when the value goes.
 
-use std::fs::{self, File};
-use std::io;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -127,36 +126,6 @@ impl Lease {
     /// Ends the recording; the file is complete then.
     pub fn end_trace(&self) -> Outcome {
         super::stop_trace(&self.place).map(|_| ())
-    }
-
-    /// Gives memory of the image back that no file needs any more.
-    pub fn trim(&self) -> Outcome {
-        /// linux/fs.h: struct fstrim_range, and `_IOWR('X', 121, struct fstrim_range)`.
-        #[repr(C)]
-        struct Range {
-            start: u64,
-            len: u64,
-            minlen: u64,
-        }
-        const FITRIM: libc::c_ulong = 0xc018_5879;
-        let dir = File::open(&self.dir).doing(self.dir.display())?;
-        let mut range = Range {
-            start: 0,
-            len: u64::MAX,
-            minlen: 0,
-        };
-        // SAFETY: the range is laid out as the kernel defines it and outlives the call.
-        let r = unsafe {
-            libc::ioctl(
-                std::os::fd::AsRawFd::as_raw_fd(&dir),
-                FITRIM as _,
-                &raw mut range,
-            )
-        };
-        if r == 0 {
-            return Ok(());
-        }
-        Err(io::Error::last_os_error()).doing(format!("cannot trim {}", self.dir.display()))
     }
 }
 
