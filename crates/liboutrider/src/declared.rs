@@ -311,6 +311,25 @@ pub fn duplicated(from: c_int, to: c_int) {
     }
 }
 
+/// An open of ours would be in the way of a lease on the file of `fd`.
+pub fn leave_alone(fd: c_int) {
+    if let Some(process) = current()
+        && process.follows(fd)
+        && !is_guest()
+    {
+        alone(|| process.leave_alone(fd));
+    }
+}
+
+/// A file system is about to be unmounted: nothing may be open.
+pub fn release_all() {
+    if let Some(process) = current()
+        && !is_guest()
+    {
+        alone(|| process.release_all());
+    }
+}
+
 /// Nothing can be followed in this process any more.
 pub fn disable() {
     if let Some(process) = current()
@@ -368,10 +387,13 @@ fn client(handle: *mut c_void) -> Result<(&'static Process, ClientId), c_int> {
     Ok((process, id))
 }
 
-fn leave_to_us(fd: c_int) {
-    crate::track::leave_to_declared(fd);
-    if let (Some(process), Some(header)) = (current(), attach::header()) {
-        process.report_to(header);
+/// Under a runner: what is declared is not predicted as well, and figures go into its report.
+fn report(process: &Process) {
+    if attach::predicts() {
+        attach::attach();
+        if let Some(header) = attach::header() {
+            process.report_to(header);
+        }
     }
 }
 
@@ -395,10 +417,11 @@ unsafe extern "C" fn outrider_declare(fd: c_int, ranges: *const c_void, n: size_
     };
     let result = alone(|| {
         process.not_in_callback()?;
+        report(process);
         process.declare(fd, given.iter().map(|r| (r.offset, r.length)))
     });
     if result.is_ok() {
-        leave_to_us(fd);
+        crate::track::leave_to_declared(fd);
     }
     answer(result)
 }
@@ -415,11 +438,12 @@ extern "C" fn outrider_pull(fd: c_int, next: Option<Next>, context: *mut c_void)
     };
     let result = alone(|| {
         process.not_in_callback()?;
+        report(process);
         process.pull(fd, callee)
     });
     match result {
         Ok(call) => {
-            leave_to_us(fd);
+            crate::track::leave_to_declared(fd);
             if let Some(call) = call {
                 make(process, call);
             }
@@ -439,6 +463,7 @@ extern "C" fn outrider_client_new(callback: Option<Callback>, context: *mut c_vo
     let made = process().ok_or(libc::ENOMEM).and_then(|process| {
         alone(|| {
             process.not_in_callback()?;
+            report(process);
             process.client_new(callee)
         })
     });
@@ -476,7 +501,7 @@ extern "C" fn outrider_region_add(
         })
     });
     if result.is_ok() {
-        leave_to_us(fd);
+        crate::track::leave_to_declared(fd);
     }
     done(result)
 }

@@ -141,6 +141,7 @@ hook! {
     fcntl = fcntl64 = __fcntl (fd: c_int, command: c_int, arg: usize) -> c_int {
         if command == libc::F_SETLEASE {
             // An open of ours would refuse or break the lease.
+            declared::leave_alone(fd);
             track::leave_alone(fd);
             attach::release_all();
         }
@@ -389,12 +390,14 @@ hook! {
     }
     /// See umount(2).
     umount2 (path: *const c_char, flags: c_int) -> c_int {
+        declared::release_all();
         attach::release_all();
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::umount2(path, flags) }
     }
     /// See umount(2).
     umount (path: *const c_char) -> c_int {
+        declared::release_all();
         attach::release_all();
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::umount(path) }

@@ -21,6 +21,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use outrider_sys::raw;
 
+use crate::config::{Config, IoPriority, Size};
+
 /// "OUTRIDER" read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OUTRIDER");
 /// Changes whenever the layout does; library and command must agree.
@@ -364,8 +366,8 @@ pub struct Header {
     pub devices: [[AtomicU64; 3]; 8],
     /// What declared access came to, in all processes; `declare::FIGURES` names them.
     pub declared: [AtomicU64; 11],
-    /// The settings that matter inside a program; see `declare::Settings`.
-    pub settings: [AtomicU64; 8],
+    /// The settings that matter inside a program; see [`Header::configure`].
+    pub settings: [AtomicU64; 7],
     /// Owners of the process entries: a process id, [`OWNER_FREE`] or [`OWNER_GONE`]. A free entry's memory is
     /// all zero; the service frees entries of ended processes by punching a hole.
     pub owners: [AtomicU32; MAX_PROCS],
@@ -377,6 +379,55 @@ const _: () = assert!(size_of::<Cell>() == 32);
 const _: () = assert!(size_of::<FileStat>() == 256);
 
 impl Header {
+    /// Hands the settings that matter inside a program to it.
+    pub fn configure(&self, config: &Config) {
+        let e = &config.engine;
+        let values = [
+            1,
+            u64::from(e.workers),
+            e.chunk.0,
+            e.in_flight_min.0,
+            e.in_flight_max.0,
+            match e.io_priority {
+                IoPriority::BestEffort7 => 0,
+                IoPriority::Idle => 1,
+                IoPriority::None => 2,
+            },
+            config.budget.memory.map_or(u64::MAX, |s| s.0),
+        ];
+        for (to, value) in self.settings.iter().zip(values) {
+            to.store(value, Ordering::Release);
+        }
+    }
+
+    /// The settings of [`Header::configure`], where somebody called it; else the defaults.
+    pub fn configured(&self) -> Config {
+        let mut config = Config::default();
+        let [set, workers, chunk, least, most, priority, memory] = std::array::from_fn(|i| {
+            self.settings
+                .get(i)
+                .map_or(0, |s| s.load(Ordering::Acquire))
+        });
+        if set == 1 {
+            let mut given = config.clone();
+            given.engine.workers = workers as u32;
+            given.engine.chunk = Size(chunk);
+            given.engine.in_flight_min = Size(least);
+            given.engine.in_flight_max = Size(most);
+            given.engine.io_priority = match priority {
+                0 => IoPriority::BestEffort7,
+                1 => IoPriority::Idle,
+                _ => IoPriority::None,
+            };
+            given.budget.memory = (memory != u64::MAX).then_some(Size(memory));
+            // Shared memory is anybody's to scribble on.
+            if given.validate().is_ok() {
+                config = given;
+            }
+        }
+        config
+    }
+
     /// One that is shared with nobody.
     pub fn private() -> Box<Header> {
         // SAFETY: plain atomics, for which zero is valid.

@@ -116,6 +116,9 @@ pub struct RunArgs {
     /// Print a table of what was prefetched, used and wasted at the end; with =FILE write it as JSON.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub report: Option<Option<PathBuf>>,
+    /// Write into FILE why and in which order declared data was fetched and evicted, a line for each decision.
+    #[arg(long, value_name = "FILE")]
+    pub explain: Option<PathBuf>,
     /// The program and its arguments.
     #[arg(
         value_name = "CMD",

@@ -67,7 +67,9 @@ pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
     if let Some(shared) = &shared {
         HEADER.store(std::ptr::from_ref(shared.header()).cast_mut(), Release);
         shared.header().sleeping.store(1, Release);
+        shared.header().configure(&config);
     }
+    let explain = args.explain.as_deref().map(explanation).transpose()?;
     if mode != shm::MODE_APP_ONLY && (shared.is_some() || mode == shm::MODE_OS_ONLY) {
         let path = shared
             .as_ref()
@@ -77,6 +79,9 @@ pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
         unsafe {
             std::env::set_var("OUTRIDER_SHM", value);
             std::env::set_var("LD_PRELOAD", preload(&library));
+            if let Some(path) = explain {
+                std::env::set_var("OUTRIDER_EXPLAIN", path);
+            }
         }
     }
     let old = block_signals();
@@ -98,6 +103,18 @@ pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
         report.write_without(&args, notes);
     }
     die_like(status)
+}
+
+/// Makes the file of `--explain`, empty, and its absolute path: programs may change their directory.
+fn explanation(path: &Path) -> Result<PathBuf, Failure> {
+    std::fs::File::create(path)
+        .and_then(|_| path.canonicalize())
+        .map_err(|e| {
+            Failure::usage(format!(
+                "--explain={}: {e}; accepted is a file that can be written",
+                path.display()
+            ))
+        })
 }
 
 fn stderr() -> BorrowedFd<'static> {

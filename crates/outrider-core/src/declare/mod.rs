@@ -13,8 +13,10 @@
 //! Errors are errno values: they go to the caller as they are.
 
 pub mod contention;
+mod explain;
 mod fetcher;
 pub mod list;
+pub mod order;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -256,8 +258,11 @@ pub struct Process {
     numbers: &'static [AtomicU32],
     /// Ends of callbacks; a futex word.
     returned: AtomicU32,
-    /// Bytes that are queued in the engine or on their way, as the fetcher last knew.
+    /// 1 while something is queued in the engine or on its way, as the fetcher last knew.
     busy: AtomicU32,
+    /// Counts demands to let go of all files, and the last one that was met; futex words.
+    release_wanted: AtomicU32,
+    release_done: AtomicU32,
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
@@ -287,6 +292,8 @@ impl Process {
             numbers,
             returned: AtomicU32::new(0),
             busy: AtomicU32::new(0),
+            release_wanted: AtomicU32::new(0),
+            release_done: AtomicU32::new(0),
         }
     }
 
@@ -910,6 +917,36 @@ impl Process {
         }
     }
 
+    /// The file behind `fd` is not to be opened by us: it is taken off all lists, and nothing of it is held any more.
+    pub fn leave_alone(&self, fd: i32) {
+        let file = self
+            .numbers
+            .get(fd as usize)
+            .and_then(|n| n.load(Relaxed).checked_sub(1));
+        if let Some(file) = file {
+            let mut state = lock(&self.state);
+            self.drop_file(&mut state, file as u16);
+            drop(state);
+            self.release_all();
+        }
+    }
+
+    /// Waits up to 300 ms until nothing of the program's files is held: before umount(2) and F_SETLEASE.
+    pub fn release_all(&self) {
+        if lock(&self.state).fetcher != Fetcher::Runs {
+            return;
+        }
+        let wanted = self.release_wanted.fetch_add(1, AcqRel).wrapping_add(1);
+        self.ring();
+        for _ in 0..30 {
+            let done = self.release_done.load(Acquire);
+            if done.wrapping_sub(wanted) as i32 >= 0 {
+                return;
+            }
+            raw::futex_wait(&self.release_done, done, 10_000);
+        }
+    }
+
     /// Nothing is declared any more, nor ever again in this process.
     pub fn turn_off(&self) {
         let mut state = lock(&self.state);
@@ -918,7 +955,7 @@ impl Process {
             self.drop_file(&mut state, file as u16);
         }
         drop(state);
-        self.ring();
+        self.release_all();
     }
 
     /// The number of the file behind `fd`. With `make` a new one is taken in; otherwise `None` where it is not known.

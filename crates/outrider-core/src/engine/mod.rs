@@ -44,6 +44,11 @@ impl Handle {
         }
     }
 
+    /// Sleeps until the page that holds byte `at` is up to date. `false` where that can't be known.
+    pub fn wait(&self, at: u64, header: &Header) -> bool {
+        self.windows.wait(self.fd(), at, header)
+    }
+
     /// The descriptor.
     pub fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
         std::os::fd::AsFd::as_fd(&self.fd)

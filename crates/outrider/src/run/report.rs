@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::Ordering::Relaxed;
 
+use outrider_core::declare::FIGURES;
 use outrider_core::shared::Shared;
 use outrider_core::shm::{FileStat, MAX_FILES, lost};
 use serde_json::{Value, json};
@@ -167,6 +168,9 @@ fn document(
         .into_iter()
         .map(|(dev, latency, bandwidth)| json!({"dev": dev, "latency_us": latency, "bandwidth_mb_s": bandwidth}))
         .collect();
+    let declared: serde_json::Map<String, Value> = declared(shared)
+        .map(|(name, n)| (name.to_owned(), json!(n)))
+        .collect();
     json!({
         "version": 1,
         "mode": args.mode.name(),
@@ -175,8 +179,22 @@ fn document(
         "files": files,
         "devices": devices,
         "totals": totals,
+        "declared": declared,
         "lost": notes,
     })
+}
+
+/// Figures of declared access, by name.
+fn declared(shared: Option<&Shared>) -> impl Iterator<Item = (&'static str, u64)> {
+    let figure = move |i: usize| {
+        shared
+            .and_then(|s| s.header().declared.get(i))
+            .map_or(0, |n| n.load(Relaxed))
+    };
+    FIGURES
+        .into_iter()
+        .enumerate()
+        .map(move |(i, name)| (name, figure(i)))
 }
 
 /// Measured devices: `major:minor`, latency in µs, bandwidth in MB/s.
@@ -267,6 +285,16 @@ fn table(
             h.events.load(Relaxed),
             h.dropped.load(Relaxed)
         );
+    }
+    if declared(shared).any(|(_, n)| n > 0) {
+        let cells: Vec<String> = declared(shared)
+            .map(|(name, n)| match name.strip_suffix("_bytes") {
+                Some("declared") => size(n),
+                Some(name) => format!("{} {name}", size(n)),
+                None => format!("{n} {}", name.replace('_', " ")),
+            })
+            .collect();
+        out += &format!("declared {}\n", cells.join(", "));
     }
     for (dev, latency, bandwidth) in shared.map(devices).unwrap_or_default() {
         out += &format!("device {dev}: {latency} µs, {bandwidth} MB/s\n");

@@ -1,0 +1,451 @@
+//! What to fetch next, and what to give up for it (libprefetch sections 3 and 4.5; SPEC LP3, LP6, LP7).
+//!
+//! **A disk with a head** wants its requests sorted, as many at a time as memory allows: a *round* takes the list's next unique
+//! pages, sorts them by their place on the disk, and sweeps over them in one direction, from where the last round ended
+//! (C-LOOK), reading through gaps where that is cheaper than a seek.
+//!
+//! **A device with parallelism** gains nothing from sorting, and the program can go on as soon as its next page is there: a
+//! *stream* asks in the order of need, as far ahead as memory allows. Once memory is full it is Belady's algorithm: what is needed
+//! last is given up first. That is decided where the stream stands, ahead of the program, and carried out when the program has
+//! come there; the difference is the lead.
+//!
+//! Both ask the same question of the list: is this entry's page wanted again, and where? Links from each entry to the next one that
+//! begins on the same page answer it, at four bytes an entry.
+
+/// No further use.
+const NONE: u32 = u32::MAX;
+
+/// A set of small numbers that knows its largest one: one bit each, and a bit above every 64.
+#[derive(Debug, Default)]
+struct Bits {
+    levels: Vec<Vec<u64>>,
+}
+
+impl Bits {
+    /// Room for numbers below `n`; `None` without the memory.
+    fn new(n: usize) -> Option<Bits> {
+        let mut levels = Vec::new();
+        let mut words = n.div_ceil(64).max(1);
+        loop {
+            let mut level: Vec<u64> = Vec::new();
+            level.try_reserve_exact(words).ok()?;
+            level.resize(words, 0);
+            levels.push(level);
+            if words == 1 {
+                return Some(Bits { levels });
+            }
+            words = words.div_ceil(64);
+        }
+    }
+
+    fn has(&self, n: u32) -> bool {
+        self.levels
+            .first()
+            .and_then(|l| l.get(n as usize / 64))
+            .is_some_and(|w| w >> (n % 64) & 1 != 0)
+    }
+
+    fn insert(&mut self, n: u32) {
+        let mut at = n as usize;
+        for level in &mut self.levels {
+            if let Some(w) = level.get_mut(at / 64) {
+                *w |= 1 << (at % 64);
+            }
+            at /= 64;
+        }
+    }
+
+    fn remove(&mut self, n: u32) {
+        let mut at = n as usize;
+        for level in &mut self.levels {
+            let Some(w) = level.get_mut(at / 64) else {
+                return;
+            };
+            *w &= !(1 << (at % 64));
+            if *w != 0 {
+                return;
+            }
+            at /= 64;
+        }
+    }
+
+    fn last(&self) -> Option<u32> {
+        let mut at = 0usize;
+        for level in self.levels.iter().rev() {
+            let w = *level.get(at)?;
+            if w == 0 {
+                return None;
+            }
+            at = at * 64 + 63 - w.leading_zeros() as usize;
+        }
+        u32::try_from(at).ok()
+    }
+}
+
+/// For each entry of a stretch of the list, the next one that begins on the same page.
+#[derive(Debug, Default)]
+pub struct Links {
+    next: Vec<u32>,
+}
+
+impl Links {
+    /// Links `n` entries; `key` says on which page an entry begins, `None` for one that is not wanted. `None` without the memory.
+    pub fn new(n: usize, key: impl Fn(usize) -> Option<u64>) -> Option<Links> {
+        let mut next: Vec<u32> = Vec::new();
+        next.try_reserve_exact(n).ok()?;
+        next.resize(n, NONE);
+        // Open addressing over entries' numbers; the keys stay in the list. Only for as long as this takes.
+        let size = (n + n / 4 + 1).next_power_of_two();
+        let mut table: Vec<u32> = Vec::new();
+        table.try_reserve_exact(size).ok()?;
+        table.resize(size, NONE);
+        for i in (0..n).rev() {
+            let Some(k) = key(i) else { continue };
+            let mut at = (k.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize & (size - 1);
+            loop {
+                let Some(place) = table.get_mut(at) else {
+                    return None;
+                };
+                if *place == NONE {
+                    *place = i as u32;
+                    break;
+                }
+                if key(*place as usize) == Some(k) {
+                    if let Some(link) = next.get_mut(i) {
+                        *link = *place;
+                    }
+                    *place = i as u32;
+                    break;
+                }
+                at = (at + 1) & (size - 1);
+            }
+        }
+        Some(Links { next })
+    }
+
+    /// Entries that are linked.
+    pub fn len(&self) -> usize {
+        self.next.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.next.is_empty()
+    }
+
+    fn after(&self, i: usize) -> u32 {
+        self.next.get(i).copied().unwrap_or(NONE)
+    }
+}
+
+/// What a stream that has come to an entry does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Its page is among those kept.
+    Kept,
+    /// It has to be fetched.
+    Fetch,
+}
+
+/// A page that is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Victim {
+    /// An entry of the list that begins on it: where it is needed next, or was last needed.
+    pub entry: u32,
+    /// We brought it into the cache.
+    pub ours: bool,
+    /// The program needs it once more, only later than everything that is kept.
+    pub needed: bool,
+}
+
+/// Belady's algorithm over the linked stretch. Which pages are kept is known by the entry that needs them next, a bit each.
+#[derive(Debug)]
+pub struct Belady {
+    links: Links,
+    kept: Bits,
+    ours: Bits,
+    bytes: u64,
+}
+
+impl Belady {
+    /// Nothing kept yet. `None` without the memory.
+    pub fn new(links: Links) -> Option<Belady> {
+        let n = links.len();
+        Some(Belady {
+            links,
+            kept: Bits::new(n)?,
+            ours: Bits::new(n)?,
+            bytes: 0,
+        })
+    }
+
+    /// Entries of the stretch.
+    pub fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.links.is_empty()
+    }
+
+    /// Bytes that are kept.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether the page of entry `i` is kept for it.
+    pub fn verdict(&self, i: u32) -> Verdict {
+        if self.kept.has(i) {
+            Verdict::Kept
+        } else {
+            Verdict::Fetch
+        }
+    }
+
+    /// The stream goes past entry `i`, of `size` bytes, with room for `room` bytes in all. `fetched`: it had to be, and was. `size_of`
+    /// tells the size of another entry. What is to be given up, once the program has come to `i`, is added to `victims`.
+    pub fn pass(
+        &mut self,
+        i: u32,
+        size: u64,
+        fetched: bool,
+        room: u64,
+        size_of: impl Fn(u32) -> u64,
+        victims: &mut Vec<Victim>,
+    ) {
+        let ours = fetched || self.ours.has(i);
+        if self.kept.has(i) {
+            self.kept.remove(i);
+            self.ours.remove(i);
+            self.bytes = self.bytes.saturating_sub(size);
+        }
+        let next = self.links.after(i as usize);
+        // The farthest go until this one has its place; it needs one now, however late it is needed again.
+        while self.bytes + size > room {
+            let Some(last) = self.kept.last() else { break };
+            victims.push(Victim {
+                entry: last,
+                ours: self.ours.has(last),
+                needed: true,
+            });
+            self.kept.remove(last);
+            self.ours.remove(last);
+            self.bytes = self.bytes.saturating_sub(size_of(last));
+        }
+        if next == NONE {
+            victims.push(Victim {
+                entry: i,
+                ours,
+                needed: false,
+            });
+        } else {
+            self.kept.insert(next);
+            if ours {
+                self.ours.insert(next);
+            }
+            self.bytes += size_of(next);
+        }
+    }
+}
+
+/// Which entries of the linked stretch bring a page that the round doesn't hold yet.
+#[derive(Debug)]
+pub struct Unique {
+    links: Links,
+    again: Bits,
+}
+
+impl Unique {
+    /// An empty round. `None` without the memory.
+    pub fn new(links: Links) -> Option<Unique> {
+        let again = Bits::new(links.len())?;
+        Some(Unique { links, again })
+    }
+
+    /// Takes entry `i` into the round, entries in order; `false` if its page is there already.
+    pub fn take(&mut self, i: u32) -> bool {
+        let next = self.links.after(i as usize);
+        if next != NONE {
+            self.again.insert(next);
+        }
+        !self.again.has(i)
+    }
+}
+
+/// Pages of one file that a round fetches: where they lie on the device, in pages, and in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Page on the device; in the file, where the file system doesn't tell.
+    pub place: u64,
+    /// The file in the top 16 bits, its page below.
+    key: u64,
+    /// Pages.
+    pub pages: u32,
+}
+
+impl Item {
+    /// `pages` pages from `page` on of `file`, which lie at `place`.
+    pub fn new(place: u64, file: u16, page: u64, pages: u32) -> Item {
+        Item {
+            place,
+            key: u64::from(file) << 48 | (page & ((1 << 48) - 1)),
+            pages,
+        }
+    }
+
+    /// The file.
+    pub fn file(&self) -> u16 {
+        (self.key >> 48) as u16
+    }
+
+    /// First page in the file.
+    pub fn page(&self) -> u64 {
+        self.key & ((1 << 48) - 1)
+    }
+
+    /// First page behind it.
+    pub fn end(&self) -> u64 {
+        self.page() + u64::from(self.pages)
+    }
+}
+
+/// Sorts a round by place on the device, beginning at `from` and going round once (C-LOOK), and joins what lies within `gap`
+/// pages of one another in file and device alike, at most `most` pages long. Returns the pages that are read through.
+pub fn arrange(items: &mut Vec<Item>, from: u64, gap: u64, most: u32) -> u64 {
+    items.sort_unstable_by_key(|i| (i.place < from, i.place, i.key));
+    let mut infill = 0;
+    let mut kept = 0usize;
+    for i in 0..items.len() {
+        let Some(item) = items.get(i).copied() else {
+            break;
+        };
+        let joined = kept
+            .checked_sub(1)
+            .and_then(|k| items.get_mut(k))
+            .is_some_and(|last| {
+                let file = item.key.checked_sub(last.key);
+                let device = item.place.checked_sub(last.place);
+                let (Some(apart), true) = (file, file == device) else {
+                    return false;
+                };
+                let pages = (apart + u64::from(item.pages)).max(u64::from(last.pages));
+                if item.file() != last.file()
+                    || apart > u64::from(last.pages) + gap
+                    || pages > u64::from(most)
+                {
+                    return false;
+                }
+                infill += apart.saturating_sub(u64::from(last.pages));
+                last.pages = pages as u32;
+                true
+            });
+        if !joined {
+            if let Some(place) = items.get_mut(kept) {
+                *place = item;
+            }
+            kept += 1;
+        }
+    }
+    items.truncate(kept);
+    infill
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// Belady's algorithm, the slow way: fetches for `list` with room for `room` pages.
+    fn naive(list: &[u64], room: usize) -> usize {
+        let mut held: BTreeSet<u64> = BTreeSet::new();
+        let mut fetches = 0;
+        for (i, page) in list.iter().enumerate() {
+            if !held.contains(page) {
+                fetches += 1;
+                if held.len() >= room {
+                    let next =
+                        |p: &u64| list[i..].iter().position(|q| q == p).unwrap_or(usize::MAX);
+                    let farthest = held.iter().copied().max_by_key(next).unwrap();
+                    held.remove(&farthest);
+                }
+                held.insert(*page);
+            }
+        }
+        fetches
+    }
+
+    proptest! {
+        /// LP6: a stream fetches as often as Belady's algorithm, and what it gives up is never what it needs first.
+        #[test]
+        fn stream_is_belady(list in prop::collection::vec(0u64..40, 1..300), room in 1usize..30) {
+            let links = Links::new(list.len(), |i| list.get(i).copied()).unwrap();
+            let mut stream = Belady::new(links).unwrap();
+            let mut held: BTreeSet<u64> = BTreeSet::new();
+            let mut fetches = 0;
+            for i in 0..list.len() as u32 {
+                let page = list[i as usize];
+                let fetch = stream.verdict(i) == Verdict::Fetch;
+                prop_assert_eq!(fetch, !held.contains(&page));
+                fetches += usize::from(fetch);
+                let mut victims = Vec::new();
+                stream.pass(i, 1, fetch, room as u64, |_| 1, &mut victims);
+                held.insert(page);
+                for v in victims {
+                    prop_assert!(v.ours);
+                    prop_assert!(held.remove(&list[v.entry as usize]));
+                }
+                prop_assert!(held.len() <= room);
+            }
+            prop_assert_eq!(fetches, naive(&list, room));
+        }
+
+        /// LP3: a round holds every page of its part of the list once.
+        #[test]
+        fn rounds_are_unique(list in prop::collection::vec(0u64..60, 1..300)) {
+            let links = Links::new(list.len(), |i| list.get(i).copied()).unwrap();
+            let mut round = Unique::new(links).unwrap();
+            let taken: Vec<u64> = (0..list.len() as u32).filter(|i| round.take(*i)).map(|i| list[i as usize]).collect();
+            let unique: BTreeSet<u64> = list.iter().copied().collect();
+            prop_assert_eq!(taken.len(), unique.len());
+            prop_assert_eq!(taken.into_iter().collect::<BTreeSet<_>>(), unique);
+        }
+
+        /// LP3, LP7: what is issued covers each wanted page exactly once, sweeps upwards from where the head is, goes back at most
+        /// once, joins only what is contiguous or within the gap in file and device, and says how much it reads through.
+        #[test]
+        fn sweeps(pages in prop::collection::btree_map((0u16..3, 0u64..500), 0u64..2000, 1..200), from in 0u64..2500, gap in 0u64..9) {
+            // Files are laid out in fragments of 16 pages.
+            let mut fragments: BTreeMap<(u16, u64), u64> = BTreeMap::new();
+            let mut items: Vec<Item> = Vec::new();
+            for ((file, page), random) in &pages {
+                let n = fragments.len() as u64;
+                let base = *fragments.entry((*file, page / 16)).or_insert((random % 7 + n * 3) * 1000);
+                items.push(Item::new(base + page % 16, *file, *page, 1));
+            }
+            let wanted: BTreeSet<(u16, u64)> = pages.keys().copied().collect();
+            items.reverse();
+            let infill = arrange(&mut items, from, gap, 32);
+            let mut covered = BTreeSet::new();
+            let mut extra = 0;
+            for item in &items {
+                prop_assert!(item.pages <= 32);
+                for page in item.page()..item.end() {
+                    prop_assert!(covered.insert((item.file(), page)), "twice");
+                    extra += u64::from(!wanted.contains(&(item.file(), page)));
+                }
+            }
+            prop_assert!(wanted.is_subset(&covered));
+            prop_assert_eq!(extra, infill);
+            let turns = items.windows(2).filter(|w| w[1].place < w[0].place).count();
+            prop_assert!(turns <= 1);
+            if turns == 1 {
+                prop_assert!(items[0].place >= from && items[items.len() - 1].place < from);
+            }
+            if gap == 0 {
+                prop_assert_eq!(infill, 0);
+            }
+        }
+    }
+}
