@@ -170,14 +170,14 @@ fn panics_pass_through_reads() {
         let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             file.read_exact_at(&mut [0; 10], 5)
         }));
-        assert_eq!(
-            read.unwrap_err().downcast_ref(),
-            Some(&"a callback's own")
-        );
+        assert_eq!(read.unwrap_err().downcast_ref(), Some(&"a callback's own"));
     }
     drop(client);
     let declared = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        Declared::pull_ranges(&file, (0..3).map(|_| -> Range<u64> { panic!("an iterator's own") }))
+        Declared::pull_ranges(
+            &file,
+            (0..3).map(|_| -> Range<u64> { panic!("an iterator's own") }),
+        )
     }));
     assert!(declared.is_err());
     let _declared = Declared::ranges(&file, [0..PAGE]).unwrap();
@@ -193,14 +193,32 @@ fn misuse_and_reused_numbers() {
     let errno = |e: std::io::Error| e.raw_os_error().unwrap();
     let file = File::open(&path).unwrap();
     let (reader, writer) = std::io::pipe().unwrap();
-    assert_eq!(errno(Declared::ranges(&reader, [0..1]).unwrap_err()), libc::ESPIPE);
-    assert_eq!(errno(Declared::ranges(&writer, [0..1]).unwrap_err()), libc::EBADF);
+    assert_eq!(
+        errno(Declared::ranges(&reader, [0..1]).unwrap_err()),
+        libc::ESPIPE
+    );
+    assert_eq!(
+        errno(Declared::ranges(&writer, [0..1]).unwrap_err()),
+        libc::EBADF
+    );
     let client = Client::new().unwrap();
     client.add_region(&file, 0..8192).unwrap();
-    assert_eq!(errno(client.add_region(&file, 4096..9000).unwrap_err()), libc::EEXIST);
-    assert_eq!(errno(client.add_region(&file, 9..9).unwrap_err()), libc::EINVAL);
-    assert_eq!(errno(client.remove_region(&file, 1).unwrap_err()), libc::ENOENT);
-    assert_eq!(errno(Declared::ranges(&file, [0..1]).unwrap_err()), libc::EBUSY);
+    assert_eq!(
+        errno(client.add_region(&file, 4096..9000).unwrap_err()),
+        libc::EEXIST
+    );
+    assert_eq!(
+        errno(client.add_region(&file, 9..9).unwrap_err()),
+        libc::EINVAL
+    );
+    assert_eq!(
+        errno(client.remove_region(&file, 1).unwrap_err()),
+        libc::ENOENT
+    );
+    assert_eq!(
+        errno(Declared::ranges(&file, [0..1]).unwrap_err()),
+        libc::EBUSY
+    );
     // Hostile entries are taken and left out.
     let hostile = [(u64::MAX, 1), (1 << 63, 1 << 63), (0, u64::MAX), (8191, 0)];
     let entries = hostile.map(|(offset, length)| Entry::new(&file, offset, length));

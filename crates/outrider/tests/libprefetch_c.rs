@@ -202,6 +202,14 @@ fn loaders_with_and_without() {
         .parent()
         .unwrap()
         .join("examples/loader");
+    if !in_rust.exists() {
+        // Cargo builds examples with the tests, unless it was asked for single tests.
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--locked", "-p", "outrider", "--example", "loader"])
+            .output()
+            .unwrap();
+        assert!(built.status.success() && in_rust.exists());
+    }
     for arguments in [
         ["--record", "5000", "--epochs", "2", "records"].as_slice(),
         &["--epochs", "2", "files"],

@@ -82,7 +82,10 @@ fn without_a_library_it_cannot_be_imported() {
 #[test]
 fn the_loader_gives_the_same_samples() {
     if !have("python3") {
-        return skip("the_loader_gives_the_same_samples", "python3 is not installed");
+        return skip(
+            "the_loader_gives_the_same_samples",
+            "python3 is not installed",
+        );
     }
     let work = fresh("python-loader");
     let mut random = Random(6);
