@@ -1,6 +1,7 @@
 # make build     release builds: target/release/outrider, liboutrider.so beside it, outrider-lab
 # make demo      real programs on cold files, without and with Outrider (DIR=… for a real disk)
 # make test      all tests, on the release build; the last line is the sum
+# make drivers   programs of the lab that read through RocksDB, LevelDB and Snappy: target/drivers
 # make lint      formatting and clippy
 # make plugins   target/plugins/outrider_sqlite.so (needs sqlite3ext.h, in Debian's libsqlite3-dev)
 # make examples  target/examples: programs in C that declare what they will read, after make build
@@ -18,13 +19,14 @@ DIR     ?=
 ARGS    ?=
 
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
+DRIVERS := $(abspath $(or $(CARGO_TARGET_DIR),target))/drivers
 
 ifneq ($(CI),)
 # In CI nothing may be skipped for want of a program that a package provides.
 export OUTRIDER_REQUIRE_ALL := 1
 endif
 
-.PHONY: build demo test plugins examples lint fmt install deps clean
+.PHONY: build demo test drivers plugins examples lint fmt install deps clean
 
 build:
 	$(CARGO) build --release --locked --workspace
@@ -38,8 +40,13 @@ demo:
 # quicker than linking each of them with the release profile.
 test:
 	@.ci/deps test
+	@$(MAKE) --no-print-directory -C crates/outrider-lab/drivers OUT=$(DRIVERS)
 	$(CARGO) build --release --locked --workspace
 	@.ci/summary $(CARGO) test --locked --workspace --no-fail-fast
+
+drivers:
+	@.ci/deps drivers
+	@$(MAKE) --no-print-directory -C crates/outrider-lab/drivers OUT=$(DRIVERS)
 
 lint:
 	$(CARGO) fmt --all --check
@@ -57,6 +64,9 @@ plugins:
 examples:
 	$(MAKE) -C examples OUT="$(abspath $(RELEASE)/../examples)" LIBDIR="$(abspath $(RELEASE))"
 
+PLACES := bin lib include share/man/man1 share/man/man3 share/outrider/python
+PLUGIN := $(RELEASE)/../plugins/outrider_sqlite.so
+
 # Does not build, so that `make build && sudo make install` leaves no files of root's behind.
 install:
 	@test -f $(RELEASE)/outrider && test -f $(RELEASE)/liboutrider.so || { echo "nothing to install: make build first" >&2; exit 1; }
@@ -70,9 +80,6 @@ install:
 	$(INSTALL) -m 644 man/*.3 "$(DESTDIR)$(PREFIX)/share/man/man3"
 	$(INSTALL) -m 644 python/outrider.py "$(DESTDIR)$(PREFIX)/share/outrider/python"
 	if [ -f $(PLUGIN) ]; then $(INSTALL) -m 644 $(PLUGIN) "$(DESTDIR)$(PREFIX)/lib/outrider_sqlite.so"; fi
-
-PLACES := bin lib include share/man/man1 share/man/man3 share/outrider/python
-PLUGIN := $(RELEASE)/../plugins/outrider_sqlite.so
 
 deps:
 	@.ci/deps test

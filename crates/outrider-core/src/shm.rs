@@ -192,7 +192,10 @@ pub struct Proc {
     /// Process that owns this entry; stored last when it attaches.
     pub pid: AtomicU32,
     _pad: u32,
-    _pad0: [u32; 14],
+    /// The name that the program was called by, up to 16 bytes, zeros after it; for when the process is over before the
+    /// service has looked.
+    pub name: [AtomicU64; 2],
+    _pad0: [u32; 10],
     head: AtomicU32,
     _pad1: [u32; 15],
     tail: AtomicU32,
@@ -362,6 +365,10 @@ pub struct Header {
     pub requests: AtomicU64,
     /// Read events that the service has taken.
     pub events: AtomicU64,
+    /// How often the service went to sleep and woke up.
+    pub wakeups: AtomicU64,
+    /// The most bytes that were prefetched and not read yet, in flight included, at one time.
+    pub peak_unused: AtomicU64,
     /// What was measured of the devices: `st_dev`, latency in µs, bandwidth in MB/s; unused entries are zero.
     pub devices: [[AtomicU64; 3]; 8],
     /// What declared access came to, in all processes; `declare::FIGURES` names them.

@@ -284,6 +284,7 @@ impl Service {
                 || (header.finish.load(Relaxed) == 1 && !finished);
             if quiet && !changed {
                 raw::futex_wait(&header.doorbell, bell, self.pause().as_micros() as u64);
+                header.wakeups.fetch_add(1, Relaxed);
             }
             header.sleeping.store(0, Relaxed);
         }
@@ -374,6 +375,8 @@ impl Service {
     /// The program is over: makes the statistics final.
     fn finish(&mut self) {
         self.census();
+        // What was asked for last counts too.
+        self.room();
         // Nothing of the program's is held from here on, so that it can be unmounted or removed at once.
         self.release_all();
         for i in self.active.clone() {
