@@ -253,3 +253,37 @@ fn examples_refuse_bad_arguments() {
     }
     assert_eq!(fs::read_dir(&work).unwrap().count(), 0);
 }
+
+/// Every function of both headers has a manual page that names it, and both commands have one.
+#[test]
+fn every_function_has_a_page() {
+    let root = repository();
+    let page = |name: &str| fs::read_to_string(root.join("man").join(name)).unwrap_or_default();
+    let mut functions = 0;
+    for header in ["outrider.h", "libprefetch.h"] {
+        let text = fs::read_to_string(root.join("include").join(header)).unwrap();
+        for line in text.lines() {
+            // Declarations and inline functions begin at the margin; what is private has a name that says so.
+            let (Some(open), false) = (line.find('('), line.starts_with([' ', '/', '#', '}']))
+            else {
+                continue;
+            };
+            let Some(name) = line[..open].rsplit([' ', '*']).next() else {
+                continue;
+            };
+            if line.starts_with("typedef") || name.is_empty() || name.starts_with("libprefetch_") {
+                continue;
+            }
+            functions += 1;
+            let page = page(&format!("{name}.3"));
+            assert!(
+                page.contains(&format!(".TH {name} 3")) && page.contains(&format!("{name}(")),
+                "{header}: {name} has no page"
+            );
+        }
+    }
+    assert_eq!(functions, 12 + 7);
+    for command in ["outrider", "outrider-lab"] {
+        assert!(page(&format!("{command}.1")).contains(".SH SYNOPSIS"));
+    }
+}
