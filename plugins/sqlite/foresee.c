@@ -981,7 +981,7 @@ static void end_scans(struct foresee *file) {
         return;
     pthread_mutex_lock(&book->lock);
     for (i = 0; i < SCANS; i++)
-        if (owns(book->scan[i], file)) {
+        if (book->scan[i] && book->scan[i]->owner == file) { /* dead ones as well */
             scan_free(book->scan[i]);
             book->scan[i] = NULL;
             changed = 1;
