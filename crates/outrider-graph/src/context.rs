@@ -274,9 +274,8 @@ impl Context {
             }
             self.on_ring -= 1;
             let i = user_data as u16;
-            if self.places[i as usize].args.kind.reads()
-                || self.places[i as usize].args.kind.writes()
-            {
+            // A buffered write that was left to a kernel thread may have been quick all the same.
+            if self.places[i as usize].args.kind.reads() {
                 self.places[i as usize].quick = Some(inline);
             }
             self.landed(i, i64::from(res));
@@ -366,7 +365,7 @@ impl Context {
         let p = &self.places[i as usize];
         if self.ring.is_some()
             && !self.broken
-            && let Some(s) = submission(p, &self.flights[i as usize], i)
+            && let Some(s) = submission(p, i)
         {
             if self.on_ring >= crate::instance::DEEPEST_WINDOW {
                 return false;
@@ -465,70 +464,22 @@ impl Drop for Context {
     }
 }
 
-/// The call as the ring takes it; `None` for what only threads can do.
-fn submission(p: &Place, flight: &Flight, i: u16) -> Option<Submission> {
+/// The call as the ring takes it; `None` for what it would hand to threads anyway. Those of the pool are the better ones: they tell
+/// how long a call took, and so whether looking ahead is worth it.
+fn submission(p: &Place, i: u16) -> Option<Submission> {
     let a = &p.args;
-    let path = flight.path() as u64;
-    let base = Submission {
+    Some(Submission {
+        opcode: match a.kind {
+            Kind::Read | Kind::Pread => op::READ,
+            Kind::Write | Kind::Pwrite => op::WRITE,
+            _ => return None,
+        },
         fd: a.fd,
+        addr: p.buffer.as_ref()?.at() as u64,
+        len: a.len as u32,
+        off: p.position.unwrap_or(a.offset) as u64,
         user_data: u64::from(i),
         ..Submission::default()
-    };
-    let buffer = p.buffer.as_ref().map_or(0, |b| b.at() as u64);
-    let stat = flight.stat.get() as u64;
-    let statx = |flags: i32, mask: u32| Submission {
-        opcode: op::STATX,
-        addr: path,
-        off: stat,
-        len: mask,
-        op_flags: flags as u32,
-        ..base
-    };
-    let offset = p.position.unwrap_or(a.offset) as u64;
-    Some(match a.kind {
-        Kind::Read | Kind::Pread => Submission {
-            opcode: op::READ,
-            addr: buffer,
-            len: a.len as u32,
-            off: offset,
-            ..base
-        },
-        Kind::Write | Kind::Pwrite => Submission {
-            opcode: op::WRITE,
-            addr: buffer,
-            len: a.len as u32,
-            off: offset,
-            ..base
-        },
-        Kind::Fstat => statx(libc::AT_EMPTY_PATH, libc::STATX_BASIC_STATS),
-        Kind::Fstatat => statx(a.flags | libc::AT_NO_AUTOMOUNT, libc::STATX_BASIC_STATS),
-        Kind::Statx => statx(a.flags, a.extra),
-        Kind::Openat => statx(lookup_flags(a.flags), libc::STATX_BASIC_STATS),
-        Kind::Fsync => Submission {
-            opcode: op::FSYNC,
-            op_flags: a.flags as u32,
-            ..base
-        },
-        Kind::Unlinkat => Submission {
-            opcode: op::UNLINKAT,
-            addr: path,
-            op_flags: a.flags as u32,
-            ..base
-        },
-        Kind::Renameat => Submission {
-            opcode: op::RENAMEAT,
-            addr: path,
-            off: flight.second_path() as u64,
-            len: a.fd2 as u32,
-            ..base
-        },
-        Kind::Mkdirat => Submission {
-            opcode: op::MKDIRAT,
-            addr: path,
-            len: a.extra,
-            ..base
-        },
-        Kind::Close | Kind::Lseek | Kind::Getdents => return None,
     })
 }
 

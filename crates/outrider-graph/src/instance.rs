@@ -1134,15 +1134,13 @@ impl<'g> Instance<'g> {
                 }
             }
             Kind::Fstat | Kind::Fstatat => {
-                let from = cx.flights[i as usize].stat.get();
-                // SAFETY: the ring filled a struct statx, a thread a struct stat; the caller's memory has room for the latter.
+                // SAFETY: a thread filled a struct stat; the caller's memory has room for one.
                 unsafe {
-                    let to = call.buffer.cast::<libc::stat>();
-                    if p.on_ring {
-                        to.write(as_stat(&*from.cast::<libc::statx>()));
-                    } else {
-                        to.write(from.cast::<libc::stat>().read());
-                    }
+                    core::ptr::copy_nonoverlapping(
+                        cx.flights[i as usize].stat.get().cast::<libc::stat>(),
+                        call.buffer.cast::<libc::stat>(),
+                        1,
+                    );
                 }
             }
             _ => {}
@@ -1359,29 +1357,6 @@ unsafe fn copy_out(from: *const u8, n: usize, call: &Call) {
             done += part;
         }
     }
-}
-
-/// struct stat as newfstatat(2) fills it, from statx(2)'s.
-fn as_stat(x: &libc::statx) -> libc::stat {
-    // SAFETY: plain data for which zero is a valid value.
-    let mut s: libc::stat = unsafe { core::mem::zeroed() };
-    s.st_dev = libc::makedev(x.stx_dev_major, x.stx_dev_minor);
-    s.st_ino = x.stx_ino;
-    s.st_nlink = x.stx_nlink as libc::nlink_t;
-    s.st_mode = u32::from(x.stx_mode);
-    s.st_uid = x.stx_uid;
-    s.st_gid = x.stx_gid;
-    s.st_rdev = libc::makedev(x.stx_rdev_major, x.stx_rdev_minor);
-    s.st_size = x.stx_size as i64;
-    s.st_blksize = x.stx_blksize as libc::blksize_t;
-    s.st_blocks = x.stx_blocks as i64;
-    s.st_atime = x.stx_atime.tv_sec;
-    s.st_atime_nsec = i64::from(x.stx_atime.tv_nsec);
-    s.st_mtime = x.stx_mtime.tv_sec;
-    s.st_mtime_nsec = i64::from(x.stx_mtime.tv_nsec);
-    s.st_ctime = x.stx_ctime.tv_sec;
-    s.st_ctime_nsec = i64::from(x.stx_ctime.tv_nsec);
-    s
 }
 
 fn describe(p: &crate::context::Place) -> String {

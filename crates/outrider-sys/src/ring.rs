@@ -35,22 +35,12 @@ const OFF_SQES: usize = 0x1000_0000;
 
 /// Operations, as in `linux/io_uring.h`.
 pub mod op {
-    /// fsync(2).
-    pub const FSYNC: u8 = 3;
     /// Cancels another operation.
     pub const ASYNC_CANCEL: u8 = 14;
-    /// statx(2).
-    pub const STATX: u8 = 21;
     /// pread(2).
     pub const READ: u8 = 22;
     /// pwrite(2).
     pub const WRITE: u8 = 23;
-    /// renameat(2).
-    pub const RENAMEAT: u8 = 35;
-    /// unlinkat(2).
-    pub const UNLINKAT: u8 = 36;
-    /// mkdirat(2).
-    pub const MKDIRAT: u8 = 37;
 }
 
 /// A submission, in the kernel's layout.
