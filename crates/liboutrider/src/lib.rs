@@ -8,9 +8,11 @@
 //! - `real` finds those functions.
 //! - `attach` connects the process to the service's memory, at the first file that is worth following.
 //! - `track` holds what the hooks do with descriptors.
+//! - `graph` is the C interface of foreaction graphs.
 //! - `hooks` are the interposed names, `stdio` those of buffered streams.
 
 mod attach;
+mod graph;
 mod hooks;
 mod real;
 mod stdio;

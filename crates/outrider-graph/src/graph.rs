@@ -32,6 +32,8 @@ pub enum Next<'a> {
     NotReady,
     /// The function makes no such call.
     End,
+    /// The generator can't go on; the graph is switched off, for this reason.
+    Broken(&'static str),
 }
 
 type Stub<C> = Box<dyn for<'a> Fn(&'a C, &[u64]) -> Option<Op<'a>> + Send + Sync>;
@@ -877,6 +879,7 @@ impl<C: ?Sized> Source for Bound<'_, C> {
                     Next::Link(op) => (op, true, false),
                     Next::NotReady => return At::NotReady(None),
                     Next::End => return At::End,
+                    Next::Broken(why) => return At::Broken(why),
                 };
                 if self.graph.pure && op.kind().has_effects() {
                     return At::Broken(
