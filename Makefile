@@ -51,6 +51,7 @@ bench:
 	@.ci/deps bench
 	$(CARGO) build --release --locked --workspace
 	@$(MAKE) --no-print-directory -C crates/outrider-lab/drivers OUT=$(DRIVERS)
+	@$(MAKE) --no-print-directory plugins
 	$(RELEASE)/outrider-lab run --resume --accuracy --report --minutes 25 $(ARGS)
 
 drivers:
