@@ -156,8 +156,8 @@ fn blur() -> Vec<Row> {
         ("1", "128M", 128 * M, 128 * M, None),
         ("2", "128M", 128 * M, 64 * M, Some(4.9)),
         ("4", "128M", 128 * M, 32 * M, None),
-        ("8", "256M", 256 * M, 32 * M, None),
-        ("24", "512M", 512 * M, 512 * M / 24, Some(2.5)),
+        ("8", "192M", 192 * M, 24 * M, None),
+        ("24", "384M", 384 * M, 16 * M, Some(2.5)),
     ] {
         let mut row = Row::new(
             format!("lp-fig9-blur-{ratio}x"),
