@@ -71,17 +71,22 @@ class Files:
             return
         opened = collections.deque()
         with outrider.Client() as client:
+
+            def first():
+                with opened.popleft() as file:
+                    sample = file.read()
+                    client.remove_region(file)
+                    return sample
+
             for i in order:
                 file = outrider.File(self.paths[i])
                 client.add_region(file)
                 client.request([(file, 0, os.fstat(file.fileno()).st_size)], client.APPEND)
                 opened.append(file)
                 if len(opened) == AHEAD:
-                    with opened.popleft() as first:
-                        yield first.read()
-            for file in opened:
-                with file:
-                    yield file.read()
+                    yield first()
+            while opened:
+                yield first()
 
 
 def main():

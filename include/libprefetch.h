@@ -51,8 +51,8 @@ struct access_entry {
 #define PF_DONE          8 /* the update is complete */
 
 /*
- * Called from within a read when the list runs out, or when the program reads within a region but outside the list. Where
- * nothing marked was passed, lastMarkedFD is -1.
+ * Called from within a read when half of the latest update is read and once more when all of it is, and when the program reads
+ * within a region but outside the list. Where nothing marked was passed, lastMarkedFD is -1.
  */
 typedef void (*callback_t)(void *arg, int lastMarkedFD, libprefetch_off lastMarkedOffset, int requestedFD,
                            libprefetch_off requestedOffset);

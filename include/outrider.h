@@ -11,8 +11,9 @@
  * ends the program. Without the right or the memory to prefetch they succeed and nothing is prefetched (see
  * outrider_stats).
  *
- * Descriptors: only seekable regular files are prefetched. A descriptor stays the caller's; closing it takes its ranges off
- * all lists. A file stays what it was when it was declared: a number that is used again for another file is another file.
+ * Descriptors: only seekable regular files are prefetched. A descriptor stays the caller's. Closing the last of those through which a
+ * file was declared, and of their duplicates, takes its ranges off all lists; until then a read through any of them is a read of
+ * the file. A file stays what it was when it was declared: a number that is used again for another file is another file.
  *
  * Units: offsets and lengths are bytes from the start of the file.
  */
@@ -83,15 +84,17 @@ int outrider_pull(int fd, outrider_next next, void *ctx) OUTRIDER_NOTHROW;
 typedef struct outrider_client outrider_client;
 
 /*
- * Called from within a read of the calling program (read, pread, readv, preadv, and stdio's) when the list runs out or the
- * program reads within a region but outside the list. It may read files, whose reads then count as ignored, and may call
+ * Called from within a read of the calling program (read, pread, readv, preadv, and stdio's) when half of the latest update is
+ * read and once more when all of it is, so that what comes next can be fetched meanwhile, and when the program reads within a
+ * region but outside the list. It may read files, whose reads then count as ignored, and may call
  * outrider_request on its own client; any other function of this header fails with EDEADLK there. It must not throw or
  * longjmp out of a read. errno is kept for the read.
  */
 typedef void (*outrider_callback)(outrider_client *client, void *ctx, const struct outrider_position *at);
 
 /*
- * Makes a client: a list of its own, regions of its own. `callback` may be null. A client belongs to the process that made it (after
+ * Makes a client: a list of its own, regions of its own. `callback` may be null. Calls of one client's callback do not overlap: a
+ * thread that would make one while another runs goes on without. A client belongs to the process that made it (after
  * fork the child has none: its calls fail with EINVAL), and serves the reads of all threads.
  * Null with ENOMEM; ENOSPC: 256 clients exist. EDEADLK: within a callback.
  */

@@ -306,7 +306,7 @@ def pull(file, accesses):
 class Client:
     """An access list of its own, over regions of files (libprefetch's interface).
 
-    `callback(client, position)` is called from within reads, when the list runs out or the program reads in a region but outside the
+    `callback(client, position)` is called from within reads, when the list is half read or runs out, or the program reads in a region but outside the
     list; it may call `request` of this client and nothing else of this module. Exceptions in it are reported as unraisable.
     """
 

@@ -47,6 +47,8 @@
 #define PARENTS (1u << 20)
 /* Index leaves of which reading is begun at once. */
 #define LEAVES_AHEAD 64
+/* Bytes of one request for read-ahead: the kernel shortens longer ones than its read-ahead without a word. */
+#define HINT_BYTES ((uint64_t)128 << 10)
 /* Unread entries that a scan keeps, at most: what an access list of Outrider's holds. */
 #define QUEUE OUTRIDER_LIST_MAX
 
@@ -230,9 +232,12 @@ static void hint(const struct book *book, int fd, uint32_t *pages, size_t count)
     for (i = 0; i < count; i = j) {
         for (j = i + 1; j < count && pages[j] - pages[j - 1] <= 1; j++) {
         }
-        if (pages[i] > 0)
-            (void)posix_fadvise(fd, (off_t)offset_of(book, pages[i]),
-                                (off_t)(pages[j - 1] - pages[i] + 1) * book->format.page_size, POSIX_FADV_WILLNEED);
+        if (pages[i] > 0) {
+            uint64_t from = offset_of(book, pages[i]), end = offset_of(book, pages[j - 1]) + book->format.page_size;
+            for (; from < end; from += HINT_BYTES)
+                (void)posix_fadvise(fd, (off_t)from, (off_t)(end - from < HINT_BYTES ? end - from : HINT_BYTES),
+                                    POSIX_FADV_WILLNEED);
+        }
     }
 }
 
@@ -981,7 +986,7 @@ static void end_scans(struct foresee *file) {
         return;
     pthread_mutex_lock(&book->lock);
     for (i = 0; i < SCANS; i++)
-        if (owns(book->scan[i], file)) {
+        if (book->scan[i] && book->scan[i]->owner == file) { /* dead ones as well */
             scan_free(book->scan[i]);
             book->scan[i] = NULL;
             changed = 1;

@@ -133,7 +133,7 @@ int main(int argc, char **argv)
     struct itimerval often = {{0, 200}, {0, 200}}, never = {{0, 0}, {0, 0}};
     CHECK(sigaction(SIGALRM, &action, 0) == 0 && setitimer(ITIMER_REAL, &often, 0) == 0);
     while (handled < 200)
-        s = s * 31 + read_some(1) % 1;
+        read_some(1);
     CHECK(setitimer(ITIMER_REAL, &never, 0) == 0);
     CHECK(outrider_client_free(client) == 0 && outrider_declare(fd, list, n) == (ssize_t)n);
     handled = 0;

@@ -72,7 +72,8 @@ int main(int argc, char **argv)
     errno = 99;
     CHECK(read(fd, a, 1) == 1 && errno == 99);
     FAILS(pread(fd, a, 1, -1), EINVAL);
-    FAILS(read(fd, (void *)8, 100), EFAULT);
+    void *volatile nowhere = (void *)8;
+    FAILS(read(fd, nowhere, 100), EFAULT);
 
     /* A number that is another file now. */
     char *name = 0;

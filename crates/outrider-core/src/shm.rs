@@ -443,8 +443,15 @@ impl Header {
 
     /// One that is shared with nobody.
     pub fn private() -> Box<Header> {
-        // SAFETY: plain atomics, for which zero is valid.
-        unsafe { Box::new_zeroed().assume_init() }
+        let layout = std::alloc::Layout::new::<Header>();
+        // SAFETY: not of size zero; plain atomics, for which zero is valid; allocated as a Box would be.
+        unsafe {
+            let new = std::alloc::alloc_zeroed(layout).cast::<Header>();
+            if new.is_null() {
+                std::alloc::handle_alloc_error(layout);
+            }
+            Box::from_raw(new)
+        }
     }
 
     /// Wakes the service if it sleeps. One relaxed-ish load where it is awake.

@@ -32,6 +32,7 @@ pub enum Command {
     ///
     /// Raw results go to results.jsonl in a new directory below bench/results, or to --out. Exit code 1 if a run failed
     /// or printed something else than stock.
+    #[command(args_override_self = true)]
     Run(RunArgs),
     /// Turn raw results into tables, a page and plots.
     ///
@@ -90,7 +91,7 @@ pub struct RunArgs {
     /// One run of each column, and no scan for the best read-ahead unless stock-best is named.
     #[arg(long, conflicts_with = "runs")]
     pub quick: bool,
-    /// Fewer runs of long rows, and no new row at the end, so that it all takes about so long.
+    /// Fewer runs of long rows, and no new row at the end, so that it all takes about so long; 0 is no limit.
     #[arg(long, value_name = "MINUTES")]
     pub minutes: Option<f64>,
     /// The file system on the disk.
@@ -102,6 +103,9 @@ pub struct RunArgs {
     /// The directory to mount the disk on. [default: a new one in the directory for temporary files]
     #[arg(long, value_name = "DIR")]
     pub mount: Option<PathBuf>,
+    /// The directory of the build that is measured: outrider, liboutrider.so and outrider-work. [default: this program's]
+    #[arg(long, value_name = "DIR")]
+    pub build: Option<PathBuf>,
     /// Go on where an earlier invocation was interrupted: in --out, or else in the newest directory that it left. Rows
     /// that are complete there are not run again.
     #[arg(long)]
@@ -109,6 +113,9 @@ pub struct RunArgs {
     /// Measure first how well the emulator keeps to its models.
     #[arg(long)]
     pub accuracy: bool,
+    /// Write the report in the end, as `outrider-lab report` does.
+    #[arg(long)]
+    pub report: bool,
     /// The longest that one run may take, s.
     #[arg(long, value_name = "SECONDS", default_value_t = 300.0)]
     pub timeout: f64,

@@ -195,7 +195,7 @@ fn a_fragmented_file_lies_in_pieces() {
     );
     let refused = attempt(
         &data,
-        "fragmented:4M:4K",
+        "fragmented:1M:4K",
         &scratch.path().join("g"),
         &tools(),
     );
@@ -345,15 +345,16 @@ fn make(data: &Data, key: &str, dir: &Path, tools: &Tools) {
     }
 }
 
-/// Drops a data set from the cache, as far as that is to be had without rights.
+/// Drops the files that Outrider cares for from the cache: those of 64 KiB and more.
 fn evict(dir: &Path) {
     for entry in fs::read_dir(dir).unwrap() {
         let entry = entry.unwrap();
-        let kind = entry.file_type().unwrap();
-        if kind.is_dir() {
+        let meta = entry.metadata().unwrap();
+        if meta.is_dir() {
             evict(&entry.path());
-        } else if kind.is_file() {
+        } else if meta.is_file() && meta.len() >= 64 << 10 {
             let file = File::open(entry.path()).unwrap();
+            file.sync_data().unwrap();
             // SAFETY: no memory is involved.
             unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
         }

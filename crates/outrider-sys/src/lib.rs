@@ -6,5 +6,6 @@ pub mod device;
 pub mod extent;
 pub mod memory;
 pub mod raw;
+pub mod ring;
 pub mod size;
 mod text;

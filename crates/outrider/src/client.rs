@@ -97,7 +97,7 @@ impl Client {
         Self::make(process::NOBODY)
     }
 
-    /// A client whose callback is called from within reads, when the list runs out or the program reads within a region but
+    /// A client whose callback is called from within reads, when the list is half read or runs out, or the program reads within a region but
     /// outside the list. It may read files, whose reads are ignored then, and change the list through the argument; everything else
     /// of this crate fails with EDEADLK in it. If it panics, the panic goes on in the read that made the call.
     pub fn with_callback(

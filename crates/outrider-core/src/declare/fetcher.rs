@@ -136,6 +136,8 @@ enum Order {
 struct Stream {
     /// What is kept and given up, from this entry on, where the list is larger than memory.
     belady: Option<(u64, Belady)>,
+    /// The list up to this entry fits in so many bytes.
+    fits: (u64, u64),
     /// To be given up when the program has passed the entry.
     due: VecDeque<(u64, Span)>,
     due_bytes: u64,
@@ -466,10 +468,16 @@ impl Fetcher {
                 return true;
             }
             looked += pieces.len();
+            let mut last = None;
             for p in pieces {
                 let left = room.saturating_sub(walk.ahead).max(STEP.0);
                 let length = u64::from(p.length).min(left) as u32;
-                let fetched = self.want(&p, length, p.n >= walk.counted);
+                let this = (p.file, p.offset, length);
+                // The same once more has just been looked at.
+                let fetched = match last.replace(this) == Some(this) {
+                    true => 0,
+                    false => self.want(&p, length, p.n >= walk.counted),
+                };
                 walk.ahead += u64::from(length);
                 if length < p.length {
                     walk.front = (p.n, walk.front.1.saturating_add(length));
@@ -522,7 +530,9 @@ impl Fetcher {
             sum += list.get(front + i).map_or(0, |e| u64::from(e.length));
             sum <= room
         });
-        if !fits && n > 1 {
+        if fits {
+            stream.fits = (source.ready, room);
+        } else if n > 1 {
             stream.belady = Links::new(n as usize, |i| list.get(front + i as u64).and_then(key))
                 .and_then(Belady::new)
                 .map(|b| (front, b));
@@ -1064,6 +1074,10 @@ impl Fetcher {
             return;
         }
         let list = &source.list;
+        if list.at() == list.end() && walk.seen.0 < list.end() {
+            // It has come to the end meanwhile, and won't ring again.
+            self.process.bell.fetch_add(1, SeqCst);
+        }
         let (mut at, mut within) = (list.at(), list.within());
         let mut sum = 0;
         let wake = loop {
@@ -1095,6 +1109,10 @@ impl Fetcher {
             return 0;
         };
         let pages = PageRange::from_bytes(p.offset, end - p.offset);
+        if own.unused(pages) == pages.len() {
+            // Asked for already and still to be read: `look_after` sees to it.
+            return 0;
+        }
         let mut missing = Vec::new();
         let cached = own.missing(&handle, pages, &mut missing);
         if first && cached > 0 {
@@ -1220,7 +1238,7 @@ fn pages_of(e: &Entry) -> PageRange {
 
 /// The page that an entry begins on.
 fn key(e: Entry) -> Option<u64> {
-    (e.length > 0).then_some(u64::from(e.file) << 48 | e.offset / PAGE_BYTES)
+    (e.length > 0).then_some((u64::from(e.file) << 48) | (e.offset / PAGE_BYTES))
 }
 
 impl Own {

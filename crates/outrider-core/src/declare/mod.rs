@@ -185,11 +185,9 @@ impl ClientId {
 
     /// `None` for what was never a handle.
     pub fn from_bits(bits: usize) -> Option<ClientId> {
-        let index = (bits & 0xffff) >> 2;
-        (bits & 3 == 0 && index > 0).then_some(ClientId {
-            index: index - 1,
-            generation: u32::try_from(bits >> 16).ok()?,
-        })
+        let index = ((bits & 0xffff) >> 2).checked_sub(1)?;
+        let generation = u32::try_from(bits >> 16).ok()?;
+        (bits & 3 == 0).then_some(ClientId { index, generation })
     }
 }
 
@@ -380,7 +378,7 @@ impl Process {
         let own = state.own_source(file)?;
         if n == 0 {
             if let Some(source) = own {
-                self.drop_source(&mut state, source);
+                self.drop_source(&mut state, source, Some(file));
             }
             self.drop_unused(&mut state, file);
             return Ok(0);
@@ -402,14 +400,14 @@ impl Process {
             taken += 1;
         }
         if let Some(source) = own {
-            self.drop_source_but(&mut state, source, Some(file));
+            self.drop_source(&mut state, source, Some(file));
         }
         let Some(index) = state.new_source(Kind::Plain, file, usize::MAX) else {
             self.drop_unused(&mut state, file);
             return Err(libc::ENOMEM);
         };
         if !state.add_region(file, 0, u64::MAX, index) {
-            self.drop_source(&mut state, index);
+            self.drop_source(&mut state, index, Some(file));
             self.drop_unused(&mut state, file);
             return Err(libc::ENOMEM);
         }
@@ -434,7 +432,7 @@ impl Process {
         };
         let own = state.own_source(file)?;
         if let Some(source) = own {
-            self.drop_source_but(&mut state, source, Some(file));
+            self.drop_source(&mut state, source, Some(file));
         }
         if callee.function == 0 {
             self.drop_unused(&mut state, file);
@@ -445,7 +443,7 @@ impl Process {
             return Err(libc::ENOMEM);
         };
         if !state.add_region(file, 0, u64::MAX, index) {
-            self.drop_source(&mut state, index);
+            self.drop_source(&mut state, index, Some(file));
             self.drop_unused(&mut state, file);
             return Err(libc::ENOMEM);
         }
@@ -517,7 +515,7 @@ impl Process {
             state = lock(&self.state);
             state.client(id)?;
         }
-        self.drop_source(&mut state, id.index);
+        self.drop_source(&mut state, id.index, None);
         drop(state);
         self.ring();
         Ok(())
@@ -1012,12 +1010,8 @@ impl Process {
         Ok(Some(file))
     }
 
-    fn drop_source(&self, state: &mut State, index: usize) {
-        self.drop_source_but(state, index, None);
-    }
-
-    /// Ends a source; `kept` stays known although it may belong to nobody now, because the caller has a new use for it.
-    fn drop_source_but(&self, state: &mut State, index: usize, kept: Option<u16>) {
+    /// Forgets a list and its regions; files that belong to nobody any more go with it, except `kept`.
+    fn drop_source(&self, state: &mut State, index: usize, kept: Option<u16>) {
         let files = state.files.len();
         for file in 0..files {
             let Some(f) = state.file_mut(file as u16) else {
@@ -1070,7 +1064,7 @@ impl Process {
                 source.list.forget_file(file);
             }
             if names {
-                self.drop_source(state, index);
+                self.drop_source(state, index, None);
             }
         }
     }
@@ -1084,7 +1078,7 @@ impl Process {
         lock(&self.state).fetcher = Fetcher::Failed;
     }
 
-    /// Waits until what is wanted was asked for; `quiet` is asked about the engine.
+    /// Waits until what is wanted was asked for, and everything that was read is accounted for.
     pub fn settle(&self, timeout_ms: i32) -> Result<(), i32> {
         let until =
             std::time::Instant::now() + std::time::Duration::from_millis(timeout_ms.max(0) as u64);

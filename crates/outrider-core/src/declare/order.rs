@@ -103,9 +103,7 @@ impl Links {
             let Some(k) = key(i) else { continue };
             let mut at = (k.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize & (size - 1);
             loop {
-                let Some(place) = table.get_mut(at) else {
-                    return None;
-                };
+                let place = table.get_mut(at)?;
                 if *place == NONE {
                     *place = i as u32;
                     break;

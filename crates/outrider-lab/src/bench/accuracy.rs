@@ -17,10 +17,7 @@ const SIZE: u64 = 512 << 20;
 /// The disk is written in pieces of so much, bytes.
 const PIECE: usize = 1 << 20;
 /// Aimed at for a measure, s.
-const AIM: f64 = 1.0;
-/// Measures are repeated so often.
-const ROUNDS: usize = 3;
-
+const AIM: f64 = 0.7;
 /// A measure: its name, bytes of a read, depth.
 const RANDOM: [(&str, u32, usize); 5] = [
     ("latency-4k-d1", 4096, 1),
@@ -32,10 +29,11 @@ const RANDOM: [(&str, u32, usize); 5] = [
 /// Bytes of a sequential read, and depth.
 const SEQUENTIAL: (u32, usize) = (256 << 10, 8);
 
-/// Measures `devices` on a disk of its own on `dir`; `tell` gets each figure as it is known.
+/// Measures `devices` on a disk of its own on `dir`, each figure `rounds` times; `tell` gets it as soon as it is known.
 pub fn measure(
     dir: &Path,
     devices: &[Device],
+    rounds: u32,
     mut tell: impl FnMut(Accuracy) -> Outcome,
 ) -> Outcome {
     let disk = Lease::up(dir, SIZE, FileSystem::None)?;
@@ -45,7 +43,7 @@ pub fn measure(
         disk.model(&device.words)?;
         for (name, len, depth) in RANDOM {
             let offsets = |n: usize| random(n, len);
-            let (model, real) = both(&disk, device, len, depth, &offsets)?;
+            let (model, real) = both(&disk, device, len, depth, rounds, &offsets)?;
             let (modelled, measured) = if depth == 1 {
                 (model.1 * 1e6, real.1 * 1e6)
             } else {
@@ -58,7 +56,7 @@ pub fn measure(
             let most = SIZE / u64::from(len);
             (0..n as u64).map(|i| i % most * u64::from(len)).collect()
         };
-        let (model, real) = both(&disk, device, len, depth, &offsets)?;
+        let (model, real) = both(&disk, device, len, depth, rounds, &offsets)?;
         let mbs = |per_s: f64| per_s * f64::from(len) / 1e6;
         tell(figure(device, "sequential", mbs(model.0), mbs(real.0)))?;
     }
@@ -80,6 +78,7 @@ fn both(
     device: &Device,
     len: u32,
     depth: usize,
+    rounds: u32,
     offsets: &dyn Fn(usize) -> Vec<u64>,
 ) -> Outcome<((f64, f64), (f64, f64))> {
     // As many as the model serves in the time aimed at.
@@ -99,7 +98,7 @@ fn both(
     );
     let reads: Vec<direct::Read> = at.iter().map(|o| (*o, len)).collect();
     let (mut rates, mut latencies) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         not_interrupted()?;
         let mut took = direct::read(&disk.device(), &reads, depth)?;
         rates.push(count as f64 / took.seconds);

@@ -92,7 +92,7 @@ fn started(job: &Job) -> Outcome<Ended> {
     let mut ended = Ended::default();
     let mut last = start;
     if let Some(before) = &job.before {
-        let child = spawn(job, before, &entries, false)?;
+        let child = spawn(job, before, &entries, true)?;
         let exits = wait(job, &[child], start, &mut ended)?;
         for exit in &exits {
             last = last.max(exit.at);
@@ -122,11 +122,18 @@ fn started(job: &Job) -> Outcome<Ended> {
                 ended.exit = exit.code;
             }
         }
+        let lost = neighbours.failed();
         // Who inherited a pipe from a command and outlived it would keep it open.
         drop(neighbours);
         job.group.kill();
         children.iter().for_each(kill_family);
         collect(readers, &mut ended)?;
+        if let Some(code) = lost {
+            ended.exit = if ended.exit == 0 { code } else { ended.exit };
+            ended
+                .said
+                .push_str("\na neighbour ended before the commands did");
+        }
     }
     ended.seconds = (last - start).as_secs_f64();
     Ok(ended)
@@ -134,6 +141,19 @@ fn started(job: &Job) -> Outcome<Ended> {
 
 /// Processes that are killed when the value goes.
 struct Neighbours(Vec<Child>);
+
+impl Neighbours {
+    /// The exit code of one that has failed: without it, the row is not what it should be.
+    fn failed(&mut self) -> Option<i32> {
+        let ended = self
+            .0
+            .iter_mut()
+            .filter_map(|child| child.try_wait().ok().flatten());
+        ended
+            .map(|status| status.code().unwrap_or(128))
+            .find(|code| *code != 0)
+    }
+}
 
 impl Drop for Neighbours {
     fn drop(&mut self) {

@@ -55,7 +55,7 @@ impl Hierarchies {
                 _ => {}
             }
         }
-        if let Some(root) = &found.unified {
+        if let Some(root) = found.unified.as_ref().filter(|_| found.memory_v1.is_none()) {
             // Needed for limits; refused where there is no such controller or processes are in the way.
             let _ = fs::write(root.join("cgroup.subtree_control"), "+memory");
         }

@@ -5,6 +5,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::FlockOperation;
+
 use super::machine;
 use crate::output::{Context, Failure, Outcome};
 use crate::results::Line;
@@ -22,6 +24,13 @@ const ROOT: &str = "bench/results";
 pub struct Record {
     dir: PathBuf,
     file: File,
+    /// Locked as long as this lives.
+    _mark: File,
+}
+
+/// Locks a directory's mark, unless somebody else has.
+fn claim(mark: &File) -> bool {
+    rustix::fs::flock(mark, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
 /// Where results will go.
@@ -49,7 +58,8 @@ pub fn directory(out: Option<&Path>, resume: bool) -> Outcome<PathBuf> {
             .flatten()
             .flatten()
             .map(|e| e.path())
-            .filter(|p| p.join(UNFINISHED).exists() && p.to_string_lossy().contains(&kind))
+            .filter(|p| p.to_string_lossy().contains(&kind) && p.join(UNFINISHED).exists())
+            .filter(|p| File::open(p.join(UNFINISHED)).is_ok_and(|f| claim(&f)))
             .collect();
         unfinished.sort();
         if let Some(dir) = unfinished.pop() {
@@ -72,6 +82,13 @@ impl Record {
         wanted: &dyn Fn(&str) -> Option<Vec<String>>,
     ) -> Outcome<(Self, BTreeSet<(String, String)>)> {
         fs::create_dir_all(dir).doing(dir.display())?;
+        let mark = File::create(dir.join(UNFINISHED)).doing(dir.display())?;
+        if !claim(&mark) {
+            return Err(Failure::usage(format!(
+                "{}: another invocation is measuring into it",
+                dir.display()
+            )));
+        }
         let path = dir.join(FILE);
         let mut complete = BTreeSet::new();
         if let Ok(text) = fs::read_to_string(&path) {
@@ -96,10 +113,10 @@ impl Record {
             .append(true)
             .open(&path)
             .doing(path.display())?;
-        fs::write(dir.join(UNFINISHED), "").doing(dir.display())?;
         let record = Self {
             dir: dir.to_owned(),
             file,
+            _mark: mark,
         };
         Ok((record, complete))
     }

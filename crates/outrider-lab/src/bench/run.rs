@@ -51,7 +51,7 @@ pub fn run(args: &RunArgs) -> Outcome {
         ("--scale", args.scale, 0.001),
         ("--timeout", args.timeout, 0.001),
         ("--max-load", args.max_load, 0.0),
-        ("--minutes", args.minutes.unwrap_or(1.0), 0.0),
+        ("--minutes", args.minutes.unwrap_or(0.0), 0.0),
     ] {
         if !(value >= low && value <= 1e6) {
             return Err(Failure::usage(format!(
@@ -77,7 +77,7 @@ pub fn run(args: &RunArgs) -> Outcome {
             .map_or_else(|| device::parse(&own, args.scale), Ok)?;
         pairs.push(devices);
     }
-    let tools = tools()?;
+    let tools = tools(args.build.as_deref())?;
     if !rustix::process::geteuid().is_root() {
         return Err(Failure::system("measuring needs root: it makes disks"));
     }
@@ -128,6 +128,10 @@ pub fn run(args: &RunArgs) -> Outcome {
             "{noisy} runs do not count, because others used the processors meanwhile"
         ));
     }
+    drop(progress);
+    if args.report {
+        crate::report::report(&dir)?;
+    }
     if failures > 0 {
         return Err(Failure::system(format!(
             "{failures} failures (see above and {})",
@@ -148,14 +152,21 @@ fn chosen_rows(args: &RunArgs) -> Outcome<Vec<Row>> {
         .collect())
 }
 
-/// Where our programs are: beside this one, and in `drivers` and `plugins` beside that directory.
-fn tools() -> Outcome<Tools> {
-    let program = std::env::current_exe().doing("cannot find this program")?;
-    let bin = program.parent().unwrap_or(Path::new("/")).to_owned();
-    for name in ["outrider", "outrider-work"] {
+/// Where our programs are: in `build`, or else beside this one; `drivers` and `plugins` beside that directory.
+fn tools(build: Option<&Path>) -> Outcome<Tools> {
+    let bin = match build {
+        Some(dir) => dir
+            .canonicalize()
+            .map_err(|e| Failure::usage(format!("--build {}: {e}", dir.display())))?,
+        None => {
+            let program = std::env::current_exe().doing("cannot find this program")?;
+            program.parent().unwrap_or(Path::new("/")).to_owned()
+        }
+    };
+    for name in ["outrider", "liboutrider.so", "outrider-work"] {
         if !bin.join(name).is_file() {
-            return Err(Failure::system(format!(
-                "{} is not there; `make build` builds it",
+            return Err(Failure::usage(format!(
+                "{} is not there; `make build` builds it, and --build names its directory",
                 bin.join(name).display()
             )));
         }
@@ -266,8 +277,9 @@ struct Done {
 
 impl Bench<'_> {
     fn accuracy(&mut self, mount: &Path, devices: &[Device]) -> Outcome {
+        let rounds = self.runs.min(BOUNDS);
         let (record, progress) = (&mut self.record, &self.progress);
-        accuracy::measure(mount, devices, |figure| {
+        accuracy::measure(mount, devices, rounds, |figure| {
             progress.say(&format!(
                 "accuracy {} {}: {:.0}, modelled {:.0}",
                 figure.device, figure.measure, figure.measured, figure.modelled
@@ -360,6 +372,7 @@ impl Bench<'_> {
         let over = self
             .args
             .minutes
+            .filter(|m| *m > 0.0)
             .is_some_and(|m| self.progress.elapsed().as_secs_f64() > m * 60.0);
         over.then(|| "no time was left (--minutes)".to_owned())
     }
@@ -417,11 +430,17 @@ impl Bench<'_> {
                 let part =
                     (f64::from(round) + i as f64 / order.len() as f64) / (f64::from(runs) + 1.0);
                 if column.readahead_kb.is_none() && best.is_none() {
-                    if !broken.is_empty() {
-                        // Nothing is the best of runs that fail.
-                        self.record
-                            .add(&pair.skip(&column.name, "other columns fail"))?;
-                        broken.insert(column.name.clone());
+                    // Nothing is the best of runs that fail.
+                    let why_not = if !broken.is_empty() {
+                        Some("other columns fail")
+                    } else if !self.can_scan(start.elapsed(), order.len() - 1) {
+                        Some("no time was left for a scan (--minutes)")
+                    } else {
+                        None
+                    };
+                    if let Some(why) = why_not {
+                        self.record.add(&pair.skip(&column.name, why))?;
+                        columns.retain(|c| c.name != column.name);
                         continue;
                     }
                     best = Some(self.scan(pair, column, &columns, &medians, part)?);
@@ -473,19 +492,31 @@ impl Bench<'_> {
         })
     }
 
+    /// Time that a row on a device may take, s, of which `spent` has passed already: what is left, shared evenly.
+    fn share(&self, spent: Duration) -> Option<f64> {
+        let minutes = self.args.minutes.filter(|m| *m > 0.0)?;
+        let left = minutes * 60.0 - self.progress.elapsed().as_secs_f64() + spent.as_secs_f64();
+        Some(left / self.progress.pairs_left() as f64)
+    }
+
     /// How many runs there is time for, when the first of each column took so long.
     fn affordable(&self, one: Duration) -> u32 {
-        let Some(minutes) = self.args.minutes else {
-            return self.runs;
-        };
-        let left = minutes * 60.0 - self.progress.elapsed().as_secs_f64() + one.as_secs_f64();
-        let share = left / self.progress.pairs_left() as f64;
-        // The bound takes about as long as a round.
-        let rounds = (share / one.as_secs_f64().max(1e-3)) as u32;
-        match rounds.saturating_sub(1) {
-            n if n >= self.runs => self.runs,
-            n => n.max(3).min(self.runs),
+        match self.share(one) {
+            None => self.runs,
+            // The bound takes about as long as a round.
+            Some(share) => {
+                let rounds = (share / one.as_secs_f64().max(1e-3)) as u32;
+                rounds.saturating_sub(1).clamp(1, self.runs)
+            }
         }
+    }
+
+    /// Whether there is time for a scan, when the first runs of `columns` columns took so long.
+    fn can_scan(&self, taken: Duration, columns: usize) -> bool {
+        let one = taken.as_secs_f64() / columns.max(1) as f64;
+        // The scan, a round with its column, and the bound.
+        let needed = 2.0 * taken.as_secs_f64() + one * (SCAN_KB.len() + 1) as f64;
+        self.share(taken).is_none_or(|share| needed <= share)
     }
 
     /// The read-ahead with which stock is fastest, KiB, by one run of `column` at each. What was measured with it already is

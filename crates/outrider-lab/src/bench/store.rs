@@ -12,19 +12,16 @@ use crate::disk::Lease;
 use crate::output::{Context, Failure, Outcome};
 use crate::rows::{Data, Maker, Row, Tools};
 
-/// Of what is the disk's beyond its data sets: the file system's own tables and journal, bytes …
-const OVERHEAD: u64 = 192 << 20;
-/// … and one part in so many of the data.
-const OVERHEAD_PART: u64 = 12;
+/// The least size of a disk, bytes. It takes memory only where it was written, and a file system of this size has room for
+/// some hundred thousand files.
+const LEAST_SIZE: u64 = 8 << 30;
 /// Data sets of up to so many files are verified where they are: opening them costs a few reads of metadata. Larger ones
 /// are verified and then made cold once more, or the metadata would be warm.
 const VERIFIED_IN_PLACE: usize = 32;
 
-/// A disk's size for so many bytes of data.
+/// A disk's size for so many bytes of data, with room for what the file system needs beside them.
 pub fn disk_size(data: u64) -> u64 {
-    let size = data + data / OVERHEAD_PART + OVERHEAD;
-    // A whole number of MiB.
-    size.next_multiple_of(1 << 20)
+    (2 * data).next_multiple_of(1 << 20).max(LEAST_SIZE)
 }
 
 /// What is made of a data set.

@@ -95,8 +95,7 @@ pub fn rows() -> Vec<Row> {
             "day-sha256sum",
             "everyday: sha256sum of a file of 256 MB",
             data("large:256M", 256 * M, |maker| {
-                make::noise(&maker.path("large"), maker.size(0)?, 9)?;
-                maker.settle()
+                make::noise(&maker.path("large"), maker.size(0)?, 9)
             }),
             Workload::one(argv(&["sh", "-c", "exec sha256sum <'{data}/large'"]))
                 .needs(&[("sha256sum", "coreutils")]),
@@ -140,8 +139,7 @@ fn samples(files: u64) -> Data {
             sizes: (16_000, 100_000),
             seed: 10,
         };
-        tree.noise(&maker.path("samples"))?;
-        maker.settle()
+        tree.noise(&maker.path("samples"))
     })
 }
 
@@ -161,7 +159,7 @@ fn sorted(files: u64, size: &str, bytes: u64) -> Data {
             let path = maker.path(&format!("s{n}"));
             fs::write(&path, lines.concat()).doing(path.display())?;
         }
-        maker.settle()
+        Ok(())
     })
 }
 
@@ -200,8 +198,7 @@ fn repository(files: u64) -> Data {
                 fs::remove_file(&path).doing(path.display())?;
             }
             let path = root.join("untracked");
-            fs::write(&path, "Not in it.\n").doing(path.display())?;
-            maker.settle()
+            fs::write(&path, "Not in it.\n").doing(path.display())
         },
     )
 }

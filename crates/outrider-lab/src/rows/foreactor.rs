@@ -27,8 +27,7 @@ pub fn tree(files: u64) -> Data {
             sizes: (500, 8192),
             seed: 2,
         };
-        tree.text(&maker.path("tree"))?;
-        maker.settle()
+        tree.text(&maker.path("tree"))
     })
 }
 
@@ -41,8 +40,7 @@ fn flat(files: u64) -> Data {
             sizes: (100, 100),
             seed: 3,
         };
-        tree.noise(&maker.path("tree"))?;
-        maker.settle()
+        tree.noise(&maker.path("tree"))
     })
 }
 
@@ -84,7 +82,7 @@ fn eight(maker: &Maker) -> Outcome {
     for n in 0..8 {
         make::noise(&dir.join(format!("f{n}")), maker.size(0)?, n)?;
     }
-    maker.settle()
+    Ok(())
 }
 
 /// Figure 6(b): eight files, to memory and beside themselves. "Up to 29 %" less time.
@@ -136,8 +134,7 @@ fn records(maker: &Maker) -> Outcome {
         "records".as_ref(),
         file.as_os_str(),
         count.as_ref(),
-    ])?;
-    maker.settle()
+    ])
 }
 
 /// `records`, and `tree` that was bulk-loaded with them. Words: how many, the degree.
@@ -160,8 +157,7 @@ fn built(maker: &Maker, how: &str) -> Outcome {
         tree.as_os_str(),
         "--degree".as_ref(),
         maker.word(1)?.as_ref(),
-    ])?;
-    maker.settle()
+    ])
 }
 
 /// Figure 7: ten scans over, and a bulk load of, a tree of two million records. Up to 37 % more throughput.

@@ -22,8 +22,7 @@ pub fn rows() -> Vec<Row> {
 /// `pages`: a file of noise. Words: its size.
 fn pages(size: &str, bytes: u64) -> Data {
     data(&format!("pages:{size}"), bytes, |maker| {
-        make::noise(&maker.path("pages"), maker.size(0)?, 1)?;
-        maker.settle()
+        make::noise(&maker.path("pages"), maker.size(0)?, 1)
     })
 }
 
@@ -32,8 +31,7 @@ fn pages(size: &str, bytes: u64) -> Data {
 fn fragmented(size: &str, bytes: u64) -> Data {
     // While it is made, three fillers of the same size lie between.
     data(&format!("fragmented:{size}:32K"), 4 * bytes, |maker| {
-        make::fragmented(&maker.path("pages"), maker.size(0)?, 1, maker.size(1)?)?;
-        maker.settle()
+        make::fragmented(&maker.path("pages"), maker.size(0)?, 1, maker.size(1)?)
     })
 }
 
@@ -51,7 +49,7 @@ fn swaps(maker: &Maker) -> Outcome {
         0 => {}
         large => make::noise(&maker.path("large"), large, 100)?,
     }
-    maker.settle()
+    Ok(())
 }
 
 /// Figures 1 to 3: seeks, reorder buffers, infill.

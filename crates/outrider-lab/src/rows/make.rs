@@ -55,16 +55,6 @@ impl Maker<'_> {
     pub fn work(&self, args: &[&std::ffi::OsStr]) -> Outcome {
         run(Command::new(self.tools.bin.join("outrider-work")).args(args))
     }
-
-    /// Has everything of the data set's file system written, so that nothing of it changes any more.
-    pub fn settle(&self) -> Outcome {
-        let dir = File::open(self.dir).doing(self.dir.display())?;
-        // SAFETY: the descriptor is open; no memory is involved.
-        if unsafe { libc::syncfs(dir.as_raw_fd()) } != 0 {
-            return Err(std::io::Error::last_os_error()).doing(self.dir.display());
-        }
-        Ok(())
-    }
 }
 
 /// Runs a command that must succeed; what it says is kept for the complaint.

@@ -61,11 +61,11 @@ pub fn rows() -> Vec<Row> {
         NVME,
     );
     endless.work.commands = vec![
-        ["sh", "-c", "sleep 1000 & sleep 1001"]
+        ["sh", "-c", "sleep 86401 & sleep 86402"]
             .map(str::to_owned)
             .into(),
     ];
-    endless.work.beside = vec![["sleep", "1002"].map(str::to_owned).into()];
+    endless.work.beside = vec![["sleep", "86403"].map(str::to_owned).into()];
     let mut all = vec![whole, limited, twice, broken, unsteady, endless];
     for row in &mut all {
         row.short = false;

@@ -31,8 +31,7 @@ pub fn rows() -> Vec<Row> {
 /// `large` and `small`: files of noise. Words: their sizes.
 fn files(maker: &Maker) -> Outcome {
     make::noise(&maker.path("large"), maker.size(0)?, 1)?;
-    make::noise(&maker.path("small"), maker.size(1)?, 2)?;
-    maker.settle()
+    make::noise(&maker.path("small"), maker.size(1)?, 2)
 }
 
 /// Figure 12: sequential reads of a large file are 3.8 times as fast, random reads of a small one as before.
@@ -96,7 +95,7 @@ fn sources(maker: &Maker) -> Outcome {
             }
         })?;
     }
-    maker.settle()
+    Ok(())
 }
 
 /// `a`, `b`: files of text that are the same but for a line in 50,000; greps find a line in 10,000. Words: their size.
@@ -123,7 +122,7 @@ fn lines(maker: &Maker) -> Outcome {
         }
         to.flush().doing(path.display())?;
     }
-    maker.settle()
+    Ok(())
 }
 
 /// Figures 13 and 14. grep takes 13.3 % less time over a source tree, 27 % of the time over a file of 100 MB; diff 25 % less
@@ -245,8 +244,7 @@ fn project(maker: &Maker) -> Outcome {
                  OBJECTS := $(SOURCES:src/%.c=$(OUT)/%.o)\n\
                  $(OUT)/program: $(OBJECTS)\n\t$(CC) -o $@ $^\n\
                  $(OUT)/%.o: src/%.c\n\t$(CC) -O0 -Iinclude -c -o $@ $<\n";
-    put("Makefile".to_owned(), rules.as_bytes())?;
-    maker.settle()
+    put("Makefile".to_owned(), rules.as_bytes())
 }
 
 /// Figure 15: 4.5 % less time.
@@ -289,8 +287,7 @@ fn postmark() -> Row {
 fn tpch(orders: u64) -> Data {
     data(&format!("tpch:{orders}"), orders * 1100 + 16 * M, |maker| {
         let orders = maker.count(0)?;
-        database(&maker.path("tpch.db"), orders)?;
-        maker.settle()
+        database(&maker.path("tpch.db"), orders)
     })
 }
 

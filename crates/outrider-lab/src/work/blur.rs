@@ -128,14 +128,14 @@ pub fn run(args: &Args) -> Result {
 /// The image's size in tiles, if the file's size and `--width` make one.
 fn grid(args: &Args, size: u64) -> Result<Grid> {
     let tiles = size / (3 * TILE as u64);
-    if tiles == 0 || size % (3 * TILE as u64) != 0 {
+    if tiles == 0 || !size.is_multiple_of(3 * TILE as u64) {
         return Err(Wrong::usage(format!(
             "{}: {size} bytes are not three copies of tiles of {TILE} bytes",
             args.swap.display()
         )));
     }
     let width = args.width.unwrap_or_else(|| 1 << (tiles.ilog2() / 2));
-    if width == 0 || tiles % width != 0 {
+    if width == 0 || !tiles.is_multiple_of(width) {
         return Err(Wrong::usage(format!(
             "--width {width}: the image's {tiles} tiles are not so many columns"
         )));
@@ -185,7 +185,7 @@ impl Blur<'_> {
         let mut out = vec![0; TILE];
         // A tile is done once its successor is known, whose edge it needs.
         self.tiles(base, stored, way, |n, next| {
-            if n % line != 0 {
+            if !n.is_multiple_of(line) {
                 let first = (n - 1) % line == 0;
                 let edge = if first { &tile } else { &before };
                 smooth(way, edge, &tile, next, &mut out, first, false);

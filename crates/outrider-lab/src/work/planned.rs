@@ -66,7 +66,7 @@ enum Order {
 
 /// Runs it.
 pub fn run(args: &Args) -> Result {
-    if args.block == 0 || (args.direct && args.block % ALIGN as u64 != 0) {
+    if args.block == 0 || (args.direct && !args.block.is_multiple_of(ALIGN as u64)) {
         return Err(Wrong::usage(format!(
             "--block {}: must be positive, and a multiple of {ALIGN} with --direct",
             args.block

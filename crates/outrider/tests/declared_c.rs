@@ -1,0 +1,252 @@
+//! Declared access as a C program sees it: `include/outrider.h`, linked with `-loutrider` (SPEC LP1 to LP8, B11).
+//!
+//! The programs in `tests/c` check themselves and print what must not depend on how they are run. Each runs linked with the library
+//! alone, in either order of fetching, and under `outrider run`, where the same library is preloaded as well.
+
+mod support;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+use serde_json::Value;
+use support::{Outcome, Random, fresh, outrider, repository, scratch, supervise};
+
+/// Compiles `tests/c/NAME.c` against the header and the library beside the command under test.
+fn linked(name: &str) -> PathBuf {
+    static LOCK: Mutex<()> = Mutex::new(());
+    let _guard = LOCK.lock().unwrap_or_else(|e| e.into_inner());
+    let dir = scratch().join("linked");
+    fs::create_dir_all(&dir).unwrap();
+    let target = dir.join(name);
+    if target.exists() {
+        return target;
+    }
+    let library = outrider().parent().unwrap().to_owned();
+    let result = Command::new("cc")
+        .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror"])
+        .args(["-D_GNU_SOURCE", "-pthread", "-I"])
+        .arg(repository().join("include"))
+        .arg("-o")
+        .arg(&target)
+        .arg(repository().join("tests/c").join(format!("{name}.c")))
+        .arg("-L")
+        .arg(&library)
+        .arg("-loutrider")
+        .arg(format!("-Wl,-rpath,{}", library.display()))
+        .output()
+        .expect("a C compiler is needed");
+    assert!(
+        result.status.success(),
+        "{name}.c: {}",
+        String::from_utf8_lossy(&result.stderr)
+    );
+    target
+}
+
+/// A place with two files of so many bytes of noise, the same in every run.
+fn place(name: &str, bytes: usize) -> PathBuf {
+    let dir = fresh(name);
+    for (file, seed) in [("one.dat", 1), ("two.dat", 2)] {
+        fs::write(dir.join(file), Random(seed).bytes(bytes)).unwrap();
+    }
+    dir
+}
+
+fn run(dir: &Path, label: &str, argv: &[&str], env: &[(&str, &str)]) -> Outcome {
+    let argv: Vec<OsString> = argv.iter().map(OsString::from).collect();
+    let env: Vec<(String, String)> = env
+        .iter()
+        .map(|(k, v)| (k.to_string(), v.to_string()))
+        .collect();
+    let outcome = supervise(dir, label, dir, &argv, None, &env);
+    assert_eq!(
+        (outcome.status.as_str(), outcome.err().as_str()),
+        ("exit 0", ""),
+        "{label}: {argv:?}"
+    );
+    assert!(outcome.left.is_empty(), "{label} left {:?}", outcome.left);
+    outcome
+}
+
+/// Runs a program in every way, expects the same output each time, and returns that and the report.
+fn everywhere(name: &str, bytes: usize, args: &[&str]) -> (String, Value) {
+    let program = linked(name);
+    let program = program.to_str().unwrap();
+    let dir = place(name, bytes);
+    let argv = [&[program], args].concat();
+    let first = run(&dir, "linked", &argv, &[]).out();
+    assert!(!first.is_empty());
+    for order in ["stream", "rounds"] {
+        let again = run(&dir, order, &argv, &[("OUTRIDER_ORDER", order)]).out();
+        assert_eq!(first, again, "{name}: {order}");
+    }
+    let command = outrider();
+    let report = dir.join("report.json");
+    let report_flag = format!("--report={}", report.display());
+    let under = [
+        &[command.to_str().unwrap(), "run", &report_flag, "--"],
+        argv.as_slice(),
+    ]
+    .concat();
+    assert_eq!(first, run(&dir, "run", &under, &[]).out(), "{name}: run");
+    let report = serde_json::from_str(&fs::read_to_string(report).unwrap()).unwrap();
+    (first, report)
+}
+
+const MIB: usize = 1 << 20;
+
+/// LP1, LP3, LP8: the plain form. What was declared is cached after a while, and nothing is predicted on top of it.
+#[test]
+fn declared_ranges_are_fetched() {
+    let (_, report) = everywhere("declare", 16 * MIB, &["one.dat", "16384", "60"]);
+    let declared = &report["declared"];
+    let bytes = 1024 * 60 / 100 * 16384;
+    assert_eq!(declared["declared_bytes"], bytes, "{report:#}");
+    assert_eq!(declared["diverged_reads"], 0, "{report:#}");
+    // From the declaration on the service leaves the file alone; at open it fetches 2 MiB of optimism.
+    let predicted = report["totals"]["prefetched_bytes"].as_u64().unwrap();
+    assert!(predicted <= 2 << 20, "{report:#}");
+    assert_eq!(report["totals"]["miss_bytes"], 0, "{report:#}");
+}
+
+/// LP1, LP2: clients, callbacks, marks, reads that are ignored or stray, lists that are replaced.
+#[test]
+fn callbacks_extend_the_list() {
+    let (_, report) = everywhere("clients", 8 * MIB, &["one.dat"]);
+    assert!(report["declared"]["callbacks"].as_u64() > Some(0));
+}
+
+/// LP1, LP2: the pull form, over two files, read by every call that reads.
+#[test]
+fn pulled_lists_are_followed() {
+    everywhere("pulled", 8 * MIB, &["one.dat", "two.dat"]);
+}
+
+/// LP1, LP8: misuse has the errors of the header file, and changes nothing.
+#[test]
+fn misuse_is_told() {
+    everywhere("misuse", 16 * MIB, &["one.dat"]);
+}
+
+/// B11: wrong, stale and hostile lists cost time only.
+#[test]
+fn hostile_lists_cost_time_only() {
+    everywhere("hostile", 8 * MIB, &["one.dat"]);
+}
+
+/// Processes, signals and threads during a round.
+#[test]
+fn processes_signals_and_cancellation() {
+    everywhere("processes", 8 * MIB, &["one.dat"]);
+}
+
+/// Locks, descriptors, positions and numbers are what they would be.
+#[test]
+fn nothing_is_noticed() {
+    everywhere("transparent", 16 * MIB, &["one.dat"]);
+}
+
+/// B1: without memory, descriptors or threads calls succeed, or say ENOMEM, and the program reads on.
+#[test]
+fn poverty_is_no_failure() {
+    everywhere("poor", 4 * MIB, &["one.dat"]);
+}
+
+/// A million entries cost at most 24 bytes each, and a fetcher with nothing to do sleeps.
+#[test]
+fn idle_lists_cost_nothing() {
+    everywhere("idle", 8 * MIB, &["one.dat"]);
+}
+
+/// Numbers after `word` in a line.
+fn number(line: &str, word: &str) -> u64 {
+    let rest = line.split(word).nth(1).unwrap_or_else(|| panic!("{line}"));
+    let rest = rest.trim_start();
+    let digits = rest
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(rest.len());
+    rest[..digits].parse().unwrap_or_else(|_| panic!("{line}"))
+}
+
+/// LP3, LP7: `--explain` shows rounds that are sorted by place, go back at most once each, and read through gaps as they were told.
+#[test]
+fn rounds_are_explained() {
+    let program = linked("declare");
+    let dir = place("explain", 16 * MIB);
+    let command = outrider();
+    for (infill, gaps) in [("0", false), ("64K", true)] {
+        let explain = dir.join(format!("explain-{infill}"));
+        let report = dir.join("report.json");
+        let argv = [
+            command.to_str().unwrap(),
+            "run",
+            &format!("--report={}", report.display()),
+            "--explain",
+            explain.to_str().unwrap(),
+            "--",
+            program.to_str().unwrap(),
+            "one.dat",
+            "4096",
+            "50",
+        ];
+        let env = [("OUTRIDER_ORDER", "rounds"), ("OUTRIDER_INFILL", infill)];
+        run(&dir, "explain", &argv, &env);
+        let text = fs::read_to_string(&explain).unwrap();
+        let report: Value = serde_json::from_str(&fs::read_to_string(&report).unwrap()).unwrap();
+        let mut rounds = 0;
+        let mut places: Vec<u64> = Vec::new();
+        let turns = |places: &[u64]| places.windows(2).filter(|w| w[1] < w[0]).count();
+        let pid = text.split(' ').next().unwrap().to_owned();
+        for line in text.lines() {
+            assert!(line.starts_with(&format!("{pid} ")), "{line}");
+            if line.contains(" round of entries ") {
+                assert!(turns(&places) <= 1, "{places:?}");
+                places.clear();
+                rounds += 1;
+            } else if line.contains(" fetch inode ") {
+                places.push(number(line, "physical"));
+                assert!(number(line, "length") > 0);
+            }
+        }
+        assert!(turns(&places) <= 1, "{places:?}");
+        assert!(rounds > 0, "{text}");
+        assert_eq!(report["declared"]["rounds"], rounds, "{report:#}");
+        let read_through = report["declared"]["infill_bytes"].as_u64().unwrap();
+        assert_eq!(read_through > 0, gaps, "{report:#}");
+    }
+    let bad = Command::new(&command)
+        .args(["run", "--explain", "/nonexistent/file", "--", "true"])
+        .output()
+        .unwrap();
+    assert_eq!(bad.status.code(), Some(2));
+    let message = String::from_utf8_lossy(&bad.stderr).into_owned();
+    assert!(
+        message.contains("--explain=/nonexistent/file") && message.lines().count() == 1,
+        "{message}"
+    );
+}
+
+/// The library exports the functions of its header, each of them, and has the name that linked programs ask for.
+#[test]
+fn the_library_is_what_the_header_says() {
+    let library = outrider().with_file_name("liboutrider.so");
+    let header = fs::read_to_string(repository().join("include/outrider.h")).unwrap();
+    let bytes = fs::read(&library).unwrap();
+    let contains = |name: &str| {
+        let mut wanted = name.as_bytes().to_vec();
+        wanted.push(0);
+        memchr::memmem::find(&bytes, &wanted).is_some()
+    };
+    let mut functions = 0;
+    for line in header.lines().filter(|l| l.contains(") OUTRIDER_NOTHROW;")) {
+        let name = line.split('(').next().unwrap();
+        let name = name.rsplit([' ', '*']).next().unwrap();
+        assert!(contains(name), "{name}");
+        functions += 1;
+    }
+    assert!(functions >= 11, "{functions}");
+    assert!(contains("liboutrider.so.0"));
+}

@@ -1,0 +1,35 @@
+/* FILE BLOCK TIMES: reads the whole file in an order without pattern, and then so again, by one list. Prints a sum; figures go to
+ * standard error. */
+#include "check.h"
+
+int main(int argc, char **argv)
+{
+    int fd;
+    CHECK(argc == 4 && (fd = open(argv[1], O_RDONLY)) >= 0);
+    uint64_t block = strtoull(argv[2], 0, 0);
+    size_t n, times = atoi(argv[3]);
+    make_cold(fd);
+    struct outrider_range *list = shuffled(size_of(fd), block, &n);
+    list = realloc(list, n * times * sizeof *list);
+    CHECK(list);
+    for (size_t i = n; i < n * times; i++)
+        list[i] = list[i - n];
+    n *= times;
+    CHECK(outrider_declare(fd, list, n) == (ssize_t)n);
+    char *buf = malloc(block);
+    uint64_t s = 0;
+    for (size_t i = 0; i < n; i++) {
+        CHECK(pread(fd, buf, block, list[i].offset) == (ssize_t)block);
+        s = sum(s, buf, block);
+    }
+    printf("%llx\n", (unsigned long long)s);
+    CHECK(outrider_settle(60000) == 0);
+    struct outrider_stats t;
+    CHECK(outrider_stats(&t, sizeof t) == 0);
+    fprintf(stderr,
+            "declared %llu cached %llu fetched %llu used %llu evicted %llu dropped %llu rounds %llu diverged %llu failures %llu\n",
+            (unsigned long long)t.declared_bytes, (unsigned long long)t.cached_bytes, (unsigned long long)t.fetched_bytes,
+            (unsigned long long)t.used_bytes, (unsigned long long)t.evicted_bytes, (unsigned long long)t.dropped_bytes,
+            (unsigned long long)t.rounds, (unsigned long long)t.diverged_reads, (unsigned long long)t.failures);
+    return 0;
+}
