@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use outrider_sys::size::parse as parse_size;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -31,7 +32,7 @@ impl Size {
 }
 
 impl fmt::Display for Size {
-    /// The shortest form that [`parse_size`] reads back.
+    /// The shortest form that [`outrider_sys::size::parse`] reads back.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (shift, unit) in [(40, "T"), (30, "G"), (20, "M"), (10, "K")] {
             if self.0 != 0 && self.0.trailing_zeros() >= shift {
@@ -78,49 +79,6 @@ impl<'de> Deserialize<'de> for Size {
         }
         deserializer.deserialize_any(SizeVisitor)
     }
-}
-
-/// Reads a number of bytes with an optional binary unit: `4096`, `128K`, `128KiB`, `1.5G`. Units are K, M, G
-/// and T in either case, with or without `B` or `iB`; all are powers of 1024. A fraction needs a unit and is
-/// rounded down to bytes. The error says what is accepted.
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    let bad = || {
-        format!(
-            "{text:?} is not a size; accepted are bytes or a number with K, M, G or T, such as 4096, 128K or 1.5G"
-        )
-    };
-    let trimmed = text.trim();
-    let digits = trimmed
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(trimmed.len());
-    let (number, unit) = trimmed.split_at(digits);
-    let shift = match unit.trim_start().to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        "t" | "tb" | "tib" => 40,
-        _ => return Err(bad()),
-    };
-    let too_large = || format!("{text:?} is larger than any file (16E)");
-    if let Some((whole, fraction)) = number.split_once('.') {
-        let digits_only = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
-        if shift == 0 || !digits_only(whole) || !digits_only(fraction) {
-            return Err(bad());
-        }
-        let value: f64 = number.parse().map_err(|_| bad())?;
-        let bytes = value * (1u64 << shift) as f64;
-        return if bytes < u64::MAX as f64 {
-            Ok(bytes as u64)
-        } else {
-            Err(too_large())
-        };
-    }
-    if number.is_empty() {
-        return Err(bad());
-    }
-    let value: u64 = number.parse().map_err(|_| too_large())?;
-    value.checked_mul(1 << shift).ok_or_else(too_large)
 }
 
 /// All settings. Every section and key may be left out.
@@ -498,36 +456,6 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes() {
-        for (text, bytes) in [
-            ("0", 0),
-            ("4096", 4096),
-            ("128K", 128 << 10),
-            ("128 KiB", 128 << 10),
-            ("2m", 2 << 20),
-            ("1.5G", 3 << 29),
-            ("3TB", 3 << 40),
-        ] {
-            assert_eq!(parse_size(text), Ok(bytes), "{text}");
-        }
-        for text in [
-            "",
-            "K",
-            "-1",
-            "1.5",
-            "1.G",
-            ".5G",
-            "1..5K",
-            "12Q",
-            "1e3",
-            "99999999999999999999",
-            "17179869184G",
-        ] {
-            assert!(parse_size(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn sizes_survive_printing() {

@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{output, size};
+use crate::size;
 
 /// Devices that this machine doesn't have, to measure prefetching on.
 #[derive(Debug, Parser)]
@@ -280,30 +279,4 @@ pub enum TraceWhat {
     Start,
     /// Write what was recorded.
     Stop,
-}
-
-/// Prints help, or one line on what was wrong; the exit code.
-pub fn explain(error: &clap::Error) -> i32 {
-    if matches!(
-        error.kind(),
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
-    ) {
-        let _ = error.print();
-        return 0;
-    }
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        output::complain("no subcommand given (see --help)");
-        return 2;
-    }
-    // clap's first paragraphs say what was wrong and what is accepted; usage and advice follow.
-    let text = error.to_string();
-    let said = text
-        .lines()
-        .map(str::trim)
-        .take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more information"))
-        .filter(|l| !l.is_empty())
-        .collect::<Vec<_>>()
-        .join(" ");
-    output::complain(said.strip_prefix("error: ").unwrap_or(&said));
-    2
 }

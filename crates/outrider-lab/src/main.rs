@@ -9,9 +9,9 @@ mod random;
 mod report;
 mod results;
 mod rows;
-mod size;
 
 use clap::Parser;
+use outrider_cli::size;
 
 use cli::{Cli, Command};
 
@@ -21,7 +21,7 @@ fn main() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => std::process::exit(cli::explain(&error)),
+        Err(error) => std::process::exit(outrider_cli::explain::<Cli>(&error)),
     };
     let result = match cli.command {
         Command::Disk(args) => disk::command(args.command),

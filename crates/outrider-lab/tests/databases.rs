@@ -10,9 +10,8 @@ mod output;
 mod random;
 #[path = "../src/rows/mod.rs"]
 mod rows;
-#[path = "../src/size.rs"]
-mod size;
 
+use outrider_cli::size;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{Read, Write};

@@ -7,4 +7,5 @@ pub mod extent;
 pub mod memory;
 pub mod raw;
 pub mod ring;
+pub mod size;
 mod text;

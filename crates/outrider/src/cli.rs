@@ -3,10 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-
-use crate::output;
+use outrider_cli::size;
 
 /// Makes programs stop waiting for storage.
 #[derive(Debug, Parser)]
@@ -108,7 +106,7 @@ pub struct RunArgs {
     #[arg(long, value_enum, default_value = "auto")]
     pub engine: Engine,
     /// Memory that prefetched and not yet used data may take, such as 512M.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     pub budget: Option<u64>,
     /// Settings, in TOML.
     #[arg(long, value_name = "FILE")]
@@ -148,7 +146,7 @@ pub struct WarmArgs {
     pub paths: Vec<PathBuf>,
     /// Stop after this much, such as 512M. Without it: half of the available memory, or 90 % of what the
     /// tightest cgroup limit leaves, whichever is less.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     pub budget: Option<u64>,
     /// Threads that read.
     #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u64).range(1..=16))]
@@ -185,49 +183,10 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
-fn parse_size(text: &str) -> Result<u64, String> {
-    outrider_core::config::parse_size(text)
-}
-
 /// Whether what clap took for the program of `run` is a misspelt flag: it begins with a dash and no `--` stands before it.
 pub fn is_unknown_flag(program: &OsStr) -> bool {
     let mut given = std::env::args_os().skip_while(|a| a != "--").skip(1);
     program.as_encoded_bytes().starts_with(b"-") && given.next().as_deref() != Some(program)
-}
-
-/// Tells about a command line that clap did not accept, on one line, and returns the exit code. Help and
-/// version are no mistakes: they go to standard output.
-pub fn explain(error: &clap::Error) -> i32 {
-    if matches!(
-        error.kind(),
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
-    ) {
-        let _ = error.print();
-        return 0;
-    }
-    let text = error.to_string();
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        output::complain(
-            "no subcommand given; accepted are run, cached, warm, evict, probe and doctor (see --help)",
-        );
-        return 2;
-    }
-    // clap's first paragraphs say what was wrong and what is accepted; usage and advice follow.
-    let mut said = text
-        .lines()
-        .map(str::trim)
-        .take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more information"))
-        .filter(|l| !l.is_empty())
-        .collect::<Vec<_>>()
-        .join(" ");
-    if let Some(rest) = said.strip_prefix("error: ") {
-        said = rest.to_owned();
-    }
-    if error.kind() == ErrorKind::InvalidSubcommand {
-        said.push_str(" [possible values: run, cached, warm, evict, probe, doctor]");
-    }
-    output::complain(&said);
-    2
 }
 
 #[cfg(test)]

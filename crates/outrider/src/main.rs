@@ -35,7 +35,7 @@ extern "C" fn main(_argc: i32, _argv: *const *const std::ffi::c_char) -> i32 {
 fn start() -> i32 {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return cli::explain(&error),
+        Err(error) => return outrider_cli::explain::<Cli>(&error),
     };
     let result = match cli.command {
         Command::Run(args) if cli::is_unknown_flag(&args.command[0]) => {

@@ -8,45 +8,15 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// Why a subcommand ends: one line for standard error and the exit code.
-#[derive(Debug)]
-pub struct Failure {
-    /// What was wrong and what is accepted.
-    pub message: String,
-    /// 2 for bad input, 1 for what the machine refused.
-    pub code: i32,
-}
-
-impl Failure {
-    /// Bad input: exit code 2.
-    pub fn usage(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            code: 2,
-        }
-    }
-
-    /// The machine refused: exit code 1.
-    pub fn system(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            code: 1,
-        }
-    }
-}
-
-impl From<io::Error> for Failure {
-    fn from(e: io::Error) -> Self {
-        Self::system(format!("standard output: {e}"))
-    }
-}
+pub use outrider_cli::Failure;
+pub use outrider_cli::size::show as bytes;
 
 /// What a subcommand returns: its exit code, or why it failed.
-pub type Outcome = Result<i32, Failure>;
+pub type Outcome = outrider_cli::Outcome<i32>;
 
 /// Writes `outrider: message` to standard error.
 pub fn complain(message: &str) {
-    let _ = writeln!(io::stderr(), "outrider: {message}");
+    outrider_cli::complain("outrider", message);
 }
 
 /// A path as it is shown to people: control characters, backslashes and bytes that are not UTF-8 are
@@ -82,23 +52,6 @@ pub fn print_json(value: &Value) -> io::Result<()> {
     out.flush()
 }
 
-/// A number of bytes for people: `0 B`, `512 B`, `12.0 KiB`, `1.5 GiB`.
-pub fn bytes(n: u64) -> String {
-    if n < 1024 {
-        return format!("{n} B");
-    }
-    let mut value = n as f64;
-    let mut unit = "B";
-    for next in ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"] {
-        if value < 1023.95 {
-            break;
-        }
-        value /= 1024.0;
-        unit = next;
-    }
-    format!("{value:.1} {unit}")
-}
-
 /// `part` of `whole` in per cent; 100 for a whole of nothing.
 pub fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 {
@@ -124,14 +77,5 @@ mod tests {
             show(Path::new(OsStr::from_bytes(b"x\xff\xc3\xa4"))),
             "x\\xff\u{e4}"
         );
-    }
-
-    #[test]
-    fn sizes_for_people() {
-        assert_eq!(bytes(0), "0 B");
-        assert_eq!(bytes(1023), "1023 B");
-        assert_eq!(bytes(1 << 20), "1.0 MiB");
-        assert_eq!(bytes((1 << 20) - 1), "1.0 MiB");
-        assert_eq!(bytes(3 << 29), "1.5 GiB");
     }
 }

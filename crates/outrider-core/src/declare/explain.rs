@@ -8,8 +8,8 @@ use outrider_sys::raw::{self, Fd};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use super::order::Item;
-use crate::config::parse_size;
 use crate::view::{PAGE_BYTES, PageRange};
+use outrider_sys::size::parse as parse_size;
 
 /// Wishes of the user, from the environment.
 #[derive(Default)]

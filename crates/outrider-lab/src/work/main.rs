@@ -19,11 +19,10 @@ mod random;
 mod read;
 mod seek_curve;
 #[allow(dead_code)] // what it shows is shown by outrider-lab
-#[path = "../size.rs"]
-mod size;
 mod write;
 
 use clap::{Parser, Subcommand};
+use outrider_cli::size;
 
 /// Programs that read in known ways, for `outrider-lab run`.
 #[derive(Debug, Parser)]
@@ -109,7 +108,7 @@ impl Wrong {
     }
 
     fn end(&self) -> ! {
-        eprintln!("outrider-work: {}", self.message.replace('\n', "; "));
+        outrider_cli::complain("outrider-work", &self.message);
         std::process::exit(self.code)
     }
 }
