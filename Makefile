@@ -1,7 +1,12 @@
 # make build     release builds: target/release/outrider, liboutrider.so beside it, outrider-lab
 # make demo      real programs on cold files, without and with Outrider (DIR=… for a real disk)
 # make test      all tests, on the release build; the last line is the sum
+# make bench     measures Outrider on emulated devices and writes the report: about half an hour, as root
+#                (ARGS=… for `outrider-lab run`: rows, --device …; ARGS='--all --minutes 0' for everything)
+# make drivers   programs of the lab that read through RocksDB, LevelDB and Snappy: target/drivers
 # make lint      formatting and clippy
+# make plugins   target/plugins/outrider_sqlite.so (needs sqlite3ext.h, in Debian's libsqlite3-dev)
+# make examples  target/examples: programs in C that declare what they will read, after make build
 # make install   PREFIX=/usr/local DESTDIR=
 # make deps      what the tests run besides Rust's toolchain (Debian and Ubuntu, as root; a no-op elsewhere)
 # make clean
@@ -11,18 +16,19 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 INSTALL ?= install
 PYTHON  ?= python3
-# Arguments of the demo; see `demo/run.py --help`.
+# Arguments of the demo (`demo/run.py --help`) or of the measurements (`outrider-lab run --help`).
 DIR     ?=
 ARGS    ?=
 
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
+DRIVERS := $(abspath $(or $(CARGO_TARGET_DIR),target))/drivers
 
 ifneq ($(CI),)
 # In CI nothing may be skipped for want of a program that a package provides.
 export OUTRIDER_REQUIRE_ALL := 1
 endif
 
-.PHONY: build demo test lint fmt install deps clean
+.PHONY: build demo test bench drivers plugins examples lint fmt install deps clean
 
 build:
 	$(CARGO) build --release --locked --workspace
@@ -36,8 +42,21 @@ demo:
 # quicker than linking each of them with the release profile.
 test:
 	@.ci/deps test
+	@$(MAKE) --no-print-directory -C crates/outrider-lab/drivers OUT=$(DRIVERS)
 	$(CARGO) build --release --locked --workspace
 	@.ci/summary $(CARGO) test --locked --workspace --no-fail-fast
+
+# Goes on where an earlier one was interrupted.
+bench:
+	@.ci/deps bench
+	$(CARGO) build --release --locked --workspace
+	@$(MAKE) --no-print-directory -C crates/outrider-lab/drivers OUT=$(DRIVERS)
+	@$(MAKE) --no-print-directory plugins
+	$(RELEASE)/outrider-lab run --resume --accuracy --report --minutes 25 $(ARGS)
+
+drivers:
+	@.ci/deps drivers
+	@$(MAKE) --no-print-directory -C crates/outrider-lab/drivers OUT=$(DRIVERS)
 
 lint:
 	$(CARGO) fmt --all --check
@@ -46,14 +65,31 @@ lint:
 fmt:
 	$(CARGO) fmt --all
 
+# Directory of sqlite3ext.h where the compiler doesn't find it.
+SQLITE_INCLUDE ?=
+
+plugins:
+	$(MAKE) -C plugins/sqlite OUT="$(abspath $(RELEASE)/../plugins)" SQLITE_INCLUDE="$(SQLITE_INCLUDE)"
+
+examples:
+	$(MAKE) -C examples OUT="$(abspath $(RELEASE)/../examples)" LIBDIR="$(abspath $(RELEASE))"
+
+PLACES := bin lib include share/man/man1 share/man/man3 share/outrider/python
+PLUGIN := $(RELEASE)/../plugins/outrider_sqlite.so
+
 # Does not build, so that `make build && sudo make install` leaves no files of root's behind.
 install:
 	@test -f $(RELEASE)/outrider && test -f $(RELEASE)/liboutrider.so || { echo "nothing to install: make build first" >&2; exit 1; }
-	$(INSTALL) -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib" "$(DESTDIR)$(PREFIX)/include"
+	$(INSTALL) -d $(PLACES:%="$(DESTDIR)$(PREFIX)/%")
 	$(INSTALL) -m 755 $(RELEASE)/outrider "$(DESTDIR)$(PREFIX)/bin/outrider"
+	$(INSTALL) -m 755 $(RELEASE)/outrider-lab "$(DESTDIR)$(PREFIX)/bin/outrider-lab"
 	$(INSTALL) -m 644 $(RELEASE)/liboutrider.so "$(DESTDIR)$(PREFIX)/lib/liboutrider.so"
 	ln -sf liboutrider.so "$(DESTDIR)$(PREFIX)/lib/liboutrider.so.0"
-	$(INSTALL) -m 644 include/*.h "$(DESTDIR)$(PREFIX)/include/"
+	$(INSTALL) -m 644 include/outrider.h include/libprefetch.h "$(DESTDIR)$(PREFIX)/include"
+	$(INSTALL) -m 644 man/*.1 "$(DESTDIR)$(PREFIX)/share/man/man1"
+	$(INSTALL) -m 644 man/*.3 "$(DESTDIR)$(PREFIX)/share/man/man3"
+	$(INSTALL) -m 644 python/outrider.py "$(DESTDIR)$(PREFIX)/share/outrider/python"
+	if [ -f $(PLUGIN) ]; then $(INSTALL) -m 644 $(PLUGIN) "$(DESTDIR)$(PREFIX)/lib/outrider_sqlite.so"; fi
 
 deps:
 	@.ci/deps test

@@ -58,9 +58,13 @@ static void *blocked(void *arg)
     pthread_cleanup_push(cleanup, NULL);
     if (*(int *)arg == 0) {
         if (read(ends[0], &byte, 1)) {}
-    } else {
+    } else if (*(int *)arg == 1) {
         struct iovec iov = { &byte, 1 };
         if (readv(ends[0], &iov, 1)) {}
+    } else {
+        FILE *f = fdopen(ends[0], "r");
+        int number;
+        if (fscanf(f, "%d", &number)) {}
     }
     pthread_cleanup_pop(0);
     return NULL;
@@ -90,7 +94,7 @@ int main(int argc, char **argv)
         printf("call %d: %s\n", which, result == PTHREAD_CANCELED ? "cancelled" : "returned");
     }
     printf("clean-ups %d\n", cleaned);
-    for (int kind = 0; kind < 2; kind++) {
+    for (int kind = 0; kind < 3; kind++) {
         pthread_t t;
         void *result;
         char drain[64];

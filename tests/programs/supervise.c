@@ -16,13 +16,15 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Processes that are on their way out when CMD ends get this long to be gone. */
-#define GRACE_MS 700
+/* Processes that are on their way out when CMD ends get this long to be gone: those that stay have slept for
+ * SETTLED_MS, all of them, and on a machine that is too busy to tell GRACE_MS have to do. */
+#define SETTLED_MS 700
+#define GRACE_MS 30000
 
 static volatile sig_atomic_t expired;
 static void on_alarm(int sig) { (void)sig; expired = 1; }
 
-struct row { int pid, ppid; char name[64]; };
+struct row { int pid, ppid; char state, name[64]; };
 static struct row rows[65536];
 static int nrows;
 
@@ -42,9 +44,8 @@ static void read_processes(void)
         fclose(f);
         text[n] = 0;
         char *open = strchr(text, '('), *close = strrchr(text, ')');
-        char state;
         struct row *r = &rows[nrows];
-        if (!open || !close || sscanf(close + 2, "%c %d", &state, &r->ppid) != 2 || state == 'Z')
+        if (!open || !close || sscanf(close + 2, "%c %d", &r->state, &r->ppid) != 2 || r->state == 'Z')
             continue;
         r->pid = atoi(e->d_name);
         snprintf(r->name, sizeof r->name, "%.*s", (int)(close - open - 1), open + 1);
@@ -116,9 +117,14 @@ int main(int argc, char **argv)
     static struct row left[256];
     int n = descendants(left, 256);
     struct timespec tick = { 0, 20 * 1000 * 1000 };
-    for (int waited = 0; ended && n > 0 && waited < GRACE_MS; waited += 20) {
+    for (int waited = 0, settled = 0; ended && n > 0 && waited < GRACE_MS && settled < SETTLED_MS; waited += 20) {
         nanosleep(&tick, NULL);
+        int before = n;
         n = descendants(left, 256);
+        settled = n == before ? settled + 20 : 0;
+        for (int i = 0; i < n; i++)
+            if (left[i].state != 'S')
+                settled = 0;
     }
 
     FILE *out = fopen(argv[1], "w");

@@ -365,6 +365,7 @@ fn attach_through(fd: i32, pid: u32) -> Option<&'static Proc> {
         owner.store(shm::OWNER_FREE, Ordering::Release);
         return None;
     };
+    tell_name(found);
     found.pid.store(pid, Ordering::Release);
     EVER.store(true, Ordering::Release);
     // SAFETY: LOCAL's page is never unmapped, and predicting modes begin with making it.
@@ -374,6 +375,35 @@ fn attach_through(fd: i32, pid: u32) -> Option<&'static Proc> {
     header.hello.fetch_add(1, Ordering::Release);
     header.ring_doorbell();
     Some(found)
+}
+
+unsafe extern "C" {
+    /// See program_invocation_short_name(3).
+    static program_invocation_short_name: AtomicPtr<u8>;
+}
+
+/// Leaves this program's name in its entry.
+fn tell_name(proc: &Proc) {
+    // SAFETY: the C library sets it before any code of ours runs; programs may point it elsewhere, at a string.
+    let mut at = unsafe { program_invocation_short_name.load(Ordering::Relaxed) };
+    if at.is_null() {
+        return;
+    }
+    for word in &proc.name {
+        let mut bytes = [0u8; 8];
+        for byte in &mut bytes {
+            // SAFETY: within a string that a zero ends; nothing is read after that.
+            *byte = unsafe { *at };
+            if *byte == 0 {
+                break;
+            }
+            at = at.wrapping_add(1);
+        }
+        word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+        if bytes[7] == 0 {
+            break;
+        }
+    }
 }
 
 /// Nothing is followed in this process any more: its threads no longer share one descriptor table, so that numbers say nothing,

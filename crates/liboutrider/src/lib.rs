@@ -9,11 +9,13 @@
 //! - `attach` connects the process to the service's memory, at the first file that is worth following.
 //! - `track` holds what the hooks do with descriptors.
 //! - `declared` is the C interface through which a program says what it will read.
+//! - `graph` is the C interface of foreaction graphs.
 //! - `reserve` is memory for when there is none.
 //! - `hooks` are the interposed names, `stdio` those of buffered streams.
 
 mod attach;
 mod declared;
+mod graph;
 mod hooks;
 mod real;
 mod reserve;

@@ -219,6 +219,10 @@ functions! {
     _IO_getc(fp: *mut FILE) -> c_int, or libc::EOF;
     __uflow(fp: *mut FILE) -> c_int, or libc::EOF;
     __underflow(fp: *mut FILE) -> c_int, or libc::EOF;
+    getw(fp: *mut FILE) -> c_int, or libc::EOF;
+    vfscanf(fp: *mut FILE, format: *const c_char, arguments: *mut c_void) -> c_int, or libc::EOF;
+    __isoc99_vfscanf(fp: *mut FILE, format: *const c_char, arguments: *mut c_void) -> c_int, or libc::EOF;
+    __isoc23_vfscanf(fp: *mut FILE, format: *const c_char, arguments: *mut c_void) -> c_int, or libc::EOF;
     fseek(fp: *mut FILE, offset: c_long, whence: c_int) -> c_int, or -1;
     fseeko(fp: *mut FILE, offset: off_t, whence: c_int) -> c_int, or -1;
     fseeko64(fp: *mut FILE, offset: off_t, whence: c_int) -> c_int, or -1;

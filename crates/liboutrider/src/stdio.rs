@@ -126,6 +126,7 @@ fn filled(fd: c_int, buffered: usize, asked: usize) {
 }
 
 /// The descriptor of a stream, -1 for one that has none. fileno(3) would set errno.
+#[inline(always)]
 fn descriptor(fp: *mut FILE) -> c_int {
     if fp.is_null() {
         return -1;
@@ -187,9 +188,135 @@ readers! {
     _IO_getc(fp: *mut FILE; fp; 1) -> c_int;
     __uflow(fp: *mut FILE; fp; 1) -> c_int;
     __underflow(fp: *mut FILE; fp; 1) -> c_int;
+    getw(fp: *mut FILE; fp; size_of::<c_int>()) -> c_int;
+    vfscanf(fp: *mut FILE, format: *const c_char, arguments: *mut c_void; fp; 1) -> c_int;
+    __isoc99_vfscanf(fp: *mut FILE, format: *const c_char, arguments: *mut c_void; fp; 1) -> c_int;
+    __isoc23_vfscanf(fp: *mut FILE, format: *const c_char, arguments: *mut c_void; fp; 1) -> c_int;
     fseek(fp: *mut FILE, offset: c_long, whence: c_int; fp; usize::MAX) -> c_int;
     fseeko(fp: *mut FILE, offset: off_t, whence: c_int; fp; usize::MAX) -> c_int;
     fseeko64(fp: *mut FILE, offset: off_t, whence: c_int; fp; usize::MAX) -> c_int;
+}
+
+unsafe extern "C" {
+    /// Standard input, which may be a file.
+    static stdin: *mut FILE;
+}
+
+/// The C library's standard input. It was inherited, so this is where it is seen for the first time.
+#[inline(always)]
+fn standard_input() -> *mut FILE {
+    // SAFETY: set before the program runs; a program that assigns to it while it reads is at fault itself.
+    let fp = unsafe { stdin };
+    track::tracked(descriptor(fp));
+    fp
+}
+
+/// See getchar(3).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn getchar() -> c_int {
+    // SAFETY: what getchar is defined as.
+    unsafe { getc(standard_input()) }
+}
+
+/// See unlocked_stdio(3).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn getchar_unlocked() -> c_int {
+    // SAFETY: what getchar_unlocked is defined as.
+    unsafe { getc_unlocked(standard_input()) }
+}
+
+/// The functions with a variable number of arguments become those with a list of them. Stable Rust can't take such a list, so
+/// this is what a C compiler makes of `va_start`: the registers that may hold arguments are stored in the save area,
+/// and the list says from where on they and the stack are to be read (System V ABI, AMD64, section 3.5.7).
+#[cfg(target_arch = "x86_64")]
+mod variadic {
+    use super::*;
+
+    macro_rules! scanning {
+        ($($name:ident, $named:literal named, list in $list:literal => $to:ident;)*) => {
+            $(
+                /// See scanf(3).
+                #[unsafe(no_mangle)]
+                #[unsafe(naked)]
+                unsafe extern "C" fn $name() {
+                    core::arch::naked_asm!(
+                        ".cfi_startproc",
+                        // 0: va_list; 0x20: six integer registers; 0x50: eight of floating point, if al says so.
+                        "sub rsp, 0xd8",
+                        ".cfi_adjust_cfa_offset 0xd8",
+                        "mov [rsp + 0x20], rdi",
+                        "mov [rsp + 0x28], rsi",
+                        "mov [rsp + 0x30], rdx",
+                        "mov [rsp + 0x38], rcx",
+                        "mov [rsp + 0x40], r8",
+                        "mov [rsp + 0x48], r9",
+                        "test al, al",
+                        "je 2f",
+                        "movaps [rsp + 0x50], xmm0",
+                        "movaps [rsp + 0x60], xmm1",
+                        "movaps [rsp + 0x70], xmm2",
+                        "movaps [rsp + 0x80], xmm3",
+                        "movaps [rsp + 0x90], xmm4",
+                        "movaps [rsp + 0xa0], xmm5",
+                        "movaps [rsp + 0xb0], xmm6",
+                        "movaps [rsp + 0xc0], xmm7",
+                        "2:",
+                        concat!("mov dword ptr [rsp], 8 * ", $named),
+                        "mov dword ptr [rsp + 4], 0x30",
+                        "lea rax, [rsp + 0xe0]",
+                        "mov [rsp + 8], rax",
+                        "lea rax, [rsp + 0x20]",
+                        "mov [rsp + 16], rax",
+                        concat!("mov ", $list, ", rsp"),
+                        "call {to}",
+                        "add rsp, 0xd8",
+                        ".cfi_adjust_cfa_offset -0xd8",
+                        "ret",
+                        ".cfi_endproc",
+                        to = sym $to,
+                    )
+                }
+            )*
+        };
+    }
+
+    scanning! {
+        fscanf, "2" named, list in "rdx" => plain;
+        __isoc99_fscanf, "2" named, list in "rdx" => c99;
+        __isoc23_fscanf, "2" named, list in "rdx" => c23;
+        scanf, "1" named, list in "rsi" => input_plain;
+        __isoc99_scanf, "1" named, list in "rsi" => input_c99;
+        __isoc23_scanf, "1" named, list in "rsi" => input_c23;
+    }
+
+    macro_rules! lists {
+        ($($on_stream:ident, $on_input:ident, $vscanf:ident = $to:ident;)*) => {
+            $(
+                unsafe extern "C" fn $on_stream(fp: *mut FILE, format: *const c_char, arguments: *mut c_void) -> c_int {
+                    // SAFETY: the caller's arguments, unchanged.
+                    unsafe { super::$to(fp, format, arguments) }
+                }
+
+                unsafe extern "C" fn $on_input(format: *const c_char, arguments: *mut c_void) -> c_int {
+                    // SAFETY: the caller's arguments, unchanged.
+                    unsafe { super::$to(standard_input(), format, arguments) }
+                }
+
+                /// See vscanf(3).
+                #[unsafe(no_mangle)]
+                unsafe extern "C" fn $vscanf(format: *const c_char, arguments: *mut c_void) -> c_int {
+                    // SAFETY: the caller's arguments, unchanged.
+                    unsafe { $on_input(format, arguments) }
+                }
+            )*
+        };
+    }
+
+    lists! {
+        plain, input_plain, vscanf = vfscanf;
+        c99, input_c99, __isoc99_vscanf = __isoc99_vfscanf;
+        c23, input_c23, __isoc23_vscanf = __isoc23_vfscanf;
+    }
 }
 
 /// See fopen(3).

@@ -8,7 +8,7 @@ use core::sync::atomic::fence;
 
 use outrider_core::shm::{
     FD_IGNORED, FD_TRACKED, FD_UNKNOWN, FLAG_FETCHING, FLAG_HELD, FLAG_READABLE, FLAG_SHARED_POS,
-    FLAG_WRITABLE, Kind, MAX_FDS, Proc, Slot,
+    FLAG_WRITABLE, Kind, MAX_FDS, Proc, RARELY_SHIFT, Slot, UNHEARD,
 };
 use outrider_sys::raw;
 
@@ -247,14 +247,22 @@ fn hushed(slot: &Slot, offset: u64, len: u64) -> bool {
     let skip = slot.skip.load(Relaxed);
     if skip > 0 {
         slot.skip.store(skip - 1, Relaxed);
+        return true;
     }
-    skip > 0
+    let rarely = slot.flags.load(Relaxed) >> RARELY_SHIFT;
+    if rarely > 0 {
+        slot.skip.store(rarely, Relaxed);
+    }
+    false
 }
 
 #[cold]
 #[inline(never)]
 fn speak(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) {
     let told = proc.push(Kind::Read, fd as u16, thread_tag(), offset, len);
+    if !told {
+        slot.skip.store(UNHEARD, Relaxed);
+    }
     if told
         && slot.flags.load(Relaxed) & outrider_core::shm::FLAG_LAZY == 0
         && let Some(header) = attach::header()

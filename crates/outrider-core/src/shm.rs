@@ -89,6 +89,12 @@ pub const FLAG_FETCHING: u32 = 16;
 /// open). Closing waits until the service has let go.
 pub const FLAG_HELD: u32 = 32;
 
+/// The upper half of the flags: after a read that was told so many are not, until the service says otherwise. It is how a program
+/// that finds everything cached is listened to: a burst of reads costs few events even while the service is busy.
+pub const RARELY_SHIFT: u32 = 16;
+/// Reads that are not told after one that found the ring full: nobody could listen to them.
+pub const UNHEARD: u32 = 256;
+
 /// What an [`Event`] tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -192,7 +198,10 @@ pub struct Proc {
     /// Process that owns this entry; stored last when it attaches.
     pub pid: AtomicU32,
     _pad: u32,
-    _pad0: [u32; 14],
+    /// The name that the program was called by, up to 16 bytes, zeros after it; for when the process is over before the
+    /// service has looked.
+    pub name: [AtomicU64; 2],
+    _pad0: [u32; 10],
     head: AtomicU32,
     _pad1: [u32; 15],
     tail: AtomicU32,
@@ -362,6 +371,10 @@ pub struct Header {
     pub requests: AtomicU64,
     /// Read events that the service has taken.
     pub events: AtomicU64,
+    /// How often the service went to sleep and woke up.
+    pub wakeups: AtomicU64,
+    /// The most bytes that were prefetched and not read yet, in flight included, at one time.
+    pub peak_unused: AtomicU64,
     /// What was measured of the devices: `st_dev`, latency in µs, bandwidth in MB/s; unused entries are zero.
     pub devices: [[AtomicU64; 3]; 8],
     /// What declared access came to, in all processes; `declare::FIGURES` names them.
@@ -570,6 +583,17 @@ impl Slot {
             Ordering::Relaxed,
         );
         self.hush(0, 0, 0);
+    }
+
+    /// Sets how many reads are not told after each that is.
+    #[inline]
+    pub fn listen_rarely(&self, rarely: u16) {
+        let old = self.flags.load(Ordering::Relaxed) >> RARELY_SHIFT;
+        if old != u32::from(rarely) {
+            // Only the service changes these bits.
+            self.flags
+                .fetch_xor((old ^ u32::from(rarely)) << RARELY_SHIFT, Ordering::Relaxed);
+        }
     }
 
     /// Sets what need not be told: reads within `start..start+len` (bytes), and the next `skip` reads.

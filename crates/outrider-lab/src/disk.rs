@@ -15,7 +15,9 @@ mod daemon;
 mod device;
 mod fuse;
 mod image;
+mod lease;
 mod model;
+mod remount;
 mod server;
 mod state;
 
@@ -39,7 +41,10 @@ use blockdev::Loop;
 use control::{Answer, Ask};
 use model::Model;
 use server::Counters;
-use state::{Place, State};
+use state::{Lock, Place, State};
+
+pub use lease::{Lease, check_model, has_head, interrupted, promised, sweep};
+pub use model::FULL_SPEED;
 
 /// The size of a disk unless one is asked for.
 const DEFAULT_SIZE: u64 = 8 << 30;
@@ -51,20 +56,35 @@ pub fn command(command: DiskCommand) -> Outcome {
     match command {
         DiskCommand::Up(args) => up(&args),
         DiskCommand::Model { dir, words } => {
-            let place = running(&dir)?;
+            let (place, _lock) = held(&dir)?;
             control::ask(&place, &Ask::Model(words.join(" "))).map(|_| ())
         }
         DiskCommand::Stats { dir, json, reset } => stats(&dir, json, reset),
         DiskCommand::Trace { dir, what, file } => trace(&dir, what, file.as_deref()),
-        DiskCommand::Cold { dir } => {
-            let place = running(&dir)?;
-            let _lock = place.lock().doing("cannot lock the disk")?;
-            control::ask(&place, &Ask::Cold).map(|_| ())
-        }
+        DiskCommand::Cold { dir } => cold(&dir),
         DiskCommand::Down { dir, keep, lazy } => down(&dir, keep, lazy),
         DiskCommand::List { json } => list(json),
         DiskCommand::Serve { key, size, image } => serve(&key, size, image),
+        DiskCommand::Release { key } => {
+            let place = Place::with_key(&key);
+            // Who still works on the disk after so long has to bear that it goes.
+            let _lock = place.lock_patiently().doing("cannot lock the disk")?;
+            let released = place.release(true);
+            if !place.exists() {
+                place.forget();
+            }
+            released
+        }
     }
+}
+
+/// Drops what the kernel has cached of the disk on `dir`, by remounting it at full speed; counts from zero.
+pub fn cold(dir: &Path) -> Outcome {
+    let (place, _lock) = held(dir)?;
+    remount::cold(&place).map_err(|failure| {
+        // Whatever failed then, failed for that.
+        running(dir).err().unwrap_or(failure)
+    })
 }
 
 /// The place of the disk on `dir`.
@@ -93,6 +113,19 @@ fn running(dir: &Path) -> Outcome<Place> {
     })
 }
 
+/// The place of the running disk on `dir`, kept from other commands, and whole: what a command that died left
+/// half done is finished first.
+fn held(dir: &Path) -> Outcome<(Place, Lock)> {
+    let place = running(dir)?;
+    let lock = place.lock().doing("cannot lock the disk")?;
+    if !place.exists() {
+        place.forget();
+    }
+    running(dir)?;
+    remount::recover(&place)?;
+    Ok((place, lock))
+}
+
 fn need_root() -> Outcome {
     if rustix::process::geteuid().is_root() {
         return Ok(());
@@ -106,17 +139,17 @@ fn need_root() -> Outcome {
 /// Set by SIGINT, SIGTERM or SIGHUP while a disk is being brought up.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn interrupted(_: libc::c_int) {
+extern "C" fn interrupt(_: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
 /// Turns the signals that ask for an end into a flag, so that a half-made disk is taken down again.
-fn catch_signals() {
+pub fn catch_signals() {
     // SAFETY: the handler only stores a flag; the structure is valid all zeros otherwise (no SA_RESTART:
     // calls that wait return).
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = interrupted as extern "C" fn(libc::c_int) as usize;
+        action.sa_sigaction = interrupt as extern "C" fn(libc::c_int) as usize;
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
             libc::sigaction(signal, &action, std::ptr::null_mut());
         }
@@ -134,6 +167,18 @@ fn not_interrupted() -> Outcome {
 }
 
 fn up(args: &UpArgs) -> Outcome {
+    let state = bring_up(args)?;
+    let device = Loop(state.device.unwrap_or_default()).path();
+    let (device, dir) = (device.display(), state.dir.display());
+    let size = size::show(state.size);
+    match state.fs.as_str() {
+        "none" => println!("{device}: {} of {size}, named {dir}", args.model),
+        fs => println!("{device}: {} of {size}, {fs} on {dir}", args.model),
+    }
+    Ok(())
+}
+
+fn bring_up(args: &UpArgs) -> Outcome<State> {
     let mut words = args.model.clone();
     if let Some(scale) = args.scale {
         words.push_str(&format!(" scale={scale}"));
@@ -201,14 +246,7 @@ fn up(args: &UpArgs) -> Outcome {
         }
         return Err(failure);
     }
-    let device = Loop(state.device.unwrap_or_default()).path();
-    let (device, dir) = (device.display(), state.dir.display());
-    let size = size::show(size);
-    match state.fs.as_str() {
-        "none" => println!("{device}: {} of {size}, named {dir}", args.model),
-        fs => println!("{device}: {} of {size}, {fs} on {dir}", args.model),
-    }
-    Ok(())
+    Ok(state)
 }
 
 /// The disk's size and the file system found on its image.
@@ -299,7 +337,7 @@ fn assemble(
             make_file_system(&state.fs, device, state.image.is_none() || state.made_image)?;
         }
         not_interrupted()?;
-        control::mount_disk(&state.dir, &state.fs, device)?;
+        remount::mount_disk(&state.dir, &state.fs, device)?;
     }
     drop(node);
     not_interrupted()?;
@@ -458,30 +496,40 @@ fn down(dir: &Path, keep: bool, lazy: bool) -> Outcome {
 }
 
 fn trace(dir: &Path, what: TraceWhat, file: Option<&Path>) -> Outcome {
-    let place = running(dir)?;
-    let ask = match (what, file) {
+    let (place, _lock) = held(dir)?;
+    match (what, file) {
         (TraceWhat::Start, Some(file)) => {
             let file = std::path::absolute(file).doing(file.display())?;
-            Ask::TraceStart(file)
+            control::ask(&place, &Ask::TraceStart(file.clone()))?;
+            // Complain now if it cannot be written.
+            let made = File::create(&file).doing(file.display());
+            if made.is_err() {
+                control::ask(&place, &Ask::TraceStop)?;
+            }
+            made.map(|_| ())
         }
-        (TraceWhat::Start, None) => {
-            return Err(Failure::usage("trace start needs a FILE to write to"));
+        (TraceWhat::Start, None) => Err(Failure::usage("trace start needs a FILE to write to")),
+        (TraceWhat::Stop, None) => {
+            let requests = stop_trace(&place)?;
+            println!("{requests} requests");
+            Ok(())
         }
-        (TraceWhat::Stop, None) => Ask::TraceStop,
-        (TraceWhat::Stop, Some(_)) => {
-            return Err(Failure::usage(
-                "trace stop takes no FILE; it was named at the start",
-            ));
-        }
-    };
-    if let Answer::Traced(requests) = control::ask(&place, &ask)? {
-        println!("{requests} requests");
+        (TraceWhat::Stop, Some(_)) => Err(Failure::usage(
+            "trace stop takes no FILE; it was named at the start",
+        )),
     }
-    Ok(())
+}
+
+/// Ends the recording and writes it to its file; how many requests.
+fn stop_trace(place: &Place) -> Outcome<usize> {
+    match control::ask(place, &Ask::TraceStop)? {
+        Answer::Traced(path, lines) => control::write_trace(&path, lines),
+        _ => Err(Failure::system("the disk's server does not understand")),
+    }
 }
 
 fn stats(dir: &Path, json: bool, reset: bool) -> Outcome {
-    let place = running(dir)?;
+    let (place, _lock) = held(dir)?;
     let Answer::Stats(report) = control::ask(&place, &Ask::Stats { reset })? else {
         return Err(Failure::system("the disk's server does not understand"));
     };

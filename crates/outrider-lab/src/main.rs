@@ -1,8 +1,14 @@
 //! The `outrider-lab` command: devices that this machine doesn't have, to measure prefetching on.
 
+mod bench;
 mod cli;
 mod disk;
 mod output;
+#[allow(dead_code)] // some is for outrider-work
+mod random;
+mod report;
+mod results;
+mod rows;
 mod size;
 
 use clap::Parser;
@@ -19,6 +25,10 @@ fn main() {
     };
     let result = match cli.command {
         Command::Disk(args) => disk::command(args.command),
+        Command::List(args) => bench::list(&args),
+        Command::Run(args) => bench::run(&args),
+        Command::Report { dir } => report::report(&dir),
+        Command::Compare { before, after } => report::compare(&before, &after),
     };
     if let Err(failure) = result {
         output::complain(&failure.message);

@@ -157,7 +157,7 @@ impl Disk {
     }
 
     fn gone(&self, key: &str) {
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + Duration::from_secs(60);
         while !self.left(key).is_empty() && Instant::now() < until {
             sleep(Duration::from_millis(20));
         }
@@ -249,24 +249,48 @@ fn what_is_written_comes_back_and_is_counted() {
     round_trip("ext4", "96M");
 }
 
+/// Why this file system cannot be made here.
+fn no_file_system(fs: &str) -> Option<String> {
+    if Command::new(format!("mkfs.{fs}"))
+        .arg("-V")
+        .output()
+        .is_err()
+    {
+        return Some(format!("no mkfs.{fs}"));
+    }
+    let known = || {
+        let known = std::fs::read_to_string("/proc/filesystems").unwrap();
+        known
+            .lines()
+            .any(|l| l.split_whitespace().last() == Some(fs))
+    };
+    if !known() {
+        let _ = Command::new("modprobe")
+            .arg(fs)
+            .stderr(Stdio::null())
+            .status();
+    }
+    (!known()).then(|| format!("this kernel has no {fs}"))
+}
+
 #[test]
 fn xfs_works_too() {
     need_disks!();
-    if Command::new("mkfs.xfs").arg("-V").output().is_err() {
-        skip("xfs_works_too", "no mkfs.xfs");
-        return;
-    }
-    let known = fs::read_to_string("/proc/filesystems").unwrap();
-    if !known.contains("xfs")
-        && !Command::new("modprobe")
-            .arg("xfs")
-            .status()
-            .is_ok_and(|s| s.success())
-    {
-        skip("xfs_works_too", "this kernel has no XFS");
+    if let Some(reason) = no_file_system("xfs") {
+        skip("xfs_works_too", &reason);
         return;
     }
     round_trip("xfs", "320M");
+}
+
+#[test]
+fn btrfs_works_too() {
+    need_disks!();
+    if let Some(reason) = no_file_system("btrfs") {
+        skip("btrfs_works_too", &reason);
+        return;
+    }
+    round_trip("btrfs", "320M");
 }
 
 #[test]
@@ -388,8 +412,7 @@ fn after_a_crash_down_leaves_nothing() {
             // Dirty pages that can never be written any more.
             fs::write(disk.dir.join("file"), noise(1 << 20)).unwrap();
         }
-        disk.kill(rustix::process::Signal::KILL);
-        sleep(Duration::from_millis(100));
+        ended(disk.kill(rustix::process::Signal::KILL));
         let out = self::disk(&["stats", disk.at()]);
         assert_eq!(out.status.code(), Some(1), "{}", text(&out.stderr));
         assert!(done(&["list"]).contains("dead"));
@@ -402,8 +425,7 @@ fn after_a_crash_down_leaves_nothing() {
 fn up_clears_what_a_crash_left() {
     need_disks!();
     let disk = Disk::up("nvme", &[]);
-    disk.kill(rustix::process::Signal::KILL);
-    sleep(Duration::from_millis(100));
+    ended(disk.kill(rustix::process::Signal::KILL));
     disk.bring_up("nvme", &[]);
     fs::write(disk.dir.join("file"), "works").unwrap();
     let key = disk.key().unwrap();
@@ -483,6 +505,110 @@ fn an_image_can_be_kept() {
     assert_eq!(out.status.code(), Some(2));
 }
 
+/// Waits until the process has ended: it is gone, or nobody has asked for its exit code yet.
+fn ended(pid: i32) {
+    let until = Instant::now() + Duration::from_secs(60);
+    let state = || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit(')').next()?.trim().chars().next()
+    };
+    while state().is_some_and(|s| s != 'Z') {
+        assert!(
+            Instant::now() < until,
+            "process {pid} is in state {:?}",
+            state()
+        );
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// Waits for a command of ours, but not for ever.
+fn finished(mut child: Child) -> std::process::ExitStatus {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        assert!(
+            Instant::now() < until,
+            "a command hangs: {}",
+            fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default()
+        );
+        sleep(Duration::from_millis(5));
+    }
+}
+
+fn start_cold(disk: &Disk) -> Child {
+    lab()
+        .args(["disk", "cold", disk.at()])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Ends the server at different moments of a remount: everybody comes to an end, and nothing is left.
+#[test]
+fn a_remount_does_not_outlive_the_disk() {
+    need_disks!();
+    let disk = Disk::nowhere();
+    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::KILL] {
+        for delay_ms in [0, 1, 2, 4, 8, 16, 32] {
+            disk.bring_up("remote", &[]);
+            let key = disk.key().unwrap();
+            // Unmounting has to write it first.
+            fs::write(disk.dir.join("file"), noise(4 << 20)).unwrap();
+            let server = disk.pid();
+            let cold = start_cold(&disk);
+            sleep(Duration::from_millis(delay_ms));
+            let process = rustix::process::Pid::from_raw(server).unwrap();
+            rustix::process::kill_process(process, signal).unwrap();
+            let status = finished(cold);
+            assert!(status.code().is_some(), "{status}");
+            ended(server);
+            if signal == rustix::process::Signal::KILL {
+                done(&["down", disk.at()]);
+            }
+            disk.gone(&key);
+        }
+    }
+}
+
+/// Kills the remounting command at different moments: the next command finds the disk with its data and model.
+#[test]
+fn a_remount_that_was_cut_short_is_finished() {
+    need_disks!();
+    let disk = Disk::up("remote", &[]);
+    let key = disk.key().unwrap();
+    let data = noise(1 << 20);
+    let file = disk.dir.join("file");
+    fs::write(&file, &data).unwrap();
+    let whole = |disk: &Disk| {
+        assert_eq!(disk.stats()["model"]["name"], "remote");
+        assert!(fs::read(&file).unwrap() == data);
+    };
+    for delay_ms in [0, 1, 2, 4, 6, 8, 12, 16, 24, 32] {
+        let mut cold = start_cold(&disk);
+        sleep(Duration::from_millis(delay_ms));
+        cold.kill().unwrap();
+        finished(cold);
+        whole(&disk);
+    }
+    // The worst moment, made by hand: unmounted, and nobody there to mount it.
+    let held = File::open(disk.device()).unwrap();
+    let status = Command::new("umount").arg(&disk.dir).status().unwrap();
+    assert!(status.success());
+    File::create(Path::new("/run/outrider-lab").join(&key).join("remounting")).unwrap();
+    whole(&disk);
+    drop(held);
+    whole(&disk);
+    done(&["cold", disk.at()]);
+    whole(&disk);
+    // A plain umount takes all down again.
+    let status = Command::new("umount").arg(&disk.dir).status().unwrap();
+    assert!(status.success());
+    disk.gone(&key);
+}
+
 /// Sends a signal to `up` at different moments: afterwards the disk is there as a whole, or nothing is.
 #[test]
 fn an_interrupted_up_leaves_nothing() {
@@ -509,7 +635,7 @@ fn an_interrupted_up_leaves_nothing() {
             }
             // After a kill the server notices by itself.
             disk.gone("a disk-nothing");
-            let until = Instant::now() + Duration::from_secs(10);
+            let until = Instant::now() + Duration::from_secs(60);
             while ours().iter().any(|l| l.contains(disk.at())) && Instant::now() < until {
                 sleep(Duration::from_millis(20));
             }

@@ -6,4 +6,5 @@ pub mod device;
 pub mod extent;
 pub mod memory;
 pub mod raw;
+pub mod ring;
 mod text;

@@ -850,19 +850,11 @@ impl Process {
         let Some(number) = self.numbers.get(fd as usize) else {
             return;
         };
-        let file = number.swap(0, Relaxed);
-        if file == 0 {
+        if number.load(Relaxed) == 0 {
             return;
         }
-        let file = (file - 1) as u16;
         let mut state = lock(&self.state);
-        let Some(f) = state.file_mut(file) else {
-            return;
-        };
-        f.numbers.retain(|n| *n != fd);
-        if f.numbers.is_empty() {
-            self.drop_file(&mut state, file);
-        }
+        self.forget_number(&mut state, fd);
         drop(state);
         self.ring();
         // Following the /proc link holds the program's own open file for some microseconds: its locks must end with this close.
@@ -872,6 +864,23 @@ impl Process {
             }
             // SAFETY: takes no arguments.
             unsafe { raw::syscall6(libc::SYS_sched_yield, 0, 0, 0, 0, 0, 0) };
+        }
+    }
+
+    /// `fd` is no longer a descriptor of the file that it was declared for.
+    fn forget_number(&self, state: &mut State, fd: i32) {
+        let Some(number) = self.numbers.get(fd as usize) else {
+            return;
+        };
+        let Some(file) = number.swap(0, Relaxed).checked_sub(1) else {
+            return;
+        };
+        let Some(f) = state.file_mut(file as u16) else {
+            return;
+        };
+        f.numbers.retain(|n| *n != fd);
+        if f.numbers.is_empty() {
+            self.drop_file(state, file as u16);
         }
     }
 
@@ -949,12 +958,18 @@ impl Process {
 
     /// The number of the file behind `fd`. With `make` a new one is taken in; otherwise `None` where it is not known.
     fn file(&self, state: &mut State, fd: i32, make: bool) -> Result<Option<u16>, i32> {
+        let st = readable(fd)?;
         if let Some(n) = self.numbers.get(fd as usize).map(|n| n.load(Relaxed))
             && n > 0
         {
-            return Ok(Some((n - 1) as u16));
+            let file = (n - 1) as u16;
+            let same = |f: &File| (f.dev, f.ino) == (st.st_dev, st.st_ino);
+            if state.file(file).is_some_and(same) {
+                return Ok(Some(file));
+            }
+            // Closed where it can't be seen: nothing is interposed, or the system call was made directly.
+            self.forget_number(state, fd);
         }
-        let st = readable(fd)?;
         let known = state.inodes.get(&(st.st_dev, st.st_ino)).copied();
         let file = match known {
             Some(file) => file,

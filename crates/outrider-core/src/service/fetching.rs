@@ -10,6 +10,7 @@ impl Service {
             .map(|f| f.view.unused_pages())
             .sum::<u64>()
             * PAGE;
+        self.header().peak_unused.fetch_max(unused, Relaxed);
         self.grant.room(unused, self.busy, &self.policy)
     }
 

@@ -101,6 +101,7 @@ impl Service {
             }
         }
         self.busy = busy.max(1);
+        self.holding = busy > 0;
     }
 
     pub(super) fn release_all(&mut self) {

@@ -90,6 +90,10 @@ struct Desc {
     skip_given: u32,
     /// What was asked for last was cached already.
     cached: bool,
+    /// Reads in succession, of those that were told, with everything cached far ahead of them.
+    calm: u32,
+    /// Reads that are not told after each that is.
+    rarely: u16,
 }
 
 struct ProcState {
@@ -177,7 +181,11 @@ pub struct Service {
     /// Files that must never be opened: somebody has or wants a lease on them.
     untouchable: HashSet<FileKey>,
     start: Instant,
+    /// The last event that said more than that all is calm.
     last_event: Instant,
+    stirred: bool,
+    /// A file of a program's is open here.
+    holding: bool,
     last_budget: Instant,
     last_census: Instant,
     last_map_look: Instant,
@@ -226,6 +234,8 @@ impl Service {
             untouchable: HashSet::new(),
             start: now,
             last_event: now,
+            stirred: false,
+            holding: false,
             last_budget: now,
             last_census: now,
             last_map_look: now,
@@ -284,6 +294,7 @@ impl Service {
                 || (header.finish.load(Relaxed) == 1 && !finished);
             if quiet && !changed {
                 raw::futex_wait(&header.doorbell, bell, self.pause().as_micros() as u64);
+                header.wakeups.fetch_add(1, Relaxed);
             }
             header.sleeping.store(0, Relaxed);
         }
@@ -293,7 +304,7 @@ impl Service {
     fn pause(&self) -> Duration {
         let mut pause = if self.last_event.elapsed() < Duration::from_millis(50) {
             Duration::from_millis(2)
-        } else if self.last_event.elapsed() < Duration::from_secs(2) {
+        } else if self.holding || self.last_event.elapsed() < Duration::from_secs(2) {
             Duration::from_millis(20)
         } else {
             Duration::from_millis(250)
@@ -320,7 +331,7 @@ impl Service {
         for k in 0..self.active.len() {
             worked |= self.drain(self.active[k]);
         }
-        if worked {
+        if std::mem::take(&mut self.stirred) {
             self.last_event = Instant::now();
         }
         let wanted = self.header().release_wanted.load(Acquire);
@@ -351,10 +362,14 @@ impl Service {
 
     fn take_stock(&mut self) {
         let m = self.sources.read();
+        let (headroom, limit) = (m.headroom(), m.limit());
+        // With half of our memory to spare, whoever waits for memory does so in a control group of its own, and would
+        // wait no less if we stopped.
+        let psi = m.psi_some_avg10.filter(|_| headroom < limit / 2);
         self.grant = self.policy.grant(Supply {
-            headroom: m.headroom(),
-            limit: m.limit(),
-            psi: m.psi_some_avg10.unwrap_or(0.0),
+            headroom,
+            limit,
+            psi: psi.unwrap_or(0.0),
         });
         self.last_budget = Instant::now();
         if self.header().watched.load(Relaxed) != 0 {
@@ -374,6 +389,8 @@ impl Service {
     /// The program is over: makes the statistics final.
     fn finish(&mut self) {
         self.census();
+        // What was asked for last counts too.
+        self.room();
         // Nothing of the program's is held from here on, so that it can be unmounted or removed at once.
         self.release_all();
         for i in self.active.clone() {

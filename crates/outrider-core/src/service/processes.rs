@@ -20,20 +20,32 @@ impl Service {
                 && self.procs[i].is_none()
                 && self.shared.proc(i).pid.load(Acquire) == owner
             {
-                self.active.push(i);
-                self.procs[i] = Some(ProcState {
-                    pid: owner,
-                    life: fetch::life(owner),
-                    descs: HashMap::new(),
-                    stuck: None,
-                    mapped: Vec::new(),
-                    reads: 0,
-                    bytes: 0,
-                    events: 0,
-                    command: fetch::command(owner),
-                });
+                self.take_in_process(i, owner);
             }
         }
+    }
+
+    fn take_in_process(&mut self, i: usize, pid: u32) {
+        let mut command = fetch::command(pid);
+        if command.is_empty() {
+            // It is over already.
+            let name = self.shared.proc(i).name.each_ref();
+            let bytes = name.map(|w| w.load(Relaxed).to_ne_bytes()).concat();
+            let told = bytes.split(|b| *b == 0).next().unwrap_or_default();
+            command = String::from_utf8_lossy(told).into_owned();
+        }
+        self.active.push(i);
+        self.procs[i] = Some(ProcState {
+            pid,
+            life: fetch::life(pid),
+            descs: HashMap::new(),
+            stuck: None,
+            mapped: Vec::new(),
+            reads: 0,
+            bytes: 0,
+            events: 0,
+            command,
+        });
     }
 
     /// Ends what is over: processes, idle files.
@@ -71,9 +83,15 @@ impl Service {
     /// A process is over: takes what it still said, closes its descriptors, and clears its entry.
     pub(super) fn retire(&mut self, i: usize) {
         if self.procs[i].is_none() {
-            self.shared.clear(i);
-            self.header().owners[i].store(shm::OWNER_FREE, Release);
-            return;
+            // Over before anybody looked; what it said still counts.
+            match self.shared.proc(i).pid.load(Acquire) {
+                0 => {
+                    self.shared.clear(i);
+                    self.header().owners[i].store(shm::OWNER_FREE, Release);
+                    return;
+                }
+                pid => self.take_in_process(i, pid),
+            }
         }
         self.drain(i);
         let Some(mut state) = self.procs[i].take() else {
@@ -161,6 +179,7 @@ impl Service {
                     let desc = self.procs[i]
                         .as_mut()
                         .and_then(|p| p.descs.get_mut(&event.fd));
+                    self.stirred |= desc.as_ref().is_none_or(|d| d.rarely == 0);
                     if !desc.is_some_and(|d| d.detector.glance(event.offset, event.extra)) {
                         let span = event.offset..event.offset.saturating_add(event.len);
                         self.pass(i, key, span, 1, event.len);
@@ -174,6 +193,7 @@ impl Service {
     }
 
     pub(super) fn handle_event(&mut self, i: usize, e: Event) {
+        self.stirred |= e.kind != Kind::Read;
         match e.kind {
             Kind::Open => {
                 if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.remove(&e.fd)) {
@@ -409,6 +429,8 @@ impl Service {
                 detector,
                 skip_given: 0,
                 cached: false,
+                calm: 0,
+                rarely: 0,
             },
         );
         Some(key)

@@ -2,6 +2,10 @@
 
 use super::*;
 
+/// Reads that are not told after each that is, when a program is first found to read what is cached; it doubles up to 64 times
+/// as much.
+const RARELY_AT_FIRST: u16 = 16;
+
 impl Service {
     pub(super) fn read(&mut self, i: usize, e: Event) {
         self.header().events.fetch_add(1, Relaxed);
@@ -32,15 +36,22 @@ impl Service {
         // Events that were on their way when the silence was agreed on come first; only what was used of it counts.
         let given = std::mem::take(&mut desc.skip_given);
         let left = slot.skip.load(Relaxed);
-        let skipped = if left == 0 { u64::from(given) } else { 0 };
+        let skipped = match desc.rarely {
+            0 if left == 0 => u64::from(given),
+            rarely => u64::from(rarely),
+        };
         let mut f = desc
             .detector
             .access(e.offset, e.len, e.extra, arrival, size, &limits);
         let alone = desc.detector.only().is_some();
         // Of a stream that went on silently it is known what was read meanwhile; of random reads only how many.
         let counted = if f.random { 1 + skipped } else { 1 };
+        // Reads that were told rarely are of the kind of the one that was.
+        let unheard = u64::from(desc.rarely) * e.len;
+        let unheard = if f.random { unheard } else { 0 };
         state.reads += counted;
         state.bytes += e.len.min(size.saturating_sub(e.offset)) * counted;
+        self.count(key, |s| &s.hit, unheard);
         if let Some(p) = &f.passed {
             let (span, stride, len) = (p.span.clone(), p.stride, p.len);
             self.pass(i, key, span, stride, len);
@@ -70,6 +81,7 @@ impl Service {
                     desc.detector.retreat(at);
                 }
                 // What was refused is asked for at the next read: keep listening.
+                self.listen(i, e.fd, slot, 0);
                 self.hush(slot, i, e.fd, Foresight::default(), (0, given), true);
                 return;
             }
@@ -77,16 +89,96 @@ impl Service {
                 desc.cached = out.bytes == 0;
             }
         }
+        let mut calm = None;
         if !f.random
             && self.procs[i]
                 .as_ref()
                 .is_some_and(|p| p.descs.get(&e.fd).is_some_and(|d| d.cached))
-            && let Some(quiet) = self.look_further(i, e, size, &limits)
-            && alone
         {
-            f.quiet = quiet;
+            calm = self.look_further(i, e, size, &limits);
+            if let Some(quiet) = calm.clone().filter(|_| alone) {
+                f.quiet = quiet;
+            }
         }
+        let rarely = if f.random {
+            self.rarely_at_random(i, key, e)
+        } else {
+            self.rarely_in_order(i, e, calm.is_some(), size, &limits)
+        };
+        self.listen(i, e.fd, slot, rarely);
         self.hush(slot, i, e.fd, f, (skip, given), lazy);
+    }
+
+    /// How many reads need not be told after each that is, for streams of which everything is cached far ahead. Less than half
+    /// of what is known to be cached is passed unheard.
+    fn rarely_in_order(
+        &mut self,
+        i: usize,
+        e: Event,
+        calm: bool,
+        size: u64,
+        limits: &Limits,
+    ) -> u16 {
+        let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd)) else {
+            return 0;
+        };
+        desc.calm = if calm { desc.calm + 1 } else { 0 };
+        if !calm {
+            return 0;
+        }
+        let Some(stream) = desc.detector.latest() else {
+            return 0;
+        };
+        let over = if stream.stride > 0 {
+            stream.front >= size
+        } else {
+            stream.front == 0
+        };
+        let step = stream.stride.unsigned_abs().max(stream.len).max(1);
+        let known = if over {
+            u64::MAX
+        } else {
+            stream.front.abs_diff(e.offset) / step / 2
+        };
+        let rarely = RARELY_AT_FIRST << desc.calm.min(6);
+        let rarely = known.min(rarely.into()) as u16;
+        if rarely < RARELY_AT_FIRST {
+            return 0;
+        }
+        desc.detector.keep_following(size, limits);
+        rarely
+    }
+
+    /// The same for reads in no order. Streams that begin anew look like that for a moment: a file that was calm stays so while
+    /// samples of it are cached.
+    fn rarely_at_random(&mut self, i: usize, key: FileKey, e: Event) -> u16 {
+        let was = self.procs[i]
+            .as_ref()
+            .and_then(|p| p.descs.get(&e.fd))
+            .map_or(0, |d| d.rarely);
+        let hot = self.files.get(&key).map_or(0, |f| f.hot);
+        if hot > 1 {
+            return was.max(RARELY_AT_FIRST << hot.min(6));
+        }
+        if was > 0 && self.sample(key, e.offset) == Some(true) {
+            was
+        } else {
+            0
+        }
+    }
+
+    /// Tells the hook how rarely to tell.
+    fn listen(&mut self, i: usize, fd: u16, slot: &Slot, rarely: u16) {
+        let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&fd)) else {
+            return;
+        };
+        self.stirred |= rarely == 0;
+        if rarely == 0 && desc.rarely > 0 {
+            desc.calm = 0;
+            slot.skip.store(0, Relaxed);
+        }
+        desc.rarely = rarely;
+        slot.listen_rarely(rarely);
     }
 
     /// What a stream will read next was cached already: looks how far that goes on, so that a hot file costs next to
@@ -102,7 +194,8 @@ impl Service {
         const PLACES: u64 = 16;
         /// Pages looked at in one place.
         const PLACE: u64 = 32;
-        let key = self.procs[i].as_ref()?.descs.get(&e.fd)?.key;
+        let desc = self.procs[i].as_ref()?.descs.get(&e.fd)?;
+        let (key, rarely) = (desc.key, desc.rarely > 0);
         let handle = self.handle(key)?;
         let stream = self.procs[i]
             .as_ref()?
@@ -110,7 +203,7 @@ impl Service {
             .get(&e.fd)?
             .detector
             .latest()
-            .filter(|s| s.is_proven())?;
+            .filter(|s| s.is_proven() || rarely)?;
         let (mut front, forward) = (stream.front, stream.stride > 0);
         let now = self.now_us();
         let file = self.files.get(&key)?;

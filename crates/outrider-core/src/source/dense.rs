@@ -25,7 +25,12 @@ pub struct Random {
     /// Reads that fell where one had fallen before.
     pub repeats: u64,
     touched: Vec<u64>,
+    /// The blocks of the latest reads, each plus one.
+    recent: [u64; RECENT],
 }
+
+/// Threads that read the same blocks, each at its own pace, wait for the same request: such reads are one.
+const RECENT: usize = 16;
 
 /// Regions in which repeats are counted: a bit for each 16 KiB up to this many, then coarser.
 const TOUCH_BITS: u64 = 1 << 17;
@@ -42,6 +47,12 @@ pub struct Price {
 impl Random {
     /// Counts a random read and `skipped` more like it that were not told.
     pub fn count(&mut self, offset: u64, len: u64, missing: bool, skipped: u64, size: u64) {
+        let block = (size / TOUCH_BITS + 1).max(16 << 10);
+        let place = offset / block + 1;
+        if len >= block && self.recent.contains(&place) {
+            return;
+        }
+        self.recent[self.sampled as usize % RECENT] = place;
         self.reads += 1 + skipped;
         self.bytes += len * (1 + skipped);
         self.sampled += 1;
@@ -55,7 +66,6 @@ impl Random {
         if self.touched.is_empty() {
             self.touched = vec![0; (TOUCH_BITS / 64) as usize];
         }
-        let block = (size / TOUCH_BITS + 1).max(16 << 10);
         let bit = (offset / block) % TOUCH_BITS;
         let (word, mask) = ((bit / 64) as usize, 1u64 << (bit % 64));
         self.repeats += u64::from(self.touched[word] & mask != 0);
@@ -134,6 +144,26 @@ mod tests {
             cached.count((i * 7919 % (size >> 14)) << 14, 16 << 10, false, 0, size);
         }
         assert!(cached.decide(size, size, NVME, 0.25).is_none());
+    }
+
+    /// CP14, B11: threads that read the same random order, a few reads apart, are no reason to take it for a hot spot.
+    #[test]
+    fn threads_in_step_are_one_reader() {
+        let size = 512u64 << 20;
+        let blocks = size >> 14;
+        let mut r = Random::default();
+        // An odd factor makes a permutation.
+        let order: Vec<u64> = (0..blocks).map(|i| i * 20_011 % blocks).collect();
+        let bought = (3..blocks as usize).find(|i| {
+            for behind in 0..4 {
+                let at = order[i - behind] << 14;
+                r.count(at, 16 << 10, behind == 0, 0, size);
+            }
+            r.decide(size, size, NVME, 0.25).is_some()
+        });
+        let price = size as f64 / NVME.bandwidth / NVME.latency_us;
+        let at = bought.expect("never streamed") as f64;
+        assert!(at < price, "bought after {at} of {price}");
     }
 
     /// B11: a hot spot inside a large file is not a reason to fetch the file.

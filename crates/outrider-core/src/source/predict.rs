@@ -697,6 +697,14 @@ impl Detector {
         skip as u32
     }
 
+    /// From here on only some of the reads are told: what comes next of each stream may be anywhere up to its front.
+    pub fn keep_following(&mut self, size: u64, limits: &Limits) {
+        let tick = self.tick;
+        for s in self.streams.iter_mut().filter(|s| s.is_read(tick)) {
+            s.quiet = s.quiet(s.last, size, limits);
+        }
+    }
+
     /// A part of the last request could not be granted: the stream asks again from `at`.
     pub fn retreat(&mut self, at: u64) {
         for s in &mut self.streams {

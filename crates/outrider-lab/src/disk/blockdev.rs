@@ -12,17 +12,26 @@ use rustix::fs::{FileType, Mode, makedev, mknodat};
 
 // linux/loop.h and linux/fs.h.
 const LOOP_CLR_FD: libc::c_ulong = 0x4c01;
+const LOOP_SET_STATUS64: libc::c_ulong = 0x4c04;
+const LOOP_GET_STATUS64: libc::c_ulong = 0x4c05;
 const LOOP_CONFIGURE: libc::c_ulong = 0x4c0a;
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4c82;
 const BLKFLSBUF: libc::c_ulong = 0x1261;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
-/// struct loop_config with struct loop_info64 in it.
+/// struct loop_config.
 #[repr(C)]
 struct LoopConfig {
     fd: u32,
     block_size: u32,
+    info: LoopInfo,
+    reserved: [u64; 8],
+}
+
+/// struct loop_info64.
+#[repr(C)]
+struct LoopInfo {
     device: u64,
     inode: u64,
     rdevice: u64,
@@ -36,10 +45,27 @@ struct LoopConfig {
     crypt_name: [u8; 64],
     encrypt_key: [u8; 32],
     init: [u64; 2],
-    reserved: [u64; 8],
 }
 
-const _: () = assert!(size_of::<LoopConfig>() == 304);
+const _: () = assert!(size_of::<LoopInfo>() == 232 && size_of::<LoopConfig>() == 304);
+
+impl LoopInfo {
+    const EMPTY: Self = Self {
+        device: 0,
+        inode: 0,
+        rdevice: 0,
+        offset: 0,
+        size_limit: 0,
+        number: 0,
+        encrypt_type: 0,
+        encrypt_key_size: 0,
+        flags: 0,
+        file_name: [0; 64],
+        crypt_name: [0; 64],
+        encrypt_key: [0; 32],
+        init: [0; 2],
+    };
+}
 
 /// A loop device by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,22 +171,13 @@ pub fn attach(file: BorrowedFd<'_>, goes_away: bool, label: &Path) -> io::Result
     let mut config = LoopConfig {
         fd: file.as_raw_fd() as u32,
         block_size: 512,
-        device: 0,
-        inode: 0,
-        rdevice: 0,
-        offset: 0,
-        size_limit: 0,
-        number: 0,
-        encrypt_type: 0,
-        encrypt_key_size: 0,
-        flags: LO_FLAGS_DIRECT_IO | if goes_away { LO_FLAGS_AUTOCLEAR } else { 0 },
-        file_name: [0; 64],
-        crypt_name: [0; 64],
-        encrypt_key: [0; 32],
-        init: [0; 2],
+        info: LoopInfo {
+            flags: LO_FLAGS_DIRECT_IO | if goes_away { LO_FLAGS_AUTOCLEAR } else { 0 },
+            ..LoopInfo::EMPTY
+        },
         reserved: [0; 8],
     };
-    for (to, from) in config.file_name[..63]
+    for (to, from) in config.info.file_name[..63]
         .iter_mut()
         .zip(label.as_os_str().as_bytes())
     {
@@ -183,6 +200,24 @@ pub fn attach(file: BorrowedFd<'_>, goes_away: bool, label: &Path) -> io::Result
         }
     }
     Err(io::Error::other("no loop device stayed free"))
+}
+
+/// Says whether a loop device lets its file go when it is closed the last time.
+pub fn set_goes_away(device: &File, goes_away: bool) -> io::Result<()> {
+    let mut info = LoopInfo::EMPTY;
+    // SAFETY: the kernel fills the structure, which is laid out as it defines it.
+    if unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64 as _, &mut info) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    info.flags &= !LO_FLAGS_AUTOCLEAR;
+    if goes_away {
+        info.flags |= LO_FLAGS_AUTOCLEAR;
+    }
+    // SAFETY: the kernel reads the structure, which outlives the call.
+    if unsafe { libc::ioctl(device.as_raw_fd(), LOOP_SET_STATUS64 as _, &info) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 /// Drops what the kernel has cached of a block device.

@@ -1,7 +1,8 @@
 //! How commands talk to a running server: one JSON line each way over a unix socket.
 //!
-//! The socket is served by a thread of ordinary priority, so that what a command asks for (writing a
-//! trace to a file that may lie on the emulated disk itself, remounting it) never holds up a request.
+//! The server never touches the file system that lies on its disk, for then the kernel would wait for the
+//! server and the server for the kernel, for ever if it is killed meanwhile. Whatever does (remounting, writing
+//! a trace to a file that may lie on the emulated disk itself) is the asking command's work.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
@@ -10,10 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde::{Deserialize, Serialize};
 
-use super::blockdev::{self, Loop};
 use super::model::Model;
 use super::server::{Counters, Handle, Server, Traced};
 use super::state::Place;
@@ -26,12 +25,14 @@ pub enum Ask {
     Model(String),
     /// Tell the model and the counters, and then, perhaps, count from zero.
     Stats { reset: bool },
-    /// Record requests; the file gets them when the recording is stopped.
+    /// Record requests for this file.
     TraceStart(PathBuf),
-    /// Write what was recorded.
+    /// End the recording and tell it.
     TraceStop,
-    /// Remount the file system.
-    Cold,
+    /// Let everything through while the file system is remounted or unmounted.
+    Hurry,
+    /// The model is in force again; count from zero.
+    Calm,
 }
 
 /// What the server answers.
@@ -41,8 +42,8 @@ pub enum Answer {
     Done,
     /// The model and the counters.
     Stats(Box<(Model, Counters)>),
-    /// So many requests were written.
-    Traced(usize),
+    /// What was recorded, and the file that is to get it.
+    Traced(PathBuf, Vec<Traced>),
     /// Not done: why, and the exit code.
     No(String, i32),
 }
@@ -68,19 +69,20 @@ pub fn ask(place: &Place, question: &Ask) -> Outcome<Answer> {
 /// The server's end.
 #[derive(Clone, Debug)]
 pub struct Control {
-    place: Place,
     server: Handle,
     /// Where the recording under way will go.
     trace: Arc<Mutex<Option<PathBuf>>>,
+    /// The model that is in force again once the hurry is over.
+    hurried: Arc<Mutex<Option<Model>>>,
 }
 
 impl Control {
-    /// Answers for the server of the disk at `place`.
-    pub fn new(place: Place, server: Handle) -> Self {
+    /// Answers for a server.
+    pub fn new(server: Handle) -> Self {
         Self {
-            place,
             server,
             trace: Arc::default(),
+            hurried: Arc::default(),
         }
     }
 
@@ -129,25 +131,52 @@ impl Control {
                         other.display()
                     )));
                 }
-                // Complain now if it cannot be written.
-                File::create(&path).doing(path.display())?;
                 self.server
                     .ask(|server| server.start_trace())
                     .ok_or_else(ended)?;
                 *trace = Some(path);
                 Ok(Answer::Done)
             }
-            Ask::TraceStop => match self.stop_trace()? {
-                Some(lines) => Ok(Answer::Traced(lines)),
+            Ask::TraceStop => match self.stop_trace() {
+                Some((path, lines)) => Ok(Answer::Traced(path, lines)),
                 None => Err(Failure::system("no trace is being recorded")),
             },
-            Ask::Cold => self.cold().map(|()| Answer::Done),
+            Ask::Hurry => self.hurry().map(|()| Answer::Done),
+            Ask::Calm => self.calm().map(|()| Answer::Done),
         }
     }
 
     /// Lets everything through, so that the disk can be taken down.
     pub fn full_speed(&self) -> Outcome {
         self.change(super::model::FULL_SPEED.to_owned())
+    }
+
+    /// Lets everything through for a while. Who hurries twice keeps the first model.
+    fn hurry(&self) -> Outcome {
+        let mut hurried = self.hurried.lock().expect("no thread panicked");
+        let before = self.server.ask(|server| {
+            let before = server.model().clone();
+            let off = before.change("off").expect("off is a preset");
+            if let Some(off) = off.model {
+                server.set_model(off);
+            }
+            before
+        });
+        let before = before.ok_or_else(ended)?;
+        hurried.get_or_insert(before);
+        Ok(())
+    }
+
+    /// Ends the hurry.
+    fn calm(&self) -> Outcome {
+        let before = self.hurried.lock().expect("no thread panicked").take();
+        let calm = move |server: &mut Server| {
+            if let Some(before) = before {
+                server.set_model(before);
+            }
+            server.reset();
+        };
+        self.server.ask(calm).ok_or_else(ended)
     }
 
     fn change(&self, words: String) -> Outcome {
@@ -165,62 +194,16 @@ impl Control {
         done.map_err(Failure::usage)
     }
 
-    /// Writes the recording under way, if there is one; how many requests.
-    pub fn stop_trace(&self) -> Outcome<Option<usize>> {
+    /// Ends the recording under way, if there is one; what was recorded and the file that is to get it.
+    pub fn stop_trace(&self) -> Option<(PathBuf, Vec<Traced>)> {
         let lines = self.server.ask(|server| server.stop_trace());
         self.finish_trace(lines.flatten())
     }
 
-    /// Writes what was recorded to where it was to go.
-    pub fn finish_trace(&self, lines: Option<Vec<Traced>>) -> Outcome<Option<usize>> {
+    /// What was recorded, with the file that is to get it.
+    pub fn finish_trace(&self, lines: Option<Vec<Traced>>) -> Option<(PathBuf, Vec<Traced>)> {
         let path = self.trace.lock().expect("no thread panicked").take();
-        match (path, lines) {
-            (Some(path), Some(lines)) => write_trace(&path, lines).doing(path.display()).map(Some),
-            _ => Ok(None),
-        }
-    }
-
-    /// Remounts at full speed and counts from zero. The loop device is held open meanwhile: it would
-    /// go away with its last user.
-    fn cold(&self) -> Outcome {
-        let unknown = || Failure::system("the disk is not up yet");
-        let state = self.place.load().ok_or_else(unknown)?;
-        let device = Loop(state.device.ok_or_else(unknown)?);
-        let node = device.open().doing(device.path().display())?;
-        let before = self.server.ask(|server| {
-            let before = server.model().clone();
-            let off = before.change("off").expect("off is a preset");
-            if let Some(off) = off.model {
-                server.set_model(off);
-            }
-            before
-        });
-        let remounted = self.remount(&state.dir, &state.fs, device, &node);
-        if let Some(before) = before {
-            self.server.ask(move |server| {
-                server.set_model(before);
-                server.reset();
-            });
-        }
-        remounted
-    }
-
-    fn remount(&self, dir: &Path, fs: &str, device: Loop, node: &File) -> Outcome {
-        let flush = || blockdev::flush_buffers(node).doing(device.path().display());
-        if fs == "none" {
-            return flush();
-        }
-        match unmount(dir, UnmountFlags::empty()) {
-            Err(rustix::io::Errno::BUSY) => {
-                return Err(Failure::system(format!(
-                    "{} is in use; end the programs that work in it",
-                    dir.display()
-                )));
-            }
-            done => done.doing(format!("cannot unmount {}", dir.display()))?,
-        }
-        flush()?;
-        mount_disk(dir, fs, device)
+        path.zip(lines)
     }
 }
 
@@ -228,25 +211,20 @@ fn ended() -> Failure {
     Failure::system("the disk is going away")
 }
 
-/// Mounts the device. Not even reading the disk shall write to it: no access times.
-pub fn mount_disk(dir: &Path, fs: &str, device: Loop) -> Outcome {
-    mount(device.path(), dir, fs, MountFlags::NOATIME, None).doing(format!(
-        "cannot mount {} on {}",
-        device.path().display(),
-        dir.display()
-    ))
+/// A line per request in order of arrival: start µs, done µs, R or W, offset, length.
+pub fn write_trace(path: &Path, mut lines: Vec<Traced>) -> Outcome<usize> {
+    lines.sort_by_key(|l| l.start);
+    write_lines(path, &lines).doing(path.display())?;
+    Ok(lines.len())
 }
 
-/// A line per request in order of arrival: start µs, done µs, R or W, offset, length.
-fn write_trace(path: &Path, mut lines: Vec<Traced>) -> io::Result<usize> {
-    lines.sort_by_key(|l| l.start);
+fn write_lines(path: &Path, lines: &[Traced]) -> io::Result<()> {
     let mut out = BufWriter::new(File::create(path)?);
-    for l in &lines {
+    for l in lines {
         let us = |ns: u64| ns as f64 / 1e3;
         let op = if l.write { 'W' } else { 'R' };
         let (start, done) = (us(l.start), us(l.done));
         writeln!(out, "{start:.1} {done:.1} {op} {} {}", l.offset, l.len)?;
     }
-    out.flush()?;
-    Ok(lines.len())
+    out.flush()
 }

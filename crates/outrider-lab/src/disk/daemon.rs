@@ -6,14 +6,15 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::process::exit;
+use std::process::{Command, Stdio, exit};
 use std::thread;
 use std::time::Duration;
 
-use super::control::Control;
+use super::blockdev::wait_until;
+use super::control::{Control, write_trace};
 use super::image::Image;
-use super::server::Server;
-use super::state::Place;
+use super::server::{Server, Traced};
+use super::state::{LOCK_PATIENCE, Place};
 use crate::output::{Context, Outcome};
 
 /// Priority among real-time threads: low, but above everything that measures.
@@ -22,6 +23,8 @@ const PRIORITY: i32 = 10;
 const PR_SET_IO_FLUSHER: libc::c_int = 57;
 /// How long programs that use the disk get to leave after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
+/// How long unmounting may take: another command ends first, and then the disk goes at full speed.
+const RELEASE: Duration = LOCK_PATIENCE.saturating_mul(2);
 
 /// What the command that brings the disk up hands over.
 #[derive(Debug)]
@@ -58,7 +61,7 @@ pub fn run(task: Task) -> Outcome {
     let (mut server, handle) =
         Server::new(task.fuse, &place.file_name(), image).doing("cannot start the server")?;
     let socket = UnixListener::bind(place.control()).doing("cannot listen")?;
-    let control = Control::new(place.clone(), handle.clone());
+    let control = Control::new(handle.clone());
 
     let ending = (place.clone(), control.clone());
     let event_loop = thread::Builder::new().name("disk".to_owned());
@@ -74,9 +77,7 @@ pub fn run(task: Task) -> Outcome {
             match ended {
                 Ok(Ok(())) => {
                     let (place, control) = ending;
-                    if let Err(f) = control.finish_trace(server.stop_trace()) {
-                        eprintln!("{}", f.message);
-                    }
+                    keep_trace(control.finish_trace(server.stop_trace()));
                     place.forget();
                     exit(0);
                 }
@@ -99,19 +100,38 @@ pub fn run(task: Task) -> Outcome {
     })?;
 
     wait_for(&signals);
-    if let Err(f) = control.stop_trace() {
-        eprintln!("{}", f.message);
-    }
     if let Err(f) = control.full_speed() {
         eprintln!("{}", f.message);
     }
-    if let Err(f) = place.release(true) {
-        eprintln!("{}", f.message);
+    if let Err(e) = release_from_outside(&place) {
+        eprintln!("cannot unmount the disk: {e}");
     }
     // The event loop ends the process when the last user is gone.
     thread::sleep(GRACE);
+    keep_trace(control.stop_trace());
     place.forget();
     exit(0);
+}
+
+/// Has another process unmount the disk. This one must not: killed while it waits for answers of its own, it
+/// would keep `/dev/fuse` open, and the kernel would never tell the waiting call that nobody will answer.
+fn release_from_outside(place: &Place) -> io::Result<()> {
+    let mut child = Command::new("/proc/self/exe")
+        .args(["disk", "release", place.key()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()?;
+    wait_until(RELEASE, || !matches!(child.try_wait(), Ok(None)));
+    Ok(())
+}
+
+/// Writes what was recorded for a file, once the disk is no longer mounted.
+fn keep_trace(trace: Option<(PathBuf, Vec<Traced>)>) {
+    if let Some((path, lines)) = trace
+        && let Err(f) = write_trace(&path, lines)
+    {
+        eprintln!("{}", f.message);
+    }
 }
 
 fn spawn(name: &str, what: impl FnOnce() + Send + 'static) -> Outcome {

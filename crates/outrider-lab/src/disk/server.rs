@@ -175,7 +175,7 @@ impl Sums {
 }
 
 /// A request in a trace; times in ns since the trace began.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Traced {
     /// When it came.
     pub start: Nanos,

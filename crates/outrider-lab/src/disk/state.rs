@@ -27,6 +27,11 @@ const PREFIX: &str = "outrider-lab.";
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The same where programs may hold on to the disk.
 const LAZY_PATIENCE: Duration = Duration::from_millis(500);
+/// How long unmounting is tried again while the kernel says that the disk is in use: programs that have
+/// just ended may not have let go yet.
+const BUSY_PATIENCE: Duration = Duration::from_secs(3);
+/// How long a server that was told to end waits for a command that works on its disk.
+pub const LOCK_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What `up` decided.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -145,25 +150,44 @@ impl Place {
 
     /// Waits until no other command works on this disk.
     pub fn lock(&self) -> io::Result<Lock> {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(ROOT)?;
+        let lock = self.lock_with(FlockOperation::LockExclusive)?;
+        lock.ok_or_else(|| Errno::AGAIN.into())
+    }
+
+    /// The same, for at most [`LOCK_PATIENCE`]; none if another command still works on it.
+    pub fn lock_patiently(&self) -> io::Result<Option<Lock>> {
+        let mut got = Ok(None);
+        blockdev::wait_until(LOCK_PATIENCE, || {
+            got = self.lock_with(FlockOperation::NonBlockingLockExclusive);
+            !matches!(got, Ok(None))
+        });
+        got
+    }
+
+    fn lock_with(&self, operation: FlockOperation) -> io::Result<Option<Lock>> {
         let path = Path::new(ROOT).join(format!("{}.lock", self.key));
         loop {
-            let file = OpenOptions::new()
+            let mut maker = fs::DirBuilder::new();
+            maker.recursive(true).mode(0o700).create(ROOT)?;
+            let opened = OpenOptions::new()
                 .create(true)
                 .truncate(false)
                 .write(true)
-                .open(&path)?;
-            match rustix::fs::flock(&file, FlockOperation::LockExclusive) {
+                .open(&path);
+            let file = match opened {
+                // The last of the other disks took the directory with it just now.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                file => file?,
+            };
+            match rustix::fs::flock(&file, operation) {
                 Err(Errno::INTR) => return Err(io::ErrorKind::Interrupted.into()),
+                Err(Errno::AGAIN) => return Ok(None),
                 done => done?,
             }
             // The holder before us may have removed the file.
             let ours = file.metadata()?;
             if fs::metadata(&path).is_ok_and(|m| m.ino() == ours.ino()) {
-                return Ok(Lock { _file: file });
+                return Ok(Some(Lock { _file: file }));
             }
         }
     }
@@ -178,6 +202,11 @@ impl Place {
         // Whoever looks whether we live holds it for a moment.
         rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
         Ok(file)
+    }
+
+    /// The mark of a command that remounts the disk; left behind by one that died meanwhile.
+    pub fn remounting(&self) -> PathBuf {
+        self.path("remounting")
     }
 
     /// Whether the server lives.
@@ -224,7 +253,12 @@ impl Place {
     pub fn release(&self, lazy: bool) -> Outcome {
         for device in self.loops() {
             for dir in blockdev::mounts_of(device) {
-                match unmount(&dir, UnmountFlags::empty()) {
+                let unmounted = if lazy {
+                    unmount(&dir, UnmountFlags::empty())
+                } else {
+                    unmount_patiently(&dir)
+                };
+                match unmounted {
                     Err(Errno::BUSY) if lazy => {
                         unmount(&dir, UnmountFlags::DETACH).doing(dir.display())?;
                     }
@@ -299,6 +333,16 @@ impl Place {
         let _ = fs::remove_file(Path::new(ROOT).join(format!("{}.lock", self.key)));
         let _ = fs::remove_dir(ROOT);
     }
+}
+
+/// Unmounts `dir`, and tries for [`BUSY_PATIENCE`] if it is in use.
+pub fn unmount_patiently(dir: &Path) -> rustix::io::Result<()> {
+    let mut done = Err(Errno::BUSY);
+    blockdev::wait_until(BUSY_PATIENCE, || {
+        done = unmount(dir, UnmountFlags::empty());
+        done != Err(Errno::BUSY)
+    });
+    done
 }
 
 /// The absolute path of a directory without looking into it: what is mounted there may be out of order.

@@ -3,6 +3,18 @@
 //! A row says which data it needs, which commands it runs, and how much memory they get. It knows nothing of
 //! devices, columns or measuring; [`crate::bench`] runs it.
 
+mod crossprefetch;
+mod databases;
+mod everyday;
+mod foreactor;
+mod libprefetch;
+mod make;
+mod micro;
+mod plain;
+mod selfcheck;
+mod ssdcache;
+mod words;
+
 use std::path::Path;
 
 use crate::output::Outcome;
@@ -91,7 +103,8 @@ pub struct Workload {
     /// Run at the same time; the time is until the last one ends. What they print is the result: every column must
     /// print the same (digests of each one's standard output are compared).
     pub commands: Vec<Vec<String>>,
-    /// The same with the program's own readahead hints, for the column `app-only`; stock runs if there is none.
+    /// The same with the program's own readahead hints, for the column `app-only`, which stays empty without them:
+    /// stock is the program with the hints that it always gives.
     pub hinted: Option<Vec<Vec<String>>>,
     /// The same with its accesses declared to Outrider (`outrider.h`), for the column `declared`.
     pub declared: Option<Vec<Vec<String>>>,
@@ -104,6 +117,37 @@ pub struct Workload {
     pub reset: Option<Vec<String>>,
     /// Programs that must be installed, each with the Debian package that has it: `("git", "git")`.
     pub needs: Vec<(&'static str, &'static str)>,
+    /// Columns of this row alone, beside those that every row has.
+    pub own: Vec<OwnColumn>,
+}
+
+/// A column of a row's own: another read-ahead, or Outrider with other flags or another configuration.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OwnColumn {
+    /// Its name among the results: `predict+view`.
+    pub name: String,
+    /// Which of the row's commands it runs.
+    pub which: Which,
+    /// The device's `read_ahead_kb`, KiB; none: 128.
+    pub readahead_kb: Option<u32>,
+    /// Flags of `outrider run`, without `--report`; none: without Outrider.
+    pub outrider: Option<Vec<String>>,
+    /// A configuration's text, given to `outrider run` as `--config`; empty: the defaults.
+    pub config: String,
+}
+
+/// Which commands of a [`Workload`] a column runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Which {
+    /// [`Workload::commands`].
+    #[default]
+    Plain,
+    /// [`Workload::hinted`].
+    Hinted,
+    /// [`Workload::declared`].
+    Declared,
+    /// [`Workload::graph`].
+    Graph,
 }
 
 /// A program's figures of its own: a line `outrider-work: {json}` on standard error (it is taken out of what is shown).
@@ -112,5 +156,17 @@ pub const FIGURES_PREFIX: &str = "outrider-work: ";
 
 /// All rows, in the order of the papers.
 pub fn all() -> Vec<Row> {
-    Vec::new()
+    [
+        micro::rows(),
+        crossprefetch::rows(),
+        databases::rows(),
+        libprefetch::rows(),
+        foreactor::rows(),
+        ssdcache::rows(),
+        everyday::rows(),
+        selfcheck::rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

@@ -161,6 +161,11 @@ fn document(
         totals.insert("events".into(), json!(h.events.load(Relaxed)));
         totals.insert("events_dropped".into(), json!(h.dropped.load(Relaxed)));
         totals.insert("requests".into(), json!(h.requests.load(Relaxed)));
+        totals.insert("wake_ups".into(), json!(h.wakeups.load(Relaxed)));
+        totals.insert(
+            "peak_unused_bytes".into(),
+            json!(h.peak_unused.load(Relaxed)),
+        );
     }
     let devices: Vec<Value> = shared
         .map(devices)

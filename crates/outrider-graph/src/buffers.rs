@@ -1,0 +1,209 @@
+//! Memory for what is read or written ahead.
+//!
+//! Buffers come from mmap(2) in powers of two, so they are aligned as O_DIRECT wants and never touch the program's allocator,
+//! which may be what we are called from. A thread keeps some for its next scope. All threads together stay below [`LIMIT`]: who
+//! gets none issues nothing ahead.
+
+use core::cell::RefCell;
+use core::ops::Deref;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::rc::Rc;
+
+use crate::memory;
+
+/// Bytes of buffers that a process may have.
+pub const LIMIT: usize = 64 << 20;
+/// Bytes that a thread keeps between scopes.
+const KEPT: usize = 4 << 20;
+/// The smallest buffer.
+const SMALLEST: usize = 4096;
+/// Sizes: 4 KiB, 8 KiB … 8 MiB.
+const CLASSES: usize = 12;
+/// The largest buffer, and so the largest call that is made ahead.
+pub const LARGEST: usize = SMALLEST << (CLASSES - 1);
+
+static TOTAL: AtomicUsize = AtomicUsize::new(0);
+
+struct One {
+    at: *mut u8,
+    class: usize,
+    users: usize,
+}
+
+#[derive(Default)]
+struct Inner {
+    all: Vec<One>,
+    free: [Vec<u32>; CLASSES],
+    /// Entries of `all` without memory.
+    empty: Vec<u32>,
+    kept: usize,
+}
+
+/// The buffers of a thread.
+#[derive(Clone, Default)]
+pub struct Buffers(Rc<RefCell<Inner>>);
+
+/// One user's hold on a buffer.
+pub struct Buffer {
+    owner: Buffers,
+    index: u32,
+    at: *mut u8,
+}
+
+impl Buffers {
+    /// A buffer of at least `len` bytes, or `None` when there is no memory for it.
+    pub fn take(&self, len: usize) -> Option<Buffer> {
+        if len > LARGEST {
+            return None;
+        }
+        let size = len.max(SMALLEST).next_power_of_two();
+        let class = (size / SMALLEST).trailing_zeros() as usize;
+        let mut inner = self.0.borrow_mut();
+        let index = match inner.free[class].pop() {
+            Some(i) => {
+                inner.kept -= size;
+                i
+            }
+            None => {
+                let at = map(size)?;
+                let one = One {
+                    at,
+                    class,
+                    users: 0,
+                };
+                match inner.empty.pop() {
+                    Some(i) => {
+                        inner.all[i as usize] = one;
+                        i
+                    }
+                    None => {
+                        inner.all.push(one);
+                        (inner.all.len() - 1) as u32
+                    }
+                }
+            }
+        };
+        let one = &mut inner.all[index as usize];
+        one.users = 1;
+        Some(Buffer {
+            owner: self.clone(),
+            index,
+            at: one.at,
+        })
+    }
+}
+
+impl Buffer {
+    /// Where it begins.
+    pub fn at(&self) -> *mut u8 {
+        self.at
+    }
+}
+
+impl Clone for Buffer {
+    /// A further hold on the same memory.
+    fn clone(&self) -> Buffer {
+        self.owner.0.borrow_mut().all[self.index as usize].users += 1;
+        Buffer {
+            owner: self.owner.clone(),
+            index: self.index,
+            at: self.at,
+        }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let mut inner = self.owner.0.borrow_mut();
+        let inner = &mut *inner;
+        let one = &mut inner.all[self.index as usize];
+        one.users -= 1;
+        if one.users > 0 {
+            return;
+        }
+        let (class, size) = (one.class, SMALLEST << one.class);
+        if inner.kept + size <= KEPT {
+            inner.kept += size;
+            inner.free[class].push(self.index);
+        } else {
+            unmap(one.at, size);
+            one.at = null_mut();
+            inner.empty.push(self.index);
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for one in &self.all {
+            if !one.at.is_null() {
+                unmap(one.at, SMALLEST << one.class);
+            }
+        }
+    }
+}
+
+fn map(size: usize) -> Option<*mut u8> {
+    if TOTAL.fetch_add(size, Ordering::Relaxed) + size > LIMIT {
+        TOTAL.fetch_sub(size, Ordering::Relaxed);
+        return None;
+    }
+    let at = memory::map(size);
+    if at.is_none() {
+        TOTAL.fetch_sub(size, Ordering::Relaxed);
+    }
+    at
+}
+
+fn unmap(at: *mut u8, size: usize) {
+    memory::unmap(at, size);
+    TOTAL.fetch_sub(size, Ordering::Relaxed);
+}
+
+/// Bytes that were read, in the library's own memory: nothing is copied. The memory is used again once this is dropped.
+pub struct Block {
+    held: Held,
+    len: usize,
+}
+
+enum Held {
+    Buffer(Buffer),
+    /// When there are no buffers, or for more bytes than one holds.
+    Vector(Vec<u8>),
+}
+
+impl Block {
+    pub(crate) fn new(buffer: Buffer, len: usize) -> Block {
+        Block {
+            held: Held::Buffer(buffer),
+            len,
+        }
+    }
+
+    pub(crate) fn empty() -> Block {
+        Block::from(Vec::new())
+    }
+}
+
+impl From<Vec<u8>> for Block {
+    fn from(bytes: Vec<u8>) -> Block {
+        let len = bytes.len();
+        Block {
+            held: Held::Vector(bytes),
+            len,
+        }
+    }
+}
+
+impl Deref for Block {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.held {
+            // SAFETY: `len` bytes of the buffer were filled; nobody writes to it while this exists.
+            Held::Buffer(b) => unsafe { core::slice::from_raw_parts(b.at(), self.len) },
+            Held::Vector(v) => v,
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Which calls must keep their order.
+//!
+//! Calls are made ahead in parallel, so they may change places. That must never be seen: a call is made ahead only if no earlier
+//! call that is not done yet conflicts with it. Two calls conflict if one has effects that the other could notice. Where that can't be
+//! told cheaply (two paths may name the same file), they do.
+
+use crate::call::{Args, Kind};
+
+/// A file, as far as the order of calls depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct File {
+    pub fd: i32,
+    pub device: u64,
+    pub inode: u64,
+    pub size: i64,
+    pub regular: bool,
+    pub directory: bool,
+    /// O_APPEND: writes go to the end whatever their offset.
+    pub append: bool,
+    /// O_DIRECT.
+    pub direct: bool,
+}
+
+/// A call with where it reads or writes.
+pub struct Touch<'a> {
+    pub args: &'a Args,
+    /// Offset in bytes, of calls at the descriptor's position too, if it's known.
+    pub position: Option<i64>,
+    pub path: &'a [u8],
+    /// The file that `args.fd` names, of calls that take no path.
+    pub file: Option<File>,
+}
+
+/// Whether a call changes what others may see, openat included.
+pub fn has_effects(a: &Args) -> bool {
+    a.kind.has_effects()
+        || a.kind == Kind::Openat
+            && a.flags & (libc::O_CREAT | libc::O_TRUNC | libc::O_TMPFILE) != 0
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// Reads or writes bytes of a descriptor's file.
+    Bytes,
+    /// fstat, fsync.
+    Inode,
+    /// Changes nothing but the position.
+    Seek,
+    Close,
+    /// Lists a directory.
+    List,
+    /// Follows a path, and may look at what it finds.
+    Look,
+    /// Changes names.
+    Names,
+}
+
+fn class(a: &Args) -> Class {
+    match a.kind {
+        Kind::Read | Kind::Pread | Kind::Write | Kind::Pwrite => Class::Bytes,
+        Kind::Fstat | Kind::Fsync => Class::Inode,
+        Kind::Lseek => Class::Seek,
+        Kind::Close => Class::Close,
+        Kind::Getdents => Class::List,
+        Kind::Fstatat | Kind::Statx => Class::Look,
+        Kind::Openat if has_effects(a) => Class::Names,
+        Kind::Openat => Class::Look,
+        Kind::Unlinkat | Kind::Renameat | Kind::Mkdirat => Class::Names,
+    }
+}
+
+/// Whether two calls must be made in their order.
+pub fn conflict(earlier: &Touch<'_>, later: &Touch<'_>) -> bool {
+    let (a, b) = (earlier.args, later.args);
+    let (ca, cb) = (class(a), class(b));
+    if ca == Class::Close || cb == Class::Close {
+        let (closed, other) = if ca == Class::Close { (a, b) } else { (b, a) };
+        return closed.fd == other.fd || other.kind == Kind::Renameat && closed.fd == other.fd2;
+    }
+    if !has_effects(a) && !has_effects(b) {
+        return false;
+    }
+    let truncates = |x: &Args| x.kind == Kind::Openat && x.flags & libc::O_TRUNC != 0;
+    if truncates(a) || truncates(b) {
+        return true;
+    }
+    if ca == Class::Seek || cb == Class::Seek {
+        // Where the file or its data end depends on what was written.
+        let from_data = |x: &Args| {
+            x.kind == Kind::Lseek && x.flags != libc::SEEK_SET && x.flags != libc::SEEK_CUR
+        };
+        return (from_data(a) || from_data(b))
+            && (a.kind.writes() || b.kind.writes())
+            && same_file(earlier, later);
+    }
+    match (ca, cb) {
+        (Class::Names, Class::Names) => !independent_names(earlier, later),
+        // What changes names changes no bytes.
+        (Class::Names, Class::Bytes) | (Class::Bytes, Class::Names) => false,
+        (Class::Names, _) | (_, Class::Names) => true,
+        // An open file's look-up is not affected by what is written; its size, as stat tells it, is.
+        (Class::Look, _) => a.kind != Kind::Openat,
+        (_, Class::Look) => b.kind != Kind::Openat,
+        (Class::List, _) | (_, Class::List) => false,
+        _ => same_file(earlier, later) && files_conflict(earlier, later),
+    }
+}
+
+fn same_file(x: &Touch<'_>, y: &Touch<'_>) -> bool {
+    match (&x.file, &y.file) {
+        (Some(f), Some(g)) => (f.device, f.inode) == (g.device, g.inode),
+        _ => true,
+    }
+}
+
+/// Two calls on one file, one of which has effects.
+fn files_conflict(x: &Touch<'_>, y: &Touch<'_>) -> bool {
+    let (a, b) = (x.args, y.args);
+    if !a.kind.writes() && !b.kind.writes() {
+        // fsync: with another fsync.
+        return a.kind == Kind::Fsync && b.kind == Kind::Fsync;
+    }
+    let bytes = |k: Kind| k.reads() || k.writes();
+    if !bytes(a.kind) || !bytes(b.kind) || a.kind == Kind::Write || b.kind == Kind::Write {
+        return true;
+    }
+    if x.file.is_none_or(|f| f.append) || y.file.is_none_or(|f| f.append) {
+        return true;
+    }
+    let (Some(p), Some(q)) = (x.position, y.position) else {
+        return true;
+    };
+    let (p_end, q_end) = (
+        p.saturating_add(a.len as i64),
+        q.saturating_add(b.len as i64),
+    );
+    if p < q_end && q < p_end {
+        return true;
+    }
+    // A write further on makes a file longer, which a read near its end would notice.
+    let size = x.file.map_or(0, |f| f.size);
+    a.kind.reads() && p_end > size || b.kind.reads() && q_end > size
+}
+
+/// Two changes of names that can't meet: different plain names in one directory.
+fn independent_names(x: &Touch<'_>, y: &Touch<'_>) -> bool {
+    let simple = |t: &Touch<'_>| matches!(t.args.kind, Kind::Unlinkat | Kind::Mkdirat);
+    let plain = |p: &[u8]| !p.is_empty() && p != b"." && p != b".." && !p.contains(&b'/');
+    simple(x)
+        && simple(y)
+        && x.args.fd == y.args.fd
+        && plain(x.path)
+        && plain(y.path)
+        && x.path != y.path
+}

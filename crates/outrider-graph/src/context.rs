@@ -1,0 +1,529 @@
+//! What a thread keeps for its scopes: the ring, the places for calls in flight, the buffers.
+//!
+//! A call in flight has a *place*, whose memory the kernel or a thread of the pool may write to until the call is done; the place is
+//! not used for anything else before that, even if nobody wants the result any more.
+
+use std::cell::{Cell, UnsafeCell};
+use std::collections::VecDeque;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use outrider_sys::ring::{Ring, Submission, op};
+
+use crate::buffers::{Buffer, Buffers};
+use crate::call::{Args, Kind};
+use crate::graph::{Cursor, Engine};
+use crate::pool::{Bell, Job, state};
+use crate::process;
+
+/// Places of a thread: a full window, and as many that still wait for results that nobody wants.
+pub const PLACES: usize = 256;
+/// Longest path of a call that is made ahead, with its zero byte.
+pub const PATH: usize = 256;
+
+/// The kernel refused a ring to this process.
+static REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// Where a foreseen call is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// Its arguments are not known.
+    NotReady,
+    /// They are; nothing was done yet.
+    Ready,
+    /// An engine has it.
+    Flying,
+    /// The result is there.
+    Done,
+}
+
+/// A foreseen call.
+pub struct Place {
+    pub cursor: Cursor,
+    /// The kind of a node whose arguments aren't known.
+    pub kind: Option<Kind>,
+    pub args: Args,
+    pub progress: Progress,
+    /// A weak edge leads to it.
+    pub weak_before: bool,
+    /// It may be the function's last call.
+    pub weak_after: bool,
+    /// Its bytes are written by the next call.
+    pub link: bool,
+    /// Its bytes come from this place's buffer.
+    pub linked: Option<u16>,
+    /// It is not made ahead, for good.
+    pub never: bool,
+    /// Its paths are too long to be kept here; the graph is asked for them.
+    pub long: bool,
+    /// What it needs from the disk is being fetched.
+    pub warmed: bool,
+    /// Its result is out of date.
+    pub stale: bool,
+    /// Nobody wants the result.
+    pub dropped: bool,
+    /// The ring has it, not the pool.
+    pub on_ring: bool,
+    /// Only the check engine has it: it was not made.
+    pub pretended: bool,
+    /// Whether it would have been quick without us; unknown for what the kernel gives to threads of its own.
+    pub quick: Option<bool>,
+    /// Its file goes around the page cache.
+    pub direct: bool,
+    /// Where in the file, for calls at the descriptor's position.
+    pub position: Option<i64>,
+    pub buffer: Option<Buffer>,
+    pub result: i64,
+}
+
+/// The part of a place that others write to.
+pub struct Flight {
+    pub job: Job,
+    pub stat: UnsafeCell<[u64; 32]>,
+    path: UnsafeCell<[u8; PATH]>,
+    second_path: UnsafeCell<[u8; PATH]>,
+}
+
+impl Flight {
+    /// The paths as C strings.
+    pub fn path(&self) -> *const u8 {
+        self.path.get().cast()
+    }
+
+    pub fn second_path(&self) -> *const u8 {
+        self.second_path.get().cast()
+    }
+
+    fn keep(to: &UnsafeCell<[u8; PATH]>, path: Option<&CStr>) -> bool {
+        let bytes = path.map_or(&b"\0"[..], CStr::to_bytes_with_nul);
+        // SAFETY: only the owner touches a place that is not in flight.
+        match unsafe { &mut *to.get() }.get_mut(..bytes.len()) {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Keeps the paths; `false` if one is too long.
+    pub fn keep_paths(&self, path: Option<&CStr>, second: Option<&CStr>) -> bool {
+        Flight::keep(&self.path, path) && Flight::keep(&self.second_path, second)
+    }
+}
+
+/// A thread's own.
+pub struct Context {
+    pub token: u64,
+    pub ring: Option<Ring>,
+    pub places: Vec<Place>,
+    pub flights: Box<[Flight]>,
+    free: Vec<u16>,
+    /// The window, in the order of the program.
+    pub order: VecDeque<u16>,
+    pub buffers: Buffers,
+    pub bell: &'static Bell,
+    /// Calls that the ring has.
+    pub on_ring: usize,
+    /// Calls that the pool has.
+    pub in_pool: usize,
+    /// The ring does not answer any more.
+    pub broken: bool,
+}
+
+thread_local! {
+    static KEPT: Cell<Option<Box<Context>>> = const { Cell::new(None) };
+    static IN_SCOPE: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Context {
+    fn new(token: u64) -> Context {
+        let bell = Bell::take();
+        Context {
+            token,
+            ring: None,
+            places: Vec::with_capacity(PLACES),
+            flights: (0..PLACES)
+                .map(|_| Flight {
+                    job: Job::new(bell),
+                    stat: UnsafeCell::new([0; 32]),
+                    path: UnsafeCell::new([0; PATH]),
+                    second_path: UnsafeCell::new([0; PATH]),
+                })
+                .collect(),
+            free: Vec::with_capacity(PLACES),
+            order: VecDeque::with_capacity(PLACES),
+            buffers: Buffers::default(),
+            bell,
+            on_ring: 0,
+            in_pool: 0,
+            broken: false,
+        }
+    }
+
+    /// Takes the thread's context for a scope, or `None`: this scope lies within another, or the kernel can't tell forked children.
+    pub fn take(engine: Engine) -> Option<Box<Context>> {
+        let token = process::token()?;
+        if IN_SCOPE.try_with(|s| s.replace(true)).unwrap_or(true) {
+            return None;
+        }
+        let kept = KEPT.try_with(Cell::take).ok().flatten();
+        let mut cx = match kept {
+            Some(cx) if cx.token == token => cx,
+            other => {
+                if let Some(parents) = other {
+                    // A forked child: the ring is not there, the rest may be in any state.
+                    std::mem::forget(parents);
+                }
+                Box::new(Context::new(token))
+            }
+        };
+        let wants = matches!(engine, Engine::Auto | Engine::Uring);
+        if wants && cx.ring.is_none() && !REFUSED.load(Ordering::Relaxed) {
+            cx.ring = Ring::new().ok();
+            if cx.ring.is_none() {
+                REFUSED.store(true, Ordering::Relaxed);
+            }
+        }
+        Some(cx)
+    }
+
+    /// Gives it back at the end of the scope; nothing is in flight.
+    pub fn give_back(self: Box<Self>) {
+        Context::left();
+        if self.broken {
+            // The kernel may still write to it.
+            std::mem::forget(self);
+            return;
+        }
+        let _ = KEPT.try_with(|k| k.set(Some(self)));
+    }
+
+    /// The scope ends in a forked child.
+    pub fn abandon(self: Box<Self>) {
+        std::mem::forget(self);
+    }
+
+    /// The thread is in no scope any more.
+    pub fn left() {
+        let _ = IN_SCOPE.try_with(|s| s.set(false));
+    }
+
+    /// A place for `cursor`, or `None` if all are in use.
+    pub fn place(&mut self, cursor: Cursor) -> Option<u16> {
+        let new = Place {
+            cursor,
+            kind: None,
+            args: Args::new(Kind::Close, -1),
+            progress: Progress::NotReady,
+            weak_before: false,
+            weak_after: false,
+            link: false,
+            linked: None,
+            never: false,
+            long: false,
+            warmed: false,
+            stale: false,
+            dropped: false,
+            on_ring: false,
+            pretended: false,
+            quick: None,
+            direct: false,
+            position: None,
+            buffer: None,
+            result: 0,
+        };
+        if let Some(i) = self.free.pop() {
+            self.places[i as usize] = new;
+            return Some(i);
+        }
+        if self.places.len() == PLACES {
+            return None;
+        }
+        self.places.push(new);
+        Some((self.places.len() - 1) as u16)
+    }
+
+    /// A place is not needed any more: it is free now, or when its call is done.
+    pub fn release(&mut self, i: u16) {
+        let p = &mut self.places[i as usize];
+        if p.progress == Progress::Flying {
+            p.dropped = true;
+        } else {
+            p.buffer = None;
+            self.free.push(i);
+        }
+    }
+
+    /// A call has come back.
+    fn landed(&mut self, i: u16, result: i64) {
+        let p = &mut self.places[i as usize];
+        p.result = result;
+        p.progress = Progress::Done;
+        if p.dropped {
+            p.buffer = None;
+            self.free.push(i);
+        }
+    }
+
+    /// Takes in what the ring has finished. `inline`: it did so while it was being submitted.
+    fn reap(&mut self, inline: bool) {
+        while let Some((user_data, res)) = self.ring.as_mut().and_then(Ring::completion) {
+            if user_data == u64::MAX {
+                continue;
+            }
+            self.on_ring -= 1;
+            let i = user_data as u16;
+            // A buffered write that was left to a kernel thread may have been quick all the same.
+            if self.places[i as usize].args.kind.reads() {
+                self.places[i as usize].quick = Some(inline);
+            }
+            self.landed(i, i64::from(res));
+        }
+    }
+
+    /// Hands what was pushed to the kernel; what it finishes at once would have been quick anyway.
+    pub fn submit(&mut self) {
+        self.reap(false);
+        if let Some(ring) = self.ring.as_mut() {
+            let r = ring.submit();
+            self.check(r);
+        }
+        self.reap(true);
+    }
+
+    fn check(&mut self, r: isize) {
+        let temporary = [libc::EINTR, libc::EAGAIN, libc::EBUSY, libc::ENOMEM];
+        self.broken |= r < 0 && !temporary.contains(&(-r as i32));
+    }
+
+    /// Hands what was pushed to the kernel and takes in what it has finished; waits for `wait_for` completions or a signal.
+    pub fn enter(&mut self, wait_for: u32) {
+        let Some(ring) = self.ring.as_mut() else {
+            return;
+        };
+        let r = ring.enter(wait_for);
+        self.check(r);
+        self.reap(false);
+    }
+
+    /// Looks whether `i` is done without waiting.
+    pub fn poll(&mut self, i: u16) -> bool {
+        if self.places[i as usize].progress == Progress::Flying {
+            if self.places[i as usize].on_ring {
+                self.reap(false);
+            } else {
+                self.collect(i);
+            }
+        }
+        self.places[i as usize].progress != Progress::Flying
+    }
+
+    /// Takes a call in that the pool has finished.
+    fn collect(&mut self, i: u16) -> bool {
+        let job = &self.flights[i as usize].job;
+        if job.state.load(Ordering::Acquire) != state::DONE {
+            return false;
+        }
+        job.state.store(state::IDLE, Ordering::Relaxed);
+        let result = job.result.load(Ordering::Relaxed);
+        let nanos = job.nanos.load(Ordering::Relaxed);
+        self.in_pool -= 1;
+        self.places[i as usize].quick = Some(nanos < crate::instance::QUICK_NANOS);
+        self.landed(i, result);
+        true
+    }
+
+    /// Takes in whatever is finished.
+    pub fn poll_all(&mut self) {
+        self.reap(false);
+        for i in 0..self.places.len() as u16 {
+            if self.in_pool == 0 {
+                return;
+            }
+            let p = &self.places[i as usize];
+            if p.progress == Progress::Flying && !p.on_ring {
+                self.collect(i);
+            }
+        }
+    }
+
+    /// Sleeps until something may have changed for `i`, which is in flight.
+    pub fn sleep(&mut self, i: u16) {
+        if self.places[i as usize].on_ring {
+            self.enter(1);
+        } else {
+            let seen = self.bell.rung();
+            if !self.collect(i) {
+                self.bell.wait(seen);
+            }
+        }
+    }
+
+    /// Gives the call of place `i` to the ring, or to the pool. Its flight's paths, its buffer and its arguments are set.
+    pub fn launch(&mut self, i: u16) -> bool {
+        let p = &self.places[i as usize];
+        if self.ring.is_some()
+            && !self.broken
+            && let Some(s) = submission(p, i)
+        {
+            if self.on_ring >= crate::instance::DEEPEST_WINDOW {
+                return false;
+            }
+            let Some(ring) = self.ring.as_mut() else {
+                return false;
+            };
+            // SAFETY: the place's memory is left alone until it has landed.
+            let mut pushed = unsafe { ring.push(&s) };
+            if !pushed {
+                self.submit();
+                // SAFETY: as above.
+                pushed = self.ring.as_mut().is_some_and(|r| unsafe { r.push(&s) });
+            }
+            if pushed {
+                self.on_ring += 1;
+                let p = &mut self.places[i as usize];
+                p.on_ring = true;
+                p.progress = Progress::Flying;
+            }
+            return pushed;
+        }
+        let flight = &self.flights[i as usize];
+        let (number, args) = job(p, flight);
+        flight.job.number.set(number);
+        flight.job.args.set(args);
+        let Some(pool) = process::pool() else {
+            return false;
+        };
+        // SAFETY: as above.
+        if !unsafe { pool.submit(&flight.job) } {
+            return false;
+        }
+        self.in_pool += 1;
+        self.places[i as usize].on_ring = false;
+        self.places[i as usize].progress = Progress::Flying;
+        true
+    }
+
+    /// Takes a call back that no thread of the pool has begun.
+    pub fn take_back(&mut self, i: u16) -> bool {
+        let p = &self.places[i as usize];
+        let back = p.progress == Progress::Flying
+            && !p.on_ring
+            && process::pool().is_some_and(|pool| pool.take_back(&self.flights[i as usize].job));
+        if back {
+            self.in_pool -= 1;
+            self.places[i as usize].progress = Progress::Ready;
+        }
+        back
+    }
+
+    /// Cancels what can be cancelled and waits for the rest.
+    pub fn drain(&mut self) {
+        // What the kernel has not seen need not be cancelled.
+        while let Some(i) = self.ring.as_mut().and_then(Ring::withdraw) {
+            self.on_ring -= 1;
+            self.landed(i as u16, -i64::from(libc::ECANCELED));
+        }
+        if self.on_ring > 0 {
+            const CANCEL_ALL_ANY: u32 = 1 | 4;
+            let cancel = Submission {
+                opcode: op::ASYNC_CANCEL,
+                fd: -1,
+                op_flags: CANCEL_ALL_ANY,
+                user_data: u64::MAX,
+                ..Submission::default()
+            };
+            if let Some(ring) = self.ring.as_mut() {
+                // SAFETY: it points to nothing.
+                unsafe { ring.push(&cancel) };
+            }
+            self.enter(0);
+        }
+        while self.on_ring > 0 && !self.broken {
+            self.enter(1);
+        }
+        while self.in_pool > 0 {
+            let seen = self.bell.rung();
+            self.poll_all();
+            if self.in_pool > 0 {
+                self.bell.wait(seen);
+            }
+        }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if !process::is(self.token) {
+            // A forked child's thread ends: the ring's memory is not there.
+            std::mem::forget(self.ring.take());
+            return;
+        }
+        self.bell.give_back();
+    }
+}
+
+/// The call as the ring takes it; `None` for what it would hand to threads anyway. Those of the pool are the better ones: they tell
+/// how long a call took, and so whether looking ahead is worth it.
+fn submission(p: &Place, i: u16) -> Option<Submission> {
+    let a = &p.args;
+    Some(Submission {
+        opcode: match a.kind {
+            Kind::Read | Kind::Pread => op::READ,
+            Kind::Write | Kind::Pwrite => op::WRITE,
+            _ => return None,
+        },
+        fd: a.fd,
+        addr: p.buffer.as_ref()?.at() as u64,
+        len: a.len as u32,
+        off: p.position.unwrap_or(a.offset) as u64,
+        user_data: u64::from(i),
+        ..Submission::default()
+    })
+}
+
+/// How an open's path is looked up without opening it.
+fn lookup_flags(open: i32) -> i32 {
+    let follow = if open & libc::O_NOFOLLOW != 0 {
+        libc::AT_SYMLINK_NOFOLLOW
+    } else {
+        0
+    };
+    follow | libc::AT_NO_AUTOMOUNT
+}
+
+/// The call as a thread of the pool makes it.
+fn job(p: &Place, flight: &Flight) -> (i64, [usize; 6]) {
+    let a = &p.args;
+    let mut call = crate::call::Call::new(*a);
+    call.path = flight.path().cast();
+    call.second_path = flight.second_path().cast();
+    call.buffer = match a.kind {
+        Kind::Fstat | Kind::Fstatat | Kind::Statx => flight.stat.get().cast(),
+        _ => p
+            .buffer
+            .as_ref()
+            .map_or(std::ptr::null_mut(), |b| b.at().cast()),
+    };
+    match a.kind {
+        Kind::Getdents => (Job::LIST, [a.fd as usize, 0, 0, 0, 0, 0]),
+        Kind::Read | Kind::Write => {
+            call.args.kind = if a.kind == Kind::Read {
+                Kind::Pread
+            } else {
+                Kind::Pwrite
+            };
+            call.args.offset = p.position.unwrap_or(0);
+            call.words()
+        }
+        Kind::Openat => {
+            call.args.kind = Kind::Statx;
+            call.args.flags = lookup_flags(a.flags);
+            call.args.extra = libc::STATX_BASIC_STATS;
+            call.buffer = flight.stat.get().cast();
+            call.words()
+        }
+        _ => call.words(),
+    }
+}

@@ -1,0 +1,356 @@
+//! Threads that make system calls for others: the engine where io_uring is refused, and always the one for directories.
+//!
+//! There is one pool in a process. It grows with the work, to at most [`THREADS`]; a thread that has had nothing to do for a while
+//! ends. All signals are blocked in them, so the program's handlers never run there. One further thread lists
+//! directories: it has a descriptor table of its own, so that what it opens has no number in the program's.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use outrider_sys::raw::{self, syscall6};
+
+/// Most threads that make calls at the same time: as many as brought a gain with cold reads on fast disks.
+pub const THREADS: usize = 16;
+/// A thread ends when it had nothing to do for so long.
+const IDLE: Duration = Duration::from_secs(5);
+/// Jobs that may wait; the queue never grows, since it may be filled within a program's allocator.
+const WAITING: usize = 4096;
+/// Bytes of directory entries that are read at once.
+const LISTING: usize = 64 << 10;
+
+/// States of a [`Job`].
+pub mod state {
+    /// Not given to the pool.
+    pub const IDLE: u32 = 0;
+    /// Waits for a thread.
+    pub const QUEUED: u32 = 1;
+    /// A thread makes the call.
+    pub const RUNNING: u32 = 2;
+    /// The result is there.
+    pub const DONE: u32 = 3;
+}
+
+/// Rung after every call that was made for its owner. Bells are never freed, so that one may be rung for an owner that has gone
+/// already.
+pub struct Bell {
+    rung: AtomicU32,
+}
+
+/// Bells without an owner.
+static BELLS: Mutex<Vec<&'static Bell>> = Mutex::new(Vec::new());
+
+impl Bell {
+    /// A bell for a new owner.
+    pub fn take() -> &'static Bell {
+        let spare = BELLS.try_lock().ok().and_then(|mut b| b.pop());
+        spare.unwrap_or_else(|| {
+            Box::leak(Box::new(Bell {
+                rung: AtomicU32::new(0),
+            }))
+        })
+    }
+
+    /// The owner ends; another may take it.
+    pub fn give_back(&'static self) {
+        if let Ok(mut bells) = BELLS.try_lock() {
+            bells.push(self);
+        }
+    }
+
+    /// How often it has rung.
+    pub fn rung(&self) -> u32 {
+        self.rung.load(Ordering::Acquire)
+    }
+
+    /// Sleeps until it has rung more often than `seen`, a signal comes, or 100 ms have passed.
+    pub fn wait(&self, seen: u32) {
+        raw::futex_wait(&self.rung, seen, 100_000);
+    }
+
+    fn ring(&self) {
+        self.rung.fetch_add(1, Ordering::Release);
+        raw::futex_wake(&self.rung, 1);
+    }
+}
+
+/// A system call to be made: its number and arguments. It stays where it is from [`Pool::submit`] until it is done or
+/// taken back.
+pub struct Job {
+    /// The system call, or [`Job::LIST`].
+    pub number: Cell<i64>,
+    /// Its arguments.
+    pub args: Cell<[usize; 6]>,
+    /// What the kernel returned.
+    pub result: AtomicI64,
+    /// How long the call took, in nanoseconds.
+    pub nanos: AtomicU64,
+    /// One of [`state`].
+    pub state: AtomicU32,
+    /// Rung when it's done.
+    pub bell: &'static Bell,
+}
+
+impl Job {
+    /// Lists the directory that descriptor `args[0]` names, so that its blocks are cached.
+    pub const LIST: i64 = -1;
+
+    /// Nothing yet.
+    pub fn new(bell: &'static Bell) -> Job {
+        Job {
+            number: Cell::new(0),
+            args: Cell::new([0; 6]),
+            result: AtomicI64::new(0),
+            nanos: AtomicU64::new(0),
+            state: AtomicU32::new(state::IDLE),
+            bell,
+        }
+    }
+}
+
+/// A job on its way to a thread.
+struct Pointer(*const Job);
+// SAFETY: a job stays in place while it is queued or running, and its owner leaves the
+// cells alone meanwhile.
+unsafe impl Send for Pointer {}
+
+#[derive(Default)]
+struct Queue {
+    calls: VecDeque<Pointer>,
+    lists: VecDeque<Pointer>,
+    threads: usize,
+    idle: usize,
+    lister: bool,
+}
+
+/// The threads of a process.
+pub struct Pool {
+    queue: Mutex<Queue>,
+    work: Condvar,
+    listing: Condvar,
+}
+
+impl Pool {
+    /// A pool without threads.
+    pub fn new() -> Pool {
+        Pool {
+            queue: Mutex::new(Queue {
+                calls: VecDeque::with_capacity(WAITING),
+                lists: VecDeque::with_capacity(WAITING),
+                ..Queue::default()
+            }),
+            work: Condvar::new(),
+            listing: Condvar::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Has the call made. `false`: it won't be, there are no threads or too many jobs.
+    ///
+    /// # Safety
+    /// The job and all that its arguments point to stay valid until its state is `DONE` or [`Pool::take_back`] has returned
+    /// `true` for it.
+    pub unsafe fn submit(&'static self, job: &Job) -> bool {
+        let mut q = self.lock();
+        let list = job.number.get() == Job::LIST;
+        let waiting = if list { q.lists.len() } else { q.calls.len() };
+        if waiting >= WAITING {
+            return false;
+        }
+        if list {
+            if !q.lister {
+                q.lister = spawn("outrider-list", || self.list());
+            }
+            if !q.lister {
+                return false;
+            }
+            job.state.store(state::QUEUED, Ordering::Relaxed);
+            q.lists.push_back(Pointer(job));
+            self.listing.notify_one();
+        } else {
+            if q.idle <= q.calls.len()
+                && q.threads < THREADS
+                && spawn("outrider-call", || self.call())
+            {
+                q.threads += 1;
+            }
+            if q.threads == 0 {
+                return false;
+            }
+            job.state.store(state::QUEUED, Ordering::Relaxed);
+            q.calls.push_back(Pointer(job));
+            self.work.notify_one();
+        }
+        true
+    }
+
+    /// Takes a job back that no thread has begun.
+    pub fn take_back(&self, job: &Job) -> bool {
+        let mut q = self.lock();
+        let q = &mut *q;
+        for waiting in [&mut q.calls, &mut q.lists] {
+            if let Some(i) = waiting.iter().position(|p| core::ptr::eq(p.0, job)) {
+                waiting.remove(i);
+                job.state.store(state::IDLE, Ordering::Relaxed);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn call(&self) {
+        let mut q = self.lock();
+        loop {
+            if let Some(job) = q.calls.pop_front() {
+                // SAFETY: queued jobs are valid (see `submit`), until DONE is stored.
+                let job = unsafe { &*job.0 };
+                job.state.store(state::RUNNING, Ordering::Relaxed);
+                drop(q);
+                finish(job, || {
+                    let [a, b, c, d, e, f] = job.args.get();
+                    // SAFETY: as promised by whoever submitted it.
+                    unsafe { syscall6(job.number.get(), a, b, c, d, e, f) }
+                });
+                q = self.lock();
+                continue;
+            }
+            q.idle += 1;
+            let (guard, waited) = self
+                .work
+                .wait_timeout(q, IDLE)
+                .unwrap_or_else(|e| e.into_inner());
+            q = guard;
+            q.idle -= 1;
+            if waited.timed_out() && q.calls.is_empty() {
+                q.threads -= 1;
+                return;
+            }
+        }
+    }
+
+    fn list(&self) {
+        // SAFETY: this thread gets a descriptor table of its own, with nothing in it; integers only.
+        let (alone, me) = unsafe {
+            const CLOSE_RANGE_UNSHARE: usize = 2;
+            (
+                syscall6(
+                    libc::SYS_close_range,
+                    0,
+                    u32::MAX as usize,
+                    CLOSE_RANGE_UNSHARE,
+                    0,
+                    0,
+                    0,
+                ),
+                syscall6(libc::SYS_pidfd_open, raw::getpid() as usize, 0, 0, 0, 0, 0),
+            )
+        };
+        let mut room = vec![0u8; LISTING];
+        let mut q = self.lock();
+        loop {
+            if let Some(job) = q.lists.pop_front() {
+                // SAFETY: as above.
+                let job = unsafe { &*job.0 };
+                job.state.store(state::RUNNING, Ordering::Relaxed);
+                drop(q);
+                finish(job, || {
+                    if alone < 0 || me < 0 {
+                        return -libc::EPERM as isize;
+                    }
+                    list(me as usize, job.args.get()[0], &mut room)
+                });
+                q = self.lock();
+                continue;
+            }
+            let (guard, waited) = self
+                .listing
+                .wait_timeout(q, IDLE)
+                .unwrap_or_else(|e| e.into_inner());
+            q = guard;
+            if waited.timed_out() && q.lists.is_empty() {
+                q.lister = false;
+                return;
+            }
+        }
+    }
+}
+
+/// Makes the call and says so. The job is its owner's again once DONE is stored.
+fn finish(job: &Job, call: impl FnOnce() -> isize) {
+    let began = Instant::now();
+    let r = call();
+    let bell = job.bell;
+    job.result.store(r as i64, Ordering::Relaxed);
+    job.nanos
+        .store(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    job.state.store(state::DONE, Ordering::Release);
+    bell.ring();
+}
+
+/// Reads all entries of the directory that is `fd` in the process of `process`, through a description of its own: the program's
+/// position does not move.
+fn list(process: usize, fd: usize, room: &mut [u8]) -> isize {
+    // SAFETY: integers, a string and a buffer that outlive the calls; the numbers are those of this thread's table.
+    unsafe {
+        let theirs = syscall6(libc::SYS_pidfd_getfd, process, fd, 0, 0, 0, 0);
+        if theirs < 0 {
+            return theirs;
+        }
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+        let own = syscall6(
+            libc::SYS_openat,
+            theirs as usize,
+            c".".as_ptr() as usize,
+            flags as usize,
+            0,
+            0,
+            0,
+        );
+        raw::close(theirs as i32);
+        if own < 0 {
+            return own;
+        }
+        let mut r;
+        loop {
+            r = syscall6(
+                libc::SYS_getdents64,
+                own as usize,
+                room.as_mut_ptr() as usize,
+                room.len(),
+                0,
+                0,
+                0,
+            );
+            if r <= 0 {
+                break;
+            }
+        }
+        raw::close(own as i32);
+        r
+    }
+}
+
+/// Starts a thread in which all signals are blocked.
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
+    // SAFETY: signal sets are plain data; the mask is put back.
+    unsafe {
+        let mut all: libc::sigset_t = core::mem::zeroed();
+        let mut before: libc::sigset_t = core::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        if libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) != 0 {
+            return false;
+        }
+        let spawned = std::thread::Builder::new()
+            .name(name.into())
+            .stack_size(128 << 10)
+            .spawn(body)
+            .is_ok();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
+        spawned
+    }
+}

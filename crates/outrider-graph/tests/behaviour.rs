@@ -1,0 +1,1043 @@
+//! Behaviour of scopes through their public interface, on every engine, compared with what the bare calls give.
+
+use std::cell::Cell;
+use std::ffi::{CStr, CString};
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use outrider_graph::{Builder, Data, Engine, Graph, Kind, Next, Op};
+
+const ENGINES: [Engine; 3] = [Engine::Serial, Engine::Uring, Engine::Threads];
+
+/// A file of `blocks` blocks of `size` bytes; block i is filled with the number i.
+fn numbered(dir: &tempfile::TempDir, blocks: u64, size: usize) -> File {
+    let path = dir.path().join("numbered");
+    let mut bytes = Vec::with_capacity(blocks as usize * size);
+    for i in 0..blocks {
+        let number = i.to_le_bytes();
+        bytes.extend(number.iter().cycle().take(size));
+    }
+    fs::write(&path, bytes).unwrap();
+    File::options().read(true).write(true).open(path).unwrap()
+}
+
+fn is_block(bytes: &[u8], i: u64) -> bool {
+    bytes
+        .iter()
+        .eq(i.to_le_bytes().iter().cycle().take(bytes.len()))
+}
+
+struct Blocks {
+    fd: i32,
+    count: u64,
+    len: usize,
+}
+
+fn block_graph() -> Graph<Blocks> {
+    Graph::generator("blocks", |b: &Blocks, i| {
+        if i == b.count {
+            return Next::End;
+        }
+        Next::Weak(Op::Pread {
+            fd: b.fd,
+            len: b.len,
+            offset: (i * b.len as u64) as i64,
+        })
+    })
+    .pure()
+}
+
+/// FA5: every call that fails gives the errno that it gives without a graph.
+#[test]
+fn errors_are_the_calls_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |n: &str| CString::new(dir.path().join(n).as_os_str().as_bytes()).unwrap();
+    fs::write(dir.path().join("file"), b"x").unwrap();
+    fs::create_dir_all(dir.path().join("full/inner")).unwrap();
+    std::os::unix::fs::symlink("loop", dir.path().join("loop")).unwrap();
+    let file = File::open(dir.path().join("file")).unwrap();
+    let write_only = File::options()
+        .write(true)
+        .open(dir.path().join("file"))
+        .unwrap();
+    let open_dir = File::open(dir.path()).unwrap();
+    let (mut pipe, pipe_end) = std::io::pipe().unwrap();
+    let long = CString::new("n".repeat(300)).unwrap();
+    let names: Vec<CString> = [
+        "missing",
+        "file/below",
+        "loop",
+        "full",
+        "file",
+        "missing/below",
+    ]
+    .iter()
+    .map(|n| path(n))
+    .chain([long, c"".into()])
+    .collect();
+    let fds = [
+        -1,
+        1_000_000,
+        file.as_raw_fd(),
+        write_only.as_raw_fd(),
+        open_dir.as_raw_fd(),
+        pipe_end.as_raw_fd(),
+        pipe.as_raw_fd(),
+    ];
+    struct Many {
+        fds: [i32; 7],
+        names: Vec<CString>,
+    }
+    // Every call with every descriptor or name that is wrong for most of them.
+    fn op(m: &Many, i: u64) -> Option<Op<'_>> {
+        let i = i as usize;
+        let (which, n) = (i / 8, i % 8);
+        let fd = m.fds[n % 7];
+        let path: &CStr = &m.names[n];
+        let dir = libc::AT_FDCWD;
+        Some(match which {
+            0 => Op::Pread {
+                fd,
+                len: 10,
+                offset: 0,
+            },
+            1 => Op::Pread {
+                fd,
+                len: 10,
+                offset: -1,
+            },
+            2 => Op::Fstat { fd },
+            3 => Op::Fsync {
+                fd,
+                data_only: false,
+            },
+            4 => Op::Pwrite {
+                fd,
+                data: Data::Bytes(b"yy"),
+                offset: 0,
+            },
+            5 => Op::Pwrite {
+                fd,
+                data: Data::Bytes(b"yy"),
+                offset: -5,
+            },
+            6 => Op::Fstatat {
+                dir,
+                path,
+                flags: 0,
+            },
+            7 => Op::Fstatat {
+                dir,
+                path,
+                flags: 0x4000_0000,
+            },
+            8 => Op::Statx {
+                dir,
+                path,
+                flags: 0,
+                mask: libc::STATX_BASIC_STATS,
+            },
+            9 => Op::Unlinkat {
+                dir,
+                path,
+                flags: libc::AT_REMOVEDIR,
+            },
+            10 => Op::Mkdirat {
+                dir,
+                path,
+                mode: 0o700,
+            },
+            11 => Op::Renameat {
+                from_dir: dir,
+                from: path,
+                to_dir: dir,
+                to: &m.names[3],
+            },
+            12 => Op::Openat {
+                dir,
+                path,
+                flags: libc::O_RDWR,
+                mode: 0,
+            },
+            13 => Op::Getdents { fd, len: 100 },
+            14 => Op::Fstatat {
+                dir: fd,
+                path: c"below",
+                flags: 0,
+            },
+            _ => return None,
+        })
+    }
+    let many = Many { fds, names };
+    let run = |engine| {
+        let graph: Graph<Many> = Graph::generator("errors", |m, i| match op(m, i) {
+            Some(op) => Next::Call(op),
+            None => Next::End,
+        })
+        .engine(engine)
+        .fixed_depth(16);
+        let mut scope = graph.enter(&many);
+        let mut got = Vec::new();
+        let mut i = 0;
+        while let Some(op) = op(&many, i) {
+            i += 1;
+            let r = match op {
+                // A pipe would have this wait for ever.
+                Op::Pread { fd, len, offset } => scope.pread(&fd, &mut vec![0; len], offset),
+                Op::Fstat { fd } => scope.fstat(&fd).map(|s| s.st_mode as usize),
+                Op::Fsync { fd, .. } => scope.fsync(&fd).map(|()| 0),
+                Op::Pwrite { fd, offset, .. } => scope.pwrite(&fd, b"yy", offset),
+                Op::Fstatat { dir, path, flags } => {
+                    scope.fstatat(&dir, path, flags).map(|s| s.st_mode as usize)
+                }
+                Op::Statx {
+                    dir,
+                    path,
+                    flags,
+                    mask,
+                } => scope
+                    .statx(&dir, path, flags, mask)
+                    .map(|s| usize::from(s.stx_mode)),
+                Op::Unlinkat { dir, path, flags } => scope.unlinkat(&dir, path, flags).map(|()| 0),
+                Op::Mkdirat { dir, path, mode } => scope.mkdirat(&dir, path, mode).map(|()| 0),
+                Op::Renameat {
+                    from_dir,
+                    from,
+                    to_dir,
+                    to,
+                } => scope.renameat(&from_dir, from, &to_dir, to).map(|()| 0),
+                Op::Openat {
+                    dir,
+                    path,
+                    flags,
+                    mode,
+                } => scope.openat(&dir, path, flags, mode).map(|_| 0),
+                Op::Getdents { fd, len } => scope
+                    .getdents(&fd, &mut vec![0; len])
+                    .map(|n| usize::from(n > 0)),
+                _ => unreachable!(),
+            };
+            got.push(r.map_err(|e| e.raw_os_error().unwrap()));
+        }
+        drop(scope);
+        let counts = graph.counts();
+        assert_eq!(
+            (counts.divergences, counts.unclaimed_effects),
+            (0, 0),
+            "{counts}"
+        );
+        // The file as it was, for the next engine; and the directory's position.
+        let _ = fs::remove_dir_all(dir.path().join("missing"));
+        write_only.set_len(0).unwrap();
+        write_only.write_all_at(b"x", 0).unwrap();
+        // SAFETY: integers only.
+        unsafe { libc::lseek(open_dir.as_raw_fd(), 0, libc::SEEK_SET) };
+        (got, counts.ahead)
+    };
+    let (expected, _) = run(Engine::Serial);
+    for wanted in [
+        libc::EBADF,
+        libc::EISDIR,
+        libc::ESPIPE,
+        libc::ENOENT,
+        libc::ENOTDIR,
+        libc::ELOOP,
+        libc::EINVAL,
+        libc::EEXIST,
+        libc::ENAMETOOLONG,
+        libc::ENOTEMPTY,
+    ] {
+        assert!(expected.contains(&Err(wanted)), "{wanted} never happens");
+    }
+    for engine in [Engine::Uring, Engine::Threads] {
+        let (got, ahead) = run(engine);
+        for (i, (a, b)) in expected.iter().zip(&got).enumerate() {
+            assert_eq!(a, b, "{engine:?}, call {i}");
+        }
+        assert!(ahead > 40, "{engine:?}: only {ahead} ahead");
+    }
+    drop(pipe_end);
+    let mut rest = Vec::new();
+    std::io::Read::read_to_end(&mut pipe, &mut rest).unwrap();
+    assert_eq!(rest, b"", "something was written into the pipe");
+}
+
+/// Nothing but regular files and directories is read ahead: what is in a pipe stays there.
+#[test]
+fn pipes_and_devices_are_never_touched() {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(b"0123456789").unwrap();
+    let fd = reader.as_raw_fd();
+    for engine in [Engine::Uring, Engine::Threads] {
+        let graph: Graph<()> = Graph::generator("pipe", move |(), i| match i {
+            0..20 if i % 2 == 0 => Next::Weak(Op::Read { fd, len: 3 }),
+            0..20 => Next::Weak(Op::Pread {
+                fd,
+                len: 3,
+                offset: 0,
+            }),
+            _ => Next::End,
+        })
+        .pure()
+        .engine(engine)
+        .fixed_depth(16);
+        let mut scope = graph.enter(&());
+        let mut b = [0; 3];
+        assert_eq!(scope.read(&fd, &mut b).unwrap(), 3);
+        assert_eq!(
+            scope.pread(&fd, &mut b, 0).unwrap_err().raw_os_error(),
+            Some(libc::ESPIPE)
+        );
+        drop(scope);
+        assert_eq!(graph.counts().ahead, 0);
+    }
+    let mut left = [0; 10];
+    drop(writer);
+    assert_eq!(std::io::Read::read(&mut &reader, &mut left).unwrap(), 4);
+    assert_eq!(&left[..4], b"6789");
+}
+
+/// FA6: reads at the position of a description that several threads share give every byte to exactly one of them.
+#[test]
+fn reads_at_a_shared_position_are_atomic() {
+    const BLOCKS: u64 = 4000;
+    let dir = tempfile::tempdir().unwrap();
+    let file = numbered(&dir, BLOCKS, 512);
+    for engine in [Engine::Uring, Engine::Threads] {
+        // SAFETY: integers only.
+        unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_SET) };
+        let graph: Graph<i32> =
+            Graph::generator("shared", |fd, _| Next::Weak(Op::Read { fd: *fd, len: 512 }))
+                .pure()
+                .engine(engine)
+                .fixed_depth(6);
+        let seen: Vec<AtomicU64> = (0..BLOCKS).map(|_| AtomicU64::new(0)).collect();
+        std::thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| {
+                    let fd = file.as_raw_fd();
+                    let mut scope = graph.enter(&fd);
+                    let mut b = [0; 512];
+                    loop {
+                        match scope.read(&fd, &mut b).unwrap() {
+                            0 => break,
+                            n => assert_eq!(n, 512),
+                        }
+                        let i = u64::from_le_bytes(b[..8].try_into().unwrap());
+                        assert!(is_block(&b, i));
+                        seen[i as usize].fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        let wrong: Vec<_> = seen
+            .iter()
+            .enumerate()
+            .filter(|(_, n)| n.load(Ordering::Relaxed) != 1)
+            .map(|(i, _)| i)
+            .collect();
+        assert!(wrong.is_empty(), "{engine:?}: blocks {wrong:?}");
+    }
+}
+
+/// FA7, FA11: a linked copy, of sizes that are and are not multiples of the block, is the file; a read that comes back short never
+/// lets a write run.
+#[test]
+fn linked_copies_are_exact() {
+    const BLOCK: usize = 4096;
+    struct Copy {
+        from: i32,
+        to: i32,
+        blocks: u64,
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for engine in ENGINES {
+        for (size, claimed) in [
+            (0usize, 0usize),
+            (1, 1),
+            (4095, 4095),
+            (4096, 4096),
+            (4097, 4097),
+            (100_000, 100_000),
+            (262_144, 262_144),
+            (50_000, 80_000),
+        ] {
+            let bytes: Vec<u8> = (0..size).map(|i| (i * 7 % 253) as u8).collect();
+            fs::write(dir.path().join("from"), &bytes).unwrap();
+            let from = File::open(dir.path().join("from")).unwrap();
+            let to = File::create(dir.path().join("to")).unwrap();
+            let mut b = Builder::<Copy>::new("copy");
+            let read = b.call("read", Kind::Read, |c, _| {
+                Some(Op::Read {
+                    fd: c.from,
+                    len: BLOCK,
+                })
+            });
+            let write = b.call("write", Kind::Write, |c, _| {
+                Some(Op::Write {
+                    fd: c.to,
+                    data: Data::Linked,
+                })
+            });
+            let any = b.branch("any", |c, _| Some(usize::from(c.blocks == 0)));
+            let more = b.branch("more", |c, e| Some(usize::from(e[0] + 1 >= c.blocks)));
+            b.edge(b.start(), any);
+            b.edge(any, read);
+            b.edge(any, b.end());
+            b.edge(read, write);
+            b.link(read);
+            b.edge(write, more);
+            b.back_edge(more, read);
+            b.edge(more, b.end());
+            let graph = b
+                .build()
+                .unwrap()
+                .engine(engine)
+                .fixed_depth(16)
+                .private_positions();
+            let copy = Copy {
+                from: from.as_raw_fd(),
+                to: to.as_raw_fd(),
+                blocks: claimed.div_ceil(BLOCK) as u64,
+            };
+            let mut scope = graph.enter(&copy);
+            loop {
+                let block = scope.read_block(&from, BLOCK).unwrap();
+                if block.is_empty() {
+                    break;
+                }
+                assert_eq!(scope.write(&to, &block).unwrap(), block.len());
+            }
+            drop(scope);
+            assert!(
+                fs::read(dir.path().join("to")).unwrap() == bytes,
+                "{engine:?}, {size} bytes of {claimed}"
+            );
+            let c = graph.counts();
+            assert_eq!(
+                c.unclaimed_effects, 0,
+                "{engine:?}, {size} of {claimed}: {c}"
+            );
+            if engine != Engine::Serial && size == 262_144 {
+                // All but the first read, and of the writes those that were linked.
+                assert!(c.hits > 63, "{engine:?}: {c}");
+            }
+        }
+    }
+}
+
+/// FA8: leaving on a weak edge leaves nothing behind: no effect, no descriptor, nothing in flight.
+#[test]
+fn leaving_early_leaves_no_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = numbered(&dir, 64, 4096);
+    let fd = file.as_raw_fd();
+    let before = fs::read(dir.path().join("numbered")).unwrap();
+    for engine in [Engine::Uring, Engine::Threads] {
+        let graph: Graph<()> = Graph::generator("leaves", move |(), i| match i {
+            0..5 => Next::Call(Op::Pread {
+                fd,
+                len: 4096,
+                offset: 4096 * i as i64,
+            }),
+            5 => Next::Weak(Op::Pread {
+                fd,
+                len: 4096,
+                offset: 0,
+            }),
+            6..60 => Next::Call(Op::Pwrite {
+                fd,
+                data: Data::Bytes(b"spoilt"),
+                offset: 100 * i as i64,
+            }),
+            _ => Next::End,
+        })
+        .engine(engine)
+        .fixed_depth(64);
+        for stop in 0..6 {
+            let mut scope = graph.enter(&());
+            for i in 0..stop {
+                let block = scope.pread_block(&file, 4096, 4096 * i).unwrap();
+                assert!(is_block(&block, i as u64));
+            }
+        }
+        assert_eq!(graph.counts().unclaimed_effects, 0);
+        assert!(graph.counts().ahead > 0);
+    }
+    assert!(fs::read(dir.path().join("numbered")).unwrap() == before);
+}
+
+/// No descriptor of the library has a number in the program, and opens get the numbers they would get.
+#[test]
+fn descriptor_numbers_are_the_programs() {
+    // Other tests of this process open files too, so this one runs in a process of its own.
+    in_child("descriptor_numbers_are_the_programs", || {
+        let dir = tempfile::tempdir().unwrap();
+        let paths: Vec<CString> = (0..40)
+            .map(|i| {
+                let p = dir.path().join(format!("f{i}"));
+                fs::write(&p, b"x").unwrap();
+                CString::new(p.as_os_str().as_bytes()).unwrap()
+            })
+            .collect();
+        let numbers = || {
+            let mut all: Vec<i32> = fs::read_dir("/proc/self/fd")
+                .unwrap()
+                .filter_map(|e| e.unwrap().file_name().to_str()?.parse().ok())
+                .collect();
+            all.sort_unstable();
+            all
+        };
+        let opened = |engine| {
+            let graph: Graph<Vec<CString>> =
+                Graph::generator("opens", |p: &Vec<CString>, i| match p.get(i as usize) {
+                    Some(path) => Next::Call(Op::Openat {
+                        dir: libc::AT_FDCWD,
+                        path,
+                        flags: libc::O_RDONLY | libc::O_CLOEXEC,
+                        mode: 0,
+                    }),
+                    None => Next::End,
+                })
+                .engine(engine)
+                .fixed_depth(32);
+            let mut scope = graph.enter(&paths);
+            let before = numbers();
+            let files: Vec<OwnedFd> = paths
+                .iter()
+                .map(|p| {
+                    scope
+                        .openat(&libc::AT_FDCWD, p, libc::O_RDONLY | libc::O_CLOEXEC, 0)
+                        .unwrap()
+                })
+                .collect();
+            let got: Vec<i32> = files.iter().map(AsRawFd::as_raw_fd).collect();
+            for f in files {
+                scope.close(f).unwrap();
+            }
+            assert_eq!(numbers(), before);
+            drop(scope);
+            assert!(engine == Engine::Serial || graph.counts().ahead > 30);
+            (before, got)
+        };
+        let expected = opened(Engine::Serial);
+        assert_eq!(opened(Engine::Uring), expected);
+        assert_eq!(opened(Engine::Threads), expected);
+    });
+}
+
+/// Runs `body` in a process that runs nothing but this test.
+fn in_child(name: &str, body: impl FnOnce()) {
+    if std::env::var_os("OUTRIDER_GRAPH_CHILD").is_some() {
+        return body();
+    }
+    let out = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--test-threads=1", "--nocapture"])
+        .env("OUTRIDER_GRAPH_CHILD", "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(
+        out.status.success(),
+        "{text}{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    assert!(text.contains("1 passed"), "{text}");
+}
+
+/// FA4: where io_uring is refused, threads take over by themselves.
+#[test]
+fn threads_take_over_where_io_uring_is_refused() {
+    in_child("threads_take_over_where_io_uring_is_refused", || {
+        let filter = [
+            // Load the call's number; EPERM for io_uring_setup, else allow.
+            libc::sock_filter {
+                code: 0x20,
+                jt: 0,
+                jf: 0,
+                k: 0,
+            },
+            libc::sock_filter {
+                code: 0x15,
+                jt: 0,
+                jf: 1,
+                k: libc::SYS_io_uring_setup as u32,
+            },
+            libc::sock_filter {
+                code: 0x06,
+                jt: 0,
+                jf: 0,
+                k: 0x0005_0000 | libc::EPERM as u32,
+            },
+            libc::sock_filter {
+                code: 0x06,
+                jt: 0,
+                jf: 0,
+                k: 0x7fff_0000,
+            },
+        ];
+        let program = libc::sock_fprog {
+            len: 4,
+            filter: filter.as_ptr().cast_mut(),
+        };
+        // SAFETY: a filter program that outlives the call.
+        unsafe {
+            assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+            assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, 2, &raw const program), 0);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let file = numbered(&dir, 64, 4096);
+        let graph = block_graph().engine(Engine::Uring).fixed_depth(16);
+        let blocks = Blocks {
+            fd: file.as_raw_fd(),
+            count: 64,
+            len: 4096,
+        };
+        let mut scope = graph.enter(&blocks);
+        for i in 0..64 {
+            assert!(is_block(
+                &scope.pread_block(&file, 4096, i * 4096).unwrap(),
+                i as u64
+            ));
+        }
+        let threads = fs::read_dir("/proc/self/task").unwrap().filter(|t| {
+            let name = t.as_ref().unwrap().path().join("comm");
+            fs::read_to_string(name).is_ok_and(|n| n.trim() == "outrider-call")
+        });
+        assert!(threads.count() > 0, "no threads");
+        drop(scope);
+        assert!(graph.counts().hits > 50, "{}", graph.counts());
+    });
+}
+
+/// A signal that comes all the time, with a handler that does not restart calls, changes nothing.
+#[test]
+fn signals_change_nothing() {
+    in_child("signals_change_nothing", || {
+        static CAUGHT: AtomicU64 = AtomicU64::new(0);
+        extern "C" fn caught(_: i32) {
+            CAUGHT.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: a handler that only counts.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = caught as *const () as usize;
+            assert_eq!(
+                libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()),
+                0
+            );
+            let often = libc::timeval {
+                tv_sec: 0,
+                tv_usec: 300,
+            };
+            let timer = libc::itimerval {
+                it_interval: often,
+                it_value: often,
+            };
+            assert_eq!(
+                libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()),
+                0
+            );
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let file = numbered(&dir, 256, 4096);
+        let blocks = Blocks {
+            fd: file.as_raw_fd(),
+            count: 256,
+            len: 4096,
+        };
+        for engine in [Engine::Uring, Engine::Threads] {
+            let before = CAUGHT.load(Ordering::Relaxed);
+            let graph = block_graph().engine(engine).fixed_depth(32);
+            let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            // Until enough signals have come.
+            while CAUGHT.load(Ordering::Relaxed) < before + 200 && std::time::Instant::now() < end {
+                let mut scope = graph.enter(&blocks);
+                for i in 0..256 {
+                    assert!(is_block(
+                        &scope.pread_block(&file, 4096, i * 4096).unwrap(),
+                        i as u64
+                    ));
+                }
+            }
+            assert!(CAUGHT.load(Ordering::Relaxed) >= before + 200);
+        }
+        let never = libc::timeval {
+            tv_sec: 0,
+            tv_usec: 0,
+        };
+        let timer = libc::itimerval {
+            it_interval: never,
+            it_value: never,
+        };
+        // SAFETY: stops the timer.
+        unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+    });
+}
+
+/// A child forked in the middle of a scope passes its calls through, may end the scope and begin another; the parent goes on.
+#[test]
+fn a_forked_child_passes_through() {
+    in_child("a_forked_child_passes_through", || {
+        let dir = tempfile::tempdir().unwrap();
+        let file = numbered(&dir, 64, 4096);
+        let blocks = Blocks {
+            fd: file.as_raw_fd(),
+            count: 64,
+            len: 4096,
+        };
+        for engine in [Engine::Uring, Engine::Threads] {
+            let graph = block_graph().engine(engine).fixed_depth(16);
+            let mut scope = graph.enter(&blocks);
+            let read = |scope: &mut outrider_graph::Scope<'_, Blocks>, from: i64| {
+                (from..64).all(|i| {
+                    let mut b = [0; 4096];
+                    scope.pread(&file, &mut b, i * 4096).unwrap() == 4096 && is_block(&b, i as u64)
+                })
+            };
+            for i in 0..10 {
+                assert!(is_block(
+                    &scope.pread_block(&file, 4096, i * 4096).unwrap(),
+                    i as u64
+                ));
+            }
+            // SAFETY: the child makes calls, and ends without unwinding into the test harness.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let first = read(&mut scope, 5);
+                let passing = scope.is_passing();
+                drop(scope);
+                let mut again = graph.enter(&blocks);
+                let works = !again.is_passing();
+                let second = read(&mut again, 0);
+                drop(again);
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(i32::from(!(first && passing && works && second))) };
+            }
+            assert!(child > 0);
+            assert!(read(&mut scope, 10));
+            assert!(!scope.is_passing());
+            drop(scope);
+            let mut status = 0;
+            // SAFETY: waits for our child.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0, "{engine:?}");
+        }
+    });
+}
+
+/// A panic through a scope, and one in a stub, end it like any other way out; a scope in a scope passes through.
+#[test]
+fn panics_and_nesting() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = numbered(&dir, 64, 4096);
+    let fd = file.as_raw_fd();
+    let blocks = Blocks {
+        fd,
+        count: 64,
+        len: 4096,
+    };
+    for engine in [Engine::Uring, Engine::Threads] {
+        let graph = block_graph().engine(engine).fixed_depth(16);
+        for at in [0, 1, 17] {
+            let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                let mut scope = graph.enter(&blocks);
+                for i in 0..=at {
+                    scope.pread_block(&file, 4096, i * 4096).unwrap();
+                }
+                std::panic::resume_unwind(Box::new(at));
+            }));
+            assert_eq!(unwound.unwrap_err().downcast_ref(), Some(&at));
+        }
+        let stub: Graph<Cell<bool>> = Graph::generator("stub", move |armed: &Cell<bool>, i| {
+            if armed.get() && i == 9 {
+                std::panic::resume_unwind(Box::new("stub"));
+            }
+            Next::Call(Op::Pwrite {
+                fd,
+                data: Data::Bytes(b"q"),
+                offset: 1_000_000 + i as i64,
+            })
+        })
+        .engine(engine)
+        .fixed_depth(16);
+        let armed = Cell::new(true);
+        let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut scope = stub.enter(&armed);
+            let _ = scope.pwrite(&file, b"q", 1_000_000);
+        }));
+        assert!(unwound.is_err());
+        // What it had foreseen by then was not written.
+        assert_eq!(file.metadata().unwrap().len(), 64 * 4096);
+
+        let mut outer = graph.enter(&blocks);
+        assert!(!outer.is_passing());
+        assert!(is_block(&outer.pread_block(&file, 4096, 0).unwrap(), 0));
+        let mut inner = graph.enter(&blocks);
+        assert!(inner.is_passing());
+        for i in 0..64 {
+            assert!(is_block(
+                &inner.pread_block(&file, 4096, i * 4096).unwrap(),
+                i as u64
+            ));
+        }
+        drop(inner);
+        for i in 1..64 {
+            assert!(is_block(
+                &outer.pread_block(&file, 4096, i * 4096).unwrap(),
+                i as u64
+            ));
+        }
+        drop(outer);
+        assert!(!graph.enter(&blocks).is_passing());
+    }
+}
+
+/// A graph that is wrong is switched off, and nothing else happens.
+#[test]
+fn a_wrong_graph_is_switched_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = numbered(&dir, 64, 4096);
+    let blocks = Blocks {
+        fd: file.as_raw_fd(),
+        count: 64,
+        len: 4096,
+    };
+    for engine in [Engine::Uring, Engine::Threads] {
+        let graph = block_graph().engine(engine).fixed_depth(16);
+        for _ in 0..3 {
+            let mut scope = graph.enter(&blocks);
+            for i in (0..64).rev() {
+                let mut b = [0; 1000];
+                assert_eq!(scope.pread(&file, &mut b, i * 4096 + 8).unwrap(), 1000);
+                assert!(is_block(&b, i as u64));
+            }
+        }
+        assert!(graph.is_off());
+        assert!(graph.enter(&blocks).is_passing());
+        assert!(
+            graph.problems()[0].contains("other calls"),
+            "{:?}",
+            graph.problems()
+        );
+        assert_eq!(graph.counts().hits, 0);
+    }
+}
+
+/// Bytes that change after they were written ahead are written again.
+#[test]
+fn a_write_with_other_bytes_than_foreseen_is_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = numbered(&dir, 4, 4096);
+    let fd = file.as_raw_fd();
+    for engine in [Engine::Uring, Engine::Threads] {
+        let graph: Graph<()> = Graph::generator("changes", move |(), i| match i {
+            0..8 => Next::Call(Op::Pwrite {
+                fd,
+                data: Data::Bytes(b"before"),
+                offset: 10 * i as i64,
+            }),
+            _ => Next::End,
+        })
+        .engine(engine)
+        .fixed_depth(8);
+        let mut scope = graph.enter(&());
+        for i in 0..8 {
+            let bytes: &[u8] = if i % 2 == 0 { b"before" } else { b"after!" };
+            assert_eq!(scope.pwrite(&file, bytes, 10 * i).unwrap(), 6);
+        }
+        drop(scope);
+        for i in 0..8u64 {
+            let mut b = [0; 6];
+            file.read_exact_at(&mut b, 10 * i).unwrap();
+            assert_eq!(&b, if i % 2 == 0 { b"before" } else { b"after!" });
+        }
+        assert_eq!(graph.counts().divergences, 4);
+    }
+}
+
+/// Loops of any length, here ten million iterations (fewer without optimisation); FA9: on several threads at once.
+#[test]
+fn long_loops_on_many_threads() {
+    let each: u64 = if cfg!(debug_assertions) {
+        70_000
+    } else {
+        2_500_000
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = numbered(&dir, 251, 8);
+    let mut b = Builder::<i32>::new("long");
+    let read = b.call("read", Kind::Pread, |fd, e| {
+        Some(Op::Pread {
+            fd: *fd,
+            len: 8,
+            offset: (e[0] % 251 * 8) as i64,
+        })
+    });
+    let more = b.branch("more", move |_, e| Some(usize::from(e[0] + 1 == each)));
+    b.edge(b.start(), read);
+    b.edge(read, more);
+    b.back_edge(more, read);
+    b.edge(more, b.end());
+    // Adaptive: it rests most of the time, and comes back.
+    let graph = b.build().unwrap();
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| {
+                let fd = file.as_raw_fd();
+                let mut scope = graph.enter(&fd);
+                let mut b = [0; 8];
+                for i in 0..each {
+                    assert_eq!(scope.pread(&fd, &mut b, (i % 251 * 8) as i64).unwrap(), 8);
+                    assert_eq!(u64::from_le_bytes(b), i % 251);
+                }
+            });
+        }
+    });
+    let c = graph.counts();
+    assert_eq!((c.calls, c.divergences, c.scopes), (each * 4, 0, 4), "{c}");
+}
+
+/// FA11: a directory of 70,000 entries, listed and looked at, as without a graph.
+#[test]
+fn a_directory_of_70000_entries() {
+    const ENTRIES: usize = 70_000;
+    let dir = tempfile::tempdir().unwrap();
+    // Links to a few files are quicker to make than files.
+    for i in 0..ENTRIES / 10_000 {
+        let first = dir.path().join(format!("{i}-0"));
+        fs::write(&first, vec![b'x'; i]).unwrap();
+        for j in 1..10_000 {
+            fs::hard_link(&first, dir.path().join(format!("{i}-{j}"))).unwrap();
+        }
+    }
+    let open = File::open(dir.path()).unwrap();
+    let walk = |engine| {
+        // SAFETY: integers only.
+        unsafe { libc::lseek(open.as_raw_fd(), 0, libc::SEEK_SET) };
+        let lists: Graph<i32> = Graph::generator("list", |fd, _| {
+            Next::Weak(Op::Getdents {
+                fd: *fd,
+                len: 32768,
+            })
+        })
+        .engine(engine)
+        .fixed_depth(4);
+        let fd = open.as_raw_fd();
+        let mut names: Vec<CString> = Vec::new();
+        let mut scope = lists.enter(&fd);
+        let mut room = vec![0u8; 32768];
+        loop {
+            let n = scope.getdents(&fd, &mut room).unwrap();
+            if n == 0 {
+                break;
+            }
+            let mut at = 0;
+            while at < n {
+                let length = u16::from_ne_bytes([room[at + 16], room[at + 17]]) as usize;
+                let name = CStr::from_bytes_until_nul(&room[at + 19..at + length]).unwrap();
+                if name.to_bytes() != b"." && name.to_bytes() != b".." {
+                    names.push(name.into());
+                }
+                at += length;
+            }
+        }
+        drop(scope);
+        struct Stats<'a> {
+            dir: i32,
+            names: &'a [CString],
+        }
+        // The names live as long as the walk; the graph is of this walk only.
+        let stats: Graph<Stats<'_>> =
+            Graph::generator("stat", |s: &Stats<'_>, i| match s.names.get(i as usize) {
+                Some(n) => Next::Call(Op::Fstatat {
+                    dir: s.dir,
+                    path: n,
+                    flags: libc::AT_SYMLINK_NOFOLLOW,
+                }),
+                None => Next::End,
+            })
+            .pure()
+            .engine(engine)
+            .fixed_depth(32);
+        let context = Stats {
+            dir: fd,
+            names: &names,
+        };
+        let mut scope = stats.enter(&context);
+        let mut all: Vec<(CString, i64, u64)> = names
+            .iter()
+            .map(|n| {
+                let s = scope.fstatat(&fd, n, libc::AT_SYMLINK_NOFOLLOW).unwrap();
+                (n.clone(), s.st_size, s.st_ino)
+            })
+            .collect();
+        drop(scope);
+        if engine != Engine::Serial {
+            assert!(
+                stats.counts().hits > ENTRIES as u64 - 100,
+                "{}",
+                stats.counts()
+            );
+        }
+        all.sort();
+        all
+    };
+    let expected = walk(Engine::Serial);
+    assert_eq!(expected.len(), ENTRIES);
+    for engine in [Engine::Uring, Engine::Threads] {
+        assert!(walk(engine) == expected, "{engine:?}");
+    }
+}
+
+/// A file that others truncate and fill while it is read: every byte is one that was there, and nothing breaks.
+#[test]
+fn a_file_truncated_while_it_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = numbered(&dir, 64, 4096);
+    let whole = fs::read(dir.path().join("numbered")).unwrap();
+    let other = File::options()
+        .write(true)
+        .open(dir.path().join("numbered"))
+        .unwrap();
+    let blocks = Blocks {
+        fd: file.as_raw_fd(),
+        count: 64,
+        len: 4096,
+    };
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut i = 0;
+            while !stop.load(Ordering::Relaxed) {
+                other.set_len([0, 1000, 100_000, 4096 * 64][i % 4]).unwrap();
+                other.write_all_at(&whole, 0).unwrap();
+                i += 1;
+            }
+        });
+        for engine in [Engine::Uring, Engine::Threads] {
+            let graph = block_graph().engine(engine).fixed_depth(16);
+            for _ in 0..50 {
+                let mut scope = graph.enter(&blocks);
+                for i in 0..64 {
+                    let block = scope.pread_block(&file, 4096, i * 4096).unwrap();
+                    let original = &whole[i as usize * 4096..][..block.len()];
+                    assert!(block.iter().zip(original).all(|(a, b)| a == b || *a == 0));
+                }
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    // When it's quiet, short is exactly short.
+    other.set_len(10_000).unwrap();
+    let graph = block_graph().engine(Engine::Uring).fixed_depth(16);
+    let mut scope = graph.enter(&blocks);
+    let lengths: Vec<usize> = (0..4)
+        .map(|i| scope.pread_block(&file, 4096, i * 4096).unwrap().len())
+        .collect();
+    assert_eq!(lengths, [4096, 4096, 10_000 - 8192, 0]);
+}

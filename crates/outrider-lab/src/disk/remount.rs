@@ -1,0 +1,129 @@
+//! Remounting a disk, so that nothing of it is cached any more.
+//!
+//! It is done by the command that wants it, never by the disk's server (see [`super::control`]), and under the
+//! disk's lock. The loop device would go away with its last user, and the disk's bytes with it; so it is told to
+//! stay meanwhile. A mark is left in the disk's place until everything is as before: if the command dies, the next
+//! one finds the mark and finishes.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount};
+
+use super::blockdev::{self, Loop};
+use super::control::{self, Ask};
+use super::state::{Place, State, unmount_patiently};
+use crate::output::{Context, Failure, Outcome};
+
+/// Remounts at full speed and counts from zero. The caller holds the lock.
+pub fn cold(place: &Place) -> Outcome {
+    let disk = Open::of(place)?;
+    disk.begin()?;
+    let remounted = disk.remount();
+    // Also after a failure nothing must stay as it is only for the time of the remount.
+    disk.end().and(remounted)
+}
+
+/// Finishes what a command that died has begun. The caller holds the lock.
+pub fn recover(place: &Place) -> Outcome {
+    if !place.remounting().exists() {
+        return Ok(());
+    }
+    let disk = Open::of(place)?;
+    disk.begin()?;
+    let mounted = if disk.formatted() && blockdev::mounts_of(disk.device).is_empty() {
+        mount_disk(&disk.state.dir, &disk.state.fs, disk.device)
+    } else {
+        Ok(())
+    };
+    disk.end().and(mounted)
+}
+
+/// A disk whose loop device is held open.
+struct Open<'a> {
+    place: &'a Place,
+    state: State,
+    device: Loop,
+    node: File,
+}
+
+impl<'a> Open<'a> {
+    fn of(place: &'a Place) -> Outcome<Self> {
+        let unknown = || Failure::system("the disk is not up yet");
+        let state = place.load().ok_or_else(unknown)?;
+        let device = Loop(state.device.ok_or_else(unknown)?);
+        let node = device.open().doing(device.path().display())?;
+        // Its number may belong to somebody else by now.
+        if !place.loops().contains(&device) {
+            return Err(Failure::system("the disk's loop device is gone"));
+        }
+        Ok(Self {
+            place,
+            state,
+            device,
+            node,
+        })
+    }
+
+    fn formatted(&self) -> bool {
+        self.state.fs != "none"
+    }
+
+    fn begin(&self) -> Outcome {
+        let mark = self.place.remounting();
+        File::create(&mark).doing(mark.display())?;
+        let begun = control::ask(self.place, &Ask::Hurry)
+            .map(|_| ())
+            .and_then(|()| {
+                if !self.formatted() {
+                    return Ok(());
+                }
+                blockdev::set_goes_away(&self.node, false).doing(self.device.path().display())
+            });
+        if begun.is_err() {
+            let _ = self.end();
+        }
+        begun
+    }
+
+    fn remount(&self) -> Outcome {
+        let dir = &self.state.dir;
+        let flush = || blockdev::flush_buffers(&self.node).doing(self.device.path().display());
+        if !self.formatted() {
+            return flush();
+        }
+        match unmount_patiently(dir) {
+            Err(Errno::BUSY) => {
+                return Err(Failure::system(format!(
+                    "{} is in use; end the programs that work in it",
+                    dir.display()
+                )));
+            }
+            done => done.doing(format!("cannot unmount {}", dir.display()))?,
+        }
+        flush()?;
+        mount_disk(dir, &self.state.fs, self.device)
+    }
+
+    /// The mark goes last and only if all is as before.
+    fn end(&self) -> Outcome {
+        let goes_away = if self.formatted() {
+            blockdev::set_goes_away(&self.node, true).doing(self.device.path().display())
+        } else {
+            Ok(())
+        };
+        control::ask(self.place, &Ask::Calm)?;
+        goes_away?;
+        fs::remove_file(self.place.remounting()).doing("cannot keep state")
+    }
+}
+
+/// Mounts the device. Not even reading the disk shall write to it: no access times.
+pub fn mount_disk(dir: &Path, fs: &str, device: Loop) -> Outcome {
+    mount(device.path(), dir, fs, MountFlags::NOATIME, None).doing(format!(
+        "cannot mount {} on {}",
+        device.path().display(),
+        dir.display()
+    ))
+}

@@ -1,0 +1,213 @@
+//! Foreactor's rows on LevelDB: Gets under YCSB (its section 6.3).
+//!
+//! The paper reads 200 MB in all from a store of about 1 GB; here it is a fifth of 256 MB. Every load runs on a clone
+//! that is made anew before each run, because LevelDB writes whenever it opens a store, and moves tables when they
+//! were looked at in vain too often.
+
+use super::line;
+use crate::output::Outcome;
+use crate::rows::make::run;
+use crate::rows::words::data;
+use crate::rows::{Data, Maker, Row, Workload};
+
+const DRIVER: &str = "{drivers}/outrider-leveldb";
+/// Bytes of values in a store.
+const STORE: u64 = 256 << 20;
+/// Bytes of values that the Gets of a run return.
+const READ: u64 = STORE / 5;
+/// Bytes of a value where the paper does not vary it.
+const RECORD: u64 = 1024;
+/// YCSB's exponent where the paper does not vary it.
+const ZIPF: f64 = 0.99;
+/// Operations, so that small records do not make a run long, nor large ones short.
+const OPS: std::ops::RangeInclusive<u64> = 1000..=20_000;
+
+/// The words of the key are records and bytes of a value. `base`, which is never changed, and `run`, a clone of it.
+fn store(value: u64) -> Data {
+    data(
+        &format!("leveldb:{}:{value}", STORE / value),
+        2 * STORE,
+        make,
+    )
+}
+
+fn make(maker: &Maker) -> Outcome {
+    let driver = maker.tools.drivers.join("outrider-leveldb");
+    run(std::process::Command::new(&driver)
+        .arg("load")
+        .arg(maker.path("base"))
+        .args(["--keys", maker.word(0)?, "--value", maker.word(1)?]))?;
+    run(std::process::Command::new(&driver)
+        .arg("clone")
+        .args([maker.path("base"), maker.path("run")]))
+}
+
+/// A load, of which all but the records' size are YCSB-C's with one client unless said otherwise.
+struct Gets {
+    value: u64,
+    letter: char,
+    threads: u64,
+    zipf: f64,
+    more: &'static str,
+}
+
+impl Default for Gets {
+    fn default() -> Self {
+        Self {
+            value: RECORD,
+            letter: 'c',
+            threads: 1,
+            zipf: ZIPF,
+            more: "",
+        }
+    }
+}
+
+impl Gets {
+    fn work(&self) -> Workload {
+        let Self {
+            value,
+            letter,
+            threads,
+            zipf,
+            more,
+        } = self;
+        let ops = (READ / value).clamp(*OPS.start(), *OPS.end());
+        let keys = STORE / value;
+        Workload {
+            reset: Some(line(&format!("{DRIVER} clone {{data}}/base {{data}}/run"))),
+            ..Workload::one(line(&format!(
+                "{DRIVER} run {{data}}/run --keys {keys} --value {value} --load ycsb-{letter} --ops {ops} \
+                 --threads {threads} --zipf {zipf} {more}"
+            )))
+        }
+    }
+
+    fn row(&self, name: String, about: &str, percent: u64) -> Row {
+        Row::new(
+            name,
+            format!("Foreactor {about}"),
+            store(self.value),
+            self.work(),
+        )
+        .memory(STORE * percent / 100)
+        .on(&["nvme"])
+    }
+}
+
+/// Fig. 8a, 8b, 9 and 10a to c.
+pub fn rows() -> Vec<Row> {
+    let mut rows = Vec::new();
+    // Less than 10 % of the store would not hold the process.
+    for percent in [10, 25, 50, 100] {
+        // Section 6.4, at 1 KB records: 130.60 to 197.43 MB/s, which is the 34 % less latency of the introduction.
+        let paper = (percent == 10).then_some(197.43 / 130.60);
+        let mut row = Gets::default()
+            .row(
+                format!("fa-fig8a-leveldb-memory-{percent}"),
+                &format!("Fig. 8a, LevelDB Get, 1 KiB records, memory {percent} % of the data"),
+                percent,
+            )
+            .point("fa-fig8a", "1 KiB records", percent.to_string(), paper);
+        row.short = percent == 10;
+        if percent == 10 {
+            row.devices = &["nvme", "remote"];
+        }
+        rows.push(row);
+    }
+    for value in [256, 1024, 4096, 16_384, 65_536] {
+        rows.push(
+            Gets {
+                value,
+                ..Gets::default()
+            }
+            .row(
+                format!("fa-fig8b-leveldb-value-{value}"),
+                &format!("Fig. 8b, LevelDB Get, records of {value} bytes, memory 10 % of the data"),
+                10,
+            )
+            .point("fa-fig8b", "memory 10 %", value.to_string(), None),
+        );
+    }
+    // Figure 9 is the grid of both; its corners beside those above.
+    for (value, percent) in [(256, 100), (4096, 50), (16_384, 50), (65_536, 100)] {
+        rows.push(
+            Gets {
+                value,
+                ..Gets::default()
+            }
+            .row(
+                format!("fa-fig9-leveldb-{value}-{percent}"),
+                &format!(
+                    "Fig. 9, LevelDB Get, records of {value} bytes, memory {percent} % of the data"
+                ),
+                percent,
+            )
+            .point(
+                "fa-fig9",
+                format!("memory {percent} %"),
+                value.to_string(),
+                None,
+            ),
+        );
+    }
+    for threads in [1, 4, 16] {
+        rows.push(
+            Gets {
+                threads,
+                ..Gets::default()
+            }
+            .row(
+                format!("fa-fig10a-leveldb-threads-{threads}"),
+                &format!("Fig. 10a, LevelDB Get, clients: {threads}, memory 10 % of the data"),
+                10,
+            )
+            .point("fa-fig10a", "YCSB C", threads.to_string(), None),
+        );
+    }
+    for letter in ['a', 'b', 'c'] {
+        rows.push(
+            Gets {
+                letter,
+                ..Gets::default()
+            }
+            .row(
+                format!("fa-fig10b-leveldb-ycsb-{letter}"),
+                &format!(
+                    "Fig. 10b, LevelDB under YCSB {}, memory 10 % of the data",
+                    letter.to_ascii_uppercase()
+                ),
+                10,
+            )
+            .point("fa-fig10b", "one client", letter.to_string(), None),
+        );
+    }
+    for zipf in [0.5, 0.75, 0.99, 1.2] {
+        rows.push(
+            Gets {
+                zipf,
+                ..Gets::default()
+            }
+            .row(
+                format!("fa-fig10c-leveldb-zipf-{zipf}"),
+                &format!("Fig. 10c, LevelDB Get, Zipf exponent {zipf}, memory 10 % of the data"),
+                10,
+            )
+            .point("fa-fig10c", "YCSB C", zipf.to_string(), None),
+        );
+    }
+    // Not in the paper: LevelDB as it comes maps its tables.
+    rows.push(
+        Gets {
+            more: "--io mmap",
+            ..Gets::default()
+        }
+        .row(
+            "fa-fig8a-leveldb-mapped-10".to_owned(),
+            "Fig. 8a, but LevelDB maps its tables as it does by default, memory 10 % of the data",
+            10,
+        )
+        .point("fa-fig8a", "mapped", "10", None),
+    );
+    rows
+}

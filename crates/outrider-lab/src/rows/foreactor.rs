@@ -1,0 +1,220 @@
+//! Foreactor (Hu, Arpaci-Dusseau, Arpaci-Dusseau: "Foreactor: Exploiting Storage I/O Parallelism with Explicit Speculation"):
+//! du, cp and a B+-tree. LevelDB's rows are with the databases.
+
+use super::make::{self, Tree};
+use super::words::{COREUTILS, WORK, argv, data, script};
+use super::{Data, Maker, Row, Workload};
+use crate::output::{Context, Outcome};
+
+const M: u64 = 1 << 20;
+
+/// The rows.
+pub fn rows() -> Vec<Row> {
+    let mut rows = Vec::new();
+    rows.extend(du());
+    rows.extend(cp());
+    rows.extend(bptree());
+    rows
+}
+
+/// `tree`: text files of 500 bytes to 8 KiB, 50 in a directory. Words: how many files.
+pub fn tree(files: u64) -> Data {
+    // A file of 4 KiB on average takes 6 KiB and an inode.
+    data(&format!("tree:{files}"), files * 10_000 + 16 * M, |maker| {
+        let tree = Tree {
+            files: maker.count(0)?,
+            in_directory: 50,
+            sizes: (500, 8192),
+            seed: 2,
+        };
+        tree.text(&maker.path("tree"))
+    })
+}
+
+/// `tree`: files of 100 bytes in a single directory. Words: how many.
+fn flat(files: u64) -> Data {
+    data(&format!("flat:{files}"), files * 5000 + 16 * M, |maker| {
+        let tree = Tree {
+            files: maker.count(0)?,
+            in_directory: u64::MAX,
+            sizes: (100, 100),
+            seed: 3,
+        };
+        tree.noise(&maker.path("tree"))
+    })
+}
+
+/// Figure 6(a). Apparent sizes: what a file takes on the disk may change after it was written.
+fn du() -> Vec<Row> {
+    let du = || {
+        let command = script("cd '{data}' && du -s --apparent-size --block-size=1 tree");
+        Workload::one(command).needs(&[("du", "coreutils")])
+    };
+    let mut rows = vec![
+        Row::new(
+            "fa-fig6a-du-tree",
+            "Foreactor Fig. 6(a): du over 20,000 files in 400 directories",
+            tree(20_000),
+            du(),
+        )
+        .point("fa-fig6a", "tree", "20000", None)
+        .short(),
+    ];
+    // "Up to 50 %" less time, at a depth of 16; the largest directory is where that was.
+    for (files, paper) in [(1000, None), (10_000, Some(2.0))] {
+        rows.push(
+            Row::new(
+                format!("fa-fig6a-du-{files}"),
+                format!("Foreactor Fig. 6(a): du over a directory of {files} files"),
+                flat(files),
+                du(),
+            )
+            .point("fa-fig6a", "one directory", files.to_string(), paper),
+        );
+    }
+    rows
+}
+
+/// `files`: eight files of noise. Words: how large each is.
+fn eight(maker: &Maker) -> Outcome {
+    let dir = maker.path("files");
+    std::fs::create_dir(&dir).doing(dir.display())?;
+    for n in 0..8 {
+        make::noise(&dir.join(format!("f{n}")), maker.size(0)?, n)?;
+    }
+    Ok(())
+}
+
+/// Figure 6(b): eight files, to memory and beside themselves. "Up to 29 %" less time.
+fn cp() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (size, bytes, paper) in [
+        ("4M", 4 * M, None),
+        ("32M", 32 * M, None),
+        ("128M", 128 * M, Some(1.41)),
+    ] {
+        let set = |copies: u64| data(&format!("copy:{size}"), copies * 8 * bytes, eight);
+        rows.push(
+            Row::new(
+                format!("fa-fig6b-cp-{size}"),
+                format!("Foreactor Fig. 6(b): cp of eight files of {size} to memory"),
+                set(2),
+                Workload::one(script(
+                    "cp -r '{data}/files' '{out}/copy' && cd '{out}/copy' && cksum f*",
+                ))
+                .needs(&[COREUTILS]),
+            )
+            .point("fa-fig6b", "to memory", size, None),
+        );
+        rows.push(
+            Row::new(
+                format!("fa-fig6b-cp-same-{size}"),
+                format!("Foreactor Fig. 6(b): cp of eight files of {size} to the same device"),
+                set(2),
+                Workload::one(script(
+                    "cp -r '{data}/files' '{data}/copy' && cd '{data}/copy' && cksum f*",
+                ))
+                .needs(&[COREUTILS])
+                .reset(argv(&["rm", "-rf", "{data}/copy"])),
+            )
+            .point("fa-fig6b", "same device", size, paper),
+        );
+    }
+    for row in &mut rows {
+        row.short = row.name == "fa-fig6b-cp-32M";
+    }
+    rows
+}
+
+/// `records`: keys and values in no order. Words: how many.
+fn records(maker: &Maker) -> Outcome {
+    let (count, file) = (maker.word(0)?, maker.path("records"));
+    maker.work(&[
+        "bptree".as_ref(),
+        "records".as_ref(),
+        file.as_os_str(),
+        count.as_ref(),
+    ])
+}
+
+/// `records`, and `tree` that was bulk-loaded with them. Words: how many, the degree.
+fn loaded(maker: &Maker) -> Outcome {
+    built(maker, "load")
+}
+
+/// The same, inserted one by one: the leaves lie in no order.
+fn inserted(maker: &Maker) -> Outcome {
+    built(maker, "insert")
+}
+
+fn built(maker: &Maker, how: &str) -> Outcome {
+    records(maker)?;
+    let (records, tree) = (maker.path("records"), maker.path("tree"));
+    maker.work(&[
+        "bptree".as_ref(),
+        how.as_ref(),
+        records.as_os_str(),
+        tree.as_os_str(),
+        "--degree".as_ref(),
+        maker.word(1)?.as_ref(),
+    ])
+}
+
+/// Figure 7: ten scans over, and a bulk load of, a tree of two million records. Up to 37 % more throughput.
+fn bptree() -> Vec<Row> {
+    const RECORDS: u64 = 2_000_000;
+    let bytes =
+        |degree: u64, fill: u64| RECORDS * 16 + RECORDS / degree * 8192 * 100 / fill + 8 * M;
+    let scan = || {
+        let plain = argv(&[WORK, "bptree", "scan", "{data}/tree"]);
+        let declared = argv(&[WORK, "bptree", "scan", "{data}/tree", "--declare"]);
+        Workload {
+            declared: Some(vec![declared]),
+            ..Workload::one(plain)
+        }
+    };
+    let mut rows = Vec::new();
+    for degree in [64, 128, 256, 510] {
+        let paper = (degree == 510).then_some(1.37);
+        let mut row = Row::new(
+            format!("fa-fig7a-scan-{degree}"),
+            format!("Foreactor Fig. 7(a): ten scans of a B+-tree of degree {degree}"),
+            data(
+                &format!("bptree-loaded:{RECORDS}:{degree}"),
+                bytes(degree, 100),
+                loaded,
+            ),
+            scan(),
+        )
+        .point("fa-fig7a", "loaded", degree.to_string(), paper);
+        row.short = degree == 128;
+        rows.push(row);
+    }
+    for degree in [128, 510] {
+        rows.push(
+            Row::new(
+                format!("fa-fig7a-scan-inserted-{degree}"),
+                format!("Foreactor Fig. 7(a): ten scans of a B+-tree of degree {degree} into which records were inserted one by one"),
+                data(&format!("bptree-inserted:{RECORDS}:{degree}"), bytes(degree, 50), inserted),
+                scan(),
+            )
+            .point("fa-fig7a", "inserted", degree.to_string(), None),
+        );
+    }
+    for degree in [64, 128, 256, 510] {
+        let degree = degree.to_string();
+        rows.push(
+            Row::new(
+                format!("fa-fig7b-load-{degree}"),
+                format!("Foreactor Fig. 7(b): bulk load of a B+-tree of degree {degree}, written around the cache"),
+                data(&format!("bptree-records:{RECORDS}"), bytes(64, 100), records),
+                Workload::one(argv(&[
+                    WORK, "bptree", "load", "{data}/records", "{data}/new", "--degree", &degree, "--direct",
+                ]))
+                .reset(argv(&["rm", "-f", "{data}/new"])),
+            )
+            .point("fa-fig7b", "load", degree, None),
+        );
+    }
+    rows
+}

@@ -1,0 +1,138 @@
+//! Plain access patterns: the micro-benchmarks that every table of Outrider begins with, and the same blocks declared.
+
+use super::plain::{read, row};
+use super::{Memory, Point, Row};
+
+/// The emulated devices that differ most.
+const THREE: &[&str] = &["nvme", "remote", "hdd"];
+/// Those on which many requests at once pay.
+const TWO: &[&str] = &["nvme", "remote"];
+
+/// The rows.
+pub fn rows() -> Vec<Row> {
+    let patterns = [
+        (
+            "seq",
+            "sequential, 16K reads of 512 MB",
+            "1x512M",
+            "--pattern seq",
+            THREE,
+        ),
+        (
+            "stride-64k",
+            "16K every 64K of 512 MB",
+            "1x512M",
+            "--pattern stride --stride 64K",
+            THREE,
+        ),
+        (
+            "stride-1m",
+            "16K every 1 MB of 512 MB",
+            "1x512M",
+            "--pattern stride --stride 1M",
+            TWO,
+        ),
+        (
+            "reverse",
+            "from the end to the start, 16K reads of 256 MB",
+            "1x256M",
+            "--pattern reverse",
+            THREE,
+        ),
+        (
+            "perm",
+            "random permutation, 16K over 256 MB",
+            "1x256M",
+            "--pattern permutation",
+            THREE,
+        ),
+        (
+            "thr2",
+            "2 threads, one descriptor, sequential parts of 512 MB",
+            "1x512M",
+            "--threads 2 --shared",
+            TWO,
+        ),
+        (
+            "thr4",
+            "4 threads, one descriptor, sequential parts of 512 MB",
+            "1x512M",
+            "--threads 4 --shared",
+            THREE,
+        ),
+        (
+            "mmap-stride",
+            "memory map, 4K every 64K of 512 MB",
+            "1x512M",
+            "--mmap --block 4K --pattern stride --stride 64K",
+            TWO,
+        ),
+    ];
+    let plain = patterns.map(|(name, about, files, words, devices)| {
+        let mut row = row(
+            &format!("micro-{name}"),
+            &format!("Micro: {about}"),
+            files,
+            words,
+            devices,
+        );
+        row.point = Some(Point {
+            figure: "micro",
+            series: name.to_owned(),
+            x: String::new(),
+            paper: None,
+        });
+        row
+    });
+    plain.into_iter().chain(known()).collect()
+}
+
+/// Known accesses: the program declares them, or asks the kernel for the next 64.
+fn known() -> Vec<Row> {
+    [
+        (
+            "random",
+            "16K blocks over 512 MB in random order",
+            "permutation",
+            Memory::Free,
+        ),
+        (
+            "random-quarter",
+            "16K blocks over 512 MB in random order, in memory for a quarter",
+            "permutation",
+            Memory::Bytes(128 << 20),
+        ),
+        (
+            "sequential",
+            "16K blocks of 512 MB in order",
+            "seq",
+            Memory::Free,
+        ),
+    ]
+    .map(|(name, about, pattern, memory)| {
+        let words = format!("--pattern {pattern}");
+        let mut row = row(
+            &format!("lp-known-{name}"),
+            &format!("libprefetch, known accesses: {about}"),
+            "1x512M",
+            &words,
+            TWO,
+        );
+        row.memory = memory;
+        row.point = Some(Point {
+            figure: "lp-known",
+            series: pattern.to_owned(),
+            x: if memory == Memory::Free {
+                "free"
+            } else {
+                "quarter"
+            }
+            .to_owned(),
+            paper: None,
+        });
+        row.work.hinted = Some(vec![read(1, &format!("{words} --hints ahead"))]);
+        row.work.declared = Some(vec![read(1, &format!("{words} --declare"))]);
+        row
+    })
+    .into()
+}

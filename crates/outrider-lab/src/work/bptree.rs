@@ -1,0 +1,558 @@
+//! A B+-tree in a file: Foreactor, sections 4.2 and 6.2.
+//!
+//! Pages of 8 KiB; keys and values of 64 bits; a node holds at most `degree` entries. Leaves are linked to their right
+//! neighbours. Page 0 says where the root is.
+//!
+//! A tree is made by bulk-loading (the records are sorted, leaves are full and lie in the order of their keys) or by
+//! inserting the records one by one in the order of the stream (nodes split; leaves lie in the order in which they
+//! came to be). A scan finds the leaves of its range in the inner nodes and reads them in the order of their keys.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::declare::{Declare, List, Range};
+use crate::direct::{self, Aligned};
+use crate::figures::Figures;
+use crate::random::Random;
+use crate::{Result, Wrong};
+
+/// Bytes of a page.
+const PAGE: usize = 8192;
+/// Bytes of a page's head: kind, entries (32 bits each), right neighbour (64 bits), 16 unused.
+const HEAD: usize = 32;
+/// Bytes of an entry: a key, and a value or the page of a child.
+const ENTRY: usize = 16;
+/// Entries that fit into a page.
+const MOST: usize = (PAGE - HEAD) / ENTRY;
+/// Kinds of pages.
+const ROOT: u32 = 0x4250_5254;
+const LEAF: u32 = 1;
+const INNER: u32 = 2;
+/// No right neighbour: page 0 is nobody's.
+const NONE: u64 = 0;
+
+/// `outrider-work bptree`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+/// What is done.
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Make records: 64-bit keys and values, evenly distributed, in no order.
+    Records {
+        /// The file.
+        file: PathBuf,
+        /// How many.
+        count: u64,
+        /// Of their values.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Build a tree of a file of records at once.
+    Load(Build),
+    /// Build a tree of a file of records by inserting one after the other.
+    Insert(Build),
+    /// Scan ranges of keys.
+    Scan {
+        /// The tree.
+        tree: PathBuf,
+        /// How many.
+        #[arg(long, default_value_t = 10)]
+        ranges: u64,
+        /// Of their bounds.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Declare the leaves of each range to Outrider.
+        #[arg(long)]
+        declare: bool,
+    },
+}
+
+/// `outrider-work bptree load` and `insert`.
+#[derive(Debug, clap::Args)]
+struct Build {
+    /// The records; of equal keys the last counts.
+    records: PathBuf,
+    /// The tree's file; replaced.
+    tree: PathBuf,
+    /// Entries in a node, 3 to 510.
+    #[arg(long, default_value_t = MOST as u64, value_parser = clap::value_parser!(u64).range(3..=MOST as u64))]
+    degree: u64,
+    /// Write around the cache.
+    #[arg(long)]
+    direct: bool,
+}
+
+/// A key and its value, or the least key below a page and the page.
+type Entry = (u64, u64);
+
+/// Runs it.
+pub fn run(args: &Args) -> Result {
+    match &args.what {
+        What::Records { file, count, seed } => records(file, *count, *seed),
+        What::Load(build) => make(build, load),
+        What::Insert(build) => make(build, insert),
+        What::Scan {
+            tree,
+            ranges,
+            seed,
+            declare,
+        } => scans(tree, *ranges, *seed, *declare),
+    }
+}
+
+fn records(path: &Path, count: u64, seed: u64) -> Result {
+    let mut random = Random::new(seed);
+    let mut bytes = vec![
+        0;
+        usize::try_from(count)
+            .ok()
+            .and_then(|n| n.checked_mul(ENTRY))
+            .ok_or_else(|| Wrong::usage(format!("{count} records are too many")))?
+    ];
+    random.fill(&mut bytes);
+    std::fs::write(path, bytes).map_err(|e| Wrong::system(path.display(), e))
+}
+
+/// Reads records, builds, tells what came out.
+fn make(build: &Build, how: fn(&[Entry], usize, &mut Pages) -> Result<Shape>) -> Result {
+    let begun = Instant::now();
+    let bytes =
+        std::fs::read(&build.records).map_err(|e| Wrong::system(build.records.display(), e))?;
+    if bytes.is_empty() || bytes.len() % ENTRY != 0 {
+        return Err(Wrong::usage(format!(
+            "{}: {} bytes are not a file of records of {ENTRY} bytes",
+            build.records.display(),
+            bytes.len()
+        )));
+    }
+    let records: Vec<Entry> = bytes.chunks_exact(ENTRY).map(entry).collect();
+    drop(bytes);
+    let mut pages = Pages::create(&build.tree, build.direct)?;
+    let shape = how(&records, build.degree as usize, &mut pages)?;
+    let digest = pages.finish(build.degree, shape)?;
+    println!(
+        "{} records, {} leaves, height {} {digest:016x}",
+        shape.records, shape.leaves, shape.height
+    );
+    let figures = std::mem::take(&mut pages.figures);
+    figures.tell(begun.elapsed(), &[("records", shape.records as f64)]);
+    Ok(())
+}
+
+/// What a tree looks like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Shape {
+    root: u64,
+    /// Levels: 1 if the root is a leaf.
+    height: u64,
+    leaves: u64,
+    records: u64,
+}
+
+fn entry(bytes: &[u8]) -> Entry {
+    (word(bytes, 0), word(bytes, 8))
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+fn half(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+/// Lays a node out in a page.
+fn lay(page: &mut [u8], kind: u32, entries: &[Entry], next: u64) {
+    page.fill(0);
+    page[..4].copy_from_slice(&kind.to_le_bytes());
+    page[4..8].copy_from_slice(&(entries.len() as u32).to_le_bytes());
+    page[8..16].copy_from_slice(&next.to_le_bytes());
+    for (place, (key, value)) in page[HEAD..].chunks_exact_mut(ENTRY).zip(entries) {
+        place[..8].copy_from_slice(&key.to_le_bytes());
+        place[8..].copy_from_slice(&value.to_le_bytes());
+    }
+}
+
+/// A tree's file while it is written.
+struct Pages {
+    file: File,
+    path: PathBuf,
+    page: Aligned,
+    digest: Xxh3,
+    figures: Figures,
+}
+
+impl Pages {
+    fn create(path: &Path, direct: bool) -> Result<Self> {
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .custom_flags(if direct { libc::O_DIRECT } else { 0 })
+            .open(path)
+            .map_err(|e| Wrong::system(path.display(), e))?;
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            page: Aligned::new(PAGE),
+            digest: Xxh3::new(),
+            figures: Figures::with_room(0),
+        })
+    }
+
+    fn put(&mut self, number: u64, kind: u32, entries: &[Entry], next: u64) -> Result {
+        lay(self.page.bytes(), kind, entries, next);
+        self.write(number)
+    }
+
+    fn write(&mut self, number: u64) -> Result {
+        let since = Instant::now();
+        let page = self.page.bytes();
+        self.file
+            .write_all_at(page, number * PAGE as u64)
+            .map_err(|e| Wrong::system(self.path.display(), e))?;
+        self.figures.done(since, PAGE as u64);
+        self.digest.update(page);
+        Ok(())
+    }
+
+    /// Writes page 0 and waits until all is on the disk; a digest of all pages in the order of their writing.
+    fn finish(&mut self, degree: u64, shape: Shape) -> Result<u64> {
+        lay(self.page.bytes(), ROOT, &[], shape.root);
+        let numbers = [degree, shape.height, shape.leaves, shape.records];
+        for (place, n) in self.page.bytes()[HEAD..].chunks_exact_mut(8).zip(numbers) {
+            place.copy_from_slice(&n.to_le_bytes());
+        }
+        self.write(0)?;
+        self.file
+            .sync_data()
+            .map_err(|e| Wrong::system(self.path.display(), e))?;
+        Ok(self.digest.digest())
+    }
+}
+
+/// Bulk-loads: leaf after leaf, then the levels above.
+fn load(records: &[Entry], degree: usize, pages: &mut Pages) -> Result<Shape> {
+    let mut sorted = records.to_vec();
+    // Stable, so that the last of equal keys stays the last.
+    sorted.sort_by_key(|r| r.0);
+    sorted.dedup_by(|later, kept| {
+        let same = later.0 == kept.0;
+        if same {
+            kept.1 = later.1;
+        }
+        same
+    });
+    let mut number = 1;
+    let mut height = 1;
+    let leaves = sorted.len().div_ceil(degree);
+    let mut above = Vec::with_capacity(leaves);
+    for part in sorted.chunks(degree) {
+        let next = if above.len() + 1 < leaves {
+            number + 1
+        } else {
+            NONE
+        };
+        pages.put(number, LEAF, part, next)?;
+        above.push((part[0].0, number));
+        number += 1;
+    }
+    while above.len() > 1 {
+        let level = std::mem::take(&mut above);
+        for part in level.chunks(degree) {
+            pages.put(number, INNER, part, NONE)?;
+            above.push((part[0].0, number));
+            number += 1;
+        }
+        height += 1;
+    }
+    Ok(Shape {
+        root: above[0].1,
+        height,
+        leaves: leaves as u64,
+        records: sorted.len() as u64,
+    })
+}
+
+/// A node in memory, while records are inserted.
+struct Node {
+    kind: u32,
+    entries: Vec<Entry>,
+    next: u64,
+}
+
+/// Inserts one by one; nodes that are full split in halves.
+fn insert(records: &[Entry], degree: usize, pages: &mut Pages) -> Result<Shape> {
+    let leaf = |entries, next| Node {
+        kind: LEAF,
+        entries,
+        next,
+    };
+    // Node n is page n + 1.
+    let mut nodes = vec![leaf(Vec::new(), NONE)];
+    let mut shape = Shape {
+        root: 1,
+        height: 1,
+        leaves: 1,
+        records: 0,
+    };
+    let mut path = Vec::new();
+    for &(key, value) in records {
+        path.clear();
+        let mut at = shape.root;
+        while nodes[at as usize - 1].kind == INNER {
+            let entries = &mut nodes[at as usize - 1].entries;
+            let child = entries.partition_point(|e| e.0 <= key).max(1) - 1;
+            // The least key below the first child may become smaller.
+            entries[child].0 = entries[child].0.min(key);
+            path.push((at, child));
+            at = entries[child].1;
+        }
+        let entries = &mut nodes[at as usize - 1].entries;
+        match entries.binary_search_by_key(&key, |e| e.0) {
+            Ok(place) => {
+                entries[place].1 = value;
+                continue;
+            }
+            Err(place) => entries.insert(place, (key, value)),
+        }
+        shape.records += 1;
+        // Splits go up as long as nodes overflow.
+        while nodes[at as usize - 1].entries.len() > degree {
+            let fresh = nodes.len() as u64 + 1;
+            let node = &mut nodes[at as usize - 1];
+            let right = node.entries.split_off(node.entries.len() / 2);
+            let (least, kind, next) = (right[0].0, node.kind, node.next);
+            if kind == LEAF {
+                node.next = fresh;
+                shape.leaves += 1;
+            }
+            let left = node.entries[0].0;
+            nodes.push(Node {
+                kind,
+                entries: right,
+                next,
+            });
+            match path.pop() {
+                Some((parent, child)) => {
+                    let entries = &mut nodes[parent as usize - 1].entries;
+                    entries.insert(child + 1, (least, fresh));
+                    at = parent;
+                }
+                None => {
+                    nodes.push(Node {
+                        kind: INNER,
+                        entries: vec![(left, at), (least, fresh)],
+                        next: NONE,
+                    });
+                    shape.root = fresh + 1;
+                    shape.height += 1;
+                    break;
+                }
+            }
+        }
+    }
+    for (n, node) in nodes.iter().enumerate() {
+        pages.put(n as u64 + 1, node.kind, &node.entries, node.next)?;
+    }
+    Ok(shape)
+}
+
+/// A tree that is read.
+struct Tree {
+    file: File,
+    path: PathBuf,
+    root: u64,
+    height: u64,
+    /// Inner nodes that were read: their entries.
+    inner: HashMap<u64, Vec<Entry>>,
+    figures: Figures,
+}
+
+impl Tree {
+    fn open(path: &Path) -> Result<Self> {
+        let file = direct::open(path, false)?;
+        let mut tree = Self {
+            file,
+            path: path.to_owned(),
+            root: 0,
+            height: 0,
+            inner: HashMap::new(),
+            figures: Figures::with_room(0),
+        };
+        let mut page = vec![0; PAGE];
+        tree.read(0, &mut page)?;
+        tree.root = word(&page, 8);
+        tree.height = word(&page, HEAD + 8);
+        if half(&page, 0) != ROOT || tree.root == 0 || !(1..=64).contains(&tree.height) {
+            return Err(tree.broken(0));
+        }
+        Ok(tree)
+    }
+
+    fn broken(&self, number: u64) -> Wrong {
+        Wrong::usage(format!(
+            "{}: page {number} is not what `outrider-work bptree load` writes",
+            self.path.display()
+        ))
+    }
+
+    fn read(&self, number: u64, page: &mut [u8]) -> Result {
+        direct::read(
+            &self.file,
+            &self.path,
+            page,
+            number.saturating_mul(PAGE as u64),
+        )
+    }
+
+    /// Reads a node of `kind`: its entries and right neighbour.
+    fn node(&self, number: u64, kind: u32, page: &mut [u8]) -> Result<(Vec<Entry>, u64)> {
+        self.read(number, page)?;
+        let count = half(page, 4) as usize;
+        if half(page, 0) != kind || count > MOST {
+            return Err(self.broken(number));
+        }
+        let entries = page[HEAD..].chunks_exact(ENTRY).take(count).map(entry);
+        Ok((entries.collect(), word(page, 8)))
+    }
+
+    /// The leaves that may hold keys of `low..=high`, from left to right.
+    fn leaves(&mut self, low: u64, high: u64) -> Result<Vec<u64>> {
+        let mut level = vec![self.root];
+        let mut page = vec![0; PAGE];
+        for _ in 1..self.height {
+            let mut below = Vec::new();
+            for number in level {
+                if !self.inner.contains_key(&number) {
+                    let (entries, _) = self.node(number, INNER, &mut page)?;
+                    self.inner.insert(number, entries);
+                }
+                let entries = &self.inner[&number];
+                let first = entries.partition_point(|e| e.0 <= low).max(1) - 1;
+                let end = entries.partition_point(|e| e.0 <= high).max(first + 1);
+                below.extend(entries.iter().take(end).skip(first).map(|e| e.1));
+            }
+            level = below;
+        }
+        Ok(level)
+    }
+
+    /// Hands the records with keys of `low..=high` to `with`, in order; how many leaves were declared.
+    fn scan(
+        &mut self,
+        low: u64,
+        high: u64,
+        call: Option<Declare>,
+        mut with: impl FnMut(Entry),
+    ) -> Result<usize> {
+        let leaves = self.leaves(low, high)?;
+        let mut figures = std::mem::take(&mut self.figures);
+        let mut list = List::new(call, &self.file, || {
+            let range = |number: &u64| Range {
+                offset: number.saturating_mul(PAGE as u64),
+                length: PAGE as u64,
+            };
+            leaves.iter().map(range).collect()
+        })?;
+        let mut page = vec![0; PAGE];
+        for (n, &number) in leaves.iter().enumerate() {
+            list.read(n)?;
+            let since = Instant::now();
+            let (entries, next) = self.node(number, LEAF, &mut page)?;
+            figures.done(since, PAGE as u64);
+            // The neighbours' chain and the inner nodes must say the same.
+            if leaves.get(n + 1).is_some_and(|after| *after != next) {
+                return Err(self.broken(number));
+            }
+            for record in entries {
+                if (low..=high).contains(&record.0) {
+                    with(record);
+                }
+            }
+        }
+        let told = list.told();
+        self.figures = figures;
+        Ok(told)
+    }
+}
+
+fn scans(path: &Path, ranges: u64, seed: u64, declare: bool) -> Result {
+    let call = declare.then(Declare::find).transpose()?;
+    let begun = Instant::now();
+    let mut tree = Tree::open(path)?;
+    let mut random = Random::new(seed);
+    let (mut total, mut told) = (0u64, 0);
+    for _ in 0..ranges {
+        let (a, b) = (random.next(), random.next());
+        let mut digest = Xxh3::new();
+        let mut count = 0u64;
+        told += tree.scan(a.min(b), a.max(b), call, |(key, value)| {
+            count += 1;
+            digest.update(&key.to_le_bytes());
+            digest.update(&value.to_le_bytes());
+        })?;
+        println!("{count} records {:016x}", digest.digest());
+        total += count;
+    }
+    let figures = tree.figures;
+    figures.tell(
+        begun.elapsed(),
+        &[("records", total as f64), ("declared", told as f64)],
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// FA11: what a scan finds is what a sorted list holds, however the tree came to be.
+        #[test]
+        fn a_scan_is_a_naive_sort(
+            keys in prop::collection::vec(prop_oneof![0u64..300, any::<u64>()], 1..3000),
+            degree in prop_oneof![3u64..12, 3u64..=MOST as u64],
+            ranges in prop::collection::vec((prop_oneof![0u64..300, any::<u64>()], any::<u64>()), 1..6),
+        ) {
+            let dir = tempfile::tempdir().unwrap();
+            let records = dir.path().join("records");
+            let mut naive = BTreeMap::new();
+            let mut bytes = Vec::new();
+            for (value, key) in keys.iter().enumerate() {
+                naive.insert(*key, value as u64);
+                bytes.extend(key.to_le_bytes());
+                bytes.extend((value as u64).to_le_bytes());
+            }
+            std::fs::write(&records, bytes).unwrap();
+            for how in [load, insert] {
+                let tree = dir.path().join("tree");
+                let build = Build { records: records.clone(), tree: tree.clone(), degree, direct: false };
+                make(&build, how).unwrap();
+                let mut tree = Tree::open(&tree).unwrap();
+                let all = (0, u64::MAX);
+                for &(a, b) in ranges.iter().chain([&all]) {
+                    let mut found = Vec::new();
+                    tree.scan(a.min(b), a.max(b), None, |r| found.push(r)).unwrap();
+                    let wanted: Vec<_> = naive.range(a.min(b)..=a.max(b)).map(|(k, v)| (*k, *v)).collect();
+                    prop_assert_eq!(found, wanted);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What Outrider does and what it costs, in numbers of things that happened and never in time.
+//!
+//! SPEC CP4 (what is cached is not asked for), CP14 (threads on one file), B11 (dense random reads).
+
+mod support;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use support::{Random, eventually, fresh, outrider, outrider_run, program};
+
+/// The totals of a run's report, and what it printed.
+fn run(dir: &Path, argv: &[&str]) -> (Value, Vec<u8>) {
+    let output = outrider_run(dir, &["--report=r.json"], argv)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+    (report["totals"].clone(), output.stdout)
+}
+
+fn number(totals: &Value, field: &str) -> u64 {
+    totals[field].as_u64().unwrap()
+}
+
+/// Reads of what is cached cost next to nothing, however many there are: few are told, and the helper sleeps.
+#[test]
+fn cached_files_are_hardly_listened_to() {
+    const PASSES: u64 = 128;
+    const READS: u64 = PASSES * ((32 << 20) >> 14);
+    let dir = fresh("cached_files");
+    let file = dir.join("file");
+    fs::write(&file, Random(7).bytes(32 << 20)).unwrap();
+    File::open(&file).unwrap().sync_all().unwrap();
+    let reader = program("parallel_seq").display().to_string();
+    for (threads, descriptors) in [("1", "one"), ("4", "one"), ("4", "each")] {
+        // The kernel may take pages away meanwhile; the helper has to notice that.
+        eventually(|| {
+            fs::read(&file).unwrap();
+            let (totals, _) = run(
+                &dir,
+                &[&reader, "file", threads, descriptors, &PASSES.to_string()],
+            );
+            let told = number(&totals, "events") + number(&totals, "events_dropped");
+            let woken = number(&totals, "wake_ups");
+            if told < READS / 8 && woken < READS / 8 {
+                Ok(())
+            } else {
+                Err(format!(
+                    "{threads} threads, {descriptors} descriptor: {told} of {READS} reads were told: {totals}"
+                ))
+            }
+        });
+    }
+}
+
+/// An emulated disk that takes half a millisecond for a request, so that each miss costs what it costs on a network.
+struct Disk {
+    dir: PathBuf,
+}
+
+impl Disk {
+    fn lab() -> Command {
+        Command::new(outrider().with_file_name("outrider-lab"))
+    }
+
+    fn up(dir: PathBuf) -> Result<Disk, String> {
+        let output = Self::lab()
+            .args(["disk", "up", "off", "--size", "256M", "--mount"])
+            .arg(&dir)
+            .output()
+            .map_err(|e| format!("outrider-lab: {e}"))?;
+        if output.status.success() {
+            Ok(Disk { dir })
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+        }
+    }
+
+    fn does(&self, command: &str, words: &[&str]) {
+        let output = Self::lab()
+            .args(["disk", command])
+            .arg(&self.dir)
+            .args(words)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{command}: {output:?}");
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Self::lab()
+            .args(["disk", "down", "--lazy"])
+            .arg(&self.dir)
+            .status();
+    }
+}
+
+/// CP14, B11: four threads that read a file in random order make one picture of it, through one descriptor and through
+/// four: it is streamed, and most reads find their data.
+#[test]
+fn threads_at_random_are_streamed_together() {
+    const SIZE: u64 = 128 << 20;
+    let dir = fresh("threads_at_random");
+    let disk = match Disk::up(dir.join("disk")) {
+        Ok(disk) => disk,
+        Err(reason) => {
+            support::skip_unprivileged("threads_at_random_are_streamed_together", &reason);
+            return;
+        }
+    };
+    let file = disk.dir.join("file");
+    let bytes = Random(3).bytes(SIZE as usize);
+    File::create(&file)
+        .unwrap()
+        .write_all_at(&bytes, 0)
+        .unwrap();
+    let reader = program("shared_rand").display().to_string();
+    let plain = Command::new(&reader)
+        .arg(&file)
+        .args(["1", "one", "taken"])
+        .output()
+        .unwrap()
+        .stdout;
+    disk.does("model", &["remote"]);
+    for descriptors in ["one", "each"] {
+        for order in ["taken", "parts"] {
+            eventually(|| {
+                disk.does("cold", &[]);
+                let name = file.to_str().unwrap();
+                let (totals, out) = run(&dir, &[&reader, name, "4", descriptors, order]);
+                assert_eq!(out, plain);
+                let (missed, fetched) = (
+                    number(&totals, "miss_bytes"),
+                    number(&totals, "prefetched_bytes"),
+                );
+                if missed < SIZE / 3 && fetched > SIZE / 2 {
+                    Ok(())
+                } else {
+                    Err(format!("{descriptors} descriptor, {order}: {totals}"))
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! FA10: foreaction graphs through the C and C++ interfaces, on both engines, against the bare calls.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Compiles one of `tests/programs` against the headers and the library beside the command under test.
+fn compile(compiler: &str, source: &str, extra: &[&str]) -> PathBuf {
+    let root = support::repository();
+    let libraries = support::outrider().parent().unwrap().to_owned();
+    let target = support::scratch().join(source.replace('.', "-"));
+    let out = Command::new(compiler)
+        .args(["-O1", "-Wall", "-Wextra", "-Werror"])
+        .args(extra)
+        .arg("-I")
+        .arg(root.join("include"))
+        .arg(root.join("tests/programs").join(source))
+        .arg("-o")
+        .arg(&target)
+        .arg("-L")
+        .arg(&libraries)
+        .arg("-loutrider")
+        .arg(format!("-Wl,-rpath,{}", libraries.display()))
+        .output()
+        .unwrap();
+    assert!(
+        out.status.success(),
+        "{source}: {}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    target
+}
+
+fn run(program: &Path, argument: &Path, engine: &str) -> String {
+    let out = Command::new(program)
+        .arg(argument)
+        .env("OUTRIDER_GRAPH", engine)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(
+        out.status.success(),
+        "{engine}: {text}{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    text
+}
+
+/// The number before `word` in a report's line for `graph`.
+fn count(report: &str, graph: &str, word: &str) -> u64 {
+    let line = report
+        .lines()
+        .find(|l| l.starts_with(&format!("{graph}: ")))
+        .unwrap_or_else(|| panic!("no line for {graph} in {report}"));
+    let (before, _) = line.split_once(&format!(" {word}")).unwrap();
+    before.rsplit([' ', '(']).next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn the_c_interface_gives_what_the_calls_give() {
+    let program = compile("cc", "graph.c", &["-std=c11"]);
+    for engine in ["serial", "uring", "threads"] {
+        let dir = support::scratch().join(format!("graph-c-{engine}"));
+        std::fs::create_dir_all(&dir).unwrap();
+        let text = run(&program, &dir, engine);
+        assert!(
+            text.contains("refused: read is a call with 0 edges"),
+            "{text}"
+        );
+        assert!(text.contains("the check found it"), "{text}");
+        for graph in ["load", "scan", "copy"] {
+            // A copy's last read, which finds the end, is not in its graph.
+            let most = if graph == "copy" { 5 } else { 0 };
+            assert!(count(&text, graph, "not foreseen") <= most, "{text}");
+            let used = count(&text, graph, "used");
+            assert_eq!(used > 0, engine != "serial", "{graph} on {engine}: {text}");
+        }
+        assert!(!text.contains("EFFECTS NOT CALLED"), "{text}");
+    }
+}
+
+#[test]
+fn the_cpp_interface_leaves_by_exceptions() {
+    if Command::new("c++").arg("--version").output().is_err() {
+        return support::skip("the_cpp_interface_leaves_by_exceptions", "no C++ compiler");
+    }
+    let program = compile("c++", "graph.cpp", &["-std=c++17"]);
+    let file = support::scratch().join("blocks");
+    let bytes: Vec<u8> = (0..64 * 4096u32)
+        .map(|i| (i / 4096 * 3 + i % 7) as u8)
+        .collect();
+    std::fs::write(&file, bytes).unwrap();
+    for engine in ["uring", "threads"] {
+        let text = run(&program, &file, engine);
+        assert_eq!(count(&text, "search", "runs"), 4, "{text}");
+        assert!(count(&text, "search", "used") > 0, "{text}");
+    }
+}

@@ -1,0 +1,112 @@
+//! The Python module (SPEC LP1, B8), with and without the library preloaded, and the loader in the style of a sampler's.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use support::{Random, fresh, have, make_cold, outrider, plain_environment, repository, skip};
+
+/// Runs a Python program to its success, as it is or under `outrider run`, and returns what it printed.
+fn python(work: &Path, preloaded: bool, script: &Path, arguments: &[&str]) -> String {
+    let mut command = Command::new("timeout");
+    plain_environment(&mut command, work);
+    command.arg("90");
+    if preloaded {
+        command.arg(outrider()).args(["run", "--"]);
+    }
+    let output = command
+        .arg("python3")
+        .arg(script)
+        .args(arguments)
+        .env("PYTHONPATH", repository().join("python"))
+        .env(
+            "OUTRIDER_LIBRARY",
+            outrider().with_file_name("liboutrider.so"),
+        )
+        .current_dir(work)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{} {arguments:?}: {}\n{}{}",
+        script.display(),
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_module_keeps_what_it_says() {
+    if !have("python3") {
+        return skip("the_module_keeps_what_it_says", "python3 is not installed");
+    }
+    let work = fresh("python");
+    fs::write(work.join("data"), Random(5).bytes(256 * 4096)).unwrap();
+    let script = repository().join("tests/programs/python_binding.py");
+    for (preloaded, said) in [(false, "well, reads told\n"), (true, "well, reads seen\n")] {
+        make_cold(&work);
+        assert_eq!(python(&work, preloaded, &script, &["data"]), said);
+    }
+}
+
+/// Without a library the module says where it has looked.
+#[test]
+fn without_a_library_it_cannot_be_imported() {
+    if !have("python3") {
+        return skip(
+            "without_a_library_it_cannot_be_imported",
+            "python3 is not installed",
+        );
+    }
+    let work = fresh("python-none");
+    let mut command = Command::new("python3");
+    plain_environment(&mut command, &work);
+    let output = command
+        .args(["-c", "import outrider"])
+        .env("PYTHONPATH", repository().join("python"))
+        .env("OUTRIDER_LIBRARY", "/nowhere/liboutrider.so")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    assert!(
+        said.contains("ImportError") && said.contains("/nowhere/liboutrider.so"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_loader_gives_the_same_samples() {
+    if !have("python3") {
+        return skip(
+            "the_loader_gives_the_same_samples",
+            "python3 is not installed",
+        );
+    }
+    let work = fresh("python-loader");
+    let mut random = Random(6);
+    fs::write(work.join("records"), random.bytes(4_000_000)).unwrap();
+    fs::create_dir(work.join("files")).unwrap();
+    for i in 0..400 {
+        let len = random.next() as usize % 12_000;
+        fs::write(work.join(format!("files/f{i}")), random.bytes(len)).unwrap();
+    }
+    let script = repository().join("examples/loader.py");
+    for arguments in [["--record", "5000", "records"].as_slice(), &["files"]] {
+        let mut lines = Vec::new();
+        for (preloaded, plain) in [(false, true), (false, false), (true, true), (true, false)] {
+            make_cold(&work);
+            make_cold(&work.join("files"));
+            let mut all = vec!["--seed", "4", "--epochs", "2"];
+            all.extend(plain.then_some("--plain"));
+            all.extend(arguments);
+            lines.push(python(&work, preloaded, &script, &all));
+        }
+        assert!(lines[0].contains("checksum"));
+        assert!(lines.iter().all(|l| *l == lines[0]), "{lines:?}");
+    }
+}

@@ -1,0 +1,222 @@
+/*
+ * The C interface of foreaction graphs: a B+-tree's bulk load and scan, a linked copy, a graph that is refused, one that is wrong.
+ * Prints one line for each; ends with 1 if a result is not that of the bare calls. Usage: graph DIRECTORY
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "outrider_graph.h"
+
+#define PAGE 8192
+#define LEAVES 300
+
+#define CHECK(what)                                                                                                    \
+    do {                                                                                                               \
+        if (!(what)) {                                                                                                 \
+            fprintf(stderr, "line %d: %s (errno %d)\n", __LINE__, #what, errno);                                       \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+/* The leaves of a tree lie in its file in an order that the inner nodes know. */
+struct tree {
+    int      fd;
+    uint32_t leaf[LEAVES];
+    char    *pages;
+};
+
+static void fill(struct tree *t)
+{
+    for (uint32_t i = 0; i < LEAVES; i++) {
+        t->leaf[i] = i * 7 % LEAVES;
+        for (uint32_t j = 0; j < PAGE / 8; j++)
+            ((uint64_t *)(t->pages + (size_t)i * PAGE))[j] = (uint64_t)i * 1000 + j;
+    }
+}
+
+static int load(void *ctx, uint64_t i, struct outrider_op *op)
+{
+    struct tree *t = ctx;
+    if (i == LEAVES)
+        return OUTRIDER_END;
+    op->kind = OUTRIDER_PWRITE;
+    op->fd = t->fd;
+    op->data = t->pages + i * PAGE;
+    op->length = PAGE;
+    op->offset = (int64_t)t->leaf[i] * PAGE;
+    return OUTRIDER_CALL;
+}
+
+static int scan(void *ctx, uint64_t i, struct outrider_op *op)
+{
+    struct tree *t = ctx;
+    if (i == LEAVES)
+        return OUTRIDER_END;
+    op->kind = OUTRIDER_PREAD;
+    op->fd = t->fd;
+    op->length = PAGE;
+    op->offset = (int64_t)t->leaf[i] * PAGE;
+    return OUTRIDER_WEAK;
+}
+
+static void report(const outrider_graph *g)
+{
+    char text[4096];
+    outrider_graph_report(g, text, sizeof text);
+    fputs(text, stdout);
+}
+
+static void tree(const char *dir)
+{
+    static struct tree t;
+    char               path[4096], page[PAGE];
+    snprintf(path, sizeof path, "%s/tree", dir);
+    t.pages = malloc((size_t)LEAVES * PAGE);
+    t.fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0644);
+    CHECK(t.pages != NULL && t.fd >= 0);
+    fill(&t);
+    outrider_graph *g = outrider_graph_generator("load", load, 0);
+    outrider_scope *s = outrider_enter(g, &t);
+    CHECK(s != NULL);
+    for (int i = 0; i < LEAVES; i++)
+        CHECK(outrider_pwrite(s, t.fd, t.pages + (size_t)i * PAGE, PAGE, (off_t)t.leaf[i] * PAGE) == PAGE);
+    outrider_leave(s);
+    report(g);
+    outrider_graph_free(g);
+    for (int i = 0; i < LEAVES; i++) {
+        CHECK(pread(t.fd, page, PAGE, (off_t)t.leaf[i] * PAGE) == PAGE);
+        CHECK(memcmp(page, t.pages + (size_t)i * PAGE, PAGE) == 0);
+    }
+    g = outrider_graph_generator("scan", scan, OUTRIDER_PURE);
+    for (int stop = 1; stop <= LEAVES; stop += 99) {
+        s = outrider_enter(g, &t);
+        for (int i = 0; i < stop; i++) {
+            CHECK(outrider_pread(s, t.fd, page, PAGE, (off_t)t.leaf[i] * PAGE) == PAGE);
+            CHECK(memcmp(page, t.pages + (size_t)i * PAGE, PAGE) == 0);
+        }
+        outrider_leave(s);
+    }
+    report(g);
+    outrider_graph_free(g);
+    close(t.fd);
+    free(t.pages);
+}
+
+struct copy {
+    int      from, to;
+    uint64_t blocks;
+};
+
+static int copy_read(void *ctx, const uint64_t *epochs, size_t n, struct outrider_op *op)
+{
+    (void)epochs;
+    op->fd = ((struct copy *)ctx)->from;
+    op->kind = OUTRIDER_READ;
+    op->length = PAGE;
+    return n == 1;
+}
+
+static int copy_write(void *ctx, const uint64_t *epochs, size_t n, struct outrider_op *op)
+{
+    (void)epochs;
+    op->fd = ((struct copy *)ctx)->to;
+    op->kind = OUTRIDER_WRITE;
+    op->linked = 1;
+    return n == 1;
+}
+
+static int copy_more(void *ctx, const uint64_t *epochs, size_t n)
+{
+    return n == 1 && epochs[0] + 1 < ((struct copy *)ctx)->blocks ? 0 : 1;
+}
+
+static void copy(const char *dir)
+{
+    char  from[4096], to[4096], block[PAGE], why[200];
+    off_t sizes[] = {1, PAGE - 1, PAGE, 20 * PAGE, 20 * PAGE + 5};
+    snprintf(from, sizeof from, "%s/tree", dir);
+    snprintf(to, sizeof to, "%s/copy", dir);
+
+    outrider_builder *b = outrider_builder_new("copy");
+    int               r = outrider_builder_call(b, "read", OUTRIDER_READ, copy_read);
+    int               w = outrider_builder_call(b, "write", OUTRIDER_WRITE, copy_write);
+    int               m = outrider_builder_branch(b, "more", copy_more);
+    CHECK(r > 0 && w > 0 && m > 0);
+    CHECK(outrider_builder_edge(b, OUTRIDER_START, r, 0) == 0 && outrider_builder_edge(b, r, w, 0) == 0);
+    CHECK(outrider_builder_edge(b, w, m, 0) == 0 && outrider_builder_edge(b, m, r, OUTRIDER_EDGE_BACK) == 0);
+    CHECK(outrider_builder_edge(b, m, OUTRIDER_EXIT, 0) == 0 && outrider_builder_mark(b, r, OUTRIDER_NODE_LINK) == 0);
+    CHECK(outrider_builder_edge(b, m, 99, 0) == -1 && errno == EINVAL);
+    outrider_graph *g = outrider_builder_build(b, OUTRIDER_PRIVATE_POSITIONS, why, sizeof why);
+    CHECK(g != NULL);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        CHECK(truncate(from, sizes[i]) == 0);
+        struct copy c = {open(from, O_RDONLY), open(to, O_WRONLY | O_CREAT | O_TRUNC, 0644),
+                         (uint64_t)(sizes[i] + PAGE - 1) / PAGE};
+        CHECK(c.from >= 0 && c.to >= 0);
+        outrider_scope *s = outrider_enter(g, &c);
+        ssize_t         n;
+        off_t           all = 0;
+        while ((n = outrider_read(s, c.from, block, PAGE)) > 0) {
+            CHECK(outrider_write(s, c.to, block, (size_t)n) == n);
+            all += n;
+        }
+        CHECK(n == 0 && all == sizes[i]);
+        outrider_leave(s);
+        close(c.from);
+        close(c.to);
+        char command[8300];
+        snprintf(command, sizeof command, "cmp '%s' '%s'", from, to);
+        CHECK(system(command) == 0);
+    }
+    report(g);
+    outrider_graph_free(g);
+
+    b = outrider_builder_new("refused");
+    r = outrider_builder_call(b, "read", OUTRIDER_READ, copy_read);
+    outrider_builder_edge(b, OUTRIDER_START, r, 0);
+    CHECK(outrider_builder_build(b, 0, why, sizeof why) == NULL && errno == EINVAL);
+    puts(why);
+}
+
+/* Foresees a write that the function does not make: only the check may be asked to run it. */
+static void wrong(const char *dir)
+{
+    static struct tree t;
+    char               path[4096], text[4096];
+    snprintf(path, sizeof path, "%s/wrong", dir);
+    t.pages = calloc(LEAVES, PAGE);
+    t.fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0644);
+    CHECK(t.pages != NULL && t.fd >= 0);
+    for (uint32_t i = 0; i < LEAVES; i++)
+        t.leaf[i] = i;
+    setenv("OUTRIDER_GRAPH", "check", 1);
+    outrider_graph *g = outrider_graph_generator("wrong", load, 0);
+    outrider_scope *s = outrider_enter(g, &t);
+    CHECK(outrider_pwrite(s, t.fd, t.pages, PAGE, (off_t)t.leaf[0] * PAGE) == PAGE);
+    outrider_leave(s);
+    struct stat st;
+    CHECK(fstat(t.fd, &st) == 0 && st.st_size == PAGE);
+    outrider_graph_report(g, text, sizeof text);
+    CHECK(strstr(text, "did not call it") != NULL);
+    outrider_graph_free(g);
+    puts("the check found it");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fputs("usage: graph DIRECTORY\n", stderr);
+        return 2;
+    }
+    tree(argv[1]);
+    copy(argv[1]);
+    wrong(argv[1]);
+    return 0;
+}

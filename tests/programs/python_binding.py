@@ -1,0 +1,176 @@
+"""Exercises python/outrider.py on FILE of 256 pages of 4096 bytes; says `well` if all holds. Runs with and without the library
+preloaded."""
+
+import errno
+import os
+import sys
+import threading
+
+import outrider
+
+PAGE, PAGES = 4096, 256
+path = sys.argv[1]
+with open(path, "rb") as whole:
+    DATA = whole.read()
+assert len(DATA) == PAGE * PAGES
+ORDER = [i * 37 % PAGES for i in range(PAGES)]
+
+
+def fails(number, function, *arguments):
+    try:
+        function(*arguments)
+    except OSError as error:
+        assert error.errno == number, error
+    else:
+        raise AssertionError(f"{function} did not fail")
+
+
+def page(i):
+    return DATA[i * PAGE : (i + 1) * PAGE]
+
+
+assert outrider.version() == (0, 1, 0)
+
+# The plain form; reads by pread and through a file's position.
+with outrider.File(path) as file:
+    before = outrider.stats()
+    assert outrider.declare(file, [(i * PAGE, PAGE) for i in ORDER]) == PAGES
+    assert outrider.stats().declared_bytes - before.declared_bytes == PAGE * PAGES
+    for n, i in enumerate(ORDER):
+        if n % 3 == 0:
+            assert file.pread(PAGE, i * PAGE) == page(i)
+        elif n % 3 == 1:
+            file.seek(i * PAGE)
+            assert file.read(PAGE) == page(i)
+        else:
+            buffer = bytearray(PAGE)
+            file.seek(i * PAGE)
+            assert file.readinto(buffer) == PAGE and buffer == page(i)
+    outrider.settle(60)
+    assert outrider.stats().diverged_reads == before.diverged_reads
+    assert outrider.declare(file, []) == 0
+
+# Whole files, and buffered reading on top.
+with outrider.File(path) as file:
+    outrider.declare(file, [(0, PAGE * PAGES)])
+    assert file.read() == DATA
+    assert file.read() == b""
+
+# Pulled: drawn from as it is read, never all at once.
+drawn = 0
+
+
+def endless():
+    global drawn
+    while True:
+        yield drawn * 37 % PAGES * PAGE, PAGE
+        drawn += 1
+
+
+with outrider.File(path) as file:
+    before = outrider.stats()
+    with outrider.pull(file, (item for item, _ in zip(endless(), range(200_000)))):
+        first = drawn
+        assert 0 < first < 200_000, first
+        for n in range(100_000):
+            i = n * 37 % PAGES
+            got = outrider.pread(file, PAGE, i * PAGE)
+            assert n % 1000 or got == page(i)
+        assert drawn > first
+    assert outrider.stats().diverged_reads == before.diverged_reads
+    after = drawn
+    outrider.pread(file, PAGE, 0)
+    assert drawn == after
+
+# An exception in the iterator ends the list and reaches sys.unraisablehook.
+unraisable = []
+sys.unraisablehook = lambda args: unraisable.append(args.exc_value)
+
+
+def broken():
+    yield 0, PAGE
+    raise RuntimeError("of the iterator")
+
+
+with outrider.File(path) as file:
+    with outrider.pull(file, broken()):
+        assert outrider.pread(file, PAGE, 0) == page(0)
+    assert [str(e) for e in unraisable] == ["of the iterator"]
+
+# A client: callback, marks, ignoring.
+with outrider.File(path) as file:
+    positions = []
+    upcoming = iter(ORDER)
+
+    def more(client, at):
+        positions.append(at)
+        batch = [i for _, i in zip(range(16), upcoming)]
+        accesses = [outrider.Access(file, i * PAGE, PAGE, marked=n == 0) for n, i in enumerate(batch)]
+        assert client.request(accesses, client.APPEND) == len(batch)
+        try:
+            outrider.declare(file, [(0, 1)])
+        except OSError as error:
+            assert error.errno == errno.EDEADLK
+        else:
+            raise AssertionError("declare in a callback")
+
+    with outrider.Client(more) as client:
+        client.add_region(file, 0, PAGE * PAGES)
+        fails(errno.EEXIST, client.add_region, file, 0, 1)
+        fails(errno.EBUSY, outrider.declare, file, [(0, 1)])
+        for i in ORDER:
+            assert file.pread(PAGE, i * PAGE) == page(i)
+        assert not unraisable[1:], unraisable
+        assert len(positions) >= PAGES // 16
+        assert positions[0] == outrider.Position(-1, 0, file.fileno(), 0), positions[0]
+        assert positions[-1].mark_fd == file.fileno() and positions[-1].mark_offset % PAGE == 0
+        assert client.request([(file, 0, PAGE)], client.SET) == 1
+        calls = len(positions)
+        with client.ignore():
+            file.pread(PAGE, 100 * PAGE)
+        assert len(positions) == calls
+        client.remove_region(file)
+        fails(errno.ENOENT, client.remove_region, file)
+    fails(errno.EINVAL, client.request, [])
+
+# Misuse.
+reader, writer = os.pipe()
+fails(errno.ESPIPE, outrider.declare, reader, [(0, 1)])
+fails(errno.EBADF, outrider.declare, writer, [(0, 1)])
+fails(errno.EBADF, outrider.reading, 9999, 0, 1)
+with outrider.File(path) as file:
+    for wrong in [(-1, 5), (0, -5), (1 << 64, 1)]:
+        try:
+            outrider.declare(file, [wrong])
+        except ValueError:
+            pass
+        else:
+            raise AssertionError(wrong)
+    try:
+        outrider.declare("a name", [(0, 1)])
+    except TypeError:
+        pass
+    else:
+        raise AssertionError("a name")
+    # Hostile lists cost time only.
+    outrider.declare(file, [((1 << 63) + i, 1 << 62) for i in range(1000)] + [(5, 0)] * 1000 + [(0, PAGE)] * 10000)
+    assert file.pread(10, 0) == DATA[:10]
+
+# Threads read what one of them has declared.
+with outrider.File(path) as file:
+    outrider.declare(file, [(i * PAGE, PAGE) for i in range(PAGES)])
+    bad = []
+
+    def reader_of(part):
+        for i in range(part, PAGES, 4):
+            if file.pread(PAGE, i * PAGE) != page(i):
+                bad.append(i)
+
+    threads = [threading.Thread(target=reader_of, args=(part,)) for part in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not bad
+
+print("well, reads", "seen" if outrider._seen else "told")
