@@ -112,6 +112,47 @@ fn declared_ranges_are_fetched() {
     assert_eq!(report["totals"]["miss_bytes"], 0, "{report:#}");
 }
 
+/// LP3, LP6: with less memory than the list needs, what is needed last is given up, in either order of fetching, and read anew.
+#[test]
+fn short_of_memory() {
+    let program = linked("again");
+    let program = program.to_str().unwrap();
+    let dir = place("short", 16 * MIB);
+    let argv = [program, "one.dat", "4096", "3"];
+    let truth = run(&dir, "linked", &argv, &[]).out();
+    let command = outrider();
+    for order in ["stream", "rounds"] {
+        let report = dir.join("report.json");
+        let explain = dir.join("explain");
+        let report_flag = format!("--report={}", report.display());
+        let under = [
+            &[
+                command.to_str().unwrap(),
+                "run",
+                "--budget=6M",
+                &report_flag,
+                "--explain",
+                explain.to_str().unwrap(),
+                "--",
+            ],
+            &argv[..],
+        ]
+        .concat();
+        let env = [("OUTRIDER_ORDER", order), ("OUTRIDER_INFILL", "0")];
+        assert_eq!(truth, run(&dir, order, &under, &env).out(), "{order}");
+        let report: Value = serde_json::from_str(&fs::read_to_string(&report).unwrap()).unwrap();
+        let figure = |name: &str| report["declared"][name].as_u64().unwrap();
+        assert_eq!(figure("declared_bytes"), 48 << 20);
+        assert_eq!(figure("diverged_reads"), 0);
+        // All of it once at least, and never more often than it is read.
+        let fetched = figure("fetched_bytes");
+        assert!((14 << 20..=48 << 20).contains(&fetched), "{report:#}");
+        assert!(figure("dropped_bytes") > 4 << 20, "{report:#}");
+        let text = fs::read_to_string(&explain).unwrap();
+        assert!(text.contains(" evict inode "), "{order}");
+    }
+}
+
 /// LP1, LP2: clients, callbacks, marks, reads that are ignored or stray, lists that are replaced.
 #[test]
 fn callbacks_extend_the_list() {

@@ -136,7 +136,7 @@ enum Order {
 struct Stream {
     /// What is kept and given up, from this entry on, where the list is larger than memory.
     belady: Option<(u64, Belady)>,
-    /// The list up to this entry fits in so many bytes.
+    /// The list up to this entry takes so many bytes at most, which there are.
     fits: (u64, u64),
     /// To be given up when the program has passed the entry.
     due: VecDeque<(u64, Span)>,
@@ -437,6 +437,7 @@ impl Fetcher {
     /// Asks for what comes next in the order of need, with `room` bytes of memory. `true` if there is more to do at once.
     fn advance(&mut self, index: usize, walk: &mut Walk, room: u64) -> bool {
         self.give_up_due(walk);
+        self.end_window(walk, room);
         let lead = (room / 8).clamp(STEP.0, 2 * STEP.1).min(room / 2);
         let mut looked = 0;
         loop {
@@ -460,7 +461,6 @@ impl Fetcher {
                 return true;
             };
             if pieces.is_empty() {
-                self.end_window(walk, room);
                 self.wake_at(index, walk, room);
                 return false;
             }
@@ -521,17 +521,28 @@ impl Fetcher {
             return false;
         }
         let list = &source.list;
+        let bytes = |range: std::ops::Range<u64>, so_far: u64| {
+            let mut sum = so_far;
+            let fits = range.into_iter().all(|n| {
+                sum += list.get(n).map_or(0, |e| u64::from(e.length));
+                sum <= room
+            });
+            fits.then_some(sum)
+        };
+        // Only what is new is added up; what was read meanwhile can only make it less.
+        let (known, so_far) = stream.fits;
+        let sum = if (front..=source.ready).contains(&known) && so_far <= room {
+            bytes(known..source.ready, so_far)
+        } else {
+            None
+        };
+        let sum = sum.or_else(|| bytes(front..source.ready, walk.ahead));
         let n = source
             .ready
             .saturating_sub(front)
             .min(super::LIST_MAX as u64);
-        let mut sum = walk.ahead;
-        let fits = (0..n).all(|i| {
-            sum += list.get(front + i).map_or(0, |e| u64::from(e.length));
-            sum <= room
-        });
-        if fits {
-            stream.fits = (source.ready, room);
+        if let Some(sum) = sum {
+            stream.fits = (source.ready, sum);
         } else if n > 1 {
             stream.belady = Links::new(n as usize, |i| list.get(front + i as u64).and_then(key))
                 .and_then(Belady::new)
@@ -700,8 +711,10 @@ impl Fetcher {
                 let _ = own.view.evicted(pages);
             }
         }
-        self.contention.shortage();
-        walk.lossy = true;
+        // Once a window: what is lost before the smaller one is in force says nothing new.
+        if !std::mem::replace(&mut walk.lossy, true) {
+            self.contention.shortage();
+        }
         self.process
             .count(Figure::Evicted, gone * step * PAGE_BYTES);
         self.explain
@@ -908,11 +921,13 @@ impl Fetcher {
             let links = Links::new(n as usize, |i| list.get(front + i as u64).and_then(key));
             (links.and_then(Unique::new)?, n)
         };
-        if walk.used_since > 0 && !walk.lossy {
-            self.contention.clean();
+        if walk.used_since > 0 {
+            if !walk.lossy {
+                self.contention.clean();
+            }
+            walk.used_since = 0;
+            walk.lossy = false;
         }
-        walk.used_since = 0;
-        walk.lossy = false;
         let mut items: Vec<Item> = Vec::new();
         let mut needed: Vec<Item> = Vec::new();
         let (mut bytes, mut asked, mut cached) = (0u64, 0u64, 0u64);

@@ -353,3 +353,140 @@ impl List {
         self.within
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BLOCK: u64 = 4096;
+
+    /// Entry `i` of a list in which no page comes twice.
+    fn entry(i: u64) -> Entry {
+        Entry {
+            file: (i % 3) as u16,
+            offset: i * 7 * BLOCK,
+            length: BLOCK as u32,
+            marked: i.is_multiple_of(5),
+            read: false,
+        }
+    }
+
+    fn list(n: u64) -> List {
+        let mut list = List::default();
+        assert!(list.reserve(n as usize));
+        (0..n).for_each(|i| list.push(entry(i)));
+        list
+    }
+
+    /// What a program does next, relative to where it is.
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// Skips so many entries and reads the next.
+        Skip(u64),
+        /// Reads again what lies so many entries back.
+        Back(u64),
+        /// Reads an entry in this many pieces.
+        Pieces(u64),
+        /// Reads what is not in the list.
+        Stray(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0u64..3).prop_map(Step::Skip),
+            1 => (0u64..1000).prop_map(Step::Skip),
+            2 => (1u64..60).prop_map(Step::Back),
+            2 => (2u64..9).prop_map(Step::Pieces),
+            1 => (0u64..100).prop_map(Step::Stray),
+        ]
+    }
+
+    proptest! {
+        /// LP2: the place in the list is where a naive program counter is, whatever is skipped, repeated, split or strayed; marks
+        /// are those that were passed; entries that were released make no difference.
+        #[test]
+        fn follows_a_program(steps in prop::collection::vec(step(), 1..200), release in any::<bool>()) {
+            const N: u64 = 6000;
+            let mut list = list(N);
+            let mut at = 0u64;
+            for step in steps {
+                if at + 1001 >= N {
+                    break;
+                }
+                match step {
+                    Step::Skip(n) => {
+                        let e = entry(at + n);
+                        prop_assert_eq!(list.read(e.file, e.offset, e.end()), Found::Ahead);
+                        at += n + 1;
+                    }
+                    Step::Back(n) if n <= at => {
+                        let e = entry(at - n);
+                        prop_assert_eq!(list.read(e.file, e.offset, e.end()), Found::Behind);
+                    }
+                    Step::Back(_) => {}
+                    Step::Pieces(n) => {
+                        let e = entry(at);
+                        let piece = BLOCK / n;
+                        for k in 0..n - 1 {
+                            prop_assert_eq!(list.read(e.file, e.offset + k * piece, e.offset + (k + 1) * piece), Found::Ahead);
+                            prop_assert_eq!(list.at(), at);
+                            prop_assert_eq!(u64::from(list.within()), (k + 1) * piece);
+                        }
+                        prop_assert_eq!(list.read(e.file, e.offset + (n - 1) * piece, e.end()), Found::Ahead);
+                        at += 1;
+                    }
+                    Step::Stray(n) => {
+                        let offset = (at + n) * 7 * BLOCK + BLOCK;
+                        prop_assert_eq!(list.read((at % 3) as u16, offset, offset + BLOCK), Found::Outside);
+                    }
+                }
+                prop_assert_eq!(list.at(), at);
+                let mark = at.checked_sub(1).map(|last| entry(last / 5 * 5));
+                prop_assert_eq!(list.mark().map(|m| (m.file, m.offset)), mark.map(|m| (m.file, m.offset)));
+                if release {
+                    list.release(u64::MAX);
+                    prop_assert!(list.base() + 64 >= at.min(N));
+                }
+            }
+        }
+
+        /// One read may cover entries that follow one another; the same entry given several times is read several times.
+        #[test]
+        fn covers_neighbours_not_repetitions(run in 1u64..20, repeats in 1u64..20) {
+            let mut list = List::default();
+            prop_assert!(list.reserve((run + repeats) as usize));
+            let page = |n: u64| Entry { file: 1, offset: n * BLOCK, length: BLOCK as u32, marked: false, read: false };
+            (0..run).for_each(|n| list.push(page(n)));
+            (0..repeats).for_each(|_| list.push(page(100)));
+            prop_assert_eq!(list.read(1, 0, run * BLOCK), Found::Ahead);
+            prop_assert_eq!(list.at(), run);
+            for k in 0..repeats {
+                prop_assert_eq!(list.at(), run + k);
+                prop_assert_eq!(list.read(1, 100 * BLOCK, 101 * BLOCK), Found::Ahead);
+            }
+            prop_assert_eq!(list.pending(), 0);
+        }
+    }
+
+    /// A program that skips more than is looked ahead is found again, by its second read there.
+    #[test]
+    fn found_again_far_ahead() {
+        let mut list = list(20_000);
+        let mut found = Vec::new();
+        for i in 10_000..10_100 {
+            let e = entry(i);
+            found.push(list.read(e.file, e.offset, e.end()));
+        }
+        assert_eq!(found[0], Found::Outside);
+        assert_eq!(found[99], Found::Ahead);
+        assert_eq!(list.at(), 10_100);
+    }
+
+    /// An entry takes 12 bytes.
+    #[test]
+    fn entries_are_small() {
+        assert_eq!(size_of::<Packed>(), 12);
+        assert!(list(1 << 20).memory() <= 12 << 20);
+    }
+}
