@@ -85,7 +85,7 @@ install:
 	$(INSTALL) -m 755 $(RELEASE)/outrider-lab "$(DESTDIR)$(PREFIX)/bin/outrider-lab"
 	$(INSTALL) -m 644 $(RELEASE)/liboutrider.so "$(DESTDIR)$(PREFIX)/lib/liboutrider.so"
 	ln -sf liboutrider.so "$(DESTDIR)$(PREFIX)/lib/liboutrider.so.0"
-	$(INSTALL) -m 644 include/outrider.h include/libprefetch.h "$(DESTDIR)$(PREFIX)/include"
+	$(INSTALL) -m 644 include/*.h include/*.hpp "$(DESTDIR)$(PREFIX)/include"
 	$(INSTALL) -m 644 man/*.1 "$(DESTDIR)$(PREFIX)/share/man/man1"
 	$(INSTALL) -m 644 man/*.3 "$(DESTDIR)$(PREFIX)/share/man/man3"
 	$(INSTALL) -m 644 python/outrider.py "$(DESTDIR)$(PREFIX)/share/outrider/python"
