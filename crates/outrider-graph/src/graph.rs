@@ -138,6 +138,11 @@ impl<C: ?Sized> Builder<C> {
         Node(END)
     }
 
+    /// The node of this name.
+    pub fn find(&self, name: &str) -> Option<Node> {
+        self.nodes.iter().position(|v| v.name == name).map(Node)
+    }
+
     fn add(&mut self, name: &str, what: What<C>) -> Node {
         self.nodes.push(Vertex {
             name: name.into(),
