@@ -47,7 +47,7 @@ impl Instance<'_> {
 
     /// How far to look now; 0 while looking ahead rests.
     pub(super) fn depth_now(&mut self) -> usize {
-        if self.cx.as_ref().is_none_or(|cx| cx.broken) {
+        if self.closing || self.cx.as_ref().is_none_or(|cx| cx.broken) {
             return 0;
         }
         if self.adapts() && self.shared.rest.load(Relaxed) > 0 {

@@ -52,6 +52,8 @@ const SAMPLE: u64 = 4;
 const SEARCH: usize = 16;
 /// In place of a linked read that is over.
 const GONE: u16 = u16::MAX;
+/// In its place while it is not known whether the call before is linked.
+const MAYBE: u16 = u16::MAX - 1;
 /// Directories that a run remembers to have listed.
 const LISTED: usize = 16;
 
@@ -100,6 +102,8 @@ pub struct Instance<'g> {
     listed: [i32; LISTED],
     listed_count: usize,
     resting: bool,
+    /// The graph was switched off; what it has done ahead is still handed out.
+    closing: bool,
 }
 
 impl<'g> Instance<'g> {
@@ -130,6 +134,7 @@ impl<'g> Instance<'g> {
             listed: [-1; LISTED],
             listed_count: 0,
             resting: false,
+            closing: false,
         };
         if options.engine == Engine::Serial || shared.is_off() {
             return this;
@@ -158,7 +163,19 @@ impl<'g> Instance<'g> {
 
     fn switch_off(&mut self, why: &str) {
         self.shared.switch_off(why);
-        self.stop();
+        self.closing = true;
+    }
+
+    /// Stops as soon as no effect is left that was made ahead and that the program is still to ask for.
+    fn close_if_done(&mut self) {
+        let Some(cx) = self.cx.as_ref() else { return };
+        let owed = cx.order.iter().chain(&self.current).any(|i| {
+            let p = &cx.places[*i as usize];
+            p.args.kind.has_effects() && matches!(p.progress, Progress::Flying | Progress::Done)
+        });
+        if !owed {
+            self.stop();
+        }
     }
 
     /// Makes a call of the program: with the graph's help, or as if it weren't there.
@@ -268,6 +285,9 @@ impl<'g> Instance<'g> {
             cx.release(i);
             self.unlink(i);
             source.harvest(&cursor, result);
+        }
+        if self.closing {
+            self.close_if_done();
         }
     }
 

@@ -10,6 +10,9 @@ impl Instance<'_> {
 
     /// Adds the next call to the window. `false`: there is none, or none is known yet.
     pub(super) fn extend(&mut self, source: &dyn Source) -> bool {
+        if self.closing {
+            return false;
+        }
         let follow = match self.tail {
             Tail::Before => source.first(),
             Tail::After(c) => source.after(&c),
@@ -57,23 +60,33 @@ impl Instance<'_> {
             cx.order.back() == Some(&i)
         };
         match at {
-            At::NotReady(kind) => {
+            At::NotReady { kind, link } => {
                 if let Some(cx) = self.cx.as_mut() {
                     cx.places[i as usize].kind = kind;
                 }
-                if is_tail && kind.is_none() && !pure {
-                    self.tail_weak = true;
+                if is_tail {
+                    self.tail_link = match kind {
+                        None => Some(MAYBE),
+                        Some(_) => link.then_some(i),
+                    };
+                    self.tail_weak = kind.is_none() && !pure;
                 }
             }
             At::Call { op, link, weak } => {
                 let Some(cx) = self.cx.as_mut() else { return };
+                let linked = is_linked(&op);
+                if cx.places[i as usize].linked == Some(MAYBE) {
+                    cx.places[i as usize].linked = linked.then_some(GONE);
+                }
                 // It will write at most what its read was asked for.
                 let most = match cx.places[i as usize].linked {
                     None | Some(GONE) => i64::MAX as usize,
+                    Some(read) if cx.places[read as usize].progress == Progress::NotReady => {
+                        i64::MAX as usize
+                    }
                     Some(read) => cx.places[read as usize].args.len,
                 };
                 let p = &mut cx.places[i as usize];
-                let linked = is_linked(&op);
                 if linked != p.linked.is_some() {
                     let why = if linked {
                         "a write takes its bytes from a read that is not linked to it"
@@ -284,7 +297,11 @@ impl Instance<'_> {
             } else {
                 self.shared.diverged(&self.counts);
                 if self.shared.is_off() {
-                    return self.stop();
+                    self.closing = true;
+                    self.close_if_done();
+                    if self.cx.is_none() {
+                        return;
+                    }
                 }
             }
         }
