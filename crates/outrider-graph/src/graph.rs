@@ -138,6 +138,11 @@ impl<C: ?Sized> Builder<C> {
         Node(END)
     }
 
+    /// The node of this name.
+    pub fn find(&self, name: &str) -> Option<Node> {
+        self.nodes.iter().position(|v| v.name == name).map(Node)
+    }
+
     fn add(&mut self, name: &str, what: What<C>) -> Node {
         self.nodes.push(Vertex {
             name: name.into(),
@@ -758,8 +763,11 @@ pub enum At<'a> {
         /// The function may leave after it.
         weak: bool,
     },
-    /// The kind is known in graphs of nodes.
-    NotReady(Option<Kind>),
+    /// The kind, and whether the next call is linked to it, are known in graphs of nodes.
+    NotReady {
+        kind: Option<Kind>,
+        link: bool,
+    },
     End,
     /// The graph contradicts itself.
     Broken(&'static str),
@@ -861,7 +869,10 @@ impl<C: ?Sized> Source for Bound<'_, C> {
                     return At::End;
                 };
                 match stub(self.context, &cursor.epochs[..v.loops.len()]) {
-                    None => At::NotReady(Some(*kind)),
+                    None => At::NotReady {
+                        kind: Some(*kind),
+                        link: *link,
+                    },
                     Some(op) if op.kind() != *kind => {
                         At::Broken("a node gave arguments of another call than its own")
                     }
@@ -877,7 +888,12 @@ impl<C: ?Sized> Source for Bound<'_, C> {
                     Next::Call(op) => (op, false, false),
                     Next::Weak(op) => (op, false, true),
                     Next::Link(op) => (op, true, false),
-                    Next::NotReady => return At::NotReady(None),
+                    Next::NotReady => {
+                        return At::NotReady {
+                            kind: None,
+                            link: false,
+                        };
+                    }
                     Next::End => return At::End,
                     Next::Broken(why) => return At::Broken(why),
                 };

@@ -1041,3 +1041,70 @@ fn a_file_truncated_while_it_is_read() {
         .collect();
     assert_eq!(lengths, [4096, 4096, 10_000 - 8192, 0]);
 }
+
+/// A graph that is switched off in the middle still hands out the effects that it has had already: none happens twice.
+#[test]
+fn effects_are_handed_out_after_the_graph_was_switched_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = numbered(&dir, 4, 4096);
+    let open = File::open(dir.path()).unwrap();
+    struct Names {
+        fd: i32,
+        dir: i32,
+        all: Vec<CString>,
+    }
+    let name = |i: i32| CString::new(format!("d{i}")).unwrap();
+    for engine in [Engine::Uring, Engine::Threads] {
+        let context = Names {
+            fd: file.as_raw_fd(),
+            dir: open.as_raw_fd(),
+            all: (0..6).map(name).collect(),
+        };
+        let graph: Graph<Names> = Graph::generator("directories", |n: &Names, i| match i {
+            0 => Next::Call(Op::Pread {
+                fd: n.fd,
+                len: 10,
+                offset: 0,
+            }),
+            1..=6 => Next::Call(Op::Mkdirat {
+                dir: n.dir,
+                path: &n.all[i as usize - 1],
+                mode: 0o700,
+            }),
+            7 => Next::Call(Op::Pread {
+                fd: n.fd,
+                len: 20,
+                offset: 0,
+            }),
+            _ => Next::End,
+        })
+        .engine(engine)
+        .fixed_depth(16);
+        let mut scope = graph.enter(&context);
+        let mut b = [0; 10];
+        // Once the read and the first directory are made, so are the others.
+        for i in 0..40 {
+            assert_eq!(
+                scope
+                    .pread(&file, &mut b[..9 + usize::from(i == 0)], 0)
+                    .unwrap(),
+                9 + usize::from(i == 0)
+            );
+            if i == 0 {
+                scope.mkdirat(&open, &context.all[0], 0o700).unwrap();
+            }
+        }
+        assert!(graph.is_off());
+        for i in 1..6 {
+            scope.mkdirat(&open, &context.all[i], 0o700).unwrap();
+        }
+        assert_eq!(scope.pread(&file, &mut [0; 20], 0).unwrap(), 20);
+        assert!(scope.is_passing());
+        drop(scope);
+        let c = graph.counts();
+        assert!(c.hits > 0 && c.unclaimed_effects == 0, "{engine:?}: {c}");
+        for n in &context.all {
+            fs::remove_dir(dir.path().join(n.to_str().unwrap())).unwrap();
+        }
+    }
+}

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 
-use outrider_graph::{Data, Engine, Graph, Next, Op};
+use outrider_graph::{Builder, Data, Engine, Graph, Kind, Next, Node, Op};
 use proptest::prelude::*;
 
 const FILES: usize = 3;
@@ -97,91 +97,93 @@ fn foreseen(c: &Context, i: u64) -> Next<'_> {
         if *late && asked[n] < 3 && i == at {
             return Next::NotReady;
         }
-        let fd = |f: usize| c.fds[f];
-        let op = match step {
-            Step::Pread(f, len, offset) => Op::Pread {
-                fd: fd(*f),
-                len: *len,
-                offset: *offset,
-            },
-            Step::Read(f, len) => Op::Read {
-                fd: fd(*f),
-                len: *len,
-            },
-            Step::Pwrite(f, b, offset) => Op::Pwrite {
-                fd: fd(*f),
-                data: Data::Bytes(b),
-                offset: *offset,
-            },
-            Step::Write(f, b) => Op::Write {
-                fd: fd(*f),
-                data: Data::Bytes(b),
-            },
-            Step::Lseek(f, offset, whence) => Op::Lseek {
-                fd: fd(*f),
-                offset: *offset,
-                whence: *whence,
-            },
-            Step::Fstat(f) => Op::Fstat { fd: fd(*f) },
-            Step::Fsync(f) => Op::Fsync {
-                fd: fd(*f),
-                data_only: true,
-            },
-            Step::Stat(n) => Op::Fstatat {
-                dir: c.dir,
-                path: &c.names[*n],
-                flags: 0,
-            },
-            Step::Unlink(n) => Op::Unlinkat {
-                dir: c.dir,
-                path: &c.names[*n],
-                flags: 0,
-            },
-            Step::Mkdir(n) => Op::Mkdirat {
-                dir: c.dir,
-                path: &c.names[*n],
-                mode: 0o755,
-            },
-            Step::Rename(a, b) => Op::Renameat {
-                from_dir: c.dir,
-                from: &c.names[*a],
-                to_dir: c.dir,
-                to: &c.names[*b],
-            },
-            Step::List => Op::Getdents {
-                fd: c.dir,
-                len: 4096,
-            },
-            Step::Bad(0) => Op::Pread {
-                fd: 1_000_000,
-                len: 10,
-                offset: 0,
-            },
-            Step::Bad(_) => Op::Pread {
-                fd: c.dir,
-                len: 10,
-                offset: 0,
-            },
-            Step::Copy(f, _, len, offset) if i == at => {
-                return Next::Link(Op::Pread {
-                    fd: fd(*f),
-                    len: *len,
-                    offset: *offset,
-                });
-            }
-            Step::Copy(_, to, _, offset) => Op::Pwrite {
-                fd: fd(*to),
-                data: Data::Linked,
-                offset: *offset,
-            },
-        };
-        return if *weak {
-            Next::Weak(op)
-        } else {
-            Next::Call(op)
+        return match (call(c, step, i - at, 0), *weak) {
+            (op, _) if matches!(step, Step::Copy(..)) && i == at => Next::Link(op),
+            (op, true) => Next::Weak(op),
+            (op, false) => Next::Call(op),
         };
     }
     Next::End
+}
+
+/// A step's call; of a copy the read (`part` 0) or the write. Offsets are moved by `by`.
+fn call<'a>(c: &'a Context, step: &'a Step, part: u64, by: i64) -> Op<'a> {
+    let fd = |f: usize| c.fds[f];
+    match step {
+        Step::Pread(f, len, offset) => Op::Pread {
+            fd: fd(*f),
+            len: *len,
+            offset: *offset + by,
+        },
+        Step::Read(f, len) => Op::Read {
+            fd: fd(*f),
+            len: *len,
+        },
+        Step::Pwrite(f, b, offset) => Op::Pwrite {
+            fd: fd(*f),
+            data: Data::Bytes(b),
+            offset: *offset + by,
+        },
+        Step::Write(f, b) => Op::Write {
+            fd: fd(*f),
+            data: Data::Bytes(b),
+        },
+        Step::Lseek(f, offset, whence) => Op::Lseek {
+            fd: fd(*f),
+            offset: *offset,
+            whence: *whence,
+        },
+        Step::Fstat(f) => Op::Fstat { fd: fd(*f) },
+        Step::Fsync(f) => Op::Fsync {
+            fd: fd(*f),
+            data_only: true,
+        },
+        Step::Stat(n) => Op::Fstatat {
+            dir: c.dir,
+            path: &c.names[*n],
+            flags: 0,
+        },
+        Step::Unlink(n) => Op::Unlinkat {
+            dir: c.dir,
+            path: &c.names[*n],
+            flags: 0,
+        },
+        Step::Mkdir(n) => Op::Mkdirat {
+            dir: c.dir,
+            path: &c.names[*n],
+            mode: 0o755,
+        },
+        Step::Rename(a, b) => Op::Renameat {
+            from_dir: c.dir,
+            from: &c.names[*a],
+            to_dir: c.dir,
+            to: &c.names[*b],
+        },
+        Step::List => Op::Getdents {
+            fd: c.dir,
+            len: 4096,
+        },
+        Step::Bad(0) => Op::Pread {
+            fd: 1_000_000,
+            len: 10,
+            offset: 0,
+        },
+        Step::Bad(_) => Op::Pread {
+            fd: c.dir,
+            len: 10,
+            offset: 0,
+        },
+        Step::Copy(f, _, len, offset) if part == 0 => Op::Pread {
+            fd: fd(*f),
+            len: *len,
+            offset: *offset + by,
+        },
+        Step::Copy(_, to, _, offset) => Op::Pwrite {
+            fd: fd(*to),
+            data: Data::Linked,
+            offset: *offset + by,
+        },
+    }
 }
 
 /// Runs `program`; what it saw.
@@ -190,7 +192,8 @@ fn run(
     engine: Engine,
     plan: &[(Step, bool, bool)],
     program: &[Step],
-) -> (Vec<Seen>, outrider_graph::Counts) {
+    graph: Graph<Context>,
+) -> (Vec<Seen>, outrider_graph::Counts, Vec<String>) {
     let place = prepare(at);
     let context = Context {
         foreseen: plan.to_vec(),
@@ -199,10 +202,7 @@ fn run(
         names: (0..8).map(name).collect(),
         asked: RefCell::new(vec![0; plan.len()]),
     };
-    let graph: Graph<Context> = Graph::generator("random", foreseen)
-        .engine(engine)
-        .fixed_depth(12)
-        .private_positions();
+    let graph = graph.engine(engine).fixed_depth(12).private_positions();
     let mut scope = graph.enter(&context);
     let mut seen = Vec::new();
     let number = |r: std::io::Result<usize>| Seen::Number(r.map_err(|e| e.raw_os_error()));
@@ -302,7 +302,7 @@ fn run(
         .map(|f| unsafe { libc::lseek(f.as_raw_fd(), 0, libc::SEEK_CUR) } as usize)
         .collect();
     seen.extend(positions.into_iter().map(|p| Seen::Number(Ok(p))));
-    (seen, graph.counts())
+    (seen, graph.counts(), graph.problems())
 }
 
 /// Names, types and contents.
@@ -384,18 +384,24 @@ fn case(follows: bool) -> impl Strategy<Value = (Vec<(Step, bool, bool)>, Vec<St
     })
 }
 
-fn compare(plan: &[(Step, bool, bool)], program: &[Step]) -> Result<u64, TestCaseError> {
+/// `right`: the graph must be found right, too.
+fn compare(
+    plan: &[(Step, bool, bool)],
+    program: &[Step],
+    graph: impl Fn() -> Graph<Context>,
+    right: bool,
+) -> Result<u64, TestCaseError> {
     let dir = tempfile::tempdir().unwrap();
     let at = |n: &str| dir.path().join(n);
-    let (expected, _) = run(&at("serial"), Engine::Serial, plan, program);
+    let (expected, _, _) = run(&at("serial"), Engine::Serial, plan, program, graph());
     let files = tree(&at("serial"));
     let mut ahead = 0;
     for (engine, n) in [(Engine::Uring, "uring"), (Engine::Threads, "threads")] {
-        let (seen, counts) = run(&at(n), engine, plan, program);
+        let (seen, counts, problems) = run(&at(n), engine, plan, program, graph());
         let first = expected.iter().zip(&seen).position(|(a, b)| a != b);
         prop_assert!(
             expected == seen,
-            "{engine:?}: result {first:?} differs; {counts}"
+            "{engine:?}: result {first:?} differs; {problems:?}; {counts}"
         );
         let differ: Vec<_> = files
             .iter()
@@ -407,14 +413,21 @@ fn compare(plan: &[(Step, bool, bool)], program: &[Step]) -> Result<u64, TestCas
             files == tree(&at(n)),
             "{engine:?}: {differ:?} differ; {counts}"
         );
-        prop_assert_eq!(counts.unclaimed_effects, 0, "{:?} {}", engine, counts);
+        prop_assert!(
+            counts.unclaimed_effects == 0 && (problems.is_empty() || !right),
+            "{engine:?}: {problems:?}; {counts}"
+        );
         ahead += counts.hits;
     }
     Ok(ahead)
 }
 
 /// The same cases every time; `OUTRIDER_GRAPH_CASES` asks for more of them.
-fn property(follows: bool, cases: u32) {
+fn property<S: Strategy>(
+    cases: u32,
+    strategy: S,
+    compare: impl Fn(S::Value) -> Result<u64, TestCaseError>,
+) {
     let cases = std::env::var("OUTRIDER_GRAPH_CASES")
         .ok()
         .and_then(|n| n.parse().ok())
@@ -431,8 +444,8 @@ fn property(follows: bool, cases: u32) {
     );
     let used = std::cell::Cell::new(0);
     runner
-        .run(&case(follows), |(plan, program)| {
-            used.set(used.get() + compare(&plan, &program)?);
+        .run(&strategy, |case| {
+            used.set(used.get() + compare(case)?);
             Ok(())
         })
         .unwrap();
@@ -440,12 +453,173 @@ fn property(follows: bool, cases: u32) {
     assert!(used.get() > u64::from(cases), "{} results used", used.get());
 }
 
+fn generator() -> Graph<Context> {
+    Graph::generator("random", foreseen)
+}
+
 #[test]
 fn programs_that_follow_their_graph_are_as_without_it() {
-    property(true, 120);
+    property(100, case(true), |(plan, program)| {
+        compare(&plan, &program, generator, true)
+    });
 }
 
 #[test]
 fn programs_that_do_not_follow_their_graph_are_as_without_it() {
-    property(false, 120);
+    property(100, case(false), |(plan, program)| {
+        compare(&plan, &program, generator, false)
+    });
+}
+
+/// A program with loops: steps, of which some may be its last or are known late, and loops of them.
+#[derive(Clone, Debug)]
+enum Code {
+    Step(Step, bool, bool),
+    /// Passed so often, each time with offsets moved on.
+    Loop(u64, Vec<Code>),
+}
+
+fn code() -> impl Strategy<Value = Vec<Code>> {
+    let flags = (prop::bool::weighted(0.1), prop::bool::weighted(0.1));
+    let one = (step(), flags).prop_map(|(s, (weak, late))| Code::Step(s, weak, late));
+    let tree = one.prop_recursive(3, 24, 5, |inner| {
+        (1u64..6, step(), prop::collection::vec(inner, 0..5)).prop_map(|(n, first, mut body)| {
+            // Each loop has a head of its own.
+            body.insert(0, Code::Step(first, false, false));
+            Code::Loop(n, body)
+        })
+    });
+    prop::collection::vec(tree, 1..6)
+}
+
+/// Bytes that offsets move on with each pass of the innermost loop.
+const PASS: i64 = 1777;
+
+/// Adds `code` to a graph; `open` are the edges that lead to what comes next (from where, and whether weak). The steps go to
+/// `steps`, in the order of the nodes.
+fn add(
+    b: &mut Builder<Context>,
+    code: &[Code],
+    mut open: (Node, bool),
+    steps: &mut Vec<(Step, bool, bool)>,
+) -> (Node, bool) {
+    let connect = |b: &mut Builder<Context>, open: (Node, bool), to: Node| match open {
+        (from, true) => b.weak_edge(from, to),
+        (from, false) => b.edge(from, to),
+    };
+    for c in code {
+        match c {
+            Code::Step(step, weak, late) => {
+                let n = steps.len();
+                steps.push((step.clone(), *weak, *late));
+                let node = |b: &mut Builder<Context>, part: u64| {
+                    let at = Context::op(step, part);
+                    let node = b.call(&format!("{n}.{part}"), at, move |c: &Context, e: &[u64]| {
+                        let (step, _, late) = &c.foreseen[n];
+                        let mut asked = c.asked.borrow_mut();
+                        asked[n] += 1;
+                        if *late && asked[n] < 3 && part == 0 {
+                            return None;
+                        }
+                        let pass = e.last().copied().unwrap_or(0) as i64;
+                        Some(call(c, step, part, pass * PASS))
+                    });
+                    // Whatever leads to it: it is known that it may have to wait.
+                    b.held(node);
+                    node
+                };
+                let first = node(b, 0);
+                connect(b, open, first);
+                open = (first, *weak);
+                if let Step::Copy(..) = step {
+                    let write = node(b, 1);
+                    b.link(first);
+                    b.edge(first, write);
+                    open = (write, *weak);
+                }
+            }
+            Code::Loop(n, body) => {
+                let n = *n;
+                let first = steps.len();
+                let end = add(b, body, open, steps);
+                let again = b.branch(&format!("again {first}"), move |_: &Context, e: &[u64]| {
+                    Some(usize::from(e[e.len() - 1] + 1 >= n))
+                });
+                connect(b, end, again);
+                let head = b.find(&format!("{first}.0")).unwrap();
+                b.back_edge(again, head);
+                open = (again, false);
+            }
+        }
+    }
+    open
+}
+
+impl Context {
+    fn op(step: &Step, part: u64) -> Kind {
+        match step {
+            Step::Pread(..) | Step::Bad(_) => Kind::Pread,
+            Step::Copy(..) if part == 0 => Kind::Pread,
+            Step::Copy(..) | Step::Pwrite(..) => Kind::Pwrite,
+            Step::Read(..) => Kind::Read,
+            Step::Write(..) => Kind::Write,
+            Step::Lseek(..) => Kind::Lseek,
+            Step::Fstat(_) => Kind::Fstat,
+            Step::Fsync(_) => Kind::Fsync,
+            Step::Stat(_) => Kind::Fstatat,
+            Step::Unlink(_) => Kind::Unlinkat,
+            Step::Mkdir(_) => Kind::Mkdirat,
+            Step::Rename(..) => Kind::Renameat,
+            Step::List => Kind::Getdents,
+        }
+    }
+}
+
+/// What a program with this code calls, until the `leave`-th time that it may leave.
+fn unroll(code: &[Code], pass: i64, leave: &mut i32, program: &mut Vec<Step>) {
+    for c in code {
+        match c {
+            _ if *leave == 0 => return,
+            Code::Step(step, weak, _) => {
+                let mut step = step.clone();
+                match &mut step {
+                    Step::Pread(_, _, o) | Step::Pwrite(_, _, o) | Step::Copy(_, _, _, o) => {
+                        *o += pass * PASS;
+                    }
+                    _ => {}
+                }
+                program.push(step);
+                *leave -= i32::from(*weak);
+            }
+            Code::Loop(n, body) => {
+                for pass in 0..*n {
+                    unroll(body, pass as i64, leave, program);
+                }
+            }
+        }
+    }
+}
+
+/// FA1, FA2: random graphs of nodes with nested loops, links, weak edges and nodes that are not ready at first.
+#[test]
+fn programs_with_nested_loops_are_as_without_their_graph() {
+    property(100, (code(), 1i32..12), |(code, leave)| {
+        let mut program = Vec::new();
+        unroll(&code, 0, &mut leave.clone(), &mut program);
+        let mut plan = Vec::new();
+        let graph = || {
+            let mut b = Builder::new("random");
+            let mut steps = Vec::new();
+            let start = (b.start(), false);
+            let open = add(&mut b, &code, start, &mut steps);
+            let end = b.end();
+            match open {
+                (from, true) => b.weak_edge(from, end),
+                (from, false) => b.edge(from, end),
+            }
+            (b.build().unwrap(), steps)
+        };
+        plan.extend(graph().1);
+        compare(&plan, &program, || graph().0, true)
+    });
 }

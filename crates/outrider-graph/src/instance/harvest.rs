@@ -1,0 +1,210 @@
+//! Taking results: what was made ahead is compared and handed out, or made again.
+
+use super::*;
+
+impl Instance<'_> {
+    /// Waits until the call of place `i` is done, and has what depends on others issued meanwhile.
+    pub(super) fn wait(&mut self, source: &dyn Source, i: u16) {
+        let mut waited = false;
+        loop {
+            let Some(cx) = self.cx.as_mut() else { return };
+            if cx.poll(i) || cx.broken {
+                break;
+            }
+            if cx.places[i as usize].on_ring {
+                // What is finished is let in first; only what is not is waited for.
+                cx.enter(0);
+                if cx.places[i as usize].progress != Progress::Flying {
+                    break;
+                }
+            }
+            waited = true;
+            cx.sleep(i);
+            if self.waiting > 0 {
+                self.pump(source);
+            }
+        }
+        if waited {
+            self.counts.waits += 1;
+            if self.adapts() {
+                self.noticed(false);
+                self.depth = (self.depth * 2).min(self.options.depth);
+            }
+        }
+        if self.waiting > 0 && self.ordered {
+            self.pump(source);
+        }
+    }
+
+    /// The result of a call that was made ahead, or `None` if the program is to make it itself.
+    ///
+    /// # Safety
+    /// As [`Instance::make`].
+    pub(super) unsafe fn harvest(&mut self, i: u16, call: &Call, into: Into) -> Option<isize> {
+        let cx = self.cx.as_mut()?;
+        let p = &cx.places[i as usize];
+        if p.progress != Progress::Done || p.pretended || p.stale {
+            return self.unusable(i, call);
+        }
+        let r = p.result as isize;
+        let kind = p.args.kind;
+        let again = [libc::EINTR, libc::EAGAIN, libc::ECANCELED, libc::ENOMEM];
+        if kind.has_effects() {
+            if kind.writes() {
+                let b = p.buffer.as_ref()?;
+                let ours = b.at().cast_const();
+                let theirs = call.buffer.cast::<u8>().cast_const();
+                // SAFETY: both have `len` bytes.
+                let same = ours == theirs
+                    || unsafe {
+                        core::slice::from_raw_parts(ours, p.args.len)
+                            == core::slice::from_raw_parts(theirs, p.args.len)
+                    };
+                if !same {
+                    // The program writes other bytes to the same place.
+                    self.counts.divergences += 1;
+                    self.shared.note(format!(
+                        "{} was called with other bytes than foreseen",
+                        describe(p)
+                    ));
+                    self.shared.diverged(&self.counts);
+                    return None;
+                }
+            }
+            // EFBIG comes with a signal, which the program is to get.
+            if r < 0 && (again.contains(&(-r as i32)) || r == -libc::EFBIG as isize) {
+                return None;
+            }
+            if kind == Kind::Write && r > 0 {
+                let (fd, position) = (p.args.fd, p.position?);
+                if raw::lseek(fd, 0, libc::SEEK_CUR) != position {
+                    self.switch_off(
+                        "a position that was declared private was moved by someone else",
+                    );
+                    return None;
+                }
+                raw::lseek(fd, r as i64, libc::SEEK_CUR);
+            }
+            return Some(r);
+        }
+        if r < 0 || kind.reads() && r as usize != p.args.len {
+            return None;
+        }
+        match kind {
+            Kind::Pread | Kind::Read => {
+                // A buffer that O_DIRECT would not take must fail as it would.
+                let aligned = |at: usize| !p.direct || at.is_multiple_of(512);
+                if call.vectors.is_null() && into == Into::Memory && !aligned(call.buffer as usize)
+                    || p.direct && !call.vectors.is_null()
+                {
+                    return None;
+                }
+                if kind == Kind::Read {
+                    let (fd, position) = (p.args.fd, p.position?);
+                    let now = raw::lseek(fd, r as i64, libc::SEEK_CUR);
+                    if now - r as i64 != position {
+                        // Someone else moved it. These bytes are ours now, as if read(2) had been first.
+                        // SAFETY: as promised by the caller.
+                        return unsafe { self.read_claimed(i, call, into, now - r as i64) };
+                    }
+                }
+                let b = p.buffer.as_ref()?;
+                if into == Into::Block {
+                    self.handed = Some(b.clone());
+                } else {
+                    // SAFETY: `r` bytes were read; the caller's memory has room for them.
+                    unsafe { copy_out(b.at(), r as usize, call) };
+                }
+            }
+            Kind::Statx => {
+                // SAFETY: the kernel filled a struct statx; the caller's memory has room for one.
+                unsafe {
+                    core::ptr::copy_nonoverlapping(
+                        cx.flights[i as usize].stat.get().cast::<libc::statx>(),
+                        call.buffer.cast::<libc::statx>(),
+                        1,
+                    );
+                }
+            }
+            Kind::Fstat | Kind::Fstatat => {
+                // SAFETY: a thread filled a struct stat; the caller's memory has room for one.
+                unsafe {
+                    core::ptr::copy_nonoverlapping(
+                        cx.flights[i as usize].stat.get().cast::<libc::stat>(),
+                        call.buffer.cast::<libc::stat>(),
+                        1,
+                    );
+                }
+            }
+            _ => {}
+        }
+        Some(r)
+    }
+
+    /// A result that can't be used; in the check engine, what it would have been.
+    pub(super) fn unusable(&mut self, i: u16, call: &Call) -> Option<isize> {
+        let p = self.place(i)?;
+        if p.pretended && p.args.kind.writes() {
+            let same = p.buffer.as_ref().is_some_and(|b| {
+                // SAFETY: both have `len` bytes.
+                p.linked.is_some()
+                    || unsafe {
+                        core::slice::from_raw_parts(b.at(), p.args.len)
+                            == core::slice::from_raw_parts(call.buffer.cast::<u8>(), p.args.len)
+                    }
+            });
+            if !same {
+                let problem = format!("{} was called with other bytes than foreseen", describe(p));
+                self.counts.divergences += 1;
+                self.shared.note(problem);
+            }
+        }
+        None
+    }
+
+    /// Reads what the position was moved over.
+    ///
+    /// # Safety
+    /// As [`Instance::make`].
+    pub(super) unsafe fn read_claimed(
+        &mut self,
+        i: u16,
+        call: &Call,
+        into: Into,
+        offset: i64,
+    ) -> Option<isize> {
+        let p = self.place(i)?;
+        let (len, fd) = (p.args.len, p.args.fd);
+        let mut at = *call;
+        at.args.kind = Kind::Pread;
+        at.args.offset = offset;
+        if into == Into::Block {
+            at.buffer = p.buffer.as_ref()?.at().cast();
+            self.handed = p.buffer.clone();
+        }
+        // SAFETY: as promised by the caller.
+        let r = unsafe { at.make() };
+        raw::lseek(fd, r.max(0) as i64 - len as i64, libc::SEEK_CUR);
+        Some(r)
+    }
+}
+
+/// Copies `n` bytes to where a call wants them.
+///
+/// # Safety
+/// `from` has them; the call's memory has room for them.
+unsafe fn copy_out(from: *const u8, n: usize, call: &Call) {
+    // SAFETY: as promised.
+    unsafe {
+        if call.vectors.is_null() {
+            core::ptr::copy_nonoverlapping(from, call.buffer.cast(), n);
+            return;
+        }
+        let mut done = 0;
+        for v in core::slice::from_raw_parts(call.vectors, call.vector_count as usize) {
+            let part = v.iov_len.min(n - done);
+            core::ptr::copy_nonoverlapping(from.add(done), v.iov_base.cast(), part);
+            done += part;
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! Looking ahead: the walk along the window that issues what may be issued.
+
+use super::*;
+
+impl Instance<'_> {
+    /// Looks ahead: fills the window, and issues what may be issued.
+    pub(super) fn pump(&mut self, source: &dyn Source) {
+        let depth = match self.depth_now() {
+            0 => return,
+            d => d,
+        };
+        let len = self.cx.as_ref().map_or(0, |cx| cx.order.len());
+        if self.waiting == 0 && len * 4 > depth * 3 {
+            return;
+        }
+        // A walk starts from where the positions are, before the current call.
+        self.positions = [None; 8];
+        let mut walk = Walk::default();
+        if self.waiting > 0 || self.ordered || !self.pure {
+            if let Some(i) = self.current {
+                self.consider(source, i, &mut walk);
+            }
+            let mut n = 0;
+            while !walk.stopped {
+                let Some(i) = self.cx.as_ref().and_then(|cx| cx.order.get(n).copied()) else {
+                    break;
+                };
+                self.consider(source, i, &mut walk);
+                n += 1;
+            }
+        }
+        while !walk.stopped
+            && self.cx.as_ref().is_some_and(|cx| cx.order.len() < depth)
+            && self.extend(source)
+        {
+            let newest = self.cx.as_ref().and_then(|cx| cx.order.back().copied());
+            if let Some(i) = newest {
+                self.consider(source, i, &mut walk);
+            }
+        }
+        if let Some(cx) = self.cx.as_mut()
+            && cx.ring.as_ref().is_some_and(|r| r.unsubmitted() > 0)
+        {
+            cx.submit();
+        }
+    }
+
+    /// How far to look now; 0 while looking ahead rests.
+    pub(super) fn depth_now(&mut self) -> usize {
+        if self.closing || self.cx.as_ref().is_none_or(|cx| cx.broken) {
+            return 0;
+        }
+        if self.adapts() && self.shared.rest.load(Relaxed) > 0 {
+            if self.shared.rest.fetch_sub(1, Relaxed) == 0 {
+                self.shared.rest.store(0, Relaxed);
+            }
+            return 0;
+        }
+        self.depth
+    }
+
+    /// Looks at a place in the course of a walk: issues it if that is possible, and notes what it means for those behind it.
+    pub(super) fn consider(&mut self, source: &dyn Source, i: u16, walk: &mut Walk) {
+        let is_current = self.current == Some(i);
+        self.ask_again(source, i);
+        let Some(cx) = self.cx.as_mut() else {
+            walk.stopped = true;
+            return;
+        };
+        cx.poll(i);
+        let p = &cx.places[i as usize];
+        if p.weak_before && !is_current {
+            walk.certain = false;
+        }
+        if p.progress == Progress::NotReady {
+            walk.expected = false;
+            if !self.pure && p.kind.is_none_or(Kind::has_effects) {
+                // It may change anything.
+                walk.stopped = true;
+            } else if p.kind.is_none_or(|k| !k.runs_ahead() || k == Kind::Read) {
+                walk.unknown_position = true;
+            }
+            return;
+        }
+        self.predict_position(i, walk);
+        let Some(p) = self.place(i) else { return };
+        let open = p.progress == Progress::Ready && !p.never && !p.warmed && !is_current;
+        if open && self.may_issue(i, walk) && self.issue(source, i) {
+            self.waiting -= 1;
+        }
+        let Some(p) = self.place(i) else {
+            walk.stopped = true;
+            return;
+        };
+        let done = p.progress == Progress::Done && !p.pretended;
+        let pure = !has_effects(&p.args);
+        if pure && !matches!(p.args.kind, Kind::Lseek) {
+            let whole = if p.args.kind.reads() {
+                p.result == p.args.len as i64
+            } else {
+                p.result >= 0
+            };
+            let known = p.args.kind.runs_ahead() && (done || p.pretended) && !p.stale;
+            walk.expected &= known && (whole || p.pretended);
+        }
+        if !done {
+            walk.effects |= !pure;
+            walk.pending.push(i);
+        }
+    }
+
+    /// Sets the offset that a call at its descriptor's position will have, and moves the position on.
+    pub(super) fn predict_position(&mut self, i: u16, walk: &mut Walk) {
+        let Some((args, progress, result, assumed)) = self
+            .place(i)
+            .map(|p| (p.args, p.progress, p.result, p.position))
+        else {
+            return;
+        };
+        let at = match args.kind {
+            Kind::Read | Kind::Write | Kind::Lseek if !walk.unknown_position => {
+                self.position(args.fd)
+            }
+            Kind::Pread | Kind::Pwrite => Some(args.offset),
+            _ => None,
+        };
+        let Some(cx) = self.cx.as_mut() else { return };
+        let p = &mut cx.places[i as usize];
+        let issued = matches!(progress, Progress::Flying | Progress::Done);
+        if !issued {
+            p.position = at;
+        } else if assumed != at && args.kind == Kind::Read {
+            p.stale = true;
+        }
+        let next = match args.kind {
+            Kind::Read | Kind::Write => {
+                let moved = if progress == Progress::Done && !p.pretended {
+                    result.max(0)
+                } else {
+                    args.len as i64
+                };
+                at.map(|a| a.saturating_add(moved))
+            }
+            Kind::Lseek => match args.flags {
+                libc::SEEK_SET => Some(args.offset),
+                libc::SEEK_CUR => at.map(|a| a.saturating_add(args.offset)),
+                _ => None,
+            },
+            _ => return,
+        };
+        // An unsent linked write's length is not known.
+        let next = if p.linked.is_some() && !issued {
+            None
+        } else {
+            next
+        };
+        if let Some(entry) = self
+            .positions
+            .iter_mut()
+            .flatten()
+            .find(|entry| entry.0 == args.fd)
+        {
+            entry.1 = next;
+        }
+    }
+
+    /// The position of a descriptor at the point that a walk has reached.
+    pub(super) fn position(&mut self, fd: i32) -> Option<i64> {
+        if let Some((_, at)) = self.positions.iter().flatten().find(|e| e.0 == fd) {
+            return *at;
+        }
+        let free = self.positions.iter_mut().find(|e| e.is_none())?;
+        let at = raw::lseek(fd, 0, libc::SEEK_CUR);
+        let at = (at >= 0).then_some(at);
+        *free = Some((fd, at));
+        at
+    }
+
+    /// What a descriptor names, asked once per call of the program.
+    pub(super) fn file(&mut self, fd: i32) -> Option<File> {
+        if let Some(f) = self.files.iter().flatten().find(|f| f.fd == fd) {
+            return Some(*f);
+        }
+        let st = raw::fstat(fd).ok()?;
+        // SAFETY: F_GETFL takes no memory.
+        let flags = unsafe {
+            syscall6(
+                libc::SYS_fcntl,
+                fd as usize,
+                libc::F_GETFL as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        } as i32;
+        let format = st.st_mode & libc::S_IFMT;
+        let file = File {
+            fd,
+            device: st.st_dev,
+            inode: st.st_ino,
+            size: st.st_size,
+            regular: format == libc::S_IFREG,
+            directory: format == libc::S_IFDIR,
+            append: flags & libc::O_APPEND != 0,
+            direct: flags & libc::O_DIRECT != 0,
+        };
+        if let Some(free) = self.files.iter_mut().find(|f| f.is_none()) {
+            *free = Some(file);
+        }
+        Some(file)
+    }
+
+    /// Whether a call may be made now, before the program makes it.
+    pub(super) fn may_issue(&mut self, i: u16, walk: &Walk) -> bool {
+        let Some(p) = self.place(i) else { return false };
+        let (args, position) = (p.args, p.position);
+        if !args.kind.runs_ahead() {
+            // It is only warmed, which has no effects.
+            return true;
+        }
+        if args.kind.has_effects() && !(walk.certain && walk.expected) {
+            return false;
+        }
+        if !args.kind.has_effects() && !walk.effects {
+            return true;
+        }
+        let own = if uses_file(args.kind) {
+            self.file(args.fd)
+        } else {
+            None
+        };
+        for e in &walk.pending {
+            let Some((earlier, earlier_position)) = self.place(*e).map(|p| (p.args, p.position))
+            else {
+                return false;
+            };
+            let file = if uses_file(earlier.kind) {
+                self.file(earlier.fd)
+            } else {
+                None
+            };
+            let Some(cx) = self.cx.as_ref() else {
+                return false;
+            };
+            let first = Touch {
+                args: &earlier,
+                position: earlier_position,
+                path: path_bytes(cx.flights[*e as usize].path()),
+                file,
+            };
+            let second = Touch {
+                args: &args,
+                position,
+                path: path_bytes(cx.flights[i as usize].path()),
+                file: own,
+            };
+            if conflict(&first, &second) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Gives a call to the engine. `false`: not now. A call that can't be made ahead at all is marked so.
+    pub(super) fn issue(&mut self, source: &dyn Source, i: u16) -> bool {
+        let Some((args, linked, cursor, position)) = self
+            .place(i)
+            .map(|p| (p.args, p.linked, p.cursor, p.position))
+        else {
+            return false;
+        };
+        let mut buffer = None;
+        let mut len = args.len;
+        let mut direct = false;
+        match args.kind {
+            Kind::Read | Kind::Pread | Kind::Write | Kind::Pwrite => {
+                let fits = linked.is_some() || (1..=LARGEST).contains(&len);
+                let allowed = args.kind != Kind::Write || self.options.private_positions;
+                let file = self.file(args.fd);
+                let usable = file.is_some_and(|f| f.regular && !(f.append && args.kind.writes()));
+                direct = file.is_some_and(|f| f.direct);
+                // Where the program's own bytes of a linked write lie is not known yet, and O_DIRECT may refuse them.
+                if !fits || !allowed || !usable || direct && linked.is_some() {
+                    return self.never(i);
+                }
+                // Neither EINVAL for a negative offset nor an unknown position is for us.
+                if position.is_none_or(|p| p < 0) {
+                    return false;
+                }
+                if args.kind.reads() {
+                    buffer = self.buffer(len);
+                } else if linked == Some(GONE) {
+                    return self.never(i);
+                } else if let Some(from) = linked {
+                    let Some(read) = self.place(from) else {
+                        return false;
+                    };
+                    if read.progress != Progress::Done
+                        || read.result != read.args.len as i64 && !read.pretended
+                    {
+                        return false;
+                    }
+                    len = read.args.len;
+                    buffer = read.buffer.clone();
+                } else if let At::Call { op, .. } = source.at(&cursor)
+                    && op.args() == args
+                    && let Some(Data::Bytes(bytes)) = op.data()
+                {
+                    if direct && !(bytes.as_ptr() as usize).is_multiple_of(512) {
+                        return self.never(i);
+                    }
+                    buffer = self.buffer(len);
+                    if let Some(b) = &buffer {
+                        // SAFETY: the buffer holds `len` bytes, and is new to us.
+                        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), b.at(), len) };
+                    }
+                }
+                if buffer.is_none() {
+                    return false;
+                }
+            }
+            Kind::Getdents => {
+                let new = !self.listed[..self.listed_count].contains(&args.fd);
+                let directory = self.file(args.fd).is_some_and(|f| f.directory);
+                if !new || !directory || self.listed_count == LISTED {
+                    return self.never(i);
+                }
+                self.listed[self.listed_count] = args.fd;
+                self.listed_count += 1;
+            }
+            _ => {}
+        }
+        let Some(cx) = self.cx.as_mut() else {
+            return false;
+        };
+        let p = &mut cx.places[i as usize];
+        p.args.len = len;
+        p.buffer = buffer;
+        p.direct = direct;
+        if self.options.engine == Engine::Check {
+            p.pretended = true;
+            p.progress = Progress::Done;
+        } else if !cx.launch(i) {
+            let p = &mut cx.places[i as usize];
+            p.buffer = None;
+            p.args.len = args.len;
+            return false;
+        }
+        let p = &mut cx.places[i as usize];
+        p.warmed = !args.kind.runs_ahead();
+        self.counts.ahead += 1;
+        true
+    }
+
+    pub(super) fn never(&mut self, i: u16) -> bool {
+        if let Some(cx) = self.cx.as_mut() {
+            cx.places[i as usize].never = true;
+            self.waiting -= 1;
+        }
+        false
+    }
+}
+
+/// What a walk along the window has met so far.
+pub(super) struct Walk {
+    /// No weak edge.
+    pub(super) certain: bool,
+    /// Every read and look-up has come back as expected.
+    pub(super) expected: bool,
+    /// A call with effects that is not done.
+    pub(super) effects: bool,
+    /// Positions can't be told from here on.
+    pub(super) unknown_position: bool,
+    /// Nothing can be said of what comes.
+    pub(super) stopped: bool,
+    pub(super) pending: Pending,
+}
+
+impl Default for Walk {
+    fn default() -> Walk {
+        Walk {
+            certain: true,
+            expected: true,
+            effects: false,
+            unknown_position: false,
+            stopped: false,
+            pending: Pending {
+                list: [0; DEEPEST_WINDOW + SEARCH + 1],
+                len: 0,
+            },
+        }
+    }
+}
+
+/// Calls that are not done, in order. No allocation.
+pub(super) struct Pending {
+    list: [u16; DEEPEST_WINDOW + SEARCH + 1],
+    len: usize,
+}
+
+impl Pending {
+    fn push(&mut self, i: u16) {
+        if let Some(at) = self.list.get_mut(self.len) {
+            *at = i;
+            self.len += 1;
+        }
+    }
+}
+
+impl<'a> IntoIterator for &'a Pending {
+    type Item = &'a u16;
+    type IntoIter = std::slice::Iter<'a, u16>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.list[..self.len].iter()
+    }
+}

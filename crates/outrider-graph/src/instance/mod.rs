@@ -1,0 +1,431 @@
+//! One run of a function along its graph: the pre-issuing algorithm and the checked harvest.
+//!
+//! The *window* holds the calls that are foreseen next, in the program's order. When the program makes a call, it is compared with the
+//! window's first; the window is then filled up again, what may be made ahead is given to an engine, and if the call itself was
+//! made ahead its result is used.
+//!
+//! What may be made ahead (section 3.3 of the paper, and more, since a graph may be wrong and calls may fail):
+//!
+//! - a call without effects, if no earlier call that is not done conflicts with it (see `conflict`);
+//! - a call with effects, if moreover no weak edge lies between the program and it, and every read or look-up before it has come back as
+//!   the graph expects: whole, without error. So a read that fails or comes back short stops every effect behind it.
+//!
+//! What is used: the whole result of a read, a successful stat, and what an effect returned. A call without effects that failed or was
+//! short is made again by the program itself; so errors, ends of files and interruptions are exactly the program's own.
+//!
+//! How far ahead: the window doubles when the program had to wait for a call that was on its way. When call after call would have been
+//! quick anyway (the data was cached), looking ahead rests for a while, each time for longer.
+
+mod harvest;
+mod issue;
+mod window;
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use outrider_sys::raw::{self, syscall6};
+
+use crate::buffers::{Block, Buffer, LARGEST};
+use crate::call::{Call, Data, Kind};
+use crate::conflict::{File, Touch, conflict, has_effects};
+use crate::context::{Context, Progress};
+use crate::graph::{At, Cursor, Engine, Follow, Options, Source, is_linked};
+use crate::process;
+use crate::stats::{Counts, Shared};
+
+/// Most calls that are looked ahead: twice what kept the fastest measured device busy.
+pub const DEEPEST_WINDOW: usize = 128;
+/// A call quicker than this did not wait for a device; 4 KiB from the cache take 0.3 to 0.6 µs, the fastest disks 10 µs and more.
+pub const QUICK_NANOS: u64 = 8_000;
+/// Calls looked ahead at first.
+const FIRST_DEPTH: usize = 4;
+/// So many quick calls in a row end in a rest …
+const QUICK_ROW: u32 = 64;
+/// … of so many calls …
+const FIRST_REST: u64 = 256;
+/// … up to so many, after which so many quick calls suffice for the next.
+const LONGEST_REST: u64 = 65_536;
+const QUICK_AFTER_REST: u32 = 16;
+/// One call in so many is timed while a whole run rests.
+const SAMPLE: u64 = 4;
+/// Foreseen calls that are looked at to find the one that the program makes.
+const SEARCH: usize = 16;
+/// In place of a linked read that is over.
+const GONE: u16 = u16::MAX;
+/// In its place while it is not known whether the call before is linked.
+const MAYBE: u16 = u16::MAX - 1;
+/// Directories that a run remembers to have listed.
+const LISTED: usize = 16;
+
+/// How the next call of the graph is found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tail {
+    Before,
+    After(Cursor),
+    Ended,
+}
+
+/// Where a result goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Into {
+    /// Into the caller's memory.
+    Memory,
+    /// Nowhere: the caller takes the buffer (see [`Instance::block`]).
+    Block,
+}
+
+/// A run.
+pub struct Instance<'g> {
+    shared: &'g Shared,
+    options: Options,
+    pure: bool,
+    /// `None`: every call is passed through.
+    cx: Option<Box<Context>>,
+    token: u64,
+    tail: Tail,
+    tail_weak: bool,
+    tail_link: Option<u16>,
+    /// The call that the program is making.
+    current: Option<u16>,
+    depth: usize,
+    /// Calls in the window that may yet be issued.
+    waiting: usize,
+    /// Calls at positions, or effects, were seen: the order matters.
+    ordered: bool,
+    /// Kinds that the graph has foreseen so far, a bit each.
+    kinds: u32,
+    counts: Counts,
+    began: Option<Instant>,
+    handed: Option<Buffer>,
+    files: [Option<File>; 8],
+    positions: [Option<(i32, Option<i64>)>; 8],
+    listed: [i32; LISTED],
+    listed_count: usize,
+    resting: bool,
+    /// The graph was switched off; what it has done ahead is still handed out.
+    closing: bool,
+}
+
+impl<'g> Instance<'g> {
+    /// Begins a run.
+    pub fn new(shared: &'g Shared, options: Options, pure: bool) -> Instance<'g> {
+        let mut this = Instance {
+            shared,
+            options,
+            pure,
+            cx: None,
+            token: 0,
+            tail: Tail::Before,
+            tail_weak: false,
+            tail_link: None,
+            current: None,
+            depth: options.depth,
+            waiting: 0,
+            ordered: false,
+            kinds: 0,
+            counts: Counts {
+                scopes: 1,
+                ..Counts::default()
+            },
+            began: None,
+            handed: None,
+            files: [None; 8],
+            positions: [None; 8],
+            listed: [-1; LISTED],
+            listed_count: 0,
+            resting: false,
+            closing: false,
+        };
+        if options.engine == Engine::Serial || shared.is_off() {
+            return this;
+        }
+        if this.adapts() {
+            if shared.rest.load(Relaxed) > 0 {
+                this.resting = true;
+                return this;
+            }
+            let known = shared.depth.load(Relaxed) as usize;
+            this.depth = if known == 0 { FIRST_DEPTH } else { known }.min(options.depth);
+        }
+        this.cx = Context::take(options.engine);
+        this.token = this.cx.as_ref().map_or(0, |c| c.token);
+        this
+    }
+
+    fn adapts(&self) -> bool {
+        !self.options.fixed && self.options.engine != Engine::Check
+    }
+
+    /// Whether calls pass straight through from now on.
+    pub fn is_passing(&self) -> bool {
+        self.cx.is_none()
+    }
+
+    fn switch_off(&mut self, why: &str) {
+        self.shared.switch_off(why);
+        self.closing = true;
+    }
+
+    /// Stops as soon as no effect is left that was made ahead and that the program is still to ask for.
+    fn close_if_done(&mut self) {
+        let Some(cx) = self.cx.as_ref() else { return };
+        let owed = cx.order.iter().chain(&self.current).any(|i| {
+            let p = &cx.places[*i as usize];
+            p.args.kind.has_effects() && matches!(p.progress, Progress::Flying | Progress::Done)
+        });
+        if !owed {
+            self.stop();
+        }
+    }
+
+    /// Makes a call of the program: with the graph's help, or as if it weren't there.
+    ///
+    /// # Safety
+    /// The call's pointers are what the system call wants; memory that it writes to is valid.
+    pub unsafe fn make(&mut self, source: &dyn Source, call: &Call) -> isize {
+        // SAFETY: as promised by the caller.
+        match unsafe { self.before(source, call, Into::Memory) } {
+            Some(r) => r,
+            None => {
+                // SAFETY: as promised by the caller.
+                let r = unsafe { call.make() };
+                self.after(source, r);
+                r
+            }
+        }
+    }
+
+    /// The program makes a call. `Some`: this is its result (or negated errno). `None`: it is to be made now, and
+    /// [`Instance::after`] told.
+    ///
+    /// # Safety
+    /// As [`Instance::make`].
+    pub unsafe fn before(&mut self, source: &dyn Source, call: &Call, into: Into) -> Option<isize> {
+        self.counts.calls += 1;
+        if self.cx.is_none() {
+            if self.resting && self.counts.calls.is_multiple_of(SAMPLE) {
+                self.began = Some(Instant::now());
+            }
+            return None;
+        }
+        if !process::is(self.token) {
+            // A forked child: nothing that was foreseen is its own.
+            if let Some(cx) = self.cx.take() {
+                Context::left();
+                cx.abandon();
+            }
+            return None;
+        }
+        self.forget_caches();
+        let Some(at) = self.find(source, call) else {
+            self.unforeseen(call);
+            return None;
+        };
+        self.advance(at);
+        self.cx.as_ref()?;
+        let i = self.current?;
+        self.adopt(i, call);
+        self.pump(source);
+        self.cx.as_ref()?;
+        if call.args.kind == Kind::Close {
+            self.settle(call.args.fd);
+        }
+        let answer = if self.place(i).is_some_and(|p| {
+            p.args.kind.runs_ahead() && matches!(p.progress, Progress::Flying | Progress::Done)
+        }) {
+            self.wait(source, i);
+            // SAFETY: as promised by the caller.
+            unsafe { self.harvest(i, call, into) }
+        } else {
+            None
+        };
+        match answer {
+            Some(r) => {
+                self.counts.hits += 1;
+                if let Some(quick) = self.place(i).and_then(|p| p.quick) {
+                    self.noticed(quick);
+                }
+                self.finish_current(source, r);
+                Some(r)
+            }
+            None => {
+                if self.adapts() && call.args.kind.runs_ahead() {
+                    self.began = Some(Instant::now());
+                }
+                None
+            }
+        }
+    }
+
+    /// The call for which [`Instance::before`] gave no answer was made, with this result.
+    pub fn after(&mut self, source: &dyn Source, result: isize) {
+        if let Some(began) = self.began.take() {
+            self.noticed((began.elapsed().as_nanos() as u64) < QUICK_NANOS);
+        }
+        if self.cx.is_some() && process::is(self.token) {
+            self.finish_current(source, result);
+        }
+    }
+
+    /// The buffer of the last answer that went to [`Into::Block`].
+    pub fn block(&mut self, len: usize) -> Option<Block> {
+        self.handed.take().map(|b| Block::new(b, len))
+    }
+
+    /// A buffer for a read that the caller makes itself.
+    pub fn buffer(&self, len: usize) -> Option<Buffer> {
+        self.cx.as_ref()?.buffers.take(len)
+    }
+
+    fn finish_current(&mut self, source: &dyn Source, result: isize) {
+        if let Some(i) = self.current.take()
+            && let Some(cx) = self.cx.as_mut()
+        {
+            let cursor = cx.places[i as usize].cursor;
+            cx.release(i);
+            self.unlink(i);
+            source.harvest(&cursor, result);
+        }
+        if self.closing {
+            self.close_if_done();
+        }
+    }
+
+    fn place(&self, i: u16) -> Option<&crate::context::Place> {
+        self.cx.as_ref()?.places.get(i as usize)
+    }
+
+    /// A call of the program was quick or not, without or in spite of us.
+    fn noticed(&mut self, quick: bool) {
+        if !self.adapts() {
+            return;
+        }
+        let s = self.shared;
+        if !quick {
+            s.quick.store(0, Relaxed);
+            s.next_rest.store(FIRST_REST, Relaxed);
+            s.rest.store(0, Relaxed);
+            return;
+        }
+        if s.rest.load(Relaxed) > 0 {
+            return;
+        }
+        if s.quick.fetch_add(1, Relaxed) + 1 >= QUICK_ROW {
+            s.quick.store(QUICK_ROW - QUICK_AFTER_REST, Relaxed);
+            let rest = s.next_rest.load(Relaxed).max(FIRST_REST);
+            s.next_rest.store((rest * 2).min(LONGEST_REST), Relaxed);
+            s.rest.store(rest, Relaxed);
+        }
+    }
+
+    /// Cancels what is in flight, and passes everything through from now on.
+    pub fn stop(&mut self) {
+        let Some(cx) = self.cx.as_mut() else { return };
+        if !process::is(self.token) {
+            if let Some(cx) = self.cx.take() {
+                Context::left();
+                cx.abandon();
+            }
+            return;
+        }
+        if let Some(i) = self.current.take() {
+            cx.release(i);
+        }
+        // What no thread has begun is taken back before anything is waited for.
+        for n in 0..cx.order.len() {
+            let i = cx.order[n];
+            cx.take_back(i);
+        }
+        cx.drain();
+        while let Some(i) = self.pop() {
+            // An effect that was cancelled, or failed, did not happen.
+            let undone = self.place(i).is_some_and(|p| {
+                p.progress == Progress::Done
+                    && !p.pretended
+                    && p.args.kind.has_effects()
+                    && p.result < 0
+            });
+            if undone && let Some(cx) = self.cx.as_mut() {
+                cx.places[i as usize].progress = Progress::Ready;
+            }
+            self.discard(i);
+        }
+        self.handed = None;
+        if let Some(cx) = self.cx.take() {
+            cx.give_back();
+        }
+    }
+
+    /// Ends the run.
+    pub fn end(&mut self) {
+        let was_passing = self.cx.is_none();
+        self.stop();
+        if self.adapts() && !was_passing {
+            let mut depth = self.depth;
+            if self.counts.unused > self.counts.hits {
+                depth = (depth / 2).max(1);
+            }
+            self.shared.depth.store(depth as u32, Relaxed);
+        }
+        if self.resting {
+            let passed = self.counts.calls;
+            let _ = self
+                .shared
+                .rest
+                .fetch_update(Relaxed, Relaxed, |r| Some(r.saturating_sub(passed)));
+        }
+        self.shared.counters.add(&std::mem::take(&mut self.counts));
+    }
+}
+
+/// Whether a call's descriptor is the file itself, not a directory for its path.
+fn uses_file(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Read
+            | Kind::Pread
+            | Kind::Write
+            | Kind::Pwrite
+            | Kind::Fstat
+            | Kind::Fsync
+            | Kind::Getdents
+            | Kind::Lseek
+    )
+}
+
+fn path_bytes<'a>(path: *const u8) -> &'a [u8] {
+    if path.is_null() {
+        return &[];
+    }
+    // SAFETY: a C string, ours or the caller's, that outlives the walk.
+    unsafe { core::ffi::CStr::from_ptr(path.cast()) }.to_bytes()
+}
+
+fn same_path(ours: *const u8, theirs: *const core::ffi::c_char) -> bool {
+    path_bytes(ours) == path_bytes(theirs.cast())
+}
+
+fn describe(p: &crate::context::Place) -> String {
+    if p.progress == Progress::NotReady {
+        return p
+            .kind
+            .map_or("a call".into(), |k| format!("{} (not ready)", k.name()));
+    }
+    describe_args(&p.args)
+}
+
+fn describe_args(a: &crate::call::Args) -> String {
+    match a.kind {
+        Kind::Pread | Kind::Pwrite => format!(
+            "{}({}, {} bytes at {})",
+            a.kind.name(),
+            a.fd,
+            a.len,
+            a.offset
+        ),
+        Kind::Read | Kind::Write | Kind::Getdents => {
+            format!("{}({}, {} bytes)", a.kind.name(), a.fd, a.len)
+        }
+        _ => format!("{}({})", a.kind.name(), a.fd),
+    }
+}

@@ -1,0 +1,378 @@
+//! The window: what the graph foresees next, and what of it the program makes.
+
+use super::*;
+
+impl Instance<'_> {
+    pub(super) fn forget_caches(&mut self) {
+        self.files = [None; 8];
+        self.positions = [None; 8];
+    }
+
+    /// Adds the next call to the window. `false`: there is none, or none is known yet.
+    pub(super) fn extend(&mut self, source: &dyn Source) -> bool {
+        if self.closing {
+            return false;
+        }
+        let follow = match self.tail {
+            Tail::Before => source.first(),
+            Tail::After(c) => source.after(&c),
+            Tail::Ended => return false,
+        };
+        let (cursor, weak) = match follow {
+            Follow::To { cursor, weak } => (cursor, weak),
+            Follow::Unknown => return false,
+            Follow::End => {
+                self.tail = Tail::Ended;
+                return false;
+            }
+            Follow::Broken(why) => {
+                self.switch_off(why);
+                return false;
+            }
+        };
+        let at = source.at(&cursor);
+        if let At::End = at {
+            self.tail = Tail::Ended;
+            return false;
+        }
+        let Some(cx) = self.cx.as_mut() else {
+            return false;
+        };
+        let Some(i) = cx.place(cursor) else {
+            return false;
+        };
+        cx.places[i as usize].weak_before = weak || self.tail_weak;
+        cx.order.push_back(i);
+        self.tail = Tail::After(cursor);
+        self.tail_weak = false;
+        self.waiting += 1;
+        let expected = self.tail_link.take();
+        cx.places[i as usize].linked = expected;
+        self.fill(i, at);
+        self.cx.is_some()
+    }
+
+    /// Puts what the graph says of a place into it.
+    pub(super) fn fill(&mut self, i: u16, at: At<'_>) {
+        let pure = self.pure;
+        let is_tail = {
+            let Some(cx) = self.cx.as_ref() else { return };
+            cx.order.back() == Some(&i)
+        };
+        match at {
+            At::NotReady { kind, link } => {
+                if let Some(cx) = self.cx.as_mut() {
+                    cx.places[i as usize].kind = kind;
+                }
+                if is_tail {
+                    self.tail_link = match kind {
+                        None => Some(MAYBE),
+                        Some(_) => link.then_some(i),
+                    };
+                    self.tail_weak = kind.is_none() && !pure;
+                }
+            }
+            At::Call { op, link, weak } => {
+                let Some(cx) = self.cx.as_mut() else { return };
+                let linked = is_linked(&op);
+                if cx.places[i as usize].linked == Some(MAYBE) {
+                    cx.places[i as usize].linked = linked.then_some(GONE);
+                }
+                // It will write at most what its read was asked for.
+                let most = match cx.places[i as usize].linked {
+                    None | Some(GONE) => i64::MAX as usize,
+                    Some(read) if cx.places[read as usize].progress == Progress::NotReady => {
+                        i64::MAX as usize
+                    }
+                    Some(read) => cx.places[read as usize].args.len,
+                };
+                let p = &mut cx.places[i as usize];
+                if linked != p.linked.is_some() {
+                    let why = if linked {
+                        "a write takes its bytes from a read that is not linked to it"
+                    } else {
+                        "what follows a linked read is no write of its bytes"
+                    };
+                    return self.switch_off(why);
+                }
+                p.args = op.args();
+                if linked {
+                    p.args.len = most;
+                }
+                p.kind = Some(p.args.kind);
+                p.link = link;
+                p.weak_after = weak;
+                p.progress = Progress::Ready;
+                let kept = cx.flights[i as usize].keep_paths(op.path(), op.second_path());
+                p.long = !kept;
+                if !kept || matches!(p.args.kind, Kind::Close | Kind::Lseek) {
+                    p.never = true;
+                    self.waiting -= 1;
+                }
+                let kind = p.args.kind;
+                if has_effects(&p.args)
+                    || matches!(kind, Kind::Read | Kind::Write | Kind::Lseek | Kind::Close)
+                {
+                    self.ordered = true;
+                }
+                self.kinds |= 1 << kind as u32;
+                if is_tail {
+                    self.tail_weak = weak;
+                    self.tail_link = link.then_some(i);
+                } else if link || weak {
+                    // The next one is in the window already, as if nothing was known of this one.
+                    let position = cx.order.iter().position(|x| *x == i);
+                    if let Some(next) = position.and_then(|n| cx.order.get(n + 1)).copied() {
+                        let next = &mut cx.places[next as usize];
+                        next.weak_before |= weak;
+                        if link && next.progress == Progress::NotReady {
+                            next.linked = Some(i);
+                        }
+                    }
+                }
+            }
+            At::End => {}
+            At::Broken(why) => self.switch_off(why),
+        }
+    }
+
+    /// Asks again for the arguments of a place that was not ready.
+    pub(super) fn ask_again(&mut self, source: &dyn Source, i: u16) {
+        let Some(p) = self.place(i) else { return };
+        if p.progress == Progress::NotReady {
+            let at = source.at(&p.cursor.clone());
+            self.fill(i, at);
+        }
+    }
+
+    /// The number in the window of the call that the program makes.
+    pub(super) fn find(&mut self, source: &dyn Source, call: &Call) -> Option<usize> {
+        let mut maybe = false;
+        for n in 0..SEARCH {
+            if self.cx.as_ref()?.order.len() == n && !self.extend(source) {
+                break;
+            }
+            let i = *self.cx.as_ref()?.order.get(n)?;
+            self.ask_again(source, i);
+            let p = self.place(i)?;
+            match p.progress {
+                Progress::NotReady => {
+                    maybe |= n == 0 && p.kind.is_none_or(|k| k == call.args.kind);
+                    // Nothing is known of it, so nothing is known of what would be left out with it.
+                    if !self.pure && p.kind.is_none_or(Kind::has_effects) {
+                        break;
+                    }
+                }
+                _ if self.matches(source, i, call) => return Some(n),
+                Progress::Flying | Progress::Done if p.args.kind.has_effects() => break,
+                _ => {}
+            }
+        }
+        maybe.then_some(0)
+    }
+
+    pub(super) fn matches(&self, source: &dyn Source, i: u16, call: &Call) -> bool {
+        let Some(cx) = self.cx.as_ref() else {
+            return false;
+        };
+        let (p, f) = (&cx.places[i as usize], &cx.flights[i as usize]);
+        let open_linked = p.linked.is_some() && p.progress == Progress::Ready;
+        let numbers = if open_linked {
+            (p.args.kind, p.args.fd, p.args.offset)
+                == (call.args.kind, call.args.fd, call.args.offset)
+        } else {
+            p.args == call.args
+        };
+        if numbers && p.long {
+            let At::Call { op, .. } = source.at(&p.cursor) else {
+                return false;
+            };
+            fn ours(path: Option<&core::ffi::CStr>) -> &[u8] {
+                path.map_or(&[], core::ffi::CStr::to_bytes)
+            }
+            return ours(op.path()) == path_bytes(call.path.cast())
+                && ours(op.second_path()) == path_bytes(call.second_path.cast());
+        }
+        numbers && same_path(f.path(), call.path) && same_path(f.second_path(), call.second_path)
+    }
+
+    /// The call that is `n`-th in the window is made; those before it are left out.
+    pub(super) fn advance(&mut self, n: usize) {
+        for _ in 0..n {
+            if let Some(i) = self.pop() {
+                self.counts.skipped += 1;
+                self.discard(i);
+            }
+        }
+        self.current = self.pop();
+    }
+
+    /// A call that was not issued has the arguments that the program gives it.
+    pub(super) fn adopt(&mut self, i: u16, call: &Call) {
+        let Some(cx) = self.cx.as_mut() else { return };
+        let p = &mut cx.places[i as usize];
+        if !matches!(p.progress, Progress::NotReady | Progress::Ready) {
+            return;
+        }
+        p.args = call.args;
+        p.kind = Some(call.args.kind);
+        p.linked = None;
+        p.never = true;
+        if p.progress == Progress::NotReady {
+            p.progress = Progress::Ready;
+            let path = |at: *const core::ffi::c_char| {
+                // SAFETY: the caller's C strings.
+                (!at.is_null()).then(|| unsafe { core::ffi::CStr::from_ptr(at) })
+            };
+            cx.flights[i as usize].keep_paths(path(call.path), path(call.second_path));
+            self.ordered |= has_effects(&call.args) || call.args.kind == Kind::Read;
+        }
+    }
+
+    pub(super) fn pop(&mut self) -> Option<u16> {
+        let cx = self.cx.as_mut()?;
+        let i = cx.order.pop_front()?;
+        let p = &cx.places[i as usize];
+        if matches!(p.progress, Progress::NotReady | Progress::Ready) && !p.never && !p.warmed {
+            self.waiting = self.waiting.saturating_sub(1);
+        }
+        Some(i)
+    }
+
+    /// A foreseen call does not come.
+    pub(super) fn discard(&mut self, i: u16) {
+        let Some(cx) = self.cx.as_mut() else { return };
+        let taken_back = cx.take_back(i);
+        let p = &cx.places[i as usize];
+        let issued = matches!(p.progress, Progress::Flying | Progress::Done);
+        if issued && p.args.kind.runs_ahead() {
+            self.counts.unused += 1;
+            if p.args.kind.has_effects() && !taken_back {
+                self.counts.unclaimed_effects += 1;
+                let verb = if p.pretended {
+                    "would have been"
+                } else {
+                    "was"
+                };
+                let problem = format!(
+                    "{} {verb} made ahead as certain, and the function did not call it",
+                    describe(p)
+                );
+                self.shared.note(problem.clone());
+                self.shared.switch_off(&problem);
+            }
+        }
+        cx.release(i);
+        self.unlink(i);
+    }
+
+    /// The read that place `i` held is over: a linked write that was not issued before is not made ahead any more.
+    pub(super) fn unlink(&mut self, i: u16) {
+        if self.tail_link == Some(i) {
+            self.tail_link = Some(GONE);
+        }
+        if let Some(cx) = self.cx.as_mut()
+            && let Some(next) = cx.order.front().copied()
+            && cx.places[next as usize].linked == Some(i)
+        {
+            cx.places[next as usize].linked = Some(GONE);
+        }
+    }
+
+    /// The program makes a call that the graph does not have here.
+    pub(super) fn unforeseen(&mut self, call: &Call) {
+        // Calls that the graph never speaks of are no reason to doubt it.
+        if self.kinds & (1 << call.args.kind as u32) != 0 {
+            self.counts.divergences += 1;
+            if self.options.engine == Engine::Check {
+                let expected = self
+                    .cx
+                    .as_ref()
+                    .and_then(|cx| cx.order.front().map(|i| describe(&cx.places[*i as usize])));
+                self.shared.note(format!(
+                    "the function called {}, where {} was foreseen",
+                    describe_args(&call.args),
+                    expected.as_deref().unwrap_or("nothing")
+                ));
+            } else {
+                self.shared.diverged(&self.counts);
+                if self.shared.is_off() {
+                    self.closing = true;
+                    self.close_if_done();
+                    if self.cx.is_none() {
+                        return;
+                    }
+                }
+            }
+        }
+        if call.args.kind == Kind::Close {
+            self.settle(call.args.fd);
+        } else if has_effects(&call.args) {
+            self.outdate(call);
+        }
+    }
+
+    /// Waits until nothing uses a descriptor that the program is about to close, and forgets what was read from it.
+    pub(super) fn settle(&mut self, fd: i32) {
+        let Some(cx) = self.cx.as_mut() else { return };
+        for i in 0..cx.places.len() as u16 {
+            let p = &mut cx.places[i as usize];
+            let uses = p.args.fd == fd || p.args.kind == Kind::Renameat && p.args.fd2 == fd;
+            if !uses || Some(i) == self.current {
+                continue;
+            }
+            p.stale = true;
+            if p.warmed {
+                cx.take_back(i);
+            }
+            while !cx.poll(i) && !cx.broken {
+                cx.sleep(i);
+            }
+        }
+        if let Some(n) = self.listed[..self.listed_count]
+            .iter()
+            .position(|f| *f == fd)
+        {
+            self.listed_count -= 1;
+            self.listed.swap(n, self.listed_count);
+        }
+    }
+
+    /// The program has effects that the graph did not foresee: what was read ahead and may be different now is forgotten.
+    pub(super) fn outdate(&mut self, call: &Call) {
+        let file = self.file(call.args.fd);
+        let path = path_bytes(call.path.cast());
+        let mut n = 0;
+        while let Some(i) = self.cx.as_ref().and_then(|cx| cx.order.get(n).copied()) {
+            n += 1;
+            let Some((args, position)) = self.place(i).map(|p| (p.args, p.position)) else {
+                return;
+            };
+            let own = if uses_file(args.kind) {
+                self.file(args.fd)
+            } else {
+                None
+            };
+            let Some(cx) = self.cx.as_mut() else { return };
+            let p = &mut cx.places[i as usize];
+            if !matches!(p.progress, Progress::Flying | Progress::Done) || args.kind.has_effects() {
+                continue;
+            }
+            let theirs = Touch {
+                args: &call.args,
+                position: (call.args.kind == Kind::Pwrite).then_some(call.args.offset),
+                path,
+                file,
+            };
+            let ours = Touch {
+                args: &args,
+                position,
+                path: path_bytes(cx.flights[i as usize].path()),
+                file: own,
+            };
+            if conflict(&theirs, &ours) {
+                cx.places[i as usize].stale = true;
+            }
+        }
+    }
+}
