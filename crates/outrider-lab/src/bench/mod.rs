@@ -34,7 +34,11 @@ pub fn list(args: &ListArgs) -> Outcome {
     }
     let wide = rows.iter().map(|r| r.name.len()).max().unwrap_or(0);
     for row in &rows {
-        let short = if row.short { "short" } else { "long " };
+        let short = if row.short.is_empty() {
+            "long "
+        } else {
+            "short"
+        };
         let devices = row.devices.join(",");
         let memory = match row.memory {
             Memory::Free => String::new(),

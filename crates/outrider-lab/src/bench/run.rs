@@ -65,7 +65,8 @@ pub fn run(args: &RunArgs) -> Outcome {
         .transpose()?;
     let mut pairs = Vec::new();
     for row in &rows {
-        let own = row.devices.join(",");
+        let chosen = args.rows.is_empty() && !args.all;
+        let own = if chosen { row.short } else { row.devices }.join(",");
         let devices = given
             .clone()
             .map_or_else(|| device::parse(&own, args.scale), Ok)?;
@@ -142,7 +143,7 @@ fn chosen_rows(args: &RunArgs) -> Outcome<Vec<Row>> {
     }
     Ok(all
         .into_iter()
-        .filter(|r| !r.name.starts_with(SELF) && (args.all || r.short))
+        .filter(|r| !r.name.starts_with(SELF) && (args.all || !r.short.is_empty()))
         .collect())
 }
 

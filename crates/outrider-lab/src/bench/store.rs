@@ -188,7 +188,7 @@ mod tests {
             },
             memory: Memory::Free,
             work: Workload::default(),
-            short: true,
+            short: &[],
             devices: &[],
         }
     }

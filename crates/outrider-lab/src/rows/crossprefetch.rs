@@ -57,6 +57,7 @@ fn figure_5() -> Vec<Row> {
                 devices,
             );
             row.memory = MEMORY;
+            row.short = LOCAL;
             row.point = Some(Point {
                 figure: "cp-fig5",
                 series: sharing.to_owned(),
@@ -94,6 +95,7 @@ fn figure_6() -> Vec<Row> {
                     .map(str::to_owned)
                     .collect(),
             ];
+            row.short = LOCAL;
             row.point = Some(Point {
                 figure: "cp-fig6",
                 series: "readers".to_owned(),
@@ -117,6 +119,7 @@ fn table_3() -> Vec<Row> {
                 LOCAL,
             );
             row.memory = MEMORY;
+            row.short = LOCAL;
             row.point = Some(Point {
                 figure: "cp-table3",
                 series: "shared".to_owned(),
@@ -145,6 +148,7 @@ fn table_4() -> Vec<Row> {
         );
         row.memory = MEMORY;
         row.work.hinted = Some(vec![read(1, &format!("{words} --hints pattern"))]);
+        row.short = LOCAL;
         row.point = Some(Point {
             figure: "cp-table4",
             series: "mmap".to_owned(),

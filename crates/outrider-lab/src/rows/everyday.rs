@@ -108,10 +108,12 @@ pub fn rows() -> Vec<Row> {
         ),
     ];
     for row in &mut rows {
-        row.short = matches!(
+        if matches!(
             &*row.name,
             "day-tar" | "day-grep" | "day-git-status" | "day-loader"
-        );
+        ) {
+            row.short = &["remote"];
+        }
     }
     rows
 }

@@ -134,7 +134,9 @@ fn sequential() -> Vec<Row> {
             .memory(memory)
             .point("lp-fig8", file, ratio, paper)
             .on(&["nvme", "hdd"]);
-            row.short = (file, ratio) == ("slow", "8");
+            if (file, ratio) == ("slow", "8") {
+                row.short = &["hdd"];
+            }
             rows.push(row);
         }
     }
@@ -168,7 +170,9 @@ fn blur() -> Vec<Row> {
         .memory(memory)
         .point("lp-fig9", "blur", ratio, paper)
         .on(&["nvme", "hdd"]);
-        row.short = ratio == "2";
+        if ratio == "2" {
+            row.short = &["hdd"];
+        }
         rows.push(row);
     }
     let shared = || set("64M", 64 * M, 3, 128 * M);

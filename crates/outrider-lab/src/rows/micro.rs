@@ -76,6 +76,11 @@ pub fn rows() -> Vec<Row> {
             words,
             devices,
         );
+        row.short = match name {
+            "seq" | "thr4" => THREE,
+            "stride-64k" | "reverse" | "perm" => TWO,
+            _ => &["nvme"],
+        };
         row.point = Some(Point {
             figure: "micro",
             series: name.to_owned(),
@@ -118,6 +123,7 @@ fn known() -> Vec<Row> {
             &words,
             TWO,
         );
+        row.short = TWO;
         row.memory = memory;
         row.point = Some(Point {
             figure: "lp-known",

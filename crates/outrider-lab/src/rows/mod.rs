@@ -33,9 +33,9 @@ pub struct Row {
     pub memory: Memory,
     /// What is run.
     pub work: Workload,
-    /// Whether `make bench` runs it (otherwise `--all` or by name only).
-    pub short: bool,
-    /// Devices on which `make bench` and `run` without `--device` run it.
+    /// Devices on which `make bench` runs it; none: only `--all` does, or its name.
+    pub short: &'static [&'static str],
+    /// Devices on which it is run by name or `--all`, without `--device`.
     pub devices: &'static [&'static str],
 }
 

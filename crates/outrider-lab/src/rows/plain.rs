@@ -69,7 +69,7 @@ pub fn row(
             hinted: Some(vec![read(count, &format!("{words} --hints pattern"))]),
             ..Workload::default()
         },
-        short: true,
+        short: &[],
         devices,
     }
 }

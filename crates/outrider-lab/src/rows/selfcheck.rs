@@ -68,7 +68,7 @@ pub fn rows() -> Vec<Row> {
     endless.work.beside = vec![["sleep", "86403"].map(str::to_owned).into()];
     let mut all = vec![whole, limited, twice, broken, unsteady, endless];
     for row in &mut all {
-        row.short = false;
+        row.short = &[];
     }
     all
 }

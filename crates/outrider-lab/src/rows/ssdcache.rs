@@ -61,7 +61,7 @@ fn fio() -> Vec<Row> {
             "read",
             3.8,
         )
-        .short(),
+        .short(&["remote"]),
         row(
             "dr-fig12b-fio-random",
             "SSD-cache readahead Fig. 12(b): fio, 4 KiB reads of a file of 32 MB, random",
@@ -166,7 +166,9 @@ fn text() -> Vec<Row> {
         .point("dr-fig14", "diff", "100 MB", Some(5.3)),
     ];
     for row in &mut rows {
-        row.short = row.name.contains("diff");
+        if row.name.contains("diff") {
+            row.short = &["remote"];
+        }
     }
     rows
 }
@@ -492,7 +494,9 @@ fn queries() -> Vec<Row> {
                     .needs(&[("sqlite3", "sqlite3")]),
             )
             .point("dr-fig17", "tpc-h", number, paper);
-            row.short = number == "3";
+            if number == "3" {
+                row.short = &["remote"];
+            }
             row
         })
         .collect()

@@ -95,7 +95,7 @@ impl Row {
             data,
             memory: Memory::Free,
             work,
-            short: false,
+            short: &[],
             devices: &["nvme", "remote", "hdd"],
         }
     }
@@ -123,9 +123,9 @@ impl Row {
         self
     }
 
-    /// Belongs to `make bench`.
-    pub fn short(mut self) -> Self {
-        self.short = true;
+    /// `make bench` runs it on these devices.
+    pub fn short(mut self, devices: &'static [&'static str]) -> Self {
+        self.short = devices;
         self
     }
 

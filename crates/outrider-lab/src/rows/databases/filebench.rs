@@ -115,7 +115,9 @@ pub fn rows() -> Vec<Row> {
             .point("cp-fig8b", format!("{instances} instances"), name, None)
             .memory(bytes / 2)
             .on(&["nvme"]);
-            row.short = instances == 4;
+            if instances == 4 {
+                row.short = &["nvme"];
+            }
             rows.push(row);
         }
     }

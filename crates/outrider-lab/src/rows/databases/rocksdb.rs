@@ -87,7 +87,13 @@ pub fn rows() -> Vec<Row> {
         )
         .point("cp-fig7a", "multireadrandom", threads.to_string(), paper)
         .on(&["nvme", "remote"]);
-        row.short = threads != 4;
+        if threads != 4 {
+            row.short = if threads == 1 {
+                &["nvme"]
+            } else {
+                &["nvme", "remote"]
+            };
+        }
         rows.push(row);
     }
     for threads in [1, 4, 16] {
@@ -105,7 +111,9 @@ pub fn rows() -> Vec<Row> {
             )
             .point("cp-fig7b", format!("{threads} threads"), pattern, paper)
             .on(&["nvme"]);
-            row.short = threads == THREADS;
+            if threads == THREADS {
+                row.short = &["nvme"];
+            }
             rows.push(row);
         }
     }
@@ -119,7 +127,9 @@ pub fn rows() -> Vec<Row> {
         .point("cp-fig7c", "multireadrandom", format!("1:{part}"), None)
         .memory(STORE / part)
         .on(&["nvme"]);
-        row.short = part == 6;
+        if part == 6 {
+            row.short = &["nvme"];
+        }
         rows.push(row);
     }
     for (pattern, more) in PATTERNS {
@@ -177,7 +187,7 @@ fn ycsb() -> Vec<Row> {
             )
             .point("cp-fig9a", "YCSB", letter.to_string(), paper)
             .on(&["nvme"]);
-            row.short = true;
+            row.short = &["nvme"];
             row
         })
         .collect()

@@ -59,7 +59,9 @@ pub fn rows() -> Vec<Row> {
         )
         .point("cp-fig9b", format!("{threads} threads"), "free", None)
         .on(&["nvme", "remote"]);
-        row.short = threads == 1;
+        if threads == 1 {
+            row.short = &["nvme"];
+        }
         rows.push(row);
     }
     for part in [6, 3, 2, 1] {
@@ -74,7 +76,9 @@ pub fn rows() -> Vec<Row> {
         .point("cp-fig9b", "16 threads", format!("1:{part}"), paper)
         .memory(BYTES / part)
         .on(&["nvme"]);
-        row.short = part == 2;
+        if part == 2 {
+            row.short = &["nvme"];
+        }
         rows.push(row);
     }
     rows

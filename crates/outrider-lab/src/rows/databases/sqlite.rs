@@ -112,7 +112,11 @@ pub fn rows() -> Vec<Row> {
         } else {
             &["nvme"]
         });
-        row.short = ratio == 0.25 || ratio == 2.0;
+        if ratio == 0.25 {
+            row.short = &["nvme", "hdd"];
+        } else if ratio == 2.0 {
+            row.short = &["nvme"];
+        }
         rows.push(row);
     }
     for instances in 1..=3 {
