@@ -47,7 +47,7 @@ enum outrider_kind {
     OUTRIDER_MKDIRAT     /* fd (directory), path, mode */
 };
 
-/* A foreseen call. Stubs find it zeroed. */
+/* A foreseen call. Stubs find it zeroed; those of a node find its kind. */
 struct outrider_op {
     uint32_t    kind;   /* enum outrider_kind */
     int32_t     fd;

@@ -127,7 +127,6 @@ static int copy_write(void *ctx, const uint64_t *epochs, size_t n, struct outrid
 {
     (void)epochs;
     op->fd = ((struct copy *)ctx)->to;
-    op->kind = OUTRIDER_WRITE;
     op->linked = 1;
     return n == 1;
 }

@@ -259,6 +259,7 @@ unsafe extern "C" fn outrider_builder_call(
         .inner
         .call(&name, *kind, move |context: &*mut c_void, epochs| {
             let mut op = Foreseen::new();
+            op.kind = *kind as u32;
             // SAFETY: the stub, with the context that it is meant for; what it gives lives as long as the header says.
             unsafe {
                 if args(*context, epochs.as_ptr(), epochs.len(), &raw mut op) == 0 {
