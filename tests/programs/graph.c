@@ -1,10 +1,12 @@
 /*
- * The C interface of foreaction graphs: a B+-tree's bulk load and scan, a linked copy, a graph that is refused, one that is wrong.
- * Prints one line for each; ends with 1 if a result is not that of the bare calls. Usage: graph DIRECTORY
+ * The C interface of foreaction graphs: a B+-tree's bulk load and scan, a linked copy, a graph that is refused, one that is wrong, and
+ * scopes that are left by longjmp and pthread_exit. Prints one line for each; ends with 1 if a result is not that of the bare calls. Usage: graph DIRECTORY
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -208,6 +210,87 @@ static void wrong(const char *dir)
     puts("the check found it");
 }
 
+/* Scopes that are left by other ways than return. */
+static struct tree     left;
+static jmp_buf         out;
+static outrider_scope *open_scope;
+
+/* Reads through a scope the first `n` leaves, and compares. */
+static void some(outrider_scope *s, int n)
+{
+    char page[PAGE];
+    for (int i = 0; i < n; i++) {
+        CHECK(outrider_pread(s, left.fd, page, PAGE, (off_t)left.leaf[i] * PAGE) == PAGE);
+        CHECK(memcmp(page, left.pages + (size_t)i * PAGE, PAGE) == 0);
+    }
+}
+
+/* A whole run of a new graph. */
+static void run(const char *name)
+{
+    outrider_graph *g = outrider_graph_generator(name, scan, OUTRIDER_PURE);
+    outrider_scope *s = outrider_enter(g, &left);
+    some(s, 20);
+    outrider_leave(s);
+    report(g);
+    outrider_graph_free(g);
+}
+
+static void leave(void *scope)
+{
+    outrider_leave(scope);
+}
+
+static void *exits(void *graph)
+{
+    outrider_scope *s = outrider_enter(graph, &left);
+    pthread_cleanup_push(leave, s);
+    some(s, 5);
+    pthread_exit(NULL);
+    pthread_cleanup_pop(0);
+}
+
+static void *abandons(void *graph)
+{
+    some(outrider_enter(graph, &left), 5);
+    pthread_exit(NULL);
+}
+
+static void leaving(const char *dir)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/left", dir);
+    left.pages = malloc((size_t)LEAVES * PAGE);
+    left.fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0644);
+    CHECK(left.pages != NULL && left.fd >= 0);
+    fill(&left);
+    for (int i = 0; i < LEAVES; i++)
+        CHECK(pwrite(left.fd, left.pages + (size_t)i * PAGE, PAGE, (off_t)left.leaf[i] * PAGE) == PAGE);
+
+    static outrider_graph *g;
+    g = outrider_graph_generator("jumped", scan, OUTRIDER_PURE);
+    if (setjmp(out) == 0) {
+        open_scope = outrider_enter(g, &left);
+        some(open_scope, 5);
+        longjmp(out, 1);
+    }
+    run("inside");
+    outrider_leave(open_scope);
+    report(g);
+    outrider_graph_free(g);
+    run("after");
+
+    pthread_t thread;
+    g = outrider_graph_generator("exited", scan, OUTRIDER_PURE);
+    CHECK(pthread_create(&thread, NULL, exits, g) == 0 && pthread_join(thread, NULL) == 0);
+    report(g);
+    outrider_graph_free(g);
+    g = outrider_graph_generator("abandoned", scan, OUTRIDER_PURE);
+    CHECK(pthread_create(&thread, NULL, abandons, g) == 0 && pthread_join(thread, NULL) == 0);
+    report(g);
+    run("others");
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -216,6 +299,7 @@ int main(int argc, char **argv)
     }
     tree(argv[1]);
     copy(argv[1]);
+    leaving(argv[1]);
     wrong(argv[1]);
     return 0;
 }

@@ -1,7 +1,8 @@
-// The C++ interface of foreaction graphs: a search that leaves early by an exception. Usage: graph FILE
+// The C++ interface of foreaction graphs: a search that leaves early by an exception, and one in a thread that ends. Usage: graph FILE
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
+#include <pthread.h>
 #include <unistd.h>
 #include <vector>
 
@@ -11,6 +12,27 @@ struct Blocks {
     int                fd;
     std::vector<off_t> at;
 };
+
+static outrider::Next next(const Blocks &b, std::uint64_t i)
+{
+    if (i == b.at.size())
+        return outrider::end();
+    return outrider::weak(outrider::pread(b.fd, 4096, b.at[i]));
+}
+
+static outrider::Generator<Blocks> exiting("exits", next, OUTRIDER_PURE);
+
+// Its scope's destructor leaves.
+static void *exits(void *blocks)
+{
+    const Blocks           &b = *static_cast<Blocks *>(blocks);
+    outrider::Scope<Blocks> scope(exiting, b);
+    char                    block[4096];
+    for (int i = 0; i < 5; i++)
+        if (scope.pread(b.fd, block, sizeof block, b.at[i]) != 4096)
+            return blocks;
+    pthread_exit(nullptr);
+}
 
 int main(int argc, char **argv)
 {
@@ -51,6 +73,10 @@ int main(int argc, char **argv)
                 return 1;
         }
     }
-    std::fputs(graph.report().c_str(), stdout);
+    pthread_t thread;
+    void     *failed;
+    if (pthread_create(&thread, nullptr, exits, &blocks) != 0 || pthread_join(thread, &failed) != 0 || failed != nullptr)
+        return 1;
+    std::fputs((graph.report() + exiting.report()).c_str(), stdout);
     return sum == expected ? 0 : 1;
 }

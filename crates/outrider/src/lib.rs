@@ -38,6 +38,17 @@
 //! declare; a program that is started by `exec` can.
 //!
 //! The same interface for C is `outrider.h`; the two may be used in one process.
+//!
+//! # Calls that are known, not only ranges
+//!
+#![cfg_attr(
+    feature = "graph",
+    doc = "[`graph`] is for functions whose system calls are known: they are made ahead, and their results are there when the function calls."
+)]
+#![cfg_attr(
+    not(feature = "graph"),
+    doc = "With the feature `graph` there are foreaction graphs, for functions whose system calls are known."
+)]
 
 #![warn(missing_docs)]
 
@@ -53,6 +64,9 @@ use std::time::Duration;
 pub use client::{Client, Ignoring, Position, Requests, Update};
 pub use declared::Declared;
 pub use file::File;
+#[cfg(feature = "graph")]
+#[doc(inline)]
+pub use outrider_graph as graph;
 
 /// Entries that one list holds; the rest is taken when these were read.
 pub const LIST_MAX: usize = outrider_core::declare::LIST_MAX;
