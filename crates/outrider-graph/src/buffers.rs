@@ -170,7 +170,11 @@ pub struct Block {
 enum Held {
     Buffer(Buffer),
     /// When there are no buffers, or for more bytes than one holds.
-    Vector(Vec<u8>),
+    Vector {
+        bytes: Vec<u8>,
+        /// Where they begin.
+        from: usize,
+    },
 }
 
 impl Block {
@@ -184,13 +188,27 @@ impl Block {
     pub(crate) fn empty() -> Block {
         Block::from(Vec::new())
     }
+
+    /// What `read` puts into memory of `len` bytes that is aligned as O_DIRECT wants, without a buffer.
+    pub(crate) fn filled<E>(
+        len: usize,
+        read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Result<Block, E> {
+        let mut bytes = vec![0u8; len.saturating_add(SMALLEST)];
+        let from = bytes.as_ptr().align_offset(SMALLEST).min(SMALLEST);
+        let len = read(&mut bytes[from..from + len])?;
+        Ok(Block {
+            held: Held::Vector { bytes, from },
+            len,
+        })
+    }
 }
 
 impl From<Vec<u8>> for Block {
     fn from(bytes: Vec<u8>) -> Block {
         let len = bytes.len();
         Block {
-            held: Held::Vector(bytes),
+            held: Held::Vector { bytes, from: 0 },
             len,
         }
     }
@@ -203,7 +221,7 @@ impl Deref for Block {
         match &self.held {
             // SAFETY: `len` bytes of the buffer were filled; nobody writes to it while this exists.
             Held::Buffer(b) => unsafe { core::slice::from_raw_parts(b.at(), self.len) },
-            Held::Vector(v) => v,
+            Held::Vector { bytes, from } => &bytes[*from..*from + self.len],
         }
     }
 }

@@ -92,15 +92,13 @@ impl<C: ?Sized> Scope<'_, C> {
                 self.instance.after(&source, r);
                 Ok(Block::new(buffer, result(r)?))
             }
-            None => {
-                let mut bytes = vec![0u8; args.len];
+            None => Block::filled(args.len, |bytes| {
                 call.buffer = bytes.as_mut_ptr().cast();
-                // SAFETY: the vector holds `len` bytes.
+                // SAFETY: the memory holds `len` bytes.
                 let r = unsafe { call.make() };
                 self.instance.after(&source, r);
-                bytes.truncate(result(r)?);
-                Ok(Block::from(bytes))
-            }
+                result(r)
+            }),
         }
     }
 

@@ -1108,3 +1108,32 @@ fn effects_are_handed_out_after_the_graph_was_switched_off() {
         }
     }
 }
+
+/// O_DIRECT takes only aligned memory, also where nothing is made ahead: blocks are aligned in every scope.
+#[test]
+fn blocks_are_aligned_in_every_scope() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let file = numbered(&dir, 16, 4096);
+    for engine in ENGINES {
+        let graph = block_graph().engine(engine);
+        let context = Blocks {
+            fd: file.as_raw_fd(),
+            count: 16,
+            len: 4096,
+        };
+        let outer = graph.enter(&context);
+        let mut inner = graph.enter(&context);
+        // All are held at once, so that no two are the same memory.
+        let held: Vec<_> = (0..16)
+            .map(|i| inner.pread_block(&file, 4096, i * 4096).unwrap())
+            .collect();
+        drop(inner);
+        drop(outer);
+        let mut scope = graph.enter(&context);
+        let more = (0..16).map(|i| scope.pread_block(&file, 4096, i * 4096).unwrap());
+        for (i, block) in held.into_iter().chain(more).enumerate() {
+            assert!((block.as_ptr() as usize).is_multiple_of(4096), "{engine:?}");
+            assert!(is_block(&block, i as u64 % 16), "{engine:?}");
+        }
+    }
+}
