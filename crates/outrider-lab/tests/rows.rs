@@ -32,6 +32,8 @@ const TINY: &[(&str, &str)] = &[
     ("tree", "150"),
     ("flat", "100"),
     ("copy", "100K"),
+    ("blocks", "1M"),
+    ("odd", "1000001"),
     ("bptree-loaded", "20000:*"),
     ("bptree-inserted", "20000:*"),
     ("bptree-records", "20000"),
@@ -118,7 +120,10 @@ fn rows_say_the_same_every_time() {
             );
             continue;
         }
-        let around = |c: &Vec<String>| c.iter().any(|a| a == "--direct" || a == "seek-curve");
+        let around = |c: &Vec<String>| {
+            c.iter()
+                .any(|a| ["--direct", "seek-curve", "read-blocks"].contains(&a.as_str()))
+        };
         if !direct && commands(&row).any(around) {
             println!("SKIP {}: the file system has no O_DIRECT", row.name);
             continue;
@@ -154,6 +159,23 @@ fn rows_say_the_same_every_time() {
             && declares
         {
             again.push(("declared", declared, &run[..]));
+        }
+        // FA3: on every engine, and no prediction fails to come true.
+        let graphs = row.work.graph.iter().flat_map(|commands| {
+            let with = |engine: &str| -> Vec<Vec<String>> {
+                let flag = format!("--graph={engine}");
+                let word = |w: &String| w.replace("--graph", &flag);
+                commands
+                    .iter()
+                    .map(|c| c.iter().map(word).collect())
+                    .collect()
+            };
+            ["auto", "threads", "serial", "check"].map(with)
+        });
+        let graphs: Vec<_> = graphs.collect();
+        for (n, commands) in graphs.iter().enumerate() {
+            let before = if n == 0 { &run[..] } else { &[] };
+            again.push(("graph", commands, before));
         }
         for (how, commands, before) in again {
             let said = place.run(how, commands, before);

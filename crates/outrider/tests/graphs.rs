@@ -92,7 +92,10 @@ fn the_c_interface_gives_what_the_calls_give() {
 #[test]
 fn the_cpp_interface_leaves_by_exceptions_and_pthread_exit() {
     if Command::new("c++").arg("--version").output().is_err() {
-        return support::skip("the_cpp_interface_leaves_by_exceptions_and_pthread_exit", "no C++ compiler");
+        return support::skip(
+            "the_cpp_interface_leaves_by_exceptions_and_pthread_exit",
+            "no C++ compiler",
+        );
     }
     let program = compile("c++", "graph.cpp", &["-std=c++17", "-pthread"]);
     let file = support::scratch().join("blocks");

@@ -1,8 +1,8 @@
 //! Foreactor (Hu, Arpaci-Dusseau, Arpaci-Dusseau: "Foreactor: Exploiting Storage I/O Parallelism with Explicit Speculation"):
-//! du, cp and a B+-tree. LevelDB's rows are with the databases.
+//! reading blocks, du, cp, a copy of ours and a B+-tree. LevelDB's rows are with the databases.
 
 use super::make::{self, Tree};
-use super::words::{COREUTILS, WORK, argv, data, script};
+use super::words::{COREUTILS, WORK, argv, data, script, with};
 use super::{Data, Maker, Row, Workload};
 use crate::output::{Context, Outcome};
 
@@ -11,10 +11,54 @@ const M: u64 = 1 << 20;
 /// The rows.
 pub fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
+    rows.push(blocks());
     rows.extend(du());
     rows.extend(cp());
+    rows.push(copy());
     rows.extend(bptree());
     rows
+}
+
+/// Reading 128 blocks of 4 KiB around the cache, one after the other or as many as the device takes at once.
+fn blocks() -> Row {
+    let plain = argv(&[WORK, "read-blocks", "{data}/blocks"]);
+    let data = data("blocks:256M", 256 * M, |maker| {
+        make::noise(&maker.path("blocks"), maker.size(0)?, 1)
+    });
+    Row::new(
+        "fa-read-blocks",
+        "Foreactor section 2: reading 128 blocks of 4 KiB with O_DIRECT",
+        data,
+        Workload {
+            graph: Some(vec![with(&plain, "--graph")]),
+            ..Workload::one(plain)
+        },
+    )
+    .point("fa-read-blocks", "128 x 4K", "128", None)
+}
+
+/// A copy whose reads are linked to its writes, of a size that is no multiple of its block; what it wrote is read again.
+fn copy() -> Row {
+    const BYTES: u64 = 128 * M + 12_345;
+    let command = |flag| {
+        script(&format!(
+            "{WORK} copy {flag} '{{data}}/from' '{{data}}/to' && cksum <'{{data}}/to'"
+        ))
+    };
+    Row::new(
+        "fa-copy",
+        "Foreactor section 4.1: a copy of 128 MiB and 12,345 bytes, a linked write after each read",
+        data(&format!("odd:{BYTES}"), 2 * BYTES, |maker| {
+            make::noise(&maker.path("from"), maker.size(0)?, 4)
+        }),
+        Workload {
+            graph: Some(vec![command("--graph")]),
+            ..Workload::one(command(""))
+        }
+        .needs(&[COREUTILS])
+        .reset(argv(&["rm", "-f", "{data}/to"])),
+    )
+    .point("fa-copy", "same device", "128M", None)
 }
 
 /// `tree`: text files of 500 bytes to 8 KiB, 50 in a directory. Words: how many files.
@@ -172,6 +216,7 @@ fn bptree() -> Vec<Row> {
         let declared = argv(&[WORK, "bptree", "scan", "{data}/tree", "--declare"]);
         Workload {
             declared: Some(vec![declared]),
+            graph: Some(vec![with(&plain, "--graph")]),
             ..Workload::one(plain)
         }
     };
@@ -207,14 +252,25 @@ fn bptree() -> Vec<Row> {
     }
     for degree in [64, 128, 256, 510] {
         let degree = degree.to_string();
+        let plain = argv(&[
+            WORK,
+            "bptree",
+            "load",
+            "{data}/records",
+            "{data}/new",
+            "--degree",
+            &degree,
+            "--direct",
+        ]);
         rows.push(
             Row::new(
                 format!("fa-fig7b-load-{degree}"),
                 format!("Foreactor Fig. 7(b): bulk load of a B+-tree of degree {degree}, written around the cache"),
                 data(&format!("bptree-records:{RECORDS}"), bytes(64, 100), records),
-                Workload::one(argv(&[
-                    WORK, "bptree", "load", "{data}/records", "{data}/new", "--degree", &degree, "--direct",
-                ]))
+                Workload {
+                    graph: Some(vec![with(&plain, "--graph")]),
+                    ..Workload::one(plain)
+                }
                 .reset(argv(&["rm", "-f", "{data}/new"])),
             )
             .point("fa-fig7b", "load", degree, None),

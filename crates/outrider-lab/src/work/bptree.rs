@@ -7,17 +7,21 @@
 //! inserting the records one by one in the order of the stream (nodes split; leaves lie in the order in which they
 //! came to be). A scan finds the leaves of its range in the inner nodes and reads them in the order of their keys.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use outrider_graph::{Data, Graph, Next, Op};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::declare::{Declare, List, Range};
 use crate::direct::{self, Aligned};
 use crate::figures::Figures;
+use crate::graph::Flag;
 use crate::random::Random;
 use crate::{Result, Wrong};
 
@@ -57,7 +61,12 @@ enum What {
         seed: u64,
     },
     /// Build a tree of a file of records at once.
-    Load(Build),
+    Load {
+        #[command(flatten)]
+        build: Build,
+        #[command(flatten)]
+        graph: Flag,
+    },
     /// Build a tree of a file of records by inserting one after the other.
     Insert(Build),
     /// Scan ranges of keys.
@@ -73,6 +82,8 @@ enum What {
         /// Declare the leaves of each range to Outrider.
         #[arg(long)]
         declare: bool,
+        #[command(flatten)]
+        graph: Flag,
     },
 }
 
@@ -98,14 +109,15 @@ type Entry = (u64, u64);
 pub fn run(args: &Args) -> Result {
     match &args.what {
         What::Records { file, count, seed } => records(file, *count, *seed),
-        What::Load(build) => make(build, load),
-        What::Insert(build) => make(build, insert),
+        What::Load { build, graph } => make(build, *graph, load),
+        What::Insert(build) => make(build, Flag::default(), insert),
         What::Scan {
             tree,
             ranges,
             seed,
             declare,
-        } => scans(tree, *ranges, *seed, *declare),
+            graph,
+        } => scans(tree, *ranges, *seed, *declare, *graph),
     }
 }
 
@@ -123,7 +135,11 @@ fn records(path: &Path, count: u64, seed: u64) -> Result {
 }
 
 /// Reads records, builds, tells what came out.
-fn make(build: &Build, how: fn(&[Entry], usize, &mut Pages) -> Result<Shape>) -> Result {
+fn make(
+    build: &Build,
+    graph: Flag,
+    how: fn(&[Entry], usize, &mut Pages) -> Result<Shape>,
+) -> Result {
     let begun = Instant::now();
     let bytes =
         std::fs::read(&build.records).map_err(|e| Wrong::system(build.records.display(), e))?;
@@ -136,15 +152,16 @@ fn make(build: &Build, how: fn(&[Entry], usize, &mut Pages) -> Result<Shape>) ->
     }
     let records: Vec<Entry> = bytes.chunks_exact(ENTRY).map(entry).collect();
     drop(bytes);
-    let mut pages = Pages::create(&build.tree, build.direct)?;
+    let mut pages = Pages::create(&build.tree, build.direct, graph)?;
     let shape = how(&records, build.degree as usize, &mut pages)?;
     let digest = pages.finish(build.degree, shape)?;
     println!(
         "{} records, {} leaves, height {} {digest:016x}",
         shape.records, shape.leaves, shape.height
     );
-    let figures = std::mem::take(&mut pages.figures);
-    figures.tell(begun.elapsed(), &[("records", shape.records as f64)]);
+    let mut more = vec![("records", shape.records as f64)];
+    more.append(&mut pages.told);
+    pages.figures.tell(begun.elapsed(), &more);
     Ok(())
 }
 
@@ -189,10 +206,13 @@ struct Pages {
     page: Aligned,
     digest: Xxh3,
     figures: Figures,
+    graph: Flag,
+    /// What became of the graph.
+    told: Vec<(&'static str, f64)>,
 }
 
 impl Pages {
-    fn create(path: &Path, direct: bool) -> Result<Self> {
+    fn create(path: &Path, direct: bool, graph: Flag) -> Result<Self> {
         let file = OpenOptions::new()
             .write(true)
             .create(true)
@@ -206,7 +226,46 @@ impl Pages {
             page: Aligned::new(PAGE),
             digest: Xxh3::new(),
             figures: Figures::with_room(0),
+            graph,
+            told: Vec::new(),
         })
+    }
+
+    /// Writes the nodes of a bulk-loaded tree, through a graph if that is wanted.
+    fn put_levels(&mut self, levels: &[Level]) -> Result {
+        let Some(graph) = self.graph.of(writes) else {
+            for level in levels {
+                for n in 0..level.nodes() {
+                    lay(self.page.bytes(), level.kind, level.part(n), level.next(n));
+                    self.write(level.first + n)?;
+                }
+            }
+            return Ok(());
+        };
+        for level in levels {
+            for from in (0..level.nodes()).step_by(BATCH) {
+                let count = (level.nodes() - from).min(BATCH as u64);
+                let batch = Batch {
+                    fd: self.file.as_raw_fd(),
+                    level,
+                    from,
+                    pages: (0..count).map(|_| OnceCell::new()).collect(),
+                };
+                let mut scope = graph.enter(&batch);
+                for i in 0..count {
+                    let since = Instant::now();
+                    let (page, at) = (batch.page(i), batch.offset(i));
+                    scope
+                        .pwrite(&self.file, page, at)
+                        .and_then(|n| self.file.write_all_at(&page[n..], at as u64 + n as u64))
+                        .map_err(|e| Wrong::system(self.path.display(), e))?;
+                    self.figures.done(since, PAGE as u64);
+                    self.digest.update(page);
+                }
+            }
+        }
+        self.told = self.graph.told(Some(&graph))?;
+        Ok(())
     }
 
     fn put(&mut self, number: u64, kind: u32, entries: &[Entry], next: u64) -> Result {
@@ -252,34 +311,110 @@ fn load(records: &[Entry], degree: usize, pages: &mut Pages) -> Result<Shape> {
         }
         same
     });
-    let mut number = 1;
-    let mut height = 1;
-    let leaves = sorted.len().div_ceil(degree);
-    let mut above = Vec::with_capacity(leaves);
-    for part in sorted.chunks(degree) {
-        let next = if above.len() + 1 < leaves {
-            number + 1
+    let records = sorted.len() as u64;
+    let mut levels = vec![Level {
+        kind: LEAF,
+        first: 1,
+        degree,
+        entries: sorted,
+    }];
+    while let below = &levels[levels.len() - 1]
+        && below.nodes() > 1
+    {
+        let above = Level {
+            kind: INNER,
+            first: below.first + below.nodes(),
+            degree,
+            entries: (0..below.nodes())
+                .map(|n| (below.part(n)[0].0, below.first + n))
+                .collect(),
+        };
+        levels.push(above);
+    }
+    pages.put_levels(&levels)?;
+    Ok(Shape {
+        root: levels[levels.len() - 1].first,
+        height: levels.len() as u64,
+        leaves: levels[0].nodes(),
+        records,
+    })
+}
+
+/// The nodes of a height, of a tree that is bulk-loaded: they lie side by side.
+struct Level {
+    kind: u32,
+    /// The first node's page.
+    first: u64,
+    degree: usize,
+    /// Of all nodes; all but the last are full.
+    entries: Vec<Entry>,
+}
+
+impl Level {
+    fn nodes(&self) -> u64 {
+        self.entries.len().div_ceil(self.degree) as u64
+    }
+
+    /// The entries of the `n`th node.
+    fn part(&self, n: u64) -> &[Entry] {
+        let from = n as usize * self.degree;
+        &self.entries[from..self.entries.len().min(from + self.degree)]
+    }
+
+    /// The right neighbour's page.
+    fn next(&self, n: u64) -> u64 {
+        if self.kind == LEAF && n + 1 < self.nodes() {
+            self.first + n + 1
         } else {
             NONE
-        };
-        pages.put(number, LEAF, part, next)?;
-        above.push((part[0].0, number));
-        number += 1;
-    }
-    while above.len() > 1 {
-        let level = std::mem::take(&mut above);
-        for part in level.chunks(degree) {
-            pages.put(number, INNER, part, NONE)?;
-            above.push((part[0].0, number));
-            number += 1;
         }
-        height += 1;
     }
-    Ok(Shape {
-        root: above[0].1,
-        height,
-        leaves: leaves as u64,
-        records: sorted.len() as u64,
+}
+
+/// Nodes that are written in one run of the graph: their pages are kept until it ends, 48 MiB.
+const BATCH: usize = 4096;
+
+/// A part of a level, while it is written. Pages are laid out when the graph looks ahead to them.
+struct Batch<'a> {
+    fd: i32,
+    level: &'a Level,
+    /// The first node.
+    from: u64,
+    pages: Vec<OnceCell<Aligned>>,
+}
+
+impl Batch<'_> {
+    fn page(&self, i: u64) -> &[u8] {
+        let page = self.pages[i as usize].get_or_init(|| {
+            let (mut page, n) = (Aligned::new(PAGE), self.from + i);
+            lay(
+                page.bytes(),
+                self.level.kind,
+                self.level.part(n),
+                self.level.next(n),
+            );
+            page
+        });
+        page.as_slice()
+    }
+
+    /// Where the page lies, bytes.
+    fn offset(&self, i: u64) -> i64 {
+        ((self.level.first + self.from + i) * PAGE as u64) as i64
+    }
+}
+
+/// A batch's writes, all of them certain.
+fn writes<'a>() -> Graph<Batch<'a>> {
+    Graph::generator("load", |batch: &Batch<'a>, i| {
+        if i >= batch.pages.len() as u64 {
+            return Next::End;
+        }
+        Next::Call(Op::Pwrite {
+            fd: batch.fd,
+            data: Data::Bytes(batch.page(i)),
+            offset: batch.offset(i),
+        })
     })
 }
 
@@ -376,10 +511,32 @@ struct Tree {
     /// Inner nodes that were read: their entries.
     inner: HashMap<u64, Vec<Entry>>,
     figures: Figures,
+    graph: Option<Graph<Leaves>>,
+}
+
+/// The leaves of a scan.
+struct Leaves {
+    fd: i32,
+    numbers: Vec<u64>,
+}
+
+/// A scan's reads.
+fn reads() -> Graph<Leaves> {
+    Graph::generator("scan", |leaves: &Leaves, i| {
+        match leaves.numbers.get(i as usize) {
+            Some(number) => Next::Weak(Op::Pread {
+                fd: leaves.fd,
+                len: PAGE,
+                offset: number.saturating_mul(PAGE as u64) as i64,
+            }),
+            None => Next::End,
+        }
+    })
+    .pure()
 }
 
 impl Tree {
-    fn open(path: &Path) -> Result<Self> {
+    fn open(path: &Path, graph: Flag) -> Result<Self> {
         let file = direct::open(path, false)?;
         let mut tree = Self {
             file,
@@ -388,6 +545,7 @@ impl Tree {
             height: 0,
             inner: HashMap::new(),
             figures: Figures::with_room(0),
+            graph: graph.of(reads),
         };
         let mut page = vec![0; PAGE];
         tree.read(0, &mut page)?;
@@ -418,6 +576,11 @@ impl Tree {
     /// Reads a node of `kind`: its entries and right neighbour.
     fn node(&self, number: u64, kind: u32, page: &mut [u8]) -> Result<(Vec<Entry>, u64)> {
         self.read(number, page)?;
+        self.parsed(number, kind, page)
+    }
+
+    /// What a page of `kind` says.
+    fn parsed(&self, number: u64, kind: u32, page: &[u8]) -> Result<(Vec<Entry>, u64)> {
         let count = half(page, 4) as usize;
         if half(page, 0) != kind || count > MOST {
             return Err(self.broken(number));
@@ -455,7 +618,12 @@ impl Tree {
         call: Option<Declare>,
         mut with: impl FnMut(Entry),
     ) -> Result<usize> {
-        let leaves = self.leaves(low, high)?;
+        let leaves = Leaves {
+            numbers: self.leaves(low, high)?,
+            fd: self.file.as_raw_fd(),
+        };
+        let mut scope = self.graph.as_ref().map(|g| g.enter(&leaves));
+        let leaves = &leaves.numbers;
         let mut figures = std::mem::take(&mut self.figures);
         let mut list = List::new(call, &self.file, || {
             let range = |number: &u64| Range {
@@ -468,7 +636,17 @@ impl Tree {
         for (n, &number) in leaves.iter().enumerate() {
             list.read(n)?;
             let since = Instant::now();
-            let (entries, next) = self.node(number, LEAF, &mut page)?;
+            let ahead = match &mut scope {
+                Some(scope) => scope
+                    .pread_block(&self.file, PAGE, number.saturating_mul(PAGE as u64) as i64)
+                    .ok()
+                    .filter(|b| b.len() == PAGE),
+                None => None,
+            };
+            let (entries, next) = match ahead {
+                Some(block) => self.parsed(number, LEAF, &block)?,
+                None => self.node(number, LEAF, &mut page)?,
+            };
             figures.done(since, PAGE as u64);
             // The neighbours' chain and the inner nodes must say the same.
             if leaves.get(n + 1).is_some_and(|after| *after != next) {
@@ -481,15 +659,16 @@ impl Tree {
             }
         }
         let told = list.told();
+        drop(scope);
         self.figures = figures;
         Ok(told)
     }
 }
 
-fn scans(path: &Path, ranges: u64, seed: u64, declare: bool) -> Result {
+fn scans(path: &Path, ranges: u64, seed: u64, declare: bool, graph: Flag) -> Result {
     let call = declare.then(Declare::find).transpose()?;
     let begun = Instant::now();
-    let mut tree = Tree::open(path)?;
+    let mut tree = Tree::open(path, graph)?;
     let mut random = Random::new(seed);
     let (mut total, mut told) = (0u64, 0);
     for _ in 0..ranges {
@@ -504,11 +683,9 @@ fn scans(path: &Path, ranges: u64, seed: u64, declare: bool) -> Result {
         println!("{count} records {:016x}", digest.digest());
         total += count;
     }
-    let figures = tree.figures;
-    figures.tell(
-        begun.elapsed(),
-        &[("records", total as f64), ("declared", told as f64)],
-    );
+    let mut more = vec![("records", total as f64), ("declared", told as f64)];
+    more.extend(graph.told(tree.graph.as_ref())?);
+    tree.figures.tell(begun.elapsed(), &more);
     Ok(())
 }
 
@@ -540,11 +717,18 @@ mod tests {
                 bytes.extend((value as u64).to_le_bytes());
             }
             std::fs::write(&records, bytes).unwrap();
-            for how in [load, insert] {
+            let whole = |path: &Path| std::fs::read(path).unwrap();
+            let mut loaded = None;
+            let ways = Flag::all().map(|flag| (flag, true));
+            for (flag, at_once) in ways.into_iter().chain([(Flag::default(), false)]) {
                 let tree = dir.path().join("tree");
                 let build = Build { records: records.clone(), tree: tree.clone(), degree, direct: false };
-                make(&build, how).unwrap();
-                let mut tree = Tree::open(&tree).unwrap();
+                make(&build, flag, if at_once { load } else { insert }).unwrap();
+                if at_once {
+                    // FA3: the graph's tree is the same, byte by byte.
+                    prop_assert!(*loaded.get_or_insert_with(|| whole(&tree)) == whole(&tree));
+                }
+                let mut tree = Tree::open(&tree, flag).unwrap();
                 let all = (0, u64::MAX);
                 for &(a, b) in ranges.iter().chain([&all]) {
                     let mut found = Vec::new();

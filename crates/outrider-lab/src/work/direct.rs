@@ -18,6 +18,12 @@ pub fn open(path: &Path, direct: bool) -> Result<File> {
         .map_err(|e| Wrong::system(path.display(), e))
 }
 
+/// Bytes of a file.
+pub fn size(file: &File, path: &Path) -> Result<u64> {
+    let about = file.metadata();
+    Ok(about.map_err(|e| Wrong::system(path.display(), e))?.len())
+}
+
 /// Bytes that begin at a multiple of [`ALIGN`].
 pub struct Aligned {
     store: Vec<u8>,
@@ -40,6 +46,11 @@ impl Aligned {
     /// The bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
         &mut self.store[self.start..self.start + self.length]
+    }
+
+    /// The same, to be looked at.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.store[self.start..self.start + self.length]
     }
 }
 

@@ -5,11 +5,13 @@
 
 mod blur;
 mod bptree;
+mod copy;
 mod customer;
 mod declare;
 mod direct;
 mod figures;
 mod filebench;
+mod graph;
 mod neighbour;
 mod planned;
 mod postmark;
@@ -17,6 +19,7 @@ mod postmark;
 #[path = "../random.rs"]
 mod random;
 mod read;
+mod read_blocks;
 mod seek_curve;
 #[allow(dead_code)] // what it shows is shown by outrider-lab
 mod write;
@@ -59,6 +62,10 @@ enum Family {
     Bptree(bptree::Args),
     /// Make, read, append to and delete small files.
     Postmark(postmark::Args),
+    /// Copy a file.
+    Copy(copy::Args),
+    /// Read blocks of 4 KiB around the cache.
+    ReadBlocks(read_blocks::Args),
 }
 
 fn main() {
@@ -75,6 +82,8 @@ fn main() {
         Family::WalkMemory(args) => neighbour::walk(&args),
         Family::Bptree(args) => bptree::run(&args),
         Family::Postmark(args) => postmark::run(&args),
+        Family::Copy(args) => copy::run(&args),
+        Family::ReadBlocks(args) => read_blocks::run(&args),
     };
     if let Err(wrong) = result {
         wrong.end();

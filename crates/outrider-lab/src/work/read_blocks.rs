@@ -1,0 +1,100 @@
+//! Reads blocks of a file around the cache, in an order that is known beforehand: Foreactor, section 2.
+
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use outrider_graph::{Graph, Next, Op};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::direct::{self, Aligned};
+use crate::figures::Figures;
+use crate::graph::Flag;
+use crate::random::Random;
+use crate::{Result, Wrong};
+
+/// Bytes of a block.
+const BLOCK: usize = direct::ALIGN;
+
+/// `outrider-work read-blocks`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The file, of at least one block of 4 KiB.
+    file: PathBuf,
+    /// How many blocks.
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    count: u64,
+    /// Of their places.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    graph: Flag,
+}
+
+/// What will be read.
+struct Plan {
+    fd: i32,
+    /// Bytes.
+    offsets: Vec<u64>,
+}
+
+fn graph() -> Graph<Plan> {
+    Graph::generator("read-blocks", |plan: &Plan, i| {
+        match plan.offsets.get(i as usize) {
+            Some(offset) => Next::Weak(Op::Pread {
+                fd: plan.fd,
+                len: BLOCK,
+                offset: *offset as i64,
+            }),
+            None => Next::End,
+        }
+    })
+    .pure()
+}
+
+/// Runs it.
+pub fn run(args: &Args) -> Result {
+    let begun = Instant::now();
+    let file = direct::open(&args.file, true)?;
+    let blocks = direct::size(&file, &args.file)? / BLOCK as u64;
+    if blocks == 0 {
+        return Err(Wrong::usage(format!(
+            "{}: shorter than a block of {BLOCK} bytes",
+            args.file.display()
+        )));
+    }
+    let mut random = Random::new(args.seed);
+    let plan = Plan {
+        fd: file.as_raw_fd(),
+        offsets: (0..args.count)
+            .map(|_| random.next() % blocks * BLOCK as u64)
+            .collect(),
+    };
+    let graph = args.graph.of(graph);
+    let mut scope = graph.as_ref().map(|g| g.enter(&plan));
+    let mut memory = Aligned::new(BLOCK);
+    let mut digest = Xxh3::new();
+    let mut figures = Figures::default();
+    for &offset in &plan.offsets {
+        let since = Instant::now();
+        let block =
+            match &mut scope {
+                Some(scope) => Some(scope.pread_block(&file, BLOCK, offset as i64).map_err(
+                    |e| Wrong::system(format!("{} at {offset}", args.file.display()), e),
+                )?),
+                None => None,
+            };
+        match block.filter(|b| b.len() == BLOCK) {
+            Some(block) => digest.update(&block),
+            None => {
+                direct::read(&file, &args.file, memory.bytes(), offset)?;
+                digest.update(memory.bytes());
+            }
+        }
+        figures.done(since, BLOCK as u64);
+    }
+    drop(scope);
+    println!("{} blocks {:016x}", args.count, digest.digest());
+    figures.tell(begun.elapsed(), &args.graph.told(graph.as_ref())?);
+    Ok(())
+}
