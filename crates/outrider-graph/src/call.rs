@@ -110,7 +110,7 @@ pub enum Op<'a> {
     /// pread(2), and preadv(2) of `len` bytes in all.
     Pread { fd: i32, len: usize, offset: i64 },
     /// write(2) at the descriptor's position. Made ahead only in graphs whose descriptors' positions are private (see
-    /// [`crate::Builder::private_positions`]).
+    /// [`crate::Graph::private_positions`]).
     Write { fd: i32, data: Data<'a> },
     /// pwrite(2).
     Pwrite {

@@ -49,6 +49,7 @@
     not(feature = "graph"),
     doc = "With the feature `graph` there are foreaction graphs, for functions whose system calls are known."
 )]
+
 #![warn(missing_docs)]
 
 mod client;
@@ -63,6 +64,26 @@ use std::time::Duration;
 pub use client::{Client, Ignoring, Position, Requests, Update};
 pub use declared::Declared;
 pub use file::File;
+
+/// Foreaction graphs, with the feature `graph` (on by default).
+///
+/// ```
+/// use outrider::graph::{Graph, Next, Op};
+///
+/// // The attributes of files, all of which will be asked for.
+/// let graph = Graph::generator("attributes", |names: &Vec<std::ffi::CString>, i| {
+///     match names.get(i as usize) {
+///         Some(path) => Next::Call(Op::Fstatat { dir: libc::AT_FDCWD, path, flags: 0 }),
+///         None => Next::End,
+///     }
+/// }).pure();
+/// let names = vec![c"/etc".to_owned(), c"/usr".to_owned(), c"/bin".to_owned()];
+/// let mut scope = graph.enter(&names);
+/// for name in &names {
+///     assert_eq!(scope.fstatat(&libc::AT_FDCWD, name, 0)?.st_mode & libc::S_IFMT, libc::S_IFDIR);
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[cfg(feature = "graph")]
 #[doc(inline)]
 pub use outrider_graph as graph;

@@ -42,7 +42,7 @@ fn copy() -> Row {
     const BYTES: u64 = 128 * M + 12_345;
     let command = |flag| {
         script(&format!(
-            "{WORK} copy {flag} '{{data}}/from' '{{data}}/to' && cksum <'{{data}}/to'"
+            "'{WORK}' copy {flag} '{{data}}/from' '{{data}}/to' && cksum <'{{data}}/to'"
         ))
     };
     Row::new(
