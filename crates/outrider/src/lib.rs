@@ -49,7 +49,6 @@
     not(feature = "graph"),
     doc = "With the feature `graph` there are foreaction graphs, for functions whose system calls are known."
 )]
-
 #![warn(missing_docs)]
 
 mod client;

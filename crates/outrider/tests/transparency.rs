@@ -37,7 +37,7 @@ fn coreutils_that_read() {
         Case::sh(
             "tail_follow",
             &format!(
-                "{SEEN}; cp text.txt log; timeout -k 1 200 tail -n 2 -f log >out & tail=$!; seen 2
+                "{SEEN}; : >out; cp text.txt log; timeout -k 1 200 tail -n 2 -f log >out & tail=$!; seen 2
                  for i in 1 2 3 4 5; do echo line $i >>log; seen $((i + 2)); done; kill $tail; wait $tail; echo $?; cat out"
             ),
         )
@@ -45,7 +45,7 @@ fn coreutils_that_read() {
         Case::sh(
             "tail_follow_rotation",
             &format!(
-                "{SEEN}; echo first >log; timeout -k 1 200 tail -F -s 0.1 log >out 2>/dev/null & tail=$!; seen 1
+                "{SEEN}; : >out; echo first >log; timeout -k 1 200 tail -F -s 0.1 log >out 2>/dev/null & tail=$!; seen 1
                  mv log log.1; echo second >log; seen 2; echo third >>log; seen 3; kill $tail; wait $tail; echo $?; cat out"
             ),
         ),
