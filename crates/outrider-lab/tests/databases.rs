@@ -10,6 +10,7 @@ mod output;
 mod random;
 #[path = "../src/rows/mod.rs"]
 mod rows;
+mod support;
 
 use outrider_cli::size;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use random::Random;
 use rows::{Maker, OwnColumn, Row, Tools};
+use support::{installed, outrider, skip};
 use tempfile::TempDir;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -874,36 +876,4 @@ fn driver(name: &str) -> Option<PathBuf> {
         skip(&test, &reason);
     }
     None
-}
-
-/// `$OUTRIDER_BIN`, or the release build that `make build` leaves.
-fn outrider() -> PathBuf {
-    if let Some(named) = std::env::var_os("OUTRIDER_BIN") {
-        return PathBuf::from(named);
-    }
-    let found = target().join("release/outrider");
-    assert!(
-        found.is_file() && found.with_file_name("liboutrider.so").is_file(),
-        "no {} with liboutrider.so beside it: `make build` first",
-        found.display()
-    );
-    found.canonicalize().unwrap()
-}
-
-fn installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
-}
-
-/// Says that something was not tested, past the capture of test output; where all must be tested, that is a failure.
-fn skip(name: &str, reason: &str) {
-    let required = ["CI", "OUTRIDER_REQUIRE_ALL"]
-        .map(std::env::var_os)
-        .iter()
-        .any(Option::is_some);
-    assert!(
-        !required,
-        "{name}: {reason}, and nothing may be skipped here"
-    );
-    let _ = writeln!(std::io::stderr(), "SKIP {name}: {reason}");
 }

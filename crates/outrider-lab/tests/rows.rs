@@ -10,18 +10,19 @@ mod output;
 mod random;
 #[path = "../src/rows/mod.rs"]
 mod rows;
+mod support;
 
 use outrider_cli::size;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rows::{Data, Maker, Row, Tools};
+use support::{installed, outrider, skip};
 
 /// Data sets that are made here: the word before a key's first colon, and what replaces the words after it; `*` keeps a
 /// word.
@@ -102,7 +103,6 @@ fn rows_say_the_same_every_time() {
     let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let tools = tools();
     let outrider = outrider();
-    let declares = has_declared_access(&outrider);
     let direct = takes_direct(scratch.path());
     let mut made = BTreeSet::new();
     let mut used = BTreeSet::new();
@@ -155,9 +155,7 @@ fn rows_say_the_same_every_time() {
         if let Some(hinted) = &row.work.hinted {
             again.push(("hinted", hinted, &[][..]));
         }
-        if let Some(declared) = &row.work.declared
-            && declares
-        {
+        if let Some(declared) = &row.work.declared {
             again.push(("declared", declared, &run[..]));
         }
         // FA3: on every engine, and no prediction fails to come true.
@@ -409,49 +407,4 @@ fn tools() -> Tools {
         drivers: bin.join("drivers"),
         plugins: bin.join("plugins"),
     }
-}
-
-/// `$OUTRIDER_BIN`, or the release build that `make build` leaves.
-fn outrider() -> PathBuf {
-    if let Some(named) = std::env::var_os("OUTRIDER_BIN") {
-        return PathBuf::from(named);
-    }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-    let found = target.join("release/outrider");
-    assert!(
-        found.is_file() && found.with_file_name("liboutrider.so").is_file(),
-        "no {} with liboutrider.so beside it: `make build` first",
-        found.display()
-    );
-    found.canonicalize().unwrap()
-}
-
-/// Whether the library beside the command exports the functions of `outrider.h`.
-fn has_declared_access(outrider: &Path) -> bool {
-    let library = fs::read(outrider.with_file_name("liboutrider.so")).unwrap();
-    let name = b"\0outrider_declare\0";
-    let found = library.windows(name.len()).any(|w| w == name);
-    if !found {
-        println!("SKIP declared: the library has no outrider_declare");
-    }
-    found
-}
-
-fn installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
-}
-
-/// Says that something was not tested, past the capture of test output; where all must be tested, that is a failure.
-fn skip(name: &str, reason: &str) {
-    let required = ["CI", "OUTRIDER_REQUIRE_ALL"]
-        .map(std::env::var_os)
-        .iter()
-        .any(Option::is_some);
-    assert!(
-        !required,
-        "{name}: {reason}, and nothing may be skipped here"
-    );
-    let _ = writeln!(std::io::stderr(), "SKIP {name}: {reason}");
 }

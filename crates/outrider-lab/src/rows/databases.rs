@@ -9,7 +9,9 @@ mod rocksdb;
 mod snappy;
 mod sqlite;
 
-use super::Row;
+use super::make::run;
+use super::{Maker, Row};
+use crate::output::Outcome;
 
 /// All of them.
 pub fn rows() -> Vec<Row> {
@@ -33,4 +35,17 @@ fn line(text: &str) -> Vec<String> {
 /// `1 thread`, `4 threads`.
 fn of_threads(n: u64) -> String {
     format!("{n} thread{}", if n == 1 { "" } else { "s" })
+}
+
+/// Loads a store of keys and values as the data set's words say (keys, bytes of a value) into `base` with `driver`, and
+/// clones it to `run`, which loads may change.
+fn load_and_clone(maker: &Maker, driver: &str) -> Outcome {
+    let driver = maker.tools.drivers.join(driver);
+    run(std::process::Command::new(&driver)
+        .arg("load")
+        .arg(maker.path("base"))
+        .args(["--keys", maker.word(0)?, "--value", maker.word(1)?]))?;
+    run(std::process::Command::new(&driver)
+        .arg("clone")
+        .args([maker.path("base"), maker.path("run")]))
 }

@@ -4,9 +4,8 @@
 //! that is made anew before each run, because LevelDB writes whenever it opens a store, and moves tables when they
 //! were looked at in vain too often.
 
-use super::line;
+use super::{line, load_and_clone};
 use crate::output::Outcome;
-use crate::rows::make::run;
 use crate::rows::words::data;
 use crate::rows::{Data, Maker, Row, Workload};
 
@@ -32,14 +31,7 @@ fn store(value: u64) -> Data {
 }
 
 fn make(maker: &Maker) -> Outcome {
-    let driver = maker.tools.drivers.join("outrider-leveldb");
-    run(std::process::Command::new(&driver)
-        .arg("load")
-        .arg(maker.path("base"))
-        .args(["--keys", maker.word(0)?, "--value", maker.word(1)?]))?;
-    run(std::process::Command::new(&driver)
-        .arg("clone")
-        .args([maker.path("base"), maker.path("run")]))
+    load_and_clone(maker, "outrider-leveldb")
 }
 
 /// A load, of which all but the records' size are YCSB-C's with one client unless said otherwise.

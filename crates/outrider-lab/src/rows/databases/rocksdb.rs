@@ -4,9 +4,8 @@
 //! for YCSB) and up to 16 threads. Its "OSonly" is RocksDB without advice to the kernel, our plain command; its
 //! "APPonly" is RocksDB as it comes, which advises tables as random and calls readahead in iterators: `--hints app`.
 
-use super::{line, of_threads};
+use super::{line, load_and_clone, of_threads};
 use crate::output::Outcome;
-use crate::rows::make::run;
 use crate::rows::words::data;
 use crate::rows::{Data, Maker, OwnColumn, Row, Which, Workload};
 
@@ -29,14 +28,7 @@ fn store() -> Data {
 }
 
 fn make(maker: &Maker) -> Outcome {
-    let driver = maker.tools.drivers.join("outrider-rocksdb");
-    run(std::process::Command::new(&driver)
-        .arg("load")
-        .arg(maker.path("base"))
-        .args(["--keys", maker.word(0)?, "--value", maker.word(1)?]))?;
-    run(std::process::Command::new(&driver)
-        .arg("clone")
-        .args([maker.path("base"), maker.path("run")]))
+    load_and_clone(maker, "outrider-rocksdb")
 }
 
 /// A load on `{data}/DIR`, plain and with RocksDB's own hints.
