@@ -32,6 +32,30 @@ struct Cursor {
     virtual std::string_view value() = 0;
 };
 
+// LevelDB's iterator, or RocksDB's, which descends from it.
+template <typename Iterator, typename Slice>
+class IteratorCursor : public Cursor {
+  public:
+    explicit IteratorCursor(Iterator *iterator) : iterator_(iterator) {}
+    void last() override { iterator_->SeekToLast(); }
+    void seek(const std::string &key) override { iterator_->Seek(Slice(key)); }
+    void next() override { iterator_->Next(); }
+    void prev() override { iterator_->Prev(); }
+    bool valid() override {
+        if (!iterator_->Valid() && !iterator_->status().ok()) {
+            throw Failure{iterator_->status().ToString()};
+        }
+        return iterator_->Valid();
+    }
+    std::string_view key() override { return view(iterator_->key()); }
+    std::string_view value() override { return view(iterator_->value()); }
+
+  private:
+    static std::string_view view(Slice slice) { return {slice.data(), slice.size()}; }
+
+    std::unique_ptr<Iterator> iterator_;
+};
+
 // A store; used by several threads at once.
 struct Store {
     virtual ~Store() = default;

@@ -70,26 +70,7 @@ leveldb::Slice slice(const std::string &text) {
     return {text.data(), text.size()};
 }
 
-class LevelCursor : public lab::Cursor {
-  public:
-    explicit LevelCursor(leveldb::Iterator *iterator) : iterator_(iterator) {}
-    void last() override { iterator_->SeekToLast(); }
-    void seek(const std::string &key) override { iterator_->Seek(slice(key)); }
-    void next() override { iterator_->Next(); }
-    void prev() override { iterator_->Prev(); }
-    bool valid() override {
-        if (iterator_->Valid()) {
-            return true;
-        }
-        must(iterator_->status());
-        return false;
-    }
-    std::string_view key() override { return {iterator_->key().data(), iterator_->key().size()}; }
-    std::string_view value() override { return {iterator_->value().data(), iterator_->value().size()}; }
-
-  private:
-    std::unique_ptr<leveldb::Iterator> iterator_;
-};
+using LevelCursor = lab::IteratorCursor<leveldb::Iterator, leveldb::Slice>;
 
 class Level : public lab::Store {
   public:

@@ -35,26 +35,7 @@ class Silent : public rocksdb::Logger {
     void Logv(const char *, va_list) override {}
 };
 
-class RocksCursor : public lab::Cursor {
-  public:
-    explicit RocksCursor(rocksdb::Iterator *iterator) : iterator_(iterator) {}
-    void last() override { iterator_->SeekToLast(); }
-    void seek(const std::string &key) override { iterator_->Seek(slice(key)); }
-    void next() override { iterator_->Next(); }
-    void prev() override { iterator_->Prev(); }
-    bool valid() override {
-        if (iterator_->Valid()) {
-            return true;
-        }
-        must(iterator_->status());
-        return false;
-    }
-    std::string_view key() override { return {iterator_->key().data(), iterator_->key().size()}; }
-    std::string_view value() override { return {iterator_->value().data(), iterator_->value().size()}; }
-
-  private:
-    std::unique_ptr<rocksdb::Iterator> iterator_;
-};
+using RocksCursor = lab::IteratorCursor<rocksdb::Iterator, rocksdb::Slice>;
 
 class Rocks : public lab::Store {
   public:

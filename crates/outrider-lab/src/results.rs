@@ -4,6 +4,25 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// The column that others are compared with: the kernel's own readahead of 128 KiB.
+pub const STOCK: &str = "stock-128";
+/// The column with the best readahead of a scan.
+pub const BEST: &str = "stock-best";
+
+/// The columns that every row has, in the order of tables; a row's own follow.
+pub const COLUMNS: [&str; 10] = [
+    STOCK,
+    "stock-4M",
+    BEST,
+    "app-only",
+    "vmtouch",
+    "predict",
+    "predict+opt",
+    "fetchall+opt",
+    "declared",
+    "graph",
+];
+
 /// A line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]

@@ -3,6 +3,10 @@
 //!
 //! The cases need root, FUSE and loop devices; without them each prints why it was skipped.
 
+#[path = "support/disks.rs"]
+mod disks;
+mod support;
+
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::FileExt;
@@ -11,7 +15,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use disks::need_disks;
 use serde_json::Value;
+use support::skip;
 use tempfile::TempDir;
 
 fn lab() -> Command {
@@ -31,37 +37,6 @@ fn done(args: &[&str]) -> String {
     let out = disk(args);
     assert!(out.status.success(), "{args:?}: {}", text(&out.stderr));
     text(&out.stdout)
-}
-
-/// Why disks cannot be made here.
-fn missing() -> Option<String> {
-    if !rustix::process::geteuid().is_root() {
-        return Some("not root".to_owned());
-    }
-    for node in ["/dev/fuse", "/dev/loop-control"] {
-        if let Err(e) = File::options().read(true).write(true).open(node) {
-            return Some(format!("{node}: {e}"));
-        }
-    }
-    if Command::new("mkfs.ext4").arg("-V").output().is_err() {
-        return Some("no mkfs.ext4".to_owned());
-    }
-    None
-}
-
-/// Says that a test cannot run here, past the test harness's capture.
-fn skip(name: &str, reason: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIP {name}: {reason}");
-}
-
-/// Returns from a test that cannot run here, and says so.
-macro_rules! need_disks {
-    () => {
-        if let Some(reason) = missing() {
-            skip(std::thread::current().name().unwrap_or("disk"), &reason);
-            return;
-        }
-    };
 }
 
 /// A disk that is taken down however the test ends.

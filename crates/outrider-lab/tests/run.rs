@@ -4,14 +4,19 @@
 //! The cases need root, FUSE and loop devices; without them each prints why it was skipped. None looks at how long
 //! anything took.
 
+#[path = "support/disks.rs"]
+mod disks;
+mod support;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use disks::need_disks;
 use serde_json::Value;
 use tempfile::TempDir;
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
@@ -19,30 +24,6 @@ use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
 /// How long is waited for what must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
-
-/// Why disks cannot be made here.
-fn missing() -> Option<String> {
-    if !rustix::process::geteuid().is_root() {
-        return Some("not root".to_owned());
-    }
-    for node in ["/dev/fuse", "/dev/loop-control"] {
-        if let Err(e) = File::options().read(true).write(true).open(node) {
-            return Some(format!("{node}: {e}"));
-        }
-    }
-    None
-}
-
-/// Returns from a test that cannot run here, and says so past the test harness's capture.
-macro_rules! need_disks {
-    () => {
-        if let Some(reason) = missing() {
-            let name = std::thread::current().name().unwrap_or("run").to_owned();
-            let _ = writeln!(std::io::stderr(), "SKIP {name}: {reason}");
-            return;
-        }
-    };
-}
 
 /// The build whose `outrider` is measured: that of `make build`, or the one that this test belongs to.
 fn build() -> PathBuf {

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::output::{Context, Failure, Outcome};
+use crate::results::{BEST, COLUMNS, STOCK};
 use crate::rows::{OwnColumn, Row, Tools, Which, Workload};
 
 /// The kernel's default read-ahead, KiB.
@@ -12,25 +13,7 @@ pub const STOCK_KB: u32 = 128;
 const LARGE_KB: u32 = 4096;
 /// Tried for `stock-best`, KiB.
 pub const SCAN_KB: [u32; 8] = [128, 256, 512, 1024, 2048, 4096, 8192, 16384];
-/// The column that others are compared with.
-pub const STOCK: &str = "stock-128";
-/// The column with the best read-ahead of a scan.
-pub const BEST: &str = "stock-best";
-
-/// The columns that every row has, in the order of tables.
-pub const NAMES: [&str; 10] = [
-    STOCK,
-    "stock-4M",
-    BEST,
-    "app-only",
-    "vmtouch",
-    "predict",
-    "predict+opt",
-    "fetchall+opt",
-    "declared",
-    "graph",
-];
-/// Of these, those that are measured only if they are named.
+/// Of [`COLUMNS`], those that are measured only if they are named.
 const ON_DEMAND: [&str; 2] = ["predict", "fetchall+opt"];
 
 /// A column of a row.
@@ -52,7 +35,7 @@ pub struct Column {
 impl Column {
     /// One that every row has.
     pub fn named(name: &str) -> Option<Self> {
-        NAMES.contains(&name).then(|| {
+        COLUMNS.contains(&name).then(|| {
             let mode = match name {
                 "predict" | "fetchall+opt" => Some(name),
                 "predict+opt" | "declared" | "graph" => Some("predict+opt"),
@@ -125,7 +108,7 @@ impl Chosen {
         let standard = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
         match list {
             None => {
-                let usual: Vec<&str> = NAMES
+                let usual: Vec<&str> = COLUMNS
                     .into_iter()
                     .filter(|n| !ON_DEMAND.contains(n))
                     .collect();
@@ -135,7 +118,7 @@ impl Chosen {
                 })
             }
             Some("all") => Ok(Self {
-                names: standard(&NAMES),
+                names: standard(&COLUMNS),
                 own: true,
             }),
             Some(list) => {
@@ -147,11 +130,11 @@ impl Chosen {
                 };
                 if let Some(bad) = names
                     .iter()
-                    .find(|n| !NAMES.contains(&n.as_str()) && !of_rows().any(|o| o == *n))
+                    .find(|n| !COLUMNS.contains(&n.as_str()) && !of_rows().any(|o| o == *n))
                 {
                     return Err(Failure::usage(format!(
                         "--columns: no column '{bad}'; accepted are {}, names of rows' own columns, and all",
-                        NAMES.join(", ")
+                        COLUMNS.join(", ")
                     )));
                 }
                 Ok(Self { names, own: false })
@@ -168,7 +151,7 @@ impl Chosen {
     /// The columns of a row, in the order of tables.
     pub fn of(&self, row: &Row) -> Vec<Column> {
         let wanted = |name: &str| self.names.iter().any(|n| n == name);
-        let standard = NAMES
+        let standard = COLUMNS
             .into_iter()
             .filter(|n| wanted(n))
             .filter_map(Column::named);

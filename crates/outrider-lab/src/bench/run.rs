@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::column::{BEST, Chosen};
+use super::column::Chosen;
 use super::device::{self, Device};
 use super::exec::{self, not_interrupted};
 use super::group::Hierarchies;
@@ -24,6 +24,7 @@ use super::{accuracy, machine, select};
 use crate::cli::{FileSystem, RunArgs};
 use crate::disk::{self, Lease};
 use crate::output::{Context, Failure, Outcome};
+use crate::results::BEST;
 use crate::results::{Line, Skip};
 use crate::rows::{Memory, Row, Tools};
 

@@ -8,27 +8,10 @@ use std::fs;
 use std::path::Path;
 
 use crate::output::{Failure, Outcome};
-use crate::results::{Accuracy, Bound, Line, Machine, RowInfo, Run, Skip};
+use crate::results::{Accuracy, Bound, COLUMNS, Line, Machine, RowInfo, Run, STOCK, Skip};
 
 /// The file of raw results in a directory of results.
 pub const FILE: &str = "results.jsonl";
-
-/// What all others are compared with: the kernel's own readahead of 128 KiB.
-pub const STOCK: &str = "stock-128";
-
-/// Columns in the order in which they are shown; others follow in the order of their first run.
-const ORDER: [&str; 10] = [
-    STOCK,
-    "stock-4M",
-    "stock-best",
-    "app-only",
-    "vmtouch",
-    "predict",
-    "predict+opt",
-    "fetchall+opt",
-    "declared",
-    "graph",
-];
 
 /// Fewer valid runs than this are too few to speak of a spread.
 pub const ENOUGH: usize = 3;
@@ -404,7 +387,7 @@ fn range(values: &[f64]) -> Option<(f64, f64)> {
 
 /// Where a column stands among the others; `usize::MAX` if it is a row's own.
 pub fn rank(column: &str) -> usize {
-    ORDER
+    COLUMNS
         .iter()
         .position(|c| *c == column)
         .unwrap_or(usize::MAX)

@@ -9,8 +9,9 @@
 mod draw;
 mod marks;
 
-use super::data::{Bench, Measured, STOCK, rank};
+use super::data::{Bench, Measured, rank};
 use crate::output::{Context, Outcome};
+use crate::results::STOCK;
 
 /// A figure.
 #[derive(Debug)]

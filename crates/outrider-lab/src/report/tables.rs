@@ -1,10 +1,11 @@
 //! The tables of a report: what is compared with what, and what each number is.
 
-use super::data::{Bench, Cell, Difference, Measured, STOCK, median};
+use super::data::{Bench, Cell, Difference, Measured, median};
 use super::table::{
     Table, Tone, Value, figure, megabytes, percent, seconds, signed_percent, times,
 };
 use crate::results::Machine;
+use crate::results::STOCK;
 
 /// Behind a median of fewer than three valid runs.
 const FEW: &str = " †";

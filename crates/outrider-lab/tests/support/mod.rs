@@ -1,4 +1,5 @@
-//! What the tests of rows share.
+//! What the tests share.
+#![allow(dead_code)] // each takes a part of it
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

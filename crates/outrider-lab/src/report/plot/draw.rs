@@ -9,7 +9,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::marks::{Area, BASE, Drawn, GRID, GROUND, INK, look};
 use super::{LIMIT, PAPER, Panel, Point};
-use crate::report::data::STOCK;
+use crate::results::STOCK;
 
 /// Of a panel with curves, and of one with few bars.
 const WIDTH: u32 = 960;

@@ -4,7 +4,8 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::{LIMIT, PAPER};
-use crate::report::data::{STOCK, rank};
+use crate::report::data::rank;
+use crate::results::STOCK;
 
 /// Where things are drawn.
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
