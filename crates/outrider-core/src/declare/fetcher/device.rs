@@ -1,0 +1,125 @@
+//! What a device does with one request and with several: rounds or a stream.
+
+use std::time::Instant;
+
+use outrider_sys::cache;
+
+use super::super::Figure;
+use super::{Fetcher, Order, Walk};
+use crate::view::{PAGE_BYTES, PageRange};
+
+/// A device that answers a lone request within this many µs has no head, and nothing is won by sorting (flash: 50 to 200 µs; a
+/// tenth of a disk's seek: 800).
+const NO_HEAD_US: f64 = 300.0;
+/// Requests that are made at once to see whether a device works on them in parallel.
+const AT_ONCE: usize = 16;
+
+/// What was measured of a device.
+#[derive(Clone, Copy)]
+pub(super) struct Manner {
+    pub(super) rounds: bool,
+    pub(super) latency_us: f64,
+}
+
+impl Fetcher {
+    /// Chooses rounds or a stream by what the device does with several requests at once (SPEC LP3).
+    pub(super) fn choose(&mut self, index: usize, walk: &mut Walk) {
+        if let Some(rounds) = self.wishes.rounds {
+            walk.order = Order::of(rounds);
+            return;
+        }
+        let Some(pieces) = self.next_pieces(index, walk) else {
+            return;
+        };
+        let mut spread: Vec<(u16, u64)> = Vec::new();
+        for p in &pieces {
+            self.open(p);
+            let Some(own) = self.files.get(&p.file) else {
+                continue;
+            };
+            if let Some(manner) = self.manners.get(&own.dev) {
+                walk.order = Order::of(manner.rounds);
+                return;
+            }
+            let Some(handle) = own.handle.clone() else {
+                continue;
+            };
+            // Requests that a disk has to move for: neighbours would be answered together.
+            const APART: u64 = (256 << 10) / PAGE_BYTES;
+            let page = p.offset / PAGE_BYTES;
+            let near = |s: &(u16, u64)| s.0 == p.file && s.1.abs_diff(page) < APART;
+            let mut missing = Vec::new();
+            if !spread.iter().any(near)
+                && own.missing(&handle, PageRange::new(page, page + 1), &mut missing) == 0
+            {
+                spread.push((p.file, page));
+            }
+            if spread.len() == AT_ONCE + 2 {
+                break;
+            }
+        }
+        if spread.len() < AT_ONCE + 2 {
+            // Too little to tell apart, and too little to matter.
+            return;
+        }
+        let (lone, together) = spread.split_at(2);
+        let mut latency = f64::MAX;
+        for (file, page) in lone {
+            let since = Instant::now();
+            if !self.fetch_page(*file, *page) || !self.await_page(*file, *page) {
+                walk.order = Order::of(false);
+                return;
+            }
+            latency = latency.min(since.elapsed().as_secs_f64() * 1e6);
+        }
+        let since = Instant::now();
+        for (file, page) in together {
+            self.fetch_page(*file, *page);
+        }
+        for (file, page) in together {
+            self.await_page(*file, *page);
+        }
+        let took = since.elapsed().as_secs_f64() * 1e6;
+        let rounds = latency > NO_HEAD_US && took > latency * AT_ONCE as f64 / 4.0;
+        if let Some(dev) = spread
+            .first()
+            .and_then(|(f, _)| self.files.get(f))
+            .map(|o| o.dev)
+        {
+            self.manners.insert(
+                dev,
+                Manner {
+                    rounds,
+                    latency_us: latency,
+                },
+            );
+            self.explain.device(dev, latency, took, rounds);
+        }
+        walk.order = Order::of(rounds);
+    }
+
+    fn fetch_page(&self, file: u16, page: u64) -> bool {
+        let Some(own) = self.files.get(&file) else {
+            return false;
+        };
+        let now = self.start.elapsed().as_micros() as u64;
+        let range = page * PAGE_BYTES..(page + 1) * PAGE_BYTES;
+        let asked = own
+            .handle
+            .as_ref()
+            .is_some_and(|h| cache::will_need_once(h.fd(), range).is_ok());
+        if asked {
+            own.view.begin(PageRange::new(page, page + 1), now);
+            own.view.complete(PageRange::new(page, page + 1), now);
+            self.process.count(Figure::Fetched, PAGE_BYTES);
+        }
+        asked
+    }
+
+    fn await_page(&self, file: u16, page: u64) -> bool {
+        self.files
+            .get(&file)
+            .and_then(|o| o.handle.as_ref())
+            .is_some_and(|h| h.wait(page * PAGE_BYTES, self.header))
+    }
+}

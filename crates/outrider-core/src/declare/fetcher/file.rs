@@ -1,0 +1,186 @@
+//! The program's files as the fetcher sees them: opened anew, what of them is cached, where they lie.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use outrider_sys::cache;
+use outrider_sys::device::Device;
+use outrider_sys::extent::{self, Extent};
+
+use super::super::order::Item;
+use super::super::{Figure, lock};
+use super::{Fetcher, Piece};
+use crate::engine::{Account, Handle};
+use crate::fetch;
+use crate::view::{FileView, Granularity, PAGE_BYTES, PageRange, Residency};
+
+/// Extents that are remembered of one file.
+const EXTENTS: usize = 1 << 16;
+/// Views of one file may take so many bytes.
+const VIEW_BYTES: usize = 8 << 20;
+
+pub(super) struct Own {
+    pub(super) generation: u32,
+    pub(super) handle: Option<Arc<Handle>>,
+    pub(super) dev: u64,
+    pub(super) ino: u64,
+    pub(super) size: u64,
+    pub(super) chunk: u64,
+    pub(super) view: Arc<FileView>,
+    pub(super) account: Arc<Account>,
+    /// The kernel says what is cached.
+    pub(super) visible: bool,
+    /// Where it lies on its device, once that was asked.
+    pub(super) extents: Option<Vec<Extent>>,
+}
+
+impl Own {
+    /// Adds a run of pages to a round, extent by extent.
+    pub(super) fn place(
+        &mut self,
+        handle: &Handle,
+        file: u16,
+        run: PageRange,
+        items: &mut Vec<Item>,
+    ) {
+        let size = self.size;
+        let extents = self.extents.get_or_insert_with(|| {
+            extent::extents(handle.fd(), 0..size.max(PAGE_BYTES), EXTENTS)
+                .map(|m| m.extents)
+                .unwrap_or_default()
+        });
+        let mut at = run.start;
+        while at < run.end {
+            let byte = at * PAGE_BYTES;
+            let i = extents.partition_point(|e| e.range().end <= byte);
+            let extent = extents.get(i);
+            let (place, end) = match extent {
+                Some(e) if e.logical <= byte && e.is_placed() => (
+                    (e.physical + (byte - e.logical)) / PAGE_BYTES,
+                    e.range().end.div_ceil(PAGE_BYTES),
+                ),
+                Some(e) if e.logical > byte => (at, e.logical / PAGE_BYTES),
+                // File order where the file system doesn't tell.
+                _ => (at, run.end),
+            };
+            let end = end.clamp(at + 1, run.end);
+            if items.try_reserve(1).is_ok() {
+                items.push(Item::new(place, file, at, (end - at) as u32));
+            }
+            at = end;
+        }
+    }
+
+    /// Of `pages`, those that we fetched and the program has not read yet.
+    pub(super) fn unused(&self, pages: PageRange) -> u64 {
+        if self.view.unused_pages() == 0 {
+            return 0;
+        }
+        let ours = |page: &u64| self.view.state(*page).unused;
+        (pages.start..pages.end).filter(ours).count() as u64
+    }
+
+    /// Appends to `out` the runs of `pages` that are neither cached nor on their way; returns how many pages are cached.
+    pub(super) fn missing(
+        &self,
+        handle: &Handle,
+        pages: PageRange,
+        out: &mut Vec<PageRange>,
+    ) -> u64 {
+        let bytes = pages.start * PAGE_BYTES..pages.end * PAGE_BYTES;
+        let all = pages.len();
+        let mut cached = match cache::cachestat(handle.fd(), bytes.clone()) {
+            Ok(stat) => stat.cached.min(all),
+            Err(_) if self.visible => u64::MAX,
+            // Nobody tells: our own record has to do.
+            Err(_) => {
+                self.view.missing(pages, usize::MAX, out);
+                return all - out.iter().map(PageRange::len).sum::<u64>().min(all);
+            }
+        };
+        if cached == all {
+            return all;
+        }
+        let resident = if cached > 0 {
+            cache::mincore(handle.fd(), bytes).unwrap_or_default()
+        } else {
+            Vec::new()
+        };
+        if cached == u64::MAX {
+            cached = resident.iter().filter(|r| **r).count() as u64;
+        }
+        let on_its_way = self.view.in_flight_pages() > 0;
+        for (i, page) in (pages.start..pages.end).enumerate() {
+            if resident.get(i).copied().unwrap_or(false)
+                || (on_its_way && self.view.state(page).residency == Residency::InFlight)
+            {
+                continue;
+            }
+            match out.last_mut() {
+                Some(run) if run.end == page => run.end = page + 1,
+                _ => out.push(PageRange::new(page, page + 1)),
+            }
+        }
+        for run in out.iter() {
+            // Whatever we believed.
+            let _ = self.view.evicted(*run);
+        }
+        cached
+    }
+}
+
+impl Fetcher {
+    /// Opens the file of a piece, once.
+    pub(super) fn open(&mut self, p: &Piece) {
+        if self
+            .files
+            .get(&p.file)
+            .is_some_and(|o| o.generation == p.generation)
+        {
+            return;
+        }
+        let known = {
+            let state = lock(&self.process.state);
+            state.file(p.file).and_then(|f| {
+                let fd = f.numbers.first().copied()?;
+                // From here on a close of this number waits for us; see Process::closing.
+                self.process.opening.store(fd, SeqCst);
+                (f.generation == p.generation).then_some((fd, f.thread, f.dev, f.ino))
+            })
+        };
+        let opened = known.map(|(fd, thread, dev, ino)| {
+            let opened = fetch::fetch_own(fd, thread, dev, ino);
+            (opened, dev, ino)
+        });
+        self.process.opening.store(-1, SeqCst);
+        let Some((opened, dev, ino)) = opened else {
+            return;
+        };
+        let mut own = Own {
+            generation: p.generation,
+            handle: None,
+            dev,
+            size: 0,
+            chunk: 0,
+            view: Arc::new(FileView::new(Granularity::Page, VIEW_BYTES)),
+            account: Arc::default(),
+            visible: false,
+            extents: None,
+            ino,
+        };
+        match opened {
+            Ok((fd, size)) => {
+                let device = Device::of_fd(std::os::fd::AsFd::as_fd(&fd)).ok();
+                let in_memory = device.as_ref().is_some_and(Device::is_memory);
+                own.chunk = device
+                    .map_or(64 << 10, |d| d.unclipped_chunk())
+                    .min(self.config.engine.chunk.bytes());
+                own.size = size;
+                own.visible = cache::residency_is_visible(std::os::fd::AsFd::as_fd(&fd));
+                own.handle = (!in_memory).then(|| Arc::new(Handle::new(fd)));
+            }
+            Err(_) => self.process.count(Figure::Failures, 1),
+        }
+        self.files.insert(p.file, own);
+    }
+}

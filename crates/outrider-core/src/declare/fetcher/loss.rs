@@ -1,0 +1,119 @@
+//! Pages that leave the cache: those that we give up, and those that were taken from us.
+
+use std::time::{Duration, Instant};
+
+use outrider_sys::cache;
+
+use super::super::contention::is_shortage;
+use super::super::{Figure, lock};
+use super::{Fetcher, Order, Piece, Span, Walk};
+use crate::view::{PAGE_BYTES, PageRange, Residency};
+
+/// Fetched pages are looked after so often at most.
+const CHECK: Duration = Duration::from_millis(5);
+/// Entries that are looked at for lost pages, spread over the window.
+const SAMPLES: u64 = 1024;
+
+impl Fetcher {
+    /// Drops pages that we have brought in, unless somebody has written to them.
+    pub(super) fn drop_span(&mut self, span: &Span, why: &str) {
+        let Some(own) = self
+            .files
+            .get(&span.file)
+            .filter(|o| o.generation == span.generation)
+        else {
+            return;
+        };
+        let Some(handle) = &own.handle else { return };
+        let bytes = span.pages.start * PAGE_BYTES..span.pages.end * PAGE_BYTES;
+        let clean = cache::cachestat(handle.fd(), bytes.clone())
+            .is_ok_and(|s| s.dirty == 0 && s.writeback == 0 && s.cached > 0);
+        if clean && cache::drop_range(handle.fd(), bytes.clone()).is_ok() {
+            let _ = own.view.evicted(span.pages);
+            self.process.count(Figure::Dropped, bytes.end - bytes.start);
+            self.explain.dropped(own.ino, &bytes, why);
+        }
+    }
+
+    /// Looks whether what was fetched and not used is still there (SPEC LP4). What is gone and will be needed is fetched again.
+    pub(super) fn look_after(&mut self, index: usize, walk: &mut Walk) {
+        if self.checked.elapsed() < CHECK || walk.front.0 <= walk.seen.0 + 1 {
+            return;
+        }
+        if self.files.values().all(|o| o.view.unused_pages() == 0) {
+            return;
+        }
+        self.checked = Instant::now();
+        let (first, last) = (walk.seen.0 + 1, walk.front.0);
+        let step = ((last - first) / SAMPLES).max(1);
+        let pieces: Vec<Piece> = {
+            let mut state = lock(&self.process.state);
+            let Some(source) = state.source(index) else {
+                return;
+            };
+            if source.generation != walk.generation || source.list.epoch() != walk.epoch {
+                return;
+            }
+            (first..last)
+                .step_by(step as usize)
+                .filter_map(|n| source.list.get(n).map(|e| Piece::of(n, e)))
+                .collect()
+        };
+        let (mut held, mut gone) = (0u64, 0u64);
+        let mut lost: Vec<(u16, PageRange)> = Vec::new();
+        let mut nearest = u64::MAX;
+        for p in &pieces {
+            let Some(own) = self.files.get(&p.file) else {
+                continue;
+            };
+            let Some(handle) = &own.handle else { continue };
+            let pages = PageRange::from_bytes(p.offset, u64::from(p.length));
+            // Of a long entry its beginning tells.
+            let pages = PageRange::new(pages.start, pages.end.min(pages.start + 512));
+            let ours = (pages.start..pages.end)
+                .filter(|page| {
+                    let s = own.view.state(*page);
+                    s.unused && s.residency == Residency::Present
+                })
+                .count() as u64;
+            if ours == 0 || ours < pages.len() {
+                continue;
+            }
+            let bytes = pages.start * PAGE_BYTES..pages.end * PAGE_BYTES;
+            let Ok(stat) = cache::cachestat(handle.fd(), bytes) else {
+                return;
+            };
+            held += ours;
+            if stat.cached < ours {
+                gone += ours - stat.cached;
+                lost.push((p.file, pages));
+                nearest = nearest.min(p.n);
+            }
+        }
+        if !is_shortage(gone, held) {
+            return;
+        }
+        for (file, pages) in lost {
+            if let Some(own) = self.files.get(&file) {
+                let _ = own.view.evicted(pages);
+            }
+        }
+        // Once a window: what is lost before the smaller one is in force says nothing new.
+        if !std::mem::replace(&mut walk.lossy, true) {
+            self.contention.shortage();
+        }
+        self.process
+            .count(Figure::Evicted, gone * step * PAGE_BYTES);
+        self.explain
+            .lost(gone * step, held * step, self.contention.limit());
+        // Go over what is needed soon once more: what is there costs a look.
+        walk.front = (nearest.max(walk.seen.0), 0);
+        walk.ahead = 0;
+        if let Order::Rounds(round) = &mut walk.order {
+            round.begun = false;
+        }
+        if let Order::Stream(stream) = &mut walk.order {
+            stream.belady = None;
+        }
+    }
+}

@@ -1,0 +1,510 @@
+//! The thread that fetches what was declared.
+//!
+//! It starts with the first list and sleeps on a futex whenever all that may be asked for was asked for. Signals are blocked in
+//! it, so that the program's handlers run on the program's threads, and its descriptor table is its own, so that the program sees no
+//! descriptor of ours and closing one drops none of its locks. Files are opened anew through /proc/self/fd, which shows the
+//! table of the program's first thread.
+//!
+//! Nothing here may end the program: no panic, and what can't be had (memory, a thread, a descriptor, a system call) is
+//! counted as a failure and left out.
+
+mod device;
+mod file;
+mod loss;
+mod stream;
+mod sweep;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::{Duration, Instant};
+
+use outrider_sys::memory::MemorySources;
+use outrider_sys::raw;
+
+use super::contention::Contention;
+use super::explain::{Explain, Wishes};
+use super::list::Entry;
+use super::{Figure, Process, lock};
+use crate::config::Config;
+use crate::engine::{self, Class, Engine, Request};
+use crate::shm::Header;
+use crate::view::{PAGE_BYTES, PageRange};
+use device::Manner;
+use file::Own;
+use stream::Stream;
+use sweep::Round;
+
+/// Entries that are copied out of a list at a time: the lock is held for microseconds.
+const BATCH: usize = 256;
+/// Bytes queued in the engine beyond which no more are: the queue is in the order of need already, and each request costs memory.
+const QUEUED: u64 = 8 << 20;
+/// The fetcher looks up every so many bytes of progress, at least and at most.
+const STEP: (u64, u64) = (128 << 10, 4 << 20);
+
+/// Starts the thread; `false` where that is not possible.
+pub(super) fn start(process: &'static Process) -> bool {
+    // All but those that the C library uses itself (to change the user of all threads, and to cancel one).
+    const KEPT: u64 = 1 << (32 - 1) | 1 << (33 - 1);
+    let wishes = Wishes::of_environment();
+    let old = raw::set_signal_mask(!KEPT);
+    let started = std::thread::Builder::new()
+        .name("outrider".into())
+        .stack_size(256 << 10)
+        .spawn(move || {
+            // SAFETY: gives this thread a table of its own and closes what it holds there; no other thread notices.
+            let r = unsafe {
+                raw::syscall6(
+                    libc::SYS_close_range,
+                    3,
+                    u32::MAX as usize,
+                    libc::CLOSE_RANGE_UNSHARE as usize,
+                    0,
+                    0,
+                    0,
+                )
+            };
+            if r < 0 {
+                process.fetcher_failed();
+                return;
+            }
+            Fetcher::new(process, wishes).run();
+        });
+    raw::set_signal_mask(old);
+    started.is_ok()
+}
+
+/// The shared memory, for an engine that wants to hold it.
+struct HeaderRef(&'static Header);
+
+impl AsRef<Header> for HeaderRef {
+    fn as_ref(&self) -> &Header {
+        self.0
+    }
+}
+
+/// A place in a list: an entry's number, and bytes of it.
+type Place = (u64, u32);
+
+/// How far a list was worked off.
+#[derive(Default)]
+struct Walk {
+    generation: u32,
+    epoch: u32,
+    /// What lies before this was asked for or found cached.
+    front: Place,
+    /// The program was last seen here.
+    seen: Place,
+    /// Bytes between the two.
+    ahead: u64,
+    /// Entries before this one were counted as cached or not.
+    counted: u64,
+    /// Bytes that the program went on since the buffer's size was last looked at.
+    used_since: u64,
+    /// Fetched pages were lost in this round or window.
+    lossy: bool,
+    order: Order,
+}
+
+/// In which order a list is fetched; see `order`.
+#[derive(Default)]
+enum Order {
+    /// Not known: too little was missing to measure the device.
+    #[default]
+    Unknown,
+    /// In the order of need.
+    Stream(Stream),
+    /// Sorted by place.
+    Rounds(Round),
+}
+
+/// Pages of a file.
+#[derive(Clone, Copy)]
+struct Span {
+    file: u16,
+    generation: u32,
+    pages: PageRange,
+}
+
+struct Fetcher {
+    process: &'static Process,
+    engine: Engine,
+    config: Config,
+    files: HashMap<u16, Own>,
+    walks: HashMap<usize, Walk>,
+    memory: MemorySources,
+    contention: Contention,
+    stock: Instant,
+    checked: Instant,
+    start: Instant,
+    header: &'static Header,
+    wishes: Wishes,
+    manners: HashMap<u64, Manner>,
+    explain: Explain,
+}
+
+/// Part of an entry that is to be fetched.
+#[derive(Clone, Copy)]
+struct Piece {
+    n: u64,
+    file: u16,
+    generation: u32,
+    offset: u64,
+    length: u32,
+    read: bool,
+}
+
+impl Fetcher {
+    fn new(process: &'static Process, mut wishes: Wishes) -> Fetcher {
+        let header = process.header().unwrap_or_else(|| {
+            // Zeroed memory is a valid header; this one is read by nobody.
+            Box::leak(Header::private())
+        });
+        let config = header.configured();
+        let memory = MemorySources::of_this_process();
+        let contention = Contention::new(memory.read().headroom());
+        let mut fetcher = Fetcher {
+            process,
+            engine: Engine::new(
+                engine::Settings::of(&config, engine::Kind::Auto),
+                Arc::new(HeaderRef(header)),
+            ),
+            config,
+            files: HashMap::new(),
+            walks: HashMap::new(),
+            memory,
+            contention,
+            stock: Instant::now(),
+            checked: Instant::now(),
+            start: Instant::now(),
+            header,
+            manners: HashMap::new(),
+            explain: Explain::new(wishes.explain.take()),
+            wishes,
+        };
+        let bell = &process.bell;
+        fetcher.engine.when_low(
+            QUEUED / 2,
+            Box::new(move || {
+                bell.fetch_add(1, SeqCst);
+                raw::futex_wake(bell, 1);
+            }),
+        );
+        fetcher.take_stock();
+        fetcher
+    }
+
+    fn run(&mut self) {
+        loop {
+            let bell = self.process.bell.load(SeqCst);
+            self.let_go();
+            if self.process.is_off() {
+                return;
+            }
+            if self.round() {
+                continue;
+            }
+            self.process.settled.store(bell, SeqCst);
+            self.process.sleeping.store(1, SeqCst);
+            if self.process.bell.load(SeqCst) == bell {
+                raw::futex_wait_forever(&self.process.bell, bell);
+            }
+            self.process.sleeping.store(0, SeqCst);
+        }
+    }
+
+    /// Closes everything, if that is wanted; what is needed is opened again later.
+    fn let_go(&mut self) {
+        let wanted = self.process.release_wanted.load(SeqCst);
+        if wanted != self.process.release_done.load(SeqCst) {
+            self.engine.drain();
+            self.files.clear();
+            self.engine.settle(Duration::from_millis(200));
+            self.process.release_done.store(wanted, SeqCst);
+            raw::futex_wake(&self.process.release_done, u32::MAX);
+        }
+    }
+
+    fn take_stock(&mut self) {
+        self.stock = Instant::now();
+        let memory = self.memory.read();
+        let lists = {
+            let state = lock(&self.process.state);
+            let lists = state.sources.iter().flatten();
+            lists.map(|s| s.list.memory() as u64).sum::<u64>()
+        };
+        self.contention
+            .available(memory.headroom().saturating_sub(lists));
+        if let Some(bound) = self.config.budget.memory {
+            self.contention.bound(bound.bytes());
+        }
+    }
+
+    /// One look at everything; `true` if there may be more to do at once.
+    fn round(&mut self) -> bool {
+        if self.stock.elapsed() >= Duration::from_millis(200) {
+            self.take_stock();
+        }
+        self.close_forgotten();
+        for own in self.files.values() {
+            let issued = own.account.issued.swap(0, Relaxed);
+            self.process.count(Figure::Fetched, issued);
+        }
+        let sources: Vec<usize> = {
+            let state = lock(&self.process.state);
+            let n = state.sources.len();
+            (0..n)
+                .filter(|i| state.sources.get(*i).is_some_and(Option::is_some))
+                .collect()
+        };
+        let process = self.process;
+        self.walks.retain(|i, _| sources.contains(i));
+        let share = self.contention.limit() / (sources.len() as u64).max(1);
+        let mut more = false;
+        for index in sources {
+            let mut walk = self.walks.remove(&index).unwrap_or_default();
+            self.follow(index, &mut walk);
+            self.look_after(index, &mut walk);
+            if matches!(walk.order, Order::Unknown) {
+                self.choose(index, &mut walk);
+                if matches!(walk.order, Order::Stream(_)) && self.is_dense(index, &walk, share) {
+                    walk.order = Order::Rounds(Round {
+                        lone: true,
+                        ..Round::default()
+                    });
+                }
+            }
+            more |= match walk.order {
+                Order::Rounds(_) => self.sweep(index, &mut walk, share),
+                _ => self.advance(index, &mut walk, share),
+            };
+            self.explain.flush();
+            self.walks.insert(index, walk);
+        }
+        process.busy.store(u32::from(self.engine.is_busy()), SeqCst);
+        more
+    }
+
+    /// Files that the program has closed or taken back are let go.
+    fn close_forgotten(&mut self) {
+        let state = lock(&self.process.state);
+        self.files.retain(|file, own| {
+            let kept = state
+                .file(*file)
+                .is_some_and(|f| f.generation == own.generation);
+            if !kept {
+                own.account.cancelled.store(true, Relaxed);
+                self.process
+                    .count(Figure::Fetched, own.account.issued.swap(0, Relaxed));
+            }
+            kept
+        });
+    }
+
+    /// Looks where the program is now.
+    fn follow(&mut self, index: usize, walk: &mut Walk) {
+        loop {
+            let mut pieces: Vec<Piece> = Vec::new();
+            let at = {
+                let mut state = lock(&self.process.state);
+                let Some(source) = state.source(index) else {
+                    return;
+                };
+                if walk.generation != source.generation || walk.epoch != source.list.epoch() {
+                    let here = (source.list.at(), source.list.within());
+                    *walk = Walk {
+                        generation: source.generation,
+                        epoch: source.list.epoch(),
+                        front: here,
+                        seen: here,
+                        counted: walk.counted.max(here.0),
+                        order: std::mem::take(&mut walk.order).restarted(),
+                        ..Walk::default()
+                    };
+                }
+                let at = (source.list.at(), source.list.within());
+                let upto = walk.seen.0.saturating_add(BATCH as u64).min(at.0);
+                for n in walk.seen.0..upto {
+                    if let Some(e) = source.list.get(n) {
+                        pieces.push(Piece::of(n, e));
+                    }
+                }
+                source.seen = upto;
+                source.list.release(upto);
+                if upto < at.0 { (upto, 0) } else { at }
+            };
+            let last = at.0 == walk.seen.0 || pieces.len() < BATCH;
+            for p in &pieces {
+                self.passed(p, walk);
+            }
+            // Of the entry that is being read.
+            if walk.front.0 == walk.seen.0.max(at.0) || at.0 < walk.front.0 {
+                let from = if at.0 == walk.seen.0 { walk.seen.1 } else { 0 };
+                walk.ahead = walk
+                    .ahead
+                    .saturating_sub(u64::from(at.1.saturating_sub(from)));
+            }
+            walk.seen = at;
+            if walk.front < at {
+                walk.front = at;
+                walk.ahead = 0;
+            }
+            if last {
+                return;
+            }
+        }
+    }
+
+    /// The program has read an entry, or skipped it.
+    fn passed(&mut self, p: &Piece, walk: &mut Walk) {
+        if p.n < walk.front.0 {
+            let done = if p.n == walk.seen.0 { walk.seen.1 } else { 0 };
+            walk.ahead = walk
+                .ahead
+                .saturating_sub(u64::from(p.length.saturating_sub(done)));
+        }
+        walk.used_since = walk.used_since.saturating_add(u64::from(p.length));
+        if !p.read {
+            return;
+        }
+        let now = self.start.elapsed().as_micros() as u64;
+        if let Some(own) = self.files.get(&p.file)
+            && own.view.unused_pages() > 0
+        {
+            let pages = PageRange::from_bytes(p.offset, u64::from(p.length));
+            let access = own.view.access(pages, now);
+            self.process
+                .count(Figure::Used, access.first_use_pages * PAGE_BYTES);
+        }
+    }
+
+    /// What lies at the front; `None` if the list is another one by now.
+    fn next_pieces(&self, index: usize, walk: &Walk) -> Option<Vec<Piece>> {
+        let mut state = lock(&self.process.state);
+        let mut pieces = Vec::new();
+        let source = state.source(index)?;
+        if source.generation != walk.generation || source.list.epoch() != walk.epoch {
+            return None;
+        }
+        let end = source.ready.min(walk.front.0 + BATCH as u64);
+        for n in walk.front.0..end {
+            let Some(e) = source.list.get(n) else { break };
+            let mut p = Piece::of(n, e);
+            if n == walk.front.0 {
+                let done = walk.front.1.min(p.length);
+                p.offset += u64::from(done);
+                p.length -= done;
+            }
+            pieces.push(p);
+        }
+        for p in &mut pieces {
+            p.generation = state.file(p.file).map_or(0, |f| f.generation);
+        }
+        Some(pieces)
+    }
+
+    /// Says at which progress of the program there is something to do again.
+    fn wake_at(&self, index: usize, walk: &Walk, room: u64) {
+        let step = (room / 8).clamp(STEP.0, STEP.1);
+        let mut state = lock(&self.process.state);
+        let Some(source) = state.source(index) else {
+            return;
+        };
+        if source.generation != walk.generation || source.list.epoch() != walk.epoch {
+            self.process.bell.fetch_add(1, SeqCst);
+            return;
+        }
+        let list = &source.list;
+        if list.at() == list.end() && walk.seen.0 < list.end() {
+            // It has come to the end meanwhile, and won't ring again.
+            self.process.bell.fetch_add(1, SeqCst);
+        }
+        let (mut at, mut within) = (list.at(), list.within());
+        let mut sum = 0;
+        let wake = loop {
+            let Some(e) = list.get(at) else {
+                break (list.end(), 0);
+            };
+            let rest = e.length.saturating_sub(within);
+            if sum + u64::from(rest) > step {
+                break (at, within.saturating_add((step - sum) as u32));
+            }
+            sum += u64::from(rest);
+            at += 1;
+            within = 0;
+        };
+        source.wake_at = wake;
+    }
+
+    /// Hands runs of pages to the engine.
+    fn request(&mut self, file: u16, runs: &[PageRange]) {
+        let Some(own) = self.files.get(&file) else {
+            return;
+        };
+        let Some(handle) = &own.handle else { return };
+        let now = self.start.elapsed().as_micros() as u64;
+        let chunk = (own.chunk / PAGE_BYTES).max(1);
+        let mut requests = Vec::new();
+        for run in runs {
+            let mut at = run.start;
+            while at < run.end {
+                let end = run.end.min((at / chunk + 1) * chunk);
+                own.view.begin(PageRange::new(at, end), now);
+                requests.push(Request {
+                    handle: handle.clone(),
+                    view: Some(own.view.clone()),
+                    range: at * PAGE_BYTES..end * PAGE_BYTES,
+                    reader: None,
+                    account: own.account.clone(),
+                });
+                at = end;
+            }
+        }
+        self.engine.submit(own.dev, Class::Window, requests);
+    }
+}
+
+impl Order {
+    fn of(rounds: bool) -> Order {
+        match rounds {
+            true => Order::Rounds(Round::default()),
+            false => Order::Stream(Stream::default()),
+        }
+    }
+
+    /// For another list of the same client: what was fetched stays known.
+    fn restarted(self) -> Order {
+        match self {
+            Order::Rounds(round) => Order::Rounds(Round {
+                items: Vec::new(),
+                issued: 0,
+                begun: false,
+                ..round
+            }),
+            Order::Stream(_) => Order::Stream(Stream::default()),
+            Order::Unknown => Order::Unknown,
+        }
+    }
+}
+
+fn pages_of(e: &Entry) -> PageRange {
+    PageRange::from_bytes(e.offset, u64::from(e.length))
+}
+
+/// The page that an entry begins on.
+fn key(e: Entry) -> Option<u64> {
+    (e.length > 0).then_some((u64::from(e.file) << 48) | (e.offset / PAGE_BYTES))
+}
+
+impl Piece {
+    fn of(n: u64, e: Entry) -> Piece {
+        Piece {
+            n,
+            file: e.file,
+            generation: 0,
+            offset: e.offset,
+            length: e.length,
+            read: e.read,
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Fetching in the order of need, as far ahead as memory allows; where the list doesn't fit, by Belady's algorithm.
+
+use std::collections::VecDeque;
+
+use super::super::order::{Belady, Links};
+use super::super::{Figure, LIST_MAX, lock};
+use super::Piece;
+use super::{BATCH, Fetcher, Order, QUEUED, STEP, Span, Walk, key, pages_of};
+use crate::view::{PAGE_BYTES, PageRange};
+
+/// Entries that the program is past what is given up, since threads may be a little behind.
+const SLACK: u64 = 4;
+
+#[derive(Default)]
+pub(super) struct Stream {
+    /// What is kept and given up, from this entry on, where the list is larger than memory.
+    pub(super) belady: Option<(u64, Belady)>,
+    /// The list up to this entry takes so many bytes at most, which there are.
+    pub(super) fits: (u64, u64),
+    /// To be given up when the program has passed the entry.
+    pub(super) due: VecDeque<(u64, Span)>,
+    pub(super) due_bytes: u64,
+}
+
+impl Fetcher {
+    /// Asks for what comes next in the order of need, with `room` bytes of memory. `true` if there is more to do at once.
+    pub(super) fn advance(&mut self, index: usize, walk: &mut Walk, room: u64) -> bool {
+        self.give_up_due(walk);
+        self.end_window(walk, room);
+        let lead = (room / 8).clamp(STEP.0, 2 * STEP.1).min(room / 2);
+        let mut looked = 0;
+        loop {
+            let held = match &walk.order {
+                Order::Stream(Stream {
+                    belady: Some((_, b)),
+                    due_bytes,
+                    ..
+                }) => b.bytes() + due_bytes,
+                _ => walk.ahead,
+            };
+            // At the low mark the engine rings.
+            if held >= room || self.engine.queued_bytes() >= QUEUED {
+                self.wake_at(index, walk, room);
+                return false;
+            }
+            if looked >= 16 * BATCH {
+                return true;
+            }
+            let Some(pieces) = self.next_pieces(index, walk) else {
+                return true;
+            };
+            if pieces.is_empty() {
+                self.wake_at(index, walk, room);
+                return false;
+            }
+            if !self.plan_memory(index, walk, room) {
+                return true;
+            }
+            looked += pieces.len();
+            let mut last = None;
+            let mut run = None;
+            for p in pieces {
+                let left = room.saturating_sub(walk.ahead).max(STEP.0);
+                let length = u64::from(p.length).min(left) as u32;
+                let this = (p.file, p.offset, length);
+                // The same once more has just been looked at.
+                let fetched = match last.replace(this) == Some(this) {
+                    true => 0,
+                    false => self.want(&p, length, p.n >= walk.counted, &mut run),
+                };
+                walk.ahead += u64::from(length);
+                if length < p.length {
+                    walk.front = (p.n, walk.front.1.saturating_add(length));
+                    break;
+                }
+                walk.front = (p.n + 1, 0);
+                walk.counted = walk.counted.max(p.n + 1);
+                self.keep(index, walk, &p, fetched > 0, room - lead);
+                let full = match &walk.order {
+                    Order::Stream(Stream {
+                        belady: Some((_, b)),
+                        due_bytes,
+                        ..
+                    }) => b.bytes() + due_bytes >= room,
+                    _ => walk.ahead >= room,
+                };
+                if full {
+                    break;
+                }
+            }
+            if let Some((file, pages)) = run {
+                self.request(file, &[pages]);
+            }
+        }
+    }
+
+    /// Sees to it that the stretch at the front is linked, if the list doesn't fit in memory.
+    fn plan_memory(&mut self, index: usize, walk: &mut Walk, room: u64) -> bool {
+        let (epoch, generation, front) = (walk.epoch, walk.generation, walk.front.0);
+        let Order::Stream(stream) = &mut walk.order else {
+            return true;
+        };
+        if let Some((base, belady)) = &stream.belady {
+            if front < base + belady.len() as u64 {
+                return true;
+            }
+            stream.belady = None;
+        }
+        let mut state = lock(&self.process.state);
+        let Some(source) = state.source(index) else {
+            return false;
+        };
+        if source.generation != generation || source.list.epoch() != epoch {
+            return false;
+        }
+        let list = &source.list;
+        let bytes = |range: std::ops::Range<u64>, so_far: u64| {
+            let mut sum = so_far;
+            let fits = range.into_iter().all(|n| {
+                sum += list.get(n).map_or(0, |e| u64::from(e.length));
+                sum <= room
+            });
+            fits.then_some(sum)
+        };
+        // Only what is new is added up; what was read meanwhile can only make it less.
+        let (known, so_far) = stream.fits;
+        let sum = if (front..=source.ready).contains(&known) && so_far <= room {
+            bytes(known..source.ready, so_far)
+        } else {
+            None
+        };
+        let sum = sum.or_else(|| bytes(front..source.ready, walk.ahead));
+        let n = source.ready.saturating_sub(front).min(LIST_MAX as u64);
+        if let Some(sum) = sum {
+            stream.fits = (source.ready, sum);
+        } else if n > 1 {
+            stream.belady = Links::new(n as usize, |i| list.get(front + i as u64).and_then(key))
+                .and_then(Belady::new)
+                .map(|b| (front, b));
+        }
+        true
+    }
+
+    /// The stream has passed an entry: decides what is kept.
+    fn keep(&mut self, index: usize, walk: &mut Walk, p: &Piece, fetched: bool, room: u64) {
+        let Order::Stream(stream) = &mut walk.order else {
+            return;
+        };
+        let Some((base, belady)) = &mut stream.belady else {
+            return;
+        };
+        let base = *base;
+        let Some(i) = p.n.checked_sub(base).and_then(|i| u32::try_from(i).ok()) else {
+            return;
+        };
+        let mut victims = Vec::new();
+        let mut state = lock(&self.process.state);
+        {
+            let Some(source) = state.source(index) else {
+                return;
+            };
+            let list = &source.list;
+            let size_of = |i: u32| {
+                list.get(base + u64::from(i))
+                    .map_or(0, |e| pages_of(&e).len() * PAGE_BYTES)
+            };
+            belady.pass(i, size_of(i), fetched, room, size_of, &mut victims);
+        }
+        for v in victims {
+            let entry = state
+                .source(index)
+                .and_then(|s| s.list.get(base + u64::from(v.entry)));
+            let Some(e) = entry.filter(|_| v.ours) else {
+                continue;
+            };
+            let pages = pages_of(&e);
+            stream.due_bytes += pages.len() * PAGE_BYTES;
+            let span = Span {
+                file: e.file,
+                generation: state.file(e.file).map_or(0, |f| f.generation),
+                pages,
+            };
+            stream.due.push_back((p.n, span));
+        }
+    }
+
+    /// Fetches the first `length` bytes of a piece, as far as they are not cached; returns how many pages that are. What ends
+    /// in `run` is not asked for yet: the next piece may go on there, and large requests cost less.
+    fn want(
+        &mut self,
+        p: &Piece,
+        length: u32,
+        first: bool,
+        run: &mut Option<(u16, PageRange)>,
+    ) -> u64 {
+        if p.length == 0 || p.generation == 0 {
+            return 0;
+        }
+        let end = p.offset + u64::from(length);
+        let next = p.offset / PAGE_BYTES;
+        if let Some((file, pages)) = *run
+            && (file != p.file || pages.end != next)
+        {
+            self.request(file, &[pages]);
+            *run = None;
+        }
+        self.open(p);
+        let Some(own) = self.files.get_mut(&p.file) else {
+            return 0;
+        };
+        let Some(handle) = own.handle.clone() else {
+            return 0;
+        };
+        let pages = PageRange::from_bytes(p.offset, end - p.offset);
+        if own.unused(pages) == pages.len() {
+            // Asked for already and still to be read: `look_after` sees to it.
+            return 0;
+        }
+        let mut missing = Vec::new();
+        let cached = own.missing(&handle, pages, &mut missing);
+        if first && cached > 0 {
+            let cached = cached.saturating_sub(own.unused(pages)) * PAGE_BYTES;
+            self.process
+                .count(Figure::Cached, cached.min(end - p.offset));
+        }
+        for pages in &missing {
+            self.explain.issued(own.ino, pages, None);
+        }
+        let sum = missing.iter().map(PageRange::len).sum();
+        for pages in missing {
+            *run = match run.take() {
+                Some((file, before)) if before.end == pages.start => {
+                    Some((file, PageRange::new(before.start, pages.end)))
+                }
+                Some((file, before)) => {
+                    self.request(file, &[before]);
+                    Some((p.file, pages))
+                }
+                None => Some((p.file, pages)),
+            };
+        }
+        sum
+    }
+
+    /// Gives up what the program has passed and nobody needs soon.
+    fn give_up_due(&mut self, walk: &mut Walk) {
+        let at = walk.seen.0;
+        let Order::Stream(stream) = &mut walk.order else {
+            return;
+        };
+        let mut due = std::mem::take(&mut stream.due);
+        let mut bytes = stream.due_bytes;
+        while let Some((n, span)) = due.front().copied() {
+            if n + SLACK >= at {
+                break;
+            }
+            due.pop_front();
+            bytes = bytes.saturating_sub(span.pages.len() * PAGE_BYTES);
+            self.drop_span(&span, "last needed");
+        }
+        if let Order::Stream(stream) = &mut walk.order {
+            stream.due = due;
+            stream.due_bytes = bytes;
+        }
+    }
+
+    /// The program has used up what the buffer holds, or a part of it as large: without a loss it may grow.
+    fn end_window(&mut self, walk: &mut Walk, room: u64) {
+        if walk.used_since >= room {
+            walk.used_since = 0;
+            if !walk.lossy {
+                self.contention.clean();
+            }
+            walk.lossy = false;
+            self.process.count(Figure::Rounds, 1);
+        }
+    }
+}

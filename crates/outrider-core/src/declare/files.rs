@@ -1,0 +1,237 @@
+//! Descriptors and the files behind them: taken in, closed, duplicated, let go.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use outrider_sys::raw;
+
+use super::Kind;
+use super::Process;
+use super::list::MAX_FILES;
+use super::state::{File, State, generation, lock};
+
+impl Process {
+    /// Descriptor `fd` is about to be closed, or its number to become another file's.
+    pub fn closing(&self, fd: i32) {
+        let Some(number) = self.numbers.get(fd as usize) else {
+            return;
+        };
+        if number.load(Relaxed) == 0 {
+            return;
+        }
+        let mut state = lock(&self.state);
+        self.forget_number(&mut state, fd);
+        drop(state);
+        self.ring();
+        // Following the /proc link holds the program's own open file for some microseconds: its locks must end with this close.
+        for _ in 0..10_000 {
+            if self.opening.load(SeqCst) != fd {
+                break;
+            }
+            // SAFETY: takes no arguments.
+            unsafe { raw::syscall6(libc::SYS_sched_yield, 0, 0, 0, 0, 0, 0) };
+        }
+    }
+
+    /// `fd` is no longer a descriptor of the file that it was declared for.
+    fn forget_number(&self, state: &mut State, fd: i32) {
+        let Some(number) = self.numbers.get(fd as usize) else {
+            return;
+        };
+        let Some(file) = number.swap(0, Relaxed).checked_sub(1) else {
+            return;
+        };
+        let Some(f) = state.file_mut(file as u16) else {
+            return;
+        };
+        f.numbers.retain(|n| *n != fd);
+        if f.numbers.is_empty() {
+            self.drop_file(state, file as u16);
+        }
+    }
+
+    /// Numbers `range` are about to be closed.
+    pub fn closing_range(&self, range: Range<usize>) {
+        let end = range.end.min(self.numbers.len());
+        for fd in range.start..end {
+            if self.follows(fd as i32) {
+                self.closing(fd as i32);
+            }
+        }
+    }
+
+    /// `to` has become a duplicate of `from`: reads through either are reads of the same file.
+    pub fn duplicated(&self, from: i32, to: i32) {
+        let (Some(from), Some(number)) = (
+            self.numbers.get(from as usize),
+            self.numbers.get(to as usize),
+        ) else {
+            return;
+        };
+        let file = from.load(Relaxed);
+        if file == 0 {
+            return;
+        }
+        let mut state = lock(&self.state);
+        if let Some(f) = state.file_mut((file - 1) as u16)
+            && f.numbers.try_reserve(1).is_ok()
+        {
+            f.numbers.push(to);
+            number.store(file, Relaxed);
+        }
+    }
+
+    /// The file behind `fd` is not to be opened by us: it is taken off all lists, and nothing of it is held any more.
+    pub fn leave_alone(&self, fd: i32) {
+        let file = self
+            .numbers
+            .get(fd as usize)
+            .and_then(|n| n.load(Relaxed).checked_sub(1));
+        if let Some(file) = file {
+            let mut state = lock(&self.state);
+            self.drop_file(&mut state, file as u16);
+            drop(state);
+            self.release_all();
+        }
+    }
+
+    /// The number of the file behind `fd`. With `make` a new one is taken in; otherwise `None` where it is not known.
+    pub(super) fn file(&self, state: &mut State, fd: i32, make: bool) -> Result<Option<u16>, i32> {
+        let st = readable(fd)?;
+        if let Some(n) = self.numbers.get(fd as usize).map(|n| n.load(Relaxed))
+            && n > 0
+        {
+            let file = (n - 1) as u16;
+            let same = |f: &File| (f.dev, f.ino) == (st.st_dev, st.st_ino);
+            if state.file(file).is_some_and(same) {
+                return Ok(Some(file));
+            }
+            // Closed where it can't be seen: nothing is interposed, or the system call was made directly.
+            self.forget_number(state, fd);
+        }
+        let known = state.inodes.get(&(st.st_dev, st.st_ino)).copied();
+        let file = match known {
+            Some(file) => file,
+            None if !make => return Ok(None),
+            None => {
+                let file = match state.files.iter().position(Option::is_none) {
+                    Some(i) => i,
+                    None if state.files.len() < MAX_FILES => {
+                        state.files.try_reserve(1).map_err(|_| libc::ENOMEM)?;
+                        state.files.push(None);
+                        state.files.len() - 1
+                    }
+                    None => return Err(libc::ENOMEM),
+                };
+                state.inodes.try_reserve(1).map_err(|_| libc::ENOMEM)?;
+                state.inodes.insert((st.st_dev, st.st_ino), file as u16);
+                if let Some(slot) = state.files.get_mut(file) {
+                    *slot = Some(File {
+                        generation: generation(),
+                        dev: st.st_dev,
+                        ino: st.st_ino,
+                        size: st.st_size as u64,
+                        thread: raw::gettid(),
+                        numbers: Vec::new(),
+                        regions: Vec::new(),
+                    });
+                }
+                file as u16
+            }
+        };
+        if let Some(f) = state.file_mut(file) {
+            f.numbers.try_reserve(1).map_err(|_| libc::ENOMEM)?;
+            f.numbers.push(fd);
+            if let Some(n) = self.numbers.get(fd as usize) {
+                n.store(u32::from(file) + 1, Relaxed);
+            }
+        }
+        Ok(Some(file))
+    }
+
+    /// Forgets a list and its regions; files that belong to nobody any more go with it, except `kept`.
+    pub(super) fn drop_source(&self, state: &mut State, index: usize, kept: Option<u16>) {
+        let files = state.files.len();
+        for file in 0..files {
+            let Some(f) = state.file_mut(file as u16) else {
+                continue;
+            };
+            let before = f.regions.len();
+            f.regions.retain(|r| r.source != index);
+            let gone = before - f.regions.len();
+            if gone > 0 {
+                state.regions = state.regions.saturating_sub(gone);
+                if kept != Some(file as u16) {
+                    self.drop_unused(state, file as u16);
+                }
+            }
+        }
+        state.ignoring.retain(|(_, s, _)| *s != index);
+        if let Some(slot) = state.sources.get_mut(index) {
+            *slot = None;
+        }
+    }
+
+    /// Forgets a file that belongs to nobody any more.
+    pub(super) fn drop_unused(&self, state: &mut State, file: u16) {
+        if state.file(file).is_some_and(|f| f.regions.is_empty()) {
+            self.drop_file(state, file);
+        }
+    }
+
+    pub(super) fn drop_file(&self, state: &mut State, file: u16) {
+        let Some(gone) = state
+            .files
+            .get_mut(usize::from(file))
+            .and_then(Option::take)
+        else {
+            return;
+        };
+        state.inodes.remove(&(gone.dev, gone.ino));
+        for fd in &gone.numbers {
+            if let Some(n) = self.numbers.get(*fd as usize) {
+                n.store(0, Relaxed);
+            }
+        }
+        state.regions = state.regions.saturating_sub(gone.regions.len());
+        for index in 0..state.sources.len() {
+            let Some(source) = state.source(index) else {
+                continue;
+            };
+            let names = source.file == file && !matches!(source.kind, Kind::Client(_));
+            if gone.regions.iter().any(|r| r.source == index) {
+                source.list.forget_file(file);
+            }
+            if names {
+                self.drop_source(state, index, None);
+            }
+        }
+    }
+}
+
+/// What a descriptor open for reading refers to. EBADF, or ESPIPE where it is no regular file.
+fn readable(fd: i32) -> Result<libc::stat, i32> {
+    // SAFETY: F_GETFL takes no memory.
+    let flags = unsafe {
+        raw::syscall6(
+            libc::SYS_fcntl,
+            fd as usize,
+            libc::F_GETFL as usize,
+            0,
+            0,
+            0,
+            0,
+        )
+    };
+    if flags < 0
+        || flags as i32 & libc::O_ACCMODE == libc::O_WRONLY
+        || flags as i32 & libc::O_PATH != 0
+    {
+        return Err(libc::EBADF);
+    }
+    let st = raw::fstat(fd).map_err(|_| libc::EBADF)?;
+    if st.st_mode & libc::S_IFMT != libc::S_IFREG {
+        return Err(libc::ESPIPE);
+    }
+    Ok(st)
+}

@@ -1,0 +1,217 @@
+//! Lists that a program gives whole, or as they are pulled from it.
+
+use super::list::{Entry, List, MAX_LENGTH, MAX_OFFSET};
+use super::state::{State, lock};
+use super::{Access, Call, Callee, ClientId, Figure, Kind, LIST_MAX, MARKED, Process};
+
+/// Entries that a pulled list is filled up to, and those left at which it is filled again.
+const PULL_FULL: u64 = 1 << 16;
+
+impl Process {
+    /// See outrider_declare. `ranges` yields offsets and lengths, bytes.
+    pub fn declare(
+        &'static self,
+        fd: i32,
+        ranges: impl ExactSizeIterator<Item = (u64, u64)>,
+    ) -> Result<usize, i32> {
+        let n = ranges.len();
+        let mut state = lock(&self.state);
+        let file = match self.file(&mut state, fd, n > 0)? {
+            Some(file) => file,
+            None => return Ok(0),
+        };
+        let own = state.own_source(file)?;
+        if n == 0 {
+            if let Some(source) = own {
+                self.drop_source(&mut state, source, Some(file));
+            }
+            self.drop_unused(&mut state, file);
+            return Ok(0);
+        }
+        // The new list is whole before the old one goes: nothing changes without the memory.
+        let mut list = List::default();
+        if !list.reserve(n.min(LIST_MAX)) {
+            self.drop_unused(&mut state, file);
+            return Err(libc::ENOMEM);
+        }
+        let size = state.size(file);
+        let mut taken = 0;
+        let mut bytes = 0u64;
+        for (offset, length) in ranges {
+            match append(&mut list, file, offset, length, false, size) {
+                Some(b) => bytes = bytes.saturating_add(b),
+                None => break,
+            }
+            taken += 1;
+        }
+        if let Some(source) = own {
+            self.drop_source(&mut state, source, Some(file));
+        }
+        let Some(index) = state.new_source(Kind::Plain, file, usize::MAX) else {
+            self.drop_unused(&mut state, file);
+            return Err(libc::ENOMEM);
+        };
+        if !state.add_region(file, 0, u64::MAX, index) {
+            self.drop_source(&mut state, index, Some(file));
+            self.drop_unused(&mut state, file);
+            return Err(libc::ENOMEM);
+        }
+        if let Some(source) = state.source(index) {
+            source.ready = list.end();
+            source.low = u64::MAX;
+            source.list = list;
+        }
+        self.count(Figure::Declared, bytes);
+        self.start(&mut state);
+        drop(state);
+        self.ring();
+        Ok(taken)
+    }
+
+    /// See outrider_pull. Returns the call that fills the list first.
+    pub fn pull(&'static self, fd: i32, callee: Callee) -> Result<Option<Call>, i32> {
+        let mut state = lock(&self.state);
+        let file = match self.file(&mut state, fd, callee.function != 0)? {
+            Some(file) => file,
+            None => return Ok(None),
+        };
+        let own = state.own_source(file)?;
+        if let Some(source) = own {
+            self.drop_source(&mut state, source, Some(file));
+        }
+        if callee.function == 0 {
+            self.drop_unused(&mut state, file);
+            return Ok(None);
+        }
+        let Some(index) = state.new_source(Kind::Pull(callee), file, usize::MAX) else {
+            self.drop_unused(&mut state, file);
+            return Err(libc::ENOMEM);
+        };
+        if !state.add_region(file, 0, u64::MAX, index) {
+            self.drop_source(&mut state, index, Some(file));
+            self.drop_unused(&mut state, file);
+            return Err(libc::ENOMEM);
+        }
+        let call = self.begin_call(&mut state, index, -1, 0);
+        self.start(&mut state);
+        Ok(call)
+    }
+
+    /// What a pulled list's function returned. `true` if it is to be called again at once.
+    pub fn pulled(&'static self, id: ClientId, accesses: &[Access]) -> bool {
+        let mut state = lock(&self.state);
+        if state.named(id).is_none() {
+            return false;
+        }
+        let more = self.take(&mut state, id.index, accesses);
+        let Some(source) = state.source(id.index) else {
+            return false;
+        };
+        source.ready = source.list.end();
+        source.low = source.list.at() + source.list.pending() / 2;
+        source.ended |= accesses.is_empty();
+        let again = !source.ended && more.is_ok() && source.list.pending() < PULL_FULL;
+        if !again {
+            drop(state);
+            self.ring();
+        }
+        again
+    }
+
+    /// Adds accesses to a list; how many were taken.
+    pub(super) fn take(
+        &'static self,
+        state: &mut State,
+        index: usize,
+        accesses: &[Access],
+    ) -> Result<usize, i32> {
+        let pulls = state
+            .source(index)
+            .is_some_and(|s| matches!(s.kind, Kind::Pull(_)));
+        let mut last: Option<(i32, u16)> = None;
+        let mut taken = 0;
+        let mut bytes = 0u64;
+        if !state
+            .source(index)
+            .is_some_and(|s| s.list.reserve(accesses.len().min(LIST_MAX)))
+        {
+            return Err(libc::ENOMEM);
+        }
+        for a in accesses {
+            if state
+                .source(index)
+                .is_none_or(|s| s.list.pending() >= LIST_MAX as u64)
+            {
+                break;
+            }
+            taken += 1;
+            let end = a.offset.saturating_add(a.length);
+            let file = match last {
+                Some((fd, file)) if fd == a.fd => Some(file),
+                _ => self.file(state, a.fd, pulls).ok().flatten(),
+            };
+            let Some(file) = file else { continue };
+            if last != Some((a.fd, file)) {
+                last = Some((a.fd, file));
+                if pulls && state.file(file).is_some_and(|f| f.regions.is_empty()) {
+                    state.add_region(file, 0, u64::MAX, index);
+                }
+            }
+            let inside = state.file(file).is_some_and(|f| {
+                f.regions
+                    .iter()
+                    .any(|r| r.source == index && r.start <= a.offset && end <= r.end)
+            });
+            if !inside {
+                continue;
+            }
+            if state.file(file).is_some_and(|f| end > f.size) {
+                state.refresh(file, a.fd);
+            }
+            let size = state.size(file);
+            let Some(source) = state.source(index) else {
+                break;
+            };
+            let marked = a.flags & MARKED != 0;
+            bytes = bytes.saturating_add(
+                append(&mut source.list, file, a.offset, a.length, marked, size).unwrap_or(0),
+            );
+        }
+        self.count(Figure::Declared, bytes);
+        Ok(taken)
+    }
+}
+
+/// Adds one range to a list, clipped to the file's `size`. Bytes that were taken, or `None` if the list is full.
+fn append(
+    list: &mut List,
+    file: u16,
+    offset: u64,
+    length: u64,
+    marked: bool,
+    size: u64,
+) -> Option<u64> {
+    if list.pending() >= LIST_MAX as u64 {
+        return None;
+    }
+    let end = offset.saturating_add(length).min(size).min(MAX_OFFSET);
+    if offset >= end {
+        return Some(0);
+    }
+    let mut at = offset;
+    while at < end {
+        let piece = (end - at).min(MAX_LENGTH);
+        if !list.reserve(1) {
+            return None;
+        }
+        list.push(Entry {
+            file,
+            offset: at,
+            length: piece as u32,
+            marked: marked && at == offset,
+            read: false,
+        });
+        at += piece;
+    }
+    Some(end - offset)
+}

@@ -1,0 +1,171 @@
+//! Files, regions and lists as a process has declared them, behind one lock.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard};
+
+use outrider_sys::raw;
+
+use super::list::{List, MAX_FILES};
+use super::{ClientId, Fetcher, Kind};
+
+/// A list and whose it is.
+pub(super) struct Source {
+    pub(super) generation: u32,
+    pub(super) kind: Kind,
+    pub(super) list: List,
+    /// The file that names it (plain, pulled).
+    pub(super) file: u16,
+    /// Entries below this number may be fetched.
+    pub(super) ready: u64,
+    /// When the program reaches this entry, and so many bytes of it, the fetcher wants to know.
+    pub(super) wake_at: (u64, u32),
+    /// When it reaches this one, the callback is due: half of the latest update is read.
+    pub(super) low: u64,
+    /// The pulled list is at its end.
+    pub(super) ended: bool,
+    /// Entries up to this number were seen by the fetcher as passed.
+    pub(super) seen: u64,
+    /// Reads within the region and outside the list that the fetcher has not heard of.
+    pub(super) strayed: bool,
+}
+
+/// Part of a file that belongs to a source.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Region {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) source: usize,
+}
+
+pub(super) struct File {
+    pub(super) generation: u32,
+    pub(super) dev: u64,
+    pub(super) ino: u64,
+    pub(super) size: u64,
+    /// A thread that had it open under `number`.
+    pub(super) thread: u32,
+    /// The descriptors through which it was declared; the first is shown to callbacks.
+    pub(super) numbers: Vec<i32>,
+    /// In file order, without overlap.
+    pub(super) regions: Vec<Region>,
+}
+
+pub(super) struct State {
+    pub(super) files: Vec<Option<File>>,
+    pub(super) inodes: HashMap<(u64, u64), u16>,
+    pub(super) sources: Vec<Option<Source>>,
+    pub(super) regions: usize,
+    pub(super) fetcher: Fetcher,
+    /// Thread, client, how often it said so.
+    pub(super) ignoring: Vec<(u32, usize, u32)>,
+    /// Thread and source of the callbacks that run.
+    pub(super) calling: Vec<(u32, usize)>,
+    pub(super) off: bool,
+}
+
+/// Counts handed out to sources and files; goes on in forked children, so that a parent's handle is none of the child's.
+static GENERATION: AtomicU32 = AtomicU32::new(1);
+
+pub(super) fn generation() -> u32 {
+    GENERATION.fetch_add(1, Relaxed)
+}
+
+pub(super) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl State {
+    pub(super) fn file(&self, file: u16) -> Option<&File> {
+        self.files.get(usize::from(file))?.as_ref()
+    }
+
+    pub(super) fn file_mut(&mut self, file: u16) -> Option<&mut File> {
+        self.files.get_mut(usize::from(file))?.as_mut()
+    }
+
+    pub(super) fn source(&mut self, index: usize) -> Option<&mut Source> {
+        self.sources.get_mut(index)?.as_mut()
+    }
+
+    pub(super) fn named(&mut self, id: ClientId) -> Option<&mut Source> {
+        self.source(id.index)
+            .filter(|s| s.generation == id.generation)
+    }
+
+    pub(super) fn client(&mut self, id: ClientId) -> Result<(), i32> {
+        match self.named(id) {
+            Some(s) if matches!(s.kind, Kind::Client(_)) => Ok(()),
+            _ => Err(libc::EINVAL),
+        }
+    }
+
+    pub(super) fn size(&self, file: u16) -> u64 {
+        self.file(file).map_or(0, |f| f.size)
+    }
+
+    /// The file may have grown.
+    pub(super) fn refresh(&mut self, file: u16, fd: i32) {
+        if let (Some(f), Ok(st)) = (self.file_mut(file), raw::fstat(fd))
+            && (st.st_dev, st.st_ino) == (f.dev, f.ino)
+        {
+            f.size = st.st_size as u64;
+        }
+    }
+
+    /// The plain or pulled list of a file. EBUSY where a client has it.
+    pub(super) fn own_source(&mut self, file: u16) -> Result<Option<usize>, i32> {
+        let Some(first) = self.file(file).and_then(|f| f.regions.first()).copied() else {
+            return Ok(None);
+        };
+        match self.source(first.source).map(|s| (s.kind, s.file)) {
+            Some((Kind::Client(_), _)) => Err(libc::EBUSY),
+            // One of the files of a list that another one names.
+            Some((_, named)) if named != file => Err(libc::EBUSY),
+            Some(_) => Ok(Some(first.source)),
+            None => Ok(None),
+        }
+    }
+
+    /// A new source at a free place below `most`.
+    pub(super) fn new_source(&mut self, kind: Kind, file: u16, most: usize) -> Option<usize> {
+        let index = match self.sources.iter().position(Option::is_none) {
+            Some(i) => i,
+            None => {
+                self.sources.try_reserve(1).ok()?;
+                self.sources.push(None);
+                self.sources.len() - 1
+            }
+        };
+        if index >= most.min(MAX_FILES - 1) {
+            return None;
+        }
+        *self.sources.get_mut(index)? = Some(Source {
+            generation: generation(),
+            kind,
+            list: List::default(),
+            file,
+            ready: 0,
+            wake_at: (0, 0),
+            low: 0,
+            ended: false,
+            seen: 0,
+            strayed: false,
+        });
+        Some(index)
+    }
+
+    pub(super) fn add_region(&mut self, file: u16, start: u64, end: u64, source: usize) -> bool {
+        let Some(f) = self.file_mut(file) else {
+            return false;
+        };
+        if f.regions.try_reserve(1).is_err() {
+            return false;
+        }
+        let at = f.regions.partition_point(|r| r.start < start);
+        f.regions.insert(at, Region { start, end, source });
+        self.regions += 1;
+        true
+    }
+}
