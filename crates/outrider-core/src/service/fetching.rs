@@ -155,6 +155,10 @@ impl Service {
             return;
         };
         let Some(first) = ranges.first() else { return };
+        if desc.detector.in_band() {
+            self.check_line(key, handle, view, ranges, i, fd);
+            return;
+        }
         let Some(s) = desc.detector.streams().iter().max_by_key(|s| s.reads) else {
             return;
         };
@@ -177,6 +181,38 @@ impl Service {
             && stat.cached * 2 < pages.len()
         {
             self.lost_pages(key, pages);
+            let limits = self.limits(key);
+            if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&fd)) {
+                desc.detector.shrink(&limits);
+            }
+        }
+    }
+
+    /// Whether the places of a line that begins inside a band are still there.
+    fn check_line(
+        &mut self,
+        key: FileKey,
+        handle: &Arc<Handle>,
+        view: &FileView,
+        ranges: &[std::ops::Range<u64>],
+        i: usize,
+        fd: u16,
+    ) {
+        if view.in_flight_pages() > 0 {
+            return;
+        }
+        let mut gone = 0;
+        for r in ranges {
+            let pages = PageRange::from_bytes(r.start, r.end - r.start);
+            if view.is_cached(pages)
+                && let Ok(stat) = cache::cachestat(handle.fd(), r.clone())
+                && stat.cached < pages.len()
+            {
+                self.lost_pages(key, pages);
+                gone += 1;
+            }
+        }
+        if gone * 4 > ranges.len() {
             let limits = self.limits(key);
             if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&fd)) {
                 desc.detector.shrink(&limits);
