@@ -155,10 +155,6 @@ impl Service {
             return;
         };
         let Some(first) = ranges.first() else { return };
-        if desc.detector.in_band() {
-            self.check_line(key, handle, view, ranges, i, fd);
-            return;
-        }
         let Some(s) = desc.detector.streams().iter().max_by_key(|s| s.reads) else {
             return;
         };
@@ -188,36 +184,38 @@ impl Service {
         }
     }
 
-    /// Whether the places of a line that begins inside a band are still there.
-    fn check_line(
+    /// Whether more than a quarter of what a line that begins now was to find cached, `len` bytes at the begin of each of
+    /// `places`, was evicted.
+    pub(super) fn line_is_lost(
         &mut self,
         key: FileKey,
-        handle: &Arc<Handle>,
-        view: &FileView,
-        ranges: &[std::ops::Range<u64>],
-        i: usize,
-        fd: u16,
-    ) {
-        if view.in_flight_pages() > 0 {
-            return;
+        places: &[std::ops::Range<u64>],
+        len: u64,
+    ) -> bool {
+        let Some(handle) = self.handle(key) else {
+            return false;
+        };
+        let Some(file) = self.files.get(&key) else {
+            return false;
+        };
+        let view = file.view.clone();
+        // What is still queued is not cached either.
+        if file.blind || view.in_flight_pages() > 0 {
+            return false;
         }
         let mut gone = 0;
-        for r in ranges {
-            let pages = PageRange::from_bytes(r.start, r.end - r.start);
+        for r in places {
+            let pages = PageRange::from_bytes(r.start, len.min(r.end - r.start));
             if view.is_cached(pages)
-                && let Ok(stat) = cache::cachestat(handle.fd(), r.clone())
+                && let Ok(stat) =
+                    cache::cachestat(handle.fd(), pages.start * PAGE..pages.end * PAGE)
                 && stat.cached < pages.len()
             {
                 self.lost_pages(key, pages);
                 gone += 1;
             }
         }
-        if gone * 4 > ranges.len() {
-            let limits = self.limits(key);
-            if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&fd)) {
-                desc.detector.shrink(&limits);
-            }
-        }
+        gone * 4 > places.len()
     }
 
     pub(super) fn limits(&mut self, key: FileKey) -> Limits {

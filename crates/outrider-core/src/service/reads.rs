@@ -44,6 +44,7 @@ impl Service {
             .detector
             .access(e.offset, e.len, e.extra, arrival, size, &limits);
         let alone = desc.detector.only().is_some();
+        let in_field = desc.detector.in_field();
         // A line that passes a place has not passed those of the lines beside it.
         let passes = desc.detector.sole() && !desc.detector.in_band();
         // Of a stream that went on silently it is known what was read meanwhile; of random reads only how many.
@@ -57,6 +58,12 @@ impl Service {
         if let Some(p) = &f.passed {
             let (span, stride, len) = (p.span.clone(), p.stride, p.len);
             self.pass(i, key, span, stride, len);
+        }
+        if f.line && self.line_is_lost(key, &f.ranges, e.len) {
+            let desc = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd));
+            if let Some(ranges) = desc.and_then(|d| d.detector.narrow(e.offset, size, &limits)) {
+                f.ranges = ranges;
+            }
         }
         // Only what shows no pattern can wait until the service looks by itself.
         let (mut skip, lazy) = (f.skip, f.random);
@@ -102,7 +109,10 @@ impl Service {
                 f.quiet = quiet;
             }
         }
-        let rarely = if f.random {
+        let rarely = if in_field {
+            // Where lines begin has to be heard.
+            0
+        } else if f.random {
             self.rarely_at_random(i, key, e)
         } else {
             self.rarely_in_order(i, e, calm.is_some(), size, &limits)

@@ -10,6 +10,8 @@ use std::ops::Range;
 
 /// Lines that have begun beside the one before until the next is taken for granted.
 const CERTAIN: u32 = 2;
+/// Whole lines that may go by while there was no time to look at reads.
+const MISSED: u64 = 3;
 
 /// The lines of one descriptor, forwards.
 #[derive(Clone, Debug)]
@@ -28,7 +30,9 @@ pub struct Field {
     lines: u32,
     /// Bytes of the present line and those behind it that were asked for at each place, from the present line on.
     band: u64,
-    /// Bands are at most so wide, bytes; halved when they are evicted before they are read.
+    /// The latest band's whole width, bytes.
+    width: u64,
+    /// Bands are at most so wide, bytes; less after they were evicted before they were read.
     widest: u64,
 }
 
@@ -43,6 +47,7 @@ impl Field {
             span: 0,
             lines: 0,
             band: 0,
+            width: 0,
             widest: u64::MAX,
         }
     }
@@ -76,7 +81,8 @@ impl Field {
         len == self.len
             && offset < self.last
             && span / self.stride >= streams as u64
-            && self.beside(offset) == self.len
+            && (1..=MISSED + 1).contains(&(self.beside(offset) / self.len))
+            && self.beside(offset).is_multiple_of(self.len)
     }
 
     /// Whether a strided stream that was found from `start` on is the present line.
@@ -86,11 +92,12 @@ impl Field {
 
     /// The next line has begun with a read at `offset`.
     pub fn turn(&mut self, offset: u64) {
+        let aside = self.beside(offset);
         self.span = self.span.max(self.last.saturating_sub(self.start));
-        self.start = self.start.saturating_add(self.len).min(offset);
+        self.start = self.start.saturating_add(aside).min(offset);
         self.last = offset;
         self.lines += 1;
-        self.band = self.band.saturating_sub(self.len);
+        self.band = self.band.saturating_sub(aside);
     }
 
     /// A read of the present line at `offset`.
@@ -103,9 +110,9 @@ impl Field {
         (self.span > 0).then(|| self.start + self.span + self.len)
     }
 
-    /// At the begin of a line: what to ask for from `offset` on, all places of the line, each as wide as the band where
-    /// a new one begins. `most` bounds the bytes of a band, `broad` the bytes at a place. `None` where single lines do
-    /// as well.
+    /// At the begin of a line: what to ask for from `offset` on, at all places of the line; with the last line of a band, the
+    /// next band too, so that the reader finds it on its way. `most` bounds the bytes of a band, `broad` the bytes at
+    /// a place. `None` where single lines do as well.
     pub fn band(
         &mut self,
         offset: u64,
@@ -117,28 +124,30 @@ impl Field {
             return None;
         }
         let places = self.span / self.stride + 1;
-        let mut width = self.len;
-        if self.band < self.len {
+        let mut ask = self.len;
+        if self.band <= self.len {
             let fits = broad.min(most / places).min(self.widest).min(self.stride);
-            width = fits / self.len * self.len;
-            if width < 2 * self.len {
+            self.width = fits / self.len * self.len;
+            if self.width < 2 * self.len {
                 self.band = 0;
                 return None;
             }
-            self.band = width;
+            self.band += self.width;
+            ask = self.band;
+            // Evicted bands made them narrower; that may have been somebody else's need for memory.
+            self.widest = self.widest.saturating_add(self.len);
         }
         let end = (self.start + self.span).min(size.saturating_sub(1));
         let ranges = (offset..=end)
             .step_by(self.stride as usize)
-            .map(|at| at..(at + width).min(size));
+            .map(|at| at..(at + ask).min(size));
         Some(ranges.collect())
     }
 
     /// What was asked for was evicted before it was read: bands become narrower, and the present one ends.
     pub fn shrink(&mut self) {
-        let now = self.widest.min(self.band.max(self.len));
-        self.widest = (now / 2).max(self.len);
-        self.band = self.band.min(self.len);
+        self.widest = (self.width.min(self.widest) / 4 * 3).max(self.len);
+        self.band = 0;
     }
 }
 

@@ -39,6 +39,13 @@ pub struct Limits {
     pub skip_when_steady: bool,
 }
 
+impl Limits {
+    /// Bytes of a band of lines: three quarters of the budget, of which a window is half.
+    fn band(&self) -> u64 {
+        self.max / 2 * 3
+    }
+}
+
 /// The states that the paper names (section 4.6); it counts seven and leaves 101 unnamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pattern {
@@ -161,6 +168,8 @@ pub struct Foresight {
     pub skip: u32,
     /// No pattern was found in this read.
     pub random: bool,
+    /// The read begins a line whose places were asked for before: they may have been evicted.
+    pub line: bool,
     /// The read went on in a stream that has been told in whole: bytes that were passed since its last read was known.
     pub passed: Option<Passed>,
 }
@@ -721,6 +730,7 @@ impl Detector {
             };
         }
         let begins = s.reads == 1;
+        let mut line = false;
         let field = self
             .field
             .as_mut()
@@ -730,6 +740,7 @@ impl Detector {
                 field.step(offset);
                 // Reads and the rest of their line lie within three quarters of the budget, of which a window is half.
                 let most = limits.max / 2 * 3;
+                line = begins && field.in_band();
                 let band = if begins {
                     field.band(offset, size, most, limits.quantum)
                 } else {
@@ -776,6 +787,7 @@ impl Detector {
             quiet,
             skip,
             random: false,
+            line,
             passed,
         }
     }
@@ -849,13 +861,22 @@ impl Detector {
         s.quiet.clone()
     }
 
+    /// The line that begins with a read at `offset` was asked for and evicted before it was read: what to ask for instead.
+    pub fn narrow(&mut self, offset: u64, size: u64, limits: &Limits) -> Option<Vec<Range<u64>>> {
+        let field = self.field.as_mut()?;
+        field.shrink();
+        field.band(offset, size, limits.band(), limits.quantum)
+    }
+
+    /// Whether reads follow lines that lie beside one another.
+    pub fn in_field(&self) -> bool {
+        self.field.as_ref().is_some_and(Field::is_known)
+    }
+
     /// Prefetched bytes of this descriptor were evicted before they were read: windows halve.
     pub fn shrink(&mut self, limits: &Limits) {
         for s in &mut self.streams {
             s.distance = (s.distance / 2).max(limits.initial.min(limits.max));
-        }
-        if let Some(field) = &mut self.field {
-            field.shrink();
         }
     }
 }
