@@ -184,6 +184,40 @@ impl Service {
         }
     }
 
+    /// Whether more than a quarter of what a line that begins now was to find cached, `len` bytes at the begin of each of
+    /// `places`, was evicted.
+    pub(super) fn line_is_lost(
+        &mut self,
+        key: FileKey,
+        places: &[std::ops::Range<u64>],
+        len: u64,
+    ) -> bool {
+        let Some(handle) = self.handle(key) else {
+            return false;
+        };
+        let Some(file) = self.files.get(&key) else {
+            return false;
+        };
+        let view = file.view.clone();
+        // What is still queued is not cached either.
+        if file.blind || view.in_flight_pages() > 0 {
+            return false;
+        }
+        let mut gone = 0;
+        for r in places {
+            let pages = PageRange::from_bytes(r.start, len.min(r.end - r.start));
+            if view.is_cached(pages)
+                && let Ok(stat) =
+                    cache::cachestat(handle.fd(), pages.start * PAGE..pages.end * PAGE)
+                && stat.cached < pages.len()
+            {
+                self.lost_pages(key, pages);
+                gone += 1;
+            }
+        }
+        gone * 4 > places.len()
+    }
+
     pub(super) fn limits(&mut self, key: FileKey) -> Limits {
         let quantum = self.model(key.dev).quantum();
         let config = &self.config;

@@ -173,6 +173,8 @@ pub struct Service {
     engine: Engine,
     policy: Policy,
     grant: Grant,
+    /// What the page cache could take at the last looks, bytes.
+    headrooms: [u64; 8],
     sources: MemorySources,
     files: HashMap<FileKey, FileState>,
     procs: Vec<Option<ProcState>>,
@@ -226,6 +228,7 @@ impl Service {
                 aggressive: false,
                 allowed: false,
             },
+            headrooms: [u64::MAX; 8],
             sources: MemorySources::of_this_process(),
             files: HashMap::new(),
             procs: (0..MAX_PROCS).map(|_| None).collect(),
@@ -362,7 +365,12 @@ impl Service {
 
     fn take_stock(&mut self) {
         let m = self.sources.read();
-        let (headroom, limit) = (m.headroom(), m.limit());
+        // Dirty pages come and go in bursts, and while they are there what is clean has less room: the least of the last
+        // seconds counts.
+        self.headrooms.rotate_right(1);
+        self.headrooms[0] = m.headroom();
+        let headroom = self.headrooms.iter().fold(u64::MAX, |a, b| a.min(*b));
+        let limit = m.limit();
         // With half of our memory to spare, whoever waits for memory does so in a control group of its own, and would
         // wait no less if we stopped.
         let psi = m.psi_some_avg10.filter(|_| headroom < limit / 2);

@@ -44,6 +44,9 @@ impl Service {
             .detector
             .access(e.offset, e.len, e.extra, arrival, size, &limits);
         let alone = desc.detector.only().is_some();
+        let in_field = desc.detector.in_field();
+        // A line that passes a place has not passed those of the lines beside it.
+        let passes = desc.detector.sole() && !desc.detector.in_band();
         // Of a stream that went on silently it is known what was read meanwhile; of random reads only how many.
         let counted = if f.random { 1 + skipped } else { 1 };
         // Reads that were told rarely are of the kind of the one that was.
@@ -56,6 +59,12 @@ impl Service {
             let (span, stride, len) = (p.span.clone(), p.stride, p.len);
             self.pass(i, key, span, stride, len);
         }
+        if f.line && self.line_is_lost(key, &f.ranges, e.len) {
+            let desc = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd));
+            if let Some(ranges) = desc.and_then(|d| d.detector.narrow(e.offset, size, &limits)) {
+                f.ranges = ranges;
+            }
+        }
         // Only what shows no pattern can wait until the service looks by itself.
         let (mut skip, lazy) = (f.skip, f.random);
         if f.random {
@@ -66,7 +75,7 @@ impl Service {
                 .first()
                 .map(|r| r.start >= e.offset)
                 .unwrap_or(true);
-            let reader = alone.then(|| -> Arc<dyn Overtaken> {
+            let reader = passes.then(|| -> Arc<dyn Overtaken> {
                 Arc::new(Position {
                     shared: shared.clone(),
                     proc: i,
@@ -100,7 +109,10 @@ impl Service {
                 f.quiet = quiet;
             }
         }
-        let rarely = if f.random {
+        let rarely = if in_field {
+            // Where lines begin has to be heard.
+            0
+        } else if f.random {
             self.rarely_at_random(i, key, e)
         } else {
             self.rarely_in_order(i, e, calm.is_some(), size, &limits)
@@ -375,7 +387,7 @@ impl Service {
     /// SPEC CP11: memory-mapped files.
     pub(super) fn look_at_maps(&mut self) {
         self.last_map_look = Instant::now();
-        let mut active = false;
+        let (mut active, mut touching) = (false, false);
         for i in self.active.clone() {
             let Some(state) = &mut self.procs[i] else {
                 continue;
@@ -403,7 +415,7 @@ impl Service {
                         continue;
                     }
                 };
-                active |= !touched.is_empty();
+                touching |= !touched.is_empty();
                 let mut ranges = Vec::new();
                 for r in touched {
                     let arrival = self.seen(key, r.start, r.end - r.start);
@@ -413,6 +425,7 @@ impl Service {
                     ranges.extend(f.ranges);
                 }
                 if !ranges.is_empty() {
+                    active = true;
                     let out = self.fetch(key, &ranges, Class::Window, None, None);
                     if let Some(at) = out.refused_at {
                         m.detector.retreat(at);
@@ -427,7 +440,9 @@ impl Service {
         self.map_pause = if active {
             Duration::from_micros(500)
         } else {
-            (self.map_pause * 2).min(Duration::from_millis(100))
+            // Touches that show no pattern are looked at more rarely, but not so rarely that one which begins is missed.
+            let rarest = if touching { 16 } else { 100 };
+            (self.map_pause * 2).min(Duration::from_millis(rarest))
         };
     }
 }

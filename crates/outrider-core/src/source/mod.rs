@@ -2,5 +2,6 @@
 //! how that is fetched.
 
 pub mod dense;
+pub mod field;
 pub mod mapped;
 pub mod predict;
