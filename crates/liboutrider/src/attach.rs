@@ -47,6 +47,9 @@ static STATE: AtomicU64 = AtomicU64::new(OFF);
 pub static MODE: AtomicU32 = AtomicU32::new(shm::MODE_APP_ONLY);
 pub static MIN_SIZE: AtomicU64 = AtomicU64::new(u64::MAX);
 
+/// From this entry on processes make themselves heard although they have nothing to tell.
+const SCARCE: usize = shm::MAX_PROCS / 4;
+
 const PATH_MAX: usize = 64;
 /// The path of the memory object, a C string, written once before any thread exists.
 static PATH: [AtomicUsize; PATH_MAX / size_of::<usize>()] =
@@ -372,8 +375,10 @@ fn attach_through(fd: i32, pid: u32) -> Option<&'static Proc> {
     unsafe { LOCAL.load(Ordering::Acquire).as_ref() }?
         .proc
         .store(entry, Ordering::Release);
-    header.hello.fetch_add(1, Ordering::Release);
-    header.ring_doorbell();
+    if index >= SCARCE {
+        // Only the service clears the entries of ended processes.
+        found.announce(header);
+    }
     Some(found)
 }
 

@@ -423,6 +423,8 @@ fn moving(from: c_int, offset: *const off_t, n: size_t) -> Option<&'static shm::
         return track::reading(from, n);
     }
     // A faulting pointer must fail in the kernel (EFAULT), not here: continue where the last call ended.
-    track::reading_at(from, slot.last.load(Relaxed), n);
+    let at = slot.last.load(Relaxed);
+    track::reading_at(from, at, n);
+    slot.last.store(at.wrapping_add(n as u64), Relaxed);
     None
 }

@@ -8,6 +8,7 @@
 //! - `real` finds those functions.
 //! - `attach` connects the process to the service's memory, at the first file that is worth following.
 //! - `track` holds what the hooks do with descriptors.
+//! - `hot` lets files that are cached pass without a word.
 //! - `declared` is the C interface through which a program says what it will read.
 //! - `graph` is the C interface of foreaction graphs.
 //! - `reserve` is memory for when there is none.
@@ -17,6 +18,7 @@ mod attach;
 mod declared;
 mod graph;
 mod hooks;
+mod hot;
 mod real;
 mod reserve;
 mod stdio;

@@ -7,12 +7,12 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::fence;
 
 use outrider_core::shm::{
-    FD_IGNORED, FD_TRACKED, FD_UNKNOWN, FLAG_FETCHING, FLAG_HELD, FLAG_READABLE, FLAG_SHARED_POS,
-    FLAG_WRITABLE, Kind, MAX_FDS, Proc, RARELY_SHIFT, Slot, UNHEARD,
+    FD_IGNORED, FD_TRACKED, FD_UNKNOWN, FLAG_FETCHING, FLAG_HELD, FLAG_HOT, FLAG_READABLE,
+    FLAG_SHARED_POS, FLAG_UNTOLD, FLAG_WRITABLE, Kind, MAX_FDS, Proc, RARELY_SHIFT, Slot, UNHEARD,
 };
 use outrider_sys::raw;
 
-use crate::{attach, declared};
+use crate::{attach, declared, hot};
 
 /// The state of a descriptor whose file is followed, or `None`. Nothing but loads unless the descriptor is seen for the
 /// first time.
@@ -102,16 +102,22 @@ pub fn opened(fd: c_int, flags: c_int, extra: u32) -> Option<(&'static Proc, &'s
     slot.forget();
     slot.dev.store(st.st_dev, Relaxed);
     slot.ino.store(st.st_ino, Relaxed);
-    slot.flags.store(bits, Relaxed);
-    slot.pos.store(0, Relaxed);
-    slot.last.store(0, Relaxed);
-    if extra & FLAG_SHARED_POS != 0 {
-        let pos = raw::lseek(fd, 0, libc::SEEK_CUR);
-        slot.pos.store(pos.max(0) as u64, Relaxed);
+    let pos = if extra & FLAG_SHARED_POS != 0 {
+        raw::lseek(fd, 0, libc::SEEK_CUR).max(0) as u64
+    } else {
+        0
+    };
+    if hot::begins(fd, pos) {
+        bits |= FLAG_HOT | FLAG_UNTOLD;
     }
+    slot.flags.store(bits, Relaxed);
+    slot.pos.store(pos, Relaxed);
+    slot.last.store(0, Relaxed);
     slot.state
         .store(FD_TRACKED, core::sync::atomic::Ordering::Release);
-    tell(proc, Kind::Open, fd, 0, st.st_size as u64, 0);
+    if bits & FLAG_UNTOLD == 0 {
+        tell(proc, Kind::Open, fd, 0, st.st_size as u64, 0);
+    }
     Some((proc, slot))
 }
 
@@ -140,7 +146,7 @@ fn forget(proc: &Proc, slot: &Slot, fd: c_int) {
     let tracked = slot.state.load(Relaxed) == FD_TRACKED;
     // The generation goes up first: whatever the service still holds for this number is stale from here on.
     slot.forget();
-    if !tracked {
+    if !tracked || slot.flags.load(Relaxed) & FLAG_UNTOLD != 0 {
         return;
     }
     tell(proc, Kind::Close, fd, 0, 0, 0);
@@ -220,7 +226,7 @@ fn thread_tag() -> u64 {
 fn tell(proc: &Proc, kind: Kind, fd: c_int, extra: u64, offset: u64, len: u64) -> bool {
     let told = proc.push(kind, fd as u16, extra, offset, len);
     if let Some(header) = attach::header() {
-        header.ring_doorbell();
+        proc.announce(header);
     }
     told
 }
@@ -231,15 +237,18 @@ pub fn reading_at(fd: c_int, offset: u64, len: usize) {
     declared::reading_at(fd, offset, len);
     if let Some((proc, slot)) = tracked(fd) {
         let len = len as u64;
-        if !hushed(slot, offset, len) {
+        if !hushed(slot, fd, offset, len) {
             speak(proc, slot, fd, offset, len);
         }
     }
 }
 
-/// Whether the service has said that it need not hear of a read at `offset`.
+/// Whether the service has said that it need not hear of a read at `offset`, or would learn nothing from it.
 #[inline(always)]
-fn hushed(slot: &Slot, offset: u64, len: u64) -> bool {
+fn hushed(slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
+    if slot.flags.load(Relaxed) & FLAG_HOT != 0 {
+        return hot::passes(slot, fd);
+    }
     slot.last.store(offset.wrapping_add(len), Relaxed);
     if offset.wrapping_sub(slot.quiet_start.load(Relaxed)) < slot.quiet_len.load(Relaxed) {
         return true;
@@ -259,6 +268,14 @@ fn hushed(slot: &Slot, offset: u64, len: u64) -> bool {
 #[cold]
 #[inline(never)]
 fn speak(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) {
+    if slot.flags.load(Relaxed) & FLAG_HOT != 0 {
+        if hot::stays(proc, slot, fd, offset, len) {
+            return;
+        }
+        slot.skip.store(0, Relaxed);
+        slot.flags.fetch_and(!(FLAG_HOT | FLAG_UNTOLD), Relaxed);
+        slot.last.store(offset.wrapping_add(len), Relaxed);
+    }
     let told = proc.push(Kind::Read, fd as u16, thread_tag(), offset, len);
     if !told {
         slot.skip.store(UNHEARD, Relaxed);
@@ -267,7 +284,7 @@ fn speak(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) {
         && slot.flags.load(Relaxed) & outrider_core::shm::FLAG_LAZY == 0
         && let Some(header) = attach::header()
     {
-        header.ring_doorbell();
+        proc.announce(header);
     }
 }
 
@@ -282,7 +299,7 @@ pub fn reading(fd: c_int, len: usize) -> Option<&'static Slot> {
 fn reading_here(fd: c_int, len: usize) -> Option<&'static Slot> {
     let (proc, slot) = tracked(fd)?;
     let len = len as u64;
-    if !hushed(slot, slot.pos.load(Relaxed), len) {
+    if !hushed(slot, fd, slot.pos.load(Relaxed), len) {
         let pos = if slot.flags.load(Relaxed) & FLAG_SHARED_POS != 0 {
             shared_position(fd, slot)
         } else {
@@ -358,7 +375,14 @@ pub fn wrote(fd: c_int, n: isize) {
 /// Something happened to the pages of a followed file; see [`Kind`]. `true` if the service will hear of it.
 pub fn about(fd: c_int, kind: Kind, extra: u64, offset: u64, len: u64) -> bool {
     match tracked(fd) {
-        Some((proc, _)) => tell(proc, kind, fd, extra, offset, len),
+        // Pages of a file that nobody has heard of.
+        Some((_, slot)) if kind != Kind::Map && slot.flags.load(Relaxed) & FLAG_UNTOLD != 0 => {
+            false
+        }
+        Some((proc, slot)) => {
+            slot.flags.fetch_and(!FLAG_UNTOLD, Relaxed);
+            tell(proc, kind, fd, extra, offset, len)
+        }
         None => false,
     }
 }
@@ -381,6 +405,7 @@ pub fn take_over(fd: c_int, offset: u64, len: u64) -> bool {
     {
         return false;
     }
+    slot.flags.fetch_and(!FLAG_UNTOLD, Relaxed);
     let told = tell(proc, Kind::WillNeed, fd, 0, offset, len);
     if told {
         proc.calls_saved.fetch_add(1, Relaxed);
@@ -390,7 +415,9 @@ pub fn take_over(fd: c_int, offset: u64, len: u64) -> bool {
 
 /// An address range of this process was mapped, unmapped or advised; only told where the process is followed.
 pub fn about_memory(kind: Kind, address: usize, len: usize) {
-    if let Some(proc) = attach::current() {
+    if let Some(proc) = attach::current()
+        && proc.announced.load(Relaxed) != 0
+    {
         tell(proc, kind, 0, 0, address as u64, len as u64);
     }
 }

@@ -189,6 +189,40 @@ impl Shared {
         out
     }
 
+    /// The program's name that process entry `i` was given when it attached.
+    pub fn told_name(&self, i: usize) -> String {
+        let name = self.proc(i).name.each_ref();
+        let bytes = name.map(|w| w.load(Relaxed).to_ne_bytes()).concat();
+        let told = bytes.split(|b| *b == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(told).into_owned()
+    }
+
+    /// Leaves the records of a run in which no process had anything to tell, so that there was no service to do it.
+    pub fn write_unserved(&self) {
+        let mut records = Vec::new();
+        for (i, owner) in self.header().owners.iter().enumerate() {
+            // First, because a look at a free entry takes a page of memory.
+            if owner.load(Acquire) == shm::OWNER_FREE {
+                continue;
+            }
+            let proc = self.proc(i);
+            let pid = proc.pid.load(Acquire);
+            if pid == 0 {
+                continue;
+            }
+            let bytes_read = proc.hot_bytes.load(Relaxed);
+            self.header().hot.fetch_add(bytes_read, Relaxed);
+            records.push(ProcessRecord {
+                pid,
+                command: self.told_name(i),
+                reads: proc.hot_reads.load(Relaxed),
+                bytes_read,
+                ..ProcessRecord::default()
+            });
+        }
+        self.write_processes(&records);
+    }
+
     /// Path under which programs of this user can open the object while process `pid` holds it.
     pub fn path_in(&self, pid: u32) -> String {
         format!("/proc/{pid}/fd/{}", self.fd.as_raw_fd())

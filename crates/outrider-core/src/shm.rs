@@ -26,7 +26,7 @@ use crate::config::{Config, IoPriority, Size};
 /// "OUTRIDER" read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OUTRIDER");
 /// Changes whenever the layout does; library and command must agree.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Processes that can be followed at one time.
 pub const MAX_PROCS: usize = 512;
 /// Descriptors followed per process; numbers from here on are left alone.
@@ -88,6 +88,11 @@ pub const FLAG_FETCHING: u32 = 16;
 /// The service has the file open, and its file system shows that to others (NFS and FUSE rename an unlinked file that is
 /// open). Closing waits until the service has let go.
 pub const FLAG_HELD: u32 = 32;
+
+/// What was read of this descriptor so far was cached: the hook itself looks, at few of the reads, and tells nobody.
+pub const FLAG_HOT: u32 = 64;
+/// The service was never told of this descriptor.
+pub const FLAG_UNTOLD: u32 = 128;
 
 /// The upper half of the flags: after a read that was told so many are not, until the service says otherwise. It is how a program
 /// that finds everything cached is listened to: a burst of reads costs few events even while the service is busy.
@@ -210,7 +215,13 @@ pub struct Proc {
     pub dropped: AtomicU64,
     /// Hints of the program that never reached the kernel.
     pub calls_saved: AtomicU64,
-    _pad3: [u64; 6],
+    /// Reads of descriptors with [`FLAG_HOT`], as far as counted …
+    pub hot_reads: AtomicU64,
+    /// … and their bytes.
+    pub hot_bytes: AtomicU64,
+    /// 1: the service has something to hear from this process; see [`Proc::announce`].
+    pub announced: AtomicU32,
+    _pad3: [u32; 7],
     ring: [Cell; RING],
     /// Descriptor states, by number.
     pub slots: [Slot; MAX_FDS],
@@ -359,14 +370,18 @@ pub struct Header {
     pub release_wanted: AtomicU32,
     /// The value of `release_wanted` that has been honoured; a futex word.
     pub release_done: AtomicU32,
-    /// Counts processes that have attached; the first one makes the runner start the service.
+    /// Counts processes that have something to tell; the first one makes the runner start the service.
     pub hello: AtomicU32,
+    /// 1: hooks look for themselves whether files are cached; see [`FLAG_HOT`].
+    pub looks: AtomicU32,
     /// Totals over all files, also of those without an entry of their own.
     pub total: FileStat,
     /// Ended processes' dropped events.
     pub dropped: AtomicU64,
     /// Ended processes' saved calls.
     pub calls_saved: AtomicU64,
+    /// Bytes of reads that found everything cached and were told nobody, of ended processes.
+    pub hot: AtomicU64,
     /// Requests issued to the kernel.
     pub requests: AtomicU64,
     /// Read events that the service has taken.
@@ -408,6 +423,8 @@ impl Header {
             },
             config.budget.memory.map_or(u64::MAX, |s| s.0),
         ];
+        self.looks
+            .store(config.view.cache_visibility.into(), Ordering::Release);
         for (to, value) in self.settings.iter().zip(values) {
             to.store(value, Ordering::Release);
         }
@@ -477,6 +494,17 @@ impl Header {
 }
 
 impl Proc {
+    /// Makes the service hear this process, and starts it where it doesn't run yet.
+    #[inline]
+    pub fn announce(&self, header: &Header) {
+        if self.announced.load(Ordering::Relaxed) == 0
+            && self.announced.swap(1, Ordering::Relaxed) == 0
+        {
+            header.hello.fetch_add(1, Ordering::Release);
+        }
+        header.ring_doorbell();
+    }
+
     /// Puts an event into the ring; `false` (and one more in `dropped`) where it is full.
     ///
     /// Async-signal-safe and lock-free: a producer that is interrupted between reserving and filling a cell

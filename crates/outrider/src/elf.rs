@@ -3,8 +3,9 @@
 //! Hooks work through the dynamic linker: they see what a program calls in the C library that the hooks
 //! were built for. A program without a dynamic linker, with another C library, or that makes its system
 //! calls itself passes them by, and the linker itself ignores preloads for privileged programs. The
-//! checks read headers and section names only, except for programs marked as written in Rust or linked
-//! statically, whose bytes are searched as well.
+//! checks read headers and section names only, except for programs linked
+//! statically and, where more is asked than whether they can be hooked, those marked as written in Rust, whose bytes
+//! are searched as well.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -230,10 +231,16 @@ pub fn look_up(name: &OsStr) -> Option<PathBuf> {
 
 /// Tells what kind of program `path` is. Errors are those of opening and reading it.
 pub fn classify(path: &Path) -> io::Result<ProgramKind> {
-    classify_nested(path, 0)
+    classify_nested(path, 0, true)
 }
 
-fn classify_nested(path: &Path, depth: u32) -> io::Result<ProgramKind> {
+/// [`ProgramKind::cannot_hook_reason`] of `path`, without a search for what hooks may miss in a program that they reach: that
+/// takes milliseconds, which every start of it would pay.
+pub fn obstacle(path: &Path) -> io::Result<Option<String>> {
+    Ok(classify_nested(path, 0, false)?.cannot_hook_reason())
+}
+
+fn classify_nested(path: &Path, depth: u32, search: bool) -> io::Result<ProgramKind> {
     let file = File::open(path)?;
     let meta = file.metadata()?;
     if !meta.is_file() {
@@ -242,7 +249,7 @@ fn classify_nested(path: &Path, depth: u32) -> io::Result<ProgramKind> {
     let mut head = [0u8; 256];
     let n = file.read_at(&mut head, 0)?;
     if head[..n].starts_with(b"#!") {
-        return Ok(classify_script(&head[2..n], depth));
+        return Ok(classify_script(&head[2..n], depth, search));
     }
     // The kernel heeds these bits and capabilities for binaries only.
     if let Some(by) = privilege(path, meta.mode()) {
@@ -258,7 +265,7 @@ fn classify_nested(path: &Path, depth: u32) -> io::Result<ProgramKind> {
         return Ok(ProgramKind::OtherArchitecture);
     }
     let facts = read_facts(&file).unwrap_or_default();
-    Ok(classify_elf(&file, meta.len(), facts))
+    Ok(classify_elf(&file, meta.len(), facts, search))
 }
 
 /// The processor that this command, and so the hooks, are built for.
@@ -320,7 +327,7 @@ fn read_facts(file: &File) -> Option<Facts> {
     Some(facts)
 }
 
-fn classify_elf(file: &File, size: u64, facts: Facts) -> ProgramKind {
+fn classify_elf(file: &File, size: u64, facts: Facts, search: bool) -> ProgramKind {
     let dynamic = facts.linker.is_some();
     if facts.go {
         return ProgramKind::Go { dynamic };
@@ -359,7 +366,7 @@ fn classify_elf(file: &File, size: u64, facts: Facts) -> ProgramKind {
     if !name.starts_with(b"ld-linux") && name != b"ld64.so.1" && name != b"ld.so.1" {
         return ProgramKind::OtherLinker { linker };
     }
-    let all = contents(facts.rust || !facts.sections);
+    let all = contents(facts.rust && search || !facts.sections);
     if !facts.sections && !has_rust_paths(&all) && find(&all, b"\xff Go buildinf:") {
         return ProgramKind::Go { dynamic };
     }
@@ -400,7 +407,7 @@ fn privilege(path: &Path, mode: u32) -> Option<Privilege> {
 }
 
 /// `line` is what follows `#!`.
-fn classify_script(line: &[u8], depth: u32) -> ProgramKind {
+fn classify_script(line: &[u8], depth: u32, search: bool) -> ProgramKind {
     let line = line.split(|b| *b == b'\n').next().unwrap_or_default();
     let mut words = line
         .split(|b| *b == b' ' || *b == b'\t' || *b == b'\r')
@@ -417,7 +424,9 @@ fn classify_script(line: &[u8], depth: u32) -> ProgramKind {
         }
     }
     let kind = if depth < MAX_INTERPRETERS {
-        classify_nested(&interpreter, depth + 1).ok().map(Box::new)
+        classify_nested(&interpreter, depth + 1, search)
+            .ok()
+            .map(Box::new)
     } else {
         None
     };

@@ -7,7 +7,7 @@
 
 mod report;
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -48,9 +48,10 @@ pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
     };
     let library = library()?;
     let mut notes = Vec::new();
-    if let Some(reason) = unhookable(&args.command[0]) {
+    let told = args.report.is_some() || rustix::termios::isatty(stderr());
+    if let Some(reason) = told.then(|| unhookable(&args.command[0])).flatten() {
         notes.push(format!("{}: {reason}", args.command[0].to_string_lossy()));
-        if args.report.is_none() && rustix::termios::isatty(stderr()) {
+        if args.report.is_none() {
             output::complain(&format!("{}: {reason}", args.command[0].to_string_lossy()));
         }
     }
@@ -165,7 +166,7 @@ fn preload(library: &Path) -> OsString {
 /// Why the program will run as if we weren't there, if that can be told from its file.
 fn unhookable(program: &OsStr) -> Option<String> {
     let path = elf::look_up(program)?;
-    elf::classify(&path).ok()?.cannot_hook_reason()
+    elf::obstacle(&path).ok()?
 }
 
 fn no_signals() -> libc::sigset_t {
@@ -200,6 +201,51 @@ fn set_mask(mask: &libc::sigset_t) {
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) };
 }
 
+/// Bytes of the stack on which the program's process calls execvp(3), which joins names of PATH_MAX there, and for a script that
+/// doesn't say what runs it copies the arguments' addresses, too.
+const CHILD_STACK: usize = 64 << 10;
+
+/// What the program's process does before it becomes the program.
+struct Child<'a> {
+    arguments: &'a [*const libc::c_char],
+    timers: &'a [(libc::c_int, libc::itimerval)],
+    mask: &'a libc::sigset_t,
+    action: &'a libc::sigaction,
+    runner: u32,
+}
+
+/// Runs in the program's process, which shares the runner's memory while the runner waits.
+extern "C" fn become_program(child: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `spawn` passes a Child that outlives this process's use of it.
+    let child = unsafe { &*child.cast::<Child<'_>>() };
+    // SAFETY: plain calls on the structures above, and a null-terminated array of C strings.
+    unsafe {
+        for (which, timer) in child.timers {
+            libc::setitimer(*which, timer, std::ptr::null_mut());
+        }
+        libc::sigaction(libc::SIGCHLD, child.action, std::ptr::null_mut());
+        // Whoever kills the runner means the program.
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        if libc::getppid() as u32 != child.runner {
+            libc::raise(libc::SIGKILL);
+        }
+        set_mask(child.mask);
+        libc::execvp(child.arguments[0], child.arguments.as_ptr());
+    }
+    let error = std::io::Error::last_os_error();
+    // SAFETY: the program's name, a C string.
+    let name = unsafe { CStr::from_ptr(child.arguments[0]) };
+    output::complain(&format!("{}: {error}", name.to_string_lossy()));
+    // SAFETY: ends the child without the runner's exit handlers.
+    unsafe {
+        libc::_exit(if error.kind() == std::io::ErrorKind::NotFound {
+            127
+        } else {
+            126
+        })
+    }
+}
+
 /// Forks and executes the program. Where it can't be executed the child says so itself and exits with 127 or 126, as env(1)
 /// does.
 fn spawn(
@@ -214,41 +260,30 @@ fn spawn(
         .map_err(|_| Failure::usage("an argument contains a zero byte"))?;
     let mut pointers: Vec<*const libc::c_char> = arguments.iter().map(|a| a.as_ptr()).collect();
     pointers.push(std::ptr::null());
-    let runner = raw::getpid();
-    let timers = take_timers();
-    // SAFETY: this process has one thread, so the child is whole and may do what it likes.
-    let pid = unsafe { libc::fork() };
+    let child = Child {
+        arguments: &pointers,
+        timers: &take_timers(),
+        mask,
+        action: child_action,
+        runner: raw::getpid(),
+    };
+    let bytes = CHILD_STACK + size_of_val(&pointers[..]);
+    let mut stack = vec![0u128; bytes.div_ceil(size_of::<u128>())];
+    // As vfork(2): nothing of this process's memory is copied, and it waits until the program has replaced it.
+    // SAFETY: this process has one thread, which waits; stack and `child` outlive their use, and the stack grows down from its end.
+    let pid = unsafe {
+        libc::clone(
+            become_program,
+            stack.as_mut_ptr_range().end.cast(),
+            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+            (&raw const child).cast_mut().cast(),
+        )
+    };
     if pid < 0 {
         return Err(Failure::system(format!(
             "cannot fork: {}",
             std::io::Error::last_os_error()
         )));
-    }
-    if pid == 0 {
-        // SAFETY: plain calls on local structures, and a null-terminated array of C strings.
-        unsafe {
-            for (which, timer) in &timers {
-                libc::setitimer(*which, timer, std::ptr::null_mut());
-            }
-            libc::sigaction(libc::SIGCHLD, child_action, std::ptr::null_mut());
-            // Whoever kills the runner means the program.
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            if libc::getppid() as u32 != runner {
-                libc::raise(libc::SIGKILL);
-            }
-            set_mask(mask);
-            libc::execvp(pointers[0], pointers.as_ptr());
-        }
-        let error = std::io::Error::last_os_error();
-        output::complain(&format!("{}: {error}", command[0].to_string_lossy()));
-        // SAFETY: ends the child without the runner's exit handlers.
-        unsafe {
-            libc::_exit(if error.kind() == std::io::ErrorKind::NotFound {
-                127
-            } else {
-                126
-            })
-        };
     }
     Ok(pid)
 }
@@ -537,6 +572,7 @@ fn conclude(shared: &Shared, service: Option<i32>) {
     let header = shared.header();
     let Some(pid) = service else {
         header.closed.store(1, Release);
+        shared.write_unserved();
         return;
     };
     header.finish.store(1, Release);

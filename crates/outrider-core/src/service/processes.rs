@@ -29,10 +29,7 @@ impl Service {
         let mut command = fetch::command(pid);
         if command.is_empty() {
             // It is over already.
-            let name = self.shared.proc(i).name.each_ref();
-            let bytes = name.map(|w| w.load(Relaxed).to_ne_bytes()).concat();
-            let told = bytes.split(|b| *b == 0).next().unwrap_or_default();
-            command = String::from_utf8_lossy(told).into_owned();
+            command = self.shared.told_name(i);
         }
         self.active.push(i);
         self.procs[i] = Some(ProcState {
@@ -124,11 +121,13 @@ impl Service {
         if dropped > 0 {
             self.header().lose(lost::QUEUE_FULL);
         }
+        let hot = proc.hot_bytes.load(Relaxed);
+        self.header().hot.fetch_add(hot, Relaxed);
         ProcessRecord {
             pid: state.pid,
             command: state.command.clone(),
-            reads: state.reads,
-            bytes_read: state.bytes,
+            reads: state.reads + proc.hot_reads.load(Relaxed),
+            bytes_read: state.bytes + hot,
             events: state.events,
             events_dropped: dropped,
             calls_saved: proc.calls_saved.load(Relaxed),

@@ -160,6 +160,7 @@ fn document(
         totals.insert("calls_saved".into(), json!(h.calls_saved.load(Relaxed)));
         totals.insert("events".into(), json!(h.events.load(Relaxed)));
         totals.insert("events_dropped".into(), json!(h.dropped.load(Relaxed)));
+        totals.insert("hot_bytes".into(), json!(h.hot.load(Relaxed)));
         totals.insert("requests".into(), json!(h.requests.load(Relaxed)));
         totals.insert("wake_ups".into(), json!(h.wakeups.load(Relaxed)));
         totals.insert(
@@ -282,6 +283,10 @@ fn table(
         }
         if processes.len() > ROWS {
             out += &format!("{} more processes\n", processes.len() - ROWS);
+        }
+        let hot = h.hot.load(Relaxed);
+        if hot > 0 {
+            out += &format!("{} read of files that were cached anyway\n", size(hot));
         }
         out += &format!(
             "{} requests, {} calls saved, {} events, {} dropped\n",

@@ -1,0 +1,126 @@
+//! Files that are cached already.
+//!
+//! There is nothing to foresee in them, so nothing is said of them: no event, no service, and no cache line that threads share is
+//! written. Whether it is still so the hook asks the kernel itself, with cachestat(2) on what is about to be read, a third of a
+//! microsecond, at ever fewer of the reads. The first one that finds a page missing is told, and everything after it.
+//!
+//! Reads are counted off per thread and descriptor. Where the kernel gives no answer (before 6.5; a file that the process neither owns
+//! nor may write to) a file counts as not cached.
+
+use core::ffi::c_int;
+use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use std::os::fd::BorrowedFd;
+
+use outrider_core::shm::{MODE_FETCHALL_OPT, Proc, Slot};
+use outrider_sys::{cache, raw};
+
+use crate::attach;
+
+/// Bytes that must be cached where reading begins, and of a large read those looked at on both of its ends.
+const LOOK: u64 = 128 << 10;
+/// Most reads between two that are looked at …
+const RARELY: u64 = 64;
+/// … and least once so many are, and the bytes that may go by meanwhile where that is more reads: a file that
+/// stops being cached is noticed so late.
+const OFTEN: u64 = 16;
+const UNSEEN: u64 = 1 << 20;
+
+const PAGE: u64 = 4096;
+
+/// One thread's reads of one descriptor, on a cache line of its own.
+#[repr(align(64))]
+struct Count {
+    /// Reads that pass before one is looked at.
+    left: AtomicU32,
+    /// What `left` began with.
+    given: AtomicU32,
+    /// Whose they are: a hash of thread, descriptor and generation.
+    whose: AtomicU64,
+}
+
+const COUNTS: usize = 128;
+static COUNTED: [Count; COUNTS] = [const {
+    Count {
+        left: AtomicU32::new(0),
+        given: AtomicU32::new(0),
+        whose: AtomicU64::new(0),
+    }
+}; COUNTS];
+
+/// The place where the calling thread's reads of a descriptor are counted, and the hash that names them. Two may share a place; then both
+/// are looked at more often.
+#[inline(always)]
+fn count(slot: &Slot, fd: c_int) -> (&'static Count, u64) {
+    let thread = (raw::thread_pointer() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let file = u64::from(slot.generation.load(Relaxed)) << 32 | fd as u64;
+    let name = (thread ^ file).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    // The index is below COUNTS, a power of two.
+    (&COUNTED[(name >> 57) as usize % COUNTS], name)
+}
+
+/// Whether a read of a descriptor with FLAG_HOT need not be looked at.
+#[inline(always)]
+pub fn passes(slot: &Slot, fd: c_int) -> bool {
+    let (count, name) = count(slot, fd);
+    let left = count.left.load(Relaxed);
+    if left == 0 || count.whose.load(Relaxed) != name {
+        return false;
+    }
+    count.left.store(left - 1, Relaxed);
+    true
+}
+
+/// Whether a descriptor, just opened or met, can begin as FLAG_HOT: the file is cached from `pos` on.
+pub fn begins(fd: c_int, pos: u64) -> bool {
+    attach::header()
+        .is_some_and(|h| h.looks.load(Relaxed) != 0 && h.mode.load(Relaxed) != MODE_FETCHALL_OPT)
+        && cached(fd, pos..pos.saturating_add(LOOK))
+}
+
+/// Looks at a read of a descriptor with FLAG_HOT. `false`: something of it is missing.
+pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
+    let end = offset.saturating_add(len);
+    let first = offset..end.min(offset.saturating_add(LOOK));
+    let last = first.end.max(end.saturating_sub(LOOK))..end;
+    if !cached(fd, first) || !cached(fd, last) {
+        return false;
+    }
+    let (count, name) = count(slot, fd);
+    let mine = count.whose.load(Relaxed) == name;
+    let passed = if mine {
+        u64::from(count.given.load(Relaxed))
+    } else {
+        0
+    };
+    proc.hot_reads.fetch_add(1 + passed, Relaxed);
+    proc.hot_bytes
+        .fetch_add(len.saturating_mul(1 + passed), Relaxed);
+    let most = (UNSEEN / len.max(1)).clamp(OFTEN, RARELY);
+    let next = (2 * passed + 1).min(most) as u32;
+    count.whose.store(name, Relaxed);
+    count.given.store(next, Relaxed);
+    count.left.store(next, Relaxed);
+    true
+}
+
+/// Whether all pages of `range` are in the page cache, as far as the file goes.
+fn cached(fd: c_int, range: Range<u64>) -> bool {
+    let pages = |r: &Range<u64>| r.end.div_ceil(PAGE).saturating_sub(r.start / PAGE);
+    if range.is_empty() {
+        return true;
+    }
+    // SAFETY: a number that is only asked about; the kernel answers EBADF if it is nobody's.
+    let file = unsafe { BorrowedFd::borrow_raw(fd) };
+    let Ok(found) = cache::cachestat(file, range.clone()) else {
+        return false;
+    };
+    if found.cached >= pages(&range) {
+        return true;
+    }
+    raw::fstat(fd).is_ok_and(|st| {
+        let there = range.start..range.end.min(st.st_size as u64);
+        there.is_empty() || found.cached >= pages(&there)
+    })
+}
