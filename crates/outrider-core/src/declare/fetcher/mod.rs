@@ -227,17 +227,15 @@ impl Fetcher {
 
     fn take_stock(&mut self) {
         self.stock = Instant::now();
-        let memory = self.memory.read();
-        let lists = {
-            let state = lock(&self.process.state);
-            let lists = state.sources.iter().flatten();
-            lists.map(|s| s.list.memory() as u64).sum::<u64>()
-        };
-        self.contention
-            .available(memory.headroom().saturating_sub(lists));
+        self.contention.available(self.memory.read().headroom());
         if let Some(bound) = self.config.budget.memory {
             self.contention.bound(bound.bytes());
         }
+    }
+
+    /// Bytes that each of `lists` lists may hold.
+    fn share(&self, lists: u64) -> u64 {
+        self.contention.limit() / lists.max(1)
     }
 
     /// One look at everything; `true` if there may be more to do at once.
@@ -259,7 +257,8 @@ impl Fetcher {
         };
         let process = self.process;
         self.walks.retain(|i, _| sources.contains(i));
-        let share = self.contention.limit() / (sources.len() as u64).max(1);
+        let lists = sources.len() as u64;
+        let share = self.share(lists);
         let mut more = false;
         for index in sources {
             let mut walk = self.walks.remove(&index).unwrap_or_default();
@@ -275,7 +274,7 @@ impl Fetcher {
                 }
             }
             more |= match walk.order {
-                Order::Rounds(_) => self.sweep(index, &mut walk, share),
+                Order::Rounds(_) => self.sweep(index, &mut walk, lists),
                 _ => self.advance(index, &mut walk, share),
             };
             self.explain.flush();
@@ -497,6 +496,11 @@ fn key(e: Entry) -> Option<u64> {
 }
 
 impl Piece {
+    /// The page that it begins on.
+    fn key(&self) -> u64 {
+        (u64::from(self.file) << 48) | (self.offset / PAGE_BYTES)
+    }
+
     fn of(n: u64, e: Entry) -> Piece {
         Piece {
             n,
