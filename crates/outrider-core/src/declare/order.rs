@@ -194,6 +194,13 @@ impl Belady {
         self.bytes
     }
 
+    /// The page of entry `i`, of `size` bytes, is there already, and ours.
+    pub fn adopt(&mut self, i: u32, size: u64) {
+        self.kept.insert(i);
+        self.ours.insert(i);
+        self.bytes += size;
+    }
+
     /// Whether the page of entry `i` is kept for it.
     pub fn verdict(&self, i: u32) -> Verdict {
         if self.kept.has(i) {

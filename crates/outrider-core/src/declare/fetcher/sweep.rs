@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use super::super::explain::Totals;
 use super::super::order::{self, Item, Unique};
 use super::super::{Figure, lock};
-use super::{Fetcher, Order, QUEUED, Span, Walk, key, pages_of};
+use super::stream::Stream;
+use super::{Fetcher, Order, QUEUED, STEP, Span, Walk, key, pages_of};
 use crate::view::{PAGE_BYTES, PageRange};
 
 /// Entries of one round at most: their pages are sorted in memory of 16 bytes each.
@@ -99,7 +100,10 @@ impl Fetcher {
             return false;
         };
         if round.begun && round.lone {
-            walk.order = Order::of(false);
+            walk.order = Order::Stream(Stream {
+                held: round.held.iter().map(|s| (s.key(), *s)).collect(),
+                ..Stream::default()
+            });
             return true;
         }
         if round.begun && walk.seen.0 < round.renew {
@@ -203,17 +207,16 @@ impl Fetcher {
             source.ready.min(front + ROUND_ENTRIES)
         };
         if walk.used_since > 0 {
-            if !walk.lossy {
+            if !walk.is_short() {
                 self.contention.clean();
             }
             walk.used_since = 0;
-            walk.lossy = false;
         }
         let mut items: Vec<Item> = Vec::new();
         let (mut asked, mut cached) = (0u64, 0u64);
         let mut first = None;
         // At least something, however little room the last round's end leaves.
-        let room_here = room.max(bytes + super::STEP.0);
+        let room_here = room.max(bytes + STEP.0);
         while walk.front.0 < end && bytes < room_here {
             let pieces = self.next_pieces(index, walk)?;
             if pieces.is_empty() {
