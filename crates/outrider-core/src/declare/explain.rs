@@ -7,7 +7,6 @@ use std::ops::Range;
 use outrider_sys::raw::{self, Fd};
 use rustix::fs::{CWD, Mode, OFlags};
 
-use super::order::Item;
 use crate::view::{PAGE_BYTES, PageRange};
 use outrider_sys::size::parse as parse_size;
 
@@ -36,6 +35,16 @@ impl Wishes {
             explain: std::env::var_os("OUTRIDER_EXPLAIN"),
         }
     }
+}
+
+/// What a round asks the device for.
+#[derive(Default)]
+pub(super) struct Totals {
+    pub requests: u64,
+    /// Those that are read through included.
+    pub bytes: u64,
+    /// Bytes that are read through.
+    pub infill: u64,
 }
 
 /// Lines are written in pieces of about this many bytes, each with one call.
@@ -97,18 +106,14 @@ impl Explain {
         entries: Range<u64>,
         asked: u64,
         cached: u64,
-        items: &[Item],
-        infill: u64,
+        fetch: &Totals,
         room: u64,
     ) {
-        let pages: u64 = items.iter().map(|i| u64::from(i.pages)).sum();
         self.line(format_args!(
             "round of entries {}..{}: asked {asked}, cached {cached}, to fetch {} in {} requests, infill {}, memory {room}",
             entries.start,
             entries.end,
-            pages * PAGE_BYTES,
-            items.len(),
-            infill * PAGE_BYTES,
+            fetch.bytes, fetch.requests, fetch.infill,
         ));
     }
 

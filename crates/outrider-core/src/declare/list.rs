@@ -140,11 +140,6 @@ impl List {
         self.mark.map(|(_, e)| e)
     }
 
-    /// Memory, bytes.
-    pub fn memory(&self) -> usize {
-        self.entries.capacity() * size_of::<Packed>()
-    }
-
     /// Entry `n`, if it is kept.
     pub fn get(&self, n: u64) -> Option<Entry> {
         let i = n.checked_sub(self.base)?;
@@ -487,6 +482,6 @@ mod tests {
     #[test]
     fn entries_are_small() {
         assert_eq!(size_of::<Packed>(), 12);
-        assert!(list(1 << 20).memory() <= 12 << 20);
+        assert!(list(1 << 20).entries.capacity() * size_of::<Packed>() <= 12 << 20);
     }
 }

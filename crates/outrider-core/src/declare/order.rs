@@ -9,8 +9,10 @@
 //! last is given up first. That is decided where the stream stands, ahead of the program, and carried out when the program has
 //! come there; the difference is the lead.
 //!
-//! Both ask the same question of the list: is this entry's page wanted again, and where? Links from each entry to the next one that
-//! begins on the same page answer it, at four bytes an entry.
+//! It asks the list for each entry: is its page wanted again, and where? Links from each entry to the next one that begins on the
+//! same page answer it, at four bytes an entry.
+
+use std::collections::HashSet;
 
 /// No further use.
 const NONE: u32 = u32::MAX;
@@ -192,6 +194,13 @@ impl Belady {
         self.bytes
     }
 
+    /// The page of entry `i`, of `size` bytes, is there already, and ours.
+    pub fn adopt(&mut self, i: u32, size: u64) {
+        self.kept.insert(i);
+        self.ours.insert(i);
+        self.bytes += size;
+    }
+
     /// Whether the page of entry `i` is kept for it.
     pub fn verdict(&self, i: u32) -> Verdict {
         if self.kept.has(i) {
@@ -247,27 +256,17 @@ impl Belady {
     }
 }
 
-/// Which entries of the linked stretch bring a page that the round doesn't hold yet.
-#[derive(Debug)]
+/// The pages on which the entries of a round begin.
+#[derive(Debug, Default)]
 pub struct Unique {
-    links: Links,
-    again: Bits,
+    pages: HashSet<u64>,
 }
 
 impl Unique {
-    /// An empty round. `None` without the memory.
-    pub fn new(links: Links) -> Option<Unique> {
-        let again = Bits::new(links.len())?;
-        Some(Unique { links, again })
-    }
-
-    /// Takes entry `i` into the round, entries in order; `false` if its page is there already.
-    pub fn take(&mut self, i: u32) -> bool {
-        let next = self.links.after(i as usize);
-        if next != NONE {
-            self.again.insert(next);
-        }
-        !self.again.has(i)
+    /// Takes an entry into the round that begins on page `key`; `false` if its page is there already. `None` without the memory.
+    pub fn take(&mut self, key: u64) -> Option<bool> {
+        self.pages.try_reserve(1).ok()?;
+        Some(self.pages.insert(key))
     }
 }
 
@@ -308,45 +307,35 @@ impl Item {
     }
 }
 
-/// Sorts a round by place on the device, beginning at `from` and going round once (C-LOOK), and joins what lies within `gap`
-/// pages of one another in file and device alike, at most `most` pages long. Returns the pages that are read through.
-pub fn arrange(items: &mut Vec<Item>, from: u64, gap: u64, most: u32) -> u64 {
+/// Sorts a round by place on the device, beginning at `from` and going round once (C-LOOK).
+pub fn arrange(items: &mut [Item], from: u64) {
     items.sort_unstable_by_key(|i| (i.place < from, i.place, i.key));
-    let mut infill = 0;
-    let mut kept = 0usize;
-    for i in 0..items.len() {
-        let Some(item) = items.get(i).copied() else {
+}
+
+/// The request that an arranged round begins with: what lies within `gap` pages of one another in file and device alike, at most
+/// `most` pages. Returns it, how many items it takes, and the pages that it reads through.
+pub fn join(items: &[Item], gap: u64, most: u32) -> Option<(Item, usize, u64)> {
+    let (first, rest) = items.split_first()?;
+    let mut request = *first;
+    let (mut taken, mut infill) = (1, 0);
+    for item in rest {
+        let file = item.key.checked_sub(first.key);
+        let device = item.place.checked_sub(first.place);
+        let (Some(apart), true) = (file, file == device) else {
             break;
         };
-        let joined = kept
-            .checked_sub(1)
-            .and_then(|k| items.get_mut(k))
-            .is_some_and(|last| {
-                let file = item.key.checked_sub(last.key);
-                let device = item.place.checked_sub(last.place);
-                let (Some(apart), true) = (file, file == device) else {
-                    return false;
-                };
-                let pages = (apart + u64::from(item.pages)).max(u64::from(last.pages));
-                if item.file() != last.file()
-                    || apart > u64::from(last.pages) + gap
-                    || pages > u64::from(most)
-                {
-                    return false;
-                }
-                infill += apart.saturating_sub(u64::from(last.pages));
-                last.pages = pages as u32;
-                true
-            });
-        if !joined {
-            if let Some(place) = items.get_mut(kept) {
-                *place = item;
-            }
-            kept += 1;
+        let pages = (apart + u64::from(item.pages)).max(u64::from(request.pages));
+        if item.file() != first.file()
+            || apart > u64::from(request.pages) + gap
+            || pages > u64::from(most)
+        {
+            break;
         }
+        infill += apart.saturating_sub(u64::from(request.pages));
+        request.pages = pages as u32;
+        taken += 1;
     }
-    items.truncate(kept);
-    infill
+    Some((request, taken, infill))
 }
 
 #[cfg(test)]
@@ -399,17 +388,6 @@ mod tests {
             prop_assert_eq!(fetches, naive(&list, room));
         }
 
-        /// LP3: a round holds every page of its part of the list once.
-        #[test]
-        fn rounds_are_unique(list in prop::collection::vec(0u64..60, 1..300)) {
-            let links = Links::new(list.len(), |i| list.get(i).copied()).unwrap();
-            let mut round = Unique::new(links).unwrap();
-            let taken: Vec<u64> = (0..list.len() as u32).filter(|i| round.take(*i)).map(|i| list[i as usize]).collect();
-            let unique: BTreeSet<u64> = list.iter().copied().collect();
-            prop_assert_eq!(taken.len(), unique.len());
-            prop_assert_eq!(taken.into_iter().collect::<BTreeSet<_>>(), unique);
-        }
-
         /// LP3, LP7: what is issued covers each wanted page exactly once, sweeps upwards from where the head is, goes back at most
         /// once, joins only what is contiguous or within the gap in file and device, and says how much it reads through.
         #[test]
@@ -424,7 +402,14 @@ mod tests {
             }
             let wanted: BTreeSet<(u16, u64)> = pages.keys().copied().collect();
             items.reverse();
-            let infill = arrange(&mut items, from, gap, 32);
+            arrange(&mut items, from);
+            let (mut requests, mut infill, mut rest) = (Vec::new(), 0, &items[..]);
+            while let Some((request, taken, through)) = join(rest, gap, 32) {
+                requests.push(request);
+                infill += through;
+                rest = &rest[taken..];
+            }
+            let items = requests;
             let mut covered = BTreeSet::new();
             let mut extra = 0;
             for item in &items {

@@ -31,6 +31,13 @@ pub(super) struct Source {
     pub(super) strayed: bool,
 }
 
+impl Source {
+    /// Whether more is to come that nobody knows yet.
+    pub(super) fn goes_on(&self) -> bool {
+        matches!(self.kind, Kind::Pull(_)) && !self.ended
+    }
+}
+
 /// Part of a file that belongs to a source.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Region {

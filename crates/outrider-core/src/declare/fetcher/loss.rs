@@ -98,9 +98,10 @@ impl Fetcher {
                 let _ = own.view.evicted(pages);
             }
         }
-        // Once a window: what is lost before the smaller one is in force says nothing new.
-        if !std::mem::replace(&mut walk.lossy, true) {
+        // Once a window: what was fetched before says nothing new, however often it is lost.
+        if !walk.is_short() {
             self.contention.shortage();
+            walk.short_until = walk.front.0;
         }
         self.process
             .count(Figure::Evicted, gone * step * PAGE_BYTES);

@@ -101,9 +101,16 @@ struct Walk {
     counted: u64,
     /// Bytes that the program went on since the buffer's size was last looked at.
     used_since: u64,
-    /// Fetched pages were lost in this round or window.
-    lossy: bool,
+    /// Fetched pages were lost of what lies before this entry.
+    short_until: u64,
     order: Order,
+}
+
+impl Walk {
+    /// Whether the program still reads what was fetched when pages were lost.
+    fn is_short(&self) -> bool {
+        self.seen.0 < self.short_until
+    }
 }
 
 /// In which order a list is fetched; see `order`.
@@ -124,6 +131,25 @@ struct Span {
     file: u16,
     generation: u32,
     pages: PageRange,
+}
+
+impl Span {
+    fn of(p: &Piece) -> Span {
+        Span {
+            file: p.file,
+            generation: p.generation,
+            pages: PageRange::from_bytes(p.offset, u64::from(p.length)),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.pages.len() * PAGE_BYTES
+    }
+
+    /// The page that it begins on.
+    fn key(&self) -> u64 {
+        key_of(self.file, self.pages.start)
+    }
 }
 
 struct Fetcher {
@@ -227,17 +253,15 @@ impl Fetcher {
 
     fn take_stock(&mut self) {
         self.stock = Instant::now();
-        let memory = self.memory.read();
-        let lists = {
-            let state = lock(&self.process.state);
-            let lists = state.sources.iter().flatten();
-            lists.map(|s| s.list.memory() as u64).sum::<u64>()
-        };
-        self.contention
-            .available(memory.headroom().saturating_sub(lists));
+        self.contention.available(self.memory.read().headroom());
         if let Some(bound) = self.config.budget.memory {
             self.contention.bound(bound.bytes());
         }
+    }
+
+    /// Bytes that each of `lists` lists may hold.
+    fn share(&self, lists: u64) -> u64 {
+        self.contention.limit() / lists.max(1)
     }
 
     /// One look at everything; `true` if there may be more to do at once.
@@ -259,7 +283,8 @@ impl Fetcher {
         };
         let process = self.process;
         self.walks.retain(|i, _| sources.contains(i));
-        let share = self.contention.limit() / (sources.len() as u64).max(1);
+        let lists = sources.len() as u64;
+        let share = self.share(lists);
         let mut more = false;
         for index in sources {
             let mut walk = self.walks.remove(&index).unwrap_or_default();
@@ -275,7 +300,7 @@ impl Fetcher {
                 }
             }
             more |= match walk.order {
-                Order::Rounds(_) => self.sweep(index, &mut walk, share),
+                Order::Rounds(_) => self.sweep(index, &mut walk, lists),
                 _ => self.advance(index, &mut walk, share),
             };
             self.explain.flush();
@@ -312,12 +337,14 @@ impl Fetcher {
                 };
                 if walk.generation != source.generation || walk.epoch != source.list.epoch() {
                     let here = (source.list.at(), source.list.within());
+                    let short = walk.short_until.saturating_sub(walk.seen.0);
                     *walk = Walk {
                         generation: source.generation,
                         epoch: source.list.epoch(),
                         front: here,
                         seen: here,
                         counted: walk.counted.max(here.0),
+                        short_until: here.0 + short,
                         order: std::mem::take(&mut walk.order).restarted(),
                         ..Walk::default()
                     };
@@ -481,7 +508,10 @@ impl Order {
                 begun: false,
                 ..round
             }),
-            Order::Stream(_) => Order::Stream(Stream::default()),
+            Order::Stream(stream) => Order::Stream(Stream {
+                held: stream.held,
+                ..Stream::default()
+            }),
             Order::Unknown => Order::Unknown,
         }
     }
@@ -493,10 +523,20 @@ fn pages_of(e: &Entry) -> PageRange {
 
 /// The page that an entry begins on.
 fn key(e: Entry) -> Option<u64> {
-    (e.length > 0).then_some((u64::from(e.file) << 48) | (e.offset / PAGE_BYTES))
+    (e.length > 0).then_some(key_of(e.file, e.offset / PAGE_BYTES))
+}
+
+/// A page of a file as one number.
+fn key_of(file: u16, page: u64) -> u64 {
+    u64::from(file) << 48 | page
 }
 
 impl Piece {
+    /// The page that it begins on.
+    fn key(&self) -> u64 {
+        key_of(self.file, self.offset / PAGE_BYTES)
+    }
+
     fn of(n: u64, e: Entry) -> Piece {
         Piece {
             n,

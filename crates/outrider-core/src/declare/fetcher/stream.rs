@@ -1,11 +1,10 @@
 //! Fetching in the order of need, as far ahead as memory allows; where the list doesn't fit, by Belady's algorithm.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use super::super::order::{Belady, Links};
 use super::super::{Figure, LIST_MAX, lock};
-use super::Piece;
-use super::{BATCH, Fetcher, Order, QUEUED, STEP, Span, Walk, key, pages_of};
+use super::{BATCH, Fetcher, Order, Piece, QUEUED, STEP, Span, Walk, key, pages_of};
 use crate::view::{PAGE_BYTES, PageRange};
 
 /// Entries that the program is past what is given up, since threads may be a little behind.
@@ -20,6 +19,41 @@ pub(super) struct Stream {
     /// To be given up when the program has passed the entry.
     pub(super) due: VecDeque<(u64, Span)>,
     pub(super) due_bytes: u64,
+    /// What we have fetched and not given up yet, by the page that the entry begins on.
+    pub(super) held: HashMap<u64, Span>,
+    /// Of these, what the list has no use for as far as it is known. The part that is not may: it goes when there is need.
+    pub(super) idle: VecDeque<u64>,
+    pub(super) idle_bytes: u64,
+}
+
+impl Stream {
+    /// Bytes that are held of a list that doesn't fit in memory; `None` for one that does.
+    fn bytes(&self) -> Option<u64> {
+        let (_, belady) = self.belady.as_ref()?;
+        Some(belady.bytes() + self.idle_bytes + self.due_bytes)
+    }
+
+    fn bytes_of(&self, key: u64) -> u64 {
+        self.held.get(&key).map_or(0, Span::bytes)
+    }
+
+    /// Has pages given up once the program has passed entry `n`.
+    fn give_up(&mut self, key: u64, n: u64) {
+        if let Some(span) = self.held.get(&key) {
+            self.due_bytes += span.bytes();
+            self.due.push_back((n, *span));
+        }
+    }
+}
+
+impl Walk {
+    /// Bytes of memory that the stream takes.
+    fn held(&self) -> u64 {
+        match &self.order {
+            Order::Stream(stream) => stream.bytes().unwrap_or(self.ahead),
+            _ => self.ahead,
+        }
+    }
 }
 
 impl Fetcher {
@@ -30,14 +64,7 @@ impl Fetcher {
         let lead = (room / 8).clamp(STEP.0, 2 * STEP.1).min(room / 2);
         let mut looked = 0;
         loop {
-            let held = match &walk.order {
-                Order::Stream(Stream {
-                    belady: Some((_, b)),
-                    due_bytes,
-                    ..
-                }) => b.bytes() + due_bytes,
-                _ => walk.ahead,
-            };
+            let held = walk.held();
             // At the low mark the engine rings.
             if held >= room || self.engine.queued_bytes() >= QUEUED {
                 self.wake_at(index, walk, room);
@@ -75,16 +102,14 @@ impl Fetcher {
                 }
                 walk.front = (p.n + 1, 0);
                 walk.counted = walk.counted.max(p.n + 1);
+                if fetched > 0
+                    && let Order::Stream(stream) = &mut walk.order
+                    && stream.held.try_reserve(1).is_ok()
+                {
+                    stream.held.insert(p.key(), Span::of(&p));
+                }
                 self.keep(index, walk, &p, fetched > 0, room - lead);
-                let full = match &walk.order {
-                    Order::Stream(Stream {
-                        belady: Some((_, b)),
-                        due_bytes,
-                        ..
-                    }) => b.bytes() + due_bytes >= room,
-                    _ => walk.ahead >= room,
-                };
-                if full {
+                if walk.held() >= room {
                     break;
                 }
             }
@@ -100,18 +125,20 @@ impl Fetcher {
         let Order::Stream(stream) = &mut walk.order else {
             return true;
         };
-        if let Some((base, belady)) = &stream.belady {
-            if front < base + belady.len() as u64 {
-                return true;
-            }
-            stream.belady = None;
-        }
         let mut state = lock(&self.process.state);
         let Some(source) = state.source(index) else {
             return false;
         };
         if source.generation != generation || source.list.epoch() != epoch {
             return false;
+        }
+        if let Some((base, belady)) = &stream.belady {
+            // More of the list is known by now: half of a stretch shows too little of what comes next.
+            let end = base + belady.len() as u64;
+            if front < end && (source.ready <= end || front - base < end - front) {
+                return true;
+            }
+            stream.belady = None;
         }
         let list = &source.list;
         let bytes = |range: std::ops::Range<u64>, so_far: u64| {
@@ -134,9 +161,26 @@ impl Fetcher {
         if let Some(sum) = sum {
             stream.fits = (source.ready, sum);
         } else if n > 1 {
-            stream.belady = Links::new(n as usize, |i| list.get(front + i as u64).and_then(key))
+            let key_of = |i: usize| list.get(front + i as u64).and_then(key);
+            stream.belady = Links::new(n as usize, key_of)
                 .and_then(Belady::new)
-                .map(|b| (front, b));
+                .map(|mut b| {
+                    // What is held already: at its next use, or idle.
+                    stream.due.clear();
+                    stream.due_bytes = 0;
+                    let mut left = stream.held.clone();
+                    for i in 0..n as usize {
+                        if left.is_empty() {
+                            break;
+                        }
+                        if let Some(span) = key_of(i).and_then(|k| left.remove(&k)) {
+                            b.adopt(i as u32, span.bytes());
+                        }
+                    }
+                    stream.idle_bytes = left.values().map(Span::bytes).sum();
+                    stream.idle = left.into_keys().collect();
+                    (front, b)
+                });
         }
         true
     }
@@ -154,33 +198,38 @@ impl Fetcher {
             return;
         };
         let mut victims = Vec::new();
+        let mut gone: Vec<u64> = Vec::new();
         let mut state = lock(&self.process.state);
-        {
-            let Some(source) = state.source(index) else {
-                return;
-            };
-            let list = &source.list;
-            let size_of = |i: u32| {
-                list.get(base + u64::from(i))
-                    .map_or(0, |e| pages_of(&e).len() * PAGE_BYTES)
-            };
-            belady.pass(i, size_of(i), fetched, room, size_of, &mut victims);
-        }
+        let Some(source) = state.source(index) else {
+            return;
+        };
+        let list = &source.list;
+        let size_of = |i: u32| {
+            list.get(base + u64::from(i))
+                .map_or(0, |e| pages_of(&e).len() * PAGE_BYTES)
+        };
+        belady.pass(i, size_of(i), fetched, room, size_of, &mut victims);
+        let kept = belady.bytes();
         for v in victims {
-            let entry = state
-                .source(index)
-                .and_then(|s| s.list.get(base + u64::from(v.entry)));
-            let Some(e) = entry.filter(|_| v.ours) else {
+            let entry = list.get(base + u64::from(v.entry));
+            let Some(key) = entry.filter(|_| v.ours).and_then(key) else {
                 continue;
             };
-            let pages = pages_of(&e);
-            stream.due_bytes += pages.len() * PAGE_BYTES;
-            let span = Span {
-                file: e.file,
-                generation: state.file(e.file).map_or(0, |f| f.generation),
-                pages,
-            };
-            stream.due.push_back((p.n, span));
+            if v.needed || !source.goes_on() {
+                gone.push(key);
+            } else {
+                stream.idle_bytes += stream.bytes_of(key);
+                stream.idle.push_back(key);
+            }
+        }
+        while kept + stream.idle_bytes > room
+            && let Some(key) = stream.idle.pop_front()
+        {
+            stream.idle_bytes = stream.idle_bytes.saturating_sub(stream.bytes_of(key));
+            gone.push(key);
+        }
+        for key in gone {
+            stream.give_up(key, p.n);
         }
     }
 
@@ -250,17 +299,22 @@ impl Fetcher {
         };
         let mut due = std::mem::take(&mut stream.due);
         let mut bytes = stream.due_bytes;
+        let mut gone = Vec::new();
         while let Some((n, span)) = due.front().copied() {
             if n + SLACK >= at {
                 break;
             }
             due.pop_front();
             bytes = bytes.saturating_sub(span.pages.len() * PAGE_BYTES);
+            gone.push(span);
             self.drop_span(&span, "last needed");
         }
         if let Order::Stream(stream) = &mut walk.order {
             stream.due = due;
             stream.due_bytes = bytes;
+            for span in gone {
+                stream.held.remove(&span.key());
+            }
         }
     }
 
@@ -268,10 +322,9 @@ impl Fetcher {
     fn end_window(&mut self, walk: &mut Walk, room: u64) {
         if walk.used_since >= room {
             walk.used_since = 0;
-            if !walk.lossy {
+            if !walk.is_short() {
                 self.contention.clean();
             }
-            walk.lossy = false;
             self.process.count(Figure::Rounds, 1);
         }
     }

@@ -2,26 +2,33 @@
 
 use std::collections::VecDeque;
 
-use super::super::order::{self, Item, Links, Unique};
+use super::super::explain::Totals;
+use super::super::order::{self, Item, Unique};
 use super::super::{Figure, lock};
-use super::{Fetcher, Order, QUEUED, Span, Walk, key, pages_of};
+use super::stream::Stream;
+use super::{Fetcher, Order, QUEUED, STEP, Span, Walk, key, pages_of};
 use crate::view::{PAGE_BYTES, PageRange};
 
 /// Entries of one round at most: their pages are sorted in memory of 16 bytes each.
-const ROUND_ENTRIES: usize = 1 << 19;
+const ROUND_ENTRIES: u64 = 1 << 19;
 /// Gaps up to this many bytes are read through on a disk with a head (libprefetch section 3.3, Figure 3).
 const INFILL: u64 = 32 << 10;
 
 #[derive(Default)]
 pub(super) struct Round {
+    /// What the round fetches, in the order of the sweep, and how many of these were asked for.
     pub(super) items: Vec<Item>,
     pub(super) issued: usize,
+    /// Pages that are read through between two of them, and pages of a request, at most.
+    pub(super) gap: u64,
+    pub(super) most: u32,
     /// First entry behind it, and when the next one is begun.
     pub(super) end: u64,
     pub(super) renew: u64,
     /// What we have fetched and not given up yet, oldest first.
     pub(super) held: VecDeque<Span>,
-    pub(super) held_pages: u64,
+    /// What makes room for the round: given up while it is fetched.
+    pub(super) leaving: VecDeque<Span>,
     /// Where the last sweep ended.
     pub(super) place: u64,
     pub(super) begun: bool,
@@ -41,7 +48,7 @@ impl Fetcher {
         };
         let (front, end) = (walk.front.0, source.ready);
         let n = end.saturating_sub(front);
-        if n < LEAST || n > ROUND_ENTRIES as u64 {
+        if !(LEAST..=ROUND_ENTRIES).contains(&n) {
             return false;
         }
         let mut runs: Vec<(u64, u64)> = Vec::new();
@@ -72,17 +79,17 @@ impl Fetcher {
         merged * 4 <= runs.len()
     }
 
-    /// Fetches round by round (SPEC LP3), with `room` bytes of memory. `true` if there is more to do at once.
-    pub(super) fn sweep(&mut self, index: usize, walk: &mut Walk, room: u64) -> bool {
+    /// Fetches round by round (SPEC LP3), as one of so many `lists`. `true` if there is more to do at once.
+    pub(super) fn sweep(&mut self, index: usize, walk: &mut Walk, lists: u64) -> bool {
         let Order::Rounds(round) = &walk.order else {
             return false;
         };
-        if round.issued < round.items.len() {
+        if !round.items.is_empty() {
             let Order::Rounds(mut round) = std::mem::take(&mut walk.order) else {
                 return false;
             };
             self.issue(&mut round);
-            let left = round.issued < round.items.len();
+            let left = !round.items.is_empty();
             walk.order = Order::Rounds(round);
             if left {
                 // The engine rings when it has room.
@@ -93,7 +100,10 @@ impl Fetcher {
             return false;
         };
         if round.begun && round.lone {
-            walk.order = Order::of(false);
+            walk.order = Order::Stream(Stream {
+                held: round.held.iter().map(|s| (s.key(), *s)).collect(),
+                ..Stream::default()
+            });
             return true;
         }
         if round.begun && walk.seen.0 < round.renew {
@@ -107,6 +117,9 @@ impl Fetcher {
             }
             return false;
         }
+        // A round lasts: what it may take is what there is now.
+        self.take_stock();
+        let room = self.share(lists);
         match self.gather(index, walk, room) {
             Some(true) => {
                 let Order::Rounds(mut round) = std::mem::take(&mut walk.order) else {
@@ -126,65 +139,91 @@ impl Fetcher {
 
     /// Queues what of the round the engine has room for.
     fn issue(&mut self, round: &mut Round) {
-        while round.issued < round.items.len() && self.engine.queued_bytes() < QUEUED {
-            let Some(item) = round.items.get(round.issued).copied() else {
+        while self.engine.queued_bytes() < QUEUED {
+            let left = round.items.get(round.issued..).unwrap_or_default();
+            let Some((request, taken, _)) = order::join(left, round.gap, round.most) else {
+                round.items = Vec::new();
+                round.issued = 0;
+                self.give_up(round, u64::MAX);
                 return;
             };
-            round.issued += 1;
-            round.place = item.place + u64::from(item.pages);
-            let pages = PageRange::new(item.page(), item.end());
-            let Some(generation) = self.files.get(&item.file()).map(|o| o.generation) else {
+            self.give_up(round, u64::from(request.pages));
+            let left = round.items.get(round.issued..).unwrap_or_default();
+            let items = left.get(..taken).unwrap_or_default();
+            round.issued += taken;
+            round.place = request.place + u64::from(request.pages);
+            let file = request.file();
+            let Some(generation) = self.files.get(&file).map(|o| o.generation) else {
                 continue;
             };
-            if let Some(own) = self.files.get(&item.file()) {
-                self.explain.issued(own.ino, &pages, Some(item.place));
+            // What is wanted and what is read through between are given up apart.
+            let mut at = request.page();
+            for item in items {
+                for end in [item.page(), item.end()] {
+                    if at < end {
+                        let pages = PageRange::new(at, end);
+                        round.held.push_back(Span {
+                            file,
+                            generation,
+                            pages,
+                        });
+                        at = end;
+                    }
+                }
             }
-            self.request(item.file(), &[pages]);
-            round.held_pages += pages.len();
-            round.held.push_back(Span {
-                file: item.file(),
-                generation,
-                pages,
-            });
+            let pages = PageRange::new(request.page(), request.end());
+            if let Some(own) = self.files.get(&file) {
+                self.explain.issued(own.ino, &pages, Some(request.place));
+            }
+            self.request(file, &[pages]);
         }
     }
 
     /// Takes the next unique pages of the list into a round. `Some(false)`: there are none; `None`: the list is another one by now.
     fn gather(&mut self, index: usize, walk: &mut Walk, room: u64) -> Option<bool> {
         let front = walk.front.0;
-        let (mut unique, n) = {
+        let mut needed: Vec<Item> = Vec::new();
+        let mut unique = Unique::default();
+        let mut bytes = 0u64;
+        let end = {
             let mut state = lock(&self.process.state);
             let source = state.source(index)?;
             if source.generation != walk.generation || source.list.epoch() != walk.epoch {
                 return None;
             }
             let list = &source.list;
-            let n = source.ready.saturating_sub(front).min(ROUND_ENTRIES as u64);
-            if n == 0 {
+            if source.ready <= front {
                 return Some(false);
             }
-            let links = Links::new(n as usize, |i| list.get(front + i as u64).and_then(key));
-            (links.and_then(Unique::new)?, n)
+            // What the last round fetched and the program has not come to yet stays, and counts.
+            for e in (walk.seen.0..front).filter_map(|n| list.get(n)) {
+                let Some(page) = key(e) else { continue };
+                if unique.take(page)? && needed.try_reserve(1).is_ok() {
+                    let pages = pages_of(&e);
+                    bytes += pages.len() * PAGE_BYTES;
+                    needed.push(Item::new(0, e.file, pages.start, pages.len() as u32));
+                }
+            }
+            source.ready.min(front + ROUND_ENTRIES)
         };
         if walk.used_since > 0 {
-            if !walk.lossy {
+            if !walk.is_short() {
                 self.contention.clean();
             }
             walk.used_since = 0;
-            walk.lossy = false;
         }
         let mut items: Vec<Item> = Vec::new();
-        let mut needed: Vec<Item> = Vec::new();
-        let (mut bytes, mut asked, mut cached) = (0u64, 0u64, 0u64);
+        let (mut asked, mut cached) = (0u64, 0u64);
         let mut first = None;
-        while walk.front.0 < front + n && bytes < room {
+        // At least something, however little room the last round's end leaves.
+        let room_here = room.max(bytes + STEP.0);
+        while walk.front.0 < end && bytes < room_here {
             let pieces = self.next_pieces(index, walk)?;
             if pieces.is_empty() {
                 break;
             }
             for p in pieces {
-                let i = (p.n - front) as u32;
-                if p.n >= front + n || bytes >= room {
+                if p.n >= end || bytes >= room_here {
                     break;
                 }
                 walk.front = (p.n + 1, 0);
@@ -192,7 +231,7 @@ impl Fetcher {
                 asked += u64::from(p.length);
                 let count = p.n >= walk.counted;
                 walk.counted = walk.counted.max(p.n + 1);
-                if !unique.take(i) || p.length == 0 {
+                if p.length == 0 || !unique.take(p.key())? {
                     continue;
                 }
                 self.open(&p);
@@ -212,11 +251,15 @@ impl Fetcher {
                     self.process.count(Figure::Cached, here);
                 }
                 bytes += pages.len() * PAGE_BYTES;
-                if missing.is_empty() {
-                    if needed.try_reserve(1).is_ok() {
-                        needed.push(Item::new(0, p.file, pages.start, pages.len() as u32));
+                let mut at = pages.start;
+                for run in missing
+                    .iter()
+                    .chain([&PageRange::new(pages.end, pages.end)])
+                {
+                    if at < run.start && needed.try_reserve(1).is_ok() {
+                        needed.push(Item::new(0, p.file, at, (run.start - at) as u32));
                     }
-                    continue;
+                    at = run.end;
                 }
                 for run in missing {
                     own.place(&handle, p.file, run, &mut items);
@@ -242,13 +285,24 @@ impl Fetcher {
         } else {
             first.unwrap_or(0)
         };
-        let infill = order::arrange(&mut items, from, gap / PAGE_BYTES, most);
-        self.process.count(Figure::Infill, infill * PAGE_BYTES);
+        let gap = gap / PAGE_BYTES;
+        order::arrange(&mut items, from);
+        let mut totals = Totals::default();
+        let mut left = &items[..];
+        while let Some((request, taken, infill)) = order::join(left, gap, most) {
+            totals.requests += 1;
+            totals.bytes += u64::from(request.pages) * PAGE_BYTES;
+            totals.infill += infill * PAGE_BYTES;
+            left = left.get(taken..).unwrap_or_default();
+        }
+        self.process.count(Figure::Infill, totals.infill);
         self.process.count(Figure::Rounds, 1);
         self.explain
-            .round(front..walk.front.0, asked, cached, &items, infill, room);
+            .round(front..walk.front.0, asked, cached, &totals, room);
         round.items = items;
         round.issued = 0;
+        round.gap = gap;
+        round.most = most;
         round.begun = true;
         round.end = walk.front.0;
         // The last bit of a round is read while the next one is fetched.
@@ -257,25 +311,42 @@ impl Fetcher {
         Some(true)
     }
 
-    /// Evicts what earlier rounds have fetched and this one, of `bytes`, doesn't need, oldest first, until it fits in `room`.
+    /// Says what of earlier rounds goes, oldest first, until this one fits in `room`, of whose `bytes` `needed` are cached (in file
+    /// order).
     fn make_room(&mut self, round: &mut Round, needed: &[Item], bytes: u64, room: u64) {
-        let mut left = round.held.len();
-        while left > 0 && round.held_pages * PAGE_BYTES + bytes > room {
-            left -= 1;
-            let Some(span) = round.held.pop_front() else {
-                break;
-            };
+        let wanted = |span: &Span| {
             let at =
                 needed.partition_point(|i| (i.file(), i.end()) <= (span.file, span.pages.start));
-            let wanted = needed
+            needed
                 .get(at)
-                .is_some_and(|i| i.file() == span.file && i.page() < span.pages.end);
-            if wanted {
-                round.held.push_back(span);
-            } else {
-                round.held_pages = round.held_pages.saturating_sub(span.pages.len());
-                self.drop_span(&span, "not in this round");
+                .is_some_and(|i| i.file() == span.file && i.page() < span.pages.end)
+        };
+        // What was to go already may be wanted again by now.
+        let leaving = std::mem::take(&mut round.leaving);
+        leaving
+            .into_iter()
+            .rev()
+            .for_each(|s| round.held.push_front(s));
+        let unwanted = round.held.iter().filter(|s| !wanted(s));
+        let mut over = unwanted.map(|s| s.pages.len() * PAGE_BYTES).sum::<u64>() + bytes;
+        round.held.retain(|span| {
+            let stays = over <= room || wanted(span);
+            if !stays {
+                over -= span.pages.len() * PAGE_BYTES;
+                round.leaving.push_back(*span);
             }
+            stays
+        });
+    }
+
+    /// Gives up pages that are to go, `pages` at least.
+    fn give_up(&mut self, round: &mut Round, pages: u64) {
+        let mut given = 0;
+        while given < pages
+            && let Some(span) = round.leaving.pop_front()
+        {
+            given += span.pages.len();
+            self.drop_span(&span, "not in this round");
         }
     }
 
