@@ -89,8 +89,9 @@ impl Fetcher {
                 }
             }
             if let Some((file, pages)) = run {
-                self.request(file, &[pages]);
+                self.request(file, pages);
             }
+            self.hand_over();
         }
     }
 
@@ -201,7 +202,7 @@ impl Fetcher {
         if let Some((file, pages)) = *run
             && (file != p.file || pages.end != next)
         {
-            self.request(file, &[pages]);
+            self.request(file, pages);
             *run = None;
         }
         self.open(p);
@@ -212,14 +213,15 @@ impl Fetcher {
             return 0;
         };
         let pages = PageRange::from_bytes(p.offset, end - p.offset);
-        if own.unused(pages) == pages.len() {
+        let seen = own.view.count(pages);
+        if seen.unused_pages == pages.len() {
             // Asked for already and still to be read: `look_after` sees to it.
             return 0;
         }
         let mut missing = Vec::new();
-        let cached = own.missing(&handle, pages, &mut missing);
+        let cached = own.missing(&handle, pages, seen, &mut missing);
         if first && cached > 0 {
-            let cached = cached.saturating_sub(own.unused(pages)) * PAGE_BYTES;
+            let cached = cached.saturating_sub(seen.unused_pages) * PAGE_BYTES;
             self.process
                 .count(Figure::Cached, cached.min(end - p.offset));
         }
@@ -233,7 +235,7 @@ impl Fetcher {
                     Some((file, PageRange::new(before.start, pages.end)))
                 }
                 Some((file, before)) => {
-                    self.request(file, &[before]);
+                    self.request(file, before);
                     Some((p.file, pages))
                 }
                 None => Some((p.file, pages)),
@@ -250,14 +252,16 @@ impl Fetcher {
         };
         let mut due = std::mem::take(&mut stream.due);
         let mut bytes = stream.due_bytes;
+        let mut spans = Vec::new();
         while let Some((n, span)) = due.front().copied() {
             if n + SLACK >= at {
                 break;
             }
             due.pop_front();
             bytes = bytes.saturating_sub(span.pages.len() * PAGE_BYTES);
-            self.drop_span(&span, "last needed");
+            spans.push(span);
         }
+        self.drop_spans(spans, "last needed");
         if let Order::Stream(stream) = &mut walk.order {
             stream.due = due;
             stream.due_bytes = bytes;

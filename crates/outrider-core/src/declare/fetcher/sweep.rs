@@ -126,10 +126,12 @@ impl Fetcher {
 
     /// Queues what of the round the engine has room for.
     fn issue(&mut self, round: &mut Round) {
-        while round.issued < round.items.len() && self.engine.queued_bytes() < QUEUED {
+        let mut queued = self.engine.queued_bytes();
+        while queued < QUEUED {
             let Some(item) = round.items.get(round.issued).copied() else {
-                return;
+                break;
             };
+            queued += u64::from(item.pages) * PAGE_BYTES;
             round.issued += 1;
             round.place = item.place + u64::from(item.pages);
             let pages = PageRange::new(item.page(), item.end());
@@ -139,7 +141,7 @@ impl Fetcher {
             if let Some(own) = self.files.get(&item.file()) {
                 self.explain.issued(own.ino, &pages, Some(item.place));
             }
-            self.request(item.file(), &[pages]);
+            self.request(item.file(), pages);
             round.held_pages += pages.len();
             round.held.push_back(Span {
                 file: item.file(),
@@ -147,6 +149,7 @@ impl Fetcher {
                 pages,
             });
         }
+        self.hand_over();
     }
 
     /// Takes the next unique pages of the list into a round. `Some(false)`: there are none; `None`: the list is another one by now.
@@ -204,9 +207,10 @@ impl Fetcher {
                 };
                 let pages = PageRange::from_bytes(p.offset, u64::from(p.length));
                 let mut missing = Vec::new();
-                let here = own.missing(&handle, pages, &mut missing);
+                let seen = own.view.count(pages);
+                let here = own.missing(&handle, pages, seen, &mut missing);
                 if count && here > 0 {
-                    let here = here.saturating_sub(own.unused(pages)) * PAGE_BYTES;
+                    let here = here.saturating_sub(seen.unused_pages) * PAGE_BYTES;
                     let here = here.min(u64::from(p.length));
                     cached += here;
                     self.process.count(Figure::Cached, here);
@@ -260,6 +264,7 @@ impl Fetcher {
     /// Evicts what earlier rounds have fetched and this one, of `bytes`, doesn't need, oldest first, until it fits in `room`.
     fn make_room(&mut self, round: &mut Round, needed: &[Item], bytes: u64, room: u64) {
         let mut left = round.held.len();
+        let mut spans = Vec::new();
         while left > 0 && round.held_pages * PAGE_BYTES + bytes > room {
             left -= 1;
             let Some(span) = round.held.pop_front() else {
@@ -274,9 +279,10 @@ impl Fetcher {
                 round.held.push_back(span);
             } else {
                 round.held_pages = round.held_pages.saturating_sub(span.pages.len());
-                self.drop_span(&span, "not in this round");
+                spans.push(span);
             }
         }
+        self.drop_spans(spans, "not in this round");
     }
 
     /// Bytes of a gap that are read through (SPEC LP7): as many as pass under the head while it would seek, into spare memory.
