@@ -182,9 +182,12 @@ pub enum Kind {
     Noop,
 }
 
-/// A request group is issued and waited for as one: its requests are small, and one wait costs a system call and a wake-up.
+/// A request group is issued and waited for as one: its requests are small, and one wait costs a system call and a wake-up. It takes
+/// so many bytes, or the bound on those in flight divided by [`GROUPS`], if that is more.
 const GROUP_BYTES: u64 = 128 << 10;
-const GROUP_REQUESTS: usize = 16;
+/// As many groups are in flight at the bound, at least: when the oldest has arrived, most of the device's queue is still full.
+const GROUPS: u64 = 4;
+const GROUP_REQUESTS: usize = 64;
 
 /// The engine.
 pub struct Engine {
@@ -278,11 +281,13 @@ impl Engine {
             }
             return;
         }
+        // Waking costs a system call even where nobody sleeps. Whoever works looks into the queues before it goes to sleep.
+        let idle = state.idle;
         drop(state);
-        if queued > 1 {
-            self.shared.work.notify_all()
-        } else {
-            self.shared.work.notify_one()
+        match (idle, queued) {
+            (0, _) => {}
+            (_, 1) => self.shared.work.notify_one(),
+            _ => self.shared.work.notify_all(),
         }
     }
 
@@ -437,6 +442,11 @@ impl State {
             let i = (self.turn + k) % n;
             let d = &mut self.devices[i];
             let bound = d.allowed.bound();
+            let most = d.group_bytes();
+            // Room for a whole group is waited for: once groups are small they would stay so.
+            if d.in_flight_bytes > 0 && d.in_flight_bytes + most.min(d.queued_bytes) > bound {
+                continue;
+            }
             let mut group: Vec<Request> = Vec::new();
             let mut bytes = 0;
             for queue in &mut d.queues {
@@ -448,7 +458,7 @@ impl State {
                     let same = group
                         .first()
                         .is_none_or(|g| Arc::ptr_eq(&g.handle, &next.handle));
-                    if !fits || !same || (bytes > 0 && bytes + b > GROUP_BYTES) {
+                    if !fits || !same || (bytes > 0 && bytes + b > most) {
                         break;
                     }
                     let Some(request) = queue.pop_front() else {
@@ -514,8 +524,8 @@ fn work(shared: &Shared) {
                 let d = &mut state.devices[i];
                 match batch {
                     Some(batch) => {
-                        let bound = d.allowed.bound();
-                        if d.in_flight_bytes + GROUP_BYTES > bound && d.span.is_none() {
+                        let full = d.in_flight_bytes + d.group_bytes() > d.allowed.bound();
+                        if full && d.span.is_none() {
                             d.span = Some((Instant::now(), 0));
                         }
                         d.in_flight.push_back(batch);
@@ -569,6 +579,11 @@ fn work(shared: &Shared) {
 }
 
 impl Device {
+    /// Bytes of a group at most.
+    fn group_bytes(&self) -> u64 {
+        (self.allowed.bound() / GROUPS).max(GROUP_BYTES)
+    }
+
     /// Bytes arrived: closes a span of full queue when it is long enough or the queue ran empty.
     fn measure(&mut self, bytes: u64, bounds: (u64, u64)) {
         let long = (4 * self.allowed.bound()).max(2 << 20);

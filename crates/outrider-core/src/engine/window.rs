@@ -12,7 +12,8 @@ use outrider_sys::raw;
 use crate::shm::{Header, lost};
 
 const WINDOW: u64 = 64 << 20;
-const KEPT: usize = 4;
+/// Random reads go round all of a file of 1 GiB without mapping anew.
+const KEPT: usize = 16;
 /// Pages that the kernel maps around a fault (fault_around_bytes, 64 KiB).
 const AROUND: u64 = 64 << 10;
 const MADV_POPULATE_READ: usize = 22;

@@ -13,7 +13,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use super::bitmap::{Change, Tally, Word};
 use super::node::{Body, GAP_UNITS, NODE_BYTES, Node};
 use super::{
-    Access, Evicted, Granularity, MAX_PAGES, NODE_MAX_PAGES, PageRange, PageState, Residency,
+    Access, Count, Evicted, Granularity, MAX_PAGES, NODE_MAX_PAGES, PageRange, PageState, Residency,
 };
 
 /// The smallest memory cap, in bytes: two full nodes with their bitmaps, since a reader and the
@@ -288,6 +288,25 @@ impl FileView {
         PageState {
             residency,
             unused: word.unused != 0,
+        }
+    }
+
+    /// What is known about the pages of `range`, in numbers. With coarse granularity a block that lies in it in part counts
+    /// as a whole.
+    pub fn count(&self, range: PageRange) -> Count {
+        let Some(range) = clip(range) else {
+            return Count::default();
+        };
+        let units = self.touched(range);
+        let skeleton = self.read();
+        let mut sum = Tally::default();
+        for node in overlapping(&skeleton, &units) {
+            sum += node.lock().count(&units);
+        }
+        Count {
+            present_pages: sum.present * self.unit_pages,
+            in_flight_pages: sum.in_flight * self.unit_pages,
+            unused_pages: sum.unused * self.unit_pages,
         }
     }
 

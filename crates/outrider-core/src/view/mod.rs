@@ -166,6 +166,17 @@ pub struct PageState {
     pub unused: bool,
 }
 
+/// How many pages of a range are what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Pages believed to be in the page cache.
+    pub present_pages: u64,
+    /// Pages on their way.
+    pub in_flight_pages: u64,
+    /// Of both, pages prefetched by us and not read by the program since.
+    pub unused_pages: u64,
+}
+
 /// What a read of the program found, in pages: `hit + late + miss` is the length of the read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]

@@ -149,6 +149,15 @@ impl Body {
             .map_or_else(|| self.alike(), |bits| bits.get(self.position(unit)))
     }
 
+    /// Counts the units of `units` that lie in the node.
+    pub fn count(&self, units: &Range<u64>) -> Tally {
+        let units = self.clip(units);
+        match &self.bits {
+            Some(bits) => bits.count(self.positions(&units)),
+            None => Tally::of_alike(self.alike(), self.alike(), units.end - units.start),
+        }
+    }
+
     fn set_counts(&mut self, present: u64, in_flight: u64, unused: u64) {
         let narrow = |count: u64| u16::try_from(count).unwrap_or(u16::MAX);
         self.present = narrow(present);

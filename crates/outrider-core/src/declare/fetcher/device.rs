@@ -49,8 +49,9 @@ impl Fetcher {
             let page = p.offset / PAGE_BYTES;
             let near = |s: &(u16, u64)| s.0 == p.file && s.1.abs_diff(page) < APART;
             let mut missing = Vec::new();
+            let one = PageRange::new(page, page + 1);
             if !spread.iter().any(near)
-                && own.missing(&handle, PageRange::new(page, page + 1), &mut missing) == 0
+                && own.missing(&handle, one, own.view.count(one), &mut missing) == 0
             {
                 spread.push((p.file, page));
             }

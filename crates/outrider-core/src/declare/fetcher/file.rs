@@ -12,7 +12,7 @@ use super::super::{Figure, lock};
 use super::{Fetcher, Piece};
 use crate::engine::{Account, Handle};
 use crate::fetch;
-use crate::view::{FileView, Granularity, PAGE_BYTES, PageRange, Residency};
+use crate::view::{Count, FileView, Granularity, PAGE_BYTES, PageRange, Residency};
 
 /// Extents that are remembered of one file.
 const EXTENTS: usize = 1 << 16;
@@ -71,20 +71,13 @@ impl Own {
         }
     }
 
-    /// Of `pages`, those that we fetched and the program has not read yet.
-    pub(super) fn unused(&self, pages: PageRange) -> u64 {
-        if self.view.unused_pages() == 0 {
-            return 0;
-        }
-        let ours = |page: &u64| self.view.state(*page).unused;
-        (pages.start..pages.end).filter(ours).count() as u64
-    }
-
-    /// Appends to `out` the runs of `pages` that are neither cached nor on their way; returns how many pages are cached.
+    /// Appends to `out` the runs of `pages` that are neither cached nor on their way; returns how many pages are cached. `seen` is
+    /// what the view has of them.
     pub(super) fn missing(
         &self,
         handle: &Handle,
         pages: PageRange,
+        seen: Count,
         out: &mut Vec<PageRange>,
     ) -> u64 {
         let bytes = pages.start * PAGE_BYTES..pages.end * PAGE_BYTES;
@@ -101,6 +94,13 @@ impl Own {
         if cached == all {
             return all;
         }
+        if cached == 0 && seen.in_flight_pages == 0 {
+            if seen.present_pages > 0 {
+                let _ = self.view.evicted(pages);
+            }
+            out.push(pages);
+            return 0;
+        }
         let resident = if cached > 0 {
             cache::mincore(handle.fd(), bytes).unwrap_or_default()
         } else {
@@ -109,7 +109,7 @@ impl Own {
         if cached == u64::MAX {
             cached = resident.iter().filter(|r| **r).count() as u64;
         }
-        let on_its_way = self.view.in_flight_pages() > 0;
+        let on_its_way = seen.in_flight_pages > 0;
         for (i, page) in (pages.start..pages.end).enumerate() {
             if resident.get(i).copied().unwrap_or(false)
                 || (on_its_way && self.view.state(page).residency == Residency::InFlight)

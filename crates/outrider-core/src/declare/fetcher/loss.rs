@@ -7,16 +7,38 @@ use outrider_sys::cache;
 use super::super::contention::is_shortage;
 use super::super::{Figure, lock};
 use super::{Fetcher, Order, Piece, Span, Walk};
-use crate::view::{PAGE_BYTES, PageRange, Residency};
+use crate::view::{PAGE_BYTES, PageRange};
 
 /// Fetched pages are looked after so often at most.
-const CHECK: Duration = Duration::from_millis(5);
-/// Entries that are looked at for lost pages, spread over the window.
-const SAMPLES: u64 = 1024;
+const CHECK: Duration = Duration::from_millis(10);
+/// Entries that are looked at for lost pages, spread over the window: a system call each.
+const SAMPLES: u64 = 256;
 
 impl Fetcher {
-    /// Drops pages that we have brought in, unless somebody has written to them.
-    pub(super) fn drop_span(&mut self, span: &Span, why: &str) {
+    /// Drops pages that we have brought in, unless somebody has written to them. Neighbours go as one: each call costs as much
+    /// as the pages of an entry.
+    pub(super) fn drop_spans(&mut self, mut spans: Vec<Span>, why: &str) {
+        spans.sort_unstable_by_key(|s| (s.file, s.generation, s.pages.start));
+        let mut rest = spans.as_slice();
+        while let Some((first, more)) = rest.split_first() {
+            let mut pages = first.pages;
+            let joined = more
+                .iter()
+                .take_while(|s| {
+                    let next = (s.file, s.generation) == (first.file, first.generation)
+                        && s.pages.start <= pages.end;
+                    if next {
+                        pages.end = pages.end.max(s.pages.end);
+                    }
+                    next
+                })
+                .count();
+            rest = more.get(joined..).unwrap_or_default();
+            self.drop_span(first, pages, why);
+        }
+    }
+
+    fn drop_span(&mut self, span: &Span, pages: PageRange, why: &str) {
         let Some(own) = self
             .files
             .get(&span.file)
@@ -25,11 +47,11 @@ impl Fetcher {
             return;
         };
         let Some(handle) = &own.handle else { return };
-        let bytes = span.pages.start * PAGE_BYTES..span.pages.end * PAGE_BYTES;
+        let bytes = pages.start * PAGE_BYTES..pages.end * PAGE_BYTES;
         let clean = cache::cachestat(handle.fd(), bytes.clone())
             .is_ok_and(|s| s.dirty == 0 && s.writeback == 0 && s.cached > 0);
         if clean && cache::drop_range(handle.fd(), bytes.clone()).is_ok() {
-            let _ = own.view.evicted(span.pages);
+            let _ = own.view.evicted(pages);
             self.process.count(Figure::Dropped, bytes.end - bytes.start);
             self.explain.dropped(own.ino, &bytes, why);
         }
@@ -70,13 +92,9 @@ impl Fetcher {
             let pages = PageRange::from_bytes(p.offset, u64::from(p.length));
             // Of a long entry its beginning tells.
             let pages = PageRange::new(pages.start, pages.end.min(pages.start + 512));
-            let ours = (pages.start..pages.end)
-                .filter(|page| {
-                    let s = own.view.state(*page);
-                    s.unused && s.residency == Residency::Present
-                })
-                .count() as u64;
-            if ours == 0 || ours < pages.len() {
+            let seen = own.view.count(pages);
+            let ours = pages.len();
+            if seen.unused_pages < ours || seen.present_pages < ours {
                 continue;
             }
             let bytes = pages.start * PAGE_BYTES..pages.end * PAGE_BYTES;

@@ -39,6 +39,8 @@ use sweep::Round;
 const BATCH: usize = 256;
 /// Bytes queued in the engine beyond which no more are: the queue is in the order of need already, and each request costs memory.
 const QUEUED: u64 = 8 << 20;
+/// Requests that are handed to the engine at a time: its lock and a worker's wake-up are paid once for all.
+const TOGETHER: usize = 64;
 /// The fetcher looks up every so many bytes of progress, at least and at most.
 const STEP: (u64, u64) = (128 << 10, 4 << 20);
 
@@ -155,6 +157,8 @@ impl Span {
 struct Fetcher {
     process: &'static Process,
     engine: Engine,
+    /// A device, and what is to be fetched of it.
+    batch: (u64, Vec<Request>),
     config: Config,
     files: HashMap<u16, Own>,
     walks: HashMap<usize, Walk>,
@@ -195,6 +199,7 @@ impl Fetcher {
                 engine::Settings::of(&config, engine::Kind::Auto),
                 Arc::new(HeaderRef(header)),
             ),
+            batch: (0, Vec::new()),
             config,
             files: HashMap::new(),
             walks: HashMap::new(),
@@ -463,31 +468,45 @@ impl Fetcher {
         source.wake_at = wake;
     }
 
-    /// Hands runs of pages to the engine.
-    fn request(&mut self, file: u16, runs: &[PageRange]) {
+    /// Has a run of pages fetched, with others that follow: [`Fetcher::hand_over`] comes after the last one.
+    fn request(&mut self, file: u16, run: PageRange) {
+        let Some(dev) = self.files.get(&file).map(|o| o.dev) else {
+            return;
+        };
+        if self.batch.0 != dev {
+            self.hand_over();
+            self.batch.0 = dev;
+        }
         let Some(own) = self.files.get(&file) else {
             return;
         };
         let Some(handle) = &own.handle else { return };
-        let now = self.start.elapsed().as_micros() as u64;
         let chunk = (own.chunk / PAGE_BYTES).max(1);
-        let mut requests = Vec::new();
-        for run in runs {
-            let mut at = run.start;
-            while at < run.end {
-                let end = run.end.min((at / chunk + 1) * chunk);
-                own.view.begin(PageRange::new(at, end), now);
-                requests.push(Request {
-                    handle: handle.clone(),
-                    view: Some(own.view.clone()),
-                    range: at * PAGE_BYTES..end * PAGE_BYTES,
-                    reader: None,
-                    account: own.account.clone(),
-                });
-                at = end;
-            }
+        let now = self.start.elapsed().as_micros() as u64;
+        own.view.begin(run, now);
+        let mut at = run.start;
+        while at < run.end {
+            let end = run.end.min((at / chunk + 1) * chunk);
+            self.batch.1.push(Request {
+                handle: handle.clone(),
+                view: Some(own.view.clone()),
+                range: at * PAGE_BYTES..end * PAGE_BYTES,
+                reader: None,
+                account: own.account.clone(),
+            });
+            at = end;
         }
-        self.engine.submit(own.dev, Class::Window, requests);
+        if self.batch.1.len() >= TOGETHER {
+            self.hand_over();
+        }
+    }
+
+    /// Hands what was asked for to the engine.
+    fn hand_over(&mut self) {
+        if !self.batch.1.is_empty() {
+            let requests = std::mem::take(&mut self.batch.1);
+            self.engine.submit(self.batch.0, Class::Window, requests);
+        }
     }
 }
 

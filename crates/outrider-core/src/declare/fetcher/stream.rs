@@ -114,8 +114,9 @@ impl Fetcher {
                 }
             }
             if let Some((file, pages)) = run {
-                self.request(file, &[pages]);
+                self.request(file, pages);
             }
+            self.hand_over();
         }
     }
 
@@ -250,7 +251,7 @@ impl Fetcher {
         if let Some((file, pages)) = *run
             && (file != p.file || pages.end != next)
         {
-            self.request(file, &[pages]);
+            self.request(file, pages);
             *run = None;
         }
         self.open(p);
@@ -261,14 +262,15 @@ impl Fetcher {
             return 0;
         };
         let pages = PageRange::from_bytes(p.offset, end - p.offset);
-        if own.unused(pages) == pages.len() {
+        let seen = own.view.count(pages);
+        if seen.unused_pages == pages.len() {
             // Asked for already and still to be read: `look_after` sees to it.
             return 0;
         }
         let mut missing = Vec::new();
-        let cached = own.missing(&handle, pages, &mut missing);
+        let cached = own.missing(&handle, pages, seen, &mut missing);
         if first && cached > 0 {
-            let cached = cached.saturating_sub(own.unused(pages)) * PAGE_BYTES;
+            let cached = cached.saturating_sub(seen.unused_pages) * PAGE_BYTES;
             self.process
                 .count(Figure::Cached, cached.min(end - p.offset));
         }
@@ -282,7 +284,7 @@ impl Fetcher {
                     Some((file, PageRange::new(before.start, pages.end)))
                 }
                 Some((file, before)) => {
-                    self.request(file, &[before]);
+                    self.request(file, before);
                     Some((p.file, pages))
                 }
                 None => Some((p.file, pages)),
@@ -307,8 +309,8 @@ impl Fetcher {
             due.pop_front();
             bytes = bytes.saturating_sub(span.pages.len() * PAGE_BYTES);
             gone.push(span);
-            self.drop_span(&span, "last needed");
         }
+        self.drop_spans(gone.clone(), "last needed");
         if let Order::Stream(stream) = &mut walk.order {
             stream.due = due;
             stream.due_bytes = bytes;

@@ -139,14 +139,16 @@ impl Fetcher {
 
     /// Queues what of the round the engine has room for.
     fn issue(&mut self, round: &mut Round) {
-        while self.engine.queued_bytes() < QUEUED {
+        let mut queued = self.engine.queued_bytes();
+        while queued < QUEUED {
             let left = round.items.get(round.issued..).unwrap_or_default();
             let Some((request, taken, _)) = order::join(left, round.gap, round.most) else {
                 round.items = Vec::new();
                 round.issued = 0;
                 self.give_up(round, u64::MAX);
-                return;
+                break;
             };
+            queued += u64::from(request.pages) * PAGE_BYTES;
             self.give_up(round, u64::from(request.pages));
             let left = round.items.get(round.issued..).unwrap_or_default();
             let items = left.get(..taken).unwrap_or_default();
@@ -175,8 +177,9 @@ impl Fetcher {
             if let Some(own) = self.files.get(&file) {
                 self.explain.issued(own.ino, &pages, Some(request.place));
             }
-            self.request(file, &[pages]);
+            self.request(file, pages);
         }
+        self.hand_over();
     }
 
     /// Takes the next unique pages of the list into a round. `Some(false)`: there are none; `None`: the list is another one by now.
@@ -243,9 +246,10 @@ impl Fetcher {
                 };
                 let pages = PageRange::from_bytes(p.offset, u64::from(p.length));
                 let mut missing = Vec::new();
-                let here = own.missing(&handle, pages, &mut missing);
+                let seen = own.view.count(pages);
+                let here = own.missing(&handle, pages, seen, &mut missing);
                 if count && here > 0 {
-                    let here = here.saturating_sub(own.unused(pages)) * PAGE_BYTES;
+                    let here = here.saturating_sub(seen.unused_pages) * PAGE_BYTES;
                     let here = here.min(u64::from(p.length));
                     cached += here;
                     self.process.count(Figure::Cached, here);
@@ -342,12 +346,14 @@ impl Fetcher {
     /// Gives up pages that are to go, `pages` at least.
     fn give_up(&mut self, round: &mut Round, pages: u64) {
         let mut given = 0;
+        let mut spans = Vec::new();
         while given < pages
             && let Some(span) = round.leaving.pop_front()
         {
             given += span.pages.len();
-            self.drop_span(&span, "not in this round");
+            spans.push(span);
         }
+        self.drop_spans(spans, "not in this round");
     }
 
     /// Bytes of a gap that are read through (SPEC LP7): as many as pass under the head while it would seek, into spare memory.
