@@ -3,10 +3,12 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,6 +108,21 @@ int main(int argc, char **argv)
 		if (n != 200 * 4096 || write(1, "survived\n", 9) != 9)
 			syscall(SYS_exit, 1);
 		syscall(SYS_exit, 0);
+	} else if (!strcmp(argv[1], "jail")) {
+		/* cachestat is a system call that no program makes, and one that a sandbox may kill for. */
+		struct sock_filter code[] = {
+			BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+			BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 451, 0, 1),
+			BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+			BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+		};
+		struct sock_fprog filter = { sizeof code / sizeof *code, code };
+		warm_up(fd);
+		prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+		prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);
+		warm_up(open(path, O_RDONLY));
+		execlp("cksum", "cksum", path, (char *)0);
+		return 1;
 	} else if (!strcmp(argv[1], "lease")) {
 		signal(SIGIO, lease_broken);
 		int other = dup(fd);

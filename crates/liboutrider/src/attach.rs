@@ -426,6 +426,19 @@ pub fn disable() {
     }
 }
 
+/// The program is about to forbid itself and the programs that it starts some system calls, on pain of death perhaps: from here on hooks
+/// ask the kernel nothing that programs don't ask themselves, in no process of the tree.
+#[cold]
+pub fn confine() {
+    if predicts() {
+        attach();
+        if let Some(header) = header() {
+            header.looks.store(0, Ordering::Release);
+        }
+    }
+    disable();
+}
+
 /// The program is about to watch files for being opened or closed, by anyone: from here on nobody opens any for its sake.
 #[cold]
 pub fn watch() {

@@ -345,7 +345,7 @@ hook! {
     /// See prctl(2).
     prctl (option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
         if option == libc::PR_SET_SECCOMP {
-            attach::disable();
+            attach::confine();
             declared::disable();
         }
         // SAFETY: the caller's arguments, unchanged.
@@ -354,7 +354,7 @@ hook! {
     /// See syscall(2).
     syscall (number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
         if number == libc::SYS_seccomp {
-            attach::disable();
+            attach::confine();
             declared::disable();
         }
         // SAFETY: the caller's arguments, unchanged.

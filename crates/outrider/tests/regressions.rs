@@ -15,6 +15,7 @@ fn programs_see_what_they_saw_without_us() {
         "null_stream",
         "errno",
         "seccomp",
+        "jail",
         "lease",
         "flock",
         "hints",
