@@ -84,14 +84,3 @@ unsigned long ocache_next_clear(const struct ocache_map *map, unsigned long from
 	*run_end = next_bit(map, from, end, true);
 	return from;
 }
-
-unsigned long ocache_count(const struct ocache_map *map, unsigned long from, unsigned long end)
-{
-	unsigned long count = 0;
-
-	while (from < end) {
-		count += hweight_long(ocache_word(map, from / BITS_PER_LONG) & word_mask(from, end));
-		from += BITS_PER_LONG - from % BITS_PER_LONG;
-	}
-	return count;
-}

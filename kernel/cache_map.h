@@ -11,7 +11,7 @@
 #include <linux/types.h>
 #include <linux/rcupdate.h>
 #else
-#include "test/guest/kernel_shim.h"
+#include "kernel_shim.h"
 #endif
 
 /* Bits in a chunk: a page of them, so that a chunk can be mapped. 32768 bits stand for 128 MiB of a file where a bit is a page. */
@@ -43,8 +43,5 @@ unsigned long ocache_word(const struct ocache_map *map, unsigned long word);
 
 /* The next run of bits that are clear in from..end: returns its first bit and puts its end into *run_end; `end` if there is none. */
 unsigned long ocache_next_clear(const struct ocache_map *map, unsigned long from, unsigned long end, unsigned long *run_end);
-
-/* How many bits of from..end are set. */
-unsigned long ocache_count(const struct ocache_map *map, unsigned long from, unsigned long end);
 
 #endif
