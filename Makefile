@@ -1,6 +1,9 @@
 # make build     release builds: target/release/outrider, liboutrider.so beside it, outrider-lab
 # make demo      real programs on cold files, without and with Outrider (DIR=… for a real disk)
 # make test      all tests, on the release build; the last line is the sum
+# make kernel    the kernel modules, for the running kernel (KDIR=… for another): see kernel/README.md
+# make test-kernel   the kernel modules' tests: boots Debian's kernels in QEMU (ARGS=… for kernel/test/machine)
+# make test-all  both: what CI runs
 # make bench     measures Outrider on emulated devices and writes the report: about half an hour, as root
 #                (ARGS=… for `outrider-lab run`: rows, --device …; ARGS='--all --minutes 0' for everything)
 # make drivers   programs of the lab that read through RocksDB, LevelDB and Snappy: target/drivers
@@ -28,7 +31,7 @@ ifneq ($(CI),)
 export OUTRIDER_REQUIRE_ALL := 1
 endif
 
-.PHONY: build demo test bench drivers plugins examples lint fmt install deps clean
+.PHONY: build demo test test-kernel test-all kernel bench drivers plugins examples lint fmt install deps clean
 
 build:
 	$(CARGO) build --release --locked --workspace
@@ -45,6 +48,21 @@ test:
 	@$(MAKE) --no-print-directory -C crates/outrider-lab/drivers OUT=$(DRIVERS)
 	$(CARGO) build --release --locked --workspace
 	@.ci/summary $(CARGO) test --locked --workspace --no-fail-fast
+
+# Kernels are fetched once, into ~/.cache/outrider.
+test-kernel:
+	@.ci/deps kernel
+	@.ci/summary kernel/test/machine $(ARGS)
+
+test-all:
+	@.ci/deps test
+	@.ci/deps kernel
+	@$(MAKE) --no-print-directory -C crates/outrider-lab/drivers OUT=$(DRIVERS)
+	$(CARGO) build --release --locked --workspace
+	@.ci/summary .ci/all-tests $(CARGO) test --locked --workspace --no-fail-fast
+
+kernel:
+	$(MAKE) -C kernel
 
 # Goes on where an earlier one was interrupted.
 bench:

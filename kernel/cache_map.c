@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "cache_map.h"
+
+unsigned int ocache_shift(u64 pages, u64 max_bits)
+{
+	unsigned int shift = 0;
+
+	while (shift < OCACHE_MAX_SHIFT && ((pages + (1ull << shift) - 1) >> shift) > max_bits)
+		shift++;
+	return shift;
+}
+
+/* Bits first..end of the word in which `first` lies. */
+static unsigned long word_mask(unsigned long first, unsigned long end)
+{
+	unsigned long base = first - first % BITS_PER_LONG;
+	unsigned long mask = ~0ul << (first % BITS_PER_LONG);
+
+	if (end - base < BITS_PER_LONG)
+		mask &= ~0ul >> (BITS_PER_LONG - (end - base));
+	return mask;
+}
+
+unsigned long ocache_set(unsigned long *chunk, unsigned long first, unsigned long end)
+{
+	unsigned long changed = 0;
+
+	while (first < end) {
+		unsigned long mask = word_mask(first, end);
+		atomic_long_t *word = (atomic_long_t *)&chunk[first / BITS_PER_LONG];
+
+		changed += hweight_long(mask & ~(unsigned long)atomic_long_fetch_or(mask, word));
+		first += BITS_PER_LONG - first % BITS_PER_LONG;
+	}
+	return changed;
+}
+
+unsigned long ocache_clear(unsigned long *chunk, unsigned long first, unsigned long end)
+{
+	unsigned long changed = 0;
+
+	while (first < end) {
+		unsigned long mask = word_mask(first, end);
+		atomic_long_t *word = (atomic_long_t *)&chunk[first / BITS_PER_LONG];
+
+		changed += hweight_long(mask & (unsigned long)atomic_long_fetch_andnot(mask, word));
+		first += BITS_PER_LONG - first % BITS_PER_LONG;
+	}
+	return changed;
+}
+
+unsigned long ocache_word(const struct ocache_map *map, unsigned long word)
+{
+	unsigned long bit = word * BITS_PER_LONG;
+	unsigned long *chunk;
+
+	if (bit >= map->bits)
+		return 0;
+	chunk = READ_ONCE(map->chunk[bit / OCACHE_CHUNK_BITS]);
+	return chunk ? READ_ONCE(chunk[word % OCACHE_CHUNK_WORDS]) : 0;
+}
+
+/* The first bit at or after `from` and before `end` that is set, or clear, or `end`. */
+static unsigned long next_bit(const struct ocache_map *map, unsigned long from, unsigned long end, bool set)
+{
+	while (from < end) {
+		unsigned long bits = ocache_word(map, from / BITS_PER_LONG);
+
+		if (!set)
+			bits = ~bits;
+		bits &= ~0ul << (from % BITS_PER_LONG);
+		if (bits) {
+			from = from - from % BITS_PER_LONG + __ffs(bits);
+			return from < end ? from : end;
+		}
+		from += BITS_PER_LONG - from % BITS_PER_LONG;
+	}
+	return end;
+}
+
+unsigned long ocache_next_clear(const struct ocache_map *map, unsigned long from, unsigned long end, unsigned long *run_end)
+{
+	from = next_bit(map, from, end, false);
+	*run_end = next_bit(map, from, end, true);
+	return from;
+}
