@@ -239,6 +239,19 @@ impl Service {
         }
     }
 
+    /// Whether so many files are in use that one request of the kernel's readahead for each keeps the device several times busy. Where
+    /// heads move that is not so, however many there are: there every request should be long.
+    pub(super) fn crowded(&mut self, key: FileKey) -> bool {
+        /// Microseconds that no device with heads reaches.
+        const FLASH: f64 = 300.0;
+        const TIMES: u64 = 4;
+        let model = self.model(key.dev);
+        let window = self.files.get(&key).map_or(0, |f| f.chunk);
+        model.is_measured()
+            && model.latency_us < FLASH
+            && self.busy * window >= TIMES * model.bandwidth_delay()
+    }
+
     /// The model of a device, at most 2 ms old: asking the engine takes its lock.
     pub(super) fn model(&mut self, dev: u64) -> DeviceModel {
         if let Some((at, model)) = self.models.get(&dev)

@@ -31,6 +31,7 @@ impl Service {
             stat: None,
             random: Random::default(),
             streamed: false,
+            waits: false,
             openers: 0,
             last_access: now,
             chunk: 0,

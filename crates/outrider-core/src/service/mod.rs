@@ -11,6 +11,7 @@ mod fetching;
 mod files;
 mod processes;
 mod reads;
+mod worth;
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
@@ -39,6 +40,8 @@ use crate::source::dense::{Price, Random};
 use crate::source::mapped::Mapped;
 use crate::source::predict::{Arrival, Detector, Foresight, Limits, PAGE, between};
 use crate::view::{FileView, Granularity, PageRange};
+
+use worth::Worth;
 
 /// A file is let go so long after the last request for it: long enough to serve a running stream, short enough that an
 /// unlinked file's space and a file system to be unmounted are not held.
@@ -71,6 +74,8 @@ struct FileState {
     random: Random,
     /// Streamed in whole: random reads are all foreseen.
     streamed: bool,
+    /// Streaming it would pay and waits for memory.
+    waits: bool,
     openers: u32,
     last_access: Instant,
     chunk: u64,
@@ -94,6 +99,8 @@ struct Desc {
     calm: u32,
     /// Reads that are not told after each that is.
     rarely: u16,
+    /// How often it is worth listening.
+    worth: Worth,
 }
 
 struct ProcState {

@@ -412,8 +412,17 @@ impl Service {
         let mut detector = Detector::new(&limits);
         self.opens += 1;
         let position = slot.pos.load(Relaxed);
-        let ahead = if position == 0 {
-            self.at_open(key, writable)
+        // A program that begins elsewhere was told of by the hook before this service looked.
+        let begins = slot.last.load(Relaxed) <= self.config.window.optimistic_open.0;
+        let ahead = if position == 0 && begins && !self.crowded(key) {
+            let reader = Arc::new(Position {
+                shared: shared.clone(),
+                proc: i,
+                fd,
+                generation,
+                forward: true,
+            });
+            self.at_open(key, writable, reader)
         } else {
             0
         };
@@ -430,13 +439,19 @@ impl Service {
                 cached: false,
                 calm: 0,
                 rarely: 0,
+                worth: Worth::default(),
             },
         );
         Some(key)
     }
 
     /// SPEC CP9, CP12: what is fetched when a file is opened. Returns up to which byte.
-    pub(super) fn at_open(&mut self, key: FileKey, writable: bool) -> u64 {
+    pub(super) fn at_open(
+        &mut self,
+        key: FileKey,
+        writable: bool,
+        reader: Arc<dyn Overtaken>,
+    ) -> u64 {
         if !self.grant.aggressive {
             return 0;
         }
@@ -455,7 +470,9 @@ impl Service {
         if ahead == 0 {
             return 0;
         }
-        let issued = self.fetch(key, &[0..ahead], Class::Background, None, None);
+        // Whole files are wanted wherever the program begins.
+        let reader = Some(reader).filter(|_| self.mode != shm::MODE_FETCHALL_OPT);
+        let issued = self.fetch(key, &[0..ahead], Class::Background, reader, None);
         if let Some(f) = self.files.get_mut(&key) {
             f.optimistic += issued.bytes;
         }

@@ -67,8 +67,18 @@ impl Service {
         }
         // Only what shows no pattern can wait until the service looks by itself.
         let (mut skip, lazy) = (f.skip, f.random);
+        // What is streamed, or will be when there is room, has no order either, and is worth hearing.
+        let streams = self
+            .files
+            .get(&key)
+            .is_some_and(|f| f.waits || f.streamed && f.view.unused_pages() > 0);
+        if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd)) {
+            skip = skip.max(desc.worth.heard(!f.random || streams));
+        }
         if f.random {
             skip = self.random_read(key, e.offset, e.len, arrival, skipped, skip);
+        } else if !f.ranges.is_empty() && self.kernel_keeps_up(i, e.fd, key) {
+            f.ranges.clear();
         } else if !f.ranges.is_empty() {
             let forward = f
                 .ranges
@@ -119,6 +129,17 @@ impl Service {
         };
         self.listen(i, e.fd, slot, rarely);
         self.hush(slot, i, e.fd, f, (skip, given), lazy);
+    }
+
+    /// Whether the kernel's own readahead of the files that are being read at once keeps the device busy. Then a stream that reads forward
+    /// without gaps is left to it: it brings in large folios for a third of the processor's time.
+    fn kernel_keeps_up(&mut self, i: usize, fd: u16, key: FileKey) -> bool {
+        let plain = self.procs[i]
+            .as_ref()
+            .and_then(|p| p.descs.get(&fd)?.detector.latest())
+            .is_some_and(|s| s.dense() && s.stride > 0);
+        // The file counts among those that are read.
+        plain && self.handle(key).is_some() && self.crowded(key)
     }
 
     /// How many reads need not be told after each that is, for streams of which everything is cached far ahead. Less than half
@@ -372,10 +393,28 @@ impl Service {
             bandwidth: model.bandwidth,
         };
         let room = self.room();
-        let Some(range) = file
-            .random
-            .decide(missing, room, price, self.config.dense.investment)
-        else {
+        let others = self
+            .files
+            .values()
+            .filter(|f| f.key != key && f.openers > 0 && f.random.reads >= 32)
+            .filter(|f| f.last_access.elapsed() < Duration::from_secs(1))
+            .map(|f| {
+                let hull = PageRange::from_bytes(
+                    f.random.hull.start,
+                    f.random.hull.end - f.random.hull.start,
+                );
+                let there = f.view.present_pages() + f.view.in_flight_pages();
+                hull.len().saturating_sub(there) * PAGE
+            })
+            .sum();
+        let investment = self.config.dense.investment;
+        let decide = |room| file.random.decide(missing, others, room, price, investment);
+        let now = decide(room);
+        let later = now.is_none() && decide(self.grant.total).is_some();
+        if let Some(f) = self.files.get_mut(&key) {
+            f.waits = later;
+        }
+        let Some(range) = now else {
             return;
         };
         self.fetch(key, &[range], Class::Background, None, None);

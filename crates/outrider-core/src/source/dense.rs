@@ -73,10 +73,15 @@ impl Random {
     }
 
     /// The bytes that are worth streaming now, or `None`. `missing` is how much of the hull is not cached, bytes; `grant`
-    /// is what the budget allows; `investment` as in the module's text.
+    /// is what the budget allows, and `others` what is missing of other files that are being read in the same way; `investment` as in the
+    /// module's text.
+    ///
+    /// Where memory doesn't hold all of these files, streaming one drives out what was read of them. That is no loss only if nothing is read
+    /// twice, and it takes some more reads to tell.
     pub fn decide(
         &self,
         missing: u64,
+        others: u64,
         grant: u64,
         price: Price,
         investment: f64,
@@ -96,6 +101,10 @@ impl Random {
         let drawn = self.sampled as f64;
         let by_chance = drawn - blocks * (1.0 - (-drawn / blocks).exp());
         if self.repeats as f64 > 2.0 * by_chance + 16.0 {
+            return None;
+        }
+        let once = by_chance >= 4.0 && self.repeats as f64 * 4.0 < by_chance;
+        if missing.saturating_add(others) > grant && !once {
             return None;
         }
         Some(self.hull.clone())
@@ -125,10 +134,10 @@ mod tests {
                 .wrapping_add(1442695040888963407);
             r.count(((x >> 33) % (size >> 14)) << 14, 16 << 10, true, 0, size);
             assert!(
-                r.decide(size, size / 2, NVME, 0.25).is_none(),
+                r.decide(size, 0, size / 2, NVME, 0.25).is_none(),
                 "does not fit"
             );
-            if r.decide(size, size, NVME, 0.25).is_some() {
+            if r.decide(size, 0, size, NVME, 0.25).is_some() {
                 bought = Some(i);
                 break;
             }
@@ -143,7 +152,7 @@ mod tests {
         for i in 0..20_000u64 {
             cached.count((i * 7919 % (size >> 14)) << 14, 16 << 10, false, 0, size);
         }
-        assert!(cached.decide(size, size, NVME, 0.25).is_none());
+        assert!(cached.decide(size, 0, size, NVME, 0.25).is_none());
     }
 
     /// CP14, B11: threads that read the same random order, a few reads apart, are no reason to take it for a hot spot.
@@ -159,11 +168,37 @@ mod tests {
                 let at = order[i - behind] << 14;
                 r.count(at, 16 << 10, behind == 0, 0, size);
             }
-            r.decide(size, size, NVME, 0.25).is_some()
+            r.decide(size, 0, size, NVME, 0.25).is_some()
         });
         let price = size as f64 / NVME.bandwidth / NVME.latency_us;
         let at = bought.expect("never streamed") as f64;
         assert!(at < price, "bought after {at} of {price}");
+    }
+
+    /// B11: one of several files that memory can't hold together is streamed only if its blocks are read once each.
+    #[test]
+    fn crowded_files_must_not_repeat() {
+        let size = 64u64 << 20;
+        let blocks = size >> 14;
+        let mut x = 1u64;
+        let mut drawn = || {
+            x = x
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (x >> 33) % blocks
+        };
+        let (mut again, mut once) = (Random::default(), Random::default());
+        let mut bought = None;
+        for i in 0..blocks {
+            again.count(drawn() << 14, 16 << 10, true, 0, size);
+            assert!(again.decide(size, size, size, NVME, 0.25).is_none());
+            once.count((i * 2011 % blocks) << 14, 16 << 10, true, 0, size);
+            if bought.is_none() && once.decide(size, size, size, NVME, 0.25).is_some() {
+                bought = Some(i);
+            }
+        }
+        assert!(again.decide(size, 0, size, NVME, 0.25).is_some());
+        assert!(bought.is_some_and(|at| at < blocks / 8), "{bought:?}");
     }
 
     /// B11: a hot spot inside a large file is not a reason to fetch the file.
@@ -179,6 +214,6 @@ mod tests {
             };
             r.count(block << 14, 16 << 10, true, 0, size);
         }
-        assert!(r.decide(size, size, NVME, 0.25).is_none());
+        assert!(r.decide(size, 0, size, NVME, 0.25).is_none());
     }
 }
