@@ -148,7 +148,6 @@ impl InFlight {
             }
             Step::Up => {
                 self.bound = (self.bound / MOVE).max(low);
-                self.before = self.before.max(rate);
                 self.step = Step::Hold(REST, false);
             }
             Step::Down if rate > self.before * 0.97 && self.bound > low => {
@@ -160,7 +159,6 @@ impl InFlight {
                 self.step = Step::Hold(REST, true);
             }
             Step::Hold(0, up) => {
-                self.before = rate;
                 self.step = if up { Step::Up } else { Step::Down };
                 self.bound = if up {
                     (self.bound * MOVE).min(high)
@@ -168,7 +166,11 @@ impl InFlight {
                     (self.bound / MOVE).max(low)
                 };
             }
-            Step::Hold(n, up) => self.step = Step::Hold(n - 1, up),
+            Step::Hold(n, up) => {
+                // One lucky rate must not stand in the way of the next try.
+                self.before += (rate - self.before) * 0.3;
+                self.step = Step::Hold(n - 1, up);
+            }
         }
     }
 }

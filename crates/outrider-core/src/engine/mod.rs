@@ -58,9 +58,9 @@ impl Handle {
 /// How urgent a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// The window of a stream that the program is reading, or its own hint.
+    /// The window of a stream that the program is reading, the begin of a file that it opens, or its own hint.
     Window = 0,
-    /// Optimism and streaming.
+    /// Whole files, read at random or fetched at open.
     Background = 1,
 }
 
@@ -113,8 +113,12 @@ struct Device {
     allowed: InFlight,
     /// End of the last request issued and its file, to tell seeks from continuations.
     last_end: (usize, u64),
-    /// Begin of the current span in which the bound was reached, and bytes that have arrived since.
-    span: Option<(Instant, u64)>,
+    /// The bound was reached, and the queue has not run empty since.
+    full: bool,
+    /// First arrival since then.
+    span: Option<Instant>,
+    /// Bytes that arrived, and the µs that they took, in spans that were too short to say something alone.
+    before: (u64, f64),
 }
 
 struct State {
@@ -407,7 +411,9 @@ impl State {
                     model: DeviceModel::default(),
                     allowed: InFlight::new(bounds.0..bounds.1),
                     last_end: (0, 0),
+                    full: false,
                     span: None,
+                    before: (0, 0.0),
                 });
                 self.devices.len() - 1
             });
@@ -524,10 +530,7 @@ fn work(shared: &Shared) {
                 let d = &mut state.devices[i];
                 match batch {
                     Some(batch) => {
-                        let full = d.in_flight_bytes + d.group_bytes() > d.allowed.bound();
-                        if full && d.span.is_none() {
-                            d.span = Some((Instant::now(), 0));
-                        }
+                        d.full |= d.in_flight_bytes + d.group_bytes() > d.allowed.bound();
                         d.in_flight.push_back(batch);
                     }
                     None => d.in_flight_bytes = d.in_flight_bytes.saturating_sub(bytes),
@@ -584,21 +587,31 @@ impl Device {
         (self.allowed.bound() / GROUPS).max(GROUP_BYTES)
     }
 
-    /// Bytes arrived: closes a span of full queue when it is long enough or the queue ran empty.
+    /// Bytes arrived: adds them to the span of full queue, and closes it when it is long enough. Streams refill their windows
+    /// in pieces, between which the queue runs empty: the time until it is full again does not count.
     fn measure(&mut self, bytes: u64, bounds: (u64, u64)) {
+        if !self.full {
+            return;
+        }
         let long = (4 * self.allowed.bound()).max(2 << 20);
-        let dry = self.queues.iter().all(VecDeque::is_empty);
-        if let Some((since, so_far)) = &mut self.span {
-            *so_far += bytes;
-            let took = since.elapsed().as_secs_f64() * 1e6;
-            if *so_far >= long {
-                let rate = *so_far as f64 / took.max(1.0);
-                self.model.full_span(*so_far, took);
+        self.full = self.queues.iter().any(|q| !q.is_empty());
+        if let Some(since) = self.span {
+            self.before.0 += bytes;
+            let took = self.before.1 + since.elapsed().as_secs_f64() * 1e6;
+            if self.before.0 >= long {
+                let rate = self.before.0 as f64 / took.max(1.0);
+                self.model.full_span(self.before.0, took);
                 self.allowed.epoch(rate, bounds.0..bounds.1);
-                self.span = (!dry).then(|| (Instant::now(), 0));
-            } else if dry {
-                self.span = None;
+                self.before = (0, 0.0);
+                self.span = Some(Instant::now());
+            } else if !self.full {
+                self.before.1 = took;
             }
+        } else {
+            self.span = Some(Instant::now());
+        }
+        if !self.full {
+            self.span = None;
         }
     }
 }

@@ -459,20 +459,25 @@ impl Service {
             return 0;
         };
         let size = file.size;
-        let ahead = match self.mode {
-            shm::MODE_FETCHALL_OPT => size.min(self.config.window.whole_file_max.0),
-            // A database opens its file for writing and reads a page of it.
+        let (ahead, class) = match self.mode {
+            shm::MODE_FETCHALL_OPT => (
+                size.min(self.config.window.whole_file_max.0),
+                Class::Background,
+            ),
+            // A database opens its file for writing and reads a page of it. A program that reads on from here needs this
+            // before its first window, which begins where this ends.
             shm::MODE_PREDICT_OPT if !writable && self.optimism_pays() => {
-                self.config.window.optimistic_open.0.min(size)
+                let ahead = self.config.window.optimistic_open.0.min(size);
+                (ahead, Class::Window)
             }
-            _ => 0,
+            _ => return 0,
         };
         if ahead == 0 {
             return 0;
         }
         // Whole files are wanted wherever the program begins.
         let reader = Some(reader).filter(|_| self.mode != shm::MODE_FETCHALL_OPT);
-        let issued = self.fetch(key, &[0..ahead], Class::Background, reader, None);
+        let issued = self.fetch(key, &[0..ahead], class, reader, None);
         if let Some(f) = self.files.get_mut(&key) {
             f.optimistic += issued.bytes;
         }
