@@ -39,6 +39,7 @@ struct ra_disk {
 	u32 hdd_pages, ssd_pages, max_kb;
 	spinlock_t lock;		/* of model; taken with interrupts off */
 	struct ra_device model;
+	struct ra_disk *usual;		/* below a layered disk: where files have lain of late */
 	struct ra_counters __percpu *counters;
 	struct dentry *entry;
 };
@@ -57,7 +58,7 @@ extern struct dentry *ra_debug;
 /* ra_map.c */
 int ra_maps_init(void);
 void ra_maps_exit(void);
-u32 ra_map_segments(struct inode *inode, struct ra_disk *disk, pgoff_t start, u32 pages,
+u32 ra_map_segments(struct inode *inode, struct ra_disk *disk, pgoff_t start, u32 pages, bool sample,
 		    struct ra_segment *segments, u32 most);
 bool ra_providers_claim(struct gendisk *disk);
 

@@ -6,7 +6,7 @@
  * page marked by the window before is met), ftrace leads the call to us if the file's disk has a policy other than
  * stock (DR1). We work out the window (DR4) and have the kernel read it: through page_cache_ra_unbounded(), or where the file
  * system uses large folios through the kernel's own function, with a state in which it can only choose our window. What we
- * have no opinion on, the kernel's own function does: random reads, files whose location isn't known yet, and everything that
+ * have no opinion on, the kernel's own function does: random reads, files of unknown location, and everything that
  * isn't a regular file on a block device. A call that we hand on carries our mark in its readahead_control and is let through.
  *
  * Unloading: calls can sleep inside of us. Each is counted before it gets here, and after the last one has gone,
@@ -65,16 +65,21 @@ static bool choose(struct readahead_control *rac, struct ra_disk *disk, pgoff_t 
 	struct ra_limits limits = limits_of(disk, rac->ra);
 	struct ra_segment segments[MOST_SEGMENTS];
 	bool paper = READ_ONCE(disk->policy) == RA_PAPER;
-	u32 count, horizon = paper ? ra_paper_horizon(rq, &limits) : ra_model_horizon(rq, &limits);
+	struct ra_disk *usual = disk;
+	u32 count = 0, horizon = paper ? ra_paper_horizon(rq, &limits) : ra_model_horizon(rq, &limits);
+
 
 	if (ra_providers_claim(inode->i_sb->s_bdev->bd_disk)) {
-		count = ra_map_segments(inode, disk, start, horizon, segments, MOST_SEGMENTS);
-		if (!count) {
+		count = ra_map_segments(inode, disk, start, horizon, !paper, segments, MOST_SEGMENTS);
+		/* Most files are read whole before anyone could have asked: they lie where those before them did. */
+		usual = paper ? NULL : READ_ONCE(disk->usual);
+		if (!count)
 			ra_count(disk, RA_UNKNOWN, 1);
+		if (!count && !usual)
 			return false;
-		}
-	} else {
-		segments[0] = (struct ra_segment){ .pages = horizon, .dev = &disk->model };
+	}
+	if (!count) {
+		segments[0] = (struct ra_segment){ .pages = horizon, .dev = &usual->model };
 		count = 1;
 	}
 	*window = paper ? ra_paper_window(rq, &limits, segments, count) : ra_model_window(rq, &limits, segments, count);

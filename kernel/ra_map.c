@@ -36,6 +36,7 @@
 #define MOST_FILLS	64		/* waiting for the worker */
 #define FILL_PAGES	8192		/* a map covers this much from where it was asked for */
 #define MAP_LIFE	(HZ / 2)
+#define SAMPLE		16
 
 struct ra_run {
 	u32 end;			/* pages from the map's first to behind the run */
@@ -279,6 +280,25 @@ static int ask(struct inode *inode, pgoff_t start, u32 pages)
 	return err < 0 ? err : ex->count ? 0 : -ENODATA;
 }
 
+/* The disk that most of what was asked for lies on. fill_lock is held. */
+static struct ra_disk *usual_of(const struct ra_extents *ex)
+{
+	struct ra_disk *on[2] = { };
+	u32 i, j, pages[2] = { }, before = 0;
+
+	/* Two are enough: a cache and what it caches. */
+	for (i = 0; i < ex->count; i++) {
+		for (j = 0; j < 2; j++)
+			if (ex->runs[i].disk && (!on[j] || on[j] == ex->runs[i].disk)) {
+				on[j] = ex->runs[i].disk;
+				pages[j] += ex->runs[i].end - before;
+				break;
+			}
+		before = ex->runs[i].end;
+	}
+	return on[pages[1] > pages[0]];
+}
+
 static void drop_map(struct ra_map *map)
 {
 	hlist_del_rcu(&map->node);
@@ -300,6 +320,7 @@ static void fill(const struct ra_fill *fill)
 	} else {
 		map = kmalloc(struct_size(map, runs, extents->count), GFP_KERNEL);
 		ra_count(fill->disk, RA_FILLS, 1);
+		WRITE_ONCE(fill->disk->usual, usual_of(extents));
 	}
 	if (map) {
 		map->inode = fill->inode;
@@ -381,11 +402,13 @@ static bool same_look(const struct ra_look *a, const struct ra_look *b)
 
 /*
  * The segments of @inode from page @start on, up to @pages; returns how many there are, 0 if the location of @start is
- * not known. Has the map filled where it is missing, old or about to end. Doesn't sleep.
+ * not known. Has the map filled where it is missing, old or about to end; if @sample, for one in SAMPLE only of the files that
+ * this window ends. Doesn't sleep.
  */
-u32 ra_map_segments(struct inode *inode, struct ra_disk *disk, pgoff_t start, u32 pages,
+u32 ra_map_segments(struct inode *inode, struct ra_disk *disk, pgoff_t start, u32 pages, bool sample,
 		    struct ra_segment *segments, u32 most)
 {
+	static unsigned int small_files;
 	u32 known = 0, used = 0, ahead = 0, low, high;
 	struct ra_look look;
 	struct ra_map *map;
@@ -420,8 +443,12 @@ u32 ra_map_segments(struct inode *inode, struct ra_disk *disk, pgoff_t start, u3
 	}
 	rcu_read_unlock();
 	/* The next window is asked for before it is needed; at the end of the file there is nothing more to ask. */
-	if (ahead < 2 * pages && start + ahead < DIV_ROUND_UP(look.size, PAGE_SIZE))
+	if (ahead >= 2 * pages || start + ahead >= DIV_ROUND_UP(look.size, PAGE_SIZE))
+		return used;
+	if (!sample || start + pages < DIV_ROUND_UP(look.size, PAGE_SIZE) || !(READ_ONCE(small_files) % SAMPLE))
 		want_fill(inode, disk, start);
+	if (sample)
+		WRITE_ONCE(small_files, small_files + 1);
 	return used;
 }
 

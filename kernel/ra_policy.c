@@ -203,10 +203,13 @@ struct ra_window ra_paper_window(const struct ra_request *rq, const struct ra_li
 	return window;
 }
 
-/* A reader's first window where the kernel would take fewer: reading on costs at most an eighth of the positioning paid. */
+/*
+ * A reader's first window where the kernel would take fewer: whoever reads no more than the head of a file pays a quarter of
+ * the positioning more; whoever reads all of it saves up to one positioning for each of the kernel's small first windows.
+ */
 static u32 first_on(const struct ra_device *dev, u32 stock_max)
 {
-	return min(pages_in(dev, dev->positioning_ns / 8), 2 * stock_max);
+	return min(pages_in(dev, dev->positioning_ns / 4), 4 * stock_max);
 }
 
 /* The window before, doubled: no request grows faster once it is beyond the kernel's own sizes. */
@@ -227,7 +230,7 @@ struct ra_window ra_model_window(const struct ra_request *rq, const struct ra_li
 	u64 used = 0;	/* of one window, in 2^-20 */
 
 	/* Each segment may fill the window up to what is worth it on its own device. */
-	for (i = 0; i < count && used < (1 << 20); i++) {
+	for (i = 0; i < count && used < 1 << 20; i++) {
 		const struct ra_device *dev = segments[i].dev;
 		u32 fits = segments[i].pages;
 
@@ -243,6 +246,8 @@ struct ra_window ra_model_window(const struct ra_request *rq, const struct ra_li
 				starving = true;
 		}
 		limit += fits;
+		if (fits < segments[i].pages)
+			break;
 	}
 	if (rq->sync) {
 		u32 stock = ra_stock_first(rq->asked, limits->stock_max);

@@ -7,6 +7,8 @@
  *   work compare A B BLOCK        reads two files by turns, as cmp does
  *   work tree DIR COUNT SEED      fills DIR with COUNT files of 1 to 256 KiB
  *   work grep DIR COUNT SEED      reads the files of a tree in order, whole, and checks them
+ *   work grep-whole DIR COUNT SEED  the same, with every file asked for whole when it is opened
+ *   work diff A B COUNT           reads the files of two equal trees by turns
  *   work postmark DIR COUNT N     N transactions over small files: read one, then create and delete or append
  */
 #define _GNU_SOURCE
@@ -21,6 +23,7 @@
 
 #define PAGE 4096
 static char buffer[1 << 20];
+static int ask_whole;
 
 static void die(const char *what)
 {
@@ -43,10 +46,10 @@ static uint64_t mix(uint64_t x)
 	return x ^ x >> 29;
 }
 
-/* Every 64 bytes begin with a word that says where they are. */
+/* Every 256 bytes begin with a word that says where they are. */
 static void make(char *at, size_t length, uint64_t offset, uint64_t seed)
 {
-	for (size_t i = 0; i < length; i += 64) {
+	for (size_t i = 0; i < length; i += 256) {
 		uint64_t word = mix((offset + i) ^ seed << 40);
 
 		memcpy(at + i, &word, sizeof(word));
@@ -55,7 +58,7 @@ static void make(char *at, size_t length, uint64_t offset, uint64_t seed)
 
 static void check(const char *at, size_t length, uint64_t offset, uint64_t seed, const char *path)
 {
-	for (size_t i = 0; i < length; i += 64) {
+	for (size_t i = 0; i + sizeof(uint64_t) <= length; i += 256) {
 		uint64_t word = mix((offset + i) ^ seed << 40), is;
 
 		memcpy(&is, at + i, sizeof(is));
@@ -95,6 +98,8 @@ static uint64_t read_whole(const char *path, size_t block, uint64_t seed)
 	uint64_t at = 0;
 	ssize_t got;
 
+	if (ask_whole)
+		posix_fadvise(fd, 0, 0, POSIX_FADV_WILLNEED);
 	while ((got = read(fd, buffer, block)) > 0) {
 		check(buffer, got, at, seed, path);
 		at += got;
@@ -118,11 +123,14 @@ static uint64_t compare(const char *a, const char *b, size_t block)
 				die(i ? b : a);
 			bytes += got[i];
 		}
+		/* What is behind a file's end in the buffers is not compared. */
 		if (got[0] != got[1] || memcmp(buffer, buffer + block, got[0])) {
 			fprintf(stderr, "%s and %s differ\n", a, b);
 			exit(1);
 		}
 	} while (got[0]);
+	close(fds[0]);
+	close(fds[1]);
 	return bytes;
 }
 
@@ -173,7 +181,16 @@ int main(int argc, char **argv)
 		}
 	} else if (!strcmp(command, "compare") && argc == 5) {
 		bytes = compare(argv[2], argv[3], strtoull(argv[4], 0, 0));
-	} else if (!strcmp(command, "grep") && argc == 5) {
+	} else if (!strcmp(command, "diff") && argc == 5) {
+		for (unsigned int i = 0; i < strtoul(argv[4], 0, 0); i++) {
+			char other[256];
+
+			tree_path(path, sizeof(path), argv[2], i);
+			tree_path(other, sizeof(other), argv[3], i);
+			bytes += compare(path, other, 32768);
+		}
+	} else if (!strncmp(command, "grep", 4) && argc == 5) {
+		ask_whole = !strcmp(command, "grep-whole");
 		for (unsigned int i = 0; i < strtoul(argv[3], 0, 0); i++) {
 			tree_path(path, sizeof(path), argv[2], i);
 			bytes += read_whole(path, 32768, i);
@@ -193,6 +210,11 @@ int main(int argc, char **argv)
 				tree_path(path, sizeof(path), argv[2], count + i - 1);
 				unlink(path);
 			}
+		}
+		/* So that the next one begins with the same files. */
+		for (unsigned int i = 0; i < strtoul(argv[4], 0, 0); i++) {
+			tree_path(path, sizeof(path), argv[2], count + i);
+			unlink(path);
 		}
 	} else {
 		fprintf(stderr, "work: bad arguments\n");
