@@ -1,0 +1,1 @@
+../ra/stress.c
