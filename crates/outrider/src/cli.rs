@@ -117,6 +117,9 @@ pub struct RunArgs {
     /// Write into FILE why and in which order declared data was fetched and evicted, a line for each decision.
     #[arg(long, value_name = "FILE")]
     pub explain: Option<PathBuf>,
+    /// Load a plug-in with foreaction graphs into the program and those that it starts; may be repeated.
+    #[arg(long, value_name = "FILE")]
+    pub plugin: Vec<PathBuf>,
     /// The program and its arguments.
     #[arg(
         value_name = "CMD",

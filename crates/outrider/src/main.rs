@@ -13,6 +13,7 @@ mod doctor;
 mod elf;
 mod evict;
 mod output;
+mod plugin;
 mod probe;
 mod run;
 mod tree;
@@ -40,7 +41,7 @@ fn start() -> i32 {
     let result = match cli.command {
         Command::Run(args) if cli::is_unknown_flag(&args.command[0]) => {
             Err(Failure::usage(format!(
-                "unknown flag {}; accepted are --mode, --engine, --budget, --config and --report, and -- before a program whose name begins with -",
+                "unknown flag {}; accepted are --mode, --engine, --budget, --config, --report, --explain and --plugin, and -- before a program whose name begins with -",
                 args.command[0].to_string_lossy()
             )))
         }

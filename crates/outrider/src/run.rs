@@ -23,8 +23,8 @@ use outrider_core::shm::{self, Header, lost};
 use outrider_sys::raw;
 
 use crate::cli::{Engine, Mode, RunArgs};
-use crate::elf;
 use crate::output::{self, Failure};
+use crate::{elf, plugin};
 
 /// The program's process, for the signal handlers.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
@@ -47,6 +47,7 @@ pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
         Mode::FetchallOpt => shm::MODE_FETCHALL_OPT,
     };
     let library = library()?;
+    let plugins = plugin::check(&args.plugin)?;
     let mut notes = Vec::new();
     if let Some(reason) = unhookable(&args.command[0]) {
         notes.push(format!("{}: {reason}", args.command[0].to_string_lossy()));
@@ -70,7 +71,12 @@ pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
         shared.header().configure(&config);
     }
     let explain = args.explain.as_deref().map(explanation).transpose()?;
-    if mode != shm::MODE_APP_ONLY && (shared.is_some() || mode == shm::MODE_OS_ONLY) {
+    let hooked = mode != shm::MODE_APP_ONLY && (shared.is_some() || mode == shm::MODE_OS_ONLY);
+    if hooked || !plugins.is_empty() {
+        // SAFETY: this process has one thread.
+        unsafe { preload(&library, &plugins) };
+    }
+    if hooked {
         let path = shared
             .as_ref()
             .map_or("none".into(), |s| s.path_in(raw::getpid()));
@@ -78,7 +84,6 @@ pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
         // SAFETY: this process has one thread.
         unsafe {
             std::env::set_var("OUTRIDER_SHM", value);
-            std::env::set_var("LD_PRELOAD", preload(&library));
             if let Some(path) = explain {
                 std::env::set_var("OUTRIDER_EXPLAIN", path);
             }
@@ -123,7 +128,7 @@ fn stderr() -> BorrowedFd<'static> {
 }
 
 /// The library: beside the command, or in ../lib.
-fn library() -> Result<PathBuf, Failure> {
+pub fn library() -> Result<PathBuf, Failure> {
     let exe = std::env::current_exe()
         .map_err(|e| Failure::usage(format!("cannot find this command's own file: {e}")))?;
     let directory = exe.parent().unwrap_or(Path::new("/"));
@@ -152,14 +157,28 @@ fn library() -> Result<PathBuf, Failure> {
     Ok(found.clone())
 }
 
-/// LD_PRELOAD with the library in front of what is there.
-fn preload(library: &Path) -> OsString {
-    let mut value = library.as_os_str().to_owned();
-    if let Some(old) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
-        value.push(":");
-        value.push(old);
+/// Puts the library and the plug-ins into LD_PRELOAD, in front of what is there, and names the plug-ins to the library.
+///
+/// # Safety
+/// The process has one thread.
+pub unsafe fn preload(library: &Path, plugins: &[PathBuf]) {
+    let listed = |paths: &[&Path], variable: &str| {
+        let mut value = OsString::new();
+        let old = std::env::var_os(variable).filter(|v| !v.is_empty());
+        for part in paths.iter().map(|p| p.as_os_str()).chain(old.as_deref()) {
+            if !value.is_empty() {
+                value.push(":");
+            }
+            value.push(part);
+        }
+        // SAFETY: as promised.
+        unsafe { std::env::set_var(variable, value) };
+    };
+    let plugins: Vec<&Path> = plugins.iter().map(PathBuf::as_path).collect();
+    listed(&[&[library], &plugins[..]].concat(), "LD_PRELOAD");
+    if !plugins.is_empty() {
+        listed(&plugins, "OUTRIDER_PLUGINS");
     }
-    value
 }
 
 /// Why the program will run as if we weren't there, if that can be told from its file.

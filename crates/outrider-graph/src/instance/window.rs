@@ -254,12 +254,15 @@ impl Instance<'_> {
                 } else {
                     "was"
                 };
-                let problem = format!(
+                let problem = crate::stats::Line::new(format_args!(
                     "{} {verb} made ahead as certain, and the function did not call it",
-                    describe(p)
-                );
-                self.shared.note(problem.clone());
-                self.shared.switch_off(&problem);
+                    cx.words(i)
+                ));
+                if p.pretended {
+                    self.shared.note(format_args!("{}", problem.as_str()));
+                } else {
+                    self.shared.switch_off(problem.as_str());
+                }
             }
         }
         cx.release(i);
@@ -282,24 +285,26 @@ impl Instance<'_> {
     /// The program makes a call that the graph does not have here.
     pub(super) fn unforeseen(&mut self, call: &Call) {
         // Calls that the graph never speaks of are no reason to doubt it.
-        if self.kinds & (1 << call.args.kind as u32) != 0 {
+        if self.kinds & (1 << call.args.kind as u32) != 0 && !self.options.among {
             self.counts.divergences += 1;
             if self.options.engine == Engine::Check {
-                let expected = self
-                    .cx
-                    .as_ref()
-                    .and_then(|cx| cx.order.front().map(|i| describe(&cx.places[*i as usize])));
-                self.shared.note(format!(
-                    "the function called {}, where {} was foreseen",
-                    describe_args(&call.args),
-                    expected.as_deref().unwrap_or("nothing")
-                ));
+                let cx = self.cx.as_ref();
+                match cx.and_then(|cx| cx.order.front().map(|i| cx.words(*i))) {
+                    Some(expected) => self.shared.note(format_args!(
+                        "the function called {}, where {expected} was foreseen",
+                        Words::of(call)
+                    )),
+                    None => self.shared.note(format_args!(
+                        "the function called {}, where nothing was foreseen",
+                        Words::of(call)
+                    )),
+                }
             } else {
                 self.shared.diverged(&self.counts);
                 if self.shared.is_off() {
                     self.closing = true;
                     self.close_if_done();
-                    if self.cx.is_none() {
+                    if self.is_passing() {
                         return;
                     }
                 }
@@ -307,7 +312,7 @@ impl Instance<'_> {
         }
         if call.args.kind == Kind::Close {
             self.settle(call.args.fd);
-        } else if has_effects(&call.args) {
+        } else if has_effects(&call.args) && !self.options.stable {
             self.outdate(call);
         }
     }
@@ -340,7 +345,15 @@ impl Instance<'_> {
 
     /// The program has effects that the graph did not foresee: what was read ahead and may be different now is forgotten.
     pub(super) fn outdate(&mut self, call: &Call) {
-        let file = self.file(call.args.fd);
+        let file = if uses_file(call.args.kind) {
+            self.file(call.args.fd)
+        } else {
+            None
+        };
+        if call.args.kind.writes() && file.is_some_and(|f| !f.regular) {
+            // A pipe, a terminal: no file changes.
+            return;
+        }
         let path = path_bytes(call.path.cast());
         let mut n = 0;
         while let Some(i) = self.cx.as_ref().and_then(|cx| cx.order.get(n).copied()) {
