@@ -160,6 +160,8 @@ pub struct Context {
     pub in_pool: usize,
     /// The ring does not answer any more.
     pub broken: bool,
+    /// Calls that the pool is to be given with [`Context::submit`].
+    for_pool: Vec<u16>,
     /// Something was to be given to the pool since this was taken.
     pub wanted_pool: bool,
     wants_ring: bool,
@@ -191,6 +193,7 @@ impl Context {
             on_ring: 0,
             in_pool: 0,
             broken: false,
+            for_pool: Vec::with_capacity(PLACES),
             wanted_pool: false,
             wants_ring: false,
             next: None,
@@ -337,14 +340,37 @@ impl Context {
         }
     }
 
-    /// Hands what was pushed to the kernel; what it finishes at once would have been quick anyway.
+    /// Hands what was launched to the kernel and to the pool; what the kernel finishes at once would have been quick anyway.
     pub fn submit(&mut self) {
+        self.submit_to_pool();
+        if self.ring.as_ref().is_some_and(|r| r.unsubmitted() > 0) {
+            self.submit_to_ring();
+        }
+    }
+
+    fn submit_to_ring(&mut self) {
         self.reap(false);
         if let Some(ring) = self.ring.as_mut() {
             let r = ring.submit();
             self.check(r);
         }
         self.reap(true);
+    }
+
+    fn submit_to_pool(&mut self) {
+        if self.for_pool.is_empty() {
+            return;
+        }
+        let jobs = self.for_pool.iter().map(|i| &self.flights[*i as usize].job);
+        // SAFETY: a place's memory is left alone until it has landed.
+        let taken = process::pool().map_or(0, |pool| unsafe { pool.submit(jobs) });
+        while self.for_pool.len() > taken {
+            if let Some(i) = self.for_pool.pop() {
+                self.in_pool -= 1;
+                self.landed(i, -i64::from(libc::ECANCELED));
+            }
+        }
+        self.for_pool.clear();
     }
 
     fn check(&mut self, r: isize) {
@@ -408,8 +434,9 @@ impl Context {
         if self.places[i as usize].on_ring {
             self.enter(1);
         } else {
+            self.submit_to_pool();
             let seen = self.bell.rung();
-            if !self.collect(i) {
+            if self.places[i as usize].progress == Progress::Flying && !self.collect(i) {
                 self.bell.wait(seen);
             }
         }
@@ -429,7 +456,7 @@ impl Context {
             // SAFETY: the place's memory is left alone until it has landed.
             let mut pushed = unsafe { ring.push(&s) };
             if !pushed {
-                self.submit();
+                self.submit_to_ring();
                 // SAFETY: as above.
                 pushed = self.ring.as_mut().is_some_and(|r| unsafe { r.push(&s) });
             }
@@ -447,13 +474,7 @@ impl Context {
         flight.job.args.set(args);
         flight.job.bell.set(Some(self.bell));
         self.wanted_pool = true;
-        let Some(pool) = process::pool() else {
-            return false;
-        };
-        // SAFETY: as above.
-        if !unsafe { pool.submit(&flight.job) } {
-            return false;
-        }
+        self.for_pool.push(i);
         self.in_pool += 1;
         self.places[i as usize].on_ring = false;
         self.places[i as usize].progress = Progress::Flying;
@@ -463,9 +484,15 @@ impl Context {
     /// Takes a call back that no thread of the pool has begun.
     pub fn take_back(&mut self, i: u16) -> bool {
         let p = &self.places[i as usize];
-        let back = p.progress == Progress::Flying
-            && !p.on_ring
-            && process::pool().is_some_and(|pool| pool.take_back(&self.flights[i as usize].job));
+        let in_pool = p.progress == Progress::Flying && !p.on_ring;
+        let waiting = self.for_pool.iter().position(|x| *x == i && in_pool);
+        if let Some(at) = waiting {
+            self.for_pool.remove(at);
+        }
+        let back = waiting.is_some()
+            || in_pool
+                && process::pool()
+                    .is_some_and(|pool| pool.take_back(&self.flights[i as usize].job));
         if back {
             self.in_pool -= 1;
             self.places[i as usize].progress = Progress::Ready;
@@ -475,7 +502,11 @@ impl Context {
 
     /// Cancels what can be cancelled and waits for the rest.
     pub fn drain(&mut self) {
-        // What the kernel has not seen need not be cancelled.
+        // What nobody has seen need not be cancelled.
+        while let Some(i) = self.for_pool.pop() {
+            self.in_pool -= 1;
+            self.landed(i, -i64::from(libc::ECANCELED));
+        }
         while let Some(i) = self.ring.as_mut().and_then(Ring::withdraw) {
             self.on_ring -= 1;
             self.landed(i as u16, -i64::from(libc::ECANCELED));

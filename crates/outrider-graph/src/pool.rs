@@ -160,32 +160,36 @@ impl Pool {
         q.users = q.users.saturating_sub(1);
     }
 
-    /// Has the call made. `false`: it won't be, there are no threads or too many jobs.
+    /// Has calls made, in this order; says how many. The others won't be: there are no threads, or too many jobs.
     ///
     /// # Safety
-    /// The job and all that its arguments point to stay valid until its state is `DONE` or [`Pool::take_back`] has returned
-    /// `true` for it.
-    pub unsafe fn submit(&'static self, job: &Job) -> bool {
+    /// The jobs and all that their arguments point to stay valid until their state is `DONE` or [`Pool::take_back`] has returned
+    /// `true` for them.
+    pub unsafe fn submit<'a>(&'static self, jobs: impl Iterator<Item = &'a Job>) -> usize {
         let _signals = Undisturbed::new();
         let mut q = self.lock();
-        let list = job.number.get() == Job::LIST;
-        let waiting = if list { q.lists.len() } else { q.calls.len() };
-        if waiting >= WAITING || q.threads == 0 {
-            return false;
-        }
-        job.state.store(state::QUEUED, Ordering::Relaxed);
-        if list {
-            q.lists.push_back(Pointer(job));
-            if q.lister {
-                self.listing.notify_one();
-                return true;
+        let mut taken = 0;
+        for job in jobs {
+            let list = job.number.get() == Job::LIST;
+            let waiting = if list { q.lists.len() } else { q.calls.len() };
+            if waiting >= WAITING || q.threads == 0 {
+                break;
             }
-            // A thread is woken to start the one for listings.
-        } else {
-            q.calls.push_back(Pointer(job));
+            taken += 1;
+            job.state.store(state::QUEUED, Ordering::Relaxed);
+            if list {
+                q.lists.push_back(Pointer(job));
+                if q.lister {
+                    self.listing.notify_one();
+                    continue;
+                }
+                // A thread is woken to start the one for listings.
+            } else {
+                q.calls.push_back(Pointer(job));
+            }
+            self.work.notify_one();
         }
-        self.work.notify_one();
-        true
+        taken
     }
 
     /// Takes a job back that no thread has begun.

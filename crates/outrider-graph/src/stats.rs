@@ -23,6 +23,22 @@ macro_rules! counters {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counts { $($(#[$doc])* pub $name: u64,)* }
 
+        impl Counts {
+            /// The names of the counts, in the order of [`Counts::values`].
+            pub const NAMES: &[&str] = &[$(stringify!($name)),*];
+
+            /// From counts in this order; zero for those that are missing.
+            pub fn from_values(values: &[u64]) -> Counts {
+                let mut values = values.iter().copied();
+                Counts { $($name: values.next().unwrap_or(0),)* }
+            }
+
+            /// The counts.
+            pub fn values(&self) -> impl Iterator<Item = u64> {
+                [$(self.$name),*].into_iter()
+            }
+        }
+
         /// The same, shared by threads.
         #[derive(Default)]
         pub(crate) struct Counters { $(pub $name: AtomicU64,)* }
@@ -50,6 +66,8 @@ counters! {
     hits,
     /// Of these, how many were waited for.
     waits,
+    /// Calls that the function made as they were foreseen.
+    foreseen,
     /// Results that nobody asked for.
     unused,
     /// Foreseen calls that the function left out.

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr};
 
+use outrider_core::board;
 use outrider_core::config::Config;
 use outrider_core::engine;
 use outrider_core::service::Service;
@@ -24,7 +25,7 @@ use outrider_sys::raw;
 
 use crate::cli::{Engine, Mode, RunArgs};
 use crate::output::{self, Failure};
-use crate::{elf, plugin};
+use crate::{elf, graph, plugin};
 
 /// The program's process, for the signal handlers.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
@@ -33,9 +34,18 @@ static STOPPED: AtomicBool = AtomicBool::new(false);
 /// The shared memory, for the signal handlers.
 static HEADER: AtomicPtr<Header> = AtomicPtr::new(std::ptr::null_mut());
 
+/// What a run is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// The program.
+    Run,
+    /// A verdict on its graphs; see [`graph::verdict`].
+    Check,
+}
+
 /// Runs the program. Ends this process as the program ended: with its exit code or by its signal; with 127 where
 /// it is not found and 126 where it can't be executed.
-pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
+pub fn run(args: RunArgs, mut config: Config, purpose: Purpose) -> Result<i32, Failure> {
     if let Some(budget) = args.budget {
         config.budget.memory = Some(outrider_core::config::Size(budget));
     }
@@ -55,7 +65,10 @@ pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
             output::complain(&format!("{}: {reason}", args.command[0].to_string_lossy()));
         }
     }
-    let mut report = report::Target::open(&args)?;
+    let mut report = match purpose {
+        Purpose::Run => report::Target::open(&args)?,
+        Purpose::Check => report::Target::Verdict(None),
+    };
     let shared = match Shared::create(mode, config.files.min_size.0) {
         Ok(s) => Some(Arc::new(s)),
         Err(e) => {
@@ -65,6 +78,9 @@ pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
             None
         }
     };
+    if shared.is_none() && purpose == Purpose::Check {
+        return Err(Failure::system(notes.remove(notes.len() - 1)));
+    }
     if let Some(shared) = &shared {
         HEADER.store(std::ptr::from_ref(shared.header()).cast_mut(), Release);
         shared.header().sleeping.store(1, Release);
@@ -72,11 +88,12 @@ pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
     }
     let explain = args.explain.as_deref().map(explanation).transpose()?;
     let hooked = mode != shm::MODE_APP_ONLY && (shared.is_some() || mode == shm::MODE_OS_ONLY);
-    if hooked || !plugins.is_empty() {
+    let graphs = !plugins.is_empty() || purpose == Purpose::Check;
+    if hooked || graphs {
         // SAFETY: this process has one thread.
         unsafe { preload(&library, &plugins) };
     }
-    if hooked {
+    if hooked || graphs && shared.is_some() {
         let path = shared
             .as_ref()
             .map_or("none".into(), |s| s.path_in(raw::getpid()));
@@ -84,6 +101,9 @@ pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
         // SAFETY: this process has one thread.
         unsafe {
             std::env::set_var("OUTRIDER_SHM", value);
+            if purpose == Purpose::Check {
+                std::env::set_var("OUTRIDER_GRAPH", "check");
+            }
             if let Some(path) = explain {
                 std::env::set_var("OUTRIDER_EXPLAIN", path);
             }
@@ -103,6 +123,16 @@ pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
     });
     if let Some(shared) = &shared {
         conclude(shared, service);
+        if purpose == Purpose::Check {
+            let code = if libc::WIFSIGNALED(status) {
+                128 + libc::WTERMSIG(status)
+            } else {
+                libc::WEXITSTATUS(status)
+            };
+            let (text, code) = graph::verdict(&args, &board::told(shared.board()), code);
+            report.say(&text);
+            return Ok(code);
+        }
         report.write(&args, shared, notes);
     } else {
         report.write_without(&args, notes);

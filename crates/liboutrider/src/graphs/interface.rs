@@ -4,9 +4,14 @@ use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr::null_mut;
 
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
-use outrider_graph::{Args, Builder, Call, Data, Engine, Graph, Kind, Next, Node, Op};
+use outrider_core::board;
+use outrider_graph::{
+    Args, Builder, Call, Counts, Data, Engine, Graph, Kind, Next, Node, Op, Sink,
+};
 
+use super::plugins;
 use super::scopes::{self, CScope};
+use crate::attach;
 
 /// struct outrider_op.
 #[repr(C)]
@@ -199,7 +204,26 @@ impl Foreseen {
     }
 }
 
+/// Tells the runner's report of a graph.
+struct Report(&'static board::Entry);
+
+impl Sink for Report {
+    fn add(&self, counts: &Counts) {
+        for (i, n) in counts.values().enumerate() {
+            self.0.add(i, n);
+        }
+    }
+
+    fn note(&self, problem: &str, off: bool) {
+        self.0.note(problem, off);
+    }
+}
+
 fn with_flags(mut graph: Graph<*mut c_void>, flags: c_uint) -> *mut CGraph {
+    if let Some(entry) = attach::board().and_then(|b| board::entry(b, graph.name())) {
+        // A graph may be freed while another thread's counts are on their way: this stays.
+        graph = graph.sink(Box::leak(Box::new(Report(entry))));
+    }
     if flags & PURE != 0 {
         graph = graph.pure();
     }
@@ -220,6 +244,7 @@ fn with_flags(mut graph: Graph<*mut c_void>, flags: c_uint) -> *mut CGraph {
         Ok("check") => Engine::Check,
         _ => Engine::Auto,
     };
+    plugins::show(&graph);
     Box::into_raw(Box::new(CGraph(graph.engine(engine))))
 }
 

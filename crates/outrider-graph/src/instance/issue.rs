@@ -38,9 +38,7 @@ impl Instance<'_> {
                 self.consider(source, i, &mut walk);
             }
         }
-        if let Some(cx) = self.cx.as_mut()
-            && cx.ring.as_ref().is_some_and(|r| r.unsubmitted() > 0)
-        {
+        if let Some(cx) = self.cx.as_mut() {
             cx.submit();
         }
     }

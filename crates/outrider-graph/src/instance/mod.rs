@@ -278,6 +278,11 @@ impl<'g> Instance<'g> {
     ) -> Option<isize> {
         self.counts.calls += 1;
         self.advance(at);
+        let known = self
+            .current
+            .and_then(|i| self.place(i))
+            .is_some_and(|p| p.progress != Progress::NotReady);
+        self.counts.foreseen += u64::from(known);
         self.cx.as_ref()?;
         let i = self.current?;
         self.adopt(i, call);
@@ -432,6 +437,9 @@ impl<'g> Instance<'g> {
     /// Ends the run.
     pub fn end(&mut self) {
         let was_passing = self.is_passing();
+        if self.options.engine == Engine::Check && !was_passing && process::is(self.token) {
+            self.ended_early();
+        }
         self.stop();
         if self.adapts() && !was_passing {
             let mut depth = self.depth;

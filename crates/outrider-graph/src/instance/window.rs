@@ -200,11 +200,39 @@ impl Instance<'_> {
     pub(super) fn advance(&mut self, n: usize) {
         for _ in 0..n {
             if let Some(i) = self.pop() {
-                self.counts.skipped += 1;
+                self.left_out(i, "the function left it out");
                 self.discard(i);
             }
         }
         self.current = self.pop();
+    }
+
+    /// A foreseen call that does not come, although another after it does, or no weak edge lies before it.
+    fn left_out(&mut self, i: u16, how: &str) {
+        self.counts.skipped += 1;
+        if self.options.engine == Engine::Check
+            && let Some(cx) = self.cx.as_ref()
+        {
+            self.shared
+                .note(format_args!("{} was foreseen, and {how}", cx.words(i)));
+        }
+    }
+
+    /// The function ends: what the graph says that it calls before the next weak edge has not come. Only the first of it is told of.
+    pub(super) fn ended_early(&mut self) {
+        let Some(cx) = self.cx.as_ref() else { return };
+        let Some(i) = cx.order.front().copied() else {
+            return;
+        };
+        let p = &cx.places[i as usize];
+        // Effects are told of when they are discarded.
+        let issued = matches!(p.progress, Progress::Flying | Progress::Done);
+        if !p.weak_before
+            && p.progress != Progress::NotReady
+            && !(issued && p.args.kind.has_effects())
+        {
+            self.left_out(i, "the function ended without it");
+        }
     }
 
     /// A call that was not issued has the arguments that the program gives it.
