@@ -90,7 +90,8 @@ impl Instance<'_> {
             walk.stopped = true;
             return;
         };
-        let done = p.progress == Progress::Done && !p.pretended;
+        // What was only warmed is still to be made: an open may create its file.
+        let done = p.progress == Progress::Done && !p.pretended && p.args.kind.runs_ahead();
         let pure = !has_effects(&p.args);
         if pure && !matches!(p.args.kind, Kind::Lseek) {
             let whole = if p.args.kind.reads() {
