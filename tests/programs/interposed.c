@@ -2,7 +2,6 @@
  * interposed CASE FILE: ways to leave a scope, and signals, while the C library's calls are offered to it. FILE has 256 blocks of 4 KiB,
  * the i-th full of the byte i. Exits with 0 if every read gave what it should, and prints the graphs' reports.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <outrider_graph.h>

@@ -3,7 +3,6 @@
  * one whose scope is bound to a descriptor. After a weak edge it may do something else than its graph says. Prints every result, errno and
  * what was read, and in the end what is in DIR: the same on every engine.
  */
-#define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

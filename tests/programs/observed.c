@@ -1,5 +1,4 @@
 /* observed: what a plug-in's observer is to be told of. In a directory with the file `one`. */
-#define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

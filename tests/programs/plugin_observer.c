@@ -1,5 +1,4 @@
 /* A plug-in that tells what it is told of, a line each on standard error; its own calls are told to nobody. */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <outrider_plugin.h>
 #include <stdarg.h>

@@ -1,5 +1,4 @@
 /* A plug-in that wraps a function of a shared library. With ONE_TOO_MANY in the environment its graph is wrong. */
-#define _GNU_SOURCE
 #include <outrider_plugin.h>
 #include <stdlib.h>
 

@@ -58,7 +58,11 @@ fn start() -> i32 {
         }
         Command::Graph(GraphCommand::Check(args)) => {
             let args = RunArgs::bare(Mode::AppOnly, args.plugin, args.command);
-            run::run(args, outrider_core::config::Config::default(), run::Purpose::Check)
+            run::run(
+                args,
+                outrider_core::config::Config::default(),
+                run::Purpose::Check,
+            )
         }
         other => {
             take_standard_streams();

@@ -344,13 +344,33 @@ impl<'g> Instance<'g> {
         if let Some(i) = self.current.take()
             && let Some(cx) = self.cx.as_mut()
         {
-            let cursor = cx.places[i as usize].cursor;
+            let p = &cx.places[i as usize];
+            let cursor = p.cursor;
+            let short = !p.args.kind.has_effects()
+                && (result < 0 || p.args.kind.reads() && result as usize != p.args.len);
             cx.release(i);
             self.unlink(i);
+            if short && self.options.engine == Engine::Check {
+                self.not_pretended();
+            }
             source.harvest(&cursor, result);
         }
         if self.closing {
             self.close_if_done();
+        }
+    }
+
+    /// A read came back short, or a look-up failed: in a normal run no effect behind it would have been made ahead.
+    fn not_pretended(&mut self) {
+        let Some(cx) = self.cx.as_mut() else { return };
+        for n in 0..cx.order.len() {
+            let p = &mut cx.places[cx.order[n] as usize];
+            if p.pretended && p.args.kind.has_effects() {
+                p.pretended = false;
+                p.progress = Progress::Ready;
+                p.buffer = None;
+                self.waiting += 1;
+            }
         }
     }
 
