@@ -80,6 +80,8 @@ typedef int (*outrider_graph_next)(void *ctx, uint64_t i, struct outrider_op *op
 
 #define OUTRIDER_PURE              1u /* no call has effects; needed to look beyond what is not ready */
 #define OUTRIDER_PRIVATE_POSITIONS 2u /* nobody but the function moves the positions of what it writes */
+#define OUTRIDER_AMONG             4u /* the function makes other such calls in between, which are no divergence */
+#define OUTRIDER_STABLE            8u /* nothing else that the function does changes what its calls without effects return */
 
 /* Builds a graph of the function `name`. Null with EINVAL: name or next is null, or a flag is unknown. */
 outrider_graph *outrider_graph_generator(const char *name, outrider_graph_next next, unsigned flags);
@@ -123,9 +125,16 @@ void outrider_graph_free(outrider_graph *graph);
 size_t outrider_graph_dot(const outrider_graph *graph, char *text, size_t room);
 size_t outrider_graph_report(const outrider_graph *graph, char *text, size_t room);
 
-/* The function begins, with the context for the stubs, which lives until outrider_leave. A scope within another of the same thread
- * passes its calls through; a forked child's scopes do so too. Never null unless graph is (EINVAL). */
+/* The function begins, with the context for the stubs, which lives until outrider_leave. Never null unless graph is (EINVAL).
+ *
+ * Until then the calls below are made through the scope, or the thread's calls of the C library are offered to it as they come (they are
+ * not any more once it was named in one of the calls below). Scopes may lie within each other, up to 32 of a thread; a call goes to the
+ * innermost that foresees it. The scopes that a forked child finds pass their calls through. */
 outrider_scope *outrider_enter(const outrider_graph *graph, void *ctx);
+
+/* Only calls of the C library on this descriptor (or by a path relative to it; AT_FDCWD is one) are offered to the scope, and on others that
+ * it is bound to, 8 at most. Closing a descriptor unbinds it. -1 with EINVAL: the scope is null, or has 8. */
+int outrider_bind(outrider_scope *scope, int fd);
 
 /* The function ends: what was not needed is cancelled. On the thread that entered. */
 void outrider_leave(outrider_scope *scope);

@@ -14,6 +14,7 @@ use core::ffi::CStr;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use outrider_core::board::Board;
 use outrider_core::shm::{self, Header, MAX_FDS, Proc};
 use outrider_sys::raw;
 
@@ -222,6 +223,26 @@ unsafe fn map(fd: i32, offset: usize, len: usize) -> *mut u8 {
     } else {
         r as *mut u8
     }
+}
+
+/// The board on which processes tell of their foreaction graphs; null where there is none. Not through the process's entry, which
+/// only those get that read files worth following.
+static BOARD: AtomicPtr<Board> = AtomicPtr::new(null_mut());
+
+/// The board, mapped at the first call; for when a graph is built.
+pub fn board() -> Option<&'static Board> {
+    if BOARD.load(Ordering::Acquire).is_null() && STATE.load(Ordering::Relaxed) & 3 != OFF {
+        let fd = open_shm();
+        if fd >= 0 {
+            // SAFETY: within the object, whose length was checked; zero is a valid board.
+            let at = unsafe { map(fd, shm::BOARD_AT, size_of::<Board>()) };
+            raw::close(fd);
+            let _ =
+                BOARD.compare_exchange(null_mut(), at.cast(), Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+    // SAFETY: null or mapped for good.
+    unsafe { BOARD.load(Ordering::Acquire).as_ref() }
 }
 
 fn open_shm() -> i32 {

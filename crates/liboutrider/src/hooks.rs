@@ -14,7 +14,9 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 use outrider_core::shm::{self, Kind};
+use outrider_graph::{Call, Kind as Step};
 
+use crate::graphs::{self, through};
 use crate::{attach, declared, real, track};
 
 /// Defines an interposed function under its names, which have one body.
@@ -39,6 +41,23 @@ macro_rules! hook {
     };
 }
 
+/// A read or write as graphs have it.
+#[inline(always)]
+pub fn transfer(kind: Step, fd: c_int, buffer: *mut c_void, n: size_t, offset: off_t) -> Call {
+    let mut c = graphs::call(kind, fd);
+    (c.args.len, c.args.offset, c.buffer) = (n, offset, buffer);
+    c
+}
+
+/// A vectored read as graphs have it. Its length is looked up where the array is one that the kernel would take.
+fn vectored(kind: Step, fd: c_int, iov: *const iovec, n: c_int, offset: off_t) -> Call {
+    let mut c = graphs::call(kind, fd);
+    c.args.offset = offset;
+    c.args.len = graphs::total(iov, n);
+    (c.vectors, c.vector_count) = (iov, n);
+    c
+}
+
 /// Whether the program's hints are to be dropped (mode `os-only`).
 fn drops_hints() -> bool {
     attach::MODE.load(Relaxed) == shm::MODE_OS_ONLY
@@ -47,45 +66,57 @@ fn drops_hints() -> bool {
 hook! {
     /// See open(2).
     open = open64 = __open = __open64 (path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        // SAFETY: the caller's arguments, unchanged.
-        let fd = unsafe { real::open(path, flags, mode) };
-        track::opened(fd, flags, 0);
-        fd
+        through(|| graphs::open(libc::AT_FDCWD, path, flags, mode), || {
+            // SAFETY: the caller's arguments, unchanged.
+            let fd = unsafe { real::open(path, flags, mode) };
+            track::opened(fd, flags, 0);
+            fd as isize
+        }) as c_int
     }
     /// See openat(2).
     openat = openat64 (dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        // SAFETY: the caller's arguments, unchanged.
-        let fd = unsafe { real::openat(dir, path, flags, mode) };
-        track::opened(fd, flags, 0);
-        fd
+        through(|| graphs::open(dir, path, flags, mode), || {
+            // SAFETY: the caller's arguments, unchanged.
+            let fd = unsafe { real::openat(dir, path, flags, mode) };
+            track::opened(fd, flags, 0);
+            fd as isize
+        }) as c_int
     }
     /// The fortified open(2).
     __open_2 = __open64_2 (path: *const c_char, flags: c_int) -> c_int {
-        // SAFETY: the caller's arguments, unchanged.
-        let fd = unsafe { real::__open_2(path, flags) };
-        track::opened(fd, flags, 0);
-        fd
+        through(|| graphs::open(libc::AT_FDCWD, path, flags, 0), || {
+            // SAFETY: the caller's arguments, unchanged.
+            let fd = unsafe { real::__open_2(path, flags) };
+            track::opened(fd, flags, 0);
+            fd as isize
+        }) as c_int
     }
     /// The fortified openat(2).
     __openat_2 = __openat64_2 (dir: c_int, path: *const c_char, flags: c_int) -> c_int {
-        // SAFETY: the caller's arguments, unchanged.
-        let fd = unsafe { real::__openat_2(dir, path, flags) };
-        track::opened(fd, flags, 0);
-        fd
+        through(|| graphs::open(dir, path, flags, 0), || {
+            // SAFETY: the caller's arguments, unchanged.
+            let fd = unsafe { real::__openat_2(dir, path, flags) };
+            track::opened(fd, flags, 0);
+            fd as isize
+        }) as c_int
     }
     /// See creat(2).
     creat = creat64 (path: *const c_char, mode: mode_t) -> c_int {
-        // SAFETY: the caller's arguments, unchanged.
-        let fd = unsafe { real::creat(path, mode) };
-        track::opened(fd, libc::O_WRONLY, 0);
-        fd
+        through(|| graphs::open(libc::AT_FDCWD, path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode), || {
+            // SAFETY: the caller's arguments, unchanged.
+            let fd = unsafe { real::creat(path, mode) };
+            track::opened(fd, libc::O_WRONLY, 0);
+            fd as isize
+        }) as c_int
     }
     /// See close(2).
     close = __close (fd: c_int) -> c_int {
-        declared::closing(fd);
-        track::closing(fd);
-        // SAFETY: the caller's arguments, unchanged.
-        unsafe { real::close(fd) }
+        through(|| graphs::close(fd), || {
+            declared::closing(fd);
+            track::closing(fd);
+            // SAFETY: the caller's arguments, unchanged.
+            unsafe { real::close(fd) as isize }
+        }) as c_int
     }
     /// See close_range(2).
     close_range (first: c_uint, last: c_uint, flags: c_int) -> c_int {
@@ -95,6 +126,7 @@ hook! {
             declared::disable();
         }
         if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
+            graphs::closing_range(first, last);
             declared::closing_range(first, last);
             track::closing_range(first, last);
         }
@@ -103,6 +135,7 @@ hook! {
     }
     /// See closefrom(3).
     closefrom (first: c_int) -> () {
+        graphs::closing_range(first.max(0) as u32, u32::MAX);
         declared::closing_range(first.max(0) as u32, u32::MAX);
         track::closing_range(first.max(0) as u32, u32::MAX);
         // SAFETY: the caller's arguments, unchanged.
@@ -118,6 +151,7 @@ hook! {
     /// See dup2(2).
     dup2 = __dup2 (from: c_int, to: c_int) -> c_int {
         if from != to {
+            graphs::announce(|| graphs::close(to));
             declared::closing(to);
             track::closing(to);
         }
@@ -129,6 +163,7 @@ hook! {
     /// See dup3(2).
     dup3 (from: c_int, to: c_int, flags: c_int) -> c_int {
         if from != to {
+            graphs::announce(|| graphs::close(to));
             declared::closing(to);
             track::closing(to);
         }
@@ -157,52 +192,74 @@ hook! {
     }
     /// See lseek(2).
     lseek = lseek64 = __lseek (fd: c_int, offset: off_t, whence: c_int) -> off_t {
-        // SAFETY: the caller's arguments, unchanged.
-        let r = unsafe { real::lseek(fd, offset, whence) };
-        track::moved(fd, r);
-        r
+        let call = || {
+            let mut c = graphs::call(Step::Lseek, fd);
+            (c.args.offset, c.args.flags) = (offset, whence);
+            c
+        };
+        through(call, || {
+            // SAFETY: the caller's arguments, unchanged.
+            let r = unsafe { real::lseek(fd, offset, whence) };
+            track::moved(fd, r);
+            r as isize
+        }) as off_t
     }
     /// See read(2).
     read = __read (fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t {
-        let slot = track::reading(fd, n);
-        // SAFETY: the caller's arguments, unchanged.
-        let r = unsafe { real::read(fd, buf, n) };
-        track::advanced(slot, r);
-        r
+        through(|| transfer(Step::Read, fd, buf, n, 0), || {
+            let slot = track::reading(fd, n);
+            // SAFETY: the caller's arguments, unchanged.
+            let r = unsafe { real::read(fd, buf, n) };
+            track::advanced(slot, r);
+            r
+        })
     }
     /// The fortified read(2).
     __read_chk (fd: c_int, buf: *mut c_void, n: size_t, room: size_t) -> ssize_t {
-        let slot = track::reading(fd, n);
-        // SAFETY: the caller's arguments, unchanged.
-        let r = unsafe { real::__read_chk(fd, buf, n, room) };
-        track::advanced(slot, r);
-        r
+        // More than there is room for ends the program, in the C library's function.
+        let n_fitting = if n > room { usize::MAX } else { n };
+        through(|| transfer(Step::Read, fd, buf, n_fitting, 0), || {
+            let slot = track::reading(fd, n);
+            // SAFETY: the caller's arguments, unchanged.
+            let r = unsafe { real::__read_chk(fd, buf, n, room) };
+            track::advanced(slot, r);
+            r
+        })
     }
     /// See pread(2).
     pread = pread64 = __pread64 (fd: c_int, buf: *mut c_void, n: size_t, offset: off_t) -> ssize_t {
-        track::reading_at(fd, offset as u64, n);
-        // SAFETY: the caller's arguments, unchanged.
-        unsafe { real::pread(fd, buf, n, offset) }
+        through(|| transfer(Step::Pread, fd, buf, n, offset), || {
+            track::reading_at(fd, offset as u64, n);
+            // SAFETY: the caller's arguments, unchanged.
+            unsafe { real::pread(fd, buf, n, offset) }
+        })
     }
     /// The fortified pread(2).
     __pread_chk = __pread64_chk (fd: c_int, buf: *mut c_void, n: size_t, offset: off_t, room: size_t) -> ssize_t {
-        track::reading_at(fd, offset as u64, n);
-        // SAFETY: the caller's arguments, unchanged.
-        unsafe { real::__pread_chk(fd, buf, n, offset, room) }
+        let n_fitting = if n > room { usize::MAX } else { n };
+        through(|| transfer(Step::Pread, fd, buf, n_fitting, offset), || {
+            track::reading_at(fd, offset as u64, n);
+            // SAFETY: the caller's arguments, unchanged.
+            unsafe { real::__pread_chk(fd, buf, n, offset, room) }
+        })
     }
     /// See readv(2).
     readv = __readv (fd: c_int, iov: *const iovec, n: c_int) -> ssize_t {
-        // SAFETY: the caller's arguments, unchanged.
-        let r = unsafe { real::readv(fd, iov, n) };
-        track::has_read(fd, r);
-        r
+        through(|| vectored(Step::Read, fd, iov, n, 0), || {
+            // SAFETY: the caller's arguments, unchanged.
+            let r = unsafe { real::readv(fd, iov, n) };
+            track::has_read(fd, r);
+            r
+        })
     }
     /// See preadv(2).
     preadv = preadv64 (fd: c_int, iov: *const iovec, n: c_int, offset: off_t) -> ssize_t {
-        // SAFETY: the caller's arguments, unchanged.
-        let r = unsafe { real::preadv(fd, iov, n, offset) };
-        track::has_read_at(fd, offset as u64, r);
-        r
+        through(|| vectored(Step::Pread, fd, iov, n, offset), || {
+            // SAFETY: the caller's arguments, unchanged.
+            let r = unsafe { real::preadv(fd, iov, n, offset) };
+            track::has_read_at(fd, offset as u64, r);
+            r
+        })
     }
     /// See preadv2(2). Offset -1 means the file position.
     preadv2 = preadv64v2 (fd: c_int, iov: *const iovec, n: c_int, offset: off_t, flags: c_int) -> ssize_t {
@@ -217,13 +274,16 @@ hook! {
     }
     /// See write(2).
     write = __write (fd: c_int, buf: *const c_void, n: size_t) -> ssize_t {
-        // SAFETY: the caller's arguments, unchanged.
-        let r = unsafe { real::write(fd, buf, n) };
-        track::wrote(fd, r);
-        r
+        through(|| transfer(Step::Write, fd, buf.cast_mut(), n, 0), || {
+            // SAFETY: the caller's arguments, unchanged.
+            let r = unsafe { real::write(fd, buf, n) };
+            track::wrote(fd, r);
+            r
+        })
     }
     /// See writev(2).
     writev = __writev (fd: c_int, iov: *const iovec, n: c_int) -> ssize_t {
+        graphs::announce(|| graphs::change(fd));
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::writev(fd, iov, n) };
         track::wrote(fd, r);
@@ -231,6 +291,7 @@ hook! {
     }
     /// See sendfile(2).
     sendfile = sendfile64 (out: c_int, from: c_int, offset: *mut off_t, n: size_t) -> ssize_t {
+        graphs::announce(|| graphs::change(out));
         let slot = moving(from, offset, n);
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::sendfile(out, from, offset, n) };
@@ -240,6 +301,7 @@ hook! {
     }
     /// See copy_file_range(2).
     copy_file_range (from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, n: size_t, flags: c_uint) -> ssize_t {
+        graphs::announce(|| graphs::change(to));
         let slot = moving(from, from_offset, n);
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::copy_file_range(from, from_offset, to, to_offset, n, flags) };
@@ -251,6 +313,7 @@ hook! {
     }
     /// See splice(2).
     splice (from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, n: size_t, flags: c_uint) -> ssize_t {
+        graphs::announce(|| graphs::change(to));
         let slot = moving(from, from_offset, n);
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::splice(from, from_offset, to, to_offset, n, flags) };
@@ -335,6 +398,7 @@ hook! {
     }
     /// See ftruncate(2).
     ftruncate = ftruncate64 (fd: c_int, size: off_t) -> c_int {
+        graphs::announce(|| graphs::change(fd));
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::ftruncate(fd, size) };
         if r == 0 {

@@ -10,13 +10,13 @@
 //! - `track` holds what the hooks do with descriptors.
 //! - `hot` lets files that are cached pass without a word.
 //! - `declared` is the C interface through which a program says what it will read.
-//! - `graph` is the C interface of foreaction graphs.
+//! - `graphs` are foreaction graphs: their C interface, plug-ins, and how the program's calls reach them.
 //! - `reserve` is memory for when there is none.
 //! - `hooks` are the interposed names, `stdio` those of buffered streams.
 
 mod attach;
 mod declared;
-mod graph;
+mod graphs;
 mod hooks;
 mod hot;
 mod real;
@@ -28,6 +28,7 @@ mod track;
 extern "C" fn start() {
     real::resolve();
     attach::start();
+    graphs::start();
 }
 
 #[used]

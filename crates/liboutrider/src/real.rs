@@ -7,7 +7,7 @@
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use libc::{FILE, iovec, mode_t, off_t, size_t, ssize_t};
+use libc::{DIR, FILE, dirent, iovec, mode_t, off_t, size_t, ssize_t};
 use outrider_sys::raw::syscall6;
 
 /// What the C library makes of a system call's answer: -1 and errno for a failure.
@@ -75,7 +75,7 @@ macro_rules! functions {
         }
         $(
             #[inline(always)]
-            #[allow(non_snake_case)]
+            #[allow(non_snake_case, unreachable_code)]
             pub unsafe fn $name($($a: $t),*) -> $r {
                 let mut f = function::$name.load(Ordering::Relaxed);
                 if f == 0 {
@@ -161,6 +161,62 @@ syscalls! {
     fanotify_mark(fd: c_int, flags: c_uint, mask: u64, dir: c_int, path: *const c_char) -> c_int
         = SYS_fanotify_mark(fd, flags, mask, dir, path);
     umount(path: *const c_char) -> c_int = SYS_umount2(path, 0);
+    stat(path: *const c_char, st: *mut libc::stat) -> c_int = SYS_newfstatat(libc::AT_FDCWD, path, st, 0);
+    lstat(path: *const c_char, st: *mut libc::stat) -> c_int
+        = SYS_newfstatat(libc::AT_FDCWD, path, st, libc::AT_SYMLINK_NOFOLLOW);
+    fstat(fd: c_int, st: *mut libc::stat) -> c_int = SYS_fstat(fd, st);
+    fstatat(dir: c_int, path: *const c_char, st: *mut libc::stat, flags: c_int) -> c_int
+        = SYS_newfstatat(dir, path, st, flags);
+    __xstat(_version: c_int, path: *const c_char, st: *mut libc::stat) -> c_int
+        = SYS_newfstatat(libc::AT_FDCWD, path, st, 0);
+    __lxstat(_version: c_int, path: *const c_char, st: *mut libc::stat) -> c_int
+        = SYS_newfstatat(libc::AT_FDCWD, path, st, libc::AT_SYMLINK_NOFOLLOW);
+    __fxstat(_version: c_int, fd: c_int, st: *mut libc::stat) -> c_int = SYS_fstat(fd, st);
+    __fxstatat(_version: c_int, dir: c_int, path: *const c_char, st: *mut libc::stat, flags: c_int) -> c_int
+        = SYS_newfstatat(dir, path, st, flags);
+    statx(dir: c_int, path: *const c_char, flags: c_int, mask: libc::c_uint, stx: *mut libc::statx) -> c_int
+        = SYS_statx(dir, path, flags, mask, stx);
+    getdents64(fd: c_int, entries: *mut c_void, n: size_t) -> ssize_t = SYS_getdents64(fd, entries, n);
+    pwrite(fd: c_int, bytes: *const c_void, n: size_t, offset: off_t) -> ssize_t = SYS_pwrite64(fd, bytes, n, offset);
+    pwritev(fd: c_int, parts: *const iovec, n: c_int, offset: off_t) -> ssize_t
+        = SYS_pwritev(fd, parts, n, offset, 0);
+    pwritev2(fd: c_int, parts: *const iovec, n: c_int, offset: off_t, flags: c_int) -> ssize_t
+        = SYS_pwritev2(fd, parts, n, offset, 0, flags);
+    fallocate(fd: c_int, mode: c_int, offset: off_t, n: off_t) -> c_int = SYS_fallocate(fd, mode, offset, n);
+    truncate(path: *const c_char, size: off_t) -> c_int = SYS_truncate(path, size);
+    fsync(fd: c_int) -> c_int = SYS_fsync(fd);
+    fdatasync(fd: c_int) -> c_int = SYS_fdatasync(fd);
+    unlink(path: *const c_char) -> c_int = SYS_unlinkat(libc::AT_FDCWD, path, 0);
+    rmdir(path: *const c_char) -> c_int = SYS_unlinkat(libc::AT_FDCWD, path, libc::AT_REMOVEDIR);
+    unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int = SYS_unlinkat(dir, path, flags);
+    rename(from: *const c_char, to: *const c_char) -> c_int
+        = SYS_renameat2(libc::AT_FDCWD, from, libc::AT_FDCWD, to, 0);
+    renameat(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char) -> c_int
+        = SYS_renameat2(from_dir, from, to_dir, to, 0);
+    renameat2(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: libc::c_uint) -> c_int
+        = SYS_renameat2(from_dir, from, to_dir, to, flags);
+    mkdir(path: *const c_char, mode: mode_t) -> c_int = SYS_mkdirat(libc::AT_FDCWD, path, mode);
+    mkdirat(dir: c_int, path: *const c_char, mode: mode_t) -> c_int = SYS_mkdirat(dir, path, mode);
+    link(from: *const c_char, to: *const c_char) -> c_int
+        = SYS_linkat(libc::AT_FDCWD, from, libc::AT_FDCWD, to, 0);
+    linkat(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_int) -> c_int
+        = SYS_linkat(from_dir, from, to_dir, to, flags);
+    symlink(target: *const c_char, path: *const c_char) -> c_int = SYS_symlinkat(target, libc::AT_FDCWD, path);
+    symlinkat(target: *const c_char, dir: c_int, path: *const c_char) -> c_int = SYS_symlinkat(target, dir, path);
+    chmod(path: *const c_char, mode: mode_t) -> c_int = SYS_fchmodat(libc::AT_FDCWD, path, mode);
+    fchmod(fd: c_int, mode: mode_t) -> c_int = SYS_fchmod(fd, mode);
+    chown(path: *const c_char, user: libc::c_uint, group: libc::c_uint) -> c_int
+        = SYS_fchownat(libc::AT_FDCWD, path, user, group, 0);
+    lchown(path: *const c_char, user: libc::c_uint, group: libc::c_uint) -> c_int
+        = SYS_fchownat(libc::AT_FDCWD, path, user, group, libc::AT_SYMLINK_NOFOLLOW);
+    fchown(fd: c_int, user: libc::c_uint, group: libc::c_uint) -> c_int = SYS_fchown(fd, user, group);
+    fchownat(dir: c_int, path: *const c_char, user: libc::c_uint, group: libc::c_uint, flags: c_int) -> c_int
+        = SYS_fchownat(dir, path, user, group, flags);
+    utimensat(dir: c_int, path: *const c_char, times: *const c_void, flags: c_int) -> c_int
+        = SYS_utimensat(dir, path, times, flags);
+    futimens(fd: c_int, times: *const c_void) -> c_int = SYS_utimensat(fd, 0, times, 0);
+    chdir(path: *const c_char) -> c_int = SYS_chdir(path);
+    fchdir(fd: c_int) -> c_int = SYS_fchdir(fd);
 }
 
 functions! {
@@ -197,6 +253,24 @@ functions! {
         // SAFETY: integers only.
         unsafe { syscall6(libc::SYS_close_range, first.max(0) as usize, u32::MAX as usize, 0, 0, 0, 0) };
     };
+    // The system call knows no flags.
+    fchmodat(dir: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int, or {
+        if flags != 0 {
+            answer(-libc::ENOTSUP as isize) as c_int
+        } else {
+            // SAFETY: the caller's arguments, unchanged.
+            answer(unsafe { syscall6(libc::SYS_fchmodat, dir as usize, path as usize, mode as usize, 0, 0, 0) }) as c_int
+        }
+    };
+    opendir(path: *const c_char) -> *mut DIR, or core::ptr::null_mut();
+    fdopendir(fd: c_int) -> *mut DIR, or core::ptr::null_mut();
+    readdir(stream: *mut DIR) -> *mut dirent, or core::ptr::null_mut();
+    rewinddir(stream: *mut DIR) -> (), or ();
+    closedir(stream: *mut DIR) -> c_int, or -1;
+    longjmp(env: *mut c_void, value: c_int) -> !, or std::process::abort();
+    _longjmp(env: *mut c_void, value: c_int) -> !, or std::process::abort();
+    siglongjmp(env: *mut c_void, value: c_int) -> !, or std::process::abort();
+    __longjmp_chk(env: *mut c_void, value: c_int) -> !, or std::process::abort();
     fopen(path: *const c_char, mode: *const c_char) -> *mut FILE, or core::ptr::null_mut();
     fdopen(fd: c_int, mode: *const c_char) -> *mut FILE, or core::ptr::null_mut();
     freopen(path: *const c_char, mode: *const c_char, fp: *mut FILE) -> *mut FILE, or core::ptr::null_mut();

@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use libc::{FILE, off_t, size_t, ssize_t};
 use outrider_core::shm::{FD_TRACKED, FLAG_SHARED_POS};
 
-use crate::{attach, declared, real, track};
+use crate::{attach, declared, graphs, real, track};
 
 /// The beginning of glibc's `struct _IO_FILE`.
 #[repr(C)]
@@ -147,6 +147,7 @@ fn opened(fp: *mut FILE) {
 fn closing(fp: *mut FILE) {
     let fd = descriptor(fp);
     if fd >= 0 {
+        graphs::announce(|| graphs::close(fd));
         declared::closing(fd);
         track::closing(fd);
     }

@@ -12,7 +12,7 @@ use outrider_core::shm::{
 };
 use outrider_sys::raw;
 
-use crate::{attach, declared, hot};
+use crate::{attach, declared, graphs, hot};
 
 /// The state of a descriptor whose file is followed, or `None`. Nothing but loads unless the descriptor is seen for the
 /// first time.
@@ -206,6 +206,7 @@ pub fn duplicated(from: c_int, to: c_int) {
         return;
     }
     declared::duplicated(from, to);
+    graphs::happened(graphs::Event::Duplicated(from, to));
     let Some((_, slot)) = tracked(from) else {
         if let Some(slot) = attach::current().and_then(|p| p.slots.get(to as usize)) {
             slot.state.store(FD_UNKNOWN, Relaxed);

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::board::Board;
 use crate::service::ProcessRecord;
 use crate::shm::{
     self, FILES_AT, FileStat, Header, MAX_PROCS, MAX_RECORDS, PROCS_AT, Proc, RECORD_BYTES,
@@ -156,6 +157,12 @@ impl Shared {
             // SAFETY: within the object; the runner reads only after `finish` is 2.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.record(i), RECORD_BYTES) };
         }
+    }
+
+    /// What programs tell of their foreaction graphs.
+    pub fn board(&self) -> &Board {
+        // SAFETY: within the object, page-aligned, valid when zero.
+        unsafe { &*self.base.add(shm::BOARD_AT).cast::<Board>() }
     }
 
     /// The processes' records, once `finish` is 2.

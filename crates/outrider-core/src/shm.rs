@@ -15,12 +15,15 @@
 //! 0                      Header, one page
 //! PAGE                   file statistics: MAX_FILES x FileStat
 //! PROCS_AT               MAX_PROCS x Proc
+//! RECORDS_AT             MAX_RECORDS processes that have ended
+//! BOARD_AT               Board, what becomes of foreaction graphs
 //! ```
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use outrider_sys::raw;
 
+use crate::board::Board;
 use crate::config::{Config, IoPriority, Size};
 
 /// "OUTRIDER" read as a little-endian number.
@@ -46,8 +49,10 @@ pub const RECORDS_AT: usize = PROCS_AT + MAX_PROCS * size_of::<Proc>();
 pub const MAX_RECORDS: usize = 256;
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = 128;
+/// Where the board of foreaction graphs begins, bytes.
+pub const BOARD_AT: usize = RECORDS_AT + MAX_RECORDS * RECORD_BYTES;
 /// Size of the whole object, bytes. Sparse: only touched pages cost memory.
-pub const SHM_BYTES: usize = RECORDS_AT + MAX_RECORDS * RECORD_BYTES;
+pub const SHM_BYTES: usize = BOARD_AT + size_of::<Board>();
 /// What /proc/PID/fd shows for the object.
 pub const SHM_NAME: &str = "/memfd:outrider (deleted)";
 
@@ -402,6 +407,7 @@ pub struct Header {
 }
 
 const _: () = assert!(size_of::<Header>() == 4096);
+const _: () = assert!(BOARD_AT.is_multiple_of(4096));
 const _: () = assert!(size_of::<Slot>() == 64);
 const _: () = assert!(size_of::<Cell>() == 32);
 const _: () = assert!(size_of::<FileStat>() == 256);

@@ -29,19 +29,24 @@ struct One {
     at: *mut u8,
     class: usize,
     users: usize,
+    /// The next in the list that this is in.
+    next: u32,
 }
 
-#[derive(Default)]
+/// No further entry.
+const NONE: u32 = u32::MAX;
+
 struct Inner {
     all: Vec<One>,
-    free: [Vec<u32>; CLASSES],
-    /// Entries of `all` without memory.
-    empty: Vec<u32>,
+    /// The first unused buffer of each size; the next is in its entry.
+    free: [u32; CLASSES],
+    /// The first entry of `all` without memory.
+    empty: u32,
     kept: usize,
 }
 
-/// The buffers of a thread.
-#[derive(Clone, Default)]
+/// The buffers of a scope.
+#[derive(Clone)]
 pub struct Buffers(Rc<RefCell<Inner>>);
 
 /// One user's hold on a buffer.
@@ -52,6 +57,16 @@ pub struct Buffer {
 }
 
 impl Buffers {
+    /// Without memory yet. Up to `count` buffers are then taken without allocating; who holds on to blocks may need more.
+    pub fn new(count: usize) -> Buffers {
+        Buffers(Rc::new(RefCell::new(Inner {
+            all: Vec::with_capacity(count),
+            free: [NONE; CLASSES],
+            empty: NONE,
+            kept: 0,
+        })))
+    }
+
     /// A buffer of at least `len` bytes, or `None` when there is no memory for it.
     pub fn take(&self, len: usize) -> Option<Buffer> {
         if len > LARGEST {
@@ -60,24 +75,27 @@ impl Buffers {
         let size = len.max(SMALLEST).next_power_of_two();
         let class = (size / SMALLEST).trailing_zeros() as usize;
         let mut inner = self.0.borrow_mut();
-        let index = match inner.free[class].pop() {
-            Some(i) => {
+        let index = match inner.free[class] {
+            i if i != NONE => {
+                inner.free[class] = inner.all[i as usize].next;
                 inner.kept -= size;
                 i
             }
-            None => {
+            _ => {
                 let at = map(size)?;
                 let one = One {
                     at,
                     class,
                     users: 0,
+                    next: NONE,
                 };
-                match inner.empty.pop() {
-                    Some(i) => {
+                match inner.empty {
+                    i if i != NONE => {
+                        inner.empty = inner.all[i as usize].next;
                         inner.all[i as usize] = one;
                         i
                     }
-                    None => {
+                    _ => {
                         inner.all.push(one);
                         (inner.all.len() - 1) as u32
                     }
@@ -125,11 +143,11 @@ impl Drop for Buffer {
         let (class, size) = (one.class, SMALLEST << one.class);
         if inner.kept + size <= KEPT {
             inner.kept += size;
-            inner.free[class].push(self.index);
+            one.next = core::mem::replace(&mut inner.free[class], self.index);
         } else {
             unmap(one.at, size);
             one.at = null_mut();
-            inner.empty.push(self.index);
+            one.next = core::mem::replace(&mut inner.empty, self.index);
         }
     }
 }

@@ -62,6 +62,19 @@ impl Kind {
         )
     }
 
+    /// Whether it names its file by a path.
+    pub fn takes_path(self) -> bool {
+        matches!(
+            self,
+            Kind::Openat
+                | Kind::Fstatat
+                | Kind::Statx
+                | Kind::Unlinkat
+                | Kind::Renameat
+                | Kind::Mkdirat
+        )
+    }
+
     /// Whether it reads bytes of a file.
     pub fn reads(self) -> bool {
         matches!(self, Kind::Read | Kind::Pread)
@@ -335,6 +348,11 @@ impl Call {
             vectors: core::ptr::null(),
             vector_count: 0,
         }
+    }
+
+    /// Whether it changes what another call may see, or closes a descriptor.
+    pub fn changes(&self) -> bool {
+        crate::conflict::has_effects(&self.args)
     }
 
     /// The system call: number and arguments.

@@ -6,6 +6,7 @@
 use std::cell::{Cell, UnsafeCell};
 use std::collections::VecDeque;
 use std::ffi::CStr;
+use std::ops::Index;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use outrider_sys::ring::{Ring, Submission, op};
@@ -14,10 +15,14 @@ use crate::buffers::{Buffer, Buffers};
 use crate::call::{Args, Kind};
 use crate::graph::{Cursor, Engine};
 use crate::pool::{Bell, Job, state};
-use crate::process;
+use crate::{memory, process};
 
 /// Places of a thread: a full window, and as many that still wait for results that nobody wants.
 pub const PLACES: usize = 256;
+/// Scopes of a thread that look ahead at the same time; further ones pass their calls through.
+const MOST_SCOPES: usize = 32;
+/// Contexts that a thread keeps for its next scopes.
+const MOST_KEPT: usize = 4;
 /// Longest path of a call that is made ahead, with its zero byte.
 pub const PATH: usize = 256;
 
@@ -112,12 +117,38 @@ impl Flight {
     }
 }
 
-/// A thread's own.
+/// The flights of all places, in memory that is taken as they are used.
+pub struct Flights(*mut Flight);
+
+impl Flights {
+    fn new() -> Option<Flights> {
+        // Zero is a valid Flight.
+        memory::map(PLACES * size_of::<Flight>()).map(|at| Flights(at.cast()))
+    }
+}
+
+impl Index<usize> for Flights {
+    type Output = Flight;
+
+    fn index(&self, i: usize) -> &Flight {
+        assert!(i < PLACES);
+        // SAFETY: within the mapping, and valid when zero.
+        unsafe { &*self.0.add(i) }
+    }
+}
+
+impl Drop for Flights {
+    fn drop(&mut self) {
+        memory::unmap(self.0.cast(), PLACES * size_of::<Flight>());
+    }
+}
+
+/// What a scope needs while it looks ahead; a thread keeps some.
 pub struct Context {
     pub token: u64,
     pub ring: Option<Ring>,
     pub places: Vec<Place>,
-    pub flights: Box<[Flight]>,
+    pub flights: Flights,
     free: Vec<u16>,
     /// The window, in the order of the program.
     pub order: VecDeque<u16>,
@@ -129,74 +160,101 @@ pub struct Context {
     pub in_pool: usize,
     /// The ring does not answer any more.
     pub broken: bool,
+    /// Calls that the pool is to be given with [`Context::submit`].
+    for_pool: Vec<u16>,
+    /// Something was to be given to the pool since this was taken.
+    pub wanted_pool: bool,
+    wants_ring: bool,
+    /// The next one that the thread keeps.
+    next: Option<Box<Context>>,
 }
 
 thread_local! {
     static KEPT: Cell<Option<Box<Context>>> = const { Cell::new(None) };
-    static IN_SCOPE: Cell<bool> = const { Cell::new(false) };
+    /// Scopes of the thread that look ahead.
+    static LIVE: Cell<usize> = const { Cell::new(0) };
+    /// Contexts in `KEPT`.
+    static SPARE: Cell<usize> = const { Cell::new(0) };
 }
 
 impl Context {
-    fn new(token: u64) -> Context {
+    fn new(token: u64) -> Option<Context> {
+        let flights = Flights::new()?;
         let bell = Bell::take();
-        Context {
+        Some(Context {
             token,
             ring: None,
             places: Vec::with_capacity(PLACES),
-            flights: (0..PLACES)
-                .map(|_| Flight {
-                    job: Job::new(bell),
-                    stat: UnsafeCell::new([0; 32]),
-                    path: UnsafeCell::new([0; PATH]),
-                    second_path: UnsafeCell::new([0; PATH]),
-                })
-                .collect(),
+            flights,
             free: Vec::with_capacity(PLACES),
             order: VecDeque::with_capacity(PLACES),
-            buffers: Buffers::default(),
+            buffers: Buffers::new(2 * PLACES),
             bell,
             on_ring: 0,
             in_pool: 0,
             broken: false,
-        }
+            for_pool: Vec::with_capacity(PLACES),
+            wanted_pool: false,
+            wants_ring: false,
+            next: None,
+        })
     }
 
-    /// Takes the thread's context for a scope, or `None`: this scope lies within another, or the kernel can't tell forked children.
-    pub fn take(engine: Engine) -> Option<Box<Context>> {
+    /// Takes a context of the thread's for a scope, or `None`: this scope lies within another and is not to be `beside` it, there are
+    /// too many, or the kernel can't tell forked children.
+    pub fn take(engine: Engine, beside: bool) -> Option<Box<Context>> {
         let token = process::token()?;
-        if IN_SCOPE.try_with(|s| s.replace(true)).unwrap_or(true) {
+        let most = if beside { MOST_SCOPES } else { 1 };
+        if LIVE.try_with(Cell::get).unwrap_or(most) >= most {
             return None;
         }
-        let kept = KEPT.try_with(Cell::take).ok().flatten();
-        let mut cx = match kept {
-            Some(cx) if cx.token == token => cx,
-            other => {
-                if let Some(parents) = other {
-                    // A forked child: the ring is not there, the rest may be in any state.
-                    std::mem::forget(parents);
-                }
-                Box::new(Context::new(token))
-            }
-        };
-        let wants = matches!(engine, Engine::Auto | Engine::Uring);
-        if wants && cx.ring.is_none() && !REFUSED.load(Ordering::Relaxed) {
-            cx.ring = Ring::new().ok();
-            if cx.ring.is_none() {
-                REFUSED.store(true, Ordering::Relaxed);
-            }
+        let mut kept = KEPT.try_with(Cell::take).ok().flatten();
+        if let Some(parents) = kept.take_if(|cx| cx.token != token) {
+            // A forked child: the ring is not there, the rest may be in any state.
+            std::mem::forget(parents);
+            let _ = SPARE.try_with(|n| n.set(0));
         }
+        let mut cx = match kept {
+            Some(mut cx) => {
+                let _ = KEPT.try_with(|k| k.set(cx.next.take()));
+                let _ = SPARE.try_with(|n| n.set(n.get() - 1));
+                cx
+            }
+            None => Box::new(Context::new(token)?),
+        };
+        let _ = LIVE.try_with(|n| n.set(n.get() + 1));
+        cx.wanted_pool = false;
+        cx.wants_ring = matches!(engine, Engine::Auto | Engine::Uring);
         Some(cx)
     }
 
+    /// Whether there is a ring for calls that it takes; it is made for the first of them.
+    fn has_ring(&mut self) -> bool {
+        if self.wants_ring && self.ring.is_none() && !REFUSED.load(Ordering::Relaxed) {
+            self.ring = Ring::new().ok();
+            if self.ring.is_none() {
+                REFUSED.store(true, Ordering::Relaxed);
+            }
+        }
+        self.wants_ring && self.ring.is_some() && !self.broken
+    }
+
     /// Gives it back at the end of the scope; nothing is in flight.
-    pub fn give_back(self: Box<Self>) {
+    pub fn give_back(mut self: Box<Self>) {
         Context::left();
         if self.broken {
             // The kernel may still write to it.
             std::mem::forget(self);
             return;
         }
-        let _ = KEPT.try_with(|k| k.set(Some(self)));
+        let _ = KEPT.try_with(|k| {
+            let spare = SPARE.try_with(Cell::get).unwrap_or(MOST_KEPT);
+            if spare < MOST_KEPT {
+                let _ = SPARE.try_with(|n| n.set(spare + 1));
+                self.next = k.take();
+                k.set(Some(self));
+            }
+        });
     }
 
     /// The scope ends in a forked child.
@@ -204,9 +262,9 @@ impl Context {
         std::mem::forget(self);
     }
 
-    /// The thread is in no scope any more.
+    /// One scope less of the thread looks ahead.
     pub fn left() {
-        let _ = IN_SCOPE.try_with(|s| s.set(false));
+        let _ = LIVE.try_with(|n| n.set(n.get().saturating_sub(1)));
     }
 
     /// A place for `cursor`, or `None` if all are in use.
@@ -282,14 +340,37 @@ impl Context {
         }
     }
 
-    /// Hands what was pushed to the kernel; what it finishes at once would have been quick anyway.
+    /// Hands what was launched to the kernel and to the pool; what the kernel finishes at once would have been quick anyway.
     pub fn submit(&mut self) {
+        self.submit_to_pool();
+        if self.ring.as_ref().is_some_and(|r| r.unsubmitted() > 0) {
+            self.submit_to_ring();
+        }
+    }
+
+    fn submit_to_ring(&mut self) {
         self.reap(false);
         if let Some(ring) = self.ring.as_mut() {
             let r = ring.submit();
             self.check(r);
         }
         self.reap(true);
+    }
+
+    fn submit_to_pool(&mut self) {
+        if self.for_pool.is_empty() {
+            return;
+        }
+        let jobs = self.for_pool.iter().map(|i| &self.flights[*i as usize].job);
+        // SAFETY: a place's memory is left alone until it has landed.
+        let taken = process::pool().map_or(0, |pool| unsafe { pool.submit(jobs) });
+        while self.for_pool.len() > taken {
+            if let Some(i) = self.for_pool.pop() {
+                self.in_pool -= 1;
+                self.landed(i, -i64::from(libc::ECANCELED));
+            }
+        }
+        self.for_pool.clear();
     }
 
     fn check(&mut self, r: isize) {
@@ -353,8 +434,9 @@ impl Context {
         if self.places[i as usize].on_ring {
             self.enter(1);
         } else {
+            self.submit_to_pool();
             let seen = self.bell.rung();
-            if !self.collect(i) {
+            if self.places[i as usize].progress == Progress::Flying && !self.collect(i) {
                 self.bell.wait(seen);
             }
         }
@@ -362,10 +444,8 @@ impl Context {
 
     /// Gives the call of place `i` to the ring, or to the pool. Its flight's paths, its buffer and its arguments are set.
     pub fn launch(&mut self, i: u16) -> bool {
-        let p = &self.places[i as usize];
-        if self.ring.is_some()
-            && !self.broken
-            && let Some(s) = submission(p, i)
+        if let Some(s) = submission(&self.places[i as usize], i)
+            && self.has_ring()
         {
             if self.on_ring >= crate::instance::DEEPEST_WINDOW {
                 return false;
@@ -376,7 +456,7 @@ impl Context {
             // SAFETY: the place's memory is left alone until it has landed.
             let mut pushed = unsafe { ring.push(&s) };
             if !pushed {
-                self.submit();
+                self.submit_to_ring();
                 // SAFETY: as above.
                 pushed = self.ring.as_mut().is_some_and(|r| unsafe { r.push(&s) });
             }
@@ -389,16 +469,12 @@ impl Context {
             return pushed;
         }
         let flight = &self.flights[i as usize];
-        let (number, args) = job(p, flight);
+        let (number, args) = job(&self.places[i as usize], flight);
         flight.job.number.set(number);
         flight.job.args.set(args);
-        let Some(pool) = process::pool() else {
-            return false;
-        };
-        // SAFETY: as above.
-        if !unsafe { pool.submit(&flight.job) } {
-            return false;
-        }
+        flight.job.bell.set(Some(self.bell));
+        self.wanted_pool = true;
+        self.for_pool.push(i);
         self.in_pool += 1;
         self.places[i as usize].on_ring = false;
         self.places[i as usize].progress = Progress::Flying;
@@ -408,9 +484,15 @@ impl Context {
     /// Takes a call back that no thread of the pool has begun.
     pub fn take_back(&mut self, i: u16) -> bool {
         let p = &self.places[i as usize];
-        let back = p.progress == Progress::Flying
-            && !p.on_ring
-            && process::pool().is_some_and(|pool| pool.take_back(&self.flights[i as usize].job));
+        let in_pool = p.progress == Progress::Flying && !p.on_ring;
+        let waiting = self.for_pool.iter().position(|x| *x == i && in_pool);
+        if let Some(at) = waiting {
+            self.for_pool.remove(at);
+        }
+        let back = waiting.is_some()
+            || in_pool
+                && process::pool()
+                    .is_some_and(|pool| pool.take_back(&self.flights[i as usize].job));
         if back {
             self.in_pool -= 1;
             self.places[i as usize].progress = Progress::Ready;
@@ -420,7 +502,11 @@ impl Context {
 
     /// Cancels what can be cancelled and waits for the rest.
     pub fn drain(&mut self) {
-        // What the kernel has not seen need not be cancelled.
+        // What nobody has seen need not be cancelled.
+        while let Some(i) = self.for_pool.pop() {
+            self.in_pool -= 1;
+            self.landed(i, -i64::from(libc::ECANCELED));
+        }
         while let Some(i) = self.ring.as_mut().and_then(Ring::withdraw) {
             self.on_ring -= 1;
             self.landed(i as u16, -i64::from(libc::ECANCELED));

@@ -10,7 +10,7 @@
 use std::fmt;
 
 use crate::call::{Data, Kind, Op};
-use crate::stats::Shared;
+use crate::stats::{Shared, Sink};
 
 /// Loops within loops that a graph may have.
 pub const DEEPEST: usize = 8;
@@ -556,6 +556,10 @@ pub(crate) struct Options {
     /// The depth does not adapt.
     pub fixed: bool,
     pub private_positions: bool,
+    pub among: bool,
+    pub stable: bool,
+    /// Its scopes look ahead also beside others of the thread.
+    pub beside: bool,
 }
 
 impl Default for Options {
@@ -565,6 +569,9 @@ impl Default for Options {
             depth: 64,
             fixed: false,
             private_positions: false,
+            among: false,
+            stable: false,
+            beside: false,
         }
     }
 }
@@ -611,6 +618,32 @@ impl<C: ?Sized> Graph<C> {
     /// write(2) is never made ahead; read(2) is, since its position can be checked afterwards.
     pub fn private_positions(mut self) -> Graph<C> {
         self.options.private_positions = true;
+        self
+    }
+
+    /// Says that the function makes other calls between those that the graph foresees, also of the same kinds: they are no divergence.
+    /// Instead, the graph is switched off if most of what it foresees does not come.
+    pub fn among(mut self) -> Graph<C> {
+        self.options.among = true;
+        self
+    }
+
+    /// Says that what the graph's calls without effects return is changed by nothing that the function does besides.
+    pub fn stable(mut self) -> Graph<C> {
+        self.options.stable = true;
+        self
+    }
+
+    /// Has its scopes look ahead also while another scope of the thread does. Whoever makes calls with effects then tells all of them
+    /// ([`crate::Scope::notice`]).
+    pub fn beside(mut self) -> Graph<C> {
+        self.options.beside = true;
+        self
+    }
+
+    /// Has `sink` told of counts and problems.
+    pub fn sink(mut self, sink: &'static dyn Sink) -> Graph<C> {
+        self.shared.sink = Some(sink);
         self
     }
 

@@ -47,5 +47,6 @@ mod stats;
 pub use buffers::Block;
 pub use call::{Args, Call, Data, Kind, Op};
 pub use graph::{Builder, Engine, Error, Graph, Next, Node};
-pub use scope::Scope;
-pub use stats::Counts;
+pub use process::token as process_token;
+pub use scope::{Place, Scope};
+pub use stats::{Counts, Sink};

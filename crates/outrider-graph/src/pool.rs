@@ -1,7 +1,8 @@
 //! Threads that make system calls for others: the engine where io_uring is refused, and always the one for directories.
 //!
 //! There is one pool in a process. It grows with the work, to at most [`THREADS`]; a thread that has had nothing to do for a while
-//! ends. All signals are blocked in them, so the program's handlers never run there. One further thread lists
+//! ends. The first is started when a run begins, the others by threads, so that giving a call to the pool allocates nothing: it may
+//! happen in a signal handler. All signals are blocked in them, so the program's handlers never run there. One further thread lists
 //! directories: it has a descriptor table of its own, so that what it opens has no number in the program's.
 
 use std::cell::Cell;
@@ -90,24 +91,12 @@ pub struct Job {
     /// One of [`state`].
     pub state: AtomicU32,
     /// Rung when it's done.
-    pub bell: &'static Bell,
+    pub bell: Cell<Option<&'static Bell>>,
 }
 
 impl Job {
     /// Lists the directory that descriptor `args[0]` names, so that its blocks are cached.
     pub const LIST: i64 = -1;
-
-    /// Nothing yet.
-    pub fn new(bell: &'static Bell) -> Job {
-        Job {
-            number: Cell::new(0),
-            args: Cell::new([0; 6]),
-            result: AtomicI64::new(0),
-            nanos: AtomicU64::new(0),
-            state: AtomicU32::new(state::IDLE),
-            bell,
-        }
-    }
 }
 
 /// A job on its way to a thread.
@@ -123,6 +112,8 @@ struct Queue {
     threads: usize,
     idle: usize,
     lister: bool,
+    /// Runs that may need a thread: the last one stays for them.
+    users: usize,
 }
 
 /// The threads of a process.
@@ -150,47 +141,63 @@ impl Pool {
         self.queue.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Has the call made. `false`: it won't be, there are no threads or too many jobs.
+    /// A run begins that may give calls to the pool: there is a thread from now on. Threads beyond the first are started by threads, so
+    /// that [`Pool::submit`] does not allocate.
+    pub fn enlist(&'static self) {
+        let mut q = self.lock();
+        q.users += 1;
+        let first = q.threads == 0;
+        q.threads += usize::from(first);
+        drop(q);
+        if first && !spawn("outrider-call", || self.call()) {
+            self.lock().threads -= 1;
+        }
+    }
+
+    /// That run has ended.
+    pub fn discharge(&self) {
+        let mut q = self.lock();
+        q.users = q.users.saturating_sub(1);
+    }
+
+    /// Has calls made, in this order; says how many. The others won't be: there are no threads, or too many jobs.
     ///
     /// # Safety
-    /// The job and all that its arguments point to stay valid until its state is `DONE` or [`Pool::take_back`] has returned
-    /// `true` for it.
-    pub unsafe fn submit(&'static self, job: &Job) -> bool {
+    /// The jobs and all that their arguments point to stay valid until their state is `DONE` or [`Pool::take_back`] has returned
+    /// `true` for them.
+    pub unsafe fn submit<'a>(&'static self, jobs: impl Iterator<Item = &'a Job>) -> usize {
+        let _signals = Undisturbed::new();
         let mut q = self.lock();
-        let list = job.number.get() == Job::LIST;
-        let waiting = if list { q.lists.len() } else { q.calls.len() };
-        if waiting >= WAITING {
-            return false;
-        }
-        if list {
-            if !q.lister {
-                q.lister = spawn("outrider-list", || self.list());
+        let mut taken = 0;
+        for job in jobs {
+            let list = job.number.get() == Job::LIST;
+            let waiting = if list { q.lists.len() } else { q.calls.len() };
+            if waiting >= WAITING || q.threads == 0 {
+                break;
             }
-            if !q.lister {
-                return false;
-            }
+            taken += 1;
             job.state.store(state::QUEUED, Ordering::Relaxed);
-            q.lists.push_back(Pointer(job));
-            self.listing.notify_one();
-        } else {
-            if q.idle <= q.calls.len()
-                && q.threads < THREADS
-                && spawn("outrider-call", || self.call())
-            {
-                q.threads += 1;
+            if list {
+                q.lists.push_back(Pointer(job));
+                if q.lister {
+                    self.listing.notify_one();
+                    continue;
+                }
+                // A thread is woken to start the one for listings.
+            } else {
+                q.calls.push_back(Pointer(job));
             }
-            if q.threads == 0 {
-                return false;
-            }
-            job.state.store(state::QUEUED, Ordering::Relaxed);
-            q.calls.push_back(Pointer(job));
             self.work.notify_one();
         }
-        true
+        taken
     }
 
     /// Takes a job back that no thread has begun.
     pub fn take_back(&self, job: &Job) -> bool {
+        if job.state.load(Ordering::Relaxed) != state::QUEUED {
+            return false;
+        }
+        let _signals = Undisturbed::new();
         let mut q = self.lock();
         let q = &mut *q;
         for waiting in [&mut q.calls, &mut q.lists] {
@@ -203,14 +210,35 @@ impl Pool {
         false
     }
 
-    fn call(&self) {
+    fn call(&'static self) {
         let mut q = self.lock();
         loop {
+            if !q.lists.is_empty() && !q.lister {
+                q.lister = true;
+                drop(q);
+                let started = spawn("outrider-list", || self.list());
+                q = self.lock();
+                if !started {
+                    // It is only a warming: it counts as made.
+                    q.lister = false;
+                    while let Some(job) = q.lists.pop_front() {
+                        // SAFETY: as below.
+                        finish(unsafe { &*job.0 }, || -libc::EAGAIN as isize);
+                    }
+                }
+                continue;
+            }
             if let Some(job) = q.calls.pop_front() {
                 // SAFETY: queued jobs are valid (see `submit`), until DONE is stored.
                 let job = unsafe { &*job.0 };
                 job.state.store(state::RUNNING, Ordering::Relaxed);
+                // Nothing is allocated under the lock: a signal may have come to the program's thread within its allocator.
+                let more = !q.calls.is_empty() && q.idle == 0 && q.threads < THREADS;
+                q.threads += usize::from(more);
                 drop(q);
+                if more && !spawn("outrider-call", || self.call()) {
+                    self.lock().threads -= 1;
+                }
                 finish(job, || {
                     let [a, b, c, d, e, f] = job.args.get();
                     // SAFETY: as promised by whoever submitted it.
@@ -226,7 +254,8 @@ impl Pool {
                 .unwrap_or_else(|e| e.into_inner());
             q = guard;
             q.idle -= 1;
-            if waited.timed_out() && q.calls.is_empty() {
+            let needed = q.users > 0 && q.threads == 1;
+            if waited.timed_out() && q.calls.is_empty() && q.lists.is_empty() && !needed {
                 q.threads -= 1;
                 return;
             }
@@ -284,12 +313,29 @@ impl Pool {
 fn finish(job: &Job, call: impl FnOnce() -> isize) {
     let began = Instant::now();
     let r = call();
-    let bell = job.bell;
+    let bell = job.bell.get();
     job.result.store(r as i64, Ordering::Relaxed);
     job.nanos
         .store(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
     job.state.store(state::DONE, Ordering::Release);
-    bell.ring();
+    if let Some(bell) = bell {
+        bell.ring();
+    }
+}
+
+/// No signal comes to the thread while it holds the lock: a handler may leave by siglongjmp(3).
+struct Undisturbed(u64);
+
+impl Undisturbed {
+    fn new() -> Undisturbed {
+        Undisturbed(raw::set_signal_mask(u64::MAX))
+    }
+}
+
+impl Drop for Undisturbed {
+    fn drop(&mut self) {
+        raw::set_signal_mask(self.0);
+    }
 }
 
 /// Reads all entries of the directory that is `fd` in the process of `process`, through a description of its own: the program's

@@ -26,6 +26,9 @@ pub struct Scope<'a, C: ?Sized> {
     thread: PhantomData<*mut ()>,
 }
 
+/// Where a graph foresees a call.
+pub struct Place(usize);
+
 impl<C: ?Sized> Graph<C> {
     /// The function begins, with this context for the graph's stubs.
     pub fn enter<'a>(&'a self, context: &'a C) -> Scope<'a, C> {
@@ -63,6 +66,53 @@ impl<C: ?Sized> Scope<'_, C> {
         };
         // SAFETY: as promised by the caller.
         unsafe { self.instance.make(&source, call) }
+    }
+
+    /// Where the graph foresees a call that the function is about to make by itself, if it does; [`Scope::begin`] is to follow, or
+    /// another call.
+    pub fn foresees(&mut self, call: &Call) -> Option<Place> {
+        let source = Bound {
+            graph: self.graph,
+            context: self.context,
+        };
+        self.instance.foresees(&source, call).map(Place)
+    }
+
+    /// The function makes the call that [`Scope::foresees`] found: its result, or `None` if it is to be made and [`Scope::made`] told.
+    ///
+    /// # Safety
+    /// As [`Scope::make`].
+    pub unsafe fn begin(&mut self, call: &Call, place: Place) -> Option<isize> {
+        let source = Bound {
+            graph: self.graph,
+            context: self.context,
+        };
+        // SAFETY: as promised by the caller.
+        unsafe { self.instance.begin(&source, call, place.0, Where::Memory) }
+    }
+
+    /// The function is about to make a call of its own that the graph does not foresee; [`Scope::made`] is to follow.
+    pub fn surprise(&mut self, call: &Call) {
+        self.instance.surprise(call);
+    }
+
+    /// The call was made, with this result or negated errno.
+    pub fn made(&mut self, result: isize) {
+        let source = Bound {
+            graph: self.graph,
+            context: self.context,
+        };
+        self.instance.after(&source, result);
+    }
+
+    /// The thread is about to make a call that is none of this scope's.
+    pub fn notice(&mut self, call: &Call) {
+        self.instance.notice(call);
+    }
+
+    /// Cancels what is not needed and asks the graph for nothing any more. Does not allocate or free.
+    pub fn halt(&mut self) {
+        self.instance.halt();
     }
 
     fn with(&mut self, args: Args, fill: impl FnOnce(&mut Call)) -> io::Result<usize> {

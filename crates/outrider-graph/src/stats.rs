@@ -1,6 +1,7 @@
 //! What became of the calls that a graph foresaw.
 
 use std::fmt;
+use std::fmt::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -8,14 +9,35 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 const DIVERGENCES: u64 = 8;
 /// … and more often than once in so many calls.
 const CALLS_PER_DIVERGENCE: u64 = 16;
-/// Problems that are kept in words.
-const PROBLEMS: usize = 64;
+/// Bytes of problems that are kept in words, and of one.
+const PROBLEMS: usize = 16 << 10;
+const LONGEST_PROBLEM: usize = 512;
+/// A graph that stands for some of a function's calls is switched off once so many results were not asked for …
+const UNUSED: u64 = 256;
+/// … and so many times as many as were used.
+const UNUSED_PER_HIT: u64 = 4;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counts of a graph, over all its runs.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counts { $($(#[$doc])* pub $name: u64,)* }
+
+        impl Counts {
+            /// The names of the counts, in the order of [`Counts::values`].
+            pub const NAMES: &[&str] = &[$(stringify!($name)),*];
+
+            /// From counts in this order; zero for those that are missing.
+            pub fn from_values(values: &[u64]) -> Counts {
+                let mut values = values.iter().copied();
+                Counts { $($name: values.next().unwrap_or(0),)* }
+            }
+
+            /// The counts.
+            pub fn values(&self) -> impl Iterator<Item = u64> {
+                [$(self.$name),*].into_iter()
+            }
+        }
 
         /// The same, shared by threads.
         #[derive(Default)]
@@ -44,6 +66,8 @@ counters! {
     hits,
     /// Of these, how many were waited for.
     waits,
+    /// Calls that the function made as they were foreseen.
+    foreseen,
     /// Results that nobody asked for.
     unused,
     /// Foreseen calls that the function left out.
@@ -54,13 +78,63 @@ counters! {
     unclaimed_effects,
 }
 
+/// Who else is told what becomes of a graph's calls. Called within the calls of the function: it must neither allocate nor wait.
+pub trait Sink: Send + Sync {
+    /// Counts of a run that has ended.
+    fn add(&self, counts: &Counts);
+    /// A problem, as [`crate::Graph::problems`] has it. `off`: for this reason the graph is not followed any more.
+    fn note(&self, problem: &str, off: bool);
+}
+
+/// A line that is written without allocating.
+pub(crate) struct Line {
+    bytes: [u8; LONGEST_PROBLEM],
+    len: usize,
+}
+
+impl Line {
+    pub fn new(text: fmt::Arguments<'_>) -> Line {
+        let mut line = Line {
+            bytes: [0; LONGEST_PROBLEM],
+            len: 0,
+        };
+        // What doesn't fit is cut off.
+        let _ = line.write_fmt(text);
+        line
+    }
+
+    pub fn as_str(&self) -> &str {
+        let bytes = &self.bytes[..self.len];
+        std::str::from_utf8(bytes).unwrap_or_else(|e| {
+            // Cut within a character.
+            std::str::from_utf8(&bytes[..e.valid_up_to()]).unwrap_or("")
+        })
+    }
+}
+
+impl fmt::Write for Line {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        let n = s.len().min(LONGEST_PROBLEM - self.len);
+        self.bytes[self.len..self.len + n].copy_from_slice(&s.as_bytes()[..n]);
+        self.len += n;
+        if n == s.len() {
+            Ok(())
+        } else {
+            Err(fmt::Error)
+        }
+    }
+}
+
 /// What all runs of a graph share.
-#[derive(Default)]
 pub struct Shared {
     pub(crate) counters: Counters,
     /// Why the graph is no longer followed.
     off: AtomicBool,
-    why: Mutex<Vec<String>>,
+    /// Problems, a line each.
+    why: Mutex<String>,
+    pub(crate) sink: Option<&'static dyn Sink>,
+    /// The last run that made calls ahead gave none to the pool.
+    pub(crate) without_pool: AtomicBool,
     /// Depth that the last run ended with; 0: none yet.
     pub(crate) depth: AtomicU32,
     /// Calls, in a row, that would have been quick anyway.
@@ -71,6 +145,22 @@ pub struct Shared {
     pub(crate) next_rest: AtomicU64,
 }
 
+impl Default for Shared {
+    fn default() -> Shared {
+        Shared {
+            counters: Counters::default(),
+            off: AtomicBool::new(false),
+            why: Mutex::new(String::with_capacity(PROBLEMS)),
+            sink: None,
+            without_pool: AtomicBool::new(false),
+            depth: AtomicU32::new(0),
+            quick: AtomicU32::new(0),
+            rest: AtomicU64::new(0),
+            next_rest: AtomicU64::new(0),
+        }
+    }
+}
+
 impl Shared {
     pub(crate) fn is_off(&self) -> bool {
         self.off.load(Relaxed)
@@ -78,14 +168,45 @@ impl Shared {
 
     pub(crate) fn switch_off(&self, why: &str) {
         if !self.off.swap(true, Relaxed) {
-            self.note(why.into());
+            self.keep(why, true);
         }
     }
 
-    pub(crate) fn note(&self, problem: String) {
-        let mut list = self.why.lock().unwrap_or_else(|e| e.into_inner());
-        if list.len() < PROBLEMS && !list.contains(&problem) {
-            list.push(problem);
+    pub(crate) fn note(&self, problem: fmt::Arguments<'_>) {
+        self.keep(Line::new(problem).as_str(), false);
+    }
+
+    /// Neither allocates nor waits: what comes while another thread notes something is lost.
+    fn keep(&self, problem: &str, off: bool) {
+        let Ok(mut list) = self.why.try_lock() else {
+            return;
+        };
+        let known = list.lines().any(|l| l == problem);
+        if known && !off {
+            return;
+        }
+        if !known && list.len() + problem.len() < PROBLEMS {
+            list.push_str(problem);
+            list.push('\n');
+        }
+        drop(list);
+        if let Some(sink) = self.sink {
+            sink.note(problem, off);
+        }
+    }
+
+    /// The counts of a run that has ended.
+    pub(crate) fn ended(&self, counts: &Counts, among: bool) {
+        self.counters.add(counts);
+        if let Some(sink) = self.sink {
+            sink.add(counts);
+        }
+        let (unused, hits) = (
+            self.counters.unused.load(Relaxed),
+            self.counters.hits.load(Relaxed),
+        );
+        if among && unused > UNUSED && unused > hits * UNUSED_PER_HIT {
+            self.switch_off("the function does not make most of the calls that the graph foresees");
         }
     }
 
@@ -117,7 +238,9 @@ impl<C: ?Sized> crate::Graph<C> {
             .why
             .lock()
             .unwrap_or_else(|e| e.into_inner())
-            .clone()
+            .lines()
+            .map(str::to_owned)
+            .collect()
     }
 }
 

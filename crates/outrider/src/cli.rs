@@ -36,6 +36,45 @@ pub enum Command {
     Probe(ProbeArgs),
     /// Show what this machine and a program allow, and what is lost by each no.
     Doctor(DoctorArgs),
+    /// Look at the foreaction graphs of plug-ins and programs, and check them.
+    #[command(subcommand)]
+    Graph(GraphCommand),
+}
+
+/// `outrider graph`.
+#[derive(Debug, Subcommand)]
+pub enum GraphCommand {
+    /// Run a program with nothing made ahead, and compare every call that its graphs foresee with what it does.
+    Check(GraphCheckArgs),
+    /// Print the graphs that plug-ins build, in Graphviz's language.
+    Show(GraphShowArgs),
+}
+
+/// `outrider graph check`.
+#[derive(Clone, Debug, Args)]
+pub struct GraphCheckArgs {
+    /// A plug-in; may be repeated. Without one, the program's own graphs are checked.
+    #[arg(long, value_name = "FILE")]
+    pub plugin: Vec<PathBuf>,
+    /// The program and its arguments.
+    #[arg(
+        value_name = "CMD",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub command: Vec<OsString>,
+}
+
+/// `outrider graph show`.
+#[derive(Clone, Debug, Args)]
+pub struct GraphShowArgs {
+    /// A plug-in; may be repeated.
+    #[arg(long, value_name = "FILE", required = true)]
+    pub plugin: Vec<PathBuf>,
+    /// Print a line for each node instead.
+    #[arg(long)]
+    pub text: bool,
 }
 
 /// What is prefetched, after Table 2 of the CrossPrefetch paper.
@@ -117,6 +156,9 @@ pub struct RunArgs {
     /// Write into FILE why and in which order declared data was fetched and evicted, a line for each decision.
     #[arg(long, value_name = "FILE")]
     pub explain: Option<PathBuf>,
+    /// Load a plug-in with foreaction graphs into the program and those that it starts; may be repeated.
+    #[arg(long, value_name = "FILE")]
+    pub plugin: Vec<PathBuf>,
     /// The program and its arguments.
     #[arg(
         value_name = "CMD",
@@ -125,6 +167,22 @@ pub struct RunArgs {
         allow_hyphen_values = true
     )]
     pub command: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// A run without reports and limits.
+    pub fn bare(mode: Mode, plugin: Vec<PathBuf>, command: Vec<OsString>) -> RunArgs {
+        RunArgs {
+            mode,
+            engine: Engine::Auto,
+            budget: None,
+            config: None,
+            report: None,
+            explain: None,
+            plugin,
+            command,
+        }
+    }
 }
 
 /// `outrider cached`.

@@ -12,7 +12,9 @@ mod config;
 mod doctor;
 mod elf;
 mod evict;
+mod graph;
 mod output;
+mod plugin;
 mod probe;
 mod run;
 mod tree;
@@ -20,7 +22,7 @@ mod warm;
 
 use clap::Parser;
 
-use cli::{Cli, Command};
+use cli::{Cli, Command, GraphCommand, Mode, RunArgs};
 use output::Failure;
 
 /// The process's entry, called by the C start-up code. Returns the exit code: 0 done, 1 something could
@@ -40,14 +42,28 @@ fn start() -> i32 {
     let result = match cli.command {
         Command::Run(args) if cli::is_unknown_flag(&args.command[0]) => {
             Err(Failure::usage(format!(
-                "unknown flag {}; accepted are --mode, --engine, --budget, --config and --report, and -- before a program whose name begins with -",
+                "unknown flag {}; accepted are --mode, --engine, --budget, --config, --report, --explain and --plugin, and -- before a program whose name begins with -",
                 args.command[0].to_string_lossy()
             )))
         }
         Command::Run(args) => match config::load(args.config.as_deref()) {
-            Ok(config) => run::run(args, config),
+            Ok(config) => run::run(args, config, run::Purpose::Run),
             Err(failure) => Err(failure),
         },
+        Command::Graph(GraphCommand::Check(args)) if cli::is_unknown_flag(&args.command[0]) => {
+            Err(Failure::usage(format!(
+                "unknown flag {}; accepted is --plugin, and -- before a program whose name begins with -",
+                args.command[0].to_string_lossy()
+            )))
+        }
+        Command::Graph(GraphCommand::Check(args)) => {
+            let args = RunArgs::bare(Mode::AppOnly, args.plugin, args.command);
+            run::run(
+                args,
+                outrider_core::config::Config::default(),
+                run::Purpose::Check,
+            )
+        }
         other => {
             take_standard_streams();
             match other {
@@ -56,7 +72,8 @@ fn start() -> i32 {
                 Command::Evict(args) => evict::command(&args),
                 Command::Probe(args) => probe::command(&args),
                 Command::Doctor(args) => doctor::command(&args),
-                Command::Run(_) => unreachable!("handled above"),
+                Command::Graph(GraphCommand::Show(args)) => graph::show(&args),
+                Command::Run(_) | Command::Graph(_) => unreachable!("handled above"),
             }
         }
     };

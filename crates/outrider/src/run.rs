@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr};
 
+use outrider_core::board;
 use outrider_core::config::Config;
 use outrider_core::engine;
 use outrider_core::service::Service;
@@ -23,8 +24,8 @@ use outrider_core::shm::{self, Header, lost};
 use outrider_sys::raw;
 
 use crate::cli::{Engine, Mode, RunArgs};
-use crate::elf;
 use crate::output::{self, Failure};
+use crate::{elf, graph, plugin};
 
 /// The program's process, for the signal handlers.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
@@ -33,9 +34,18 @@ static STOPPED: AtomicBool = AtomicBool::new(false);
 /// The shared memory, for the signal handlers.
 static HEADER: AtomicPtr<Header> = AtomicPtr::new(std::ptr::null_mut());
 
+/// What a run is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// The program.
+    Run,
+    /// A verdict on its graphs; see [`graph::verdict`].
+    Check,
+}
+
 /// Runs the program. Ends this process as the program ended: with its exit code or by its signal; with 127 where
 /// it is not found and 126 where it can't be executed.
-pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
+pub fn run(args: RunArgs, mut config: Config, purpose: Purpose) -> Result<i32, Failure> {
     if let Some(budget) = args.budget {
         config.budget.memory = Some(outrider_core::config::Size(budget));
     }
@@ -47,6 +57,7 @@ pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
         Mode::FetchallOpt => shm::MODE_FETCHALL_OPT,
     };
     let library = library()?;
+    let plugins = plugin::check(&args.plugin)?;
     let mut notes = Vec::new();
     let told = args.report.is_some() || rustix::termios::isatty(stderr());
     if let Some(reason) = told.then(|| unhookable(&args.command[0])).flatten() {
@@ -55,7 +66,10 @@ pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
             output::complain(&format!("{}: {reason}", args.command[0].to_string_lossy()));
         }
     }
-    let mut report = report::Target::open(&args)?;
+    let mut report = match purpose {
+        Purpose::Run => report::Target::open(&args)?,
+        Purpose::Check => report::Target::Verdict(None),
+    };
     let shared = match Shared::create(mode, config.files.min_size.0) {
         Ok(s) => Some(Arc::new(s)),
         Err(e) => {
@@ -65,13 +79,22 @@ pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
             None
         }
     };
+    if shared.is_none() && purpose == Purpose::Check {
+        return Err(Failure::system(notes.remove(notes.len() - 1)));
+    }
     if let Some(shared) = &shared {
         HEADER.store(std::ptr::from_ref(shared.header()).cast_mut(), Release);
         shared.header().sleeping.store(1, Release);
         shared.header().configure(&config);
     }
     let explain = args.explain.as_deref().map(explanation).transpose()?;
-    if mode != shm::MODE_APP_ONLY && (shared.is_some() || mode == shm::MODE_OS_ONLY) {
+    let hooked = mode != shm::MODE_APP_ONLY && (shared.is_some() || mode == shm::MODE_OS_ONLY);
+    let graphs = !plugins.is_empty() || purpose == Purpose::Check;
+    if hooked || graphs {
+        // SAFETY: this process has one thread.
+        unsafe { preload(&library, &plugins) };
+    }
+    if hooked || graphs && shared.is_some() {
         let path = shared
             .as_ref()
             .map_or("none".into(), |s| s.path_in(raw::getpid()));
@@ -79,7 +102,9 @@ pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
         // SAFETY: this process has one thread.
         unsafe {
             std::env::set_var("OUTRIDER_SHM", value);
-            std::env::set_var("LD_PRELOAD", preload(&library));
+            if purpose == Purpose::Check {
+                std::env::set_var("OUTRIDER_GRAPH", "check");
+            }
             if let Some(path) = explain {
                 std::env::set_var("OUTRIDER_EXPLAIN", path);
             }
@@ -99,6 +124,16 @@ pub fn run(args: RunArgs, mut config: Config) -> Result<i32, Failure> {
     });
     if let Some(shared) = &shared {
         conclude(shared, service);
+        if purpose == Purpose::Check {
+            let code = if libc::WIFSIGNALED(status) {
+                128 + libc::WTERMSIG(status)
+            } else {
+                libc::WEXITSTATUS(status)
+            };
+            let (text, code) = graph::verdict(&args, &board::told(shared.board()), code);
+            report.say(&text);
+            return Ok(code);
+        }
         report.write(&args, shared, notes);
     } else {
         report.write_without(&args, notes);
@@ -124,7 +159,7 @@ fn stderr() -> BorrowedFd<'static> {
 }
 
 /// The library: beside the command, or in ../lib.
-fn library() -> Result<PathBuf, Failure> {
+pub fn library() -> Result<PathBuf, Failure> {
     let exe = std::env::current_exe()
         .map_err(|e| Failure::usage(format!("cannot find this command's own file: {e}")))?;
     let directory = exe.parent().unwrap_or(Path::new("/"));
@@ -153,14 +188,28 @@ fn library() -> Result<PathBuf, Failure> {
     Ok(found.clone())
 }
 
-/// LD_PRELOAD with the library in front of what is there.
-fn preload(library: &Path) -> OsString {
-    let mut value = library.as_os_str().to_owned();
-    if let Some(old) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
-        value.push(":");
-        value.push(old);
+/// Puts the library and the plug-ins into LD_PRELOAD, in front of what is there, and names the plug-ins to the library.
+///
+/// # Safety
+/// The process has one thread.
+pub unsafe fn preload(library: &Path, plugins: &[PathBuf]) {
+    let listed = |paths: &[&Path], variable: &str| {
+        let mut value = OsString::new();
+        let old = std::env::var_os(variable).filter(|v| !v.is_empty());
+        for part in paths.iter().map(|p| p.as_os_str()).chain(old.as_deref()) {
+            if !value.is_empty() {
+                value.push(":");
+            }
+            value.push(part);
+        }
+        // SAFETY: as promised.
+        unsafe { std::env::set_var(variable, value) };
+    };
+    let plugins: Vec<&Path> = plugins.iter().map(PathBuf::as_path).collect();
+    listed(&[&[library], &plugins[..]].concat(), "LD_PRELOAD");
+    if !plugins.is_empty() {
+        listed(&plugins, "OUTRIDER_PLUGINS");
     }
-    value
 }
 
 /// Why the program will run as if we weren't there, if that can be told from its file.

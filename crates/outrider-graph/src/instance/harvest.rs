@@ -63,9 +63,9 @@ impl Instance<'_> {
                 if !same {
                     // The program writes other bytes to the same place.
                     self.counts.divergences += 1;
-                    self.shared.note(format!(
+                    self.shared.note(format_args!(
                         "{} was called with other bytes than foreseen",
-                        describe(p)
+                        cx.words(i)
                     ));
                     self.shared.diverged(&self.counts);
                     return None;
@@ -154,9 +154,11 @@ impl Instance<'_> {
                     }
             });
             if !same {
-                let problem = format!("{} was called with other bytes than foreseen", describe(p));
                 self.counts.divergences += 1;
-                self.shared.note(problem);
+                self.shared.note(format_args!(
+                    "{} was called with other bytes than foreseen",
+                    Words::of(call)
+                ));
             }
         }
         None

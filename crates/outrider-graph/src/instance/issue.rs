@@ -38,9 +38,7 @@ impl Instance<'_> {
                 self.consider(source, i, &mut walk);
             }
         }
-        if let Some(cx) = self.cx.as_mut()
-            && cx.ring.as_ref().is_some_and(|r| r.unsubmitted() > 0)
-        {
+        if let Some(cx) = self.cx.as_mut() {
             cx.submit();
         }
     }
@@ -92,7 +90,8 @@ impl Instance<'_> {
             walk.stopped = true;
             return;
         };
-        let done = p.progress == Progress::Done && !p.pretended;
+        // What was only warmed is still to be made: an open may create its file.
+        let done = p.progress == Progress::Done && !p.pretended && p.args.kind.runs_ahead();
         let pure = !has_effects(&p.args);
         if pure && !matches!(p.args.kind, Kind::Lseek) {
             let whole = if p.args.kind.reads() {

@@ -104,6 +104,10 @@ pub struct Instance<'g> {
     resting: bool,
     /// The graph was switched off; what it has done ahead is still handed out.
     closing: bool,
+    /// Nothing is in the window any more, and nothing comes into it.
+    halted: bool,
+    /// The pool keeps a thread for this run.
+    enlisted: bool,
 }
 
 impl<'g> Instance<'g> {
@@ -135,6 +139,8 @@ impl<'g> Instance<'g> {
             listed_count: 0,
             resting: false,
             closing: false,
+            halted: false,
+            enlisted: false,
         };
         if options.engine == Engine::Serial || shared.is_off() {
             return this;
@@ -147,8 +153,16 @@ impl<'g> Instance<'g> {
             let known = shared.depth.load(Relaxed) as usize;
             this.depth = if known == 0 { FIRST_DEPTH } else { known }.min(options.depth);
         }
-        this.cx = Context::take(options.engine);
+        this.cx = Context::take(options.engine, options.beside);
         this.token = this.cx.as_ref().map_or(0, |c| c.token);
+        if this.cx.is_some()
+            && options.engine != Engine::Check
+            && !shared.without_pool.load(Relaxed)
+            && let Some(pool) = process::pool()
+        {
+            pool.enlist();
+            this.enlisted = true;
+        }
         this
     }
 
@@ -158,7 +172,7 @@ impl<'g> Instance<'g> {
 
     /// Whether calls pass straight through from now on.
     pub fn is_passing(&self) -> bool {
-        self.cx.is_none()
+        self.cx.is_none() || self.halted
     }
 
     fn switch_off(&mut self, why: &str) {
@@ -174,7 +188,7 @@ impl<'g> Instance<'g> {
             p.args.kind.has_effects() && matches!(p.progress, Progress::Flying | Progress::Done)
         });
         if !owed {
-            self.stop();
+            self.halt();
         }
     }
 
@@ -201,11 +215,19 @@ impl<'g> Instance<'g> {
     /// # Safety
     /// As [`Instance::make`].
     pub unsafe fn before(&mut self, source: &dyn Source, call: &Call, into: Into) -> Option<isize> {
-        self.counts.calls += 1;
-        if self.cx.is_none() {
-            if self.resting && self.counts.calls.is_multiple_of(SAMPLE) {
-                self.began = Some(Instant::now());
+        match self.foresees(source, call) {
+            // SAFETY: as promised by the caller.
+            Some(at) => unsafe { self.begin(source, call, at, into) },
+            None => {
+                self.surprise(call);
+                None
             }
+        }
+    }
+
+    /// Where in the window the call is that the program is about to make.
+    pub fn foresees(&mut self, source: &dyn Source, call: &Call) -> Option<usize> {
+        if self.is_passing() {
             return None;
         }
         if !process::is(self.token) {
@@ -217,16 +239,57 @@ impl<'g> Instance<'g> {
             return None;
         }
         self.forget_caches();
-        let Some(at) = self.find(source, call) else {
+        self.find(source, call)
+    }
+
+    /// The program makes a call that is not foreseen.
+    pub fn surprise(&mut self, call: &Call) {
+        self.counts.calls += 1;
+        if !self.is_passing() {
             self.unforeseen(call);
-            return None;
-        };
+        } else if self.resting && self.counts.calls.is_multiple_of(SAMPLE) {
+            self.began = Some(Instant::now());
+        }
+    }
+
+    /// The thread makes a call of another scope's, or of none: what it changes is looked at anew.
+    pub fn notice(&mut self, call: &Call) {
+        if self.is_passing() || !process::is(self.token) {
+            return;
+        }
+        if call.args.kind == Kind::Close {
+            self.settle(call.args.fd);
+        } else if has_effects(&call.args) && !self.options.stable {
+            self.forget_caches();
+            self.outdate(call);
+        }
+    }
+
+    /// The program makes the call that [`Instance::foresees`] found at `at`.
+    ///
+    /// # Safety
+    /// As [`Instance::make`].
+    pub unsafe fn begin(
+        &mut self,
+        source: &dyn Source,
+        call: &Call,
+        at: usize,
+        into: Into,
+    ) -> Option<isize> {
+        self.counts.calls += 1;
         self.advance(at);
+        let known = self
+            .current
+            .and_then(|i| self.place(i))
+            .is_some_and(|p| p.progress != Progress::NotReady);
+        self.counts.foreseen += u64::from(known);
         self.cx.as_ref()?;
         let i = self.current?;
         self.adopt(i, call);
         self.pump(source);
-        self.cx.as_ref()?;
+        if self.is_passing() {
+            return None;
+        }
         if call.args.kind == Kind::Close {
             self.settle(call.args.fd);
         }
@@ -281,13 +344,33 @@ impl<'g> Instance<'g> {
         if let Some(i) = self.current.take()
             && let Some(cx) = self.cx.as_mut()
         {
-            let cursor = cx.places[i as usize].cursor;
+            let p = &cx.places[i as usize];
+            let cursor = p.cursor;
+            let short = !p.args.kind.has_effects()
+                && (result < 0 || p.args.kind.reads() && result as usize != p.args.len);
             cx.release(i);
             self.unlink(i);
+            if short && self.options.engine == Engine::Check {
+                self.not_pretended();
+            }
             source.harvest(&cursor, result);
         }
         if self.closing {
             self.close_if_done();
+        }
+    }
+
+    /// A read came back short, or a look-up failed: in a normal run no effect behind it would have been made ahead.
+    fn not_pretended(&mut self) {
+        let Some(cx) = self.cx.as_mut() else { return };
+        for n in 0..cx.order.len() {
+            let p = &mut cx.places[cx.order[n] as usize];
+            if p.pretended && p.args.kind.has_effects() {
+                p.pretended = false;
+                p.progress = Progress::Ready;
+                p.buffer = None;
+                self.waiting += 1;
+            }
         }
     }
 
@@ -320,6 +403,23 @@ impl<'g> Instance<'g> {
 
     /// Cancels what is in flight, and passes everything through from now on.
     pub fn stop(&mut self) {
+        self.halt();
+        self.handed = None;
+        if let Some(cx) = self.cx.take() {
+            self.shared
+                .without_pool
+                .store(self.counts.ahead > 0 && !cx.wanted_pool, Relaxed);
+            if self.enlisted
+                && let Some(pool) = process::pool()
+            {
+                pool.discharge();
+            }
+            cx.give_back();
+        }
+    }
+
+    /// Cancels what is in flight and asks the graph for nothing more, without giving memory back: also in a signal handler.
+    pub fn halt(&mut self) {
         let Some(cx) = self.cx.as_mut() else { return };
         if !process::is(self.token) {
             if let Some(cx) = self.cx.take() {
@@ -328,6 +428,8 @@ impl<'g> Instance<'g> {
             }
             return;
         }
+        self.closing = true;
+        self.halted = true;
         if let Some(i) = self.current.take() {
             cx.release(i);
         }
@@ -350,15 +452,14 @@ impl<'g> Instance<'g> {
             }
             self.discard(i);
         }
-        self.handed = None;
-        if let Some(cx) = self.cx.take() {
-            cx.give_back();
-        }
     }
 
     /// Ends the run.
     pub fn end(&mut self) {
-        let was_passing = self.cx.is_none();
+        let was_passing = self.is_passing();
+        if self.options.engine == Engine::Check && !was_passing && process::is(self.token) {
+            self.ended_early();
+        }
         self.stop();
         if self.adapts() && !was_passing {
             let mut depth = self.depth;
@@ -374,7 +475,8 @@ impl<'g> Instance<'g> {
                 .rest
                 .fetch_update(Relaxed, Relaxed, |r| Some(r.saturating_sub(passed)));
         }
-        self.shared.counters.add(&std::mem::take(&mut self.counts));
+        self.shared
+            .ended(&std::mem::take(&mut self.counts), self.options.among);
     }
 }
 
@@ -405,27 +507,74 @@ fn same_path(ours: *const u8, theirs: *const core::ffi::c_char) -> bool {
     path_bytes(ours) == path_bytes(theirs.cast())
 }
 
-fn describe(p: &crate::context::Place) -> String {
-    if p.progress == Progress::NotReady {
-        return p
-            .kind
-            .map_or("a call".into(), |k| format!("{} (not ready)", k.name()));
+impl Context {
+    /// The call of a place in words.
+    fn words(&self, i: u16) -> Words<'_> {
+        let (p, f) = (&self.places[i as usize], &self.flights[i as usize]);
+        Words {
+            args: (p.progress != Progress::NotReady).then_some(p.args),
+            kind: p.kind,
+            path: if p.args.kind.takes_path() {
+                path_bytes(f.path())
+            } else {
+                &[]
+            },
+            second_path: if p.args.kind == Kind::Renameat {
+                path_bytes(f.second_path())
+            } else {
+                &[]
+            },
+        }
     }
-    describe_args(&p.args)
 }
 
-fn describe_args(a: &crate::call::Args) -> String {
-    match a.kind {
-        Kind::Pread | Kind::Pwrite => format!(
-            "{}({}, {} bytes at {})",
-            a.kind.name(),
-            a.fd,
-            a.len,
-            a.offset
-        ),
-        Kind::Read | Kind::Write | Kind::Getdents => {
-            format!("{}({}, {} bytes)", a.kind.name(), a.fd, a.len)
+/// A call in words, for who is told of a problem.
+struct Words<'a> {
+    /// `None`: of this kind at most is known.
+    args: Option<crate::call::Args>,
+    kind: Option<Kind>,
+    path: &'a [u8],
+    second_path: &'a [u8],
+}
+
+impl<'a> Words<'a> {
+    /// The call that the program makes.
+    fn of(call: &'a Call) -> Words<'a> {
+        Words {
+            args: Some(call.args),
+            kind: Some(call.args.kind),
+            path: path_bytes(call.path.cast()),
+            second_path: path_bytes(call.second_path.cast()),
         }
-        _ => format!("{}({})", a.kind.name(), a.fd),
+    }
+}
+
+impl std::fmt::Display for Words<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Some(a) = self.args else {
+            return match self.kind {
+                Some(k) => write!(f, "{} (not ready)", k.name()),
+                None => f.write_str("a call"),
+            };
+        };
+        write!(f, "{}(", a.kind.name())?;
+        if a.fd == libc::AT_FDCWD {
+            f.write_str("AT_FDCWD")?;
+        } else {
+            write!(f, "{}", a.fd)?;
+        }
+        let (path, second) = (self.path.escape_ascii(), self.second_path.escape_ascii());
+        match a.kind {
+            Kind::Pread | Kind::Pwrite => write!(f, ", {} bytes at {}", a.len, a.offset)?,
+            Kind::Read | Kind::Write | Kind::Getdents => write!(f, ", {} bytes", a.len)?,
+            Kind::Lseek => write!(f, ", {}, whence {}", a.offset, a.flags)?,
+            Kind::Renameat => write!(f, ", \"{path}\", {}, \"{second}\"", a.fd2)?,
+            Kind::Mkdirat => write!(f, ", \"{path}\", mode {:#o}", a.extra)?,
+            Kind::Openat | Kind::Fstatat | Kind::Statx | Kind::Unlinkat => {
+                write!(f, ", \"{path}\", flags {:#x}", a.flags)?;
+            }
+            Kind::Close | Kind::Fstat | Kind::Fsync => {}
+        }
+        f.write_str(")")
     }
 }

@@ -200,11 +200,39 @@ impl Instance<'_> {
     pub(super) fn advance(&mut self, n: usize) {
         for _ in 0..n {
             if let Some(i) = self.pop() {
-                self.counts.skipped += 1;
+                self.left_out(i, "the function left it out");
                 self.discard(i);
             }
         }
         self.current = self.pop();
+    }
+
+    /// A foreseen call that does not come, although another after it does, or no weak edge lies before it.
+    fn left_out(&mut self, i: u16, how: &str) {
+        self.counts.skipped += 1;
+        if self.options.engine == Engine::Check
+            && let Some(cx) = self.cx.as_ref()
+        {
+            self.shared
+                .note(format_args!("{} was foreseen, and {how}", cx.words(i)));
+        }
+    }
+
+    /// The function ends: what the graph says that it calls before the next weak edge has not come. Only the first of it is told of.
+    pub(super) fn ended_early(&mut self) {
+        let Some(cx) = self.cx.as_ref() else { return };
+        let Some(i) = cx.order.front().copied() else {
+            return;
+        };
+        let p = &cx.places[i as usize];
+        // Effects are told of when they are discarded.
+        let issued = matches!(p.progress, Progress::Flying | Progress::Done);
+        if !p.weak_before
+            && p.progress != Progress::NotReady
+            && !(issued && p.args.kind.has_effects())
+        {
+            self.left_out(i, "the function ended without it");
+        }
     }
 
     /// A call that was not issued has the arguments that the program gives it.
@@ -254,12 +282,15 @@ impl Instance<'_> {
                 } else {
                     "was"
                 };
-                let problem = format!(
+                let problem = crate::stats::Line::new(format_args!(
                     "{} {verb} made ahead as certain, and the function did not call it",
-                    describe(p)
-                );
-                self.shared.note(problem.clone());
-                self.shared.switch_off(&problem);
+                    cx.words(i)
+                ));
+                if p.pretended {
+                    self.shared.note(format_args!("{}", problem.as_str()));
+                } else {
+                    self.shared.switch_off(problem.as_str());
+                }
             }
         }
         cx.release(i);
@@ -282,24 +313,26 @@ impl Instance<'_> {
     /// The program makes a call that the graph does not have here.
     pub(super) fn unforeseen(&mut self, call: &Call) {
         // Calls that the graph never speaks of are no reason to doubt it.
-        if self.kinds & (1 << call.args.kind as u32) != 0 {
+        if self.kinds & (1 << call.args.kind as u32) != 0 && !self.options.among {
             self.counts.divergences += 1;
             if self.options.engine == Engine::Check {
-                let expected = self
-                    .cx
-                    .as_ref()
-                    .and_then(|cx| cx.order.front().map(|i| describe(&cx.places[*i as usize])));
-                self.shared.note(format!(
-                    "the function called {}, where {} was foreseen",
-                    describe_args(&call.args),
-                    expected.as_deref().unwrap_or("nothing")
-                ));
+                let cx = self.cx.as_ref();
+                match cx.and_then(|cx| cx.order.front().map(|i| cx.words(*i))) {
+                    Some(expected) => self.shared.note(format_args!(
+                        "the function called {}, where {expected} was foreseen",
+                        Words::of(call)
+                    )),
+                    None => self.shared.note(format_args!(
+                        "the function called {}, where nothing was foreseen",
+                        Words::of(call)
+                    )),
+                }
             } else {
                 self.shared.diverged(&self.counts);
                 if self.shared.is_off() {
                     self.closing = true;
                     self.close_if_done();
-                    if self.cx.is_none() {
+                    if self.is_passing() {
                         return;
                     }
                 }
@@ -307,7 +340,7 @@ impl Instance<'_> {
         }
         if call.args.kind == Kind::Close {
             self.settle(call.args.fd);
-        } else if has_effects(&call.args) {
+        } else if has_effects(&call.args) && !self.options.stable {
             self.outdate(call);
         }
     }
@@ -340,7 +373,15 @@ impl Instance<'_> {
 
     /// The program has effects that the graph did not foresee: what was read ahead and may be different now is forgotten.
     pub(super) fn outdate(&mut self, call: &Call) {
-        let file = self.file(call.args.fd);
+        let file = if uses_file(call.args.kind) {
+            self.file(call.args.fd)
+        } else {
+            None
+        };
+        if call.args.kind.writes() && file.is_some_and(|f| !f.regular) {
+            // A pipe, a terminal: no file changes.
+            return;
+        }
         let path = path_bytes(call.path.cast());
         let mut n = 0;
         while let Some(i) = self.cx.as_ref().and_then(|cx| cx.order.get(n).copied()) {

@@ -6,12 +6,14 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::Ordering::Relaxed;
 
+use outrider_core::board;
 use outrider_core::declare::FIGURES;
 use outrider_core::shared::Shared;
 use outrider_core::shm::{FileStat, MAX_FILES, lost};
 use serde_json::{Value, json};
 
 use crate::cli::RunArgs;
+use crate::graph;
 use crate::output::Failure;
 
 /// Where a report goes.
@@ -20,6 +22,8 @@ pub enum Target {
     None,
     /// A table on this copy of standard error.
     Table(Option<File>),
+    /// What `outrider graph check` has to say, on this copy of standard error.
+    Verdict(Option<File>),
     /// JSON into this file, opened before the program starts, so that a bad path is told at once.
     Json(File),
 }
@@ -43,7 +47,7 @@ impl Target {
     pub fn keep(&mut self) -> Option<i32> {
         match self {
             Target::None => None,
-            Target::Table(copy) => {
+            Target::Table(copy) | Target::Verdict(copy) => {
                 // The number 2 is given up like the program's other descriptors.
                 *copy = rustix::io::fcntl_dupfd_cloexec(super::stderr(), 3)
                     .ok()
@@ -51,6 +55,14 @@ impl Target {
                 copy.as_ref().map(AsRawFd::as_raw_fd)
             }
             Target::Json(file) => Some(file.as_raw_fd()),
+        }
+    }
+
+    /// Writes a verdict.
+    pub fn say(self, text: &str) {
+        if let Target::Verdict(Some(mut out)) = self {
+            // A closed standard error must not change how the check ends.
+            let _ = out.write_all(text.as_bytes());
         }
     }
 
@@ -93,7 +105,7 @@ impl Target {
         notes: Vec<String>,
     ) {
         match self {
-            Target::None => {}
+            Target::None | Target::Verdict(_) => {}
             Target::Json(mut file) => {
                 let text = format!("{:#}\n", document(args, files, shared, &notes));
                 // There is nobody left to tell if this fails.
@@ -186,8 +198,14 @@ fn document(
         "devices": devices,
         "totals": totals,
         "declared": declared,
+        "graphs": graph::document(&graphs(shared)),
         "lost": notes,
     })
+}
+
+/// What the programs told of their foreaction graphs.
+fn graphs(shared: Option<&Shared>) -> Vec<board::Told> {
+    shared.map(|s| board::told(s.board())).unwrap_or_default()
 }
 
 /// Figures of declared access, by name.
@@ -306,6 +324,7 @@ fn table(
             .collect();
         out += &format!("declared {}\n", cells.join(", "));
     }
+    out += &graph::lines(&graphs(shared));
     for (dev, latency, bandwidth) in shared.map(devices).unwrap_or_default() {
         out += &format!("device {dev}: {latency} µs, {bandwidth} MB/s\n");
     }

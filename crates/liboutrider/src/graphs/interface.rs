@@ -4,7 +4,14 @@ use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr::null_mut;
 
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
-use outrider_graph::{Args, Builder, Call, Data, Engine, Graph, Kind, Next, Node, Op, Scope};
+use outrider_core::board;
+use outrider_graph::{
+    Args, Builder, Call, Counts, Data, Engine, Graph, Kind, Next, Node, Op, Sink,
+};
+
+use super::plugins;
+use super::scopes::{self, CScope};
+use crate::attach;
 
 /// struct outrider_op.
 #[repr(C)]
@@ -22,7 +29,7 @@ pub struct Foreseen {
     data: *const c_void,
 }
 
-type NextStub = unsafe extern "C" fn(*mut c_void, u64, *mut Foreseen) -> c_int;
+pub type NextStub = unsafe extern "C" fn(*mut c_void, u64, *mut Foreseen) -> c_int;
 type ArgsStub = unsafe extern "C" fn(*mut c_void, *const u64, size_t, *mut Foreseen) -> c_int;
 type ChoiceStub = unsafe extern "C" fn(*mut c_void, *const u64, size_t) -> c_int;
 
@@ -33,24 +40,21 @@ const LINK: c_int = 3;
 const NOT_READY: c_int = 4;
 const PURE: c_uint = 1;
 const PRIVATE_POSITIONS: c_uint = 2;
+const AMONG: c_uint = 4;
+const STABLE: c_uint = 8;
+const FLAGS: c_uint = PURE | PRIVATE_POSITIONS | AMONG | STABLE;
 const EDGE_WEAK: c_uint = 1;
 const EDGE_BACK: c_uint = 2;
 const NODE_LINK: c_uint = 1;
 const NODE_HELD: c_uint = 2;
 
 /// struct outrider_graph. The context is what the function gave when it entered.
-pub struct CGraph(Graph<*mut c_void>);
+pub struct CGraph(pub Graph<*mut c_void>);
 
 /// struct outrider_builder.
 pub struct CBuilder {
     inner: Builder<*mut c_void>,
     nodes: Vec<Node>,
-}
-
-/// struct outrider_scope. The scope borrows the context beside it, so it ends first.
-pub struct CScope {
-    scope: Option<Scope<'static, *mut c_void>>,
-    context: *mut *mut c_void,
 }
 
 const KINDS: [Kind; 15] = [
@@ -78,6 +82,28 @@ fn fail<T>(errno: c_int, r: T) -> T {
 }
 
 impl Foreseen {
+    /// A call of the program as observers are told of it.
+    pub fn of(call: &Call) -> Foreseen {
+        let a = &call.args;
+        Foreseen {
+            kind: a.kind as u32,
+            fd: a.fd,
+            fd2: a.fd2,
+            flags: a.flags,
+            mode: a.extra,
+            linked: 0,
+            offset: a.offset,
+            length: a.len,
+            path: call.path,
+            path2: call.second_path,
+            data: if a.kind.writes() {
+                call.buffer.cast_const()
+            } else {
+                core::ptr::null()
+            },
+        }
+    }
+
     fn new() -> Foreseen {
         Foreseen {
             kind: 0,
@@ -178,13 +204,39 @@ impl Foreseen {
     }
 }
 
+/// Tells the runner's report of a graph.
+struct Report(&'static board::Entry);
+
+impl Sink for Report {
+    fn add(&self, counts: &Counts) {
+        for (i, n) in counts.values().enumerate() {
+            self.0.add(i, n);
+        }
+    }
+
+    fn note(&self, problem: &str, off: bool) {
+        self.0.note(problem, off);
+    }
+}
+
 fn with_flags(mut graph: Graph<*mut c_void>, flags: c_uint) -> *mut CGraph {
+    if let Some(entry) = attach::board().and_then(|b| board::entry(b, graph.name())) {
+        // A graph may be freed while another thread's counts are on their way: this stays.
+        graph = graph.sink(Box::leak(Box::new(Report(entry))));
+    }
     if flags & PURE != 0 {
         graph = graph.pure();
     }
     if flags & PRIVATE_POSITIONS != 0 {
         graph = graph.private_positions();
     }
+    if flags & AMONG != 0 {
+        graph = graph.among();
+    }
+    if flags & STABLE != 0 {
+        graph = graph.stable();
+    }
+    graph = graph.beside();
     let engine = match std::env::var("OUTRIDER_GRAPH").as_deref() {
         Ok("uring") => Engine::Uring,
         Ok("threads") => Engine::Threads,
@@ -192,6 +244,7 @@ fn with_flags(mut graph: Graph<*mut c_void>, flags: c_uint) -> *mut CGraph {
         Ok("check") => Engine::Check,
         _ => Engine::Auto,
     };
+    plugins::show(&graph);
     Box::into_raw(Box::new(CGraph(graph.engine(engine))))
 }
 
@@ -202,13 +255,17 @@ unsafe extern "C" fn outrider_graph_generator(
     next: Option<NextStub>,
     flags: c_uint,
 ) -> *mut CGraph {
-    let Some(next) = next.filter(|_| !name.is_null() && flags & !(PURE | PRIVATE_POSITIONS) == 0)
-    else {
+    let Some(next) = next.filter(|_| !name.is_null() && flags & !FLAGS == 0) else {
         return fail(libc::EINVAL, null_mut());
     };
     // SAFETY: not null, and a C string.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-    let graph = Graph::generator(&name, move |context: &*mut c_void, i| {
+    generator(&name, next, flags)
+}
+
+/// A graph of one loop of calls.
+pub fn generator(name: &str, next: NextStub, flags: c_uint) -> *mut CGraph {
+    let graph = Graph::generator(name, move |context: &*mut c_void, i| {
         let mut op = Foreseen::new();
         // SAFETY: the stub, with the context that it is meant for.
         let said = unsafe { next(*context, i, &raw mut op) };
@@ -427,26 +484,23 @@ unsafe extern "C" fn outrider_enter(graph: *const CGraph, context: *mut c_void) 
     let Some(graph) = (unsafe { graph.as_ref::<'static>() }) else {
         return fail(libc::EINVAL, null_mut());
     };
-    let context = Box::into_raw(Box::new(context));
-    // SAFETY: freed only after the scope has ended, in outrider_leave.
-    let scope = graph.0.enter(unsafe { &*context });
-    Box::into_raw(Box::new(CScope {
-        scope: Some(scope),
-        context,
-    }))
+    scopes::enter(&graph.0, context)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn outrider_bind(scope: *mut CScope, fd: c_int) -> c_int {
+    // SAFETY: null or the caller's scope.
+    if unsafe { scopes::bind(scope, fd) } {
+        0
+    } else {
+        fail(libc::EINVAL, -1)
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn outrider_leave(scope: *mut CScope) {
-    if scope.is_null() {
-        return;
-    }
-    // SAFETY: made by outrider_enter, and given up by the caller.
-    unsafe {
-        let mut scope = Box::from_raw(scope);
-        drop(scope.scope.take());
-        drop(Box::from_raw(scope.context));
-    }
+    // SAFETY: null or made by outrider_enter, and given up by the caller.
+    unsafe { scopes::leave(scope) };
 }
 
 /// Makes a call through a scope, or without one where it is null.
@@ -455,12 +509,7 @@ unsafe extern "C" fn outrider_leave(scope: *mut CScope) {
 /// The scope is null or one of this thread; the call's pointers are what the system call wants.
 unsafe fn make(scope: *mut CScope, call: &Call) -> isize {
     // SAFETY: as promised.
-    let r = unsafe {
-        match scope.as_mut().and_then(|s| s.scope.as_mut()) {
-            Some(s) => s.make(call),
-            None => call.make(),
-        }
-    };
+    let r = unsafe { scopes::make(scope, call) };
     if r < 0 { fail(-r as c_int, -1) } else { r }
 }
 
@@ -480,7 +529,10 @@ macro_rules! calls {
 }
 
 /// Bytes of a vector in all; what the kernel would refuse comes out as a length that no graph foresees.
-unsafe fn total(parts: *const iovec, n: c_int) -> usize {
+///
+/// # Safety
+/// `parts` is null or an array of `n`.
+pub unsafe fn total(parts: *const iovec, n: c_int) -> usize {
     if parts.is_null() || !(0..=1024).contains(&n) {
         return usize::MAX;
     }

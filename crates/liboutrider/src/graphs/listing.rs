@@ -1,0 +1,366 @@
+//! The directories that a thread lists, for plug-ins that foresee the calls on their entries.
+//!
+//! Programs list a directory first and then name its entries, mostly by a duplicate of the stream's descriptor that stays open longer
+//! (fts in du, rm, chmod …). So a listing is kept for as long as one of the directory's descriptors is open, and its scope is bound to them.
+
+use core::ffi::{c_char, c_int, c_void};
+use core::ptr::null_mut;
+
+use libc::DIR;
+use outrider_graph::{Call, Kind};
+use outrider_sys::raw::syscall6;
+
+use super::plugins::{self, Event, Plugin};
+use super::scopes::{self, CScope};
+
+/// Descriptors of a directory that are known.
+const MOST_FDS: usize = 4;
+/// Directories that a thread lists at the same time; further ones are not followed.
+const MOST_LISTINGS: usize = 64;
+/// Duplicates that are remembered until the directory is listed.
+const MOST_DUPLICATES: usize = 8;
+/// First size of the memory for entries and for names, bytes.
+const FIRST: usize = 64 << 10;
+
+/// struct outrider_entry.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Entry {
+    name: *const c_char,
+    inode: u64,
+    kind: u32,
+}
+
+/// struct outrider_directory.
+#[repr(C)]
+pub struct Directory {
+    fd: c_int,
+    complete: c_int,
+    count: usize,
+    entries: *mut Entry,
+}
+
+/// Memory that grows, from the kernel: readdir(3) may be called where the program's allocator can't be.
+struct Room {
+    at: *mut u8,
+    size: usize,
+    used: usize,
+}
+
+impl Room {
+    const fn new() -> Room {
+        Room {
+            at: null_mut(),
+            size: 0,
+            used: 0,
+        }
+    }
+
+    /// Makes room for `n` more bytes; how far the memory has moved, or `None` if there is none.
+    fn reserve(&mut self, n: usize) -> Option<isize> {
+        if self.used + n <= self.size {
+            return Some(0);
+        }
+        let size = (self.size * 2).max(FIRST);
+        let old = self.at as usize;
+        // SAFETY: new memory, or our own moved to where the kernel likes.
+        let r = unsafe {
+            if self.at.is_null() {
+                syscall6(
+                    libc::SYS_mmap,
+                    0,
+                    size,
+                    (libc::PROT_READ | libc::PROT_WRITE) as usize,
+                    (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize,
+                    usize::MAX,
+                    0,
+                )
+            } else {
+                syscall6(
+                    libc::SYS_mremap,
+                    old,
+                    self.size,
+                    size,
+                    libc::MREMAP_MAYMOVE as usize,
+                    0,
+                    0,
+                )
+            }
+        };
+        if (-4095..=0).contains(&r) {
+            return None;
+        }
+        self.at = r as *mut u8;
+        self.size = size;
+        Some(if old == 0 { 0 } else { r - old as isize })
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if !self.at.is_null() {
+            // SAFETY: a mapping of ours that nothing refers to any more.
+            unsafe { syscall6(libc::SYS_munmap, self.at as usize, self.size, 0, 0, 0, 0) };
+        }
+    }
+}
+
+struct Listing {
+    /// Null once it is closed.
+    stream: *mut DIR,
+    /// Open descriptors of the directory.
+    fds: [c_int; MOST_FDS],
+    fd_count: usize,
+    entries: Room,
+    names: Room,
+    /// Entries that were arranged.
+    arranged: usize,
+    /// What the plug-in's stub sees.
+    directory: Directory,
+    scope: *mut CScope,
+}
+
+impl Listing {
+    fn owns(&self, fd: c_int) -> bool {
+        self.fds[..self.fd_count].contains(&fd)
+    }
+
+    fn add_fd(&mut self, fd: c_int) {
+        if !self.owns(fd)
+            && let Some(free) = self.fds.get_mut(self.fd_count)
+        {
+            *free = fd;
+            self.fd_count += 1;
+            if !self.scope.is_null() {
+                // SAFETY: this listing's own scope, of this thread.
+                unsafe { scopes::bind(self.scope, fd) };
+            }
+        }
+    }
+
+    /// Adds an entry; `false` if there is no memory.
+    fn add(&mut self, name: &[u8], inode: u64, kind: u32) -> bool {
+        let Some(moved) = self.names.reserve(name.len()) else {
+            return false;
+        };
+        if moved != 0 {
+            for i in 0..self.directory.count {
+                // SAFETY: `count` entries are there, whose names have moved with their memory.
+                unsafe {
+                    let e = self.directory.entries.add(i);
+                    (*e).name = (*e).name.wrapping_byte_offset(moved);
+                }
+            }
+        }
+        if self.entries.reserve(size_of::<Entry>()).is_none() {
+            return false;
+        }
+        self.directory.entries = self.entries.at.cast();
+        // SAFETY: room for both was made.
+        unsafe {
+            let to = self.names.at.add(self.names.used);
+            core::ptr::copy_nonoverlapping(name.as_ptr(), to, name.len());
+            *self.directory.entries.add(self.directory.count) = Entry {
+                name: to.cast(),
+                inode,
+                kind,
+            };
+        }
+        self.names.used += name.len();
+        self.entries.used += size_of::<Entry>();
+        self.directory.count += 1;
+        true
+    }
+
+    fn end_scope(&mut self) {
+        let scope = core::mem::replace(&mut self.scope, null_mut());
+        // SAFETY: entered by `calling`, and given up.
+        unsafe { scopes::leave(scope) };
+    }
+
+    /// Forgets the entries: the program lists anew.
+    fn clear(&mut self) {
+        self.end_scope();
+        self.names.used = 0;
+        self.entries.used = 0;
+        self.arranged = 0;
+        self.directory.count = 0;
+        self.directory.complete = 0;
+    }
+}
+
+impl Drop for Listing {
+    fn drop(&mut self) {
+        self.end_scope();
+    }
+}
+
+/// A thread's.
+pub struct Listings {
+    /// Boxed: stubs are given the address of a directory.
+    #[allow(clippy::vec_box)]
+    open: Vec<Box<Listing>>,
+    duplicates: [(c_int, c_int); MOST_DUPLICATES],
+    next_duplicate: usize,
+}
+
+impl Default for Listings {
+    fn default() -> Listings {
+        Listings {
+            open: Vec::with_capacity(MOST_LISTINGS),
+            duplicates: [(-1, -1); MOST_DUPLICATES],
+            next_duplicate: 0,
+        }
+    }
+}
+
+impl Listings {
+    /// The program makes a call: if it is the first that names an entry of a listed directory, the directory's scope begins.
+    pub fn calling(&mut self, call: &Call) {
+        if call.args.kind == Kind::Close {
+            return self.close(call.args.fd);
+        }
+        if self.open.is_empty() || !call.args.kind.takes_path() {
+            return;
+        }
+        let fd = call.args.fd;
+        let Some(l) = self.open.iter_mut().rev().find(|l| l.owns(fd)) else {
+            return;
+        };
+        if l.directory.count == l.arranged {
+            return;
+        }
+        let Some((plugin, graph)) = plugins::lister() else {
+            return;
+        };
+        arrange(plugin, l);
+        if l.scope.is_null() {
+            l.directory.fd = fd;
+            let context: *mut c_void = (&raw mut l.directory).cast();
+            l.scope = scopes::enter(&graph.0, context);
+            for fd in &l.fds[..l.fd_count] {
+                // SAFETY: just entered.
+                unsafe { scopes::bind(l.scope, *fd) };
+            }
+        }
+    }
+
+    /// A descriptor is about to be closed.
+    fn close(&mut self, fd: c_int) {
+        for pair in &mut self.duplicates {
+            if pair.0 == fd || pair.1 == fd {
+                *pair = (-1, -1);
+            }
+        }
+        let Some(at) = self.open.iter().position(|l| l.owns(fd)) else {
+            return;
+        };
+        let l = &mut self.open[at];
+        if let Some(i) = l.fds[..l.fd_count].iter().position(|f| *f == fd) {
+            l.fd_count -= 1;
+            l.fds.swap(i, l.fd_count);
+        }
+        if l.fd_count == 0 {
+            self.open.swap_remove(at);
+        }
+    }
+
+    /// Descriptors `first..=last` are about to be closed.
+    pub fn closing_range(&mut self, first: u32, last: u32) {
+        self.open.retain(|l| {
+            !l.fds[..l.fd_count]
+                .iter()
+                .any(|fd| (first..=last).contains(&(*fd as u32)))
+        });
+    }
+
+    fn find(&mut self, stream: *mut DIR) -> Option<&mut Box<Listing>> {
+        self.open.iter_mut().find(|l| l.stream == stream)
+    }
+
+    fn begin(&mut self, stream: *mut DIR, fd: c_int) {
+        // The number is another directory's now.
+        if let Some(at) = self.open.iter().position(|l| l.owns(fd)) {
+            self.open.swap_remove(at);
+        }
+        if self.open.len() == MOST_LISTINGS {
+            return;
+        }
+        let mut l = Box::new(Listing {
+            stream,
+            fds: [-1; MOST_FDS],
+            fd_count: 0,
+            entries: Room::new(),
+            names: Room::new(),
+            arranged: 0,
+            directory: Directory {
+                fd,
+                complete: 0,
+                count: 0,
+                entries: null_mut(),
+            },
+            scope: null_mut(),
+        });
+        l.add_fd(fd);
+        for (from, to) in self.duplicates {
+            if from == fd {
+                l.add_fd(to);
+            } else if to == fd {
+                l.add_fd(from);
+            }
+        }
+        self.open.push(l);
+    }
+
+    /// What became of a stream or a descriptor.
+    pub fn heard(&mut self, event: Event) {
+        match event {
+            Event::Duplicated(fd, copy) => {
+                self.close(copy);
+                self.duplicates[self.next_duplicate % MOST_DUPLICATES] = (fd, copy);
+                self.next_duplicate += 1;
+                if let Some(l) = self.open.iter_mut().find(|l| l.owns(fd)) {
+                    l.add_fd(copy);
+                }
+            }
+            Event::Listing(stream, fd) => self.begin(stream, fd),
+            Event::Entry(stream, entry) => {
+                let Some(l) = self.find(stream) else { return };
+                if entry.is_null() {
+                    l.directory.complete = 1;
+                    return;
+                }
+                // SAFETY: the C library's entry, whose name ends with a zero byte.
+                let (name, inode, kind) = unsafe {
+                    let name = core::ffi::CStr::from_ptr((&raw const (*entry).d_name).cast());
+                    let kind = u32::from((*entry).d_type);
+                    (name.to_bytes_with_nul(), (*entry).d_ino, kind)
+                };
+                if name != b".\0" && name != b"..\0" && !l.add(name, inode, kind) {
+                    // No memory: the directory is not followed any further.
+                    l.clear();
+                    l.stream = null_mut();
+                }
+            }
+            Event::Closing(stream, _) => {
+                // Its descriptor is told of by itself.
+                if let Some(l) = self.find(stream) {
+                    l.stream = null_mut();
+                }
+            }
+            Event::Rewound(stream, _) => {
+                if let Some(l) = self.find(stream) {
+                    l.clear();
+                }
+            }
+        }
+    }
+}
+
+fn arrange(plugin: &Plugin, l: &mut Listing) {
+    if let Some(arrange) = plugin.arrange {
+        // SAFETY: the plug-in's function, on entries of ours.
+        unsafe { arrange(&raw mut l.directory, l.arranged) };
+    }
+    l.arranged = l.directory.count;
+}

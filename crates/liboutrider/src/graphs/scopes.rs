@@ -1,0 +1,588 @@
+//! A thread's scopes, and how its calls reach them.
+//!
+//! A hook asks [`through`] to make its call. In a thread without scopes that is two loads. Otherwise the call is offered to the scopes, the
+//! newest first; the first that foresees it may have the answer. The others are told of what it changes.
+//!
+//! Nothing here is done twice at a time on one thread: whatever comes while we are at work (a signal handler's calls, an allocator's, a
+//! plug-in's own) passes straight through. Nothing here allocates but `enter`, which the program or a plug-in calls.
+
+use core::ffi::{c_int, c_void};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed, compiler_fence};
+use std::cell::Cell;
+
+use outrider_graph::{Call, Graph, Kind, Scope};
+use outrider_sys::raw;
+
+use super::listing::Listings;
+use super::local::{self, CALLING, Local, OURS, OVER, PROGRAM};
+use super::plugins::{self, Event};
+
+/// Scopes that a thread may have entered; calls of further ones are made without them.
+const MOST_SCOPES: usize = 64;
+/// Descriptors that a scope may be bound to.
+const MOST_BOUND: usize = 8;
+
+/// Something in this process uses graphs: until then the hooks look no further.
+static IN_USE: AtomicBool = AtomicBool::new(false);
+
+/// struct outrider_scope. The scope borrows the context beside it, so it ends first.
+pub struct CScope {
+    scope: Option<Scope<'static, *mut c_void>>,
+    context: *mut *mut c_void,
+    thread: *mut Thread,
+    /// Descriptors that it is bound to.
+    bound: [c_int; MOST_BOUND],
+    bound_count: usize,
+    is_bound: bool,
+    /// It was named in a call: nothing else is offered to it.
+    named: bool,
+}
+
+/// A thread that has entered scopes.
+pub struct Thread {
+    /// A forked child finds its parent's.
+    pid: u32,
+    /// From the oldest to the newest.
+    scopes: Vec<*mut CScope>,
+    /// The directories that it is listing; in memory of its own, since what happens there enters and leaves scopes.
+    listings: *mut Listings,
+}
+
+/// Ends what the thread has not, when it ends.
+struct End;
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let local = local::get();
+        // SAFETY: this thread's own words; the record was made by `record`, and nothing of it is used after this.
+        unsafe {
+            if (*local).state != PROGRAM {
+                (*local).state = OVER;
+                return;
+            }
+            (*local).state = OVER;
+            let thread = core::mem::replace(&mut (*local).thread, null_mut());
+            if thread.is_null() || (*thread).pid != raw::getpid() {
+                return;
+            }
+            for scope in (*thread).scopes.drain(..) {
+                // Whoever entered may still hold it, and leave it.
+                (*scope).thread = null_mut();
+                drop((*scope).scope.take());
+            }
+            drop(Box::from_raw((*thread).listings));
+            drop(Box::from_raw(thread));
+        }
+    }
+}
+
+thread_local! {
+    static END: End = const { End };
+    static KNOWN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on the hooks look whether there are scopes.
+pub fn use_graphs() {
+    plugins::remember_process();
+    IN_USE.store(true, Relaxed);
+}
+
+/// The thread's record; made if there is none. `None` in a vfork child, and in a thread that ends.
+///
+/// # Safety
+/// `local` is the calling thread's.
+unsafe fn record(local: *mut Local) -> Option<*mut Thread> {
+    let pid = raw::getpid();
+    // SAFETY: as promised; a record stays until its thread ends.
+    unsafe {
+        if (*local).state == OVER {
+            return None;
+        }
+        let known = (*local).thread;
+        if !known.is_null() {
+            if (*known).pid == pid {
+                return Some(known);
+            }
+            if !plugins::forked() {
+                // A vfork child, in its parent's memory.
+                return None;
+            }
+            // A forked child: its parent's scopes are none of its own.
+        }
+        if END.try_with(|_| ()).is_err() {
+            return None;
+        }
+        let new = Box::into_raw(Box::new(Thread {
+            pid,
+            scopes: Vec::with_capacity(MOST_SCOPES),
+            listings: Box::into_raw(Box::new(Listings::default())),
+        }));
+        (*local).thread = new;
+        use_graphs();
+        Some(new)
+    }
+}
+
+/// Runs with the hooks passing calls straight through, also for what a plug-in's callbacks call.
+fn at_work<R>(local: *mut Local, work: impl FnOnce() -> R) -> R {
+    // SAFETY: the calling thread's own words.
+    unsafe {
+        let before = (*local).state;
+        if before != OVER {
+            (*local).state = OURS;
+        }
+        compiler_fence(core::sync::atomic::Ordering::SeqCst);
+        let r = work();
+        compiler_fence(core::sync::atomic::Ordering::SeqCst);
+        if (*local).state != OVER {
+            (*local).state = before;
+        }
+        r
+    }
+}
+
+/// A function begins.
+pub fn enter(graph: &'static Graph<*mut c_void>, context: *mut c_void) -> *mut CScope {
+    let local = local::get();
+    at_work(local, || {
+        // SAFETY: the calling thread's.
+        let thread = unsafe { record(local) };
+        let mut new = Box::new(CScope {
+            scope: None,
+            context: Box::into_raw(Box::new(context)),
+            thread: null_mut(),
+            bound: [-1; MOST_BOUND],
+            bound_count: 0,
+            is_bound: false,
+            named: false,
+        });
+        // SAFETY: a record stays until its thread ends.
+        if let Some(thread) = thread.filter(|t| unsafe { (**t).scopes.len() } < MOST_SCOPES) {
+            // SAFETY: the context is freed only after the scope has ended, in `leave`.
+            new.scope = Some(graph.enter(unsafe { &*new.context }));
+            new.thread = thread;
+            let new = Box::into_raw(new);
+            // SAFETY: as above.
+            unsafe { (*thread).scopes.push(new) };
+            return new;
+        }
+        Box::into_raw(new)
+    })
+}
+
+/// It ends.
+///
+/// # Safety
+/// The scope is null or from [`enter`], and given up by the caller.
+pub unsafe fn leave(scope: *mut CScope) {
+    if scope.is_null() {
+        return;
+    }
+    let local = local::get();
+    // SAFETY: as promised. What a handler has left by longjmp in the middle of our work is not touched any more.
+    unsafe {
+        let of_this_thread = (*scope).thread == (*local).thread && (*local).state != OVER;
+        if !(*scope).thread.is_null() && !of_this_thread {
+            return;
+        }
+        at_work(local, || {
+            if !(*scope).thread.is_null() {
+                (*(*scope).thread).scopes.retain(|s| *s != scope);
+            }
+            let mut scope = Box::from_raw(scope);
+            drop(scope.scope.take());
+            drop(Box::from_raw(scope.context));
+        });
+    }
+}
+
+/// Has only calls on `fd`, and others that were bound before, offered to the scope.
+///
+/// # Safety
+/// The scope is null or one of this thread.
+pub unsafe fn bind(scope: *mut CScope, fd: c_int) -> bool {
+    // SAFETY: as promised.
+    let Some(s) = (unsafe { scope.as_mut() }) else {
+        return false;
+    };
+    if s.bound[..s.bound_count].contains(&fd) {
+        return true;
+    }
+    let Some(free) = s.bound.get_mut(s.bound_count) else {
+        return false;
+    };
+    *free = fd;
+    s.bound_count += 1;
+    s.is_bound = true;
+    true
+}
+
+impl CScope {
+    /// Whether the thread's calls of this kind are its business.
+    fn hears(&self, call: &Call) -> bool {
+        let bound = &self.bound[..self.bound_count];
+        let on = |fd: c_int| bound.contains(&fd);
+        !self.named
+            && (!self.is_bound
+                || on(call.args.fd)
+                || call.args.kind == Kind::Renameat && on(call.args.fd2))
+    }
+
+    fn unbind(&mut self, fd: c_int) {
+        if let Some(i) = self.bound[..self.bound_count].iter().position(|b| *b == fd) {
+            self.bound_count -= 1;
+            self.bound.swap(i, self.bound_count);
+        }
+    }
+}
+
+impl Thread {
+    /// Tells all scopes but one of a call.
+    fn notice(&mut self, call: &Call, but: *mut CScope) {
+        for scope in &self.scopes {
+            if *scope == but {
+                continue;
+            }
+            // SAFETY: entered and not left.
+            let scope = unsafe { &mut **scope };
+            if let Some(s) = scope.scope.as_mut() {
+                s.notice(call);
+            }
+            if call.args.kind == Kind::Close {
+                scope.unbind(call.args.fd);
+            }
+        }
+    }
+
+    /// Offers a call to the scopes. The one that is to be told of the result, and the answer if there is one.
+    ///
+    /// # Safety
+    /// The call's pointers are what the system call wants.
+    unsafe fn offer(&mut self, call: &Call) -> (*mut CScope, Option<isize>) {
+        let mut asked = null_mut::<CScope>();
+        let mut found = None;
+        for at in (0..self.scopes.len()).rev() {
+            let Some(scope) = self.scopes.get(at).copied() else {
+                continue;
+            };
+            // SAFETY: entered and not left.
+            let s = unsafe { &mut *scope };
+            if !s.hears(call) {
+                continue;
+            }
+            if asked.is_null() {
+                asked = scope;
+            }
+            if let Some(place) = s.scope.as_mut().and_then(|s| s.foresees(call)) {
+                asked = scope;
+                found = Some(place);
+                break;
+            }
+        }
+        if call.changes() {
+            self.notice(call, asked);
+        }
+        // SAFETY: entered and not left.
+        let Some(s) = (unsafe { asked.as_mut() }).and_then(|s| s.scope.as_mut()) else {
+            return (null_mut(), None);
+        };
+        let answer = match found {
+            // SAFETY: as promised.
+            Some(place) => unsafe { s.begin(call, place) },
+            None => {
+                s.surprise(call);
+                None
+            }
+        };
+        if answer.is_none() && call.args.kind == Kind::Close {
+            // SAFETY: as above.
+            unsafe { (*asked).unbind(call.args.fd) };
+        }
+        (asked, answer)
+    }
+}
+
+/// Makes a call of the program by `real`, a function of the C library, with the help of the thread's scopes. The result is as C has it.
+#[inline(always)]
+pub fn through(call: impl FnOnce() -> Call, real: impl FnOnce() -> isize) -> isize {
+    let Some(local) = turn() else { return real() };
+    let call = call();
+    // SAFETY: the caller's arguments, which its call would hand to the kernel.
+    let turn = unsafe { before(local, &call) };
+    match turn {
+        Turn::Answer(r) => r,
+        Turn::Make(told, errno) => {
+            let r = real();
+            after(local, &call, told, errno, r);
+            r
+        }
+        Turn::Pass => real(),
+    }
+}
+
+/// Tells scopes and observers of a call that is about to be made, and is not to be followed up: a descriptor that a function of the C library
+/// closes, a change that no graph contains.
+#[inline(always)]
+pub fn announce(call: impl FnOnce() -> Call) {
+    if let Some(local) = turn() {
+        told(local, &call());
+    }
+}
+
+/// The thread's word with us, if anybody is interested in its calls.
+#[inline(always)]
+pub fn turn() -> Option<*mut Local> {
+    if !IN_USE.load(Relaxed) {
+        return None;
+    }
+    let local = local::get();
+    // SAFETY: the calling thread's own words.
+    let (state, scopes) = unsafe { ((*local).state, !(*local).thread.is_null()) };
+    (state == PROGRAM && (scopes || plugins::observed())).then_some(local)
+}
+
+/// Who is told of a call's result.
+struct Told {
+    /// Null for none.
+    scope: *mut CScope,
+    observers: bool,
+}
+
+enum Turn {
+    /// Make the call; nobody is to be told.
+    Pass,
+    /// Make the call and tell these; errno was this.
+    Make(Told, c_int),
+    Answer(isize),
+}
+
+fn errno() -> c_int {
+    // SAFETY: errno of this thread.
+    unsafe { *libc::__errno_location() }
+}
+
+fn set_errno(e: c_int) {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = e };
+}
+
+/// Whether the thread's calls are the process's own: not those of a vfork child, which runs in its memory.
+fn own(local: *mut Local, pid: u32) -> Option<*mut Thread> {
+    // SAFETY: the calling thread's; a record stays until its thread ends.
+    unsafe {
+        let thread = (*local).thread;
+        (!thread.is_null() && (*thread).pid == pid).then_some(thread)
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn before(local: *mut Local, call: &Call) -> Turn {
+    let was = errno();
+    // SAFETY: the calling thread's own words.
+    unsafe { (*local).state = OURS };
+    compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    let pid = raw::getpid();
+    let observed = plugins::observed() && plugins::at_home(pid);
+    if observed {
+        plugins::before(call);
+    }
+    let (scope, answer) = match own(local, pid) {
+        // SAFETY: as promised by the caller; the record is this thread's.
+        Some(thread) => unsafe {
+            if observed {
+                (*(*thread).listings).calling(call);
+            }
+            (*thread).offer(call)
+        },
+        None => (null_mut(), None),
+    };
+    let turn = match answer {
+        Some(r) => {
+            if observed {
+                plugins::after(call, r);
+            }
+            if matches!(call.args.kind, Kind::Read | Kind::Write) {
+                crate::track::wrote(call.args.fd, r);
+            }
+            set_errno(if r < 0 { -r as c_int } else { was });
+            Turn::Answer(if r < 0 { -1 } else { r })
+        }
+        None if scope.is_null() && !observed => {
+            set_errno(was);
+            Turn::Pass
+        }
+        None => Turn::Make(
+            Told {
+                scope,
+                observers: observed,
+            },
+            was,
+        ),
+    };
+    compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    let state = if let Turn::Make(..) = turn {
+        CALLING
+    } else {
+        PROGRAM
+    };
+    // SAFETY: as above.
+    unsafe { (*local).state = state };
+    turn
+}
+
+#[cold]
+#[inline(never)]
+fn after(local: *mut Local, call: &Call, told: Told, errno_before: c_int, r: isize) {
+    let errno_after = errno();
+    let result = if r < 0 { -(errno_after as isize) } else { r };
+    // SAFETY: the calling thread's own words.
+    unsafe { (*local).state = OURS };
+    compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    // SAFETY: the thread's own record, and a scope that was entered; it is left alone if it was left meanwhile.
+    unsafe {
+        let thread = (*local).thread;
+        if !told.scope.is_null()
+            && !thread.is_null()
+            && (*thread).scopes.contains(&told.scope)
+            && let Some(s) = (*told.scope).scope.as_mut()
+        {
+            s.made(result);
+        }
+    }
+    if told.observers {
+        plugins::after(call, result);
+    }
+    set_errno(if r < 0 { errno_after } else { errno_before });
+    compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    // SAFETY: as above.
+    unsafe { (*local).state = PROGRAM };
+}
+
+#[cold]
+#[inline(never)]
+fn told(local: *mut Local, call: &Call) {
+    let was = errno();
+    at_work(local, || {
+        let pid = raw::getpid();
+        if plugins::observed() && plugins::at_home(pid) {
+            plugins::before(call);
+        }
+        if let Some(thread) = own(local, pid) {
+            // SAFETY: the thread's own record.
+            unsafe {
+                (*(*thread).listings).calling(call);
+                (*thread).notice(call, null_mut());
+            }
+        }
+    });
+    set_errno(was);
+}
+
+/// Tells plug-ins what became of a directory stream or a descriptor.
+#[inline(always)]
+pub fn happened(event: Event) {
+    if plugins::observed()
+        && let Some(local) = turn()
+    {
+        heard(local, event);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn heard(local: *mut Local, event: Event) {
+    if !plugins::at_home(raw::getpid()) {
+        return;
+    }
+    let was = errno();
+    at_work(local, || {
+        plugins::tell(event);
+        if plugins::lister().is_some()
+            // SAFETY: the calling thread's.
+            && let Some(thread) = unsafe { record(local) }
+        {
+            // SAFETY: the thread's own record.
+            unsafe { (*(*thread).listings).heard(event) };
+        }
+    });
+    set_errno(was);
+}
+
+/// The program is about to close descriptors `first..=last`: nothing that is foreseen is worth looking through all of them.
+pub fn closing_range(first: u32, last: u32) {
+    let Some(local) = turn() else { return };
+    let was = errno();
+    at_work(local, || {
+        if let Some(thread) = own(local, raw::getpid()) {
+            // SAFETY: the thread's own record, and scopes that were entered and not left.
+            unsafe {
+                for scope in &(*thread).scopes {
+                    if let Some(s) = (**scope).scope.as_mut() {
+                        s.halt();
+                    }
+                }
+                (*(*thread).listings).closing_range(first, last);
+            }
+        }
+    });
+    set_errno(was);
+}
+
+/// Makes a call through a scope that is named in it, or without one where it is null.
+///
+/// # Safety
+/// The scope is null or one of this thread; the call's pointers are what the system call wants.
+pub unsafe fn make(scope: *mut CScope, call: &Call) -> isize {
+    let local = local::get();
+    at_work(local, || {
+        if call.changes()
+            && let Some(thread) = own(local, raw::getpid())
+        {
+            // SAFETY: the thread's own record.
+            unsafe { (*thread).notice(call, scope) };
+        }
+        // SAFETY: as promised.
+        unsafe {
+            if let Some(s) = scope.as_mut() {
+                s.named = true;
+                if let Some(s) = s.scope.as_mut() {
+                    return s.make(call);
+                }
+            }
+            call.make()
+        }
+    })
+}
+
+/// The program is about to leave functions by longjmp(3). The contexts of scopes that they have entered may lie on the stack that is left:
+/// nothing more is asked of their graphs. Scopes that are bound to descriptors go on.
+pub fn jumping() {
+    if !IN_USE.load(Relaxed) {
+        return;
+    }
+    let local = local::get();
+    // SAFETY: the calling thread's own words, and scopes that were entered and not left.
+    unsafe {
+        if (*local).state == OURS {
+            // Out of the middle of our work: what it leaves behind is not looked at again.
+            (*local).state = OVER;
+            return;
+        }
+        if (*local).state == OVER {
+            return;
+        }
+        if let Some(thread) = own(local, raw::getpid()) {
+            (*local).state = OURS;
+            for scope in &(*thread).scopes {
+                if !(**scope).is_bound
+                    && let Some(s) = (**scope).scope.as_mut()
+                {
+                    s.halt();
+                }
+            }
+        }
+        (*local).state = PROGRAM;
+    }
+}

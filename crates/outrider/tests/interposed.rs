@@ -1,0 +1,197 @@
+//! FA9, FA10, FA12: calls of the C library that are offered to the scopes of their thread, in programs that are linked with the library.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use support::{compile, outrider, program, repository, scratch};
+
+/// Compiles one of `tests/programs` against the headers and the library beside the command under test.
+fn linked(name: &str) -> PathBuf {
+    let libraries = outrider().parent().unwrap().display().to_string();
+    let include = repository().join("include").display().to_string();
+    let path = format!("-Wl,-rpath,{libraries}");
+    let (i, l) = (format!("-I{include}"), format!("-L{libraries}"));
+    let flags = ["-O1", "-Wextra", "-pthread", &i, &l, "-loutrider", &path];
+    compile(name, name, &flags)
+}
+
+/// 256 blocks, the i-th full of the byte i.
+fn blocks() -> PathBuf {
+    let path = scratch().join("blocks");
+    let bytes: Vec<u8> = (0..=255u8).flat_map(|b| [b; 4096]).collect();
+    fs::write(&path, bytes).unwrap();
+    path
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn case(wrapper: &[&Path], name: &str, engine: &str) -> Output {
+    let own = linked("interposed");
+    let file = blocks();
+    let mut words: Vec<&Path> = wrapper.to_vec();
+    words.extend([own.as_path(), Path::new(name), file.as_path()]);
+    let out = Command::new(words[0])
+        .args(&words[1..])
+        .env("OUTRIDER_GRAPH", engine)
+        .output()
+        .unwrap();
+    assert!(
+        out.status.success(),
+        "{name} on {engine}: {:?} {}",
+        out.status,
+        text(&out.stderr)
+    );
+    out
+}
+
+/// The number before `word` in a graph's report.
+fn count(report: &str, graph: &str, word: &str) -> u64 {
+    let line = report
+        .lines()
+        .find(|l| l.starts_with(&format!("{graph}: ")))
+        .unwrap_or_else(|| panic!("no line for {graph} in {report}"));
+    let (before, _) = line.split_once(&format!(" {word}")).unwrap();
+    before.rsplit([' ', '(']).next().unwrap().parse().unwrap()
+}
+
+/// FA8: fork and vfork in the middle, threads that end within a scope, longjmp, scopes bound to descriptors that are closed and reused.
+#[test]
+fn scopes_may_be_left_in_any_way() {
+    for (name, runs) in [("forks", 1), ("exits", 21), ("jumps", 2), ("bound", 8)] {
+        for engine in ["uring", "threads"] {
+            let report = text(&case(&[], name, engine).stdout);
+            assert_eq!(count(&report, "scan", "runs"), runs, "{name}: {report}");
+            assert!(count(&report, "scan", "used") > 30, "{name}: {report}");
+            assert_eq!(
+                count(&report, "scan", "not foreseen"),
+                0,
+                "{name}: {report}"
+            );
+        }
+    }
+}
+
+/// Thousands of signals whose handlers read by themselves, on the file that is being looked ahead in and another: none of them allocates,
+/// and those that leave by siglongjmp leave a program behind that goes on.
+#[test]
+fn handlers_read_while_their_thread_is_in_a_scope() {
+    for engine in ["uring", "threads"] {
+        let report = text(&case(&[], "storm", engine).stdout);
+        assert!(count(&report, "scan", "used") > 100, "{report}");
+        case(&[], "storm-out", engine);
+    }
+}
+
+/// FA4: where the ring is refused, threads take over; where both are, the calls are made as ever.
+#[test]
+fn refused_rings_and_threads_are_no_failure() {
+    let deny = program("deny");
+    let rules = |r: &'static str| [deny.clone(), r.into(), "--".into()];
+    let no_ring = rules("io_uring_setup=EPERM");
+    let no_ring: Vec<&Path> = no_ring.iter().map(PathBuf::as_path).collect();
+    let report = text(&case(&no_ring, "bound", "uring").stdout);
+    assert!(count(&report, "scan", "used") > 30, "{report}");
+    let nothing = rules("io_uring_setup=EPERM,clone:0&0x10000=EAGAIN,clone3=ENOSYS");
+    let nothing: Vec<&Path> = nothing.iter().map(PathBuf::as_path).collect();
+    let report = text(&case(&nothing, "bound", "uring").stdout);
+    assert_eq!(count(&report, "scan", "used"), 0, "{report}");
+}
+
+/// What a directory holds: names, kinds and bytes.
+fn tree(dir: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(tree(&path));
+            all.push((path, None));
+        } else {
+            let bytes = fs::read(&path).unwrap();
+            all.push((path, Some(bytes)));
+        }
+    }
+    all.sort();
+    all
+}
+
+/// FA12: random functions with effects, which leave their graphs where these allow it, beside a second graph that is bound to a
+/// descriptor: results, errno, bytes and files are those of the serial run.
+#[test]
+fn random_functions_cannot_be_told_from_the_serial_ones() {
+    let own = linked("interposed_random");
+    let work = scratch().join("random");
+    let (mut used, mut effects) = (0, 0);
+    for seed in 1..=60 {
+        let mut serial = None;
+        for engine in ["serial", "uring", "threads"] {
+            let _ = fs::remove_dir_all(&work);
+            fs::create_dir_all(&work).unwrap();
+            let out = Command::new(&own)
+                .arg(&work)
+                .arg(seed.to_string())
+                .env("OUTRIDER_GRAPH", engine)
+                .output()
+                .unwrap();
+            let report = text(&out.stderr);
+            assert!(out.status.success(), "seed {seed} on {engine}: {report}");
+            assert!(
+                !report.contains("EFFECTS NOT CALLED"),
+                "seed {seed}: {report}"
+            );
+            let seen = (text(&out.stdout), tree(&work));
+            match &serial {
+                None => serial = Some(seen),
+                Some(expected) => {
+                    let line = expected.0.lines().zip(seen.0.lines());
+                    let first = line.enumerate().find(|(_, (a, b))| a != b);
+                    assert!(expected == &seen, "seed {seed} on {engine}: {first:?}");
+                    used += count(&report, "all", "used");
+                    effects += count(&report, "beside", "used");
+                }
+            }
+        }
+    }
+    // Otherwise nothing was shown.
+    assert!(used > 6000 && effects > 2000, "{used}, {effects}");
+}
+
+/// FA10: a function of a program that is linked anew, and whose source is not touched.
+#[test]
+fn the_linker_wraps_a_function() {
+    let target = scratch().join("wrap");
+    let out = Command::new("make")
+        .arg("-C")
+        .arg(repository().join("examples"))
+        .arg(format!("OUT={}", target.display()))
+        .arg(format!("LIBDIR={}", outrider().parent().unwrap().display()))
+        .arg(format!("{}/sums", target.display()))
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let file = blocks();
+    let sum = |arguments: &[&str], engine: &str| {
+        let out = Command::new(target.join("sums"))
+            .arg(&file)
+            .args(arguments)
+            .env("OUTRIDER_GRAPH", engine)
+            .env("SUMS_REPORT", "1")
+            .output()
+            .unwrap();
+        assert!(out.status.success());
+        (text(&out.stdout), text(&out.stderr))
+    };
+    let all = 4096 * (0..256).sum::<u64>();
+    for (engine, used) in [("serial", false), ("uring", true), ("threads", true)] {
+        let (total, report) = sum(&[], engine);
+        assert_eq!(total.trim(), all.to_string(), "{engine}");
+        assert_eq!(count(&report, "sum_blocks", "used") > 0, used, "{report}");
+        assert_eq!(sum(&["3", "200", "5"], engine).0.trim(), "851968");
+        // Beyond the end: the first short read is the function's own.
+        assert_eq!(sum(&["3", "300", "5"], engine).0.trim(), "32768");
+    }
+}

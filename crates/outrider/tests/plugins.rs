@@ -1,0 +1,278 @@
+//! FA10: plug-ins for unchanged programs, `outrider graph check` and `outrider graph show`.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use support::{compile, outrider, repository, scratch};
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// One of the plug-ins in `tests/programs`.
+fn plugin(name: &str) -> PathBuf {
+    let include = format!("-I{}", repository().join("include").display());
+    let flags = ["-O1", "-Wextra", "-Werror", "-shared", "-fPIC", &include];
+    compile(&format!("plugin_{name}"), &format!("{name}.so"), &flags)
+}
+
+fn run(arguments: &[&str], plugin: &Path, command: &[&str]) -> Output {
+    Command::new(outrider())
+        .args(arguments)
+        .arg("--plugin")
+        .arg(plugin)
+        .arg("--")
+        .args(command)
+        .output()
+        .unwrap()
+}
+
+/// The entry of a graph in a JSON report.
+fn graph(report: &Path, name: &str) -> Value {
+    let report: Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    let graphs = report["graphs"].as_array().unwrap();
+    let found = graphs.iter().find(|g| g["name"] == name);
+    found
+        .unwrap_or_else(|| panic!("no {name} in {graphs:?}"))
+        .clone()
+}
+
+#[test]
+fn a_file_that_is_no_plugin_is_refused_before_the_program_runs() {
+    let other = scratch().join("other.c");
+    fs::write(&other, "const int outrider_plugin_7 = 1;\n").unwrap();
+    let made = scratch().join("other.so");
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([&made, &other])
+        .status();
+    assert!(built.unwrap().success());
+    let spaced = scratch().join("a plugin.so");
+    fs::copy(plugin("entries"), &spaced).unwrap();
+    let own = outrider();
+    for (file, complaint) in [
+        (Path::new("/nonexistent.so"), "No such file or directory"),
+        (&scratch(), "not a regular file"),
+        (Path::new("/etc/passwd"), "not an ELF file"),
+        (&own, "exports no outrider_plugin_1"),
+        (
+            &made,
+            "made for version 7 of the plug-in interface; accepted is version 1",
+        ),
+        (&spaced, "no path with a colon or white space"),
+    ] {
+        for command in [&["run"][..], &["graph", "check"]] {
+            let out = run(command, file, &["echo", "ran"]);
+            let error = text(&out.stderr);
+            assert_eq!(out.status.code(), Some(2), "{error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+            assert!(error.contains(complaint), "{error}");
+            assert!(error.contains(&*file.display().to_string()), "{error}");
+            assert!(out.stdout.is_empty());
+        }
+    }
+}
+
+/// Trees of all kinds, with what GNU programs do to them.
+#[test]
+fn programs_do_the_same_with_a_plugin_for_their_directories() {
+    let entries = plugin("entries");
+    let root = scratch().join("trees");
+    let from = root.join("from");
+    for d in 0..6 {
+        let deep = from.join(format!("d{d}/e/f/g"));
+        fs::create_dir_all(&deep).unwrap();
+        for i in 0..80 {
+            fs::write(from.join(format!("d{d}/n{i}")), vec![0; i * 100]).unwrap();
+            fs::write(deep.join(format!("m{i}")), b"x").unwrap();
+        }
+        std::os::unix::fs::symlink("n1", from.join(format!("d{d}/link"))).unwrap();
+    }
+    let report = root.join("report.json");
+    let flag = format!("--report={}", report.display());
+    let shell = |script: &str, with: bool| {
+        let script = format!("cd {} && {script}", root.display());
+        let out = if with {
+            run(&["run", &flag], &entries, &["sh", "-c", &script])
+        } else {
+            Command::new("sh").args(["-c", &script]).output().unwrap()
+        };
+        (out.status.code(), text(&out.stdout), text(&out.stderr))
+    };
+    for script in [
+        "du -a from",
+        "du -s --apparent-size from",
+        "find from -size +3k",
+        "ls -lR --time-style=+ from",
+        "rm -rf to && cp -a from to && diff -r from to && chmod -R u-w to/d1 && chmod -R u+w to && rm -r to && ls",
+        "du -s from nonexistent",
+    ] {
+        assert_eq!(shell(script, true), shell(script, false), "{script}");
+    }
+    shell("du -a from", true);
+    let g = graph(&report, "entries");
+    assert!(g["hits"].as_u64() > Some(50), "{g}");
+    assert!(g["scopes"].as_u64() >= Some(25), "{g}");
+    assert_eq!(g["switched_off"], Value::Null, "{g}");
+}
+
+/// A directory that is listed in several pieces, sorted by fts, and whose entries outgrow their memory.
+#[test]
+fn a_directory_of_seventy_thousand_entries() {
+    let dir = scratch().join("many");
+    fs::create_dir_all(&dir).unwrap();
+    for i in 0..70_000 {
+        fs::File::create(dir.join(format!("an-entry-with-a-name-of-some-length-{i}"))).unwrap();
+    }
+    let report = scratch().join("many.json");
+    let flag = format!("--report={}", report.display());
+    let name = dir.to_str().unwrap();
+    let out = run(&["run", &flag], &plugin("entries"), &["du", "-a", name]);
+    let plain = Command::new("du").args(["-a", name]).output().unwrap();
+    assert_eq!(out.stdout.len(), plain.stdout.len());
+    assert!(out.stdout == plain.stdout && out.status.success());
+    let g = graph(&report, "entries");
+    assert_eq!(g["calls"].as_u64(), Some(70_000), "{g}");
+    assert_eq!(g["divergences"].as_u64(), Some(0), "{g}");
+    assert!(g["foreseen"].as_u64() > Some(60), "{g}");
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Every event, in its order; nothing of the plug-in's own calls, of other programs, or of forked children; errno stays the program's.
+#[test]
+fn an_observer_is_told_of_the_programs_calls() {
+    let program = compile("observed", "observed", &["-O1"]);
+    let dir = scratch().join("observed-in");
+    fs::create_dir_all(dir.join("sub")).unwrap();
+    fs::write(dir.join("one"), "abcd\n").unwrap();
+    fs::write(dir.join("sub/x"), "").unwrap();
+    let script = format!("cd {} && {}", dir.display(), program.display());
+    let out = run(&["run"], &plugin("observer"), &["sh", "-c", &script]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    let told = text(&out.stderr);
+    let expected = "0 one 0\npread 8 at 2: 3\n0 none 2\n8 none 2\ndup 3 4\nclose 3\nclose 9\ndup 4 9\nclose 4\n\
+                    listing 1 3\nentry x\nentry -\nrewound 1 3\nclosing 1 3\nclose 3\n14 new 0\n12 new 0\n";
+    // After rewinddir the first entry is read again, whichever that is.
+    let told: String = told.split_inclusive('\n').collect::<Vec<_>>().concat();
+    assert_eq!(
+        told.replacen("rewound 1 3\nentry x\n", "rewound 1 3\n", 1),
+        expected
+    );
+}
+
+/// A wrapped function of a shared library with effects: its graph makes them ahead, and check finds the one that it doesn't make.
+#[test]
+fn check_finds_an_effect_that_would_be_wrong() {
+    let library = compile("wrapped_lib", "libwrapped.so", &["-O1", "-shared", "-fPIC"]);
+    let place = library.parent().unwrap().display().to_string();
+    let (l, path) = (format!("-L{place}"), format!("-Wl,-rpath,{place}"));
+    let program = compile("wrapped_main", "wrapped", &["-O1", &l, "-lwrapped", &path]);
+    let wrapper = plugin("wrapper");
+    let from = scratch().join("copied-from");
+    let to = scratch().join("copied-to");
+    let bytes: Vec<u8> = (0..256 * 4096u32).map(|i| (i % 251) as u8).collect();
+    fs::write(&from, &bytes).unwrap();
+    let command = |count: &'static str| -> Vec<&str> {
+        vec![
+            program.to_str().unwrap(),
+            from.to_str().unwrap(),
+            to.to_str().unwrap(),
+            count,
+        ]
+    };
+    let report = scratch().join("wrapper.json");
+    let flag = format!("--report={}", report.display());
+    let out = run(&["run", &flag], &wrapper, &command("256"));
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert!(fs::read(&to).unwrap() == bytes);
+    let g = graph(&report, "copy_blocks");
+    assert!(g["hits"].as_u64() > Some(100), "{g}");
+    assert_eq!(g["unclaimed_effects"].as_u64(), Some(0), "{g}");
+
+    let out = run(&["graph", "check"], &wrapper, &command("256"));
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    let row = |out: &Output| -> Vec<String> {
+        let text = text(&out.stderr);
+        let line = text.lines().find(|l| l.ends_with(" copy_blocks"));
+        let words = line.unwrap_or_else(|| panic!("{text}")).split_whitespace();
+        words.map(str::to_owned).collect()
+    };
+    assert_eq!(row(&out), ["1", "512", "512", "0", "0", "copy_blocks"]);
+    assert!(fs::read(&to).unwrap() == bytes);
+
+    // The graph foresees one block more than there are in the function's loop: the check makes nothing of it, and says so.
+    let wrong = Command::new(outrider())
+        .args(["graph", "check", "--plugin"])
+        .arg(&wrapper)
+        .arg("--")
+        .args(command("200"))
+        .env("ONE_TOO_MANY", "1")
+        .output()
+        .unwrap();
+    assert_eq!(wrong.status.code(), Some(1), "{}", text(&wrong.stderr));
+    assert_eq!(row(&wrong)[4], "1");
+    let told = text(&wrong.stderr);
+    assert!(
+        told.contains("pwrite(")
+            && told.contains("4096 bytes at 819200) would have been made ahead as certain"),
+        "{told}"
+    );
+    assert!(
+        told.contains("calls with effects would have been made that"),
+        "{told}"
+    );
+    assert!(fs::read(&to).unwrap() == bytes[..200 * 4096]);
+
+    // The program's own failure is told, and is the check's.
+    let out = run(&["graph", "check"], &wrapper, &command("300"));
+    assert_eq!(out.status.code(), Some(3));
+    assert!(text(&out.stderr).contains("itself ended with 3"));
+    let out = run(&["graph", "check"], &wrapper, &["true"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text(&out.stderr).contains("nothing was checked"));
+}
+
+/// A prediction that is wrong and harmless is shown in full, and is no failure.
+#[test]
+fn check_shows_what_was_foreseen_and_what_was_done() {
+    let dir = scratch().join("twice");
+    fs::create_dir_all(dir.join("sub")).unwrap();
+    fs::write(dir.join("file"), "").unwrap();
+    let command = ["rm", "-r", "-v", dir.to_str().unwrap()];
+    let out = run(&["graph", "check"], &plugin("entries"), &command);
+    let told = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(0), "{told}");
+    assert!(!dir.exists());
+    assert!(
+        told.contains(", flags 0x100) was foreseen, and the function"),
+        "{told}"
+    );
+}
+
+#[test]
+fn show_prints_the_graphs_that_a_plugin_builds() {
+    let both = |flags: &[&str]| {
+        let out = Command::new(outrider())
+            .args(["graph", "show"])
+            .args(flags)
+            .arg("--plugin")
+            .arg(plugin("entries"))
+            .arg("--plugin")
+            .arg(plugin("wrapper"))
+            .output()
+            .unwrap();
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+        text(&out.stdout)
+    };
+    let dot = both(&[]);
+    assert!(dot.starts_with("digraph \"entries\" {\n"), "{dot}");
+    assert!(dot.contains("digraph \"copy_blocks\" {\n"), "{dot}");
+    assert_eq!(
+        both(&["--text"]),
+        "graph entries\n  next(i): one loop, no effects\ngraph copy_blocks\n  next(i): one loop\n"
+    );
+}

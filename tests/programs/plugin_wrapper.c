@@ -1,0 +1,42 @@
+/* A plug-in that wraps a function of a shared library. With ONE_TOO_MANY in the environment its graph is wrong. */
+#include <outrider_plugin.h>
+#include <stdlib.h>
+
+struct copy {
+    int from, to, count;
+};
+
+static outrider_graph *graph;
+static int             too_many;
+
+static int next(void *ctx, uint64_t i, struct outrider_op *op)
+{
+    const struct copy *c = ctx;
+    if (i >= 2 * (uint64_t)(c->count + too_many))
+        return OUTRIDER_END;
+    op->kind = i % 2 ? OUTRIDER_PWRITE : OUTRIDER_PREAD;
+    op->fd = i % 2 ? c->to : c->from;
+    op->length = 4096;
+    op->offset = (int64_t)(i / 2) * 4096;
+    op->linked = i % 2;
+    return i % 2 ? OUTRIDER_CALL : OUTRIDER_LINK;
+}
+
+static int start(void)
+{
+    too_many = getenv("ONE_TOO_MANY") != NULL;
+    graph = outrider_graph_generator("copy_blocks", next, 0);
+    return graph == NULL;
+}
+
+__attribute__((visibility("default"))) int copy_blocks(int from, int to, int count)
+{
+    int (*real)(int, int, int) = (int (*)(int, int, int))OUTRIDER_NEXT("copy_blocks");
+    struct copy     c = {from, to, count};
+    outrider_scope *s = outrider_enter(graph, &c);
+    int             r = real(from, to, count);
+    outrider_leave(s);
+    return r;
+}
+
+OUTRIDER_PLUGIN = {.name = "wrapper", .start = start};
