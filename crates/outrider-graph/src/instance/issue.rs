@@ -10,7 +10,7 @@ impl Instance<'_> {
             d => d,
         };
         let len = self.cx.as_ref().map_or(0, |cx| cx.order.len());
-        if self.waiting == 0 && len * 4 > depth * 3 {
+        if self.waiting == 0 && len * 4 > depth.max(self.reach) * 3 {
             return;
         }
         // A walk starts from where the positions are, before the current call.
@@ -29,18 +29,37 @@ impl Instance<'_> {
                 n += 1;
             }
         }
-        while !walk.stopped
-            && self.cx.as_ref().is_some_and(|cx| cx.order.len() < depth)
-            && self.extend(source)
-        {
+        let mut ahead = self.ahead();
+        while !walk.stopped && self.is_near(depth, ahead) && self.extend(source) {
             let newest = self.cx.as_ref().and_then(|cx| cx.order.back().copied());
             if let Some(i) = newest {
                 self.consider(source, i, &mut walk);
+                ahead.0 += self.place(i).map_or(0, |p| p.args.len);
+                ahead.1 &= !self.tail_weak;
             }
         }
+        self.reach = self.cx.as_ref().map_or(0, |cx| cx.order.len());
         if let Some(cx) = self.cx.as_mut() {
             cx.submit();
         }
+    }
+
+    /// Bytes of the calls in the window, and whether no weak edge lies in it.
+    fn ahead(&self) -> (usize, bool) {
+        let Some(cx) = self.cx.as_ref() else {
+            return (0, false);
+        };
+        let places = cx.order.iter().map(|i| &cx.places[*i as usize]);
+        places.fold((0, !self.tail_weak), |(bytes, certain), p| {
+            (bytes + p.args.len, certain && !p.weak_before)
+        })
+    }
+
+    /// Whether one more call is to be looked at.
+    fn is_near(&self, depth: usize, (bytes, certain): (usize, bool)) -> bool {
+        let len = self.cx.as_ref().map_or(0, |cx| cx.order.len());
+        let begin = certain && self.adapts() && bytes < FIRST_BYTES;
+        len < depth && (bytes < MOST_BYTES || len == 0) || begin && len < self.options.depth
     }
 
     /// How far to look now; 0 while looking ahead rests.

@@ -55,7 +55,7 @@ impl Column {
         NAMES.contains(&name).then(|| {
             let mode = match name {
                 "predict" | "fetchall+opt" => Some(name),
-                "predict+opt" | "declared" | "graph" => Some("predict+opt"),
+                "predict+opt" | "declared" => Some("predict+opt"),
                 _ => None,
             };
             Self {
