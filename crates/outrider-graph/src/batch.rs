@@ -10,6 +10,8 @@ use crate::context::PLACES;
 
 /// Bytes that one submission reads or writes, at most: more would keep the first of them waiting for the last.
 const LARGEST: u64 = 256 << 10;
+/// The same for reads through the page cache: what lies behind the kernel's read-ahead is only asked for when what lies before it has come.
+const LARGEST_CACHED: u64 = 128 << 10;
 
 /// Calls that are gathered.
 pub struct Batch {
@@ -19,6 +21,8 @@ pub struct Batch {
     end: u64,
     /// Its place.
     last: u16,
+    /// Most bytes that it may have.
+    most: u64,
     /// Their buffers among `vectors`.
     from: usize,
     count: usize,
@@ -36,6 +40,7 @@ impl Batch {
             first: Submission::default(),
             end: 0,
             last: 0,
+            most: 0,
             from: 0,
             count: 0,
             vectors: vec![none; PLACES].into_boxed_slice(),
@@ -56,13 +61,18 @@ impl Batch {
         self.count > 0
             && self.from + self.count < self.vectors.len()
             && (s.opcode, s.fd, s.off) == (self.first.opcode, self.first.fd, self.end)
-            && self.end - self.first.off + u64::from(s.len) <= LARGEST
+            && self.end - self.first.off + u64::from(s.len) <= self.most
     }
 
-    /// Takes in the call of place `i`, which continues what is gathered or begins anew.
-    pub fn add(&mut self, i: u16, s: &Submission) {
+    /// Takes in the call of place `i`, which continues what is gathered or begins anew. `direct`: it goes around the page cache.
+    pub fn add(&mut self, i: u16, s: &Submission, direct: bool) {
         if self.count == 0 {
             self.first = *s;
+            self.most = if direct || s.opcode != op::READ {
+                LARGEST
+            } else {
+                LARGEST_CACHED
+            };
         }
         if let Some(v) = self.vectors.get_mut(self.from + self.count) {
             *v = libc::iovec {

@@ -19,7 +19,7 @@ use crate::pool::{Bell, Job, state};
 use crate::{memory, process};
 
 /// Places of a thread: a full window, and as many that still wait for results that nobody wants.
-pub const PLACES: usize = 256;
+pub const PLACES: usize = 512;
 /// Scopes of a thread that look ahead at the same time; further ones pass their calls through.
 const MOST_SCOPES: usize = 32;
 /// Contexts that a thread keeps for its next scopes.
@@ -238,7 +238,7 @@ impl Context {
     }
 
     /// Whether there is a ring for calls that it takes; it is made for the first of them.
-    fn has_ring(&mut self) -> bool {
+    pub fn has_ring(&mut self) -> bool {
         if self.wants_ring && self.ring.is_none() && !REFUSED.load(Ordering::Relaxed) {
             self.ring = Ring::new().ok();
             if self.ring.is_none() {
@@ -507,7 +507,8 @@ impl Context {
                 let last = self.batch.last();
                 self.places[last as usize].next = Some(i);
             }
-            self.batch.add(i, &s);
+            let direct = self.places[i as usize].direct;
+            self.batch.add(i, &s, direct);
             self.on_ring += 1;
             let p = &mut self.places[i as usize];
             p.on_ring = true;

@@ -16,6 +16,7 @@ impl Instance<'_> {
         // A walk starts from where the positions are, before the current call.
         self.positions = [None; 8];
         let mut walk = Walk::default();
+        self.begin_together(source);
         if self.waiting > 0 || self.ordered || !self.pure {
             if let Some(i) = self.current {
                 self.consider(source, i, &mut walk);
@@ -42,6 +43,29 @@ impl Instance<'_> {
         if let Some(cx) = self.cx.as_mut() {
             cx.submit();
         }
+    }
+
+    /// When nothing was made ahead so far, the program's own read goes to the disk with those behind it, and before them.
+    fn begin_together(&mut self, source: &dyn Source) {
+        let Some(i) = self.current else { return };
+        let read =
+            |p: &crate::context::Place| p.args.kind == Kind::Pread && p.progress == Progress::Ready;
+        if !self.place(i).is_some_and(read) {
+            return;
+        }
+        let alone = self.cx.as_ref().is_none_or(|cx| cx.order.is_empty());
+        if alone && !self.extend(source) || !self.cx.as_mut().is_some_and(|cx| cx.has_ring()) {
+            return;
+        }
+        if let Some(cx) = self.cx.as_mut() {
+            let p = &mut cx.places[i as usize];
+            p.position = Some(p.args.offset);
+        }
+        // It is not among those that wait.
+        let waiting = self.waiting + 1;
+        self.waiting = waiting;
+        self.issue(source, i);
+        self.waiting = waiting - 1;
     }
 
     /// Bytes of the calls in the window, and whether no weak edge lies in it.
