@@ -49,6 +49,10 @@ struct Inner {
 #[derive(Clone)]
 pub struct Buffers(Rc<RefCell<Inner>>);
 
+thread_local! {
+    static OWN: Buffers = Buffers::new(0);
+}
+
 /// One user's hold on a buffer.
 pub struct Buffer {
     owner: Buffers,
@@ -65,6 +69,12 @@ impl Buffers {
             empty: NONE,
             kept: 0,
         })))
+    }
+
+    /// Those of this thread, for scopes that pass their calls through; others when it ends just now.
+    pub fn of_thread() -> Buffers {
+        OWN.try_with(Buffers::clone)
+            .unwrap_or_else(|_| Buffers::new(0))
     }
 
     /// A buffer of at least `len` bytes, or `None` when there is no memory for it.

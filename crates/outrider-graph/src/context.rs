@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use outrider_sys::ring::{Ring, Submission, op};
 
+use crate::batch::{self, Batch};
 use crate::buffers::{Buffer, Buffers};
 use crate::call::{Args, Kind};
 use crate::graph::{Cursor, Engine};
@@ -18,7 +19,7 @@ use crate::pool::{Bell, Job, state};
 use crate::{memory, process};
 
 /// Places of a thread: a full window, and as many that still wait for results that nobody wants.
-pub const PLACES: usize = 256;
+pub const PLACES: usize = 512;
 /// Scopes of a thread that look ahead at the same time; further ones pass their calls through.
 const MOST_SCOPES: usize = 32;
 /// Contexts that a thread keeps for its next scopes.
@@ -28,6 +29,9 @@ pub const PATH: usize = 256;
 
 /// The kernel refused a ring to this process.
 static REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// The result of what the kernel has not seen.
+const NOT_MADE: i64 = -(libc::ECANCELED as i64);
 
 /// Where a foreseen call is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,6 +73,8 @@ pub struct Place {
     pub dropped: bool,
     /// The ring has it, not the pool.
     pub on_ring: bool,
+    /// The next call of the same submission.
+    next: Option<u16>,
     /// Only the check engine has it: it was not made.
     pub pretended: bool,
     /// Whether it would have been quick without us; unknown for what the kernel gives to threads of its own.
@@ -147,6 +153,8 @@ impl Drop for Flights {
 pub struct Context {
     pub token: u64,
     pub ring: Option<Ring>,
+    /// What will be pushed to the ring next.
+    batch: Batch,
     pub places: Vec<Place>,
     pub flights: Flights,
     free: Vec<u16>,
@@ -184,6 +192,7 @@ impl Context {
         Some(Context {
             token,
             ring: None,
+            batch: Batch::new(),
             places: Vec::with_capacity(PLACES),
             flights,
             free: Vec::with_capacity(PLACES),
@@ -229,7 +238,7 @@ impl Context {
     }
 
     /// Whether there is a ring for calls that it takes; it is made for the first of them.
-    fn has_ring(&mut self) -> bool {
+    pub fn has_ring(&mut self) -> bool {
         if self.wants_ring && self.ring.is_none() && !REFUSED.load(Ordering::Relaxed) {
             self.ring = Ring::new().ok();
             if self.ring.is_none() {
@@ -284,6 +293,7 @@ impl Context {
             stale: false,
             dropped: false,
             on_ring: false,
+            next: None,
             pretended: false,
             quick: None,
             direct: false,
@@ -330,19 +340,50 @@ impl Context {
             if user_data == u64::MAX {
                 continue;
             }
-            self.on_ring -= 1;
-            let i = user_data as u16;
+            self.landed_together(user_data as u16, i64::from(res), inline);
+        }
+    }
+
+    /// The submission of place `first`, and of those that went with it, has come back.
+    fn landed_together(&mut self, first: u16, result: i64, inline: bool) {
+        let alone = self.places[first as usize].next.is_none();
+        let (mut member, mut before) = (Some(first), 0);
+        while let Some(i) = member {
+            let p = &mut self.places[i as usize];
+            member = p.next.take();
+            let len = p.args.len as i64;
             // A buffered write that was left to a kernel thread may have been quick all the same.
-            if self.places[i as usize].args.kind.reads() {
-                self.places[i as usize].quick = Some(inline);
+            if p.args.kind.reads() {
+                p.quick = Some(inline);
             }
-            self.landed(i, i64::from(res));
+            let own = batch::share(result, alone, p.args.kind.writes(), before, len);
+            before += len;
+            self.on_ring -= 1;
+            self.landed(i, own);
+        }
+    }
+
+    /// Pushes what is gathered.
+    fn push_batch(&mut self) {
+        if self.batch.is_empty() {
+            return;
+        }
+        let s = self.batch.close();
+        // SAFETY: the places' memory is left alone until they have landed.
+        if self.ring.as_mut().is_some_and(|r| unsafe { r.push(&s) }) {
+            return;
+        }
+        self.submit_to_ring();
+        // SAFETY: as above.
+        if !self.ring.as_mut().is_some_and(|r| unsafe { r.push(&s) }) {
+            self.landed_together(s.user_data as u16, NOT_MADE, false);
         }
     }
 
     /// Hands what was launched to the kernel and to the pool; what the kernel finishes at once would have been quick anyway.
     pub fn submit(&mut self) {
         self.submit_to_pool();
+        self.push_batch();
         if self.ring.as_ref().is_some_and(|r| r.unsubmitted() > 0) {
             self.submit_to_ring();
         }
@@ -376,10 +417,14 @@ impl Context {
     fn check(&mut self, r: isize) {
         let temporary = [libc::EINTR, libc::EAGAIN, libc::EBUSY, libc::ENOMEM];
         self.broken |= r < 0 && !temporary.contains(&(-r as i32));
+        if self.ring.as_ref().is_some_and(|r| r.unsubmitted() == 0) {
+            self.batch.taken();
+        }
     }
 
     /// Hands what was pushed to the kernel and takes in what it has finished; waits for `wait_for` completions or a signal.
     pub fn enter(&mut self, wait_for: u32) {
+        self.push_batch();
         let Some(ring) = self.ring.as_mut() else {
             return;
         };
@@ -450,23 +495,25 @@ impl Context {
             if self.on_ring >= crate::instance::DEEPEST_WINDOW {
                 return false;
             }
-            let Some(ring) = self.ring.as_mut() else {
-                return false;
-            };
-            // SAFETY: the place's memory is left alone until it has landed.
-            let mut pushed = unsafe { ring.push(&s) };
-            if !pushed {
-                self.submit_to_ring();
-                // SAFETY: as above.
-                pushed = self.ring.as_mut().is_some_and(|r| unsafe { r.push(&s) });
+            if !self.batch.continues(&s) {
+                self.push_batch();
+                if self.batch.is_full() {
+                    self.submit_to_ring();
+                }
+                if self.batch.is_full() {
+                    return false;
+                }
+            } else {
+                let last = self.batch.last();
+                self.places[last as usize].next = Some(i);
             }
-            if pushed {
-                self.on_ring += 1;
-                let p = &mut self.places[i as usize];
-                p.on_ring = true;
-                p.progress = Progress::Flying;
-            }
-            return pushed;
+            let direct = self.places[i as usize].direct;
+            self.batch.add(i, &s, direct);
+            self.on_ring += 1;
+            let p = &mut self.places[i as usize];
+            p.on_ring = true;
+            p.progress = Progress::Flying;
+            return true;
         }
         let flight = &self.flights[i as usize];
         let (number, args) = job(&self.places[i as usize], flight);
@@ -505,12 +552,16 @@ impl Context {
         // What nobody has seen need not be cancelled.
         while let Some(i) = self.for_pool.pop() {
             self.in_pool -= 1;
-            self.landed(i, -i64::from(libc::ECANCELED));
+            self.landed(i, NOT_MADE);
+        }
+        if !self.batch.is_empty() {
+            let s = self.batch.close();
+            self.landed_together(s.user_data as u16, NOT_MADE, false);
         }
         while let Some(i) = self.ring.as_mut().and_then(Ring::withdraw) {
-            self.on_ring -= 1;
-            self.landed(i as u16, -i64::from(libc::ECANCELED));
+            self.landed_together(i as u16, NOT_MADE, false);
         }
+        self.batch.taken();
         if self.on_ring > 0 {
             const CANCEL_ALL_ANY: u32 = 1 | 4;
             let cancel = Submission {

@@ -566,7 +566,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             engine: Engine::Auto,
-            depth: 64,
+            depth: 128,
             fixed: false,
             private_positions: false,
             among: false,
@@ -647,13 +647,13 @@ impl<C: ?Sized> Graph<C> {
         self
     }
 
-    /// Looks at most `calls` ahead, 1 to 128 (64 by default), less where that is enough or brings nothing.
+    /// Looks at most `calls` ahead, 1 to 256 (128 by default), less where that is enough or brings nothing.
     pub fn depth(mut self, calls: usize) -> Graph<C> {
         self.options.depth = calls.clamp(1, crate::instance::DEEPEST_WINDOW);
         self
     }
 
-    /// Always looks `calls` ahead, 1 to 128, whether that brings anything or not.
+    /// Always looks `calls` ahead, 1 to 256, whether that brings anything or not.
     pub fn fixed_depth(mut self, calls: usize) -> Graph<C> {
         self = self.depth(calls);
         self.options.fixed = true;
@@ -823,6 +823,8 @@ pub trait Source {
     fn first(&self) -> Follow;
     fn at(&self, cursor: &Cursor) -> At<'_>;
     fn after(&self, cursor: &Cursor) -> Follow;
+    /// The place that lies `calls` further on, where that is known without looking at them.
+    fn skip(&self, cursor: &Cursor, calls: u64) -> Option<Cursor>;
     fn harvest(&self, cursor: &Cursor, result: isize);
 }
 
@@ -955,6 +957,12 @@ impl<C: ?Sized> Source for Bound<'_, C> {
                 }
             }
         }
+    }
+
+    fn skip(&self, cursor: &Cursor, calls: u64) -> Option<Cursor> {
+        let mut next = *cursor;
+        next.epochs[0] = next.epochs[0].checked_add(calls)?;
+        matches!(self.graph.form, Form::Generator(_)).then_some(next)
     }
 
     fn harvest(&self, cursor: &Cursor, result: isize) {

@@ -32,6 +32,7 @@
 //! # }
 //! ```
 
+mod batch;
 mod buffers;
 mod call;
 mod conflict;

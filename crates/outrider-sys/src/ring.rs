@@ -35,6 +35,10 @@ const OFF_SQES: usize = 0x1000_0000;
 
 /// Operations, as in `linux/io_uring.h`.
 pub mod op {
+    /// preadv(2).
+    pub const READV: u8 = 1;
+    /// pwritev(2).
+    pub const WRITEV: u8 = 2;
     /// Cancels another operation.
     pub const ASYNC_CANCEL: u8 = 14;
     /// pread(2).

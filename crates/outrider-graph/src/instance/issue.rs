@@ -10,12 +10,13 @@ impl Instance<'_> {
             d => d,
         };
         let len = self.cx.as_ref().map_or(0, |cx| cx.order.len());
-        if self.waiting == 0 && len * 4 > depth * 3 {
+        if self.waiting == 0 && len * 4 > depth.max(self.reach) * 3 {
             return;
         }
         // A walk starts from where the positions are, before the current call.
         self.positions = [None; 8];
         let mut walk = Walk::default();
+        self.begin_together(source);
         if self.waiting > 0 || self.ordered || !self.pure {
             if let Some(i) = self.current {
                 self.consider(source, i, &mut walk);
@@ -29,18 +30,60 @@ impl Instance<'_> {
                 n += 1;
             }
         }
-        while !walk.stopped
-            && self.cx.as_ref().is_some_and(|cx| cx.order.len() < depth)
-            && self.extend(source)
-        {
+        let mut ahead = self.ahead();
+        while !walk.stopped && self.is_near(depth, ahead) && self.extend(source) {
             let newest = self.cx.as_ref().and_then(|cx| cx.order.back().copied());
             if let Some(i) = newest {
                 self.consider(source, i, &mut walk);
+                ahead.0 += self.place(i).map_or(0, |p| p.args.len);
+                ahead.1 &= !self.tail_weak;
             }
         }
+        self.reach = self.cx.as_ref().map_or(0, |cx| cx.order.len());
         if let Some(cx) = self.cx.as_mut() {
             cx.submit();
         }
+    }
+
+    /// When nothing was made ahead so far, the program's own read goes to the disk with those behind it, and before them.
+    fn begin_together(&mut self, source: &dyn Source) {
+        let Some(i) = self.current else { return };
+        let read =
+            |p: &crate::context::Place| p.args.kind == Kind::Pread && p.progress == Progress::Ready;
+        if !self.place(i).is_some_and(read) {
+            return;
+        }
+        let alone = self.cx.as_ref().is_none_or(|cx| cx.order.is_empty());
+        if alone && !self.extend(source) || !self.cx.as_mut().is_some_and(|cx| cx.has_ring()) {
+            return;
+        }
+        if let Some(cx) = self.cx.as_mut() {
+            let p = &mut cx.places[i as usize];
+            p.position = Some(p.args.offset);
+        }
+        // It is not among those that wait.
+        let waiting = self.waiting + 1;
+        self.waiting = waiting;
+        self.issue(source, i);
+        self.waiting = waiting - 1;
+    }
+
+    /// Bytes of the calls in the window, and whether no weak edge lies in it.
+    fn ahead(&self) -> (usize, bool) {
+        let Some(cx) = self.cx.as_ref() else {
+            return (0, false);
+        };
+        let places = cx.order.iter().map(|i| &cx.places[*i as usize]);
+        places.fold((0, !self.tail_weak), |(bytes, certain), p| {
+            (bytes + p.args.len, certain && !p.weak_before)
+        })
+    }
+
+    /// Whether one more call is to be looked at.
+    fn is_near(&self, depth: usize, (bytes, certain): (usize, bool)) -> bool {
+        let len = self.cx.as_ref().map_or(0, |cx| cx.order.len());
+        let begin = certain && self.adapts() && bytes < FIRST_BYTES;
+        len < depth && (bytes < MOST_BYTES || len == 0) || begin && len < self.options.depth
     }
 
     /// How far to look now; 0 while looking ahead rests.

@@ -13,7 +13,8 @@
 //! What is used: the whole result of a read, a successful stat, and what an effect returned. A call without effects that failed or was
 //! short is made again by the program itself; so errors, ends of files and interruptions are exactly the program's own.
 //!
-//! How far ahead: the window doubles when the program had to wait for a call that was on its way. When call after call would have been
+//! How far ahead: the window doubles when the program had to wait for a call that was on its way; what is certain is not waste, so of that it begins
+//! large. When call after call would have been
 //! quick anyway (the data was cached), looking ahead rests for a while, each time for longer.
 
 mod harvest;
@@ -25,7 +26,7 @@ use std::time::Instant;
 
 use outrider_sys::raw::{self, syscall6};
 
-use crate::buffers::{Block, Buffer, LARGEST};
+use crate::buffers::{Block, Buffer, Buffers, LARGEST};
 use crate::call::{Call, Data, Kind};
 use crate::conflict::{File, Touch, conflict, has_effects};
 use crate::context::{Context, Progress};
@@ -33,16 +34,20 @@ use crate::graph::{At, Cursor, Engine, Follow, Options, Source, is_linked};
 use crate::process;
 use crate::stats::{Counts, Shared};
 
-/// Most calls that are looked ahead: twice what kept the fastest measured device busy.
-pub const DEEPEST_WINDOW: usize = 128;
+/// Most calls that are looked ahead: the depth of the paper's deepest experiments.
+pub const DEEPEST_WINDOW: usize = 256;
 /// A call quicker than this did not wait for a device; 4 KiB from the cache take 0.3 to 0.6 µs, the fastest disks 10 µs and more.
 pub const QUICK_NANOS: u64 = 8_000;
-/// Calls looked ahead at first.
+/// Calls looked ahead at first …
 const FIRST_DEPTH: usize = 4;
+/// … and, where all of them are certain, as many as have so many bytes: what keeps a disk of 1 GB/s and 1 ms busy.
+const FIRST_BYTES: usize = 1 << 20;
+/// Bytes that are looked ahead at most: ten times as slow a disk.
+const MOST_BYTES: usize = 8 << 20;
 /// So many quick calls in a row end in a rest …
 const QUICK_ROW: u32 = 64;
 /// … of so many calls …
-const FIRST_REST: u64 = 256;
+const FIRST_REST: u64 = 1024;
 /// … up to so many, after which so many quick calls suffice for the next.
 const LONGEST_REST: u64 = 65_536;
 const QUICK_AFTER_REST: u32 = 16;
@@ -88,6 +93,8 @@ pub struct Instance<'g> {
     /// The call that the program is making.
     current: Option<u16>,
     depth: usize,
+    /// Calls in the window when it was last filled up.
+    reach: usize,
     /// Calls in the window that may yet be issued.
     waiting: usize,
     /// Calls at positions, or effects, were seen: the order matters.
@@ -102,6 +109,12 @@ pub struct Instance<'g> {
     listed: [i32; LISTED],
     listed_count: usize,
     resting: bool,
+    /// Calls that are let pass without following them: looking ahead rests.
+    asleep: u64,
+    /// Of these, how many have passed.
+    slept: u64,
+    /// Following begins anew, and the first call was not found yet.
+    woken: bool,
     /// The graph was switched off; what it has done ahead is still handed out.
     closing: bool,
     /// Nothing is in the window any more, and nothing comes into it.
@@ -124,6 +137,7 @@ impl<'g> Instance<'g> {
             tail_link: None,
             current: None,
             depth: options.depth,
+            reach: 0,
             waiting: 0,
             ordered: false,
             kinds: 0,
@@ -138,6 +152,9 @@ impl<'g> Instance<'g> {
             listed: [-1; LISTED],
             listed_count: 0,
             resting: false,
+            asleep: 0,
+            slept: 0,
+            woken: false,
             closing: false,
             halted: false,
             enlisted: false,
@@ -230,6 +247,9 @@ impl<'g> Instance<'g> {
         if self.is_passing() {
             return None;
         }
+        if self.asleep > 0 {
+            return None;
+        }
         if !process::is(self.token) {
             // A forked child: nothing that was foreseen is its own.
             if let Some(cx) = self.cx.take() {
@@ -239,13 +259,25 @@ impl<'g> Instance<'g> {
             return None;
         }
         self.forget_caches();
+        self.wake(source);
         self.find(source, call)
     }
 
     /// The program makes a call that is not foreseen.
     pub fn surprise(&mut self, call: &Call) {
         self.counts.calls += 1;
-        if !self.is_passing() {
+        if self.asleep > 0 {
+            self.asleep -= 1;
+            if self.kinds & (1 << call.args.kind as u32) != 0 {
+                self.slept += 1;
+                if self.slept.is_multiple_of(SAMPLE) {
+                    self.began = Some(Instant::now());
+                }
+            }
+        } else if self.woken {
+            // It left calls out, unseen. Where it is can't be told any more.
+            self.asleep = u64::MAX;
+        } else if !self.is_passing() {
             self.unforeseen(call);
         } else if self.resting && self.counts.calls.is_multiple_of(SAMPLE) {
             self.began = Some(Instant::now());
@@ -277,6 +309,7 @@ impl<'g> Instance<'g> {
         into: Into,
     ) -> Option<isize> {
         self.counts.calls += 1;
+        self.woken = false;
         self.advance(at);
         let known = self
             .current
@@ -323,7 +356,11 @@ impl<'g> Instance<'g> {
     /// The call for which [`Instance::before`] gave no answer was made, with this result.
     pub fn after(&mut self, source: &dyn Source, result: isize) {
         if let Some(began) = self.began.take() {
-            self.noticed((began.elapsed().as_nanos() as u64) < QUICK_NANOS);
+            let quick = (began.elapsed().as_nanos() as u64) < QUICK_NANOS;
+            self.noticed(quick);
+            if !quick && self.asleep != u64::MAX {
+                self.asleep = 0;
+            }
         }
         if self.cx.is_some() && process::is(self.token) {
             self.finish_current(source, result);
@@ -337,7 +374,10 @@ impl<'g> Instance<'g> {
 
     /// A buffer for a read that the caller makes itself.
     pub fn buffer(&self, len: usize) -> Option<Buffer> {
-        self.cx.as_ref()?.buffers.take(len)
+        match self.cx.as_ref() {
+            Some(cx) => cx.buffers.take(len),
+            None => Buffers::of_thread().take(len),
+        }
     }
 
     fn finish_current(&mut self, source: &dyn Source, result: isize) {
@@ -354,6 +394,7 @@ impl<'g> Instance<'g> {
                 self.not_pretended();
             }
             source.harvest(&cursor, result);
+            self.doze(source);
         }
         if self.closing {
             self.close_if_done();
@@ -372,6 +413,40 @@ impl<'g> Instance<'g> {
                 self.waiting += 1;
             }
         }
+    }
+
+    /// While looking ahead rests and nothing is under way, the calls of a loop without effects are not followed, only counted.
+    fn doze(&mut self, source: &dyn Source) {
+        let Some(cx) = self.cx.as_ref() else { return };
+        let rest = self.shared.rest.load(Relaxed);
+        let idle = cx.order.is_empty() && cx.on_ring + cx.in_pool == 0;
+        let Tail::After(last) = self.tail else { return };
+        // Its calls come one after the other, with no others in between.
+        let alone = self.pure && !self.options.among && !self.options.beside;
+        if rest > 0 && idle && alone && self.adapts() && source.skip(&last, 0).is_some() {
+            self.asleep = rest;
+        }
+    }
+
+    /// Finds the place in the loop again.
+    fn wake(&mut self, source: &dyn Source) {
+        if self.slept == 0 {
+            return;
+        }
+        if let Tail::After(last) = self.tail
+            && let Some(now) = source.skip(&last, self.slept)
+        {
+            self.tail = Tail::After(now);
+        }
+        self.rested(self.slept);
+        self.slept = 0;
+        self.woken = true;
+    }
+
+    /// So many calls have passed while looking ahead rested.
+    fn rested(&self, calls: u64) {
+        let less = |rest: u64| Some(rest.saturating_sub(calls));
+        let _ = self.shared.rest.fetch_update(Relaxed, Relaxed, less);
     }
 
     fn place(&self, i: u16) -> Option<&crate::context::Place> {
@@ -396,7 +471,7 @@ impl<'g> Instance<'g> {
         if s.quick.fetch_add(1, Relaxed) + 1 >= QUICK_ROW {
             s.quick.store(QUICK_ROW - QUICK_AFTER_REST, Relaxed);
             let rest = s.next_rest.load(Relaxed).max(FIRST_REST);
-            s.next_rest.store((rest * 2).min(LONGEST_REST), Relaxed);
+            s.next_rest.store((rest * 4).min(LONGEST_REST), Relaxed);
             s.rest.store(rest, Relaxed);
         }
     }
@@ -469,11 +544,9 @@ impl<'g> Instance<'g> {
             self.shared.depth.store(depth as u32, Relaxed);
         }
         if self.resting {
-            let passed = self.counts.calls;
-            let _ = self
-                .shared
-                .rest
-                .fetch_update(Relaxed, Relaxed, |r| Some(r.saturating_sub(passed)));
+            self.rested(self.counts.calls);
+        } else if self.slept > 0 {
+            self.rested(self.slept);
         }
         self.shared
             .ended(&std::mem::take(&mut self.counts), self.options.among);

@@ -38,7 +38,7 @@ impl Column {
         COLUMNS.contains(&name).then(|| {
             let mode = match name {
                 "predict" | "fetchall+opt" => Some(name),
-                "predict+opt" | "declared" | "graph" => Some("predict+opt"),
+                "predict+opt" | "declared" => Some("predict+opt"),
                 _ => None,
             };
             Self {

@@ -30,6 +30,7 @@ fn blocks() -> Row {
         "Foreactor section 2: reading 128 blocks of 4 KiB with O_DIRECT",
         data,
         Workload {
+            hinted: Some(vec![with(&plain, "--uring")]),
             graph: Some(vec![with(&plain, "--graph")]),
             ..Workload::one(plain)
         },

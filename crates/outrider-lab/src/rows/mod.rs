@@ -103,8 +103,8 @@ pub struct Workload {
     /// Run at the same time; the time is until the last one ends. What they print is the result: every column must
     /// print the same (digests of each one's standard output are compared).
     pub commands: Vec<Vec<String>>,
-    /// The same with the program's own readahead hints, for the column `app-only`, which stays empty without them:
-    /// stock is the program with the hints that it always gives.
+    /// The same with the program's own readahead hints, or with io_uring by hand, for the column `app-only`, which stays empty without
+    /// them: stock is the program with the hints that it always gives.
     pub hinted: Option<Vec<Vec<String>>>,
     /// The same with its accesses declared to Outrider (`outrider.h`), for the column `declared`.
     pub declared: Option<Vec<Vec<String>>>,

@@ -524,7 +524,7 @@ struct Leaves {
 fn reads() -> Graph<Leaves> {
     Graph::generator("scan", |leaves: &Leaves, i| {
         match leaves.numbers.get(i as usize) {
-            Some(number) => Next::Weak(Op::Pread {
+            Some(number) => Next::Call(Op::Pread {
                 fd: leaves.fd,
                 len: PAGE,
                 offset: number.saturating_mul(PAGE as u64) as i64,

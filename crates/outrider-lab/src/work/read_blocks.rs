@@ -4,6 +4,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use io_uring::{IoUring, opcode, types};
 use outrider_graph::{Graph, Next, Op};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -29,6 +30,9 @@ pub struct Args {
     seed: u64,
     #[command(flatten)]
     graph: Flag,
+    /// Have all of them read by an io_uring, as one would write it by hand.
+    #[arg(long, conflicts_with = "graph")]
+    uring: bool,
 }
 
 /// What will be read.
@@ -41,7 +45,7 @@ struct Plan {
 fn graph() -> Graph<Plan> {
     Graph::generator("read-blocks", |plan: &Plan, i| {
         match plan.offsets.get(i as usize) {
-            Some(offset) => Next::Weak(Op::Pread {
+            Some(offset) => Next::Call(Op::Pread {
                 fd: plan.fd,
                 len: BLOCK,
                 offset: *offset as i64,
@@ -70,6 +74,9 @@ pub fn run(args: &Args) -> Result {
             .map(|_| random.next() % blocks * BLOCK as u64)
             .collect(),
     };
+    if args.uring {
+        return by_hand(args, &plan, begun);
+    }
     let graph = args.graph.of(graph);
     let mut scope = graph.as_ref().map(|g| g.enter(&plan));
     let mut memory = Aligned::new(BLOCK);
@@ -96,5 +103,52 @@ pub fn run(args: &Args) -> Result {
     drop(scope);
     println!("{} blocks {:016x}", args.count, digest.digest());
     figures.tell(begun.elapsed(), &args.graph.told(graph.as_ref())?);
+    Ok(())
+}
+
+/// Blocks that are in flight at the same time, without a graph.
+const DEPTH: usize = 128;
+
+/// The same with io_uring and nothing else: what a graph is to be as good as.
+fn by_hand(args: &Args, plan: &Plan, begun: Instant) -> Result {
+    let failed = |e| Wrong::system(args.file.display(), e);
+    let mut ring = IoUring::new(DEPTH as u32).map_err(failed)?;
+    let count = plan.offsets.len();
+    let mut memory = Aligned::new(DEPTH.min(count) * BLOCK);
+    let start = memory.bytes().as_mut_ptr();
+    let mut arrived = [false; DEPTH];
+    let (mut asked, mut digest, mut figures) = (0, Xxh3::new(), Figures::default());
+    for n in 0..count {
+        let since = Instant::now();
+        while asked < count.min(n + DEPTH) {
+            // SAFETY: a block within `memory`, which nobody else looks at until it has arrived.
+            let to = unsafe { start.add(asked % DEPTH * BLOCK) };
+            let read = opcode::Read::new(types::Fd(plan.fd), to, BLOCK as u32)
+                .offset(plan.offsets[asked])
+                .build()
+                .user_data(asked as u64);
+            // SAFETY: as above; the ring has room for all that are in flight.
+            unsafe { ring.submission().push(&read) }.expect("the ring has room");
+            asked += 1;
+        }
+        while !arrived[n % DEPTH] {
+            ring.submit_and_wait(1).map_err(failed)?;
+            for done in ring.completion() {
+                let at = done.user_data() as usize;
+                if done.result() != BLOCK as i32 {
+                    let text = format!("{} at {}", args.file.display(), plan.offsets[at]);
+                    let e = std::io::Error::from_raw_os_error(-done.result().min(0));
+                    return Err(Wrong::system(text, e));
+                }
+                arrived[at % DEPTH] = true;
+            }
+        }
+        arrived[n % DEPTH] = false;
+        // SAFETY: it has arrived; the ring does not write to it until it is asked to.
+        digest.update(unsafe { std::slice::from_raw_parts(start.add(n % DEPTH * BLOCK), BLOCK) });
+        figures.done(since, BLOCK as u64);
+    }
+    println!("{count} blocks {:016x}", digest.digest());
+    figures.tell(begun.elapsed(), &[]);
     Ok(())
 }

@@ -1,0 +1,135 @@
+//! Neighbours go to the ring as one.
+//!
+//! Reads that follow each other in a file, and writes, cost the kernel and the disk less when they come in one piece. The
+//! calls that a walk launches are gathered as long as each begins where the last one ended; one vectored submission then stands for all of
+//! them, and its result is divided among them.
+
+use outrider_sys::ring::{Submission, op};
+
+use crate::context::PLACES;
+
+/// Bytes that one submission reads or writes, at most: more would keep the first of them waiting for the last.
+const LARGEST: u64 = 256 << 10;
+/// The same for reads through the page cache: what lies behind the kernel's read-ahead is only asked for when what lies before it has come.
+const LARGEST_CACHED: u64 = 128 << 10;
+
+/// Calls that are gathered.
+pub struct Batch {
+    /// The first one's submission.
+    first: Submission,
+    /// Where in the file the last one ends.
+    end: u64,
+    /// Its place.
+    last: u16,
+    /// Most bytes that it may have.
+    most: u64,
+    /// Their buffers among `vectors`.
+    from: usize,
+    count: usize,
+    /// Buffers of all that was gathered since the kernel has last taken submissions: it reads them then and not later.
+    vectors: Box<[libc::iovec]>,
+}
+
+impl Batch {
+    pub fn new() -> Batch {
+        let none = libc::iovec {
+            iov_base: core::ptr::null_mut(),
+            iov_len: 0,
+        };
+        Batch {
+            first: Submission::default(),
+            end: 0,
+            last: 0,
+            most: 0,
+            from: 0,
+            count: 0,
+            vectors: vec![none; PLACES].into_boxed_slice(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The place that was taken in last.
+    pub fn last(&self) -> u16 {
+        self.last
+    }
+
+    /// Whether a call continues what is gathered.
+    pub fn continues(&self, s: &Submission) -> bool {
+        self.count > 0
+            && self.from + self.count < self.vectors.len()
+            && (s.opcode, s.fd, s.off) == (self.first.opcode, self.first.fd, self.end)
+            && self.end - self.first.off + u64::from(s.len) <= self.most
+    }
+
+    /// Takes in the call of place `i`, which continues what is gathered or begins anew. `direct`: it goes around the page cache.
+    pub fn add(&mut self, i: u16, s: &Submission, direct: bool) {
+        if self.count == 0 {
+            self.first = *s;
+            self.most = if direct || s.opcode != op::READ {
+                LARGEST
+            } else {
+                LARGEST_CACHED
+            };
+        }
+        if let Some(v) = self.vectors.get_mut(self.from + self.count) {
+            *v = libc::iovec {
+                iov_base: s.addr as *mut _,
+                iov_len: s.len as usize,
+            };
+        }
+        self.end = s.off.saturating_add(u64::from(s.len));
+        self.last = i;
+        self.count += 1;
+    }
+
+    /// The submission for all that is gathered. It names the first one's place, and points to this batch.
+    pub fn close(&mut self) -> Submission {
+        let mut s = self.first;
+        if self.count > 1 {
+            s.opcode = match s.opcode {
+                op::READ => op::READV,
+                _ => op::WRITEV,
+            };
+            s.addr = self.vectors[self.from..].as_ptr() as u64;
+            s.len = self.count as u32;
+        }
+        self.from += self.count;
+        self.count = 0;
+        s
+    }
+
+    /// The kernel has taken all submissions.
+    pub fn taken(&mut self) {
+        if self.count == 0 {
+            self.from = 0;
+        }
+    }
+
+    /// Whether there is no room for another call before the kernel takes what there is.
+    pub fn is_full(&self) -> bool {
+        self.from + self.count == self.vectors.len()
+    }
+}
+
+/// What of a submission's result falls to one of its calls, of `len` bytes, when `before` bytes belong to the calls before it. A write to which
+/// nothing falls was not made.
+pub fn share(result: i64, alone: bool, writes: bool, before: i64, len: i64) -> i64 {
+    const NOT_MADE: i64 = -(libc::ECANCELED as i64);
+    if alone {
+        return result;
+    }
+    match (result - before).clamp(0, len) {
+        _ if result < 0 => {
+            if writes {
+                NOT_MADE
+            } else {
+                result
+            }
+        }
+        0 if writes => NOT_MADE,
+        n => n,
+    }
+}
