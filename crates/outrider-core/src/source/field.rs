@@ -12,6 +12,8 @@ use std::ops::Range;
 const CERTAIN: u32 = 2;
 /// Whole lines that may go by while there was no time to look at reads.
 const MISSED: u64 = 3;
+/// Places of a line at most; bounds the work of one event.
+const MOST_PLACES: u64 = 2048;
 
 /// The lines of one descriptor, forwards.
 #[derive(Clone, Debug)]
@@ -124,6 +126,9 @@ impl Field {
             return None;
         }
         let places = self.span / self.stride + 1;
+        if places > MOST_PLACES {
+            return None;
+        }
         let mut ask = self.len;
         if self.band <= self.len {
             let fits = broad.min(most / places).min(self.widest).min(self.stride);

@@ -591,10 +591,11 @@ impl Detector {
 
     /// A strided stream of reads of `len` bytes was found that began at `start`.
     fn line(&mut self, start: u64, stride: u64, len: u64) {
-        let known = self.field.as_ref().is_some_and(|f| {
-            let read = |s: &Stream| s.stride == f.stride() as i64 && s.is_read(self.tick);
-            f.is_on(start, stride, len) || (f.is_known() && self.streams.iter().any(read))
-        });
+        let known = self.in_field()
+            || self
+                .field
+                .as_ref()
+                .is_some_and(|f| f.is_on(start, stride, len));
         if !known {
             self.field = Some(Field::new(start, stride, len));
         }
@@ -870,7 +871,10 @@ impl Detector {
 
     /// Whether reads follow lines that lie beside one another.
     pub fn in_field(&self) -> bool {
-        self.field.as_ref().is_some_and(Field::is_known)
+        self.field.as_ref().is_some_and(|f| {
+            let read = |s: &Stream| s.stride == f.stride() as i64 && s.is_read(self.tick);
+            f.is_known() && self.streams.iter().any(read)
+        })
     }
 
     /// Prefetched bytes of this descriptor were evicted before they were read: windows halve.
