@@ -12,10 +12,10 @@ const INCREASE: f64 = 0.1;
 pub const LEAST: u64 = 1 << 20;
 /// Pages missing from which on it is a shortage: kernels that reclaim proactively (DAMON) take single pages at any time.
 const FEWEST: u64 = 8;
-/// … and this part of what is held.
+/// … and this part of the buffer.
 const FRACTION: u64 = 64;
 
-/// Whether `gone` of `held` pages, fetched and not yet used, mean that memory is short.
+/// Whether `gone` pages, fetched and not yet used, of a buffer of `held` mean that memory is short.
 pub fn is_shortage(gone: u64, held: u64) -> bool {
     gone >= FEWEST && gone >= held.div_ceil(FRACTION)
 }

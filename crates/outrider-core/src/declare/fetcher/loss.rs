@@ -108,7 +108,9 @@ impl Fetcher {
                 nearest = nearest.min(p.n);
             }
         }
-        if !is_shortage(gone, held) {
+        // Of the whole buffer: near the end of a round what is left of it is little, and a few pages would be much of that.
+        let buffer = self.contention.limit() / PAGE_BYTES;
+        if !is_shortage(gone * step, buffer.max(held * step)) {
             return;
         }
         for (file, pages) in lost {

@@ -1,13 +1,16 @@
 //! Fetching in rounds, each sorted by place on the device.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+
+use outrider_sys::cache;
 
 use super::super::explain::Totals;
 use super::super::order::{self, Item, Unique};
 use super::super::{Figure, lock};
+use super::file::Own;
 use super::stream::Stream;
-use super::{Fetcher, Order, QUEUED, STEP, Span, Walk, key, pages_of};
-use crate::view::{PAGE_BYTES, PageRange};
+use super::{Fetcher, Order, QUEUED, STEP, Span, Walk, key, key_of, pages_of};
+use crate::view::{PAGE_BYTES, PageRange, Residency};
 
 /// Entries of one round at most: their pages are sorted in memory of 16 bytes each.
 const ROUND_ENTRIES: u64 = 1 << 19;
@@ -25,8 +28,8 @@ pub(super) struct Round {
     /// First entry behind it, and when the next one is begun.
     pub(super) end: u64,
     pub(super) renew: u64,
-    /// What we have fetched and not given up yet, oldest first.
-    pub(super) held: VecDeque<Span>,
+    /// What we have fetched and not given up yet, by the page that it begins on.
+    pub(super) held: BTreeMap<u64, Span>,
     /// What makes room for the round: given up while it is fetched.
     pub(super) leaving: VecDeque<Span>,
     /// Where the last sweep ended.
@@ -34,6 +37,24 @@ pub(super) struct Round {
     pub(super) begun: bool,
     /// On a device without a head: the one sweep over a dense list that fits in memory, after which it is streamed.
     pub(super) lone: bool,
+}
+
+impl Round {
+    /// How many of `pages` it holds.
+    fn holds(&self, file: u16, pages: PageRange) -> u64 {
+        let before = self.held.range(..key_of(file, pages.start)).next_back();
+        let within = self
+            .held
+            .range(key_of(file, pages.start)..key_of(file, pages.end));
+        let spans = before.into_iter().chain(within).map(|(_, s)| s);
+        spans
+            .filter(|s| s.file == file)
+            .map(|s| {
+                let end = s.pages.end.min(pages.end);
+                end.saturating_sub(s.pages.start.max(pages.start))
+            })
+            .sum()
+    }
 }
 
 impl Fetcher {
@@ -101,7 +122,7 @@ impl Fetcher {
         };
         if round.begun && round.lone {
             walk.order = Order::Stream(Stream {
-                held: round.held.iter().map(|s| (s.key(), *s)).collect(),
+                held: round.held.iter().map(|(k, s)| (*k, *s)).collect(),
                 ..Stream::default()
             });
             return true;
@@ -163,12 +184,12 @@ impl Fetcher {
             for item in items {
                 for end in [item.page(), item.end()] {
                     if at < end {
-                        let pages = PageRange::new(at, end);
-                        round.held.push_back(Span {
+                        let span = Span {
                             file,
                             generation,
-                            pages,
-                        });
+                            pages: PageRange::new(at, end),
+                        };
+                        round.held.insert(span.key(), span);
                         at = end;
                     }
                 }
@@ -185,6 +206,11 @@ impl Fetcher {
     /// Takes the next unique pages of the list into a round. `Some(false)`: there are none; `None`: the list is another one by now.
     fn gather(&mut self, index: usize, walk: &mut Walk, room: u64) -> Option<bool> {
         let front = walk.front.0;
+        let Order::Rounds(round) = &walk.order else {
+            return None;
+        };
+        // What is cached of the files and not ours is not ours to give up, but takes its part, as long as it stays.
+        let room = room.saturating_sub(self.foreign(round)).max(room / 2);
         let mut needed: Vec<Item> = Vec::new();
         let mut unique = Unique::default();
         let mut bytes = 0u64;
@@ -216,6 +242,7 @@ impl Fetcher {
             walk.used_since = 0;
         }
         let mut items: Vec<Item> = Vec::new();
+        let mut adopted: Vec<Span> = Vec::new();
         let (mut asked, mut cached) = (0u64, 0u64);
         let mut first = None;
         // At least something, however little room the last round's end leaves.
@@ -254,15 +281,27 @@ impl Fetcher {
                     cached += here;
                     self.process.count(Figure::Cached, here);
                 }
-                bytes += pages.len() * PAGE_BYTES;
                 let mut at = pages.start;
                 for run in missing
                     .iter()
                     .chain([&PageRange::new(pages.end, pages.end)])
                 {
-                    if at < run.start && needed.try_reserve(1).is_ok() {
-                        needed.push(Item::new(0, p.file, at, (run.start - at) as u32));
+                    let here = PageRange::new(at, run.start.max(at));
+                    if !here.is_empty() && needed.try_reserve(1).is_ok() {
+                        needed.push(Item::new(0, p.file, at, here.len() as u32));
+                        // What the program had to read itself, off this list, is given up like what was fetched for it.
+                        let held = round.holds(p.file, here);
+                        let present = |n| own.view.state(n).residency == Residency::Present;
+                        let read = held == 0 && (here.start..here.end).all(present);
+                        if read && adopted.try_reserve(1).is_ok() {
+                            adopted.push(Span {
+                                pages: here,
+                                ..Span::of(&p)
+                            });
+                        }
+                        bytes += if read { here.len() } else { held } * PAGE_BYTES;
                     }
+                    bytes += run.len() * PAGE_BYTES;
                     at = run.end;
                 }
                 for run in missing {
@@ -274,6 +313,7 @@ impl Fetcher {
         let Order::Rounds(mut round) = std::mem::take(&mut walk.order) else {
             return None;
         };
+        round.held.extend(adopted.iter().map(|s| (s.key(), *s)));
         needed.sort_unstable_by_key(|i| (i.file(), i.page()));
         self.make_room(&mut round, &needed, bytes, room);
         let spare = room.saturating_sub(bytes);
@@ -315,7 +355,7 @@ impl Fetcher {
         Some(true)
     }
 
-    /// Says what of earlier rounds goes, oldest first, until this one fits in `room`, of whose `bytes` `needed` are cached (in file
+    /// Says what of earlier rounds goes, in file order, until this one fits in `room`, of whose `bytes` `needed` are cached (in file
     /// order).
     fn make_room(&mut self, round: &mut Round, needed: &[Item], bytes: u64, room: u64) {
         let wanted = |span: &Span| {
@@ -326,21 +366,33 @@ impl Fetcher {
                 .is_some_and(|i| i.file() == span.file && i.page() < span.pages.end)
         };
         // What was to go already may be wanted again by now.
-        let leaving = std::mem::take(&mut round.leaving);
-        leaving
-            .into_iter()
-            .rev()
-            .for_each(|s| round.held.push_front(s));
-        let unwanted = round.held.iter().filter(|s| !wanted(s));
-        let mut over = unwanted.map(|s| s.pages.len() * PAGE_BYTES).sum::<u64>() + bytes;
-        round.held.retain(|span| {
+        for span in std::mem::take(&mut round.leaving) {
+            round.held.insert(span.key(), span);
+        }
+        let unwanted = round.held.values().filter(|s| !wanted(s));
+        let mut over = unwanted.map(Span::bytes).sum::<u64>() + bytes;
+        let leaving = &mut round.leaving;
+        round.held.retain(|_, span| {
             let stays = over <= room || wanted(span);
             if !stays {
-                over -= span.pages.len() * PAGE_BYTES;
-                round.leaving.push_back(*span);
+                over -= span.bytes();
+                leaving.push_back(*span);
             }
             stays
         });
+    }
+
+    /// Bytes of the files that are cached and that `round` has not fetched.
+    fn foreign(&self, round: &Round) -> u64 {
+        let cached = |own: &Own| {
+            let fd = own.handle.as_ref()?.fd();
+            cache::cachestat(fd, 0..own.size)
+                .ok()
+                .map(|s| s.cached * PAGE_BYTES)
+        };
+        let all: u64 = self.files.values().filter_map(cached).sum();
+        let ours = round.held.values().chain(&round.leaving);
+        all.saturating_sub(ours.map(Span::bytes).sum())
     }
 
     /// Gives up pages that are to go, `pages` at least.
