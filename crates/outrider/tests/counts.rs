@@ -147,3 +147,61 @@ fn threads_at_random_are_streamed_together() {
         }
     }
 }
+
+/// LP3, LP9: a file in pieces that is read from its beginning, with memory for an eighth of it, on a disk with a head: it lies upwards as it is,
+/// so it is not fetched in rounds, and nothing is read twice.
+#[test]
+fn what_lies_in_order_is_not_sorted() {
+    const SIZE: u64 = 64 << 20;
+    const PIECE: u64 = 16 << 10;
+    let dir = fresh("lies_in_order");
+    let disk = match Disk::up(dir.join("disk")) {
+        Ok(disk) => disk,
+        Err(reason) => {
+            support::skip_unprivileged("what_lies_in_order_is_not_sorted", &reason);
+            return;
+        }
+    };
+    let name = disk.dir.join("file");
+    let (file, other) = (
+        File::create(&name).unwrap(),
+        File::create(disk.dir.join("other")).unwrap(),
+    );
+    let bytes = Random(5).bytes(SIZE as usize);
+    for at in (0..SIZE).step_by(PIECE as usize) {
+        let piece = &bytes[at as usize..][..PIECE as usize];
+        for f in [&file, &other] {
+            f.write_all_at(piece, at).unwrap();
+            f.sync_data().unwrap();
+        }
+    }
+    drop((file, other));
+    disk.does("model", &["hdd,scale=0.1"]);
+    disk.does("cold", &[]);
+    disk.does("stats", &["--reset"]);
+    let work = outrider().with_file_name("outrider-work");
+    let explain = dir.join("explain");
+    let flags = ["--budget=8M", "--explain", explain.to_str().unwrap()];
+    let words = ["--order", "sequential", "--block", "64K", "--declare"];
+    let argv = [
+        &[work.to_str().unwrap(), "planned", name.to_str().unwrap()],
+        &words[..],
+    ]
+    .concat();
+    let output = outrider_run(&dir, &flags, &argv).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let decisions = fs::read_to_string(&explain).unwrap();
+    assert!(decisions.contains(": rounds"), "{decisions}");
+    assert!(!decisions.contains(" round of entries "), "{decisions}");
+    let stats = Disk::lab()
+        .args(["disk", "stats", "--json"])
+        .arg(&disk.dir)
+        .output()
+        .unwrap();
+    let stats: Value = serde_json::from_slice(&stats.stdout).unwrap();
+    let read = number(&stats["counters"], "read_bytes");
+    assert!(
+        (SIZE..SIZE + SIZE / 32).contains(&read),
+        "{read} of {SIZE} bytes were read"
+    );
+}

@@ -112,6 +112,50 @@ fn declared_ranges_are_fetched() {
     assert_eq!(report["totals"]["miss_bytes"], 0, "{report:#}");
 }
 
+/// LP3, LP6: an entry costs one call that asks for it and one that gives it up; waking, waiting and looking are shared by many.
+#[test]
+fn entries_share_their_calls() {
+    if !support::have("strace") {
+        return support::skip("entries_share_their_calls", "strace is not installed");
+    }
+    const ENTRIES: u64 = 4096;
+    let dir = place("calls", ENTRIES as usize * 8192);
+    let trace = dir.join("trace");
+    let status = Command::new("strace")
+        .args(["-f", "-qq", "-c", "-o"])
+        .arg(&trace)
+        .arg(outrider())
+        .args(["run", "--budget=8M", "--"])
+        .arg(linked("again"))
+        .args(["one.dat", "8192", "1"])
+        .env("OUTRIDER_ORDER", "stream")
+        .current_dir(&dir)
+        .stdout(std::process::Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let table = fs::read_to_string(&trace).unwrap();
+    let calls = |name: &str| -> u64 {
+        table
+            .lines()
+            .map(|l| l.split_whitespace().collect::<Vec<_>>())
+            .find(|words| words.last() == Some(&name))
+            .map_or(0, |words| words[3].parse().unwrap())
+    };
+    let advice = calls("fadvise64");
+    assert!(
+        (ENTRIES..=ENTRIES * 21 / 10).contains(&advice),
+        "{advice} fadvise64 for {ENTRIES} entries:\n{table}"
+    );
+    for name in ["futex", "madvise", "mmap", "munmap", "fstat"] {
+        let n = calls(name);
+        assert!(
+            n < ENTRIES / 4,
+            "{n} {name} for {ENTRIES} entries:\n{table}"
+        );
+    }
+}
+
 /// LP3, LP6: with less memory than the list needs, what is needed last is given up, in either order of fetching, and read anew.
 #[test]
 fn short_of_memory() {

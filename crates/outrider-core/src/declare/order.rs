@@ -279,15 +279,18 @@ pub struct Item {
     key: u64,
     /// Pages.
     pub pages: u32,
+    /// The first entry of the round that needs one of them, counted from its begin.
+    pub need: u32,
 }
 
 impl Item {
-    /// `pages` pages from `page` on of `file`, which lie at `place`.
-    pub fn new(place: u64, file: u16, page: u64, pages: u32) -> Item {
+    /// `pages` pages from `page` on of `file`, which lie at `place` and are needed first by entry `need`.
+    pub fn new(place: u64, file: u16, page: u64, pages: u32, need: u32) -> Item {
         Item {
             place,
             key: u64::from(file) << 48 | (page & ((1 << 48) - 1)),
             pages,
+            need,
         }
     }
 
@@ -312,6 +315,18 @@ pub fn arrange(items: &mut [Item], from: u64) {
     items.sort_unstable_by_key(|i| (i.place < from, i.place, i.key));
 }
 
+/// An arranged round with what touches in file and device alike joined, at most `most` pages long, in the order of first need.
+pub fn by_need(items: &[Item], most: u32) -> Vec<Item> {
+    let mut out = Vec::new();
+    let mut left = items;
+    while let Some((request, taken, _)) = join(left, 0, most) {
+        out.push(request);
+        left = left.get(taken..).unwrap_or_default();
+    }
+    out.sort_unstable_by_key(|i| i.need);
+    out
+}
+
 /// The request that an arranged round begins with: what lies within `gap` pages of one another in file and device alike, at most
 /// `most` pages. Returns it, how many items it takes, and the pages that it reads through.
 pub fn join(items: &[Item], gap: u64, most: u32) -> Option<(Item, usize, u64)> {
@@ -333,6 +348,7 @@ pub fn join(items: &[Item], gap: u64, most: u32) -> Option<(Item, usize, u64)> {
         }
         infill += apart.saturating_sub(u64::from(request.pages));
         request.pages = pages as u32;
+        request.need = request.need.min(item.need);
         taken += 1;
     }
     Some((request, taken, infill))
@@ -398,7 +414,7 @@ mod tests {
             for ((file, page), random) in &pages {
                 let n = fragments.len() as u64;
                 let base = *fragments.entry((*file, page / 16)).or_insert((random % 7 + n * 3) * 1000);
-                items.push(Item::new(base + page % 16, *file, *page, 1));
+                items.push(Item::new(base + page % 16, *file, *page, 1, items.len() as u32));
             }
             let wanted: BTreeSet<(u16, u64)> = pages.keys().copied().collect();
             items.reverse();

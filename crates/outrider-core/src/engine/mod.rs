@@ -111,6 +111,8 @@ struct Device {
     in_flight_bytes: u64,
     model: DeviceModel,
     allowed: InFlight,
+    /// Bounds of what is allowed, bytes.
+    bounds: (u64, u64),
     /// End of the last request issued and its file, to tell seeks from continuations.
     last_end: (usize, u64),
     /// The bound was reached, and the queue has not run empty since.
@@ -238,6 +240,15 @@ impl Engine {
             .iter()
             .map(|d| d.queued_bytes)
             .sum()
+    }
+
+    /// Allows at least `bytes` in flight on a device, within what the user allows at most.
+    pub fn allow(&self, device: u64, bytes: u64) {
+        let bounds = self.shared.settings.in_flight;
+        let mut state = self.shared.lock();
+        let d = state.device(device, bounds);
+        d.bounds.0 = bytes.clamp(bounds.0, bounds.1.max(bounds.0));
+        d.allowed = InFlight::new(d.bounds.0..d.bounds.1);
     }
 
     /// Queues requests, in the order of need within their class.
@@ -410,6 +421,7 @@ impl State {
                     in_flight_bytes: 0,
                     model: DeviceModel::default(),
                     allowed: InFlight::new(bounds.0..bounds.1),
+                    bounds,
                     last_end: (0, 0),
                     full: false,
                     span: None,
@@ -565,7 +577,7 @@ fn work(shared: &Shared) {
                     if batch.lone {
                         d.model.lone_request(batch.bytes, took);
                     }
-                    d.measure(batch.bytes, shared.settings.in_flight);
+                    d.measure(batch.bytes);
                 }
                 state.tell();
             }
@@ -589,7 +601,8 @@ impl Device {
 
     /// Bytes arrived: adds them to the span of full queue, and closes it when it is long enough. Streams refill their windows
     /// in pieces, between which the queue runs empty: the time until it is full again does not count.
-    fn measure(&mut self, bytes: u64, bounds: (u64, u64)) {
+    fn measure(&mut self, bytes: u64) {
+        let bounds = self.bounds;
         if !self.full {
             return;
         }

@@ -1014,7 +1014,7 @@ mod tests {
             x = x
                 .wrapping_mul(6364136223846793005)
                 .wrapping_add(1442695040888963407);
-            let at = (x >> 33) % blocks << 14;
+            let at = ((x >> 33) % blocks) << 14;
             let f = d.access(at, 16384, 1, Arrival::Missing, size, &l);
             asked += f.ranges.iter().map(|r| r.end - r.start).sum::<u64>();
         }

@@ -30,6 +30,8 @@ pub struct Column {
     outrider: Option<Vec<String>>,
     /// Its configuration.
     config: String,
+    /// Environment variables of the commands.
+    pub env: Vec<(&'static str, String)>,
 }
 
 impl Column {
@@ -57,6 +59,7 @@ impl Column {
                 },
                 outrider: mode.map(|m| vec!["--mode".to_owned(), m.to_owned()]),
                 config: String::new(),
+                env: Vec::new(),
             }
         })
     }
@@ -74,6 +77,7 @@ impl Column {
             which: own.which,
             outrider: own.outrider.clone(),
             config: own.config.clone(),
+            env: own.env.clone(),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use super::make;
 use super::words::{WORK, argv, data};
-use super::{Data, Maker, Row, Workload};
+use super::{Data, Maker, OwnColumn, Row, Which, Workload};
 use crate::output::{Failure, Outcome};
 
 const M: u64 = 1 << 20;
@@ -16,6 +16,7 @@ pub fn rows() -> Vec<Row> {
     rows.extend(device());
     rows.extend(sequential());
     rows.extend(blur());
+    rows.extend(infill());
     rows
 }
 
@@ -141,6 +142,42 @@ fn sequential() -> Vec<Row> {
         }
     }
     rows
+}
+
+/// Figure 11: reading through gaps, off and on, beside what Outrider chooses by itself. The paper gains up to 2.3 times on one disk, and loses on
+/// another.
+fn infill() -> Vec<Row> {
+    // Pages lie 16 KiB apart on average, or 128 KiB.
+    [("dense", "0.25"), ("sparse", "0.03125")]
+        .map(|(density, coverage)| {
+            let read = argv(&[
+                WORK,
+                "planned",
+                "{data}/pages",
+                "--coverage",
+                coverage,
+            ]);
+            let column = |name: &str, gap: &str| OwnColumn {
+                name: name.to_owned(),
+                which: Which::Declared,
+                outrider: Some(Vec::new()),
+                env: vec![("OUTRIDER_INFILL", gap.to_owned())],
+                ..OwnColumn::default()
+            };
+            let mut work = Workload::told(vec![read]);
+            work.own = vec![column("infill-off", "0"), column("infill-32K", "32K")];
+            Row::new(
+                format!("lp-fig11-infill-{density}"),
+                format!(
+                    "libprefetch Fig. 11: {coverage} of the pages of a file of 128 MB at random, gaps left out or read through"
+                ),
+                pages("128M", 128 * M),
+                work,
+            )
+            .point("lp-fig11", "infill", density, None)
+            .on(&["hdd", "nvme"])
+        })
+        .into()
 }
 
 /// Figures 9, 12 and 13: a blur over an image in tiles, as GIMP does it.

@@ -121,7 +121,7 @@ pub struct Workload {
     pub own: Vec<OwnColumn>,
 }
 
-/// A column of a row's own: another read-ahead, or Outrider with other flags or another configuration.
+/// A column of a row's own: another read-ahead, or Outrider with other flags, another configuration or environment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OwnColumn {
     /// Its name among the results: `predict+view`.
@@ -134,6 +134,8 @@ pub struct OwnColumn {
     pub outrider: Option<Vec<String>>,
     /// A configuration's text, given to `outrider run` as `--config`; empty: the defaults.
     pub config: String,
+    /// Environment variables of the commands.
+    pub env: Vec<(&'static str, String)>,
 }
 
 /// Which commands of a [`Workload`] a column runs.

@@ -1,11 +1,13 @@
 //! The program's files as the fetcher sees them: opened anew, what of them is cached, where they lie.
 
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use outrider_sys::cache;
 use outrider_sys::device::Device;
 use outrider_sys::extent::{self, Extent};
+use outrider_sys::raw;
 
 use super::super::order::Item;
 use super::super::{Figure, lock};
@@ -30,25 +32,42 @@ pub(super) struct Own {
     pub(super) account: Arc<Account>,
     /// The kernel says what is cached.
     pub(super) visible: bool,
+    /// When it was last written to.
+    pub(super) stamp: Option<(i64, i64)>,
     /// Where it lies on its device, once that was asked.
     pub(super) extents: Option<Vec<Extent>>,
 }
 
 impl Own {
-    /// Adds a run of pages to a round, extent by extent.
-    pub(super) fn place(
-        &mut self,
-        handle: &Handle,
-        file: u16,
-        run: PageRange,
-        items: &mut Vec<Item>,
-    ) {
+    /// Where it lies, as far as the file system tells.
+    fn extents(&mut self) -> Option<&[Extent]> {
+        let handle = self.handle.as_ref()?;
         let size = self.size;
-        let extents = self.extents.get_or_insert_with(|| {
+        Some(self.extents.get_or_insert_with(|| {
             extent::extents(handle.fd(), 0..size.max(PAGE_BYTES), EXTENTS)
                 .map(|m| m.extents)
                 .unwrap_or_default()
-        });
+        }))
+    }
+
+    /// Where a page lies on the device, in pages: in the file, where the file system doesn't tell. `None` if the file can't be read.
+    pub(super) fn place_of(&mut self, page: u64) -> Option<u64> {
+        let byte = page * PAGE_BYTES;
+        let extents = self.extents()?;
+        let i = extents.partition_point(|e| e.range().end <= byte);
+        Some(match extents.get(i) {
+            Some(e) if e.logical <= byte && e.is_placed() => {
+                (e.physical + (byte - e.logical)) / PAGE_BYTES
+            }
+            _ => page,
+        })
+    }
+
+    /// Adds a run of pages to a round, extent by extent.
+    pub(super) fn place(&mut self, file: u16, run: PageRange, need: u32, items: &mut Vec<Item>) {
+        let Some(extents) = self.extents() else {
+            return;
+        };
         let mut at = run.start;
         while at < run.end {
             let byte = at * PAGE_BYTES;
@@ -65,10 +84,31 @@ impl Own {
             };
             let end = end.clamp(at + 1, run.end);
             if items.try_reserve(1).is_ok() {
-                items.push(Item::new(place, file, at, (end - at) as u32));
+                items.push(Item::new(place, file, at, (end - at) as u32, need));
             }
             at = end;
         }
+    }
+
+    /// Nobody has written to the file since it was opened: no page that we have brought in is dirty.
+    pub(super) fn is_unwritten(&self) -> bool {
+        let now = self.handle.as_ref().and_then(|h| stamp(h.fd()));
+        now.is_some() && now == self.stamp
+    }
+
+    /// Nothing of the file is cached but what the view has, and a 64th of it at most that the program may have begun to read itself. One system
+    /// call answers for a whole list.
+    pub(super) fn is_cold(&self) -> bool {
+        /// A longer file may have so much in the cache that counting takes milliseconds.
+        const LONGEST: u64 = 4 << 30;
+        const SLACK: u64 = 64;
+        let Some(handle) = &self.handle else {
+            return false;
+        };
+        let known = self.view.present_pages() + self.view.in_flight_pages();
+        let slack = SLACK.min(self.size / PAGE_BYTES / 64);
+        self.size <= LONGEST
+            && cache::cachestat(handle.fd(), 0..self.size).is_ok_and(|s| s.cached <= known + slack)
     }
 
     /// Appends to `out` the runs of `pages` that are neither cached nor on their way; returns how many pages are cached. `seen` is
@@ -165,6 +205,7 @@ impl Fetcher {
             view: Arc::new(FileView::new(Granularity::Page, VIEW_BYTES)),
             account: Arc::default(),
             visible: false,
+            stamp: None,
             extents: None,
             ino,
         };
@@ -176,6 +217,7 @@ impl Fetcher {
                     .map_or(64 << 10, |d| d.unclipped_chunk())
                     .min(self.config.engine.chunk.bytes());
                 own.size = size;
+                own.stamp = stamp(std::os::fd::AsFd::as_fd(&fd));
                 own.visible = cache::residency_is_visible(std::os::fd::AsFd::as_fd(&fd));
                 own.handle = (!in_memory).then(|| Arc::new(Handle::new(fd)));
             }
@@ -183,4 +225,10 @@ impl Fetcher {
         }
         self.files.insert(p.file, own);
     }
+}
+
+/// When a file was last written to: seconds and nanoseconds.
+fn stamp(fd: BorrowedFd<'_>) -> Option<(i64, i64)> {
+    let st = raw::fstat(fd.as_raw_fd()).ok()?;
+    Some((st.st_mtime, st.st_mtime_nsec))
 }

@@ -6,7 +6,7 @@ use outrider_sys::cache;
 
 use super::super::contention::is_shortage;
 use super::super::{Figure, lock};
-use super::{Fetcher, Order, Piece, Span, Walk};
+use super::{Fetcher, Order, Own, Piece, Span, Walk};
 use crate::view::{PAGE_BYTES, PageRange};
 
 /// Fetched pages are looked after so often at most.
@@ -20,6 +20,7 @@ impl Fetcher {
     pub(super) fn drop_spans(&mut self, mut spans: Vec<Span>, why: &str) {
         spans.sort_unstable_by_key(|s| (s.file, s.generation, s.pages.start));
         let mut rest = spans.as_slice();
+        let mut last = None;
         while let Some((first, more)) = rest.split_first() {
             let mut pages = first.pages;
             let joined = more
@@ -34,11 +35,16 @@ impl Fetcher {
                 })
                 .count();
             rest = more.get(joined..).unwrap_or_default();
-            self.drop_span(first, pages, why);
+            let unwritten = match last {
+                Some((file, unwritten)) if file == first.file => unwritten,
+                _ => self.files.get(&first.file).is_some_and(Own::is_unwritten),
+            };
+            last = Some((first.file, unwritten));
+            self.drop_span(first, pages, unwritten, why);
         }
     }
 
-    fn drop_span(&mut self, span: &Span, pages: PageRange, why: &str) {
+    fn drop_span(&mut self, span: &Span, pages: PageRange, unwritten: bool, why: &str) {
         let Some(own) = self
             .files
             .get(&span.file)
@@ -48,8 +54,9 @@ impl Fetcher {
         };
         let Some(handle) = &own.handle else { return };
         let bytes = pages.start * PAGE_BYTES..pages.end * PAGE_BYTES;
-        let clean = cache::cachestat(handle.fd(), bytes.clone())
-            .is_ok_and(|s| s.dirty == 0 && s.writeback == 0 && s.cached > 0);
+        let clean = unwritten
+            || cache::cachestat(handle.fd(), bytes.clone())
+                .is_ok_and(|s| s.dirty == 0 && s.writeback == 0 && s.cached > 0);
         if clean && cache::drop_range(handle.fd(), bytes.clone()).is_ok() {
             let _ = own.view.evicted(pages);
             self.process.count(Figure::Dropped, bytes.end - bytes.start);

@@ -527,12 +527,37 @@ impl Order {
                 begun: false,
                 ..round
             }),
+            Order::Stream(Stream { until: Some(_), .. }) => self.swept(),
             Order::Stream(stream) => Order::Stream(Stream {
                 held: stream.held,
                 ..Stream::default()
             }),
             Order::Unknown => Order::Unknown,
         }
+    }
+
+    /// From rounds, whose last one ended at `front`, to a stream up to entry `until`. What they hold is given up when the program is at the front.
+    fn streamed(self, front: u64, until: u64) -> Order {
+        let mut stream = Stream {
+            until: Some(until),
+            ..Stream::default()
+        };
+        if let Order::Rounds(round) = self {
+            for span in round.leaving.into_iter().chain(round.held.into_values()) {
+                stream.held.insert(span.key(), span);
+                stream.give_up(span.key(), front);
+            }
+        }
+        Order::Stream(stream)
+    }
+
+    /// Back from such a stream to rounds.
+    fn swept(self) -> Order {
+        let mut round = Round::default();
+        if let Order::Stream(stream) = self {
+            round.held = stream.held.into_iter().collect();
+        }
+        Order::Rounds(round)
     }
 }
 

@@ -24,6 +24,8 @@ pub(super) struct Stream {
     /// Of these, what the list has no use for as far as it is known. The part that is not may: it goes when there is need.
     pub(super) idle: VecDeque<u64>,
     pub(super) idle_bytes: u64,
+    /// On a device with a head: the entry up to which the list goes upwards by itself, so that rounds win nothing.
+    pub(super) until: Option<u64>,
 }
 
 impl Stream {
@@ -38,7 +40,7 @@ impl Stream {
     }
 
     /// Has pages given up once the program has passed entry `n`.
-    fn give_up(&mut self, key: u64, n: u64) {
+    pub(super) fn give_up(&mut self, key: u64, n: u64) {
         if let Some(span) = self.held.get(&key) {
             self.due_bytes += span.bytes();
             self.due.push_back((n, *span));
@@ -69,6 +71,12 @@ impl Fetcher {
             if held >= room || self.engine.queued_bytes() >= QUEUED {
                 self.wake_at(index, walk, room);
                 return false;
+            }
+            if let Order::Stream(Stream { until: Some(n), .. }) = &walk.order
+                && walk.front.0 >= *n
+            {
+                walk.order = std::mem::take(&mut walk.order).swept();
+                return true;
             }
             if looked >= 16 * BATCH {
                 return true;

@@ -1,6 +1,6 @@
 //! Fetching in rounds, each sorted by place on the device.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use outrider_sys::cache;
 
@@ -9,11 +9,14 @@ use super::super::order::{self, Item, Unique};
 use super::super::{Figure, lock};
 use super::file::Own;
 use super::stream::Stream;
-use super::{Fetcher, Order, QUEUED, STEP, Span, Walk, key, key_of, pages_of};
+use super::{BATCH, Fetcher, Order, Piece, QUEUED, STEP, Span, Walk, key, key_of, pages_of};
 use crate::view::{PAGE_BYTES, PageRange, Residency};
 
 /// Entries of one round at most: their pages are sorted in memory of 16 bytes each.
 const ROUND_ENTRIES: u64 = 1 << 19;
+/// Requests of a lone sweep take so many pages at most (64 KiB). Larger ones cost the processor less for each byte, but bring more that is
+/// needed late: the program would still have most of its list before it when the last one arrives.
+const LONE_PAGES: u32 = 16;
 /// Gaps up to this many bytes are read through on a disk with a head (libprefetch section 3.3, Figure 3).
 const INFILL: u64 = 32 << 10;
 
@@ -35,7 +38,8 @@ pub(super) struct Round {
     /// Where the last sweep ended.
     pub(super) place: u64,
     pub(super) begun: bool,
-    /// On a device without a head: the one sweep over a dense list that fits in memory, after which it is streamed.
+    /// On a device without a head: the one sweep over a dense list that fits in memory, after which it is streamed. Neighbours are joined, and
+    /// what comes of it is fetched in the order in which the program first needs something of it.
     pub(super) lone: bool,
 }
 
@@ -141,6 +145,10 @@ impl Fetcher {
         // A round lasts: what it may take is what there is now.
         self.take_stock();
         let room = self.share(lists);
+        if let Some(until) = self.ascends(index, walk, room) {
+            walk.order = std::mem::take(&mut walk.order).streamed(walk.front.0, until);
+            return true;
+        }
         match self.gather(index, walk, room) {
             Some(true) => {
                 let Order::Rounds(mut round) = std::mem::take(&mut walk.order) else {
@@ -155,6 +163,54 @@ impl Fetcher {
                 false
             }
             None => true,
+        }
+    }
+
+    /// How far the list goes upwards on the device as it is, from its front on. `None` where it does so for less than a round, of `room` bytes:
+    /// sorting would win something. Otherwise rounds only cost: at the end of each the head stands still, or goes to and fro between the program
+    /// and the next round, which overtake one another.
+    fn ascends(&mut self, index: usize, walk: &Walk, room: u64) -> Option<u64> {
+        /// Entries that are looked at.
+        const LOOK: u64 = 1 << 14;
+        /// One of so many may lie lower than the one before: where a file goes on in another part of the disk.
+        const DESCENTS: u64 = 64;
+        let Order::Rounds(round) = &walk.order else {
+            return None;
+        };
+        if round.lone || self.wishes.rounds.is_some() {
+            return None;
+        }
+        let (front, mut at) = (walk.front.0, walk.front.0);
+        let (mut last, mut descents, mut bytes) = (0, 0, 0);
+        loop {
+            let entries: Vec<Piece> = {
+                let mut state = lock(&self.process.state);
+                let source = state.source(index)?;
+                if source.generation != walk.generation || source.list.epoch() != walk.epoch {
+                    return None;
+                }
+                let end = source.ready.min(at + BATCH as u64);
+                (at..end)
+                    .filter_map(|n| source.list.get(n).map(|e| Piece::of(n, e)))
+                    .collect()
+            };
+            if entries.is_empty() || at - front >= LOOK {
+                return (at > front).then_some(at);
+            }
+            for p in entries {
+                at = p.n + 1;
+                let Some(own) = self.files.get_mut(&p.file) else {
+                    // It is opened when its first entry is fetched, and looked at then.
+                    return (bytes >= room).then_some(p.n);
+                };
+                let place = own.place_of(p.offset / PAGE_BYTES)?;
+                descents += u64::from(place < last);
+                last = place;
+                if descents > 1 + (at - front) / DESCENTS {
+                    return (bytes >= room).then_some(p.n);
+                }
+                bytes += u64::from(p.length);
+            }
         }
     }
 
@@ -230,7 +286,7 @@ impl Fetcher {
                 if unique.take(page)? && needed.try_reserve(1).is_ok() {
                     let pages = pages_of(&e);
                     bytes += pages.len() * PAGE_BYTES;
-                    needed.push(Item::new(0, e.file, pages.start, pages.len() as u32));
+                    needed.push(Item::new(0, e.file, pages.start, pages.len() as u32, 0));
                 }
             }
             source.ready.min(front + ROUND_ENTRIES)
@@ -245,6 +301,8 @@ impl Fetcher {
         let mut adopted: Vec<Span> = Vec::new();
         let (mut asked, mut cached) = (0u64, 0u64);
         let mut first = None;
+        let lone = matches!(&walk.order, Order::Rounds(r) if r.lone);
+        let mut cold: HashMap<u16, bool> = HashMap::new();
         // At least something, however little room the last round's end leaves.
         let room_here = room.max(bytes + STEP.0);
         while walk.front.0 < end && bytes < room_here {
@@ -274,13 +332,20 @@ impl Fetcher {
                 let pages = PageRange::from_bytes(p.offset, u64::from(p.length));
                 let mut missing = Vec::new();
                 let seen = own.view.count(pages);
-                let here = own.missing(&handle, pages, seen, &mut missing);
+                let cold = lone && *cold.entry(p.file).or_insert_with(|| own.is_cold());
+                let here = if cold {
+                    own.view.missing(pages, usize::MAX, &mut missing);
+                    seen.present_pages
+                } else {
+                    own.missing(&handle, pages, seen, &mut missing)
+                };
                 if count && here > 0 {
                     let here = here.saturating_sub(seen.unused_pages) * PAGE_BYTES;
                     let here = here.min(u64::from(p.length));
                     cached += here;
                     self.process.count(Figure::Cached, here);
                 }
+                let need = (p.n - front) as u32;
                 let mut at = pages.start;
                 for run in missing
                     .iter()
@@ -288,7 +353,7 @@ impl Fetcher {
                 {
                     let here = PageRange::new(at, run.start.max(at));
                     if !here.is_empty() && needed.try_reserve(1).is_ok() {
-                        needed.push(Item::new(0, p.file, at, here.len() as u32));
+                        needed.push(Item::new(0, p.file, at, here.len() as u32, need));
                         // What the program had to read itself, off this list, is given up like what was fetched for it.
                         let held = round.holds(p.file, here);
                         let present = |n| own.view.state(n).residency == Residency::Present;
@@ -305,7 +370,7 @@ impl Fetcher {
                     at = run.end;
                 }
                 for run in missing {
-                    own.place(&handle, p.file, run, &mut items);
+                    own.place(p.file, run, need, &mut items);
                 }
                 first = first.or_else(|| items.first().map(|i| i.place));
             }
@@ -329,8 +394,11 @@ impl Fetcher {
         } else {
             first.unwrap_or(0)
         };
-        let gap = gap / PAGE_BYTES;
+        let gap = if round.lone { 0 } else { gap / PAGE_BYTES };
         order::arrange(&mut items, from);
+        if round.lone {
+            items = order::by_need(&items, LONE_PAGES);
+        }
         let mut totals = Totals::default();
         let mut left = &items[..];
         while let Some((request, taken, infill)) = order::join(left, gap, most) {

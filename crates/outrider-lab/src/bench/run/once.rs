@@ -82,6 +82,11 @@ impl Bench<'_> {
         if let Some(file) = way.trace {
             disk.trace(file)?;
         }
+        let mut env = way.column.env.clone();
+        env.push((
+            "XDG_CONFIG_HOME",
+            self.scratch.path("config").to_string_lossy().into_owned(),
+        ));
         let before = Sample::take(disk.pid());
         let started = Instant::now();
         let ran = exec::run(&Job {
@@ -90,10 +95,7 @@ impl Bench<'_> {
             beside: &beside,
             group: &group,
             out: &out,
-            env: &[(
-                "XDG_CONFIG_HOME",
-                self.scratch.path("config").to_string_lossy().into_owned(),
-            )],
+            env: &env,
             limit: Duration::from_secs_f64(self.args.timeout),
         });
         let seconds = started.elapsed().as_secs_f64();

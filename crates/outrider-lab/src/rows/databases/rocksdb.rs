@@ -197,6 +197,7 @@ fn limits() -> Vec<Row> {
                 readahead_kb: Some(kb),
                 outrider: outrider.map(line),
                 config,
+                ..OwnColumn::default()
             };
             let window = format!("[window]\ninitial = \"{}K\"\nmax = \"{kb}K\"\n", kb.min(128));
             let mut work = multireadrandom(THREADS);
