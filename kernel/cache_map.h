@@ -39,7 +39,16 @@ unsigned long ocache_set(unsigned long *chunk, unsigned long first, unsigned lon
 unsigned long ocache_clear(unsigned long *chunk, unsigned long first, unsigned long end);
 
 /* The bits of word `word` of the map; what it has no room or no chunk for is not set. */
-unsigned long ocache_word(const struct ocache_map *map, unsigned long word);
+static inline unsigned long ocache_word(const struct ocache_map *map, unsigned long word)
+{
+	unsigned long bit = word * BITS_PER_LONG;
+	unsigned long *chunk;
+
+	if (bit >= map->bits)
+		return 0;
+	chunk = READ_ONCE(map->chunk[bit / OCACHE_CHUNK_BITS]);
+	return chunk ? READ_ONCE(chunk[word % OCACHE_CHUNK_WORDS]) : 0;
+}
 
 /* The next run of bits that are clear in from..end: returns its first bit and puts its end into *run_end; `end` if there is none. */
 unsigned long ocache_next_clear(const struct ocache_map *map, unsigned long from, unsigned long end, unsigned long *run_end);

@@ -156,9 +156,10 @@ int main(int argc, char **argv) {
     if (argc <= 5 || coarse) device = open_device();
     uint64_t state = 4711;
     for (int file = 0; file < FILES; file++) make(file, &state);
-    pthread_barrier_init(&barrier, NULL, THREADS + 1);
+    int count = device >= 0 ? THREADS : THREADS / 2;
+    pthread_barrier_init(&barrier, NULL, count + 1);
     pthread_t threads[THREADS];
-    for (uintptr_t i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, work, (void *)i);
+    for (int i = 0; i < count; i++) pthread_create(&threads[i], NULL, work, (void *)(uintptr_t)i);
     for (int round = 0; round < rounds; round++) {
         int opened[MAPPED], handles[MAPPED];
         uint64_t *mapped[MAPPED] = {0};
@@ -189,7 +190,7 @@ int main(int argc, char **argv) {
     }
     stop = 2;
     pthread_barrier_wait(&barrier);
-    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < count; i++) pthread_join(threads[i], NULL);
     printf("operations:");
     for (int i = 0; i < 15; i++) printf(" %lu", operations[i]);
     printf("\n");
