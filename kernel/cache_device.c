@@ -177,6 +177,18 @@ static int copy_bits(struct ocache_file *file, struct outrider_readahead_info *i
 
 #define ANSWER offsetof(struct outrider_readahead_info, bitmap_written)
 
+static int answer(char __user *to, const char *from)
+{
+	if (!user_write_access_begin(to, sizeof(struct outrider_readahead_info) - ANSWER))
+		return -EFAULT;
+	unsafe_copy_to_user(to, from, sizeof(struct outrider_readahead_info) - ANSWER, fault);
+	user_write_access_end();
+	return 0;
+fault:
+	user_write_access_end();
+	return -EFAULT;
+}
+
 static long readahead_info(void __user *argument)
 {
 	struct outrider_readahead_info info;
@@ -226,9 +238,7 @@ static long readahead_info(void __user *argument)
 	}
 	ocache_put(file);
 	fput(filp);
-	if (!error && copy_to_user((char __user *)argument + ANSWER, (char *)&info + ANSWER, sizeof(info) - ANSWER))
-		error = -EFAULT;
-	return error;
+	return error ?: answer((char __user *)argument + ANSWER, (char *)&info + ANSWER);
 }
 
 /* A descriptor on which one file's bits can be mapped. The reference to the open file keeps its inode. */

@@ -174,7 +174,11 @@ impl Pages {
     /// Whether page `page` of the file is cached. What was not asked for is not.
     pub fn is_cached(&self, page: u64) -> bool {
         page.checked_sub(self.start)
-            .and_then(|bit| self.words.get((bit / WORD) as usize).map(|w| w >> (bit % WORD) & 1 == 1))
+            .and_then(|bit| {
+                self.words
+                    .get((bit / WORD) as usize)
+                    .map(|w| w >> (bit % WORD) & 1 == 1)
+            })
             .unwrap_or(false)
     }
 

@@ -30,12 +30,11 @@ fn constants_and_layout_are_those_of_the_header() {
             size_of::<ReadaheadInfo>() as u64,
         ),
     ];
-    expected.extend(fields.into_iter().map(|(f, at)| {
-        (
-            format!("offsetof(struct outrider_readahead_info, {f})"),
-            at,
-        )
-    }));
+    expected.extend(
+        fields
+            .into_iter()
+            .map(|(f, at)| (format!("offsetof(struct outrider_readahead_info, {f})"), at)),
+    );
     let mut source = String::from(
         "#include <stddef.h>\n#include <stdio.h>\n#include \"outrider_uapi.h\"\nint main(void) {\n",
     );
