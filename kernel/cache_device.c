@@ -256,8 +256,9 @@ static vm_fault_t bits_fault(struct vm_fault *fault)
 	if (fault->pgoff >= DIV_ROUND_UP_ULL(bits, OCACHE_CHUNK_BITS))
 		return VM_FAULT_SIGBUS;
 	page = ocache_chunk_page(mappable->file, fault->pgoff);
+	/* Not VM_FAULT_OOM: with our memory used up that would be tried again and again. */
 	if (!page)
-		return VM_FAULT_OOM;
+		return VM_FAULT_SIGBUS;
 	fault->page = page;
 	return 0;
 }

@@ -262,6 +262,7 @@ static unsigned long *make_room(struct ocache_file *file, unsigned long bit, boo
 		wider = new_map(chunks, chunks * OCACHE_CHUNK_BITS);
 		if (!wider)
 			goto out;
+		wider->quick_bits = file->shift ? 0 : wider->bits;
 		if (was_small) {
 			wider->chunk[0] = new_chunk();
 			if (!wider->chunk[0]) {
@@ -540,11 +541,10 @@ static __always_inline bool insert_quickly(struct ocache_file *file, pgoff_t ind
 	struct ocache_map *map = rcu_dereference(file->map);
 	unsigned long *chunk;
 
-	if (unlikely(file->shift || index >= map->bits))
+	if (unlikely(index >= map->quick_bits))
 		return false;
 	chunk = READ_ONCE(map->chunk[index / OCACHE_CHUNK_BITS]);
-	/* The words of a small file may be moved under us: see set_bits(). */
-	if (unlikely(!chunk || chunk == file->small))
+	if (unlikely(!chunk))
 		return false;
 	if (likely(!test_and_set_bit(index % OCACHE_CHUNK_BITS, chunk)))
 		atomic_long_inc(&file->set);

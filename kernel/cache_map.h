@@ -26,6 +26,8 @@ struct ocache_map {
 	struct rcu_head rcu;
 	/* Bits that the chunks have room for. */
 	unsigned long bits;
+	/* Bits that a page's insertion may set without looking any further: all of them, or none where a bit is several pages or may be moved. */
+	unsigned long quick_bits;
 	unsigned int chunks;
 	/* NULL: no bit of it is set. */
 	unsigned long *chunk[];
