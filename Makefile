@@ -52,6 +52,7 @@ test:
 # Kernels are fetched once, into ~/.cache/outrider.
 test-kernel:
 	@.ci/deps kernel
+	$(CARGO) build --release --locked -p outrider -p liboutrider
 	@.ci/summary kernel/test/machine $(ARGS)
 
 test-all:

@@ -31,8 +31,11 @@ struct ocache_file {
 	spinlock_t lock;
 	/* Jiffies at which the last bit was cleared. */
 	unsigned long idle_since;
-	/* Pages put into the cache since the file is known, and those counted when it became known. */
-	atomic64_t inserted;
+	/* Whose counts these are: another inode may come to lie at the same address. */
+	unsigned long inode;
+	u32 generation;
+	/* Pages that were cached when it became known, and pages taken out since. What was put in since follows from these. */
+	unsigned long found;
 	atomic64_t removed;
 	/* Pages asked for, cached and not. */
 	atomic64_t hits;
@@ -51,8 +54,8 @@ extern unsigned int forget_after;
 /* cache_files.c */
 int ocache_files_init(void);
 void ocache_files_exit(void);
-void ocache_inserted(struct folio *folio);
-void ocache_removed(struct folio *folio);
+void ocache_inserted(void *data, struct folio *folio);
+void ocache_removed(void *data, struct folio *folio);
 bool ocache_can_follow(struct file *file);
 struct ocache_file *ocache_get(struct file *file);
 void ocache_put(struct ocache_file *file);

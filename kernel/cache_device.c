@@ -18,8 +18,6 @@
 #include "cache.h"
 #include "outrider_uapi.h"
 
-/* Bits are copied out by way of the stack, so many words at a time. */
-#define COPY_WORDS 32
 /* Pages after which a call that fetches looks whether it is to die: 2 MiB. */
 #define STEP_PAGES 512
 
@@ -149,27 +147,46 @@ static int copy_bits(struct ocache_file *file, struct outrider_readahead_info *i
 	u64 end_word = DIV_ROUND_UP_ULL(DIV_ROUND_UP_ULL(file_pages, 1ull << file->shift), BITS_PER_LONG);
 	u64 __user *to = u64_to_user_ptr(info->bitmap);
 	unsigned int room = info->bitmap_bytes / sizeof(u64), done = 0;
-	u64 words[COPY_WORDS];
 
 	info->bitmap_start = word * BITS_PER_LONG << file->shift << PAGE_SHIFT;
-	while (done < room && word + done < end_word) {
-		unsigned int i, count = min_t(u64, min_t(u64, room - done, COPY_WORDS), end_word - word - done);
+	while (done < room && word < end_word) {
+		unsigned int count = min_t(u64, min_t(u64, room - done, OCACHE_CHUNK_WORDS - word % OCACHE_CHUNK_WORDS), end_word - word);
+		unsigned long *chunk = NULL, bit = word * BITS_PER_LONG;
 		struct ocache_map *map;
 
 		rcu_read_lock();
 		map = rcu_dereference(file->map);
-		for (i = 0; i < count; i++)
-			words[i] = ocache_word(map, word + done + i);
+		if (bit < map->bits) {
+			count = min_t(u64, count, (map->bits - bit) / BITS_PER_LONG);
+			chunk = READ_ONCE(map->chunk[bit / OCACHE_CHUNK_BITS]);
+		}
 		rcu_read_unlock();
-		if (copy_to_user(to + done, words, count * sizeof(u64)))
+		/* The map may be replaced, its chunks stay as long as the file. */
+		if (chunk ? copy_to_user(to + done, chunk + word % OCACHE_CHUNK_WORDS, count * sizeof(u64)) :
+			    clear_user(to + done, count * sizeof(u64)))
 			return -EFAULT;
 		done += count;
+		word += count;
 		if (fatal_signal_pending(current))
 			return -EINTR;
 		cond_resched();
 	}
 	info->bitmap_written = done * sizeof(u64);
 	return 0;
+}
+
+#define ANSWER offsetof(struct outrider_readahead_info, bitmap_written)
+
+static int answer(char __user *to, const char *from)
+{
+	if (!user_write_access_begin(to, sizeof(struct outrider_readahead_info) - ANSWER))
+		return -EFAULT;
+	unsafe_copy_to_user(to, from, sizeof(struct outrider_readahead_info) - ANSWER, fault);
+	user_write_access_end();
+	return 0;
+fault:
+	user_write_access_end();
+	return -EFAULT;
 }
 
 static long readahead_info(void __user *argument)
@@ -180,8 +197,10 @@ static long readahead_info(void __user *argument)
 	struct file *filp;
 	int error = 0;
 
-	if (copy_from_user(&info, argument, sizeof(info)))
+	/* What is asked comes in, what is answered goes out. */
+	if (copy_from_user(&info, argument, ANSWER))
 		return -EFAULT;
+	memset((char *)&info + ANSWER, 0, sizeof(info) - ANSWER);
 	if (info.size != sizeof(info) || info.reserved || (info.flags & ~(OUTRIDER_LOOK | OUTRIDER_MEMORY)) || info.bitmap_bytes % 8 ||
 	    info.bitmap % 8 || info.offset > MAX_LFS_FILESIZE || info.length > MAX_LFS_FILESIZE || info.bitmap_offset > MAX_LFS_FILESIZE)
 		return -EINVAL;
@@ -201,21 +220,17 @@ static long readahead_info(void __user *argument)
 	look_and_fetch(filp, file, &info, first, end);
 
 	info.shift = file->shift;
-	info.bitmap_written = 0;
-	info.bitmap_start = 0;
 	if (info.bitmap)
 		error = copy_bits(file, &info, file_pages);
 #ifdef CONFIG_FILE_LOCKING
 	info.readers = atomic_read(&file_inode(filp)->i_readcount);
-#else
-	info.readers = 0;
 #endif
 	info.cached = READ_ONCE(filp->f_mapping->nrpages);
-	info.inserted = atomic64_read(&file->inserted);
 	info.removed = atomic64_read(&file->removed);
+	/* The pages that are there now, less those that were there, and those that came and went. */
+	info.inserted = max_t(s64, info.cached + info.removed - file->found, 0);
 	info.hits = atomic64_read(&file->hits);
 	info.misses = atomic64_read(&file->misses);
-	info.free = info.available = info.group_used = info.group_limit = 0;
 	if (info.flags & OUTRIDER_MEMORY) {
 		info.free = (u64)global_zone_page_state(NR_FREE_PAGES) << PAGE_SHIFT;
 		info.available = (u64)max(si_mem_available(), 0l) << PAGE_SHIFT;
@@ -223,9 +238,7 @@ static long readahead_info(void __user *argument)
 	}
 	ocache_put(file);
 	fput(filp);
-	if (!error && copy_to_user(argument, &info, sizeof(info)))
-		error = -EFAULT;
-	return error;
+	return error ?: answer((char __user *)argument + ANSWER, (char *)&info + ANSWER);
 }
 
 /* A descriptor on which one file's bits can be mapped. The reference to the open file keeps its inode. */
@@ -243,8 +256,9 @@ static vm_fault_t bits_fault(struct vm_fault *fault)
 	if (fault->pgoff >= DIV_ROUND_UP_ULL(bits, OCACHE_CHUNK_BITS))
 		return VM_FAULT_SIGBUS;
 	page = ocache_chunk_page(mappable->file, fault->pgoff);
+	/* Not VM_FAULT_OOM: with our memory used up that would be tried again and again. */
 	if (!page)
-		return VM_FAULT_OOM;
+		return VM_FAULT_SIGBUS;
 	fault->page = page;
 	return 0;
 }

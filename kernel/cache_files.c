@@ -13,6 +13,7 @@
 #include <linux/magic.h>
 #include <linux/slab.h>
 #include <linux/swap.h>
+#include <linux/version.h>
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
 
@@ -20,8 +21,9 @@
 
 #define FOLLOWED_FILE_SYSTEMS 16
 
-static struct hlist_head *table;
-static unsigned int table_order;
+/* Chains of four where as many files are known as may be by default. Static, so that a probe doesn't look up where it is. */
+#define TABLE_ORDER 14
+static struct hlist_head table[1 << TABLE_ORDER];
 /* Guards the table's chains against each other's writers, and the list of followed file systems. */
 static DEFINE_SPINLOCK(table_lock);
 static struct kmem_cache *file_cache;
@@ -145,7 +147,7 @@ void ocache_put(struct ocache_file *file)
 
 static struct hlist_head *chain(struct address_space *mapping)
 {
-	return &table[hash_ptr(mapping, table_order)];
+	return &table[hash_ptr(mapping, TABLE_ORDER)];
 }
 
 /* Under rcu_read_lock(), or the table's lock. */
@@ -188,6 +190,9 @@ static struct ocache_file *new_file(struct address_space *mapping, gfp_t gfp)
 	file->mapping = mapping;
 	file->shift = ocache_shift(DIV_ROUND_UP_ULL(i_size_read(mapping->host), PAGE_SIZE), max_bits());
 	file->incomplete = true;
+	file->inode = mapping->host->i_ino;
+	file->generation = mapping->host->i_generation;
+	file->found = mapping->nrpages;
 	file->idle_since = jiffies;
 	refcount_set(&file->references, 2);
 	spin_lock_init(&file->lock);
@@ -257,6 +262,7 @@ static unsigned long *make_room(struct ocache_file *file, unsigned long bit, boo
 		wider = new_map(chunks, chunks * OCACHE_CHUNK_BITS);
 		if (!wider)
 			goto out;
+		wider->quick_bits = file->shift ? 0 : wider->bits;
 		if (was_small) {
 			wider->chunk[0] = new_chunk();
 			if (!wider->chunk[0]) {
@@ -493,49 +499,82 @@ static struct ocache_file *follow_new(struct address_space *mapping)
 	return file;
 }
 
-void ocache_inserted(struct folio *folio)
+/*
+ * Tracepoints call their probes with preemption off, which is as good as rcu_read_lock(), and the probes run for every page of every file: a
+ * few instructions count.
+ */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 19, 0)
+static inline void enter_probe(void) {}
+static inline void leave_probe(void) {}
+#else
+static inline void enter_probe(void) { rcu_read_lock(); }
+static inline void leave_probe(void) { rcu_read_unlock(); }
+#endif
+
+/* What is rare: files that are not known yet, bits of several pages, large folios, chunks that are missing. */
+static noinline void insert_slowly(struct ocache_file *file, struct folio *folio)
 {
 	struct address_space *mapping = folio->mapping;
 	unsigned long pages = folio_nr_pages(folio);
-	struct ocache_file *file;
 	bool complete;
 
-	rcu_read_lock();
-	file = find(mapping);
 	if (!file) {
-		if (likely(!READ_ONCE(followed_count)))
-			goto out;
 		file = follow_new(mapping);
 		if (!file)
-			goto out;
+			return;
 		/* Nothing to count where this folio is all there is. */
 		smp_mb();
 		if (READ_ONCE(mapping->nrpages) == pages)
 			WRITE_ONCE(file->incomplete, false);
 	}
-	atomic64_add(pages, &file->inserted);
 	if (likely(!file->shift))
 		complete = set_bits(file, folio->index, folio->index + pages);
 	else
 		complete = set_granules(file, mapping, folio->index, folio->index + pages);
 	if (unlikely(!complete))
 		WRITE_ONCE(file->incomplete, true);
-out:
-	rcu_read_unlock();
 }
 
-void ocache_removed(struct folio *folio)
+/* Sets the bit of a single page. False: the long way has to be taken. */
+static __always_inline bool insert_quickly(struct ocache_file *file, pgoff_t index)
 {
-	unsigned long pages = folio_nr_pages(folio);
+	struct ocache_map *map = rcu_dereference(file->map);
+	unsigned long *chunk;
+
+	if (unlikely(index >= map->quick_bits))
+		return false;
+	chunk = READ_ONCE(map->chunk[index / OCACHE_CHUNK_BITS]);
+	if (unlikely(!chunk))
+		return false;
+	if (likely(!test_and_set_bit(index % OCACHE_CHUNK_BITS, chunk)))
+		atomic_long_inc(&file->set);
+	return true;
+}
+
+void ocache_inserted(void *data, struct folio *folio)
+{
 	struct ocache_file *file;
 
-	rcu_read_lock();
+	enter_probe();
+	file = find(folio->mapping);
+	if (file ? folio_test_large(folio) || !insert_quickly(file, folio->index) : unlikely(READ_ONCE(followed_count)))
+		insert_slowly(file, folio);
+	leave_probe();
+}
+
+void ocache_removed(void *data, struct folio *folio)
+{
+	struct ocache_file *file;
+
+	enter_probe();
 	file = find(folio->mapping);
 	if (file) {
+		unsigned long pages = folio_nr_pages(folio);
+
 		atomic64_add(pages, &file->removed);
 		clear_bits(file, folio->index >> file->shift, ((folio->index + pages - 1) >> file->shift) + 1);
 	}
-	rcu_read_unlock();
+	leave_probe();
 }
 
 bool ocache_can_follow(struct file *file)
@@ -577,6 +616,17 @@ struct ocache_file *ocache_get(struct file *filp)
 			return NULL;
 		file = publish(file);
 	}
+	if (unlikely(file->inode != mapping->host->i_ino || file->generation != mapping->host->i_generation)) {
+		/* Another file lay here, whose counts are nobody's business. The caller keeps this one here. */
+		spin_lock_irqsave(&file->lock, flags);
+		file->inode = mapping->host->i_ino;
+		file->generation = mapping->host->i_generation;
+		file->found = mapping->nrpages;
+		atomic64_set(&file->removed, 0);
+		atomic64_set(&file->hits, 0);
+		atomic64_set(&file->misses, 0);
+		spin_unlock_irqrestore(&file->lock, flags);
+	}
 	if (unlikely(READ_ONCE(file->incomplete))) {
 		WRITE_ONCE(file->incomplete, false);
 		smp_mb();
@@ -603,7 +653,7 @@ static void forget_idle(struct work_struct *work)
 	unsigned int i, idle = 0;
 
 	WRITE_ONCE(forget_armed, false);
-	for (i = 0; i < 1u << table_order; i++) {
+	for (i = 0; i < 1u << TABLE_ORDER; i++) {
 		struct ocache_file *file;
 		struct hlist_node *next;
 
@@ -655,17 +705,8 @@ void ocache_unfollow(struct super_block *sb)
 int ocache_files_init(void)
 {
 	memory_limit = memory_kb ? memory_kb * 1024 : totalram_pages() * PAGE_SIZE / 512;
-	/* Chains of four where the table is full. */
-	table_order = max(order_base_2(max_files) - 2, 4);
-	table = kvcalloc(1u << table_order, sizeof(*table), GFP_KERNEL);
-	if (!table)
-		return -ENOMEM;
 	file_cache = kmem_cache_create("outrider_cache_file", sizeof(struct ocache_file), 0, 0, NULL);
-	if (!file_cache) {
-		kvfree(table);
-		return -ENOMEM;
-	}
-	return 0;
+	return file_cache ? 0 : -ENOMEM;
 }
 
 /* No probe runs any more, and nobody is in a call. */
@@ -674,7 +715,7 @@ void ocache_files_exit(void)
 	unsigned int i;
 
 	cancel_delayed_work_sync(&forget_work);
-	for (i = 0; i < 1u << table_order; i++) {
+	for (i = 0; i < 1u << TABLE_ORDER; i++) {
 		struct ocache_file *file;
 		struct hlist_node *next;
 
@@ -686,5 +727,4 @@ void ocache_files_exit(void)
 	rcu_barrier();
 	WARN_ON(atomic_long_read(&files_known) || atomic_long_read(&memory_bytes));
 	kmem_cache_destroy(file_cache);
-	kvfree(table);
 }

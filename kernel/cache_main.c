@@ -47,16 +47,6 @@ MODULE_PARM_DESC(forget_after, "seconds after which a file without cached pages 
 static struct tracepoint *insertion, *removal;
 static struct dentry *debug;
 
-static void probe_insertion(void *data, struct folio *folio)
-{
-	ocache_inserted(folio);
-}
-
-static void probe_removal(void *data, struct folio *folio)
-{
-	ocache_removed(folio);
-}
-
 static void find_tracepoint(struct tracepoint *tracepoint, void *data)
 {
 	if (!strcmp(tracepoint->name, "mm_filemap_add_to_page_cache"))
@@ -90,10 +80,10 @@ static int __init outrider_cache_init(void)
 	error = ocache_files_init();
 	if (error)
 		return error;
-	error = tracepoint_probe_register(insertion, probe_insertion, NULL);
+	error = tracepoint_probe_register(insertion, ocache_inserted, NULL);
 	if (error)
 		goto no_insertion;
-	error = tracepoint_probe_register(removal, probe_removal, NULL);
+	error = tracepoint_probe_register(removal, ocache_removed, NULL);
 	if (error)
 		goto no_removal;
 	/* Last: from here on there are callers. */
@@ -105,9 +95,9 @@ static int __init outrider_cache_init(void)
 	return 0;
 
 no_device:
-	tracepoint_probe_unregister(removal, probe_removal, NULL);
+	tracepoint_probe_unregister(removal, ocache_removed, NULL);
 no_removal:
-	tracepoint_probe_unregister(insertion, probe_insertion, NULL);
+	tracepoint_probe_unregister(insertion, ocache_inserted, NULL);
 no_insertion:
 	tracepoint_synchronize_unregister();
 	ocache_files_exit();
@@ -119,8 +109,8 @@ static void __exit outrider_cache_exit(void)
 {
 	debugfs_remove_recursive(debug);
 	ocache_device_exit();
-	tracepoint_probe_unregister(removal, probe_removal, NULL);
-	tracepoint_probe_unregister(insertion, probe_insertion, NULL);
+	tracepoint_probe_unregister(removal, ocache_removed, NULL);
+	tracepoint_probe_unregister(insertion, ocache_inserted, NULL);
 	tracepoint_synchronize_unregister();
 	ocache_files_exit();
 }

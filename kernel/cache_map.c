@@ -49,19 +49,8 @@ unsigned long ocache_clear(unsigned long *chunk, unsigned long first, unsigned l
 	return changed;
 }
 
-unsigned long ocache_word(const struct ocache_map *map, unsigned long word)
-{
-	unsigned long bit = word * BITS_PER_LONG;
-	unsigned long *chunk;
-
-	if (bit >= map->bits)
-		return 0;
-	chunk = READ_ONCE(map->chunk[bit / OCACHE_CHUNK_BITS]);
-	return chunk ? READ_ONCE(chunk[word % OCACHE_CHUNK_WORDS]) : 0;
-}
-
 /* The first bit at or after `from` and before `end` that is set, or clear, or `end`. */
-static unsigned long next_bit(const struct ocache_map *map, unsigned long from, unsigned long end, bool set)
+static inline unsigned long next_bit(const struct ocache_map *map, unsigned long from, unsigned long end, bool set)
 {
 	while (from < end) {
 		unsigned long bits = ocache_word(map, from / BITS_PER_LONG);

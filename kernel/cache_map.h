@@ -26,6 +26,8 @@ struct ocache_map {
 	struct rcu_head rcu;
 	/* Bits that the chunks have room for. */
 	unsigned long bits;
+	/* Bits that a page's insertion may set without looking any further: all of them, or none where a bit is several pages or may be moved. */
+	unsigned long quick_bits;
 	unsigned int chunks;
 	/* NULL: no bit of it is set. */
 	unsigned long *chunk[];
@@ -39,7 +41,16 @@ unsigned long ocache_set(unsigned long *chunk, unsigned long first, unsigned lon
 unsigned long ocache_clear(unsigned long *chunk, unsigned long first, unsigned long end);
 
 /* The bits of word `word` of the map; what it has no room or no chunk for is not set. */
-unsigned long ocache_word(const struct ocache_map *map, unsigned long word);
+static inline unsigned long ocache_word(const struct ocache_map *map, unsigned long word)
+{
+	unsigned long bit = word * BITS_PER_LONG;
+	unsigned long *chunk;
+
+	if (bit >= map->bits)
+		return 0;
+	chunk = READ_ONCE(map->chunk[bit / OCACHE_CHUNK_BITS]);
+	return chunk ? READ_ONCE(chunk[word % OCACHE_CHUNK_WORDS]) : 0;
+}
 
 /* The next run of bits that are clear in from..end: returns its first bit and puts its end into *run_end; `end` if there is none. */
 unsigned long ocache_next_clear(const struct ocache_map *map, unsigned long from, unsigned long end, unsigned long *run_end);

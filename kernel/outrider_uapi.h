@@ -70,7 +70,7 @@ struct outrider_readahead_info {
 
 /*
  * A descriptor on which one file's bitmap can be mapped, read-only, from offset 0: page N of it holds the bits of granules
- * N * PAGE_SIZE * 8 …. Pages behind the file's end raise SIGBUS. While it is open the file's inode stays in memory.
+ * N * PAGE_SIZE * 8 …. Pages behind the file's end, and those for which there is no memory, raise SIGBUS. While it is open the file's inode stays in memory.
  */
 struct outrider_bitmap {
 	/* In. */

@@ -9,6 +9,7 @@ pub mod engine;
 pub mod fetch;
 pub mod place;
 pub mod plan;
+pub mod residency;
 pub mod service;
 pub mod shared;
 pub mod shm;

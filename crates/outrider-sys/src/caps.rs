@@ -8,6 +8,7 @@ use std::path::Path;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::cache::{self, CacheStatError};
+use crate::kernel_cache::KernelCache;
 use crate::{raw, text};
 
 /// The answer to one check.
@@ -128,6 +129,17 @@ pub fn cachestat_own() -> Capability {
             Err(e) => Capability::No(e.to_string()),
         },
         Err(e) => Capability::Unknown(e.to_string()),
+    }
+}
+
+/// Whether the kernel module's `/dev/outrider` is there, may be opened, and speaks our version.
+pub fn kernel_module() -> Capability {
+    match KernelCache::open() {
+        Ok(_) => Capability::Yes,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            Capability::Unknown("outrider_cache is not loaded".to_owned())
+        }
+        Err(e) => Capability::No(format!("/dev/outrider: {e}")),
     }
 }
 

@@ -4,6 +4,7 @@ pub mod cache;
 pub mod caps;
 pub mod device;
 pub mod extent;
+pub mod kernel_cache;
 pub mod memory;
 pub mod raw;
 pub mod ring;

@@ -88,6 +88,11 @@ fn machine() -> Vec<Finding> {
             "residency of files that you neither own nor may write to stays unknown; cached bytes may be asked for again",
         ),
         check(
+            "kernel_module",
+            caps::kernel_module(),
+            "what is cached is asked of cachestat, and requests are cut to what no kernel clips",
+        ),
+        check(
             "io_uring",
             caps::io_uring(),
             "--engine uring falls back to threads, which are as fast as far as measured",

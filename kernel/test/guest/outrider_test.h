@@ -113,8 +113,8 @@ static inline uint64_t differences(const uint64_t *words, const unsigned char *b
     return wrong;
 }
 
-// Reads a byte of each page that has its bit and is not resident, without readahead. A page that was in the cache all the time, without being up to date
-// (ext4 leaves some behind when it punches holes, any file system with blocks smaller than a page when it writes), costs no insertion.
+// Reads a byte of each page that has its bit and is not resident: mincore leaves out what is in the cache without being up to date. (ext4 leaves such pages
+// behind when it punches holes, any file system with blocks smaller than a page when it writes.)
 static inline void read_not_up_to_date(int fd, const uint64_t *words, const unsigned char *bytes, uint64_t size) {
     char byte;
     posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
@@ -140,17 +140,13 @@ static inline void verify(int device, int fd, const char *name, const uint64_t *
         int counts = info.shift || pages < 0 || (uint64_t)pages == set;
         int cached = info.shift || info.cached == set;
         int same = !mapped || !memcmp(mapped, after, words);
-        // After this the page is resident if it had been cached, and the file has a page more if it had not.
+        // If all of these were cached, everything agrees when it looks again. A page with a bit that was not cached would make one page more
+        // than there are bits.
         if (wrong && stable && cached && !info.shift) read_not_up_to_date(fd, after, bytes, stat.st_size);
         free(before);
         free(after);
         free(bytes);
         if (stable && !wrong && counts && cached && same) return;
-        if (wrong && stable && cached && !info.shift) {
-            struct outrider_readahead_info then = look(device, fd, stat.st_size, &after);
-            free(after);
-            if (then.cached > info.cached) die("%s: %llu pages have a bit and were not cached", name, (unsigned long long)(then.cached - info.cached));
-        }
         if (attempt < 40) {
             usleep(attempt * 2000);
             continue;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use io_uring::{IoUring, opcode, types};
+use outrider_sys::kernel_cache::KernelCache;
 use outrider_sys::raw;
 
 use super::{Kind, Request};
@@ -81,6 +82,50 @@ fn failure(errno: i32) -> Failure {
         libc::ENOMEM => Failure::OutOfMemory,
         libc::ENOSYS | libc::EPERM | libc::EOPNOTSUPP => Failure::NotAllowed,
         _ => Failure::Refused,
+    }
+}
+
+/// READAHEAD_INFO of the kernel module: requests that follow each other go out in one call, which passes over what is cached and is not clipped.
+/// What the module won't do is done as without it.
+pub struct Module {
+    module: KernelCache,
+    otherwise: Readahead,
+}
+
+impl Module {
+    /// Opens the device for one worker, in whose table of descriptors it stays.
+    pub fn new() -> std::io::Result<Module> {
+        Ok(Module {
+            module: KernelCache::open()?,
+            otherwise: Readahead,
+        })
+    }
+}
+
+impl Issue for Module {
+    fn issue(&mut self, group: &[Request]) -> Vec<(usize, Failure)> {
+        let mut failed = Vec::new();
+        let mut i = 0;
+        while i < group.len() {
+            let mut end = i + 1;
+            while end < group.len()
+                && Arc::ptr_eq(&group[end].handle, &group[i].handle)
+                && group[end].range.start == group[end - 1].range.end
+            {
+                end += 1;
+            }
+            let range = group[i].range.start..group[end - 1].range.end;
+            if self
+                .module
+                .readahead_info(group[i].handle.fd(), range, 0)
+                .is_err()
+            {
+                let others = self.otherwise.issue(&group[i..end]);
+                failed.extend(others.into_iter().map(|(k, why)| (i + k, why)));
+            }
+            i = end;
+        }
+        failed
     }
 }
 
@@ -193,7 +238,11 @@ pub fn engine(kind: Kind, header: &Header) -> Box<dyn Issue> {
                 Box::new(Readahead)
             }
         },
-        Kind::Auto | Kind::Threads | Kind::Readahead => Box::new(Readahead),
+        Kind::Auto => match Module::new() {
+            Ok(module) => Box::new(module),
+            Err(_) => Box::new(Readahead),
+        },
+        Kind::Threads | Kind::Readahead => Box::new(Readahead),
     }
 }
 

@@ -176,7 +176,7 @@ impl Settings {
 /// The engines, which have the same semantics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// io_uring where it is allowed and of use, else threads.
+    /// Threads, which call the kernel module where it is loaded.
     Auto,
     /// IORING_OP_FADVISE in batches: the kernel's workers do the allocation.
     Uring,

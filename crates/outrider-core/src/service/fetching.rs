@@ -82,7 +82,7 @@ impl Service {
         plan
     }
 
-    /// Calibrates the view with cachestat before asking for `ranges`: what others have cached is present, and what was
+    /// Calibrates the view with what the kernel says before asking for `ranges`: what others have cached is present, and what was
     /// prefetched and has gone again was evicted too soon.
     pub(super) fn learn(
         &mut self,
@@ -109,7 +109,7 @@ impl Service {
         let mut all = true;
         let mut looks = 0;
         for r in ranges.iter().step_by(step) {
-            match calibrate(
+            match self.residency.calibrate(
                 handle,
                 &view,
                 PageRange::from_bytes(r.start, r.end - r.start),
@@ -173,8 +173,8 @@ impl Service {
         if !view.is_cached(pages) || view.in_flight_pages() * 2 > pages.len() {
             return;
         }
-        if let Ok(stat) = cache::cachestat(handle.fd(), held)
-            && stat.cached * 2 < pages.len()
+        if let Ok(cached) = self.residency.count(handle.fd(), held)
+            && cached * 2 < pages.len()
         {
             self.lost_pages(key, pages);
             let limits = self.limits(key);
@@ -263,33 +263,4 @@ impl Service {
         self.models.insert(dev, (Instant::now(), model));
         model
     }
-}
-
-/// Asks the kernel what of `pages` is cached and marks it present in `view`, dividing what is cached in part down to single
-/// requests. Returns whether all of it is.
-fn calibrate(
-    handle: &Handle,
-    view: &FileView,
-    pages: PageRange,
-    now: u64,
-    looks: &mut u32,
-) -> Result<bool, CacheStatError> {
-    const SMALLEST: u64 = (128 << 10) / PAGE;
-    const MOST: u32 = 128;
-    *looks += 1;
-    let cached = cache::cachestat(handle.fd(), pages.start * PAGE..pages.end * PAGE)?.cached;
-    if cached >= pages.len() {
-        view.present(pages, now);
-        return Ok(true);
-    }
-    if cached > 0 && pages.len() > SMALLEST {
-        let part = (pages.len() / 8).max(SMALLEST);
-        let mut at = pages.start;
-        while at < pages.end && *looks < MOST {
-            let end = ((at / part + 1) * part).min(pages.end);
-            calibrate(handle, view, PageRange::new(at, end), now, looks)?;
-            at = end;
-        }
-    }
-    Ok(false)
 }

@@ -31,6 +31,7 @@ use crate::engine::{self, Account, Class, Engine, Handle, Overtaken, Request};
 use crate::fetch::{self, Wanted};
 use crate::place::DeviceModel;
 use crate::plan::{self, Terms};
+use crate::residency::Residency;
 use crate::shared::Shared;
 use crate::shm::{
     self, Event, FD_IGNORED, FD_TRACKED, FLAG_LAZY, FLAG_WRITABLE, FileStat, Header, Kind,
@@ -50,6 +51,8 @@ const HOLD: Duration = Duration::from_millis(30);
 const VIEW_BYTES: usize = 8 << 20;
 /// Reads waiting in a ring from which on old ones are passed over.
 const BEHIND: u32 = 256;
+/// Bytes that a request may have where the kernel module takes it whole, if the user has not set another size: a quarter of the calls.
+const MODULE_CHUNK: u64 = 512 << 10;
 /// Files remembered after the program closed them.
 const FILES_KEPT: usize = 4096;
 
@@ -178,6 +181,7 @@ pub struct Service {
     config: Config,
     mode: u32,
     engine: Engine,
+    residency: Residency,
     policy: Policy,
     grant: Grant,
     /// What the page cache could take at the last looks, bytes.
@@ -226,6 +230,7 @@ impl Service {
         let now = Instant::now();
         let mut service = Service {
             engine: Engine::new(settings, shared.clone()),
+            residency: Residency::new(),
             shared,
             config,
             mode,

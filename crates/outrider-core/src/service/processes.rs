@@ -353,7 +353,12 @@ impl Service {
         let Some(chunk) = place.chunk else {
             return false;
         };
-        let chunk = chunk.min(self.config.engine.chunk.0);
+        let wanted = self.config.engine.chunk.0;
+        let chunk = if self.residency.has_module() && wanted == Config::default().engine.chunk.0 {
+            MODULE_CHUNK
+        } else {
+            chunk.min(wanted)
+        };
         if let Some(f) = self.files.get_mut(&key) {
             f.chunk = chunk;
         }

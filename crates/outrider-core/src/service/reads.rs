@@ -260,8 +260,9 @@ impl Service {
             let cached = (0..places).all(|k| {
                 let start = (pages.start + k * step).min(pages.end);
                 let end = (start + look).min(pages.end);
-                cache::cachestat(handle.fd(), start * PAGE..end * PAGE)
-                    .is_ok_and(|s| s.cached >= end - start)
+                self.residency
+                    .count(handle.fd(), start * PAGE..end * PAGE)
+                    .is_ok_and(|cached| cached >= end - start)
             });
             if pages.is_empty() || !cached {
                 break;
@@ -356,8 +357,8 @@ impl Service {
                 .wrapping_add(1442695040888963407);
             let at = (hull.start + (x >> 11) % span) / PAGE * PAGE;
             let end = (at + (64 << 10)).min(file.size);
-            match cache::cachestat(handle.fd(), at..end) {
-                Ok(s) if s.cached < (end - at).div_ceil(PAGE) => return Some(false),
+            match self.residency.count(handle.fd(), at..end) {
+                Ok(cached) if cached < (end - at).div_ceil(PAGE) => return Some(false),
                 Ok(_) => {}
                 Err(e) => {
                     self.no_cachestat(key, e);

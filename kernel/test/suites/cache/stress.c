@@ -1,6 +1,6 @@
-// stress DIRECTORY ROUNDS MILLISECONDS BIG_MB [alone]: threads do everything to a few files that changes what is cached of them; after every round they stop,
+// stress DIRECTORY ROUNDS MILLISECONDS BIG_MB [alone|coarse|follow]: threads do everything to a few files that changes what is cached of them; after every round they stop,
 // and each file's bitmap is held against mincore and cachestat (CP7, CP8). BIG_MB is the size of the largest, sparse file. With `alone` nobody
-// opens the device: load for loading and unloading under it.
+// opens the device: load for loading and unloading under it. With `follow` all files of the file system are followed from their first page.
 #include "outrider_test.h"
 
 #include <dirent.h>
@@ -148,17 +148,31 @@ static void verify_all(int *opened, uint64_t **mapped) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 5) die("usage: stress DIRECTORY ROUNDS MILLISECONDS BIG_MB [alone|coarse]");
+    if (argc < 5) die("usage: stress DIRECTORY ROUNDS MILLISECONDS BIG_MB [alone|coarse|follow]");
     directory = argv[1];
     int rounds = atoi(argv[2]), milliseconds = atoi(argv[3]);
     big_size = atoll(argv[4]) * MB;
     int coarse = argc > 5 && !strcmp(argv[5], "coarse");
-    if (argc <= 5 || coarse) device = open_device();
+    int follow = argc > 5 && !strcmp(argv[5], "follow");
+    if (argc <= 5 || coarse || follow) device = open_device();
+    if (follow) {
+        int fd = open(directory, O_RDONLY);
+        if (ioctl(device, OUTRIDER_FOLLOW, &fd) < 0) die("FOLLOW");
+        close(fd);
+    }
     uint64_t state = 4711;
     for (int file = 0; file < FILES; file++) make(file, &state);
-    pthread_barrier_init(&barrier, NULL, THREADS + 1);
+    if (follow) {
+        // Nobody has named any of them, and those that were written are known.
+        char known[64] = "";
+        int books = open("/sys/kernel/debug/outrider_cache/state", O_RDONLY);
+        if (read(books, known, sizeof known - 1) < 0 || atoi(known + strlen("files ")) < FILES - 1) die("of %d files are known: %s", FILES, known);
+        close(books);
+    }
+    int count = device >= 0 ? THREADS : THREADS / 2;
+    pthread_barrier_init(&barrier, NULL, count + 1);
     pthread_t threads[THREADS];
-    for (uintptr_t i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, work, (void *)i);
+    for (int i = 0; i < count; i++) pthread_create(&threads[i], NULL, work, (void *)(uintptr_t)i);
     for (int round = 0; round < rounds; round++) {
         int opened[MAPPED], handles[MAPPED];
         uint64_t *mapped[MAPPED] = {0};
@@ -189,7 +203,7 @@ int main(int argc, char **argv) {
     }
     stop = 2;
     pthread_barrier_wait(&barrier);
-    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < count; i++) pthread_join(threads[i], NULL);
     printf("operations:");
     for (int i = 0; i < 15; i++) printf(" %lu", operations[i]);
     printf("\n");

@@ -1,0 +1,106 @@
+//! What the kernel says is cached: the module's bitmap where `/dev/outrider` is there, `cachestat(2)` otherwise.
+//!
+//! The bitmap also answers for files of others and on kernels before 6.5, and tells single pages in one call, where counts have to be taken of
+//! smaller and smaller parts.
+
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+
+use outrider_sys::cache::{self, CacheStatError};
+use outrider_sys::kernel_cache::{KernelCache, LOOK};
+
+use crate::engine::Handle;
+use crate::view::{FileView, PAGE_BYTES as PAGE, PageRange};
+
+/// Asks the kernel what is cached.
+pub struct Residency {
+    module: Option<KernelCache>,
+}
+
+impl Residency {
+    /// With the kernel module where it is loaded and permitted.
+    pub fn new() -> Residency {
+        Residency {
+            module: KernelCache::open().ok(),
+        }
+    }
+
+    /// Whether the kernel module is used.
+    pub fn has_module(&self) -> bool {
+        self.module.is_some()
+    }
+
+    /// Pages of the bytes `range` that are cached or on their way.
+    pub fn count(&self, fd: BorrowedFd<'_>, range: Range<u64>) -> Result<u64, CacheStatError> {
+        if let Some(module) = &self.module
+            && let Ok(info) = module.readahead_info(fd, range.clone(), LOOK)
+        {
+            // Pages behind the end of the file are in neither count.
+            let pages = (info.next.div_ceil(PAGE)).saturating_sub(range.start / PAGE);
+            return Ok(pages.saturating_sub(info.missing / PAGE));
+        }
+        Ok(cache::cachestat(fd, range)?.cached)
+    }
+
+    /// Asks what of `pages` is cached and marks it present in `view`. Returns whether all of it is. `looks` counts the calls, whose number is
+    /// bounded.
+    pub fn calibrate(
+        &self,
+        handle: &Handle,
+        view: &FileView,
+        pages: PageRange,
+        now: u64,
+        looks: &mut u32,
+    ) -> Result<bool, CacheStatError> {
+        let bytes = pages.start * PAGE..pages.end * PAGE;
+        if let Some(module) = &self.module
+            && let Ok(Some(cached)) = module.pages(handle.fd(), bytes)
+        {
+            *looks += 1;
+            let mut at = pages.start;
+            let mut all = true;
+            while let Some(run) = cached.next_run(at..pages.end) {
+                all &= run.start == at;
+                view.present(PageRange::new(run.start, run.end), now);
+                at = run.end;
+            }
+            return Ok(all && at == pages.end);
+        }
+        self.divide(handle, view, pages, now, looks)
+    }
+
+    /// The same by counts: what is cached in part is divided down to single requests.
+    fn divide(
+        &self,
+        handle: &Handle,
+        view: &FileView,
+        pages: PageRange,
+        now: u64,
+        looks: &mut u32,
+    ) -> Result<bool, CacheStatError> {
+        const SMALLEST: u64 = (128 << 10) / PAGE;
+        const MOST: u32 = 128;
+        *looks += 1;
+        let cached = self.count(handle.fd(), pages.start * PAGE..pages.end * PAGE)?;
+        if cached >= pages.len() {
+            view.present(pages, now);
+            return Ok(true);
+        }
+        if cached > 0 && pages.len() > SMALLEST {
+            let part = (pages.len() / 8).max(SMALLEST);
+            let mut at = pages.start;
+            while at < pages.end && *looks < MOST {
+                let end = ((at / part + 1) * part).min(pages.end);
+                self.divide(handle, view, PageRange::new(at, end), now, looks)?;
+                at = end;
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Default for Residency {
+    fn default() -> Residency {
+        Residency::new()
+    }
+}
