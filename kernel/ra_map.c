@@ -555,6 +555,5 @@ void ra_maps_exit(void)
 	ra_redirect_end(&extent_ops);
 	list_for_each_entry_safe(map, next, &maps_by_age, age)
 		drop_map(map);
-	rcu_barrier();
 	kvfree(extents);
 }
