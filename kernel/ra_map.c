@@ -376,6 +376,8 @@ static void want_fill(struct inode *inode, struct ra_disk *disk, pgoff_t start)
 	struct super_block *sb = inode->i_sb;
 	unsigned int i;
 
+	if (!can_be_asked(inode))
+		return;
 	spin_lock(&fills_lock);
 	if (filling == inode)
 		goto out;
