@@ -41,7 +41,6 @@ struct ra_disk {
 	struct ra_device model;
 	struct ra_disk *usual;		/* below a layered disk: where files have lain of late */
 	struct ra_counters __percpu *counters;
-	struct dentry *entry;
 };
 
 #define ra_count(disk, counter, n)	this_cpu_add((disk)->counters->of[counter], n)
@@ -52,7 +51,6 @@ void ra_disks_exit(void);
 struct ra_disk *ra_disk_find(dev_t dev);
 struct ra_disk *ra_disk_get(dev_t dev, const char *name, bool spins);
 void ra_disk_want(struct gendisk *disk);
-bool ra_disk_spins(struct gendisk *disk);
 extern struct dentry *ra_debug;
 
 /* ra_map.c */

@@ -46,7 +46,7 @@ static int policy_parse(const char *text, u8 *policy)
 	int i = sysfs_match_string(policy_names, text);
 
 	if (i < 0) {
-		pr_err("outrider_ra: policy '%.16s' is none of stock, paper, model\n", text);
+		pr_err("outrider_ra: policy '%.*s' is none of stock, paper, model\n", (int)min(strcspn(text, "\n"), 16UL), text);
 		return -EINVAL;
 	}
 	*policy = i;
@@ -81,7 +81,7 @@ struct ra_disk *ra_disk_find(dev_t dev)
 	return disk;
 }
 
-bool ra_disk_spins(struct gendisk *disk)
+static bool disk_spins(struct gendisk *disk)
 {
 	return !blk_queue_nonrot(disk->queue);
 }
@@ -216,7 +216,7 @@ struct ra_disk *ra_disk_get(dev_t dev, const char *name, bool spins)
 		disk = NULL;
 		goto out;
 	}
-	disk->entry = debugfs_create_file(name, 0400, ra_debug, disk, &disk_stats_fops);
+	debugfs_create_file(name, 0400, ra_debug, disk, &disk_stats_fops);
 	hlist_add_head_rcu(&disk->node, &buckets[hash_32(dev, BUCKET_BITS)]);
 	disks++;
 out:
@@ -253,7 +253,7 @@ void ra_disk_want(struct gendisk *gd)
 	if (wanted_count == MOST_WANTED)
 		goto out;
 	wanted[i].dev = disk_devt(gd);
-	wanted[i].spins = ra_disk_spins(gd);
+	wanted[i].spins = disk_spins(gd);
 	strscpy(wanted[i].name, gd->disk_name, DISK_NAME_LEN);
 	wanted_count++;
 	queue_work(system_unbound_wq, &wanted_work);

@@ -184,7 +184,9 @@ static bool async_window(struct readahead_control *rac, struct ra_disk *disk, st
 	if (!choose(rac, disk, start, &rq, &window))
 		return false;
 	if (mapping_large_folio_support(rac->mapping) && window.lookahead == window.pages) {
-		ra_count(disk, RA_PAGES, window.pages);
+		pgoff_t end = DIV_ROUND_UP_ULL(i_size_read(rac->mapping->host), PAGE_SIZE);
+
+		ra_count(disk, RA_PAGES, start < end ? min_t(pgoff_t, window.pages, end - start) : 0);
 		read_large(rac, folio, start, window.pages);
 		return true;
 	}

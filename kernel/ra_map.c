@@ -376,6 +376,8 @@ static void want_fill(struct inode *inode, struct ra_disk *disk, pgoff_t start)
 	struct super_block *sb = inode->i_sb;
 	unsigned int i;
 
+	if (!can_be_asked(inode))
+		return;
 	spin_lock(&fills_lock);
 	if (filling == inode)
 		goto out;
@@ -555,6 +557,5 @@ void ra_maps_exit(void)
 	ra_redirect_end(&extent_ops);
 	list_for_each_entry_safe(map, next, &maps_by_age, age)
 		drop_map(map);
-	rcu_barrier();
 	kvfree(extents);
 }

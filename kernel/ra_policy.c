@@ -2,8 +2,9 @@
 /*
  * The policies' arithmetic; see ra_policy.h.
  *
- * Policy `paper` is "A New Readahead Framework for SSD-based Caching Storage in IoT Systems", section 4.4, with two corrections:
- * its thresholds are exchanged in its text (the disk's is the large one), and equation 5 divides by the user's read size.
+ * Policy `paper` is "A New Readahead Framework for SSD-based Caching Storage in IoT Systems", section 4.4, with two
+ * corrections: its thresholds are exchanged in its text (the disk's is the large one), and equation 5 divides by the user's
+ * read size.
  *
  * Policy `model` asks what a window is for. It has to keep the device from idling while the reader computes, for which the
  * kernel's own window nearly always suffices; and where the device loses time before each request, because its head has to
@@ -206,10 +207,15 @@ struct ra_window ra_paper_window(const struct ra_request *rq, const struct ra_li
 /*
  * A reader's first window where the kernel would take fewer: whoever reads no more than the head of a file pays a quarter of
  * the positioning more; whoever reads all of it saves up to one positioning for each of the kernel's small first windows.
+ * Where positioning is nothing, four times what was asked for (the kernel: twice, if that was much), if that is
+ * transferred in twice the latency that another request would have.
  */
-static u32 first_on(const struct ra_device *dev, u32 stock_max)
+static u32 first_on(const struct ra_device *dev, u32 asked, u32 stock_max)
 {
-	return min(pages_in(dev, dev->positioning_ns / 4), 4 * stock_max);
+	u32 head = min(pages_in(dev, dev->positioning_ns / 4), 4 * stock_max);
+	u32 bulk = min(min((u64)pages_in(dev, 2 * dev->latency_ns), 4ULL * asked), (u64)stock_max);
+
+	return max(head, bulk);
 }
 
 /* The window before, doubled: no request grows faster once it is beyond the kernel's own sizes. */
@@ -253,10 +259,8 @@ struct ra_window ra_model_window(const struct ra_request *rq, const struct ra_li
 		u32 stock = ra_stock_first(rq->asked, limits->stock_max);
 
 		pages = max(stock, rq->asked);
-		if (first && first_on(first, limits->stock_max) > pages)
-			pages = first_on(first, limits->stock_max);
-		if (rq->thrashed)
-			pages = max(rq->asked, 1U);
+		if (first && !rq->thrashed)
+			pages = max(pages, first_on(first, rq->asked, limits->stock_max));
 		window.pages = min(pages, max(longest, rq->asked));
 		/* As the kernel does it; but pages that are our own guess don't prove a stream before half of them are read. */
 		window.lookahead = window.pages > rq->asked ? window.pages - rq->asked : window.pages / 2;

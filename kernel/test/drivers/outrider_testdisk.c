@@ -29,7 +29,7 @@
 #include <linux/version.h>
 #include <linux/vmalloc.h>
 
-static unsigned int disk_mb = 256;
+static unsigned int disk_mb = 288;
 module_param(disk_mb, uint, 0444);
 MODULE_PARM_DESC(disk_mb, "size of /dev/otdisk, MiB");
 static unsigned int ssd_mb = 320;

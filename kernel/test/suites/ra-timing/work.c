@@ -99,7 +99,8 @@ static uint64_t read_whole(const char *path, size_t block, uint64_t seed)
 	ssize_t got;
 
 	if (ask_whole)
-		posix_fadvise(fd, 0, 0, POSIX_FADV_WILLNEED);
+		posix_fadvise(fd, 0, lseek(fd, 0, SEEK_END), POSIX_FADV_WILLNEED);
+	lseek(fd, 0, SEEK_SET);
 	while ((got = read(fd, buffer, block)) > 0) {
 		check(buffer, got, at, seed, path);
 		at += got;
