@@ -57,11 +57,12 @@ impl Drop for End {
         let local = local::get();
         // SAFETY: this thread's own words; the record was made by `record`, and nothing of it is used after this.
         unsafe {
-            if (*local).state != PROGRAM {
-                (*local).state = OVER;
+            // A thread that was cancelled in a call ends in it; one that ends within our own work leaves that as it is.
+            let whole = matches!((*local).state, PROGRAM | CALLING);
+            (*local).state = OVER;
+            if !whole {
                 return;
             }
-            (*local).state = OVER;
             let thread = core::mem::replace(&mut (*local).thread, null_mut());
             if thread.is_null() || (*thread).pid != raw::getpid() {
                 return;
@@ -82,10 +83,37 @@ thread_local! {
     static KNOWN: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Nothing is made ahead in this process any more.
+static DISABLED: AtomicBool = AtomicBool::new(false);
+
 /// From now on the hooks look whether there are scopes.
 pub fn use_graphs() {
     plugins::remember_process();
-    IN_USE.store(true, Relaxed);
+    IN_USE.store(!DISABLED.load(Relaxed), Relaxed);
+}
+
+/// The thread is about to confine itself, or to have descriptors of its own: others can't make its calls any more.
+#[cold]
+pub fn disable() {
+    let local = local::get();
+    // SAFETY: the calling thread's own words, and scopes that were entered and not left. A vfork child speaks for itself only.
+    unsafe {
+        let thread = (*local).thread;
+        if (*local).state != PROGRAM || !thread.is_null() && (*thread).pid != raw::getpid() {
+            return;
+        }
+        DISABLED.store(true, Relaxed);
+        if !thread.is_null() {
+            (*local).state = OURS;
+            for scope in &(*thread).scopes {
+                if let Some(s) = (**scope).scope.as_mut() {
+                    s.halt();
+                }
+            }
+            (*local).state = PROGRAM;
+        }
+    }
+    IN_USE.store(false, Relaxed);
 }
 
 /// The thread's record; made if there is none. `None` in a vfork child, and in a thread that ends.
@@ -96,7 +124,7 @@ unsafe fn record(local: *mut Local) -> Option<*mut Thread> {
     let pid = raw::getpid();
     // SAFETY: as promised; a record stays until its thread ends.
     unsafe {
-        if (*local).state == OVER {
+        if (*local).state == OVER || DISABLED.load(Relaxed) {
             return None;
         }
         let known = (*local).thread;
@@ -409,7 +437,8 @@ unsafe fn before(local: *mut Local, call: &Call) -> Turn {
             set_errno(if r < 0 { -r as c_int } else { was });
             Turn::Answer(if r < 0 { -1 } else { r })
         }
-        None if scope.is_null() && !observed => {
+        // What an open gives is told in any case: its number may have been another file's.
+        None if scope.is_null() && !observed && call.args.kind != Kind::Openat => {
             set_errno(was);
             Turn::Pass
         }
@@ -449,6 +478,11 @@ fn after(local: *mut Local, call: &Call, told: Told, errno_before: c_int, r: isi
             && let Some(s) = (*told.scope).scope.as_mut()
         {
             s.made(result);
+        }
+        if call.args.kind == Kind::Openat && result >= 0 && !thread.is_null() {
+            // Whoever closed what had this number before, nobody told this thread.
+            (*(*thread).listings).calling(&super::close(result as c_int));
+            (*thread).notice(&super::close(result as c_int), null_mut());
         }
     }
     if told.observers {
