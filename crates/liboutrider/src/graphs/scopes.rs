@@ -191,8 +191,11 @@ pub fn enter(graph: &'static Graph<*mut c_void>, context: *mut c_void) -> *mut C
             new.scope = Some(graph.enter(unsafe { &*new.context }));
             new.thread = thread;
             let new = Box::into_raw(new);
-            // SAFETY: as above.
-            unsafe { (*thread).scopes.push(new) };
+            // To a graph that was switched off no calls are offered.
+            if !graph.is_off() {
+                // SAFETY: as above.
+                unsafe { (*thread).scopes.push(new) };
+            }
             return new;
         }
         Box::into_raw(new)
@@ -266,6 +269,16 @@ impl CScope {
 }
 
 impl Thread {
+    /// Whether any of its scopes does.
+    fn looks_ahead(&self) -> bool {
+        // SAFETY: entered and not left.
+        let mut scopes = self
+            .scopes
+            .iter()
+            .filter_map(|s| unsafe { (**s).scope.as_ref() });
+        scopes.any(|s| !s.is_passing())
+    }
+
     /// Tells all scopes but one of a call.
     fn notice(&mut self, call: &Call, but: *mut CScope) {
         for scope in &self.scopes {
@@ -411,7 +424,12 @@ unsafe fn before(local: *mut Local, call: &Call) -> Turn {
     // SAFETY: the calling thread's own words.
     unsafe { (*local).state = OURS };
     compiler_fence(core::sync::atomic::Ordering::SeqCst);
-    let pid = raw::getpid();
+    // Where scopes only count, as they do while looking ahead rests, it does not matter whose calls these are.
+    // SAFETY: the thread's own record, null or alive.
+    let pid = match unsafe { (*local).thread.as_ref() } {
+        Some(thread) if !plugins::observed() && !thread.looks_ahead() => thread.pid,
+        _ => raw::getpid(),
+    };
     let observed = plugins::observed() && plugins::at_home(pid);
     if observed {
         plugins::before(call);
