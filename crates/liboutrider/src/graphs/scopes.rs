@@ -9,7 +9,6 @@
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed, compiler_fence};
-use std::cell::Cell;
 
 use outrider_graph::{Call, Graph, Kind, Scope};
 use outrider_sys::raw;
@@ -80,7 +79,6 @@ impl Drop for End {
 
 thread_local! {
     static END: End = const { End };
-    static KNOWN: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Nothing is made ahead in this process any more.
@@ -99,11 +97,11 @@ pub fn disable() {
     // SAFETY: the calling thread's own words, and scopes that were entered and not left. A vfork child speaks for itself only.
     unsafe {
         let thread = (*local).thread;
-        if (*local).state != PROGRAM || !thread.is_null() && (*thread).pid != raw::getpid() {
+        if !thread.is_null() && (*thread).pid != raw::getpid() {
             return;
         }
         DISABLED.store(true, Relaxed);
-        if !thread.is_null() {
+        if !thread.is_null() && (*local).state == PROGRAM {
             (*local).state = OURS;
             for scope in &(*thread).scopes {
                 if let Some(s) = (**scope).scope.as_mut() {
@@ -385,6 +383,8 @@ pub fn turn() -> Option<*mut Local> {
 
 /// Who is told of a call's result.
 struct Told {
+    /// The thread's record, null where its calls are not the process's own.
+    thread: *mut Thread,
     /// Null for none.
     scope: *mut CScope,
     observers: bool,
@@ -424,25 +424,29 @@ unsafe fn before(local: *mut Local, call: &Call) -> Turn {
     // SAFETY: the calling thread's own words.
     unsafe { (*local).state = OURS };
     compiler_fence(core::sync::atomic::Ordering::SeqCst);
-    // Where scopes only count, as they do while looking ahead rests, it does not matter whose calls these are.
+    // Where scopes only count, as they do while looking ahead rests, it does not matter whose reads these are. What comes and goes of
+    // descriptors does: a vfork child has its own.
+    let counted = !plugins::observed() && !matches!(call.args.kind, Kind::Close | Kind::Openat);
     // SAFETY: the thread's own record, null or alive.
     let pid = match unsafe { (*local).thread.as_ref() } {
-        Some(thread) if !plugins::observed() && !thread.looks_ahead() => thread.pid,
+        Some(thread) if counted && !thread.looks_ahead() => thread.pid,
         _ => raw::getpid(),
     };
     let observed = plugins::observed() && plugins::at_home(pid);
     if observed {
         plugins::before(call);
     }
-    let (scope, answer) = match own(local, pid) {
+    let thread = own(local, pid).unwrap_or(null_mut());
+    let (scope, answer) = if thread.is_null() {
+        (null_mut(), None)
+    } else {
         // SAFETY: as promised by the caller; the record is this thread's.
-        Some(thread) => unsafe {
+        unsafe {
             if observed {
                 (*(*thread).listings).calling(call);
             }
             (*thread).offer(call)
-        },
-        None => (null_mut(), None),
+        }
     };
     let turn = match answer {
         Some(r) => {
@@ -462,6 +466,7 @@ unsafe fn before(local: *mut Local, call: &Call) -> Turn {
         }
         None => Turn::Make(
             Told {
+                thread,
                 scope,
                 observers: observed,
             },
@@ -489,7 +494,7 @@ fn after(local: *mut Local, call: &Call, told: Told, errno_before: c_int, r: isi
     compiler_fence(core::sync::atomic::Ordering::SeqCst);
     // SAFETY: the thread's own record, and a scope that was entered; it is left alone if it was left meanwhile.
     unsafe {
-        let thread = (*local).thread;
+        let thread = told.thread;
         if !told.scope.is_null()
             && !thread.is_null()
             && (*thread).scopes.contains(&told.scope)
