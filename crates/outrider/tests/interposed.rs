@@ -5,6 +5,7 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 use support::{compile, outrider, program, repository, scratch};
 
@@ -19,11 +20,14 @@ fn linked(name: &str) -> PathBuf {
 }
 
 /// 256 blocks, the i-th full of the byte i.
-fn blocks() -> PathBuf {
-    let path = scratch().join("blocks");
-    let bytes: Vec<u8> = (0..=255u8).flat_map(|b| [b; 4096]).collect();
-    fs::write(&path, bytes).unwrap();
-    path
+fn blocks() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let path = scratch().join("blocks");
+        let bytes: Vec<u8> = (0..=255u8).flat_map(|b| [b; 4096]).collect();
+        fs::write(&path, bytes).unwrap();
+        path
+    })
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -34,7 +38,7 @@ fn case(wrapper: &[&Path], name: &str, engine: &str) -> Output {
     let own = linked("interposed");
     let file = blocks();
     let mut words: Vec<&Path> = wrapper.to_vec();
-    words.extend([own.as_path(), Path::new(name), file.as_path()]);
+    words.extend([own.as_path(), Path::new(name), file]);
     let out = Command::new(words[0])
         .args(&words[1..])
         .env("OUTRIDER_GRAPH", engine)
@@ -176,7 +180,7 @@ fn the_linker_wraps_a_function() {
     let file = blocks();
     let sum = |arguments: &[&str], engine: &str| {
         let out = Command::new(target.join("sums"))
-            .arg(&file)
+            .arg(file)
             .args(arguments)
             .env("OUTRIDER_GRAPH", engine)
             .env("SUMS_REPORT", "1")

@@ -345,7 +345,16 @@ impl Thread {
 /// Makes a call of the program by `real`, a function of the C library, with the help of the thread's scopes. The result is as C has it.
 #[inline(always)]
 pub fn through(call: impl FnOnce() -> Call, real: impl FnOnce() -> isize) -> isize {
-    let Some(local) = turn() else { return real() };
+    match turn() {
+        None => real(),
+        Some(local) => followed(local, call, real),
+    }
+}
+
+/// The same, on a thread whose calls somebody is interested in.
+#[cold]
+#[inline(never)]
+fn followed(local: *mut Local, call: impl FnOnce() -> Call, real: impl FnOnce() -> isize) -> isize {
     let call = call();
     // SAFETY: the caller's arguments, which its call would hand to the kernel.
     let turn = unsafe { before(local, &call) };
