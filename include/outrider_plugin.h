@@ -24,7 +24,7 @@
  *     OUTRIDER_PLUGIN = {.name = "du", .directory = next, .directory_flags = OUTRIDER_PURE};
  *
  * While a scope is entered (outrider_enter in outrider_graph.h), the thread's calls of the C library that a graph may contain are offered
- * to it; see outrider_plugin(7) for which they are. Those that the graph foresees find their result ready; the others are made as ever.
+ * to it; see outrider_plugin(3) for which they are. Those that the graph foresees find their result ready; the others are made as ever.
  * A scope that is bound to descriptors (outrider_bind) is offered the calls on these alone, and many of them may be open at once.
  *
  * cc -shared -fPIC -I… plugin.c -o plugin.so; it need not be linked with -loutrider.

@@ -124,6 +124,7 @@ hook! {
         if flags & libc::CLOSE_RANGE_UNSHARE as c_int != 0 {
             attach::disable();
             declared::disable();
+            graphs::disable();
         }
         if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
             graphs::closing_range(first, last);
@@ -411,6 +412,7 @@ hook! {
         if option == libc::PR_SET_SECCOMP {
             attach::confine();
             declared::disable();
+            graphs::disable();
         }
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::prctl(option, a, b, c, d) }
@@ -420,6 +422,7 @@ hook! {
         if number == libc::SYS_seccomp {
             attach::confine();
             declared::disable();
+            graphs::disable();
         }
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::syscall(number, a, b, c, d, e, f) };
@@ -434,6 +437,7 @@ hook! {
         if flags & libc::CLONE_FILES != 0 {
             attach::disable();
             declared::disable();
+            graphs::disable();
         }
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::unshare(flags) }

@@ -75,7 +75,7 @@ macro_rules! functions {
         }
         $(
             #[inline(always)]
-            #[allow(non_snake_case, unreachable_code)]
+            #[allow(non_snake_case)]
             pub unsafe fn $name($($a: $t),*) -> $r {
                 let mut f = function::$name.load(Ordering::Relaxed);
                 if f == 0 {
@@ -97,6 +97,35 @@ macro_rules! functions {
     };
 }
 
+/// Functions that never come back.
+macro_rules! jumps {
+    ($($name:ident)*) => {
+        mod jump {
+            #![allow(non_upper_case_globals)]
+            use super::AtomicUsize;
+            $(pub static $name: AtomicUsize = AtomicUsize::new(0);)*
+        }
+        $(
+            pub unsafe fn $name(env: *mut c_void, value: c_int) -> ! {
+                if jump::$name.load(Ordering::Relaxed) == 0 {
+                    find(&jump::$name, concat!(stringify!($name), "\0"));
+                }
+                let f = jump::$name.load(Ordering::Relaxed);
+                if f == 0 {
+                    std::process::abort();
+                }
+                // SAFETY: f is what dlsym found for this name; the signature is the C library's.
+                unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void, c_int) -> !>(f)(env, value) }
+            }
+        )*
+        fn resolve_jumps() {
+            $(find(&jump::$name, concat!(stringify!($name), "\0"));)*
+        }
+    };
+}
+
+jumps! { longjmp _longjmp siglongjmp __longjmp_chk }
+
 fn find(to: &AtomicUsize, name: &'static str) {
     // SAFETY: name ends with a zero byte (see the macros).
     let p = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr() as *const c_char) };
@@ -107,6 +136,7 @@ fn find(to: &AtomicUsize, name: &'static str) {
 pub fn resolve() {
     resolve_syscalls();
     resolve_functions();
+    resolve_jumps();
 }
 
 syscalls! {
@@ -265,12 +295,8 @@ functions! {
     opendir(path: *const c_char) -> *mut DIR, or core::ptr::null_mut();
     fdopendir(fd: c_int) -> *mut DIR, or core::ptr::null_mut();
     readdir(stream: *mut DIR) -> *mut dirent, or core::ptr::null_mut();
-    rewinddir(stream: *mut DIR) -> (), or ();
+    rewinddir(stream: *mut DIR) -> (), or { let _ = stream; };
     closedir(stream: *mut DIR) -> c_int, or -1;
-    longjmp(env: *mut c_void, value: c_int) -> !, or std::process::abort();
-    _longjmp(env: *mut c_void, value: c_int) -> !, or std::process::abort();
-    siglongjmp(env: *mut c_void, value: c_int) -> !, or std::process::abort();
-    __longjmp_chk(env: *mut c_void, value: c_int) -> !, or std::process::abort();
     fopen(path: *const c_char, mode: *const c_char) -> *mut FILE, or core::ptr::null_mut();
     fdopen(fd: c_int, mode: *const c_char) -> *mut FILE, or core::ptr::null_mut();
     freopen(path: *const c_char, mode: *const c_char, fp: *mut FILE) -> *mut FILE, or core::ptr::null_mut();

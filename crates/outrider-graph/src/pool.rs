@@ -144,6 +144,7 @@ impl Pool {
     /// A run begins that may give calls to the pool: there is a thread from now on. Threads beyond the first are started by threads, so
     /// that [`Pool::submit`] does not allocate.
     pub fn enlist(&'static self) {
+        let _signals = Undisturbed::new();
         let mut q = self.lock();
         q.users += 1;
         let first = q.threads == 0;
@@ -156,6 +157,7 @@ impl Pool {
 
     /// That run has ended.
     pub fn discharge(&self) {
+        let _signals = Undisturbed::new();
         let mut q = self.lock();
         q.users = q.users.saturating_sub(1);
     }

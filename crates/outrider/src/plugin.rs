@@ -63,7 +63,7 @@ fn check_one(file: &Path) -> Result<PathBuf, Failure> {
             "made for version {version} of the plug-in interface; accepted is version {VERSION}"
         ),
         None => {
-            format!("exports no {TABLE}{VERSION}; accepted is a plug-in, see outrider_plugin(7)")
+            format!("exports no {TABLE}{VERSION}; accepted is a plug-in, see outrider_plugin(3)")
         }
     }))
 }

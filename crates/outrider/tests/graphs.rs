@@ -78,14 +78,14 @@ fn the_c_interface_gives_what_the_calls_give() {
             assert_eq!(used > 0, engine != "serial", "{graph} on {engine}: {text}");
         }
         assert!(!text.contains("EFFECTS NOT CALLED"), "{text}");
-        // FA8: beside a scope that is still open nothing is made ahead; before and after it, and in other threads, it is.
-        assert_eq!(count(&text, "inside", "ahead"), 0, "{text}");
-        for graph in ["jumped", "after", "exited", "others"] {
+        // FA8: beside a scope that longjmp left open, after it, and in other threads, calls are made ahead; a scope that its thread
+        // leaves open ends with it.
+        for graph in ["jumped", "inside", "after", "exited", "others"] {
             assert_eq!(count(&text, graph, "runs"), 1, "{text}");
             let used = count(&text, graph, "used");
             assert_eq!(used > 0, engine != "serial", "{graph} on {engine}: {text}");
         }
-        assert_eq!(count(&text, "abandoned", "runs"), 0, "{text}");
+        assert_eq!(count(&text, "abandoned", "runs"), 1, "{text}");
     }
 }
 

@@ -5,6 +5,7 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 use support::{compile, outrider, program, repository, scratch};
 
@@ -19,11 +20,14 @@ fn linked(name: &str) -> PathBuf {
 }
 
 /// 256 blocks, the i-th full of the byte i.
-fn blocks() -> PathBuf {
-    let path = scratch().join("blocks");
-    let bytes: Vec<u8> = (0..=255u8).flat_map(|b| [b; 4096]).collect();
-    fs::write(&path, bytes).unwrap();
-    path
+fn blocks() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let path = scratch().join("blocks");
+        let bytes: Vec<u8> = (0..=255u8).flat_map(|b| [b; 4096]).collect();
+        fs::write(&path, bytes).unwrap();
+        path
+    })
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -34,7 +38,7 @@ fn case(wrapper: &[&Path], name: &str, engine: &str) -> Output {
     let own = linked("interposed");
     let file = blocks();
     let mut words: Vec<&Path> = wrapper.to_vec();
-    words.extend([own.as_path(), Path::new(name), file.as_path()]);
+    words.extend([own.as_path(), Path::new(name), file]);
     let out = Command::new(words[0])
         .args(&words[1..])
         .env("OUTRIDER_GRAPH", engine)
@@ -176,7 +180,7 @@ fn the_linker_wraps_a_function() {
     let file = blocks();
     let sum = |arguments: &[&str], engine: &str| {
         let out = Command::new(target.join("sums"))
-            .arg(&file)
+            .arg(file)
             .args(arguments)
             .env("OUTRIDER_GRAPH", engine)
             .env("SUMS_REPORT", "1")
@@ -193,5 +197,66 @@ fn the_linker_wraps_a_function() {
         assert_eq!(sum(&["3", "200", "5"], engine).0.trim(), "851968");
         // Beyond the end: the first short read is the function's own.
         assert_eq!(sum(&["3", "300", "5"], engine).0.trim(), "32768");
+    }
+}
+
+/// FA8: a wrapped function that ends by an exception has left its graph, and so has one whose thread is cancelled.
+#[test]
+fn exceptions_and_cancellation_leave_a_wrapped_function() {
+    let name = "exceptions_and_cancellation_leave_a_wrapped_function";
+    if Command::new("c++").arg("--version").output().is_err() {
+        return support::skip(name, "no C++ compiler");
+    }
+    let libraries = outrider().parent().unwrap().to_owned();
+    let source = repository().join("tests/programs/wrapped_throw.cpp");
+    let mut parts = Vec::new();
+    for part in 1..=3 {
+        let object = scratch().join(format!("throw-{part}.o"));
+        let built = Command::new("c++")
+            .args([
+                "-std=c++17",
+                "-O1",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-pthread",
+                "-c",
+            ])
+            .arg(format!("-DPART={part}"))
+            .arg("-I")
+            .arg(repository().join("include"))
+            .args([&source, Path::new("-o"), &object])
+            .output()
+            .unwrap();
+        assert!(built.status.success(), "{}", text(&built.stderr));
+        parts.push(object);
+    }
+    let own = scratch().join("throw");
+    let built = Command::new("c++")
+        .args(&parts)
+        .args(["-pthread", "-Wl,--wrap=walk", "-o"])
+        .arg(&own)
+        .arg(format!("-L{}", libraries.display()))
+        .arg("-loutrider")
+        .arg(format!("-Wl,-rpath,{}", libraries.display()))
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", text(&built.stderr));
+    for engine in ["serial", "uring", "threads"] {
+        let out = Command::new(&own)
+            .arg(blocks())
+            .env("OUTRIDER_GRAPH", engine)
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{engine}: {:?}", out.status);
+        let report = text(&out.stdout);
+        assert!(count(&report, "walk", "runs") > 22, "{report}");
+        assert_eq!(
+            count(&report, "walk", "used") > 0,
+            engine != "serial",
+            "{report}"
+        );
+        // Nothing of what was called between the runs went to a graph.
+        assert_eq!(count(&report, "walk", "not foreseen"), 0, "{report}");
     }
 }

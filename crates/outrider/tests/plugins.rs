@@ -276,3 +276,45 @@ fn show_prints_the_graphs_that_a_plugin_builds() {
         "graph entries\n  next(i): one loop, no effects\ngraph copy_blocks\n  next(i): one loop\n"
     );
 }
+
+/// The plug-in in README.md, with the programs that it names.
+#[test]
+fn the_plugin_in_the_readme_works() {
+    let readme = fs::read_to_string(repository().join("README.md")).unwrap();
+    let (_, section) = readme.split_once("## Foreaction graphs").unwrap();
+    let code = section.split("```c\n").nth(2).unwrap();
+    let (code, _) = code.split_once("```").unwrap();
+    let source = scratch().join("readme.c");
+    fs::write(&source, format!("#define _GNU_SOURCE\n{code}")).unwrap();
+    let made = scratch().join("readme.so");
+    let built = Command::new("cc")
+        .args(["-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-I"])
+        .arg(repository().join("include"))
+        .args([&source, Path::new("-o"), &made])
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", text(&built.stderr));
+    let dir = scratch().join("readme-dir");
+    fs::create_dir_all(&dir).unwrap();
+    for i in 0..200 {
+        fs::write(dir.join(format!("f{i}")), "").unwrap();
+    }
+    let report = scratch().join("readme.json");
+    let flag = format!("--report={}", report.display());
+    let dir = dir.to_str().unwrap();
+    for command in [["du", "-a", dir], ["find", dir, "-ls"], ["ls", "-lU", dir]] {
+        let with = run(&["run", &flag], &made, &command);
+        let without = Command::new(command[0])
+            .args(&command[1..])
+            .output()
+            .unwrap();
+        assert!(
+            with.stdout == without.stdout && with.status.success(),
+            "{command:?}"
+        );
+        if command[0] == "du" {
+            let g = graph(&report, "entries");
+            assert!(g["hits"].as_u64() > Some(20), "{g}");
+        }
+    }
+}

@@ -19,7 +19,7 @@ use core::ffi::{c_char, c_int};
 use outrider_graph::{Args, Call, Kind};
 
 pub use plugins::{Event, start};
-pub use scopes::{announce, closing_range, happened, through};
+pub use scopes::{announce, closing_range, disable, happened, through};
 
 /// A call without pointers.
 #[inline(always)]

@@ -9,7 +9,6 @@
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed, compiler_fence};
-use std::cell::Cell;
 
 use outrider_graph::{Call, Graph, Kind, Scope};
 use outrider_sys::raw;
@@ -57,11 +56,12 @@ impl Drop for End {
         let local = local::get();
         // SAFETY: this thread's own words; the record was made by `record`, and nothing of it is used after this.
         unsafe {
-            if (*local).state != PROGRAM {
-                (*local).state = OVER;
+            // A thread that was cancelled in a call ends in it; one that ends within our own work leaves that as it is.
+            let whole = matches!((*local).state, PROGRAM | CALLING);
+            (*local).state = OVER;
+            if !whole {
                 return;
             }
-            (*local).state = OVER;
             let thread = core::mem::replace(&mut (*local).thread, null_mut());
             if thread.is_null() || (*thread).pid != raw::getpid() {
                 return;
@@ -79,13 +79,39 @@ impl Drop for End {
 
 thread_local! {
     static END: End = const { End };
-    static KNOWN: Cell<bool> = const { Cell::new(false) };
 }
+
+/// Nothing is made ahead in this process any more.
+static DISABLED: AtomicBool = AtomicBool::new(false);
 
 /// From now on the hooks look whether there are scopes.
 pub fn use_graphs() {
     plugins::remember_process();
-    IN_USE.store(true, Relaxed);
+    IN_USE.store(!DISABLED.load(Relaxed), Relaxed);
+}
+
+/// The thread is about to confine itself, or to have descriptors of its own: others can't make its calls any more.
+#[cold]
+pub fn disable() {
+    let local = local::get();
+    // SAFETY: the calling thread's own words, and scopes that were entered and not left. A vfork child speaks for itself only.
+    unsafe {
+        let thread = (*local).thread;
+        if !thread.is_null() && (*thread).pid != raw::getpid() {
+            return;
+        }
+        DISABLED.store(true, Relaxed);
+        if !thread.is_null() && (*local).state == PROGRAM {
+            (*local).state = OURS;
+            for scope in &(*thread).scopes {
+                if let Some(s) = (**scope).scope.as_mut() {
+                    s.halt();
+                }
+            }
+            (*local).state = PROGRAM;
+        }
+    }
+    IN_USE.store(false, Relaxed);
 }
 
 /// The thread's record; made if there is none. `None` in a vfork child, and in a thread that ends.
@@ -96,7 +122,7 @@ unsafe fn record(local: *mut Local) -> Option<*mut Thread> {
     let pid = raw::getpid();
     // SAFETY: as promised; a record stays until its thread ends.
     unsafe {
-        if (*local).state == OVER {
+        if (*local).state == OVER || DISABLED.load(Relaxed) {
             return None;
         }
         let known = (*local).thread;
@@ -163,8 +189,11 @@ pub fn enter(graph: &'static Graph<*mut c_void>, context: *mut c_void) -> *mut C
             new.scope = Some(graph.enter(unsafe { &*new.context }));
             new.thread = thread;
             let new = Box::into_raw(new);
-            // SAFETY: as above.
-            unsafe { (*thread).scopes.push(new) };
+            // To a graph that was switched off no calls are offered.
+            if !graph.is_off() {
+                // SAFETY: as above.
+                unsafe { (*thread).scopes.push(new) };
+            }
             return new;
         }
         Box::into_raw(new)
@@ -238,6 +267,16 @@ impl CScope {
 }
 
 impl Thread {
+    /// Whether any of its scopes does.
+    fn looks_ahead(&self) -> bool {
+        // SAFETY: entered and not left.
+        let mut scopes = self
+            .scopes
+            .iter()
+            .filter_map(|s| unsafe { (**s).scope.as_ref() });
+        scopes.any(|s| !s.is_passing())
+    }
+
     /// Tells all scopes but one of a call.
     fn notice(&mut self, call: &Call, but: *mut CScope) {
         for scope in &self.scopes {
@@ -306,7 +345,16 @@ impl Thread {
 /// Makes a call of the program by `real`, a function of the C library, with the help of the thread's scopes. The result is as C has it.
 #[inline(always)]
 pub fn through(call: impl FnOnce() -> Call, real: impl FnOnce() -> isize) -> isize {
-    let Some(local) = turn() else { return real() };
+    match turn() {
+        None => real(),
+        Some(local) => followed(local, call, real),
+    }
+}
+
+/// The same, on a thread whose calls somebody is interested in.
+#[cold]
+#[inline(never)]
+fn followed(local: *mut Local, call: impl FnOnce() -> Call, real: impl FnOnce() -> isize) -> isize {
     let call = call();
     // SAFETY: the caller's arguments, which its call would hand to the kernel.
     let turn = unsafe { before(local, &call) };
@@ -344,6 +392,8 @@ pub fn turn() -> Option<*mut Local> {
 
 /// Who is told of a call's result.
 struct Told {
+    /// The thread's record, null where its calls are not the process's own.
+    thread: *mut Thread,
     /// Null for none.
     scope: *mut CScope,
     observers: bool,
@@ -383,20 +433,29 @@ unsafe fn before(local: *mut Local, call: &Call) -> Turn {
     // SAFETY: the calling thread's own words.
     unsafe { (*local).state = OURS };
     compiler_fence(core::sync::atomic::Ordering::SeqCst);
-    let pid = raw::getpid();
+    // Where scopes only count, as they do while looking ahead rests, it does not matter whose reads these are. What comes and goes of
+    // descriptors does: a vfork child has its own.
+    let counted = !plugins::observed() && !matches!(call.args.kind, Kind::Close | Kind::Openat);
+    // SAFETY: the thread's own record, null or alive.
+    let pid = match unsafe { (*local).thread.as_ref() } {
+        Some(thread) if counted && !thread.looks_ahead() => thread.pid,
+        _ => raw::getpid(),
+    };
     let observed = plugins::observed() && plugins::at_home(pid);
     if observed {
         plugins::before(call);
     }
-    let (scope, answer) = match own(local, pid) {
+    let thread = own(local, pid).unwrap_or(null_mut());
+    let (scope, answer) = if thread.is_null() {
+        (null_mut(), None)
+    } else {
         // SAFETY: as promised by the caller; the record is this thread's.
-        Some(thread) => unsafe {
+        unsafe {
             if observed {
                 (*(*thread).listings).calling(call);
             }
             (*thread).offer(call)
-        },
-        None => (null_mut(), None),
+        }
     };
     let turn = match answer {
         Some(r) => {
@@ -409,12 +468,14 @@ unsafe fn before(local: *mut Local, call: &Call) -> Turn {
             set_errno(if r < 0 { -r as c_int } else { was });
             Turn::Answer(if r < 0 { -1 } else { r })
         }
-        None if scope.is_null() && !observed => {
+        // What an open gives is told in any case: its number may have been another file's.
+        None if scope.is_null() && !observed && call.args.kind != Kind::Openat => {
             set_errno(was);
             Turn::Pass
         }
         None => Turn::Make(
             Told {
+                thread,
                 scope,
                 observers: observed,
             },
@@ -442,13 +503,18 @@ fn after(local: *mut Local, call: &Call, told: Told, errno_before: c_int, r: isi
     compiler_fence(core::sync::atomic::Ordering::SeqCst);
     // SAFETY: the thread's own record, and a scope that was entered; it is left alone if it was left meanwhile.
     unsafe {
-        let thread = (*local).thread;
+        let thread = told.thread;
         if !told.scope.is_null()
             && !thread.is_null()
             && (*thread).scopes.contains(&told.scope)
             && let Some(s) = (*told.scope).scope.as_mut()
         {
             s.made(result);
+        }
+        if call.args.kind == Kind::Openat && result >= 0 && !thread.is_null() {
+            // Whoever closed what had this number before, nobody told this thread.
+            (*(*thread).listings).calling(&super::close(result as c_int));
+            (*thread).notice(&super::close(result as c_int), null_mut());
         }
     }
     if told.observers {

@@ -261,7 +261,7 @@ impl Instance<'_> {
             // It is only warmed, which has no effects.
             return true;
         }
-        if args.kind.has_effects() && !(walk.certain && walk.expected) {
+        if args.kind.has_effects() && (self.unsure || !(walk.certain && walk.expected)) {
             return false;
         }
         if !args.kind.has_effects() && !walk.effects {

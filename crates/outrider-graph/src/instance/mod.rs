@@ -8,7 +8,8 @@
 //!
 //! - a call without effects, if no earlier call that is not done conflicts with it (see `conflict`);
 //! - a call with effects, if moreover no weak edge lies between the program and it, and every read or look-up before it has come back as
-//!   the graph expects: whole, without error. So a read that fails or comes back short stops every effect behind it.
+//!   the graph expects: whole, without error. So a read that fails or comes back short stops every effect behind it. After a call that was found
+//!   behind others, which were left out, the next has to follow it first.
 //!
 //! What is used: the whole result of a read, a successful stat, and what an effect returned. A call without effects that failed or was
 //! short is made again by the program itself; so errors, ends of files and interruptions are exactly the program's own.
@@ -117,6 +118,8 @@ pub struct Instance<'g> {
     woken: bool,
     /// The graph was switched off; what it has done ahead is still handed out.
     closing: bool,
+    /// The last call was found behind others, which it may have been like by chance: no effect is certain before the next one follows it.
+    unsure: bool,
     /// Nothing is in the window any more, and nothing comes into it.
     halted: bool,
     /// The pool keeps a thread for this run.
@@ -156,6 +159,7 @@ impl<'g> Instance<'g> {
             slept: 0,
             woken: false,
             closing: false,
+            unsure: false,
             halted: false,
             enlisted: false,
         };
@@ -310,6 +314,7 @@ impl<'g> Instance<'g> {
     ) -> Option<isize> {
         self.counts.calls += 1;
         self.woken = false;
+        self.unsure = at > 0;
         self.advance(at);
         let known = self
             .current
