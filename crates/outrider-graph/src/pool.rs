@@ -38,6 +38,8 @@ pub mod state {
 /// already.
 pub struct Bell {
     rung: AtomicU32,
+    /// The owner sleeps, or is about to.
+    waits: AtomicU32,
 }
 
 /// Bells without an owner.
@@ -50,6 +52,7 @@ impl Bell {
         spare.unwrap_or_else(|| {
             Box::leak(Box::new(Bell {
                 rung: AtomicU32::new(0),
+                waits: AtomicU32::new(0),
             }))
         })
     }
@@ -68,12 +71,16 @@ impl Bell {
 
     /// Sleeps until it has rung more often than `seen`, a signal comes, or 100 ms have passed.
     pub fn wait(&self, seen: u32) {
+        self.waits.store(1, Ordering::SeqCst);
         raw::futex_wait(&self.rung, seen, 100_000);
+        self.waits.store(0, Ordering::Relaxed);
     }
 
     fn ring(&self) {
-        self.rung.fetch_add(1, Ordering::Release);
-        raw::futex_wake(&self.rung, 1);
+        self.rung.fetch_add(1, Ordering::SeqCst);
+        if self.waits.load(Ordering::SeqCst) != 0 {
+            raw::futex_wake(&self.rung, 1);
+        }
     }
 }
 
@@ -189,6 +196,9 @@ impl Pool {
             } else {
                 q.calls.push_back(Pointer(job));
             }
+        }
+        // Threads that run look into the queue before they sleep.
+        for _ in 0..q.idle.min(taken) {
             self.work.notify_one();
         }
         taken

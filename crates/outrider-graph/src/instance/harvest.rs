@@ -26,7 +26,9 @@ impl Instance<'_> {
         }
         if waited {
             self.counts.waits += 1;
-            if self.adapts() {
+            // Waiting for a thread's turn is not waiting for a device.
+            let quick = self.place(i).and_then(|p| p.quick) == Some(true);
+            if self.adapts() && !quick {
                 self.noticed(false);
                 self.depth = (self.depth * 2).min(self.options.depth);
             }
