@@ -37,7 +37,10 @@ fn shell(script: &str, program: Option<&str>, flags: &[&str]) -> Output {
     let mut command = match program {
         Some(program) => {
             let mut c = Command::new(outrider());
-            c.arg("run").args(flags).arg("--plugin").arg(plugin(program));
+            c.arg("run")
+                .args(flags)
+                .arg("--plugin")
+                .arg(plugin(program));
             c.args(["--", "sh"]);
             c
         }
@@ -64,7 +67,10 @@ fn extents(file: &File) -> Vec<(i64, i64)> {
         // SAFETY: a descriptor of ours, integers.
         let (from, to) = unsafe {
             let from = libc::lseek(file.as_raw_fd(), at, libc::SEEK_DATA);
-            (from, libc::lseek(file.as_raw_fd(), from.max(0), libc::SEEK_HOLE))
+            (
+                from,
+                libc::lseek(file.as_raw_fd(), from.max(0), libc::SEEK_HOLE),
+            )
         };
         if from < 0 {
             return found;
@@ -84,14 +90,20 @@ fn contents(root: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>, Vec<(i64, i64)>)> {
         if about.is_dir() {
             left.extend(fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()));
         } else if about.is_symlink() {
-            bytes = fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes();
+            bytes = fs::read_link(&path)
+                .unwrap()
+                .into_os_string()
+                .into_encoded_bytes();
         } else if about.is_file() {
             let file = File::open(&path).unwrap();
             file.sync_all().unwrap();
             bytes = fs::read(&path).unwrap();
             data = extents(&file);
         }
-        all.insert(path.strip_prefix(root).unwrap().to_owned(), (about.mode(), bytes, data));
+        all.insert(
+            path.strip_prefix(root).unwrap().to_owned(),
+            (about.mode(), bytes, data),
+        );
     }
     all
 }
@@ -103,7 +115,16 @@ fn tree(root: &Path) {
     fs::create_dir_all(&deep).unwrap();
     fs::create_dir_all(root.join("empty")).unwrap();
     let sizes = [
-        0, 1, 4095, 4096, 131_071, 131_072, 131_073, 1 << 20, (1 << 20) + 12_345, (9 << 20) + 1,
+        0,
+        1,
+        4095,
+        4096,
+        131_071,
+        131_072,
+        131_073,
+        1 << 20,
+        (1 << 20) + 12_345,
+        (9 << 20) + 1,
     ];
     for (n, size) in sizes.into_iter().enumerate() {
         for dir in [root, &root.join("a/b"), &deep] {
@@ -137,13 +158,20 @@ fn cp_copies_the_same_with_its_plugin() {
     let from = root.join("from");
     tree(&from);
     let memory = Path::new("/dev/shm").join(format!("outrider-cp-{}", std::process::id()));
-    for (what, to) in [("cp -r", root.join("to")), ("cp -a", root.join("to")), ("cp -r", memory)] {
+    for (what, to) in [
+        ("cp -r", root.join("to")),
+        ("cp -a", root.join("to")),
+        ("cp -r", memory),
+    ] {
         let mut copies = Vec::new();
         for program in [None, Some("cp")] {
             make_cold(&from);
             let script = format!("{what} {} {}", from.display(), to.display());
             let out = shell(&script, program, &[]);
-            assert!(out.status.success() && out.stderr.is_empty(), "{script}: {out:?}");
+            assert!(
+                out.status.success() && out.stderr.is_empty(),
+                "{script}: {out:?}"
+            );
             copies.push(contents(&to));
             fs::remove_dir_all(&to).unwrap();
         }
