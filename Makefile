@@ -8,7 +8,7 @@
 #                (ARGS=… for `outrider-lab run`: rows, --device …; ARGS='--all --minutes 0' for everything)
 # make drivers   programs of the lab that read through RocksDB, LevelDB and Snappy: target/drivers
 # make lint      formatting and clippy
-# make plugins   target/plugins/outrider_sqlite.so (needs sqlite3ext.h, in Debian's libsqlite3-dev)
+# make plugins   target/plugins: outrider_sqlite.so (needs sqlite3ext.h, in Debian's libsqlite3-dev), outrider_du.so and outrider_cp.so
 # make examples  target/examples: programs in C that declare what they will read, after make build
 # make install   PREFIX=/usr/local DESTDIR=
 # make deps      what the tests run besides Rust's toolchain (Debian and Ubuntu, as root; a no-op elsewhere)
@@ -89,6 +89,7 @@ SQLITE_INCLUDE ?=
 
 plugins:
 	$(MAKE) -C plugins/sqlite OUT="$(abspath $(RELEASE)/../plugins)" SQLITE_INCLUDE="$(SQLITE_INCLUDE)"
+	$(MAKE) -C plugins/programs OUT="$(abspath $(RELEASE)/../plugins)"
 
 examples:
 	$(MAKE) -C examples OUT="$(abspath $(RELEASE)/../examples)" LIBDIR="$(abspath $(RELEASE))"

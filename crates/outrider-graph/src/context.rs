@@ -654,6 +654,10 @@ fn job(p: &Place, flight: &Flight) -> (i64, [usize; 6]) {
             call.args.offset = p.position.unwrap_or(0);
             call.words()
         }
+        // A directory is opened to be listed.
+        Kind::Openat if a.flags & (libc::O_DIRECTORY | libc::O_TMPFILE) == libc::O_DIRECTORY => {
+            (Job::LIST, [a.fd as usize, call.path as usize, 0, 0, 0, 0])
+        }
         Kind::Openat => {
             call.args.kind = Kind::Statx;
             call.args.flags = lookup_flags(a.flags);

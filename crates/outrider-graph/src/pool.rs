@@ -2,8 +2,8 @@
 //!
 //! There is one pool in a process. It grows with the work, to at most [`THREADS`]; a thread that has had nothing to do for a while
 //! ends. The first is started when a run begins, the others by threads, so that giving a call to the pool allocates nothing: it may
-//! happen in a signal handler. All signals are blocked in them, so the program's handlers never run there. One further thread lists
-//! directories: it has a descriptor table of its own, so that what it opens has no number in the program's.
+//! happen in a signal handler. All signals are blocked in them, so the program's handlers never run there. Up to [`LISTERS`] further threads
+//! list directories: each has a descriptor table of its own, so that what it opens has no number in the program's.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -15,6 +15,8 @@ use outrider_sys::raw::{self, syscall6};
 
 /// Most threads that make calls at the same time: as many as brought a gain with cold reads on fast disks.
 pub const THREADS: usize = 16;
+/// Most threads that list directories at the same time.
+const LISTERS: usize = 8;
 /// A thread ends when it had nothing to do for so long.
 const IDLE: Duration = Duration::from_secs(5);
 /// Jobs that may wait; the queue never grows, since it may be filled within a program's allocator.
@@ -38,6 +40,8 @@ pub mod state {
 /// already.
 pub struct Bell {
     rung: AtomicU32,
+    /// The owner sleeps, or is about to.
+    waits: AtomicU32,
 }
 
 /// Bells without an owner.
@@ -50,6 +54,7 @@ impl Bell {
         spare.unwrap_or_else(|| {
             Box::leak(Box::new(Bell {
                 rung: AtomicU32::new(0),
+                waits: AtomicU32::new(0),
             }))
         })
     }
@@ -68,12 +73,16 @@ impl Bell {
 
     /// Sleeps until it has rung more often than `seen`, a signal comes, or 100 ms have passed.
     pub fn wait(&self, seen: u32) {
+        self.waits.store(1, Ordering::SeqCst);
         raw::futex_wait(&self.rung, seen, 100_000);
+        self.waits.store(0, Ordering::Relaxed);
     }
 
     fn ring(&self) {
-        self.rung.fetch_add(1, Ordering::Release);
-        raw::futex_wake(&self.rung, 1);
+        self.rung.fetch_add(1, Ordering::SeqCst);
+        if self.waits.load(Ordering::SeqCst) != 0 {
+            raw::futex_wake(&self.rung, 1);
+        }
     }
 }
 
@@ -95,7 +104,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Lists the directory that descriptor `args[0]` names, so that its blocks are cached.
+    /// Lists the directory that descriptor `args[0]` names, or path `args[1]` below it if that is not null, so that its blocks are cached.
     pub const LIST: i64 = -1;
 }
 
@@ -111,7 +120,8 @@ struct Queue {
     lists: VecDeque<Pointer>,
     threads: usize,
     idle: usize,
-    lister: bool,
+    listers: usize,
+    idle_listers: usize,
     /// Runs that may need a thread: the last one stays for them.
     users: usize,
 }
@@ -181,14 +191,15 @@ impl Pool {
             job.state.store(state::QUEUED, Ordering::Relaxed);
             if list {
                 q.lists.push_back(Pointer(job));
-                if q.lister {
-                    self.listing.notify_one();
-                    continue;
-                }
-                // A thread is woken to start the one for listings.
             } else {
                 q.calls.push_back(Pointer(job));
             }
+        }
+        // Threads that run look into the queue before they sleep. Those for listings are started by the others.
+        for _ in 0..q.idle_listers.min(q.lists.len()) {
+            self.listing.notify_one();
+        }
+        for _ in 0..q.idle.min(taken) {
             self.work.notify_one();
         }
         taken
@@ -215,15 +226,17 @@ impl Pool {
     fn call(&'static self) {
         let mut q = self.lock();
         loop {
-            if !q.lists.is_empty() && !q.lister {
-                q.lister = true;
+            if q.lists.len() > q.idle_listers && q.listers < LISTERS {
+                q.listers += 1;
                 drop(q);
                 let started = spawn("outrider-list", || self.list());
                 q = self.lock();
                 if !started {
+                    q.listers -= 1;
                     // It is only a warming: it counts as made.
-                    q.lister = false;
-                    while let Some(job) = q.lists.pop_front() {
+                    while q.listers == 0
+                        && let Some(job) = q.lists.pop_front()
+                    {
                         // SAFETY: as below.
                         finish(unsafe { &*job.0 }, || -libc::EAGAIN as isize);
                     }
@@ -293,18 +306,21 @@ impl Pool {
                     if alone < 0 || me < 0 {
                         return -libc::EPERM as isize;
                     }
-                    list(me as usize, job.args.get()[0], &mut room)
+                    let [fd, path, ..] = job.args.get();
+                    list(me as usize, fd, path, &mut room)
                 });
                 q = self.lock();
                 continue;
             }
+            q.idle_listers += 1;
             let (guard, waited) = self
                 .listing
                 .wait_timeout(q, IDLE)
                 .unwrap_or_else(|e| e.into_inner());
             q = guard;
+            q.idle_listers -= 1;
             if waited.timed_out() && q.lists.is_empty() {
-                q.lister = false;
+                q.listers -= 1;
                 return;
             }
         }
@@ -340,26 +356,35 @@ impl Drop for Undisturbed {
     }
 }
 
-/// Reads all entries of the directory that is `fd` in the process of `process`, through a description of its own: the program's
-/// position does not move.
-fn list(process: usize, fd: usize, room: &mut [u8]) -> isize {
-    // SAFETY: integers, a string and a buffer that outlive the calls; the numbers are those of this thread's table.
+/// Reads all entries of the directory that is `fd` in the process of `process`, or that `path` names from there, through a description of
+/// its own: the program's position does not move.
+fn list(process: usize, fd: usize, path: usize, room: &mut [u8]) -> isize {
+    // SAFETY: integers, strings and a buffer that outlive the calls; the numbers are those of this thread's table.
     unsafe {
-        let theirs = syscall6(libc::SYS_pidfd_getfd, process, fd, 0, 0, 0, 0);
-        if theirs < 0 {
-            return theirs;
+        let mut from = fd as isize;
+        if fd as i32 != libc::AT_FDCWD {
+            from = syscall6(libc::SYS_pidfd_getfd, process, fd, 0, 0, 0, 0);
+            if from < 0 {
+                return from;
+            }
         }
-        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+        let here = c".".as_ptr() as usize;
+        let flags = libc::O_RDONLY
+            | libc::O_DIRECTORY
+            | libc::O_CLOEXEC
+            | if path == 0 { 0 } else { libc::O_NOFOLLOW };
         let own = syscall6(
             libc::SYS_openat,
-            theirs as usize,
-            c".".as_ptr() as usize,
+            from as usize,
+            if path == 0 { here } else { path },
             flags as usize,
             0,
             0,
             0,
         );
-        raw::close(theirs as i32);
+        if fd as i32 != libc::AT_FDCWD {
+            raw::close(from as i32);
+        }
         if own < 0 {
             return own;
         }

@@ -139,6 +139,8 @@ pub struct Shared {
     pub(crate) depth: AtomicU32,
     /// Calls, in a row, that would have been quick anyway.
     pub(crate) quick: AtomicU32,
+    /// How many of them end in a rest.
+    pub(crate) patience: AtomicU32,
     /// Calls still to be let pass before it is tried again whether looking ahead brings anything.
     pub(crate) rest: AtomicU64,
     /// How long the next rest will be, in calls.
@@ -155,6 +157,7 @@ impl Default for Shared {
             without_pool: AtomicBool::new(false),
             depth: AtomicU32::new(0),
             quick: AtomicU32::new(0),
+            patience: AtomicU32::new(0),
             rest: AtomicU64::new(0),
             next_rest: AtomicU64::new(0),
         }

@@ -5,7 +5,7 @@ use super::*;
 impl Instance<'_> {
     /// Waits until the call of place `i` is done, and has what depends on others issued meanwhile.
     pub(super) fn wait(&mut self, source: &dyn Source, i: u16) {
-        let mut waited = false;
+        let mut waited: Option<Instant> = None;
         loop {
             let Some(cx) = self.cx.as_mut() else { return };
             if cx.poll(i) || cx.broken {
@@ -18,16 +18,18 @@ impl Instance<'_> {
                     break;
                 }
             }
-            waited = true;
+            waited.get_or_insert_with(Instant::now);
             cx.sleep(i);
             if self.waiting > 0 {
                 self.pump(source);
             }
         }
-        if waited {
+        if let Some(since) = waited {
             self.counts.waits += 1;
-            if self.adapts() {
-                self.noticed(false);
+            // Waiting for a thread's turn is not waiting for a device.
+            let quick = self.place(i).and_then(|p| p.quick) == Some(true);
+            if self.adapts() && !quick {
+                self.was_slow(since.elapsed().as_nanos() as u64);
                 self.depth = (self.depth * 2).min(self.options.depth);
             }
         }

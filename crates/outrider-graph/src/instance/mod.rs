@@ -45,8 +45,10 @@ const FIRST_DEPTH: usize = 4;
 const FIRST_BYTES: usize = 1 << 20;
 /// Bytes that are looked ahead at most: ten times as slow a disk.
 const MOST_BYTES: usize = 8 << 20;
-/// So many quick calls in a row end in a rest …
+/// So many quick calls in a row end in a rest, or as many as take four times as long as the last slow one took, at 1 µs each …
 const QUICK_ROW: u32 = 64;
+const PATIENT_ROW: u32 = 16_384;
+const PATIENCE_NANOS: u64 = 250;
 /// … of so many calls …
 const FIRST_REST: u64 = 1024;
 /// … up to so many, after which so many quick calls suffice for the next.
@@ -343,8 +345,10 @@ impl<'g> Instance<'g> {
         match answer {
             Some(r) => {
                 self.counts.hits += 1;
-                if let Some(quick) = self.place(i).and_then(|p| p.quick) {
-                    self.noticed(quick);
+                match self.place(i).and_then(|p| p.quick) {
+                    Some(true) => self.was_quick(),
+                    Some(false) => self.was_slow(0),
+                    None => {}
                 }
                 self.finish_current(source, r);
                 Some(r)
@@ -361,10 +365,14 @@ impl<'g> Instance<'g> {
     /// The call for which [`Instance::before`] gave no answer was made, with this result.
     pub fn after(&mut self, source: &dyn Source, result: isize) {
         if let Some(began) = self.began.take() {
-            let quick = (began.elapsed().as_nanos() as u64) < QUICK_NANOS;
-            self.noticed(quick);
-            if !quick && self.asleep != u64::MAX {
-                self.asleep = 0;
+            let nanos = began.elapsed().as_nanos() as u64;
+            if nanos < QUICK_NANOS {
+                self.was_quick();
+            } else {
+                self.was_slow(nanos);
+                if self.asleep != u64::MAX {
+                    self.asleep = 0;
+                }
             }
         }
         if self.cx.is_some() && process::is(self.token) {
@@ -458,27 +466,33 @@ impl<'g> Instance<'g> {
         self.cx.as_ref()?.places.get(i as usize)
     }
 
-    /// A call of the program was quick or not, without or in spite of us.
-    fn noticed(&mut self, quick: bool) {
-        if !self.adapts() {
-            return;
-        }
+    /// A call of the program was quick, without or in spite of us.
+    fn was_quick(&mut self) {
         let s = self.shared;
-        if !quick {
-            s.quick.store(0, Relaxed);
-            s.next_rest.store(FIRST_REST, Relaxed);
-            s.rest.store(0, Relaxed);
+        if !self.adapts() || s.rest.load(Relaxed) > 0 {
             return;
         }
-        if s.rest.load(Relaxed) > 0 {
-            return;
-        }
-        if s.quick.fetch_add(1, Relaxed) + 1 >= QUICK_ROW {
+        let row = s.patience.load(Relaxed).max(QUICK_ROW);
+        if s.quick.fetch_add(1, Relaxed) + 1 >= row {
+            s.patience.store(QUICK_ROW, Relaxed);
             s.quick.store(QUICK_ROW - QUICK_AFTER_REST, Relaxed);
             let rest = s.next_rest.load(Relaxed).max(FIRST_REST);
             s.next_rest.store((rest * 4).min(LONGEST_REST), Relaxed);
             s.rest.store(rest, Relaxed);
         }
+    }
+
+    /// A call of the program was not quick. It waited for so long, 0 if that is not known.
+    fn was_slow(&mut self, nanos: u64) {
+        if !self.adapts() {
+            return;
+        }
+        let s = self.shared;
+        s.quick.store(0, Relaxed);
+        s.next_rest.store(FIRST_REST, Relaxed);
+        s.rest.store(0, Relaxed);
+        let row = (nanos / PATIENCE_NANOS).min(u64::from(PATIENT_ROW)) as u32;
+        s.patience.fetch_max(row, Relaxed);
     }
 
     /// Cancels what is in flight, and passes everything through from now on.

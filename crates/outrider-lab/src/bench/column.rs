@@ -208,7 +208,7 @@ impl Places<'_> {
         let Some(flags) = &column.outrider else {
             return Ok((filled.collect(), Vec::new()));
         };
-        let mut flags = flags.clone();
+        let mut flags = self.fill(flags);
         if !column.config.is_empty() {
             let file = reports.join("config.toml");
             fs::write(&file, &column.config).doing(file.display())?;

@@ -299,7 +299,7 @@ impl Cell {
         match self.column.as_str() {
             "app-only" | "vmtouch" => false,
             _ if begins(&["stock-"]) => false,
-            _ if begins(&["predict", "fetchall", "declared", "graph"]) => true,
+            _ if begins(&["predict", "fetchall", "declared", "graph", "plugin"]) => true,
             _ => self.runs.values().any(|run| !run.outrider.is_empty()),
         }
     }

@@ -3,8 +3,9 @@
 
 use super::make::{self, Tree};
 use super::words::{COREUTILS, WORK, argv, data, script, with};
-use super::{Data, Maker, Row, Workload};
+use super::{Data, Maker, OwnColumn, Row, Workload};
 use crate::output::{Context, Outcome};
+use crate::random::Random;
 
 const M: u64 = 1 << 20;
 
@@ -89,11 +90,51 @@ fn flat(files: u64) -> Data {
     })
 }
 
+/// `tree`: empty files, 50 in a directory, whose inodes lie scattered among those of four times as many that were removed again. Words:
+/// how many.
+fn scattered(files: u64) -> Data {
+    data(
+        &format!("scattered:{files}"),
+        5 * files * 1000 + 64 * M,
+        |maker| {
+            let tree = Tree {
+                files: 5 * maker.count(0)?,
+                in_directory: 250,
+                sizes: (0, 0),
+                seed: 6,
+            };
+            let root = maker.path("tree");
+            tree.noise(&root)?;
+            let mut names = tree.names(".dat");
+            Random::part(tree.seed, 0).shuffle(&mut names);
+            for name in &names[maker.count(0)? as usize..] {
+                let path = root.join(name);
+                std::fs::remove_file(&path).doing(path.display())?;
+            }
+            Ok(())
+        },
+    )
+}
+
+/// The program under `outrider run` with the plug-in that `make plugins` built for it, and nothing else of Outrider.
+fn plugin(name: &str) -> OwnColumn {
+    let plugin = format!("{{plugins}}/outrider_{name}.so");
+    let flags = ["--mode", "app-only", "--plugin", &plugin];
+    OwnColumn {
+        name: "plugin".to_owned(),
+        outrider: Some(flags.map(str::to_owned).to_vec()),
+        ..OwnColumn::default()
+    }
+}
+
 /// Figure 6(a). Apparent sizes: what a file takes on the disk may change after it was written.
 fn du() -> Vec<Row> {
     let du = || {
         let command = script("cd '{data}' && du -s --apparent-size --block-size=1 tree");
-        Workload::one(command).needs(&[("du", "coreutils")])
+        Workload {
+            own: vec![plugin("du")],
+            ..Workload::one(command).needs(&[("du", "coreutils")])
+        }
     };
     let mut rows = vec![
         Row::new(
@@ -104,6 +145,13 @@ fn du() -> Vec<Row> {
         )
         .point("fa-fig6a", "tree", "20000", None)
         .short(&["remote"]),
+        Row::new(
+            "fa-fig6a-du-scattered",
+            "Foreactor Fig. 6(a): du over 20,000 files in 400 directories, inodes scattered",
+            scattered(20_000),
+            du(),
+        )
+        .point("fa-fig6a", "scattered", "20000", None),
     ];
     // "Up to 50 %" less time, at a depth of 16; the largest directory is where that was.
     for (files, paper) in [(1000, None), (10_000, Some(2.0))] {
@@ -144,10 +192,13 @@ fn cp() -> Vec<Row> {
                 format!("fa-fig6b-cp-{size}"),
                 format!("Foreactor Fig. 6(b): cp of eight files of {size} to memory"),
                 set(2),
-                Workload::one(script(
-                    "cp -r '{data}/files' '{out}/copy' && cd '{out}/copy' && cksum f*",
-                ))
-                .needs(&[COREUTILS]),
+                Workload {
+                    own: vec![plugin("cp")],
+                    ..Workload::one(script(
+                        "cp -r '{data}/files' '{out}/copy' && cd '{out}/copy' && cksum f*",
+                    ))
+                    .needs(&[COREUTILS])
+                },
             )
             .point("fa-fig6b", "to memory", size, None),
         );
@@ -156,11 +207,14 @@ fn cp() -> Vec<Row> {
                 format!("fa-fig6b-cp-same-{size}"),
                 format!("Foreactor Fig. 6(b): cp of eight files of {size} to the same device"),
                 set(2),
-                Workload::one(script(
-                    "cp -r '{data}/files' '{data}/copy' && cd '{data}/copy' && cksum f*",
-                ))
-                .needs(&[COREUTILS])
-                .reset(argv(&["rm", "-rf", "{data}/copy"])),
+                Workload {
+                    own: vec![plugin("cp")],
+                    ..Workload::one(script(
+                        "cp -r '{data}/files' '{data}/copy' && cd '{data}/copy' && cksum f*",
+                    ))
+                    .needs(&[COREUTILS])
+                    .reset(argv(&["rm", "-rf", "{data}/copy"]))
+                },
             )
             .point("fa-fig6b", "same device", size, paper),
         );

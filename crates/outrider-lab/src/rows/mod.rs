@@ -130,7 +130,7 @@ pub struct OwnColumn {
     pub which: Which,
     /// The device's `read_ahead_kb`, KiB; none: 128.
     pub readahead_kb: Option<u32>,
-    /// Flags of `outrider run`, without `--report`; none: without Outrider.
+    /// Flags of `outrider run`, without `--report`, with places as in commands; none: without Outrider.
     pub outrider: Option<Vec<String>>,
     /// A configuration's text, given to `outrider run` as `--config`; empty: the defaults.
     pub config: String,

@@ -1,0 +1,273 @@
+//! FA11: GNU du and cp, unmodified, with their plug-ins from `plugins/programs`.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use support::{Random, have, make_cold, outrider, repository, scratch, skip};
+
+/// A plug-in as `make plugins` builds it.
+fn plugin(program: &str) -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let dir = BUILT.get_or_init(|| {
+        let out = scratch().join("program-plugins");
+        let made = Command::new("make")
+            .arg("-C")
+            .arg(repository().join("plugins/programs"))
+            .arg(format!("OUT={}", out.display()))
+            .arg("CFLAGS=-O1 -Werror")
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&made.stderr).into_owned();
+        assert!(made.status.success(), "{errors}");
+        out
+    });
+    dir.join(format!("outrider_{program}.so"))
+}
+
+/// Runs a shell's script, whose programs get the plug-in of `program` if there is one.
+fn shell(script: &str, program: Option<&str>, flags: &[&str]) -> Output {
+    let mut command = match program {
+        Some(program) => {
+            let mut c = Command::new(outrider());
+            c.arg("run")
+                .args(flags)
+                .arg("--plugin")
+                .arg(plugin(program));
+            c.args(["--", "sh"]);
+            c
+        }
+        None => Command::new("sh"),
+    };
+    command.args(["-c", script]).output().unwrap()
+}
+
+/// The plug-in changes neither what is said nor the exit code.
+fn same(script: &str, program: &str) {
+    let (plain, with) = (shell(script, None, &[]), shell(script, Some(program), &[]));
+    let told = |o: &Output| {
+        let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+        (o.status.code(), text(&o.stdout), text(&o.stderr))
+    };
+    assert_eq!(told(&with), told(&plain), "{script}");
+}
+
+/// Where a file has data, from SEEK_DATA and SEEK_HOLE.
+fn extents(file: &File) -> Vec<(i64, i64)> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    loop {
+        // SAFETY: a descriptor of ours, integers.
+        let (from, to) = unsafe {
+            let from = libc::lseek(file.as_raw_fd(), at, libc::SEEK_DATA);
+            (
+                from,
+                libc::lseek(file.as_raw_fd(), from.max(0), libc::SEEK_HOLE),
+            )
+        };
+        if from < 0 {
+            return found;
+        }
+        found.push((from, to));
+        at = to;
+    }
+}
+
+/// All that a copy is to preserve: kind and mode, and of files the bytes and the holes, of links the target.
+fn contents(root: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>, Vec<(i64, i64)>)> {
+    let mut all = BTreeMap::new();
+    let mut left = vec![root.to_owned()];
+    while let Some(path) = left.pop() {
+        let about = fs::symlink_metadata(&path).unwrap();
+        let (mut bytes, mut data) = (Vec::new(), Vec::new());
+        if about.is_dir() {
+            left.extend(fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()));
+        } else if about.is_symlink() {
+            bytes = fs::read_link(&path)
+                .unwrap()
+                .into_os_string()
+                .into_encoded_bytes();
+        } else if about.is_file() {
+            let file = File::open(&path).unwrap();
+            file.sync_all().unwrap();
+            bytes = fs::read(&path).unwrap();
+            data = extents(&file);
+        }
+        all.insert(
+            path.strip_prefix(root).unwrap().to_owned(),
+            (about.mode(), bytes, data),
+        );
+    }
+    all
+}
+
+/// Files of all sizes around those at which something changes, files with holes, links, a pipe, directories within each other.
+fn tree(root: &Path) {
+    let mut random = Random(7);
+    let deep = root.join("a/b/c/d/e");
+    fs::create_dir_all(&deep).unwrap();
+    fs::create_dir_all(root.join("empty")).unwrap();
+    let sizes = [
+        0,
+        1,
+        4095,
+        4096,
+        131_071,
+        131_072,
+        131_073,
+        1 << 20,
+        (1 << 20) + 12_345,
+        (9 << 20) + 1,
+    ];
+    for (n, size) in sizes.into_iter().enumerate() {
+        for dir in [root, &root.join("a/b"), &deep] {
+            fs::write(dir.join(format!("f{n}")), random.bytes(size)).unwrap();
+        }
+    }
+    for i in 0..300 {
+        fs::write(root.join(format!("a/small{i}")), random.bytes(i * 7)).unwrap();
+    }
+    for (name, size, data) in [
+        ("hole", 3 << 20, vec![]),
+        ("hole-first", 3 << 20, vec![2 << 20]),
+        ("hole-last", 3 << 20, vec![0]),
+        ("holes", 12 << 20, vec![1 << 20, 5 << 20, (11 << 20) + 4096]),
+    ] {
+        let file = File::create(root.join(name)).unwrap();
+        file.set_len(size).unwrap();
+        for at in data {
+            file.write_all_at(&random.bytes(70_000), at).unwrap();
+        }
+    }
+    symlink("f3", root.join("link")).unwrap();
+    symlink("nowhere", root.join("a/dangling")).unwrap();
+    let pipe = Command::new("mkfifo").arg(root.join("pipe")).status();
+    assert!(pipe.unwrap().success());
+}
+
+#[test]
+fn cp_copies_the_same_with_its_plugin() {
+    let root = scratch().join("cp-plugin");
+    let from = root.join("from");
+    tree(&from);
+    let memory = Path::new("/dev/shm").join(format!("outrider-cp-{}", std::process::id()));
+    for (what, to) in [
+        ("cp -r", root.join("to")),
+        ("cp -a", root.join("to")),
+        ("cp -r", memory),
+    ] {
+        let mut copies = Vec::new();
+        for program in [None, Some("cp")] {
+            make_cold(&from);
+            let script = format!("{what} {} {}", from.display(), to.display());
+            let out = shell(&script, program, &[]);
+            assert!(
+                out.status.success() && out.stderr.is_empty(),
+                "{script}: {out:?}"
+            );
+            copies.push(contents(&to));
+            fs::remove_dir_all(&to).unwrap();
+        }
+        // Not with assert_eq: the bytes would fill the screen.
+        assert!(copies[0] == copies[1], "{what} to {}", to.display());
+    }
+    let cd = format!("cd {} && rm -rf new && mkdir new", root.display());
+    for script in [
+        "cp from/f9 new && cmp from/f9 new/f9 && cp from/f1 from/f2 from/holes new && ls -s new",
+        "cp from/f9 new; cp --sparse=always from/holes new/f9 && cmp new/f9 from/holes",
+        "cp from/f9 from/nonexistent new; ls new",
+        "cp -r from/f9 new/f9 && cp from/f0 new/f9 && ls -l --time-style=+ new",
+        "cp from/f9 from/f9",
+        "cp --reflink=never from/f8 new/x && cp -l from/f7 new && cp -s $PWD/from/f7 new/s && ls new",
+        "cp -r from/a/b from/empty new && cp -ru from/a new && find new | sort",
+    ] {
+        same(&format!("{cd} && {{ {script}; }}"), "cp");
+    }
+}
+
+/// What is asked for ahead: files after the one that is copied, if nothing of them is cached.
+#[test]
+fn cp_has_the_next_files_on_their_way() {
+    if !have("strace") {
+        return skip("cp_has_the_next_files_on_their_way", "no strace");
+    }
+    let root = scratch().join("cp-ahead");
+    let from = root.join("from");
+    fs::create_dir_all(&from).unwrap();
+    for i in 0..6 {
+        fs::write(from.join(format!("f{i}")), Random(i).bytes(600_000)).unwrap();
+    }
+    let asked = |cold: bool| {
+        let (log, to) = (root.join("log"), root.join("to"));
+        let script = format!(
+            "strace -f -e trace=openat,fadvise64 -o {} cp -r {} {}",
+            log.display(),
+            from.display(),
+            to.display()
+        );
+        if cold {
+            make_cold(&from);
+        }
+        let out = shell(&script, Some("cp"), &["--mode=app-only"]);
+        assert!(out.status.success(), "{out:?}");
+        fs::remove_dir_all(&to).unwrap();
+        fs::read_to_string(log).unwrap()
+    };
+    let log = asked(true);
+    let wanted = "POSIX_FADV_WILLNEED";
+    // In pieces of 128 KiB, all files, by the time that cp opens the second.
+    let copies = |line: &&str| line.contains("/from/f") && !line.contains("O_NONBLOCK");
+    let second = log.lines().filter(copies).nth(1).unwrap();
+    let (before, after) = log.split_once(second).unwrap();
+    assert_eq!(before.matches(wanted).count(), 6 * 5, "{log}");
+    assert_eq!(after.matches(wanted).count(), 0, "{log}");
+    assert_eq!(asked(false).matches(wanted).count(), 0);
+}
+
+#[test]
+fn du_says_the_same_with_its_plugin() {
+    let root = scratch().join("du-plugin");
+    tree(&root.join("from"));
+    let mut path = root.join("from");
+    for d in 0..80 {
+        path = path.join(format!("deep{d}"));
+        fs::create_dir_all(&path).unwrap();
+        for i in 0..d {
+            fs::write(path.join(format!("x{i}")), "x").unwrap();
+        }
+    }
+    // fts sorts directories of more than 10,000 entries by inode, and reads 100,000 at a time.
+    let large = root.join("large");
+    fs::create_dir(&large).unwrap();
+    for i in 0..100_500 {
+        File::create(large.join(format!("{i}"))).unwrap();
+    }
+    for script in [
+        "du -s from",
+        "du -a from",
+        "du -ah --apparent-size from/a large/1 from",
+        "du -L from/f1 from/a; du -x --exclude='f*' from",
+        "du -s --inodes large from nonexistent",
+        "du -a large | cksum",
+        "mkdir -p shut/in && du shut shut/in; rmdir shut/in shut && du shut",
+    ] {
+        make_cold(&root.join("from"));
+        same(&format!("cd {} && {script}", root.display()), "du");
+    }
+    let report = root.join("report.json");
+    let flag = format!("--report={}", report.display());
+    shell(&format!("du -s {}", large.display()), Some("du"), &[&flag]);
+    let report: Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    let graph = &report["graphs"][0];
+    assert_eq!(graph["name"], "du", "{report}");
+    assert!(graph["hits"].as_u64() > Some(0), "{graph}");
+    assert_eq!(graph["divergences"], 0, "{graph}");
+    assert_eq!(graph["switched_off"], Value::Null, "{graph}");
+}
