@@ -57,7 +57,7 @@ fn cached_files_are_hardly_listened_to() {
     }
 }
 
-/// A file that stops being cached is noticed by the program's next reads, and the rest of it is fetched ahead.
+/// CP4: where the cached part of a file ends is noticed, and the rest of it is fetched ahead.
 #[test]
 fn what_is_no_longer_cached_is_told() {
     let dir = fresh("no_longer_cached");
@@ -78,7 +78,8 @@ while os.read(fd, 16384): pass
             number(&totals, "miss_bytes"),
             number(&totals, "events"),
         );
-        if hot > 16 << 20 && told > 0 && missed < 16 << 20 {
+        // The end of the cached half is seen 16 MB before it is reached.
+        if hot > 8 << 20 && hot < 20 << 20 && told > 0 && missed < 16 << 20 {
             Ok(())
         } else {
             Err(totals.to_string())
