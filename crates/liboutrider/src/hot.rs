@@ -2,7 +2,9 @@
 //!
 //! There is nothing to foresee in them, so nothing is said of them: no event, no service, and no cache line that threads share is
 //! written. Whether it is still so the hook asks the kernel itself, with cachestat(2) on what is about to be read, a third of a
-//! microsecond, at ever fewer of the reads. The first one that finds a page missing is told, and everything after it.
+//! microsecond, at ever fewer of the reads. The first one that finds a page missing is told, and everything after it. Looked at is
+//! also a place further on: cachestat(2) counts a page from the moment its read begins, so that right in front of a sequential reader
+//! the kernel's own readahead makes everything look cached.
 //!
 //! Reads are counted off per thread and descriptor. Where the kernel gives no answer (before 6.5; a file that the process neither owns
 //! nor may write to) a file counts as not cached.
@@ -20,12 +22,15 @@ use crate::attach;
 
 /// Bytes that must be cached where reading begins, and of a large read those looked at on both of its ends.
 const LOOK: u64 = 128 << 10;
+/// Further than the kernel's readahead reaches, bytes, and how much is looked at there.
+const FAR: u64 = 16 << 20;
+const PLACE: u64 = 16 << 10;
 /// Most reads between two that are looked at …
-const RARELY: u64 = 64;
+const RARELY: u64 = 128;
 /// … and least once so many are, and the bytes that may go by meanwhile where that is more reads: a file that
 /// stops being cached is noticed so late.
 const OFTEN: u64 = 16;
-const UNSEEN: u64 = 1 << 20;
+const UNSEEN: u64 = 2 << 20;
 
 const PAGE: u64 = 4096;
 
@@ -72,19 +77,35 @@ pub fn passes(slot: &Slot, fd: c_int) -> bool {
     true
 }
 
-/// Whether a descriptor, just opened or met, can begin as FLAG_HOT: the file is cached from `pos` on.
-pub fn begins(fd: c_int, pos: u64) -> bool {
-    attach::header()
-        .is_some_and(|h| h.looks.load(Relaxed) != 0 && h.mode.load(Relaxed) != MODE_FETCHALL_OPT)
-        && cached(fd, pos..pos.saturating_add(LOOK))
+/// Whether a descriptor, just opened or met, can begin as FLAG_HOT: the file, of `size` bytes, is cached from `pos` on, in its middle
+/// and at its end.
+pub fn begins(fd: c_int, pos: u64, size: u64) -> bool {
+    let looks = attach::header()
+        .is_some_and(|h| h.looks.load(Relaxed) != 0 && h.mode.load(Relaxed) != MODE_FETCHALL_OPT);
+    looks
+        && cached(fd, pos..pos.saturating_add(LOOK).min(size))
+        && [pos.saturating_add(FAR), size / 2, size]
+            .into_iter()
+            .all(|at| cached(fd, place(at, size)))
+}
+
+/// Where to look in a file of `size` bytes for what lies at `at`.
+fn place(at: u64, size: u64) -> Range<u64> {
+    let start = at.min(size.saturating_sub(PLACE));
+    start..start.saturating_add(PLACE).min(size)
 }
 
 /// Looks at a read of a descriptor with FLAG_HOT. `false`: something of it is missing.
 pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
-    let end = offset.saturating_add(len);
+    let Ok(st) = raw::fstat(fd) else {
+        return false;
+    };
+    let size = st.st_size as u64;
+    let end = offset.saturating_add(len).min(size);
     let first = offset..end.min(offset.saturating_add(LOOK));
     let last = first.end.max(end.saturating_sub(LOOK))..end;
-    if !cached(fd, first) || !cached(fd, last) {
+    let further = place(end.saturating_add(FAR), size);
+    if ![first, last, further].into_iter().all(|r| cached(fd, r)) {
         return false;
     }
     let (count, name) = count(slot, fd);
@@ -105,22 +126,13 @@ pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool
     true
 }
 
-/// Whether all pages of `range` are in the page cache, as far as the file goes.
+/// Whether all pages of `range` are in the page cache.
 fn cached(fd: c_int, range: Range<u64>) -> bool {
-    let pages = |r: &Range<u64>| r.end.div_ceil(PAGE).saturating_sub(r.start / PAGE);
     if range.is_empty() {
         return true;
     }
+    let pages = range.end.div_ceil(PAGE).saturating_sub(range.start / PAGE);
     // SAFETY: a number that is only asked about; the kernel answers EBADF if it is nobody's.
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
-    let Ok(found) = cache::cachestat(file, range.clone()) else {
-        return false;
-    };
-    if found.cached >= pages(&range) {
-        return true;
-    }
-    raw::fstat(fd).is_ok_and(|st| {
-        let there = range.start..range.end.min(st.st_size as u64);
-        there.is_empty() || found.cached >= pages(&there)
-    })
+    cache::cachestat(file, range).is_ok_and(|found| found.cached >= pages)
 }

@@ -8,7 +8,8 @@ use core::sync::atomic::fence;
 
 use outrider_core::shm::{
     FD_IGNORED, FD_TRACKED, FD_UNKNOWN, FLAG_FETCHING, FLAG_HELD, FLAG_HOT, FLAG_READABLE,
-    FLAG_SHARED_POS, FLAG_UNTOLD, FLAG_WRITABLE, Kind, MAX_FDS, Proc, RARELY_SHIFT, Slot, UNHEARD,
+    FLAG_SHARED_POS, FLAG_UNTOLD, FLAG_WRITABLE, Header, Kind, MAX_FDS, Proc, RARELY_SHIFT, Slot,
+    UNHEARD,
 };
 use outrider_sys::raw;
 
@@ -107,7 +108,7 @@ pub fn opened(fd: c_int, flags: c_int, extra: u32) -> Option<(&'static Proc, &'s
     } else {
         0
     };
-    if hot::begins(fd, pos) {
+    if hot::begins(fd, pos, st.st_size as u64) {
         bits |= FLAG_HOT | FLAG_UNTOLD;
     }
     slot.flags.store(bits, Relaxed);
@@ -223,10 +224,20 @@ fn thread_tag() -> u64 {
     (raw::thread_pointer() >> 6) as u64
 }
 
+/// Whether the service is to be woken for what it might help with.
+#[inline]
+fn hurried(header: &Header) -> bool {
+    header.unhurried.load(Relaxed) == 0
+}
+
 #[inline]
 fn tell(proc: &Proc, kind: Kind, fd: c_int, extra: u64, offset: u64, len: u64) -> bool {
     let told = proc.push(kind, fd as u16, extra, offset, len);
-    if let Some(header) = attach::header() {
+    // Nobody waits for the end of a file: the service looks by itself while it holds one.
+    if kind != Kind::Close
+        && let Some(header) = attach::header()
+        && (kind != Kind::Open || hurried(header))
+    {
         proc.announce(header);
     }
     told
@@ -284,6 +295,7 @@ fn speak(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) {
     if told
         && slot.flags.load(Relaxed) & outrider_core::shm::FLAG_LAZY == 0
         && let Some(header) = attach::header()
+        && hurried(header)
     {
         proc.announce(header);
     }

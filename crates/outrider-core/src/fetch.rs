@@ -142,6 +142,11 @@ pub fn behind(pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {
     None
 }
 
+/// The name of a file that process `pid` has open under number `fd`, as its link tells: the file is not opened.
+pub fn link(pid: u32, fd: u16) -> PathBuf {
+    std::fs::read_link(format!("/proc/{pid}/fd/{fd}")).unwrap_or_default()
+}
+
 /// The name of an open file.
 pub fn name(fd: BorrowedFd<'_>) -> PathBuf {
     std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap_or_default()

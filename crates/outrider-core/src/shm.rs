@@ -379,6 +379,8 @@ pub struct Header {
     pub hello: AtomicU32,
     /// 1: hooks look for themselves whether files are cached; see [`FLAG_HOT`].
     pub looks: AtomicU32,
+    /// 1: the service helps nobody just now who has not been helped before; it hears of opens and reads when it looks by itself.
+    pub unhurried: AtomicU32,
     /// Totals over all files, also of those without an entry of their own.
     pub total: FileStat,
     /// Ended processes' dropped events.

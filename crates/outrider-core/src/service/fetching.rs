@@ -246,7 +246,8 @@ impl Service {
         const FLASH: f64 = 300.0;
         const TIMES: u64 = 4;
         let model = self.model(key.dev);
-        let window = self.files.get(&key).map_or(0, |f| f.chunk);
+        let place = self.devices.get(&key.dev);
+        let window = place.and_then(|p| p.chunk).unwrap_or(0);
         model.is_measured()
             && model.latency_us < FLASH
             && self.busy * window >= TIMES * model.bandwidth_delay()

@@ -71,17 +71,15 @@ impl Service {
         let Some(file) = self.files.get_mut(&key) else {
             return;
         };
-        let Some(handle) = &file.handle else { return };
         if file.name.as_os_str().is_empty() {
+            let Some(handle) = &file.handle else { return };
             file.name = fetch::name(handle.fd());
         }
-        if file.stat.is_some() {
-            return;
-        }
-        let free = (0..MAX_FILES).find(|i| self.shared.stat(*i).path_len.load(Relaxed) == 0);
-        if let Some(i) = free {
-            self.shared.name(i, file.name.as_os_str().as_bytes());
-            file.stat = Some(i);
+        if file.stat.is_none() && self.named < MAX_FILES {
+            self.shared
+                .name(self.named, file.name.as_os_str().as_bytes());
+            file.stat = Some(self.named);
+            self.named += 1;
         }
     }
 
@@ -91,18 +89,20 @@ impl Service {
             return;
         }
         self.last_let_go = Instant::now();
-        let mut busy = 0;
+        let (mut busy, mut held) = (Vec::new(), 0);
         for file in self.files.values_mut() {
-            if file.handle.is_some() {
-                if file.handle_used.elapsed() >= HOLD {
-                    file.handle = None;
-                } else {
-                    busy += 1;
-                }
+            if file.handle_used.elapsed() >= HOLD {
+                file.handle = None;
+            } else if file.openers > 0 {
+                busy.push(file.key);
+                held += u64::from(file.handle.is_some());
             }
         }
-        self.busy = busy.max(1);
-        self.holding = busy > 0;
+        self.busy = busy.len().max(1) as u64;
+        self.holding = held > 0;
+        let recent = self.last_event.elapsed() < RECENT;
+        let unhurried = recent && !busy.is_empty() && busy.iter().all(|key| self.crowded(*key));
+        self.header().unhurried.store(unhurried.into(), Relaxed);
     }
 
     pub(super) fn release_all(&mut self) {

@@ -47,6 +47,8 @@ use worth::Worth;
 /// A file is let go so long after the last request for it: long enough to serve a running stream, short enough that an
 /// unlinked file's space and a file system to be unmounted are not held.
 const HOLD: Duration = Duration::from_millis(30);
+/// After something was told the service looks by itself every 2 ms for so long.
+const RECENT: Duration = Duration::from_millis(50);
 /// Views of one file may take so many bytes: the bitmaps of 64 GiB.
 const VIEW_BYTES: usize = 8 << 20;
 /// Reads waiting in a ring from which on old ones are passed over.
@@ -114,6 +116,8 @@ struct ProcState {
     /// Since when a cell of the ring has been reserved and not filled.
     stuck: Option<Instant>,
     mapped: Vec<Mapped>,
+    /// The same as of each descriptor, of all together.
+    worth: Worth,
     reads: u64,
     bytes: u64,
     events: u64,
@@ -213,6 +217,8 @@ pub struct Service {
     /// Bytes fetched optimistically in files that were closed since, and how much of these was used.
     optimism: (u64, u64),
     opens: u64,
+    /// Files with an entry of their own in the statistics.
+    named: usize,
 }
 
 impl Service {
@@ -262,6 +268,7 @@ impl Service {
             last_let_go: now,
             optimism: (0, 0),
             opens: 0,
+            named: 0,
         };
         service.take_stock();
         service
@@ -317,7 +324,7 @@ impl Service {
 
     /// How long to sleep when nothing rings.
     fn pause(&self) -> Duration {
-        let mut pause = if self.last_event.elapsed() < Duration::from_millis(50) {
+        let mut pause = if self.last_event.elapsed() < RECENT {
             Duration::from_millis(2)
         } else if self.holding || self.last_event.elapsed() < Duration::from_secs(2) {
             Duration::from_millis(20)

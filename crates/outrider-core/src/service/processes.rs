@@ -38,6 +38,7 @@ impl Service {
             descs: HashMap::new(),
             stuck: None,
             mapped: Vec::new(),
+            worth: Worth::default(),
             reads: 0,
             bytes: 0,
             events: 0,
@@ -399,7 +400,17 @@ impl Service {
         }
         // A descriptor that is shared or inherited says nothing of its size: it is asked for with the handle.
         if file.size == 0 || file.name.as_os_str().is_empty() {
-            self.handle(key);
+            let known = file.size > 0 && self.devices.contains_key(&key.dev);
+            if known && self.crowded(key) {
+                // It need not be opened: nothing of it will be asked for soon.
+                let name = fetch::link(pid, fd);
+                let same = slot.generation.load(Relaxed) == generation;
+                if let (Some(file), true) = (self.files.get_mut(&key), same) {
+                    file.name = name;
+                }
+            } else {
+                self.handle(key);
+            }
             self.introduce(key);
         }
         if !self.located(key) {

@@ -72,8 +72,14 @@ impl Service {
             .files
             .get(&key)
             .is_some_and(|f| f.waits || f.streamed && f.view.unused_pages() > 0);
-        if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd)) {
-            skip = skip.max(desc.worth.heard(!f.random || streams));
+        if let Some(state) = self.procs[i].as_mut() {
+            let ordered = !f.random || streams;
+            // Many descriptors with few reads each are judged together.
+            let together = state.worth.heard(ordered);
+            if let Some(desc) = state.descs.get_mut(&e.fd) {
+                let silence = desc.worth.heard(ordered);
+                skip = skip.max(if ordered { 0 } else { silence.max(together) });
+            }
         }
         if f.random {
             skip = self.random_read(key, e.offset, e.len, arrival, skipped, skip);
@@ -138,8 +144,11 @@ impl Service {
             .as_ref()
             .and_then(|p| p.descs.get(&fd)?.detector.latest())
             .is_some_and(|s| s.dense() && s.stride > 0);
-        // The file counts among those that are read.
-        plain && self.handle(key).is_some() && self.crowded(key)
+        if let Some(file) = self.files.get_mut(&key) {
+            // It counts among those that are read.
+            file.handle_used = Instant::now();
+        }
+        plain && self.crowded(key)
     }
 
     /// How many reads need not be told after each that is, for streams of which everything is cached far ahead. Less than half
@@ -393,6 +402,12 @@ impl Service {
                 + file.random.bytes as f64 / file.random.reads.max(1) as f64 / model.bandwidth,
             bandwidth: model.bandwidth,
         };
+        let investment = self.config.dense.investment;
+        let decide = |others, room| file.random.decide(missing, others, room, price, investment);
+        // Whether it pays at all is asked first: the rest looks at all files.
+        if decide(0, u64::MAX).is_none() {
+            return;
+        }
         let room = self.room();
         let others = self
             .files
@@ -408,10 +423,8 @@ impl Service {
                 hull.len().saturating_sub(there) * PAGE
             })
             .sum();
-        let investment = self.config.dense.investment;
-        let decide = |room| file.random.decide(missing, others, room, price, investment);
-        let now = decide(room);
-        let later = now.is_none() && decide(self.grant.total).is_some();
+        let now = decide(others, room);
+        let later = now.is_none() && decide(others, self.grant.total).is_some();
         if let Some(f) = self.files.get_mut(&key) {
             f.waits = later;
         }

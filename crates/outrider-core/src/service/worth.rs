@@ -12,7 +12,7 @@ const PROBE: u32 = 32;
 const SHORTEST: u32 = 64;
 const LONGEST: u32 = 1024;
 
-/// What the reads of a descriptor were lately.
+/// What the reads of a descriptor, or of a process, were lately.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Worth {
     heard: u32,
