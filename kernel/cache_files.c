@@ -705,7 +705,9 @@ void ocache_unfollow(struct super_block *sb)
 int ocache_files_init(void)
 {
 	memory_limit = memory_kb ? memory_kb * 1024 : totalram_pages() * PAGE_SIZE / 512;
-	file_cache = kmem_cache_create("outrider_cache_file", sizeof(struct ocache_file), 0, 0, NULL);
+	/* The bits of small files are copied out from where they lie. */
+	file_cache = kmem_cache_create_usercopy("outrider_cache_file", sizeof(struct ocache_file), 0, 0, offsetof(struct ocache_file, small),
+						sizeof_field(struct ocache_file, small), NULL);
 	return file_cache ? 0 : -ENOMEM;
 }
 
