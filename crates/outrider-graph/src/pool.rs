@@ -95,7 +95,7 @@ pub struct Job {
     pub args: Cell<[usize; 6]>,
     /// What the kernel returned.
     pub result: AtomicI64,
-    /// How long the call took, in nanoseconds.
+    /// How long the call took, in nanoseconds; 0 if it did not sleep.
     pub nanos: AtomicU64,
     /// One of [`state`].
     pub state: AtomicU32,
@@ -329,15 +329,30 @@ impl Pool {
 
 /// Makes the call and says so. The job is its owner's again once DONE is stored.
 fn finish(job: &Job, call: impl FnOnce() -> isize) {
-    let began = Instant::now();
+    let (began, slept) = (Instant::now(), sleeps());
     let r = call();
     let bell = job.bell.get();
     job.result.store(r as i64, Ordering::Relaxed);
-    job.nanos
-        .store(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    // Where there are more threads than processors, a quick call may take long: its thread's turn was over.
+    let nanos = if sleeps() == slept {
+        0
+    } else {
+        began.elapsed().as_nanos() as u64
+    };
+    job.nanos.store(nanos, Ordering::Relaxed);
     job.state.store(state::DONE, Ordering::Release);
     if let Some(bell) = bell {
         bell.ring();
+    }
+}
+
+/// How often this thread has waited for something.
+fn sleeps() -> i64 {
+    // SAFETY: plain data, which the kernel fills in.
+    unsafe {
+        let mut usage: libc::rusage = core::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+        usage.ru_nvcsw
     }
 }
 
