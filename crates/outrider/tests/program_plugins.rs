@@ -80,8 +80,11 @@ fn extents(file: &File) -> Vec<(i64, i64)> {
     }
 }
 
-/// All that a copy is to preserve: kind and mode, and of files the bytes and the holes, of links the target.
-fn contents(root: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>, Vec<(i64, i64)>)> {
+/// Of a file: kind and mode, bytes or target, and where there are no holes.
+type Preserved = (u32, Vec<u8>, Vec<(i64, i64)>);
+
+/// All that a copy is to preserve.
+fn contents(root: &Path) -> BTreeMap<PathBuf, Preserved> {
     let mut all = BTreeMap::new();
     let mut left = vec![root.to_owned()];
     while let Some(path) = left.pop() {

@@ -47,7 +47,7 @@ const FIRST_BYTES: usize = 1 << 20;
 const MOST_BYTES: usize = 8 << 20;
 /// So many quick calls in a row end in a rest, or as many as take four times as long as the last slow one took, at 1 µs each …
 const QUICK_ROW: u32 = 64;
-const PATIENT_ROW: u32 = 16_384;
+const PATIENT_ROW: u32 = 64;
 const PATIENCE_NANOS: u64 = 250;
 /// … of so many calls …
 const FIRST_REST: u64 = 1024;
