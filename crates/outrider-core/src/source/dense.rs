@@ -103,7 +103,7 @@ impl Random {
         if self.repeats as f64 > 2.0 * by_chance + 16.0 {
             return None;
         }
-        let once = by_chance >= 4.0 && self.repeats as f64 * 4.0 < by_chance;
+        let once = by_chance >= 8.0 && self.repeats as f64 * 4.0 < by_chance;
         if missing.saturating_add(others) > grant && !once {
             return None;
         }
