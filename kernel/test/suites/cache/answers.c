@@ -26,8 +26,11 @@ int main(int argc, char **argv) {
     device = open_device();
     int fd = open(argv[1], O_RDWR | O_CREAT | O_TRUNC, 0600);
     static char block[1 << 16];
-    for (uint64_t at = 0; at < size; at += sizeof block)
+    for (uint64_t at = 0; at < size; at += sizeof block) {
         if (pwrite(fd, block, size - at < sizeof block ? size - at : sizeof block, at) < 0) die("pwrite");
+        // A group whose pages are all dirty is out of memory.
+        if (at % (1 << 22) == 0) drop(fd);
+    }
     drop(fd);
 
     struct outrider_readahead_info info = ask(info_of(fd, 0, 0, OUTRIDER_LOOK | OUTRIDER_MEMORY)), before;
