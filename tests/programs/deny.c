@@ -38,6 +38,7 @@ static const struct { const char *name; int number; } calls[] = {
 static const struct { const char *name; int number; } errors[] = {
     { "EPERM", EPERM }, { "EACCES", EACCES }, { "ENOSYS", ENOSYS }, { "EAGAIN", EAGAIN },
     { "ENOMEM", ENOMEM }, { "EMFILE", EMFILE }, { "EINVAL", EINVAL }, { "EBADF", EBADF }, { "EIO", EIO },
+    { "ENOTTY", ENOTTY },
 };
 
 static struct sock_filter code[1024];

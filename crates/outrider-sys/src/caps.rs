@@ -2,6 +2,7 @@
 //! own, because version numbers don't tell what a seccomp filter or a security module refuses.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
@@ -9,6 +10,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::cache::{self, CacheStatError};
 use crate::kernel_cache::KernelCache;
+use crate::pagemap::Pagemap;
 use crate::{raw, text};
 
 /// The answer to one check.
@@ -215,72 +217,33 @@ pub fn populate_read() -> Capability {
 /// Whether `/proc/self/pagemap` can be read, which tells which pages of a mapping the program has touched.
 pub fn pagemap() -> Capability {
     let tried = with_page(|at, len| {
-        let file = text::open(Path::new("/proc/self/pagemap"))?;
-        let mut entry = [0u8; 8];
-        let n = rustix::io::pread(&file, &mut entry, (at as usize / len * 8) as u64)?;
-        // Bit 63: the page is present (Documentation/admin-guide/mm/pagemap.rst).
-        if n == 8 && u64::from_ne_bytes(entry) >> 63 == 1 {
-            Ok(())
-        } else {
-            Err(io::Error::other("a touched page is not shown as present"))
-        }
+        let mut shown = false;
+        Pagemap::own()?.read(addresses(at, len), |_| shown = true)?;
+        shown_as_present(shown)
     });
     Capability::from_result("/proc/self/pagemap", tried)
 }
 
 /// Whether the `PAGEMAP_SCAN` ioctl (Linux 6.7) works: all touched ranges of a mapping in one call.
 pub fn pagemap_scan() -> Capability {
-    /// `struct pm_scan_arg` of linux/fs.h.
-    #[repr(C)]
-    #[derive(Default)]
-    struct Scan {
-        size: u64,
-        flags: u64,
-        start: u64,
-        end: u64,
-        walk_end: u64,
-        vec: u64,
-        vec_len: u64,
-        max_pages: u64,
-        category_inverted: u64,
-        category_mask: u64,
-        category_anyof_mask: u64,
-        return_mask: u64,
-    }
-    const PAGEMAP_SCAN: usize = 0xC060_6610;
-    const PAGE_IS_PRESENT: u64 = 1 << 3;
     let tried = with_page(|at, len| {
-        let file = text::open(Path::new("/proc/self/pagemap"))?;
-        let mut regions = [[0u64; 3]; 1];
-        let mut scan = Scan {
-            size: size_of::<Scan>() as u64,
-            start: at as u64,
-            end: (at as usize + len) as u64,
-            vec: regions.as_mut_ptr() as u64,
-            vec_len: 1,
-            category_mask: PAGE_IS_PRESENT,
-            return_mask: PAGE_IS_PRESENT,
-            ..Scan::default()
-        };
-        // SAFETY: `scan` and the one region that it points to outlive the call.
-        let r = unsafe {
-            raw::syscall6(
-                libc::SYS_ioctl,
-                file.as_raw_fd() as usize,
-                PAGEMAP_SCAN,
-                &raw mut scan as usize,
-                0,
-                0,
-                0,
-            )
-        };
-        match r {
-            1 => Ok(()),
-            r if r < 0 => Err(io::Error::from_raw_os_error(-r as i32)),
-            _ => Err(io::Error::other("a touched page is not shown as present")),
-        }
+        let mut shown = false;
+        Pagemap::own()?.scan(addresses(at, len), |_| shown = true)?;
+        shown_as_present(shown)
     });
     Capability::from_result("PAGEMAP_SCAN", tried)
+}
+
+fn addresses(at: *mut core::ffi::c_void, len: usize) -> Range<u64> {
+    at as u64..(at as usize + len) as u64
+}
+
+fn shown_as_present(shown: bool) -> io::Result<()> {
+    if shown {
+        Ok(())
+    } else {
+        Err(io::Error::other("a touched page is not shown as present"))
+    }
 }
 
 /// `kernel.yama.ptrace_scope`: 0 anyone of the same user, 1 descendants only, 2 administrators only, 3

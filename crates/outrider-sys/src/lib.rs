@@ -6,6 +6,7 @@ pub mod device;
 pub mod extent;
 pub mod kernel_cache;
 pub mod memory;
+pub mod pagemap;
 pub mod raw;
 pub mod ring;
 pub mod size;

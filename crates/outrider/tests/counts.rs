@@ -1,6 +1,6 @@
 //! What Outrider does and what it costs, in numbers of things that happened and never in time.
 //!
-//! SPEC CP4 (what is cached is not asked for), CP14 (threads on one file), B11 (dense random reads).
+//! SPEC CP4 (what is cached is not asked for), CP14 (threads on one file), B11 (dense random reads), CP11 (memory-mapped files).
 
 mod support;
 
@@ -206,6 +206,56 @@ fn threads_at_random_are_streamed_together() {
                 }
             });
         }
+    }
+}
+
+/// CP11: what is read through a mapping is followed over all of a long file, with the scan of the page map that Linux 6.7 has and without it.
+#[test]
+fn mapped_files_are_followed_to_their_end() {
+    const SIZE: u64 = 192 << 20;
+    let dir = fresh("mapped_files");
+    let disk = match Disk::up(dir.join("disk")) {
+        Ok(disk) => disk,
+        Err(reason) => {
+            support::skip_unprivileged("mapped_files_are_followed_to_their_end", &reason);
+            return;
+        }
+    };
+    let file = disk.dir.join("file");
+    let bytes = Random(4).bytes(SIZE as usize);
+    fs::write(&file, &bytes).unwrap();
+    let sum: u64 = bytes.iter().step_by(64 << 10).map(|b| u64::from(*b)).sum();
+    let name = file.to_str().unwrap();
+    let script = "import mmap, sys
+f = open(sys.argv[1], 'rb')
+m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
+print(sum(m[i] for i in range(0, len(m), 1 << 16)))
+";
+    let deny = program("deny").display().to_string();
+    let old_kernel = [&deny, "ioctl:1~0xc0606610=ENOTTY", "--"];
+    disk.does("model", &["remote"]);
+    for wrapper in [&[][..], &old_kernel] {
+        eventually(|| {
+            disk.does("cold", &[]);
+            let output = Command::new("env")
+                .args(wrapper)
+                .arg(outrider())
+                .args(["run", "--report=r.json", "--"])
+                .args(["python3", "-c", script, name])
+                .current_dir(&dir)
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{output:?}");
+            assert_eq!(output.stdout, format!("{sum}\n").into_bytes());
+            let report: Value =
+                serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+            let fetched = number(&report["totals"], "prefetched_bytes");
+            if fetched > SIZE / 2 {
+                Ok(())
+            } else {
+                Err(format!("{wrapper:?}: {fetched} of {SIZE} bytes fetched"))
+            }
+        });
     }
 }
 

@@ -7,13 +7,10 @@
 //!
 //! A look scans a window around where the last touches were; the whole mapping is scanned only now and then.
 
-use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 
-use outrider_sys::raw;
+use outrider_sys::pagemap::Pagemap;
 
 use super::predict::{Detector, Limits, PAGE};
 
@@ -23,8 +20,6 @@ const NEAR: u64 = 64 << 20;
 const WHOLE_EVERY: u32 = 32;
 /// Mappings are followed up to this length, bytes: a bit per page, 2 MiB.
 const LONGEST: u64 = 64 << 30;
-/// Regions taken from one scan.
-const REGIONS: usize = 512;
 
 /// One mapping of a process.
 pub struct Mapped {
@@ -41,34 +36,6 @@ pub struct Mapped {
     /// Its detector.
     pub detector: Detector,
 }
-
-#[repr(C)]
-struct ScanArg {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    vec: u64,
-    vec_len: u64,
-    max_pages: u64,
-    category_inverted: u64,
-    category_mask: u64,
-    category_anyof_mask: u64,
-    return_mask: u64,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct Region {
-    start: u64,
-    end: u64,
-    categories: u64,
-}
-
-/// `_IOWR('f', 16, struct pm_scan_arg)` of linux/fs.h, since Linux 6.7.
-const PAGEMAP_SCAN: usize = 0xc060_6610;
-const PAGE_IS_PRESENT: u64 = 1 << 3;
 
 impl Mapped {
     /// A mapping of file `ino` on `dev` at addresses `memory`, from `file_offset` on (bytes).
@@ -125,7 +92,7 @@ impl Mapped {
             self.last.saturating_sub(NEAR).max(self.memory.start)
                 ..self.last.saturating_add(NEAR).min(self.memory.end)
         };
-        let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
+        let pagemap = Pagemap::of(pid)?;
         let mut found = self.scan(&pagemap, window)?;
         found.retain(|r| r.start < r.end);
         if let (Some(first), Some(last)) = (found.first(), found.last()) {
@@ -150,64 +117,15 @@ impl Mapped {
     }
 
     /// Newly present address ranges in `window`, ascending.
-    fn scan(&mut self, pagemap: &File, window: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+    fn scan(&mut self, pagemap: &Pagemap, window: Range<u64>) -> io::Result<Vec<Range<u64>>> {
         let mut new = Vec::new();
         if !self.scan_refused {
-            let mut regions = [Region::default(); REGIONS];
-            let mut arg = ScanArg {
-                size: size_of::<ScanArg>() as u64,
-                flags: 0,
-                start: window.start,
-                end: window.end,
-                walk_end: 0,
-                vec: regions.as_mut_ptr() as u64,
-                vec_len: REGIONS as u64,
-                max_pages: 0,
-                category_inverted: 0,
-                category_mask: PAGE_IS_PRESENT,
-                category_anyof_mask: 0,
-                return_mask: PAGE_IS_PRESENT,
-            };
-            let mut calls = 0;
-            while arg.start < window.end && calls < 16 {
-                calls += 1;
-                // SAFETY: arg and the regions it points to outlive the call.
-                let n = unsafe {
-                    raw::syscall6(
-                        libc::SYS_ioctl,
-                        pagemap.as_raw_fd() as usize,
-                        PAGEMAP_SCAN,
-                        &raw mut arg as usize,
-                        0,
-                        0,
-                        0,
-                    )
-                };
-                if n < 0 {
-                    self.scan_refused = true;
-                    break;
-                }
-                for r in regions.iter().take(n as usize) {
-                    self.mark(r.start..r.end, &mut new);
-                }
-                if arg.walk_end <= arg.start {
-                    break;
-                }
-                arg.start = arg.walk_end;
-            }
-            if !self.scan_refused {
-                return Ok(new);
-            }
+            let scanned = pagemap.scan(window.clone(), |r| self.mark(r, &mut new));
+            self.scan_refused = scanned.is_err();
         }
-        // Before Linux 6.7: eight bytes a page, bit 63 says present.
-        let pages = ((window.end - window.start) / PAGE).min(16384);
-        let mut entries = vec![0u8; pages as usize * 8];
-        let n = pagemap.read_at(&mut entries, window.start / PAGE * 8)?;
-        for (i, e) in entries[..n / 8 * 8].chunks_exact(8).enumerate() {
-            if e[7] & 0x80 != 0 {
-                let at = window.start + i as u64 * PAGE;
-                self.mark(at..at + PAGE, &mut new);
-            }
+        if self.scan_refused {
+            // Before Linux 6.7.
+            pagemap.read(window, |r| self.mark(r, &mut new))?;
         }
         Ok(new)
     }
