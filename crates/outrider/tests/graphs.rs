@@ -5,6 +5,8 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use support::graph_count as count;
+
 /// Compiles one of `tests/programs` against the headers and the library beside the command under test.
 fn compile(compiler: &str, source: &str, extra: &[&str]) -> PathBuf {
     let root = support::repository();
@@ -46,16 +48,6 @@ fn run(program: &Path, argument: &Path, engine: &str) -> String {
         String::from_utf8_lossy(&out.stderr)
     );
     text
-}
-
-/// The number before `word` in a report's line for `graph`.
-fn count(report: &str, graph: &str, word: &str) -> u64 {
-    let line = report
-        .lines()
-        .find(|l| l.starts_with(&format!("{graph}: ")))
-        .unwrap_or_else(|| panic!("no line for {graph} in {report}"));
-    let (before, _) = line.split_once(&format!(" {word}")).unwrap();
-    before.rsplit([' ', '(']).next().unwrap().parse().unwrap()
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-use support::{compile, outrider, program, repository, scratch};
+use support::{compile, graph_count as count, outrider, program, repository, scratch};
 
 /// Compiles one of `tests/programs` against the headers and the library beside the command under test.
 fn linked(name: &str) -> PathBuf {
@@ -51,16 +51,6 @@ fn case(wrapper: &[&Path], name: &str, engine: &str) -> Output {
         text(&out.stderr)
     );
     out
-}
-
-/// The number before `word` in a graph's report.
-fn count(report: &str, graph: &str, word: &str) -> u64 {
-    let line = report
-        .lines()
-        .find(|l| l.starts_with(&format!("{graph}: ")))
-        .unwrap_or_else(|| panic!("no line for {graph} in {report}"));
-    let (before, _) = line.split_once(&format!(" {word}")).unwrap();
-    before.rsplit([' ', '(']).next().unwrap().parse().unwrap()
 }
 
 /// FA8: fork and vfork in the middle, threads that end within a scope, longjmp, scopes bound to descriptors that are closed and reused.

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use support::{Random, fresh, make_cold, outrider, plain_environment, repository, scratch};
+use support::{
+    Random, fresh, make_cold, outrider, plain_environment, printed, repository, scratch,
+};
 
 /// Where liboutrider.so is.
 fn library() -> PathBuf {
@@ -42,22 +44,13 @@ fn examples() -> &'static Path {
 fn run(work: &Path, program: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new("timeout");
     plain_environment(&mut command, work);
-    let output = command
-        .arg("90")
-        .arg(program)
-        .args(arguments)
-        .current_dir(work)
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success() && output.stderr.is_empty(),
-        "{} {arguments:?}: {}\n{}{}",
-        program.display(),
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap()
+    printed(
+        command
+            .arg("90")
+            .arg(program)
+            .args(arguments)
+            .current_dir(work),
+    )
 }
 
 fn fnv(hash: u64, bytes: &[u8]) -> u64 {

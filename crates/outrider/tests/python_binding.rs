@@ -6,7 +6,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use support::{Random, fresh, have, make_cold, outrider, plain_environment, repository, skip};
+use support::{
+    Random, fresh, have, make_cold, outrider, plain_environment, printed, repository, skip,
+};
 
 /// Runs a Python program to its success, as it is or under `outrider run`, and returns what it printed.
 fn python(work: &Path, preloaded: bool, script: &Path, arguments: &[&str]) -> String {
@@ -16,27 +18,18 @@ fn python(work: &Path, preloaded: bool, script: &Path, arguments: &[&str]) -> St
     if preloaded {
         command.arg(outrider()).args(["run", "--"]);
     }
-    let output = command
-        .arg("python3")
-        .arg(script)
-        .args(arguments)
-        .env("PYTHONPATH", repository().join("python"))
-        .env(
-            "OUTRIDER_LIBRARY",
-            outrider().with_file_name("liboutrider.so"),
-        )
-        .current_dir(work)
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success() && output.stderr.is_empty(),
-        "{} {arguments:?}: {}\n{}{}",
-        script.display(),
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap()
+    printed(
+        command
+            .arg("python3")
+            .arg(script)
+            .args(arguments)
+            .env("PYTHONPATH", repository().join("python"))
+            .env(
+                "OUTRIDER_LIBRARY",
+                outrider().with_file_name("liboutrider.so"),
+            )
+            .current_dir(work),
+    )
 }
 
 #[test]

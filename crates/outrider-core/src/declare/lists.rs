@@ -47,15 +47,7 @@ impl Process {
         if let Some(source) = own {
             self.drop_source(&mut state, source, Some(file));
         }
-        let Some(index) = state.new_source(Kind::Plain, file, usize::MAX) else {
-            self.drop_unused(&mut state, file);
-            return Err(libc::ENOMEM);
-        };
-        if !state.add_region(file, 0, u64::MAX, index) {
-            self.drop_source(&mut state, index, Some(file));
-            self.drop_unused(&mut state, file);
-            return Err(libc::ENOMEM);
-        }
+        let index = self.whole_file_source(&mut state, Kind::Plain, file)?;
         if let Some(source) = state.source(index) {
             source.ready = list.end();
             source.low = u64::MAX;
@@ -66,6 +58,20 @@ impl Process {
         drop(state);
         self.ring();
         Ok(taken)
+    }
+
+    /// A new source over all of `file`, or `ENOMEM` and nothing left of it.
+    fn whole_file_source(&self, state: &mut State, kind: Kind, file: u16) -> Result<usize, i32> {
+        let Some(index) = state.new_source(kind, file, usize::MAX) else {
+            self.drop_unused(state, file);
+            return Err(libc::ENOMEM);
+        };
+        if !state.add_region(file, 0, u64::MAX, index) {
+            self.drop_source(state, index, Some(file));
+            self.drop_unused(state, file);
+            return Err(libc::ENOMEM);
+        }
+        Ok(index)
     }
 
     /// See outrider_pull. Returns the call that fills the list first.
@@ -83,15 +89,7 @@ impl Process {
             self.drop_unused(&mut state, file);
             return Ok(None);
         }
-        let Some(index) = state.new_source(Kind::Pull(callee), file, usize::MAX) else {
-            self.drop_unused(&mut state, file);
-            return Err(libc::ENOMEM);
-        };
-        if !state.add_region(file, 0, u64::MAX, index) {
-            self.drop_source(&mut state, index, Some(file));
-            self.drop_unused(&mut state, file);
-            return Err(libc::ENOMEM);
-        }
+        let index = self.whole_file_source(&mut state, Kind::Pull(callee), file)?;
         let call = self.begin_call(&mut state, index, -1, 0);
         self.start(&mut state);
         Ok(call)

@@ -905,6 +905,29 @@ pub fn outrider_run(work: &Path, flags: &[&str], argv: &[&str]) -> Command {
     command
 }
 
+/// What a command prints that succeeds and has nothing to complain of.
+pub fn printed(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The number before `word` in the line for `graph` of a report.
+pub fn graph_count(report: &str, graph: &str, word: &str) -> u64 {
+    let line = report
+        .lines()
+        .find(|l| l.starts_with(&format!("{graph}: ")))
+        .unwrap_or_else(|| panic!("no line for {graph} in {report}"));
+    let (before, _) = line.split_once(&format!(" {word}")).unwrap();
+    before.rsplit([' ', '(']).next().unwrap().parse().unwrap()
+}
+
 /// A fresh directory for a test that drives commands itself.
 pub fn fresh(name: &str) -> PathBuf {
     // Apart from the cases, which have names too.
