@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 
 use outrider_core::board::Board;
 use outrider_core::shm::{self, Header, MAX_FDS, Proc};
-use outrider_sys::raw;
+use outrider_sys::{raw, seccomp};
 
 /// What is cleared in a forked child.
 #[repr(C, align(4096))]
@@ -41,12 +41,17 @@ const OFF: u64 = 0;
 const IDLE: u64 = 1;
 /// A thread is attaching.
 const BUSY: u64 = 2;
-/// One of the above, and in the upper half the process that set BUSY: a parent that forks while it attaches leaves it behind.
+/// Beside one of the above, for good: nothing is to be followed in this process any more.
+const FORBIDDEN: u64 = 4;
+/// The above, and in the upper half the process that set BUSY: a parent that forks while it attaches leaves it behind.
 static STATE: AtomicU64 = AtomicU64::new(OFF);
 
 /// Mode and smallest file, copied from the header or the environment.
 pub static MODE: AtomicU32 = AtomicU32::new(shm::MODE_APP_ONLY);
 pub static MIN_SIZE: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// A filter of system calls stands over this process: whatever the C library has not asked the kernel before may kill it.
+static CONFINED: AtomicBool = AtomicBool::new(false);
 
 /// From this entry on processes make themselves heard although they have nothing to tell.
 const SCARCE: usize = shm::MAX_PROCS / 4;
@@ -56,38 +61,45 @@ const PATH_MAX: usize = 64;
 static PATH: [AtomicUsize; PATH_MAX / size_of::<usize>()] =
     [const { AtomicUsize::new(0) }; PATH_MAX / size_of::<usize>()];
 
-fn parse(text: &[u8]) -> Option<(u64, usize)> {
-    let mut value = 0u64;
-    let mut n = 0;
-    while let Some(d) = text.get(n).filter(|d| d.is_ascii_digit()) {
-        value = value.wrapping_mul(10).wrapping_add(u64::from(d - b'0'));
-        n += 1;
+/// A number that is nothing but digits.
+fn parse(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return None;
     }
-    (n > 0).then_some((value, n))
+    text.iter().try_fold(0u64, |value, d| {
+        let digit = d.is_ascii_digit().then(|| u64::from(d - b'0'))?;
+        value.checked_mul(10)?.checked_add(digit)
+    })
 }
 
-/// Reads `OUTRIDER_SHM=PATH:MODE:MIN_SIZE`, which `outrider run` sets. Called once, from the constructor.
-pub fn start() {
+/// Reads `OUTRIDER_SHM=PATH:MODE:MIN_SIZE:FILTERS`, which `outrider run` sets. Called once, from the constructor. `false`: a filter of system
+/// calls stands over this process that the runner is not under, so that nothing may be done in it.
+pub fn start() -> bool {
     // SAFETY: the constructor runs before the program can change its environment from another thread.
     let text = unsafe {
         let p = libc::getenv(c"OUTRIDER_SHM".as_ptr());
         if p.is_null() {
-            return;
+            return true;
         }
         CStr::from_ptr(p).to_bytes()
     };
     let Some(end) = text.iter().position(|b| *b == b':') else {
-        return;
+        return true;
     };
     let (Some(path), Some(rest)) = (text.get(..end), text.get(end + 1..)) else {
-        return;
+        return true;
     };
-    let Some((mode, n)) = parse(rest) else { return };
-    let Some((min_size, _)) = rest.get(n + 1..).and_then(parse) else {
-        return;
+    let mut numbers = rest.split(|b| *b == b':').map(parse);
+    let [Some(mode), Some(min_size), Some(filters)] = [(); 3].map(|()| numbers.next().flatten())
+    else {
+        return true;
     };
     if path.len() >= PATH_MAX {
-        return;
+        return true;
+    }
+    if filters == u64::from(seccomp::UNKNOWN) || seccomp::filters().map(u64::from) != Some(filters)
+    {
+        return false;
     }
     for (word, bytes) in PATH.iter().zip(path.chunks(size_of::<usize>())) {
         let mut w = [0u8; size_of::<usize>()];
@@ -97,7 +109,7 @@ pub fn start() {
         word.store(usize::from_ne_bytes(w), Ordering::Relaxed);
     }
     if mode as u32 >= shm::MODE_PREDICT && !make_local() {
-        return;
+        return true;
     }
     MODE.store(mode as u32, Ordering::Relaxed);
     MIN_SIZE.store(min_size, Ordering::Relaxed);
@@ -106,12 +118,17 @@ pub fn start() {
         // A redirected standard input is a file that no hook sees being opened.
         crate::track::adopt(0);
     }
+    true
 }
 
 /// Whether this mode foresees reads.
 #[inline]
 pub fn predicts() -> bool {
-    MODE.load(Ordering::Relaxed) >= shm::MODE_PREDICT && STATE.load(Ordering::Relaxed) & 3 != OFF
+    MODE.load(Ordering::Relaxed) >= shm::MODE_PREDICT && may_attach(STATE.load(Ordering::Relaxed))
+}
+
+fn may_attach(state: u64) -> bool {
+    state & FORBIDDEN == 0 && state & 3 != OFF
 }
 
 /// This process's entry, if it has attached.
@@ -171,6 +188,12 @@ pub fn at_home() -> bool {
     }
 }
 
+/// In the child of fork(3): the memory is its own, and not that of a child which it makes with vfork before it has looked. A child of the
+/// bare system call says so when it first looks.
+unsafe extern "C" fn forked() {
+    at_home();
+}
+
 /// The page that a forked child finds zero. `false` where the kernel can't make one.
 fn make_local() -> bool {
     // SAFETY: an anonymous page; advised before anything points to it.
@@ -190,6 +213,7 @@ fn make_local() -> bool {
             return false;
         }
         LOCAL.store(local, Ordering::Release);
+        libc::pthread_atfork(None, None, Some(forked));
     }
     at_home()
 }
@@ -231,7 +255,7 @@ static BOARD: AtomicPtr<Board> = AtomicPtr::new(null_mut());
 
 /// The board, mapped at the first call; for when a graph is built.
 pub fn board() -> Option<&'static Board> {
-    if BOARD.load(Ordering::Acquire).is_null() && STATE.load(Ordering::Relaxed) & 3 != OFF {
+    if BOARD.load(Ordering::Acquire).is_null() && may_attach(STATE.load(Ordering::Relaxed)) {
         let fd = open_shm();
         if fd >= 0 {
             // SAFETY: within the object, whose length was checked; zero is a valid board.
@@ -299,7 +323,7 @@ fn visible_pid() -> Option<u32> {
             0,
         )
     };
-    parse(text.get(..n.max(0) as usize)?).map(|(pid, _)| pid as u32)
+    parse(text.get(..n.max(0) as usize)?).map(|pid| pid as u32)
 }
 
 /// This process's entry; attaches if that has not been done. `None` where it cannot be (then for good).
@@ -314,7 +338,7 @@ pub fn attach() -> Option<&'static Proc> {
     }
     let busy = u64::from(raw::getpid()) << 32 | BUSY;
     let state = STATE.load(Ordering::Acquire);
-    if state & 3 == OFF || state == busy {
+    if !may_attach(state) || state == busy {
         return None;
     }
     if STATE
@@ -328,8 +352,23 @@ pub fn attach() -> Option<&'static Proc> {
         Some(p) => Some(p),
         None => try_attach(),
     };
-    STATE.store(if done.is_some() { IDLE } else { OFF }, Ordering::Release);
+    let state = if done.is_some() { IDLE } else { OFF };
+    if STATE
+        .compare_exchange(busy, state, Ordering::AcqRel, Ordering::Relaxed)
+        .is_err()
+    {
+        // Forbidden meanwhile.
+        detach();
+        return None;
+    }
     done
+}
+
+fn detach() {
+    // SAFETY: LOCAL's page is never unmapped.
+    if let Some(local) = unsafe { LOCAL.load(Ordering::Acquire).as_ref() } {
+        local.proc.store(null_mut(), Ordering::Release);
+    }
 }
 
 fn try_attach() -> Option<&'static Proc> {
@@ -343,7 +382,8 @@ fn try_attach() -> Option<&'static Proc> {
     result
 }
 
-fn attach_through(fd: i32, pid: u32) -> Option<&'static Proc> {
+/// Maps the first page of the shared memory, `fd`, if that has not been done.
+fn header_through(fd: i32) -> Option<&'static Header> {
     if HEADER.load(Ordering::Relaxed).is_null() {
         // SAFETY: maps the object's first page.
         let p = unsafe { map(fd, 0, size_of::<Header>()) } as *mut Header;
@@ -354,9 +394,32 @@ fn attach_through(fd: i32, pid: u32) -> Option<&'static Proc> {
         {
             return None;
         }
+        // Two threads may both have mapped it; either will do.
         HEADER.store(p, Ordering::Release);
     }
-    let header = header()?;
+    header()
+}
+
+/// The header, mapped if need be, for what concerns more than this process: whether it is followed itself does not matter, but a filter of
+/// system calls may not stand over it.
+fn reach_header() -> Option<&'static Header> {
+    if let Some(header) = header() {
+        return Some(header);
+    }
+    if PATH[0].load(Ordering::Relaxed) == 0 || CONFINED.load(Ordering::Relaxed) {
+        return None;
+    }
+    let fd = open_shm();
+    if fd < 0 {
+        return None;
+    }
+    let header = header_through(fd);
+    raw::close(fd);
+    header
+}
+
+fn attach_through(fd: i32, pid: u32) -> Option<&'static Proc> {
+    let header = header_through(fd)?;
     if header.closed.load(Ordering::Relaxed) != 0 {
         return None;
     }
@@ -439,52 +502,45 @@ pub fn disable() {
     if !at_home() {
         return;
     }
-    STATE.store(OFF, Ordering::Release);
-    let local = LOCAL.load(Ordering::Acquire);
-    if !local.is_null() {
-        // SAFETY: LOCAL's page is never unmapped.
-        unsafe { (*local).proc.store(null_mut(), Ordering::Release) };
-    }
+    // The service holds nothing for this process any longer, because nobody would tell it when that is in the way.
+    crate::track::closing_range(0, u32::MAX);
+    STATE.fetch_or(FORBIDDEN, Ordering::AcqRel);
+    detach();
 }
 
 /// The program is about to forbid itself and the programs that it starts some system calls, on pain of death perhaps: from here on hooks
 /// ask the kernel nothing that programs don't ask themselves, in no process of the tree.
 #[cold]
 pub fn confine() {
-    if predicts() {
-        attach();
-        if let Some(header) = header() {
-            header.looks.store(0, Ordering::Release);
-        }
+    if MODE.load(Ordering::Relaxed) >= shm::MODE_PREDICT
+        && let Some(header) = reach_header()
+    {
+        header.looks.store(0, Ordering::Release);
     }
     disable();
+    CONFINED.store(true, Ordering::Release);
 }
 
 /// The program is about to watch files for being opened or closed, by anyone: from here on nobody opens any for its sake.
 #[cold]
 pub fn watch() {
-    if !predicts() {
+    if MODE.load(Ordering::Relaxed) < shm::MODE_PREDICT {
         return;
     }
-    attach();
-    if let Some(header) = header() {
+    if let Some(header) = reach_header() {
         header.watched.store(1, Ordering::Release);
     }
     release_all();
 }
 
 /// Asks the service to let go of every descriptor, and waits up to 300 ms until it has: before umount(2)
-/// (EBUSY) and F_SETLEASE (EAGAIN), which an open descriptor elsewhere would disturb.
+/// (EBUSY) and F_SETLEASE (EAGAIN), which an open descriptor elsewhere would disturb. Under a filter of system calls nobody is asked.
 #[cold]
 pub fn release_all() {
-    if !predicts() {
+    if MODE.load(Ordering::Relaxed) < shm::MODE_PREDICT || CONFINED.load(Ordering::Relaxed) {
         return;
     }
-    if header().is_none() {
-        // Only the header is wanted here, but attaching is the one way to it.
-        attach();
-    }
-    let Some(header) = header() else { return };
+    let Some(header) = reach_header() else { return };
     if header.service_pid.load(Ordering::Relaxed) == 0 || header.closed.load(Ordering::Relaxed) != 0
     {
         return;

@@ -263,13 +263,10 @@ fn tell_back(process: &'static Process, fd: c_int, n: usize) {
 #[cold]
 #[inline(never)]
 fn tell(process: &'static Process, fd: c_int, offset: u64, len: usize) {
-    if !process.follows(fd) {
+    if !process.follows(fd) || is_guest() {
         return;
     }
-    let call = alone(|| process.reading(fd, offset, len as u64));
-    if let Some(call) = call
-        && !is_guest()
-    {
+    if let Some(call) = alone(|| process.reading(fd, offset, len as u64)) {
         make(process, call);
     }
 }
@@ -327,6 +324,16 @@ pub fn release_all() {
         && !is_guest()
     {
         alone(|| process.release_all());
+    }
+}
+
+/// The calling thread is about to end, others go on: if it is the first, the process must still end with the last of them.
+pub fn thread_ends() {
+    if let Some(process) = current()
+        && raw::gettid() == raw::getpid()
+        && !is_guest()
+    {
+        alone(|| process.leader_ends());
     }
 }
 

@@ -121,16 +121,7 @@ hook! {
     /// See close_range(2).
     close_range (first: c_uint, last: c_uint, flags: c_int) -> c_int {
         // CLOSE_RANGE_CLOEXEC closes nothing yet.
-        if flags & libc::CLOSE_RANGE_UNSHARE as c_int != 0 {
-            attach::disable();
-            declared::disable();
-            graphs::disable();
-        }
-        if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
-            graphs::closing_range(first, last);
-            declared::closing_range(first, last);
-            track::closing_range(first, last);
-        }
+        closing_range(first, last, flags as c_uint);
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::close_range(first, last, flags) }
     }
@@ -176,10 +167,7 @@ hook! {
     /// See fcntl(2).
     fcntl = fcntl64 = __fcntl (fd: c_int, command: c_int, arg: usize) -> c_int {
         if command == libc::F_SETLEASE {
-            // An open of ours would refuse or break the lease.
-            declared::leave_alone(fd);
-            track::leave_alone(fd);
-            attach::release_all();
+            leasing(fd);
         }
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::fcntl(fd, command, arg) };
@@ -407,22 +395,33 @@ hook! {
         }
         r
     }
+    /// See pthread_exit(3). Does not return.
+    pthread_exit (value: *mut c_void) -> () {
+        declared::thread_ends();
+        // SAFETY: the caller's argument, unchanged.
+        unsafe { real::pthread_exit(value) }
+    }
     /// See prctl(2).
     prctl (option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
         if option == libc::PR_SET_SECCOMP {
-            attach::confine();
-            declared::disable();
-            graphs::disable();
+            confining();
         }
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::prctl(option, a, b, c, d) }
     }
     /// See syscall(2).
     syscall (number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
-        if number == libc::SYS_seccomp {
-            attach::confine();
-            declared::disable();
-            graphs::disable();
+        match number {
+            // SECCOMP_SET_MODE_STRICT and SECCOMP_SET_MODE_FILTER; the others only ask.
+            libc::SYS_seccomp if a as c_uint <= libc::SECCOMP_SET_MODE_FILTER => confining(),
+            libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => confining(),
+            libc::SYS_unshare => unsharing(a as c_int),
+            libc::SYS_close_range => closing_range(a as c_uint, b as c_uint, c as c_uint),
+            libc::SYS_fcntl if b as c_int == libc::F_SETLEASE => leasing(a as c_int),
+            libc::SYS_inotify_add_watch => watching(c as u32),
+            libc::SYS_fanotify_mark => attach::watch(),
+            libc::SYS_umount2 => unmounting(),
+            _ => {}
         }
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::syscall(number, a, b, c, d, e, f) };
@@ -434,19 +433,13 @@ hook! {
     }
     /// See unshare(2).
     unshare (flags: c_int) -> c_int {
-        if flags & libc::CLONE_FILES != 0 {
-            attach::disable();
-            declared::disable();
-            graphs::disable();
-        }
+        unsharing(flags);
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::unshare(flags) }
     }
     /// See inotify_add_watch(2).
     inotify_add_watch (fd: c_int, path: *const c_char, mask: u32) -> c_int {
-        if mask & (libc::IN_OPEN | libc::IN_ACCESS | libc::IN_CLOSE_NOWRITE) != 0 {
-            attach::watch();
-        }
+        watching(mask);
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::inotify_add_watch(fd, path, mask) }
     }
@@ -458,18 +451,70 @@ hook! {
     }
     /// See umount(2).
     umount2 (path: *const c_char, flags: c_int) -> c_int {
-        declared::release_all();
-        attach::release_all();
+        unmounting();
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::umount2(path, flags) }
     }
     /// See umount(2).
     umount (path: *const c_char) -> c_int {
-        declared::release_all();
-        attach::release_all();
+        unmounting();
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::umount(path) }
     }
+}
+
+// What is to be done before a call, by whichever name it is made.
+
+/// The calling thread is about to forbid itself system calls (seccomp).
+#[cold]
+fn confining() {
+    attach::confine();
+    declared::disable();
+    graphs::disable();
+}
+
+/// Before unshare(2): threads that have tables of descriptors of their own mean different files by one number.
+fn unsharing(flags: c_int) {
+    if flags & libc::CLONE_FILES != 0 {
+        attach::disable();
+        declared::disable();
+        graphs::disable();
+    }
+}
+
+/// Before close_range(2).
+fn closing_range(first: c_uint, last: c_uint, flags: c_uint) {
+    if flags & libc::CLOSE_RANGE_UNSHARE != 0 {
+        unsharing(libc::CLONE_FILES);
+    }
+    // CLOSE_RANGE_CLOEXEC closes nothing yet.
+    if flags & libc::CLOSE_RANGE_CLOEXEC == 0 {
+        graphs::closing_range(first, last);
+        declared::closing_range(first, last);
+        track::closing_range(first, last);
+    }
+}
+
+/// Before fcntl(2) with F_SETLEASE: an open of ours would refuse or break the lease.
+#[cold]
+fn leasing(fd: c_int) {
+    declared::leave_alone(fd);
+    track::leave_alone(fd);
+    attach::release_all();
+}
+
+/// Before inotify_add_watch(2).
+fn watching(mask: u32) {
+    if mask & (libc::IN_OPEN | libc::IN_ACCESS | libc::IN_CLOSE_NOWRITE) != 0 {
+        attach::watch();
+    }
+}
+
+/// Before umount(2).
+#[cold]
+fn unmounting() {
+    declared::release_all();
+    attach::release_all();
 }
 
 /// Mappings below this many bytes are not followed: one fault-around and one readahead window cover them.

@@ -27,8 +27,11 @@ mod track;
 /// Runs before `main`: resolves the functions that the hooks stand before.
 extern "C" fn start() {
     real::resolve();
-    attach::start();
-    graphs::start();
+    if attach::start() {
+        graphs::start();
+    } else {
+        graphs::disable();
+    }
 }
 
 #[used]

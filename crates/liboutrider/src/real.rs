@@ -250,6 +250,12 @@ syscalls! {
 }
 
 functions! {
+    pthread_exit(value: *mut c_void) -> (), or {
+        let _ = value;
+        // Without the C library's there is only the end of the thread.
+        // SAFETY: does not return.
+        unsafe { syscall6(libc::SYS_exit, 0, 0, 0, 0, 0, 0) };
+    };
     syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long, or {
         // SAFETY: the caller's arguments, unchanged.
         answer(unsafe { syscall6(number, a, b, c, d, e, f) }) as c_long

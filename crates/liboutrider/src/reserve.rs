@@ -41,13 +41,14 @@ unsafe impl GlobalAlloc for Reserve {
             return given;
         }
         let size = layout.size().next_multiple_of(64);
-        let at = USED.fetch_add(size, Ordering::Relaxed);
-        if at.saturating_add(size) > BYTES {
-            USED.fetch_sub(size, Ordering::Relaxed);
-            return null_mut();
+        let taken = USED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            used.checked_add(size).filter(|end| *end <= BYTES)
+        });
+        match taken {
+            // SAFETY: within the store.
+            Ok(at) => unsafe { STORE.0.get().cast::<u8>().add(at) },
+            Err(_) => null_mut(),
         }
-        // SAFETY: within the store.
-        unsafe { STORE.0.get().cast::<u8>().add(at) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {

@@ -70,7 +70,7 @@ pub fn adopt(fd: c_int) -> Option<(&'static Proc, &'static Slot)> {
 #[cold]
 #[inline(never)]
 pub fn opened(fd: c_int, flags: c_int, extra: u32) -> Option<(&'static Proc, &'static Slot)> {
-    if fd < 0 || fd as usize >= MAX_FDS || !attach::predicts() {
+    if fd < 0 || fd as usize >= MAX_FDS || !attach::predicts() || !attach::at_home() {
         return None;
     }
     let follow = if flags & (libc::O_DIRECT | libc::O_PATH | libc::O_DIRECTORY) != 0 {
@@ -209,7 +209,10 @@ pub fn duplicated(from: c_int, to: c_int) {
     declared::duplicated(from, to);
     graphs::happened(graphs::Event::Duplicated(from, to));
     let Some((_, slot)) = tracked(from) else {
-        if let Some(slot) = attach::current().and_then(|p| p.slots.get(to as usize)) {
+        if let Some(slot) = attach::current().and_then(|p| p.slots.get(to as usize))
+            && slot.state.load(Relaxed) != FD_UNKNOWN
+            && attach::at_home()
+        {
             slot.state.store(FD_UNKNOWN, Relaxed);
         }
         return;

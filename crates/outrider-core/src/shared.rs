@@ -4,6 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use rustix::fs::{MemfdFlags, SealFlags};
+
 use crate::board::Board;
 use crate::service::ProcessRecord;
 use crate::shm::{
@@ -25,10 +27,14 @@ unsafe impl Sync for Shared {}
 impl Shared {
     /// Makes the memory object (memfd_create, sparse) and maps it.
     pub fn create(mode: u32, min_size: u64) -> io::Result<Shared> {
-        let fd = rustix::fs::memfd_create("outrider", rustix::fs::MemfdFlags::CLOEXEC)?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create("outrider", flags)?;
         // Not a standard stream's number, should one of these be closed.
         let fd = rustix::io::fcntl_dupfd_cloexec(&fd, 3)?;
         set_length(&fd)?;
+        // Whoever may open it must not be able to take pages from under the processes that have it mapped.
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&fd, seals)?;
         // SAFETY: a new shared mapping of the whole object.
         let base = unsafe {
             rustix::mm::mmap(

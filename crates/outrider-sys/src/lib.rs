@@ -9,5 +9,6 @@ pub mod memory;
 pub mod pagemap;
 pub mod raw;
 pub mod ring;
+pub mod seccomp;
 pub mod size;
 mod text;

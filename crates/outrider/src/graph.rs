@@ -8,19 +8,19 @@ use outrider_graph::Counts;
 
 use crate::cli::{GraphShowArgs, RunArgs};
 use crate::output::{Failure, Outcome};
-use crate::{plugin, run};
+use crate::{plugin, preload};
 
 /// Wrong predictions of a graph that are shown.
 const SHOWN: usize = 10;
 
 /// `outrider graph show`: has the plug-ins build their graphs in a process of its own, which ends before it does anything else.
 pub fn show(args: &GraphShowArgs) -> Outcome {
-    let library = run::library()?;
+    let library = preload::library()?;
     let plugins = plugin::check(&args.plugin)?;
     let own = std::env::current_exe()
         .map_err(|e| Failure::usage(format!("cannot find this command's own file: {e}")))?;
     // SAFETY: this process has one thread.
-    unsafe { run::preload(&library, &plugins) };
+    unsafe { preload::set(&library, &plugins) };
     let out = Command::new(own)
         .env(
             "OUTRIDER_GRAPH_SHOW",

@@ -9,12 +9,14 @@
 mod cached;
 mod cli;
 mod config;
+mod confined;
 mod doctor;
 mod elf;
 mod evict;
 mod graph;
 mod output;
 mod plugin;
+mod preload;
 mod probe;
 mod run;
 mod tree;

@@ -21,11 +21,11 @@ use outrider_core::engine;
 use outrider_core::service::Service;
 use outrider_core::shared::Shared;
 use outrider_core::shm::{self, Header, lost};
-use outrider_sys::raw;
+use outrider_sys::{raw, seccomp};
 
 use crate::cli::{Engine, Mode, RunArgs};
 use crate::output::{self, Failure};
-use crate::{elf, graph, plugin};
+use crate::{confined, elf, graph, plugin, preload};
 
 /// The program's process, for the signal handlers.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
@@ -56,7 +56,7 @@ pub fn run(args: RunArgs, mut config: Config, purpose: Purpose) -> Result<i32, F
         Mode::PredictOpt => shm::MODE_PREDICT_OPT,
         Mode::FetchallOpt => shm::MODE_FETCHALL_OPT,
     };
-    let library = library()?;
+    let library = preload::library()?;
     let plugins = plugin::check(&args.plugin)?;
     let mut notes = Vec::new();
     let told = args.report.is_some() || rustix::termios::isatty(stderr());
@@ -65,6 +65,12 @@ pub fn run(args: RunArgs, mut config: Config, purpose: Purpose) -> Result<i32, F
         if args.report.is_none() {
             output::complain(&format!("{}: {reason}", args.command[0].to_string_lossy()));
         }
+    }
+    let filters = seccomp::filters().unwrap_or(seccomp::UNKNOWN);
+    if filters != 0
+        && let Some(call) = confined::deadly_call()
+    {
+        return Err(bare(&args.command, call, purpose));
     }
     let mut report = match purpose {
         Purpose::Run => report::Target::open(&args)?,
@@ -92,13 +98,13 @@ pub fn run(args: RunArgs, mut config: Config, purpose: Purpose) -> Result<i32, F
     let graphs = !plugins.is_empty() || purpose == Purpose::Check;
     if hooked || graphs {
         // SAFETY: this process has one thread.
-        unsafe { preload(&library, &plugins) };
+        unsafe { preload::set(&library, &plugins) };
     }
     if hooked || graphs && shared.is_some() {
         let path = shared
             .as_ref()
             .map_or("none".into(), |s| s.path_in(raw::getpid()));
-        let value = format!("{path}:{mode}:{}", config.files.min_size.0);
+        let value = format!("{path}:{mode}:{}:{filters}", config.files.min_size.0);
         // SAFETY: this process has one thread.
         unsafe {
             std::env::set_var("OUTRIDER_SHM", value);
@@ -141,6 +147,33 @@ pub fn run(args: RunArgs, mut config: Config, purpose: Purpose) -> Result<i32, F
     die_like(status)
 }
 
+/// Becomes the program, without anything of ours, because a filter of system calls kills for `call`. Returns if that is not possible.
+fn bare(command: &[OsString], call: &str, purpose: Purpose) -> Failure {
+    let reason = format!("a filter of system calls (seccomp) is in force that kills for {call}");
+    if purpose == Purpose::Check {
+        return Failure::system(format!("{reason}: graphs can't be checked"));
+    }
+    output::complain(&format!("{reason}: the program runs without Outrider"));
+    let (_arguments, pointers) = match c_strings(command) {
+        Ok(both) => both,
+        Err(failure) => return failure,
+    };
+    // SAFETY: a null-terminated array of C strings.
+    unsafe { libc::execvp(pointers[0], pointers.as_ptr()) };
+    let error = std::io::Error::last_os_error();
+    output::complain(&format!("{}: {error}", command[0].to_string_lossy()));
+    std::process::exit(unstarted(&error))
+}
+
+/// The exit code for a program that could not be executed: as env(1) has it.
+fn unstarted(error: &std::io::Error) -> i32 {
+    if error.kind() == std::io::ErrorKind::NotFound {
+        127
+    } else {
+        126
+    }
+}
+
 /// Makes the file of `--explain`, empty, and its absolute path: programs may change their directory.
 fn explanation(path: &Path) -> Result<PathBuf, Failure> {
     std::fs::File::create(path)
@@ -156,60 +189,6 @@ fn explanation(path: &Path) -> Result<PathBuf, Failure> {
 fn stderr() -> BorrowedFd<'static> {
     // SAFETY: only asked whether it is a terminal; a closed descriptor is not.
     unsafe { BorrowedFd::borrow_raw(2) }
-}
-
-/// The library: beside the command, or in ../lib.
-pub fn library() -> Result<PathBuf, Failure> {
-    let exe = std::env::current_exe()
-        .map_err(|e| Failure::usage(format!("cannot find this command's own file: {e}")))?;
-    let directory = exe.parent().unwrap_or(Path::new("/"));
-    let places = [
-        directory.join("liboutrider.so"),
-        directory.join("../lib/liboutrider.so"),
-    ];
-    let Some(found) = places.iter().find(|p| p.is_file()) else {
-        return Err(Failure::usage(format!(
-            "liboutrider.so is missing: looked for {} and {}",
-            places[0].display(),
-            places[1].display()
-        )));
-    };
-    if found
-        .as_os_str()
-        .as_bytes()
-        .iter()
-        .any(|b| matches!(b, b':' | b' ' | b'\t' | b'\n'))
-    {
-        return Err(Failure::usage(format!(
-            "{} cannot be preloaded: LD_PRELOAD accepts no path with a colon or white space",
-            found.display()
-        )));
-    }
-    Ok(found.clone())
-}
-
-/// Puts the library and the plug-ins into LD_PRELOAD, in front of what is there, and names the plug-ins to the library.
-///
-/// # Safety
-/// The process has one thread.
-pub unsafe fn preload(library: &Path, plugins: &[PathBuf]) {
-    let listed = |paths: &[&Path], variable: &str| {
-        let mut value = OsString::new();
-        let old = std::env::var_os(variable).filter(|v| !v.is_empty());
-        for part in paths.iter().map(|p| p.as_os_str()).chain(old.as_deref()) {
-            if !value.is_empty() {
-                value.push(":");
-            }
-            value.push(part);
-        }
-        // SAFETY: as promised.
-        unsafe { std::env::set_var(variable, value) };
-    };
-    let plugins: Vec<&Path> = plugins.iter().map(PathBuf::as_path).collect();
-    listed(&[&[library], &plugins[..]].concat(), "LD_PRELOAD");
-    if !plugins.is_empty() {
-        listed(&plugins, "OUTRIDER_PLUGINS");
-    }
 }
 
 /// Why the program will run as if we weren't there, if that can be told from its file.
@@ -286,13 +265,19 @@ extern "C" fn become_program(child: *mut libc::c_void) -> libc::c_int {
     let name = unsafe { CStr::from_ptr(child.arguments[0]) };
     output::complain(&format!("{}: {error}", name.to_string_lossy()));
     // SAFETY: ends the child without the runner's exit handlers.
-    unsafe {
-        libc::_exit(if error.kind() == std::io::ErrorKind::NotFound {
-            127
-        } else {
-            126
-        })
-    }
+    unsafe { libc::_exit(unstarted(&error)) }
+}
+
+/// The program's arguments, and the array that execvp(3) wants, which is valid as long as they are.
+fn c_strings(command: &[OsString]) -> Result<(Vec<CString>, Vec<*const libc::c_char>), Failure> {
+    let arguments: Vec<CString> = command
+        .iter()
+        .map(|a| CString::new(a.as_bytes()))
+        .collect::<Result<_, _>>()
+        .map_err(|_| Failure::usage("an argument contains a zero byte"))?;
+    let mut pointers: Vec<*const libc::c_char> = arguments.iter().map(|a| a.as_ptr()).collect();
+    pointers.push(std::ptr::null());
+    Ok((arguments, pointers))
 }
 
 /// Forks and executes the program. Where it can't be executed the child says so itself and exits with 127 or 126, as env(1)
@@ -302,13 +287,7 @@ fn spawn(
     mask: &libc::sigset_t,
     child_action: &libc::sigaction,
 ) -> Result<i32, Failure> {
-    let arguments: Vec<CString> = command
-        .iter()
-        .map(|a| CString::new(a.as_bytes()))
-        .collect::<Result<_, _>>()
-        .map_err(|_| Failure::usage("an argument contains a zero byte"))?;
-    let mut pointers: Vec<*const libc::c_char> = arguments.iter().map(|a| a.as_ptr()).collect();
-    pointers.push(std::ptr::null());
+    let (_arguments, pointers) = c_strings(command)?;
     let child = Child {
         arguments: &pointers,
         timers: &take_timers(),

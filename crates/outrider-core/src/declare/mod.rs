@@ -27,7 +27,7 @@ mod state;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
 use outrider_sys::raw;
 
@@ -198,6 +198,8 @@ pub struct Process {
     returned: AtomicU32,
     /// 1 while something is queued in the engine or on its way, as the fetcher last knew.
     busy: AtomicU32,
+    /// The program's first thread has called pthread_exit(3).
+    leader_ended: AtomicBool,
     /// Counts demands to let go of all files, and the last one that was met; futex words.
     release_wanted: AtomicU32,
     release_done: AtomicU32,
@@ -226,6 +228,7 @@ impl Process {
             numbers,
             returned: AtomicU32::new(0),
             busy: AtomicU32::new(0),
+            leader_ended: AtomicBool::new(false),
             release_wanted: AtomicU32::new(0),
             release_done: AtomicU32::new(0),
         }
@@ -324,6 +327,12 @@ impl Process {
         }
         drop(state);
         self.release_all();
+    }
+
+    /// The program's first thread is about to end, and others may go on: the fetcher ends after the last of them, so that the process can.
+    pub fn leader_ends(&self) {
+        self.leader_ended.store(true, SeqCst);
+        self.ring();
     }
 
     fn is_off(&self) -> bool {

@@ -44,6 +44,21 @@ const TOGETHER: usize = 64;
 /// The fetcher looks up every so many bytes of progress, at least and at most.
 const STEP: (u64, u64) = (128 << 10, 4 << 20);
 
+/// How often the fetcher looks, µs, whether it is left alone after the program's first thread has ended.
+const LEFT_ALONE_US: u64 = 100_000;
+
+/// Whether all threads of this process but the ended first one are ours, which have names that begin so.
+fn only_ours_run() -> bool {
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
+        return false;
+    };
+    let first = raw::getpid().to_string();
+    tasks.flatten().all(|task| {
+        task.file_name().as_encoded_bytes() == first.as_bytes()
+            || std::fs::read(task.path().join("comm")).is_ok_and(|n| n.starts_with(b"outrider"))
+    })
+}
+
 /// Starts the thread; `false` where that is not possible.
 pub(super) fn start(process: &'static Process) -> bool {
     // All but those that the C library uses itself (to change the user of all threads, and to cancel one).
@@ -238,9 +253,17 @@ impl Fetcher {
             self.process.settled.store(bell, SeqCst);
             self.process.sleeping.store(1, SeqCst);
             if self.process.bell.load(SeqCst) == bell {
-                raw::futex_wait_forever(&self.process.bell, bell);
+                if self.process.leader_ended.load(SeqCst) {
+                    raw::futex_wait(&self.process.bell, bell, LEFT_ALONE_US);
+                } else {
+                    raw::futex_wait_forever(&self.process.bell, bell);
+                }
             }
             self.process.sleeping.store(0, SeqCst);
+            if self.process.leader_ended.load(SeqCst) && only_ours_run() {
+                lock(&self.process.state).off = true;
+                return;
+            }
         }
     }
 

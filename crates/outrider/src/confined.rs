@@ -1,0 +1,67 @@
+//! Filters of system calls (seccomp) that kill, as a service manager's may.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use outrider_sys::raw;
+
+/// Calls that the hooks or the runner make and programs rarely do, with arguments that do nothing.
+const CALLS: [(&str, libc::c_long, [usize; 4]); 12] = [
+    ("cachestat", SYS_CACHESTAT, [NONE, 0, 0, 0]),
+    ("madvise", libc::SYS_madvise, [0, 0, 18, 0]),
+    ("readlinkat", libc::SYS_readlinkat, [NONE, 0, 0, 0]),
+    ("fstat", libc::SYS_fstat, [NONE, 0, 0, 0]),
+    (
+        "fcntl",
+        libc::SYS_fcntl,
+        [NONE, libc::F_GETFL as usize, 0, 0],
+    ),
+    ("lseek", libc::SYS_lseek, [NONE, 0, 0, 0]),
+    (
+        "futex",
+        libc::SYS_futex,
+        [0, libc::FUTEX_WAKE as usize, 0, 0],
+    ),
+    ("sched_yield", libc::SYS_sched_yield, [0; 4]),
+    ("memfd_create", libc::SYS_memfd_create, [0; 4]),
+    ("ftruncate", libc::SYS_ftruncate, [NONE, 0, 0, 0]),
+    ("setitimer", libc::SYS_setitimer, [NONE, 0, 0, 0]),
+    ("close_range", libc::SYS_close_range, [2, 1, 0, 0]),
+];
+/// The same number on every architecture; Linux 6.5.
+const SYS_CACHESTAT: libc::c_long = 451;
+/// No descriptor, and no timer.
+const NONE: usize = usize::MAX;
+
+/// How many of [`CALLS`] the child has begun.
+static BEGUN: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn try_all(_: *mut libc::c_void) -> libc::c_int {
+    for (i, (_, number, [a, b, c, d])) in CALLS.iter().enumerate() {
+        BEGUN.store(i, Relaxed);
+        // SAFETY: arguments with which these calls do nothing.
+        unsafe { raw::syscall6(*number, *a, *b, *c, *d, 0, 0) };
+    }
+    0
+}
+
+/// The first of these calls for which the filters in force kill, tried in a child process. `None` where none does, or no child can be made.
+pub fn deadly_call() -> Option<&'static str> {
+    let mut stack = [0u128; 1024];
+    let mut status = 0;
+    // SAFETY: this process has one thread, which waits until the child, which shares its memory, has ended; the stack grows
+    // down from its end.
+    unsafe {
+        let child = libc::clone(
+            try_all,
+            stack.as_mut_ptr_range().end.cast(),
+            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+            std::ptr::null_mut(),
+        );
+        if child < 0 || libc::waitpid(child, &mut status, 0) != child {
+            return None;
+        }
+    }
+    let (name, ..) = CALLS.get(BEGUN.load(Relaxed))?;
+    libc::WIFSIGNALED(status).then_some(*name)
+}

@@ -1,0 +1,113 @@
+//! How the library gets into the program: LD_PRELOAD.
+
+use std::ffi::{CStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::output::Failure;
+
+/// The library: beside the command, or in ../lib.
+pub fn library() -> Result<PathBuf, Failure> {
+    let exe = std::env::current_exe()
+        .map_err(|e| Failure::usage(format!("cannot find this command's own file: {e}")))?;
+    let directory = exe.parent().unwrap_or(Path::new("/"));
+    let places = [
+        directory.join("liboutrider.so"),
+        directory.join("../lib/liboutrider.so"),
+    ];
+    let Some(found) = places.iter().find(|p| p.is_file()) else {
+        return Err(Failure::usage(format!(
+            "liboutrider.so is missing: looked for {} and {}",
+            places[0].display(),
+            places[1].display()
+        )));
+    };
+    if found
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|b| matches!(b, b':' | b' ' | b'\t' | b'\n'))
+    {
+        return Err(Failure::usage(format!(
+            "{} cannot be preloaded: LD_PRELOAD accepts no path with a colon or white space",
+            found.display()
+        )));
+    }
+    Ok(found.clone())
+}
+
+/// Puts the library and the plug-ins into LD_PRELOAD, in front of what is there, and names the plug-ins to the library.
+///
+/// # Safety
+/// The process has one thread.
+pub unsafe fn set(library: &Path, plugins: &[PathBuf]) {
+    let listed = |paths: &[&Path], variable: &str| {
+        let mut value = OsString::new();
+        let old = std::env::var_os(variable).filter(|v| !v.is_empty());
+        for part in paths.iter().map(|p| p.as_os_str()).chain(old.as_deref()) {
+            if !value.is_empty() {
+                value.push(":");
+            }
+            value.push(part);
+        }
+        // SAFETY: as promised.
+        unsafe { std::env::set_var(variable, value) };
+    };
+    let plugins: Vec<&Path> = plugins.iter().map(PathBuf::as_path).collect();
+    let prefix = glibc_only();
+    let spelled: Vec<PathBuf> = [&[library], &plugins[..]]
+        .concat()
+        .into_iter()
+        .map(|path| match &prefix {
+            Some(prefix) if path.is_absolute() => {
+                let mut spelled = OsString::from(prefix);
+                spelled.push(path);
+                spelled.into()
+            }
+            _ => path.into(),
+        })
+        .collect();
+    let spelled: Vec<&Path> = spelled.iter().map(PathBuf::as_path).collect();
+    listed(&spelled, "LD_PRELOAD");
+    suit_sanitizers();
+    if !plugins.is_empty() {
+        listed(&plugins, "OUTRIDER_PLUGINS");
+    }
+}
+
+/// What to write before an absolute path so that the GNU C library's dynamic linker finds the file and no other does: musl's would end a
+/// program that it can't load the library into. Only the former knows `$LIB`, the name of a directory under /usr from which enough
+/// steps up lead to the root; the latter passes over what it doesn't find. `None` where there is no such directory.
+fn glibc_only() -> Option<&'static str> {
+    const UP: &str = "/usr/$LIB/../../../../../../../..";
+    const ROOT: &CStr = c"/usr/$LIB/../../../../../../../../";
+    const NOTHING: &CStr = c"/usr/$LIB/../../../../../../../../\x01";
+    // What is the matter with a library by this name, without the name. No directory is a library, but it is found.
+    let complaint = |name: &CStr| {
+        // SAFETY: a C string; the answer stays valid until the next of these calls on this thread.
+        let text = unsafe {
+            libc::dlopen(name.as_ptr(), libc::RTLD_LAZY);
+            let text = libc::dlerror();
+            if text.is_null() {
+                return None;
+            }
+            CStr::from_ptr(text).to_bytes()
+        };
+        let colon = text.iter().position(|b| *b == b':')?;
+        Some(text[colon..].to_vec())
+    };
+    (complaint(ROOT)? != complaint(NOTHING)?).then_some(UP)
+}
+
+/// AddressSanitizer's runtime refuses to start where another library comes before it. Ours may: what it hands on goes to the
+/// next library's functions, which are the runtime's.
+fn suit_sanitizers() {
+    const OPTION: &str = "verify_asan_link_order=0";
+    let mut value = std::env::var_os("ASAN_OPTIONS").unwrap_or_default();
+    if !value.is_empty() {
+        value.push(":");
+    }
+    value.push(OPTION);
+    // SAFETY: as promised to `set`.
+    unsafe { std::env::set_var("ASAN_OPTIONS", value) };
+}
