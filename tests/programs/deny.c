@@ -1,7 +1,7 @@
 /* deny RULE[,RULE...] -- CMD ARGS...
  *
  * Runs CMD with a seccomp filter under which chosen system calls fail. A rule is
- *     NAME=ERRNO            every call of NAME
+ *     NAME=ERRNO            every call of NAME; with KILL in the place of an errno it ends the process
  *     NAME:IDX~VALUE=ERRNO  calls whose argument IDX (0..5, low 32 bits) equals VALUE
  *     NAME:IDX&MASK=ERRNO   calls whose argument IDX has a bit of MASK
  * for instance  io_uring_setup=EPERM,clone:0&0x10000=EAGAIN,clone3=ENOSYS  (no threads). */
@@ -39,6 +39,7 @@ static const struct { const char *name; int number; } errors[] = {
     { "EPERM", EPERM }, { "EACCES", EACCES }, { "ENOSYS", ENOSYS }, { "EAGAIN", EAGAIN },
     { "ENOMEM", ENOMEM }, { "EMFILE", EMFILE }, { "EINVAL", EINVAL }, { "EBADF", EBADF }, { "EIO", EIO },
     { "ENOTTY", ENOTTY },
+    { "KILL", -1 },
 };
 
 static struct sock_filter code[1024];
@@ -52,7 +53,7 @@ static void emit(int op, unsigned k, int jt, int jf)
 static void rule(char *text)
 {
     char *error = strchr(text, '=');
-    int number = -1, err = -1, index = -1;
+    int number = -1, err = 0, index = -1;
     unsigned value = 0;
     char kind = 0;
     if (!error)
@@ -70,7 +71,7 @@ static void rule(char *text)
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
         if (strcmp(errors[i].name, error) == 0)
             err = errors[i].number;
-    if (number < 0 || err < 0)
+    if (number < 0 || err == 0)
         goto bad;
     /* Each rule loads what it looks at, and falls through to the next. */
     emit(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr), 0, 0);
@@ -79,7 +80,7 @@ static void rule(char *text)
         emit(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args) + 8 * index, 0, 0);
         emit(BPF_JMP | (kind == '&' ? BPF_JSET : BPF_JEQ) | BPF_K, value, 0, 1);
     }
-    emit(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | err, 0, 0);
+    emit(BPF_RET | BPF_K, err < 0 ? SECCOMP_RET_KILL_PROCESS : SECCOMP_RET_ERRNO | err, 0, 0);
     return;
 bad:
     fprintf(stderr, "deny: bad rule `%s`\n", text);

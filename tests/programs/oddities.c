@@ -6,6 +6,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -69,6 +70,44 @@ static void first_files_race(void)
 	}
 }
 
+/* From here on NUMBER kills, as the first filter of this process; asked for by name, or by the number of prctl(2). */
+static void forbid(int number, int by_number)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)number, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = { sizeof code / sizeof *code, code };
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	if (by_number ? syscall(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0)
+		      : prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter))
+		perror("seccomp");
+}
+
+/* Runs cksum in a child under a filter that kills for NUMBER, and tells how it ended. */
+static void confined_child(int number, int by_number)
+{
+	fflush(stdout);
+	pid_t child = fork();
+	if (child == 0) {
+		forbid(number, by_number);
+		execlp("cksum", "cksum", path, (char *)0);
+		_exit(1);
+	}
+	int status;
+	waitpid(child, &status, 0);
+	printf("%d by %s: status %d\n", number, by_number ? "number" : "name", status);
+}
+
+static void *end_later(void *arg)
+{
+	usleep(100000);
+	printf("%s ends\n", (char *)arg);
+	return 0;
+}
+
 static volatile sig_atomic_t broken;
 static void lease_broken(int signal) { broken += signal == SIGIO; }
 
@@ -77,7 +116,7 @@ int main(int argc, char **argv)
 	if (argc != 3)
 		return 2;
 	path = argv[2];
-	int fd = open(path, strcmp(argv[1], "lease") ? O_RDONLY : O_RDWR);
+	int fd = open(path, strncmp(argv[1], "lease", 5) ? O_RDONLY : O_RDWR);
 	if (fd < 0)
 		return 1;
 	if (!strcmp(argv[1], "race")) {
@@ -110,19 +149,48 @@ int main(int argc, char **argv)
 		syscall(SYS_exit, 0);
 	} else if (!strcmp(argv[1], "jail")) {
 		/* cachestat is a system call that no program makes, and one that a sandbox may kill for. */
-		struct sock_filter code[] = {
-			BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-			BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 451, 0, 1),
-			BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
-			BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-		};
-		struct sock_fprog filter = { sizeof code / sizeof *code, code };
 		warm_up(fd);
-		prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-		prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);
+		forbid(451, 0);
 		warm_up(open(path, O_RDONLY));
 		execlp("cksum", "cksum", path, (char *)0);
 		return 1;
+	} else if (!strcmp(argv[1], "jailed_children")) {
+		warm_up(fd);
+		const int numbers[] = { 451, SYS_madvise, SYS_readlinkat, SYS_fstat, SYS_futex };
+		for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+			confined_child(numbers[i], 0);
+			confined_child(numbers[i], 1);
+		}
+	} else if (!strcmp(argv[1], "lease_apart")) {
+		/* After its threads have tables of descriptors of their own the process is not followed, and not disturbed either. */
+		warm_up(fd);
+		posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+		for (off_t at = 0; at < 60 * (off_t)sizeof block; at += (off_t)sizeof block)
+			pread(fd, block, sizeof block, at);
+		printf("unshare %d\n", unshare(CLONE_FILES));
+		int r = fcntl(fd, F_SETLEASE, F_WRLCK);
+		printf("lease %d errno %d\n", r, r ? errno : 0);
+	} else if (!strcmp(argv[1], "vfork_dup")) {
+		/* The child's dup2 is on its own descriptor: the parent's pipe stays a pipe, and is asked for no position. */
+		int ends[2];
+		if (pipe(ends))
+			return 1;
+		warm_up(fd);
+		pid_t child = vfork();
+		if (child == 0) {
+			dup2(fd, ends[0]);
+			_exit(0);
+		}
+		waitpid(child, 0, 0);
+		long n = 0;
+		for (int i = 0; i < 300 && write(ends[1], block, 4096) == 4096; i++)
+			n += read(ends[0], block, 4096);
+		printf("%ld bytes through the pipe\n", n);
+	} else if (!strcmp(argv[1], "leader")) {
+		pthread_t other;
+		pthread_create(&other, 0, end_later, "the last thread");
+		warm_up(fd);
+		pthread_exit(0);
 	} else if (!strcmp(argv[1], "lease")) {
 		signal(SIGIO, lease_broken);
 		int other = dup(fd);

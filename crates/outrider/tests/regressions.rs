@@ -16,10 +16,14 @@ fn programs_see_what_they_saw_without_us() {
         "errno",
         "seccomp",
         "jail",
+        "jailed_children",
         "lease",
+        "lease_apart",
         "flock",
         "hints",
         "vfork",
+        "vfork_dup",
+        "leader",
     ]
     .map(|what| {
         Case::argv(what, &[oddities.as_str(), what, "big.dat"])
@@ -27,6 +31,141 @@ fn programs_see_what_they_saw_without_us() {
             .modes(&["predict+opt", "fetchall+opt", "os-only"])
     });
     check(cases.into());
+}
+
+/// SPEC B11: programs whose dynamic linker or runtime would refuse our library run as if we weren't there, alone and as children.
+#[test]
+fn programs_of_another_make() {
+    let dir = fresh_with("another_make", &[Data::Text]);
+    let source = dir.join("reads.c");
+    std::fs::write(
+        &source,
+        "#include <stdio.h>
+int main(void)
+{
+	FILE *f = fopen(\"text.txt\", \"r\");
+	unsigned long sum = 0;
+	for (int c; f && (c = getc(f)) != EOF;)
+		sum = sum * 31 + (unsigned)c;
+	printf(\"%lu\\n\", sum);
+	return f == NULL;
+}
+",
+    )
+    .unwrap();
+    let makes: [(&str, &str, &[&str]); 3] = [
+        ("glibc", "cc", &[]),
+        ("musl", "musl-gcc", &[]),
+        ("asan", "cc", &["-fsanitize=address"]),
+    ];
+    let mut sums = Vec::new();
+    for (name, compiler, flags) in makes {
+        if !support::have(compiler) {
+            support::skip("programs_of_another_make", &format!("no {compiler}"));
+            continue;
+        }
+        let made = Command::new(compiler)
+            .args(flags)
+            .args(["-O1", "-o", name, "reads.c"])
+            .current_dir(&dir)
+            .status();
+        assert!(made.unwrap().success(), "{name}");
+        let program = format!("./{name}");
+        let plain = support::printed(Command::new(&program).current_dir(&dir));
+        for argv in [&[program.as_str()][..], &["sh", "-c", &program]] {
+            let ours = support::printed(&mut support::outrider_run(&dir, &[], argv));
+            assert_eq!(ours, plain, "{argv:?}");
+        }
+        sums.push(plain);
+    }
+    sums.dedup();
+    assert_eq!(sums.len(), 1, "{sums:?}");
+}
+
+/// SPEC B11: where a filter of system calls is in force that kills for one of ours, the program runs without us, and one line says so.
+#[test]
+fn filters_that_kill() {
+    let dir = fresh_with("filters_that_kill", &[Data::Text]);
+    let deny = program("deny");
+    for call in ["cachestat", "madvise", "memfd_create"] {
+        let output = Command::new(&deny)
+            .args([&format!("{call}=KILL"), "--"])
+            .arg(outrider())
+            .args(["run", "--", "cksum", "text.txt"])
+            .current_dir(&dir)
+            .output()
+            .unwrap();
+        let plain = support::printed(Command::new("cksum").arg("text.txt").current_dir(&dir));
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{call}: {output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), plain);
+        assert!(
+            error.lines().count() == 1 && error.contains(call),
+            "{call}: {error}"
+        );
+    }
+}
+
+/// SPEC B11: whoever finds the shared memory can't take its pages from under the programs.
+#[test]
+fn shared_memory_keeps_its_length() {
+    let script = "import os
+path = os.environ['OUTRIDER_SHM'].split(':')[0]
+fd = os.open(path, os.O_RDWR)
+for size in 0, os.fstat(fd).st_size * 2:
+    try:
+        os.ftruncate(fd, size)
+        print('truncated')
+    except OSError as e:
+        print(e.errno)
+";
+    let dir = fresh("shared_memory");
+    let output = support::printed(&mut support::outrider_run(
+        &dir,
+        &[],
+        &["python3", "-c", script],
+    ));
+    let refused = format!("{}\n", libc::EPERM);
+    assert_eq!(output, refused.repeat(2));
+}
+
+/// SPEC B11: what is not the caller's own file keeps its access time as long as the program reads nothing of it.
+#[test]
+fn access_times_of_others_files() {
+    const NAME: &str = "access_times_of_others_files";
+    if !support::is_root() {
+        support::skip_unprivileged(NAME, "only root can become another user");
+        return;
+    }
+    let dir = fresh_with("access_times", &[Data::Big]);
+    let nobody = |argv: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .args(argv)
+            .current_dir("/");
+        command
+    };
+    let outrider = outrider().display().to_string();
+    let file = dir.join("big.dat").display().to_string();
+    let reached = nobody(&[&outrider, "cached", &file]).status();
+    if !reached.is_ok_and(|s| s.success()) {
+        support::skip(NAME, "another user cannot reach the build directory");
+        return;
+    }
+    let dated = Command::new("touch")
+        .args(["-a", "-d", "2020-01-01", &file])
+        .status();
+    assert!(dated.unwrap().success());
+    let script = "import os, sys, time
+fd = os.open(sys.argv[1], os.O_RDONLY)
+for at in range(0, 16 << 20, 1 << 20):
+    os.posix_fadvise(fd, at, 1 << 20, os.POSIX_FADV_WILLNEED)
+time.sleep(.3)
+print(time.gmtime(os.fstat(fd).st_atime).tm_year)
+";
+    let argv = [&outrider, "run", "--", "python3", "-c", script, &file];
+    assert_eq!(support::printed(&mut nobody(&argv)), "2020\n");
 }
 
 /// SPEC B1: the runner hears of the program's end whatever it inherited for SIGCHLD, and hands timers on.
