@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+#[path = "unwinder.rs"]
+mod unwinder;
+
 /// The name that programs linked with the library ask for at run time.
 const SONAME: &str = "liboutrider.so.0";
 
@@ -10,6 +13,8 @@ fn main() {
     // Its threads and hooks must not lose their code to a dlclose.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=unwinder.rs");
+    unwinder::find();
     // Beside the library, so that a program built with -L and -rpath of the build directory runs. OUT_DIR is three levels below.
     let out = std::env::var("OUT_DIR").unwrap_or_default();
     if let Some(profile) = Path::new(&out).ancestors().nth(3) {

@@ -24,6 +24,11 @@ mod reserve;
 mod stdio;
 mod track;
 
+// See unwinder.rs, beside the build script.
+#[cfg(static_unwinder)]
+#[link(name = "gcc_eh", kind = "static", modifiers = "-bundle")]
+unsafe extern "C" {}
+
 /// Runs before `main`: resolves the functions that the hooks stand before.
 extern "C" fn start() {
     real::resolve();

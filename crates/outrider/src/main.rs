@@ -27,6 +27,11 @@ use clap::Parser;
 use cli::{Cli, Command, GraphCommand, Mode, RunArgs};
 use output::Failure;
 
+// See unwinder.rs, beside the library's build script.
+#[cfg(static_unwinder)]
+#[link(name = "gcc_eh", kind = "static", modifiers = "-bundle")]
+unsafe extern "C" {}
+
 /// The process's entry, called by the C start-up code. Returns the exit code: 0 done, 1 something could
 /// not be read, 2 bad input.
 #[cfg(not(test))]

@@ -296,13 +296,14 @@ fn spawn(
         runner: raw::getpid(),
     };
     let bytes = CHILD_STACK + size_of_val(&pointers[..]);
-    let mut stack = vec![0u128; bytes.div_ceil(size_of::<u128>())];
+    // Never written to here: only the pages that the child uses are made.
+    let mut stack = Vec::<u128>::with_capacity(bytes.div_ceil(size_of::<u128>()));
     // As vfork(2): nothing of this process's memory is copied, and it waits until the program has replaced it.
     // SAFETY: this process has one thread, which waits; stack and `child` outlive their use, and the stack grows down from its end.
     let pid = unsafe {
         libc::clone(
             become_program,
-            stack.as_mut_ptr_range().end.cast(),
+            stack.spare_capacity_mut().as_mut_ptr_range().end.cast(),
             libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
             (&raw const child).cast_mut().cast(),
         )
