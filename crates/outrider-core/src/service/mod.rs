@@ -212,6 +212,8 @@ pub struct Service {
     active: Vec<usize>,
     /// Files that were fetched from within the last moments: streams that share the budget.
     busy: u64,
+    /// Bytes of a read in order, on average of the last few.
+    read_bytes: u64,
     models: HashMap<u64, (Instant, DeviceModel)>,
     last_let_go: Instant,
     /// Bytes fetched optimistically in files that were closed since, and how much of these was used.
@@ -264,6 +266,7 @@ impl Service {
             hellos: 0,
             active: Vec::new(),
             busy: 1,
+            read_bytes: 0,
             models: HashMap::new(),
             last_let_go: now,
             optimism: (0, 0),

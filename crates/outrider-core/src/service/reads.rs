@@ -67,6 +67,10 @@ impl Service {
         }
         // Only what shows no pattern can wait until the service looks by itself.
         let (mut skip, lazy) = (f.skip, f.random);
+        if !f.random {
+            let len = e.len.min(size.saturating_sub(e.offset));
+            self.read_bytes = (self.read_bytes * 7 + len) / 8;
+        }
         // What is streamed, or will be when there is room, has no order either, and is worth hearing.
         let streams = self
             .files
