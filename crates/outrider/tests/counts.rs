@@ -259,6 +259,30 @@ print(sum(m[i] for i in range(0, len(m), 1 << 16)))
     }
 }
 
+/// Design, "a process start costs under a millisecond": of all libraries only ours comes into a program, and it brings no other with it.
+#[test]
+fn programs_get_one_library() {
+    let dir = fresh("one_library");
+    let argv = ["cat", "/proc/self/maps"];
+    let libraries = |output: std::process::Output| {
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mut names: Vec<String> = text
+            .split_whitespace()
+            .filter(|w| w.starts_with('/') && w.contains(".so"))
+            .map(|w| w.rsplit('/').next().unwrap().to_owned())
+            .collect();
+        names.sort();
+        names.dedup();
+        names
+    };
+    let stock = libraries(Command::new(argv[0]).args(&argv[1..]).output().unwrap());
+    let mut ours = libraries(outrider_run(&dir, &[], &argv).output().unwrap());
+    assert!(ours.contains(&"liboutrider.so".to_owned()), "{ours:?}");
+    ours.retain(|name| name != "liboutrider.so");
+    assert_eq!(ours, stock);
+}
+
 /// LP3, LP9: a file in pieces that is read from its beginning, with memory for an eighth of it, on a disk with a head: it lies upwards as it is,
 /// so it is not fetched in rounds, and nothing is read twice.
 #[test]
