@@ -39,7 +39,8 @@ const INFILL: u64 = 32 << 10;
 impl DeviceModel {
     /// A request of `bytes` that had the device to itself and did not continue where the last one ended took `took_us`.
     pub fn lone_request(&mut self, bytes: u64, took_us: f64) {
-        let latency = (took_us - bytes as f64 / self.bandwidth).max(1.0);
+        // A bandwidth that was measured while others had the device or the processor is too small, and would leave nothing for the latency.
+        let latency = (took_us - bytes as f64 / self.bandwidth).max(took_us / 4.0);
         // The first sample counts in full. Afterwards fast answers count more than slow ones: interference only ever
         // makes a request slower.
         let weight = match self.samples {

@@ -50,13 +50,16 @@ impl Issue for Noop {
 }
 
 /// posix_fadvise(WILLNEED), which reads like readahead(2) and leaves the file's own readahead state alone. Requests of
-/// 128 KiB and less are never clipped.
+/// 128 KiB and less are never clipped. Runs are left to the kernel's readahead where that can be led (`lead`).
 pub struct Readahead;
 
 impl Issue for Readahead {
     fn issue(&mut self, group: &[Request]) -> Vec<(usize, Failure)> {
         let mut failed = Vec::new();
         for (i, r) in group.iter().enumerate() {
+            if r.handle.lead.start(r.handle.fd(), &r.range) {
+                continue;
+            }
             // SAFETY: integers only.
             let e = unsafe {
                 raw::syscall6(

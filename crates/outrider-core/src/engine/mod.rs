@@ -10,6 +10,7 @@
 //! moves no data, and leaves no trace on the file (a read would change its access time and raise inotify events).
 
 mod issue;
+mod lead;
 mod window;
 
 use std::collections::VecDeque;
@@ -20,6 +21,7 @@ use std::time::Instant;
 use std::ops::Range;
 
 pub use issue::{Failure, Issue, Monitor, Noop, Readahead, Uring};
+use lead::Lead;
 use window::Windows;
 
 use outrider_sys::raw::Fd;
@@ -33,13 +35,16 @@ use crate::view::{FileView, PageRange};
 pub struct Handle {
     fd: Fd,
     windows: Windows,
+    lead: Lead,
 }
 
 impl Handle {
     /// A handle on a descriptor of our own.
     pub fn new(fd: impl Into<Fd>) -> Handle {
+        let fd = fd.into();
         Handle {
-            fd: fd.into(),
+            lead: Lead::of(std::os::fd::AsFd::as_fd(&fd)),
+            fd,
             windows: Windows::default(),
         }
     }
@@ -115,6 +120,8 @@ struct Device {
     bounds: (u64, u64),
     /// End of the last request issued and its file, to tell seeks from continuations.
     last_end: (usize, u64),
+    /// The same of the groups that workers are issuing now: what goes on there has to wait, so that a run reaches the device in order.
+    issuing: Vec<(usize, u64)>,
     /// The bound was reached, and the queue has not run empty since.
     full: bool,
     /// First arrival since then.
@@ -370,6 +377,11 @@ impl Request {
         self.range.end - self.range.start
     }
 
+    /// Tells open files apart.
+    fn file(&self) -> usize {
+        Arc::as_ptr(&self.handle) as usize
+    }
+
     fn pages(&self) -> PageRange {
         PageRange::from_bytes(self.range.start, self.bytes())
     }
@@ -423,6 +435,7 @@ impl State {
                     allowed: InFlight::new(bounds.0..bounds.1),
                     bounds,
                     last_end: (0, 0),
+                    issuing: Vec::new(),
                     full: false,
                     span: None,
                     before: (0, 0.0),
@@ -476,7 +489,8 @@ impl State {
                     let same = group
                         .first()
                         .is_none_or(|g| Arc::ptr_eq(&g.handle, &next.handle));
-                    if !fits || !same || (bytes > 0 && bytes + b > most) {
+                    let early = d.issuing.contains(&(next.file(), next.range.start));
+                    if !fits || !same || early || (bytes > 0 && bytes + b > most) {
                         break;
                     }
                     let Some(request) = queue.pop_front() else {
@@ -519,11 +533,12 @@ fn work(shared: &Shared) {
                 let bytes: u64 = group.iter().map(Request::bytes).sum();
                 let d = &mut state.devices[i];
                 let first = &group[0];
-                let continues =
-                    d.last_end == (Arc::as_ptr(&first.handle) as usize, first.range.start);
+                let continues = d.last_end == (first.file(), first.range.start);
                 let lone = d.in_flight_bytes == 0 && !continues && group.len() == 1;
                 let last = &group[group.len() - 1];
-                d.last_end = (Arc::as_ptr(&last.handle) as usize, last.range.end);
+                let end = (last.file(), last.range.end);
+                d.last_end = end;
+                d.issuing.push(end);
                 d.in_flight_bytes += bytes;
                 drop(state);
                 let issued = Instant::now();
@@ -540,12 +555,17 @@ fn work(shared: &Shared) {
                 let batch = settle(group, failed, bytes, issued, lone, shared.header());
                 state = shared.lock();
                 let d = &mut state.devices[i];
+                d.issuing.retain(|e| *e != end);
                 match batch {
                     Some(batch) => {
                         d.full |= d.in_flight_bytes + d.group_bytes() > d.allowed.bound();
                         d.in_flight.push_back(batch);
                     }
                     None => d.in_flight_bytes = d.in_flight_bytes.saturating_sub(bytes),
+                }
+                if state.idle > 0 {
+                    // Somebody may have nothing to do for want of this.
+                    shared.work.notify_one();
                 }
                 state.tell();
             }

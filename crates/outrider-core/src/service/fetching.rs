@@ -221,6 +221,7 @@ impl Service {
     pub(super) fn limits(&mut self, key: FileKey) -> Limits {
         let quantum = self.model(key.dev).quantum();
         let config = &self.config;
+        let chunk = self.files.get(&key).map_or(0, |f| f.chunk).max(PAGE);
         let largest = match self.mode {
             // Table 2: prediction alone keeps the kernel's limit.
             shm::MODE_PREDICT => 128 << 10,
@@ -235,6 +236,7 @@ impl Service {
             initial: config.window.initial.0,
             max: largest.min(share).max(PAGE),
             quantum,
+            chunk,
             skip_when_steady: config.predict.skip_when_steady,
         }
     }
@@ -248,9 +250,10 @@ impl Service {
         let model = self.model(key.dev);
         let place = self.devices.get(&key.dev);
         let window = place.and_then(|p| p.chunk).unwrap_or(0);
+        // A device is not busy with one request while that is on its way, whatever was measured: fewer files than that are no crowd.
         model.is_measured()
             && model.latency_us < FLASH
-            && self.busy * window >= TIMES * model.bandwidth_delay()
+            && self.busy * window >= TIMES * model.bandwidth_delay().max(window)
     }
 
     /// The model of a device, at most 2 ms old: asking the engine takes its lock.
