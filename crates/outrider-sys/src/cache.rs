@@ -273,7 +273,9 @@ pub fn will_need(fd: BorrowedFd<'_>, range: Range<u64>, chunk: u64) -> io::Resul
 /// there is not waited for (`RWF_NOWAIT`), and what is there is not copied, because the buffer is memory that can't be written, so no
 /// watcher hears of a read. The access time changes unless the file was opened with O_NOATIME. Where the file system has no
 /// `RWF_NOWAIT`, nothing happens.
-pub fn nudge_readahead(fd: BorrowedFd<'_>, at: u64, len: u64) {
+///
+/// Returns whether the data at `at` has arrived; `false` also where that isn't known.
+pub fn nudge_readahead(fd: BorrowedFd<'_>, at: u64, len: u64) -> bool {
     static NOWHERE: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
     let nowhere = *NOWHERE.get_or_init(|| {
         // SAFETY: a new mapping at an address of the kernel's choice, never unmapped.
@@ -288,14 +290,14 @@ pub fn nudge_readahead(fd: BorrowedFd<'_>, at: u64, len: u64) {
         page.map_or(0, |p| p as usize)
     });
     if nowhere == 0 {
-        return;
+        return false;
     }
     let buffer = libc::iovec {
         iov_base: nowhere as *mut libc::c_void,
         iov_len: len as usize,
     };
     // SAFETY: the first byte of the buffer is inaccessible for ever, so that nothing is written.
-    unsafe {
+    let r = unsafe {
         raw::syscall6(
             libc::SYS_preadv2,
             fd.as_raw_fd() as usize,
@@ -304,8 +306,10 @@ pub fn nudge_readahead(fd: BorrowedFd<'_>, at: u64, len: u64) {
             at as usize,
             0,
             libc::RWF_NOWAIT as usize,
-        );
-    }
+        )
+    };
+    // Copying was tried.
+    r == -(libc::EFAULT as isize)
 }
 
 /// Drops the clean, unmapped pages of the byte range `range` of `fd` from the page cache

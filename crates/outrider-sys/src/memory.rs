@@ -251,6 +251,18 @@ fn some_avg10(text: &str) -> Option<f64> {
         .ok()
 }
 
+/// Whether free memory in pieces of `bytes` is given back to a virtual machine's host (free page reporting): whoever takes such a piece then waits
+/// for the host, page by page, while smaller pieces are reused.
+pub fn is_reported_to_host(bytes: u64) -> bool {
+    // Where no device reports, the order is beyond all others, or negative.
+    let order =
+        std::fs::read_to_string("/sys/module/page_reporting/parameters/page_reporting_order")
+            .ok()
+            .and_then(|text| text.trim().parse::<u32>().ok());
+    let page = crate::cache::page_size();
+    order.is_some_and(|order| order < 32 && page << order <= bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

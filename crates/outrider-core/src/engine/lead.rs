@@ -40,6 +40,17 @@ struct Run {
     mark: u64,
 }
 
+/// How a request was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Led {
+    /// It was not: ask for it.
+    Not,
+    /// While the one before was on its way.
+    InTime,
+    /// When the one before had arrived: the device had nothing to do meanwhile.
+    Late,
+}
+
 /// The readahead of one open file of ours.
 pub struct Lead(Option<Mutex<State>>);
 
@@ -50,25 +61,28 @@ impl Lead {
         Lead(quiet.then(Mutex::default))
     }
 
-    /// Starts the read of `range`, if it goes on where a run ended or where a run can begin. `false`: ask for it.
-    pub fn start(&self, fd: BorrowedFd<'_>, range: &Range<u64>) -> bool {
+    /// Starts the read of `range`, if it goes on where a run ended or where a run can begin.
+    pub fn start(&self, fd: BorrowedFd<'_>, range: &Range<u64>) -> Led {
         let len = range.end - range.start;
         // Folios are as large as their place in the file is aligned.
         if len < SHORTEST || !len.is_power_of_two() || !range.start.is_multiple_of(len) {
-            return false;
+            return Led::Not;
         }
         let Some(Ok(mut state)) = self.0.as_ref().map(Mutex::try_lock) else {
-            return false;
+            return Led::Not;
         };
         if state.wide >= STRIKES {
-            return false;
+            return Led::Not;
         }
         let run = state.run.take();
-        let mark = match run.filter(|r| r.end == range.start && r.len == len) {
+        let (mark, led) = match run.filter(|r| r.end == range.start && r.len == len) {
             Some(run) => {
-                cache::nudge_readahead(fd, run.mark, len);
+                let led = match cache::nudge_readahead(fd, run.mark, len) {
+                    true => Led::Late,
+                    false => Led::InTime,
+                };
                 // From the second window on the first page is the mark.
-                range.start
+                (range.start, led)
             }
             None => {
                 let behind = range.end..range.end + len;
@@ -76,7 +90,7 @@ impl Lead {
                 let begins =
                     range.start == 0 || cached(fd, range.start - len..range.start) == len / PAGE;
                 if !begins || cached(fd, behind.clone()) > 0 {
-                    return false;
+                    return Led::Not;
                 }
                 let (first, mark) = match range.start {
                     0 => (len, len / 2),
@@ -85,21 +99,21 @@ impl Lead {
                 cache::nudge_readahead(fd, range.start, first);
                 if cached(fd, behind) > 0 {
                     state.wide += 1;
-                    return false;
+                    return Led::Not;
                 }
                 state.wide = 0;
-                mark
+                (mark, Led::InTime)
             }
         };
         if cached(fd, range.clone()) < len / PAGE {
-            return false;
+            return Led::Not;
         }
         state.run = Some(Run {
             end: range.end,
             len,
             mark,
         });
-        true
+        led
     }
 }
 

@@ -24,6 +24,7 @@ pub use issue::{Failure, Issue, Monitor, Noop, Readahead, Uring};
 use lead::Lead;
 use window::Windows;
 
+use outrider_sys::memory::is_reported_to_host;
 use outrider_sys::raw::Fd;
 
 use crate::config::{Config, IoPriority};
@@ -128,6 +129,8 @@ struct Device {
     span: Option<Instant>,
     /// Bytes that arrived, and the µs that they took, in spans that were too short to say something alone.
     before: (u64, f64),
+    /// Groups that were issued since the last move of the bound, and how many of these too late to keep the device busy.
+    groups: (u32, u32),
 }
 
 struct State {
@@ -161,6 +164,8 @@ pub struct Settings {
     pub io_priority: i32,
     /// How requests are issued.
     pub kind: Kind,
+    /// Runs are left to the kernel's readahead (`lead`).
+    pub large_folios: bool,
 }
 
 impl Settings {
@@ -176,6 +181,10 @@ impl Settings {
                 IoPriority::None => 0,
             },
             kind,
+            large_folios: config
+                .engine
+                .large_folios
+                .unwrap_or_else(|| !is_reported_to_host(config.engine.chunk.0)),
         }
     }
 }
@@ -439,6 +448,7 @@ impl State {
                     full: false,
                     span: None,
                     before: (0, 0.0),
+                    groups: (0, 0),
                 });
                 self.devices.len() - 1
             });
@@ -525,7 +535,7 @@ impl State {
 
 fn work(shared: &Shared) {
     issue::become_background(shared.settings.io_priority);
-    let mut engine = issue::engine(shared.settings.kind, shared.header());
+    let mut engine = issue::engine(shared.settings, shared.header());
     let mut state = shared.lock();
     loop {
         match state.next() {
@@ -545,17 +555,23 @@ fn work(shared: &Shared) {
                 let mut failed = engine.issue(&group);
                 if failed.iter().any(|(_, f)| *f == Failure::Engine) {
                     shared.header().lose(lost::URING);
-                    engine = Box::new(Readahead);
+                    engine = Box::new(Readahead::new(shared.settings.large_folios));
                     failed = engine.issue(&group);
                 }
                 shared
                     .header()
                     .requests
                     .fetch_add(group.len() as u64, Ordering::Relaxed);
+                let late = engine.late();
                 let batch = settle(group, failed, bytes, issued, lone, shared.header());
                 state = shared.lock();
                 let d = &mut state.devices[i];
                 d.issuing.retain(|e| *e != end);
+                if d.full {
+                    // Only with a full queue does it tell that too little was in flight.
+                    d.groups.0 += 1;
+                    d.groups.1 += late.min(1);
+                }
                 match batch {
                     Some(batch) => {
                         d.full |= d.in_flight_bytes + d.group_bytes() > d.allowed.bound();
@@ -634,7 +650,9 @@ impl Device {
             if self.before.0 >= long {
                 let rate = self.before.0 as f64 / took.max(1.0);
                 self.model.full_span(self.before.0, took);
-                self.allowed.epoch(rate, bounds.0..bounds.1);
+                let (issued, late) = std::mem::take(&mut self.groups);
+                self.allowed
+                    .epoch(rate, late * 16 > issued, bounds.0..bounds.1);
                 self.before = (0, 0.0);
                 self.span = Some(Instant::now());
             } else if !self.full {
