@@ -1,6 +1,6 @@
 //! What Outrider does and what it costs, in numbers of things that happened and never in time.
 //!
-//! SPEC CP4 (what is cached is not asked for), CP14 (threads on one file), B11 (dense random reads), CP11 (memory-mapped files).
+//! SPEC CP4 (what is cached is not asked for), CP6 (how it is asked for), CP14 (threads on one file), B11 (dense random reads), CP11 (memory-mapped files).
 
 mod support;
 
@@ -339,4 +339,149 @@ fn what_lies_in_order_is_not_sorted() {
         (SIZE..SIZE + SIZE / 32).contains(&read),
         "{read} of {SIZE} bytes were read"
     );
+}
+
+/// CP6: what a sequential reader will need reaches the device in the order in which it lies there, however many workers ask for it: a disk
+/// with a head would seek twice for each piece that comes out of turn.
+#[test]
+fn a_stream_reaches_the_device_in_order() {
+    const SIZE: u64 = 160 << 20;
+    let dir = fresh("stream_in_order");
+    let disk = match Disk::up(dir.join("disk")) {
+        Ok(disk) => disk,
+        Err(reason) => {
+            support::skip_unprivileged("a_stream_reaches_the_device_in_order", &reason);
+            return;
+        }
+    };
+    let file = disk.dir.join("file");
+    fs::write(&file, Random(11).bytes(SIZE as usize)).unwrap();
+    disk.does("model", &["nvme"]);
+    let trace = dir.join("trace");
+    let work = outrider().with_file_name("outrider-work");
+    eventually(|| {
+        disk.does("cold", &[]);
+        disk.does("trace", &["start", trace.to_str().unwrap()]);
+        let argv = [work.to_str().unwrap(), "read", file.to_str().unwrap()];
+        let (totals, _) = run(&dir, &argv);
+        disk.does("trace", &["stop"]);
+        let (mut large, mut back, mut last) = (0, 0, 0);
+        for line in fs::read_to_string(&trace).unwrap().lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            if let [_, _, "R", offset, length] = words[..] {
+                let (offset, length): (u64, u64) =
+                    (offset.parse().unwrap(), length.parse().unwrap());
+                // Metadata is read in smaller pieces.
+                if length >= 64 << 10 {
+                    large += length;
+                    back += u32::from(offset < last);
+                    last = offset;
+                }
+            }
+        }
+        let fetched = number(&totals, "prefetched_bytes");
+        if fetched > SIZE * 9 / 10 && large > SIZE * 9 / 10 && back == 0 {
+            Ok(())
+        } else {
+            Err(format!(
+                "{back} requests went back, {large} bytes in large ones: {totals}"
+            ))
+        }
+    });
+}
+
+/// CP6: with `large_folios` a stream lies in the cache in folios of many pages, as behind the kernel's own readahead; without, in single pages.
+#[test]
+fn streams_are_read_into_large_folios() {
+    const SIZE: usize = 64 << 20;
+    let dir = fresh("large_folios");
+    let file = dir.join("file");
+    fs::write(&file, Random(12).bytes(SIZE)).unwrap();
+    File::open(&file).unwrap().sync_all().unwrap();
+    support::make_cold(&dir);
+    fs::read(&file).unwrap();
+    match pages_in_folios(&file, SIZE) {
+        Some(pages) if pages > SIZE / 4096 / 2 => {}
+        Some(_) => {
+            support::skip("streams_are_read_into_large_folios", "no large folios here");
+            return;
+        }
+        None => {
+            support::skip_unprivileged("streams_are_read_into_large_folios", "/proc/kpageflags");
+            return;
+        }
+    }
+    let work = outrider().with_file_name("outrider-work");
+    for large in [true, false] {
+        fs::write(
+            dir.join("c.toml"),
+            format!("[engine]\nlarge_folios = {large}\n"),
+        )
+        .unwrap();
+        eventually(|| {
+            support::make_cold(&dir);
+            let output = outrider_run(
+                &dir,
+                &["--report=r.json", "--config=c.toml"],
+                &[work.to_str().unwrap(), "read", "file"],
+            )
+            .output()
+            .unwrap();
+            assert!(output.status.success(), "{output:?}");
+            let report = fs::read(dir.join("r.json")).unwrap();
+            let report: Value = serde_json::from_slice(&report).unwrap();
+            let fetched = number(&report["totals"], "prefetched_bytes");
+            let pages = pages_in_folios(&file, SIZE).unwrap();
+            let as_told = match large {
+                true => pages > SIZE / 4096 / 2,
+                false => pages < SIZE / 4096 / 4,
+            };
+            if fetched > SIZE as u64 * 3 / 4 && as_told {
+                Ok(())
+            } else {
+                Err(format!(
+                    "large_folios {large}: {pages} pages in folios: {report}"
+                ))
+            }
+        });
+    }
+}
+
+/// How many pages of the first `size` bytes of a cached file belong to larger folios; `None` where the kernel doesn't say.
+fn pages_in_folios(file: &Path, size: usize) -> Option<usize> {
+    /// KPF_COMPOUND_HEAD and KPF_COMPOUND_TAIL.
+    const COMPOUND: u64 = 1 << 15 | 1 << 16;
+    let (map, flags) = (
+        File::open("/proc/self/pagemap").ok()?,
+        File::open("/proc/kpageflags").ok()?,
+    );
+    let file = File::open(file).unwrap();
+    let word = |of: &File, index: u64| {
+        let mut bytes = [0; 8];
+        of.read_exact_at(&mut bytes, index * 8).ok()?;
+        Some(u64::from_ne_bytes(bytes))
+    };
+    // SAFETY: a new mapping at an address of the kernel's choice, which is only read while it is there.
+    unsafe {
+        use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+        let at = mmap(
+            std::ptr::null_mut(),
+            size,
+            ProtFlags::READ,
+            MapFlags::SHARED | MapFlags::POPULATE,
+            &file,
+            0,
+        )
+        .unwrap();
+        let pages = (0..size as u64 / 4096).map(|page| {
+            let entry = word(&map, at as u64 / 4096 + page)?;
+            // Present, and not hidden from us.
+            let frame = entry & ((1 << 55) - 1);
+            (entry >> 63 == 1 && frame != 0).then_some(())?;
+            word(&flags, frame)
+        });
+        let flags: Option<Vec<u64>> = pages.collect();
+        munmap(at, size).unwrap();
+        Some(flags?.iter().filter(|f| **f & COMPOUND != 0).count())
+    }
 }

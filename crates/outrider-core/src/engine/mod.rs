@@ -10,6 +10,7 @@
 //! moves no data, and leaves no trace on the file (a read would change its access time and raise inotify events).
 
 mod issue;
+mod lead;
 mod window;
 
 use std::collections::VecDeque;
@@ -20,8 +21,10 @@ use std::time::Instant;
 use std::ops::Range;
 
 pub use issue::{Failure, Issue, Monitor, Noop, Readahead, Uring};
+use lead::Lead;
 use window::Windows;
 
+use outrider_sys::memory::is_reported_to_host;
 use outrider_sys::raw::Fd;
 
 use crate::config::{Config, IoPriority};
@@ -33,13 +36,16 @@ use crate::view::{FileView, PageRange};
 pub struct Handle {
     fd: Fd,
     windows: Windows,
+    lead: Lead,
 }
 
 impl Handle {
     /// A handle on a descriptor of our own.
     pub fn new(fd: impl Into<Fd>) -> Handle {
+        let fd = fd.into();
         Handle {
-            fd: fd.into(),
+            lead: Lead::of(std::os::fd::AsFd::as_fd(&fd)),
+            fd,
             windows: Windows::default(),
         }
     }
@@ -115,12 +121,16 @@ struct Device {
     bounds: (u64, u64),
     /// End of the last request issued and its file, to tell seeks from continuations.
     last_end: (usize, u64),
+    /// The same of the groups that workers are issuing now: what goes on there has to wait, so that a run reaches the device in order.
+    issuing: Vec<(usize, u64)>,
     /// The bound was reached, and the queue has not run empty since.
     full: bool,
     /// First arrival since then.
     span: Option<Instant>,
     /// Bytes that arrived, and the µs that they took, in spans that were too short to say something alone.
     before: (u64, f64),
+    /// Groups that were issued since the last move of the bound, and how many of these too late to keep the device busy.
+    groups: (u32, u32),
 }
 
 struct State {
@@ -154,6 +164,8 @@ pub struct Settings {
     pub io_priority: i32,
     /// How requests are issued.
     pub kind: Kind,
+    /// Runs are left to the kernel's readahead (`lead`).
+    pub large_folios: bool,
 }
 
 impl Settings {
@@ -169,6 +181,10 @@ impl Settings {
                 IoPriority::None => 0,
             },
             kind,
+            large_folios: config
+                .engine
+                .large_folios
+                .unwrap_or_else(|| !is_reported_to_host(config.engine.chunk.0)),
         }
     }
 }
@@ -370,6 +386,11 @@ impl Request {
         self.range.end - self.range.start
     }
 
+    /// Tells open files apart.
+    fn file(&self) -> usize {
+        Arc::as_ptr(&self.handle) as usize
+    }
+
     fn pages(&self) -> PageRange {
         PageRange::from_bytes(self.range.start, self.bytes())
     }
@@ -423,9 +444,11 @@ impl State {
                     allowed: InFlight::new(bounds.0..bounds.1),
                     bounds,
                     last_end: (0, 0),
+                    issuing: Vec::new(),
                     full: false,
                     span: None,
                     before: (0, 0.0),
+                    groups: (0, 0),
                 });
                 self.devices.len() - 1
             });
@@ -476,7 +499,8 @@ impl State {
                     let same = group
                         .first()
                         .is_none_or(|g| Arc::ptr_eq(&g.handle, &next.handle));
-                    if !fits || !same || (bytes > 0 && bytes + b > most) {
+                    let early = d.issuing.contains(&(next.file(), next.range.start));
+                    if !fits || !same || early || (bytes > 0 && bytes + b > most) {
                         break;
                     }
                     let Some(request) = queue.pop_front() else {
@@ -511,7 +535,7 @@ impl State {
 
 fn work(shared: &Shared) {
     issue::become_background(shared.settings.io_priority);
-    let mut engine = issue::engine(shared.settings.kind, shared.header());
+    let mut engine = issue::engine(shared.settings, shared.header());
     let mut state = shared.lock();
     loop {
         match state.next() {
@@ -519,33 +543,45 @@ fn work(shared: &Shared) {
                 let bytes: u64 = group.iter().map(Request::bytes).sum();
                 let d = &mut state.devices[i];
                 let first = &group[0];
-                let continues =
-                    d.last_end == (Arc::as_ptr(&first.handle) as usize, first.range.start);
+                let continues = d.last_end == (first.file(), first.range.start);
                 let lone = d.in_flight_bytes == 0 && !continues && group.len() == 1;
                 let last = &group[group.len() - 1];
-                d.last_end = (Arc::as_ptr(&last.handle) as usize, last.range.end);
+                let end = (last.file(), last.range.end);
+                d.last_end = end;
+                d.issuing.push(end);
                 d.in_flight_bytes += bytes;
                 drop(state);
                 let issued = Instant::now();
                 let mut failed = engine.issue(&group);
                 if failed.iter().any(|(_, f)| *f == Failure::Engine) {
                     shared.header().lose(lost::URING);
-                    engine = Box::new(Readahead);
+                    engine = Box::new(Readahead::new(shared.settings.large_folios));
                     failed = engine.issue(&group);
                 }
                 shared
                     .header()
                     .requests
                     .fetch_add(group.len() as u64, Ordering::Relaxed);
+                let late = engine.late();
                 let batch = settle(group, failed, bytes, issued, lone, shared.header());
                 state = shared.lock();
                 let d = &mut state.devices[i];
+                d.issuing.retain(|e| *e != end);
+                if d.full {
+                    // Only with a full queue does it tell that too little was in flight.
+                    d.groups.0 += 1;
+                    d.groups.1 += late.min(1);
+                }
                 match batch {
                     Some(batch) => {
                         d.full |= d.in_flight_bytes + d.group_bytes() > d.allowed.bound();
                         d.in_flight.push_back(batch);
                     }
                     None => d.in_flight_bytes = d.in_flight_bytes.saturating_sub(bytes),
+                }
+                if state.idle > 0 {
+                    // Somebody may have nothing to do for want of this.
+                    shared.work.notify_one();
                 }
                 state.tell();
             }
@@ -614,7 +650,9 @@ impl Device {
             if self.before.0 >= long {
                 let rate = self.before.0 as f64 / took.max(1.0);
                 self.model.full_span(self.before.0, took);
-                self.allowed.epoch(rate, bounds.0..bounds.1);
+                let (issued, late) = std::mem::take(&mut self.groups);
+                self.allowed
+                    .epoch(rate, late * 16 > issued, bounds.0..bounds.1);
                 self.before = (0, 0.0);
                 self.span = Some(Instant::now());
             } else if !self.full {

@@ -221,6 +221,7 @@ impl Service {
     pub(super) fn limits(&mut self, key: FileKey) -> Limits {
         let quantum = self.model(key.dev).quantum();
         let config = &self.config;
+        let chunk = self.files.get(&key).map_or(0, |f| f.chunk).max(PAGE);
         let largest = match self.mode {
             // Table 2: prediction alone keeps the kernel's limit.
             shm::MODE_PREDICT => 128 << 10,
@@ -235,6 +236,7 @@ impl Service {
             initial: config.window.initial.0,
             max: largest.min(share).max(PAGE),
             quantum,
+            chunk,
             skip_when_steady: config.predict.skip_when_steady,
         }
     }

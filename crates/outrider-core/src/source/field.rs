@@ -174,6 +174,7 @@ mod tests {
             initial: 128 << 10,
             max,
             quantum,
+            chunk: 128 << 10,
             skip_when_steady: true,
         };
         let mut d = Detector::new(&limits);

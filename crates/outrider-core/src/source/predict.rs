@@ -35,6 +35,8 @@ pub struct Limits {
     pub max: u64,
     /// Smallest quantum in which a window is refilled, bytes: long enough that a seek does not show.
     pub quantum: u64,
+    /// Bytes of one request, at whose multiples windows end: the next one then begins with a whole request.
+    pub chunk: u64,
     /// Steady random descriptors skip prediction (SPEC CP3).
     pub skip_when_steady: bool,
 }
@@ -300,12 +302,20 @@ impl Stream {
     fn extend(&mut self, offset: u64, size: u64, limits: &Limits) -> Vec<Range<u64>> {
         let (reach, refill) = self.reach(limits);
         let step = self.stride.unsigned_abs();
+        let whole = if reach < 4 * limits.chunk {
+            1
+        } else {
+            limits.chunk
+        };
         let mut ranges = Vec::new();
         match (self.dense(), self.stride > 0) {
             (true, true) => {
                 let here = offset.saturating_add(self.len);
                 let from = self.front.max(here).min(size);
-                let target = here.saturating_add(reach).min(size);
+                let target = match here.saturating_add(reach) {
+                    target if target < size => target / whole * whole,
+                    _ => size,
+                };
                 if target > from && (target - from >= refill || target == size) {
                     ranges.push(from..target);
                     self.front = target;
@@ -313,7 +323,7 @@ impl Stream {
             }
             (true, false) => {
                 let from = self.front.min(offset);
-                let target = offset.saturating_sub(reach);
+                let target = offset.saturating_sub(reach).div_ceil(whole) * whole;
                 if target < from && (from - target >= refill || target == 0) {
                     ranges.push(target..from);
                     self.front = target;
@@ -897,6 +907,7 @@ mod tests {
             initial: 128 << 10,
             max: 64 << 20,
             quantum: 64 << 10,
+            chunk: 128 << 10,
             skip_when_steady: true,
         }
     }
