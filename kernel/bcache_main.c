@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * outrider_bcache: tells outrider_ra which sectors of a bcache device are on the SSD and which on the disk (DR3, DR5).
+ * outrider_bcache: tells outrider_ra which sectors of a bcache device are on the SSD and which on
+ * the disk (DR3, DR5).
  *
- * bcache exports nothing. Its look-up, bch_btree_map_keys(), is found by a kprobe, and where its structures keep what we
- * need is taken from the BTF of the very bcache.ko that this module is built for (bcache_layout.sh); a bcache with
- * another build ID is refused. Keys are in sectors of the backing device, which begins with cache_sb.data_offset sectors of
- * bcache's own. The look-up takes no write locks and changes nothing: unlike a read it doesn't freshen a bucket's priority.
+ * bcache exports nothing. Its look-up, bch_btree_map_keys(), is found by a kprobe, and where its
+ * structures keep what we need is taken from the BTF of the very bcache.ko that this module is
+ * built for (bcache_layout.sh); a bcache with another build ID is refused. Keys are in sectors of
+ * the backing device, which begins with cache_sb.data_offset sectors of bcache's own. The look-up
+ * takes no write locks and changes nothing: unlike a read it doesn't freshen a bucket's priority.
  */
 #include <linux/blkdev.h>
 #include <linux/fs.h>
@@ -75,7 +77,8 @@ static int key_found(void *op, void *btree, struct bcache_key *key)
 }
 
 static bool is_gone;			/* bcache was unloaded: what is loaded now may be another */
-static unsigned long submit_bio_at;	/* bcache's, of backing devices: volumes on the SSD alone have another */
+/* bcache's, of backing devices: volumes on the SSD alone have another */
+static unsigned long submit_bio_at;
 
 static bool claims(struct gendisk *disk)
 {
@@ -85,7 +88,8 @@ static bool claims(struct gendisk *disk)
 	return (at == submit_bio_at || at + 4 == submit_bio_at) && !READ_ONCE(is_gone);
 }
 
-static void place_on(struct block_device *bdev, sector_t sector, sector_t sectors, struct outrider_place *place)
+static void place_on(struct block_device *bdev, sector_t sector, sector_t sectors,
+		     struct outrider_place *place)
 {
 	struct gendisk *disk = bdev->bd_disk;
 
@@ -96,9 +100,11 @@ static void place_on(struct block_device *bdev, sector_t sector, sector_t sector
 	place->sectors = sectors;
 }
 
-static int locate(struct gendisk *disk, sector_t sector, sector_t sectors, struct outrider_place *place)
+static int locate(struct gendisk *disk, sector_t sector, sector_t sectors,
+		  struct outrider_place *place)
 {
-	void *device = disk->private_data;	/* struct bcache_device, within the struct cached_dev of a backing device */
+	/* struct bcache_device, within the struct cached_dev of a backing device */
+	void *device = disk->private_data;
 	void *dc = (char *)device - CACHED_DEV_DISK;
 	refcount_t *count = member(dc, CACHED_DEV_COUNT);
 	struct lookup lookup = {
@@ -112,7 +118,10 @@ static int locate(struct gendisk *disk, sector_t sector, sector_t sectors, struc
 	int err;
 
 	lookup.sector = sector + *(u64 *)member(dc, CACHED_DEV_DATA_OFFSET);
-	/* Detaching the cache waits for the count, as for every read (cached_dev_get). Without one, all is on the disk. */
+	/*
+	 * Detaching the cache waits for the count, as for every read (cached_dev_get). Without one,
+	 * all is on the disk.
+	 */
 	if (!refcount_inc_not_zero(count)) {
 		place_on(backing, lookup.sector, sectors, place);
 		return 0;
@@ -165,7 +174,8 @@ static int check_build(void)
 	ssize_t length;
 
 	if (IS_ERR(file)) {
-		pr_err("outrider_bcache: bcache is not loaded, or has no build ID (%s: %ld)\n", path, PTR_ERR(file));
+		pr_err("outrider_bcache: bcache is not loaded, or has no build ID (%s: %ld)\n",
+		       path, PTR_ERR(file));
 		return -ENOENT;
 	}
 	length = kernel_read(file, note, sizeof(note), &pos);
@@ -181,7 +191,9 @@ static int check_build(void)
 	return 0;
 }
 
-/* The address of a function of bcache's, 0 if there is none: kallsyms_lookup_name isn't exported. */
+/*
+ * The address of a function of bcache's, 0 if there is none: kallsyms_lookup_name isn't exported.
+ */
 static unsigned long address_of(const char *symbol)
 {
 	struct kprobe probe = { .symbol_name = symbol };

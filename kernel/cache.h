@@ -11,8 +11,9 @@
 #include "cache_map.h"
 
 /*
- * What is known of one file. Found by its address_space, without locks (RCU), from the probes. Lives as long as the table or somebody else holds
- * a reference; the inode may be gone before it: then all its bits are clear, because eviction takes out every page, and they are right for
+ * What is known of one file. Found by its address_space, without locks (RCU), from the probes.
+ * Lives as long as the table or somebody else holds a reference; the inode may be gone before it:
+ * then all its bits are clear, because eviction takes out every page, and they are right for
  * whichever inode comes to lie at the same address.
  */
 struct ocache_file {
@@ -27,14 +28,20 @@ struct ocache_file {
 	refcount_t references;
 	/* Bits that are set. */
 	atomic_long_t set;
-	/* Guards the hanging in of chunks and the replacing of the map; never taken by the probe of deletion. */
+	/*
+	 * Guards the hanging in of chunks and the replacing of the map; never taken by the probe of
+	 * deletion.
+	 */
 	spinlock_t lock;
 	/* Jiffies at which the last bit was cleared. */
 	unsigned long idle_since;
 	/* Whose counts these are: another inode may come to lie at the same address. */
 	unsigned long inode;
 	u32 generation;
-	/* Pages that were cached when it became known, and pages taken out since. What was put in since follows from these. */
+	/*
+	 * Pages that were cached when it became known, and pages taken out since. What was put in
+	 * since follows from these.
+	 */
 	unsigned long found;
 	atomic64_t removed;
 	/* Pages asked for, cached and not. */

@@ -21,25 +21,23 @@
 /* Pages after which a call that fetches looks whether it is to die: 2 MiB. */
 #define STEP_PAGES 512
 
-/* The file that a caller names, if he may read it and we can follow it. */
-static struct file *readable_file(int fd)
-{
-	struct file *file = fget(fd);
+/* struct fd keeps its file to itself in later kernels. */
+#ifndef fd_file
+#define fd_file(f) ((f).file)
+#endif
 
-	if (!file)
-		return ERR_PTR(-EBADF);
-	if (!(file->f_mode & FMODE_READ)) {
-		fput(file);
-		return ERR_PTR(-EBADF);
-	}
-	if (!ocache_can_follow(file)) {
-		fput(file);
-		return ERR_PTR(-EOPNOTSUPP);
-	}
-	return file;
+/* Whether a caller may ask for a file that he names, and whether we can follow it. */
+static int may_ask(struct file *file)
+{
+	if (!file || !(file->f_mode & FMODE_READ))
+		return -EBADF;
+	return ocache_can_follow(file) ? 0 : -EOPNOTSUPP;
 }
 
-/* The caller's memory cgroup: what it uses, and the least limit up to the root; ~0 if there is none. */
+/*
+ * The caller's memory cgroup: what it uses, and the least limit up to the root; ~0 if there is
+ * none.
+ */
 static void group_memory(u64 *used, u64 *limit)
 {
 	*used = 0;
@@ -64,7 +62,10 @@ static void group_memory(u64 *used, u64 *limit)
 #endif
 }
 
-/* What one call may fetch, in pages: at most half of what the caller could keep, because more would only push out its own. */
+/*
+ * What one call may fetch, in pages: at most half of what the caller could keep, because more would
+ * only push out its own.
+ */
 static u64 allowed_pages(const struct outrider_readahead_info *info)
 {
 	u64 used, limit, bytes = (u64)max_call_kb << 10;
@@ -78,8 +79,9 @@ static u64 allowed_pages(const struct outrider_readahead_info *info)
 }
 
 /*
- * Starts reading the pages of from..end, which the bitmap says are missing; returns how far it came. Not clipped at the device's readahead as
- * readahead(2) is. Pages that came meanwhile are passed over.
+ * Starts reading the pages of from..end, which the bitmap says are missing; returns how far it
+ * came. Not clipped at the device's readahead as readahead(2) is. Pages that came meanwhile are
+ * passed over.
  */
 static u64 fetch(struct file *file, u64 from, u64 end)
 {
@@ -97,7 +99,8 @@ static u64 fetch(struct file *file, u64 from, u64 end)
 }
 
 /* Goes through pages first..end: counts what is missing and fetches as much of it as is allowed. */
-static void look_and_fetch(struct file *filp, struct ocache_file *file, struct outrider_readahead_info *info, u64 first, u64 end)
+static void look_and_fetch(struct file *filp, struct ocache_file *file,
+			   struct outrider_readahead_info *info, u64 first, u64 end)
 {
 	bool only_look = info->flags & OUTRIDER_LOOK;
 	u64 allowed = only_look ? 0 : allowed_pages(info), issued = 0, missing = 0, next = end;
@@ -140,17 +143,35 @@ static void look_and_fetch(struct file *filp, struct ocache_file *file, struct o
 	info->next = next << PAGE_SHIFT;
 }
 
+/*
+ * Mostly a few words: what copy_to_user() looks up about where they lie would cost more than
+ * copying them.
+ */
+static int copy_words(u64 __user *to, const unsigned long *from, unsigned int count)
+{
+	if (!user_write_access_begin(to, count * sizeof(u64)))
+		return -EFAULT;
+	unsafe_copy_to_user((char __user *)to, (const char *)from, count * sizeof(u64), fault);
+	user_write_access_end();
+	return 0;
+fault:
+	user_write_access_end();
+	return -EFAULT;
+}
+
 /* Copies the bits that the caller asked for. */
 static int copy_bits(struct ocache_file *file, struct outrider_readahead_info *info, u64 file_pages)
 {
 	u64 word = (info->bitmap_offset >> PAGE_SHIFT >> file->shift) / BITS_PER_LONG;
-	u64 end_word = DIV_ROUND_UP_ULL(DIV_ROUND_UP_ULL(file_pages, 1ull << file->shift), BITS_PER_LONG);
+	u64 bits = DIV_ROUND_UP_ULL(file_pages, 1ull << file->shift);
+	u64 end_word = DIV_ROUND_UP_ULL(bits, BITS_PER_LONG);
 	u64 __user *to = u64_to_user_ptr(info->bitmap);
 	unsigned int room = info->bitmap_bytes / sizeof(u64), done = 0;
 
 	info->bitmap_start = word * BITS_PER_LONG << file->shift << PAGE_SHIFT;
 	while (done < room && word < end_word) {
-		unsigned int count = min_t(u64, min_t(u64, room - done, OCACHE_CHUNK_WORDS - word % OCACHE_CHUNK_WORDS), end_word - word);
+		u64 in_chunk = OCACHE_CHUNK_WORDS - word % OCACHE_CHUNK_WORDS;
+		unsigned int count = min3((u64)(room - done), in_chunk, end_word - word);
 		unsigned long *chunk = NULL, bit = word * BITS_PER_LONG;
 		struct ocache_map *map;
 
@@ -162,7 +183,7 @@ static int copy_bits(struct ocache_file *file, struct outrider_readahead_info *i
 		}
 		rcu_read_unlock();
 		/* The map may be replaced, its chunks stay as long as the file. */
-		if (chunk ? copy_to_user(to + done, chunk + word % OCACHE_CHUNK_WORDS, count * sizeof(u64)) :
+		if (chunk ? copy_words(to + done, chunk + word % OCACHE_CHUNK_WORDS, count) :
 			    clear_user(to + done, count * sizeof(u64)))
 			return -EFAULT;
 		done += count;
@@ -191,31 +212,37 @@ fault:
 
 static long readahead_info(void __user *argument)
 {
-	struct outrider_readahead_info info;
+	struct outrider_readahead_info info = {};
 	u64 file_pages, first, end;
 	struct ocache_file *file;
 	struct file *filp;
-	int error = 0;
+	struct fd fd;
+	int error;
 
 	/* What is asked comes in, what is answered goes out. */
 	if (copy_from_user(&info, argument, ANSWER))
 		return -EFAULT;
-	memset((char *)&info + ANSWER, 0, sizeof(info) - ANSWER);
-	if (info.size != sizeof(info) || info.reserved || (info.flags & ~(OUTRIDER_LOOK | OUTRIDER_MEMORY)) || info.bitmap_bytes % 8 ||
-	    info.bitmap % 8 || info.offset > MAX_LFS_FILESIZE || info.length > MAX_LFS_FILESIZE || info.bitmap_offset > MAX_LFS_FILESIZE)
+	if (info.size != sizeof(info) || info.reserved ||
+	    (info.flags & ~(OUTRIDER_LOOK | OUTRIDER_MEMORY)) || info.bitmap_bytes % 8 ||
+	    info.bitmap % 8 || info.offset > MAX_LFS_FILESIZE || info.length > MAX_LFS_FILESIZE ||
+	    info.bitmap_offset > MAX_LFS_FILESIZE)
 		return -EINVAL;
-	filp = readable_file(info.fd);
-	if (IS_ERR(filp))
-		return PTR_ERR(filp);
+	fd = fdget(info.fd);
+	filp = fd_file(fd);
+	error = may_ask(filp);
+	if (error)
+		goto no_file;
 	file = ocache_get(filp);
 	if (!file) {
-		fput(filp);
-		return -ENOMEM;
+		error = -ENOMEM;
+		goto no_file;
 	}
 
 	file_pages = DIV_ROUND_UP_ULL(i_size_read(filp->f_mapping->host), PAGE_SIZE);
 	first = min_t(u64, info.offset >> PAGE_SHIFT, file_pages);
-	end = info.length ? min_t(u64, DIV_ROUND_UP_ULL(info.offset + info.length, PAGE_SIZE), file_pages) : file_pages;
+	end = file_pages;
+	if (info.length)
+		end = min(end, DIV_ROUND_UP_ULL(info.offset + info.length, PAGE_SIZE));
 	end = max(first, end);
 	look_and_fetch(filp, file, &info, first, end);
 
@@ -227,7 +254,9 @@ static long readahead_info(void __user *argument)
 #endif
 	info.cached = READ_ONCE(filp->f_mapping->nrpages);
 	info.removed = atomic64_read(&file->removed);
-	/* The pages that are there now, less those that were there, and those that came and went. */
+	/*
+	 * The pages that are there now, less those that were there, and those that came and went.
+	 */
 	info.inserted = max_t(s64, info.cached + info.removed - file->found, 0);
 	info.hits = atomic64_read(&file->hits);
 	info.misses = atomic64_read(&file->misses);
@@ -237,11 +266,17 @@ static long readahead_info(void __user *argument)
 		group_memory(&info.group_used, &info.group_limit);
 	}
 	ocache_put(file);
-	fput(filp);
-	return error ?: answer((char __user *)argument + ANSWER, (char *)&info + ANSWER);
+	if (!error)
+		error = answer((char __user *)argument + ANSWER, (char *)&info + ANSWER);
+no_file:
+	fdput(fd);
+	return error;
 }
 
-/* A descriptor on which one file's bits can be mapped. The reference to the open file keeps its inode. */
+/*
+ * A descriptor on which one file's bits can be mapped. The reference to the open file keeps its
+ * inode.
+ */
 struct mappable {
 	struct ocache_file *file;
 	struct file *filp;
@@ -250,7 +285,8 @@ struct mappable {
 static vm_fault_t bits_fault(struct vm_fault *fault)
 {
 	struct mappable *mappable = fault->vma->vm_private_data;
-	u64 bits = DIV_ROUND_UP_ULL(DIV_ROUND_UP_ULL(i_size_read(mappable->filp->f_mapping->host), PAGE_SIZE), 1ull << mappable->file->shift);
+	u64 pages = DIV_ROUND_UP_ULL(i_size_read(mappable->filp->f_mapping->host), PAGE_SIZE);
+	u64 bits = DIV_ROUND_UP_ULL(pages, 1ull << mappable->file->shift);
 	struct page *page;
 
 	if (fault->pgoff >= DIV_ROUND_UP_ULL(bits, OCACHE_CHUNK_BITS))
@@ -312,11 +348,10 @@ static long map_bitmap(void __user *argument)
 	mappable = kmalloc(sizeof(*mappable), GFP_KERNEL_ACCOUNT);
 	if (!mappable)
 		return -ENOMEM;
-	mappable->filp = readable_file(request.fd);
-	if (IS_ERR(mappable->filp)) {
-		error = PTR_ERR(mappable->filp);
-		goto no_filp;
-	}
+	mappable->filp = fget(request.fd);
+	error = may_ask(mappable->filp);
+	if (error)
+		goto no_file;
 	mappable->file = ocache_get(mappable->filp);
 	if (!mappable->file) {
 		error = -ENOMEM;
@@ -344,8 +379,8 @@ static long map_bitmap(void __user *argument)
 no_fd:
 	ocache_put(mappable->file);
 no_file:
-	fput(mappable->filp);
-no_filp:
+	if (mappable->filp)
+		fput(mappable->filp);
 	kfree(mappable);
 	return error;
 }

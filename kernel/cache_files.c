@@ -3,9 +3,11 @@
  * The files that are known, and their bitmaps.
  *
  * Who may do what, where:
- *   - the probe of removal runs under i_pages' lock with interrupts off. It looks up (RCU) and clears bits, nothing else;
- *   - the probe of insertion runs with preemption off. It may also hang in a chunk, under file->lock with interrupts off, with memory
- *     that is to be had at once. If there is none the file is marked incomplete, and the next call counts again;
+ *   - the probe of removal runs under i_pages' lock with interrupts off. It looks up (RCU) and
+ *     clears bits, nothing else;
+ *   - the probe of insertion runs with preemption off. It may also hang in a chunk, under
+ *     file->lock with interrupts off, with memory that is to be had at once. If there is none the
+ *     file is marked incomplete, and the next call counts again;
  *   - calls sleep, and hold a reference to the file and to its inode (through the descriptor).
  */
 #include <linux/hash.h>
@@ -21,7 +23,10 @@
 
 #define FOLLOWED_FILE_SYSTEMS 16
 
-/* Chains of four where as many files are known as may be by default. Static, so that a probe doesn't look up where it is. */
+/*
+ * Chains of four where as many files are known as may be by default. Static, so that a probe
+ * doesn't look up where it is.
+ */
 #define TABLE_ORDER 14
 static struct hlist_head table[1 << TABLE_ORDER];
 /* Guards the table's chains against each other's writers, and the list of followed file systems. */
@@ -74,7 +79,10 @@ static void uncharge(unsigned long bytes)
 	atomic_long_sub(bytes, &memory_bytes);
 }
 
-/* Memory at once or not at all, whoever asks: a bitmap is not worth waiting, nor the emergency reserves. */
+/*
+ * Memory at once or not at all, whoever asks: a bitmap is not worth waiting, nor the emergency
+ * reserves.
+ */
 #define AT_ONCE (GFP_NOWAIT | __GFP_NOWARN | __GFP_ZERO)
 
 static unsigned long *new_chunk(void)
@@ -164,7 +172,8 @@ static struct ocache_file *find(struct address_space *mapping)
 static void arm_forgetting(void)
 {
 	if (!READ_ONCE(forget_armed) && !xchg(&forget_armed, true))
-		queue_delayed_work(system_unbound_wq, &forget_work, max(HZ / 2, forget_after * HZ / 4));
+		queue_delayed_work(system_unbound_wq, &forget_work,
+				   max(HZ / 2, forget_after * HZ / 4));
 }
 
 /* A file that knows nothing yet, with the references of the table and the caller. */
@@ -188,7 +197,8 @@ static struct ocache_file *new_file(struct address_space *mapping, gfp_t gfp)
 	map->chunk[0] = file->small;
 	RCU_INIT_POINTER(file->map, map);
 	file->mapping = mapping;
-	file->shift = ocache_shift(DIV_ROUND_UP_ULL(i_size_read(mapping->host), PAGE_SIZE), max_bits());
+	file->shift = ocache_shift(DIV_ROUND_UP_ULL(i_size_read(mapping->host), PAGE_SIZE),
+				   max_bits());
 	file->incomplete = true;
 	file->inode = mapping->host->i_ino;
 	file->generation = mapping->host->i_generation;
@@ -207,7 +217,10 @@ too_many:
 	return NULL;
 }
 
-/* Puts it into the table; if another was quicker, returns that one, with a reference for the caller. */
+/*
+ * Puts it into the table; if another was quicker, returns that one, with a reference for the
+ * caller.
+ */
 static struct ocache_file *publish(struct ocache_file *file)
 {
 	struct ocache_file *other;
@@ -239,8 +252,9 @@ static bool unpublish_idle(struct ocache_file *file)
 static void count_again(struct ocache_file *file, pgoff_t first, pgoff_t last, bool may_sleep);
 
 /*
- * Room for a bit: the chunk in which it lies, or NULL if there is no memory for it or the file is not followed so far. With `mappable` the chunk
- * is a page of its own and not the few words of a small file.
+ * Room for a bit: the chunk in which it lies, or NULL if there is no memory for it or the file is
+ * not followed so far. With `mappable` the chunk is a page of its own and not the few words of a
+ * small file.
  */
 static unsigned long *make_room(struct ocache_file *file, unsigned long bit, bool mappable)
 {
@@ -256,9 +270,12 @@ static unsigned long *make_room(struct ocache_file *file, unsigned long bit, boo
 	map = rcu_dereference_protected(file->map, lockdep_is_held(&file->lock));
 	was_small = map->chunk[0] == file->small;
 	if (bit >= map->bits || (mappable && was_small)) {
-		/* Twice as many at a time, so that a file that grows is not copied for every chunk. */
+		/* Twice as many at a time: a file that grows is not copied for every chunk. */
+		unsigned long twice = min_t(unsigned long, 2ul * map->chunks,
+					    max_bits() / OCACHE_CHUNK_BITS);
 		unsigned int chunks = max_t(unsigned long, index + 1,
-					    was_small ? 1 : min_t(unsigned long, 2ul * map->chunks, max_bits() / OCACHE_CHUNK_BITS));
+					    was_small ? 1 : twice);
+
 		wider = new_map(chunks, chunks * OCACHE_CHUNK_BITS);
 		if (!wider)
 			goto out;
@@ -290,7 +307,10 @@ static unsigned long *make_room(struct ocache_file *file, unsigned long bit, boo
 		rcu_assign_pointer(file->map, wider);
 		free_map_later(map);
 		if (was_small) {
-			/* Whoever sets a bit in the old place from now on sees the new map afterwards, and takes it back: set_in(). */
+			/*
+			 * Whoever sets a bit in the old place from now on sees the new map
+			 * afterwards, and takes it back: set_in().
+			 */
 			smp_mb();
 			for (i = 0; i < ARRAY_SIZE(file->small); i++)
 				moved += hweight_long(xchg(&file->small[i], 0));
@@ -313,7 +333,8 @@ static bool set_bits(struct ocache_file *file, unsigned long first, unsigned lon
 	end = min_t(u64, end, max_bits());
 	while (first < end) {
 		struct ocache_map *map = rcu_dereference(file->map);
-		unsigned long stop = min(end, round_down(first, OCACHE_CHUNK_BITS) + OCACHE_CHUNK_BITS);
+		unsigned long stop =
+			min(end, round_down(first, OCACHE_CHUNK_BITS) + OCACHE_CHUNK_BITS);
 		unsigned long *chunk = NULL;
 
 		if (likely(first < map->bits)) {
@@ -327,9 +348,14 @@ static bool set_bits(struct ocache_file *file, unsigned long first, unsigned lon
 			}
 			continue;
 		}
-		atomic_long_add(ocache_set(chunk, first % OCACHE_CHUNK_BITS, (stop - 1) % OCACHE_CHUNK_BITS + 1), &file->set);
+		atomic_long_add(ocache_set(chunk, first % OCACHE_CHUNK_BITS,
+					   (stop - 1) % OCACHE_CHUNK_BITS + 1),
+				&file->set);
 		if (unlikely(chunk == file->small && rcu_access_pointer(file->map) != map)) {
-			/* The small file grew meanwhile: make_room() either moved these bits or has to find them gone. */
+			/*
+			 * The small file grew meanwhile: make_room() either moved these bits or has
+			 * to find them gone.
+			 */
 			atomic_long_sub(ocache_clear(chunk, first, stop), &file->set);
 			continue;
 		}
@@ -345,11 +371,13 @@ static void clear_bits(struct ocache_file *file, unsigned long first, unsigned l
 
 	end = min(end, map->bits);
 	while (first < end) {
-		unsigned long stop = min(end, round_down(first, OCACHE_CHUNK_BITS) + OCACHE_CHUNK_BITS);
+		unsigned long stop =
+			min(end, round_down(first, OCACHE_CHUNK_BITS) + OCACHE_CHUNK_BITS);
 		unsigned long *chunk = READ_ONCE(map->chunk[first / OCACHE_CHUNK_BITS]);
 
 		if (chunk)
-			changed += ocache_clear(chunk, first % OCACHE_CHUNK_BITS, (stop - 1) % OCACHE_CHUNK_BITS + 1);
+			changed += ocache_clear(chunk, first % OCACHE_CHUNK_BITS,
+						(stop - 1) % OCACHE_CHUNK_BITS + 1);
 		first = stop;
 	}
 	if (changed && atomic_long_sub_and_test(changed, &file->set)) {
@@ -379,10 +407,11 @@ static bool all_cached(struct address_space *mapping, pgoff_t first, pgoff_t las
 }
 
 /*
- * Where a bit stands for several pages it says that all of them are cached, and only the tree knows. It is asked under its lock: no page can
- * leave between the look and the setting of the bit.
+ * Where a bit stands for several pages it says that all of them are cached, and only the tree
+ * knows. It is asked under its lock: no page can leave between the look and the setting of the bit.
  */
-static bool set_granules(struct ocache_file *file, struct address_space *mapping, pgoff_t first, pgoff_t end)
+static bool set_granules(struct ocache_file *file, struct address_space *mapping, pgoff_t first,
+			 pgoff_t end)
 {
 	unsigned long bit, last = (end - 1) >> file->shift, flags;
 	bool complete = true;
@@ -414,8 +443,9 @@ static bool has_room(struct ocache_file *file, unsigned long bit)
 }
 
 /*
- * Sets the bits of what is cached of pages first..=last. The tree's lock is held for a thousand folios at a time; under it none of them can be
- * taken out, so no bit stays that shouldn't. Called by who keeps the inode: a caller with its descriptor, who may sleep in between, or a probe with
+ * Sets the bits of what is cached of pages first..=last. The tree's lock is held for a thousand
+ * folios at a time; under it none of them can be taken out, so no bit stays that shouldn't. Called
+ * by who keeps the inode: a caller with its descriptor, who may sleep in between, or a probe with
  * its folio, who may not and asks for few pages.
  */
 static void count_again(struct ocache_file *file, pgoff_t first, pgoff_t last, bool may_sleep)
@@ -440,7 +470,8 @@ static void count_again(struct ocache_file *file, pgoff_t first, pgoff_t last, b
 			start = folio->index;
 			end = start + folio_nr_pages(folio);
 			/* Nothing that is made for these may be made under this lock. */
-			if (file->shift || ++batch > 1024 || !has_room(file, start) || !has_room(file, end - 1))
+			if (file->shift || ++batch > 1024 || !has_room(file, start) ||
+			    !has_room(file, end - 1))
 				break;
 			complete &= set_bits(file, start, end);
 			next = end;
@@ -480,7 +511,8 @@ static bool has_readahead(struct address_space *mapping)
 {
 	struct inode *inode = mapping->host;
 
-	return inode && S_ISREG(inode->i_mode) && !IS_DAX(inode) && mapping->a_ops && (mapping->a_ops->readahead || mapping->a_ops->read_folio) &&
+	return inode && S_ISREG(inode->i_mode) && !IS_DAX(inode) && mapping->a_ops &&
+	       (mapping->a_ops->readahead || mapping->a_ops->read_folio) &&
 	       inode->i_sb->s_magic != TMPFS_MAGIC && inode->i_sb->s_magic != HUGETLBFS_MAGIC;
 }
 
@@ -500,8 +532,8 @@ static struct ocache_file *follow_new(struct address_space *mapping)
 }
 
 /*
- * Tracepoints call their probes with preemption off, which is as good as rcu_read_lock(), and the probes run for every page of every file: a
- * few instructions count.
+ * Tracepoints call their probes with preemption off, which is as good as rcu_read_lock(), and the
+ * probes run for every page of every file: a few instructions count.
  */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 19, 0)
 static inline void enter_probe(void) {}
@@ -511,7 +543,10 @@ static inline void enter_probe(void) { rcu_read_lock(); }
 static inline void leave_probe(void) { rcu_read_unlock(); }
 #endif
 
-/* What is rare: files that are not known yet, bits of several pages, large folios, chunks that are missing. */
+/*
+ * What is rare: files that are not known yet, bits of several pages, large folios, chunks that are
+ * missing.
+ */
 static noinline void insert_slowly(struct ocache_file *file, struct folio *folio)
 {
 	struct address_space *mapping = folio->mapping;
@@ -557,7 +592,8 @@ void ocache_inserted(void *data, struct folio *folio)
 
 	enter_probe();
 	file = find(folio->mapping);
-	if (file ? folio_test_large(folio) || !insert_quickly(file, folio->index) : unlikely(READ_ONCE(followed_count)))
+	if (file ? folio_test_large(folio) || !insert_quickly(file, folio->index) :
+		   unlikely(READ_ONCE(followed_count)))
 		insert_slowly(file, folio);
 	leave_probe();
 }
@@ -572,7 +608,8 @@ void ocache_removed(void *data, struct folio *folio)
 		unsigned long pages = folio_nr_pages(folio);
 
 		atomic64_add(pages, &file->removed);
-		clear_bits(file, folio->index >> file->shift, ((folio->index + pages - 1) >> file->shift) + 1);
+		clear_bits(file, folio->index >> file->shift,
+			   ((folio->index + pages - 1) >> file->shift) + 1);
 	}
 	leave_probe();
 }
@@ -583,7 +620,8 @@ bool ocache_can_follow(struct file *file)
 }
 
 /*
- * The file behind a descriptor, with all that is cached of it, for a caller who holds the descriptor. NULL: no memory.
+ * The file behind a descriptor, with all that is cached of it, for a caller who holds the
+ * descriptor. NULL: no memory.
  */
 struct ocache_file *ocache_get(struct file *filp)
 {
@@ -598,8 +636,11 @@ struct ocache_file *ocache_get(struct file *filp)
 		file = NULL;
 	rcu_read_unlock();
 
-	if (file && unlikely(file->shift < ocache_shift(pages, max_bits()))) {
-		/* It outgrew its bits. Begin anew with coarser ones, unless somebody has these mapped. */
+	if (file && file->shift < OCACHE_MAX_SHIFT && unlikely(pages > max_bits() << file->shift)) {
+		/*
+		 * It outgrew its bits. Begin anew with coarser ones, unless somebody has these
+		 * mapped.
+		 */
 		ocache_put(file);
 		spin_lock_irqsave(&table_lock, flags);
 		file = find(mapping);
@@ -616,8 +657,12 @@ struct ocache_file *ocache_get(struct file *filp)
 			return NULL;
 		file = publish(file);
 	}
-	if (unlikely(file->inode != mapping->host->i_ino || file->generation != mapping->host->i_generation)) {
-		/* Another file lay here, whose counts are nobody's business. The caller keeps this one here. */
+	if (unlikely(file->inode != mapping->host->i_ino ||
+		     file->generation != mapping->host->i_generation)) {
+		/*
+		 * Another file lay here, whose counts are nobody's business. The caller keeps this
+		 * one here.
+		 */
 		spin_lock_irqsave(&file->lock, flags);
 		file->inode = mapping->host->i_ino;
 		file->generation = mapping->host->i_generation;
@@ -663,7 +708,8 @@ static void forget_idle(struct work_struct *work)
 		hlist_for_each_entry_safe(file, next, &table[i], node) {
 			if (atomic_long_read(&file->set))
 				continue;
-			if (time_before(jiffies, READ_ONCE(file->idle_since) + forget_after * HZ) || !unpublish_idle(file))
+			if (time_before(jiffies, READ_ONCE(file->idle_since) + forget_after * HZ) ||
+			    !unpublish_idle(file))
 				idle++;
 		}
 		spin_unlock_irq(&table_lock);
@@ -705,9 +751,8 @@ void ocache_unfollow(struct super_block *sb)
 int ocache_files_init(void)
 {
 	memory_limit = memory_kb ? memory_kb * 1024 : totalram_pages() * PAGE_SIZE / 512;
-	/* The bits of small files are copied out from where they lie. */
-	file_cache = kmem_cache_create_usercopy("outrider_cache_file", sizeof(struct ocache_file), 0, 0, offsetof(struct ocache_file, small),
-						sizeof_field(struct ocache_file, small), NULL);
+	file_cache = kmem_cache_create("outrider_cache_file", sizeof(struct ocache_file), 0, 0,
+				       NULL);
 	return file_cache ? 0 : -ENOMEM;
 }
 

@@ -2,14 +2,19 @@
 /*
  * outrider_cache: a bitmap per file of what the page cache holds, and /dev/outrider.
  *
- * The kernel tells of every page that enters or leaves the cache by two tracepoints. Their probes keep the bitmaps:
+ * The kernel tells of every page that enters or leaves the cache by two tracepoints. Their probes
+ * keep the bitmaps:
  *
- *   mm_filemap_add_to_page_cache       called after the folio was put into the tree and before its lock is released
- *   mm_filemap_delete_from_page_cache  called under the tree's lock, interrupts off, before the folio is taken out
+ *   mm_filemap_add_to_page_cache       after the folio was put into the tree, before its lock is
+ *                                      released
+ *   mm_filemap_delete_from_page_cache  under the tree's lock, interrupts off, before the folio is
+ *                                      taken out
  *
- * A folio can only be taken out by who holds its lock, so the two never come in the wrong order for one folio; and of two folios at one index the
- * first is gone before the second comes. Nothing else is needed for the bits to be right: the probes take no lock and change them atomically.
- * What was cached before a file was known is counted once, under the tree's lock, under which nothing can leave.
+ * A folio can only be taken out by who holds its lock, so the two never come in the wrong order for
+ * one folio; and of two folios at one index the first is gone before the second comes. Nothing else
+ * is needed for the bits to be right: the probes take no lock and change them atomically. What was
+ * cached before a file was known is counted once, under the tree's lock, under which nothing can
+ * leave.
  */
 #include <linux/module.h>
 #include <linux/tracepoint.h>
@@ -34,7 +39,8 @@ MODULE_PARM_DESC(memory_kb, "memory for bitmaps, at most, in KiB; 0: 1/512 of th
 
 unsigned int max_bitmap_kb = 4096;
 module_param(max_bitmap_kb, uint, 0444);
-MODULE_PARM_DESC(max_bitmap_kb, "memory for one file's bitmap, at most, in KiB: larger files get coarser bits (4096: files over 128 GiB)");
+MODULE_PARM_DESC(max_bitmap_kb,
+		 "memory for one file's bitmap, at most, in KiB: larger files get coarser bits (4096: files over 128 GiB)");
 
 unsigned int max_call_kb = 65536;
 module_param(max_call_kb, uint, 0644);
@@ -57,7 +63,8 @@ static void find_tracepoint(struct tracepoint *tracepoint, void *data)
 
 static int state_show(struct seq_file *out, void *data)
 {
-	seq_printf(out, "files %lu\nbytes %lu\nrefused %lu\n", ocache_files_known(), ocache_memory_bytes(), ocache_refused());
+	seq_printf(out, "files %lu\nbytes %lu\nrefused %lu\n", ocache_files_known(),
+		   ocache_memory_bytes(), ocache_refused());
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(state);
@@ -69,11 +76,13 @@ static int __init outrider_cache_init(void)
 	for_each_kernel_tracepoint(find_tracepoint, NULL);
 	if (!insertion || !removal) {
 		pr_err("outrider_cache: this kernel has no tracepoint %s\n",
-		       insertion ? "mm_filemap_delete_from_page_cache" : "mm_filemap_add_to_page_cache");
+		       insertion ? "mm_filemap_delete_from_page_cache" :
+				   "mm_filemap_add_to_page_cache");
 		return -ENODEV;
 	}
 	if (!max_files || max_bitmap_kb < PAGE_SIZE / 1024) {
-		pr_err("outrider_cache: max_files=%u, max_bitmap_kb=%u: at least 1 and %lu are needed\n", max_files, max_bitmap_kb,
+		pr_err("outrider_cache: max_files=%u, max_bitmap_kb=%u: at least 1 and %lu are needed\n",
+		       max_files, max_bitmap_kb,
 		       PAGE_SIZE / 1024);
 		return -EINVAL;
 	}
@@ -104,7 +113,10 @@ no_insertion:
 	return error;
 }
 
-/* Nobody is in a call or holds a descriptor of ours: those hold the module. Probes may still be running. */
+/*
+ * Nobody is in a call or holds a descriptor of ours: those hold the module. Probes may still be
+ * running.
+ */
 static void __exit outrider_cache_exit(void)
 {
 	debugfs_remove_recursive(debug);

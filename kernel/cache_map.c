@@ -49,25 +49,45 @@ unsigned long ocache_clear(unsigned long *chunk, unsigned long first, unsigned l
 	return changed;
 }
 
-/* The first bit at or after `from` and before `end` that is set, or clear, or `end`. */
-static inline unsigned long next_bit(const struct ocache_map *map, unsigned long from, unsigned long end, bool set)
+/*
+ * The first bit at or after `from` and before `end` that is set, or clear, or `end`. What the map
+ * has no room or no chunk for is not set.
+ */
+static inline unsigned long next_bit(const struct ocache_map *map, unsigned long from,
+				     unsigned long end, bool set)
 {
 	while (from < end) {
-		unsigned long bits = ocache_word(map, from / BITS_PER_LONG);
+		unsigned long base = from - from % OCACHE_CHUNK_BITS;
+		unsigned long stop = base + OCACHE_CHUNK_BITS;
+		const unsigned long *chunk = NULL;
 
-		if (!set)
-			bits = ~bits;
-		bits &= ~0ul << (from % BITS_PER_LONG);
-		if (bits) {
-			from = from - from % BITS_PER_LONG + __ffs(bits);
-			return from < end ? from : end;
+		if (from < map->bits) {
+			chunk = READ_ONCE(map->chunk[from / OCACHE_CHUNK_BITS]);
+			if (stop > map->bits)
+				stop = map->bits;
 		}
-		from += BITS_PER_LONG - from % BITS_PER_LONG;
+		if (stop > end)
+			stop = end;
+		if (!chunk && !set)
+			return from;
+		while (chunk && from < stop) {
+			unsigned long bits = READ_ONCE(chunk[(from - base) / BITS_PER_LONG]);
+
+			bits = (set ? bits : ~bits) & ~0ul << (from % BITS_PER_LONG);
+			from -= from % BITS_PER_LONG;
+			if (bits) {
+				from += __ffs(bits);
+				return from < end ? from : end;
+			}
+			from += BITS_PER_LONG;
+		}
+		from = stop;
 	}
 	return end;
 }
 
-unsigned long ocache_next_clear(const struct ocache_map *map, unsigned long from, unsigned long end, unsigned long *run_end)
+unsigned long ocache_next_clear(const struct ocache_map *map, unsigned long from, unsigned long end,
+				unsigned long *run_end)
 {
 	from = next_bit(map, from, end, false);
 	*run_end = next_bit(map, from, end, true);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Arithmetic of one file's bitmap. No locks and no allocation in here: bits are changed with atomic operations, chunks of a page are hung in by
- * the caller. Compiled into the module, and in user space by test/suites/cache/unit/map.c.
+ * Arithmetic of one file's bitmap. No locks and no allocation in here: bits are changed with atomic
+ * operations, chunks of a page are hung in by the caller. Compiled into the module, and in user
+ * space by test/suites/cache/unit/map.c.
  */
 #ifndef OUTRIDER_CACHE_MAP_H
 #define OUTRIDER_CACHE_MAP_H
@@ -14,7 +15,10 @@
 #include "kernel_shim.h"
 #endif
 
-/* Bits in a chunk: a page of them, so that a chunk can be mapped. 32768 bits stand for 128 MiB of a file where a bit is a page. */
+/*
+ * Bits in a chunk: a page of them, so that a chunk can be mapped. 32768 bits stand for 128 MiB of a
+ * file where a bit is a page.
+ */
 #define OCACHE_CHUNK_BITS (PAGE_SIZE * 8)
 #define OCACHE_CHUNK_WORDS (OCACHE_CHUNK_BITS / BITS_PER_LONG)
 /* Bits of a small file, which lie in its own structure: 2 MiB. */
@@ -26,7 +30,10 @@ struct ocache_map {
 	struct rcu_head rcu;
 	/* Bits that the chunks have room for. */
 	unsigned long bits;
-	/* Bits that a page's insertion may set without looking any further: all of them, or none where a bit is several pages or may be moved. */
+	/*
+	 * Bits that a page's insertion may set without looking any further: all of them, or none
+	 * where a bit is several pages or may be moved.
+	 */
 	unsigned long quick_bits;
 	unsigned int chunks;
 	/* NULL: no bit of it is set. */
@@ -40,19 +47,11 @@ unsigned int ocache_shift(u64 pages, u64 max_bits);
 unsigned long ocache_set(unsigned long *chunk, unsigned long first, unsigned long end);
 unsigned long ocache_clear(unsigned long *chunk, unsigned long first, unsigned long end);
 
-/* The bits of word `word` of the map; what it has no room or no chunk for is not set. */
-static inline unsigned long ocache_word(const struct ocache_map *map, unsigned long word)
-{
-	unsigned long bit = word * BITS_PER_LONG;
-	unsigned long *chunk;
-
-	if (bit >= map->bits)
-		return 0;
-	chunk = READ_ONCE(map->chunk[bit / OCACHE_CHUNK_BITS]);
-	return chunk ? READ_ONCE(chunk[word % OCACHE_CHUNK_WORDS]) : 0;
-}
-
-/* The next run of bits that are clear in from..end: returns its first bit and puts its end into *run_end; `end` if there is none. */
-unsigned long ocache_next_clear(const struct ocache_map *map, unsigned long from, unsigned long end, unsigned long *run_end);
+/*
+ * The next run of bits that are clear in from..end: returns its first bit and puts its end into
+ * *run_end; `end` if there is none.
+ */
+unsigned long ocache_next_clear(const struct ocache_map *map, unsigned long from, unsigned long end,
+				unsigned long *run_end);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What outrider_ra asks of a location provider: a module that knows how a stacked block device spreads its sectors over
- * others (DR3). A disk that no provider claims is a device of its own.
+ * What outrider_ra asks of a location provider: a module that knows how a stacked block device
+ * spreads its sectors over others (DR3). A disk that no provider claims is a device of its own.
  */
 #ifndef OUTRIDER_RA_H
 #define OUTRIDER_RA_H
@@ -23,10 +23,11 @@ struct outrider_provider {
 	const char *name;
 	bool (*claims)(struct gendisk *disk);
 	/*
-	 * Where @sector of @disk lies, looking no further than @sectors. Called in process context without locks; may sleep.
-	 * 0, or a negative error: the location is unknown.
+	 * Where @sector of @disk lies, looking no further than @sectors. Called in process context
+	 * without locks; may sleep. 0, or a negative error: the location is unknown.
 	 */
-	int (*locate)(struct gendisk *disk, sector_t sector, sector_t sectors, struct outrider_place *place);
+	int (*locate)(struct gendisk *disk, sector_t sector, sector_t sectors,
+		      struct outrider_place *place);
 };
 
 int outrider_provider_register(struct outrider_provider *provider);

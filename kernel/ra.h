@@ -29,7 +29,9 @@ enum ra_counter {
 
 struct ra_counters { u64 of[RA_COUNTERS]; };
 
-/* A disk: what is chosen for the files on it, and what it measures as. Lives until the module goes. */
+/*
+ * A disk: what is chosen for the files on it, and what it measures as. Lives until the module goes.
+ */
 struct ra_disk {
 	struct hlist_node node;
 	struct kobject kobj;
@@ -56,8 +58,8 @@ extern struct dentry *ra_debug;
 /* ra_map.c */
 int ra_maps_init(void);
 void ra_maps_exit(void);
-u32 ra_map_segments(struct inode *inode, struct ra_disk *disk, pgoff_t start, u32 pages, bool sample,
-		    struct ra_segment *segments, u32 most);
+u32 ra_map_segments(struct inode *inode, struct ra_disk *disk, pgoff_t start, u32 pages,
+		    bool sample, struct ra_segment *segments, u32 most);
 bool ra_providers_claim(struct gendisk *disk);
 
 /* ra_main.c */

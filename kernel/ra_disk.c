@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The disks that outrider_ra knows: policy and limits in sysfs, counters in debugfs, and the model of each device, from
- * the completions of its reads (tracepoint block_rq_complete). A disk is entered when a file on it is read or when it has
- * served a request, under its number; from then on the entry stays, so that nothing on the readahead path needs a reference.
+ * The disks that outrider_ra knows: policy and limits in sysfs, counters in debugfs, and the model
+ * of each device, from the completions of its reads (tracepoint block_rq_complete). A disk is
+ * entered when a file on it is read or when it has served a request, under its number; from then on
+ * the entry stays, so that nothing on the readahead path needs a reference.
  */
 #include <linux/blk-mq.h>
 #include <linux/debugfs.h>
@@ -21,10 +22,13 @@
 
 static const char *const policy_names[RA_POLICIES] = { "stock", "paper", "model" };
 static const char *const counter_names[RA_COUNTERS] = {
-	[RA_SYNC] = "sync", [RA_ASYNC] = "async", [RA_UNKNOWN] = "unknown", [RA_RANDOM] = "random",
-	[RA_CASE1] = "case_disk", [RA_CASE2] = "case_ssd", [RA_CASE3] = "case_mixed",
-	[RA_WINDOWS] = "windows", [RA_PAGES] = "pages", [RA_STALLS] = "stalls", [RA_GROWN] = "grown",
-	[RA_THRASHED] = "thrashed", [RA_FILLS] = "fills", [RA_FILL_ERRORS] = "fill_errors",
+	[RA_SYNC] = "sync",	   [RA_ASYNC] = "async",
+	[RA_UNKNOWN] = "unknown",  [RA_RANDOM] = "random",
+	[RA_CASE1] = "case_disk",  [RA_CASE2] = "case_ssd",
+	[RA_CASE3] = "case_mixed", [RA_WINDOWS] = "windows",
+	[RA_PAGES] = "pages",	   [RA_STALLS] = "stalls",
+	[RA_GROWN] = "grown",	   [RA_THRASHED] = "thrashed",
+	[RA_FILLS] = "fills",	   [RA_FILL_ERRORS] = "fill_errors",
 };
 
 static struct hlist_head buckets[1 << BUCKET_BITS];
@@ -46,7 +50,8 @@ static int policy_parse(const char *text, u8 *policy)
 	int i = sysfs_match_string(policy_names, text);
 
 	if (i < 0) {
-		pr_err("outrider_ra: policy '%.*s' is none of stock, paper, model\n", (int)min(strcspn(text, "\n"), 16UL), text);
+		pr_err("outrider_ra: policy '%.*s' is none of stock, paper, model\n",
+		       (int)min(strcspn(text, "\n"), 16UL), text);
 		return -EINVAL;
 	}
 	*policy = i;
@@ -129,7 +134,10 @@ static ssize_t attr_store(struct kobject *kobj, struct attribute *a, const char 
 
 #define RA_NUMBER(field, limit) \
 	static struct ra_attribute attr_##field = { \
-		.attr = { .name = #field, .mode = 0644 }, .offset = offsetof(struct ra_disk, field), .most = limit }
+		.attr = { .name = #field, .mode = 0644 }, \
+		.offset = offsetof(struct ra_disk, field), \
+		.most = limit, \
+	}
 
 static struct ra_attribute attr_policy = { .attr = { .name = "policy", .mode = 0644 } };
 RA_NUMBER(hdd_pages, 1 << 16);
@@ -175,9 +183,11 @@ static int disk_stats_show(struct seq_file *m, void *v)
 			sum += per_cpu_ptr(disk->counters, cpu)->of[i];
 		seq_printf(m, "%s %llu\n", counter_names[i], sum);
 	}
-	seq_printf(m, "positioning_us %llu\nlatency_us %llu\nbandwidth_kb_s %llu\nlost_percent %llu\nclass %s\n",
-		   div_u64(model.positioning_ns, NSEC_PER_USEC), div_u64(model.latency_ns, NSEC_PER_USEC),
-		   model.bandwidth, model.busy_ns ? div64_u64(100 * model.lost_ns, model.busy_ns) : 0,
+	seq_printf(m,
+		   "positioning_us %llu\nlatency_us %llu\nbandwidth_kb_s %llu\nlost_percent %llu\nclass %s\n",
+		   div_u64(model.positioning_ns, NSEC_PER_USEC),
+		   div_u64(model.latency_ns, NSEC_PER_USEC), model.bandwidth,
+		   model.busy_ns ? div64_u64(100 * model.lost_ns, model.busy_ns) : 0,
 		   ra_device_is_disk(&model) ? "disk" : "ssd");
 	return 0;
 }
@@ -240,7 +250,9 @@ static void enter_wanted(struct work_struct *work)
 	}
 }
 
-/* Has @disk entered later. Any context; lost if there are too many at once, until it is met again. */
+/*
+ * Has @disk entered later. Any context; lost if there are too many at once, until it is met again.
+ */
 void ra_disk_want(struct gendisk *gd)
 {
 	unsigned long flags;
@@ -265,14 +277,19 @@ out:
 
 static struct tracepoint *complete_point;
 
-static void read_completed(void *data, struct request *rq, blk_status_t error, unsigned int nr_bytes)
+static void read_completed(void *data, struct request *rq, blk_status_t error,
+			   unsigned int nr_bytes)
 {
 	struct gendisk *gd = rq->q->disk;
 	struct ra_disk *disk;
 	unsigned long flags;
 
-	/* Without accounting (queue/iostats) a request has no times; a disk without them stays what its kind is known for. */
-	if (req_op(rq) != REQ_OP_READ || error || !gd || !rq->start_time_ns || blk_rq_is_passthrough(rq))
+	/*
+	 * Without accounting (queue/iostats) a request has no times; a disk without them stays what
+	 * its kind is known for.
+	 */
+	if (req_op(rq) != REQ_OP_READ || error || !gd || !rq->start_time_ns ||
+	    blk_rq_is_passthrough(rq))
 		return;
 	disk = ra_disk_find(disk_devt(gd));
 	if (!disk) {
@@ -280,7 +297,8 @@ static void read_completed(void *data, struct request *rq, blk_status_t error, u
 		return;
 	}
 	spin_lock_irqsave(&disk->lock, flags);
-	ra_device_sample(&disk->model, rq->start_time_ns, ktime_get_ns(), blk_rq_pos(rq) << SECTOR_SHIFT, nr_bytes);
+	ra_device_sample(&disk->model, rq->start_time_ns, ktime_get_ns(),
+			 blk_rq_pos(rq) << SECTOR_SHIFT, nr_bytes);
 	spin_unlock_irqrestore(&disk->lock, flags);
 }
 

@@ -2,15 +2,17 @@
 /*
  * outrider_ra: device-aware readahead for stock kernels.
  *
- * Where the kernel decides how far to read ahead, in page_cache_sync_ra() (a page is missing) and page_cache_async_ra() (a
- * page marked by the window before is met), ftrace leads the call to us if the file's disk has a policy other than
- * stock (DR1). We work out the window (DR4) and have the kernel read it: through page_cache_ra_unbounded(), or where the file
- * system uses large folios through the kernel's own function, with a state in which it can only choose our window. What we
- * have no opinion on, the kernel's own function does: random reads, files of unknown location, and everything that
- * isn't a regular file on a block device. A call that we hand on carries our mark in its readahead_control and is let through.
+ * Where the kernel decides how far to read ahead, in page_cache_sync_ra() (a page is missing) and
+ * page_cache_async_ra() (a page marked by the window before is met), ftrace leads the call to us if
+ * the file's disk has a policy other than stock (DR1). We work out the window (DR4) and have the
+ * kernel read it: through page_cache_ra_unbounded(), or where the file system uses large folios
+ * through the kernel's own function, with a state in which it can only choose our window. What we
+ * have no opinion on, the kernel's own function does: random reads, files of unknown location, and
+ * everything that isn't a regular file on a block device. A call that we hand on carries our mark
+ * in its readahead_control and is let through.
  *
- * Unloading: calls can sleep inside of us. Each is counted before it gets here, and after the last one has gone,
- * synchronize_rcu_tasks() waits for those that are still on their way out.
+ * Unloading: calls can sleep inside of us. Each is counted before it gets here, and after the last
+ * one has gone, synchronize_rcu_tasks() waits for those that are still on their way out.
  */
 #include <linux/ftrace.h>
 #include <linux/kprobes.h>
@@ -44,34 +46,43 @@ static bool is_handed_on(const struct readahead_control *rac)
 	return rac->_pflags == (unsigned long)&handed_on;
 }
 
-/* What a window may be: the block device's settings, and a sixteenth of the memory that is free or easily had. */
+/*
+ * What a window may be: the block device's settings, and a sixteenth of the memory that is free or
+ * easily had.
+ */
 static struct ra_limits limits_of(const struct ra_disk *disk, const struct file_ra_state *ra)
 {
-	unsigned long memory = (global_zone_page_state(NR_FREE_PAGES) + global_node_page_state(NR_INACTIVE_FILE)) / 16;
+	unsigned long memory = (global_zone_page_state(NR_FREE_PAGES) +
+				global_node_page_state(NR_INACTIVE_FILE)) / 16;
 
 	return (struct ra_limits){
 		.stock_max = ra->ra_pages,
 		.hdd_pages = READ_ONCE(disk->hdd_pages),
 		.ssd_pages = READ_ONCE(disk->ssd_pages),
-		.max_pages = min_t(unsigned long, READ_ONCE(disk->max_kb) >> (PAGE_SHIFT - 10), memory),
+		.max_pages = min_t(unsigned long, READ_ONCE(disk->max_kb) >> (PAGE_SHIFT - 10),
+				   memory),
 	};
 }
 
 /* The window from @start on; false if its location isn't known. */
-static bool choose(struct readahead_control *rac, struct ra_disk *disk, pgoff_t start, const struct ra_request *rq,
-		   struct ra_window *window)
+static bool choose(struct readahead_control *rac, struct ra_disk *disk, pgoff_t start,
+		   const struct ra_request *rq, struct ra_window *window)
 {
 	struct inode *inode = rac->mapping->host;
 	struct ra_limits limits = limits_of(disk, rac->ra);
 	struct ra_segment segments[MOST_SEGMENTS];
 	bool paper = READ_ONCE(disk->policy) == RA_PAPER;
 	struct ra_disk *usual = disk;
-	u32 count = 0, horizon = paper ? ra_paper_horizon(rq, &limits) : ra_model_horizon(rq, &limits);
-
+	u32 horizon = (paper ? ra_paper_horizon : ra_model_horizon)(rq, &limits);
+	u32 count = 0;
 
 	if (ra_providers_claim(inode->i_sb->s_bdev->bd_disk)) {
-		count = ra_map_segments(inode, disk, start, horizon, !paper, segments, MOST_SEGMENTS);
-		/* Most files are read whole before anyone could have asked: they lie where those before them did. */
+		count = ra_map_segments(inode, disk, start, horizon, !paper, segments,
+					MOST_SEGMENTS);
+		/*
+		 * Most files are read whole before anyone could have asked: they lie where those
+		 * before them did.
+		 */
 		usual = paper ? NULL : READ_ONCE(disk->usual);
 		if (!count)
 			ra_count(disk, RA_UNKNOWN, 1);
@@ -82,7 +93,7 @@ static bool choose(struct readahead_control *rac, struct ra_disk *disk, pgoff_t 
 		segments[0] = (struct ra_segment){ .pages = horizon, .dev = &usual->model };
 		count = 1;
 	}
-	*window = paper ? ra_paper_window(rq, &limits, segments, count) : ra_model_window(rq, &limits, segments, count);
+	*window = (paper ? ra_paper_window : ra_model_window)(rq, &limits, segments, count);
 	ra_count(disk, RA_CASE1 + window->location - 1, 1);
 	ra_count(disk, RA_WINDOWS, 1);
 	if (rq->stalled)
@@ -94,7 +105,8 @@ static bool choose(struct readahead_control *rac, struct ra_disk *disk, pgoff_t 
 }
 
 /* Reads @window from @start on, clipped to the end of the file as do_page_cache_ra() does. */
-static void read_window(struct readahead_control *rac, struct ra_disk *disk, pgoff_t start, struct ra_window *window)
+static void read_window(struct readahead_control *rac, struct ra_disk *disk, pgoff_t start,
+			struct ra_window *window)
 {
 	loff_t size = i_size_read(rac->mapping->host);
 	pgoff_t end = DIV_ROUND_UP_ULL(size, PAGE_SIZE);
@@ -115,8 +127,9 @@ static void read_window(struct readahead_control *rac, struct ra_disk *disk, pgo
 }
 
 /*
- * Has page_cache_async_ra() read @pages from @start on, in large folios: to the copy of the reader's state that it sees, the
- * window before ended at @start and was of the largest size allowed, so that it takes the same again.
+ * Has page_cache_async_ra() read @pages from @start on, in large folios: to the copy of the
+ * reader's state that it sees, the window before ended at @start and was of the largest size
+ * allowed, so that it takes the same again.
  */
 static void read_large(struct readahead_control *rac, struct folio *folio, pgoff_t start, u32 pages)
 {
@@ -141,7 +154,10 @@ static bool sync_window(struct readahead_control *rac, struct ra_disk *disk, uns
 	struct ra_request rq = { .sync = true, .asked = min_t(unsigned long, asked, 1 << 24) };
 	struct ra_window window;
 
-	/* Sequential is what it is to page_cache_sync_ra(): the file's start, or where the last read ended. */
+	/*
+	 * Sequential is what it is to page_cache_sync_ra(): the file's start, or where the last
+	 * read ended.
+	 */
 	if (index && index - previous > 1) {
 		ra_count(disk, RA_RANDOM, 1);
 		return false;
@@ -158,7 +174,8 @@ static bool sync_window(struct readahead_control *rac, struct ra_disk *disk, uns
 	return true;
 }
 
-static bool async_window(struct readahead_control *rac, struct ra_disk *disk, struct folio *folio, unsigned long asked)
+static bool async_window(struct readahead_control *rac, struct ra_disk *disk, struct folio *folio,
+			 unsigned long asked)
 {
 	struct file_ra_state *ra = rac->ra;
 	struct ra_request rq = { .stalled = !folio_test_uptodate(folio) };
@@ -167,11 +184,15 @@ static bool async_window(struct readahead_control *rac, struct ra_disk *disk, st
 
 	if (folio_test_writeback(folio))	/* the same bit is PG_reclaim */
 		return false;
-	if (folio->index == round_down(ra->start + ra->size - ra->async_size, 1UL << folio_order(folio))) {
+	if (folio->index ==
+	    round_down(ra->start + ra->size - ra->async_size, 1UL << folio_order(folio))) {
 		start = ra->start + ra->size;
 		rq.previous = ra->size;
 	} else {
-		/* Interleaved readers of one descriptor: what is cached from here on tells the window before. */
+		/*
+		 * Interleaved readers of one descriptor: what is cached from here on tells the
+		 * window before.
+		 */
 		u32 most = max_t(u32, ra->ra_pages, READ_ONCE(disk->max_kb) >> (PAGE_SHIFT - 10));
 
 		rcu_read_lock();
@@ -186,7 +207,8 @@ static bool async_window(struct readahead_control *rac, struct ra_disk *disk, st
 	if (mapping_large_folio_support(rac->mapping) && window.lookahead == window.pages) {
 		pgoff_t end = DIV_ROUND_UP_ULL(i_size_read(rac->mapping->host), PAGE_SIZE);
 
-		ra_count(disk, RA_PAGES, start < end ? min_t(pgoff_t, window.pages, end - start) : 0);
+		ra_count(disk, RA_PAGES,
+			 start < end ? min_t(pgoff_t, window.pages, end - start) : 0);
 		read_large(rac, folio, start, window.pages);
 		return true;
 	}
@@ -235,7 +257,8 @@ static bool notrace wants(const struct readahead_control *rac)
 	struct inode *inode = rac->mapping->host;
 	struct ra_disk *disk;
 
-	if (is_handed_on(rac) || !inode || !S_ISREG(inode->i_mode) || !inode->i_sb->s_bdev || IS_DAX(inode))
+	if (is_handed_on(rac) || !inode || !S_ISREG(inode->i_mode) || !inode->i_sb->s_bdev ||
+	    IS_DAX(inode))
 		return false;
 	if (!rac->ra->ra_pages || (rac->file && (rac->file->f_mode & FMODE_RANDOM)))
 		return false;
@@ -245,7 +268,8 @@ static bool notrace wants(const struct readahead_control *rac)
 	return disk && READ_ONCE(disk->policy) != RA_STOCK;
 }
 
-static void notrace lead_sync(unsigned long ip, unsigned long parent_ip, struct ftrace_ops *ops, struct ftrace_regs *fregs)
+static void notrace lead_sync(unsigned long ip, unsigned long parent_ip, struct ftrace_ops *ops,
+			      struct ftrace_regs *fregs)
 {
 	struct pt_regs *regs = ftrace_get_regs(fregs);
 
@@ -255,7 +279,8 @@ static void notrace lead_sync(unsigned long ip, unsigned long parent_ip, struct 
 	}
 }
 
-static void notrace lead_async(unsigned long ip, unsigned long parent_ip, struct ftrace_ops *ops, struct ftrace_regs *fregs)
+static void notrace lead_async(unsigned long ip, unsigned long parent_ip, struct ftrace_ops *ops,
+			       struct ftrace_regs *fregs)
 {
 	struct pt_regs *regs = ftrace_get_regs(fregs);
 
@@ -290,7 +315,10 @@ static unsigned long address_of(const char *symbol)
 /* Has @ops called where @symbol begins. */
 int ra_redirect(const char *symbol, struct ftrace_ops *ops)
 {
-	/* With ENDBR, ftrace's place is behind the symbol's first byte; ftrace_set_filter_ip() looks for it from there. */
+	/*
+	 * With ENDBR, ftrace's place is behind the symbol's first byte; ftrace_set_filter_ip()
+	 * looks for it from there.
+	 */
 	unsigned long place = address_of(symbol);
 	int err = place ? ftrace_set_filter_ip(ops, place, 0, 0) : -ENOENT;
 

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Where the pages of files lie (DR2, DR3): for files on disks that a provider claims, the runs of pages by the device below.
+ * Where the pages of files lie (DR2, DR3): for files on disks that a provider claims, the runs of
+ * pages by the device below.
  *
- * The readahead path only ever looks up what is there already, under RCU. Asking is for a worker: FIEMAP takes the inode's
- * locks and reads metadata, and a provider may sleep on locks and reads of its own; from a page fault, with mmap_lock held,
- * either can deadlock. So the first window of a file is the kernel's own, and by the next ones the map is there.
+ * The readahead path only ever looks up what is there already, under RCU. Asking is for a worker:
+ * FIEMAP takes the inode's locks and reads metadata, and a provider may sleep on locks and reads of
+ * its own; from a page fault, with mmap_lock held, either can deadlock. So the first window of a
+ * file is the kernel's own, and by the next ones the map is there.
  *
- * The worker calls the file system's own fiemap, with room for no extents: it then only counts them, in
- * fiemap_fill_next_extent, where ftrace leads our calls (known by their argument) to ra_extent(). That works for every file
- * system that has FIEMAP with addresses on the device it is mounted from; btrfs and others with addresses of their own are
- * left out. Nothing is flushed: what is not on a device yet has no location.
+ * The worker calls the file system's own fiemap, with room for no extents: it then only counts
+ * them, in fiemap_fill_next_extent, where ftrace leads our calls (known by their argument) to
+ * ra_extent(). That works for every file system that has FIEMAP with addresses on the device it is
+ * mounted from; btrfs and others with addresses of their own are left out. Nothing is flushed: what
+ * is not on a device yet has no location.
  *
- * A map holds as long as the file looks the same (size, blocks, times, version) and for half a second, since a cache manager
- * moves data on its own. A stale map costs a window of the wrong size, never wrong data: the pages
- * are read through the file system.
+ * A map holds as long as the file looks the same (size, blocks, times, version) and for half a
+ * second, since a cache manager moves data on its own. A stale map costs a window of the wrong
+ * size, never wrong data: the pages are read through the file system.
  */
 #include <linux/blkdev.h>
 #include <linux/debugfs.h>
@@ -141,7 +144,8 @@ bool ra_providers_claim(struct gendisk *disk)
 	return claimed;
 }
 
-static int locate(struct gendisk *disk, sector_t sector, sector_t sectors, struct outrider_place *place)
+static int locate(struct gendisk *disk, sector_t sector, sector_t sectors,
+		  struct outrider_place *place)
 {
 	struct outrider_provider *provider;
 	int err = -ENOENT;
@@ -201,10 +205,14 @@ static void add_run(struct ra_extents *ex, struct ra_disk *disk, pgoff_t pages)
 	ex->runs[ex->count++] = (struct ra_run){ .end = ex->at - ex->start, .disk = disk };
 }
 
-#define NOT_ON_DEVICE	(FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC | FIEMAP_EXTENT_ENCODED | \
-			 FIEMAP_EXTENT_DATA_INLINE | FIEMAP_EXTENT_DATA_TAIL | FIEMAP_EXTENT_UNWRITTEN)
+#define NOT_ON_DEVICE \
+	(FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC | FIEMAP_EXTENT_ENCODED | \
+	 FIEMAP_EXTENT_DATA_INLINE | FIEMAP_EXTENT_DATA_TAIL | FIEMAP_EXTENT_UNWRITTEN)
 
-/* Stands in for fiemap_fill_next_extent() when the worker asks: an extent of the file. 1 ends the file system's loop. */
+/*
+ * Stands in for fiemap_fill_next_extent() when the worker asks: an extent of the file. 1 ends the
+ * file system's loop.
+ */
 static int ra_extent(struct fiemap_extent_info *info, u64 logical, u64 phys, u64 len, u32 flags)
 {
 	struct ra_extents *ex = container_of(info, struct ra_extents, info);
@@ -223,13 +231,18 @@ static int ra_extent(struct fiemap_extent_info *info, u64 logical, u64 phys, u64
 		sector_t sector = (ex->offset + phys + at - logical) >> SECTOR_SHIFT;
 
 		if (!(flags & NOT_ON_DEVICE)) {
-			/* The worker must not hold the file system's locks for longer than a provider takes for an extent. */
-			if (locate(ex->disk, sector, (sector_t)pages << (PAGE_SHIFT - SECTOR_SHIFT), &place)) {
+			/*
+			 * The worker must not hold the file system's locks for longer than a
+			 * provider takes for an extent.
+			 */
+			if (locate(ex->disk, sector, (sector_t)pages << (PAGE_SHIFT - SECTOR_SHIFT),
+				   &place)) {
 				ex->full = true;
 				break;
 			}
 			disk = ra_disk_get(place.dev, place.name, place.spins);
-			pages = clamp_t(pgoff_t, place.sectors >> (PAGE_SHIFT - SECTOR_SHIFT), 1, pages);
+			pages = clamp_t(pgoff_t, place.sectors >> (PAGE_SHIFT - SECTOR_SHIFT), 1,
+					pages);
 			ex->last_sector = place.sector;
 		}
 		add_run(ex, disk, pages);
@@ -237,7 +250,8 @@ static int ra_extent(struct fiemap_extent_info *info, u64 logical, u64 phys, u64
 	return ex->full || (flags & FIEMAP_EXTENT_LAST);
 }
 
-static void notrace lead_extent(unsigned long ip, unsigned long parent_ip, struct ftrace_ops *ops, struct ftrace_regs *fregs)
+static void notrace lead_extent(unsigned long ip, unsigned long parent_ip, struct ftrace_ops *ops,
+				struct ftrace_regs *fregs)
 {
 	struct pt_regs *regs = ftrace_get_regs(fregs);
 
@@ -275,7 +289,8 @@ static int ask(struct inode *inode, pgoff_t start, u32 pages)
 		.start = start, .at = start, .end = start + pages,
 	};
 	WRITE_ONCE(asking, &ex->info);
-	err = inode->i_op->fiemap(inode, &ex->info, (u64)start << PAGE_SHIFT, (u64)pages << PAGE_SHIFT);
+	err = inode->i_op->fiemap(inode, &ex->info, (u64)start << PAGE_SHIFT,
+				  (u64)pages << PAGE_SHIFT);
 	WRITE_ONCE(asking, NULL);
 	return err < 0 ? err : ex->count ? 0 : -ENODATA;
 }
@@ -368,8 +383,8 @@ static void fill_wanted(struct work_struct *work)
 }
 
 /*
- * Has the worker ask for @inode from page @start on. Doesn't sleep. The reference to the super block keeps an unmounting
- * from finding the inode busy: it is then finished by the worker.
+ * Has the worker ask for @inode from page @start on. Doesn't sleep. The reference to the super
+ * block keeps an unmounting from finding the inode busy: it is then finished by the worker.
  */
 static void want_fill(struct inode *inode, struct ra_disk *disk, pgoff_t start)
 {
@@ -391,7 +406,8 @@ static void want_fill(struct inode *inode, struct ra_disk *disk, pgoff_t start)
 		atomic_dec(&sb->s_active);
 		goto out;
 	}
-	fills[fill_count++] = (struct ra_fill){ .inode = inode, .sb = sb, .disk = disk, .start = start };
+	fills[fill_count++] =
+		(struct ra_fill){ .inode = inode, .sb = sb, .disk = disk, .start = start };
 	queue_work(fill_queue, &fill_work);
 out:
 	spin_unlock(&fills_lock);
@@ -403,12 +419,12 @@ static bool same_look(const struct ra_look *a, const struct ra_look *b)
 }
 
 /*
- * The segments of @inode from page @start on, up to @pages; returns how many there are, 0 if the location of @start is
- * not known. Has the map filled where it is missing, old or about to end; if @sample, for one in SAMPLE only of the files that
- * this window ends. Doesn't sleep.
+ * The segments of @inode from page @start on, up to @pages; returns how many there are, 0 if the
+ * location of @start is not known. Has the map filled where it is missing, old or about to end; if
+ * @sample, for one in SAMPLE only of the files that this window ends. Doesn't sleep.
  */
-u32 ra_map_segments(struct inode *inode, struct ra_disk *disk, pgoff_t start, u32 pages, bool sample,
-		    struct ra_segment *segments, u32 most)
+u32 ra_map_segments(struct inode *inode, struct ra_disk *disk, pgoff_t start, u32 pages,
+		    bool sample, struct ra_segment *segments, u32 most)
 {
 	static unsigned int small_files;
 	u32 known = 0, used = 0, ahead = 0, low, high;
@@ -420,8 +436,8 @@ u32 ra_map_segments(struct inode *inode, struct ra_disk *disk, pgoff_t start, u3
 	hlist_for_each_entry_rcu(map, bucket_of(inode), node)
 		if (map->inode == inode)
 			break;
-	if (map && start >= map->start && start - map->start < map->pages && same_look(&map->look, &look) &&
-	    time_before(jiffies, map->filled + MAP_LIFE)) {
+	if (map && start >= map->start && start - map->start < map->pages &&
+	    same_look(&map->look, &look) && time_before(jiffies, map->filled + MAP_LIFE)) {
 		u32 at = start - map->start;
 
 		ahead = map->pages - at;
@@ -444,10 +460,14 @@ u32 ra_map_segments(struct inode *inode, struct ra_disk *disk, pgoff_t start, u3
 		}
 	}
 	rcu_read_unlock();
-	/* The next window is asked for before it is needed; at the end of the file there is nothing more to ask. */
+	/*
+	 * The next window is asked for before it is needed; at the end of the file there is nothing
+	 * more to ask.
+	 */
 	if (ahead >= 2 * pages || start + ahead >= DIV_ROUND_UP(look.size, PAGE_SIZE))
 		return used;
-	if (!sample || start + pages < DIV_ROUND_UP(look.size, PAGE_SIZE) || !(READ_ONCE(small_files) % SAMPLE))
+	if (!sample || start + pages < DIV_ROUND_UP(look.size, PAGE_SIZE) ||
+	    !(READ_ONCE(small_files) % SAMPLE))
 		want_fill(inode, disk, start);
 	if (sample)
 		WRITE_ONCE(small_files, small_files + 1);
@@ -455,8 +475,8 @@ u32 ra_map_segments(struct inode *inode, struct ra_disk *disk, pgoff_t start, u3
 }
 
 /*
- * debugfs outrider_ra/locate: "FD PAGE" asks where that page of the writer's open file lies, past every map; reading it says
- * "DEVICE SECTOR", or "unknown".
+ * debugfs outrider_ra/locate: "FD PAGE" asks where that page of the writer's open file lies, past
+ * every map; reading it says "DEVICE SECTOR", or "unknown".
  */
 struct question { struct mutex lock; char answer[DISK_NAME_LEN + 24]; };
 
@@ -481,8 +501,8 @@ static ssize_t locate_write(struct file *file, const char __user *buf, size_t le
 	if (ask(file_inode(about), page, 1) || !extents->runs[0].disk)
 		strscpy(question->answer, "unknown\n", sizeof(question->answer));
 	else
-		snprintf(question->answer, sizeof(question->answer), "%s %llu\n", extents->runs[0].disk->name,
-			 extents->last_sector);
+		snprintf(question->answer, sizeof(question->answer), "%s %llu\n",
+			 extents->runs[0].disk->name, extents->last_sector);
 	mutex_unlock(&question->lock);
 	mutex_unlock(&fill_lock);
 	fput(about);
@@ -547,7 +567,10 @@ free:
 	return err;
 }
 
-/* Nothing asks for segments any more, and no provider is registered: each holds a reference to this module. */
+/*
+ * Nothing asks for segments any more, and no provider is registered: each holds a reference to this
+ * module.
+ */
 void ra_maps_exit(void)
 {
 	struct ra_map *map, *next;

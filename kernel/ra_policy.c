@@ -2,16 +2,18 @@
 /*
  * The policies' arithmetic; see ra_policy.h.
  *
- * Policy `paper` is "A New Readahead Framework for SSD-based Caching Storage in IoT Systems", section 4.4, with two
- * corrections: its thresholds are exchanged in its text (the disk's is the large one), and equation 5 divides by the user's
- * read size.
+ * Policy `paper` is "A New Readahead Framework for SSD-based Caching Storage in IoT Systems",
+ * section 4.4, with two corrections: its thresholds are exchanged in its text (the disk's is the
+ * large one), and equation 5 divides by the user's read size.
  *
- * Policy `model` asks what a window is for. It has to keep the device from idling while the reader computes, for which the
- * kernel's own window nearly always suffices; and where the device loses time before each request, because its head has to
- * come back from another reader's or because a turn was missed, the window has to be long enough that this loss is small
- * against the transfer. So a window is the kernel's own until a reader waits for a device that loses more than
- * a tenth of its time; then it doubles, up to where the loss is a tenth: 9 * positioning * bandwidth. A device that streams
- * without loss is left alone, however fast its reader: longer windows would not make it faster, only take memory.
+ * Policy `model` asks what a window is for. It has to keep the device from idling while the reader
+ * computes, for which the kernel's own window nearly always suffices; and where the device loses
+ * time before each request, because its head has to come back from another reader's or because a
+ * turn was missed, the window has to be long enough that this loss is small against the transfer.
+ * So a window is the kernel's own until a reader waits for a device that loses more than a tenth of
+ * its time; then it doubles, up to where the loss is a tenth: 9 * positioning * bandwidth. A device
+ * that streams without loss is left alone, however fast its reader: longer windows would not make
+ * it faster, only take memory.
  */
 #ifdef __KERNEL__
 #include <linux/log2.h>
@@ -72,8 +74,9 @@ void ra_device_sample(struct ra_device *dev, u64 queued, u64 done, u64 pos, u32 
 	dev->last_done = done;
 	service = done - begun;
 	/*
-	 * A run that was waiting when the request before it ended is transfer only. A run that came late may have been in the
-	 * drive's own buffer, and says nothing about the platter. Whatever else beats the rate known is a better rate.
+	 * A run that was waiting when the request before it ended is transfer only. A run that came
+	 * late may have been in the drive's own buffer, and says nothing about the platter.
+	 * Whatever else beats the rate known is a better rate.
 	 */
 	if (bytes >= LONG_READ && !(contiguous && idle)) {
 		u64 rate = max(div64_u64(bytes * NS_PER_MS, service), 1ULL);
@@ -109,12 +112,14 @@ bool ra_device_starving(const struct ra_device *dev)
 
 static u32 pages_in(const struct ra_device *dev, u64 ns)
 {
-	return min(div64_u64(div64_u64(ns * dev->bandwidth, NS_PER_MS), PAGE_BYTES), (u64)(1U << 24));
+	return min(div64_u64(div64_u64(ns * dev->bandwidth, NS_PER_MS), PAGE_BYTES),
+		   (u64)(1U << 24));
 }
 
 /*
- * The longest window that is worth it on @dev: the transfer is RA_LOST_SHARE - 1 times the positioning, or twice what flows
- * during its latency. Not below four times the kernel's own, so that a device can show that it is better than it looked.
+ * The longest window that is worth it on @dev: the transfer is RA_LOST_SHARE - 1 times the
+ * positioning, or twice what flows during its latency. Not below four times the kernel's own, so
+ * that a device can show that it is better than it looked.
  */
 u32 ra_device_cap(const struct ra_device *dev, u32 stock_max)
 {
@@ -145,8 +150,8 @@ u32 ra_stock_next(u32 previous, u32 max)
 }
 
 /*
- * The paper's case (section 4.4) of the @segments to be read, and how many pages its first run on one kind of device has.
- * Holes belong to the run that they interrupt.
+ * The paper's case (section 4.4) of the @segments to be read, and how many pages its first run on
+ * one kind of device has. Holes belong to the run that they interrupt.
  */
 static u8 location_of(const struct ra_segment *segments, u32 count, u32 *first_run)
 {
@@ -205,10 +210,11 @@ struct ra_window ra_paper_window(const struct ra_request *rq, const struct ra_li
 }
 
 /*
- * A reader's first window where the kernel would take fewer: whoever reads no more than the head of a file pays a quarter of
- * the positioning more; whoever reads all of it saves up to one positioning for each of the kernel's small first windows.
- * Where positioning is nothing, four times what was asked for (the kernel: twice, if that was much), if that is
- * transferred in twice the latency that another request would have.
+ * A reader's first window where the kernel would take fewer: whoever reads no more than the head of
+ * a file pays a quarter of the positioning more; whoever reads all of it saves up to one
+ * positioning for each of the kernel's small first windows. Where positioning is nothing, four
+ * times what was asked for (the kernel: twice, if that was much), if that is transferred in twice
+ * the latency that another request would have.
  */
 static u32 first_on(const struct ra_device *dev, u32 asked, u32 stock_max)
 {
@@ -262,8 +268,12 @@ struct ra_window ra_model_window(const struct ra_request *rq, const struct ra_li
 		if (first && !rq->thrashed)
 			pages = max(pages, first_on(first, rq->asked, limits->stock_max));
 		window.pages = min(pages, max(longest, rq->asked));
-		/* As the kernel does it; but pages that are our own guess don't prove a stream before half of them are read. */
-		window.lookahead = window.pages > rq->asked ? window.pages - rq->asked : window.pages / 2;
+		/*
+		 * As the kernel does it; but pages that are our own guess don't prove a stream
+		 * before half of them are read.
+		 */
+		window.lookahead =
+			window.pages > rq->asked ? window.pages - rq->asked : window.pages / 2;
 		if (window.pages > stock)
 			window.lookahead = min(window.lookahead, window.pages / 2);
 		return window;

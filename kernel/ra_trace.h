@@ -9,7 +9,8 @@
 
 /* A window that a policy has chosen. */
 TRACE_EVENT(outrider_ra_window,
-	TP_PROTO(dev_t dev, unsigned long ino, unsigned long start, const struct ra_request *rq, const struct ra_window *window),
+	TP_PROTO(dev_t dev, unsigned long ino, unsigned long start, const struct ra_request *rq,
+		 const struct ra_window *window),
 	TP_ARGS(dev, ino, start, rq, window),
 	TP_STRUCT__entry(
 		__field(dev_t, dev)

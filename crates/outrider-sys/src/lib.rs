@@ -1,5 +1,6 @@
 //! Raw system calls and kernel facts. No policy lives here.
 
+pub mod below;
 pub mod cache;
 pub mod caps;
 pub mod device;

@@ -1,25 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A disk and an SSD whose contents lie in memory and whose times are those of a model, for tests only: /dev/otdisk and
- * /dev/otssd. Nothing else that a guest has will do: null_blk has no seeks, dm-delay counts in jiffies, and a device of the
- * host's takes the host's time.
+ * A disk and an SSD whose contents lie in memory and whose times are those of a model, for tests
+ * only: /dev/otdisk and /dev/otssd. Nothing else that a guest has will do: null_blk has no seeks,
+ * dm-delay counts in jiffies, and a device of the host's takes the host's time.
  *
  * The disk is one head over turning platters. A request costs
- *   - a seek, seek_min_us + (seek_max_us - seek_min_us) * sqrt(distance / size of the disk): the memory that stands for the
- *     disk is spread over the whole stroke, so that a disk of 300 MB has the seeks of one of 4 TB;
- *   - the wait until its first sector comes by, of a turn of 60 s / rpm. Where a sector lies on the turn follows from its
- *     number; a track holds what passes in a turn, and tracks are skewed so that a run goes on without a wait;
+ *   - a seek, seek_min_us + (seek_max_us - seek_min_us) * sqrt(distance / size of the disk): the
+ *     memory that stands for the disk is spread over the whole stroke, so that a disk of 300 MB has
+ *     the seeks of one of 4 TB;
+ *   - the wait until its first sector comes by, of a turn of 60 s / rpm. Where a sector lies on the
+ *     turn follows from its number; a track holds what passes in a turn, and tracks are skewed so
+ *     that a run goes on without a wait;
  *   - the transfer at disk_mbps.
- * After a request the drive reads on into its buffer, disk_lookahead_kb at most, until the next one comes; what is there
- * is had at link_mbps. With disk_lookahead_kb=0, a run whose next request comes a moment too late loses a turn: the way of
- * disks without a buffer of their own, and of disks behind a controller that turns it off.
- * Requests are served in the order of their arrival.
+ * After a request the drive reads on into its buffer, disk_lookahead_kb at most, until the next one
+ * comes; what is there is had at link_mbps. With disk_lookahead_kb=0, a run whose next request
+ * comes a moment too late loses a turn: the way of disks without a buffer of their own, and of
+ * disks behind a controller that turns it off. Requests are served in the order of their arrival.
  *
- * The SSD has ssd_channels, over which pages of 16 KiB are dealt by their number. Reading one (or a part of it)
- * occupies its channel for ssd_page_us; ssd_overhead_us pass besides, and the link carries link_mbps. With the defaults:
- * 117 us for 4 KiB alone, 40,000 of them a second together. Writes cost the same as reads on both.
+ * The SSD has ssd_channels, over which pages of 16 KiB are dealt by their number. Reading one (or a
+ * part of it) occupies its channel for ssd_page_us; ssd_overhead_us pass besides, and the link
+ * carries link_mbps. With the defaults: 117 us for 4 KiB alone, 40,000 of them a second together.
+ * Writes cost the same as reads on both.
  *
- * debugfs outrider_testdisk/NAME: requests, bytes and what the head did; writing to it sets them to zero.
+ * debugfs outrider_testdisk/NAME: requests, bytes and what the head did; writing to it sets them to
+ * zero.
  */
 #include <linux/blk-mq.h>
 #include <linux/debugfs.h>
@@ -71,7 +75,10 @@ MODULE_PARM_DESC(ssd_overhead_us, "time of a request besides, us");
 
 struct test_stats {
 	u64 reads, writes, read_bytes, write_bytes;
-	/* the disk's: requests with a seek, with a wait for the platter, and those had from its buffer without either */
+	/*
+	 * the disk's: requests with a seek, with a wait for the platter, and those had from its
+	 * buffer without either
+	 */
 	u64 seeks, turns_waited_ns, buffered;
 };
 
@@ -91,7 +98,10 @@ struct test_device {
 	spinlock_t lock;
 	struct list_head pending;	/* struct test_request, by done_at */
 	u64 busy_until;
-	/* disk: where the head is once it is idle, and from where on its buffer holds what lies before the head */
+	/*
+	 * disk: where the head is once it is idle, and from where on its buffer holds what lies
+	 * before the head
+	 */
 	u64 head, buffer_start;
 	u64 channel_until[MAX_CHANNELS];
 	u64 link_until;
@@ -144,12 +154,16 @@ static u64 disk_done_at(struct test_device *dev, u64 pos, u64 bytes, u64 now)
 	}
 	pos += buffered;
 	bytes -= buffered;
-	/* A run goes on if the next request was there in time, or while the drive still reads on by itself. */
+	/*
+	 * A run goes on if the next request was there in time, or while the drive still reads on by
+	 * itself.
+	 */
 	if (pos != ready || (idle && read_on > lookahead) || (idle && !lookahead)) {
 		u64 distance = pos > ready ? pos - ready : ready - pos;
 
 		if (pos < ready || distance > turn_bytes / SHORT_SKIP) {
-			u64 share = div64_u64(distance << 20, dev->size);	/* of the stroke, in 2^-20 */
+			/* of the stroke, in 2^-20 */
+			u64 share = div64_u64(distance << 20, dev->size);
 
 			when += NSEC_PER_USEC * (seek_min_us +
 				(((u64)(seek_max_us - seek_min_us) * int_sqrt64(share)) >> 10));
@@ -227,7 +241,8 @@ static blk_status_t queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_m
 {
 	struct test_device *dev = hctx->queue->queuedata;
 	struct test_request *mine = blk_mq_rq_to_pdu(bd->rq), *other;
-	u64 pos = blk_rq_pos(bd->rq) << SECTOR_SHIFT, bytes = blk_rq_bytes(bd->rq), now = ktime_get_ns();
+	u64 pos = blk_rq_pos(bd->rq) << SECTOR_SHIFT, bytes = blk_rq_bytes(bd->rq),
+	    now = ktime_get_ns();
 	enum req_op op = req_op(bd->rq);
 	struct list_head *after;
 	unsigned long flags;
@@ -239,7 +254,8 @@ static blk_status_t queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_m
 	}
 	copy_data(dev, bd->rq);
 	spin_lock_irqsave(&dev->lock, flags);
-	mine->done_at = dev->spins ? disk_done_at(dev, pos, bytes, now) : ssd_done_at(dev, pos, bytes, now);
+	mine->done_at =
+		dev->spins ? disk_done_at(dev, pos, bytes, now) : ssd_done_at(dev, pos, bytes, now);
 	if (op == REQ_OP_READ) {
 		dev->stats.reads++;
 		dev->stats.read_bytes += bytes;

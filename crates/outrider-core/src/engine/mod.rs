@@ -3,7 +3,8 @@
 //! Every device has a queue of its own with a bound on the bytes in flight, taken from the measured bandwidth and latency
 //! (`place`), because what lies in a device's queue beyond that helps nobody and delays other readers. Worker
 //! threads, at most four, take the most urgent requests that fit the bound and issue them; at the bound they
-//! wait for the oldest request instead. They start with the first request.
+//! wait for the oldest request instead. They start with the first request. Where a file system lies on several disks each of them
+//! is a device, and a request goes to the one that holds its first byte.
 //!
 //! A readahead call returns when its reads are submitted, not when the data is there. Arrival is seen by
 //! MADV_POPULATE_READ of a request's last page through a mapping of our own, which sleeps until the page is up to date,
@@ -15,7 +16,7 @@ mod window;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
 use std::ops::Range;
@@ -24,11 +25,14 @@ pub use issue::{Failure, Issue, Monitor, Noop, Readahead, Uring};
 use lead::Lead;
 use window::Windows;
 
+use outrider_sys::below;
+use outrider_sys::device::DeviceId;
+use outrider_sys::extent::{self, Extent};
 use outrider_sys::memory::is_reported_to_host;
 use outrider_sys::raw::Fd;
 
 use crate::config::{Config, IoPriority};
-use crate::place::{DeviceModel, InFlight};
+use crate::place::{DeviceModel, InFlight, Spread, Watch};
 use crate::shm::{Header, lost};
 use crate::view::{FileView, PageRange};
 
@@ -37,7 +41,13 @@ pub struct Handle {
     fd: Fd,
     windows: Windows,
     lead: Lead,
+    /// The disks of its file system if that lies on several, and where on it the file lies, once that was asked.
+    spread: OnceLock<Option<Arc<Spread>>>,
+    extents: OnceLock<Vec<Extent>>,
 }
+
+/// Extents that are remembered of one file; what lies behind them counts as not placed.
+const EXTENTS: usize = 1 << 14;
 
 impl Handle {
     /// A handle on a descriptor of our own.
@@ -47,7 +57,23 @@ impl Handle {
             lead: Lead::of(std::os::fd::AsFd::as_fd(&fd)),
             fd,
             windows: Windows::default(),
+            spread: OnceLock::new(),
+            extents: OnceLock::new(),
         }
+    }
+
+    /// Where a range of the file begins in its file system, and as much of it as lies there in one piece: addresses as FIEMAP tells them.
+    fn addresses(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        let extents = self.extents.get_or_init(|| {
+            extent::extents(self.fd(), 0..u64::MAX, EXTENTS)
+                .map(|m| m.extents)
+                .unwrap_or_default()
+        });
+        let i = extents.partition_point(|e| e.range().end <= range.start);
+        let e = extents.get(i)?;
+        let skipped = range.start.checked_sub(e.logical)?;
+        let bytes = (e.len - skipped).min(range.end - range.start);
+        (e.is_placed() && e.costs_io()).then(|| e.physical + skipped..e.physical + skipped + bytes)
     }
 
     /// Sleeps until the page that holds byte `at` is up to date. `false` where that can't be known.
@@ -107,6 +133,14 @@ struct Batch {
     bytes: u64,
     issued: Instant,
     lone: bool,
+    watched: Option<Watched>,
+}
+
+/// A batch by which is learned what lies where.
+struct Watched {
+    spread: Arc<Spread>,
+    addresses: Range<u64>,
+    watch: Watch,
 }
 
 struct Device {
@@ -115,6 +149,8 @@ struct Device {
     queued_bytes: u64,
     in_flight: VecDeque<Batch>,
     in_flight_bytes: u64,
+    /// Workers that wait for an arrival.
+    waiting: u32,
     model: DeviceModel,
     allowed: InFlight,
     /// Bounds of what is allowed, bytes.
@@ -135,6 +171,8 @@ struct Device {
 
 struct State {
     devices: Vec<Device>,
+    /// File systems by `st_dev`, and the disks below those that lie on several.
+    spreads: Vec<(u64, Option<Arc<Spread>>)>,
     workers: usize,
     idle: usize,
     stop: bool,
@@ -222,6 +260,7 @@ impl Engine {
     pub fn new(settings: Settings, header: Arc<dyn AsRef<Header> + Send + Sync>) -> Engine {
         let state = State {
             devices: Vec::new(),
+            spreads: Vec::new(),
             workers: 0,
             idle: 0,
             stop: false,
@@ -240,12 +279,43 @@ impl Engine {
         }
     }
 
-    /// The model of a device, by `st_dev`.
+    /// The model of a device, by `st_dev` or the number of a disk.
     pub fn model(&self, device: u64) -> DeviceModel {
         self.shared
             .lock()
             .device(device, self.shared.settings.in_flight)
             .model
+    }
+
+    /// The devices that were used and their models.
+    pub fn models(&self) -> Vec<(u64, DeviceModel)> {
+        let state = self.shared.lock();
+        state.devices.iter().map(|d| (d.id, d.model)).collect()
+    }
+
+    /// The device that holds byte `at` of a file on file system `device`: `device` itself where it is one, or isn't known to be several.
+    pub fn device_of(&self, device: u64, handle: &Handle, at: u64) -> u64 {
+        self.spread(device, handle)
+            .and_then(|spread| spread.disk_at(handle.addresses(&(at..at + 1))?.start))
+            .unwrap_or(device)
+    }
+
+    /// The disks of a file system that lies on several.
+    fn spread<'a>(&self, device: u64, handle: &'a Handle) -> Option<&'a Arc<Spread>> {
+        let find = || {
+            let known = |(d, _): &&(u64, Option<Arc<Spread>>)| *d == device;
+            if let Some((_, spread)) = self.shared.lock().spreads.iter().find(known) {
+                return spread.clone();
+            }
+            let disks: Vec<u64> = below::disks(handle.fd())
+                .into_iter()
+                .map(|d| rustix::fs::makedev(d.major, d.minor))
+                .collect();
+            let spread = (!disks.is_empty()).then(|| Arc::new(Spread::new(disks)));
+            self.shared.lock().spreads.push((device, spread.clone()));
+            spread
+        };
+        handle.spread.get_or_init(find).as_ref()
     }
 
     /// Bytes that wait to be issued, on all devices.
@@ -262,16 +332,36 @@ impl Engine {
     pub fn allow(&self, device: u64, bytes: u64) {
         let bounds = self.shared.settings.in_flight;
         let mut state = self.shared.lock();
-        let d = state.device(device, bounds);
-        d.bounds.0 = bytes.clamp(bounds.0, bounds.1.max(bounds.0));
-        d.allowed = InFlight::new(d.bounds.0..d.bounds.1);
+        let below = state.spreads.iter().find(|(d, _)| *d == device);
+        let disks = below.and_then(|(_, s)| s.as_ref().map(|s| s.disks().to_vec()));
+        for device in disks.unwrap_or_default().into_iter().chain([device]) {
+            let d = state.device(device, bounds);
+            d.bounds.0 = bytes.clamp(bounds.0, bounds.1.max(bounds.0));
+            d.allowed = InFlight::new(d.bounds.0..d.bounds.1);
+        }
     }
 
-    /// Queues requests, in the order of need within their class.
+    /// Queues requests for files of one file system, in the order of need within their class.
     pub fn submit(&self, device: u64, class: Class, requests: Vec<Request>) {
-        if requests.is_empty() {
+        let Some(first) = requests.first() else {
             return;
+        };
+        if self.spread(device, &first.handle).is_none() {
+            return self.queue(device, class, requests);
         }
+        let mut rest = requests.into_iter().peekable();
+        while let Some(first) = rest.next() {
+            let place = |r: &Request| self.device_of(device, &r.handle, r.range.start);
+            let at = place(&first);
+            let mut together = vec![first];
+            while let Some(next) = rest.next_if(|r| place(r) == at) {
+                together.push(next);
+            }
+            self.queue(at, class, together);
+        }
+    }
+
+    fn queue(&self, device: u64, class: Class, requests: Vec<Request>) {
         let settings = self.shared.settings;
         let mut state = self.shared.lock();
         let queued = {
@@ -283,8 +373,16 @@ impl Engine {
             d.queues[class as usize].extend(requests);
             d.queues[class as usize].len()
         };
-        // One worker will do for little work; a second where the first would sleep over its own requests.
-        let wanted = if queued > 4 { settings.workers } else { 1 };
+        // One worker will do for little work; a second where the first would sleep over its own requests, or over another device's.
+        let elsewhere = state
+            .devices
+            .iter()
+            .any(|d| d.id != device && d.in_flight_bytes > 0);
+        let wanted = if queued > 4 || elsewhere {
+            settings.workers
+        } else {
+            1
+        };
         let limit = if settings.kind == Kind::Readahead {
             1
         } else {
@@ -440,6 +538,7 @@ impl State {
                     queued_bytes: 0,
                     in_flight: VecDeque::new(),
                     in_flight_bytes: 0,
+                    waiting: 0,
                     model: DeviceModel::default(),
                     allowed: InFlight::new(bounds.0..bounds.1),
                     bounds,
@@ -522,10 +621,16 @@ impl State {
                 return Some(Job::Issue(i, group));
             }
         }
+        let several = self.devices.iter().filter(|d| d.last_end.0 != 0).count() > 1;
         for k in 0..n {
             let i = (self.turn + k) % n;
             let d = &mut self.devices[i];
+            // Of several devices each has one worker at most that waits for it: a slow one must not keep all of them from the others.
+            if several && d.waiting > 0 {
+                continue;
+            }
             if let Some(batch) = d.in_flight.pop_front() {
+                d.waiting += 1;
                 return Some(Job::Await(i, batch));
             }
         }
@@ -551,6 +656,7 @@ fn work(shared: &Shared) {
                 d.issuing.push(end);
                 d.in_flight_bytes += bytes;
                 drop(state);
+                let watched = Watched::begin(&group);
                 let issued = Instant::now();
                 let mut failed = engine.issue(&group);
                 if failed.iter().any(|(_, f)| *f == Failure::Engine) {
@@ -563,7 +669,11 @@ fn work(shared: &Shared) {
                     .requests
                     .fetch_add(group.len() as u64, Ordering::Relaxed);
                 let late = engine.late();
-                let batch = settle(group, failed, bytes, issued, lone, shared.header());
+                let mut batch = settle(group, failed, bytes, issued, lone, shared.header());
+                match &mut batch {
+                    Some(batch) => batch.watched = watched,
+                    None => drop(watched.and_then(|w| w.end(false))),
+                }
                 state = shared.lock();
                 let d = &mut state.devices[i];
                 d.issuing.retain(|e| *e != end);
@@ -585,7 +695,7 @@ fn work(shared: &Shared) {
                 }
                 state.tell();
             }
-            Some(Job::Await(i, batch)) => {
+            Some(Job::Await(i, mut batch)) => {
                 drop(state);
                 let last = batch
                     .parts
@@ -597,6 +707,8 @@ fn work(shared: &Shared) {
                         .windows
                         .wait(batch.handle.fd(), last, shared.header());
                 let took = batch.issued.elapsed().as_secs_f64() * 1e6;
+                // What was asked for without knowing where it lies says something about the disk where it turned out to lie.
+                let holder = batch.watched.take().and_then(|w| w.end(seen));
                 let now = shared.now_us();
                 for (view, range) in &batch.parts {
                     if let Some(view) = view {
@@ -608,12 +720,15 @@ fn work(shared: &Shared) {
                 }
                 state = shared.lock();
                 let d = &mut state.devices[i];
+                d.waiting -= 1;
                 d.in_flight_bytes = d.in_flight_bytes.saturating_sub(batch.bytes);
                 if seen {
+                    d.measure(batch.bytes);
                     if batch.lone {
+                        let id = holder.unwrap_or(d.id);
+                        let d = state.device(id, shared.settings.in_flight);
                         d.model.lone_request(batch.bytes, took);
                     }
-                    d.measure(batch.bytes);
                 }
                 state.tell();
             }
@@ -703,5 +818,44 @@ fn settle(
         bytes,
         issued,
         lone,
+        watched: None,
     })
+}
+
+/// What each disk has read so far.
+fn counters(disks: &[u64]) -> Option<Vec<u64>> {
+    let read = |d: &u64| below::bytes_read(DeviceId::from_dev(*d));
+    disks.iter().map(read).collect()
+}
+
+impl Watched {
+    /// Looks at the disks' counters before a group goes out, unless it is known where its first run lies or there is only one disk.
+    fn begin(group: &[Request]) -> Option<Watched> {
+        let first = group.first()?;
+        let spread = first.handle.spread.get()?.as_ref()?;
+        let mut run = first.range.clone();
+        for next in group.iter().skip(1) {
+            if next.range.start != run.end {
+                break;
+            }
+            run.end = next.range.end;
+        }
+        let addresses = first.handle.addresses(&run)?;
+        let watch = spread.issued(&addresses, counters)?;
+        Some(Watched {
+            spread: spread.clone(),
+            addresses,
+            watch,
+        })
+    }
+
+    /// Looks again after it has arrived.
+    fn end(self, arrived: bool) -> Option<u64> {
+        let after = if arrived {
+            counters(self.spread.disks())
+        } else {
+            None
+        };
+        self.spread.arrived(self.watch, self.addresses, after)
+    }
 }

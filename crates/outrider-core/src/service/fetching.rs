@@ -54,10 +54,12 @@ impl Service {
         self.learn(key, &handle, ranges, descriptor);
         let room = self.room();
         let now = self.now_us();
-        let model = self.model(key.dev);
-        let Some(file) = self.files.get(&key) else {
+        let device = self.engine.device_of(key.dev, &handle, first);
+        let model = self.model(device);
+        let Some(file) = self.files.get_mut(&key) else {
             return plan::Plan::default();
         };
+        file.device = device;
         let terms = Terms {
             chunk: file.chunk.max(PAGE),
             gap: model.merge_gap(),
@@ -219,7 +221,7 @@ impl Service {
     }
 
     pub(super) fn limits(&mut self, key: FileKey) -> Limits {
-        let quantum = self.model(key.dev).quantum();
+        let quantum = self.model(self.device(key)).quantum();
         let config = &self.config;
         let chunk = self.files.get(&key).map_or(0, |f| f.chunk).max(PAGE);
         let largest = match self.mode {
@@ -247,7 +249,7 @@ impl Service {
         /// Microseconds that no device with heads reaches.
         const FLASH: f64 = 300.0;
         const TIMES: u64 = 4;
-        let model = self.model(key.dev);
+        let model = self.model(self.device(key));
         let place = self.devices.get(&key.dev);
         let window = place
             .and_then(|p| p.chunk)
@@ -257,6 +259,11 @@ impl Service {
             && model.latency_us < FLASH
             && self.busy >= TIMES
             && self.busy * window >= TIMES * model.bandwidth_delay()
+    }
+
+    /// The device from which a file was fetched last.
+    pub(super) fn device(&self, key: FileKey) -> u64 {
+        self.files.get(&key).map_or(key.dev, |f| f.device)
     }
 
     /// The model of a device, at most 2 ms old: asking the engine takes its lock.

@@ -24,6 +24,7 @@ impl Service {
             )),
             account: Arc::default(),
             size,
+            device: key.dev,
             handle: None,
             handle_used: now,
             source: None,

@@ -69,6 +69,8 @@ struct FileState {
     view: Arc<FileView>,
     account: Arc<Account>,
     size: u64,
+    /// The device from which it was fetched last: of a file system on several disks the disk.
+    device: u64,
     handle: Option<Arc<Handle>>,
     handle_used: Instant,
     /// The descriptor through which it can be opened: process entry, and generation of the descriptor's state.
@@ -445,12 +447,7 @@ impl Service {
                 self.shared.stat(s).wasted.fetch_add(unused, Relaxed);
             }
         }
-        let models: Vec<_> = self
-            .devices
-            .keys()
-            .copied()
-            .map(|d| (d, self.engine.model(d)))
-            .collect();
+        let models = self.engine.models();
         for (to, (dev, model)) in self
             .header()
             .devices

@@ -391,7 +391,7 @@ impl Service {
     }
 
     pub(super) fn consider_streaming(&mut self, key: FileKey) {
-        let model = self.model(key.dev);
+        let model = self.model(self.device(key));
         let Some(file) = self.files.get(&key) else {
             return;
         };

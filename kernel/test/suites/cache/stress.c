@@ -1,6 +1,7 @@
 // stress DIRECTORY ROUNDS MILLISECONDS BIG_MB [alone|coarse|follow]: threads do everything to a few files that changes what is cached of them; after every round they stop,
 // and each file's bitmap is held against mincore and cachestat (CP7, CP8). BIG_MB is the size of the largest, sparse file. With `alone` nobody
-// opens the device: load for loading and unloading under it. With `follow` all files of the file system are followed from their first page.
+// opens the device, and threads rest between their operations: load for loading and unloading under it. With `follow` all files of the
+// file system are followed from their first page.
 #include "outrider_test.h"
 
 #include <dirent.h>
@@ -14,6 +15,7 @@
 
 static const char *directory;
 static uint64_t big_size;
+static int gentle;
 static int device = -1;
 static atomic_int stop;
 static pthread_barrier_t barrier;
@@ -128,7 +130,10 @@ static void *work(void *number) {
     for (;;) {
         pthread_barrier_wait(&barrier);
         if (stop == 2) return NULL;
-        while (!stop) operate(&state);
+        while (!stop) {
+            operate(&state);
+            if (gentle) usleep(2000);
+        }
         pthread_barrier_wait(&barrier);
     }
 }
@@ -154,7 +159,8 @@ int main(int argc, char **argv) {
     big_size = atoll(argv[4]) * MB;
     int coarse = argc > 5 && !strcmp(argv[5], "coarse");
     int follow = argc > 5 && !strcmp(argv[5], "follow");
-    if (argc <= 5 || coarse || follow) device = open_device();
+    gentle = argc > 5 && !strcmp(argv[5], "alone");
+    if (!gentle) device = open_device();
     if (follow) {
         int fd = open(directory, O_RDONLY);
         if (ioctl(device, OUTRIDER_FOLLOW, &fd) < 0) die("FOLLOW");

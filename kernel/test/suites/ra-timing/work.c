@@ -9,6 +9,9 @@
  *   work grep DIR COUNT SEED      reads the files of a tree in order, whole, and checks them
  *   work grep-whole DIR COUNT SEED  the same, with every file asked for whole when it is opened
  *   work diff A B COUNT           reads the files of two equal trees by turns
+ *   work compile DIR COUNT DIR2   for each of the files, sources of which every tenth is a header of all others: reads it and what it
+ *                                 includes, computes, and writes an object to DIR2; then reads all objects, and removes them
+ *   work scan A,B,C,… VECTOR SEED  queries over columns: maps the files and goes over them by turns, VECTOR bytes at a time
  *   work postmark DIR COUNT N     N transactions over small files: read one, then create and delete or append
  */
 #define _GNU_SOURCE
@@ -17,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -148,6 +152,60 @@ static void tree_path(char *to, size_t room, const char *dir, unsigned int numbe
 	snprintf(to, room, "%s/%u", dir, number);
 }
 
+static uint64_t compile(const char *dir, unsigned int count, const char *objects)
+{
+	uint64_t bytes = 0;
+	char path[256];
+
+	mkdir(objects, 0755);
+	for (unsigned int i = 0; i < count; i++) {
+		if (i % 10 == 0)
+			continue;
+		tree_path(path, sizeof(path), dir, i);
+		bytes += read_whole(path, 4096, i);
+		for (unsigned int header = i % 3 * 10; header < count; header += 30) {
+			tree_path(path, sizeof(path), dir, header);
+			bytes += read_whole(path, 4096, header);
+		}
+		/* The compiler's own time. Virtual time passes as well without counting it out. */
+		usleep(20000);
+		tree_path(path, sizeof(path), objects, i);
+		fill(path, 4096 + tree_size(i, 1) / 2, i);
+	}
+	for (unsigned int i = 0; i < count; i++) {
+		if (i % 10 == 0)
+			continue;
+		tree_path(path, sizeof(path), objects, i);
+		bytes += read_whole(path, 65536, i);
+		unlink(path);
+	}
+	return bytes;
+}
+
+static uint64_t scan(char *paths, uint64_t vector, uint64_t seed)
+{
+	enum { MOST = 8 };
+	const char *data[MOST], *names[MOST];
+	uint64_t size = ~0ULL, at;
+	int columns = 0;
+
+	for (char *path = strtok(paths, ","); path && columns < MOST; path = strtok(NULL, ",")) {
+		int fd = open_file(path, O_RDONLY);
+		uint64_t length = lseek(fd, 0, SEEK_END);
+
+		names[columns] = path;
+		data[columns] = mmap(NULL, length, PROT_READ, MAP_SHARED, fd, 0);
+		if (data[columns++] == MAP_FAILED)
+			die(path);
+		size = length < size ? length : size;
+		close(fd);
+	}
+	for (at = 0; at + vector <= size; at += vector)
+		for (int i = 0; i < columns; i++)
+			check(data[i] + at, vector, at, seed, names[i]);
+	return at * columns;
+}
+
 int main(int argc, char **argv)
 {
 	const char *command = argc > 1 ? argv[1] : "";
@@ -196,6 +254,10 @@ int main(int argc, char **argv)
 			tree_path(path, sizeof(path), argv[2], i);
 			bytes += read_whole(path, 32768, i);
 		}
+	} else if (!strcmp(command, "compile") && argc == 5) {
+		bytes = compile(argv[2], strtoul(argv[3], 0, 0), argv[4]);
+	} else if (!strcmp(command, "scan") && argc == 5) {
+		bytes = scan(argv[2], strtoull(argv[3], 0, 0), strtoull(argv[4], 0, 0));
 	} else if (!strcmp(command, "postmark") && argc == 5) {
 		unsigned int count = strtoul(argv[3], 0, 0);
 		uint64_t r = 99;

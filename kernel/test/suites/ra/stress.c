@@ -1,5 +1,6 @@
 /*
- * stress DIR SECONDS: reads files in every way while they are changed, and checks what is read.
+ * stress DIR SECONDS [REST]: reads files in every way while they are changed, and checks what is read. REST: microseconds that each
+ * thread sleeps after each file that it was busy with, to leave the processors to others.
  *
  * Two files never change: whatever is read of them has to be right. Two are truncated, punched and written anew all the time: every
  * byte that is read of them is right or zero. At the end everything is compared.
@@ -24,6 +25,7 @@
 
 static char paths[FILES][256];
 static time_t until;
+static useconds_t rest;
 static long reads;
 
 static void die(const char *what)
@@ -109,6 +111,7 @@ static void *reader(void *argument)
 		if (rand_r(&seed) % 3 == 0)
 			posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 		close(fd);
+		usleep(rest);
 	}
 	return NULL;
 }
@@ -132,6 +135,7 @@ static void *mapper(void *argument)
 		munmap(data, PAGES * PAGE);
 		posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 		close(fd);
+		usleep(rest);
 	}
 	return NULL;
 }
@@ -157,6 +161,7 @@ static void *changer(void *argument)
 		if (rand_r(&seed) % 2)
 			fdatasync(fd);
 		close(fd);
+		usleep(rest);
 	}
 	return NULL;
 }
@@ -168,8 +173,10 @@ int main(int argc, char **argv)
 	pthread_t threads[THREADS];
 	static char data[PAGE];
 
-	if (argc != 3)
+	if (argc < 3 || argc > 4)
 		return 2;
+	if (argc == 4)
+		rest = atoi(argv[3]);
 	for (int file = 0; file < FILES; file++) {
 		int fd;
 

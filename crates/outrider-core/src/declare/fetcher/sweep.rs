@@ -484,7 +484,14 @@ impl Fetcher {
         let Some(own) = items.first().and_then(|i| self.files.get(&i.file())) else {
             return 0;
         };
-        let model = self.engine.model(own.dev);
+        let device = match (&own.handle, items.first()) {
+            (Some(handle), Some(i)) => {
+                self.engine
+                    .device_of(own.dev, handle, i.page() * PAGE_BYTES)
+            }
+            _ => own.dev,
+        };
+        let model = self.engine.model(device);
         let latency = self
             .manners
             .get(&own.dev)
