@@ -20,7 +20,7 @@ const FRESH: u64 = 16;
 /// Notes something of a device; whether it was noted already.
 fn noted(device: u64, number: u64, kind: u64) -> bool {
     let mixed = (number ^ device.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let when = now() / FRESH & 0x7f;
+    let when = (now() / FRESH) & 0x7f;
     let key = (mixed ^ mixed >> 29) << 8 | when << 1 | kind;
     let slot = &FETCHED[(key >> 8) as usize % REMEMBERED];
     slot.load(Relaxed) == key || {
