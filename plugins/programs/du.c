@@ -1,11 +1,12 @@
 /*
- * GNU du: the attributes of a directory's entries are looked up ahead, in the order in which du asks for them.
+ * GNU du: subdirectories are listed ahead, and the inodes of their entries fetched.
  *
  *     outrider run --plugin outrider_du.so -- du -s DIR
  *
  * du walks with fts, which reads a directory to its end and then names each entry by the directory's descriptor: in the order of the
- * listing, or sorted by inode where there are more than 10,000. Subdirectories are opened when their turn comes, after they were looked
- * up; so an entry that is one foresees two calls.
+ * listing, or sorted by inode where there are more than 10,000. Subdirectories are opened when their turn comes: that is what is foreseen. The
+ * attributes of their entries are not: whoever lists a directory ahead looks up one entry of each block of inodes (OUTRIDER_WALK), which is a
+ * small part of du's calls, and du finds the rest cached.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -17,47 +18,48 @@
 /* fts sorts directories of more entries. */
 #define SORTED_FROM 10000
 
-/* The call that was foreseen last: the next one is found from there. */
+/* The subdirectory that was foreseen last: the next one is found from there. */
 static _Thread_local struct {
     const struct outrider_directory *directory;
-    uint64_t                         call;
+    const struct outrider_entry     *entries;
+    uint64_t                         number;
     size_t                           entry;
 } last;
 
-/* The entry that call `i` names: each has one call, subdirectories have two. */
-static size_t entry_of(const struct outrider_directory *d, uint64_t i, int *second)
+/* The entry that is subdirectory `number`, or the count of entries. */
+static size_t subdirectory(const struct outrider_directory *d, uint64_t number)
 {
-    uint64_t call = 0;
+    uint64_t n = 0;
     size_t   entry = 0;
-    if (last.directory == d && last.call <= i && last.entry < d->count) {
-        call = last.call;
+    if (last.directory == d && last.entries == d->entries && last.number <= number && last.entry < d->count) {
+        n = last.number;
         entry = last.entry;
     }
-    while (entry < d->count) {
-        uint64_t calls = d->entries[entry].type == DT_DIR ? 2 : 1;
-        if (i < call + calls)
+    for (; entry < d->count; entry++) {
+        if (d->entries[entry].type != DT_DIR)
+            continue;
+        if (n == number) {
+            last.directory = d;
+            last.entries = d->entries;
+            last.number = number;
+            last.entry = entry;
             break;
-        call += calls;
-        entry++;
+        }
+        n++;
     }
-    last.directory = d;
-    last.call = call;
-    last.entry = entry;
-    *second = i > call;
     return entry;
 }
 
 static int next(void *ctx, uint64_t i, struct outrider_op *op)
 {
     const struct outrider_directory *d = ctx;
-    int    open;
-    size_t entry = entry_of(d, i, &open);
+    size_t entry = subdirectory(d, i);
     if (entry >= d->count)
         return d->complete ? OUTRIDER_END : OUTRIDER_NOT_READY;
-    op->kind = open ? OUTRIDER_OPENAT : OUTRIDER_FSTATAT;
+    op->kind = OUTRIDER_OPENAT;
     op->fd = d->fd;
     op->path = d->entries[entry].name;
-    op->flags = open ? DIRECTORY_FLAGS : AT_SYMLINK_NOFOLLOW;
+    op->flags = DIRECTORY_FLAGS;
     return OUTRIDER_WEAK;
 }
 
@@ -79,6 +81,6 @@ OUTRIDER_PLUGIN = {
     .name = "du",
     .programs = programs,
     .directory = next,
-    .directory_flags = OUTRIDER_PURE | OUTRIDER_AMONG,
+    .directory_flags = OUTRIDER_PURE | OUTRIDER_AMONG | OUTRIDER_WALK,
     .arrange = arrange,
 };

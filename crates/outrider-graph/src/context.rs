@@ -16,7 +16,7 @@ use crate::buffers::{Buffer, Buffers};
 use crate::call::{Args, Kind};
 use crate::graph::{Cursor, Engine};
 use crate::pool::{Bell, Job, state};
-use crate::{memory, process};
+use crate::{memory, process, worth};
 
 /// Places of a thread: a full window, and as many that still wait for results that nobody wants.
 pub const PLACES: usize = 512;
@@ -173,6 +173,10 @@ pub struct Context {
     /// Something was to be given to the pool since this was taken.
     pub wanted_pool: bool,
     wants_ring: bool,
+    /// Directories that are listed have their entries looked up.
+    walk: bool,
+    /// What calls that have come back were worth, less what they have cost, in nanoseconds (see `worth`).
+    pub account: i64,
     /// The next one that the thread keeps.
     next: Option<Box<Context>>,
 }
@@ -205,13 +209,15 @@ impl Context {
             for_pool: Vec::with_capacity(PLACES),
             wanted_pool: false,
             wants_ring: false,
+            walk: false,
+            account: 0,
             next: None,
         })
     }
 
     /// Takes a context of the thread's for a scope, or `None`: this scope lies within another and is not to be `beside` it, there are
     /// too many, or the kernel can't tell forked children.
-    pub fn take(engine: Engine, beside: bool) -> Option<Box<Context>> {
+    pub fn take(engine: Engine, beside: bool, walk: bool) -> Option<Box<Context>> {
         let token = process::token()?;
         let most = if beside { MOST_SCOPES } else { 1 };
         if LIVE.try_with(Cell::get).unwrap_or(most) >= most {
@@ -233,6 +239,8 @@ impl Context {
         };
         let _ = LIVE.try_with(|n| n.set(n.get() + 1));
         cx.wanted_pool = false;
+        cx.walk = walk;
+        cx.account = 0;
         cx.wants_ring = matches!(engine, Engine::Auto | Engine::Uring);
         Some(cx)
     }
@@ -301,6 +309,10 @@ impl Context {
             buffer: None,
             result: 0,
         };
+        if self.free.is_empty() && self.places.len() == PLACES {
+            // Those that nobody waits for any more are free once they are done.
+            self.poll_all();
+        }
         if let Some(i) = self.free.pop() {
             self.places[i as usize] = new;
             return Some(i);
@@ -355,6 +367,7 @@ impl Context {
             // A buffered write that was left to a kernel thread may have been quick all the same.
             if p.args.kind.reads() {
                 p.quick = Some(inline);
+                self.account += if inline { -worth::CALL } else { worth::WAIT };
             }
             let own = batch::share(result, alone, p.args.kind.writes(), before, len);
             before += len;
@@ -453,9 +466,15 @@ impl Context {
         }
         job.state.store(state::IDLE, Ordering::Relaxed);
         let result = job.result.load(Ordering::Relaxed);
-        let nanos = job.nanos.load(Ordering::Relaxed);
+        let nanos = job.nanos.load(Ordering::Relaxed) as i64;
         self.in_pool -= 1;
-        self.places[i as usize].quick = Some(nanos < crate::instance::QUICK_NANOS);
+        // A listing takes many locks, and may have slept for one of them.
+        let price = price(job);
+        let quick = nanos < price;
+        if !quick {
+            self.account += price + nanos;
+        }
+        self.places[i as usize].quick = Some(quick);
         self.landed(i, result);
         true
     }
@@ -516,10 +535,11 @@ impl Context {
             return true;
         }
         let flight = &self.flights[i as usize];
-        let (number, args) = job(&self.places[i as usize], flight);
+        let (number, args) = job(&self.places[i as usize], flight, self.walk);
         flight.job.number.set(number);
         flight.job.args.set(args);
         flight.job.bell.set(Some(self.bell));
+        self.account -= price(&flight.job);
         self.wanted_pool = true;
         self.for_pool.push(i);
         self.in_pool += 1;
@@ -542,7 +562,12 @@ impl Context {
                     .is_some_and(|pool| pool.take_back(&self.flights[i as usize].job));
         if back {
             self.in_pool -= 1;
-            self.places[i as usize].progress = Progress::Ready;
+            let p = &mut self.places[i as usize];
+            p.progress = Progress::Ready;
+            if p.dropped {
+                p.dropped = false;
+                self.free.push(i);
+            }
         }
         back
     }
@@ -601,6 +626,15 @@ impl Drop for Context {
     }
 }
 
+/// What a job costs in nanoseconds.
+fn price(job: &Job) -> i64 {
+    if job.number.get() == Job::LIST {
+        worth::LISTING
+    } else {
+        worth::POOL_CALL
+    }
+}
+
 /// The call as the ring takes it; `None` for what it would hand to threads anyway. Those of the pool are the better ones: they tell
 /// how long a call took, and so whether looking ahead is worth it.
 fn submission(p: &Place, i: u16) -> Option<Submission> {
@@ -631,7 +665,7 @@ fn lookup_flags(open: i32) -> i32 {
 }
 
 /// The call as a thread of the pool makes it.
-fn job(p: &Place, flight: &Flight) -> (i64, [usize; 6]) {
+fn job(p: &Place, flight: &Flight, walk: bool) -> (i64, [usize; 6]) {
     let a = &p.args;
     let mut call = crate::call::Call::new(*a);
     call.path = flight.path().cast();
@@ -644,7 +678,7 @@ fn job(p: &Place, flight: &Flight) -> (i64, [usize; 6]) {
             .map_or(std::ptr::null_mut(), |b| b.at().cast()),
     };
     match a.kind {
-        Kind::Getdents => (Job::LIST, [a.fd as usize, 0, 0, 0, 0, 0]),
+        Kind::Getdents => (Job::LIST, [a.fd as usize, 0, usize::from(walk), 0, 0, 0]),
         Kind::Read | Kind::Write => {
             call.args.kind = if a.kind == Kind::Read {
                 Kind::Pread
@@ -655,9 +689,17 @@ fn job(p: &Place, flight: &Flight) -> (i64, [usize; 6]) {
             call.words()
         }
         // A directory is opened to be listed.
-        Kind::Openat if a.flags & (libc::O_DIRECTORY | libc::O_TMPFILE) == libc::O_DIRECTORY => {
-            (Job::LIST, [a.fd as usize, call.path as usize, 0, 0, 0, 0])
-        }
+        Kind::Openat if a.flags & (libc::O_DIRECTORY | libc::O_TMPFILE) == libc::O_DIRECTORY => (
+            Job::LIST,
+            [
+                a.fd as usize,
+                call.path as usize,
+                usize::from(walk),
+                0,
+                0,
+                0,
+            ],
+        ),
         Kind::Openat => {
             call.args.kind = Kind::Statx;
             call.args.flags = lookup_flags(a.flags);

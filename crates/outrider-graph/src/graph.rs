@@ -560,6 +560,8 @@ pub(crate) struct Options {
     pub stable: bool,
     /// Its scopes look ahead also beside others of the thread.
     pub beside: bool,
+    /// Directories that are listed ahead have their entries looked up.
+    pub walk: bool,
 }
 
 impl Default for Options {
@@ -572,6 +574,7 @@ impl Default for Options {
             among: false,
             stable: false,
             beside: false,
+            walk: false,
         }
     }
 }
@@ -638,6 +641,13 @@ impl<C: ?Sized> Graph<C> {
     /// ([`crate::Scope::notice`]).
     pub fn beside(mut self) -> Graph<C> {
         self.options.beside = true;
+        self
+    }
+
+    /// Says that the function asks for the attributes of the entries of whatever directory it lists: who lists one ahead, because it is
+    /// foreseen to be opened or listed, fetches the blocks of their inodes too.
+    pub fn walk(mut self) -> Graph<C> {
+        self.options.walk = true;
         self
     }
 
@@ -786,6 +796,14 @@ impl<C: ?Sized> fmt::Display for Graph<C> {
 pub struct Cursor {
     node: usize,
     epochs: [u64; DEEPEST],
+}
+
+impl Cursor {
+    /// The place of a call that no graph speaks of.
+    pub(crate) const NOWHERE: Cursor = Cursor {
+        node: START,
+        epochs: [0; DEEPEST],
+    };
 }
 
 /// What a graph says of a place.

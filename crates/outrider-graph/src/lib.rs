@@ -44,6 +44,8 @@ mod pool;
 mod process;
 mod scope;
 mod stats;
+mod walk;
+mod worth;
 
 pub use buffers::Block;
 pub use call::{Args, Call, Data, Kind, Op};
@@ -51,3 +53,4 @@ pub use graph::{Builder, Engine, Error, Graph, Next, Node};
 pub use process::token as process_token;
 pub use scope::{Place, Scope};
 pub use stats::{Counts, Sink};
+pub use worth::SAMPLE;

@@ -13,10 +13,13 @@ use std::time::{Duration, Instant};
 
 use outrider_sys::raw::{self, syscall6};
 
+use crate::walk;
+use crate::worth::Waits;
+
 /// Most threads that make calls at the same time: as many as brought a gain with cold reads on fast disks.
 pub const THREADS: usize = 16;
 /// Most threads that list directories at the same time.
-const LISTERS: usize = 8;
+const LISTERS: usize = 16;
 /// A thread ends when it had nothing to do for so long.
 const IDLE: Duration = Duration::from_secs(5);
 /// Jobs that may wait; the queue never grows, since it may be filled within a program's allocator.
@@ -95,7 +98,7 @@ pub struct Job {
     pub args: Cell<[usize; 6]>,
     /// What the kernel returned.
     pub result: AtomicI64,
-    /// How long the call took, in nanoseconds; 0 if it did not sleep.
+    /// How long the call waited for a device, in nanoseconds (see [`Waits::since`]).
     pub nanos: AtomicU64,
     /// One of [`state`].
     pub state: AtomicU32,
@@ -104,7 +107,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// Lists the directory that descriptor `args[0]` names, or path `args[1]` below it if that is not null, so that its blocks are cached.
+    /// Lists the directory that descriptor `args[0]` names, or path `args[1]` below it if that is not null, so that its blocks are cached; and
+    /// those of its entries' inodes if `args[2]` is 1.
     pub const LIST: i64 = -1;
 }
 
@@ -306,8 +310,8 @@ impl Pool {
                     if alone < 0 || me < 0 {
                         return -libc::EPERM as isize;
                     }
-                    let [fd, path, ..] = job.args.get();
-                    list(me as usize, fd, path, &mut room)
+                    let [fd, path, look_up, ..] = job.args.get();
+                    list(me as usize, fd, path, look_up == 1, &mut room)
                 });
                 q = self.lock();
                 continue;
@@ -329,30 +333,15 @@ impl Pool {
 
 /// Makes the call and says so. The job is its owner's again once DONE is stored.
 fn finish(job: &Job, call: impl FnOnce() -> isize) {
-    let (began, slept) = (Instant::now(), sleeps());
+    let (began, before) = (Instant::now(), Waits::of_thread());
     let r = call();
     let bell = job.bell.get();
     job.result.store(r as i64, Ordering::Relaxed);
-    // Where there are more threads than processors, a quick call may take long: its thread's turn was over.
-    let nanos = if sleeps() == slept {
-        0
-    } else {
-        began.elapsed().as_nanos() as u64
-    };
+    let nanos = Waits::of_thread().since(before, began.elapsed().as_nanos() as i64) as u64;
     job.nanos.store(nanos, Ordering::Relaxed);
     job.state.store(state::DONE, Ordering::Release);
     if let Some(bell) = bell {
         bell.ring();
-    }
-}
-
-/// How often this thread has waited for something.
-fn sleeps() -> i64 {
-    // SAFETY: plain data, which the kernel fills in.
-    unsafe {
-        let mut usage: libc::rusage = core::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
-        usage.ru_nvcsw
     }
 }
 
@@ -373,7 +362,7 @@ impl Drop for Undisturbed {
 
 /// Reads all entries of the directory that is `fd` in the process of `process`, or that `path` names from there, through a description of
 /// its own: the program's position does not move.
-fn list(process: usize, fd: usize, path: usize, room: &mut [u8]) -> isize {
+fn list(process: usize, fd: usize, path: usize, look_up: bool, room: &mut [u8]) -> isize {
     // SAFETY: integers, strings and a buffer that outlive the calls; the numbers are those of this thread's table.
     unsafe {
         let mut from = fd as isize;
@@ -403,6 +392,7 @@ fn list(process: usize, fd: usize, path: usize, room: &mut [u8]) -> isize {
         if own < 0 {
             return own;
         }
+        let mut entries = look_up.then(|| walk::Entries::of(own as i32));
         let mut r;
         loop {
             r = syscall6(
@@ -416,6 +406,9 @@ fn list(process: usize, fd: usize, path: usize, room: &mut [u8]) -> isize {
             );
             if r <= 0 {
                 break;
+            }
+            if let Some(entries) = &mut entries {
+                entries.look_up(&room[..r as usize]);
             }
         }
         raw::close(own as i32);

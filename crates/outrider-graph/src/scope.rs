@@ -110,6 +110,11 @@ impl<C: ?Sized> Scope<'_, C> {
         self.instance.notice(call);
     }
 
+    /// The function is about to walk through directory `fd` ([`Graph::walk`]).
+    pub fn walk(&mut self, fd: i32) {
+        self.instance.walk(fd);
+    }
+
     /// Cancels what is not needed and asks the graph for nothing any more. Does not allocate or free.
     pub fn halt(&mut self) {
         self.instance.halt();

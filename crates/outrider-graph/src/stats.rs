@@ -5,6 +5,8 @@ use std::fmt::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use crate::worth::Worth;
+
 /// A diverging graph is switched off once it has diverged more often than this …
 const DIVERGENCES: u64 = 8;
 /// … and more often than once in so many calls.
@@ -137,14 +139,8 @@ pub struct Shared {
     pub(crate) without_pool: AtomicBool,
     /// Depth that the last run ended with; 0: none yet.
     pub(crate) depth: AtomicU32,
-    /// Calls, in a row, that would have been quick anyway.
-    pub(crate) quick: AtomicU32,
-    /// How many of them end in a rest.
-    pub(crate) patience: AtomicU32,
-    /// Calls still to be let pass before it is tried again whether looking ahead brings anything.
-    pub(crate) rest: AtomicU64,
-    /// How long the next rest will be, in calls.
-    pub(crate) next_rest: AtomicU64,
+    /// What looking ahead is worth now.
+    pub(crate) worth: Worth,
 }
 
 impl Default for Shared {
@@ -156,10 +152,7 @@ impl Default for Shared {
             sink: None,
             without_pool: AtomicBool::new(false),
             depth: AtomicU32::new(0),
-            quick: AtomicU32::new(0),
-            patience: AtomicU32::new(0),
-            rest: AtomicU64::new(0),
-            next_rest: AtomicU64::new(0),
+            worth: Worth::default(),
         }
     }
 }
@@ -227,6 +220,16 @@ impl<C: ?Sized> crate::Graph<C> {
     /// What became of its calls so far, of the runs that have ended.
     pub fn counts(&self) -> Counts {
         self.shared.counters.get()
+    }
+
+    /// Whether looking ahead rests, because nothing that was waited for of late is worth its price.
+    pub fn rests(&self) -> bool {
+        self.shared.worth.rests()
+    }
+
+    /// While looking ahead rests and no scope follows: such a call as the graph foresees was made, from `began` until now.
+    pub fn timed(&self, began: std::time::Instant) {
+        self.shared.worth.timed(began);
     }
 
     /// Whether it has been switched off: it diverged too often, or contradicted itself.

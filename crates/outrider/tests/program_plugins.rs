@@ -270,7 +270,32 @@ fn du_says_the_same_with_its_plugin() {
     let report: Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
     let graph = &report["graphs"][0];
     assert_eq!(graph["name"], "du", "{report}");
-    assert!(graph["hits"].as_u64() > Some(0), "{graph}");
+    assert!(graph["ahead"].as_u64() > Some(0), "{graph}");
     assert_eq!(graph["divergences"], 0, "{graph}");
     assert_eq!(graph["switched_off"], Value::Null, "{graph}");
+}
+
+/// Where everything is cached, looking ahead rests after a few listings, and for good.
+#[test]
+fn du_looks_ahead_of_nothing_that_is_cached() {
+    let root = scratch().join("du-cached");
+    for d in 0..200 {
+        let dir = root.join(format!("tree/d{d}"));
+        fs::create_dir_all(&dir).unwrap();
+        for i in 0..20 {
+            fs::write(dir.join(format!("x{i}")), "x").unwrap();
+        }
+    }
+    let report = root.join("report.json");
+    let flag = format!("--report={}", report.display());
+    let script = format!("du -s {}", root.join("tree").display());
+    shell(&script, None, &[]);
+    // Another program may have kept the first listings waiting.
+    let ahead = (0..3).map(|_| {
+        shell(&script, Some("du"), &[&flag]);
+        let report: Value = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
+        report["graphs"][0]["ahead"].as_u64().unwrap()
+    });
+    let fewest = ahead.min().unwrap();
+    assert!((1..=32).contains(&fewest), "{fewest} of 200 directories");
 }

@@ -42,7 +42,8 @@ const PURE: c_uint = 1;
 const PRIVATE_POSITIONS: c_uint = 2;
 const AMONG: c_uint = 4;
 const STABLE: c_uint = 8;
-const FLAGS: c_uint = PURE | PRIVATE_POSITIONS | AMONG | STABLE;
+const WALK: c_uint = 16;
+const FLAGS: c_uint = PURE | PRIVATE_POSITIONS | AMONG | STABLE | WALK;
 const EDGE_WEAK: c_uint = 1;
 const EDGE_BACK: c_uint = 2;
 const NODE_LINK: c_uint = 1;
@@ -235,6 +236,9 @@ fn with_flags(mut graph: Graph<*mut c_void>, flags: c_uint) -> *mut CGraph {
     }
     if flags & STABLE != 0 {
         graph = graph.stable();
+    }
+    if flags & WALK != 0 {
+        graph = graph.walk();
     }
     graph = graph.beside();
     let engine = match std::env::var("OUTRIDER_GRAPH").as_deref() {

@@ -115,8 +115,12 @@ struct Listing {
     names: Room,
     /// Entries that were arranged.
     arranged: usize,
-    /// What the plug-in's stub sees.
+    /// What the plug-in's stub sees: the entries from the one on that was named first since looking ahead began.
     directory: Directory,
+    /// Entries before those.
+    passed: usize,
+    /// The program names what is not in the listing.
+    lost: bool,
     scope: *mut CScope,
 }
 
@@ -144,10 +148,10 @@ impl Listing {
             return false;
         };
         if moved != 0 {
-            for i in 0..self.directory.count {
+            for i in 0..self.count() {
                 // SAFETY: `count` entries are there, whose names have moved with their memory.
                 unsafe {
-                    let e = self.directory.entries.add(i);
+                    let e = self.entries.at.cast::<Entry>().add(i);
                     (*e).name = (*e).name.wrapping_byte_offset(moved);
                 }
             }
@@ -155,9 +159,9 @@ impl Listing {
         if self.entries.reserve(size_of::<Entry>()).is_none() {
             return false;
         }
-        self.directory.entries = self.entries.at.cast();
         // SAFETY: room for both was made.
         unsafe {
+            self.directory.entries = self.entries.at.cast::<Entry>().add(self.passed);
             let to = self.names.at.add(self.names.used);
             core::ptr::copy_nonoverlapping(name.as_ptr(), to, name.len());
             *self.directory.entries.add(self.directory.count) = Entry {
@@ -169,6 +173,29 @@ impl Listing {
         self.names.used += name.len();
         self.entries.used += size_of::<Entry>();
         self.directory.count += 1;
+        true
+    }
+
+    /// Entries, also those that have been passed.
+    fn count(&self) -> usize {
+        self.passed + self.directory.count
+    }
+
+    /// Has what the stub sees begin with the entry of this name; `false` if there is none that was not passed.
+    fn begin_with(&mut self, name: *const c_char) -> bool {
+        // SAFETY: the call's C string, and entries of ours with theirs.
+        unsafe {
+            let name = core::ffi::CStr::from_ptr(name);
+            let d = &mut self.directory;
+            let entries = core::slice::from_raw_parts(d.entries, d.count);
+            let at = entries
+                .iter()
+                .position(|e| core::ffi::CStr::from_ptr(e.name) == name);
+            let Some(at) = at else { return false };
+            d.entries = d.entries.add(at);
+            d.count -= at;
+            self.passed += at;
+        }
         true
     }
 
@@ -184,6 +211,8 @@ impl Listing {
         self.names.used = 0;
         self.entries.used = 0;
         self.arranged = 0;
+        self.passed = 0;
+        self.lost = false;
         self.directory.count = 0;
         self.directory.complete = 0;
     }
@@ -227,20 +256,57 @@ impl Listings {
         let Some(l) = self.open.iter_mut().rev().find(|l| l.owns(fd)) else {
             return;
         };
-        if l.directory.count == l.arranged {
-            return;
-        }
         let Some((plugin, graph)) = plugins::lister() else {
             return;
         };
-        arrange(plugin, l);
-        if l.scope.is_null() {
+        if graph.0.rests() {
+            return self.end_scopes();
+        }
+        if l.count() != l.arranged {
+            arrange(plugin, l);
+        }
+        if l.scope.is_null() && !l.lost {
+            if l.directory.count == 0 || !l.begin_with(call.path) {
+                l.lost = true;
+                return;
+            }
             l.directory.fd = fd;
             let context: *mut c_void = (&raw mut l.directory).cast();
             l.scope = scopes::enter(&graph.0, context);
             for fd in &l.fds[..l.fd_count] {
                 // SAFETY: just entered.
                 unsafe { scopes::bind(l.scope, *fd) };
+            }
+            // SAFETY: as above.
+            unsafe { scopes::walk(l.scope, fd) };
+        }
+    }
+
+    /// Looking ahead rests. The listings are kept for when it goes on.
+    fn end_scopes(&mut self) {
+        for l in &mut self.open {
+            l.end_scope();
+        }
+    }
+
+    /// Whether a call is about something that is known here.
+    pub fn are_concerned(&self, call: &Call) -> bool {
+        let kind = call.args.kind;
+        (kind.takes_path() || kind == Kind::Close) && self.know(call.args.fd)
+    }
+
+    fn know(&self, fd: c_int) -> bool {
+        let of = |pair: &(c_int, c_int)| pair.0 == fd || pair.1 == fd;
+        self.open.iter().any(|l| l.owns(fd)) || fd >= 0 && self.duplicates.iter().any(of)
+    }
+
+    /// Whether an event is about something that is known here.
+    pub fn have(&self, event: Event) -> bool {
+        match event {
+            Event::Duplicated(fd, copy) => self.know(fd) || self.know(copy),
+            Event::Listing(_, fd) => self.know(fd),
+            Event::Entry(stream, _) | Event::Closing(stream, _) | Event::Rewound(stream, _) => {
+                self.open.iter().any(|l| l.stream == stream)
             }
         }
     }
@@ -299,6 +365,8 @@ impl Listings {
                 count: 0,
                 entries: null_mut(),
             },
+            passed: 0,
+            lost: false,
             scope: null_mut(),
         });
         l.add_fd(fd);
@@ -360,7 +428,7 @@ impl Listings {
 fn arrange(plugin: &Plugin, l: &mut Listing) {
     if let Some(arrange) = plugin.arrange {
         // SAFETY: the plug-in's function, on entries of ours.
-        unsafe { arrange(&raw mut l.directory, l.arranged) };
+        unsafe { arrange(&raw mut l.directory, l.arranged.saturating_sub(l.passed)) };
     }
-    l.arranged = l.directory.count;
+    l.arranged = l.count();
 }

@@ -22,6 +22,8 @@ pub struct Local {
     pub thread: *mut Thread,
     /// One of the states above.
     pub state: u32,
+    /// Calls that nobody followed, while looking ahead rests.
+    pub passed: u32,
 }
 
 core::arch::global_asm!(

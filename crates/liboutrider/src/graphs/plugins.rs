@@ -5,7 +5,9 @@
 
 use core::ffi::{CStr, c_char, c_int, c_uint};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
+};
 
 use libc::{DIR, dirent};
 use outrider_graph::Call;
@@ -55,6 +57,8 @@ static STARTED: [Started; MOST] = [const {
     }
 }; MOST];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Some of them have an observer.
+static OBSERVERS: AtomicBool = AtomicBool::new(false);
 /// The process that they were started in; forked children are left alone.
 static HOME: AtomicU32 = AtomicU32::new(0);
 /// Names the process among those that have its memory (see `outrider_graph::process_token`).
@@ -102,6 +106,20 @@ pub fn lister() -> Option<(&'static Plugin, &'static CGraph)> {
         // SAFETY: null or a graph that is never freed.
         unsafe { s.graph.load(Relaxed).as_ref() }.map(|g| (p, g))
     })
+}
+
+/// Whether some plug-in has an observer.
+#[inline(always)]
+pub fn has_observers() -> bool {
+    OBSERVERS.load(Relaxed)
+}
+
+/// The graph of the calls on directories' entries, if all that plug-ins want to know of calls is for it, and looking ahead rests.
+pub fn resting() -> Option<&'static CGraph> {
+    if has_observers() {
+        return None;
+    }
+    lister().map(|(_, graph)| graph).filter(|g| g.0.rests())
 }
 
 /// Starts the plug-ins that OUTRIDER_PLUGINS names, paths with colons between them. Called once, from the constructor.
@@ -219,6 +237,9 @@ fn begin(plugin: &'static Plugin) {
         let name = unsafe { CStr::from_ptr(plugin.name) }.to_string_lossy();
         let graph = interface::generator(&name, next, plugin.directory_flags);
         slot.graph.store(graph, Relaxed);
+    }
+    if !plugin.observer.is_null() {
+        OBSERVERS.store(true, Relaxed);
     }
     slot.plugin
         .store(core::ptr::from_ref(plugin).cast_mut(), Relaxed);

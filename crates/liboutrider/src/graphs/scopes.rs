@@ -9,10 +9,12 @@
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed, compiler_fence};
+use std::time::Instant;
 
 use outrider_graph::{Call, Graph, Kind, Scope};
 use outrider_sys::raw;
 
+use super::interface::CGraph;
 use super::listing::Listings;
 use super::local::{self, CALLING, Local, OURS, OVER, PROGRAM};
 use super::plugins::{self, Event};
@@ -118,8 +120,7 @@ pub fn disable() {
 ///
 /// # Safety
 /// `local` is the calling thread's.
-unsafe fn record(local: *mut Local) -> Option<*mut Thread> {
-    let pid = raw::getpid();
+unsafe fn record(local: *mut Local, pid: u32) -> Option<*mut Thread> {
     // SAFETY: as promised; a record stays until its thread ends.
     unsafe {
         if (*local).state == OVER || DISABLED.load(Relaxed) {
@@ -173,7 +174,7 @@ pub fn enter(graph: &'static Graph<*mut c_void>, context: *mut c_void) -> *mut C
     let local = local::get();
     at_work(local, || {
         // SAFETY: the calling thread's.
-        let thread = unsafe { record(local) };
+        let thread = unsafe { record(local, raw::getpid()) };
         let mut new = Box::new(CScope {
             scope: None,
             context: Box::into_raw(Box::new(context)),
@@ -247,6 +248,17 @@ pub unsafe fn bind(scope: *mut CScope, fd: c_int) -> bool {
     true
 }
 
+/// The function that entered is about to walk through a directory (`outrider_graph::Graph::walk`).
+///
+/// # Safety
+/// The scope is null or one of this thread.
+pub unsafe fn walk(scope: *mut CScope, fd: c_int) {
+    // SAFETY: as promised.
+    if let Some(s) = unsafe { scope.as_mut() }.and_then(|s| s.scope.as_mut()) {
+        s.walk(fd);
+    }
+}
+
 impl CScope {
     /// Whether the thread's calls of this kind are its business.
     fn hears(&self, call: &Call) -> bool {
@@ -275,6 +287,17 @@ impl Thread {
             .iter()
             .filter_map(|s| unsafe { (**s).scope.as_ref() });
         scopes.any(|s| !s.is_passing())
+    }
+
+    /// Whether any of its scopes or listings is to know of a call.
+    fn is_concerned(&self, call: &Call) -> bool {
+        use Kind::{Close, Openat};
+        let of_all = call.changes() || matches!(call.args.kind, Close | Openat);
+        // SAFETY: entered and not left.
+        let mut heard = self.scopes.iter().map(|s| unsafe { (**s).hears(call) });
+        // SAFETY: the thread's own.
+        let listings = unsafe { &*self.listings };
+        of_all && !self.scopes.is_empty() || heard.any(|h| h) || listings.are_concerned(call)
     }
 
     /// Tells all scopes but one of a call.
@@ -356,6 +379,12 @@ pub fn through(call: impl FnOnce() -> Call, real: impl FnOnce() -> isize) -> isi
 #[inline(never)]
 fn followed(local: *mut Local, call: impl FnOnce() -> Call, real: impl FnOnce() -> isize) -> isize {
     let call = call();
+    if let Some(graph) = plugins::resting()
+        // SAFETY: the calling thread's record, null or alive.
+        && !unsafe { (*local).thread.as_ref() }.is_some_and(|t| t.is_concerned(&call))
+    {
+        return passed_by(local, graph, &call, real);
+    }
     // SAFETY: the caller's arguments, which its call would hand to the kernel.
     let turn = unsafe { before(local, &call) };
     match turn {
@@ -369,12 +398,49 @@ fn followed(local: *mut Local, call: impl FnOnce() -> Call, real: impl FnOnce() 
     }
 }
 
+/// Makes a call that nobody follows, since looking ahead rests. Some of them are timed: the rest is over when one has waited.
+fn passed_by(
+    local: *mut Local,
+    graph: &CGraph,
+    call: &Call,
+    real: impl FnOnce() -> isize,
+) -> isize {
+    // SAFETY: the calling thread's own words.
+    let turn = unsafe {
+        (*local).passed = (*local).passed.wrapping_add(1);
+        (*local).passed
+    };
+    if !call.args.kind.takes_path() {
+        return real();
+    }
+    let began = turn
+        .is_multiple_of(outrider_graph::SAMPLE)
+        .then(Instant::now);
+    let r = real();
+    if call.args.kind == Kind::Openat && r >= 0 {
+        // Whoever closed what had this number before, nobody told this thread.
+        announce(|| super::close(r as c_int));
+    }
+    if let Some(began) = began {
+        let was = errno();
+        graph.0.timed(began);
+        set_errno(was);
+    }
+    r
+}
+
 /// Tells scopes and observers of a call that is about to be made, and is not to be followed up: a descriptor that a function of the C library
 /// closes, a change that no graph contains.
 #[inline(always)]
 pub fn announce(call: impl FnOnce() -> Call) {
     if let Some(local) = turn() {
-        told(local, &call());
+        let call = call();
+        // SAFETY: the calling thread's record, null or alive.
+        let of_nobody = plugins::resting().is_some()
+            && !unsafe { (*local).thread.as_ref() }.is_some_and(|t| t.is_concerned(&call));
+        if !of_nobody {
+            told(local, &call);
+        }
     }
 }
 
@@ -559,7 +625,21 @@ pub fn happened(event: Event) {
 #[cold]
 #[inline(never)]
 fn heard(local: *mut Local, event: Event) {
-    if !plugins::at_home(raw::getpid()) {
+    // SAFETY: the calling thread's record, null or alive.
+    let known = unsafe { (*local).thread.as_ref() }.map(|t| unsafe { &*t.listings });
+    let listed = known.is_some_and(|l| l.have(event));
+    if plugins::resting().is_some() && !listed {
+        return;
+    }
+    // An entry of a listing that is known is its process's.
+    let pid = match known {
+        Some(_) if listed && matches!(event, Event::Entry(..)) && !plugins::has_observers() => {
+            // SAFETY: as above.
+            unsafe { (*(*local).thread).pid }
+        }
+        _ => raw::getpid(),
+    };
+    if !plugins::at_home(pid) {
         return;
     }
     let was = errno();
@@ -567,7 +647,7 @@ fn heard(local: *mut Local, event: Event) {
         plugins::tell(event);
         if plugins::lister().is_some()
             // SAFETY: the calling thread's.
-            && let Some(thread) = unsafe { record(local) }
+            && let Some(thread) = unsafe { record(local, pid) }
         {
             // SAFETY: the thread's own record.
             unsafe { (*(*thread).listings).heard(event) };

@@ -29,7 +29,7 @@ impl Instance<'_> {
             // Waiting for a thread's turn is not waiting for a device.
             let quick = self.place(i).and_then(|p| p.quick) == Some(true);
             if self.adapts() && !quick {
-                self.was_slow(since.elapsed().as_nanos() as u64);
+                self.shared.worth.enter(since.elapsed().as_nanos() as i64);
                 self.depth = (self.depth * 2).min(self.options.depth);
             }
         }

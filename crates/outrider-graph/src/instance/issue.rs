@@ -1,6 +1,7 @@
 //! Looking ahead: the walk along the window that issues what may be issued.
 
 use super::*;
+use crate::walk;
 
 impl Instance<'_> {
     /// Looks ahead: fills the window, and issues what may be issued.
@@ -82,6 +83,9 @@ impl Instance<'_> {
     /// Whether one more call is to be looked at.
     fn is_near(&self, depth: usize, (bytes, certain): (usize, bool)) -> bool {
         let len = self.cx.as_ref().map_or(0, |cx| cx.order.len());
+        if self.adapts() && self.shared.worth.rests() {
+            return false;
+        }
         let begin = certain && self.adapts() && bytes < FIRST_BYTES;
         len < depth && (bytes < MOST_BYTES || len == 0) || begin && len < self.options.depth
     }
@@ -91,10 +95,10 @@ impl Instance<'_> {
         if self.closing || self.cx.as_ref().is_none_or(|cx| cx.broken) {
             return 0;
         }
-        if self.adapts() && self.shared.rest.load(Relaxed) > 0 {
-            if self.shared.rest.fetch_sub(1, Relaxed) == 0 {
-                self.shared.rest.store(0, Relaxed);
-            }
+        self.settle_account();
+        if self.adapts() && self.shared.worth.rests() {
+            // It begins anew when it goes on.
+            self.depth = self.first_depth().min(self.options.depth);
             return 0;
         }
         self.depth
@@ -125,7 +129,8 @@ impl Instance<'_> {
         }
         self.predict_position(i, walk);
         let Some(p) = self.place(i) else { return };
-        let open = p.progress == Progress::Ready && !p.never && !p.warmed && !is_current;
+        let rests = self.adapts() && self.shared.worth.rests();
+        let open = p.progress == Progress::Ready && !p.never && !p.warmed && !is_current && !rests;
         if open && self.may_issue(i, walk) && self.issue(source, i) {
             self.waiting -= 1;
         }
@@ -364,8 +369,10 @@ impl Instance<'_> {
             }
             Kind::Getdents => {
                 let new = !self.listed[..self.listed_count].contains(&args.fd);
-                let directory = self.file(args.fd).is_some_and(|f| f.directory);
-                if !new || !directory || self.listed_count == LISTED {
+                let wanted = self.file(args.fd).is_some_and(|f| {
+                    f.directory && !(self.options.walk && walk::was_walked(f.device, f.inode))
+                });
+                if !new || !wanted || self.listed_count == LISTED {
                     return self.never(i);
                 }
                 self.listed[self.listed_count] = args.fd;
@@ -392,7 +399,35 @@ impl Instance<'_> {
         let p = &mut cx.places[i as usize];
         p.warmed = !args.kind.runs_ahead();
         self.counts.ahead += 1;
+        self.settle_account();
         true
+    }
+
+    /// The function is about to ask for the attributes of the entries of directory `fd`: they are looked up by whoever lists it, unless that was
+    /// done already.
+    pub fn walk(&mut self, fd: i32) {
+        let makes = self.options.walk && self.options.engine != Engine::Check;
+        if !makes || !process::is(self.token) || self.depth_now() == 0 {
+            return;
+        }
+        self.forget_caches();
+        let directory = self.file(fd).filter(|f| f.directory);
+        if directory.is_none_or(|f| walk::was_walked(f.device, f.inode)) {
+            return;
+        }
+        let Some(cx) = self.cx.as_mut() else { return };
+        let Some(i) = cx.place(Cursor::NOWHERE) else {
+            return;
+        };
+        let p = &mut cx.places[i as usize];
+        p.args = Args::new(Kind::Getdents, fd);
+        p.progress = Progress::Ready;
+        p.warmed = true;
+        cx.launch(i);
+        cx.release(i);
+        cx.submit();
+        self.counts.ahead += 1;
+        self.settle_account();
     }
 
     pub(super) fn never(&mut self, i: u16) -> bool {

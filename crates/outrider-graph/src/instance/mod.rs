@@ -15,8 +15,8 @@
 //! short is made again by the program itself; so errors, ends of files and interruptions are exactly the program's own.
 //!
 //! How far ahead: the window doubles when the program had to wait for a call that was on its way; what is certain is not waste, so of that it begins
-//! large. When call after call would have been
-//! quick anyway (the data was cached), looking ahead rests for a while, each time for longer.
+//! large. Where the data
+//! is cached, looking ahead rests (see `worth`).
 
 mod harvest;
 mod issue;
@@ -28,34 +28,24 @@ use std::time::Instant;
 use outrider_sys::raw::{self, syscall6};
 
 use crate::buffers::{Block, Buffer, Buffers, LARGEST};
-use crate::call::{Call, Data, Kind};
+use crate::call::{Args, Call, Data, Kind};
 use crate::conflict::{File, Touch, conflict, has_effects};
 use crate::context::{Context, Progress};
 use crate::graph::{At, Cursor, Engine, Follow, Options, Source, is_linked};
 use crate::process;
 use crate::stats::{Counts, Shared};
+use crate::worth;
 
 /// Most calls that are looked ahead: the depth of the paper's deepest experiments.
 pub const DEEPEST_WINDOW: usize = 256;
-/// A call quicker than this did not wait for a device; 4 KiB from the cache take 0.3 to 0.6 µs, the fastest disks 10 µs and more.
-pub const QUICK_NANOS: u64 = 8_000;
 /// Calls looked ahead at first …
 const FIRST_DEPTH: usize = 4;
+/// … directories, where a tree is walked: as many as the pool lists at a time …
+const FIRST_DIRECTORIES: usize = 16;
 /// … and, where all of them are certain, as many as have so many bytes: what keeps a disk of 1 GB/s and 1 ms busy.
 const FIRST_BYTES: usize = 1 << 20;
 /// Bytes that are looked ahead at most: ten times as slow a disk.
 const MOST_BYTES: usize = 8 << 20;
-/// So many quick calls in a row end in a rest, or as many as take four times as long as the last slow one took, at 1 µs each …
-const QUICK_ROW: u32 = 64;
-const PATIENT_ROW: u32 = 64;
-const PATIENCE_NANOS: u64 = 250;
-/// … of so many calls …
-const FIRST_REST: u64 = 1024;
-/// … up to so many, after which so many quick calls suffice for the next.
-const LONGEST_REST: u64 = 65_536;
-const QUICK_AFTER_REST: u32 = 16;
-/// One call in so many is timed while a whole run rests.
-const SAMPLE: u64 = 4;
 /// Foreseen calls that are looked at to find the one that the program makes.
 const SEARCH: usize = 16;
 /// In place of a linked read that is over.
@@ -71,6 +61,18 @@ enum Tail {
     Before,
     After(Cursor),
     Ended,
+}
+
+/// Whether the program's calls are looked for in the graph.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Follows {
+    Yes,
+    /// Looking ahead rests, and calls are only counted.
+    Counting,
+    /// One of them has waited: the next is looked for where the count says.
+    Woken,
+    /// It was not there.
+    Lost,
 }
 
 /// Where a result goes.
@@ -111,13 +113,11 @@ pub struct Instance<'g> {
     positions: [Option<(i32, Option<i64>)>; 8],
     listed: [i32; LISTED],
     listed_count: usize,
+    /// Looking ahead rested when the run began: its calls are only counted.
     resting: bool,
-    /// Calls that are let pass without following them: looking ahead rests.
-    asleep: u64,
-    /// Of these, how many have passed.
-    slept: u64,
-    /// Following begins anew, and the first call was not found yet.
-    woken: bool,
+    follows: Follows,
+    /// Calls of its loop that have passed while it was only counted.
+    counted: u64,
     /// The graph was switched off; what it has done ahead is still handed out.
     closing: bool,
     /// The last call was found behind others, which it may have been like by chance: no effect is certain before the next one follows it.
@@ -157,9 +157,8 @@ impl<'g> Instance<'g> {
             listed: [-1; LISTED],
             listed_count: 0,
             resting: false,
-            asleep: 0,
-            slept: 0,
-            woken: false,
+            follows: Follows::Yes,
+            counted: 0,
             closing: false,
             unsure: false,
             halted: false,
@@ -169,14 +168,19 @@ impl<'g> Instance<'g> {
             return this;
         }
         if this.adapts() {
-            if shared.rest.load(Relaxed) > 0 {
+            if shared.worth.rests() {
                 this.resting = true;
                 return this;
             }
             let known = shared.depth.load(Relaxed) as usize;
-            this.depth = if known == 0 { FIRST_DEPTH } else { known }.min(options.depth);
+            this.depth = if known == 0 {
+                this.first_depth()
+            } else {
+                known
+            }
+            .min(options.depth);
         }
-        this.cx = Context::take(options.engine, options.beside);
+        this.cx = Context::take(options.engine, options.beside, options.walk);
         this.token = this.cx.as_ref().map_or(0, |c| c.token);
         if this.cx.is_some()
             && options.engine != Engine::Check
@@ -187,6 +191,14 @@ impl<'g> Instance<'g> {
             this.enlisted = true;
         }
         this
+    }
+
+    fn first_depth(&self) -> usize {
+        if self.options.walk {
+            FIRST_DIRECTORIES
+        } else {
+            FIRST_DEPTH
+        }
     }
 
     fn adapts(&self) -> bool {
@@ -253,7 +265,7 @@ impl<'g> Instance<'g> {
         if self.is_passing() {
             return None;
         }
-        if self.asleep > 0 {
+        if matches!(self.follows, Follows::Counting | Follows::Lost) {
             return None;
         }
         if !process::is(self.token) {
@@ -272,21 +284,24 @@ impl<'g> Instance<'g> {
     /// The program makes a call that is not foreseen.
     pub fn surprise(&mut self, call: &Call) {
         self.counts.calls += 1;
-        if self.asleep > 0 {
-            self.asleep -= 1;
-            if self.kinds & (1 << call.args.kind as u32) != 0 {
-                self.slept += 1;
-                if self.slept.is_multiple_of(SAMPLE) {
+        match self.follows {
+            _ if self.is_passing() => {
+                if self.resting && self.counts.calls.is_multiple_of(u64::from(worth::SAMPLE)) {
                     self.began = Some(Instant::now());
                 }
             }
-        } else if self.woken {
+            Follows::Counting => {
+                if self.kinds & (1 << call.args.kind as u32) != 0 {
+                    self.counted += 1;
+                    if self.counted.is_multiple_of(u64::from(worth::SAMPLE)) {
+                        self.began = Some(Instant::now());
+                    }
+                }
+            }
             // It left calls out, unseen. Where it is can't be told any more.
-            self.asleep = u64::MAX;
-        } else if !self.is_passing() {
-            self.unforeseen(call);
-        } else if self.resting && self.counts.calls.is_multiple_of(SAMPLE) {
-            self.began = Some(Instant::now());
+            Follows::Woken => self.follows = Follows::Lost,
+            Follows::Lost => {}
+            Follows::Yes => self.unforeseen(call),
         }
     }
 
@@ -315,7 +330,7 @@ impl<'g> Instance<'g> {
         into: Into,
     ) -> Option<isize> {
         self.counts.calls += 1;
-        self.woken = false;
+        self.follows = Follows::Yes;
         self.unsure = at > 0;
         self.advance(at);
         let known = self
@@ -325,6 +340,7 @@ impl<'g> Instance<'g> {
         self.counts.foreseen += u64::from(known);
         self.cx.as_ref()?;
         let i = self.current?;
+        self.look_at_warmed(i);
         self.adopt(i, call);
         self.pump(source);
         if self.is_passing() {
@@ -345,16 +361,12 @@ impl<'g> Instance<'g> {
         match answer {
             Some(r) => {
                 self.counts.hits += 1;
-                match self.place(i).and_then(|p| p.quick) {
-                    Some(true) => self.was_quick(),
-                    Some(false) => self.was_slow(0),
-                    None => {}
-                }
                 self.finish_current(source, r);
                 Some(r)
             }
             None => {
-                if self.adapts() && call.args.kind.runs_ahead() {
+                let timed = call.args.kind.runs_ahead() || call.args.kind == Kind::Openat;
+                if self.adapts() && timed {
                     self.began = Some(Instant::now());
                 }
                 None
@@ -365,14 +377,9 @@ impl<'g> Instance<'g> {
     /// The call for which [`Instance::before`] gave no answer was made, with this result.
     pub fn after(&mut self, source: &dyn Source, result: isize) {
         if let Some(began) = self.began.take() {
-            let nanos = began.elapsed().as_nanos() as u64;
-            if nanos < QUICK_NANOS {
-                self.was_quick();
-            } else {
-                self.was_slow(nanos);
-                if self.asleep != u64::MAX {
-                    self.asleep = 0;
-                }
+            let waited = self.shared.worth.timed(began);
+            if waited && self.follows == Follows::Counting {
+                self.follows = Follows::Woken;
             }
         }
         if self.cx.is_some() && process::is(self.token) {
@@ -431,73 +438,60 @@ impl<'g> Instance<'g> {
     /// While looking ahead rests and nothing is under way, the calls of a loop without effects are not followed, only counted.
     fn doze(&mut self, source: &dyn Source) {
         let Some(cx) = self.cx.as_ref() else { return };
-        let rest = self.shared.rest.load(Relaxed);
+        let rests = self.shared.worth.rests();
         let idle = cx.order.is_empty() && cx.on_ring + cx.in_pool == 0;
         let Tail::After(last) = self.tail else { return };
         // Its calls come one after the other, with no others in between.
         let alone = self.pure && !self.options.among && !self.options.beside;
-        if rest > 0 && idle && alone && self.adapts() && source.skip(&last, 0).is_some() {
-            self.asleep = rest;
+        if rests && idle && alone && self.adapts() && source.skip(&last, 0).is_some() {
+            self.follows = Follows::Counting;
+            self.counted = 0;
         }
     }
 
     /// Finds the place in the loop again.
     fn wake(&mut self, source: &dyn Source) {
-        if self.slept == 0 {
+        if self.counted == 0 {
             return;
         }
         if let Tail::After(last) = self.tail
-            && let Some(now) = source.skip(&last, self.slept)
+            && let Some(now) = source.skip(&last, self.counted)
         {
             self.tail = Tail::After(now);
         }
-        self.rested(self.slept);
-        self.slept = 0;
-        self.woken = true;
+        self.counted = 0;
     }
 
-    /// So many calls have passed while looking ahead rested.
-    fn rested(&self, calls: u64) {
-        let less = |rest: u64| Some(rest.saturating_sub(calls));
-        let _ = self.shared.rest.fetch_update(Relaxed, Relaxed, less);
+    /// What was only warmed and is now asked for: how far ahead was enough, or not.
+    fn look_at_warmed(&mut self, i: u16) {
+        let adapts = self.adapts();
+        let Some(cx) = self.cx.as_mut() else { return };
+        if !cx.places[i as usize].warmed {
+            return;
+        }
+        cx.poll_all();
+        if adapts && cx.places[i as usize].progress == Progress::Flying {
+            self.depth = (self.depth * 2).min(self.options.depth);
+        }
+    }
+
+    /// Has the engines' calls that have come back told of in the account.
+    fn settle_account(&mut self) {
+        if let Some(cx) = self.cx.as_mut()
+            && !self.options.fixed
+        {
+            self.shared.worth.enter(std::mem::take(&mut cx.account));
+        }
     }
 
     fn place(&self, i: u16) -> Option<&crate::context::Place> {
         self.cx.as_ref()?.places.get(i as usize)
     }
 
-    /// A call of the program was quick, without or in spite of us.
-    fn was_quick(&mut self) {
-        let s = self.shared;
-        if !self.adapts() || s.rest.load(Relaxed) > 0 {
-            return;
-        }
-        let row = s.patience.load(Relaxed).max(QUICK_ROW);
-        if s.quick.fetch_add(1, Relaxed) + 1 >= row {
-            s.patience.store(QUICK_ROW, Relaxed);
-            s.quick.store(QUICK_ROW - QUICK_AFTER_REST, Relaxed);
-            let rest = s.next_rest.load(Relaxed).max(FIRST_REST);
-            s.next_rest.store((rest * 4).min(LONGEST_REST), Relaxed);
-            s.rest.store(rest, Relaxed);
-        }
-    }
-
-    /// A call of the program was not quick. It waited for so long, 0 if that is not known.
-    fn was_slow(&mut self, nanos: u64) {
-        if !self.adapts() {
-            return;
-        }
-        let s = self.shared;
-        s.quick.store(0, Relaxed);
-        s.next_rest.store(FIRST_REST, Relaxed);
-        s.rest.store(0, Relaxed);
-        let row = (nanos / PATIENCE_NANOS).min(u64::from(PATIENT_ROW)) as u32;
-        s.patience.fetch_max(row, Relaxed);
-    }
-
     /// Cancels what is in flight, and passes everything through from now on.
     pub fn stop(&mut self) {
         self.halt();
+        self.settle_account();
         self.handed = None;
         if let Some(cx) = self.cx.take() {
             self.shared
@@ -561,11 +555,6 @@ impl<'g> Instance<'g> {
                 depth = (depth / 2).max(1);
             }
             self.shared.depth.store(depth as u32, Relaxed);
-        }
-        if self.resting {
-            self.rested(self.counts.calls);
-        } else if self.slept > 0 {
-            self.rested(self.slept);
         }
         self.shared
             .ended(&std::mem::take(&mut self.counts), self.options.among);

@@ -148,6 +148,11 @@ impl Instance<'_> {
     /// The number in the window of the call that the program makes.
     pub(super) fn find(&mut self, source: &dyn Source, call: &Call) -> Option<usize> {
         let mut maybe = false;
+        let window = self.cx.as_ref()?.order.len();
+        if window >= SEARCH && self.kinds & (1 << call.args.kind as u32) == 0 {
+            // None of them is such a call.
+            return None;
+        }
         for n in 0..SEARCH {
             if self.cx.as_ref()?.order.len() == n && !self.extend(source) {
                 break;

@@ -1,0 +1,123 @@
+//! Whether looking ahead is worth its price.
+//!
+//! An account in nanoseconds. What a device was waited for, by the program or by an engine in its stead, is earned: so much may be spent on looking further.
+//! What was made ahead and would have been quick anyway, because the data was cached, is a price that was paid for nothing; calls of the pool are paid for
+//! when they are given to it, and those that waited are paid back. When the account is empty, looking ahead rests; the program's own calls are timed, some of them, and the first that waits ends the rest. So a program whose data is cached pays
+//! for [`FIRST`] once, and then only for the clock.
+
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::Instant;
+
+/// A call quicker than this did not wait for a device; 4 KiB from the cache take 0.3 to 0.6 µs, the fastest disks 10 µs and more.
+pub const QUICK: i64 = 8_000;
+/// Before anything was earned: 320 quick calls of a ring, 20 of the pool, 5 listings.
+const FIRST: i64 = 160_000;
+/// No more is kept, so that a program whose data is cached from some time on soon has peace.
+const MOST: i64 = 4_000_000;
+/// What a call that is followed costs, given to a ring or to nobody.
+pub const CALL: i64 = 500;
+/// What it costs in a thread of the pool: it is woken, and wakes.
+pub const POOL_CALL: i64 = 8_000;
+/// The same of a directory's listing.
+pub const LISTING: i64 = 30_000;
+/// What is earned where only that there was a wait is known: that for a fast disk.
+pub const WAIT: i64 = 20_000;
+/// One call in so many is timed while looking ahead rests.
+pub const SAMPLE: u32 = 4;
+
+/// What a thread has waited for in all.
+#[derive(Clone, Copy)]
+pub struct Waits {
+    /// How often it has slept.
+    sleeps: i64,
+    /// Blocks of 512 bytes that it has asked devices for.
+    blocks: i64,
+}
+
+impl Waits {
+    /// Of the calling thread.
+    pub fn of_thread() -> Waits {
+        // SAFETY: plain data, which the kernel fills in.
+        unsafe {
+            let mut usage: libc::rusage = core::mem::zeroed();
+            libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+            Waits {
+                sleeps: usage.ru_nvcsw,
+                blocks: usage.ru_inblock,
+            }
+        }
+    }
+
+    /// Of `nanos` nanoseconds since `before` those that are taken for a wait for a device. A call during which another program had the processor took long
+    /// too; it did not sleep. One that slept without having asked a device for anything may have waited for what others asked for, for a
+    /// server, or for a lock.
+    pub fn since(self, before: Waits, nanos: i64) -> i64 {
+        if self.blocks != before.blocks {
+            nanos
+        } else {
+            nanos.min((self.sleeps - before.sleeps) * WAIT)
+        }
+    }
+}
+
+pub struct Worth {
+    account: AtomicI64,
+    /// What the last thread that asked had waited for.
+    sleeps: AtomicI64,
+    blocks: AtomicI64,
+}
+
+impl Default for Worth {
+    fn default() -> Worth {
+        Worth {
+            account: AtomicI64::new(FIRST),
+            sleeps: AtomicI64::new(0),
+            blocks: AtomicI64::new(0),
+        }
+    }
+}
+
+impl Worth {
+    /// Whether looking ahead rests.
+    #[inline]
+    pub fn rests(&self) -> bool {
+        self.account.load(Relaxed) <= 0
+    }
+
+    /// So much was earned, or spent if it is negative.
+    pub fn enter(&self, nanos: i64) {
+        if nanos == 0 {
+            return;
+        }
+        // Threads that meet here may lose an entry, which is no more than a call's price.
+        let new = (self.account.load(Relaxed).max(0) + nanos).min(MOST);
+        self.account.store(new, Relaxed);
+    }
+
+    /// A call of the program's own began then and has just ended. Whether it waited for a device.
+    pub fn timed(&self, began: Instant) -> bool {
+        let nanos = began.elapsed().as_nanos() as i64;
+        let mut waited = 0;
+        if nanos >= QUICK {
+            let now = Waits::of_thread();
+            let before = Waits {
+                sleeps: self.sleeps.swap(now.sleeps, Relaxed),
+                blocks: self.blocks.swap(now.blocks, Relaxed),
+            };
+            // Another thread may have asked last, and a first call finds the thread's whole past.
+            let slept = (now.sleeps - before.sleeps).clamp(0, 1);
+            let before = Waits {
+                sleeps: now.sleeps - slept,
+                ..before
+            };
+            waited = now.since(before, nanos);
+        }
+        let waited_long = waited >= QUICK;
+        if waited_long {
+            self.enter(waited);
+        } else if !self.rests() {
+            self.enter(-CALL);
+        }
+        waited_long
+    }
+}
