@@ -106,8 +106,11 @@ pub struct Turn {
     turn: Fd,
     /// Locked by all who wait for it.
     wait: Fd,
+    /// Locked by all who have found that there is a head.
+    head: Fd,
     held: bool,
     waits: bool,
+    found: bool,
 }
 
 impl Turn {
@@ -121,8 +124,10 @@ impl Turn {
         Some(Turn {
             turn: open(&queue.join("rotational"))?,
             wait: open(&queue.join("nr_requests"))?,
+            head: open(&queue.join("read_ahead_kb"))?,
             held: false,
             waits: false,
+            found: false,
         })
     }
 
@@ -157,9 +162,21 @@ impl Turn {
         !alone
     }
 
-    /// Whether it is the caller's.
-    pub fn is_held(&self) -> bool {
-        self.held
+    /// Lets others know, as long as this lives, that there is a head.
+    pub fn found(&mut self) {
+        self.found = self.found || flock(&self.head, FlockOperation::NonBlockingLockShared).is_ok();
+    }
+
+    /// Whether somebody has found that there is a head.
+    pub fn is_found(&self) -> bool {
+        if !self.found {
+            let free = flock(&self.head, FlockOperation::NonBlockingLockExclusive);
+            if free.is_ok() {
+                let _ = flock(&self.head, FlockOperation::Unlock);
+            }
+            return free == Err(rustix::io::Errno::WOULDBLOCK);
+        }
+        true
     }
 }
 
@@ -189,14 +206,19 @@ mod tests {
     fn turns_are_exclusive() {
         let path = std::env::temp_dir().join(format!("outrider-turn-{}", std::process::id()));
         std::fs::create_dir(&path).unwrap();
-        for name in ["rotational", "nr_requests"] {
+        for name in ["rotational", "nr_requests", "read_ahead_kb"] {
             std::fs::write(path.join(name), "").unwrap();
         }
         let (mut a, mut b) = (Turn::of(&path).unwrap(), Turn::of(&path).unwrap());
-        assert!(a.take() && a.is_held() && !a.give());
-        assert!(a.take() && !b.take() && !b.is_held());
+        assert!(a.take() && !a.give());
+        assert!(a.take() && a.take() && !b.take());
         assert!(a.give() && b.take() && !a.take());
         assert!(b.give());
+        assert!(!a.is_found() && !b.is_found());
+        a.found();
+        assert!(a.is_found() && b.is_found());
+        drop(a);
+        assert!(!b.is_found());
         std::fs::remove_dir_all(path).unwrap();
     }
 }

@@ -70,6 +70,7 @@ impl Fetcher {
         }
         if spread.len() < AT_ONCE + LONE {
             // Too little to tell apart, and too little to matter.
+            self.asked(index, walk, u64::MAX);
             return;
         }
         // Beside somebody's sweep nothing is learned of the disk, and the program would only disturb it.
@@ -79,6 +80,14 @@ impl Fetcher {
             .map_or(0, |o| o.dev);
         if !self.turns.take(index, dev, true) {
             self.asked(index, walk, walk.seen.0);
+            return;
+        }
+        if self.turns.is_found(dev) {
+            let latency_us = self.engine.model(dev).latency_us;
+            let rounds = true;
+            self.manners.insert(dev, Manner { rounds, latency_us });
+            self.turns.give(index);
+            walk.order = Order::of(rounds);
             return;
         }
         // Nor beside the program's own reads.
@@ -112,11 +121,14 @@ impl Fetcher {
             },
         );
         self.explain.device(dev, latency, took, rounds);
-        if !rounds {
+        if rounds {
+            // The program goes on waiting: others may be about to measure.
+            self.turns.found(dev);
+        } else {
             self.engine.allow(dev, IN_FLIGHT);
+            self.asked(index, walk, u64::MAX);
         }
         self.turns.give(index);
-        self.asked(index, walk, u64::MAX);
         walk.order = Order::of(rounds);
     }
 

@@ -118,6 +118,7 @@ impl Fetcher {
         if (round.sweeps || !round.items.is_empty()) && !self.go_on(index, walk) {
             return false;
         }
+        self.turns.give(index);
         let Order::Rounds(round) = &walk.order else {
             return false;
         };
@@ -180,13 +181,14 @@ impl Fetcher {
             _ => true,
         };
         if mine {
+            if let Some(dev) = dev.filter(|_| !round.lone) {
+                self.turns.found(dev);
+            }
             self.issue(&mut round);
         }
         // The engine rings when it has room, and when nothing is left, queued or on its way.
         let done = round.items.is_empty() && (round.lone || !self.engine.is_busy());
-        if done && std::mem::take(&mut round.sweeps) {
-            self.turns.give(index);
-        }
+        round.sweeps &= !done;
         walk.order = Order::Rounds(round);
         self.process.swept.fetch_add(1, SeqCst);
         raw::futex_wake(&self.process.swept, u32::MAX);

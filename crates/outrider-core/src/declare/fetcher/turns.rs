@@ -79,6 +79,19 @@ impl Turns {
         false
     }
 
+    /// The disk has a head, as others need not find out again.
+    pub fn found(&mut self, dev: u64) {
+        if let Some(turn) = self.heads.get_mut(&dev).and_then(|h| h.turn.as_mut()) {
+            turn.found();
+        }
+    }
+
+    /// Whether another process has found that the disk has a head.
+    pub fn is_found(&self, dev: u64) -> bool {
+        let turn = self.heads.get(&dev).and_then(|h| h.turn.as_ref());
+        turn.is_some_and(Turn::is_found)
+    }
+
     /// The list's sweep is over.
     pub fn give(&mut self, list: usize) {
         for head in self.heads.values_mut() {
