@@ -266,8 +266,12 @@ fn tell(process: &'static Process, fd: c_int, offset: u64, len: usize) {
     if !process.follows(fd) || is_guest() {
         return;
     }
-    if let Some(call) = alone(|| process.reading(fd, offset, len as u64)) {
+    let due = alone(|| process.reading(fd, offset, len as u64));
+    if let Some(call) = due.call {
         make(process, call);
+    }
+    if let Some(entry) = due.entry {
+        process.await_sweep(entry, fd, offset, len as u64);
     }
 }
 

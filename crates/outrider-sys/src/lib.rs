@@ -8,6 +8,7 @@ pub mod extent;
 pub mod kernel_cache;
 pub mod memory;
 pub mod pagemap;
+pub mod peers;
 pub mod raw;
 pub mod ring;
 pub mod seccomp;

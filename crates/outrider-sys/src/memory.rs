@@ -43,6 +43,8 @@ pub struct CgroupMemory {
     pub active_file: u64,
     /// Of the page cache, what must be written back before it can be reclaimed.
     pub dirty: u64,
+    /// Of the page cache, what processes have in their page tables: their programs' text above all.
+    pub mapped: u64,
 }
 
 impl CgroupMemory {
@@ -84,6 +86,11 @@ impl Memory {
     pub fn headroom(&self) -> u64 {
         self.tightest()
             .map_or(self.available, |c| c.headroom().min(self.available))
+    }
+
+    /// What processes of the group with the least headroom have mapped of the page cache; 0 without a group.
+    pub fn mapped(&self) -> u64 {
+        self.tightest().map_or(0, |c| c.mapped)
     }
 
     /// Bytes of the memory that counts: the smaller of `MemTotal` and the smallest limit.
@@ -143,6 +150,18 @@ impl MemorySources {
                 .extend(levels.into_iter().map(|l| (version, l)));
         }
         sources
+    }
+
+    /// A file that stands for the memory that counts now, the same one for all processes that share it, for
+    /// [`Peers`](crate::peers::Peers).
+    pub fn shared_file(&self) -> PathBuf {
+        match self.read().tightest() {
+            Some(group) => group.path.join(match group.version {
+                CgroupVersion::V1 => "memory.limit_in_bytes",
+                CgroupVersion::V2 => "memory.max",
+            }),
+            None => PathBuf::from("/proc/meminfo"),
+        }
     }
 
     /// Reads all numbers now. What cannot be read is 0, absent or `None`.
@@ -218,10 +237,10 @@ fn read_cgroup(version: CgroupVersion, path: &Path) -> Option<CgroupMemory> {
         ""
     };
     let of = |name: &str| field(&stat, &format!("{prefix}{name}"));
-    let dirty = if version == CgroupVersion::V1 {
-        of("dirty")
+    let (dirty, mapped) = if version == CgroupVersion::V1 {
+        (of("dirty"), of("mapped_file"))
     } else {
-        of("file_dirty")
+        (of("file_dirty"), of("file_mapped"))
     };
     Some(CgroupMemory {
         path: path.to_owned(),
@@ -231,6 +250,7 @@ fn read_cgroup(version: CgroupVersion, path: &Path) -> Option<CgroupMemory> {
         inactive_file: of("inactive_file").unwrap_or(0),
         active_file: of("active_file").unwrap_or(0),
         dirty: dirty.unwrap_or(0),
+        mapped: mapped.unwrap_or(0),
     })
 }
 
@@ -312,6 +332,7 @@ mod tests {
             inactive_file,
             active_file: 0,
             dirty: 0,
+            mapped: 30,
         };
         let memory = Memory {
             total: 1000,
@@ -320,6 +341,7 @@ mod tests {
             ..Memory::default()
         };
         assert_eq!(memory.headroom(), 50);
+        assert_eq!(memory.mapped(), 30);
         assert_eq!(memory.limit(), 200);
     }
 }

@@ -170,11 +170,14 @@ pub fn reading(fd: i32, offset: u64, length: u64) {
     let Some((_, process)) = PROCESS.get() else {
         return;
     };
-    if process.follows(fd)
-        && existing().is_some()
-        && let Some(call) = process.reading(fd, offset, length)
-    {
-        make(process, call);
+    if process.follows(fd) && existing().is_some() {
+        let due = process.reading(fd, offset, length);
+        if let Some(call) = due.call {
+            make(process, call);
+        }
+        if let Some(entry) = due.entry {
+            process.await_sweep(entry, fd, offset, length);
+        }
     }
 }
 

@@ -664,6 +664,7 @@ mod tests {
             inactive_file: 400,
             active_file: 0,
             dirty: 0,
+            mapped: 0,
         });
         assert_eq!(automatic_budget(&memory).bytes, 450);
     }

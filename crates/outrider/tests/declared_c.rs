@@ -112,6 +112,71 @@ fn declared_ranges_are_fetched() {
     assert_eq!(report["totals"]["miss_bytes"], 0, "{report:#}");
 }
 
+/// LP5, LP10: two processes that know nothing of one another get parts of the memory that both are in of the same size, within a third, and that is half of
+/// what one alone gets. What counts is the buffer of each round, as `OUTRIDER_EXPLAIN` tells it.
+#[test]
+fn processes_share_memory_fairly() {
+    let group = match support::Group::new(32 << 20) {
+        Ok(group) => group,
+        Err(why) => return support::skip("processes_share_memory_fairly", &why),
+    };
+    let dir = fresh("share");
+    for file in ["one.dat", "two.dat"] {
+        let page = |i: u64| [&(i * 4096).to_le_bytes()[..], &[0; 4088]].concat();
+        fs::write(
+            dir.join(file),
+            (0..16384).flat_map(page).collect::<Vec<u8>>(),
+        )
+        .unwrap();
+    }
+    // The middle one of the buffers of each process that reads one of `files`, bytes.
+    let buffers = |files: &[&str]| -> Vec<u64> {
+        let running: Vec<_> = files
+            .iter()
+            .map(|file| {
+                let explained = dir.join(format!("{file}.explained"));
+                fs::write(&explained, "").unwrap();
+                let mut program = Command::new(linked("share"));
+                program.args([file, "40000"]).current_dir(&dir);
+                group
+                    .start(&program)
+                    .env("OUTRIDER_ORDER", "rounds")
+                    .env("OUTRIDER_EXPLAIN", explained)
+                    .stdin(std::process::Stdio::piped())
+                    .spawn()
+                    .unwrap()
+            })
+            .collect();
+        // All are there, and begin together when their inputs end.
+        let ended = running.into_iter().map(|mut r| (r.stdin.take(), r));
+        let mut running: Vec<_> = ended.collect();
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        running.iter_mut().for_each(|(input, _)| drop(input.take()));
+        for (_, program) in &mut running {
+            assert!(program.wait().unwrap().success());
+        }
+        let buffer = |file: &&str| {
+            let text = fs::read_to_string(dir.join(format!("{file}.explained"))).unwrap();
+            let rounds = text.lines().filter(|l| l.contains(" round of entries "));
+            let memory = rounds.filter_map(|l| l.rsplit_once("memory ")?.1.parse().ok());
+            let mut memory: Vec<u64> = memory.collect();
+            memory.sort_unstable();
+            assert!(memory.len() >= 4, "{file}: {memory:?}");
+            memory[memory.len() / 2]
+        };
+        files.iter().map(buffer).collect()
+    };
+    let alone = buffers(&["one.dat"])[0];
+    let both = buffers(&["one.dat", "two.dat"]);
+    let (least, most) = (both[0].min(both[1]), both[0].max(both[1]));
+    // A run is a handful of rounds, of which the halving of one process's buffer may take some.
+    assert!(least * 3 >= most * 2, "{both:?} of {alone}");
+    assert!(
+        least * 10 >= alone * 3 && most * 10 <= alone * 6,
+        "{both:?} of {alone}"
+    );
+}
+
 /// LP3, LP6: an entry costs one call that asks for it and one that gives it up; waking, waiting and looking are shared by many.
 #[test]
 fn entries_share_their_calls() {

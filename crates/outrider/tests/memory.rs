@@ -10,60 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use support::{PATIENCE, Random, eventually, fresh, outrider, outrider_run, program, wait_for};
-
-/// A memory control group of the test's own, removed with its value.
-struct Group {
-    dir: PathBuf,
-}
-
-impl Group {
-    /// A group of at most `limit` bytes, v1's or v2's; why there can be none.
-    fn new(limit: u64) -> Result<Group, String> {
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-        let mut refused = "no memory control group is mounted".to_owned();
-        for line in mounts.lines() {
-            let fields: Vec<&str> = line.split(' ').collect();
-            let file = match fields[2] {
-                "cgroup" if fields[3].split(',').any(|o| o == "memory") => "memory.limit_in_bytes",
-                "cgroup2" => "memory.max",
-                _ => continue,
-            };
-            let dir = Path::new(fields[1]).join(format!("outrider-test-{}", std::process::id()));
-            if let Err(e) = fs::create_dir(&dir) {
-                refused = format!("{}: {e}", dir.display());
-                continue;
-            }
-            let group = Group { dir };
-            match fs::write(group.dir.join(file), limit.to_string()) {
-                Ok(()) => return Ok(group),
-                Err(e) => refused = format!("{}: {e}", group.dir.join(file).display()),
-            }
-        }
-        Err(refused)
-    }
-
-    /// The same command, started in the group.
-    fn start(&self, command: &Command) -> Command {
-        let mut inside = Command::new("sh");
-        inside
-            .args(["-c", "echo $$ >\"$0\" && exec \"$@\""])
-            .arg(self.dir.join("cgroup.procs"))
-            .arg(command.get_program())
-            .args(command.get_args());
-        if let Some(dir) = command.get_current_dir() {
-            inside.current_dir(dir);
-        }
-        inside
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // The last process may still be on its way out.
-        wait_for(PATIENCE, || fs::remove_dir(&self.dir).ok());
-    }
-}
+use support::{Group, Random, eventually, fresh, outrider, outrider_run, program};
 
 /// Writes a file that is on the disk and not in the cache.
 fn make(path: &Path, seed: u64, len: usize) {

@@ -172,6 +172,22 @@ pub enum Call {
     },
 }
 
+/// What follows from a read that is about to be made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Due {
+    /// To be made on this thread, and followed by [`Process::called`].
+    pub call: Option<Call>,
+    /// To be handed to [`Process::await_sweep`].
+    pub entry: Option<Place>,
+}
+
+/// An entry of a list.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    source: ClientId,
+    n: u64,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fetcher {
     None,
@@ -194,6 +210,8 @@ pub struct Process {
     header: AtomicPtr<Header>,
     /// File of a descriptor plus 1, by number; 0: not declared. [`NUMBERS`] entries.
     numbers: &'static [AtomicU32],
+    /// Counts what was asked for of rounds; a futex word, on which reads wait.
+    swept: AtomicU32,
     /// Ends of callbacks; a futex word.
     returned: AtomicU32,
     /// 1 while something is queued in the engine or on its way, as the fetcher last knew.
@@ -226,6 +244,7 @@ impl Process {
             figures: [const { AtomicU64::new(0) }; 11],
             header: AtomicPtr::new(std::ptr::null_mut()),
             numbers,
+            swept: AtomicU32::new(0),
             returned: AtomicU32::new(0),
             busy: AtomicU32::new(0),
             leader_ended: AtomicBool::new(false),

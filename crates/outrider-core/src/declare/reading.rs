@@ -1,17 +1,31 @@
 //! The program reads: where it is in its list, and which calls of its functions are due.
 
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use outrider_sys::raw;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use outrider_sys::{cache, raw};
 
 use super::list::Found;
 use super::state::{State, lock};
-use super::{Call, ClientId, Figure, Kind, Position, Process};
+use super::{Call, ClientId, Due, Figure, Kind, Place, Position, Process};
+use crate::view::{PAGE_BYTES, PageRange};
+
+/// A read waits so long for the sweep that will bring its pages, then it is made. One read in between costs a disk 20 ms.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// It looks so often whether they are there.
+const LOOK_US: u64 = 5000;
+/// The fetcher is told of lost pages by so many.
+const LOST: u64 = 8;
 
 impl Process {
-    /// The program is about to read `offset..offset+len` (bytes) of `fd`, or has. Returns the call that is due now; it must be
-    /// followed by [`Process::called`].
-    pub fn reading(&'static self, fd: i32, offset: u64, len: u64) -> Option<Call> {
+    /// The program is about to read `offset..offset+len` (bytes) of `fd`, or has. Returns what is due now.
+    pub fn reading(&'static self, fd: i32, offset: u64, len: u64) -> Due {
+        self.read(fd, offset, len).unwrap_or_default()
+    }
+
+    fn read(&'static self, fd: i32, offset: u64, len: u64) -> Option<Due> {
         let number = self.numbers.get(fd as usize)?.load(Relaxed);
         let file = u16::try_from(number.checked_sub(1)?).ok()?;
         if len == 0 {
@@ -41,6 +55,14 @@ impl Process {
             .list
             .read(file, offset.max(region.start), end.min(region.end));
         let at = source.list.at();
+        let entry = (found == Found::Ahead && source.asked < u64::MAX).then(|| Place {
+            source: ClientId {
+                index: region.source,
+                generation: source.generation,
+            },
+            // One that was read to its end is behind the program.
+            n: at.saturating_sub(u64::from(source.list.within() == 0)),
+        });
         let mut ring = (at, source.list.within()) >= source.wake_at;
         if ring {
             source.wake_at = (u64::MAX, 0);
@@ -68,7 +90,48 @@ impl Process {
         if ring {
             self.ring();
         }
-        call
+        Some(Due { call, entry })
+    }
+
+    /// Waits until `offset..offset+len` (bytes) of `fd`, which the program is about to read, are on their way, where a sweep over the disk
+    /// will bring them: a read of its own would make the head go there and back, and the next one again (libprefetch blocks the program for
+    /// the whole round). What was brought and is gone is noted, as a sign that memory is short (SPEC LP4).
+    pub fn await_sweep(&'static self, entry: Place, fd: i32, offset: u64, len: u64) {
+        let pages = PageRange::from_bytes(offset, len);
+        let bytes = pages.start * PAGE_BYTES..pages.end * PAGE_BYTES;
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let seen = self.swept.load(Acquire);
+            // SAFETY: the caller is about to read from it.
+            let file = unsafe { BorrowedFd::borrow_raw(fd) };
+            let Ok(stat) = cache::cachestat(file, bytes.clone()) else {
+                return;
+            };
+            let missing = pages.len().saturating_sub(stat.cached);
+            if missing == 0 {
+                return;
+            }
+            let mut state = lock(&self.state);
+            let Some(source) = state.named(entry.source) else {
+                return;
+            };
+            if entry.n < source.asked {
+                let before = source.lost / LOST;
+                source.lost += missing;
+                let ring = source.lost / LOST > before;
+                drop(state);
+                if ring {
+                    self.ring();
+                }
+                return;
+            }
+            let comes = source.asked < u64::MAX && entry.n < source.ready;
+            drop(state);
+            if !comes || Instant::now() >= until {
+                return;
+            }
+            raw::futex_wait(&self.swept, seen, LOOK_US);
+        }
     }
 
     pub(super) fn begin_call(

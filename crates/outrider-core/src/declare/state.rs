@@ -27,6 +27,10 @@ pub(super) struct Source {
     pub(super) ended: bool,
     /// Entries up to this number were seen by the fetcher as passed.
     pub(super) seen: u64,
+    /// Fetched in rounds: what begins here has yet to be asked for, and a read of it waits for that. `u64::MAX` where reads don't wait.
+    pub(super) asked: u64,
+    /// Pages that had been asked for and were gone when the program came to them, of which the fetcher has not heard.
+    pub(super) lost: u64,
     /// Reads within the region and outside the list that the fetcher has not heard of.
     pub(super) strayed: bool,
 }
@@ -158,6 +162,8 @@ impl State {
             low: 0,
             ended: false,
             seen: 0,
+            asked: u64::MAX,
+            lost: 0,
             strayed: false,
         });
         Some(index)

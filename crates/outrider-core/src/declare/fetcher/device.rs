@@ -11,6 +11,11 @@ use crate::view::{PAGE_BYTES, PageRange};
 /// A device that answers a lone request within this many µs has no head, and nothing is won by sorting (flash: 50 to 200 µs; a
 /// tenth of a disk's seek: 800).
 const NO_HEAD_US: f64 = 300.0;
+/// Requests that are made one after the other; the quickest counts.
+const LONE: usize = 4;
+/// A head takes so many times longer for those made at once: at least the half of what it would take for each alone, as it sorts them, and others
+/// may have made a lone one slow.
+const SERIAL: f64 = 3.0;
 /// Requests that are made at once to see whether a device works on them in parallel.
 const AT_ONCE: usize = 16;
 /// Bytes in flight, at least, on a device without a head. The program waits for what it has declared, and a fast device is seldom full while
@@ -59,19 +64,41 @@ impl Fetcher {
             {
                 spread.push((p.file, page));
             }
-            if spread.len() == AT_ONCE + 2 {
+            if spread.len() == AT_ONCE + LONE {
                 break;
             }
         }
-        if spread.len() < AT_ONCE + 2 {
+        if spread.len() < AT_ONCE + LONE {
             // Too little to tell apart, and too little to matter.
+            self.asked(index, walk, u64::MAX);
             return;
         }
-        let (lone, together) = spread.split_at(2);
+        // Beside somebody's sweep nothing is learned of the disk, and the program would only disturb it.
+        let dev = spread
+            .first()
+            .and_then(|(f, _)| self.files.get(f))
+            .map_or(0, |o| o.dev);
+        if !self.turns.take(index, dev, true) {
+            self.asked(index, walk, walk.seen.0);
+            return;
+        }
+        if self.turns.is_found(dev) {
+            let latency_us = self.engine.model(dev).latency_us;
+            let rounds = true;
+            self.manners.insert(dev, Manner { rounds, latency_us });
+            self.turns.give(index);
+            walk.order = Order::of(rounds);
+            return;
+        }
+        // Nor beside the program's own reads.
+        self.asked(index, walk, walk.seen.0);
+        let (lone, together) = spread.split_at(LONE);
         let mut latency = f64::MAX;
         for (file, page) in lone {
             let since = Instant::now();
             if !self.fetch_page(*file, *page) || !self.await_page(*file, *page) {
+                self.turns.give(index);
+                self.asked(index, walk, u64::MAX);
                 walk.order = Order::of(false);
                 return;
             }
@@ -85,24 +112,23 @@ impl Fetcher {
             self.await_page(*file, *page);
         }
         let took = since.elapsed().as_secs_f64() * 1e6;
-        let rounds = latency > NO_HEAD_US && took > latency * AT_ONCE as f64 / 4.0;
-        if let Some(dev) = spread
-            .first()
-            .and_then(|(f, _)| self.files.get(f))
-            .map(|o| o.dev)
-        {
-            self.manners.insert(
-                dev,
-                Manner {
-                    rounds,
-                    latency_us: latency,
-                },
-            );
-            self.explain.device(dev, latency, took, rounds);
-            if !rounds {
-                self.engine.allow(dev, IN_FLIGHT);
-            }
+        let rounds = latency > NO_HEAD_US && took > latency * SERIAL;
+        self.manners.insert(
+            dev,
+            Manner {
+                rounds,
+                latency_us: latency,
+            },
+        );
+        self.explain.device(dev, latency, took, rounds);
+        if rounds {
+            // The program goes on waiting: others may be about to measure.
+            self.turns.found(dev);
+        } else {
+            self.engine.allow(dev, IN_FLIGHT);
+            self.asked(index, walk, u64::MAX);
         }
+        self.turns.give(index);
         walk.order = Order::of(rounds);
     }
 

@@ -66,7 +66,17 @@ impl Fetcher {
 
     /// Looks whether what was fetched and not used is still there (SPEC LP4). What is gone and will be needed is fetched again.
     pub(super) fn look_after(&mut self, index: usize, walk: &mut Walk) {
-        if self.checked.elapsed() < CHECK || walk.front.0 <= walk.seen.0 + 1 {
+        if self.checked.elapsed() < CHECK {
+            return;
+        }
+        let missed = {
+            let mut state = lock(&self.process.state);
+            state
+                .source(index)
+                .map_or(0, |s| std::mem::take(&mut s.lost))
+        };
+        walk.missed += missed;
+        if walk.front.0 <= walk.seen.0 + 1 {
             return;
         }
         if self.files.values().all(|o| o.view.unused_pages() == 0) {
@@ -117,9 +127,11 @@ impl Fetcher {
         }
         // Of the whole buffer: near the end of a round what is left of it is little, and a few pages would be much of that.
         let buffer = self.contention.limit() / PAGE_BYTES;
-        if !is_shortage(gone * step, buffer.max(held * step)) {
+        let all = gone * step + walk.missed;
+        if !is_shortage(all, buffer.max(held * step)) {
             return;
         }
+        walk.missed = 0;
         for (file, pages) in lost {
             if let Some(own) = self.files.get(&file) {
                 let _ = own.view.evicted(pages);
@@ -127,13 +139,17 @@ impl Fetcher {
         }
         // Once a window: what was fetched before says nothing new, however often it is lost.
         if !walk.is_short() {
-            self.contention.shortage();
+            // Nor does what was fetched into more memory than there is by now, because others have come since.
+            if !matches!(&walk.order, Order::Rounds(r) if r.memory > self.contention.limit()) {
+                self.contention.shortage();
+            }
             walk.short_until = walk.front.0;
         }
-        self.process
-            .count(Figure::Evicted, gone * step * PAGE_BYTES);
-        self.explain
-            .lost(gone * step, held * step, self.contention.limit());
+        self.process.count(Figure::Evicted, all * PAGE_BYTES);
+        self.explain.lost(all, held * step, self.contention.limit());
+        if nearest == u64::MAX {
+            return;
+        }
         // Go over what is needed soon once more: what is there costs a look.
         walk.front = (nearest.max(walk.seen.0), 0);
         walk.ahead = 0;

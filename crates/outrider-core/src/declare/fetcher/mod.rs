@@ -13,6 +13,7 @@ mod file;
 mod loss;
 mod stream;
 mod sweep;
+mod turns;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
 use outrider_sys::memory::MemorySources;
+use outrider_sys::peers::Peers;
 use outrider_sys::raw;
 
 use super::contention::Contention;
@@ -34,6 +36,7 @@ use device::Manner;
 use file::Own;
 use stream::Stream;
 use sweep::Round;
+use turns::Turns;
 
 /// Entries that are copied out of a list at a time: the lock is held for microseconds.
 const BATCH: usize = 256;
@@ -41,6 +44,10 @@ const BATCH: usize = 256;
 const QUEUED: u64 = 8 << 20;
 /// Requests that are handed to the engine at a time: its lock and a worker's wake-up are paid once for all.
 const TOGETHER: usize = 64;
+/// Processes with fewer entries to read than this are not counted among those that share the memory.
+const FEW: u64 = 256;
+/// Memory that is left alone: each processor takes 256 KiB in advance, lists grow, and the kernel needs some for each page.
+const SPARE: u64 = 1 << 20;
 /// The fetcher looks up every so many bytes of progress, at least and at most.
 const STEP: (u64, u64) = (128 << 10, 4 << 20);
 
@@ -120,6 +127,8 @@ struct Walk {
     used_since: u64,
     /// Fetched pages were lost of what lies before this entry.
     short_until: u64,
+    /// Pages that were gone when the program came to them, since memory was last found short or a round began.
+    missed: u64,
     order: Order,
 }
 
@@ -179,6 +188,11 @@ struct Fetcher {
     walks: HashMap<usize, Walk>,
     memory: MemorySources,
     contention: Contention,
+    /// All who fetch what they have declared into the same memory.
+    peers: Option<Peers>,
+    turns: Turns,
+    /// What was lately mapped of the page cache, bytes.
+    mapped: u64,
     stock: Instant,
     checked: Instant,
     start: Instant,
@@ -218,6 +232,9 @@ impl Fetcher {
             config,
             files: HashMap::new(),
             walks: HashMap::new(),
+            peers: Peers::of(&memory.shared_file()),
+            turns: Turns::default(),
+            mapped: 0,
             memory,
             contention,
             stock: Instant::now(),
@@ -250,14 +267,17 @@ impl Fetcher {
             if self.round() {
                 continue;
             }
-            self.process.settled.store(bell, SeqCst);
+            let nap = self.turns.nap();
+            if nap.is_none() {
+                self.process.settled.store(bell, SeqCst);
+            }
             self.process.sleeping.store(1, SeqCst);
             if self.process.bell.load(SeqCst) == bell {
-                if self.process.leader_ended.load(SeqCst) {
-                    raw::futex_wait(&self.process.bell, bell, LEFT_ALONE_US);
-                } else {
-                    raw::futex_wait_forever(&self.process.bell, bell);
-                }
+                let left_alone = self.process.leader_ended.load(SeqCst);
+                match nap.or(left_alone.then_some(LEFT_ALONE_US)) {
+                    Some(us) => raw::futex_wait(&self.process.bell, bell, us),
+                    None => raw::futex_wait_forever(&self.process.bell, bell),
+                };
             }
             self.process.sleeping.store(0, SeqCst);
             if self.process.leader_ended.load(SeqCst) && only_ours_run() {
@@ -281,7 +301,15 @@ impl Fetcher {
 
     fn take_stock(&mut self) {
         self.stock = Instant::now();
-        self.contention.available(self.memory.read().headroom());
+        let all = self.peers.as_ref().map_or(1, Peers::count).max(1);
+        let memory = self.memory.read();
+        // Programs' text that was reclaimed comes back: what was mapped lately counts, too.
+        self.mapped = memory.mapped().max(self.mapped - self.mapped / 16);
+        let headroom = memory.headroom();
+        // What is mapped may be data as well, used once.
+        let text = self.mapped.min(headroom / 2);
+        let free = (headroom - text).saturating_sub(SPARE);
+        self.contention.available(free / all);
         if let Some(bound) = self.config.budget.memory {
             self.contention.bound(bound.bytes());
         }
@@ -302,15 +330,23 @@ impl Fetcher {
             let issued = own.account.issued.swap(0, Relaxed);
             self.process.count(Figure::Fetched, issued);
         }
+        let mut pending = 0;
         let sources: Vec<usize> = {
             let state = lock(&self.process.state);
-            let n = state.sources.len();
-            (0..n)
-                .filter(|i| state.sources.get(*i).is_some_and(Option::is_some))
-                .collect()
+            let live = state.sources.iter().enumerate();
+            let live = live.filter_map(|(i, s)| s.as_ref().map(|s| (i, s)));
+            live.map(|(i, s)| {
+                pending += s.list.pending();
+                i
+            })
+            .collect()
         };
+        if let Some(peers) = &mut self.peers {
+            peers.join(pending >= FEW);
+        }
         let process = self.process;
         self.walks.retain(|i, _| sources.contains(i));
+        self.turns.begin(&sources);
         let lists = sources.len() as u64;
         let share = self.share(lists);
         let mut more = false;
@@ -548,6 +584,7 @@ impl Order {
                 items: Vec::new(),
                 issued: 0,
                 begun: false,
+                sweeps: false,
                 ..round
             }),
             Order::Stream(Stream { until: Some(_), .. }) => self.swept(),

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use outrider_sys::cache;
+use std::sync::atomic::Ordering::SeqCst;
+
+use outrider_sys::{cache, raw};
 
 use super::super::explain::Totals;
 use super::super::order::{self, Item, Unique};
@@ -28,6 +30,10 @@ pub(super) struct Round {
     /// Pages that are read through between two of them, and pages of a request, at most.
     pub(super) gap: u64,
     pub(super) most: u32,
+    /// It is being fetched, and reads of it wait.
+    pub(super) sweeps: bool,
+    /// Bytes that it was given.
+    pub(super) memory: u64,
     /// First entry behind it, and when the next one is begun.
     pub(super) end: u64,
     pub(super) renew: u64,
@@ -109,21 +115,20 @@ impl Fetcher {
         let Order::Rounds(round) = &walk.order else {
             return false;
         };
-        if !round.items.is_empty() {
-            let Order::Rounds(mut round) = std::mem::take(&mut walk.order) else {
-                return false;
-            };
-            self.issue(&mut round);
-            let left = !round.items.is_empty();
-            walk.order = Order::Rounds(round);
-            if left {
-                // The engine rings when it has room.
-                return false;
-            }
+        if (round.sweeps || !round.items.is_empty()) && !self.go_on(index, walk) {
+            return false;
         }
+        self.turns.give(index);
         let Order::Rounds(round) = &walk.order else {
             return false;
         };
+        if !round.lone {
+            self.asked(
+                index,
+                walk,
+                if round.begun { round.end } else { walk.seen.0 },
+            );
+        }
         if round.begun && round.lone {
             walk.order = Order::Stream(Stream {
                 held: round.held.iter().map(|(k, s)| (*k, *s)).collect(),
@@ -146,24 +151,61 @@ impl Fetcher {
         self.take_stock();
         let room = self.share(lists);
         if let Some(until) = self.ascends(index, walk, room) {
+            self.asked(index, walk, u64::MAX);
             walk.order = std::mem::take(&mut walk.order).streamed(walk.front.0, until);
             return true;
         }
         match self.gather(index, walk, room) {
-            Some(true) => {
-                let Order::Rounds(mut round) = std::mem::take(&mut walk.order) else {
-                    return false;
-                };
-                self.issue(&mut round);
-                walk.order = Order::Rounds(round);
-                true
-            }
+            Some(true) => true,
             Some(false) => {
+                self.asked(index, walk, walk.front.0);
                 self.wake_at(index, walk, room);
                 false
             }
             None => true,
         }
+    }
+
+    /// Has more of a round fetched, as far as it is this one's turn and the engine has room; `true` when all of it was asked for.
+    fn go_on(&mut self, index: usize, walk: &mut Walk) -> bool {
+        let Order::Rounds(mut round) = std::mem::take(&mut walk.order) else {
+            return false;
+        };
+        let dev = round
+            .items
+            .first()
+            .and_then(|i| self.files.get(&i.file()))
+            .map(|own| own.dev);
+        let mine = match dev {
+            Some(dev) if !round.lone => self.turns.take(index, dev, !self.engine.is_busy()),
+            _ => true,
+        };
+        if mine {
+            if let Some(dev) = dev.filter(|_| !round.lone) {
+                self.turns.found(dev);
+            }
+            self.issue(&mut round);
+        }
+        // The engine rings when it has room, and when nothing is left, queued or on its way.
+        let done = round.items.is_empty() && (round.lone || !self.engine.is_busy());
+        round.sweeps &= !done;
+        walk.order = Order::Rounds(round);
+        self.process.swept.fetch_add(1, SeqCst);
+        raw::futex_wake(&self.process.swept, u32::MAX);
+        done
+    }
+
+    /// Lets the program know that it has to wait for what begins with this entry.
+    pub(super) fn asked(&self, index: usize, walk: &Walk, entry: u64) {
+        let mut state = lock(&self.process.state);
+        if let Some(source) = state.source(index)
+            && source.generation == walk.generation
+        {
+            source.asked = entry;
+        }
+        drop(state);
+        self.process.swept.fetch_add(1, SeqCst);
+        raw::futex_wake(&self.process.swept, u32::MAX);
     }
 
     /// How far the list goes upwards on the device as it is, from its front on. `None` where it does so for less than a round, of `room` bytes:
@@ -416,6 +458,9 @@ impl Fetcher {
         round.gap = gap;
         round.most = most;
         round.begun = true;
+        round.sweeps = !round.lone;
+        round.memory = room;
+        walk.missed = 0;
         round.end = walk.front.0;
         // The last bit of a round is read while the next one is fetched.
         round.renew = round.end - (round.end - front) / 16;
