@@ -262,10 +262,6 @@ pub struct Engine {
     pub in_flight_max: Size,
     /// I/O priority of the workers, honoured by the bfq scheduler and partly by mq-deadline.
     pub io_priority: IoPriority,
-    /// Whether sequential streams are read into large folios, which takes half of the processor's time. Absent: unless free memory of
-    /// that size is given back to a virtual machine's host, which then has to find it again.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub large_folios: Option<bool>,
 }
 
 impl Default for Engine {
@@ -276,7 +272,6 @@ impl Default for Engine {
             in_flight_min: Size::kib(256),
             in_flight_max: Size::mib(16),
             io_priority: IoPriority::default(),
-            large_folios: None,
         }
     }
 }

@@ -269,49 +269,6 @@ pub fn will_need(fd: BorrowedFd<'_>, range: Range<u64>, chunk: u64) -> io::Resul
     Ok(())
 }
 
-/// Lets the kernel's readahead of this open file go on as a read of `len` bytes at `at` would, and does nothing else: what is not
-/// there is not waited for (`RWF_NOWAIT`), and what is there is not copied, because the buffer is memory that can't be written, so no
-/// watcher hears of a read. The access time changes unless the file was opened with O_NOATIME. Where the file system has no
-/// `RWF_NOWAIT`, nothing happens.
-///
-/// Returns whether the data at `at` has arrived; `false` also where that isn't known.
-pub fn nudge_readahead(fd: BorrowedFd<'_>, at: u64, len: u64) -> bool {
-    static NOWHERE: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
-    let nowhere = *NOWHERE.get_or_init(|| {
-        // SAFETY: a new mapping at an address of the kernel's choice, never unmapped.
-        let page = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                page_size() as usize,
-                rustix::mm::ProtFlags::empty(),
-                MapFlags::PRIVATE,
-            )
-        };
-        page.map_or(0, |p| p as usize)
-    });
-    if nowhere == 0 {
-        return false;
-    }
-    let buffer = libc::iovec {
-        iov_base: nowhere as *mut libc::c_void,
-        iov_len: len as usize,
-    };
-    // SAFETY: the first byte of the buffer is inaccessible for ever, so that nothing is written.
-    let r = unsafe {
-        raw::syscall6(
-            libc::SYS_preadv2,
-            fd.as_raw_fd() as usize,
-            &raw const buffer as usize,
-            1,
-            at as usize,
-            0,
-            libc::RWF_NOWAIT as usize,
-        )
-    };
-    // Copying was tried.
-    r == -(libc::EFAULT as isize)
-}
-
 /// Drops the clean, unmapped pages of the byte range `range` of `fd` from the page cache
 /// (`POSIX_FADV_DONTNEED`). Only pages that lie in the range as a whole go, and a large folio that
 /// straddles its edge stays.

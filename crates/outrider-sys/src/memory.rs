@@ -271,31 +271,6 @@ fn some_avg10(text: &str) -> Option<f64> {
         .ok()
 }
 
-/// Whether free memory in pieces of `bytes` is given back to a virtual machine's host (free page reporting): whoever takes such a piece then waits
-/// for the host, page by page, while smaller pieces are reused.
-pub fn is_reported_to_host(bytes: u64) -> bool {
-    use rustix::fs::{Mode, OFlags};
-    let name = c"/sys/module/page_reporting/parameters/page_reporting_order";
-    let mut text = [0; 16];
-    // Not with the standard library: this may run in a process whose libc is hooked.
-    let order = rustix::fs::open(name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        .and_then(|file| {
-            let file = crate::raw::Fd::from(file);
-            rustix::io::read(&file, &mut text)
-        })
-        .ok()
-        .and_then(|n| {
-            std::str::from_utf8(&text[..n])
-                .ok()?
-                .trim()
-                .parse::<u32>()
-                .ok()
-        });
-    // Where no device reports, the order is beyond all others, or negative.
-    let page = crate::cache::page_size();
-    order.is_some_and(|order| order < 32 && page << order <= bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

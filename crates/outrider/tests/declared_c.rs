@@ -169,7 +169,7 @@ fn processes_share_memory_fairly() {
     let alone = buffers(&["one.dat"])[0];
     let both = buffers(&["one.dat", "two.dat"]);
     let (least, most) = (both[0].min(both[1]), both[0].max(both[1]));
-    // A run is a handful of rounds, of which the halving of one process's buffer may take some.
+    // A run is a handful of rounds.
     assert!(least * 3 >= most * 2, "{both:?} of {alone}");
     assert!(
         least * 10 >= alone * 3 && most * 10 <= alone * 6,

@@ -6,11 +6,13 @@ mod support;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use support::{Group, Random, eventually, fresh, outrider, outrider_run, program};
+use support::{
+    Group, PATIENCE, Random, eventually, fresh, outrider, outrider_run, program, wait_for,
+};
 
 /// Writes a file that is on the disk and not in the cache.
 fn make(path: &Path, seed: u64, len: usize) {

@@ -9,8 +9,7 @@ use io_uring::{IoUring, opcode, types};
 use outrider_sys::kernel_cache::KernelCache;
 use outrider_sys::raw;
 
-use super::lead::Led;
-use super::{Kind, Request, Settings};
+use super::{Kind, Request};
 use crate::shm::{Header, lost};
 
 /// Why a request was not issued.
@@ -35,11 +34,6 @@ pub trait Issue {
     fn arrives(&self) -> bool {
         true
     }
-
-    /// How many requests were issued since the last call although the one before had arrived, so that the device stood still.
-    fn late(&mut self) -> u32 {
-        0
-    }
 }
 
 /// Issues nothing: for measuring what everything else costs.
@@ -56,31 +50,13 @@ impl Issue for Noop {
 }
 
 /// posix_fadvise(WILLNEED), which reads like readahead(2) and leaves the file's own readahead state alone. Requests of
-/// 128 KiB and less are never clipped. Runs are left to the kernel's readahead where that can be led (`lead`).
-pub struct Readahead {
-    lead: bool,
-    late: u32,
-}
-
-impl Readahead {
-    /// `lead`: runs are left to the kernel's readahead.
-    pub fn new(lead: bool) -> Readahead {
-        Readahead { lead, late: 0 }
-    }
-}
+/// 128 KiB and less are never clipped.
+pub struct Readahead;
 
 impl Issue for Readahead {
     fn issue(&mut self, group: &[Request]) -> Vec<(usize, Failure)> {
         let mut failed = Vec::new();
         for (i, r) in group.iter().enumerate() {
-            let led = match self.lead {
-                true => r.handle.lead.start(r.handle.fd(), &r.range),
-                false => Led::Not,
-            };
-            if led != Led::Not {
-                self.late += u32::from(led == Led::Late);
-                continue;
-            }
             // SAFETY: integers only.
             let e = unsafe {
                 raw::syscall6(
@@ -98,10 +74,6 @@ impl Issue for Readahead {
             }
         }
         failed
-    }
-
-    fn late(&mut self) -> u32 {
-        std::mem::take(&mut self.late)
     }
 }
 
@@ -122,10 +94,10 @@ pub struct Module {
 
 impl Module {
     /// Opens the device for one worker, in whose table of descriptors it stays.
-    pub fn new(lead: bool) -> std::io::Result<Module> {
+    pub fn new() -> std::io::Result<Module> {
         Ok(Module {
             module: KernelCache::open()?,
-            otherwise: Readahead::new(lead),
+            otherwise: Readahead,
         })
     }
 }
@@ -256,22 +228,21 @@ impl<E: Issue> Issue for Monitor<E> {
 }
 
 /// The engine of one worker. Falls back to threads where io_uring is refused.
-pub fn engine(settings: Settings, header: &Header) -> Box<dyn Issue> {
-    let readahead = Readahead::new(settings.large_folios);
-    match settings.kind {
+pub fn engine(kind: Kind, header: &Header) -> Box<dyn Issue> {
+    match kind {
         Kind::Noop => Box::new(Noop),
         Kind::Uring => match Uring::new() {
             Ok(u) => Box::new(u),
             Err(_) => {
                 header.lose(lost::URING);
-                Box::new(readahead)
+                Box::new(Readahead)
             }
         },
-        Kind::Auto => match Module::new(settings.large_folios) {
+        Kind::Auto => match Module::new() {
             Ok(module) => Box::new(module),
-            Err(_) => Box::new(readahead),
+            Err(_) => Box::new(Readahead),
         },
-        Kind::Threads | Kind::Readahead => Box::new(readahead),
+        Kind::Threads | Kind::Readahead => Box::new(Readahead),
     }
 }
 

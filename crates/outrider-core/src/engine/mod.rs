@@ -11,7 +11,6 @@
 //! moves no data, and leaves no trace on the file (a read would change its access time and raise inotify events).
 
 mod issue;
-mod lead;
 mod window;
 
 use std::collections::VecDeque;
@@ -22,13 +21,11 @@ use std::time::Instant;
 use std::ops::Range;
 
 pub use issue::{Failure, Issue, Monitor, Noop, Readahead, Uring};
-use lead::Lead;
 use window::Windows;
 
 use outrider_sys::below;
 use outrider_sys::device::DeviceId;
 use outrider_sys::extent::{self, Extent};
-use outrider_sys::memory::is_reported_to_host;
 use outrider_sys::raw::Fd;
 
 use crate::config::{Config, IoPriority};
@@ -40,7 +37,6 @@ use crate::view::{FileView, PageRange};
 pub struct Handle {
     fd: Fd,
     windows: Windows,
-    lead: Lead,
     /// The disks of its file system if that lies on several, and where on it the file lies, once that was asked.
     spread: OnceLock<Option<Arc<Spread>>>,
     extents: OnceLock<Vec<Extent>>,
@@ -52,10 +48,8 @@ const EXTENTS: usize = 1 << 14;
 impl Handle {
     /// A handle on a descriptor of our own.
     pub fn new(fd: impl Into<Fd>) -> Handle {
-        let fd = fd.into();
         Handle {
-            lead: Lead::of(std::os::fd::AsFd::as_fd(&fd)),
-            fd,
+            fd: fd.into(),
             windows: Windows::default(),
             spread: OnceLock::new(),
             extents: OnceLock::new(),
@@ -165,8 +159,6 @@ struct Device {
     span: Option<Instant>,
     /// Bytes that arrived, and the µs that they took, in spans that were too short to say something alone.
     before: (u64, f64),
-    /// Groups that were issued since the last move of the bound, and how many of these too late to keep the device busy.
-    groups: (u32, u32),
 }
 
 struct State {
@@ -202,8 +194,6 @@ pub struct Settings {
     pub io_priority: i32,
     /// How requests are issued.
     pub kind: Kind,
-    /// Runs are left to the kernel's readahead (`lead`).
-    pub large_folios: bool,
 }
 
 impl Settings {
@@ -219,10 +209,6 @@ impl Settings {
                 IoPriority::None => 0,
             },
             kind,
-            large_folios: config
-                .engine
-                .large_folios
-                .unwrap_or_else(|| !is_reported_to_host(config.engine.chunk.0)),
         }
     }
 }
@@ -547,7 +533,6 @@ impl State {
                     full: false,
                     span: None,
                     before: (0, 0.0),
-                    groups: (0, 0),
                 });
                 self.devices.len() - 1
             });
@@ -640,7 +625,7 @@ impl State {
 
 fn work(shared: &Shared) {
     issue::become_background(shared.settings.io_priority);
-    let mut engine = issue::engine(shared.settings, shared.header());
+    let mut engine = issue::engine(shared.settings.kind, shared.header());
     let mut state = shared.lock();
     loop {
         match state.next() {
@@ -661,14 +646,13 @@ fn work(shared: &Shared) {
                 let mut failed = engine.issue(&group);
                 if failed.iter().any(|(_, f)| *f == Failure::Engine) {
                     shared.header().lose(lost::URING);
-                    engine = Box::new(Readahead::new(shared.settings.large_folios));
+                    engine = Box::new(Readahead);
                     failed = engine.issue(&group);
                 }
                 shared
                     .header()
                     .requests
                     .fetch_add(group.len() as u64, Ordering::Relaxed);
-                let late = engine.late();
                 let mut batch = settle(group, failed, bytes, issued, lone, shared.header());
                 match &mut batch {
                     Some(batch) => batch.watched = watched,
@@ -677,11 +661,6 @@ fn work(shared: &Shared) {
                 state = shared.lock();
                 let d = &mut state.devices[i];
                 d.issuing.retain(|e| *e != end);
-                if d.full {
-                    // Only with a full queue does it tell that too little was in flight.
-                    d.groups.0 += 1;
-                    d.groups.1 += late.min(1);
-                }
                 match batch {
                     Some(batch) => {
                         d.full |= d.in_flight_bytes + d.group_bytes() > d.allowed.bound();
@@ -765,9 +744,7 @@ impl Device {
             if self.before.0 >= long {
                 let rate = self.before.0 as f64 / took.max(1.0);
                 self.model.full_span(self.before.0, took);
-                let (issued, late) = std::mem::take(&mut self.groups);
-                self.allowed
-                    .epoch(rate, late * 16 > issued, bounds.0..bounds.1);
+                self.allowed.epoch(rate, bounds.0..bounds.1);
                 self.before = (0, 0.0);
                 self.span = Some(Instant::now());
             } else if !self.full {

@@ -141,20 +141,11 @@ impl InFlight {
         self.bound as u64
     }
 
-    /// While the queue was kept at the bound, data arrived at `rate` bytes per µs. `dry`: all that was in flight arrived now and then
-    /// before more was issued. Then the bound is too small, whatever the rate says, which depends on what else goes on.
-    pub fn epoch(&mut self, rate: f64, dry: bool, bounds: Range<u64>) {
+    /// While the queue was kept at the bound, data arrived at `rate` bytes per µs.
+    pub fn epoch(&mut self, rate: f64, bounds: Range<u64>) {
         const MOVE: f64 = 1.5;
         const REST: u32 = 8;
-        /// With so many bytes in flight others still get their turn; more has to bring a better rate.
-        const CONSIDERATE: f64 = (1 << 20) as f64;
         let (low, high) = (bounds.start as f64, bounds.end.max(bounds.start) as f64);
-        if dry && self.bound * MOVE <= CONSIDERATE.min(high) {
-            self.before = rate;
-            self.step = Step::Hold(REST, false);
-            self.bound *= MOVE;
-            return;
-        }
         match self.step {
             Step::Start => {
                 self.before = rate;
@@ -210,7 +201,7 @@ mod tests {
                 if i > 100 {
                     reached.push((f.bound() as f64, rate));
                 }
-                f.epoch(rate, false, bounds.clone());
+                f.epoch(rate, bounds.clone());
             }
             let n = reached.len() as f64;
             let rate = reached.iter().map(|r| r.1).sum::<f64>() / n;
