@@ -11,10 +11,9 @@ use crate::view::{PAGE_BYTES, PageRange};
 /// A device that answers a lone request within this many µs has no head, and nothing is won by sorting (flash: 50 to 200 µs; a
 /// tenth of a disk's seek: 800).
 const NO_HEAD_US: f64 = 300.0;
-/// Requests that are made one after the other; the quickest counts.
+/// Requests that are made one after the other; their median counts, because one may lie near the head, and one behind somebody else's.
 const LONE: usize = 4;
-/// A head takes so many times longer for those made at once: at least the half of what it would take for each alone, as it sorts them, and others
-/// may have made a lone one slow.
+/// A head takes so many times longer for those made at once: at least the half of what it would take for each alone, as it sorts them.
 const SERIAL: f64 = 3.0;
 /// Requests that are made at once to see whether a device works on them in parallel.
 const AT_ONCE: usize = 16;
@@ -93,8 +92,8 @@ impl Fetcher {
         // Nor beside the program's own reads.
         self.asked(index, walk, walk.seen.0);
         let (lone, together) = spread.split_at(LONE);
-        let mut latency = f64::MAX;
-        for (file, page) in lone {
+        let mut took_alone = [0.0; LONE];
+        for ((file, page), took) in lone.iter().zip(&mut took_alone) {
             let since = Instant::now();
             if !self.fetch_page(*file, *page) || !self.await_page(*file, *page) {
                 self.turns.give(index);
@@ -102,8 +101,10 @@ impl Fetcher {
                 walk.order = Order::of(false);
                 return;
             }
-            latency = latency.min(since.elapsed().as_secs_f64() * 1e6);
+            *took = since.elapsed().as_secs_f64() * 1e6;
         }
+        took_alone.sort_unstable_by(f64::total_cmp);
+        let latency = took_alone[LONE / 2];
         let since = Instant::now();
         for (file, page) in together {
             self.fetch_page(*file, *page);
