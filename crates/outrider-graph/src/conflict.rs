@@ -4,7 +4,7 @@
 //! call that is not done yet conflicts with it. Two calls conflict if one has effects that the other could notice. Where that can't be
 //! told cheaply (two paths may name the same file), they do.
 
-use crate::call::{Args, Kind};
+use crate::call::{Args, Kind, open_creates};
 
 /// A file, as far as the order of calls depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +34,7 @@ pub struct Touch<'a> {
 /// Whether a call changes what others may see, openat included.
 pub fn has_effects(a: &Args) -> bool {
     a.kind.has_effects()
-        || a.kind == Kind::Openat
-            && a.flags & (libc::O_CREAT | libc::O_TRUNC | libc::O_TMPFILE) != 0
+        || a.kind == Kind::Openat && (open_creates(a.flags) || a.flags & libc::O_TRUNC != 0)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

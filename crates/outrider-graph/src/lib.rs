@@ -48,7 +48,7 @@ mod walk;
 mod worth;
 
 pub use buffers::Block;
-pub use call::{Args, Call, Data, Kind, Op};
+pub use call::{Args, Call, Data, Kind, Op, open_creates};
 pub use graph::{Builder, Engine, Error, Graph, Next, Node};
 pub use process::token as process_token;
 pub use scope::{Place, Scope};

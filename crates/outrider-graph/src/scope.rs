@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use crate::buffers::Block;
-use crate::call::{Args, Call, Kind};
+use crate::call::{Args, Call, Kind, open_creates};
 use crate::graph::{Bound, Graph};
 use crate::instance::{Instance, Into as Where};
 
@@ -167,11 +167,7 @@ impl<C: ?Sized> Scope<'_, C> {
     ) -> io::Result<OwnedFd> {
         let args = Args {
             flags,
-            extra: if flags & (libc::O_CREAT | libc::O_TMPFILE) != 0 {
-                mode
-            } else {
-                0
-            },
+            extra: if open_creates(flags) { mode } else { 0 },
             ..Args::new(Kind::Openat, dir.as_raw_fd())
         };
         let fd = self.with(args, |c| c.path = path.as_ptr())?;

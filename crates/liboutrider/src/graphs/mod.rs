@@ -16,7 +16,7 @@ mod scopes;
 
 use core::ffi::{c_char, c_int};
 
-use outrider_graph::{Args, Call, Kind};
+use outrider_graph::{Args, Call, Kind, open_creates};
 
 pub use plugins::{Event, start};
 pub use scopes::{announce, closing_range, disable, happened, through};
@@ -50,7 +50,7 @@ pub fn total(parts: *const libc::iovec, n: c_int) -> usize {
 pub fn open(dir: c_int, path: *const c_char, flags: c_int, mode: u32) -> Call {
     let mut c = call(Kind::Openat, dir);
     c.args.flags = flags;
-    if flags & (libc::O_CREAT | libc::O_TMPFILE) != 0 {
+    if open_creates(flags) {
         c.args.extra = mode;
     }
     c.path = path;
