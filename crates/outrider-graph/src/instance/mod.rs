@@ -30,8 +30,9 @@ use outrider_sys::raw::{self, syscall6};
 use crate::buffers::{Block, Buffer, Buffers, LARGEST};
 use crate::call::{Args, Call, Data, Kind};
 use crate::conflict::{File, Touch, conflict, has_effects};
-use crate::context::{Context, Progress};
+use crate::context::{self, Context, Progress};
 use crate::graph::{At, Cursor, Engine, Follow, Options, Source, is_linked};
+use crate::memory::Mapped;
 use crate::process;
 use crate::stats::{Counts, Shared};
 use crate::worth;
@@ -90,7 +91,7 @@ pub struct Instance<'g> {
     options: Options,
     pure: bool,
     /// `None`: every call is passed through.
-    cx: Option<Box<Context>>,
+    cx: Option<Mapped<Context>>,
     token: u64,
     tail: Tail,
     tail_weak: bool,
@@ -129,8 +130,9 @@ pub struct Instance<'g> {
 }
 
 impl<'g> Instance<'g> {
-    /// Begins a run.
-    pub fn new(shared: &'g Shared, options: Options, pure: bool) -> Instance<'g> {
+    /// Begins a run. `quietly`: by system calls alone, within a call that a handler may make; what else is needed was prepared by
+    /// [`stand_by`].
+    pub fn new(shared: &'g Shared, options: Options, pure: bool, quietly: bool) -> Instance<'g> {
         let mut this = Instance {
             shared,
             options,
@@ -180,6 +182,9 @@ impl<'g> Instance<'g> {
             }
             .min(options.depth);
         }
+        if !quietly && !context::prepare() {
+            return this;
+        }
         this.cx = Context::take(options.engine, options.beside, options.walk);
         this.token = this.cx.as_ref().map_or(0, |c| c.token);
         if this.cx.is_some()
@@ -187,7 +192,7 @@ impl<'g> Instance<'g> {
             && !shared.without_pool.load(Relaxed)
             && let Some(pool) = process::pool()
         {
-            pool.enlist();
+            pool.enlist(quietly);
             this.enlisted = true;
         }
         this
@@ -272,7 +277,7 @@ impl<'g> Instance<'g> {
             // A forked child: nothing that was foreseen is its own.
             if let Some(cx) = self.cx.take() {
                 Context::left();
-                cx.abandon();
+                Context::abandon(cx);
             }
             return None;
         }
@@ -396,7 +401,7 @@ impl<'g> Instance<'g> {
     pub fn buffer(&self, len: usize) -> Option<Buffer> {
         match self.cx.as_ref() {
             Some(cx) => cx.buffers.take(len),
-            None => Buffers::of_thread().take(len),
+            None => Buffers::of_thread()?.take(len),
         }
     }
 
@@ -423,7 +428,9 @@ impl<'g> Instance<'g> {
 
     /// A read came back short, or a look-up failed: in a normal run no effect behind it would have been made ahead.
     fn not_pretended(&mut self) {
-        let Some(cx) = self.cx.as_mut() else { return };
+        let Some(cx) = self.cx.as_deref_mut() else {
+            return;
+        };
         for n in 0..cx.order.len() {
             let p = &mut cx.places[cx.order[n] as usize];
             if p.pretended && p.args.kind.has_effects() {
@@ -502,7 +509,7 @@ impl<'g> Instance<'g> {
             {
                 pool.discharge();
             }
-            cx.give_back();
+            Context::give_back(cx);
         }
     }
 
@@ -512,7 +519,7 @@ impl<'g> Instance<'g> {
         if !process::is(self.token) {
             if let Some(cx) = self.cx.take() {
                 Context::left();
-                cx.abandon();
+                Context::abandon(cx);
             }
             return;
         }
@@ -558,6 +565,36 @@ impl<'g> Instance<'g> {
         }
         self.shared
             .ended(&std::mem::take(&mut self.counts), self.options.among);
+    }
+}
+
+/// Keeps what a run that begins quietly can't get.
+pub struct StandBy {
+    token: u64,
+    enlisted: bool,
+}
+
+/// Prepares the thread and the pool for runs that begin quietly. `None` where that can't be.
+pub fn stand_by(options: &Options) -> Option<StandBy> {
+    if matches!(options.engine, Engine::Serial) || !context::prepare() {
+        return None;
+    }
+    let token = process::token()?;
+    let enlisted = options.engine != Engine::Check;
+    if enlisted {
+        process::pool()?.enlist(false);
+    }
+    Some(StandBy { token, enlisted })
+}
+
+impl Drop for StandBy {
+    fn drop(&mut self) {
+        if self.enlisted
+            && process::is(self.token)
+            && let Some(pool) = process::pool()
+        {
+            pool.discharge();
+        }
     }
 }
 
