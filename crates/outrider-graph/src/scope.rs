@@ -135,6 +135,12 @@ impl<C: ?Sized> Scope<'_, C> {
         self.instance.walk(fd);
     }
 
+    /// The thread is about to change who makes its calls, or with which limits (`names_only`: only where its paths lead). Nothing more is made
+    /// ahead, and what is done is handed out if it had effects. Does not allocate or free.
+    pub fn unsettle(&mut self, names_only: bool) {
+        self.instance.unsettle(names_only);
+    }
+
     /// Cancels what is not needed and asks the graph for nothing any more. Does not allocate or free.
     pub fn halt(&mut self) {
         self.instance.halt();

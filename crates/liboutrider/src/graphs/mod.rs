@@ -5,8 +5,9 @@
 //! - `interface` is the C interface, through which a program, or a plug-in, builds, enters and leaves.
 //! - `plugins` loads plug-ins and tells their observers.
 //! - `listing` follows the directories that the program lists, for plug-ins.
-//! - `names` are the interposed names that only graphs need.
+//! - `names` are the interposed names that only graphs need, `changes` those after which what was foreseen may be different.
 
+mod changes;
 mod interface;
 mod listing;
 mod local;
@@ -18,8 +19,9 @@ use core::ffi::{c_char, c_int};
 
 use outrider_graph::{Args, Call, Kind, open_creates};
 
+pub use changes::{by_number, new_flags, paths, unsharing};
 pub use plugins::{Event, start};
-pub use scopes::{announce, closing_range, disable, happened, through};
+pub use scopes::{announce, closing_range, disable, happened, restrict, through, unsettle};
 
 /// A call without pointers.
 #[inline(always)]

@@ -191,6 +191,46 @@ pub fn disable() {
     IN_USE.store(false, Relaxed);
 }
 
+/// The thread is about to change who makes its calls, or with which limits (`names_only`: where its paths lead).
+#[inline(always)]
+pub fn unsettle(names_only: bool) {
+    if let Some(local) = turn() {
+        unsettled(local, names_only);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn unsettled(local: *mut Local, names_only: bool) {
+    let was = errno();
+    at_work(local, || {
+        if let Some(thread) = own(local, raw::getpid()) {
+            // SAFETY: the thread's own record, and scopes that were entered and not left.
+            unsafe {
+                for scope in (*thread).scopes.iter() {
+                    if let Some(s) = (**scope).scope.as_mut() {
+                        s.unsettle(names_only);
+                    }
+                }
+            }
+        }
+    });
+    set_errno(was);
+}
+
+/// The thread is about to confine itself: others can't make its calls any more. No scope that is entered from now on, on any thread, looks
+/// ahead; what is done is handed out.
+#[cold]
+pub fn restrict() {
+    unsettle(false);
+    let local = local::get();
+    // SAFETY: the calling thread's own words. A vfork child speaks for itself only.
+    let thread = unsafe { (*local).thread.as_ref() };
+    if thread.is_none_or(|t| t.pid == raw::getpid() || plugins::forked()) {
+        DISABLED.store(true, Relaxed);
+    }
+}
+
 /// The thread's record; made if there is none, which no handler may do. `None` in a vfork child, in a thread that ends, and where there is
 /// no memory.
 ///

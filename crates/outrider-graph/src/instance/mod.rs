@@ -549,6 +549,46 @@ impl<'g> Instance<'g> {
         }
     }
 
+    /// The thread is about to change who makes its calls, or with which limits (`names_only`: only where its paths lead). What nobody has begun
+    /// is taken back, effects that are under way are waited for, and nothing more is made ahead.
+    pub fn unsettle(&mut self, names_only: bool) {
+        if self.is_passing() || !process::is(self.token) || names_only && self.pure {
+            return;
+        }
+        self.closing = true;
+        let Some(cx) = self.cx.as_deref_mut() else {
+            return;
+        };
+        let mut effects = None;
+        for n in 0..cx.order.len() {
+            let i = cx.order[n];
+            if cx.take_back(i) {
+                cx.places[i as usize].never = true;
+                continue;
+            }
+            while !cx.poll(i) && !cx.broken {
+                cx.sleep(i);
+            }
+            let p = &mut cx.places[i as usize];
+            if p.progress != Progress::Done {
+                continue;
+            }
+            if p.args.kind.has_effects() {
+                effects.get_or_insert(p.pretended);
+            } else {
+                p.stale = true;
+            }
+        }
+        // Between effects that are certain the thread must not do that.
+        let why = "the function changes its user, its limits or its paths between effects that are certain";
+        match effects {
+            Some(true) => self.shared.note(format_args!("{why}")),
+            Some(false) => self.shared.switch_off(why),
+            None => {}
+        }
+        self.close_if_done();
+    }
+
     /// Ends the run.
     pub fn end(&mut self) {
         let was_passing = self.is_passing();
