@@ -149,6 +149,7 @@ hook! {
         }
         // SAFETY: the caller's arguments, unchanged.
         let new = unsafe { real::dup2(from, to) };
+        graphs::streams::replaced(to);
         track::duplicated(from, new);
         new
     }
@@ -161,6 +162,7 @@ hook! {
         }
         // SAFETY: the caller's arguments, unchanged.
         let new = unsafe { real::dup3(from, to, flags) };
+        graphs::streams::replaced(to);
         track::duplicated(from, new);
         new
     }

@@ -355,6 +355,8 @@ functions! {
     readdir(stream: *mut DIR) -> *mut dirent, or core::ptr::null_mut();
     rewinddir(stream: *mut DIR) -> (), or { let _ = stream; };
     closedir(stream: *mut DIR) -> c_int, or -1;
+    vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int, or -1;
+    __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int, or -1;
     fopen(path: *const c_char, mode: *const c_char) -> *mut FILE, or core::ptr::null_mut();
     fdopen(fd: c_int, mode: *const c_char) -> *mut FILE, or core::ptr::null_mut();
     freopen(path: *const c_char, mode: *const c_char, fp: *mut FILE) -> *mut FILE, or core::ptr::null_mut();

@@ -5,6 +5,7 @@
 //! - `interface` is the C interface, through which a program, or a plug-in, builds, enters and leaves.
 //! - `plugins` loads plug-ins and tells their observers.
 //! - `listing` follows the directories that the program lists, for plug-ins.
+//! - `streams` knows which files buffered streams may write to.
 //! - `names` are the interposed names that only graphs need, `changes` those after which what was foreseen may be different.
 
 mod changes;
@@ -14,14 +15,21 @@ mod local;
 mod names;
 mod plugins;
 mod scopes;
+pub mod streams;
 
 use core::ffi::{c_char, c_int};
 
 use outrider_graph::{Args, Call, Kind, open_creates};
 
 pub use changes::{by_number, new_flags, paths, unsharing};
-pub use plugins::{Event, start};
+pub use plugins::Event;
 pub use scopes::{announce, closing_range, disable, happened, restrict, through, unsettle};
+
+/// Runs before `main`.
+pub fn start() {
+    streams::start();
+    plugins::start();
+}
 
 /// A call without pointers.
 #[inline(always)]
