@@ -4,7 +4,8 @@
  * A graph is built once, and shared by all threads. A function enters it, makes its calls through the scope that it gets, and
  * leaves. Each call gives exactly what it would give without a graph; its result may be there already. A wrong graph costs time, and
  * is switched off. Only a graph that calls something certain that the function then does not do has effects that the
- * function did not have; run it once with OUTRIDER_GRAPH=check in the environment to find that.
+ * function did not have; run it once with OUTRIDER_GRAPH=check in the environment to find that. Between effects that are certain a function
+ * does not change its umask, user, groups, limits, descriptors' flags, working directory, root or mounts.
  *
  * Environment, read when a graph is built: OUTRIDER_GRAPH=auto (io_uring, or threads where it is refused; the default), uring,
  * threads, serial (nothing is made ahead) or check (nothing is made ahead, and every prediction is compared with what the

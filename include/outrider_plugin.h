@@ -87,7 +87,8 @@ struct outrider_plugin {
      * names an entry by a descriptor of the directory, and ends with the last of these descriptors, or with rewinddir. */
     outrider_graph_next directory;
     unsigned            directory_flags;
-    /* Puts entries `first` and following, which are new, into the order in which the program is going to name them; may be null. */
+    /* Puts entries `first` and following, which are new, into the order in which the program is going to name them; may be null. `directory`
+     * and it are called within the program's calls, which may be a handler's: they must not allocate. */
     void (*arrange)(struct outrider_directory *d, size_t first);
 };
 

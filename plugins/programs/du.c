@@ -9,7 +9,6 @@
  * small part of du's calls, and du finds the rest cached.
  */
 #include <fcntl.h>
-#include <stdlib.h>
 
 #include "outrider_plugin.h"
 
@@ -63,16 +62,38 @@ static int next(void *ctx, uint64_t i, struct outrider_op *op)
     return OUTRIDER_WEAK;
 }
 
-static int by_inode(const void *a, const void *b)
+/* Sorts by inode. Not qsort(3), which may allocate: this is called within du's fstatat. */
+static void sift(struct outrider_entry *e, size_t at, size_t count)
 {
-    const struct outrider_entry *x = a, *y = b;
-    return (x->inode > y->inode) - (x->inode < y->inode);
+    for (;;) {
+        size_t large = 2 * at + 1;
+        if (large >= count)
+            return;
+        if (large + 1 < count && e[large].inode < e[large + 1].inode)
+            large++;
+        if (e[at].inode >= e[large].inode)
+            return;
+        struct outrider_entry other = e[at];
+        e[at] = e[large];
+        e[large] = other;
+        at = large;
+    }
 }
 
 static void arrange(struct outrider_directory *d, size_t first)
 {
-    if (d->count - first > SORTED_FROM)
-        qsort(d->entries + first, d->count - first, sizeof *d->entries, by_inode);
+    struct outrider_entry *e = d->entries + first;
+    size_t                 count = d->count - first;
+    if (count <= SORTED_FROM)
+        return;
+    for (size_t i = count / 2; i-- > 0;)
+        sift(e, i, count);
+    for (size_t i = count; i-- > 1;) {
+        struct outrider_entry largest = e[0];
+        e[0] = e[i];
+        e[i] = largest;
+        sift(e, 0, i);
+    }
 }
 
 static const char *const programs[] = {"du", NULL};

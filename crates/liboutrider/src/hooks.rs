@@ -149,6 +149,7 @@ hook! {
         }
         // SAFETY: the caller's arguments, unchanged.
         let new = unsafe { real::dup2(from, to) };
+        graphs::streams::replaced(to);
         track::duplicated(from, new);
         new
     }
@@ -161,6 +162,7 @@ hook! {
         }
         // SAFETY: the caller's arguments, unchanged.
         let new = unsafe { real::dup3(from, to, flags) };
+        graphs::streams::replaced(to);
         track::duplicated(from, new);
         new
     }
@@ -168,6 +170,9 @@ hook! {
     fcntl = fcntl64 = __fcntl (fd: c_int, command: c_int, arg: usize) -> c_int {
         if command == libc::F_SETLEASE {
             leasing(fd);
+        }
+        if command == libc::F_SETFL {
+            graphs::new_flags(fd);
         }
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::fcntl(fd, command, arg) };
@@ -423,6 +428,7 @@ hook! {
             libc::SYS_umount2 => unmounting(),
             _ => {}
         }
+        graphs::by_number(number, a, b, c);
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::syscall(number, a, b, c, d, e, f) };
         if number == libc::SYS_openat2 && r >= 0 {
@@ -478,8 +484,8 @@ fn unsharing(flags: c_int) {
     if flags & libc::CLONE_FILES != 0 {
         attach::disable();
         declared::disable();
-        graphs::disable();
     }
+    graphs::unsharing(flags);
 }
 
 /// Before close_range(2).
@@ -513,6 +519,7 @@ fn watching(mask: u32) {
 /// Before umount(2).
 #[cold]
 fn unmounting() {
+    graphs::paths();
     declared::release_all();
     attach::release_all();
 }

@@ -247,6 +247,41 @@ syscalls! {
     futimens(fd: c_int, times: *const c_void) -> c_int = SYS_utimensat(fd, 0, times, 0);
     chdir(path: *const c_char) -> c_int = SYS_chdir(path);
     fchdir(fd: c_int) -> c_int = SYS_fchdir(fd);
+    chroot(path: *const c_char) -> c_int = SYS_chroot(path);
+    pivot_root(new: *const c_char, old: *const c_char) -> c_int = SYS_pivot_root(new, old);
+    mount(from: *const c_char, to: *const c_char, kind: *const c_char, flags: libc::c_ulong, data: *const c_void) -> c_int
+        = SYS_mount(from, to, kind, flags, data);
+    setns(fd: c_int, kind: c_int) -> c_int = SYS_setns(fd, kind);
+    umask(mask: mode_t) -> mode_t = SYS_umask(mask);
+    setuid(user: c_uint) -> c_int = SYS_setuid(user);
+    setgid(group: c_uint) -> c_int = SYS_setgid(group);
+    seteuid(user: c_uint) -> c_int = SYS_setresuid(-1isize, user, -1isize);
+    setegid(group: c_uint) -> c_int = SYS_setresgid(-1isize, group, -1isize);
+    setreuid(real: c_uint, effective: c_uint) -> c_int = SYS_setreuid(real, effective);
+    setregid(real: c_uint, effective: c_uint) -> c_int = SYS_setregid(real, effective);
+    setresuid(real: c_uint, effective: c_uint, saved: c_uint) -> c_int = SYS_setresuid(real, effective, saved);
+    setresgid(real: c_uint, effective: c_uint, saved: c_uint) -> c_int = SYS_setresgid(real, effective, saved);
+    setgroups(n: size_t, groups: *const c_uint) -> c_int = SYS_setgroups(n, groups);
+    setfsuid(user: c_uint) -> c_int = SYS_setfsuid(user);
+    setfsgid(group: c_uint) -> c_int = SYS_setfsgid(group);
+    capset(header: *mut c_void, data: *const c_void) -> c_int = SYS_capset(header, data);
+    setrlimit(resource: c_int, limit: *const libc::rlimit) -> c_int = SYS_prlimit64(0, resource, limit, 0);
+    prlimit(process: c_int, resource: c_int, new: *const libc::rlimit, old: *mut libc::rlimit) -> c_int
+        = SYS_prlimit64(process, resource, new, old);
+    ioctl(fd: c_int, request: libc::c_ulong, argument: *mut c_void) -> c_int = SYS_ioctl(fd, request, argument);
+    mknodat(dir: c_int, path: *const c_char, mode: mode_t, device: u64) -> c_int = SYS_mknodat(dir, path, mode, device);
+    mknod(path: *const c_char, mode: mode_t, device: u64) -> c_int = SYS_mknodat(libc::AT_FDCWD, path, mode, device);
+    mkfifo(path: *const c_char, mode: mode_t) -> c_int = SYS_mknodat(libc::AT_FDCWD, path, mode | libc::S_IFIFO, 0);
+    mkfifoat(dir: c_int, path: *const c_char, mode: mode_t) -> c_int = SYS_mknodat(dir, path, mode | libc::S_IFIFO, 0);
+    setxattr(path: *const c_char, name: *const c_char, value: *const c_void, n: size_t, flags: c_int) -> c_int
+        = SYS_setxattr(path, name, value, n, flags);
+    lsetxattr(path: *const c_char, name: *const c_char, value: *const c_void, n: size_t, flags: c_int) -> c_int
+        = SYS_lsetxattr(path, name, value, n, flags);
+    fsetxattr(fd: c_int, name: *const c_char, value: *const c_void, n: size_t, flags: c_int) -> c_int
+        = SYS_fsetxattr(fd, name, value, n, flags);
+    removexattr(path: *const c_char, name: *const c_char) -> c_int = SYS_removexattr(path, name);
+    lremovexattr(path: *const c_char, name: *const c_char) -> c_int = SYS_lremovexattr(path, name);
+    fremovexattr(fd: c_int, name: *const c_char) -> c_int = SYS_fremovexattr(fd, name);
 }
 
 functions! {
@@ -298,11 +333,30 @@ functions! {
             answer(unsafe { syscall6(libc::SYS_fchmodat, dir as usize, path as usize, mode as usize, 0, 0, 0) }) as c_int
         }
     };
+    initgroups(user: *const c_char, group: c_uint) -> c_int, or -1;
+    remove(path: *const c_char) -> c_int, or -1;
+    utime(path: *const c_char, times: *const c_void) -> c_int, or -1;
+    utimes(path: *const c_char, times: *const c_void) -> c_int, or -1;
+    lutimes(path: *const c_char, times: *const c_void) -> c_int, or -1;
+    futimes(fd: c_int, times: *const c_void) -> c_int, or -1;
+    futimesat(dir: c_int, path: *const c_char, times: *const c_void) -> c_int, or -1;
+    // Returns an error number.
+    posix_fallocate(fd: c_int, offset: off_t, n: off_t) -> c_int, or libc::ENOSYS;
+    __xmknod(version: c_int, path: *const c_char, mode: mode_t, device: *mut u64) -> c_int, or -1;
+    __xmknodat(version: c_int, dir: c_int, path: *const c_char, mode: mode_t, device: *mut u64) -> c_int, or -1;
+    lchmod(path: *const c_char, mode: mode_t) -> c_int, or -1;
+    mkstemp(path: *mut c_char) -> c_int, or -1;
+    mkostemp(path: *mut c_char, flags: c_int) -> c_int, or -1;
+    mkstemps(path: *mut c_char, suffix: c_int) -> c_int, or -1;
+    mkostemps(path: *mut c_char, suffix: c_int, flags: c_int) -> c_int, or -1;
+    mkdtemp(path: *mut c_char) -> *mut c_char, or core::ptr::null_mut();
     opendir(path: *const c_char) -> *mut DIR, or core::ptr::null_mut();
     fdopendir(fd: c_int) -> *mut DIR, or core::ptr::null_mut();
     readdir(stream: *mut DIR) -> *mut dirent, or core::ptr::null_mut();
     rewinddir(stream: *mut DIR) -> (), or { let _ = stream; };
     closedir(stream: *mut DIR) -> c_int, or -1;
+    vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int, or -1;
+    __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int, or -1;
     fopen(path: *const c_char, mode: *const c_char) -> *mut FILE, or core::ptr::null_mut();
     fdopen(fd: c_int, mode: *const c_char) -> *mut FILE, or core::ptr::null_mut();
     freopen(path: *const c_char, mode: *const c_char, fp: *mut FILE) -> *mut FILE, or core::ptr::null_mut();

@@ -127,7 +127,7 @@ fn filled(fd: c_int, buffered: usize, asked: usize) {
 
 /// The descriptor of a stream, -1 for one that has none. fileno(3) would set errno.
 #[inline(always)]
-fn descriptor(fp: *mut FILE) -> c_int {
+pub fn descriptor(fp: *mut FILE) -> c_int {
     if fp.is_null() {
         return -1;
     }
@@ -236,7 +236,7 @@ mod variadic {
     macro_rules! scanning {
         ($($name:ident, $named:literal named, list in $list:literal => $to:ident;)*) => {
             $(
-                /// See scanf(3).
+                /// See the C library's manual.
                 #[unsafe(no_mangle)]
                 #[unsafe(naked)]
                 unsafe extern "C" fn $name() {
@@ -290,6 +290,30 @@ mod variadic {
         __isoc23_scanf, "1" named, list in "rsi" => input_c23;
     }
 
+    scanning! {
+        dprintf, "2" named, list in "rdx" => printed;
+        __dprintf_chk, "3" named, list in "rcx" => printed_chk;
+    }
+
+    unsafe extern "C" fn printed(
+        fd: c_int,
+        format: *const c_char,
+        arguments: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the caller's arguments, unchanged.
+        unsafe { vdprintf(fd, format, arguments) }
+    }
+
+    unsafe extern "C" fn printed_chk(
+        fd: c_int,
+        flag: c_int,
+        format: *const c_char,
+        arguments: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the caller's arguments, unchanged.
+        unsafe { __vdprintf_chk(fd, flag, format, arguments) }
+    }
+
     macro_rules! lists {
         ($($on_stream:ident, $on_input:ident, $vscanf:ident = $to:ident;)*) => {
             $(
@@ -320,11 +344,34 @@ mod variadic {
     }
 }
 
+/// See vdprintf(3), which writes at once.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int {
+    graphs::announce(|| graphs::change(fd));
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::vdprintf(fd, format, arguments) }
+}
+
+/// The fortified vdprintf(3).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __vdprintf_chk(
+    fd: c_int,
+    flag: c_int,
+    format: *const c_char,
+    arguments: *mut c_void,
+) -> c_int {
+    graphs::announce(|| graphs::change(fd));
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::__vdprintf_chk(fd, flag, format, arguments) }
+}
+
 /// See fopen(3).
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
+    graphs::streams::opening(path, mode);
     // SAFETY: the caller's arguments, unchanged.
     let fp = unsafe { real::fopen(path, mode) };
+    graphs::streams::opened(fp, mode);
     opened(fp);
     fp
 }
@@ -341,6 +388,7 @@ unsafe extern "C" fn fopen64(path: *const c_char, mode: *const c_char) -> *mut F
 unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     // SAFETY: the caller's arguments, unchanged.
     let fp = unsafe { real::fdopen(fd, mode) };
+    graphs::streams::opened(fp, mode);
     if !fp.is_null()
         && let Some((_, slot)) = track::tracked(fd)
     {
@@ -357,8 +405,11 @@ unsafe extern "C" fn freopen(
     old: *mut FILE,
 ) -> *mut FILE {
     closing(old);
+    graphs::streams::closing(old);
+    graphs::streams::opening(path, mode);
     // SAFETY: the caller's arguments, unchanged.
     let fp = unsafe { real::freopen(path, mode, old) };
+    graphs::streams::opened(fp, mode);
     opened(fp);
     fp
 }
@@ -378,6 +429,7 @@ unsafe extern "C" fn freopen64(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fclose(fp: *mut FILE) -> c_int {
     closing(fp);
+    graphs::streams::closing(fp);
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::fclose(fp) }
 }

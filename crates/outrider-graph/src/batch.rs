@@ -7,6 +7,7 @@
 use outrider_sys::ring::{Submission, op};
 
 use crate::context::PLACES;
+use crate::memory::Row;
 
 /// Bytes that one submission reads or writes, at most: more would keep the first of them waiting for the last.
 const LARGEST: u64 = 256 << 10;
@@ -27,24 +28,27 @@ pub struct Batch {
     from: usize,
     count: usize,
     /// Buffers of all that was gathered since the kernel has last taken submissions: it reads them then and not later.
-    vectors: Box<[libc::iovec]>,
+    vectors: Row<libc::iovec>,
 }
 
 impl Batch {
-    pub fn new() -> Batch {
+    /// `None` where there is no memory.
+    pub fn new() -> Option<Batch> {
         let none = libc::iovec {
             iov_base: core::ptr::null_mut(),
             iov_len: 0,
         };
-        Batch {
+        let mut vectors = Row::new(PLACES)?;
+        while vectors.push(none) {}
+        Some(Batch {
             first: Submission::default(),
             end: 0,
             last: 0,
             most: 0,
             from: 0,
             count: 0,
-            vectors: vec![none; PLACES].into_boxed_slice(),
-        }
+            vectors,
+        })
     }
 
     pub fn is_empty(&self) -> bool {

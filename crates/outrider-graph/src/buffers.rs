@@ -4,13 +4,12 @@
 //! which may be what we are called from. A thread keeps some for its next scope. All threads together stay below [`LIMIT`]: who
 //! gets none issues nothing ahead.
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::ops::Deref;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use std::rc::Rc;
 
-use crate::memory;
+use crate::memory::{self, Mapped, Row};
 
 /// Bytes of buffers that a process may have.
 pub const LIMIT: usize = 64 << 20;
@@ -37,7 +36,7 @@ struct One {
 const NONE: u32 = u32::MAX;
 
 struct Inner {
-    all: Vec<One>,
+    all: Row<One>,
     /// The first unused buffer of each size; the next is in its entry.
     free: [u32; CLASSES],
     /// The first entry of `all` without memory.
@@ -45,12 +44,17 @@ struct Inner {
     kept: usize,
 }
 
+/// What the holders of a thread's buffers share.
+struct Holding {
+    holders: Cell<usize>,
+    inner: RefCell<Inner>,
+}
+
 /// The buffers of a scope.
-#[derive(Clone)]
-pub struct Buffers(Rc<RefCell<Inner>>);
+pub struct Buffers(*mut Holding);
 
 thread_local! {
-    static OWN: Buffers = Buffers::new(0);
+    static OWN: Option<Buffers> = Buffers::new();
 }
 
 /// One user's hold on a buffer.
@@ -61,20 +65,27 @@ pub struct Buffer {
 }
 
 impl Buffers {
-    /// Without memory yet. Up to `count` buffers are then taken without allocating; who holds on to blocks may need more.
-    pub fn new(count: usize) -> Buffers {
-        Buffers(Rc::new(RefCell::new(Inner {
-            all: Vec::with_capacity(count),
+    /// Without buffers yet; `None` where there is no memory.
+    pub fn new() -> Option<Buffers> {
+        let inner = RefCell::new(Inner {
+            all: Row::new(LIMIT / SMALLEST)?,
             free: [NONE; CLASSES],
             empty: NONE,
             kept: 0,
-        })))
+        });
+        let holders = Cell::new(1);
+        Mapped::new(Holding { holders, inner }).map(|held| Buffers(held.into_raw()))
+    }
+
+    fn held(&self) -> &Holding {
+        // SAFETY: there as long as it has a holder.
+        unsafe { &*self.0 }
     }
 
     /// Those of this thread, for scopes that pass their calls through; others when it ends just now.
-    pub fn of_thread() -> Buffers {
-        OWN.try_with(Buffers::clone)
-            .unwrap_or_else(|_| Buffers::new(0))
+    pub fn of_thread() -> Option<Buffers> {
+        OWN.try_with(Option::clone)
+            .unwrap_or_else(|_| Buffers::new())
     }
 
     /// A buffer of at least `len` bytes, or `None` when there is no memory for it.
@@ -84,31 +95,31 @@ impl Buffers {
         }
         let size = len.max(SMALLEST).next_power_of_two();
         let class = (size / SMALLEST).trailing_zeros() as usize;
-        let mut inner = self.0.borrow_mut();
-        let index = match inner.free[class] {
-            i if i != NONE => {
+        let mut inner = self.held().inner.borrow_mut();
+        let inner = &mut *inner;
+        let index = match (inner.free[class], inner.empty) {
+            (i, _) if i != NONE => {
                 inner.free[class] = inner.all[i as usize].next;
                 inner.kept -= size;
                 i
             }
-            _ => {
-                let at = map(size)?;
+            (_, empty) => {
                 let one = One {
-                    at,
+                    at: map(size)?,
                     class,
                     users: 0,
                     next: NONE,
                 };
-                match inner.empty {
-                    i if i != NONE => {
-                        inner.empty = inner.all[i as usize].next;
-                        inner.all[i as usize] = one;
-                        i
-                    }
-                    _ => {
-                        inner.all.push(one);
-                        (inner.all.len() - 1) as u32
-                    }
+                let at = one.at;
+                if empty != NONE {
+                    inner.empty = inner.all[empty as usize].next;
+                    inner.all[empty as usize] = one;
+                    empty
+                } else if inner.all.push(one) {
+                    (inner.all.len() - 1) as u32
+                } else {
+                    unmap(at, size);
+                    return None;
                 }
             }
         };
@@ -122,6 +133,25 @@ impl Buffers {
     }
 }
 
+impl Clone for Buffers {
+    fn clone(&self) -> Buffers {
+        let holders = &self.held().holders;
+        holders.set(holders.get() + 1);
+        Buffers(self.0)
+    }
+}
+
+impl Drop for Buffers {
+    fn drop(&mut self) {
+        let holders = &self.held().holders;
+        holders.set(holders.get() - 1);
+        if holders.get() == 0 {
+            // SAFETY: made by `new`, and nobody has it any more.
+            drop(unsafe { Mapped::from_raw(self.0) });
+        }
+    }
+}
+
 impl Buffer {
     /// Where it begins.
     pub fn at(&self) -> *mut u8 {
@@ -132,7 +162,9 @@ impl Buffer {
 impl Clone for Buffer {
     /// A further hold on the same memory.
     fn clone(&self) -> Buffer {
-        self.owner.0.borrow_mut().all[self.index as usize].users += 1;
+        let mut inner = self.owner.held().inner.borrow_mut();
+        inner.all[self.index as usize].users += 1;
+        drop(inner);
         Buffer {
             owner: self.owner.clone(),
             index: self.index,
@@ -143,7 +175,7 @@ impl Clone for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let mut inner = self.owner.0.borrow_mut();
+        let mut inner = self.owner.held().inner.borrow_mut();
         let inner = &mut *inner;
         let one = &mut inner.all[self.index as usize];
         one.users -= 1;
@@ -164,7 +196,7 @@ impl Drop for Buffer {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        for one in &self.all {
+        for one in self.all.iter() {
             if !one.at.is_null() {
                 unmap(one.at, SMALLEST << one.class);
             }

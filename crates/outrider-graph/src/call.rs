@@ -95,6 +95,11 @@ impl Kind {
     }
 }
 
+/// Whether an open with these flags makes a file, and so has a mode. O_TMPFILE contains the bit of O_DIRECTORY.
+pub fn open_creates(flags: i32) -> bool {
+    flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE
+}
+
 /// The bytes of a foreseen write.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {
@@ -221,11 +226,7 @@ impl<'a> Op<'a> {
                 dir, flags, mode, ..
             } => Args {
                 flags,
-                extra: if flags & (libc::O_CREAT | libc::O_TMPFILE) != 0 {
-                    mode
-                } else {
-                    0
-                },
+                extra: if open_creates(flags) { mode } else { 0 },
                 ..with(Kind::Openat, dir)
             },
             Op::Close { fd } => with(Kind::Close, fd),

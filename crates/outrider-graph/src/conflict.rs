@@ -4,7 +4,9 @@
 //! call that is not done yet conflicts with it. Two calls conflict if one has effects that the other could notice. Where that can't be
 //! told cheaply (two paths may name the same file), they do.
 
-use crate::call::{Args, Kind};
+use std::sync::OnceLock;
+
+use crate::call::{Args, Kind, open_creates};
 
 /// A file, as far as the order of calls depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,11 +33,26 @@ pub struct Touch<'a> {
     pub file: Option<File>,
 }
 
+type Asked = fn(u64, u64) -> bool;
+
+/// Who knows of writers that are not seen writing.
+static WRITERS: OnceLock<Asked> = OnceLock::new();
+
+/// Has `writers` be asked whether somebody in this process, who can't be seen writing, may write to the file of a device and an inode: what was
+/// made ahead is not used then. It is called within calls of the program, and must neither allocate nor wait.
+pub fn ask_who_writes(writers: fn(u64, u64) -> bool) {
+    let _ = WRITERS.set(writers);
+}
+
+/// Whether that is so.
+pub(crate) fn may_be_written(device: u64, inode: u64) -> bool {
+    WRITERS.get().is_some_and(|writers| writers(device, inode))
+}
+
 /// Whether a call changes what others may see, openat included.
 pub fn has_effects(a: &Args) -> bool {
     a.kind.has_effects()
-        || a.kind == Kind::Openat
-            && a.flags & (libc::O_CREAT | libc::O_TRUNC | libc::O_TMPFILE) != 0
+        || a.kind == Kind::Openat && (open_creates(a.flags) || a.flags & libc::O_TRUNC != 0)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

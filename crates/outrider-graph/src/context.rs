@@ -4,19 +4,21 @@
 //! not used for anything else before that, even if nobody wants the result any more.
 
 use std::cell::{Cell, UnsafeCell};
-use std::collections::VecDeque;
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 use std::ops::Index;
+use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use outrider_sys::ring::{Ring, Submission, op};
+use outrider_sys::threads::AtEnd;
 
 use crate::batch::{self, Batch};
 use crate::buffers::{Buffer, Buffers};
 use crate::call::{Args, Kind};
 use crate::graph::{Cursor, Engine};
+use crate::memory::{self, Fifo, Mapped, Row};
 use crate::pool::{Bell, Job, state};
-use crate::{memory, process, worth};
+use crate::{process, worth};
 
 /// Places of a thread: a full window, and as many that still wait for results that nobody wants.
 pub const PLACES: usize = 512;
@@ -155,11 +157,11 @@ pub struct Context {
     pub ring: Option<Ring>,
     /// What will be pushed to the ring next.
     batch: Batch,
-    pub places: Vec<Place>,
+    pub places: Row<Place>,
     pub flights: Flights,
-    free: Vec<u16>,
+    free: Row<u16>,
     /// The window, in the order of the program.
-    pub order: VecDeque<u16>,
+    pub order: Fifo<u16>,
     pub buffers: Buffers,
     pub bell: &'static Bell,
     /// Calls that the ring has.
@@ -169,7 +171,7 @@ pub struct Context {
     /// The ring does not answer any more.
     pub broken: bool,
     /// Calls that the pool is to be given with [`Context::submit`].
-    for_pool: Vec<u16>,
+    for_pool: Row<u16>,
     /// Something was to be given to the pool since this was taken.
     pub wanted_pool: bool,
     wants_ring: bool,
@@ -178,35 +180,65 @@ pub struct Context {
     /// What calls that have come back were worth, less what they have cost, in nanoseconds (see `worth`).
     pub account: i64,
     /// The next one that the thread keeps.
-    next: Option<Box<Context>>,
+    next: Option<Mapped<Context>>,
 }
 
 thread_local! {
-    static KEPT: Cell<Option<Box<Context>>> = const { Cell::new(None) };
+    /// The first of the contexts that the thread keeps. They are freed by [`ENDS`], not by a destructor of this: to register one takes
+    /// memory, and ends the program where there is none.
+    static KEPT: Cell<*mut Context> = const { Cell::new(null_mut()) };
+    /// Whether [`ENDS`] is set.
+    static PREPARED: Cell<bool> = const { Cell::new(false) };
     /// Scopes of the thread that look ahead.
     static LIVE: Cell<usize> = const { Cell::new(0) };
     /// Contexts in `KEPT`.
     static SPARE: Cell<usize> = const { Cell::new(0) };
 }
 
+/// Frees what a thread keeps.
+static ENDS: AtEnd = AtEnd::new(ended);
+
+/// The calling thread's kept contexts.
+fn kept() -> Option<Mapped<Context>> {
+    let first = KEPT.try_with(|k| k.replace(null_mut())).ok()?;
+    // SAFETY: kept by `keep`, and taken once.
+    unsafe { Mapped::from_raw(first) }
+}
+
+fn keep(first: Option<Mapped<Context>>) {
+    let first = first.map_or(null_mut(), Mapped::into_raw);
+    let _ = KEPT.try_with(|k| k.set(first));
+}
+
+extern "C" fn ended(_: *mut c_void) {
+    let _ = PREPARED.try_with(|p| p.set(false));
+    let _ = SPARE.try_with(|n| n.set(0));
+    drop(kept());
+}
+
+/// Sees to it that what the thread keeps is freed when it ends. `false` where there is no memory for that.
+pub fn prepare() -> bool {
+    PREPARED.try_with(Cell::get).unwrap_or(false)
+        || ENDS.ask() && PREPARED.try_with(|p| p.set(true)).is_ok()
+}
+
 impl Context {
     fn new(token: u64) -> Option<Context> {
         let flights = Flights::new()?;
-        let bell = Bell::take();
         Some(Context {
             token,
             ring: None,
-            batch: Batch::new(),
-            places: Vec::with_capacity(PLACES),
+            batch: Batch::new()?,
+            places: Row::new(PLACES)?,
             flights,
-            free: Vec::with_capacity(PLACES),
-            order: VecDeque::with_capacity(PLACES),
-            buffers: Buffers::new(2 * PLACES),
-            bell,
+            free: Row::new(PLACES)?,
+            order: Fifo::new(PLACES)?,
+            buffers: Buffers::new()?,
+            bell: Bell::take()?,
             on_ring: 0,
             in_pool: 0,
             broken: false,
-            for_pool: Vec::with_capacity(PLACES),
+            for_pool: Row::new(PLACES)?,
             wanted_pool: false,
             wants_ring: false,
             walk: false,
@@ -216,14 +248,14 @@ impl Context {
     }
 
     /// Takes a context of the thread's for a scope, or `None`: this scope lies within another and is not to be `beside` it, there are
-    /// too many, or the kernel can't tell forked children.
-    pub fn take(engine: Engine, beside: bool, walk: bool) -> Option<Box<Context>> {
+    /// too many, there is no memory, or the kernel can't tell forked children. Only system calls are made once the thread is prepared.
+    pub fn take(engine: Engine, beside: bool, walk: bool) -> Option<Mapped<Context>> {
         let token = process::token()?;
         let most = if beside { MOST_SCOPES } else { 1 };
         if LIVE.try_with(Cell::get).unwrap_or(most) >= most {
             return None;
         }
-        let mut kept = KEPT.try_with(Cell::take).ok().flatten();
+        let mut kept = kept();
         if let Some(parents) = kept.take_if(|cx| cx.token != token) {
             // A forked child: the ring is not there, the rest may be in any state.
             std::mem::forget(parents);
@@ -231,11 +263,11 @@ impl Context {
         }
         let mut cx = match kept {
             Some(mut cx) => {
-                let _ = KEPT.try_with(|k| k.set(cx.next.take()));
+                keep(cx.next.take());
                 let _ = SPARE.try_with(|n| n.set(n.get() - 1));
                 cx
             }
-            None => Box::new(Context::new(token)?),
+            None => Mapped::new(Context::new(token)?)?,
         };
         let _ = LIVE.try_with(|n| n.set(n.get() + 1));
         cx.wanted_pool = false;
@@ -257,26 +289,25 @@ impl Context {
     }
 
     /// Gives it back at the end of the scope; nothing is in flight.
-    pub fn give_back(mut self: Box<Self>) {
+    pub fn give_back(mut cx: Mapped<Context>) {
         Context::left();
-        if self.broken {
+        if cx.broken {
             // The kernel may still write to it.
-            std::mem::forget(self);
+            std::mem::forget(cx);
             return;
         }
-        let _ = KEPT.try_with(|k| {
-            let spare = SPARE.try_with(Cell::get).unwrap_or(MOST_KEPT);
-            if spare < MOST_KEPT {
-                let _ = SPARE.try_with(|n| n.set(spare + 1));
-                self.next = k.take();
-                k.set(Some(self));
-            }
-        });
+        let spare = SPARE.try_with(Cell::get).unwrap_or(MOST_KEPT);
+        let prepared = PREPARED.try_with(Cell::get).unwrap_or(false);
+        if prepared && spare < MOST_KEPT {
+            let _ = SPARE.try_with(|n| n.set(spare + 1));
+            cx.next = kept();
+            keep(Some(cx));
+        }
     }
 
     /// The scope ends in a forked child.
-    pub fn abandon(self: Box<Self>) {
-        std::mem::forget(self);
+    pub fn abandon(cx: Mapped<Context>) {
+        std::mem::forget(cx);
     }
 
     /// One scope less of the thread looks ahead.

@@ -48,8 +48,10 @@ mod walk;
 mod worth;
 
 pub use buffers::Block;
-pub use call::{Args, Call, Data, Kind, Op};
+pub use call::{Args, Call, Data, Kind, Op, open_creates};
+pub use conflict::ask_who_writes;
 pub use graph::{Builder, Engine, Error, Graph, Next, Node};
+pub use instance::StandBy;
 pub use process::token as process_token;
 pub use scope::{Place, Scope};
 pub use stats::{Counts, Sink};

@@ -6,12 +6,16 @@
 //! list directories: each has a descriptor table of its own, so that what it opens has no number in the program's.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::ffi::{CStr, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use outrider_sys::raw::{self, syscall6};
+use outrider_sys::threads::{self, Own};
+
+use crate::memory::{self, Fifo};
 
 use crate::walk;
 use crate::worth::Waits;
@@ -22,6 +26,10 @@ pub const THREADS: usize = 16;
 const LISTERS: usize = 16;
 /// A thread ends when it had nothing to do for so long.
 const IDLE: Duration = Duration::from_secs(5);
+/// A thread that has nothing to do looks so often whether the program's threads have all ended.
+const LOOK: Duration = Duration::from_millis(250);
+/// Bytes of stack of a thread.
+const STACK: usize = 128 << 10;
 /// Jobs that may wait; the queue never grows, since it may be filled within a program's allocator.
 const WAITING: usize = 4096;
 /// Bytes of directory entries that are read at once.
@@ -41,32 +49,49 @@ pub mod state {
 
 /// Rung after every call that was made for its owner. Bells are never freed, so that one may be rung for an owner that has gone
 /// already.
+#[repr(align(64))]
 pub struct Bell {
     rung: AtomicU32,
     /// The owner sleeps, or is about to.
     waits: AtomicU32,
+    /// The next one without an owner.
+    next: AtomicPtr<Bell>,
 }
 
-/// Bells without an owner.
-static BELLS: Mutex<Vec<&'static Bell>> = Mutex::new(Vec::new());
+/// The first of the bells without an owner.
+static BELLS: Mutex<Option<&'static Bell>> = Mutex::new(None);
+/// Bytes of bells that are made together.
+const BELL_BYTES: usize = 4096;
 
 impl Bell {
-    /// A bell for a new owner.
-    pub fn take() -> &'static Bell {
-        let spare = BELLS.try_lock().ok().and_then(|mut b| b.pop());
-        spare.unwrap_or_else(|| {
-            Box::leak(Box::new(Bell {
-                rung: AtomicU32::new(0),
-                waits: AtomicU32::new(0),
-            }))
-        })
+    /// A bell for a new owner; `None` where there is no memory.
+    pub fn take() -> Option<&'static Bell> {
+        let _signals = Undisturbed::new();
+        let mut bells = BELLS.lock().unwrap_or_else(|e| e.into_inner());
+        if bells.is_none() {
+            let new = memory::map(BELL_BYTES)?.cast::<Bell>();
+            for i in 0..BELL_BYTES / size_of::<Bell>() {
+                // SAFETY: within the new memory, which is never unmapped and whose zeros are a valid bell.
+                let bell: &'static Bell = unsafe { &*new.add(i) };
+                bell.hang_up(&mut bells);
+            }
+        }
+        let bell = (*bells)?;
+        // SAFETY: null or a bell, which is never freed.
+        *bells = unsafe { bell.next.load(Ordering::Relaxed).as_ref() };
+        Some(bell)
     }
 
     /// The owner ends; another may take it.
     pub fn give_back(&'static self) {
-        if let Ok(mut bells) = BELLS.try_lock() {
-            bells.push(self);
-        }
+        let _signals = Undisturbed::new();
+        self.hang_up(&mut BELLS.lock().unwrap_or_else(|e| e.into_inner()));
+    }
+
+    fn hang_up(&'static self, bells: &mut Option<&'static Bell>) {
+        let next = bells.map_or(null_mut(), |b| core::ptr::from_ref(b).cast_mut());
+        self.next.store(next, Ordering::Relaxed);
+        *bells = Some(self);
     }
 
     /// How often it has rung.
@@ -113,15 +138,15 @@ impl Job {
 }
 
 /// A job on its way to a thread.
+#[derive(Clone, Copy)]
 struct Pointer(*const Job);
 // SAFETY: a job stays in place while it is queued or running, and its owner leaves the
 // cells alone meanwhile.
 unsafe impl Send for Pointer {}
 
-#[derive(Default)]
 struct Queue {
-    calls: VecDeque<Pointer>,
-    lists: VecDeque<Pointer>,
+    calls: Fifo<Pointer>,
+    lists: Fifo<Pointer>,
     threads: usize,
     idle: usize,
     listers: usize,
@@ -135,20 +160,27 @@ pub struct Pool {
     queue: Mutex<Queue>,
     work: Condvar,
     listing: Condvar,
+    /// The signals that the thread blocked which started the first of these.
+    mask: AtomicU64,
 }
 
 impl Pool {
-    /// A pool without threads.
-    pub fn new() -> Pool {
-        Pool {
+    /// A pool without threads; `None` where there is no memory.
+    pub fn new() -> Option<Pool> {
+        Some(Pool {
             queue: Mutex::new(Queue {
-                calls: VecDeque::with_capacity(WAITING),
-                lists: VecDeque::with_capacity(WAITING),
-                ..Queue::default()
+                calls: Fifo::new(WAITING)?,
+                lists: Fifo::new(WAITING)?,
+                threads: 0,
+                idle: 0,
+                listers: 0,
+                idle_listers: 0,
+                users: 0,
             }),
             work: Condvar::new(),
             listing: Condvar::new(),
-        }
+            mask: AtomicU64::new(0),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -156,16 +188,43 @@ impl Pool {
     }
 
     /// A run begins that may give calls to the pool: there is a thread from now on. Threads beyond the first are started by threads, so
-    /// that [`Pool::submit`] does not allocate.
-    pub fn enlist(&'static self) {
-        let _signals = Undisturbed::new();
+    /// that [`Pool::submit`] does not allocate. `quietly`: none is started; where none runs, calls are not taken.
+    pub fn enlist(&'static self, quietly: bool) {
+        let signals = Undisturbed::new();
         let mut q = self.lock();
         q.users += 1;
-        let first = q.threads == 0;
+        let first = q.threads == 0 && !quietly;
         q.threads += usize::from(first);
         drop(q);
-        if first && !spawn("outrider-call", || self.call()) {
-            self.lock().threads -= 1;
+        if first {
+            self.mask.store(signals.0, Ordering::Relaxed);
+            if !self.spawn(calls) {
+                self.lock().threads -= 1;
+            }
+        }
+    }
+
+    /// Starts a thread, in which the signals are blocked that are blocked now. Not by the standard library, which ends the program where there is
+    /// no memory.
+    fn spawn(&'static self, body: extern "C" fn(*mut c_void) -> *mut c_void) -> bool {
+        // SAFETY: attributes that are set up before they are used; a function that gets this pool, which is never freed.
+        unsafe {
+            let mut about: libc::pthread_attr_t = core::mem::zeroed();
+            if libc::pthread_attr_init(&raw mut about) != 0 {
+                return false;
+            }
+            libc::pthread_attr_setdetachstate(&raw mut about, libc::PTHREAD_CREATE_DETACHED);
+            let own = core::ptr::from_ref(self).cast_mut().cast::<c_void>();
+            let mut new: libc::pthread_t = core::mem::zeroed();
+            libc::pthread_attr_setstacksize(&raw mut about, STACK);
+            let mut r = libc::pthread_create(&raw mut new, &raw const about, body, own);
+            if r == libc::EINVAL {
+                // The program's thread-local variables take more than that.
+                libc::pthread_attr_setstacksize(&raw mut about, 64 * STACK);
+                r = libc::pthread_create(&raw mut new, &raw const about, body, own);
+            }
+            libc::pthread_attr_destroy(&raw mut about);
+            r == 0
         }
     }
 
@@ -218,7 +277,8 @@ impl Pool {
         let mut q = self.lock();
         let q = &mut *q;
         for waiting in [&mut q.calls, &mut q.lists] {
-            if let Some(i) = waiting.iter().position(|p| core::ptr::eq(p.0, job)) {
+            let at = waiting.iter().position(|p| core::ptr::eq(p.0, job));
+            if let Some(i) = at {
                 waiting.remove(i);
                 job.state.store(state::IDLE, Ordering::Relaxed);
                 return true;
@@ -228,22 +288,18 @@ impl Pool {
     }
 
     fn call(&'static self) {
+        let mut idle = Duration::ZERO;
         let mut q = self.lock();
         loop {
             if q.lists.len() > q.idle_listers && q.listers < LISTERS {
                 q.listers += 1;
                 drop(q);
-                let started = spawn("outrider-list", || self.list());
+                let started = self.spawn(lists);
                 q = self.lock();
                 if !started {
-                    q.listers -= 1;
-                    // It is only a warming: it counts as made.
-                    while q.listers == 0
-                        && let Some(job) = q.lists.pop_front()
-                    {
-                        // SAFETY: as below.
-                        finish(unsafe { &*job.0 }, || -libc::EAGAIN as isize);
-                    }
+                    drop(q);
+                    self.refuse_lists();
+                    q = self.lock();
                 }
                 continue;
             }
@@ -255,7 +311,7 @@ impl Pool {
                 let more = !q.calls.is_empty() && q.idle == 0 && q.threads < THREADS;
                 q.threads += usize::from(more);
                 drop(q);
-                if more && !spawn("outrider-call", || self.call()) {
+                if more && !self.spawn(calls) {
                     self.lock().threads -= 1;
                 }
                 finish(job, || {
@@ -269,12 +325,17 @@ impl Pool {
             q.idle += 1;
             let (guard, waited) = self
                 .work
-                .wait_timeout(q, IDLE)
+                .wait_timeout(q, LOOK)
                 .unwrap_or_else(|e| e.into_inner());
             q = guard;
             q.idle -= 1;
+            if !waited.timed_out() || !q.calls.is_empty() || !q.lists.is_empty() {
+                idle = Duration::ZERO;
+                continue;
+            }
+            idle += LOOK;
             let needed = q.users > 0 && q.threads == 1;
-            if waited.timed_out() && q.calls.is_empty() && q.lists.is_empty() && !needed {
+            if idle >= IDLE && !needed || threads::are_left_alone() {
                 q.threads -= 1;
                 return;
             }
@@ -298,7 +359,30 @@ impl Pool {
                 syscall6(libc::SYS_pidfd_open, raw::getpid() as usize, 0, 0, 0, 0, 0),
             )
         };
-        let mut room = vec![0u8; LISTING];
+        let Some(room) = memory::map(LISTING) else {
+            return self.refuse_lists();
+        };
+        // SAFETY: new memory, of this thread alone.
+        let room = unsafe { core::slice::from_raw_parts_mut(room, LISTING) };
+        self.list_into(room, alone >= 0, me);
+        memory::unmap(room.as_mut_ptr(), LISTING);
+    }
+
+    /// A thread that was to list can't: what waits counts as made, since it is only a warming.
+    fn refuse_lists(&self) {
+        let mut q = self.lock();
+        q.listers -= 1;
+        while q.listers == 0
+            && let Some(job) = q.lists.pop_front()
+        {
+            // SAFETY: as in `call`.
+            finish(unsafe { &*job.0 }, || -libc::EAGAIN as isize);
+        }
+    }
+
+    /// Lists what is asked for; `me` is a descriptor for the process.
+    fn list_into(&self, room: &mut [u8], alone: bool, me: isize) {
+        let mut idle = Duration::ZERO;
         let mut q = self.lock();
         loop {
             if let Some(job) = q.lists.pop_front() {
@@ -307,11 +391,11 @@ impl Pool {
                 job.state.store(state::RUNNING, Ordering::Relaxed);
                 drop(q);
                 finish(job, || {
-                    if alone < 0 || me < 0 {
+                    if !alone || me < 0 {
                         return -libc::EPERM as isize;
                     }
                     let [fd, path, look_up, ..] = job.args.get();
-                    list(me as usize, fd, path, look_up == 1, &mut room)
+                    list(me as usize, fd, path, look_up == 1, room)
                 });
                 q = self.lock();
                 continue;
@@ -319,11 +403,16 @@ impl Pool {
             q.idle_listers += 1;
             let (guard, waited) = self
                 .listing
-                .wait_timeout(q, IDLE)
+                .wait_timeout(q, LOOK)
                 .unwrap_or_else(|e| e.into_inner());
             q = guard;
             q.idle_listers -= 1;
-            if waited.timed_out() && q.lists.is_empty() {
+            if !waited.timed_out() || !q.lists.is_empty() {
+                idle = Duration::ZERO;
+                continue;
+            }
+            idle += LOOK;
+            if idle >= IDLE || threads::are_left_alone() {
                 q.listers -= 1;
                 return;
             }
@@ -416,22 +505,26 @@ fn list(process: usize, fd: usize, path: usize, look_up: bool, room: &mut [u8]) 
     }
 }
 
-/// Starts a thread in which all signals are blocked.
-fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
-    // SAFETY: signal sets are plain data; the mask is put back.
-    unsafe {
-        let mut all: libc::sigset_t = core::mem::zeroed();
-        let mut before: libc::sigset_t = core::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        if libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) != 0 {
-            return false;
-        }
-        let spawned = std::thread::Builder::new()
-            .name(name.into())
-            .stack_size(128 << 10)
-            .spawn(body)
-            .is_ok();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
-        spawned
-    }
+extern "C" fn calls(pool: *mut c_void) -> *mut c_void {
+    thread(pool, c"outrider-call", Pool::call)
+}
+
+extern "C" fn lists(pool: *mut c_void) -> *mut c_void {
+    thread(pool, c"outrider-list", Pool::list)
+}
+
+/// A thread's life.
+fn thread(pool: *mut c_void, name: &CStr, life: impl FnOnce(&'static Pool)) -> *mut c_void {
+    // SAFETY: the pool that has started the thread, which is never freed; a C string.
+    let pool = unsafe {
+        let (set_name, name) = (libc::PR_SET_NAME as usize, name.as_ptr() as usize);
+        syscall6(libc::SYS_prctl, set_name, name, 0, 0, 0, 0);
+        &*pool.cast::<Pool>()
+    };
+    let own = Own::new();
+    life(pool);
+    drop(own);
+    // If it is the last, the program's exit handlers run on it.
+    raw::set_signal_mask(pool.mask.load(Ordering::Relaxed));
+    null_mut()
 }

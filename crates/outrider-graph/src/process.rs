@@ -8,7 +8,7 @@
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use crate::memory;
+use crate::memory::{self, Mapped};
 use crate::pool::Pool;
 
 #[repr(C, align(4096))]
@@ -76,7 +76,7 @@ pub fn pool() -> Option<&'static Pool> {
         // SAFETY: made below and never freed.
         return Some(unsafe { &*known });
     }
-    let new = Box::into_raw(Box::new(Pool::new()));
+    let new = Mapped::new(Pool::new()?)?.into_raw();
     match page
         .pool
         .compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire)
@@ -86,7 +86,7 @@ pub fn pool() -> Option<&'static Pool> {
         Err(other) => {
             // SAFETY: nobody has seen `new`; `other` is never freed.
             unsafe {
-                drop(Box::from_raw(new));
+                drop(Mapped::from_raw(new));
                 Some(&*other)
             }
         }

@@ -6,9 +6,9 @@ use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use crate::buffers::Block;
-use crate::call::{Args, Call, Kind};
+use crate::call::{Args, Call, Kind, open_creates};
 use crate::graph::{Bound, Graph};
-use crate::instance::{Instance, Into as Where};
+use crate::instance::{Instance, Into as Where, StandBy, stand_by};
 
 /// One run of a function. The function makes its calls through this, and gets exactly what the calls alone would have given; what the
 /// graph foresaw is already there. Dropping it, also in a panic, cancels what was not needed.
@@ -32,10 +32,25 @@ pub struct Place(usize);
 impl<C: ?Sized> Graph<C> {
     /// The function begins, with this context for the graph's stubs.
     pub fn enter<'a>(&'a self, context: &'a C) -> Scope<'a, C> {
+        self.begin(context, false)
+    }
+
+    /// The same, by system calls alone: within a call that a signal handler may make. While [`Graph::stand_by`]'s value is kept; calls pass
+    /// through otherwise.
+    pub fn enter_quietly<'a>(&'a self, context: &'a C) -> Scope<'a, C> {
+        self.begin(context, true)
+    }
+
+    /// Prepares the calling thread for [`Graph::enter_quietly`]. `None`: nothing will be looked ahead, or there is no memory.
+    pub fn stand_by(&self) -> Option<StandBy> {
+        stand_by(&self.options)
+    }
+
+    fn begin<'a>(&'a self, context: &'a C, quietly: bool) -> Scope<'a, C> {
         Scope {
             graph: self,
             context,
-            instance: Instance::new(&self.shared, self.options, self.pure),
+            instance: Instance::new(&self.shared, self.options, self.pure, quietly),
             thread: PhantomData,
         }
     }
@@ -53,6 +68,11 @@ impl<C: ?Sized> Scope<'_, C> {
     /// Whether calls pass straight through, because looking ahead is off or rests.
     pub fn is_passing(&self) -> bool {
         self.instance.is_passing()
+    }
+
+    /// Whether its graph is switched off.
+    pub fn is_off(&self) -> bool {
+        self.graph.is_off()
     }
 
     /// Makes a call that is given in its general form. A result of zero or more, or a negated errno.
@@ -115,6 +135,12 @@ impl<C: ?Sized> Scope<'_, C> {
         self.instance.walk(fd);
     }
 
+    /// The thread is about to change who makes its calls, or with which limits (`names_only`: only where its paths lead). Nothing more is made
+    /// ahead, and what is done is handed out if it had effects. Does not allocate or free.
+    pub fn unsettle(&mut self, names_only: bool) {
+        self.instance.unsettle(names_only);
+    }
+
     /// Cancels what is not needed and asks the graph for nothing any more. Does not allocate or free.
     pub fn halt(&mut self) {
         self.instance.halt();
@@ -167,11 +193,7 @@ impl<C: ?Sized> Scope<'_, C> {
     ) -> io::Result<OwnedFd> {
         let args = Args {
             flags,
-            extra: if flags & (libc::O_CREAT | libc::O_TMPFILE) != 0 {
-                mode
-            } else {
-                0
-            },
+            extra: if open_creates(flags) { mode } else { 0 },
             ..Args::new(Kind::Openat, dir.as_raw_fd())
         };
         let fd = self.with(args, |c| c.path = path.as_ptr())?;

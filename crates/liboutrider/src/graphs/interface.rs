@@ -6,7 +6,7 @@ use core::ptr::null_mut;
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 use outrider_core::board;
 use outrider_graph::{
-    Args, Builder, Call, Counts, Data, Engine, Graph, Kind, Next, Node, Op, Sink,
+    Args, Builder, Call, Counts, Data, Engine, Graph, Kind, Next, Node, Op, Sink, open_creates,
 };
 
 use super::plugins;
@@ -548,7 +548,7 @@ pub unsafe fn total(parts: *const iovec, n: c_int) -> usize {
 
 calls! {
     outrider_openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int
-        = Openat dir { flags: flags, extra: if flags & (libc::O_CREAT | libc::O_TMPFILE) != 0 { mode } else { 0 } } { path: path };
+        = Openat dir { flags: flags, extra: if open_creates(flags) { mode } else { 0 } } { path: path };
     outrider_close(fd: c_int) -> c_int = Close fd {} {};
     outrider_read(fd: c_int, buffer: *mut c_void, n: size_t) -> ssize_t = Read fd { len: n } { buffer: buffer };
     outrider_pread(fd: c_int, buffer: *mut c_void, n: size_t, offset: off_t) -> ssize_t

@@ -7,7 +7,8 @@ use core::ffi::{c_char, c_int, c_void};
 use core::ptr::null_mut;
 
 use libc::DIR;
-use outrider_graph::{Call, Kind};
+use outrider_graph::{Call, Kind, StandBy};
+use outrider_sys::mapped::{Mapped, Row};
 use outrider_sys::raw::syscall6;
 
 use super::plugins::{self, Event, Plugin};
@@ -122,6 +123,8 @@ struct Listing {
     /// The program names what is not in the listing.
     lost: bool,
     scope: *mut CScope,
+    /// What its scope needs beyond system calls; kept, since a handler may be the first that names an entry.
+    _stand_by: Option<StandBy>,
 }
 
 impl Listing {
@@ -226,24 +229,22 @@ impl Drop for Listing {
 
 /// A thread's.
 pub struct Listings {
-    /// Boxed: stubs are given the address of a directory.
-    #[allow(clippy::vec_box)]
-    open: Vec<Box<Listing>>,
+    /// Each at a place of its own: stubs are given the address of a directory.
+    open: Row<Mapped<Listing>>,
     duplicates: [(c_int, c_int); MOST_DUPLICATES],
     next_duplicate: usize,
 }
 
-impl Default for Listings {
-    fn default() -> Listings {
-        Listings {
-            open: Vec::with_capacity(MOST_LISTINGS),
+impl Listings {
+    /// None yet; `None` where there is no memory.
+    pub fn new() -> Option<Listings> {
+        Some(Listings {
+            open: Row::new(MOST_LISTINGS)?,
             duplicates: [(-1, -1); MOST_DUPLICATES],
             next_duplicate: 0,
-        }
+        })
     }
-}
 
-impl Listings {
     /// The program makes a call: if it is the first that names an entry of a listed directory, the directory's scope begins.
     pub fn calling(&mut self, call: &Call) {
         if call.args.kind == Kind::Close {
@@ -272,7 +273,7 @@ impl Listings {
             }
             l.directory.fd = fd;
             let context: *mut c_void = (&raw mut l.directory).cast();
-            l.scope = scopes::enter(&graph.0, context);
+            l.scope = scopes::enter_quietly(&graph.0, context);
             for fd in &l.fds[..l.fd_count] {
                 // SAFETY: just entered.
                 unsafe { scopes::bind(l.scope, *fd) };
@@ -284,7 +285,7 @@ impl Listings {
 
     /// Looking ahead rests. The listings are kept for when it goes on.
     fn end_scopes(&mut self) {
-        for l in &mut self.open {
+        for l in self.open.iter_mut() {
             l.end_scope();
         }
     }
@@ -321,7 +322,7 @@ impl Listings {
         let Some(at) = self.open.iter().position(|l| l.owns(fd)) else {
             return;
         };
-        let l = &mut self.open[at];
+        let l = &mut *self.open[at];
         if let Some(i) = l.fds[..l.fd_count].iter().position(|f| *f == fd) {
             l.fd_count -= 1;
             l.fds.swap(i, l.fd_count);
@@ -333,14 +334,17 @@ impl Listings {
 
     /// Descriptors `first..=last` are about to be closed.
     pub fn closing_range(&mut self, first: u32, last: u32) {
-        self.open.retain(|l| {
-            !l.fds[..l.fd_count]
-                .iter()
-                .any(|fd| (first..=last).contains(&(*fd as u32)))
-        });
+        let closes = |fd: &c_int| (first..=last).contains(&(*fd as u32));
+        while let Some(at) = self
+            .open
+            .iter()
+            .position(|l| l.fds[..l.fd_count].iter().any(closes))
+        {
+            self.open.swap_remove(at);
+        }
     }
 
-    fn find(&mut self, stream: *mut DIR) -> Option<&mut Box<Listing>> {
+    fn find(&mut self, stream: *mut DIR) -> Option<&mut Mapped<Listing>> {
         self.open.iter_mut().find(|l| l.stream == stream)
     }
 
@@ -352,7 +356,8 @@ impl Listings {
         if self.open.len() == MOST_LISTINGS {
             return;
         }
-        let mut l = Box::new(Listing {
+        let _stand_by = plugins::lister().and_then(|(_, graph)| graph.0.stand_by());
+        let new = Mapped::new(Listing {
             stream,
             fds: [-1; MOST_FDS],
             fd_count: 0,
@@ -368,7 +373,9 @@ impl Listings {
             passed: 0,
             lost: false,
             scope: null_mut(),
+            _stand_by,
         });
+        let Some(mut l) = new else { return };
         l.add_fd(fd);
         for (from, to) in self.duplicates {
             if from == fd {

@@ -5,21 +5,31 @@
 //! - `interface` is the C interface, through which a program, or a plug-in, builds, enters and leaves.
 //! - `plugins` loads plug-ins and tells their observers.
 //! - `listing` follows the directories that the program lists, for plug-ins.
-//! - `names` are the interposed names that only graphs need.
+//! - `streams` knows which files buffered streams may write to.
+//! - `names` are the interposed names that only graphs need, `changes` those after which what was foreseen may be different.
 
+mod changes;
 mod interface;
 mod listing;
 mod local;
 mod names;
 mod plugins;
 mod scopes;
+pub mod streams;
 
 use core::ffi::{c_char, c_int};
 
-use outrider_graph::{Args, Call, Kind};
+use outrider_graph::{Args, Call, Kind, open_creates};
 
-pub use plugins::{Event, start};
-pub use scopes::{announce, closing_range, disable, happened, through};
+pub use changes::{by_number, new_flags, paths, unsharing};
+pub use plugins::Event;
+pub use scopes::{announce, closing_range, disable, happened, restrict, through, unsettle};
+
+/// Runs before `main`.
+pub fn start() {
+    streams::start();
+    plugins::start();
+}
 
 /// A call without pointers.
 #[inline(always)]
@@ -50,7 +60,7 @@ pub fn total(parts: *const libc::iovec, n: c_int) -> usize {
 pub fn open(dir: c_int, path: *const c_char, flags: c_int, mode: u32) -> Call {
     let mut c = call(Kind::Openat, dir);
     c.args.flags = flags;
-    if flags & (libc::O_CREAT | libc::O_TMPFILE) != 0 {
+    if open_creates(flags) {
         c.args.extra = mode;
     }
     c.path = path;

@@ -41,13 +41,13 @@ fn rename_of(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_c
 
 /// A change of names or attributes that no graph contains.
 #[inline(always)]
-fn change_of_names() -> Call {
+pub fn change_of_names() -> Call {
     rename_of(AT_FDCWD, c"".as_ptr(), AT_FDCWD, c"".as_ptr())
 }
 
 /// A change of the bytes of a file that a path names.
 #[inline(always)]
-fn change_by_path(path: *const c_char) -> Call {
+pub fn change_by_path(path: *const c_char) -> Call {
     super::open(AT_FDCWD, path, libc::O_WRONLY | libc::O_TRUNC, 0)
 }
 
@@ -181,8 +181,6 @@ change_hooks! {
         as change_of_names();
     utimensat = utimensat(dir: c_int, path: *const c_char, times: *const c_void, flags: c_int) -> c_int as change_of_names();
     futimens = futimens(fd: c_int, times: *const c_void) -> c_int as change_of_names();
-    chdir = chdir(path: *const c_char) -> c_int as change_of_names();
-    fchdir = fchdir(fd: c_int) -> c_int as change_of_names();
 }
 
 fn descriptor(stream: *mut DIR) -> c_int {

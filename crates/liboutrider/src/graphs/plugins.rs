@@ -237,6 +237,8 @@ fn begin(plugin: &'static Plugin) {
         let name = unsafe { CStr::from_ptr(plugin.name) }.to_string_lossy();
         let graph = interface::generator(&name, next, plugin.directory_flags);
         slot.graph.store(graph, Relaxed);
+        // What becomes of descriptors before the first directory is listed is remembered there.
+        scopes::prepare();
     }
     if !plugin.observer.is_null() {
         OBSERVERS.store(true, Relaxed);

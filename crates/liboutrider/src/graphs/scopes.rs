@@ -4,15 +4,21 @@
 //! newest first; the first that foresees it may have the answer. The others are told of what it changes.
 //!
 //! Nothing here is done twice at a time on one thread: whatever comes while we are at work (a signal handler's calls, an allocator's, a
-//! plug-in's own) passes straight through. Nothing here allocates but `enter`, which the program or a plug-in calls.
+//! plug-in's own) passes straight through. Memory comes from the kernel, never from the program's allocator, so that a scope may be
+//! entered and left within any call; where there is none, a scope passes its calls through.
 
 use core::ffi::{c_int, c_void};
+use core::mem::MaybeUninit;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed, compiler_fence};
+use core::sync::atomic::{
+    AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Relaxed, compiler_fence,
+};
 use std::time::Instant;
 
 use outrider_graph::{Call, Graph, Kind, Scope};
+use outrider_sys::mapped::{Mapped, Row, map, unmap};
 use outrider_sys::raw;
+use outrider_sys::threads::AtEnd;
 
 use super::interface::CGraph;
 use super::listing::Listings;
@@ -20,18 +26,20 @@ use super::local::{self, CALLING, Local, OURS, OVER, PROGRAM};
 use super::plugins::{self, Event};
 
 /// Scopes that a thread may have entered; calls of further ones are made without them.
-const MOST_SCOPES: usize = 64;
+const MOST_SCOPES: usize = 63;
 /// Descriptors that a scope may be bound to.
 const MOST_BOUND: usize = 8;
 
 /// Something in this process uses graphs: until then the hooks look no further.
 static IN_USE: AtomicBool = AtomicBool::new(false);
 
-/// struct outrider_scope. The scope borrows the context beside it, so it ends first.
+/// struct outrider_scope. The scope borrows the context in its slot.
 pub struct CScope {
     scope: Option<Scope<'static, *mut c_void>>,
-    context: *mut *mut c_void,
     thread: *mut Thread,
+    /// Where it lies, and in which slot; null for the one that passes calls through.
+    slots: *mut Slots,
+    slot: usize,
     /// Descriptors that it is bound to.
     bound: [c_int; MOST_BOUND],
     bound_count: usize,
@@ -40,47 +48,114 @@ pub struct CScope {
     named: bool,
 }
 
+/// The scope of those for whom there is no memory, or no place: it passes calls through. It is never written to.
+struct Passing(CScope);
+// SAFETY: as said.
+unsafe impl Sync for Passing {}
+
+static PASSING: Passing = Passing(CScope::new(null_mut(), null_mut(), 0));
+
+fn passing() -> *mut CScope {
+    (&raw const PASSING.0).cast_mut()
+}
+
+/// The memory of a thread's scopes. It stays until the last of them was left, which may be after the thread's end.
+struct Slots {
+    /// A bit for each slot in use, and one for the thread.
+    used: AtomicU64,
+    contexts: [*mut c_void; MOST_SCOPES],
+    scopes: [MaybeUninit<CScope>; MOST_SCOPES],
+}
+
+const OF_THREAD: u64 = 1 << MOST_SCOPES;
+
+impl Slots {
+    /// None in use; null where there is no memory.
+    fn new() -> *mut Slots {
+        // Zeros are a valid value.
+        let at = map(size_of::<Slots>()).map_or(null_mut(), |at| at.cast::<Slots>());
+        // SAFETY: null or new memory.
+        if let Some(slots) = unsafe { at.as_ref() } {
+            slots.used.store(OF_THREAD, Relaxed);
+        }
+        at
+    }
+
+    /// A slot's use ends, or the thread.
+    ///
+    /// # Safety
+    /// `slots` comes from `new`, and the bit is set in it; nobody uses what it stands for any more.
+    unsafe fn release(slots: *mut Slots, bit: u64) {
+        // SAFETY: as promised: there as long as a bit is set.
+        if unsafe { (*slots).used.fetch_and(!bit, AcqRel) } == bit {
+            unmap(slots.cast(), size_of::<Slots>());
+        }
+    }
+}
+
 /// A thread that has entered scopes.
 pub struct Thread {
     /// A forked child finds its parent's.
     pid: u32,
     /// From the oldest to the newest.
-    scopes: Vec<*mut CScope>,
+    scopes: Row<*mut CScope>,
+    slots: *mut Slots,
     /// The directories that it is listing; in memory of its own, since what happens there enters and leaves scopes.
     listings: *mut Listings,
 }
 
-/// Ends what the thread has not, when it ends.
+/// Ends what the thread has not, when it ends …
+static AT_END: AtEnd = AtEnd::new(end);
+/// … or when it ends the program by exit(3).
 struct End;
 
 impl Drop for End {
     fn drop(&mut self) {
-        let local = local::get();
-        // SAFETY: this thread's own words; the record was made by `record`, and nothing of it is used after this.
-        unsafe {
-            // A thread that was cancelled in a call ends in it; one that ends within our own work leaves that as it is.
-            let whole = matches!((*local).state, PROGRAM | CALLING);
-            (*local).state = OVER;
-            if !whole {
-                return;
-            }
-            let thread = core::mem::replace(&mut (*local).thread, null_mut());
-            if thread.is_null() || (*thread).pid != raw::getpid() {
-                return;
-            }
-            for scope in (*thread).scopes.drain(..) {
-                // Whoever entered may still hold it, and leave it.
-                (*scope).thread = null_mut();
-                drop((*scope).scope.take());
-            }
-            drop(Box::from_raw((*thread).listings));
-            drop(Box::from_raw(thread));
-        }
+        end(null_mut());
     }
 }
 
 thread_local! {
     static END: End = const { End };
+}
+
+/// Has exit(3) end the thread's scopes. To register that takes memory, without which the C library ends the program: it is left out then.
+fn prepare_exit() {
+    const ENOUGH: usize = 4096;
+    // SAFETY: memory that is given back at once.
+    unsafe {
+        let some = libc::malloc(ENOUGH);
+        if some.is_null() {
+            return;
+        }
+        libc::free(some);
+    }
+    let _ = END.try_with(|_| ());
+}
+
+extern "C" fn end(_: *mut c_void) {
+    let local = local::get();
+    // SAFETY: this thread's own words; the record was made by `record`, and nothing of it is used after this.
+    unsafe {
+        // A thread that was cancelled in a call ends in it; one that ends within our own work leaves that as it is.
+        let whole = matches!((*local).state, PROGRAM | CALLING);
+        (*local).state = OVER;
+        if !whole {
+            return;
+        }
+        let thread = core::mem::replace(&mut (*local).thread, null_mut());
+        if thread.is_null() || (*thread).pid != raw::getpid() {
+            return;
+        }
+        while let Some(scope) = (*thread).scopes.pop() {
+            // Whoever entered may still hold it, and leave it.
+            (*scope).thread = null_mut();
+            drop((*scope).scope.take());
+        }
+        drop(Mapped::from_raw((*thread).listings));
+        Slots::release((*thread).slots, OF_THREAD);
+        drop(Mapped::from_raw(thread));
+    }
 }
 
 /// Nothing is made ahead in this process any more.
@@ -105,7 +180,7 @@ pub fn disable() {
         DISABLED.store(true, Relaxed);
         if !thread.is_null() && (*local).state == PROGRAM {
             (*local).state = OURS;
-            for scope in &(*thread).scopes {
+            for scope in (*thread).scopes.iter() {
                 if let Some(s) = (**scope).scope.as_mut() {
                     s.halt();
                 }
@@ -116,7 +191,48 @@ pub fn disable() {
     IN_USE.store(false, Relaxed);
 }
 
-/// The thread's record; made if there is none. `None` in a vfork child, and in a thread that ends.
+/// The thread is about to change who makes its calls, or with which limits (`names_only`: where its paths lead).
+#[inline(always)]
+pub fn unsettle(names_only: bool) {
+    if let Some(local) = turn() {
+        unsettled(local, names_only);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn unsettled(local: *mut Local, names_only: bool) {
+    let was = errno();
+    at_work(local, || {
+        if let Some(thread) = own(local, raw::getpid()) {
+            // SAFETY: the thread's own record, and scopes that were entered and not left.
+            unsafe {
+                for scope in (*thread).scopes.iter() {
+                    if let Some(s) = (**scope).scope.as_mut() {
+                        s.unsettle(names_only);
+                    }
+                }
+            }
+        }
+    });
+    set_errno(was);
+}
+
+/// The thread is about to confine itself: others can't make its calls any more. No scope that is entered from now on, on any thread, looks
+/// ahead; what is done is handed out.
+#[cold]
+pub fn restrict() {
+    unsettle(false);
+    let local = local::get();
+    // SAFETY: the calling thread's own words. A vfork child speaks for itself only.
+    let thread = unsafe { (*local).thread.as_ref() };
+    if thread.is_none_or(|t| t.pid == raw::getpid() || plugins::forked()) {
+        DISABLED.store(true, Relaxed);
+    }
+}
+
+/// The thread's record; made if there is none, which no handler may do. `None` in a vfork child, in a thread that ends, and where there is
+/// no memory.
 ///
 /// # Safety
 /// `local` is the calling thread's.
@@ -137,18 +253,26 @@ unsafe fn record(local: *mut Local, pid: u32) -> Option<*mut Thread> {
             }
             // A forked child: its parent's scopes are none of its own.
         }
-        if END.try_with(|_| ()).is_err() {
+        let slots = Slots::new();
+        if slots.is_null() {
             return None;
         }
-        let new = Box::into_raw(Box::new(Thread {
-            pid,
-            scopes: Vec::with_capacity(MOST_SCOPES),
-            listings: Box::into_raw(Box::new(Listings::default())),
-        }));
+        let Some(new) = Thread::new(pid, slots) else {
+            Slots::release(slots, OF_THREAD);
+            return None;
+        };
+        prepare_exit();
         (*local).thread = new;
         use_graphs();
         Some(new)
     }
+}
+
+/// Makes the calling thread's record before it is needed, for plug-ins.
+pub fn prepare() {
+    let local = local::get();
+    // SAFETY: the calling thread's.
+    at_work(local, || unsafe { record(local, raw::getpid()) });
 }
 
 /// Runs with the hooks passing calls straight through, also for what a plug-in's callbacks call.
@@ -174,31 +298,59 @@ pub fn enter(graph: &'static Graph<*mut c_void>, context: *mut c_void) -> *mut C
     let local = local::get();
     at_work(local, || {
         // SAFETY: the calling thread's.
-        let thread = unsafe { record(local, raw::getpid()) };
-        let mut new = Box::new(CScope {
-            scope: None,
-            context: Box::into_raw(Box::new(context)),
-            thread: null_mut(),
-            bound: [-1; MOST_BOUND],
-            bound_count: 0,
-            is_bound: false,
-            named: false,
-        });
-        // SAFETY: a record stays until its thread ends.
-        if let Some(thread) = thread.filter(|t| unsafe { (**t).scopes.len() } < MOST_SCOPES) {
-            // SAFETY: the context is freed only after the scope has ended, in `leave`.
-            new.scope = Some(graph.enter(unsafe { &*new.context }));
-            new.thread = thread;
-            let new = Box::into_raw(new);
-            // To a graph that was switched off no calls are offered.
-            if !graph.is_off() {
-                // SAFETY: as above.
-                unsafe { (*thread).scopes.push(new) };
-            }
-            return new;
+        match unsafe { record(local, raw::getpid()) } {
+            // SAFETY: the calling thread's record.
+            Some(thread) => unsafe { begin(thread, context, |c| graph.enter(c)) },
+            None => passing(),
         }
-        Box::into_raw(new)
     })
+}
+
+/// The same within a call that a handler may make, of a thread that has a record. `graph` stands by.
+pub fn enter_quietly(graph: &'static Graph<*mut c_void>, context: *mut c_void) -> *mut CScope {
+    let local = local::get();
+    at_work(local, || {
+        if DISABLED.load(Relaxed) {
+            return passing();
+        }
+        match own(local, raw::getpid()) {
+            // SAFETY: the calling thread's record.
+            Some(thread) => unsafe { begin(thread, context, |c| graph.enter_quietly(c)) },
+            None => passing(),
+        }
+    })
+}
+
+/// Puts a scope into a free slot.
+///
+/// # Safety
+/// The calling thread's record.
+unsafe fn begin(
+    thread: *mut Thread,
+    context: *mut c_void,
+    enter: impl FnOnce(&'static *mut c_void) -> Scope<'static, *mut c_void>,
+) -> *mut CScope {
+    // SAFETY: as promised; a slot that is not in use is nobody's, and its context stays until its scope has ended.
+    unsafe {
+        let slots = (*thread).slots;
+        let slot = (*slots).used.load(Relaxed).trailing_ones() as usize;
+        if slot >= MOST_SCOPES {
+            return passing();
+        }
+        (*slots).used.fetch_or(1 << slot, AcqRel);
+        let own_context = (&raw mut (*slots).contexts[slot]).cast::<*mut c_void>();
+        own_context.write(context);
+        let new = (&raw mut (*slots).scopes[slot]).cast::<CScope>();
+        new.write(CScope::new(thread, slots, slot));
+        let scope = enter(&*own_context);
+        // To a graph that was switched off no calls are offered.
+        let is_off = scope.is_off();
+        (*new).scope = Some(scope);
+        if !is_off {
+            (*thread).scopes.push(new);
+        }
+        new
+    }
 }
 
 /// It ends.
@@ -206,7 +358,7 @@ pub fn enter(graph: &'static Graph<*mut c_void>, context: *mut c_void) -> *mut C
 /// # Safety
 /// The scope is null or from [`enter`], and given up by the caller.
 pub unsafe fn leave(scope: *mut CScope) {
-    if scope.is_null() {
+    if scope.is_null() || scope == passing() {
         return;
     }
     let local = local::get();
@@ -217,12 +369,13 @@ pub unsafe fn leave(scope: *mut CScope) {
             return;
         }
         at_work(local, || {
-            if !(*scope).thread.is_null() {
-                (*(*scope).thread).scopes.retain(|s| *s != scope);
+            if let Some(thread) = (*scope).thread.as_mut()
+                && let Some(at) = thread.scopes.iter().position(|s| *s == scope)
+            {
+                thread.scopes.remove(at);
             }
-            let mut scope = Box::from_raw(scope);
-            drop(scope.scope.take());
-            drop(Box::from_raw(scope.context));
+            drop((*scope).scope.take());
+            Slots::release((*scope).slots, 1 << (*scope).slot);
         });
     }
 }
@@ -232,6 +385,9 @@ pub unsafe fn leave(scope: *mut CScope) {
 /// # Safety
 /// The scope is null or one of this thread.
 pub unsafe fn bind(scope: *mut CScope, fd: c_int) -> bool {
+    if scope == passing() {
+        return true;
+    }
     // SAFETY: as promised.
     let Some(s) = (unsafe { scope.as_mut() }) else {
         return false;
@@ -253,13 +409,28 @@ pub unsafe fn bind(scope: *mut CScope, fd: c_int) -> bool {
 /// # Safety
 /// The scope is null or one of this thread.
 pub unsafe fn walk(scope: *mut CScope, fd: c_int) {
-    // SAFETY: as promised.
-    if let Some(s) = unsafe { scope.as_mut() }.and_then(|s| s.scope.as_mut()) {
+    if scope != passing()
+        // SAFETY: as promised.
+        && let Some(s) = unsafe { scope.as_mut() }.and_then(|s| s.scope.as_mut())
+    {
         s.walk(fd);
     }
 }
 
 impl CScope {
+    const fn new(thread: *mut Thread, slots: *mut Slots, slot: usize) -> CScope {
+        CScope {
+            scope: None,
+            thread,
+            slots,
+            slot,
+            bound: [-1; MOST_BOUND],
+            bound_count: 0,
+            is_bound: false,
+            named: false,
+        }
+    }
+
     /// Whether the thread's calls of this kind are its business.
     fn hears(&self, call: &Call) -> bool {
         let bound = &self.bound[..self.bound_count];
@@ -279,6 +450,19 @@ impl CScope {
 }
 
 impl Thread {
+    /// A record that ends with the calling thread; `None` where there is no memory.
+    fn new(pid: u32, slots: *mut Slots) -> Option<*mut Thread> {
+        let listings = Mapped::new(Listings::new()?)?.into_raw();
+        let scopes = Row::new(MOST_SCOPES)?;
+        let new = Mapped::new(Thread {
+            pid,
+            scopes,
+            slots,
+            listings,
+        })?;
+        AT_END.ask().then(|| new.into_raw())
+    }
+
     /// Whether any of its scopes does.
     fn looks_ahead(&self) -> bool {
         // SAFETY: entered and not left.
@@ -302,7 +486,7 @@ impl Thread {
 
     /// Tells all scopes but one of a call.
     fn notice(&mut self, call: &Call, but: *mut CScope) {
-        for scope in &self.scopes {
+        for scope in self.scopes.iter() {
             if *scope == but {
                 continue;
             }
@@ -645,10 +829,16 @@ fn heard(local: *mut Local, event: Event) {
     let was = errno();
     at_work(local, || {
         plugins::tell(event);
-        if plugins::lister().is_some()
+        if plugins::lister().is_none() {
+            return;
+        }
+        let thread = match event {
+            // No handler opens a directory stream.
             // SAFETY: the calling thread's.
-            && let Some(thread) = unsafe { record(local, pid) }
-        {
+            Event::Listing(..) => unsafe { record(local, pid) },
+            _ => own(local, pid),
+        };
+        if let Some(thread) = thread {
             // SAFETY: the thread's own record.
             unsafe { (*(*thread).listings).heard(event) };
         }
@@ -664,7 +854,7 @@ pub fn closing_range(first: u32, last: u32) {
         if let Some(thread) = own(local, raw::getpid()) {
             // SAFETY: the thread's own record, and scopes that were entered and not left.
             unsafe {
-                for scope in &(*thread).scopes {
+                for scope in (*thread).scopes.iter() {
                     if let Some(s) = (**scope).scope.as_mut() {
                         s.halt();
                     }
@@ -691,7 +881,9 @@ pub unsafe fn make(scope: *mut CScope, call: &Call) -> isize {
         }
         // SAFETY: as promised.
         unsafe {
-            if let Some(s) = scope.as_mut() {
+            if scope != passing()
+                && let Some(s) = scope.as_mut()
+            {
                 s.named = true;
                 if let Some(s) = s.scope.as_mut() {
                     return s.make(call);
@@ -721,7 +913,7 @@ pub fn jumping() {
         }
         if let Some(thread) = own(local, raw::getpid()) {
             (*local).state = OURS;
-            for scope in &(*thread).scopes {
+            for scope in (*thread).scopes.iter() {
                 if !(**scope).is_bound
                     && let Some(s) = (**scope).scope.as_mut()
                 {

@@ -119,6 +119,12 @@ impl Instance<'_> {
                 }
             }
             Kind::Statx => {
+                // SAFETY: the kernel filled a struct statx.
+                let stx = unsafe { &*cx.flights[i as usize].stat.get().cast::<libc::statx>() };
+                let device = libc::makedev(stx.stx_dev_major, stx.stx_dev_minor);
+                if may_be_written(device, stx.stx_ino) {
+                    return None;
+                }
                 // SAFETY: the kernel filled a struct statx; the caller's memory has room for one.
                 unsafe {
                     core::ptr::copy_nonoverlapping(
@@ -129,6 +135,11 @@ impl Instance<'_> {
                 }
             }
             Kind::Fstat | Kind::Fstatat => {
+                // SAFETY: a thread filled a struct stat.
+                let st = unsafe { &*cx.flights[i as usize].stat.get().cast::<libc::stat>() };
+                if may_be_written(st.st_dev, st.st_ino) {
+                    return None;
+                }
                 // SAFETY: a thread filled a struct stat; the caller's memory has room for one.
                 unsafe {
                     core::ptr::copy_nonoverlapping(

@@ -325,7 +325,10 @@ impl Instance<'_> {
                 let fits = linked.is_some() || (1..=LARGEST).contains(&len);
                 let allowed = args.kind != Kind::Write || self.options.private_positions;
                 let file = self.file(args.fd);
-                let usable = file.is_some_and(|f| f.regular && !(f.append && args.kind.writes()));
+                let usable = file.is_some_and(|f| {
+                    let appends = f.append && args.kind.writes();
+                    f.regular && !appends && !may_be_written(f.device, f.inode)
+                });
                 direct = file.is_some_and(|f| f.direct);
                 // Where the program's own bytes of a linked write lie is not known yet, and O_DIRECT may refuse them.
                 if !fits || !allowed || !usable || direct && linked.is_some() {

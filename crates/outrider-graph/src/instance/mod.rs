@@ -29,9 +29,10 @@ use outrider_sys::raw::{self, syscall6};
 
 use crate::buffers::{Block, Buffer, Buffers, LARGEST};
 use crate::call::{Args, Call, Data, Kind};
-use crate::conflict::{File, Touch, conflict, has_effects};
-use crate::context::{Context, Progress};
+use crate::conflict::{File, Touch, conflict, has_effects, may_be_written};
+use crate::context::{self, Context, Progress};
 use crate::graph::{At, Cursor, Engine, Follow, Options, Source, is_linked};
+use crate::memory::Mapped;
 use crate::process;
 use crate::stats::{Counts, Shared};
 use crate::worth;
@@ -90,7 +91,7 @@ pub struct Instance<'g> {
     options: Options,
     pure: bool,
     /// `None`: every call is passed through.
-    cx: Option<Box<Context>>,
+    cx: Option<Mapped<Context>>,
     token: u64,
     tail: Tail,
     tail_weak: bool,
@@ -129,8 +130,9 @@ pub struct Instance<'g> {
 }
 
 impl<'g> Instance<'g> {
-    /// Begins a run.
-    pub fn new(shared: &'g Shared, options: Options, pure: bool) -> Instance<'g> {
+    /// Begins a run. `quietly`: by system calls alone, within a call that a handler may make; what else is needed was prepared by
+    /// [`stand_by`].
+    pub fn new(shared: &'g Shared, options: Options, pure: bool, quietly: bool) -> Instance<'g> {
         let mut this = Instance {
             shared,
             options,
@@ -180,6 +182,9 @@ impl<'g> Instance<'g> {
             }
             .min(options.depth);
         }
+        if !quietly && !context::prepare() {
+            return this;
+        }
         this.cx = Context::take(options.engine, options.beside, options.walk);
         this.token = this.cx.as_ref().map_or(0, |c| c.token);
         if this.cx.is_some()
@@ -187,7 +192,7 @@ impl<'g> Instance<'g> {
             && !shared.without_pool.load(Relaxed)
             && let Some(pool) = process::pool()
         {
-            pool.enlist();
+            pool.enlist(quietly);
             this.enlisted = true;
         }
         this
@@ -272,7 +277,7 @@ impl<'g> Instance<'g> {
             // A forked child: nothing that was foreseen is its own.
             if let Some(cx) = self.cx.take() {
                 Context::left();
-                cx.abandon();
+                Context::abandon(cx);
             }
             return None;
         }
@@ -396,7 +401,7 @@ impl<'g> Instance<'g> {
     pub fn buffer(&self, len: usize) -> Option<Buffer> {
         match self.cx.as_ref() {
             Some(cx) => cx.buffers.take(len),
-            None => Buffers::of_thread().take(len),
+            None => Buffers::of_thread()?.take(len),
         }
     }
 
@@ -423,7 +428,9 @@ impl<'g> Instance<'g> {
 
     /// A read came back short, or a look-up failed: in a normal run no effect behind it would have been made ahead.
     fn not_pretended(&mut self) {
-        let Some(cx) = self.cx.as_mut() else { return };
+        let Some(cx) = self.cx.as_deref_mut() else {
+            return;
+        };
         for n in 0..cx.order.len() {
             let p = &mut cx.places[cx.order[n] as usize];
             if p.pretended && p.args.kind.has_effects() {
@@ -502,7 +509,7 @@ impl<'g> Instance<'g> {
             {
                 pool.discharge();
             }
-            cx.give_back();
+            Context::give_back(cx);
         }
     }
 
@@ -512,7 +519,7 @@ impl<'g> Instance<'g> {
         if !process::is(self.token) {
             if let Some(cx) = self.cx.take() {
                 Context::left();
-                cx.abandon();
+                Context::abandon(cx);
             }
             return;
         }
@@ -542,6 +549,46 @@ impl<'g> Instance<'g> {
         }
     }
 
+    /// The thread is about to change who makes its calls, or with which limits (`names_only`: only where its paths lead). What nobody has begun
+    /// is taken back, effects that are under way are waited for, and nothing more is made ahead.
+    pub fn unsettle(&mut self, names_only: bool) {
+        if self.is_passing() || !process::is(self.token) || names_only && self.pure {
+            return;
+        }
+        self.closing = true;
+        let Some(cx) = self.cx.as_deref_mut() else {
+            return;
+        };
+        let mut effects = None;
+        for n in 0..cx.order.len() {
+            let i = cx.order[n];
+            if cx.take_back(i) {
+                cx.places[i as usize].never = true;
+                continue;
+            }
+            while !cx.poll(i) && !cx.broken {
+                cx.sleep(i);
+            }
+            let p = &mut cx.places[i as usize];
+            if p.progress != Progress::Done {
+                continue;
+            }
+            if p.args.kind.has_effects() {
+                effects.get_or_insert(p.pretended);
+            } else {
+                p.stale = true;
+            }
+        }
+        // Between effects that are certain the thread must not do that.
+        let why = "the function changes its user, its limits or its paths between effects that are certain";
+        match effects {
+            Some(true) => self.shared.note(format_args!("{why}")),
+            Some(false) => self.shared.switch_off(why),
+            None => {}
+        }
+        self.close_if_done();
+    }
+
     /// Ends the run.
     pub fn end(&mut self) {
         let was_passing = self.is_passing();
@@ -558,6 +605,36 @@ impl<'g> Instance<'g> {
         }
         self.shared
             .ended(&std::mem::take(&mut self.counts), self.options.among);
+    }
+}
+
+/// Keeps what a run that begins quietly can't get.
+pub struct StandBy {
+    token: u64,
+    enlisted: bool,
+}
+
+/// Prepares the thread and the pool for runs that begin quietly. `None` where that can't be.
+pub fn stand_by(options: &Options) -> Option<StandBy> {
+    if matches!(options.engine, Engine::Serial) || !context::prepare() {
+        return None;
+    }
+    let token = process::token()?;
+    let enlisted = options.engine != Engine::Check;
+    if enlisted {
+        process::pool()?.enlist(false);
+    }
+    Some(StandBy { token, enlisted })
+}
+
+impl Drop for StandBy {
+    fn drop(&mut self) {
+        if self.enlisted
+            && process::is(self.token)
+            && let Some(pool) = process::pool()
+        {
+            pool.discharge();
+        }
     }
 }
 

@@ -73,7 +73,9 @@ impl Instance<'_> {
                 }
             }
             At::Call { op, link, weak } => {
-                let Some(cx) = self.cx.as_mut() else { return };
+                let Some(cx) = self.cx.as_deref_mut() else {
+                    return;
+                };
                 let linked = is_linked(&op);
                 if cx.places[i as usize].linked == Some(MAYBE) {
                     cx.places[i as usize].linked = linked.then_some(GONE);
