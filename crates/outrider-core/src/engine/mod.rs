@@ -27,6 +27,7 @@ use outrider_sys::below;
 use outrider_sys::device::DeviceId;
 use outrider_sys::extent::{self, Extent};
 use outrider_sys::raw::Fd;
+use outrider_sys::threads;
 
 use crate::config::{Config, IoPriority};
 use crate::place::{DeviceModel, InFlight, Spread, Watch};
@@ -380,7 +381,10 @@ impl Engine {
             let started = std::thread::Builder::new()
                 .name("outrider".into())
                 .stack_size(128 << 10)
-                .spawn(move || work(&shared));
+                .spawn(move || {
+                    let _ours = threads::Own::new();
+                    work(&shared);
+                });
             if started.is_err() {
                 state.workers -= 1;
                 self.shared.header().lose(lost::THREADS);

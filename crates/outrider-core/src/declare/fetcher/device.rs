@@ -13,7 +13,7 @@ use crate::view::{PAGE_BYTES, PageRange};
 const NO_HEAD_US: f64 = 300.0;
 /// Requests that are made one after the other; their median counts, because one may lie near the head, and one behind somebody else's.
 const LONE: usize = 4;
-/// A head takes so many times longer for those made at once: at least the half of what it would take for each alone, as it sorts them.
+/// A head, which sorts them, takes at least so many times as long for those made at once as for one; a device without takes little more.
 const SERIAL: f64 = 3.0;
 /// Requests that are made at once to see whether a device works on them in parallel.
 const AT_ONCE: usize = 16;

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use outrider_sys::memory::MemorySources;
 use outrider_sys::peers::Peers;
-use outrider_sys::raw;
+use outrider_sys::{raw, threads};
 
 use super::contention::Contention;
 use super::explain::{Explain, Wishes};
@@ -54,18 +54,6 @@ const STEP: (u64, u64) = (128 << 10, 4 << 20);
 /// How often the fetcher looks, µs, whether it is left alone after the program's first thread has ended.
 const LEFT_ALONE_US: u64 = 100_000;
 
-/// Whether all threads of this process but the ended first one are ours, which have names that begin so.
-fn only_ours_run() -> bool {
-    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
-        return false;
-    };
-    let first = raw::getpid().to_string();
-    tasks.flatten().all(|task| {
-        task.file_name().as_encoded_bytes() == first.as_bytes()
-            || std::fs::read(task.path().join("comm")).is_ok_and(|n| n.starts_with(b"outrider"))
-    })
-}
-
 /// Starts the thread; `false` where that is not possible.
 pub(super) fn start(process: &'static Process) -> bool {
     // All but those that the C library uses itself (to change the user of all threads, and to cancel one).
@@ -76,6 +64,7 @@ pub(super) fn start(process: &'static Process) -> bool {
         .name("outrider".into())
         .stack_size(256 << 10)
         .spawn(move || {
+            let _ours = threads::Own::new();
             // SAFETY: gives this thread a table of its own and closes what it holds there; no other thread notices.
             let r = unsafe {
                 raw::syscall6(
@@ -280,7 +269,7 @@ impl Fetcher {
                 };
             }
             self.process.sleeping.store(0, SeqCst);
-            if self.process.leader_ended.load(SeqCst) && only_ours_run() {
+            if self.process.leader_ended.load(SeqCst) && threads::are_left_alone() {
                 lock(&self.process.state).off = true;
                 return;
             }
