@@ -356,7 +356,7 @@ fn a_stream_reaches_the_device_in_order() {
     };
     let file = disk.dir.join("file");
     fs::write(&file, Random(11).bytes(SIZE as usize)).unwrap();
-    disk.does("model", &["nvme"]);
+    disk.does("model", &["hdd,scale=0.1"]);
     let trace = dir.join("trace");
     let work = outrider().with_file_name("outrider-work");
     eventually(|| {

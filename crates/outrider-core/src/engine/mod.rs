@@ -587,7 +587,8 @@ impl State {
                     let same = group
                         .first()
                         .is_none_or(|g| Arc::ptr_eq(&g.handle, &next.handle));
-                    let early = d.issuing.contains(&(next.file(), next.range.start));
+                    let early =
+                        !d.model.is_flash() && d.issuing.contains(&(next.file(), next.range.start));
                     if !fits || !same || early || (bytes > 0 && bytes + b > most) {
                         break;
                     }

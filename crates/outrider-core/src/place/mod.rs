@@ -95,6 +95,13 @@ impl DeviceModel {
         }
     }
 
+    /// Whether it answers as only a device without heads does, as far as was measured.
+    pub fn is_flash(&self) -> bool {
+        /// Microseconds that no device with heads reaches.
+        const FLASH: f64 = 300.0;
+        self.is_measured() && self.latency_us < FLASH
+    }
+
     /// Whether anything has been measured yet.
     pub fn is_measured(&self) -> bool {
         self.samples > 0 && self.spans > 0

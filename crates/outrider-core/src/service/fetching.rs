@@ -246,8 +246,6 @@ impl Service {
     /// Whether so many files are in use that one request of the kernel's readahead for each, or one read where reads are longer, keeps
     /// the device several times busy. Where heads move that is not so, however many there are: there every request should be long.
     pub(super) fn crowded(&mut self, key: FileKey) -> bool {
-        /// Microseconds that no device with heads reaches.
-        const FLASH: f64 = 300.0;
         const TIMES: u64 = 4;
         let model = self.model(self.device(key));
         let place = self.devices.get(&key.dev);
@@ -255,8 +253,7 @@ impl Service {
             .and_then(|p| p.chunk)
             .map_or(0, |chunk| chunk.max(self.read_bytes));
         // A long read keeps the device busy only as long as it lasts: there must be others meanwhile.
-        model.is_measured()
-            && model.latency_us < FLASH
+        model.is_flash()
             && self.busy >= TIMES
             && self.busy * window >= TIMES * model.bandwidth_delay()
     }
