@@ -1,6 +1,6 @@
 //! What Outrider does and what it costs, in numbers of things that happened and never in time.
 //!
-//! SPEC CP4 (what is cached is not asked for), CP6 (how it is asked for), CP14 (threads on one file), B11 (dense random reads), CP11 (memory-mapped files).
+//! SPEC CP4 (what is cached is not asked for), CP14 (threads on one file), B11 (dense random reads), CP11 (memory-mapped files).
 
 mod support;
 
@@ -341,7 +341,6 @@ fn what_lies_in_order_is_not_sorted() {
     );
 }
 
-/// CP6: what a sequential reader will need reaches the device in the order in which it lies there, however many workers ask for it: a disk
 /// with a head would seek twice for each piece that comes out of turn.
 #[test]
 fn a_stream_reaches_the_device_in_order() {
@@ -356,7 +355,7 @@ fn a_stream_reaches_the_device_in_order() {
     };
     let file = disk.dir.join("file");
     fs::write(&file, Random(11).bytes(SIZE as usize)).unwrap();
-    disk.does("model", &["hdd,scale=0.1"]);
+    disk.does("model", &["hdd"]);
     let trace = dir.join("trace");
     let work = outrider().with_file_name("outrider-work");
     eventually(|| {

@@ -152,8 +152,6 @@ struct Device {
     bounds: (u64, u64),
     /// End of the last request issued and its file, to tell seeks from continuations.
     last_end: (usize, u64),
-    /// The same of the groups that workers are issuing now: what goes on there has to wait, so that a run reaches the device in order.
-    issuing: Vec<(usize, u64)>,
     /// The bound was reached, and the queue has not run empty since.
     full: bool,
     /// First arrival since then.
@@ -533,7 +531,6 @@ impl State {
                     allowed: InFlight::new(bounds.0..bounds.1),
                     bounds,
                     last_end: (0, 0),
-                    issuing: Vec::new(),
                     full: false,
                     span: None,
                     before: (0, 0.0),
@@ -587,9 +584,7 @@ impl State {
                     let same = group
                         .first()
                         .is_none_or(|g| Arc::ptr_eq(&g.handle, &next.handle));
-                    let early =
-                        !d.model.is_flash() && d.issuing.contains(&(next.file(), next.range.start));
-                    if !fits || !same || early || (bytes > 0 && bytes + b > most) {
+                    if !fits || !same || (bytes > 0 && bytes + b > most) {
                         break;
                     }
                     let Some(request) = queue.pop_front() else {
@@ -641,9 +636,7 @@ fn work(shared: &Shared) {
                 let continues = d.last_end == (first.file(), first.range.start);
                 let lone = d.in_flight_bytes == 0 && !continues && group.len() == 1;
                 let last = &group[group.len() - 1];
-                let end = (last.file(), last.range.end);
-                d.last_end = end;
-                d.issuing.push(end);
+                d.last_end = (last.file(), last.range.end);
                 d.in_flight_bytes += bytes;
                 drop(state);
                 let watched = Watched::begin(&group);
@@ -665,17 +658,12 @@ fn work(shared: &Shared) {
                 }
                 state = shared.lock();
                 let d = &mut state.devices[i];
-                d.issuing.retain(|e| *e != end);
                 match batch {
                     Some(batch) => {
                         d.full |= d.in_flight_bytes + d.group_bytes() > d.allowed.bound();
                         d.in_flight.push_back(batch);
                     }
                     None => d.in_flight_bytes = d.in_flight_bytes.saturating_sub(bytes),
-                }
-                if state.idle > 0 {
-                    // Somebody may have nothing to do for want of this.
-                    shared.work.notify_one();
                 }
                 state.tell();
             }
