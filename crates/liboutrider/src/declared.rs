@@ -14,6 +14,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use libc::{size_t, ssize_t};
 use outrider_core::declare::{self, Access, Call, Callee, ClientId, Position, Process};
+use outrider_core::view::PageRange;
 use outrider_sys::raw;
 
 use crate::attach;
@@ -271,7 +272,8 @@ fn tell(process: &'static Process, fd: c_int, offset: u64, len: usize) {
         make(process, call);
     }
     if let Some(entry) = due.entry {
-        process.await_sweep(entry, fd, offset, len as u64);
+        let pages = PageRange::from_bytes(offset, len as u64);
+        process.await_sweep(entry, fd, pages, |look| alone(look));
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use outrider_core::declare::{Access, Call, Callee, ClientId, NUMBERS, Position, Process};
+use outrider_core::view::PageRange;
 
 /// Fills a pulled list: appends at most so many accesses; none ends it.
 pub type Next = dyn FnMut(&mut Vec<Access>, usize) + Send;
@@ -176,7 +177,8 @@ pub fn reading(fd: i32, offset: u64, length: u64) {
             make(process, call);
         }
         if let Some(entry) = due.entry {
-            process.await_sweep(entry, fd, offset, length);
+            let pages = PageRange::from_bytes(offset, length);
+            process.await_sweep(entry, fd, pages, |look| look());
         }
     }
 }

@@ -96,42 +96,50 @@ impl Process {
     /// Waits until `offset..offset+len` (bytes) of `fd`, which the program is about to read, are on their way, where a sweep over the disk
     /// will bring them: a read of its own would make the head go there and back, and the next one again (libprefetch blocks the program for
     /// the whole round). What was brought and is gone is noted, as a sign that memory is short (SPEC LP4).
-    pub fn await_sweep(&'static self, entry: Place, fd: i32, offset: u64, len: u64) {
-        let pages = PageRange::from_bytes(offset, len);
-        let bytes = pages.start * PAGE_BYTES..pages.end * PAGE_BYTES;
+    ///
+    /// `held` runs each look, which takes the lock: with signals held back where their handlers may come here, too. They are not held back
+    /// while this waits.
+    pub fn await_sweep(
+        &'static self,
+        entry: Place,
+        fd: i32,
+        pages: PageRange,
+        held: impl Fn(&dyn Fn() -> Option<u32>) -> Option<u32>,
+    ) {
         let until = Instant::now() + PATIENCE;
-        loop {
-            let seen = self.swept.load(Acquire);
-            // SAFETY: the caller is about to read from it.
-            let file = unsafe { BorrowedFd::borrow_raw(fd) };
-            let Ok(stat) = cache::cachestat(file, bytes.clone()) else {
-                return;
-            };
-            let missing = pages.len().saturating_sub(stat.cached);
-            if missing == 0 {
-                return;
-            }
-            let mut state = lock(&self.state);
-            let Some(source) = state.named(entry.source) else {
-                return;
-            };
-            if entry.n < source.asked {
-                let before = source.lost / LOST;
-                source.lost += missing;
-                let ring = source.lost / LOST > before;
-                drop(state);
-                if ring {
-                    self.ring();
-                }
-                return;
-            }
-            let comes = source.asked < u64::MAX && entry.n < source.ready;
-            drop(state);
-            if !comes || Instant::now() >= until {
+        while let Some(seen) = held(&|| self.to_come(entry, fd, pages)) {
+            if Instant::now() >= until {
                 return;
             }
             raw::futex_wait(&self.swept, seen, LOOK_US);
         }
+    }
+
+    /// The count of `swept` on which to wait for `pages`, if a sweep will bring them.
+    fn to_come(&self, entry: Place, fd: i32, pages: PageRange) -> Option<u32> {
+        let seen = self.swept.load(Acquire);
+        // SAFETY: the caller is about to read from it.
+        let file = unsafe { BorrowedFd::borrow_raw(fd) };
+        let bytes = pages.start * PAGE_BYTES..pages.end * PAGE_BYTES;
+        let missing = pages
+            .len()
+            .saturating_sub(cache::cachestat(file, bytes).ok()?.cached);
+        if missing == 0 {
+            return None;
+        }
+        let mut state = lock(&self.state);
+        let source = state.named(entry.source)?;
+        if entry.n < source.asked {
+            let before = source.lost / LOST;
+            source.lost += missing;
+            let ring = source.lost / LOST > before;
+            drop(state);
+            if ring {
+                self.ring();
+            }
+            return None;
+        }
+        (source.asked < u64::MAX && entry.n < source.ready).then_some(seen)
     }
 
     pub(super) fn begin_call(
