@@ -120,7 +120,6 @@ hook! {
     }
     /// See close_range(2).
     close_range (first: c_uint, last: c_uint, flags: c_int) -> c_int {
-        // CLOSE_RANGE_CLOEXEC closes nothing yet.
         closing_range(first, last, flags as c_uint);
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::close_range(first, last, flags) }

@@ -32,7 +32,8 @@ pub const UNCLIPPED_CHUNK: u64 = 128 * 1024;
 /// space and result memory (one byte a page).
 const MAP_WINDOW: u64 = 1 << 30;
 
-const SYS_CACHESTAT: i64 = 451;
+/// The number of cachestat(2), the same on every architecture; Linux 6.5.
+pub const SYS_CACHESTAT: i64 = 451;
 
 /// Page size in bytes.
 pub fn page_size() -> u64 {

@@ -3,12 +3,17 @@
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
+use outrider_sys::cache::SYS_CACHESTAT;
 use outrider_sys::raw;
 
 /// Calls that the hooks or the runner make and programs rarely do, with arguments that do nothing.
 const CALLS: [(&str, libc::c_long, [usize; 4]); 12] = [
     ("cachestat", SYS_CACHESTAT, [NONE, 0, 0, 0]),
-    ("madvise", libc::SYS_madvise, [0, 0, 18, 0]),
+    (
+        "madvise",
+        libc::SYS_madvise,
+        [0, 0, libc::MADV_WIPEONFORK as usize, 0],
+    ),
     ("readlinkat", libc::SYS_readlinkat, [NONE, 0, 0, 0]),
     ("fstat", libc::SYS_fstat, [NONE, 0, 0, 0]),
     (
@@ -28,8 +33,6 @@ const CALLS: [(&str, libc::c_long, [usize; 4]); 12] = [
     ("setitimer", libc::SYS_setitimer, [NONE, 0, 0, 0]),
     ("close_range", libc::SYS_close_range, [2, 1, 0, 0]),
 ];
-/// The same number on every architecture; Linux 6.5.
-const SYS_CACHESTAT: libc::c_long = 451;
 /// No descriptor, and no timer.
 const NONE: usize = usize::MAX;
 
