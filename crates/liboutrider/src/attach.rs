@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 
 use outrider_core::board::Board;
 use outrider_core::shm::{self, Header, MAX_FDS, Proc};
-use outrider_sys::{raw, seccomp};
+use outrider_sys::{decimal, raw, seccomp};
 
 /// What is cleared in a forked child.
 #[repr(C, align(4096))]
@@ -61,17 +61,6 @@ const PATH_MAX: usize = 64;
 static PATH: [AtomicUsize; PATH_MAX / size_of::<usize>()] =
     [const { AtomicUsize::new(0) }; PATH_MAX / size_of::<usize>()];
 
-/// A number that is nothing but digits.
-fn parse(text: &[u8]) -> Option<u64> {
-    if text.is_empty() {
-        return None;
-    }
-    text.iter().try_fold(0u64, |value, d| {
-        let digit = d.is_ascii_digit().then(|| u64::from(d - b'0'))?;
-        value.checked_mul(10)?.checked_add(digit)
-    })
-}
-
 /// Reads `OUTRIDER_SHM=PATH:MODE:MIN_SIZE:FILTERS`, which `outrider run` sets. Called once, from the constructor. `false`: a filter of system
 /// calls stands over this process that the runner is not under, so that nothing may be done in it.
 pub fn start() -> bool {
@@ -89,7 +78,7 @@ pub fn start() -> bool {
     let (Some(path), Some(rest)) = (text.get(..end), text.get(end + 1..)) else {
         return true;
     };
-    let mut numbers = rest.split(|b| *b == b':').map(parse);
+    let mut numbers = rest.split(|b| *b == b':').map(decimal);
     let [Some(mode), Some(min_size), Some(filters)] = [(); 3].map(|()| numbers.next().flatten())
     else {
         return true;
@@ -323,7 +312,7 @@ fn visible_pid() -> Option<u32> {
             0,
         )
     };
-    parse(text.get(..n.max(0) as usize)?).map(|pid| pid as u32)
+    decimal(text.get(..n.max(0) as usize)?).map(|pid| pid as u32)
 }
 
 /// This process's entry; attaches if that has not been done. `None` where it cannot be (then for good).

@@ -16,3 +16,14 @@ pub mod seccomp;
 pub mod size;
 mod text;
 pub mod threads;
+
+/// A number that is nothing but digits. Allocates nothing.
+pub fn decimal(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    text.iter().try_fold(0u64, |value, d| {
+        let digit = d.is_ascii_digit().then(|| u64::from(d - b'0'))?;
+        value.checked_mul(10)?.checked_add(digit)
+    })
+}

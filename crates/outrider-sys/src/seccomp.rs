@@ -1,6 +1,7 @@
 //! Filters of system calls (seccomp) on the calling process. Nothing here allocates, and no call is made that a program's loader has not
 //! made before: a filter may kill for any other.
 
+use crate::decimal;
 use crate::raw;
 
 /// A number of filters that can't be told: before Linux 5.9 the kernel says only that there are some.
@@ -76,11 +77,5 @@ impl Status {
 }
 
 fn number(text: &[u8]) -> Option<u32> {
-    if text.is_empty() {
-        return None;
-    }
-    text.iter().try_fold(0u32, |value, b| {
-        let digit = b.is_ascii_digit().then(|| u32::from(b - b'0'))?;
-        value.checked_mul(10)?.checked_add(digit)
-    })
+    decimal(text)?.try_into().ok()
 }

@@ -8,7 +8,7 @@ use core::ptr::null_mut;
 
 use libc::DIR;
 use outrider_graph::{Call, Kind, StandBy};
-use outrider_sys::mapped::{Mapped, Row};
+use outrider_sys::mapped::{Mapped, Row, map, unmap};
 use outrider_sys::raw::syscall6;
 
 use super::plugins::{self, Event, Plugin};
@@ -63,45 +63,37 @@ impl Room {
             return Some(0);
         }
         let size = (self.size * 2).max(FIRST);
+        if self.at.is_null() {
+            self.at = map(size)?;
+            self.size = size;
+            return Some(0);
+        }
         let old = self.at as usize;
-        // SAFETY: new memory, or our own moved to where the kernel likes.
+        // SAFETY: our own memory, moved to where the kernel likes.
         let r = unsafe {
-            if self.at.is_null() {
-                syscall6(
-                    libc::SYS_mmap,
-                    0,
-                    size,
-                    (libc::PROT_READ | libc::PROT_WRITE) as usize,
-                    (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize,
-                    usize::MAX,
-                    0,
-                )
-            } else {
-                syscall6(
-                    libc::SYS_mremap,
-                    old,
-                    self.size,
-                    size,
-                    libc::MREMAP_MAYMOVE as usize,
-                    0,
-                    0,
-                )
-            }
+            syscall6(
+                libc::SYS_mremap,
+                old,
+                self.size,
+                size,
+                libc::MREMAP_MAYMOVE as usize,
+                0,
+                0,
+            )
         };
         if (-4095..=0).contains(&r) {
             return None;
         }
         self.at = r as *mut u8;
         self.size = size;
-        Some(if old == 0 { 0 } else { r - old as isize })
+        Some(r - old as isize)
     }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
         if !self.at.is_null() {
-            // SAFETY: a mapping of ours that nothing refers to any more.
-            unsafe { syscall6(libc::SYS_munmap, self.at as usize, self.size, 0, 0, 0, 0) };
+            unmap(self.at, self.size);
         }
     }
 }
