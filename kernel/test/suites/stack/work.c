@@ -1,0 +1,1 @@
+../ra-timing/work.c
