@@ -622,6 +622,7 @@ fn conclude(shared: &Shared, service: Option<i32>) {
             return;
         }
     }
+    header.lose(lost::SERVICE_SILENT);
 }
 
 /// Ends this process as the program ended.
