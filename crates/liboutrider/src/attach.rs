@@ -432,8 +432,12 @@ fn attach_through(fd: i32, pid: u32) -> Option<&'static Proc> {
         return None;
     };
     let at = shm::PROCS_AT + index * size_of::<Proc>();
-    // SAFETY: the object is SHM_BYTES long; the entry lies within it and is page-aligned.
-    let entry = unsafe { map(fd, at, size_of::<Proc>()) } as *mut Proc;
+    let entry = if header.reserve(fd, at, size_of::<Proc>()) {
+        // SAFETY: the object is SHM_BYTES long; the entry lies within it and is page-aligned.
+        unsafe { map(fd, at, size_of::<Proc>()) }.cast::<Proc>()
+    } else {
+        null_mut()
+    };
     // SAFETY: null, or a mapping of a whole Proc that stays for the life of this process (a forked child keeps its
     // parent's too: a hook that a signal handler forked in may still hold it).
     let Some(found) = (unsafe { entry.as_ref() }) else {

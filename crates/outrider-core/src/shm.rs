@@ -387,6 +387,8 @@ pub struct Header {
     pub looks: AtomicU32,
     /// 1: the service helps nobody just now who has not been helped before; it hears of opens and reads when it looks by itself.
     pub unhurried: AtomicU32,
+    /// 1: the kernel commits memory strictly; see [`Header::reserve`].
+    pub strict: AtomicU32,
     /// Totals over all files, also of those without an entry of their own.
     pub total: FileStat,
     /// Ended processes' dropped events.
@@ -497,6 +499,12 @@ impl Header {
             self.doorbell.fetch_add(1, Ordering::Release);
             raw::futex_wake(&self.doorbell, 1);
         }
+    }
+
+    /// Takes the memory of `len` bytes of the object `fd` from `at` on. Where memory is committed strictly (vm.overcommit_memory=2) a
+    /// page for which nothing is left is SIGBUS when it is first touched; here it is an answer. Elsewhere nothing is done.
+    pub fn reserve(&self, fd: i32, at: usize, len: usize) -> bool {
+        self.strict.load(Ordering::Relaxed) == 0 || raw::fallocate(fd, at, len)
     }
 
     /// Notes a lost capability once.
