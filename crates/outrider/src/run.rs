@@ -72,6 +72,12 @@ pub fn run(args: RunArgs, mut config: Config, purpose: Purpose) -> Result<i32, F
     {
         return Err(bare(&args.command, call, purpose));
     }
+    if filters == seccomp::UNKNOWN {
+        notes.push(
+            "seccomp: the filters of system calls in force can't be counted (before Linux 5.9, or without /proc/self/status); no program was followed"
+                .to_owned(),
+        );
+    }
     let mut report = match purpose {
         Purpose::Run => report::Target::open(&args)?,
         Purpose::Check => report::Target::Verdict(None),
