@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 
 use outrider_core::board::Board;
 use outrider_core::shm::{self, Header, MAX_FDS, Proc};
-use outrider_sys::{decimal, raw, seccomp};
+use outrider_sys::{decimal, mapped, raw, seccomp};
 
 /// What is cleared in a forked child.
 #[repr(C, align(4096))]
@@ -185,23 +185,24 @@ unsafe extern "C" fn forked() {
 
 /// The page that a forked child finds zero. `false` where the kernel can't make one.
 fn make_local() -> bool {
+    let Some(local) = mapped::map(size_of::<Local>()) else {
+        return false;
+    };
     // SAFETY: an anonymous page; advised before anything points to it.
     unsafe {
-        let local = map(-1, 0, size_of::<Local>()) as *mut Local;
-        if local.is_null()
-            || raw::syscall6(
-                libc::SYS_madvise,
-                local as usize,
-                4096,
-                libc::MADV_WIPEONFORK as usize,
-                0,
-                0,
-                0,
-            ) != 0
-        {
+        let wiped = raw::syscall6(
+            libc::SYS_madvise,
+            local as usize,
+            size_of::<Local>(),
+            libc::MADV_WIPEONFORK as usize,
+            0,
+            0,
+            0,
+        );
+        if wiped != 0 {
             return false;
         }
-        LOCAL.store(local, Ordering::Release);
+        LOCAL.store(local.cast(), Ordering::Release);
         libc::pthread_atfork(None, None, Some(forked));
     }
     at_home()
@@ -214,6 +215,10 @@ pub fn header() -> Option<&'static Header> {
     unsafe { HEADER.load(Ordering::Acquire).as_ref() }
 }
 
+/// Maps `len` bytes of the memory object `fd` from `offset` on; null where that fails.
+///
+/// # Safety
+/// The bytes lie within the object.
 unsafe fn map(fd: i32, offset: usize, len: usize) -> *mut u8 {
     // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
     let r = unsafe {
@@ -222,11 +227,7 @@ unsafe fn map(fd: i32, offset: usize, len: usize) -> *mut u8 {
             0,
             len,
             (libc::PROT_READ | libc::PROT_WRITE) as usize,
-            if fd < 0 {
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS
-            } else {
-                libc::MAP_SHARED
-            } as usize,
+            libc::MAP_SHARED as usize,
             fd as usize,
             offset,
         )
@@ -432,8 +433,12 @@ fn attach_through(fd: i32, pid: u32) -> Option<&'static Proc> {
         return None;
     };
     let at = shm::PROCS_AT + index * size_of::<Proc>();
-    // SAFETY: the object is SHM_BYTES long; the entry lies within it and is page-aligned.
-    let entry = unsafe { map(fd, at, size_of::<Proc>()) } as *mut Proc;
+    let entry = if header.reserve(fd, at, size_of::<Proc>()) {
+        // SAFETY: the object is SHM_BYTES long; the entry lies within it and is page-aligned.
+        unsafe { map(fd, at, size_of::<Proc>()) }.cast::<Proc>()
+    } else {
+        null_mut()
+    };
     // SAFETY: null, or a mapping of a whole Proc that stays for the life of this process (a forked child keeps its
     // parent's too: a hook that a signal handler forked in may still hold it).
     let Some(found) = (unsafe { entry.as_ref() }) else {

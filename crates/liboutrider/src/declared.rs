@@ -15,6 +15,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use libc::{size_t, ssize_t};
 use outrider_core::declare::{self, Access, Call, Callee, ClientId, Position, Process};
 use outrider_core::view::PageRange;
+use outrider_sys::mapped::{map, unmap};
 use outrider_sys::raw;
 
 use crate::attach;
@@ -57,39 +58,10 @@ fn declared(page: *mut Page) -> Option<&'static Process> {
     unsafe { (*page).process.load(Ordering::Acquire).as_ref() }
 }
 
-/// Memory from the kernel, zeroed; null where there is none.
-fn zeroed(len: usize) -> *mut u8 {
-    // SAFETY: a new mapping at an address of the kernel's choice.
-    let r = unsafe {
-        raw::syscall6(
-            libc::SYS_mmap,
-            0,
-            len,
-            (libc::PROT_READ | libc::PROT_WRITE) as usize,
-            (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as usize,
-            usize::MAX,
-            0,
-        )
-    };
-    if (-4095..0).contains(&r) {
-        null_mut()
-    } else {
-        r as *mut u8
-    }
-}
-
-fn unmap(at: *mut u8, len: usize) {
-    // SAFETY: a mapping of `zeroed` that nobody else has seen.
-    unsafe { raw::syscall6(libc::SYS_munmap, at as usize, len, 0, 0, 0, 0) };
-}
-
 fn page() -> Option<&'static Page> {
     let mut page = PAGE.load(Ordering::Acquire);
     if page.is_null() {
-        let new = zeroed(size_of::<Page>());
-        if new.is_null() {
-            return None;
-        }
+        let new = map(size_of::<Page>())?;
         // SAFETY: our own new mapping.
         let wiped = unsafe {
             raw::syscall6(
@@ -134,10 +106,7 @@ fn process() -> Option<&'static Process> {
         return Some(process);
     }
     const BYTES: usize = declare::NUMBERS * size_of::<AtomicU32>();
-    let numbers = zeroed(BYTES);
-    if numbers.is_null() {
-        return None;
-    }
+    let numbers = map(BYTES)?;
     // SAFETY: zeroed memory of this very size that is unmapped only below, where nobody has seen it.
     let table =
         unsafe { core::slice::from_raw_parts(numbers.cast::<AtomicU32>(), declare::NUMBERS) };

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use outrider_sys::raw;
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::board::Board;
@@ -35,6 +36,15 @@ impl Shared {
         // Whoever may open it must not be able to take pages from under the processes that have it mapped.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&fd, seals)?;
+        let strict = std::fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|v| v == b"2\n");
+        if strict {
+            // All but the entries of processes, which these reserve themselves.
+            for part in [0..PROCS_AT, RECORDS_AT..SHM_BYTES] {
+                if !raw::fallocate(fd.as_raw_fd(), part.start, part.len()) {
+                    return Err(io::ErrorKind::OutOfMemory.into());
+                }
+            }
+        }
         // SAFETY: a new shared mapping of the whole object.
         let base = unsafe {
             rustix::mm::mmap(
@@ -54,6 +64,7 @@ impl Shared {
         h.version.store(shm::VERSION, Relaxed);
         h.mode.store(mode, Relaxed);
         h.min_size.store(min_size, Relaxed);
+        h.strict.store(strict.into(), Relaxed);
         h.magic.store(shm::MAGIC, Release);
         Ok(shared)
     }

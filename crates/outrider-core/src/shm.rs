@@ -268,6 +268,10 @@ pub mod lost {
             "service: the helper process was killed; prefetching ended there",
         ),
         (
+            SERVICE_SILENT,
+            "service: the helper process did not answer in 2 s when the program was over; the figures are incomplete",
+        ),
+        (
             THREADS,
             "threads: worker threads could not be started; fewer or no requests were issued",
         ),
@@ -344,6 +348,8 @@ pub mod lost {
     pub const READAHEAD: u32 = 1 << 13;
     /// Out of descriptors in the service.
     pub const EMFILE: u32 = 1 << 12;
+    /// The service did not make its figures final.
+    pub const SERVICE_SILENT: u32 = 1 << 14;
 }
 
 /// The first page: what all processes see.
@@ -381,6 +387,8 @@ pub struct Header {
     pub looks: AtomicU32,
     /// 1: the service helps nobody just now who has not been helped before; it hears of opens and reads when it looks by itself.
     pub unhurried: AtomicU32,
+    /// 1: the kernel commits memory strictly; see [`Header::reserve`].
+    pub strict: AtomicU32,
     /// Totals over all files, also of those without an entry of their own.
     pub total: FileStat,
     /// Ended processes' dropped events.
@@ -493,6 +501,12 @@ impl Header {
         }
     }
 
+    /// Takes the memory of `len` bytes of the object `fd` from `at` on. Where memory is committed strictly (vm.overcommit_memory=2) a
+    /// page for which nothing is left is SIGBUS when it is first touched; here it is an answer. Elsewhere nothing is done.
+    pub fn reserve(&self, fd: i32, at: usize, len: usize) -> bool {
+        self.strict.load(Ordering::Relaxed) == 0 || raw::fallocate(fd, at, len)
+    }
+
     /// Notes a lost capability once.
     pub fn lose(&self, bit: u32) {
         if self.lost.load(Ordering::Relaxed) & bit == 0 {
@@ -566,7 +580,8 @@ impl Proc {
     /// Takes the oldest event. Only the service calls this, from one thread. `skip` passes over a cell that
     /// was reserved and never filled (a thread that died or jumped away in the middle).
     pub fn pop(&self, skip: bool) -> Option<Event> {
-        loop {
+        // Bounded: memory that someone scribbles over must not hold the service up.
+        for _ in 0..RING {
             let pos = self.tail.load(Ordering::Relaxed);
             let index = pos as usize & (RING - 1);
             let cell = &self.ring[index];
@@ -599,6 +614,15 @@ impl Proc {
                 return event;
             }
         }
+        None
+    }
+
+    /// Whether [`Proc::pop`] would take something now: the oldest cell is filled.
+    pub fn is_ready(&self) -> bool {
+        let pos = self.tail.load(Ordering::Relaxed);
+        let index = pos as usize & (RING - 1);
+        let filled = pos.wrapping_sub(index as u32).wrapping_add(1);
+        self.ring[index].seq.load(Ordering::Acquire) == filled
     }
 
     /// Events reserved or waiting.

@@ -3,6 +3,7 @@
 pub mod below;
 pub mod cache;
 pub mod caps;
+pub mod child;
 pub mod device;
 pub mod extent;
 pub mod kernel_cache;

@@ -20,6 +20,8 @@ fn open(path: &Path) -> Option<Fd> {
 
 /// One byte of the file stands for each process: below this one.
 const PLACES: i64 = 1 << 62;
+/// So many are counted. Anybody may lock the file, as often as they like: that must cost neither time nor stack.
+const MOST: u64 = 256;
 
 /// Those who share a thing, and whether the caller is one of them.
 pub struct Peers {
@@ -53,13 +55,14 @@ impl Peers {
         }
     }
 
-    /// How many there are, the caller included if it is one. Less than 1 µs for each.
+    /// How many there are, up to 256, the caller included if it is one. Less than 1 µs for each.
     pub fn count(&self) -> u64 {
-        u64::from(self.joined) + self.others(0..PLACES)
+        let own = u64::from(self.joined);
+        own + self.others(0..PLACES, MOST - own)
     }
 
-    fn others(&self, places: std::ops::Range<i64>) -> u64 {
-        if places.is_empty() {
+    fn others(&self, places: std::ops::Range<i64>, most: u64) -> u64 {
+        if places.is_empty() || most == 0 {
             return 0;
         }
         // Whoever is there would be in the way of a lock for writing. The kernel names any one of them.
@@ -70,7 +73,9 @@ impl Peers {
         {
             return 0;
         }
-        1 + self.others(places.start..found.l_start) + self.others(found.l_start + 1..places.end)
+        let found = found.l_start;
+        let known = 1 + self.others(places.start..found, most - 1);
+        known + self.others(found + 1..places.end, most - known)
     }
 
     fn fcntl(&self, command: i32, lock: &mut libc::flock) -> bool {
@@ -198,6 +203,24 @@ mod tests {
         all[3].join(false);
         all.pop();
         assert!(all.iter().all(|p| p.count() == 5));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    /// B11: who locks the file many times over is not counted to the end of the stack.
+    #[test]
+    fn a_crowd_is_counted_in_part() {
+        let path = std::env::temp_dir().join(format!("outrider-crowd-{}", std::process::id()));
+        std::fs::write(&path, "").unwrap();
+        let (crowd, mut peer) = (Peers::of(&path).unwrap(), Peers::of(&path).unwrap());
+        for place in 0..5000 {
+            let mut lock = lock(libc::F_RDLCK, place * 2..place * 2 + 1);
+            assert!(crowd.fcntl(libc::F_OFD_SETLK, &mut lock));
+        }
+        peer.join(true);
+        let count = std::thread::Builder::new()
+            .stack_size(128 << 10)
+            .spawn(move || peer.count());
+        assert_eq!(count.unwrap().join().unwrap(), MOST);
         std::fs::remove_file(path).unwrap();
     }
 

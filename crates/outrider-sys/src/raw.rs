@@ -207,6 +207,12 @@ pub fn lseek(fd: i32, offset: i64, whence: i32) -> i64 {
     }
 }
 
+/// `fallocate(2)`: whether `len` bytes from `offset` on have room of their own.
+pub fn fallocate(fd: i32, offset: usize, len: usize) -> bool {
+    // SAFETY: no memory is passed.
+    unsafe { syscall6(libc::SYS_fallocate, fd as usize, 0, offset, len, 0, 0) == 0 }
+}
+
 /// `close(2)`.
 #[inline]
 pub fn close(fd: i32) -> isize {

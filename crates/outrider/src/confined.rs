@@ -4,10 +4,10 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use outrider_sys::cache::SYS_CACHESTAT;
-use outrider_sys::raw;
+use outrider_sys::{child, raw};
 
 /// Calls that the hooks or the runner make and programs rarely do, with arguments that do nothing.
-const CALLS: [(&str, libc::c_long, [usize; 4]); 12] = [
+const CALLS: [(&str, libc::c_long, [usize; 4]); 13] = [
     ("cachestat", SYS_CACHESTAT, [NONE, 0, 0, 0]),
     (
         "madvise",
@@ -30,9 +30,12 @@ const CALLS: [(&str, libc::c_long, [usize; 4]); 12] = [
     ("sched_yield", libc::SYS_sched_yield, [0; 4]),
     ("memfd_create", libc::SYS_memfd_create, [0; 4]),
     ("ftruncate", libc::SYS_ftruncate, [NONE, 0, 0, 0]),
+    ("fallocate", libc::SYS_fallocate, [NONE, 0, 0, 0]),
     ("setitimer", libc::SYS_setitimer, [NONE, 0, 0, 0]),
     ("close_range", libc::SYS_close_range, [2, 1, 0, 0]),
 ];
+/// Bytes of stack for making them.
+const STACK: usize = 16 << 10;
 /// No descriptor, and no timer.
 const NONE: usize = usize::MAX;
 
@@ -50,17 +53,10 @@ extern "C" fn try_all(_: *mut libc::c_void) -> libc::c_int {
 
 /// The first of these calls for which the filters in force kill, tried in a child process. `None` where none does, or no child can be made.
 pub fn deadly_call() -> Option<&'static str> {
-    let mut stack = [0u128; 1024];
     let mut status = 0;
-    // SAFETY: this process has one thread, which waits until the child, which shares its memory, has ended; the stack grows
-    // down from its end.
+    // SAFETY: this process has one thread.
     unsafe {
-        let child = libc::clone(
-            try_all,
-            stack.as_mut_ptr_range().end.cast(),
-            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
-            std::ptr::null_mut(),
-        );
+        let child = child::vfork(try_all, std::ptr::null_mut(), STACK);
         if child < 0 || libc::waitpid(child, &mut status, 0) != child {
             return None;
         }

@@ -41,37 +41,29 @@ pub fn library() -> Result<PathBuf, Failure> {
 /// # Safety
 /// The process has one thread.
 pub unsafe fn set(library: &Path, plugins: &[PathBuf]) {
-    let listed = |paths: &[&Path], variable: &str| {
-        let mut value = OsString::new();
+    let listed = |paths: Vec<OsString>, variable: &str| {
         let old = std::env::var_os(variable).filter(|v| !v.is_empty());
-        for part in paths.iter().map(|p| p.as_os_str()).chain(old.as_deref()) {
-            if !value.is_empty() {
-                value.push(":");
-            }
-            value.push(part);
-        }
+        let value = paths.into_iter().chain(old).reduce(|mut list, path| {
+            list.push(":");
+            list.push(path);
+            list
+        });
         // SAFETY: as promised.
-        unsafe { std::env::set_var(variable, value) };
+        unsafe { std::env::set_var(variable, value.unwrap_or_default()) };
     };
-    let plugins: Vec<&Path> = plugins.iter().map(PathBuf::as_path).collect();
     let prefix = glibc_only();
-    let spelled: Vec<PathBuf> = [&[library], &plugins[..]]
-        .concat()
-        .into_iter()
-        .map(|path| match &prefix {
-            Some(prefix) if path.is_absolute() => {
-                let mut spelled = OsString::from(prefix);
-                spelled.push(path);
-                spelled.into()
-            }
-            _ => path.into(),
-        })
-        .collect();
-    let spelled: Vec<&Path> = spelled.iter().map(PathBuf::as_path).collect();
-    listed(&spelled, "LD_PRELOAD");
+    let spelled = |path: &Path| match prefix {
+        Some(prefix) if path.is_absolute() => {
+            OsString::from_iter([prefix.as_ref(), path.as_os_str()])
+        }
+        _ => path.into(),
+    };
+    let plugins = || plugins.iter().map(PathBuf::as_path);
+    let preloaded = std::iter::once(library).chain(plugins()).map(spelled);
+    listed(preloaded.collect(), "LD_PRELOAD");
     suit_sanitizers();
-    if !plugins.is_empty() {
-        listed(&plugins, "OUTRIDER_PLUGINS");
+    if plugins().next().is_some() {
+        listed(plugins().map(OsString::from).collect(), "OUTRIDER_PLUGINS");
     }
 }
 

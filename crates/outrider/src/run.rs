@@ -21,7 +21,7 @@ use outrider_core::engine;
 use outrider_core::service::Service;
 use outrider_core::shared::Shared;
 use outrider_core::shm::{self, Header, lost};
-use outrider_sys::{raw, seccomp};
+use outrider_sys::{child, raw, seccomp};
 
 use crate::cli::{Engine, Mode, RunArgs};
 use crate::output::{self, Failure};
@@ -71,6 +71,12 @@ pub fn run(args: RunArgs, mut config: Config, purpose: Purpose) -> Result<i32, F
         && let Some(call) = confined::deadly_call()
     {
         return Err(bare(&args.command, call, purpose));
+    }
+    if filters == seccomp::UNKNOWN {
+        notes.push(
+            "seccomp: the filters of system calls in force can't be counted (before Linux 5.9, or without /proc/self/status); no program was followed"
+                .to_owned(),
+        );
     }
     let mut report = match purpose {
         Purpose::Run => report::Target::open(&args)?,
@@ -295,17 +301,12 @@ fn spawn(
         action: child_action,
         runner: raw::getpid(),
     };
-    let bytes = CHILD_STACK + size_of_val(&pointers[..]);
-    // Never written to here: only the pages that the child uses are made.
-    let mut stack = Vec::<u128>::with_capacity(bytes.div_ceil(size_of::<u128>()));
-    // As vfork(2): nothing of this process's memory is copied, and it waits until the program has replaced it.
-    // SAFETY: this process has one thread, which waits; stack and `child` outlive their use, and the stack grows down from its end.
+    // SAFETY: this process has one thread, which waits; `child` outlives its use.
     let pid = unsafe {
-        libc::clone(
+        child::vfork(
             become_program,
-            stack.spare_capacity_mut().as_mut_ptr_range().end.cast(),
-            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
             (&raw const child).cast_mut().cast(),
+            CHILD_STACK + size_of_val(&pointers[..]),
         )
     };
     if pid < 0 {
@@ -622,6 +623,7 @@ fn conclude(shared: &Shared, service: Option<i32>) {
             return;
         }
     }
+    header.lose(lost::SERVICE_SILENT);
 }
 
 /// Ends this process as the program ended.

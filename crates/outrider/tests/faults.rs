@@ -475,6 +475,69 @@ fn event_queue_full() {
     );
 }
 
+/// A program writes into the shared memory that its queue is full of events, and none ever comes: the helper sleeps between looks.
+#[test]
+fn event_queue_scribbled_over() {
+    let script = "import mmap, os, sys
+file = os.open('bin.dat', os.O_RDONLY)
+for at in reversed(range(0, os.fstat(file).st_size, 4096)):
+    os.pread(file, 4096, at)
+memory = mmap.mmap(os.open(os.environ['OUTRIDER_SHM'].split(':')[0], os.O_RDWR), 0)
+own = os.getpid().to_bytes(4, sys.byteorder)
+entry = next(at for at in range(4096, len(memory), 4096) if memory[at:at + 4] == own)
+head = entry + 64
+memory[head:head + 4] = b'\\x7f' * 4
+print('ready', flush=True)
+sys.stdin.read()
+";
+    let dir = fresh_with("event_queue_scribbled_over", &[Bin]);
+    support::make_cold(&dir);
+    let mut runner = outrider_run(&dir, &[], &["python3", "-c", script])
+        .stdin(Stdio::piped())
+        .stdout(fs::File::create(dir.join("stdout")).unwrap())
+        .spawn()
+        .unwrap();
+    let ready = wait_for(PATIENCE, || {
+        let text = fs::read_to_string(dir.join("stdout")).unwrap();
+        text.starts_with("ready").then_some(())
+    });
+    let helper = wait_for(PATIENCE, || helper_of(runner.id() as i32));
+    let sleeps = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", helper?)).ok()?;
+        let line = status
+            .lines()
+            .find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"))?;
+        line.trim().parse::<u64>().ok()
+    };
+    let before = sleeps();
+    let slept = wait_for(PATIENCE / 4.0, || {
+        sleeps().filter(|now| Some(*now) >= before.map(|b| b + 20))
+    });
+    drop(runner.stdin.take());
+    let status = runner.wait().unwrap();
+    assert!(
+        ready.is_some() && status.success() && before.is_some(),
+        "{status}, helper {helper:?}"
+    );
+    assert!(slept.is_some(), "the helper never sleeps");
+}
+
+/// The helper is stopped for good: the report says that it could not be asked for its figures.
+#[test]
+fn helper_silent() {
+    let mut run = Midway::start("helper_silent", "1000");
+    let helper = run.helper;
+    send(helper, libc::SIGSTOP);
+    run.go_on();
+    let outcome = run.finish();
+    send(helper, libc::SIGKILL);
+    assert!(
+        names(&outcome, &["did not answer"]),
+        "lost: {:?}",
+        outcome.lost()
+    );
+}
+
 /// The helper can open nothing more, and has no memory to map.
 #[test]
 fn helper_without_resources() {

@@ -106,6 +106,34 @@ fn filters_that_kill() {
     }
 }
 
+/// SPEC CP13: where filters are in force that can't be counted, as before Linux 5.9, nothing is followed, and the report says so.
+#[test]
+fn filters_that_cannot_be_counted() {
+    const NAME: &str = "filters_that_cannot_be_counted";
+    let dir = fresh_with(NAME, &[Data::Big]);
+    let possible = Command::new("unshare").args(["-m", "true"]).status();
+    if !possible.is_ok_and(|s| s.success()) {
+        support::skip_unprivileged(NAME, "unshare --mount is not permitted");
+        return;
+    }
+    let script = "mount -t tmpfs none /proc && mkdir /proc/self && ln -s \"$1\" /proc/self/exe &&
+        printf 'Seccomp:\\t2\\n' >/proc/self/status && exec \"$1\" run --report=r.json -- cksum big.dat";
+    let command = outrider();
+    let output = support::printed(
+        Command::new("unshare")
+            .args(["-m", "sh", "-c", script, "sh"])
+            .arg(command)
+            .current_dir(&dir),
+    );
+    let plain = support::printed(Command::new("cksum").arg("big.dat").current_dir(&dir));
+    assert_eq!(output, plain);
+    let json: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(dir.join("r.json")).unwrap()).unwrap();
+    let lost = json["lost"].to_string();
+    assert!(lost.contains("seccomp"), "{lost}");
+    assert_eq!(json["processes"].as_array().map(Vec::len), Some(0));
+}
+
 /// SPEC B11: whoever finds the shared memory can't take its pages from under the programs.
 #[test]
 fn shared_memory_keeps_its_length() {

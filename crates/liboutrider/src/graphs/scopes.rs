@@ -180,11 +180,7 @@ pub fn disable() {
         DISABLED.store(true, Relaxed);
         if !thread.is_null() && (*local).state == PROGRAM {
             (*local).state = OURS;
-            for scope in (*thread).scopes.iter() {
-                if let Some(s) = (**scope).scope.as_mut() {
-                    s.halt();
-                }
-            }
+            (*thread).each(|_, s| s.halt());
             (*local).state = PROGRAM;
         }
     }
@@ -205,14 +201,8 @@ fn unsettled(local: *mut Local, names_only: bool) {
     let was = errno();
     at_work(local, || {
         if let Some(thread) = own(local, raw::getpid()) {
-            // SAFETY: the thread's own record, and scopes that were entered and not left.
-            unsafe {
-                for scope in (*thread).scopes.iter() {
-                    if let Some(s) = (**scope).scope.as_mut() {
-                        s.unsettle(names_only);
-                    }
-                }
-            }
+            // SAFETY: the thread's own record.
+            unsafe { (*thread).each(|_, s| s.unsettle(names_only)) };
         }
     });
     set_errno(was);
@@ -482,6 +472,17 @@ impl Thread {
         // SAFETY: the thread's own.
         let listings = unsafe { &*self.listings };
         of_all && !self.scopes.is_empty() || heard.any(|h| h) || listings.are_concerned(call)
+    }
+
+    /// Runs `f` with whether it is bound, and each scope that the thread has entered and not left.
+    fn each(&mut self, mut f: impl FnMut(bool, &mut Scope<'static, *mut c_void>)) {
+        for scope in self.scopes.iter() {
+            // SAFETY: entered and not left.
+            let scope = unsafe { &mut **scope };
+            if let Some(s) = scope.scope.as_mut() {
+                f(scope.is_bound, s);
+            }
+        }
     }
 
     /// Tells all scopes but one of a call.
@@ -852,13 +853,9 @@ pub fn closing_range(first: u32, last: u32) {
     let was = errno();
     at_work(local, || {
         if let Some(thread) = own(local, raw::getpid()) {
-            // SAFETY: the thread's own record, and scopes that were entered and not left.
+            // SAFETY: the thread's own record.
             unsafe {
-                for scope in (*thread).scopes.iter() {
-                    if let Some(s) = (**scope).scope.as_mut() {
-                        s.halt();
-                    }
-                }
+                (*thread).each(|_, s| s.halt());
                 (*(*thread).listings).closing_range(first, last);
             }
         }
@@ -913,13 +910,11 @@ pub fn jumping() {
         }
         if let Some(thread) = own(local, raw::getpid()) {
             (*local).state = OURS;
-            for scope in (*thread).scopes.iter() {
-                if !(**scope).is_bound
-                    && let Some(s) = (**scope).scope.as_mut()
-                {
+            (*thread).each(|is_bound, s| {
+                if !is_bound {
                     s.halt();
                 }
-            }
+            });
         }
         (*local).state = PROGRAM;
     }

@@ -312,10 +312,8 @@ impl Service {
             let bell = header.doorbell.load(Acquire);
             header.sleeping.store(1, Release);
             std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-            let quiet = self
-                .active
-                .iter()
-                .all(|i| self.shared.proc(*i).waiting() == 0);
+            // What is reserved and not filled is no work: its thread may be stopped, or never come back.
+            let quiet = self.active.iter().all(|i| !self.shared.proc(*i).is_ready());
             let changed = header.hello.load(Relaxed) != self.hellos
                 || header.release_wanted.load(Relaxed) != header.release_done.load(Relaxed)
                 || (header.finish.load(Relaxed) == 1 && !finished);

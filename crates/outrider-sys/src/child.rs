@@ -1,0 +1,26 @@
+//! A child process that runs in its parent's memory while the parent waits, as one of vfork(2) does, but on a stack of its own.
+
+use core::ffi::{c_int, c_void};
+
+/// Runs `f(argument)` in such a child, on `stack` bytes, until it returns, exits, or executes a program. The child's process id, to be
+/// waited for, or -1 and errno.
+///
+/// # Safety
+/// The calling process has one thread. What the child does to memory is done to the caller's.
+pub unsafe fn vfork(
+    f: extern "C" fn(*mut c_void) -> c_int,
+    argument: *mut c_void,
+    stack: usize,
+) -> i32 {
+    // Never written to here: only the pages that the child uses are made.
+    let mut stack = Vec::<u128>::with_capacity(stack.div_ceil(size_of::<u128>()));
+    // SAFETY: as promised; the stack outlives its use, and it grows down from its end.
+    unsafe {
+        libc::clone(
+            f,
+            stack.spare_capacity_mut().as_mut_ptr_range().end.cast(),
+            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+            argument,
+        )
+    }
+}
