@@ -625,11 +625,18 @@ impl Proc {
         self.ring[index].seq.load(Ordering::Acquire) == filled
     }
 
+    /// The places in the order of all events up to which they are taken, and up to which they are told.
+    pub fn places(&self) -> (u32, u32) {
+        (
+            self.tail.load(Ordering::Relaxed),
+            self.head.load(Ordering::Relaxed),
+        )
+    }
+
     /// Events reserved or waiting.
     pub fn waiting(&self) -> u32 {
-        self.head
-            .load(Ordering::Relaxed)
-            .wrapping_sub(self.tail.load(Ordering::Relaxed))
+        let (taken, told) = self.places();
+        told.wrapping_sub(taken)
     }
 }
 

@@ -57,6 +57,41 @@ fn cached_files_are_hardly_listened_to() {
     }
 }
 
+/// CP13: reads that were on their way to the helper when it asked to hear rarely are counted once each.
+#[test]
+fn no_more_is_counted_than_was_read() {
+    const SCRIPT: &str = "import os, random, time
+file = os.open('file', os.O_RDONLY)
+for reads, pause in (2000, 0.3), (100, 0):
+    for _ in range(reads):
+        os.pread(file, 4096, random.randrange(4096) * 4096)
+    time.sleep(pause)
+";
+    let dir = fresh("no_more_is_counted");
+    fs::write(dir.join("file"), Random(5).bytes(16 << 20)).unwrap();
+    let output = outrider_run(
+        &dir,
+        &["--report=r.json", "--mode=fetchall+opt"],
+        &["python3", "-c", SCRIPT],
+    )
+    .output()
+    .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+    let file = report["files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|f| f["path"].as_str().unwrap().ends_with("/file"))
+        .unwrap();
+    let fields = ["hit_bytes", "late_bytes", "miss_bytes"];
+    let counted: u64 = fields.iter().map(|f| number(file, f)).sum();
+    assert!(
+        counted > 0 && counted <= 2100 * 4096,
+        "{counted} bytes of 2100 reads: {report}"
+    );
+}
+
 /// CP4: where the cached part of a file ends is noticed, and the rest of it is fetched ahead.
 #[test]
 fn what_is_no_longer_cached_is_told() {

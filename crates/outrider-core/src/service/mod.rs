@@ -35,7 +35,7 @@ use crate::residency::Residency;
 use crate::shared::Shared;
 use crate::shm::{
     self, Event, FD_IGNORED, FD_TRACKED, FLAG_LAZY, FLAG_WRITABLE, FileStat, Header, Kind,
-    MAX_FILES, MAX_PROCS, Slot, lost,
+    MAX_FILES, MAX_PROCS, Proc, Slot, lost,
 };
 use crate::source::dense::{Price, Random};
 use crate::source::mapped::Mapped;
@@ -106,8 +106,33 @@ struct Desc {
     calm: u32,
     /// Reads that are not told after each that is.
     rarely: u16,
+    /// What `rarely` was for events up to a place in the queue, which were on their way when it changed.
+    rarely_before: (u16, u32),
     /// How often it is worth listening.
     worth: Worth,
+}
+
+impl Desc {
+    /// Reads that were not told before the event that was just taken from `queue`.
+    fn unheard(&self, queue: &Proc) -> u16 {
+        let (before, until) = self.rarely_before;
+        let (taken, _) = queue.places();
+        if until.wrapping_sub(taken) as i32 >= 0 {
+            before
+        } else {
+            self.rarely
+        }
+    }
+
+    /// From what is told next on so many reads are not told after each that is.
+    fn hear_rarely(&mut self, rarely: u16, queue: &Proc) {
+        if rarely != self.rarely {
+            let (_, told) = queue.places();
+            // The first of them follows on no silence yet.
+            self.rarely_before = (self.unheard(queue), told.wrapping_add(1));
+            self.rarely = rarely;
+        }
+    }
 }
 
 struct ProcState {

@@ -455,6 +455,7 @@ impl Service {
                 cached: false,
                 calm: 0,
                 rarely: 0,
+                rarely_before: (0, 0),
                 worth: Worth::default(),
             },
         );

@@ -36,7 +36,8 @@ impl Service {
         // Events that were on their way when the silence was agreed on come first; only what was used of it counts.
         let given = std::mem::take(&mut desc.skip_given);
         let left = slot.skip.load(Relaxed);
-        let skipped = match desc.rarely {
+        let unheard = desc.unheard(shared.proc(i));
+        let skipped = match unheard {
             0 if left == 0 => u64::from(given),
             rarely => u64::from(rarely),
         };
@@ -50,7 +51,7 @@ impl Service {
         // Of a stream that went on silently it is known what was read meanwhile; of random reads only how many.
         let counted = if f.random { 1 + skipped } else { 1 };
         // Reads that were told rarely are of the kind of the one that was.
-        let unheard = u64::from(desc.rarely) * e.len;
+        let unheard = u64::from(unheard) * e.len;
         let unheard = if f.random { unheard } else { 0 };
         state.reads += counted;
         state.bytes += e.len.min(size.saturating_sub(e.offset)) * counted;
@@ -215,6 +216,7 @@ impl Service {
 
     /// Tells the hook how rarely to tell.
     fn listen(&mut self, i: usize, fd: u16, slot: &Slot, rarely: u16) {
+        let shared = self.shared.clone();
         let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&fd)) else {
             return;
         };
@@ -223,7 +225,7 @@ impl Service {
             desc.calm = 0;
             slot.skip.store(0, Relaxed);
         }
-        desc.rarely = rarely;
+        desc.hear_rarely(rarely, shared.proc(i));
         slot.listen_rarely(rarely);
     }
 
