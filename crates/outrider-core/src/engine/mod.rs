@@ -634,7 +634,8 @@ fn work(shared: &Shared) {
                 let d = &mut state.devices[i];
                 let first = &group[0];
                 let continues = d.last_end == (first.file(), first.range.start);
-                let lone = d.in_flight_bytes == 0 && !continues && group.len() == 1;
+                let one = group.windows(2).all(|w| w[0].range.end == w[1].range.start);
+                let lone = d.in_flight_bytes == 0 && !continues && one;
                 let last = &group[group.len() - 1];
                 d.last_end = (last.file(), last.range.end);
                 d.in_flight_bytes += bytes;
@@ -725,7 +726,7 @@ impl Device {
     /// Bytes arrived: adds them to the span of full queue, and closes it when it is long enough. Streams refill their windows
     /// in pieces, between which the queue runs empty: the time until it is full again does not count.
     fn measure(&mut self, bytes: u64) {
-        let bounds = self.bounds;
+        let bounds = (self.bounds.0, self.bounds.1.max(self.bounds.0));
         if !self.full {
             return;
         }
@@ -737,7 +738,8 @@ impl Device {
             if self.before.0 >= long {
                 let rate = self.before.0 as f64 / took.max(1.0);
                 self.model.full_span(self.before.0, took);
-                self.allowed.epoch(rate, bounds.0..bounds.1);
+                let low = self.model.reserve().clamp(bounds.0, bounds.1);
+                self.allowed.epoch(rate, low..bounds.1);
                 self.before = (0, 0.0);
                 self.span = Some(Instant::now());
             } else if !self.full {

@@ -81,6 +81,13 @@ impl DeviceModel {
         (self.latency_us * self.bandwidth) as u64
     }
 
+    /// Bytes that arrive while a worker waits for a processor, which it shares with the program: with less in flight the device would stand
+    /// idle meanwhile.
+    pub fn reserve(&self) -> u64 {
+        const AWAY_US: f64 = 1500.0;
+        (AWAY_US * self.bandwidth) as u64
+    }
+
     /// Bytes of one refill of a window: a tenth of its time is then spent on the way to its first byte.
     pub fn quantum(&self) -> u64 {
         (8 * self.bandwidth_delay()).clamp(64 << 10, 8 << 20)
@@ -108,7 +115,7 @@ impl DeviceModel {
     }
 }
 
-/// How many bytes to keep in flight: the fewest with which the device gives its best rate.
+/// How many bytes to keep in flight: the fewest with which the device gives its best rate, and no fewer than the device's reserve.
 ///
 /// Bandwidth x latency would be that number if both were known; but a latency measured alone leaves out what scheduling and
 /// interrupts add under load, and a bandwidth measured with too little in flight is too small, so that the product confirms
@@ -135,7 +142,7 @@ enum Step {
 impl InFlight {
     /// Begins with what a fast local disk needs; `bounds` in bytes.
     pub fn new(bounds: Range<u64>) -> InFlight {
-        let bound = (256 << 10) as f64;
+        let bound = (512 << 10) as f64;
         InFlight {
             bound: bound.clamp(bounds.start as f64, bounds.end.max(bounds.start) as f64),
             step: Step::Start,
@@ -153,6 +160,11 @@ impl InFlight {
         const MOVE: f64 = 1.5;
         const REST: u32 = 8;
         let (low, high) = (bounds.start as f64, bounds.end.max(bounds.start) as f64);
+        if self.bound < low {
+            // The rate was that of fewer than are to be in flight.
+            self.bound = low;
+            return;
+        }
         match self.step {
             Step::Start => {
                 self.before = rate;
