@@ -109,6 +109,11 @@ impl DeviceModel {
         self.is_measured() && self.latency_us < FLASH
     }
 
+    /// Lone requests whose latency has been measured.
+    pub fn samples(&self) -> u32 {
+        self.samples
+    }
+
     /// Whether anything has been measured yet.
     pub fn is_measured(&self) -> bool {
         self.samples > 0 && self.spans > 0
