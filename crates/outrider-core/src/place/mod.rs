@@ -88,6 +88,13 @@ impl DeviceModel {
         (AWAY_US * self.bandwidth) as u64
     }
 
+    /// Bytes in flight at most while others read from the device: it is kept busy, and their reads wait behind ours for a quarter of a
+    /// millisecond.
+    pub fn beside_others(&self) -> u64 {
+        const WAIT_US: f64 = 250.0;
+        (self.bandwidth_delay() + (WAIT_US * self.bandwidth) as u64).max(512 << 10)
+    }
+
     /// Bytes of one refill of a window: a tenth of its time is then spent on the way to its first byte.
     pub fn quantum(&self) -> u64 {
         (8 * self.bandwidth_delay()).clamp(64 << 10, 8 << 20)
