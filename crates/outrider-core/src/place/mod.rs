@@ -88,10 +88,10 @@ impl DeviceModel {
         (AWAY_US * self.bandwidth) as u64
     }
 
-    /// Bytes in flight at most while others read from the device: it is kept busy, and their reads wait behind ours for a quarter of a
+    /// Bytes in flight at most while others read from the device: it is kept busy, and their reads wait behind ours for a tenth of a
     /// millisecond.
     pub fn beside_others(&self) -> u64 {
-        const WAIT_US: f64 = 250.0;
+        const WAIT_US: f64 = 100.0;
         (self.bandwidth_delay() + (WAIT_US * self.bandwidth) as u64).max(512 << 10)
     }
 
