@@ -40,6 +40,9 @@ const SEEK_US: f64 = 2000.0;
 /// Gaps up to this many bytes are read through on such devices (libprefetch section 4.3: infill to 32 KB).
 const INFILL: u64 = 32 << 10;
 
+/// Microseconds that a worker may wait for a processor before it issues more.
+pub const AWAY_US: f64 = 1500.0;
+
 /// Samples of a lone request's latency that are not trusted to have been undisturbed.
 const EARLY: u32 = 16;
 
@@ -84,7 +87,6 @@ impl DeviceModel {
     /// Bytes that arrive while a worker waits for a processor, which it shares with the program: with less in flight the device would stand
     /// idle meanwhile.
     pub fn reserve(&self) -> u64 {
-        const AWAY_US: f64 = 1500.0;
         (AWAY_US * self.bandwidth) as u64
     }
 

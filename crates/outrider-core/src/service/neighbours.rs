@@ -38,6 +38,8 @@ struct Disk {
     completed: Option<u64>,
     /// Looks that somebody else is still taken to be there.
     shared: u32,
+    /// The last look found somebody: it takes two.
+    suspected: bool,
 }
 
 impl Neighbours {
@@ -50,9 +52,10 @@ impl Neighbours {
     }
 }
 
-/// Whether of the requests that a disk completed between two looks some were neither of the engine's, in groups of `group`, nor of the programs.
+/// Whether of the requests that a disk completed between two looks some were neither of the engine's, in groups of `group`, nor of the programs',
+/// which counts twice because a read of which a part is cached is smaller than others.
 fn is_shared(completed: u64, engine: u64, group: u64, programs: u64) -> bool {
-    completed > engine + programs + FEW.max(group) + engine / CUT
+    completed > engine + 2 * programs + FEW.max(group) + engine / CUT
 }
 
 impl Service {
@@ -92,6 +95,7 @@ impl Service {
             let mut shared = last.map_or(0, |d| d.shared);
             let was = shared > 0;
             shared = shared.saturating_sub(1);
+            let mut suspected = false;
             if let Some(last) = last
                 && let (Some(from), Some(to), Some(own)) = (last.completed, completed, own)
                 && last.load.busy
@@ -99,7 +103,8 @@ impl Service {
             {
                 let engine = load.arrived - last.load.arrived;
                 let group = load.group.max(last.load.group);
-                if is_shared(to.saturating_sub(from), engine, group, own) {
+                suspected = is_shared(to.saturating_sub(from), engine, group, own);
+                if suspected && (was || last.suspected) {
                     shared = ALONE;
                 }
             }
@@ -110,6 +115,7 @@ impl Service {
                 load,
                 completed,
                 shared,
+                suspected,
             });
         }
         self.neighbours.programs = programs.unwrap_or_default();
@@ -126,7 +132,7 @@ mod tests {
     fn what_nobody_of_us_asked_for_is_foreign() {
         assert!(is_shared(200 + 10, 200, 4, 0));
         assert!(!is_shared(200 + 8, 200, 4, 0));
-        assert!(!is_shared(200 + 10, 200, 4, 10));
+        assert!(!is_shared(200 + 10, 200, 4, 2));
         assert!(!is_shared(1000 + 60, 1000, 64, 0));
         assert!(!is_shared(100, 200, 4, 0));
     }
