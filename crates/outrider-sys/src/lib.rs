@@ -4,6 +4,7 @@ pub mod below;
 pub mod cache;
 pub mod caps;
 pub mod child;
+pub mod counters;
 pub mod device;
 pub mod extent;
 pub mod kernel_cache;

@@ -26,6 +26,7 @@ use io_uring::{IoUring, opcode, types};
 use serde_json::{Value, json};
 
 use outrider_core::config::Config;
+use outrider_core::place::AWAY_US;
 use outrider_sys::cache;
 use outrider_sys::device::Device;
 use outrider_sys::extent;
@@ -690,8 +691,7 @@ struct Assumed {
     bandwidth: f64,
     /// latency x bandwidth, bytes: what must be in flight for the device never to wait.
     product: u64,
-    /// Bytes in flight at most: twice the product, so that the device has work while a completion is
-    /// noticed, within the configured limits.
+    /// Bytes in flight: the product, and what arrives while a worker waits for a processor, within the configured limits.
     in_flight: u64,
 }
 
@@ -707,7 +707,8 @@ fn assume(measured: &Measured) -> Assumed {
         latency,
         bandwidth: measured.stream,
         product,
-        in_flight: (2 * product).clamp(engine.in_flight_min.bytes(), engine.in_flight_max.bytes()),
+        in_flight: (product + (AWAY_US * 1e-6 * measured.stream) as u64)
+            .clamp(engine.in_flight_min.bytes(), engine.in_flight_max.bytes()),
     }
 }
 

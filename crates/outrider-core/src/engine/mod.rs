@@ -111,6 +111,19 @@ pub struct Request {
     pub account: Arc<Account>,
 }
 
+/// What is going on with a device.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// `st_dev`, or the number of a disk.
+    pub device: u64,
+    /// Requests that have arrived so far.
+    pub arrived: u64,
+    /// Requests of the latest group that arrived: as many may have arrived without being seen yet.
+    pub group: u64,
+    /// Something is on its way.
+    pub busy: bool,
+}
+
 /// Counts of one file's requests, bytes.
 #[derive(Default)]
 pub struct Account {
@@ -150,6 +163,11 @@ struct Device {
     allowed: InFlight,
     /// Bounds of what is allowed, bytes.
     bounds: (u64, u64),
+    /// Somebody else reads from it.
+    shared: bool,
+    /// Requests that have arrived, and how many of them in the latest group.
+    arrived: u64,
+    group: u64,
     /// End of the last request issued and its file, to tell seeks from continuations.
     last_end: (usize, u64),
     /// The bound was reached, and the queue has not run empty since.
@@ -324,6 +342,24 @@ impl Engine {
             d.bounds.0 = bytes.clamp(bounds.0, bounds.1.max(bounds.0));
             d.allowed = InFlight::new(d.bounds.0..d.bounds.1);
         }
+    }
+
+    /// What is going on with each device.
+    pub fn loads(&self) -> Vec<Load> {
+        let state = self.shared.lock();
+        let load = |d: &Device| Load {
+            device: d.id,
+            arrived: d.arrived,
+            group: d.group,
+            busy: d.in_flight_bytes > 0,
+        };
+        state.devices.iter().map(load).collect()
+    }
+
+    /// Somebody else reads from a device too, or does so no more: with others there, less is kept in flight.
+    pub fn share(&self, device: u64, shared: bool) {
+        let bounds = self.shared.settings.in_flight;
+        self.shared.lock().device(device, bounds).shared = shared;
     }
 
     /// Queues requests for files of one file system, in the order of need within their class.
@@ -530,6 +566,9 @@ impl State {
                     model: DeviceModel::default(),
                     allowed: InFlight::new(bounds.0..bounds.1),
                     bounds,
+                    shared: false,
+                    arrived: 0,
+                    group: 0,
                     last_end: (0, 0),
                     full: false,
                     span: None,
@@ -567,7 +606,7 @@ impl State {
         for k in 0..n {
             let i = (self.turn + k) % n;
             let d = &mut self.devices[i];
-            let bound = d.allowed.bound();
+            let bound = d.bound();
             let most = d.group_bytes();
             // Room for a whole group is waited for: once groups are small they would stay so.
             if d.in_flight_bytes > 0 && d.in_flight_bytes + most.min(d.queued_bytes) > bound {
@@ -634,7 +673,8 @@ fn work(shared: &Shared) {
                 let d = &mut state.devices[i];
                 let first = &group[0];
                 let continues = d.last_end == (first.file(), first.range.start);
-                let lone = d.in_flight_bytes == 0 && !continues && group.len() == 1;
+                let one = group.windows(2).all(|w| w[0].range.end == w[1].range.start);
+                let lone = d.in_flight_bytes == 0 && !continues && one;
                 let last = &group[group.len() - 1];
                 d.last_end = (last.file(), last.range.end);
                 d.in_flight_bytes += bytes;
@@ -660,7 +700,7 @@ fn work(shared: &Shared) {
                 let d = &mut state.devices[i];
                 match batch {
                     Some(batch) => {
-                        d.full |= d.in_flight_bytes + d.group_bytes() > d.allowed.bound();
+                        d.full |= d.in_flight_bytes + d.group_bytes() > d.bound();
                         d.in_flight.push_back(batch);
                     }
                     None => d.in_flight_bytes = d.in_flight_bytes.saturating_sub(bytes),
@@ -694,6 +734,8 @@ fn work(shared: &Shared) {
                 let d = &mut state.devices[i];
                 d.waiting -= 1;
                 d.in_flight_bytes = d.in_flight_bytes.saturating_sub(batch.bytes);
+                d.group = batch.parts.len() as u64;
+                d.arrived += d.group;
                 if seen {
                     d.measure(batch.bytes);
                     if batch.lone {
@@ -717,16 +759,31 @@ fn work(shared: &Shared) {
 }
 
 impl Device {
+    /// Bytes in flight at most.
+    fn bound(&self) -> u64 {
+        let alone = self.allowed.bound();
+        if self.shared {
+            alone.min(self.model.beside_others().max(self.bounds.0))
+        } else {
+            alone
+        }
+    }
+
     /// Bytes of a group at most.
     fn group_bytes(&self) -> u64 {
-        (self.allowed.bound() / GROUPS).max(GROUP_BYTES)
+        (self.bound() / GROUPS).max(GROUP_BYTES)
     }
 
     /// Bytes arrived: adds them to the span of full queue, and closes it when it is long enough. Streams refill their windows
     /// in pieces, between which the queue runs empty: the time until it is full again does not count.
     fn measure(&mut self, bytes: u64) {
-        let bounds = self.bounds;
+        let bounds = (self.bounds.0, self.bounds.1.max(self.bounds.0));
         if !self.full {
+            return;
+        }
+        if self.shared {
+            // What arrives says how much of the device others have left.
+            (self.full, self.span, self.before) = (false, None, (0, 0.0));
             return;
         }
         let long = (4 * self.allowed.bound()).max(2 << 20);
@@ -737,7 +794,8 @@ impl Device {
             if self.before.0 >= long {
                 let rate = self.before.0 as f64 / took.max(1.0);
                 self.model.full_span(self.before.0, took);
-                self.allowed.epoch(rate, bounds.0..bounds.1);
+                let low = self.model.reserve().clamp(bounds.0, bounds.1);
+                self.allowed.epoch(rate, low..bounds.1);
                 self.before = (0, 0.0);
                 self.span = Some(Instant::now());
             } else if !self.full {

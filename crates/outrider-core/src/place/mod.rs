@@ -40,6 +40,9 @@ const SEEK_US: f64 = 2000.0;
 /// Gaps up to this many bytes are read through on such devices (libprefetch section 4.3: infill to 32 KB).
 const INFILL: u64 = 32 << 10;
 
+/// Microseconds that a worker may wait for a processor before it issues more.
+pub const AWAY_US: f64 = 1500.0;
+
 /// Samples of a lone request's latency that are not trusted to have been undisturbed.
 const EARLY: u32 = 16;
 
@@ -81,6 +84,19 @@ impl DeviceModel {
         (self.latency_us * self.bandwidth) as u64
     }
 
+    /// Bytes that arrive while a worker waits for a processor, which it shares with the program: with less in flight the device would stand
+    /// idle meanwhile.
+    pub fn reserve(&self) -> u64 {
+        (AWAY_US * self.bandwidth) as u64
+    }
+
+    /// Bytes in flight at most while others read from the device: it is kept busy, and their reads wait behind ours for a tenth of a
+    /// millisecond.
+    pub fn beside_others(&self) -> u64 {
+        const WAIT_US: f64 = 100.0;
+        (self.bandwidth_delay() + (WAIT_US * self.bandwidth) as u64).max(512 << 10)
+    }
+
     /// Bytes of one refill of a window: a tenth of its time is then spent on the way to its first byte.
     pub fn quantum(&self) -> u64 {
         (8 * self.bandwidth_delay()).clamp(64 << 10, 8 << 20)
@@ -102,13 +118,18 @@ impl DeviceModel {
         self.is_measured() && self.latency_us < FLASH
     }
 
+    /// Lone requests whose latency has been measured.
+    pub fn samples(&self) -> u32 {
+        self.samples
+    }
+
     /// Whether anything has been measured yet.
     pub fn is_measured(&self) -> bool {
         self.samples > 0 && self.spans > 0
     }
 }
 
-/// How many bytes to keep in flight: the fewest with which the device gives its best rate.
+/// How many bytes to keep in flight: the fewest with which the device gives its best rate, and no fewer than the device's reserve.
 ///
 /// Bandwidth x latency would be that number if both were known; but a latency measured alone leaves out what scheduling and
 /// interrupts add under load, and a bandwidth measured with too little in flight is too small, so that the product confirms
@@ -135,7 +156,7 @@ enum Step {
 impl InFlight {
     /// Begins with what a fast local disk needs; `bounds` in bytes.
     pub fn new(bounds: Range<u64>) -> InFlight {
-        let bound = (256 << 10) as f64;
+        let bound = (512 << 10) as f64;
         InFlight {
             bound: bound.clamp(bounds.start as f64, bounds.end.max(bounds.start) as f64),
             step: Step::Start,
@@ -153,6 +174,11 @@ impl InFlight {
         const MOVE: f64 = 1.5;
         const REST: u32 = 8;
         let (low, high) = (bounds.start as f64, bounds.end.max(bounds.start) as f64);
+        if self.bound < low {
+            // The rate was that of fewer than are to be in flight.
+            self.bound = low;
+            return;
+        }
         match self.step {
             Step::Start => {
                 self.before = rate;

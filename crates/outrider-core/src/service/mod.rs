@@ -9,6 +9,7 @@
 
 mod fetching;
 mod files;
+mod neighbours;
 mod processes;
 mod reads;
 mod worth;
@@ -42,6 +43,7 @@ use crate::source::mapped::Mapped;
 use crate::source::predict::{Arrival, Detector, Foresight, Limits, PAGE, between};
 use crate::view::{FileView, Granularity, PageRange};
 
+use neighbours::Neighbours;
 use worth::Worth;
 
 /// A file is let go so long after the last request for it: long enough to serve a running stream, short enough that an
@@ -242,6 +244,8 @@ pub struct Service {
     /// Bytes of a read in order, on average of the last few.
     read_bytes: u64,
     models: HashMap<u64, (Instant, DeviceModel)>,
+    /// Who else was seen to read from the disks.
+    neighbours: Neighbours,
     last_let_go: Instant,
     /// Bytes fetched optimistically in files that were closed since, and how much of these was used.
     optimism: (u64, u64),
@@ -295,6 +299,7 @@ impl Service {
             busy: 1,
             read_bytes: 0,
             models: HashMap::new(),
+            neighbours: Neighbours::new(),
             last_let_go: now,
             optimism: (0, 0),
             opens: 0,
@@ -406,6 +411,7 @@ impl Service {
         if self.last_map_look.elapsed() >= self.map_pause {
             self.look_at_maps();
         }
+        self.look_for_neighbours();
         self.let_go();
         worked
     }

@@ -345,14 +345,34 @@ impl Service {
                 }
             }
         }
-        if self.mode >= shm::MODE_PREDICT_OPT
-            && self.config.dense.enabled
-            && self.grant.aggressive
-            && reads >= 32
+        if self.mode >= shm::MODE_PREDICT_OPT && self.config.dense.enabled && self.grant.aggressive
         {
-            self.consider_streaming(key);
+            if reads >= 16 && arrival == Arrival::Missing {
+                self.probe(key, offset, len);
+            }
+            if reads >= 32 {
+                self.consider_streaming(key);
+            }
         }
         skip
+    }
+
+    /// Random reads alone bring no request of ours from which the device's latency could be learned, and what streaming is weighed against
+    /// would be a guess: fetches a few blocks of the region that they fall in, one at a time.
+    fn probe(&mut self, key: FileKey, seed: u64, len: u64) {
+        const PROBES: u32 = 4;
+        let device = self.device(key);
+        if self.model(device).samples() >= PROBES || self.engine.is_busy() {
+            return;
+        }
+        let Some(file) = self.files.get(&key) else {
+            return;
+        };
+        let hull = file.random.hull.clone();
+        let x = (seed ^ file.random.reads).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let at = hull.start + (x >> 11) % (hull.end - hull.start).max(1);
+        let end = (at + len.min(file.chunk)).min(file.size);
+        self.fetch(key, &[at..end], Class::Background, None, None);
     }
 
     /// Whether a few places of the file, chosen by `seed`, are all cached; `None` where it can't be known.
@@ -397,8 +417,8 @@ impl Service {
         let Some(file) = self.files.get(&key) else {
             return;
         };
-        let hull = file.random.hull.clone();
-        let pages = PageRange::from_bytes(hull.start, hull.end - hull.start);
+        let region = file.random.region(file.size);
+        let pages = PageRange::from_bytes(region.start, region.end - region.start);
         let missing = (pages
             .len()
             .saturating_sub(file.view.present_pages() + file.view.in_flight_pages()))
@@ -411,7 +431,7 @@ impl Service {
         let investment = self.config.dense.investment;
         let decide = |others, room| file.random.decide(missing, others, room, price, investment);
         // Whether it pays at all is asked first: the rest looks at all files.
-        if decide(0, u64::MAX).is_none() {
+        if !decide(0, u64::MAX) {
             return;
         }
         let room = self.room();
@@ -430,14 +450,14 @@ impl Service {
             })
             .sum();
         let now = decide(others, room);
-        let later = now.is_none() && decide(others, self.grant.total).is_some();
+        let later = !now && decide(others, self.grant.total);
         if let Some(f) = self.files.get_mut(&key) {
             f.waits = later;
         }
-        let Some(range) = now else {
+        if !now {
             return;
-        };
-        self.fetch(key, &[range], Class::Background, None, None);
+        }
+        self.fetch(key, &[region], Class::Background, None, None);
         if let Some(f) = self.files.get_mut(&key) {
             f.streamed = true;
         }
