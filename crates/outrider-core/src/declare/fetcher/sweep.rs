@@ -437,6 +437,10 @@ impl Fetcher {
             first.unwrap_or(0)
         };
         let gap = if round.lone { 0 } else { gap / PAGE_BYTES };
+        let dev = items.first().and_then(|i| self.files.get(&i.file()));
+        if let Some(dev) = dev.filter(|_| !round.lone).map(|own| own.dev) {
+            self.engine.keep_order(dev);
+        }
         order::arrange(&mut items, from);
         if round.lone {
             items = order::by_need(&items, LONE_PAGES);

@@ -101,6 +101,11 @@ impl Turns {
         }
     }
 
+    /// There is something to be tried again soon.
+    pub fn look_again(&mut self) {
+        self.naps = true;
+    }
+
     /// When to look again, µs, if somebody waits.
     pub fn nap(&self) -> Option<u64> {
         self.naps.then_some(LOOK_US)
