@@ -108,15 +108,19 @@ fn entries(dir: &Path) -> Vec<PathBuf> {
     ) else {
         return Vec::new();
     };
-    let Ok(entries) = rustix::fs::Dir::new(read) else {
-        return Vec::new();
-    };
-    entries
-        .flatten()
-        .map(|e| e.file_name().to_string_lossy().into_owned())
-        .filter(|name| !name.starts_with('.'))
-        .map(|name| dir.join(name))
-        .collect()
+    // Closed past the hooks: in a descriptor table of our own the number is another file's.
+    let read = raw::Fd::from(read);
+    let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
+    let mut listing = rustix::fs::RawDir::new(&read, &mut buffer);
+    let mut found = Vec::new();
+    while let Some(entry) = listing.next() {
+        let Ok(entry) = entry else { break };
+        let name = entry.file_name().to_string_lossy();
+        if !name.starts_with('.') {
+            found.push(dir.join(name.as_ref()));
+        }
+    }
+    found
 }
 
 /// `major:minor`.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use outrider_sys::{cache, raw};
 
@@ -463,6 +463,7 @@ impl Fetcher {
         round.most = most;
         round.begun = true;
         round.sweeps = !round.lone;
+        self.process.waited_us.store(0, Relaxed);
         round.memory = room;
         walk.missed = 0;
         round.end = walk.front.0;
