@@ -1,12 +1,13 @@
-/* FILE BLOCK TIMES: reads the whole file in an order without pattern, and then so again, by one list. Prints a sum. */
+/* FILE BLOCK TIMES [PACE]: reads the whole file in an order without pattern, and then so again, by one list. With a pace, what is wanted has
+ * been asked for before each so many reads: none of them is made before the fetcher came to it. Prints a sum. */
 #include "check.h"
 
 int main(int argc, char **argv)
 {
     int fd;
-    CHECK(argc == 4 && (fd = open(argv[1], O_RDONLY)) >= 0);
+    CHECK((argc == 4 || argc == 5) && (fd = open(argv[1], O_RDONLY)) >= 0);
     uint64_t block = strtoull(argv[2], 0, 0);
-    size_t n, times = atoi(argv[3]);
+    size_t n, times = atoi(argv[3]), pace = argc == 5 ? atoi(argv[4]) : 0;
     make_cold(fd);
     struct outrider_range *list = shuffled(size_of(fd), block, &n);
     list = realloc(list, n * times * sizeof *list);
@@ -18,6 +19,8 @@ int main(int argc, char **argv)
     char *buf = malloc(block);
     uint64_t s = 0;
     for (size_t i = 0; i < n; i++) {
+        if (pace && i % pace == 0)
+            CHECK(outrider_settle(60000) == 0);
         CHECK(pread(fd, buf, block, list[i].offset) == (ssize_t)block);
         s = sum(s, buf, block);
     }

@@ -51,6 +51,23 @@ pub fn bytes_read(disk: DeviceId) -> Option<u64> {
         .map(|sectors| sectors * 512)
 }
 
+/// Read requests that the disk on which a block device lies, itself or a part of it, has completed since it was there. `None` where it doesn't count.
+pub fn reads(device: DeviceId) -> Option<u64> {
+    let block = PathBuf::from(format!("/sys/dev/block/{device}"));
+    let of = |stat: PathBuf| {
+        text::read(stat)
+            .ok()?
+            .split_ascii_whitespace()
+            .next()?
+            .parse()
+            .ok()
+    };
+    match text::read(block.join("partition")) {
+        Ok(_) => of(block.join("../stat")),
+        Err(_) => of(block.join("stat")),
+    }
+}
+
 /// Adds the whole disks below a block device, itself if it is one.
 fn add(block: &Path, depth: u32, found: &mut Vec<DeviceId>) {
     let below = entries(&block.join("slaves"));
@@ -91,15 +108,19 @@ fn entries(dir: &Path) -> Vec<PathBuf> {
     ) else {
         return Vec::new();
     };
-    let Ok(entries) = rustix::fs::Dir::new(read) else {
-        return Vec::new();
-    };
-    entries
-        .flatten()
-        .map(|e| e.file_name().to_string_lossy().into_owned())
-        .filter(|name| !name.starts_with('.'))
-        .map(|name| dir.join(name))
-        .collect()
+    // Closed past the hooks: in a descriptor table of our own the number is another file's.
+    let read = raw::Fd::from(read);
+    let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
+    let mut listing = rustix::fs::RawDir::new(&read, &mut buffer);
+    let mut found = Vec::new();
+    while let Some(entry) = listing.next() {
+        let Ok(entry) = entry else { break };
+        let name = entry.file_name().to_string_lossy();
+        if !name.starts_with('.') {
+            found.push(dir.join(name.as_ref()));
+        }
+    }
+    found
 }
 
 /// `major:minor`.

@@ -7,7 +7,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::fs::{Mode, OFlags};
 
@@ -62,7 +62,7 @@ pub struct ReadaheadInfo {
 
 /// An open `/dev/outrider`.
 pub struct KernelCache {
-    device: OwnedFd,
+    device: raw::Fd,
 }
 
 impl KernelCache {
@@ -87,7 +87,9 @@ impl KernelCache {
             )
         };
         match i32::try_from(abi) {
-            Ok(ABI) => Ok(KernelCache { device }),
+            Ok(ABI) => Ok(KernelCache {
+                device: device.into(),
+            }),
             Ok(other) if other >= 0 => Err(io::Error::other(format!(
                 "the module speaks version {other} of its interface, this program {ABI}"
             ))),

@@ -92,11 +92,11 @@ impl Explain {
     }
 
     /// How a device was found to behave.
-    pub fn device(&mut self, dev: u64, latency_us: f64, together_us: f64, rounds: bool) {
+    pub fn device(&mut self, dev: u64, latency_us: f64, together_us: f64, load: f64, rounds: bool) {
         let id = outrider_sys::device::DeviceId::from_dev(dev);
         let order = if rounds { "rounds" } else { "stream" };
         self.line(format_args!(
-            "device {id}: one request {latency_us:.0} us, 16 at once {together_us:.0} us: {order}"
+            "device {id}: one request {latency_us:.0} us, 16 at once {together_us:.0} us, load {load:.1} times as high: {order}"
         ));
     }
 

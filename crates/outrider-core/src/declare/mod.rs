@@ -212,6 +212,8 @@ pub struct Process {
     numbers: &'static [AtomicU32],
     /// Counts what was asked for of rounds; a futex word, on which reads wait.
     swept: AtomicU32,
+    /// What reads have waited in vain for the round that is to come, µs.
+    waited_us: AtomicU64,
     /// Ends of callbacks; a futex word.
     returned: AtomicU32,
     /// 1 while something is queued in the engine or on its way, as the fetcher last knew.
@@ -245,6 +247,7 @@ impl Process {
             header: AtomicPtr::new(std::ptr::null_mut()),
             numbers,
             swept: AtomicU32::new(0),
+            waited_us: AtomicU64::new(0),
             returned: AtomicU32::new(0),
             busy: AtomicU32::new(0),
             leader_ended: AtomicBool::new(false),

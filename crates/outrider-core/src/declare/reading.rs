@@ -14,6 +14,9 @@ use crate::view::{PAGE_BYTES, PageRange};
 
 /// A read waits so long for the sweep that will bring its pages, then it is made. One read in between costs a disk 20 ms.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// All reads together wait so long for one round: what keeps it for longer (whose turn it is was stopped, a disk fails) must not cost each read its
+/// patience anew.
+const IN_ALL_US: u64 = 2_000_000;
 /// It looks so often whether they are there.
 const LOOK_US: u64 = 5000;
 /// The fetcher is told of lost pages by so many.
@@ -106,9 +109,12 @@ impl Process {
         pages: PageRange,
         held: impl Fn(&dyn Fn() -> Option<u32>) -> Option<u32>,
     ) {
-        let until = Instant::now() + PATIENCE;
+        let since = Instant::now();
+        let before = self.waited_us.load(Relaxed);
         while let Some(seen) = held(&|| self.to_come(entry, fd, pages)) {
-            if Instant::now() >= until {
+            let waited = since.elapsed();
+            if waited >= PATIENCE || before + waited.as_micros() as u64 >= IN_ALL_US {
+                self.waited_us.fetch_add(waited.as_micros() as u64, Relaxed);
                 return;
             }
             raw::futex_wait(&self.swept, seen, LOOK_US);

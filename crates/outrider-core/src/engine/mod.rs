@@ -168,6 +168,10 @@ struct Device {
     /// Requests that have arrived, and how many of them in the latest group.
     arrived: u64,
     group: u64,
+    /// Requests go out in the order in which they came, one group at a time: it has a head.
+    in_order: bool,
+    /// A worker is issuing to it.
+    issuing: bool,
     /// End of the last request issued and its file, to tell seeks from continuations.
     last_end: (usize, u64),
     /// The bound was reached, and the queue has not run empty since.
@@ -334,13 +338,26 @@ impl Engine {
     /// Allows at least `bytes` in flight on a device, within what the user allows at most.
     pub fn allow(&self, device: u64, bytes: u64) {
         let bounds = self.shared.settings.in_flight;
+        self.each(device, |d| {
+            d.bounds.0 = bytes.clamp(bounds.0, bounds.1.max(bounds.0));
+            d.allowed = InFlight::new(d.bounds.0..d.bounds.1);
+        });
+    }
+
+    /// Requests of a device go out in the order in which they are queued from now on. Of several workers that issue at once each sends its own part of a
+    /// sweep, and the head goes to and fro between them.
+    pub fn keep_order(&self, device: u64) {
+        self.each(device, |d| d.in_order = true);
+    }
+
+    /// For a device and the disks below it.
+    fn each(&self, device: u64, change: impl Fn(&mut Device)) {
+        let bounds = self.shared.settings.in_flight;
         let mut state = self.shared.lock();
         let below = state.spreads.iter().find(|(d, _)| *d == device);
         let disks = below.and_then(|(_, s)| s.as_ref().map(|s| s.disks().to_vec()));
         for device in disks.unwrap_or_default().into_iter().chain([device]) {
-            let d = state.device(device, bounds);
-            d.bounds.0 = bytes.clamp(bounds.0, bounds.1.max(bounds.0));
-            d.allowed = InFlight::new(d.bounds.0..d.bounds.1);
+            change(state.device(device, bounds));
         }
     }
 
@@ -569,6 +586,8 @@ impl State {
                     shared: false,
                     arrived: 0,
                     group: 0,
+                    in_order: false,
+                    issuing: false,
                     last_end: (0, 0),
                     full: false,
                     span: None,
@@ -606,6 +625,9 @@ impl State {
         for k in 0..n {
             let i = (self.turn + k) % n;
             let d = &mut self.devices[i];
+            if d.in_order && d.issuing {
+                continue;
+            }
             let bound = d.bound();
             let most = d.group_bytes();
             // Room for a whole group is waited for: once groups are small they would stay so.
@@ -642,6 +664,7 @@ impl State {
                 }
             }
             if !group.is_empty() {
+                d.issuing = true;
                 return Some(Job::Issue(i, group));
             }
         }
@@ -698,6 +721,7 @@ fn work(shared: &Shared) {
                 }
                 state = shared.lock();
                 let d = &mut state.devices[i];
+                d.issuing = false;
                 match batch {
                     Some(batch) => {
                         d.full |= d.in_flight_bytes + d.group_bytes() > d.bound();

@@ -32,7 +32,7 @@ use crate::config::Config;
 use crate::engine::{self, Class, Engine, Request};
 use crate::shm::Header;
 use crate::view::{PAGE_BYTES, PageRange};
-use device::Manner;
+use device::{Manner, Tried};
 use file::Own;
 use stream::Stream;
 use sweep::Round;
@@ -188,6 +188,8 @@ struct Fetcher {
     header: &'static Header,
     wishes: Wishes,
     manners: HashMap<u64, Manner>,
+    /// Devices that could not be measured well yet.
+    tried: HashMap<u64, Tried>,
     explain: Explain,
 }
 
@@ -231,6 +233,7 @@ impl Fetcher {
             start: Instant::now(),
             header,
             manners: HashMap::new(),
+            tried: HashMap::new(),
             explain: Explain::new(wishes.explain.take()),
             wishes,
         };
@@ -344,7 +347,10 @@ impl Fetcher {
             self.follow(index, &mut walk);
             self.look_after(index, &mut walk);
             if matches!(walk.order, Order::Unknown) {
-                self.choose(index, &mut walk);
+                if !self.choose(index, &mut walk) {
+                    self.walks.insert(index, walk);
+                    continue;
+                }
                 if matches!(walk.order, Order::Stream(_)) && self.is_dense(index, &walk, share) {
                     walk.order = Order::Rounds(Round {
                         lone: true,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use outrider_sys::{cache, raw};
 
@@ -437,6 +437,10 @@ impl Fetcher {
             first.unwrap_or(0)
         };
         let gap = if round.lone { 0 } else { gap / PAGE_BYTES };
+        let dev = items.first().and_then(|i| self.files.get(&i.file()));
+        if let Some(dev) = dev.filter(|_| !round.lone).map(|own| own.dev) {
+            self.engine.keep_order(dev);
+        }
         order::arrange(&mut items, from);
         if round.lone {
             items = order::by_need(&items, LONE_PAGES);
@@ -459,6 +463,7 @@ impl Fetcher {
         round.most = most;
         round.begun = true;
         round.sweeps = !round.lone;
+        self.process.waited_us.store(0, Relaxed);
         round.memory = room;
         walk.missed = 0;
         round.end = walk.front.0;

@@ -24,6 +24,8 @@ struct Head {
     owner: Option<(usize, Instant)>,
     /// When somebody here began to wait.
     waits: Option<Instant>,
+    /// It was waited for in vain, and has not been free since: whoever has it doesn't sweep.
+    stuck: bool,
     not_before: Option<Instant>,
 }
 
@@ -51,6 +53,7 @@ impl Turns {
             turn: Turn::at(DeviceId::from_dev(dev)),
             owner: None,
             waits: None,
+            stuck: false,
             not_before: None,
         });
         let now = Instant::now();
@@ -70,7 +73,8 @@ impl Turns {
         let free = head.owner.is_none()
             && head.not_before.is_none_or(|t| t <= now)
             && head.turn.as_mut().is_none_or(Turn::take);
-        if free || now - waits >= PATIENCE {
+        head.stuck = !free && (head.stuck || now - waits >= PATIENCE);
+        if free || head.stuck {
             head.owner = Some((list, now));
             head.waits = None;
             return true;
@@ -99,6 +103,11 @@ impl Turns {
                 head.give();
             }
         }
+    }
+
+    /// There is something to be tried again soon.
+    pub fn look_again(&mut self) {
+        self.naps = true;
     }
 
     /// When to look again, µs, if somebody waits.
