@@ -9,6 +9,7 @@
 
 mod fetching;
 mod files;
+mod hot;
 mod processes;
 mod reads;
 mod worth;
@@ -34,14 +35,15 @@ use crate::plan::{self, Terms};
 use crate::residency::Residency;
 use crate::shared::Shared;
 use crate::shm::{
-    self, Event, FD_IGNORED, FD_TRACKED, FLAG_LAZY, FLAG_WRITABLE, FileStat, Header, Kind,
-    MAX_FILES, MAX_PROCS, Proc, Slot, lost,
+    self, Event, FD_IGNORED, FD_TRACKED, FLAG_HOT, FLAG_LAZY, FLAG_WRITABLE, FileStat, Header,
+    Kind, MAX_FILES, MAX_PROCS, Proc, Slot, lost,
 };
 use crate::source::dense::{Price, Random};
 use crate::source::mapped::Mapped;
 use crate::source::predict::{Arrival, Detector, Foresight, Limits, PAGE, between};
 use crate::view::{FileView, Granularity, PageRange};
 
+use hot::Warmth;
 use worth::Worth;
 
 /// A file is let go so long after the last request for it: long enough to serve a running stream, short enough that an
@@ -91,6 +93,8 @@ struct FileState {
     /// Samples that found the file cached, less those that did not.
     hot: u32,
     samples: u32,
+    /// When to look whether it can be left to the hooks.
+    warmth: Warmth,
     optimistic: u64,
     used_at_open: u64,
 }
@@ -113,6 +117,20 @@ struct Desc {
 }
 
 impl Desc {
+    fn new(generation: u32, key: FileKey, detector: Detector) -> Desc {
+        Desc {
+            generation,
+            key,
+            detector,
+            skip_given: 0,
+            cached: false,
+            calm: 0,
+            rarely: 0,
+            rarely_before: (0, 0),
+            worth: Worth::default(),
+        }
+    }
+
     /// Reads that were not told before the event that was just taken from `queue`.
     fn unheard(&self, queue: &Proc) -> u16 {
         let (before, until) = self.rarely_before;
