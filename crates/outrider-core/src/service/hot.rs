@@ -14,8 +14,9 @@ const LONGEST: Duration = Duration::from_millis(250);
 const LASTING: u32 = 16;
 /// Bytes that are looked at, from the place that is read: the kernel counts them in less than a millisecond.
 const LOOK: u64 = 1 << 30;
-/// Of a file that is left to the hooks, one page of so many may be prefetched and not used yet.
-const UNUSED: u64 = 256;
+/// Of a file that is left to the hooks, one page of so many may be prefetched and not used yet; more, if there were as many at the last look:
+/// nobody uses them, or not so that we hear of it.
+const UNUSED: u64 = 64;
 
 /// When a file is looked at.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(super) struct Warmth {
     pause: Duration,
     /// When it was left to the hooks, if they haven't told of it since.
     left: Option<Instant>,
+    /// Pages that were prefetched and not used at the last look.
+    unused: u64,
 }
 
 impl Warmth {
@@ -33,6 +36,7 @@ impl Warmth {
             next: now + FIRST,
             pause: FIRST,
             left: None,
+            unused: 0,
         }
     }
 
@@ -121,14 +125,15 @@ impl Service {
 
     fn is_cached(&mut self, key: FileKey, offset: u64) -> bool {
         let looks = self.header().looks.load(Relaxed) != 0 && self.mode != shm::MODE_FETCHALL_OPT;
-        let Some(file) = self.files.get(&key) else {
+        let Some(file) = self.files.get_mut(&key) else {
             return false;
         };
-        let pages = file.size.div_ceil(PAGE);
+        let unused = file.view.unused_pages();
+        let last = std::mem::replace(&mut file.warmth.unused, unused);
         if !looks
             || file.blind
             || file.view.in_flight_pages() > 0
-            || file.view.unused_pages() > pages / UNUSED
+            || unused > file.size / PAGE / UNUSED && unused != last
         {
             return false;
         }
