@@ -63,7 +63,8 @@ static COUNTED: [Count; COUNTS] = [const {
 /// are looked at more often.
 #[inline(always)]
 fn count(slot: &Slot, fd: c_int) -> (&'static Count, u64) {
-    let thread = (raw::thread_pointer() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    // Threads' pointers are further apart than there are descriptors.
+    let thread = raw::thread_pointer() as u64;
     let file = u64::from(slot.generation.load(Relaxed)) << 32 | fd as u64;
     let name = (thread ^ file).wrapping_mul(0xff51_afd7_ed55_8ccd);
     // The index is below COUNTS, a power of two.
