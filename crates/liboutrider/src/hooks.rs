@@ -66,7 +66,7 @@ fn drops_hints() -> bool {
 hook! {
     /// See open(2).
     open = open64 = __open = __open64 (path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        through(|| graphs::open(libc::AT_FDCWD, path, flags, mode), || {
+        through(move || graphs::open(libc::AT_FDCWD, path, flags, mode), move || {
             // SAFETY: the caller's arguments, unchanged.
             let fd = unsafe { real::open(path, flags, mode) };
             track::opened(fd, flags, 0);
@@ -75,7 +75,7 @@ hook! {
     }
     /// See openat(2).
     openat = openat64 (dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        through(|| graphs::open(dir, path, flags, mode), || {
+        through(move || graphs::open(dir, path, flags, mode), move || {
             // SAFETY: the caller's arguments, unchanged.
             let fd = unsafe { real::openat(dir, path, flags, mode) };
             track::opened(fd, flags, 0);
@@ -84,7 +84,7 @@ hook! {
     }
     /// The fortified open(2).
     __open_2 = __open64_2 (path: *const c_char, flags: c_int) -> c_int {
-        through(|| graphs::open(libc::AT_FDCWD, path, flags, 0), || {
+        through(move || graphs::open(libc::AT_FDCWD, path, flags, 0), move || {
             // SAFETY: the caller's arguments, unchanged.
             let fd = unsafe { real::__open_2(path, flags) };
             track::opened(fd, flags, 0);
@@ -93,7 +93,7 @@ hook! {
     }
     /// The fortified openat(2).
     __openat_2 = __openat64_2 (dir: c_int, path: *const c_char, flags: c_int) -> c_int {
-        through(|| graphs::open(dir, path, flags, 0), || {
+        through(move || graphs::open(dir, path, flags, 0), move || {
             // SAFETY: the caller's arguments, unchanged.
             let fd = unsafe { real::__openat_2(dir, path, flags) };
             track::opened(fd, flags, 0);
@@ -102,7 +102,7 @@ hook! {
     }
     /// See creat(2).
     creat = creat64 (path: *const c_char, mode: mode_t) -> c_int {
-        through(|| graphs::open(libc::AT_FDCWD, path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode), || {
+        through(move || graphs::open(libc::AT_FDCWD, path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode), move || {
             // SAFETY: the caller's arguments, unchanged.
             let fd = unsafe { real::creat(path, mode) };
             track::opened(fd, libc::O_WRONLY, 0);
@@ -111,7 +111,7 @@ hook! {
     }
     /// See close(2).
     close = __close (fd: c_int) -> c_int {
-        through(|| graphs::close(fd), || {
+        through(move || graphs::close(fd), move || {
             declared::closing(fd);
             track::closing(fd);
             // SAFETY: the caller's arguments, unchanged.
@@ -185,12 +185,12 @@ hook! {
     }
     /// See lseek(2).
     lseek = lseek64 = __lseek (fd: c_int, offset: off_t, whence: c_int) -> off_t {
-        let call = || {
+        let call = move || {
             let mut c = graphs::call(Step::Lseek, fd);
             (c.args.offset, c.args.flags) = (offset, whence);
             c
         };
-        through(call, || {
+        through(call, move || {
             // SAFETY: the caller's arguments, unchanged.
             let r = unsafe { real::lseek(fd, offset, whence) };
             track::moved(fd, r);
@@ -199,7 +199,7 @@ hook! {
     }
     /// See read(2).
     read = __read (fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t {
-        through(|| transfer(Step::Read, fd, buf, n, 0), || {
+        through(move || transfer(Step::Read, fd, buf, n, 0), move || {
             let slot = track::reading(fd, n);
             // SAFETY: the caller's arguments, unchanged.
             let r = unsafe { real::read(fd, buf, n) };
@@ -211,7 +211,7 @@ hook! {
     __read_chk (fd: c_int, buf: *mut c_void, n: size_t, room: size_t) -> ssize_t {
         // More than there is room for ends the program, in the C library's function.
         let n_fitting = if n > room { usize::MAX } else { n };
-        through(|| transfer(Step::Read, fd, buf, n_fitting, 0), || {
+        through(move || transfer(Step::Read, fd, buf, n_fitting, 0), move || {
             let slot = track::reading(fd, n);
             // SAFETY: the caller's arguments, unchanged.
             let r = unsafe { real::__read_chk(fd, buf, n, room) };
@@ -221,7 +221,7 @@ hook! {
     }
     /// See pread(2).
     pread = pread64 = __pread64 (fd: c_int, buf: *mut c_void, n: size_t, offset: off_t) -> ssize_t {
-        through(|| transfer(Step::Pread, fd, buf, n, offset), || {
+        through(move || transfer(Step::Pread, fd, buf, n, offset), move || {
             track::reading_at(fd, offset as u64, n);
             // SAFETY: the caller's arguments, unchanged.
             unsafe { real::pread(fd, buf, n, offset) }
@@ -230,7 +230,7 @@ hook! {
     /// The fortified pread(2).
     __pread_chk = __pread64_chk (fd: c_int, buf: *mut c_void, n: size_t, offset: off_t, room: size_t) -> ssize_t {
         let n_fitting = if n > room { usize::MAX } else { n };
-        through(|| transfer(Step::Pread, fd, buf, n_fitting, offset), || {
+        through(move || transfer(Step::Pread, fd, buf, n_fitting, offset), move || {
             track::reading_at(fd, offset as u64, n);
             // SAFETY: the caller's arguments, unchanged.
             unsafe { real::__pread_chk(fd, buf, n, offset, room) }
@@ -238,7 +238,7 @@ hook! {
     }
     /// See readv(2).
     readv = __readv (fd: c_int, iov: *const iovec, n: c_int) -> ssize_t {
-        through(|| vectored(Step::Read, fd, iov, n, 0), || {
+        through(move || vectored(Step::Read, fd, iov, n, 0), move || {
             // SAFETY: the caller's arguments, unchanged.
             let r = unsafe { real::readv(fd, iov, n) };
             track::has_read(fd, r);
@@ -247,7 +247,7 @@ hook! {
     }
     /// See preadv(2).
     preadv = preadv64 (fd: c_int, iov: *const iovec, n: c_int, offset: off_t) -> ssize_t {
-        through(|| vectored(Step::Pread, fd, iov, n, offset), || {
+        through(move || vectored(Step::Pread, fd, iov, n, offset), move || {
             // SAFETY: the caller's arguments, unchanged.
             let r = unsafe { real::preadv(fd, iov, n, offset) };
             track::has_read_at(fd, offset as u64, r);
@@ -267,7 +267,7 @@ hook! {
     }
     /// See write(2).
     write = __write (fd: c_int, buf: *const c_void, n: size_t) -> ssize_t {
-        through(|| transfer(Step::Write, fd, buf.cast_mut(), n, 0), || {
+        through(move || transfer(Step::Write, fd, buf.cast_mut(), n, 0), move || {
             // SAFETY: the caller's arguments, unchanged.
             let r = unsafe { real::write(fd, buf, n) };
             track::wrote(fd, r);

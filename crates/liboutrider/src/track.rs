@@ -23,10 +23,13 @@ pub fn tracked(fd: c_int) -> Option<(&'static Proc, &'static Slot)> {
         return orphan(fd);
     };
     let slot = proc.slots.get(fd as usize)?;
-    match slot.state.load(Relaxed) {
-        FD_TRACKED => Some((proc, slot)),
-        FD_IGNORED => None,
-        _ => adopt(fd),
+    let state = slot.state.load(Relaxed);
+    if state == FD_TRACKED {
+        Some((proc, slot))
+    } else if state == FD_IGNORED {
+        None
+    } else {
+        adopt(fd)
     }
 }
 

@@ -94,7 +94,8 @@ pub const FLAG_FETCHING: u32 = 16;
 /// open). Closing waits until the service has let go.
 pub const FLAG_HELD: u32 = 32;
 
-/// What was read of this descriptor so far was cached: the hook itself looks, at few of the reads, and tells nobody.
+/// What is read of this descriptor is cached: the hook itself looks, at few of the reads, and tells nobody. Set by the hook that opens a
+/// file, and by the service when the file is cached again; cleared by the hook that finds more missing than [`is_hot`] allows.
 pub const FLAG_HOT: u32 = 64;
 /// The service was never told of this descriptor.
 pub const FLAG_UNTOLD: u32 = 128;
@@ -104,6 +105,16 @@ pub const FLAG_UNTOLD: u32 = 128;
 pub const RARELY_SHIFT: u32 = 16;
 /// Reads that are not told after one that found the ring full: nobody could listen to them.
 pub const UNHEARD: u32 = 256;
+
+/// One page of so many may be missing of a file that is cached: kernels that reclaim before they have to take single pages at any time,
+/// and a miss a pass costs less than telling of all other reads.
+const STRAY: u64 = 1024;
+
+/// Whether a range of `pages`, of which `cached` are in the page cache, has to be foreseen no more than one that is cached altogether.
+#[inline]
+pub fn is_hot(pages: u64, cached: u64) -> bool {
+    pages.saturating_sub(cached) <= (pages / STRAY).max(1)
+}
 
 /// What an [`Event`] tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,10 +5,14 @@
 mod support;
 
 use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::ops::Range;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
+use outrider_sys::cache::cachestat;
 use serde_json::Value;
 use support::{Random, eventually, fresh, outrider, outrider_run, program};
 
@@ -120,6 +124,91 @@ while os.read(fd, 16384): pass
             Err(totals.to_string())
         }
     });
+}
+
+/// Design, "hot-cache programs pay nothing measurable"; CP5 (the view follows what others do to the cache): a file of which pages go in
+/// the middle of a run is left to the hooks again. One page that nobody reads makes no difference, and of a half of the file is
+/// told until it has been read again.
+#[test]
+fn files_that_are_cached_again_are_hardly_listened_to() {
+    const SIZE: u64 = 32 << 20;
+    const PASSES: u64 = 32;
+    const READS: u64 = PASSES * (SIZE >> 14);
+    let dir = fresh("cached_again");
+    let name = dir.join("file");
+    fs::write(&name, Random(12).bytes(SIZE as usize)).unwrap();
+    let script = "import os, random, sys
+fd = os.open('file', os.O_RDONLY)
+blocks = list(range(0, (32 << 20) - 65536, 16384))
+if sys.argv[1] == 'random':
+    random.Random(5).shuffle(blocks)
+for half in range(2):
+    for i in range(32):
+        for at in blocks: os.pread(fd, 16384, at)
+    if half == 0:
+        os.write(1, b'half')
+        os.read(0, 1)
+";
+    let page = rustix::param::page_size() as u64;
+    let drop = |file: &File, lost: Range<u64>| {
+        let len = std::num::NonZeroU64::new(lost.end - lost.start);
+        rustix::fs::fadvise(file, lost.start, len, rustix::fs::Advice::DontNeed).unwrap();
+        let left = cachestat(file.as_fd(), lost.clone()).map_err(|e| e.to_string())?;
+        if left.cached == 0 {
+            Ok(())
+        } else {
+            Err(format!("{lost:?} stays cached"))
+        }
+    };
+    // With the most events, and the fewest of the passes after the loss in which most reads are not even told rarely.
+    for (order, lost, most, passes) in [
+        ("random", SIZE - page..SIZE, READS / 1024, PASSES * 3 / 4),
+        (
+            "sequential",
+            SIZE - page..SIZE,
+            READS / 1024,
+            PASSES * 3 / 4,
+        ),
+        ("random", SIZE / 2..SIZE, READS / 4, PASSES / 2),
+        ("sequential", SIZE / 2..SIZE, READS / 4, PASSES / 2),
+    ] {
+        eventually(|| {
+            let file = File::open(&name).unwrap();
+            file.sync_all().unwrap();
+            drop(&file, 0..SIZE)?;
+            // Cached in single pages, so that one can go.
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+            for at in (0..SIZE).step_by(page as usize) {
+                file.read_exact_at(&mut [0; 4096], at).unwrap();
+            }
+            let argv = ["python3", "-c", script, order];
+            let mut program = outrider_run(&dir, &["--report=r.json"], &argv)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let (mut input, mut output) = (
+                program.stdin.take().unwrap(),
+                program.stdout.take().unwrap(),
+            );
+            output.read_exact(&mut [0; 4]).unwrap();
+            let dropped = drop(&file, lost.clone());
+            input.write_all(b"\n").unwrap();
+            assert!(program.wait().unwrap().success());
+            dropped?;
+            let report = fs::read(dir.join("r.json")).unwrap();
+            let report: Value = serde_json::from_slice(&report).unwrap();
+            let totals = &report["totals"];
+            let told = number(totals, "events") + number(totals, "events_dropped");
+            if told < most && number(totals, "hot_bytes") > (PASSES + passes) * SIZE {
+                Ok(())
+            } else {
+                Err(format!(
+                    "{order}, {lost:?} lost: {told} of {READS} reads were told: {totals}"
+                ))
+            }
+        });
+    }
 }
 
 /// B11, "off is a decision too": a program that reads at random, the same blocks again and again, is listened to ever less, and

@@ -8,6 +8,7 @@
 //! entered and left within any call; where there is none, a scope passes its calls through.
 
 use core::ffi::{c_int, c_void};
+use core::hint::black_box;
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 use core::sync::atomic::{
@@ -550,12 +551,14 @@ impl Thread {
     }
 }
 
-/// Makes a call of the program by `real`, a function of the C library, with the help of the thread's scopes. The result is as C has it.
+/// Makes a call of the program by `real`, a function of the C library, with the help of the thread's scopes. The result is as C has it. Closures
+/// that can be copied leave the arguments in registers where nobody is interested: only the copies for [`followed`] are written to memory, and
+/// `black_box` keeps the compiler from saving these.
 #[inline(always)]
-pub fn through(call: impl FnOnce() -> Call, real: impl FnOnce() -> isize) -> isize {
+pub fn through(call: impl FnOnce() -> Call + Copy, real: impl FnOnce() -> isize + Copy) -> isize {
     match turn() {
         None => real(),
-        Some(local) => followed(local, call, real),
+        Some(local) => followed(local, black_box(call), black_box(real)),
     }
 }
 

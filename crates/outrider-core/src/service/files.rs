@@ -39,6 +39,7 @@ impl Service {
             blind: false,
             hot: 0,
             samples: 0,
+            warmth: Warmth::new(now),
             optimistic: 0,
             used_at_open: 0,
         })

@@ -9,6 +9,7 @@
 
 mod fetching;
 mod files;
+mod hot;
 mod neighbours;
 mod processes;
 mod reads;
@@ -35,14 +36,15 @@ use crate::plan::{self, Terms};
 use crate::residency::Residency;
 use crate::shared::Shared;
 use crate::shm::{
-    self, Event, FD_IGNORED, FD_TRACKED, FLAG_LAZY, FLAG_WRITABLE, FileStat, Header, Kind,
-    MAX_FILES, MAX_PROCS, Proc, Slot, lost,
+    self, Event, FD_IGNORED, FD_TRACKED, FLAG_HOT, FLAG_LAZY, FLAG_WRITABLE, FileStat, Header,
+    Kind, MAX_FILES, MAX_PROCS, Proc, Slot, lost,
 };
 use crate::source::dense::{Price, Random};
 use crate::source::mapped::Mapped;
 use crate::source::predict::{Arrival, Detector, Foresight, Limits, PAGE, between};
 use crate::view::{FileView, Granularity, PageRange};
 
+use hot::Warmth;
 use neighbours::Neighbours;
 use worth::Worth;
 
@@ -93,6 +95,8 @@ struct FileState {
     /// Samples that found the file cached, less those that did not.
     hot: u32,
     samples: u32,
+    /// When to look whether it can be left to the hooks.
+    warmth: Warmth,
     optimistic: u64,
     used_at_open: u64,
 }
@@ -115,6 +119,20 @@ struct Desc {
 }
 
 impl Desc {
+    fn new(generation: u32, key: FileKey, detector: Detector) -> Desc {
+        Desc {
+            generation,
+            key,
+            detector,
+            skip_given: 0,
+            cached: false,
+            calm: 0,
+            rarely: 0,
+            rarely_before: (0, 0),
+            worth: Worth::default(),
+        }
+    }
+
     /// Reads that were not told before the event that was just taken from `queue`.
     fn unheard(&self, queue: &Proc) -> u16 {
         let (before, until) = self.rarely_before;

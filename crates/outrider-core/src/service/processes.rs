@@ -176,6 +176,9 @@ impl Service {
                     let Some(key) = self.known(i, event.fd) else {
                         continue;
                     };
+                    if self.told_before(i, key, event) {
+                        continue;
+                    }
                     let desc = self.procs[i]
                         .as_mut()
                         .and_then(|p| p.descs.get_mut(&event.fd));
@@ -445,20 +448,8 @@ impl Service {
         if ahead > 0 {
             detector.optimistic(ahead, &limits);
         }
-        self.procs[i].as_mut()?.descs.insert(
-            fd,
-            Desc {
-                generation,
-                key,
-                detector,
-                skip_given: 0,
-                cached: false,
-                calm: 0,
-                rarely: 0,
-                rarely_before: (0, 0),
-                worth: Worth::default(),
-            },
-        );
+        let desc = Desc::new(generation, key, detector);
+        self.procs[i].as_mut()?.descs.insert(fd, desc);
         Some(key)
     }
 

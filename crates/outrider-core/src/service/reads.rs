@@ -12,6 +12,9 @@ impl Service {
         let Some(key) = self.known(i, e.fd) else {
             return;
         };
+        if self.told_before(i, key, e) {
+            return;
+        }
         let shared = self.shared.clone();
         let slot = &shared.proc(i).slots[usize::from(e.fd)];
         let limits = self.limits(key);
@@ -59,6 +62,9 @@ impl Service {
         if let Some(p) = &f.passed {
             let (span, stride, len) = (p.span.clone(), p.stride, p.len);
             self.pass(i, key, span, stride, len);
+        }
+        if self.leave_to_hooks(key, e.offset) {
+            return;
         }
         if f.line && self.line_is_lost(key, &f.ranges, e.len) {
             let desc = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd));

@@ -1,0 +1,183 @@
+//! Files that are cached again are left to the hooks.
+//!
+//! A hook that found pages missing tells of its descriptor from then on (see [`shm::FLAG_HOT`]). When the file is cached again, brought in
+//! by us or by the program, there is nothing left to foresee in it; so while its reads are told, the service looks from time to time, and then
+//! says so. The hook goes on looking for itself: if more than single pages are missing, the next read that it looks at is told. A
+//! file that comes back at once is looked at ever more rarely.
+
+use super::*;
+
+/// From the first read that is told to the first look, and the longest time between two.
+const FIRST: Duration = Duration::from_millis(5);
+const LONGEST: Duration = Duration::from_millis(250);
+/// A file that came back only after so many times its pause begins anew.
+const LASTING: u32 = 16;
+/// Bytes that are looked at, from the place that is read: the kernel counts them in less than a millisecond.
+const LOOK: u64 = 1 << 30;
+/// Of a file that is left to the hooks, one page of so many may be prefetched and not used yet; more, if there were as many at the last look:
+/// nobody uses them, or not so that we hear of it.
+const UNUSED: u64 = 64;
+
+/// When a file is looked at.
+#[derive(Debug)]
+pub(super) struct Warmth {
+    next: Instant,
+    pause: Duration,
+    /// When it was left to the hooks, if they haven't told of it since.
+    left: Option<Instant>,
+    /// Pages that were prefetched and not used at the last look.
+    unused: u64,
+}
+
+impl Warmth {
+    /// Of a file whose reads are told from now on.
+    pub(super) fn new(now: Instant) -> Warmth {
+        Warmth {
+            next: now + FIRST,
+            pause: FIRST,
+            left: None,
+            unused: 0,
+        }
+    }
+
+    /// A read was told. Whether it is time for a look.
+    fn told(&mut self, now: Instant) -> bool {
+        if let Some(left) = self.left.take() {
+            if now - left >= self.pause * LASTING {
+                self.pause = FIRST;
+            }
+            self.wait(now);
+            return false;
+        }
+        now >= self.next
+    }
+
+    /// Not yet: the next look, after twice the time.
+    fn wait(&mut self, now: Instant) {
+        self.next = now + self.pause;
+        self.pause = (self.pause * 2).min(LONGEST);
+    }
+}
+
+impl Service {
+    /// Whether a read was told before its file was left to the hook; it is counted, and nothing more.
+    pub(super) fn told_before(&mut self, i: usize, key: FileKey, e: Event) -> bool {
+        let slot = &self.shared.proc(i).slots[usize::from(e.fd)];
+        if slot.flags.load(Relaxed) & FLAG_HOT == 0 {
+            return false;
+        }
+        let size = self.files.get(&key).map_or(0, |f| f.size);
+        let len = e.len.min(size.saturating_sub(e.offset));
+        if let Some(state) = &mut self.procs[i] {
+            state.reads += 1;
+            state.bytes += len;
+        }
+        self.count(key, |s| &s.hit, len);
+        true
+    }
+
+    /// A read at `offset` was told. Leaves the file to the hooks if it is cached from there on and nothing of ours is under way.
+    pub(super) fn leave_to_hooks(&mut self, key: FileKey, offset: u64) -> bool {
+        let now = Instant::now();
+        let Some(file) = self.files.get_mut(&key) else {
+            return false;
+        };
+        if !file.warmth.told(now) {
+            return false;
+        }
+        if !self.is_cached(key, offset) {
+            if let Some(file) = self.files.get_mut(&key) {
+                file.warmth.wait(now);
+            }
+            return false;
+        }
+        let limits = self.limits(key);
+        let Some(file) = self.files.get_mut(&key) else {
+            return false;
+        };
+        file.warmth.left = Some(now);
+        // What happens to its pages from here on nobody hears.
+        let unused = file
+            .view
+            .evicted(PageRange::new(0, u64::MAX / PAGE))
+            .unused_pages;
+        file.random = Random::default();
+        (file.streamed, file.waits, file.hot) = (false, false, 0);
+        self.count(key, |s| &s.wasted, unused * PAGE);
+        for i in &self.active {
+            let Some(state) = &mut self.procs[*i] else {
+                continue;
+            };
+            for (fd, desc) in state.descs.iter_mut().filter(|(_, d)| d.key == key) {
+                let slot = &self.shared.proc(*i).slots[usize::from(*fd)];
+                if slot.generation.load(Relaxed) != desc.generation {
+                    continue;
+                }
+                *desc = Desc::new(desc.generation, key, Detector::new(&limits));
+                slot.listen_rarely(0);
+                slot.hush(0, 0, 0);
+                slot.flags.fetch_and(!FLAG_LAZY, Relaxed);
+                slot.flags.fetch_or(FLAG_HOT, Relaxed);
+            }
+        }
+        true
+    }
+
+    fn is_cached(&mut self, key: FileKey, offset: u64) -> bool {
+        let looks = self.header().looks.load(Relaxed) != 0 && self.mode != shm::MODE_FETCHALL_OPT;
+        let Some(file) = self.files.get_mut(&key) else {
+            return false;
+        };
+        let unused = file.view.unused_pages();
+        let last = std::mem::replace(&mut file.warmth.unused, unused);
+        if !looks
+            || file.blind
+            || file.view.in_flight_pages() > 0
+            || unused > file.size / PAGE / UNUSED && unused != last
+        {
+            return false;
+        }
+        let Some(handle) = self.handle(key) else {
+            return false;
+        };
+        let size = self.files.get(&key).map_or(0, |f| f.size);
+        let start = offset.min(size.saturating_sub(LOOK)) / PAGE;
+        let pages = PageRange::new(start, size.min(start * PAGE + LOOK).div_ceil(PAGE));
+        match self
+            .residency
+            .count(handle.fd(), start * PAGE..pages.end * PAGE)
+        {
+            Ok(cached) => shm::is_hot(pages.len(), cached),
+            Err(e) => {
+                self.no_cachestat(key, e);
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Design, "off is a decision too": a file that comes back at once is looked at ever more rarely, but never not at all; one that stayed
+    /// cached for long is soon left alone again.
+    #[test]
+    fn files_that_come_back_are_looked_at_ever_more_rarely() {
+        let mut now = Instant::now();
+        let mut warmth = Warmth::new(now);
+        let mut waits = Vec::new();
+        for _ in 0..10 {
+            let since = now;
+            while !warmth.told(now) {
+                now += Duration::from_millis(1);
+            }
+            waits.push((now - since).as_millis());
+            warmth.left = Some(now);
+        }
+        assert_eq!(waits, [5, 5, 10, 20, 40, 80, 160, 250, 250, 250]);
+        now += LONGEST * LASTING;
+        assert!(!warmth.told(now));
+        assert!(warmth.told(now + FIRST));
+    }
+}
