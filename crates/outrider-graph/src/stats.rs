@@ -234,7 +234,10 @@ impl<C: ?Sized> crate::Graph<C> {
 
     /// While looking ahead does not rest: the program's calls are followed for the sake of this graph, and one of them was made.
     pub fn followed(&self) {
-        self.shared.worth.enter(-worth::CALL);
+        // The check follows every call.
+        if !self.options.fixed && self.options.engine != crate::graph::Engine::Check {
+            self.shared.worth.enter(-worth::CALL);
+        }
     }
 
     /// Whether it has been switched off: it diverged too often, or contradicted itself.
