@@ -593,6 +593,7 @@ impl Context {
                     .is_some_and(|pool| pool.take_back(&self.flights[i as usize].job));
         if back {
             self.in_pool -= 1;
+            self.account += price(&self.flights[i as usize].job);
             let p = &mut self.places[i as usize];
             p.progress = Progress::Ready;
             if p.dropped {

@@ -362,6 +362,8 @@ impl Pool {
         let Some(room) = memory::map(LISTING) else {
             return self.refuse_lists();
         };
+        // To have it page by page would mean to wait for the program where it maps memory, which looks like waiting for a device.
+        memory::advise(room, LISTING, libc::MADV_POPULATE_WRITE);
         // SAFETY: new memory, of this thread alone.
         let room = unsafe { core::slice::from_raw_parts_mut(room, LISTING) };
         self.list_into(room, alone >= 0, me);

@@ -70,6 +70,11 @@ impl<C: ?Sized> Scope<'_, C> {
         self.instance.is_passing()
     }
 
+    /// Takes in what has come back; whether nothing is under way any more. While that is not so, ending the scope waits.
+    pub fn is_idle(&mut self) -> bool {
+        self.instance.is_idle()
+    }
+
     /// Whether its graph is switched off.
     pub fn is_off(&self) -> bool {
         self.graph.is_off()

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use crate::worth::Worth;
+use crate::worth::{self, Worth};
 
 /// A diverging graph is switched off once it has diverged more often than this …
 const DIVERGENCES: u64 = 8;
@@ -230,6 +230,14 @@ impl<C: ?Sized> crate::Graph<C> {
     /// While looking ahead rests and no scope follows: such a call as the graph foresees was made, from `began` until now.
     pub fn timed(&self, began: std::time::Instant) {
         self.shared.worth.timed(began);
+    }
+
+    /// While looking ahead does not rest: the program's calls are followed for the sake of this graph, and one of them was made.
+    pub fn followed(&self) {
+        // The check follows every call.
+        if !self.options.fixed && self.options.engine != crate::graph::Engine::Check {
+            self.shared.worth.enter(-worth::CALL);
+        }
     }
 
     /// Whether it has been switched off: it diverged too often, or contradicted itself.

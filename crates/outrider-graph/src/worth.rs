@@ -10,7 +10,7 @@ use std::time::Instant;
 
 /// A call quicker than this did not wait for a device; 4 KiB from the cache take 0.3 to 0.6 µs, the fastest disks 10 µs and more.
 pub const QUICK: i64 = 8_000;
-/// Before anything was earned: 320 quick calls of a ring, 20 of the pool, 5 listings.
+/// Before anything was earned: 320 quick calls of a ring, 20 of the pool, 4 listings.
 const FIRST: i64 = 160_000;
 /// No more is kept, so that a program whose data is cached from some time on soon has peace.
 const MOST: i64 = 4_000_000;
@@ -19,7 +19,7 @@ pub const CALL: i64 = 500;
 /// What it costs in a thread of the pool: it is woken, and wakes.
 pub const POOL_CALL: i64 = 8_000;
 /// The same of a directory's listing.
-pub const LISTING: i64 = 30_000;
+pub const LISTING: i64 = 50_000;
 /// What is earned where only that there was a wait is known: that for a fast disk.
 pub const WAIT: i64 = 20_000;
 /// One call in so many is timed while looking ahead rests.

@@ -225,6 +225,12 @@ pub struct Listings {
     open: Row<Mapped<Listing>>,
     duplicates: [(c_int, c_int); MOST_DUPLICATES],
     next_duplicate: usize,
+    /// A bit for each descriptor that is known, and for those whose numbers have the same remainder.
+    known: u64,
+    /// Some stream of theirs is open.
+    streams: bool,
+    /// Some of them have scopes.
+    scopes: bool,
 }
 
 impl Listings {
@@ -234,6 +240,9 @@ impl Listings {
             open: Row::new(MOST_LISTINGS)?,
             duplicates: [(-1, -1); MOST_DUPLICATES],
             next_duplicate: 0,
+            known: 0,
+            streams: false,
+            scopes: false,
         })
     }
 
@@ -242,19 +251,20 @@ impl Listings {
         if call.args.kind == Kind::Close {
             return self.close(call.args.fd);
         }
-        if self.open.is_empty() || !call.args.kind.takes_path() {
+        self.rest_if_due();
+        let fd = call.args.fd;
+        if self.open.is_empty() || !call.args.kind.takes_path() || !self.know(fd) {
             return;
         }
-        let fd = call.args.fd;
-        let Some(l) = self.open.iter_mut().rev().find(|l| l.owns(fd)) else {
-            return;
-        };
         let Some((plugin, graph)) = plugins::lister() else {
             return;
         };
         if graph.0.rests() {
-            return self.end_scopes();
+            return;
         }
+        let Some(l) = self.open.iter_mut().rev().find(|l| l.owns(fd)) else {
+            return;
+        };
         if l.count() != l.arranged {
             arrange(plugin, l);
         }
@@ -266,6 +276,7 @@ impl Listings {
             l.directory.fd = fd;
             let context: *mut c_void = (&raw mut l.directory).cast();
             l.scope = scopes::enter_quietly(&graph.0, context);
+            self.scopes = true;
             for fd in &l.fds[..l.fd_count] {
                 // SAFETY: just entered.
                 unsafe { scopes::bind(l.scope, *fd) };
@@ -275,20 +286,59 @@ impl Listings {
         }
     }
 
-    /// Looking ahead rests. The listings are kept for when it goes on.
-    fn end_scopes(&mut self) {
-        for l in self.open.iter_mut() {
-            l.end_scope();
+    /// While looking ahead rests, scopes end that have nothing under way; what they had may have been worth so much that it goes on. The
+    /// listings are kept.
+    #[inline]
+    pub fn rest_if_due(&mut self) {
+        if self.scopes && plugins::lister().is_some_and(|(_, graph)| graph.0.rests()) {
+            self.rest();
         }
     }
 
-    /// Whether a call is about something that is known here.
+    fn rest(&mut self) {
+        self.scopes = false;
+        for l in self.open.iter_mut() {
+            // SAFETY: this listing's own scope, of this thread.
+            if unsafe { scopes::is_idle(l.scope) } {
+                l.end_scope();
+            } else {
+                self.scopes = true;
+            }
+        }
+    }
+
+    /// Whether a call changes what is known here.
     pub fn are_concerned(&self, call: &Call) -> bool {
-        let kind = call.args.kind;
-        (kind.takes_path() || kind == Kind::Close) && self.know(call.args.fd)
+        call.args.kind == Kind::Close && self.know(call.args.fd)
+    }
+
+    /// A glance: `false` if a descriptor is not known.
+    #[inline(always)]
+    pub fn may_know(&self, fd: c_int) -> bool {
+        self.known >> (fd as u32 % u64::BITS) & 1 != 0
+    }
+
+    /// Another: `false` if no stream is known.
+    #[inline(always)]
+    pub fn have_streams(&self) -> bool {
+        self.streams
+    }
+
+    /// Has the glances see what is known now.
+    fn index(&mut self) {
+        self.streams = self.open.iter().any(|l| !l.stream.is_null());
+        let fds = self.open.iter().flat_map(|l| &l.fds[..l.fd_count]).copied();
+        let pairs = self.duplicates.iter().flat_map(|(fd, copy)| [*fd, *copy]);
+        let bit = |fd: c_int| 1 << (fd as u32 % u64::BITS);
+        self.known = fds
+            .chain(pairs.filter(|fd| *fd >= 0))
+            .fold(0, |known, fd| known | bit(fd));
     }
 
     fn know(&self, fd: c_int) -> bool {
+        if !self.may_know(fd) {
+            return false;
+        }
         let of = |pair: &(c_int, c_int)| pair.0 == fd || pair.1 == fd;
         self.open.iter().any(|l| l.owns(fd)) || fd >= 0 && self.duplicates.iter().any(of)
     }
@@ -306,13 +356,16 @@ impl Listings {
 
     /// A descriptor is about to be closed.
     fn close(&mut self, fd: c_int) {
+        if !self.know(fd) {
+            return;
+        }
         for pair in &mut self.duplicates {
             if pair.0 == fd || pair.1 == fd {
                 *pair = (-1, -1);
             }
         }
         let Some(at) = self.open.iter().position(|l| l.owns(fd)) else {
-            return;
+            return self.index();
         };
         let l = &mut *self.open[at];
         if let Some(i) = l.fds[..l.fd_count].iter().position(|f| *f == fd) {
@@ -322,6 +375,7 @@ impl Listings {
         if l.fd_count == 0 {
             self.open.swap_remove(at);
         }
+        self.index();
     }
 
     /// Descriptors `first..=last` are about to be closed.
@@ -334,6 +388,7 @@ impl Listings {
         {
             self.open.swap_remove(at);
         }
+        self.index();
     }
 
     fn find(&mut self, stream: *mut DIR) -> Option<&mut Mapped<Listing>> {
@@ -389,8 +444,12 @@ impl Listings {
                 if let Some(l) = self.open.iter_mut().find(|l| l.owns(fd)) {
                     l.add_fd(copy);
                 }
+                self.index();
             }
-            Event::Listing(stream, fd) => self.begin(stream, fd),
+            Event::Listing(stream, fd) => {
+                self.begin(stream, fd);
+                self.index();
+            }
             Event::Entry(stream, entry) => {
                 let Some(l) = self.find(stream) else { return };
                 if entry.is_null() {
@@ -414,6 +473,7 @@ impl Listings {
                 if let Some(l) = self.find(stream) {
                     l.stream = null_mut();
                 }
+                self.index();
             }
             Event::Rewound(stream, _) => {
                 if let Some(l) = self.find(stream) {

@@ -22,7 +22,7 @@ pub struct Local {
     pub thread: *mut Thread,
     /// One of the states above.
     pub state: u32,
-    /// Calls that nobody followed, while looking ahead rests.
+    /// Calls until one is timed again, while looking ahead rests.
     pub passed: u32,
 }
 

@@ -59,6 +59,8 @@ static STARTED: [Started; MOST] = [const {
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Some of them have an observer.
 static OBSERVERS: AtomicBool = AtomicBool::new(false);
+/// The graph of the calls on directories' entries, if all that plug-ins want to know of calls is for it.
+static ONLY: AtomicPtr<CGraph> = AtomicPtr::new(null_mut());
 /// The process that they were started in; forked children are left alone.
 static HOME: AtomicU32 = AtomicU32::new(0);
 /// Names the process among those that have its memory (see `outrider_graph::process_token`).
@@ -114,12 +116,17 @@ pub fn has_observers() -> bool {
     OBSERVERS.load(Relaxed)
 }
 
-/// The graph of the calls on directories' entries, if all that plug-ins want to know of calls is for it, and looking ahead rests.
+/// The graph of the calls on directories' entries, if all that plug-ins want to know of calls is for it and looking ahead rests.
+#[inline(always)]
 pub fn resting() -> Option<&'static CGraph> {
-    if has_observers() {
-        return None;
-    }
-    lister().map(|(_, graph)| graph).filter(|g| g.0.rests())
+    only().filter(|g| g.0.rests())
+}
+
+/// The same, whether it rests or not.
+#[inline(always)]
+pub fn only() -> Option<&'static CGraph> {
+    // SAFETY: null or a graph that is never freed.
+    unsafe { ONLY.load(Relaxed).as_ref() }
 }
 
 /// Starts the plug-ins that OUTRIDER_PLUGINS names, paths with colons between them. Called once, from the constructor.
@@ -246,6 +253,11 @@ fn begin(plugin: &'static Plugin) {
     slot.plugin
         .store(core::ptr::from_ref(plugin).cast_mut(), Relaxed);
     COUNT.store(i + 1, Relaxed);
+    let only = lister().filter(|_| !has_observers());
+    ONLY.store(
+        only.map_or(null_mut(), |(_, g)| core::ptr::from_ref(g).cast_mut()),
+        Relaxed,
+    );
     scopes::use_graphs();
 }
 

@@ -395,6 +395,18 @@ pub unsafe fn bind(scope: *mut CScope, fd: c_int) -> bool {
     true
 }
 
+/// Whether nothing is under way in a scope: what has come back is taken in.
+///
+/// # Safety
+/// The scope is null or one of this thread.
+pub unsafe fn is_idle(scope: *mut CScope) -> bool {
+    scope == passing()
+        // SAFETY: as promised.
+        || unsafe { scope.as_mut() }
+            .and_then(|s| s.scope.as_mut())
+            .is_none_or(Scope::is_idle)
+}
+
 /// The function that entered is about to walk through a directory (`outrider_graph::Graph::walk`).
 ///
 /// # Safety
@@ -464,7 +476,7 @@ impl Thread {
         scopes.any(|s| !s.is_passing())
     }
 
-    /// Whether any of its scopes or listings is to know of a call.
+    /// Whether any of its scopes or listings is to know of a call while looking ahead rests.
     fn is_concerned(&self, call: &Call) -> bool {
         use Kind::{Close, Openat};
         let of_all = call.changes() || matches!(call.args.kind, Close | Openat);
@@ -562,11 +574,40 @@ pub fn through(call: impl FnOnce() -> Call + Copy, real: impl FnOnce() -> isize 
     }
 }
 
+/// The calling thread's listings, if it has any.
+#[inline(always)]
+fn listings<'a>(local: *mut Local) -> Option<(&'a Thread, &'a Listings)> {
+    // SAFETY: the calling thread's record, null or alive, and its listings, which live as long.
+    unsafe {
+        let thread = (*local).thread.as_ref()?;
+        Some((thread, thread.listings.as_ref()?))
+    }
+}
+
+/// A glance: `true` if looking ahead rests and nobody on the thread is interested in a call.
+#[inline(always)]
+fn is_of_nobody(local: *mut Local, call: &Call) -> bool {
+    let closes = call.args.kind == Kind::Close;
+    plugins::resting().is_some()
+        && listings(local).is_none_or(|(thread, listings)| {
+            thread.scopes.is_empty() && !(closes && listings.may_know(call.args.fd))
+        })
+}
+
 /// The same, on a thread whose calls somebody is interested in.
 #[cold]
 #[inline(never)]
 fn followed(local: *mut Local, call: impl FnOnce() -> Call, real: impl FnOnce() -> isize) -> isize {
     let call = call();
+    // Opens are told of, since they give numbers.
+    if call.args.kind != Kind::Openat && is_of_nobody(local, &call) {
+        // SAFETY: the calling thread's own words.
+        let passed = unsafe { &mut (*local).passed };
+        if !call.args.kind.takes_path() || *passed > 0 {
+            *passed = passed.saturating_sub(1);
+            return real();
+        }
+    }
     if let Some(graph) = plugins::resting()
         // SAFETY: the calling thread's record, null or alive.
         && !unsafe { (*local).thread.as_ref() }.is_some_and(|t| t.is_concerned(&call))
@@ -586,6 +627,16 @@ fn followed(local: *mut Local, call: impl FnOnce() -> Call, real: impl FnOnce() 
     }
 }
 
+/// Calls between two that are timed while looking ahead rests. A walk through neighbouring inodes waits for one look-up in 8 or 16: any other distance
+/// meets one of them soon.
+const UNTIMED: u32 = 10;
+
+/// The same of a directory's entry.
+#[inline(always)]
+fn is_of_no_listing(local: *mut Local) -> bool {
+    plugins::resting().is_some() && listings(local).is_none_or(|(_, l)| !l.have_streams())
+}
+
 /// Makes a call that nobody follows, since looking ahead rests. Some of them are timed: the rest is over when one has waited.
 fn passed_by(
     local: *mut Local,
@@ -593,17 +644,13 @@ fn passed_by(
     call: &Call,
     real: impl FnOnce() -> isize,
 ) -> isize {
-    // SAFETY: the calling thread's own words.
-    let turn = unsafe {
-        (*local).passed = (*local).passed.wrapping_add(1);
-        (*local).passed
-    };
     if !call.args.kind.takes_path() {
         return real();
     }
-    let began = turn
-        .is_multiple_of(outrider_graph::SAMPLE)
-        .then(Instant::now);
+    // SAFETY: the calling thread's own words.
+    let passed = unsafe { &mut (*local).passed };
+    let began = (*passed == 0).then(Instant::now);
+    *passed = passed.checked_sub(1).unwrap_or(UNTIMED);
     let r = real();
     if call.args.kind == Kind::Openat && r >= 0 {
         // Whoever closed what had this number before, nobody told this thread.
@@ -612,6 +659,15 @@ fn passed_by(
     if let Some(began) = began {
         let was = errno();
         graph.0.timed(began);
+        // SAFETY: the calling thread's record, null or alive.
+        if unsafe { (*local).thread.as_ref() }.is_some_and(|t| !t.scopes.is_empty()) {
+            at_work(local, || {
+                if let Some(thread) = own(local, raw::getpid()) {
+                    // SAFETY: the thread's own record.
+                    unsafe { (*(*thread).listings).rest_if_due() };
+                }
+            });
+        }
         set_errno(was);
     }
     r
@@ -697,6 +753,9 @@ unsafe fn before(local: *mut Local, call: &Call) -> Turn {
     };
     let observed = plugins::observed() && plugins::at_home(pid);
     if observed {
+        if let Some(graph) = plugins::only() {
+            graph.0.followed();
+        }
         plugins::before(call);
     }
     let thread = own(local, pid).unwrap_or(null_mut());
@@ -805,6 +864,7 @@ fn told(local: *mut Local, call: &Call) {
 pub fn happened(event: Event) {
     if plugins::observed()
         && let Some(local) = turn()
+        && !(matches!(event, Event::Entry(..)) && is_of_no_listing(local))
     {
         heard(local, event);
     }

@@ -215,6 +215,20 @@ impl<'g> Instance<'g> {
         self.cx.is_none() || self.halted
     }
 
+    /// Takes in what engines have finished; whether they have nothing any more.
+    pub fn is_idle(&mut self) -> bool {
+        if !process::is(self.token) {
+            return true;
+        }
+        let Some(cx) = self.cx.as_mut() else {
+            return true;
+        };
+        cx.poll_all();
+        let idle = cx.on_ring + cx.in_pool == 0;
+        self.settle_account();
+        idle
+    }
+
     fn switch_off(&mut self, why: &str) {
         self.shared.switch_off(why);
         self.closing = true;
