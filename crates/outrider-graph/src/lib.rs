@@ -55,4 +55,3 @@ pub use instance::StandBy;
 pub use process::token as process_token;
 pub use scope::{Place, Scope};
 pub use stats::{Counts, Sink};
-pub use worth::SAMPLE;

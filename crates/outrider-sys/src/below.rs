@@ -39,35 +39,6 @@ pub fn disks(fd: BorrowedFd<'_>) -> Vec<DeviceId> {
     found
 }
 
-/// Bytes that a disk has read since it was there. `None` where it doesn't count.
-pub fn bytes_read(disk: DeviceId) -> Option<u64> {
-    // Reads completed, reads merged, sectors of 512 bytes read (Documentation/block/stat.rst).
-    text::read(format!("/sys/dev/block/{disk}/stat"))
-        .ok()?
-        .split_ascii_whitespace()
-        .nth(2)?
-        .parse::<u64>()
-        .ok()
-        .map(|sectors| sectors * 512)
-}
-
-/// Read requests that the disk on which a block device lies, itself or a part of it, has completed since it was there. `None` where it doesn't count.
-pub fn reads(device: DeviceId) -> Option<u64> {
-    let block = PathBuf::from(format!("/sys/dev/block/{device}"));
-    let of = |stat: PathBuf| {
-        text::read(stat)
-            .ok()?
-            .split_ascii_whitespace()
-            .next()?
-            .parse()
-            .ok()
-    };
-    match text::read(block.join("partition")) {
-        Ok(_) => of(block.join("../stat")),
-        Err(_) => of(block.join("stat")),
-    }
-}
-
 /// Adds the whole disks below a block device, itself if it is one.
 fn add(block: &Path, depth: u32, found: &mut Vec<DeviceId>) {
     let below = entries(&block.join("slaves"));

@@ -3,19 +3,33 @@
 use crate::device::DeviceId;
 use crate::text;
 
-/// Read requests that a disk has completed since it was there, those counted that were merged into others. Of a partition it is its whole disk
-/// that counts. `None` where nothing does.
-pub fn requests_read(device: DeviceId) -> Option<u64> {
+/// What a disk has read since it was there.
+#[derive(Clone, Copy, Debug)]
+pub struct Read {
+    /// Requests that it has completed …
+    pub completed: u64,
+    /// … and those that were merged into these.
+    pub merged: u64,
+    /// Bytes of all of them.
+    pub bytes: u64,
+}
+
+/// What a disk has read; of a partition, its whole disk. `None` where nothing counts.
+pub fn read(device: DeviceId) -> Option<Read> {
     let dir = format!("/sys/dev/block/{device}");
     let disk = match text::read(format!("{dir}/partition")) {
         Ok(_) => format!("{dir}/.."),
         Err(_) => dir,
     };
-    // Reads completed, reads merged (Documentation/block/stat.rst).
+    // Reads completed, reads merged, sectors of 512 bytes read (Documentation/block/stat.rst).
     let stat = text::read(format!("{disk}/stat")).ok()?;
     let mut numbers = stat.split_ascii_whitespace().map(str::parse::<u64>);
-    let completed = numbers.next()?.ok()?;
-    Some(completed + numbers.next()?.ok()?)
+    let mut next = || numbers.next()?.ok();
+    Some(Read {
+        completed: next()?,
+        merged: next()?,
+        bytes: next()? * 512,
+    })
 }
 
 /// Bytes that process `pid` has had fetched from disks, by all of its threads (proc_pid_io(5)). `None` where that is not to be known.

@@ -24,6 +24,7 @@ pub use issue::{Failure, Issue, Monitor, Noop, Readahead, Uring};
 use window::Windows;
 
 use outrider_sys::below;
+use outrider_sys::counters;
 use outrider_sys::device::DeviceId;
 use outrider_sys::extent::{self, Extent};
 use outrider_sys::raw::Fd;
@@ -874,9 +875,9 @@ fn settle(
     })
 }
 
-/// What each disk has read so far.
-fn counters(disks: &[u64]) -> Option<Vec<u64>> {
-    let read = |d: &u64| below::bytes_read(DeviceId::from_dev(*d));
+/// What each disk has read so far, bytes.
+fn bytes_read(disks: &[u64]) -> Option<Vec<u64>> {
+    let read = |d: &u64| counters::read(DeviceId::from_dev(*d)).map(|r| r.bytes);
     disks.iter().map(read).collect()
 }
 
@@ -893,7 +894,7 @@ impl Watched {
             run.end = next.range.end;
         }
         let addresses = first.handle.addresses(&run)?;
-        let watch = spread.issued(&addresses, counters)?;
+        let watch = spread.issued(&addresses, bytes_read)?;
         Some(Watched {
             spread: spread.clone(),
             addresses,
@@ -904,7 +905,7 @@ impl Watched {
     /// Looks again after it has arrived.
     fn end(self, arrived: bool) -> Option<u64> {
         let after = if arrived {
-            counters(self.spread.disks())
+            bytes_read(self.spread.disks())
         } else {
             None
         };

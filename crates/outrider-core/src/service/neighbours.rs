@@ -13,14 +13,14 @@ use super::Service;
 use crate::engine::Load;
 use crate::source::predict::PAGE;
 
-/// From one look to the next: time enough for ten reads of somebody who waits for each of them.
-const LOOK: Duration = Duration::from_millis(20);
+/// From one look to the next: time enough for fifteen reads of somebody who waits for each of them behind ours.
+const LOOK: Duration = Duration::from_millis(50);
 /// Looks without a foreign request after which the disk is ours alone again: a second.
-const ALONE: u32 = 50;
+const ALONE: u32 = 20;
 /// Foreign requests of one look that are no sign of anybody, if a group of ours has no more: one that arrived and was not seen yet …
 const FEW: u64 = 4;
 /// … and one in so many of ours, because the kernel cuts some of them in two.
-const CUT: u64 = 50;
+const CUT: u64 = 100;
 /// Processes beyond which nobody is looked for: the look would cost more than it brings.
 const MOST: usize = 32;
 
@@ -90,7 +90,8 @@ impl Service {
         });
         for load in loads {
             let device = DeviceId::from_dev(load.device);
-            let completed = look.then(|| counters::requests_read(device)).flatten();
+            let read = look.then(|| counters::read(device)).flatten();
+            let completed = read.map(|r| r.completed + r.merged);
             let last = before.disks.iter().find(|d| d.load.device == load.device);
             let mut shared = last.map_or(0, |d| d.shared);
             let was = shared > 0;
@@ -131,7 +132,7 @@ mod tests {
     #[test]
     fn what_nobody_of_us_asked_for_is_foreign() {
         assert!(is_shared(200 + 10, 200, 4, 0));
-        assert!(!is_shared(200 + 8, 200, 4, 0));
+        assert!(!is_shared(200 + 6, 200, 4, 0));
         assert!(!is_shared(200 + 10, 200, 4, 2));
         assert!(!is_shared(1000 + 60, 1000, 64, 0));
         assert!(!is_shared(100, 200, 4, 0));

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use outrider_sys::device::DeviceId;
-use outrider_sys::{below, cache};
+use outrider_sys::{cache, counters};
 
 use super::super::Figure;
 use super::{Fetcher, Order, Walk};
@@ -163,7 +163,7 @@ impl Fetcher {
 
     /// Fetches pages, the first [`LONE`] one by one and the rest at once. `None` where that can't be done.
     fn measure(&self, dev: u64, spread: &[(u16, u64)]) -> Option<Measured> {
-        let reads = || below::reads(DeviceId::from_dev(dev));
+        let reads = || counters::read(DeviceId::from_dev(dev)).map(|r| r.completed);
         let (lone, together) = spread.split_at(LONE);
         let mut took = [(0.0, 0); LONE];
         for ((file, page), took) in lone.iter().zip(&mut took) {
