@@ -216,6 +216,9 @@ impl Fetcher {
         const LOOK: u64 = 1 << 14;
         /// One of so many may lie lower than the one before: where a file goes on in another part of the disk.
         const DESCENTS: u64 = 64;
+        /// One of so many may lie among what was passed over: more of them, and the list goes over the same part again and again (the columns of an
+        /// image), which sorting makes one pass.
+        const BACK: u64 = 1024;
         let Order::Rounds(round) = &walk.order else {
             return None;
         };
@@ -223,7 +226,8 @@ impl Fetcher {
             return None;
         }
         let (front, mut at) = (walk.front.0, walk.front.0);
-        let (mut last, mut descents, mut bytes) = (0, 0, 0);
+        let (mut last, mut descents, mut back, mut bytes) = (0, 0, 0, 0);
+        let mut passed = u64::MAX..0;
         loop {
             let entries: Vec<Piece> = {
                 let mut state = lock(&self.process.state);
@@ -247,8 +251,10 @@ impl Fetcher {
                 };
                 let place = own.place_of(p.offset / PAGE_BYTES)?;
                 descents += u64::from(place < last);
+                back += u64::from(place < last && passed.contains(&place));
+                passed = passed.start.min(place)..passed.end.max(place);
                 last = place;
-                if descents > 1 + (at - front) / DESCENTS {
+                if descents > 1 + (at - front) / DESCENTS || back > (at - front) / BACK {
                     return (bytes >= room).then_some(p.n);
                 }
                 bytes += u64::from(p.length);
