@@ -227,7 +227,7 @@ impl Fetcher {
         }
         let (front, mut at) = (walk.front.0, walk.front.0);
         let (mut last, mut descents, mut back, mut bytes) = (0, 0, 0, 0);
-        let mut passed = u64::MAX..0;
+        let mut passed: Option<std::ops::Range<u64>> = None;
         loop {
             let entries: Vec<Piece> = {
                 let mut state = lock(&self.process.state);
@@ -251,8 +251,9 @@ impl Fetcher {
                 };
                 let place = own.place_of(p.offset / PAGE_BYTES)?;
                 descents += u64::from(place < last);
-                back += u64::from(place < last && passed.contains(&place));
-                passed = passed.start.min(place)..passed.end.max(place);
+                let over = passed.get_or_insert(place..place);
+                back += u64::from(place < last && over.contains(&place));
+                *over = over.start.min(place)..over.end.max(place);
                 last = place;
                 if descents > 1 + (at - front) / DESCENTS || back > (at - front) / BACK {
                     return (bytes >= room).then_some(p.n);
