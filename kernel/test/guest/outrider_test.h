@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "outrider_uapi.h"
+#include "random_u64.h"
 
 #define PAGE 4096ull
 
@@ -37,15 +38,6 @@ static inline int64_t now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
-
-// xorshift: the same numbers from the same seed.
-static inline uint64_t random_u64(uint64_t *state) {
-    uint64_t x = *state;
-    x ^= x << 13;
-    x ^= x >> 7;
-    x ^= x << 17;
-    return *state = x;
 }
 
 static inline int open_device(void) {

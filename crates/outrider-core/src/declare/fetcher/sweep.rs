@@ -227,7 +227,7 @@ impl Fetcher {
         }
         let (front, mut at) = (walk.front.0, walk.front.0);
         let (mut last, mut descents, mut back, mut bytes) = (0, 0, 0, 0);
-        let mut passed: Option<std::ops::Range<u64>> = None;
+        let mut lowest = u64::MAX;
         loop {
             let entries: Vec<Piece> = {
                 let mut state = lock(&self.process.state);
@@ -251,9 +251,8 @@ impl Fetcher {
                 };
                 let place = own.place_of(p.offset / PAGE_BYTES)?;
                 descents += u64::from(place < last);
-                let over = passed.get_or_insert(place..place);
-                back += u64::from(place < last && over.contains(&place));
-                *over = over.start.min(place)..over.end.max(place);
+                back += u64::from((lowest..last).contains(&place));
+                lowest = lowest.min(place);
                 last = place;
                 if descents > 1 + (at - front) / DESCENTS || back > (at - front) / BACK {
                     return (bytes >= room).then_some(p.n);
@@ -432,11 +431,13 @@ impl Fetcher {
         self.make_room(&mut round, &needed, bytes, room);
         let spare = room.saturating_sub(bytes);
         let gap = self.infill(&items, spare);
-        let most = items
-            .first()
-            .and_then(|i| self.files.get(&i.file()))
-            .map_or(32, |o| o.chunk / PAGE_BYTES)
-            .max(1) as u32;
+        let own = items.first().and_then(|i| self.files.get(&i.file()));
+        let most = own.map_or(32, |o| o.chunk / PAGE_BYTES).max(1) as u32;
+        if !round.lone
+            && let Some(own) = own
+        {
+            self.engine.keep_order(own.dev);
+        }
         // The first sweep begins with what the program waits for.
         let from = if round.begun {
             round.place
@@ -444,10 +445,6 @@ impl Fetcher {
             first.unwrap_or(0)
         };
         let gap = if round.lone { 0 } else { gap / PAGE_BYTES };
-        let dev = items.first().and_then(|i| self.files.get(&i.file()));
-        if let Some(dev) = dev.filter(|_| !round.lone).map(|own| own.dev) {
-            self.engine.keep_order(dev);
-        }
         order::arrange(&mut items, from);
         if round.lone {
             items = order::by_need(&items, LONE_PAGES);

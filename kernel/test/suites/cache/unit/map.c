@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cache_map.c"
+#include "random_u64.h"
 
 #define CHUNKS 3
 #define BITS (CHUNKS * OCACHE_CHUNK_BITS)
@@ -22,10 +23,7 @@ static unsigned char model[BITS + 1000];
 
 static unsigned long rnd(unsigned long below) {
     static uint64_t state = 88172645463325252ull;
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state % below;
+    return random_u64(&state) % below;
 }
 
 static void shifts(void) {

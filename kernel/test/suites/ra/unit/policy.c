@@ -1,5 +1,6 @@
 /* The readahead policies' arithmetic (DR3, DR4) against a naive reference, and the device models against made-up devices. */
 #include "ra_policy.c"
+#include "random_u64.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -9,10 +10,7 @@
 static uint64_t state = 88172645463325252ULL;
 static uint64_t rnd(uint64_t n)
 {
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return state % n;
+	return random_u64(&state) % n;
 }
 
 static int failures;

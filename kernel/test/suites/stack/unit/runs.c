@@ -1,5 +1,6 @@
 /* What outrider_stack learns of a device made of several disks (DR3, DR7), against the table that a made-up device really has. */
 #include "stack_runs.c"
+#include "random_u64.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,10 +8,7 @@
 static uint64_t state = 88172645463325252ULL;
 static uint64_t rnd(uint64_t n)
 {
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return state % n;
+	return random_u64(&state) % n;
 }
 
 #define EXPECT(condition, ...) do { \
