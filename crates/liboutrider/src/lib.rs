@@ -11,16 +11,16 @@
 //! - `hot` lets files that are cached pass without a word.
 //! - `declared` is the C interface through which a program says what it will read.
 //! - `graphs` are foreaction graphs: their C interface, plug-ins, and how the program's calls reach them.
-//! - `reserve` is memory for when there is none.
+//! - `heap` is the memory of all this: never the program's.
 //! - `hooks` are the interposed names, `stdio` those of buffered streams.
 
 mod attach;
 mod declared;
 mod graphs;
+mod heap;
 mod hooks;
 mod hot;
 mod real;
-mod reserve;
 mod stdio;
 mod track;
 

@@ -26,6 +26,14 @@ pub fn map(len: usize) -> Option<*mut u8> {
     (!(-4095..=0).contains(&r)).then_some(r as *mut u8)
 }
 
+/// Memory of [`map`] of `old` bytes, grown or shrunk to `new`, perhaps elsewhere; `None` leaves it as it is.
+pub fn remap(at: *mut u8, old: usize, new: usize) -> Option<*mut u8> {
+    let may_move = libc::MREMAP_MAYMOVE as usize;
+    // SAFETY: a mapping of ours, of this size.
+    let r = unsafe { syscall6(libc::SYS_mremap, at as usize, old, new, may_move, 0, 0) };
+    (!(-4095..=0).contains(&r)).then_some(r as *mut u8)
+}
+
 /// Gives memory of [`map`] back; nothing may refer to it.
 pub fn unmap(at: *mut u8, len: usize) {
     // SAFETY: a mapping of ours.

@@ -308,6 +308,12 @@ fn handlers_read_during_a_sweep() {
     everywhere("handlers", 8 * MIB, &["one.dat"]);
 }
 
+/// B1: handlers that interrupt malloc(3) read what another thread declares; nothing of the library waits for the program's allocator.
+#[test]
+fn handlers_read_within_malloc() {
+    everywhere("malloc", MIB, &["one.dat"]);
+}
+
 /// B1: the library has descriptors in a table of its own, and closing one of them is no close of the program's.
 #[test]
 fn numbers_of_another_table_mean_nothing() {

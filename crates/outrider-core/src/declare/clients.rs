@@ -171,9 +171,10 @@ impl Process {
             source.low = source.list.at() + source.list.pending() / 2;
         }
         if taken > 0 {
-            self.start(&mut state);
+            self.start(state);
+        } else {
+            drop(state);
         }
-        drop(state);
         self.ring();
         Ok(taken)
     }

@@ -54,8 +54,7 @@ impl Process {
             source.list = list;
         }
         self.count(Figure::Declared, bytes);
-        self.start(&mut state);
-        drop(state);
+        self.start(state);
         self.ring();
         Ok(taken)
     }
@@ -91,7 +90,7 @@ impl Process {
         }
         let index = self.whole_file_source(&mut state, Kind::Pull(callee), file)?;
         let call = self.begin_call(&mut state, index, -1, 0);
-        self.start(&mut state);
+        self.start(state);
         Ok(call)
     }
 

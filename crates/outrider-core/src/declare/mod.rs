@@ -25,9 +25,9 @@ mod reading;
 mod state;
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::{Mutex, MutexGuard};
 
 use outrider_sys::raw;
 
@@ -313,14 +313,16 @@ impl Process {
         }
     }
 
-    fn start(&'static self, state: &mut State) {
-        if state.fetcher == Fetcher::None && !state.off {
-            state.fetcher = if fetcher::start(self) {
-                Fetcher::Runs
-            } else {
-                self.count(Figure::Failures, 1);
-                Fetcher::Failed
-            };
+    /// Lets go of the lock, and starts the fetcher if it is not there yet: a thread's start allocates where the program does, which a handler
+    /// that reads here may have interrupted.
+    fn start(&'static self, mut state: MutexGuard<'_, State>) {
+        let first = state.fetcher == Fetcher::None && !state.off;
+        if first {
+            state.fetcher = Fetcher::Runs;
+        }
+        drop(state);
+        if first && !fetcher::start(self) {
+            self.fetcher_failed();
         }
     }
 
