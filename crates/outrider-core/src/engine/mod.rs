@@ -191,6 +191,8 @@ struct State {
     idle: usize,
     stop: bool,
     turn: usize,
+    /// Requests were dropped since the latest look at the queues that found nothing to do.
+    dropped: bool,
     /// Called when what is queued falls to so many bytes, and when nothing is queued or on its way any more.
     low: Option<(u64, Box<dyn Fn() + Send>)>,
     /// It was above since the last call.
@@ -273,6 +275,7 @@ impl Engine {
             idle: 0,
             stop: false,
             turn: 0,
+            dropped: false,
             low: None,
             high: false,
         };
@@ -655,6 +658,7 @@ impl State {
                     d.queued_bytes = d.queued_bytes.saturating_sub(b);
                     if request.stale() {
                         request.drop_it();
+                        self.dropped = true;
                         continue;
                     }
                     bytes += b;
@@ -774,6 +778,10 @@ fn work(shared: &Shared) {
             None => {
                 if state.stop {
                     return;
+                }
+                // Nothing of it ever arrives: this was the end of the queue.
+                if std::mem::take(&mut state.dropped) {
+                    state.tell();
                 }
                 state.idle += 1;
                 state = shared.work.wait(state).unwrap_or_else(|e| e.into_inner());
