@@ -31,6 +31,7 @@ impl Service {
             name: PathBuf::new(),
             stat: None,
             random: Random::default(),
+            consider_at: dense::FEWEST,
             streamed: false,
             waits: false,
             openers: 0,

@@ -103,6 +103,7 @@ impl Service {
             .unused_pages;
         file.random = Random::default();
         (file.streamed, file.waits, file.hot) = (false, false, 0);
+        file.consider_at = dense::FEWEST;
         self.count(key, |s| &s.wasted, unused * PAGE);
         for i in &self.active {
             let Some(state) = &mut self.procs[*i] else {

@@ -39,7 +39,7 @@ use crate::shm::{
     self, Event, FD_IGNORED, FD_TRACKED, FLAG_HOT, FLAG_LAZY, FLAG_WRITABLE, FileStat, Header,
     Kind, MAX_FILES, MAX_PROCS, Proc, Slot, lost,
 };
-use crate::source::dense::{Price, Random};
+use crate::source::dense::{self, Case, Draws, Held, Price, Random, Verdict};
 use crate::source::mapped::Mapped;
 use crate::source::predict::{Arrival, Detector, Foresight, Limits, PAGE, between};
 use crate::view::{FileView, Granularity, PageRange};
@@ -83,6 +83,8 @@ struct FileState {
     name: PathBuf,
     stat: Option<usize>,
     random: Random,
+    /// Random reads at which streaming is considered next.
+    consider_at: u64,
     /// Streamed in whole: random reads are all foreseen.
     streamed: bool,
     /// Streaming it would pay and waits for memory.
@@ -106,6 +108,8 @@ struct Desc {
     key: FileKey,
     detector: Detector,
     skip_given: u32,
+    /// Reads in no order that came too fast to be looked at, since the last that was.
+    overlooked: u64,
     /// What was asked for last was cached already.
     cached: bool,
     /// Reads in succession, of those that were told, with everything cached far ahead of them.
@@ -125,6 +129,7 @@ impl Desc {
             key,
             detector,
             skip_given: 0,
+            overlooked: 0,
             cached: false,
             calm: 0,
             rarely: 0,

@@ -183,7 +183,12 @@ impl Service {
                         .as_mut()
                         .and_then(|p| p.descs.get_mut(&event.fd));
                     self.stirred |= desc.as_ref().is_none_or(|d| d.rarely == 0);
-                    if !desc.is_some_and(|d| d.detector.glance(event.offset, event.extra)) {
+                    let followed = desc.is_some_and(|d| {
+                        let followed = d.detector.glance(event.offset, event.extra);
+                        d.overlooked += u64::from(!followed);
+                        followed
+                    });
+                    if !followed {
                         let span = event.offset..event.offset.saturating_add(event.len);
                         self.pass(i, key, span, 1, event.len);
                     }

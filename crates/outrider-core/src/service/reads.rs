@@ -44,6 +44,7 @@ impl Service {
             0 if left == 0 => u64::from(given),
             rarely => u64::from(rarely),
         };
+        let overlooked = std::mem::take(&mut desc.overlooked);
         let mut f = desc
             .detector
             .access(e.offset, e.len, e.extra, arrival, size, &limits);
@@ -93,7 +94,7 @@ impl Service {
             }
         }
         if f.random {
-            skip = self.random_read(key, e.offset, e.len, arrival, skipped, skip);
+            skip = self.random_read(key, e.offset, e.len, arrival, skipped + overlooked, skip);
         } else if !f.ranges.is_empty() && self.kernel_keeps_up(i, e.fd, key) {
             f.ranges.clear();
         } else if !f.ranges.is_empty() {
@@ -356,8 +357,9 @@ impl Service {
             if reads >= 16 && arrival == Arrival::Missing {
                 self.probe(key, offset, len);
             }
-            if reads >= 32 {
-                self.consider_streaming(key);
+            // Silence ends in time for the decision.
+            if let Some(due) = self.consider_streaming(key) {
+                return skip.min(due.min(u32::MAX.into()) as u32);
             }
         }
         skip
@@ -418,54 +420,83 @@ impl Service {
         }
     }
 
-    pub(super) fn consider_streaming(&mut self, key: FileKey) {
+    /// Streams what random reads fall in, if that pays. Returns after how many reads it should be asked again at the latest.
+    pub(super) fn consider_streaming(&mut self, key: FileKey) -> Option<u64> {
+        let due = self.files.get(&key)?;
+        if due.random.reads < due.consider_at {
+            return Some(due.consider_at - due.random.reads);
+        }
+        let region = due.random.region(due.size);
+        let held = self.held(key, &region);
         let model = self.model(self.device(key));
-        let Some(file) = self.files.get(&key) else {
-            return;
-        };
-        let region = file.random.region(file.size);
-        let pages = PageRange::from_bytes(region.start, region.end - region.start);
-        let missing = (pages
-            .len()
-            .saturating_sub(file.view.present_pages() + file.view.in_flight_pages()))
-            * PAGE;
+        let file = self.files.get(&key)?;
+        let pages = PageRange::from_bytes(region.start, region.end - region.start).len();
+        let there = file.view.present_pages() + file.view.in_flight_pages();
+        let there = held.map_or(there, |held| held.cached);
+        let missing = pages.saturating_sub(there) * PAGE;
         let price = Price {
             latency_us: model.latency_us
                 + file.random.bytes as f64 / file.random.reads.max(1) as f64 / model.bandwidth,
             bandwidth: model.bandwidth,
         };
+        let (mut others, mut draws) = (0, Draws::default());
+        let alike = |f: &&FileState| {
+            f.key != key
+                && f.openers > 0
+                && f.random.reads >= dense::FEWEST
+                && f.last_access.elapsed() < Duration::from_secs(1)
+        };
+        for f in self.files.values().filter(alike) {
+            let hull =
+                PageRange::from_bytes(f.random.hull.start, f.random.hull.end - f.random.hull.start);
+            let there = f.view.present_pages() + f.view.in_flight_pages();
+            others += hull.len().saturating_sub(there) * PAGE;
+            draws = draws + f.random.draws();
+        }
+        let case = Case {
+            missing,
+            others,
+            room: self.room(),
+            grant: self.grant.total,
+            draws,
+            held,
+        };
         let investment = self.config.dense.investment;
-        let decide = |others, room| file.random.decide(missing, others, room, price, investment);
-        // Whether it pays at all is asked first: the rest looks at all files.
-        if !decide(0, u64::MAX) {
-            return;
+        let file = self.files.get_mut(&key)?;
+        let verdict = file.random.decide(case, price, investment);
+        file.waits = verdict == Verdict::Later;
+        let pause = match verdict {
+            Verdict::Now => {
+                file.streamed = true;
+                self.fetch(key, &[region], Class::Background, None, None);
+                return Some(0);
+            }
+            Verdict::Later | Verdict::Hear => 0,
+            Verdict::After(reads) => reads,
+            Verdict::No => file.random.reads / 2 + 64,
+        };
+        file.consider_at = file.random.reads + pause.max(8);
+        (verdict != Verdict::No).then_some(pause)
+    }
+
+    /// What the kernel holds of a file's region.
+    fn held(&mut self, key: FileKey, region: &std::ops::Range<u64>) -> Option<Held> {
+        if self.files.get(&key)?.blind {
+            return None;
         }
-        let room = self.room();
-        let others = self
-            .files
-            .values()
-            .filter(|f| f.key != key && f.openers > 0 && f.random.reads >= 32)
-            .filter(|f| f.last_access.elapsed() < Duration::from_secs(1))
-            .map(|f| {
-                let hull = PageRange::from_bytes(
-                    f.random.hull.start,
-                    f.random.hull.end - f.random.hull.start,
-                );
-                let there = f.view.present_pages() + f.view.in_flight_pages();
-                hull.len().saturating_sub(there) * PAGE
-            })
-            .sum();
-        let now = decide(others, room);
-        let later = !now && decide(others, self.grant.total);
-        if let Some(f) = self.files.get_mut(&key) {
-            f.waits = later;
-        }
-        if !now {
-            return;
-        }
-        self.fetch(key, &[region], Class::Background, None, None);
-        if let Some(f) = self.files.get_mut(&key) {
-            f.streamed = true;
+        let handle = self.handle(key)?;
+        match cache::cachestat(handle.fd(), region.clone()) {
+            Ok(stat) => {
+                let unused = self.files.get(&key)?.view.unused_pages();
+                Some(Held {
+                    cached: stat.cached,
+                    brought: (stat.cached + stat.evicted).saturating_sub(unused),
+                })
+            }
+            Err(e) => {
+                self.no_cachestat(key, e);
+                None
+            }
         }
     }
 

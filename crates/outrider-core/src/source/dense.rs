@@ -9,6 +9,8 @@
 
 use std::ops::Range;
 
+use super::predict::PAGE;
+
 /// What is known of a file's random reads.
 #[derive(Clone, Debug, Default)]
 pub struct Random {
@@ -22,15 +24,89 @@ pub struct Random {
     pub sampled: u64,
     /// The region they fall in, bytes.
     pub hull: Range<u64>,
-    /// Reads that fell where one had fallen before.
+    /// Of the reads that were looked at, those that fell where one had fallen before.
     pub repeats: u64,
+    /// Where the kernel's counts began.
+    since: Option<Since>,
     touched: Vec<u64>,
     /// The blocks of the latest reads, each plus one.
     recent: [u64; RECENT],
 }
 
+/// What the kernel says of the pages of a region.
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    /// Cached, or on their way.
+    pub cached: u64,
+    /// Read by the program at some time: cached or evicted since, without what was prefetched and not used.
+    pub brought: u64,
+}
+
+/// The state at the first look at what the kernel holds.
+#[derive(Clone, Copy, Debug)]
+struct Since {
+    misses: f64,
+    brought: u64,
+}
+
+/// What a decision is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// What of the region is not cached, bytes.
+    pub missing: u64,
+    /// The same of other files that are being read in this way, bytes.
+    pub others: u64,
+    /// What may be asked for now, bytes …
+    pub room: u64,
+    /// … and once all that was asked for is used.
+    pub grant: u64,
+    /// How the reads of these files fell.
+    pub draws: Draws,
+    /// What the kernel holds of the region, if it says so.
+    pub held: Option<Held>,
+}
+
+/// Reads that fell where one had fallen before, and as many as would if they were drawn evenly.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Draws {
+    repeats: f64,
+    by_chance: f64,
+}
+
+impl std::ops::Add for Draws {
+    type Output = Draws;
+
+    fn add(self, other: Draws) -> Draws {
+        Draws {
+            repeats: self.repeats + other.repeats,
+            by_chance: self.by_chance + other.by_chance,
+        }
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Stream the region.
+    Now,
+    /// Stream it when there is room.
+    Later,
+    /// Decide anew after so many reads.
+    After(u64),
+    /// Too little is known: hear every read.
+    Hear,
+    /// Not worth it, as far as can be told.
+    No,
+}
+
 /// Threads that read the same blocks, each at its own pace, wait for the same request: such reads are one.
 const RECENT: usize = 16;
+
+/// Reads before anything is decided.
+pub const FEWEST: u64 = 32;
+
+/// Chance repeats that are due before it is believed that there are none: with so many, fewer than a quarter come once in 2000 times.
+const TELLING: f64 = 12.0;
 
 /// Regions in which repeats are counted: a bit for each 16 KiB up to this many, then coarser.
 const TOUCH_BITS: u64 = 1 << 17;
@@ -90,48 +166,97 @@ impl Random {
         start..end
     }
 
-    /// Whether the region is worth streaming now. `missing` is how much of it is not cached, bytes; `grant`
-    /// is what the budget allows, and `others` what is missing of other files that are being read in the same way; `investment` as in the
-    /// module's text.
+    /// Whether the region is worth streaming; `investment` as in the module's text.
     ///
     /// Where memory doesn't hold all of these files, streaming one drives out what was read of them. That is no loss only if nothing is read
-    /// twice, and it takes some more reads to tell.
-    pub fn decide(
-        &self,
-        missing: u64,
-        others: u64,
-        grant: u64,
-        price: Price,
-        investment: f64,
-    ) -> bool {
-        if self.reads < 32 || missing == 0 || missing > grant {
-            return false;
-        }
+    /// twice, and until that is known every read is worth hearing: it takes some five times the root of the number of blocks.
+    pub fn decide(&mut self, case: Case, price: Price, investment: f64) -> Verdict {
         let miss_rate = self.misses as f64 / self.sampled.max(1) as f64;
-        let spent = self.reads as f64 * miss_rate * price.latency_us;
-        let cost = missing as f64 / price.bandwidth.max(1e-3);
-        if spent < cost * investment {
-            return false;
+        let heard = self.reads as f64 * miss_rate;
+        if let (None, Some(held)) = (self.since, case.held) {
+            self.since = Some(Since {
+                misses: heard,
+                brought: held.brought,
+            });
         }
-        // A program that returns to the same blocks more often than chance would have it will not want them all.
+        if case.missing == 0 {
+            return Verdict::No;
+        }
+        let own = self.draws();
+        if own.repeats > 2.0 * own.by_chance + 16.0 {
+            // A program that returns to the same blocks more often than chance would have it will not want them all.
+            return Verdict::No;
+        }
+        let crowded = case.missing.saturating_add(case.others) > case.grant;
+        if crowded {
+            let all = own + case.draws;
+            if all.repeats * 4.0 > all.by_chance.max(TELLING) {
+                return Verdict::No;
+            }
+            if all.by_chance < TELLING {
+                return Verdict::Hear;
+            }
+        }
+        // What nobody looked at may have been cached by another read that nobody looked at.
+        let misses = match (case.held, self.since) {
+            (Some(held), Some(since)) => {
+                let block = (self.bytes / self.reads.max(1)).max(PAGE) as f64;
+                let new = held.brought.saturating_sub(since.brought) * PAGE;
+                heard.min(since.misses + new as f64 / block)
+            }
+            _ => heard,
+        };
+        let cost = case.missing as f64 / price.bandwidth.max(1e-3);
+        let unpaid = cost * investment - misses * price.latency_us;
+        if unpaid > 0.0 {
+            let rent = price.latency_us * misses / self.reads.max(1) as f64;
+            return match rent > 0.0 {
+                true => Verdict::After(((unpaid / rent) as u64).max(16)),
+                false => Verdict::No,
+            };
+        }
+        if case.missing > case.grant {
+            // What the program reads itself need not be fetched.
+            let each = (self.bytes / self.reads.max(1)).max(1);
+            return Verdict::After(((case.missing - case.grant) / each).max(16));
+        }
+        let wanted = case
+            .missing
+            .saturating_add(if crowded { 0 } else { case.others });
+        match wanted > case.room {
+            true => Verdict::Later,
+            false => Verdict::Now,
+        }
+    }
+
+    /// How the reads that were looked at fell.
+    pub fn draws(&self) -> Draws {
         let blocks = (self.hull.end - self.hull.start).max(1) as f64 * self.reads as f64
             / self.bytes.max(1) as f64;
-        let drawn = self.sampled as f64;
-        let by_chance = drawn - blocks * (1.0 - (-drawn / blocks).exp());
-        if self.repeats as f64 > 2.0 * by_chance + 16.0 {
-            return false;
+        let looked_at = self.sampled as f64;
+        Draws {
+            repeats: self.repeats as f64,
+            by_chance: looked_at - blocks * (1.0 - (-looked_at / blocks).exp()),
         }
-        let once = by_chance >= 8.0 && self.repeats as f64 * 4.0 < by_chance;
-        if missing.saturating_add(others) > grant && !once {
-            return false;
-        }
-        true
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whether `missing` bytes are streamed at once, beside `others` and with `grant`, where the kernel doesn't say what it holds.
+    fn buys(r: &mut Random, missing: u64, others: u64, grant: u64) -> bool {
+        let case = Case {
+            missing,
+            others,
+            room: grant,
+            grant,
+            draws: Draws::default(),
+            held: None,
+        };
+        r.decide(case, NVME, 0.25) == Verdict::Now
+    }
 
     const NVME: Price = Price {
         latency_us: 92.0,
@@ -151,8 +276,8 @@ mod tests {
                 .wrapping_mul(6364136223846793005)
                 .wrapping_add(1442695040888963407);
             r.count(((x >> 33) % (size >> 14)) << 14, 16 << 10, true, 0, size);
-            assert!(!r.decide(size, 0, size / 2, NVME, 0.25), "does not fit");
-            if r.decide(size, 0, size, NVME, 0.25) {
+            assert!(!buys(&mut r, size, 0, size / 2), "does not fit");
+            if buys(&mut r, size, 0, size) {
                 bought = Some(i);
                 break;
             }
@@ -167,7 +292,7 @@ mod tests {
         for i in 0..20_000u64 {
             cached.count((i * 7919 % (size >> 14)) << 14, 16 << 10, false, 0, size);
         }
-        assert!(!cached.decide(size, 0, size, NVME, 0.25));
+        assert!(!buys(&mut cached, size, 0, size));
     }
 
     /// CP14, B11: threads that read the same random order, a few reads apart, are no reason to take it for a hot spot.
@@ -183,14 +308,15 @@ mod tests {
                 let at = order[i - behind] << 14;
                 r.count(at, 16 << 10, behind == 0, 0, size);
             }
-            r.decide(size, 0, size, NVME, 0.25)
+            buys(&mut r, size, 0, size)
         });
         let price = size as f64 / NVME.bandwidth / NVME.latency_us;
         let at = bought.expect("never streamed") as f64;
         assert!(at < price, "bought after {at} of {price}");
     }
 
-    /// B11: one of several files that memory can't hold together is streamed only if its blocks are read once each.
+    /// B11: one of several files that memory can't hold together is streamed only if its blocks are read once each, and all of these
+    /// files together show that.
     #[test]
     fn crowded_files_must_not_repeat() {
         let size = 64u64 << 20;
@@ -202,18 +328,88 @@ mod tests {
                 .wrapping_add(1442695040888963407);
             (x >> 33) % blocks
         };
-        let (mut again, mut once) = (Random::default(), Random::default());
-        let mut bought = None;
-        for i in 0..blocks {
+        let case = |draws| Case {
+            missing: size,
+            others: 3 * size,
+            room: size,
+            grant: size,
+            draws,
+            held: None,
+        };
+        let mut again = Random::default();
+        for _ in 0..blocks {
             again.count(drawn() << 14, 16 << 10, true, 0, size);
-            assert!(!again.decide(size, size, size, NVME, 0.25));
-            once.count((i * 2011 % blocks) << 14, 16 << 10, true, 0, size);
-            if bought.is_none() && once.decide(size, size, size, NVME, 0.25) {
-                bought = Some(i);
-            }
+            assert_ne!(
+                again.decide(case(Draws::default()), NVME, 0.25),
+                Verdict::Now
+            );
         }
-        assert!(again.decide(size, 0, size, NVME, 0.25));
-        assert!(bought.is_some_and(|at| at < blocks / 8), "{bought:?}");
+        assert!(buys(&mut again, size, 0, size));
+        // Alone, and as one of four.
+        for (files, earliest, latest) in [(1.0, 300, 340), (4.0, 120, 170)] {
+            let mut once = Random::default();
+            let bought = (0..blocks).find(|i| {
+                once.count((i * 2011 % blocks) << 14, 16 << 10, true, 0, size);
+                let own = once.draws();
+                let others = Draws {
+                    repeats: own.repeats * (files - 1.0),
+                    by_chance: own.by_chance * (files - 1.0),
+                };
+                once.decide(case(others), NVME, 0.25) == Verdict::Now
+            });
+            assert!(
+                bought.is_some_and(|at| (earliest..latest).contains(&at)),
+                "{bought:?}"
+            );
+        }
+    }
+
+    /// B11: the moment of buying is not missed because few reads are told, and not hurried by reads that found cached what one that nobody
+    /// told of had brought.
+    #[test]
+    fn silence_ends_in_time() {
+        let size = 512u64 << 20;
+        let blocks = size >> 14;
+        let price = size as f64 / NVME.bandwidth / NVME.latency_us * 0.25;
+        for distinct in [1u64, 2] {
+            let mut r = Random::default();
+            let (mut read, mut told, mut skip) = (0u64, 0, 0u64);
+            let bought = loop {
+                r.count(
+                    (read / distinct * 20_011 % blocks) << 14,
+                    16 << 10,
+                    true,
+                    skip,
+                    size,
+                );
+                read += 1;
+                told += 1;
+                let cached = read.div_ceil(distinct) * 4;
+                let case = Case {
+                    missing: size - cached * PAGE,
+                    others: 0,
+                    room: size,
+                    grant: size,
+                    draws: Draws::default(),
+                    held: Some(Held {
+                        cached,
+                        brought: cached,
+                    }),
+                };
+                skip = match r.decide(case, NVME, 0.25) {
+                    Verdict::Now => break read,
+                    Verdict::After(reads) => reads,
+                    other => panic!("{other:?} after {read}"),
+                };
+                read += skip;
+            };
+            let due = price * distinct as f64;
+            assert!(
+                (0.85..1.1).contains(&(bought as f64 / due)),
+                "bought after {bought} of {due}"
+            );
+            assert!(told < 20, "{told} reads told");
+        }
     }
 
     /// B11: what is streamed reaches to the ends of a file all over which reads fall, and not beyond a part of it.
@@ -243,6 +439,6 @@ mod tests {
             };
             r.count(block << 14, 16 << 10, true, 0, size);
         }
-        assert!(!r.decide(size, 0, size, NVME, 0.25));
+        assert!(!buys(&mut r, size, 0, size));
     }
 }
