@@ -7,6 +7,17 @@ use super::*;
 /// Silent strided reads that are accounted for one by one.
 const MOST_PASSED: usize = 65536;
 
+impl FileState {
+    /// How many random reads may go unheard before streaming is considered, if that is to be.
+    pub(super) fn patience(&self) -> Option<u64> {
+        match self.verdict {
+            Verdict::No => None,
+            Verdict::After(_) => Some(self.consider_at.saturating_sub(self.random.reads)),
+            Verdict::Now | Verdict::Later | Verdict::Hear => Some(0),
+        }
+    }
+}
+
 impl Service {
     /// The state of a file, new if it was not known.
     pub(super) fn take_in(&mut self, key: FileKey, size: u64) -> &mut FileState {
@@ -32,8 +43,8 @@ impl Service {
             stat: None,
             random: Random::default(),
             consider_at: dense::FEWEST,
+            verdict: Verdict::After(dense::FEWEST),
             streamed: false,
-            waits: false,
             openers: 0,
             last_access: now,
             chunk: 0,
@@ -42,7 +53,6 @@ impl Service {
             samples: 0,
             warmth: Warmth::new(now),
             optimistic: 0,
-            used_at_open: 0,
         })
     }
 
@@ -128,23 +138,7 @@ impl Service {
         file.handle = None;
         file.account.cancelled.store(true, Relaxed);
         file.source = None;
-        if file.optimistic > 0 {
-            let stat = file
-                .stat
-                .map(|s| self.shared.stat(s).used.load(Relaxed))
-                .unwrap_or(0);
-            let file = self.files.get_mut(&key);
-            if let Some(file) = file {
-                let used = (stat - file.used_at_open.min(stat)).min(file.optimistic);
-                self.optimism.0 += file.optimistic;
-                self.optimism.1 += used;
-                file.used_at_open = stat;
-                file.optimistic = 0;
-            }
-            if self.optimism.0 > 256 << 20 {
-                self.optimism = (self.optimism.0 / 2, self.optimism.1 / 2);
-            }
-        }
+        file.optimistic = 0;
     }
 
     /// Forgets a file altogether; what was fetched and not used is wasted.
@@ -204,6 +198,9 @@ impl Service {
         }
         let pages = PageRange::from_bytes(offset, len);
         let a = file.view.access(pages, now);
+        let foreseen = file.optimistic.min(a.first_use_pages * PAGE);
+        file.optimistic -= foreseen;
+        self.optimism.1 += foreseen;
         // Bytes, not pages: a read of a few bytes is a hit of a few bytes.
         let share = |n: u64| len * n / pages.len().max(1);
         self.count(key, |s| &s.hit, share(a.hit_pages));

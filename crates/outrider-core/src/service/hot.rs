@@ -102,8 +102,9 @@ impl Service {
             .evicted(PageRange::new(0, u64::MAX / PAGE))
             .unused_pages;
         file.random = Random::default();
-        (file.streamed, file.waits, file.hot) = (false, false, 0);
+        (file.streamed, file.hot) = (false, 0);
         file.consider_at = dense::FEWEST;
+        file.verdict = Verdict::After(dense::FEWEST);
         self.count(key, |s| &s.wasted, unused * PAGE);
         for i in &self.active {
             let Some(state) = &mut self.procs[*i] else {

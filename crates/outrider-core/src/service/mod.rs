@@ -85,10 +85,10 @@ struct FileState {
     random: Random,
     /// Random reads at which streaming is considered next.
     consider_at: u64,
+    /// What was said last.
+    verdict: Verdict,
     /// Streamed in whole: random reads are all foreseen.
     streamed: bool,
-    /// Streaming it would pay and waits for memory.
-    waits: bool,
     openers: u32,
     last_access: Instant,
     chunk: u64,
@@ -99,8 +99,8 @@ struct FileState {
     samples: u32,
     /// When to look whether it can be left to the hooks.
     warmth: Warmth,
+    /// Bytes fetched at open and not used yet.
     optimistic: u64,
-    used_at_open: u64,
 }
 
 struct Desc {
@@ -270,7 +270,7 @@ pub struct Service {
     /// Who else was seen to read from the disks.
     neighbours: Neighbours,
     last_let_go: Instant,
-    /// Bytes fetched optimistically in files that were closed since, and how much of these was used.
+    /// Bytes fetched when files were opened, and how much of these was used.
     optimism: (u64, u64),
     opens: u64,
     /// Files with an entry of their own in the statistics.

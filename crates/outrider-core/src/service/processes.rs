@@ -480,6 +480,9 @@ impl Service {
             // A database opens its file for writing and reads a page of it. A program that reads on from here needs this
             // before its first window, which begins where this ends.
             shm::MODE_PREDICT_OPT if !writable && self.optimism_pays() => {
+                if self.joins(key) {
+                    return 0;
+                }
                 let ahead = self.config.window.optimistic_open.0.min(size);
                 (ahead, Class::Window)
             }
@@ -494,14 +497,30 @@ impl Service {
         if let Some(f) = self.files.get_mut(&key) {
             f.optimistic += issued.bytes;
         }
+        self.optimism.0 += issued.bytes;
+        if self.optimism.0 > 256 << 20 {
+            self.optimism = (self.optimism.0 / 2, self.optimism.1 / 2);
+        }
         issued.refused_at.unwrap_or(ahead)
     }
 
     /// Whether programs of this run mostly read what was fetched for them at open. Where they do not, one open in 32 is
-    /// still tried.
+    /// still tried. Until it is known a small part of the memory is risked.
     pub(super) fn optimism_pays(&self) -> bool {
         let (fetched, used) = self.optimism;
-        fetched < 16 << 20 || used * 4 >= fetched || self.opens.is_multiple_of(32)
+        fetched < (self.grant.total / 8).min(16 << 20)
+            || used * 4 >= fetched
+            || self.opens.is_multiple_of(32)
+    }
+
+    /// Whether a file that is opened joins so many others that the kernel's own readahead keeps the device busy.
+    fn joins(&mut self, key: FileKey) -> bool {
+        let crowded = self.crowded(key);
+        if let Some(file) = self.files.get_mut(&key).filter(|_| crowded) {
+            // It counts among those that are read.
+            file.handle_used = Instant::now();
+        }
+        crowded
     }
 
     pub(super) fn closed(&mut self, i: usize, fd: u16, desc: Desc) {

@@ -80,10 +80,9 @@ impl Service {
             self.read_bytes = (self.read_bytes * 7 + len) / 8;
         }
         // What is streamed, or will be when there is room, has no order either, and is worth hearing.
-        let streams = self
-            .files
-            .get(&key)
-            .is_some_and(|f| f.waits || f.streamed && f.view.unused_pages() > 0);
+        let streams = self.files.get(&key).is_some_and(|f| {
+            f.verdict == Verdict::Later || f.streamed && f.view.unused_pages() > 0
+        });
         if let Some(state) = self.procs[i].as_mut() {
             let ordered = !f.random || streams;
             // Many descriptors with few reads each are judged together.
@@ -424,7 +423,7 @@ impl Service {
     pub(super) fn consider_streaming(&mut self, key: FileKey) -> Option<u64> {
         let due = self.files.get(&key)?;
         if due.random.reads < due.consider_at {
-            return Some(due.consider_at - due.random.reads);
+            return due.patience();
         }
         let region = due.random.region(due.size);
         let held = self.held(key, &region);
@@ -464,19 +463,21 @@ impl Service {
         let investment = self.config.dense.investment;
         let file = self.files.get_mut(&key)?;
         let verdict = file.random.decide(case, price, investment);
-        file.waits = verdict == Verdict::Later;
-        let pause = match verdict {
-            Verdict::Now => {
-                file.streamed = true;
-                self.fetch(key, &[region], Class::Background, None, None);
-                return Some(0);
-            }
-            Verdict::Later | Verdict::Hear => 0,
-            Verdict::After(reads) => reads,
-            Verdict::No => file.random.reads / 2 + 64,
-        };
-        file.consider_at = file.random.reads + pause.max(8);
-        (verdict != Verdict::No).then_some(pause)
+        file.verdict = verdict;
+        if verdict == Verdict::Now {
+            file.streamed = true;
+            self.fetch(key, &[region], Class::Background, None, None);
+            return Some(0);
+        }
+        // The kernel counts the pages of a large file in milliseconds.
+        let reads = file.random.reads;
+        file.consider_at = reads
+            + match verdict {
+                Verdict::After(wait) => wait,
+                Verdict::No => reads / 2 + 64,
+                _ => (reads / 16).max(8),
+            };
+        file.patience()
     }
 
     /// What the kernel holds of a file's region.
