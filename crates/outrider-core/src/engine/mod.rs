@@ -117,12 +117,25 @@ pub struct Request {
 pub struct Load {
     /// `st_dev`, or the number of a disk.
     pub device: u64,
+    /// Requests that were handed to the kernel so far.
+    pub issued: u64,
     /// Requests that have arrived so far.
     pub arrived: u64,
     /// Requests of the latest group that arrived: as many may have arrived without being seen yet.
     pub group: u64,
     /// Something is on its way.
     pub busy: bool,
+}
+
+/// Who else reads from a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Company {
+    /// Nobody has looked long enough: little is kept in flight.
+    Unknown,
+    /// Nobody.
+    Nobody,
+    /// Somebody: no more is kept in flight than the kernel's own readahead keeps.
+    Others,
 }
 
 /// Counts of one file's requests, bytes.
@@ -164,8 +177,10 @@ struct Device {
     allowed: InFlight,
     /// Bounds of what is allowed, bytes.
     bounds: (u64, u64),
-    /// Somebody else reads from it.
-    shared: bool,
+    /// Whether somebody else reads from it.
+    company: Company,
+    /// Requests that were handed to the kernel.
+    issued: u64,
     /// Requests that have arrived, and how many of them in the latest group.
     arrived: u64,
     group: u64,
@@ -370,6 +385,7 @@ impl Engine {
         let state = self.shared.lock();
         let load = |d: &Device| Load {
             device: d.id,
+            issued: d.issued,
             arrived: d.arrived,
             group: d.group,
             busy: d.in_flight_bytes > 0,
@@ -377,10 +393,10 @@ impl Engine {
         state.devices.iter().map(load).collect()
     }
 
-    /// Somebody else reads from a device too, or does so no more: with others there, less is kept in flight.
-    pub fn share(&self, device: u64, shared: bool) {
+    /// Who else reads from a device. Without this call it is nobody.
+    pub fn share(&self, device: u64, company: Company) {
         let bounds = self.shared.settings.in_flight;
-        self.shared.lock().device(device, bounds).shared = shared;
+        self.shared.lock().device(device, bounds).company = company;
     }
 
     /// Queues requests for files of one file system, in the order of need within their class.
@@ -587,7 +603,8 @@ impl State {
                     model: DeviceModel::default(),
                     allowed: InFlight::new(bounds.0..bounds.1),
                     bounds,
-                    shared: false,
+                    company: Company::Nobody,
+                    issued: 0,
                     arrived: 0,
                     group: 0,
                     in_order: false,
@@ -706,6 +723,8 @@ fn work(shared: &Shared) {
                 let last = &group[group.len() - 1];
                 d.last_end = (last.file(), last.range.end);
                 d.in_flight_bytes += bytes;
+                let asked_for = group.len() as u64;
+                d.issued += asked_for;
                 drop(state);
                 let watched = Watched::begin(&group);
                 let issued = Instant::now();
@@ -727,6 +746,8 @@ fn work(shared: &Shared) {
                 state = shared.lock();
                 let d = &mut state.devices[i];
                 d.issuing = false;
+                // What failed never arrives.
+                d.issued -= asked_for - batch.as_ref().map_or(0, |b| b.parts.len() as u64);
                 match batch {
                     Some(batch) => {
                         d.full |= d.in_flight_bytes + d.group_bytes() > d.bound();
@@ -795,10 +816,10 @@ impl Device {
     /// Bytes in flight at most.
     fn bound(&self) -> u64 {
         let alone = self.allowed.bound();
-        if self.shared {
-            alone.min(self.model.beside_others().max(self.bounds.0))
-        } else {
-            alone
+        match self.company {
+            Company::Nobody => alone,
+            Company::Unknown => alone.min(self.model.unproven().max(self.bounds.0)),
+            Company::Others => alone.min(self.model.beside_others().max(self.bounds.0)),
         }
     }
 
@@ -814,7 +835,7 @@ impl Device {
         if !self.full {
             return;
         }
-        if self.shared {
+        if self.company == Company::Others {
             // What arrives says how much of the device others have left.
             (self.full, self.span, self.before) = (false, None, (0, 0.0));
             return;
@@ -827,8 +848,10 @@ impl Device {
             if self.before.0 >= long {
                 let rate = self.before.0 as f64 / took.max(1.0);
                 self.model.full_span(self.before.0, took);
-                let low = self.model.reserve().clamp(bounds.0, bounds.1);
-                self.allowed.epoch(rate, low..bounds.1);
+                if self.company == Company::Nobody {
+                    let low = self.model.reserve().clamp(bounds.0, bounds.1);
+                    self.allowed.epoch(rate, low..bounds.1);
+                }
                 self.before = (0, 0.0);
                 self.span = Some(Instant::now());
             } else if !self.full {

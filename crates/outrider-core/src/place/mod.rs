@@ -90,9 +90,15 @@ impl DeviceModel {
         (AWAY_US * self.bandwidth) as u64
     }
 
-    /// Bytes in flight at most while others read from the device: it is kept busy, and their reads wait behind ours for a tenth of a
-    /// millisecond.
+    /// Bytes in flight at most while others read from the device: as many as the kernel's own readahead has there, two windows of 128 KiB, or what
+    /// just keeps the device busy, if that is more.
     pub fn beside_others(&self) -> u64 {
+        self.bandwidth_delay().max(256 << 10)
+    }
+
+    /// Bytes in flight at most until it is known whether others read from the device: it is kept busy, and their reads wait behind ours for a
+    /// tenth of a millisecond.
+    pub fn unproven(&self) -> u64 {
         const WAIT_US: f64 = 100.0;
         (self.bandwidth_delay() + (WAIT_US * self.bandwidth) as u64).max(512 << 10)
     }

@@ -3,24 +3,41 @@
 //! The more lies in a disk's queue, the longer a foreign reader waits for each of its reads; with nobody there it costs nothing. Disks
 //! count the requests that they complete. What neither the engine has asked for nor the programs that it serves have fetched themselves is
 //! somebody else's.
+//!
+//! What is in flight blurs the count: the disk may have completed it, and nobody has seen it yet. A reader that waits for each of
+//! its reads behind a long queue makes few, so that it would be found late, beside long queues of all things. So the queue is kept short until
+//! [`PROOF`] looks have found nobody, and again as soon as one makes it likely that somebody is there: then little is in flight, and a few foreign
+//! requests more are certain.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use outrider_sys::counters;
 use outrider_sys::device::DeviceId;
 
 use super::Service;
-use crate::engine::Load;
+use crate::engine::Company;
 use crate::source::predict::PAGE;
 
-/// From one look to the next: time enough for fifteen reads of somebody who waits for each of them behind ours.
-const LOOK: Duration = Duration::from_millis(50);
-/// Looks without a foreign request after which the disk is ours alone again: a second.
-const ALONE: u32 = 20;
-/// Foreign requests of one look that are no sign of anybody, if a group of ours has no more: one that arrived and was not seen yet …
-const FEW: u64 = 4;
+/// From one look to the next where it is not known whether somebody is there: a reader that waits for each of its reads behind a short
+/// queue makes ten meanwhile …
+const LOOK: Duration = Duration::from_millis(10);
+/// … and where it is known.
+const LATER: Duration = Duration::from_millis(20);
+/// Looks after which a disk without a foreign request is ours alone, where nobody was seen before …
+const PROOF: u32 = 6;
+/// … and where somebody was: a second.
+const ALONE: u32 = 50;
+/// Looks over which requests are counted: of a reader who reads every 10 ms there are enough.
+const WINDOW: usize = 16;
+/// Foreign requests that are no sign of anybody: journals and directories are read now and then …
+const FEW: u64 = 3;
 /// … and one in so many of ours, because the kernel cuts some of them in two.
-const CUT: u64 = 100;
+const CUT: u64 = 400;
+/// A disk of which nothing was asked for so long is not looked at …
+const IDLE: Duration = Duration::from_millis(100);
+/// … and after so long it has to be proven again that it is ours alone.
+const REST: Duration = Duration::from_secs(1);
 /// Processes beyond which nobody is looked for: the look would cost more than it brings.
 const MOST: usize = 32;
 
@@ -32,14 +49,89 @@ pub struct Neighbours {
     programs: Vec<(u32, u64, u64)>,
 }
 
+/// Requests of a disk at a look, since whenever.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    /// Completed by the disk.
+    completed: u64,
+    /// Asked for by the engine …
+    issued: u64,
+    /// … and seen to arrive, in groups of so many.
+    arrived: u64,
+    group: u64,
+    /// Of the programs themselves.
+    programs: u64,
+}
+
+impl Count {
+    /// How many requests since `before` were somebody else's, if all of ours was completed that had been asked for, and if what was seen to have
+    /// arrived was, but for a group. The programs' own count twice, because a read of which a part is cached is smaller than others.
+    fn foreign_since(&self, before: &Count) -> (u64, u64) {
+        let completed = self.completed.saturating_sub(before.completed);
+        let others = |engine: u64, blur: u64| {
+            let programs = 2 * (self.programs - before.programs);
+            completed.saturating_sub(engine + programs + blur + engine / CUT)
+        };
+        let group = self.group.max(before.group);
+        (
+            others(self.issued - before.arrived, FEW),
+            others(self.arrived - before.arrived, FEW + 2 * group),
+        )
+    }
+}
+
 struct Disk {
-    load: Load,
-    /// Requests that the disk had completed; `None` where it doesn't count.
-    completed: Option<u64>,
-    /// Looks that somebody else is still taken to be there.
-    shared: u32,
-    /// The last look found somebody: it takes two.
-    suspected: bool,
+    device: u64,
+    /// The last looks, newest last.
+    counts: VecDeque<Count>,
+    busy: Instant,
+    /// Looks until the disk is ours alone.
+    alone_in: u32,
+    company: Company,
+}
+
+impl Disk {
+    fn new(device: u64) -> Disk {
+        Disk {
+            device,
+            counts: VecDeque::new(),
+            busy: Instant::now(),
+            alone_in: PROOF,
+            company: Company::Unknown,
+        }
+    }
+
+    /// Takes a look into account; `None`: nothing could be counted.
+    fn look(&mut self, count: Option<Count>) {
+        let Some(count) = count else {
+            self.counts.clear();
+            self.alone_in = self.alone_in.saturating_sub(1);
+            if self.alone_in == 0 {
+                self.company = Company::Nobody;
+            }
+            return;
+        };
+        let foreign: Vec<_> = self.counts.iter().map(|c| count.foreign_since(c)).collect();
+        if self.counts.len() == WINDOW {
+            self.counts.pop_front();
+        }
+        self.counts.push_back(count);
+        if foreign.iter().any(|f| f.0 > 0) {
+            self.company = Company::Others;
+            self.alone_in = ALONE;
+            // Those were counted.
+            self.counts.drain(..self.counts.len() - 1);
+            return;
+        }
+        self.alone_in = self.alone_in.saturating_sub(1);
+        if self.alone_in == 0 {
+            self.company = Company::Nobody;
+            if foreign.iter().any(|f| f.1 > 0) {
+                self.company = Company::Unknown;
+                self.alone_in = PROOF;
+            }
+        }
+    }
 }
 
 impl Neighbours {
@@ -50,91 +142,189 @@ impl Neighbours {
             programs: Vec::new(),
         }
     }
-}
 
-/// Whether of the requests that a disk completed between two looks some were neither of the engine's, in groups of `group`, nor of the programs',
-/// which counts twice because a read of which a part is cached is smaller than others.
-fn is_shared(completed: u64, engine: u64, group: u64, programs: u64) -> bool {
-    completed > engine + 2 * programs + FEW.max(group) + engine / CUT
+    fn disk(&mut self, device: u64) -> &mut Disk {
+        let i = self.disks.iter().position(|d| d.device == device);
+        let i = i.unwrap_or_else(|| {
+            self.disks.push(Disk::new(device));
+            self.disks.len() - 1
+        });
+        &mut self.disks[i]
+    }
+
+    /// Requests that programs have made since the last look, of which `now` tells what they have had fetched. `None` where one has ended, of
+    /// which it is not known what it fetched last.
+    fn requests(&mut self, now: Vec<(u32, u64, u64)>) -> Option<u64> {
+        let of = |list: &[(u32, u64, u64)], pid| list.iter().find(|p| p.0 == pid).map(|p| p.1);
+        let before = std::mem::take(&mut self.programs);
+        let ended = before.iter().any(|p| of(&now, p.0).is_none());
+        let requests = |&(pid, fetched, at_once): &(u32, u64, u64)| {
+            let since = fetched.saturating_sub(of(&before, pid).unwrap_or(0));
+            since.div_ceil(at_once)
+        };
+        let all = now.iter().map(requests).sum();
+        self.programs = now;
+        (!ended).then_some(all)
+    }
 }
 
 impl Service {
     /// Looks from time to time who reads from the disks that are being fetched from, and tells the engine.
     pub(super) fn look_for_neighbours(&mut self) {
-        if self.neighbours.at.elapsed() < LOOK {
+        let known = |d: &Disk| d.company != Company::Unknown;
+        let pause = if self.neighbours.disks.iter().all(known) {
+            LATER
+        } else {
+            LOOK
+        };
+        if self.neighbours.at.elapsed() < pause {
             return;
         }
+        self.neighbours.at = Instant::now();
         let loads = self.engine.loads();
-        let before = std::mem::replace(&mut self.neighbours, Neighbours::new());
-        let look = self.active.len() <= MOST && loads.iter().any(|l| l.busy);
+        for load in loads.iter().filter(|l| l.busy) {
+            self.neighbours.disk(load.device).busy = Instant::now();
+        }
+        let engine = &self.engine;
+        self.neighbours.disks.retain(|d| {
+            let rested = d.busy.elapsed() >= REST;
+            if rested {
+                engine.share(d.device, Company::Unknown);
+            }
+            !rested
+        });
+        let looked_at = |d: &Disk| d.busy.elapsed() < IDLE;
+        if !self.neighbours.disks.iter().any(looked_at) {
+            self.neighbours.programs.clear();
+            return;
+        }
+        let few = self.active.len() <= MOST;
         let programs: Option<Vec<(u32, u64, u64)>> = self
             .active
             .iter()
-            .filter(|_| look)
             .filter_map(|i| self.procs[*i].as_ref())
             .map(|p| {
                 // No less than a page, and no more than the kernel reads ahead.
                 let at_once = (p.bytes / p.reads.max(1)).clamp(PAGE, 32 * PAGE);
-                Some((p.pid, counters::bytes_fetched(p.pid)?, at_once))
+                let fetched = few.then(|| counters::bytes_fetched(p.pid)).flatten()?;
+                Some((p.pid, fetched, at_once))
             })
             .collect();
-        // Of a process that has ended meanwhile it is not known what it fetched last.
-        let own = programs.as_ref().and_then(|now| {
-            let of = |list: &[(u32, u64, u64)], pid| list.iter().find(|p| p.0 == pid).map(|p| p.1);
-            let ended = before.programs.iter().any(|p| of(now, p.0).is_none());
-            let requests = |&(pid, fetched, at_once): &(u32, u64, u64)| {
-                let since = fetched.saturating_sub(of(&before.programs, pid).unwrap_or(0));
-                since.div_ceil(at_once)
-            };
-            (!ended).then(|| now.iter().map(requests).sum::<u64>())
-        });
+        let own = programs.and_then(|now| self.neighbours.requests(now));
         for load in loads {
-            let device = DeviceId::from_dev(load.device);
-            let read = look.then(|| counters::read(device)).flatten();
-            let completed = read.map(|r| r.completed + r.merged);
-            let last = before.disks.iter().find(|d| d.load.device == load.device);
-            let mut shared = last.map_or(0, |d| d.shared);
-            let was = shared > 0;
-            shared = shared.saturating_sub(1);
-            let mut suspected = false;
-            if let Some(last) = last
-                && let (Some(from), Some(to), Some(own)) = (last.completed, completed, own)
-                && last.load.busy
-                && load.busy
-            {
-                let engine = load.arrived - last.load.arrived;
-                let group = load.group.max(last.load.group);
-                suspected = is_shared(to.saturating_sub(from), engine, group, own);
-                if suspected && (was || last.suspected) {
-                    shared = ALONE;
-                }
+            let Some(d) = self
+                .neighbours
+                .disks
+                .iter_mut()
+                .find(|d| d.device == load.device)
+            else {
+                continue;
+            };
+            if !looked_at(d) {
+                d.counts.clear();
+                continue;
             }
-            if was != (shared > 0) {
-                self.engine.share(load.device, shared > 0);
-            }
-            self.neighbours.disks.push(Disk {
-                load,
-                completed,
-                shared,
-                suspected,
+            let count = own.and_then(|own| {
+                let read = counters::read(DeviceId::from_dev(load.device))?;
+                Some(Count {
+                    completed: read.completed + read.merged,
+                    issued: load.issued,
+                    arrived: load.arrived,
+                    group: load.group,
+                    programs: d.counts.back().map_or(0, |c| c.programs) + own,
+                })
             });
+            d.look(count);
+            self.engine.share(load.device, d.company);
         }
-        self.neighbours.programs = programs.unwrap_or_default();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_shared;
+    use super::*;
 
-    /// DR7: who waits for each of its reads is noticed beside a fast stream; requests that the kernel cuts, a group that was not seen
-    /// to arrive, and the programs' own are nobody's.
+    /// A disk whose queue holds `deep` requests of ours, of which it completes `ours` from one look to the next, and `foreign` of
+    /// somebody else: after how many looks that is known, of `looks`, and what was last believed.
+    fn watched(
+        deep: impl Fn(Company) -> u64,
+        ours: u64,
+        foreign: u64,
+        looks: u32,
+    ) -> (Option<u32>, Company) {
+        let mut disk = Disk::new(1);
+        let (mut done, mut others) = (0, 0);
+        let mut seen = None;
+        for k in 0..looks {
+            let queue = deep(disk.company);
+            disk.look(Some(Count {
+                completed: done + others,
+                // Half of the queue has been completed, and nobody has seen it yet, at every second look.
+                arrived: done - (queue / 2 * u64::from(k % 2)).min(done),
+                issued: done + queue - queue / 2 * u64::from(k % 2),
+                group: 4,
+                programs: 0,
+            }));
+            if disk.company == Company::Others {
+                seen = seen.or(Some(k));
+            }
+            done += ours;
+            others += foreign;
+        }
+        (seen, disk.company)
+    }
+
+    /// DR7: who reads from the disk beside a stream is noticed at the second look while little is in flight, within a few beside a long queue, and
+    /// somebody who reads one page a look within a third of a second; what has arrived and was not seen yet is nobody's.
     #[test]
     fn what_nobody_of_us_asked_for_is_foreign() {
-        assert!(is_shared(200 + 10, 200, 4, 0));
-        assert!(!is_shared(200 + 6, 200, 4, 0));
-        assert!(!is_shared(200 + 10, 200, 4, 2));
-        assert!(!is_shared(1000 + 60, 1000, 64, 0));
-        assert!(!is_shared(100, 200, 4, 0));
+        let short = |_| 4;
+        let long = |company| if company == Company::Nobody { 16 } else { 4 };
+        assert_eq!(watched(short, 100, 10, 40), (Some(1), Company::Others));
+        assert!(watched(long, 100, 1, 40).0.is_some_and(|looks| looks < 32));
+        assert_eq!(watched(long, 100, 0, 400), (None, Company::Nobody));
+    }
+
+    /// DR7: a neighbour who comes later is noticed beside a long queue, which is shortened as soon as it is likely.
+    #[test]
+    fn a_neighbour_who_comes_later_is_noticed() {
+        let mut disk = Disk::new(1);
+        let mut count = Count {
+            group: 4,
+            ..Count::default()
+        };
+        let mut seen = None;
+        for k in 0..100 {
+            let queue = if disk.company == Company::Nobody {
+                16
+            } else {
+                4
+            };
+            count.issued = count.arrived + queue;
+            disk.look(Some(count));
+            if k == 50 {
+                assert_eq!(disk.company, Company::Nobody);
+            }
+            if disk.company == Company::Others {
+                seen = seen.or(Some(k - 50));
+            }
+            count.arrived += 100;
+            count.completed += 100 + if k < 50 { 0 } else { 4 };
+        }
+        assert!(seen.is_some_and(|looks| looks <= 6), "{seen:?}");
+    }
+
+    /// DR7: the requests that programs make themselves are nobody's either.
+    #[test]
+    fn the_programs_own_requests_are_not_foreign() {
+        let before = Count::default();
+        let now = Count {
+            completed: 60,
+            issued: 40,
+            arrived: 40,
+            group: 1,
+            programs: 10,
+        };
+        assert_eq!(now.foreign_since(&before), (0, 0));
     }
 }
