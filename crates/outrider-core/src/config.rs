@@ -317,10 +317,15 @@ pub struct Files {
     pub min_size: Size,
 }
 
+impl Files {
+    /// [`Files::min_size`], where nothing else is set.
+    pub const MIN_SIZE: Size = Size::kib(64);
+}
+
 impl Default for Files {
     fn default() -> Self {
         Self {
-            min_size: Size::kib(64),
+            min_size: Self::MIN_SIZE,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The service's and the runner's hold on the shared memory.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use outrider_sys::raw;
@@ -67,6 +67,16 @@ impl Shared {
         h.strict.store(strict.into(), Relaxed);
         h.magic.store(shm::MAGIC, Release);
         Ok(shared)
+    }
+
+    /// Takes over an object that has been made and mapped as [`Shared::create`] does, its header written.
+    ///
+    /// # Safety
+    /// `fd` is the object and `base` its mapping; both are nobody else's.
+    pub unsafe fn adopt(fd: i32, base: *mut u8) -> Shared {
+        // SAFETY: as promised.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Shared { fd, base }
     }
 
     /// The descriptor, which programs open through /proc/PID/fd.

@@ -11,6 +11,8 @@ mod cli;
 mod config;
 mod confined;
 mod doctor;
+#[cfg(early)]
+mod early;
 mod elf;
 mod evict;
 mod graph;
@@ -53,6 +55,8 @@ fn start() -> i32 {
                 args.command[0].to_string_lossy()
             )))
         }
+        #[cfg(early)]
+        Command::Run(args) if early::has_started() => run::carry_on(args),
         Command::Run(args) => match config::load(args.config.as_deref()) {
             Ok(config) => run::run(args, config, run::Purpose::Run),
             Err(failure) => Err(failure),

@@ -1,6 +1,6 @@
 //! How the library gets into the program: LD_PRELOAD.
 
-use std::ffi::{CStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -67,39 +67,42 @@ pub unsafe fn set(library: &Path, plugins: &[PathBuf]) {
     }
 }
 
+/// The GNU C library's dynamic linker, by the name that programs ask for.
+#[cfg(not(target_arch = "aarch64"))]
+pub const LINKER: &CStr = c"/lib64/ld-linux-x86-64.so.2";
+#[cfg(target_arch = "aarch64")]
+pub const LINKER: &CStr = c"/lib/ld-linux-aarch64.so.1";
+
 /// What to write before an absolute path so that the GNU C library's dynamic linker finds the file and no other does: musl's would end a
 /// program that it can't load the library into. Only the former knows `$LIB`, the name of a directory under /usr from which enough
-/// steps up lead to the root; the latter passes over what it doesn't find. `None` where there is no such directory.
+/// steps up lead to the root; the latter passes over what it doesn't find.
+pub const GLIBC_ONLY: &str = "/usr/$LIB/../../../../../../../..";
+
+/// [`GLIBC_ONLY`] where that directory is there. `$LIB` is where the dynamic linker itself lies: lib64, lib, or one of those that
+/// Debian has for each architecture.
 fn glibc_only() -> Option<&'static str> {
-    const UP: &str = "/usr/$LIB/../../../../../../../..";
-    const ROOT: &CStr = c"/usr/$LIB/../../../../../../../../";
-    const NOTHING: &CStr = c"/usr/$LIB/../../../../../../../../\x01";
-    // What is the matter with a library by this name, without the name. No directory is a library, but it is found.
-    let complaint = |name: &CStr| {
-        // SAFETY: a C string; the answer stays valid until the next of these calls on this thread.
-        let text = unsafe {
-            libc::dlopen(name.as_ptr(), libc::RTLD_LAZY);
-            let text = libc::dlerror();
-            if text.is_null() {
-                return None;
-            }
-            CStr::from_ptr(text).to_bytes()
-        };
-        let colon = text.iter().position(|b| *b == b':')?;
-        Some(text[colon..].to_vec())
-    };
-    (complaint(ROOT)? != complaint(NOTHING)?).then_some(UP)
+    let linker = std::fs::canonicalize(OsStr::from_bytes(LINKER.to_bytes())).ok()?;
+    let directory = linker.parent()?;
+    let under_usr = directory
+        .strip_prefix("/usr")
+        .or(directory.strip_prefix("/"));
+    let lib = under_usr
+        .ok()
+        .filter(|d| d.starts_with("lib") || d.starts_with("lib64"))?;
+    Path::new("/usr").join(lib).is_dir().then_some(GLIBC_ONLY)
 }
+
+/// What makes AddressSanitizer's runtime start where another library comes before it.
+pub const SANITIZER_OPTION: &CStr = c"verify_asan_link_order=0";
 
 /// AddressSanitizer's runtime refuses to start where another library comes before it. Ours may: what it hands on goes to the
 /// next library's functions, which are the runtime's.
 fn suit_sanitizers() {
-    const OPTION: &str = "verify_asan_link_order=0";
     let mut value = std::env::var_os("ASAN_OPTIONS").unwrap_or_default();
     if !value.is_empty() {
         value.push(":");
     }
-    value.push(OPTION);
+    value.push(OsStr::from_bytes(SANITIZER_OPTION.to_bytes()));
     // SAFETY: as promised to `set`.
     unsafe { std::env::set_var("ASAN_OPTIONS", value) };
 }

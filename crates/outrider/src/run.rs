@@ -28,11 +28,11 @@ use crate::output::{self, Failure};
 use crate::{confined, elf, graph, plugin, preload};
 
 /// The program's process, for the signal handlers.
-static PROGRAM: AtomicI32 = AtomicI32::new(0);
+pub static PROGRAM: AtomicI32 = AtomicI32::new(0);
 /// This process has stopped itself because the program was stopped.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 /// The shared memory, for the signal handlers.
-static HEADER: AtomicPtr<Header> = AtomicPtr::new(std::ptr::null_mut());
+pub static HEADER: AtomicPtr<Header> = AtomicPtr::new(std::ptr::null_mut());
 
 /// What a run is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,13 +49,7 @@ pub fn run(args: RunArgs, mut config: Config, purpose: Purpose) -> Result<i32, F
     if let Some(budget) = args.budget {
         config.budget.memory = Some(outrider_core::config::Size(budget));
     }
-    let mode = match args.mode {
-        Mode::AppOnly => shm::MODE_APP_ONLY,
-        Mode::OsOnly => shm::MODE_OS_ONLY,
-        Mode::Predict => shm::MODE_PREDICT,
-        Mode::PredictOpt => shm::MODE_PREDICT_OPT,
-        Mode::FetchallOpt => shm::MODE_FETCHALL_OPT,
-    };
+    let mode = mode_of(&args);
     let library = preload::library()?;
     let plugins = plugin::check(&args.plugin)?;
     let mut notes = Vec::new();
@@ -130,11 +124,53 @@ pub fn run(args: RunArgs, mut config: Config, purpose: Purpose) -> Result<i32, F
     stand_aside(shared.as_deref(), &mut report);
     // Whatever the program has blocked, the runner hears.
     set_mask(&no_signals());
+    finish(
+        &args,
+        &config,
+        purpose,
+        program,
+        shared.as_ref(),
+        report,
+        notes,
+    )
+}
+
+/// Goes on with a program that was started before the C library was (`early`).
+#[cfg(early)]
+pub fn carry_on(args: RunArgs) -> Result<i32, Failure> {
+    let (fd, base) = crate::early::shared();
+    // SAFETY: made for this, once.
+    let shared = Arc::new(unsafe { Shared::adopt(fd, base) });
+    let program = PROGRAM.load(Acquire);
+    let report = report::Target::open(&args)?;
+    let config = Config::default();
+    finish(
+        &args,
+        &config,
+        Purpose::Run,
+        program,
+        Some(&shared),
+        report,
+        Vec::new(),
+    )
+}
+
+/// Waits for the program, reports, and ends as it ended.
+fn finish(
+    args: &RunArgs,
+    config: &Config,
+    purpose: Purpose,
+    program: i32,
+    shared: Option<&Arc<Shared>>,
+    report: report::Target,
+    notes: Vec<String>,
+) -> Result<i32, Failure> {
+    let mode = mode_of(args);
     let mut service = None;
-    let status = wait_for(program, shared.as_ref(), &mut service, || {
-        start_service(shared.as_ref()?, &config, mode, args.engine)
+    let status = wait_for(program, shared, &mut service, || {
+        start_service(shared?, config, mode, args.engine)
     });
-    if let Some(shared) = &shared {
+    if let Some(shared) = shared {
         conclude(shared, service);
         if purpose == Purpose::Check {
             let code = if libc::WIFSIGNALED(status) {
@@ -142,15 +178,25 @@ pub fn run(args: RunArgs, mut config: Config, purpose: Purpose) -> Result<i32, F
             } else {
                 libc::WEXITSTATUS(status)
             };
-            let (text, code) = graph::verdict(&args, &board::told(shared.board()), code);
+            let (text, code) = graph::verdict(args, &board::told(shared.board()), code);
             report.say(&text);
             return Ok(code);
         }
-        report.write(&args, shared, notes);
+        report.write(args, shared, notes);
     } else {
-        report.write_without(&args, notes);
+        report.write_without(args, notes);
     }
     die_like(status)
+}
+
+fn mode_of(args: &RunArgs) -> u32 {
+    match args.mode {
+        Mode::AppOnly => shm::MODE_APP_ONLY,
+        Mode::OsOnly => shm::MODE_OS_ONLY,
+        Mode::Predict => shm::MODE_PREDICT,
+        Mode::PredictOpt => shm::MODE_PREDICT_OPT,
+        Mode::FetchallOpt => shm::MODE_FETCHALL_OPT,
+    }
 }
 
 /// Becomes the program, without anything of ours, because a filter of system calls kills for `call`. Returns if that is not possible.
@@ -360,7 +406,7 @@ fn stand_aside(shared: Option<&Shared>, report: &mut report::Target) {
 
 /// What a terminal or the kernel sends to the whole group the program gets by itself; what somebody sent to this process is
 /// meant for the program.
-extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+pub extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid siginfo; kill is async-signal-safe.
     unsafe {
         let pid = PROGRAM.load(Acquire);
@@ -387,7 +433,7 @@ extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
 }
 
 /// A child changed its state: wakes the runner out of its futex, also if it was just about to sleep.
-extern "C" fn child_changed(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
+pub extern "C" fn child_changed(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: null or the mapped header, which is never unmapped while handlers are installed.
     if let Some(h) = unsafe { HEADER.load(Acquire).as_ref() } {
         h.doorbell.fetch_add(1, Release);
@@ -411,23 +457,26 @@ fn handle(
     }
 }
 
+/// Whether a signal that this process gets is meant for the program.
+pub fn is_passed_on(signal: i32) -> bool {
+    const KEPT: u64 = 1 << libc::SIGKILL
+        | 1 << libc::SIGSTOP
+        | 1 << libc::SIGCHLD
+        | 1 << libc::SIGSEGV
+        | 1 << libc::SIGBUS
+        | 1 << libc::SIGFPE
+        | 1 << libc::SIGILL
+        | 1 << libc::SIGABRT
+        | 1 << libc::SIGTRAP
+        | 1 << libc::SIGSYS
+        | 1 << libc::SIGPIPE;
+    // 32 and 33 belong to the C library.
+    signal >= 34 || signal < 32 && KEPT & 1 << signal == 0
+}
+
 fn forward_signals() {
-    let kept = [
-        libc::SIGKILL,
-        libc::SIGSTOP,
-        libc::SIGCHLD,
-        libc::SIGSEGV,
-        libc::SIGBUS,
-        libc::SIGFPE,
-        libc::SIGILL,
-        libc::SIGABRT,
-        libc::SIGTRAP,
-        libc::SIGSYS,
-        libc::SIGPIPE,
-    ];
     for signal in 1..=libc::SIGRTMAX() {
-        // 32 and 33 belong to the C library.
-        if !kept.contains(&signal) && !(32..libc::SIGRTMIN()).contains(&signal) {
+        if is_passed_on(signal) {
             handle(signal, pass_on);
         }
     }

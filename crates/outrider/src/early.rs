@@ -1,0 +1,809 @@
+//! Starting a program before the C library has started.
+//!
+//! A process that begins with the C library spends most of its start there: the library asks the processor for its features and caches, an
+//! instruction that a virtual machine has to hand to its host, some 30 µs a question. `outrider run -- PROGRAM` needs none of it, unless the
+//! program reads files that are not cached: it makes the shared memory, executes the program, and waits. So the command is linked statically and begins
+//! here. When there is more to do than to wait (the first process has something to tell, the program is stopped or killed by a signal),
+//! and for every other command line, the C library's own beginning comes next, and `main` after it; [`has_started`] says that the
+//! program is there already, and `run::carry_on` goes on where this ends.
+//!
+//! Nothing here may call the C library or use storage of a thread. The compiler makes calls
+//! of memcpy(3) and its like, which are resolved by the library's start, out of loops over memory and out of moved structures: so bytes are read and written
+//! as volatile ones, one by one, and structures are not moved. What is not simple is not done: then nothing has happened yet, and `main` does it.
+
+use core::arch::global_asm;
+use core::ptr::{null, null_mut};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicI32, AtomicU32};
+
+use outrider_core::config;
+use outrider_core::shm::{self, Header};
+use outrider_sys::{mapped, raw};
+
+use crate::preload;
+use crate::run::{HEADER, PROGRAM, child_changed, is_passed_on, pass_on};
+
+global_asm!(
+    ".globl outrider_entry",
+    "outrider_entry:",
+    "xor ebp, ebp",
+    "mov rbx, rsp",
+    "mov rdi, rsp",
+    "and rsp, -16",
+    "call {start}",
+    "mov rsp, rbx",
+    // No function to be called at exit.
+    "xor edx, edx",
+    "jmp _start",
+    // outrider_vfork(function, argument, end of the stack)
+    ".globl outrider_vfork",
+    "outrider_vfork:",
+    "mov r8, rdi",
+    "mov r9, rsi",
+    "mov rsi, rdx",
+    "mov edi, {flags}",
+    "xor edx, edx",
+    "xor r10d, r10d",
+    "mov eax, {clone}",
+    "syscall",
+    "test rax, rax",
+    "jnz 2f",
+    "xor ebp, ebp",
+    "mov rdi, r9",
+    "call r8",
+    "ud2",
+    "2: ret",
+    ".globl outrider_return",
+    "outrider_return:",
+    "mov eax, {sigreturn}",
+    "syscall",
+    start = sym start,
+    flags = const libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+    clone = const libc::SYS_clone,
+    sigreturn = const libc::SYS_rt_sigreturn,
+);
+
+unsafe extern "C" {
+    fn outrider_vfork(
+        f: unsafe extern "C" fn(*mut Launch) -> !,
+        argument: *mut Launch,
+        stack: *mut u8,
+    ) -> i32;
+    fn outrider_return();
+}
+
+/// The descriptor of the shared memory once a program was started; 0 before.
+static SHARED: AtomicI32 = AtomicI32::new(0);
+/// The program's process could not become the program.
+static FAILED: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the program has been started here.
+pub fn has_started() -> bool {
+    SHARED.load(Relaxed) != 0
+}
+
+/// The shared memory of the program that was started here: its descriptor and its address.
+pub fn shared() -> (i32, *mut u8) {
+    (SHARED.load(Relaxed), HEADER.load(Relaxed).cast())
+}
+
+/// Longest path that is built here, its end included.
+const PATH: usize = 4096;
+/// Bytes of /proc/self/status that are looked at.
+const STATUS: usize = 8192;
+/// Stack of the program's process until it is the program.
+const STACK: usize = 64 << 10;
+const SIGNALS: u64 = !0;
+const NOTHING: usize = 0;
+
+type Text = *const u8;
+
+/// struct sigaction of the kernel.
+#[repr(C)]
+struct Action {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+/// What the program's process needs before it is the program.
+#[repr(C)]
+struct Launch {
+    arguments: *const Text,
+    environment: *const Text,
+    path: Text,
+    timers: [[i64; 4]; 3],
+    child_action: Action,
+    mask: u64,
+    runner: u32,
+}
+
+/// Memory for everything that is built here.
+struct Arena {
+    at: *mut u8,
+    end: *mut u8,
+}
+
+/// # Safety
+/// The byte is there. For this and all that follow: see the module.
+unsafe fn byte(text: Text, i: usize) -> u8 {
+    // SAFETY: as promised.
+    unsafe { text.add(i).read_volatile() }
+}
+
+unsafe fn length(text: Text) -> usize {
+    let mut n = 0;
+    // SAFETY: a text ends with a zero byte.
+    while unsafe { byte(text, n) } != 0 {
+        n += 1;
+    }
+    n
+}
+
+/// What follows `prefix` in `text`, if it begins so.
+unsafe fn after(text: Text, prefix: &[u8]) -> Option<Text> {
+    for i in 0..prefix.len() {
+        // SAFETY: the text goes on at least to the first difference.
+        if unsafe { byte(text, i) != byte(prefix.as_ptr(), i) } {
+            return None;
+        }
+    }
+    // SAFETY: within the text, or at its end.
+    Some(unsafe { text.add(prefix.len()) })
+}
+
+unsafe fn equals(text: Text, other: &[u8]) -> bool {
+    // SAFETY: within the text, or at its end.
+    unsafe { after(text, other).is_some_and(|rest| byte(rest, 0) == 0) }
+}
+
+impl Arena {
+    unsafe fn put(&mut self, b: u8) {
+        if self.at < self.end {
+            // SAFETY: within the arena.
+            unsafe {
+                self.at.write_volatile(b);
+                self.at = self.at.add(1);
+            }
+        }
+    }
+
+    unsafe fn bytes(&mut self, text: Text, n: usize) {
+        for i in 0..n {
+            // SAFETY: so many bytes are there.
+            unsafe { self.put(byte(text, i)) };
+        }
+    }
+
+    unsafe fn add(&mut self, text: &[u8]) {
+        // SAFETY: a slice has its length.
+        unsafe { self.bytes(text.as_ptr(), text.len()) };
+    }
+
+    unsafe fn add_text(&mut self, text: Text) {
+        // SAFETY: as promised.
+        unsafe { self.bytes(text, length(text)) };
+    }
+
+    unsafe fn number(&mut self, n: u64) {
+        let mut unit = 1;
+        while n / unit > 9 {
+            unit *= 10;
+        }
+        while unit > 0 {
+            // SAFETY: as promised.
+            unsafe { self.put(b'0' + (n / unit % 10) as u8) };
+            unit /= 10;
+        }
+    }
+}
+
+unsafe fn call(n: i64, a: usize, b: usize, c: usize, d: usize) -> isize {
+    // SAFETY: as the caller promises.
+    unsafe { raw::syscall6(n, a, b, c, d, 0, 0) }
+}
+
+/// The value of a variable of the environment.
+unsafe fn variable(environment: *const Text, name: &[u8]) -> Option<Text> {
+    let mut i = 0;
+    // SAFETY: the array ends with a null pointer.
+    unsafe {
+        loop {
+            let entry = environment.add(i).read_volatile();
+            if entry.is_null() {
+                return None;
+            }
+            if let Some(value) = after(entry, name) {
+                return Some(value);
+            }
+            i += 1;
+        }
+    }
+}
+
+/// Comes first in the process. Returns where `main` has to do the rest; else the process ends here.
+unsafe extern "C" fn start(stack: *const usize) {
+    // SAFETY: the kernel puts the number of arguments, their addresses, a null pointer, those of the environment and another one there.
+    unsafe {
+        let count = stack.read();
+        let arguments = stack.add(1).cast::<Text>();
+        let environment = arguments.add(count + 1);
+        let Some(command) = command(count, arguments) else {
+            return;
+        };
+        if launch(command, environment).is_some() {
+            wait();
+        }
+    }
+}
+
+/// Where the program and its arguments begin, if the command line is `run [--] PROGRAM …`.
+unsafe fn command(count: usize, arguments: *const Text) -> Option<*const Text> {
+    // SAFETY: so many arguments are there.
+    unsafe {
+        if count < 3 || !equals(arguments.add(1).read(), b"run") {
+            return None;
+        }
+        let first = if equals(arguments.add(2).read(), b"--") {
+            3
+        } else {
+            2
+        };
+        if count <= first {
+            return None;
+        }
+        let name = byte(arguments.add(first).read(), 0);
+        (name != 0 && name != b'-').then(|| arguments.add(first))
+    }
+}
+
+unsafe fn exists(path: Text) -> bool {
+    // SAFETY: as promised.
+    unsafe { call(libc::SYS_access, path as usize, libc::F_OK as usize, 0, 0) == 0 }
+}
+
+/// Whether no settings are there to be read: see `config::usual_places`.
+unsafe fn unconfigured(environment: *const Text, arena: &mut Arena) -> bool {
+    // SAFETY: as promised.
+    unsafe {
+        let own = variable(environment, b"XDG_CONFIG_HOME=").filter(|p| byte(*p, 0) == b'/');
+        let home = variable(environment, b"HOME=");
+        let path = arena.at;
+        if let Some(directory) = own.or(home) {
+            if length(directory) > PATH - 64 {
+                return false;
+            }
+            arena.add_text(directory);
+            if own.is_none() {
+                arena.add(b"/.config");
+            }
+            arena.add(b"/outrider/config.toml\0");
+        }
+        (path == arena.at || !exists(path)) && !exists(c"/etc/outrider/config.toml".as_ptr().cast())
+    }
+}
+
+unsafe fn open(path: &core::ffi::CStr, flags: i32) -> isize {
+    let flags = (flags | libc::O_CLOEXEC) as usize;
+    // SAFETY: a C string.
+    unsafe {
+        call(
+            libc::SYS_openat,
+            libc::AT_FDCWD as usize,
+            path.as_ptr() as usize,
+            flags,
+            0,
+        )
+    }
+}
+
+/// The beginning of a file, as a text. `None` if it can't be read, or is longer than `most`.
+unsafe fn contents(path: &core::ffi::CStr, most: usize, arena: &mut Arena) -> Option<Text> {
+    // SAFETY: the arena has room.
+    unsafe {
+        let fd = open(path, libc::O_RDONLY);
+        if fd < 0 {
+            return None;
+        }
+        let text = arena.at;
+        let mut length = 0;
+        let end = loop {
+            let room = most - length;
+            let n = call(
+                libc::SYS_read,
+                fd as usize,
+                text.add(length) as usize,
+                room,
+                0,
+            );
+            if n <= 0 || n as usize == room {
+                break n;
+            }
+            length += n as usize;
+        };
+        raw::close(fd as i32);
+        if end != 0 {
+            return None;
+        }
+        arena.at = text.add(length);
+        arena.put(0);
+        Some(text)
+    }
+}
+
+/// Whether no filter of system calls is in force.
+unsafe fn unfiltered(arena: &mut Arena) -> bool {
+    // SAFETY: as promised.
+    unsafe {
+        let Some(mut text) = contents(c"/proc/self/status", STATUS, arena) else {
+            return false;
+        };
+        while byte(text, 0) != 0 {
+            if after(text, b"\nSeccomp:\t0\n").is_some() {
+                return true;
+            }
+            text = text.add(1);
+        }
+        false
+    }
+}
+
+/// Where a symbolic link leads, as a text. `None` if it is none, or leads too far.
+unsafe fn link(path: Text, arena: &mut Arena) -> Option<Text> {
+    // SAFETY: the arena has room.
+    unsafe {
+        let text = arena.at;
+        let (at, room) = (libc::AT_FDCWD as usize, PATH - 64);
+        let n = call(libc::SYS_readlinkat, at, path as usize, text as usize, room);
+        if n <= 0 || n as usize == room {
+            return None;
+        }
+        arena.at = text.add(n as usize);
+        arena.put(0);
+        Some(text)
+    }
+}
+
+/// The library's path as LD_PRELOAD wants it: see [`preload::library`] and [`preload::set`].
+unsafe fn library(arena: &mut Arena) -> Option<Text> {
+    // SAFETY: as promised.
+    unsafe {
+        let exe = link(c"/proc/self/exe".as_ptr().cast(), arena)?;
+        let mut directory = 0;
+        for i in 0..length(exe) {
+            match byte(exe, i) {
+                b'/' => directory = i,
+                b':' | b' ' | b'\t' | b'\n' => return None,
+                _ => {}
+            }
+        }
+        let fd = open(preload::LINKER, libc::O_PATH);
+        if fd < 0 {
+            return None;
+        }
+        let name = arena.at;
+        arena.add(b"/proc/self/fd/");
+        arena.number(fd as u64);
+        arena.put(0);
+        let linker = link(name, arena);
+        raw::close(fd as i32);
+        // Where it lies elsewhere there is more to be looked at.
+        after(linker?, b"/usr/lib")?;
+        let place = arena.at;
+        arena.add(preload::GLIBC_ONLY.as_bytes());
+        let path = arena.at;
+        arena.bytes(exe, directory);
+        arena.add(b"/liboutrider.so\0");
+        if exists(path) {
+            return Some(place);
+        }
+        arena.at = path.add(directory);
+        arena.add(b"/../lib/liboutrider.so\0");
+        exists(path).then_some(place)
+    }
+}
+
+/// A variable with `value` and, before or behind a colon, what it was.
+unsafe fn joined(name: &[u8], first: Text, second: Option<Text>, arena: &mut Arena) -> Text {
+    // SAFETY: as promised.
+    unsafe {
+        let text = arena.at;
+        arena.add(name);
+        arena.add_text(first);
+        if let Some(second) = second {
+            if byte(first, 0) != 0 && byte(second, 0) != 0 {
+                arena.put(b':');
+            }
+            arena.add_text(second);
+        }
+        arena.put(0);
+        text
+    }
+}
+
+/// The environment with the variable `entry`, whose name is `name`, in its place or at the end, where there is room.
+unsafe fn set(environment: *mut Text, name: &[u8], entry: Text) {
+    let mut i = 0;
+    // SAFETY: the array ends with a null pointer, and has room for one more.
+    unsafe {
+        loop {
+            let there = environment.add(i).read_volatile();
+            if there.is_null() {
+                environment.add(i + 1).write_volatile(null());
+            }
+            if there.is_null() || after(there, name).is_some() {
+                environment.add(i).write_volatile(entry);
+                return;
+            }
+            i += 1;
+        }
+    }
+}
+
+/// Makes the shared memory: see `Shared::create`. Its descriptor; nothing is left of it where that fails.
+unsafe fn make_shared(arena: &mut Arena) -> Option<i32> {
+    // SAFETY: plain calls; a new mapping touches no existing memory.
+    unsafe {
+        let strict = contents(c"/proc/sys/vm/overcommit_memory", 64, arena)?;
+        if byte(strict, 0) == b'2' {
+            return None;
+        }
+        let mut limit = [0u64; 2];
+        let which = libc::RLIMIT_FSIZE as usize;
+        call(
+            libc::SYS_prlimit64,
+            0,
+            which,
+            NOTHING,
+            limit.as_mut_ptr() as usize,
+        );
+        if limit[0] != u64::MAX {
+            return None;
+        }
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        let fd = call(
+            libc::SYS_memfd_create,
+            c"outrider".as_ptr() as usize,
+            flags as usize,
+            0,
+            0,
+        );
+        if fd < 0 {
+            return None;
+        }
+        let fd = fd as i32;
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        let number = fd as usize;
+        let add = libc::F_ADD_SEALS as usize;
+        // The number of a standard stream that is closed is none for it.
+        let mut at = -1;
+        if fd > 2
+            && call(libc::SYS_ftruncate, number, shm::SHM_BYTES, 0, 0) == 0
+            && call(libc::SYS_fcntl, number, add, seals as usize, 0) == 0
+        {
+            let access = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+            let kind = libc::MAP_SHARED as usize;
+            at = raw::syscall6(libc::SYS_mmap, 0, shm::SHM_BYTES, access, kind, number, 0);
+        }
+        if (-4095..=0).contains(&at) {
+            raw::close(fd);
+            return None;
+        }
+        let header = at as *mut Header;
+        let h = &*header;
+        h.version.store(shm::VERSION, Relaxed);
+        h.mode.store(shm::MODE_PREDICT_OPT, Relaxed);
+        h.min_size.store(config::Files::MIN_SIZE.0, Relaxed);
+        h.looks.store(1, Relaxed);
+        h.sleeping.store(1, Relaxed);
+        h.magic.store(shm::MAGIC, Release);
+        HEADER.store(header, Release);
+        Some(fd)
+    }
+}
+
+unsafe fn give_up_shared(fd: i32) {
+    // SAFETY: our own mapping; nobody refers to it.
+    unsafe {
+        let at = HEADER.swap(null_mut(), Relaxed);
+        call(libc::SYS_munmap, at as usize, shm::SHM_BYTES, 0, 0);
+    }
+    raw::close(fd);
+}
+
+unsafe fn handle(signal: i32, handler: usize, old: *mut Action) {
+    let action = Action {
+        handler,
+        flags: (libc::SA_SIGINFO | 0x0400_0000) as u64,
+        restorer: outrider_return as *const () as usize,
+        mask: 0,
+    };
+    // SAFETY: a handler that is async-signal-safe, and the code that returns from it.
+    unsafe {
+        let new = &raw const action;
+        call(
+            libc::SYS_rt_sigaction,
+            signal as usize,
+            new as usize,
+            old as usize,
+            8,
+        );
+    }
+}
+
+/// Starts the program as `run::run` does, from the shared memory to standing aside. `None`: nothing has been done.
+unsafe fn launch(command: *const Text, environment: *const Text) -> Option<()> {
+    // SAFETY: as promised; the arena is large enough for all that is put into it, and stays.
+    unsafe {
+        let mut terminal = core::mem::MaybeUninit::<libc::termios>::uninit();
+        let terminal = terminal.as_mut_ptr() as usize;
+        if call(libc::SYS_ioctl, 2, libc::TCGETS as usize, terminal, 0) == 0 {
+            // Somebody looks, and wants to be told why nothing is foreseen of a program.
+            return None;
+        }
+        let path = variable(environment, b"PATH=")?;
+        let preloaded = variable(environment, b"LD_PRELOAD=");
+        let sanitizer = variable(environment, b"ASAN_OPTIONS=");
+        let mut variables = 0;
+        while !environment.add(variables).read().is_null() {
+            variables += 1;
+        }
+        let texts = preloaded.map_or(0, |t| length(t)) + sanitizer.map_or(0, |t| length(t));
+        let size = (variables + 8) * size_of::<Text>() + texts + STATUS + 8 * PATH + STACK;
+        let size = size.next_multiple_of(4096);
+        let at = mapped::map(size)?;
+        let mut arena = Arena {
+            at,
+            end: at.add(size - STACK),
+        };
+        let given = arena.at.cast::<Text>();
+        for i in 0..=variables {
+            given
+                .add(i)
+                .write_volatile(environment.add(i).read_volatile());
+        }
+        arena.at = given.add(variables + 4).cast();
+        if !unconfigured(environment, &mut arena) || !unfiltered(&mut arena) {
+            return None;
+        }
+        let library = library(&mut arena)?;
+        let fd = make_shared(&mut arena)?;
+        let runner = raw::getpid();
+        let name = joined(b"LD_PRELOAD=", library, preloaded, &mut arena);
+        set(given, b"LD_PRELOAD=", name);
+        let option = preload::SANITIZER_OPTION.as_ptr().cast();
+        let name = joined(
+            b"ASAN_OPTIONS=",
+            sanitizer.unwrap_or(c"".as_ptr().cast()),
+            Some(option),
+            &mut arena,
+        );
+        set(given, b"ASAN_OPTIONS=", name);
+        let name = arena.at;
+        arena.add(b"OUTRIDER_SHM=/proc/");
+        arena.number(runner.into());
+        arena.add(b"/fd/");
+        arena.number(fd as u64);
+        arena.put(b':');
+        arena.number(shm::MODE_PREDICT_OPT.into());
+        arena.put(b':');
+        arena.number(config::Files::MIN_SIZE.0);
+        arena.add(b":0\0");
+        set(given, b"OUTRIDER_SHM=", name);
+
+        let launch = arena.at.add(16 - arena.at as usize % 16).cast::<Launch>();
+        arena.at = launch.add(1).cast();
+        if arena.at.add(2 * PATH) > arena.end {
+            give_up_shared(fd);
+            return None;
+        }
+        let l = &mut *launch;
+        l.arguments = command;
+        l.environment = given;
+        l.path = path;
+        l.runner = runner;
+        let all = SIGNALS;
+        let how = libc::SIG_BLOCK as usize;
+        call(
+            libc::SYS_rt_sigprocmask,
+            how,
+            &raw const all as usize,
+            &raw mut l.mask as usize,
+            8,
+        );
+        handle(
+            libc::SIGCHLD,
+            child_changed as *const () as usize,
+            &mut l.child_action,
+        );
+        let none = [0u64; 4];
+        for (which, timer) in l.timers.iter_mut().enumerate() {
+            let old = timer.as_mut_ptr() as usize;
+            call(libc::SYS_setitimer, which, none.as_ptr() as usize, old, 0);
+        }
+        let program = outrider_vfork(become_program, launch, at.add(size));
+        if program < 0 || FAILED.load(Acquire) != 0 {
+            if program > 0 {
+                call(libc::SYS_wait4, program as usize, NOTHING, 0, 0);
+            }
+            restore(l);
+            let mask = &raw const l.mask as usize;
+            call(
+                libc::SYS_rt_sigprocmask,
+                libc::SIG_SETMASK as usize,
+                mask,
+                NOTHING,
+                8,
+            );
+            give_up_shared(fd);
+            return None;
+        }
+        PROGRAM.store(program, Release);
+        for signal in 1..=64 {
+            if is_passed_on(signal) {
+                handle(signal, pass_on as *const () as usize, null_mut());
+            }
+        }
+        call(libc::SYS_close_range, 0, fd as usize - 1, 0, 0);
+        call(
+            libc::SYS_close_range,
+            fd as usize + 1,
+            u32::MAX as usize,
+            0,
+            0,
+        );
+        call(libc::SYS_chdir, c"/".as_ptr() as usize, 0, 0, 0);
+        let no = 0u64;
+        let how = libc::SIG_SETMASK as usize;
+        call(
+            libc::SYS_rt_sigprocmask,
+            how,
+            &raw const no as usize,
+            NOTHING,
+            8,
+        );
+        SHARED.store(fd, Release);
+        Some(())
+    }
+}
+
+/// Timers, and what becomes of ended children, as they were.
+unsafe fn restore(launch: &Launch) {
+    // SAFETY: structures that the kernel has written.
+    unsafe {
+        for (which, timer) in launch.timers.iter().enumerate() {
+            if timer[2] != 0 || timer[3] != 0 {
+                call(
+                    libc::SYS_setitimer,
+                    which,
+                    timer.as_ptr() as usize,
+                    NOTHING,
+                    0,
+                );
+            }
+        }
+        let action = &raw const launch.child_action as usize;
+        call(
+            libc::SYS_rt_sigaction,
+            libc::SIGCHLD as usize,
+            action,
+            NOTHING,
+            8,
+        );
+    }
+}
+
+/// The program's process, which shares the runner's memory while the runner waits. What can't be executed at once is tried again by
+/// `main`, which says what was wrong.
+unsafe extern "C" fn become_program(launch: *mut Launch) -> ! {
+    // SAFETY: as promised; behind the structure is room for two paths.
+    unsafe {
+        let l = &*launch;
+        restore(l);
+        let kill = libc::SIGKILL as usize;
+        call(libc::SYS_prctl, libc::PR_SET_PDEATHSIG as usize, kill, 0, 0);
+        if call(libc::SYS_getppid, 0, 0, 0, 0) as u32 != l.runner {
+            call(libc::SYS_kill, raw::getpid() as usize, kill, 0, 0);
+        }
+        let mask = &raw const l.mask as usize;
+        call(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK as usize,
+            mask,
+            NOTHING,
+            8,
+        );
+        let name = l.arguments.read();
+        let execute = |path: Text| {
+            let (arguments, environment) = (l.arguments as usize, l.environment as usize);
+            call(libc::SYS_execve, path as usize, arguments, environment, 0) as i32
+        };
+        let mut slash = false;
+        for i in 0..length(name) {
+            slash |= byte(name, i) == b'/';
+        }
+        if slash {
+            execute(name);
+        } else if length(name) <= 255 {
+            let mut directory = l.path;
+            loop {
+                let mut n = 0;
+                while byte(directory, n) != 0 && byte(directory, n) != b':' {
+                    n += 1;
+                }
+                let path = launch.add(1).cast::<u8>();
+                let mut arena = Arena {
+                    at: path,
+                    end: path.add(2 * PATH),
+                };
+                if n < PATH {
+                    arena.bytes(directory, n);
+                    if n > 0 {
+                        arena.put(b'/');
+                    }
+                    arena.add_text(name);
+                    arena.put(0);
+                    let error = -execute(path);
+                    if error != libc::ENOENT && error != libc::ENOTDIR && error != libc::EACCES {
+                        break;
+                    }
+                }
+                if byte(directory, n) == 0 {
+                    break;
+                }
+                directory = directory.add(n + 1);
+            }
+        }
+        FAILED.store(1, Release);
+        call(libc::SYS_exit_group, 127, 0, 0, 0);
+        core::hint::unreachable_unchecked()
+    }
+}
+
+/// Waits for the program, and ends as it ends. Returns when there is something else to do; see `run::wait_for`.
+unsafe fn wait() {
+    // SAFETY: mapped by `make_shared`, and stays.
+    let header = unsafe { &*HEADER.load(Relaxed) };
+    let program = PROGRAM.load(Relaxed) as usize;
+    loop {
+        let bell = header.doorbell.load(Acquire);
+        // siginfo_t: signal, error, code, and from the fifth on process, user, status.
+        let mut info = core::mem::MaybeUninit::<[i32; 32]>::uninit();
+        let info = info.as_mut_ptr().cast::<i32>();
+        let word = |i: usize| info.wrapping_add(i);
+        let flags = libc::WEXITED | libc::WSTOPPED | libc::WNOHANG | libc::WNOWAIT;
+        // SAFETY: the kernel writes the structure, which has room; what it does not write is not read.
+        unsafe {
+            info.write_volatile(0);
+            let at = info as usize;
+            let answer = call(
+                libc::SYS_waitid,
+                libc::P_PID as usize,
+                program,
+                at,
+                flags as usize,
+            );
+            let changed = word(0).read_volatile() != 0;
+            if answer == 0 && changed && word(2).read_volatile() == libc::CLD_EXITED {
+                header.closed.store(1, Release);
+                call(
+                    libc::SYS_exit_group,
+                    word(6).read_volatile() as usize,
+                    0,
+                    0,
+                    0,
+                );
+            }
+            if answer != 0 || changed {
+                return;
+            }
+        }
+        header.sleeping.store(1, Release);
+        if header.hello.load(Acquire) != 0 {
+            return;
+        }
+        // A minute bounds the wait should a wake-up ever be missed.
+        raw::futex_wait(&header.doorbell, bell, 60_000_000);
+    }
+}
