@@ -634,6 +634,63 @@ fn nothing_starts_for_nothing() {
     }
 }
 
+/// Must 7, 8: a plain command line starts the program before the C library of the command is started, and the program finds what it
+/// finds after any other.
+#[test]
+fn the_program_is_started_early_and_finds_the_same() {
+    let dir = fresh("the_program_is_started_early_and_finds_the_same");
+    let environment = |flags: &[&str]| {
+        let mut run = outrider_run(&dir, flags, &["env"]);
+        run.env("LD_PRELOAD", "libc.so.6")
+            .env("ASAN_OPTIONS", "detect_leaks=0");
+        let printed = text(&run.output().unwrap().stdout);
+        let of_process = |line: &str| {
+            let (before, after) = line.split_once("/proc/")?;
+            Some(format!("{before} {}", after.split_once(':')?.1))
+        };
+        printed
+            .lines()
+            .map(|line| of_process(line).unwrap_or_else(|| line.to_owned()))
+            .collect::<Vec<_>>()
+    };
+    let (early, late) = (environment(&[]), environment(&["--mode", "predict+opt"]));
+    assert_eq!(early, late);
+    assert!(
+        early.iter().any(|l| l.starts_with("OUTRIDER_SHM=")),
+        "{early:?}"
+    );
+    if !support::have("strace") {
+        return support::skip(
+            "the_program_is_started_early_and_finds_the_same",
+            "strace is not installed",
+        );
+    }
+    let run = outrider_run(&dir, &[], &["true"]);
+    let trace = dir.join("trace");
+    let mut traced = Command::new("strace");
+    support::plain_environment(&mut traced, &dir);
+    let status = traced
+        .args(["-qq", "-e", "trace=arch_prctl,clone", "-o"])
+        .arg(&trace)
+        .arg(run.get_program())
+        .args(run.get_args())
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let calls = fs::read_to_string(&trace).unwrap();
+    if calls.starts_with("arch_prctl") {
+        return support::skip(
+            "the_program_is_started_early_and_finds_the_same",
+            "the command was linked without the C library's archives",
+        );
+    }
+    assert!(
+        calls.starts_with("clone") && !calls.contains("arch_prctl"),
+        "{calls}"
+    );
+}
+
 /// Must 8: programs that no hook reaches are named in the report, with the reason.
 #[test]
 fn unhookable_programs_are_named() {
