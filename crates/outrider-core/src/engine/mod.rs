@@ -943,3 +943,49 @@ impl Watched {
         self.spread.arrived(self.watch, self.addresses, after)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes that are handed out at once of 8 MiB that wait, to a device that is best with 2 MiB in flight.
+    fn in_flight(company: Company) -> u64 {
+        let mut state = State {
+            devices: Vec::new(),
+            spreads: Vec::new(),
+            workers: 0,
+            idle: 0,
+            stop: false,
+            turn: 0,
+            low: None,
+            high: false,
+        };
+        let handle = Arc::new(Handle::new(std::os::fd::OwnedFd::from(
+            std::fs::File::open("/dev/null").unwrap(),
+        )));
+        let d = state.device(1, (256 << 10, 16 << 20));
+        d.allowed = InFlight::new(2 << 20..2 << 20);
+        d.company = company;
+        d.queued_bytes = 8 << 20;
+        d.queues[0].extend((0..64).map(|k| Request {
+            handle: handle.clone(),
+            view: None,
+            range: k * GROUP_BYTES..(k + 1) * GROUP_BYTES,
+            reader: None,
+            account: Arc::default(),
+        }));
+        while let Some(Job::Issue(i, group)) = state.next() {
+            let d = &mut state.devices[i];
+            d.in_flight_bytes += group.iter().map(Request::bytes).sum::<u64>();
+        }
+        state.devices[0].in_flight_bytes
+    }
+
+    /// DR7: beside others there is no more in flight than the kernel's own readahead has, two windows of 128 KiB, and half a MiB until it is
+    /// known that nobody is there.
+    #[test]
+    fn who_else_reads_bounds_what_is_in_flight() {
+        let all = [Company::Others, Company::Unknown, Company::Nobody].map(in_flight);
+        assert_eq!(all, [256 << 10, 512 << 10, 2 << 20]);
+    }
+}
