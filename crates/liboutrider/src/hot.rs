@@ -31,7 +31,7 @@ const PLACE: u64 = 16 << 10;
 /// Bytes in which pages are counted where one is missing.
 const AROUND: u64 = 16 << 20;
 /// Most reads between two that are looked at …
-const RARELY: u64 = 128;
+const RARELY: u64 = 256;
 /// … and least once so many are, and the bytes that may go by meanwhile where that is more reads: a file that
 /// stops being cached is noticed so late.
 const OFTEN: u64 = 16;
