@@ -17,11 +17,11 @@ const SHOWN: usize = 10;
 pub fn show(args: &GraphShowArgs) -> Outcome {
     let library = preload::library()?;
     let plugins = plugin::check(&args.plugin)?;
-    let own = std::env::current_exe()
-        .map_err(|e| Failure::usage(format!("cannot find this command's own file: {e}")))?;
     // SAFETY: this process has one thread.
     unsafe { preload::set(&library, &plugins) };
-    let out = Command::new(own)
+    // Any program that is linked dynamically: this command may not be, and the library ends the process before it begins.
+    let out = Command::new("/bin/sh")
+        .args(["-c", ":"])
         .env(
             "OUTRIDER_GRAPH_SHOW",
             if args.text { "text" } else { "dot" },

@@ -53,7 +53,7 @@ fn a_file_that_is_no_plugin_is_refused_before_the_program_runs() {
     assert!(built.unwrap().success());
     let spaced = scratch().join("a plugin.so");
     fs::copy(plugin("entries"), &spaced).unwrap();
-    let own = outrider();
+    let own = std::env::current_exe().unwrap();
     for (file, complaint) in [
         (Path::new("/nonexistent.so"), "No such file or directory"),
         (&scratch(), "not a regular file"),

@@ -957,6 +957,7 @@ mod tests {
             idle: 0,
             stop: false,
             turn: 0,
+            dropped: false,
             low: None,
             high: false,
         };
