@@ -562,6 +562,8 @@ pub(crate) struct Options {
     pub beside: bool,
     /// Directories that are listed ahead have their entries looked up.
     pub walk: bool,
+    /// Reads through the page cache are fetched into it, not made.
+    pub fetch: bool,
 }
 
 impl Default for Options {
@@ -575,6 +577,7 @@ impl Default for Options {
             stable: false,
             beside: false,
             walk: false,
+            fetch: false,
         }
     }
 }
@@ -648,6 +651,13 @@ impl<C: ?Sized> Graph<C> {
     /// foreseen to be opened or listed, fetches the blocks of their inodes too.
     pub fn walk(mut self) -> Graph<C> {
         self.options.walk = true;
+        self
+    }
+
+    /// For functions that often end before what is foreseen: reads through the page cache are not made ahead, what they need is fetched into
+    /// it. When the function ends, nothing is under way that it would have to wait for, because the kernel can't cancel it.
+    pub fn fetch(mut self) -> Graph<C> {
+        self.options.fetch = true;
         self
     }
 

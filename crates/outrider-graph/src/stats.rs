@@ -58,7 +58,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Runs of the function.
+    /// Runs of the function, but for those that were passed by while looking ahead rested.
     scopes,
     /// Calls that the function made through its scope.
     calls,
@@ -225,6 +225,14 @@ impl<C: ?Sized> crate::Graph<C> {
     /// Whether looking ahead rests, because nothing that was waited for of late is worth its price.
     pub fn rests(&self) -> bool {
         self.shared.worth.rests()
+    }
+
+    /// Whether a run that begins now may be made without a scope: looking ahead rests, and it is not one of the runs that tell whether to go on.
+    #[inline]
+    pub fn passes_by(&self) -> bool {
+        !self.options.fixed
+            && self.options.engine != crate::graph::Engine::Check
+            && self.shared.worth.passes_by()
     }
 
     /// While looking ahead rests and no scope follows: such a call as the graph foresees was made, from `began` until now.

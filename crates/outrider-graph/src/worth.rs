@@ -5,7 +5,7 @@
 //! when they are given to it, and those that waited are paid back. When the account is empty, looking ahead rests; the program's own calls are timed, some of them, and the first that waits ends the rest. So a program whose data is cached pays
 //! for [`FIRST`] once, and then only for the clock.
 
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 use std::time::Instant;
 
 /// A call quicker than this did not wait for a device; 4 KiB from the cache take 0.3 to 0.6 µs, the fastest disks 10 µs and more.
@@ -24,6 +24,8 @@ pub const LISTING: i64 = 50_000;
 pub const WAIT: i64 = 20_000;
 /// One call in so many is timed while looking ahead rests.
 pub const SAMPLE: u32 = 4;
+/// One run in so many is looked at then, where the others can be passed by.
+const RUNS: u32 = 32;
 
 /// What a thread has waited for in all.
 #[derive(Clone, Copy)]
@@ -65,6 +67,8 @@ pub struct Worth {
     /// What the last thread that asked had waited for.
     sleeps: AtomicI64,
     blocks: AtomicI64,
+    /// Runs that began while looking ahead rested.
+    runs: AtomicU32,
 }
 
 impl Default for Worth {
@@ -73,6 +77,7 @@ impl Default for Worth {
             account: AtomicI64::new(FIRST),
             sleeps: AtomicI64::new(0),
             blocks: AtomicI64::new(0),
+            runs: AtomicU32::new(0),
         }
     }
 }
@@ -82,6 +87,18 @@ impl Worth {
     #[inline]
     pub fn rests(&self) -> bool {
         self.account.load(Relaxed) <= 0
+    }
+
+    /// Whether a run that begins now need not be looked at.
+    #[inline]
+    pub fn passes_by(&self) -> bool {
+        if !self.rests() {
+            return false;
+        }
+        // What threads that meet here lose is a run's turn.
+        let run = self.runs.load(Relaxed);
+        self.runs.store(run.wrapping_add(1), Relaxed);
+        !run.is_multiple_of(RUNS)
     }
 
     /// So much was earned, or spent if it is negative.

@@ -471,6 +471,115 @@ fn leaving_early_leaves_no_trace() {
     assert!(fs::read(dir.path().join("numbered")).unwrap() == before);
 }
 
+/// Pages of a file that are cached.
+fn cached(file: &File, pages: usize) -> Vec<bool> {
+    let len = pages * 4096;
+    let mut resident = vec![0u8; pages];
+    // SAFETY: a mapping of the file of our own, and a byte for each of its pages.
+    unsafe {
+        let at = libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            libc::PROT_READ,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        );
+        assert_ne!(at, libc::MAP_FAILED);
+        assert_eq!(libc::mincore(at, len, resident.as_mut_ptr()), 0);
+        libc::munmap(at, len);
+    }
+    resident.iter().map(|r| r & 1 == 1).collect()
+}
+
+/// FA3: a function that often ends early has what it may read fetched into the page cache, so much as lies within the depth, and nothing else; the reads are its own.
+#[test]
+fn reads_that_are_fetched_are_the_functions_own() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let file = numbered(&dir, 400, 4096);
+    file.sync_all().unwrap();
+    // Far enough from each other for the kernel to see no sequence.
+    let place = |i: u64| (i * 37 % 400 * 4096) as i64;
+    for engine in [Engine::Uring, Engine::Threads] {
+        // SAFETY: integers only.
+        let r = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        assert_eq!(r, 0);
+        let were = cached(&file, 400);
+        let fd = file.as_raw_fd();
+        let graph: Graph<()> = Graph::generator("fetches", move |(), i| {
+            Next::Weak(Op::Pread {
+                fd,
+                len: 4096,
+                offset: place(i),
+            })
+        })
+        .pure()
+        .fetch()
+        .engine(engine)
+        .fixed_depth(8);
+        let mut scope = graph.enter(&());
+        let block = scope.pread_block(&file, 4096, place(0)).unwrap();
+        assert!(is_block(&block, 0));
+        drop(scope);
+        let c = graph.counts();
+        assert_eq!((c.hits, c.unused, c.divergences), (0, 0, 0), "{c}");
+        // The first too, with those behind it.
+        assert_eq!(c.ahead, 9, "{c}");
+        let are = cached(&file, 400);
+        let new = (0..400).filter(|i| are[*i] && !were[*i]);
+        let wanted: Vec<usize> = (0..9).map(|i| place(i) as usize / 4096).collect();
+        // Those that are on their way count as cached. On a file system in memory all were.
+        for page in new {
+            assert!(wanted.contains(&page), "{page} of {wanted:?}");
+        }
+        assert!(wanted.iter().all(|i| are[*i]), "{wanted:?}");
+    }
+}
+
+/// Where nothing waits for a device, looking ahead rests after what it may cost at first, 160 µs: 320 calls that are followed, or 4 listings.
+#[test]
+fn looking_ahead_of_what_is_cached_rests_soon() {
+    let graph: Graph<()> = Graph::generator("followed", |(), _| Next::End).pure();
+    let mut followed = 0;
+    while !graph.rests() {
+        graph.followed();
+        followed += 1;
+    }
+    assert_eq!(followed, 320);
+
+    let dir = tempfile::tempdir().unwrap();
+    let names: Vec<CString> = (0..64)
+        .map(|i| {
+            let path = dir.path().join(format!("d{i}"));
+            fs::create_dir(&path).unwrap();
+            fs::read_dir(&path).unwrap().for_each(drop);
+            CString::new(path.as_os_str().as_bytes()).unwrap()
+        })
+        .collect();
+    const FLAGS: i32 = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // Another program may have kept a thread waiting.
+    let fewest = (0..3).map(|_| {
+        let graph: Graph<[CString]> = Graph::generator("lists", |names: &[CString], i| {
+            names.get(i as usize).map_or(Next::End, |path| {
+                Next::Weak(Op::Openat {
+                    dir: libc::AT_FDCWD,
+                    path,
+                    flags: FLAGS,
+                    mode: 0,
+                })
+            })
+        })
+        .pure();
+        let mut scope = graph.enter(&names[..]);
+        for name in &names {
+            scope.openat(&libc::AT_FDCWD, name, FLAGS, 0).unwrap();
+        }
+        drop(scope);
+        graph.counts().ahead
+    });
+    assert_eq!(fewest.min(), Some(4));
+}
+
 /// No descriptor of the library has a number in the program, and opens get the numbers they would get.
 #[test]
 fn descriptor_numbers_are_the_programs() {

@@ -45,6 +45,9 @@ class Pread : public leveldb::RandomAccessFile {
         return leveldb::Status::OK();
     }
 
+    // Asked by the library with a graph only (plugins/leveldb).
+    int Descriptor() const { return fd_; }
+
   private:
     std::string name_;
     int fd_;

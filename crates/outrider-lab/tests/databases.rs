@@ -210,8 +210,8 @@ fn expected(
 // ---- Stores ----
 
 /// CP12, FA11: each load on a store prints the digest of what a sequential model reads, with one thread and with four,
-/// with and without Outrider.
-fn loads_agree_with_the_model(driver: &Path, loads: &[&str]) {
+/// with and without Outrider, and with each of `more` flags.
+fn loads_agree_with_the_model(driver: &Path, loads: &[&str], more: &[&str]) {
     let scratch = scratch();
     let base = scratch.path().join("base");
     let run = scratch.path().join("run");
@@ -223,16 +223,22 @@ fn loads_agree_with_the_model(driver: &Path, loads: &[&str]) {
     for load in loads.iter().chain(&ycsb) {
         let expected = expected(load, keys, value, seed, ops, zipf, span);
         for threads in [1, 4] {
-            for with in [false, true] {
+            for (with, more) in [false, true]
+                .iter()
+                .flat_map(|w| more.iter().map(|m| (*w, m)))
+            {
                 said(Command::new(driver).arg("clone").args([&base, &run]));
                 evict(&run);
                 let flags = words(format!(
-                    "--load {load} --ops {ops} --threads {threads} --zipf {zipf} --span {span}"
+                    "--load {load} --ops {ops} --threads {threads} --zipf {zipf} --span {span}{more}"
                 ));
                 let mut command = around(with, driver);
                 command.arg("run").arg(&run).args(&what).args(flags);
                 let out = said(&mut command);
-                assert_eq!(out, expected, "{load}, {threads} threads, Outrider: {with}");
+                assert_eq!(
+                    out, expected,
+                    "{load}{more}, {threads} threads, Outrider: {with}"
+                );
             }
         }
     }
@@ -285,7 +291,53 @@ fn leveldb_reads_what_the_model_says() {
         return;
     };
     let loads = ["readseq", "readreverse", "readrandom", "readwhilescanning"];
-    loads_agree_with_the_model(&driver, &loads);
+    loads_agree_with_the_model(&driver, &loads, &[""]);
+}
+
+/// FA11: LevelDB's Get with a graph, without a block cache, with one that is too small, and with one that holds everything.
+#[test]
+fn leveldb_with_a_graph_reads_what_the_model_says() {
+    let Some(driver) = driver("outrider-leveldb-graph") else {
+        return;
+    };
+    let caches = [" --cache 0", " --cache 65536", " --cache 8388608"];
+    loads_agree_with_the_model(&driver, &["readrandom"], &caches);
+
+    // What is foreseen of each Get is what it then reads, and on a cold store it is fetched ahead.
+    let scratch = scratch();
+    let (base, run) = (scratch.path().join("base"), scratch.path().join("run"));
+    let what = ["--keys", "20000", "--value", "1000"];
+    said(Command::new(&driver).arg("load").arg(&base).args(what));
+    let report = scratch.path().join("report.json");
+    let outrider_run = |engine: &str| {
+        said(Command::new(&driver).arg("clone").args([&base, &run]));
+        evict(&run);
+        let mut command = Command::new(outrider());
+        command.args(["run", "--mode", "app-only"]);
+        command.arg(format!("--report={}", report.display()));
+        command.arg("--").arg(&driver).arg("run").arg(&run);
+        command.args(what).args(["--ops", "2000", "--cache", "0"]);
+        let out = said(command.env("OUTRIDER_GRAPH", engine));
+        let report: serde_json::Value =
+            serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
+        let graph = report["graphs"][0].clone();
+        assert_eq!(graph["name"], "leveldb Get", "{report}");
+        assert_eq!(graph["switched_off"], serde_json::Value::Null, "{graph}");
+        (out, graph)
+    };
+    let (plain, checked) = outrider_run("check");
+    let (ahead, figures) = outrider_run("auto");
+    assert_eq!(plain, ahead);
+    let count = |graph: &serde_json::Value, name: &str| graph[name].as_u64().unwrap();
+    // Every Get that reads two tables has the second foreseen.
+    assert!(count(&checked, "foreseen") > 2000, "{checked}");
+    assert_eq!(count(&checked, "skipped"), 0, "{checked}");
+    assert!(count(&figures, "ahead") > 0, "{figures}");
+    assert_eq!(
+        count(&figures, "hits"),
+        0,
+        "what is fetched is not made: {figures}"
+    );
 }
 
 #[test]
@@ -300,7 +352,7 @@ fn rocksdb_reads_what_the_model_says() {
         "multireadrandom",
         "readwhilescanning",
     ];
-    loads_agree_with_the_model(&driver, &loads);
+    loads_agree_with_the_model(&driver, &loads, &[""]);
 }
 
 // ---- Snappy ----
@@ -615,6 +667,13 @@ fn rows_on_databases_say_the_same_in_every_column() {
         run("outrider run", &row.work.commands, Some(&[]));
         if let Some(hinted) = &row.work.hinted {
             run("hinted", hinted, None);
+        }
+        let built = |commands: &&Vec<Vec<String>>| {
+            let driver = commands[0][0].strip_prefix("{drivers}/");
+            driver.is_none_or(|name| drivers().join(name).is_file())
+        };
+        if let Some(graph) = row.work.graph.as_ref().filter(built) {
+            run("graph", graph, None);
         }
         if let Some(declared) = &row.work.declared
             && tools().plugins.join("outrider_sqlite.so").is_file()

@@ -207,6 +207,22 @@ pub fn lseek(fd: i32, offset: i64, whence: i32) -> i64 {
     }
 }
 
+/// `readahead(2)`: has the kernel read `len` bytes from `offset` on into the page cache, without waiting for them.
+pub fn readahead(fd: i32, offset: i64, len: usize) {
+    // SAFETY: no memory is passed.
+    unsafe {
+        syscall6(
+            libc::SYS_readahead,
+            fd as usize,
+            offset as usize,
+            len,
+            0,
+            0,
+            0,
+        );
+    }
+}
+
 /// `fallocate(2)`: whether `len` bytes from `offset` on have room of their own.
 pub fn fallocate(fd: i32, offset: usize, len: usize) -> bool {
     // SAFETY: no memory is passed.

@@ -234,6 +234,31 @@ fn cp_has_the_next_files_on_their_way() {
     assert_eq!(asked(false).matches(wanted).count(), 0);
 }
 
+/// A directory of 100,000 files.
+#[test]
+fn cp_copies_a_large_directory_with_its_plugin() {
+    let root = scratch().join("cp-large");
+    let from = root.join("from");
+    fs::create_dir_all(&from).unwrap();
+    for i in 0..100_000 {
+        fs::write(from.join(format!("{i}")), i.to_string()).unwrap();
+    }
+    make_cold(&from);
+    let memory = Path::new("/dev/shm").join(format!("outrider-cp-large-{}", std::process::id()));
+    let script = format!("cp -r {} {}", from.display(), memory.display());
+    let out = shell(&script, Some("cp"), &[]);
+    assert!(out.status.success() && out.stderr.is_empty(), "{out:?}");
+    let mut count = 0;
+    for entry in fs::read_dir(&memory).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        assert_eq!(fs::read_to_string(entry.path()).unwrap(), name);
+        count += 1;
+    }
+    fs::remove_dir_all(&memory).unwrap();
+    assert_eq!(count, 100_000);
+}
+
 #[test]
 fn du_says_the_same_with_its_plugin() {
     let root = scratch().join("du-plugin");

@@ -43,7 +43,8 @@ const PRIVATE_POSITIONS: c_uint = 2;
 const AMONG: c_uint = 4;
 const STABLE: c_uint = 8;
 const WALK: c_uint = 16;
-const FLAGS: c_uint = PURE | PRIVATE_POSITIONS | AMONG | STABLE | WALK;
+const FETCH: c_uint = 32;
+const FLAGS: c_uint = PURE | PRIVATE_POSITIONS | AMONG | STABLE | WALK | FETCH;
 const EDGE_WEAK: c_uint = 1;
 const EDGE_BACK: c_uint = 2;
 const NODE_LINK: c_uint = 1;
@@ -239,6 +240,9 @@ fn with_flags(mut graph: Graph<*mut c_void>, flags: c_uint) -> *mut CGraph {
     }
     if flags & WALK != 0 {
         graph = graph.walk();
+    }
+    if flags & FETCH != 0 {
+        graph = graph.fetch();
     }
     graph = graph.beside();
     let engine = match std::env::var("OUTRIDER_GRAPH").as_deref() {

@@ -286,6 +286,9 @@ fn at_work<R>(local: *mut Local, work: impl FnOnce() -> R) -> R {
 
 /// A function begins.
 pub fn enter(graph: &'static Graph<*mut c_void>, context: *mut c_void) -> *mut CScope {
+    if graph.passes_by() {
+        return passing();
+    }
     let local = local::get();
     at_work(local, || {
         // SAFETY: the calling thread's.

@@ -55,7 +55,10 @@ impl Instance<'_> {
             return;
         }
         let alone = self.cx.as_ref().is_none_or(|cx| cx.order.is_empty());
-        if alone && !self.extend(source) || !self.cx.as_mut().is_some_and(|cx| cx.has_ring()) {
+        if alone && !self.extend(source) {
+            return;
+        }
+        if !self.options.fetch && !self.cx.as_mut().is_some_and(|cx| cx.has_ring()) {
             return;
         }
         if let Some(cx) = self.cx.as_mut() {
@@ -338,6 +341,10 @@ impl Instance<'_> {
                 if position.is_none_or(|p| p < 0) {
                     return false;
                 }
+                let fetches = self.options.fetch && self.options.engine != Engine::Check;
+                if args.kind.reads() && fetches && !direct {
+                    return self.fetch(i);
+                }
                 if args.kind.reads() {
                     buffer = self.buffer(len);
                 } else if linked == Some(GONE) {
@@ -403,6 +410,20 @@ impl Instance<'_> {
         p.warmed = !args.kind.runs_ahead();
         self.counts.ahead += 1;
         self.settle_account();
+        true
+    }
+
+    /// Has the kernel fetch what a read needs; the function makes the read.
+    fn fetch(&mut self, i: u16) -> bool {
+        let Some(cx) = self.cx.as_mut() else {
+            return false;
+        };
+        let p = &mut cx.places[i as usize];
+        let (fd, at, len) = (p.args.fd, p.position.unwrap_or(0), p.args.len);
+        raw::readahead(fd, at, len);
+        (p.never, p.warmed) = (true, true);
+        cx.account -= worth::CALL;
+        self.counts.ahead += 1;
         true
     }
 

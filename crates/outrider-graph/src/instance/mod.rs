@@ -305,7 +305,8 @@ impl<'g> Instance<'g> {
         self.counts.calls += 1;
         match self.follows {
             _ if self.is_passing() => {
-                if self.resting && self.counts.calls.is_multiple_of(u64::from(worth::SAMPLE)) {
+                // A run may make few calls: the first counts.
+                if self.resting && self.counts.calls % u64::from(worth::SAMPLE) == 1 {
                     self.began = Some(Instant::now());
                 }
             }
@@ -399,6 +400,10 @@ impl<'g> Instance<'g> {
             let waited = self.shared.worth.timed(began);
             if waited && self.follows == Follows::Counting {
                 self.follows = Follows::Woken;
+            }
+            let fetched = self.current.and_then(|i| self.place(i));
+            if waited && fetched.is_some_and(|p| p.warmed && p.args.kind.reads()) {
+                self.depth = (self.depth * 2).min(self.options.depth);
             }
         }
         if self.cx.is_some() && process::is(self.token) {

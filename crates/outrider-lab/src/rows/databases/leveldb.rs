@@ -10,6 +10,8 @@ use crate::rows::words::data;
 use crate::rows::{Data, Maker, Row, Workload};
 
 const DRIVER: &str = "{drivers}/outrider-leveldb";
+/// The same with LevelDB's source and a foreaction graph for Get.
+const WITH_GRAPH: &str = "{drivers}/outrider-leveldb-graph";
 /// Bytes of values in a store.
 const STORE: u64 = 256 << 20;
 /// Bytes of values that the Gets of a run return.
@@ -66,12 +68,17 @@ impl Gets {
         } = self;
         let ops = (READ / value).clamp(*OPS.start(), *OPS.end());
         let keys = STORE / value;
+        let run = |driver| {
+            line(&format!(
+                "{driver} run {{data}}/run --keys {keys} --value {value} --load ycsb-{letter} --ops {ops} \
+                 --threads {threads} --zipf {zipf} {more}"
+            ))
+        };
         Workload {
             reset: Some(line(&format!("{DRIVER} clone {{data}}/base {{data}}/run"))),
-            ..Workload::one(line(&format!(
-                "{DRIVER} run {{data}}/run --keys {keys} --value {value} --load ycsb-{letter} --ops {ops} \
-                 --threads {threads} --zipf {zipf} {more}"
-            )))
+            // A table that is mapped is not read.
+            graph: more.is_empty().then(|| vec![run(WITH_GRAPH)]),
+            ..Workload::one(run(DRIVER))
         }
     }
 
