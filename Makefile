@@ -6,7 +6,8 @@
 # make test-all  both: what CI runs
 # make bench     measures Outrider on emulated devices and writes the report: about half an hour, as root
 #                (ARGS=… for `outrider-lab run`: rows, --device …; ARGS='--all --minutes 0' for everything)
-# make drivers   programs of the lab that read through RocksDB, LevelDB and Snappy: target/drivers
+# make drivers   programs of the lab that read through RocksDB, LevelDB and Snappy: target/drivers; after make build also one that reads through Debian's
+#                source of LevelDB with a foreaction graph (plugins/leveldb), which is fetched once, into ~/.cache/outrider
 # make lint      formatting and clippy
 # make plugins   target/plugins: outrider_sqlite.so (needs sqlite3ext.h, in Debian's libsqlite3-dev), outrider_du.so and outrider_cp.so
 # make examples  target/examples: programs in C that declare what they will read, after make build
@@ -45,8 +46,8 @@ demo:
 # quicker than linking each of them with the release profile.
 test:
 	@.ci/deps test
-	@$(MAKE) --no-print-directory -C crates/outrider-lab/drivers OUT=$(DRIVERS)
 	$(CARGO) build --release --locked --workspace
+	@$(MAKE) --no-print-directory drivers
 	@.ci/summary $(CARGO) test --locked --workspace --no-fail-fast
 
 # Kernels are fetched once, into ~/.cache/outrider.
@@ -58,8 +59,8 @@ test-kernel:
 test-all:
 	@.ci/deps test
 	@.ci/deps kernel
-	@$(MAKE) --no-print-directory -C crates/outrider-lab/drivers OUT=$(DRIVERS)
 	$(CARGO) build --release --locked --workspace
+	@$(MAKE) --no-print-directory drivers
 	@.ci/summary .ci/all-tests $(CARGO) test --locked --workspace --no-fail-fast
 
 kernel:
@@ -69,13 +70,13 @@ kernel:
 bench:
 	@.ci/deps bench
 	$(CARGO) build --release --locked --workspace
-	@$(MAKE) --no-print-directory -C crates/outrider-lab/drivers OUT=$(DRIVERS)
+	@$(MAKE) --no-print-directory drivers
 	@$(MAKE) --no-print-directory plugins
 	$(RELEASE)/outrider-lab run --resume --accuracy --report --minutes 25 $(ARGS)
 
 drivers:
 	@.ci/deps drivers
-	@$(MAKE) --no-print-directory -C crates/outrider-lab/drivers OUT=$(DRIVERS)
+	@$(MAKE) --no-print-directory -C crates/outrider-lab/drivers OUT=$(DRIVERS) LIBDIR=$(abspath $(RELEASE))
 
 lint:
 	$(CARGO) fmt --all --check

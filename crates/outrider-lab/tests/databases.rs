@@ -306,14 +306,15 @@ fn leveldb_with_a_graph_reads_what_the_model_says() {
     // What is foreseen of each Get is what it then reads, and on a cold store it is fetched ahead.
     let scratch = scratch();
     let (base, run) = (scratch.path().join("base"), scratch.path().join("run"));
-    let what = ["--keys", "20000", "--value", "1000"];
+    // Of several levels.
+    let what = ["--keys", "65536", "--value", "1000"];
     said(Command::new(&driver).arg("load").arg(&base).args(what));
     let report = scratch.path().join("report.json");
     let outrider_run = |engine: &str| {
         said(Command::new(&driver).arg("clone").args([&base, &run]));
         evict(&run);
         let mut command = Command::new(outrider());
-        command.args(["run", "--mode", "app-only"]);
+        command.arg("run");
         command.arg(format!("--report={}", report.display()));
         command.arg("--").arg(&driver).arg("run").arg(&run);
         command.args(what).args(["--ops", "2000", "--cache", "0"]);
@@ -329,8 +330,9 @@ fn leveldb_with_a_graph_reads_what_the_model_says() {
     let (ahead, figures) = outrider_run("auto");
     assert_eq!(plain, ahead);
     let count = |graph: &serde_json::Value, name: &str| graph[name].as_u64().unwrap();
-    // Every Get that reads two tables has the second foreseen.
-    assert!(count(&checked, "foreseen") > 2000, "{checked}");
+    // The first read of a Get is foreseen in any case.
+    let later = count(&checked, "foreseen") - count(&checked, "scopes");
+    assert!(later > 500, "{checked}");
     assert_eq!(count(&checked, "skipped"), 0, "{checked}");
     assert!(count(&figures, "ahead") > 0, "{figures}");
     assert_eq!(

@@ -49,8 +49,9 @@ impl Instance<'_> {
     /// When nothing was made ahead so far, the program's own read goes to the disk with those behind it, and before them.
     fn begin_together(&mut self, source: &dyn Source) {
         let Some(i) = self.current else { return };
-        let read =
-            |p: &crate::context::Place| p.args.kind == Kind::Pread && p.progress == Progress::Ready;
+        let read = |p: &crate::context::Place| {
+            p.args.kind == Kind::Pread && p.progress == Progress::Ready && !p.warmed
+        };
         if !self.place(i).is_some_and(read) {
             return;
         }

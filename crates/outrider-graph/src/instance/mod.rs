@@ -622,8 +622,9 @@ impl<'g> Instance<'g> {
             }
             self.shared.depth.store(depth as u32, Relaxed);
         }
-        self.shared
-            .ended(&std::mem::take(&mut self.counts), self.options.among);
+        // The check uses nothing.
+        let among = self.options.among && self.options.engine != Engine::Check;
+        self.shared.ended(&std::mem::take(&mut self.counts), among);
     }
 }
 
