@@ -5,6 +5,7 @@
 //! gets none issues nothing ahead.
 
 use core::cell::{Cell, RefCell};
+use core::mem::replace;
 use core::ops::Deref;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -17,6 +18,8 @@ pub const LIMIT: usize = 64 << 20;
 const KEPT: usize = 4 << 20;
 /// The smallest buffer.
 const SMALLEST: usize = 4096;
+/// Bytes that are mapped together: a call of mmap(2) and a mapping for each buffer of 4 KiB cost more than reading it from the cache.
+const TOGETHER: usize = 64 << 10;
 /// Sizes: 4 KiB, 8 KiB … 8 MiB.
 const CLASSES: usize = 12;
 /// The largest buffer, and so the largest call that is made ahead.
@@ -97,30 +100,12 @@ impl Buffers {
         let class = (size / SMALLEST).trailing_zeros() as usize;
         let mut inner = self.held().inner.borrow_mut();
         let inner = &mut *inner;
-        let index = match (inner.free[class], inner.empty) {
-            (i, _) if i != NONE => {
+        let index = match inner.free[class] {
+            NONE => inner.grow(class)?,
+            i => {
                 inner.free[class] = inner.all[i as usize].next;
                 inner.kept -= size;
                 i
-            }
-            (_, empty) => {
-                let one = One {
-                    at: map(size)?,
-                    class,
-                    users: 0,
-                    next: NONE,
-                };
-                let at = one.at;
-                if empty != NONE {
-                    inner.empty = inner.all[empty as usize].next;
-                    inner.all[empty as usize] = one;
-                    empty
-                } else if inner.all.push(one) {
-                    (inner.all.len() - 1) as u32
-                } else {
-                    unmap(at, size);
-                    return None;
-                }
             }
         };
         let one = &mut inner.all[index as usize];
@@ -130,6 +115,50 @@ impl Buffers {
             index,
             at: one.at,
         })
+    }
+}
+
+impl Inner {
+    /// A new buffer that is in no list; small ones are mapped several at a time, the others of which are unused.
+    fn grow(&mut self, class: usize) -> Option<u32> {
+        let size = SMALLEST << class;
+        let together = (TOGETHER / size).max(1);
+        let (at, count) = match map(together * size) {
+            Some(at) => (at, together),
+            None => (map(size)?, 1),
+        };
+        let mut first = None;
+        for i in 0..count {
+            // SAFETY: within the new mapping.
+            let at = unsafe { at.add(i * size) };
+            let index = self.entry(One {
+                at,
+                class,
+                users: 0,
+                next: NONE,
+            });
+            match index {
+                None => unmap(at, size),
+                Some(index) if first.is_none() => first = Some(index),
+                Some(index) => {
+                    self.kept += size;
+                    self.all[index as usize].next = replace(&mut self.free[class], index);
+                }
+            }
+        }
+        first
+    }
+
+    /// Puts a buffer where there is none; `None` where there is no such place.
+    fn entry(&mut self, one: One) -> Option<u32> {
+        let empty = self.empty;
+        if empty != NONE {
+            self.empty = self.all[empty as usize].next;
+            self.all[empty as usize] = one;
+            return Some(empty);
+        }
+        let pushed = self.all.push(one);
+        pushed.then(|| (self.all.len() - 1) as u32)
     }
 }
 
@@ -185,11 +214,11 @@ impl Drop for Buffer {
         let (class, size) = (one.class, SMALLEST << one.class);
         if inner.kept + size <= KEPT {
             inner.kept += size;
-            one.next = core::mem::replace(&mut inner.free[class], self.index);
+            one.next = replace(&mut inner.free[class], self.index);
         } else {
             unmap(one.at, size);
             one.at = null_mut();
-            one.next = core::mem::replace(&mut inner.empty, self.index);
+            one.next = replace(&mut inner.empty, self.index);
         }
     }
 }

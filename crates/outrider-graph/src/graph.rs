@@ -570,7 +570,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             engine: Engine::Auto,
-            depth: 128,
+            depth: 256,
             fixed: false,
             private_positions: false,
             among: false,
@@ -667,7 +667,7 @@ impl<C: ?Sized> Graph<C> {
         self
     }
 
-    /// Looks at most `calls` ahead, 1 to 256 (128 by default), less where that is enough or brings nothing.
+    /// Looks at most `calls` ahead, 1 to 256 (256 by default), less where that is enough or brings nothing.
     pub fn depth(mut self, calls: usize) -> Graph<C> {
         self.options.depth = calls.clamp(1, crate::instance::DEEPEST_WINDOW);
         self
