@@ -14,6 +14,11 @@
 
 #include "btree.h"
 
+/* Linux 6.5; the same number everywhere but on Alpha, where it is another's. */
+#if !defined(SYS_cachestat) && !defined(__alpha__)
+#define SYS_cachestat 451
+#endif
+
 /* Entries of a scan's first list, and how many times longer each further one is. */
 #define FIRST_ENTRIES 512
 #define GROWTH        16
@@ -72,6 +77,8 @@ struct level {
     uint32_t at;      /* leaf: next cell; interior: the child that is walked */
     int descend;      /* interior: that child comes next */
     uint32_t hinted;  /* interior: children up to here (from here on, backwards) are being read */
+    uint32_t hints;   /* ... of which the latest began so many before that */
+    uint64_t brought; /* of these, counted from the first one walked: such as nobody had in the cache */
 };
 
 /* A walk through an index. */
@@ -93,7 +100,10 @@ struct scan {
     uint32_t last;        /* table leaf that was queued last */
     uint32_t pending[DEPTH]; /* pages of the table that come next, the last one first */
     int pendings;
-    /* What was foreseen: absolute positions head <= given <= tail; slot = position % capacity. An index page has MARK set. */
+    uint32_t behind; /* index leaf that SQLite read last, where we brought it into the cache; 0: none */
+    uint64_t dropped; /* bytes that Outrider had given up when the scan began */
+    /* What was foreseen: absolute positions head <= given <= tail; slot = position % capacity. An index page has MARK set, and
+     * BROUGHT where we brought it into the cache. */
     uint64_t *queue;
     size_t capacity;
     uint64_t head, given, tail;
@@ -101,7 +111,8 @@ struct scan {
     uint64_t strays;
 };
 
-#define MARK ((uint64_t)1 << 32)
+#define MARK    ((uint64_t)1 << 32)
+#define BROUGHT ((uint64_t)1 << 33)
 
 /* An index leaf that may be being walked. */
 struct candidate {
@@ -218,6 +229,28 @@ static int read_bytes(int fd, void *bytes, size_t length, uint64_t offset) {
 static int read_page(const struct book *book, int fd, uint32_t number, unsigned char *bytes, struct btree_page *page) {
     return number > 0 && read_bytes(fd, bytes, book->format.page_size, offset_of(book, number)) &&
            btree_page_parse(page, &book->format, bytes, number);
+}
+
+/* Whether nothing of a page is cached, as far as the kernel tells (Linux 6.5). */
+static int is_uncached(const struct book *book, int fd, uint32_t number) {
+    struct {
+        uint64_t offset, length;
+    } range = {offset_of(book, number), book->format.page_size};
+    struct {
+        uint64_t cached, dirty, writeback, evicted, recently_evicted;
+    } found;
+    return number > 0 && syscall(SYS_cachestat, fd, &range, &found, 0) == 0 && found.cached == 0;
+}
+
+/* Gives up an index leaf that we brought into the cache, once SQLite is past it and memory was short since the scan began: it would push
+ * out table pages that are needed yet. */
+static void leave_behind(struct scan *scan, uint64_t leaf) {
+    const struct book *book = scan->owner->book;
+    struct outrider_stats now;
+    if (scan->behind && outrider.stats(&now, sizeof now) == 0 && now.dropped_bytes > scan->dropped)
+        (void)posix_fadvise(scan->owner->fd, (off_t)offset_of(book, scan->behind), (off_t)book->format.page_size,
+                            POSIX_FADV_DONTNEED);
+    scan->behind = leaf & BROUGHT ? (uint32_t)leaf : 0;
 }
 
 static int ascending(const void *a, const void *b) {
@@ -531,13 +564,14 @@ static int scan_push(struct scan *scan, uint32_t number) {
     level->at = scan->direction > 0 ? 0 : level->page.cells;
     level->descend = !leaf;
     level->hinted = scan->direction > 0 ? 0 : level->page.cells + 1;
+    level->hints = 0;
     scan->depth++;
     return 1;
 }
 
 /* Begins to read the leaves that come next, where `level` is the one above them. */
 static void scan_hint(struct scan *scan, struct level *level) {
-    uint32_t pages[LEAVES_AHEAD], count = 0;
+    uint32_t pages[LEAVES_AHEAD], count = 0, k;
     if (scan->depth != scan->index_depth - 1)
         return;
     if (scan->direction > 0 && level->at >= level->hinted) {
@@ -551,8 +585,22 @@ static void scan_hint(struct scan *scan, struct level *level) {
             pages[count++] = btree_child(&level->page, i - 1);
         level->hinted = i;
     }
+    if (count > 0) {
+        level->hints = count;
+        level->brought = 0;
+        for (k = 0; k < count; k++)
+            if (is_uncached(scan->owner->book, scan->owner->fd, pages[k]))
+                level->brought |= (uint64_t)1 << k;
+    }
     if (count > 1)
         hint(scan->owner->book, scan->owner->fd, pages, count);
+}
+
+/* Whether we brought the child that is walked next, one of those whose reading was begun last, into the cache. */
+static uint64_t scan_brought(const struct scan *scan, const struct level *level) {
+    uint32_t from = scan->direction > 0 ? level->hinted - level->hints : level->hinted + level->hints - 1;
+    uint32_t at = scan->direction > 0 ? level->at - from : from - level->at;
+    return at < level->hints && level->brought >> at & 1 ? BROUGHT : 0;
 }
 
 /* The next page in the order of need: a leaf of the index (MARK set) or of the table; 0 at the end. */
@@ -580,7 +628,7 @@ static uint64_t scan_next(struct scan *scan) {
                 return 0;
             }
             if (scan->depth == scan->index_depth)
-                return child | MARK;
+                return child | MARK | scan_brought(scan, level);
         } else if (scan->direction > 0 ? level->at < level->page.cells : level->at > 0) {
             /* Interior cells are entries too, between those of their children. */
             uint32_t cell = scan->direction > 0 ? level->at++ : --level->at;
@@ -623,7 +671,9 @@ static int scan_extend(struct scan *scan) {
 static int scan_advance(struct scan *scan, uint64_t page) {
     uint64_t end = scan->given - scan->head > LIST_REACH ? scan->head + LIST_REACH : scan->given, at;
     for (at = scan->head; at < end; at++)
-        if (scan->queue[at % scan->capacity] == page) {
+        if ((scan->queue[at % scan->capacity] & ~BROUGHT) == page) {
+            if (page & MARK)
+                leave_behind(scan, scan->queue[at % scan->capacity]);
             scan->head = at + 1;
             scan->strays = 0;
             return 1;
@@ -720,6 +770,7 @@ static struct scan *scan_begin(struct foresee *file, const struct candidate *can
     int length, i;
     struct scan *scan;
     struct stat about;
+    struct outrider_stats so_far;
     if (fstat(file->fd, &about) != 0 || !schema_load(book, file->fd))
         return NULL;
     length = path_to(book, file->fd, candidate->leaf, path);
@@ -762,6 +813,7 @@ static struct scan *scan_begin(struct foresee *file, const struct candidate *can
         goto reject;
     scan->level[length - 1].at = (uint32_t)(candidate->cursor + (scan->direction > 0 ? 1 : 0));
     scan->last = number;
+    scan->dropped = outrider.stats(&so_far, sizeof so_far) == 0 ? so_far.dropped_bytes : UINT64_MAX;
     scan->live = 1;
     return scan;
 reject:

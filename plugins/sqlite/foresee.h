@@ -26,6 +26,7 @@
 struct foresee_library {
     int (*pull)(int fd, outrider_next next, void *ctx);
     int (*reading)(int fd, uint64_t offset, uint64_t length);
+    int (*stats)(struct outrider_stats *stats, size_t size);
     int sees_reads; /* whether the C library's reads of this process go through it */
 };
 

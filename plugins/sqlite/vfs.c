@@ -323,8 +323,9 @@ static void *open_beside(const char *name) {
  * tree), else where the loader finds it. */
 static int find_library(struct foresee_library *library) {
     void *pull = dlsym(RTLD_DEFAULT, "outrider_pull"), *reading = dlsym(RTLD_DEFAULT, "outrider_reading"), *reads;
+    void *stats = dlsym(RTLD_DEFAULT, "outrider_stats");
     Dl_info ours, theirs;
-    if (!pull || !reading) {
+    if (!pull || !reading || !stats) {
         void *handle = open_beside("liboutrider.so");
         if (!handle)
             handle = open_beside("../release/liboutrider.so");
@@ -336,11 +337,13 @@ static int find_library(struct foresee_library *library) {
             return 0;
         pull = dlsym(handle, "outrider_pull");
         reading = dlsym(handle, "outrider_reading");
-        if (!pull || !reading)
+        stats = dlsym(handle, "outrider_stats");
+        if (!pull || !reading || !stats)
             return 0;
     }
     memcpy(&library->pull, &pull, sizeof pull);
     memcpy(&library->reading, &reading, sizeof reading);
+    memcpy(&library->stats, &stats, sizeof stats);
     /* It sees SQLite's reads where pread is its own. */
     reads = dlsym(RTLD_DEFAULT, "pread64");
     library->sees_reads = reads && dladdr(reads, &theirs) && dladdr(pull, &ours) && theirs.dli_fbase == ours.dli_fbase;

@@ -1,11 +1,17 @@
 //! Lists that a program gives whole, or as they are pulled from it.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::list::{Entry, List, MAX_LENGTH, MAX_OFFSET};
 use super::state::{State, lock};
 use super::{Access, Call, Callee, ClientId, Figure, Kind, LIST_MAX, MARKED, Process};
 
-/// Entries that a pulled list is filled up to, and those left at which it is filled again.
+/// Entries that a pulled list is filled up to, at most and at least. It is filled again when half of them are left.
 const PULL_FULL: u64 = 1 << 16;
+const PULL_LEAST: u64 = 1 << 12;
+/// It is filled up to so many times the memory for data: the list, and what its function reads to draw it up, take memory from the data as well,
+/// and what comes later than some rounds from now decides nothing.
+const PULL_ROUNDS: u64 = 16;
 
 impl Process {
     /// See outrider_declare. `ranges` yields offsets and lengths, bytes.
@@ -107,7 +113,9 @@ impl Process {
         source.ready = source.list.end();
         source.low = source.list.at() + source.list.pending() / 2;
         source.ended |= accesses.is_empty();
-        let again = !source.ended && more.is_ok() && source.list.pending() < PULL_FULL;
+        let bytes: u64 = accesses.iter().map(|a| a.length.min(MAX_LENGTH)).sum();
+        let full = filled(self.memory.load(Relaxed), bytes, accesses.len() as u64);
+        let again = !source.ended && more.is_ok() && source.list.pending() < full;
         if !again {
             drop(state);
             self.ring();
@@ -177,6 +185,15 @@ impl Process {
         self.count(Figure::Declared, bytes);
         Ok(taken)
     }
+}
+
+/// Entries that a pulled list is filled up to with `memory` bytes for data (0: not known), where the latest `entries` have `bytes`.
+fn filled(memory: u64, bytes: u64, entries: u64) -> u64 {
+    if memory == 0 || bytes == 0 {
+        return PULL_FULL;
+    }
+    let most = memory.saturating_mul(PULL_ROUNDS).saturating_mul(entries) / bytes;
+    most.clamp(PULL_LEAST, PULL_FULL)
 }
 
 /// Adds one range to a list, clipped to the file's `size`. Bytes that were taken, or `None` if the list is full.

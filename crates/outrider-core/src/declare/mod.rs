@@ -214,6 +214,8 @@ pub struct Process {
     swept: AtomicU32,
     /// What reads have waited in vain for the round that is to come, µs.
     waited_us: AtomicU64,
+    /// Bytes that the fetcher may hold, as it last knew; 0: not known yet.
+    memory: AtomicU64,
     /// Ends of callbacks; a futex word.
     returned: AtomicU32,
     /// 1 while something is queued in the engine or on its way, as the fetcher last knew.
@@ -248,6 +250,7 @@ impl Process {
             numbers,
             swept: AtomicU32::new(0),
             waited_us: AtomicU64::new(0),
+            memory: AtomicU64::new(0),
             returned: AtomicU32::new(0),
             busy: AtomicU32::new(0),
             leader_ended: AtomicBool::new(false),

@@ -305,6 +305,9 @@ impl Fetcher {
         if let Some(bound) = self.config.budget.memory {
             self.contention.bound(bound.bytes());
         }
+        self.process
+            .memory
+            .store(self.contention.limit(), Relaxed);
     }
 
     /// Bytes that each of `lists` lists may hold.
