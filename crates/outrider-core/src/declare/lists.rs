@@ -229,3 +229,19 @@ fn append(
     }
     Some(end - offset)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// LP3, LP5: a pulled list names some rounds' worth of data, whatever its entries' size, and never grows with memory beyond what it was.
+    #[test]
+    fn pulled_lists_go_with_memory() {
+        const MIB: u64 = 1 << 20;
+        assert_eq!(filled(0, 4096 * 100, 100), PULL_FULL);
+        assert_eq!(filled(6 * MIB, 0, 100), PULL_FULL);
+        assert_eq!(filled(6 * MIB, 4096 * 100, 100), 96 * MIB / 4096);
+        assert_eq!(filled(1, 4096, 1), PULL_LEAST);
+        assert_eq!(filled(u64::MAX, 4096, 1), PULL_FULL);
+    }
+}

@@ -305,9 +305,7 @@ impl Fetcher {
         if let Some(bound) = self.config.budget.memory {
             self.contention.bound(bound.bytes());
         }
-        self.process
-            .memory
-            .store(self.contention.limit(), Relaxed);
+        self.process.memory.store(self.contention.limit(), Relaxed);
     }
 
     /// Bytes that each of `lists` lists may hold.
