@@ -1,7 +1,7 @@
 /*
  * Readers of files, in virtual time. Every command prints one line, `NANOSECONDS BYTES`, of its timed part.
  *
- *   work fill FILE KIB SEED       writes a file whose every word depends on its place and on SEED (not timed: prints nothing)
+ *   work fill FILE KIB SEED       writes a file whose every word depends on its place and on SEED, to the disk (not timed: prints nothing)
  *   work read FILE BLOCK SEED     reads the file from its start in BLOCKs and checks every word
  *   work random FILE COUNT SEED   reads COUNT pages at random places, checks them
  *   work compare A B BLOCK        reads two files by turns, as cmp does
@@ -213,7 +213,17 @@ int main(int argc, char **argv)
 	char path[256];
 
 	if (!strcmp(command, "fill") && argc == 5) {
+		int fd;
+
 		fill(argv[2], strtoull(argv[3], 0, 0) << 10, strtoull(argv[4], 0, 0));
+		/*
+		 * By this task: bcache goes by what the writing task wrote before, and which of the
+		 * kernel's workers would write it back, after what, is chance.
+		 */
+		fd = open_file(argv[2], O_WRONLY);
+		if (fsync(fd))
+			die(argv[2]);
+		close(fd);
 		return 0;
 	}
 	if (!strcmp(command, "tree") && argc == 5) {

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "located.h"
+
 #define PAGE 4096
 
 static int open_file(const char *path, int flags)
@@ -26,7 +28,7 @@ static int open_file(const char *path, int flags)
 int main(int argc, char **argv)
 {
 	static char seen[1 << 20], data[PAGE];
-	int fd, locate, trace, on_ssd = 0, on_disk = 0, holes = 0, wrong = 0;
+	int fd, trace, on_ssd = 0, on_disk = 0, holes = 0, wrong = 0;
 	unsigned int seed = 7;
 	uint64_t pages;
 
@@ -38,7 +40,7 @@ int main(int argc, char **argv)
 	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
 	for (int i = 0; i < atoi(argv[2]); i++) {
 		uint64_t page = rand_r(&seed) % pages;
-		char question[64], answer[64] = "";
+		char answer[64];
 		const char *event = seen, *hit;
 		size_t length = 0;
 		ssize_t got;
@@ -47,18 +49,7 @@ int main(int argc, char **argv)
 		posix_fadvise(fd, page * PAGE, PAGE, POSIX_FADV_DONTNEED);
 		while (read(trace, seen, sizeof(seen)) > 0)
 			;
-		/* Opened anew, so that the answer is read from its start. */
-		locate = open_file("/sys/kernel/debug/outrider_ra/locate", O_RDWR);
-		snprintf(question, sizeof(question), "%d %llu", fd, (unsigned long long)page);
-		if (write(locate, question, strlen(question)) < 0) {
-			perror("locate");
-			return 1;
-		}
-		if (pread(locate, answer, sizeof(answer) - 1, 0) <= 0) {
-			perror("locate's answer");
-			return 1;
-		}
-		close(locate);
+		located(fd, page, answer, sizeof(answer));
 		if (pread(fd, data, PAGE, page * PAGE) != PAGE) {
 			perror(argv[1]);
 			return 1;

@@ -14,6 +14,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "located.h"
+
 #define PAGE 4096
 
 static void die(const char *what)
@@ -52,13 +54,9 @@ int main(int argc, char **argv)
 	boundary = strtoull(argv[4], NULL, 10);
 	for (int i = 0; i < atoi(argv[2]); i++) {
 		uint64_t page = rand_r(&seed) % pages, sector = sector_of(fd, page) + offset;
-		char question[64], answer[64] = "", expected[64] = "unknown\n";
-		int locate = open("/sys/kernel/debug/outrider_ra/locate", O_RDWR);
+		char answer[64], expected[64] = "unknown\n";
 
-		snprintf(question, sizeof(question), "%d %llu", fd, (unsigned long long)page);
-		if (write(locate, question, strlen(question)) < 0 || pread(locate, answer, sizeof(answer) - 1, 0) <= 0)
-			die("locate");
-		close(locate);
+		located(fd, page, answer, sizeof(answer));
 		if (boundary && sector < boundary)
 			on_ssd += snprintf(expected, sizeof(expected), "otssd %llu\n", (unsigned long long)sector) > 0;
 		else if (boundary)
