@@ -33,7 +33,7 @@ use outrider_sys::threads;
 use crate::config::{Config, IoPriority};
 use crate::place::{DeviceModel, InFlight, Spread, Watch};
 use crate::shm::{Header, lost};
-use crate::view::{FileView, PageRange};
+use crate::view::{FileView, PAGE_BYTES, PageRange};
 
 /// An open file of the program, as long as requests need it.
 pub struct Handle {
@@ -324,6 +324,23 @@ impl Engine {
         self.spread(device, handle)
             .and_then(|spread| spread.disk_at(handle.addresses(&(at..at + 1))?.start))
             .unwrap_or(device)
+    }
+
+    /// Sees on which disk of several the page at byte `at` of a file lies, unless that is known: by what the disks have read once `fetch` has
+    /// brought it in, if it has.
+    pub fn see_place(&self, device: u64, handle: &Handle, at: u64, fetch: impl FnOnce() -> bool) {
+        if let Some(spread) = self.spread(device, handle)
+            && let Some(addresses) = handle.addresses(&(at..at + PAGE_BYTES))
+            && let Some(watch) = spread.issued(&addresses, bytes_read)
+        {
+            let after = fetch().then(|| bytes_read(spread.disks()));
+            spread.arrived(watch, addresses, after.flatten());
+        }
+    }
+
+    /// Whether the file's file system lies on several disks.
+    pub fn is_spread(&self, device: u64, handle: &Handle) -> bool {
+        self.spread(device, handle).is_some()
     }
 
     /// The disks of a file system that lies on several.

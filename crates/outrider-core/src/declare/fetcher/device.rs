@@ -18,6 +18,8 @@ const LONE: usize = 4;
 const SERIAL: f64 = 3.0;
 /// Requests that are made at once to see whether a device works on them in parallel.
 const AT_ONCE: usize = 16;
+/// Pages that are fetched one by one, when a list begins, to see on which disk of several they lie.
+const SEEN: usize = 4;
 /// A [`Measured::load`] below this one: others' reads made both take long, and the device is measured again, so often at most.
 const CONCLUSIVE: f64 = AT_ONCE as f64 / 2.0;
 const TRIES: u32 = 6;
@@ -65,38 +67,44 @@ impl Fetcher {
     /// Chooses rounds or a stream by what the device does with several requests at once (SPEC LP3). `false`: that has to be tried again, and until
     /// then nothing is to be fetched, because a deep queue is in the way of whoever measures.
     pub(super) fn choose(&mut self, index: usize, walk: &mut Walk) -> bool {
-        if let Some(rounds) = self.wishes.rounds {
-            walk.order = Order::of(rounds);
-            return true;
-        }
         let Some(pieces) = self.next_pieces(index, walk) else {
             return true;
         };
         let mut device = None;
         let mut spread: Vec<(u16, u64)> = Vec::new();
+        let mut seen = 0;
         for p in &pieces {
             self.open(p);
             let Some(own) = self.files.get(&p.file) else {
                 continue;
             };
-            if let Some(manner) = self.manners.get(&own.dev) {
-                walk.order = Order::of(manner.rounds);
-                return true;
-            }
             let Some(handle) = own.handle.clone() else {
                 continue;
             };
-            let dev = *device.get_or_insert(own.dev);
+            let page = p.offset / PAGE_BYTES;
+            let one = PageRange::new(page, page + 1);
+            let is_missing =
+                || own.missing(&handle, one, own.view.count(one), &mut Vec::new()) == 0;
+            walk.several = self.engine.is_spread(own.dev, &handle);
+            if walk.several && seen < SEEN && is_missing() {
+                self.engine
+                    .see_place(own.dev, &handle, page * PAGE_BYTES, || {
+                        seen += 1;
+                        self.fetch_page(p.file, page) && self.await_page(p.file, page)
+                    });
+            }
+            let here = self.engine.device_of(own.dev, &handle, page * PAGE_BYTES);
+            let dev = *device.get_or_insert(here);
+            let wished = self.wishes.rounds;
+            if let Some(rounds) = wished.or(self.manners.get(&dev).map(|m| m.rounds)) {
+                walk.disk = dev;
+                walk.order = Order::of(rounds);
+                return true;
+            }
             // Requests that a disk has to move for: neighbours would be answered together.
             const APART: u64 = (256 << 10) / PAGE_BYTES;
-            let page = p.offset / PAGE_BYTES;
             let near = |s: &(u16, u64)| s.0 == p.file && s.1.abs_diff(page) < APART;
-            let mut missing = Vec::new();
-            let one = PageRange::new(page, page + 1);
-            if own.dev == dev
-                && !spread.iter().any(near)
-                && own.missing(&handle, one, own.view.count(one), &mut missing) == 0
-            {
+            if here == dev && !spread.iter().any(near) && is_missing() {
                 spread.push((p.file, page));
             }
             if spread.len() == AT_ONCE + LONE {
@@ -147,9 +155,25 @@ impl Fetcher {
         true
     }
 
+    /// The same in the middle of a list, whose order stays until the disk is known: whether it has a head.
+    fn choose_anew(&mut self, index: usize, walk: &mut Walk) -> Option<bool> {
+        let before = std::mem::take(&mut walk.order);
+        let decided = self.choose(index, walk);
+        let chosen = std::mem::replace(&mut walk.order, before);
+        if !decided && matches!(walk.order, Order::Stream(_)) {
+            self.asked(index, walk, u64::MAX);
+        }
+        match chosen {
+            Order::Rounds(_) => Some(true),
+            Order::Stream(_) => Some(false),
+            Order::Unknown => None,
+        }
+    }
+
     /// The device is known from now on.
     fn decide(&mut self, index: usize, walk: &mut Walk, dev: u64, rounds: bool, latency_us: f64) {
         self.manners.insert(dev, Manner { rounds, latency_us });
+        walk.disk = dev;
         if rounds {
             // The program goes on waiting: others may be about to measure.
             self.turns.found(dev);
@@ -159,6 +183,54 @@ impl Fetcher {
         }
         self.turns.give(index);
         walk.order = Order::of(rounds);
+    }
+
+    /// Looks on which disks of several the list goes on (SPEC DR7): in rounds where one of them has a head, and in the order of need elsewhere.
+    pub(super) fn look_around(&mut self, index: usize, walk: &mut Walk) {
+        let rounds = match &walk.order {
+            _ if !walk.several || self.wishes.rounds.is_some() => return,
+            Order::Rounds(round) if round.lone || (round.begun && walk.seen.0 < round.renew) => {
+                return;
+            }
+            Order::Unknown => return,
+            Order::Rounds(_) => true,
+            Order::Stream(stream) => stream.until.is_some(),
+        };
+        let Some(pieces) = self.next_pieces(index, walk) else {
+            return;
+        };
+        let (mut last, mut goes_on) = (None, None);
+        for p in &pieces {
+            self.open(p);
+            let Some(own) = self.files.get(&p.file) else {
+                continue;
+            };
+            let Some(handle) = &own.handle else { continue };
+            let here = self.engine.device_of(own.dev, handle, p.offset);
+            if last.replace(here) == Some(here) {
+                continue;
+            }
+            match self.manners.get(&here) {
+                Some(manner) if manner.rounds => {
+                    goes_on = Some((here, true));
+                    break;
+                }
+                Some(_) => goes_on = goes_on.or(Some((here, false))),
+                None if goes_on.is_none() => {
+                    goes_on = self.choose_anew(index, walk).map(|rounds| (here, rounds));
+                }
+                None => {}
+            }
+        }
+        let Some((disk, head)) = goes_on else { return };
+        walk.disk = disk;
+        if head != rounds {
+            if !head {
+                self.turns.give(index);
+                self.asked(index, walk, u64::MAX);
+            }
+            walk.order = std::mem::take(&mut walk.order).turned(walk.front.0, head);
+        }
     }
 
     /// Fetches pages, the first [`LONE`] one by one and the rest at once. `None` where that can't be done.

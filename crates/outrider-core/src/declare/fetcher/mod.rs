@@ -118,6 +118,9 @@ struct Walk {
     short_until: u64,
     /// Pages that were gone when the program came to them, since memory was last found short or a round began.
     missed: u64,
+    /// The disk for which the order was chosen, and whether the file system lies on several.
+    disk: u64,
+    several: bool,
     order: Order,
 }
 
@@ -359,6 +362,7 @@ impl Fetcher {
                     });
                 }
             }
+            self.look_around(index, &mut walk);
             more |= match walk.order {
                 Order::Rounds(_) => self.sweep(index, &mut walk, lists),
                 _ => self.advance(index, &mut walk, share),
@@ -405,6 +409,8 @@ impl Fetcher {
                         seen: here,
                         counted: walk.counted.max(here.0),
                         short_until: here.0 + short,
+                        disk: walk.disk,
+                        several: walk.several,
                         order: std::mem::take(&mut walk.order).restarted(),
                         ..Walk::default()
                     };
@@ -605,6 +611,21 @@ impl Order {
             }
         }
         Order::Stream(stream)
+    }
+
+    /// From rounds to the order of need, or the other way, where the list goes on on another disk. What is held stays known.
+    fn turned(self, front: u64, rounds: bool) -> Order {
+        match self {
+            Order::Rounds(_) if !rounds => match self.streamed(front, front) {
+                Order::Stream(stream) => Order::Stream(Stream {
+                    until: None,
+                    ..stream
+                }),
+                other => other,
+            },
+            Order::Stream(_) if rounds => self.swept(),
+            other => other,
+        }
     }
 
     /// Back from such a stream to rounds.

@@ -171,18 +171,11 @@ impl Fetcher {
         let Order::Rounds(mut round) = std::mem::take(&mut walk.order) else {
             return false;
         };
-        let dev = round
-            .items
-            .first()
-            .and_then(|i| self.files.get(&i.file()))
-            .map(|own| own.dev);
-        let mine = match dev {
-            Some(dev) if !round.lone => self.turns.take(index, dev, !self.engine.is_busy()),
-            _ => true,
-        };
+        let head = (!round.lone && !round.items.is_empty()).then_some(walk.disk);
+        let mine = head.is_none_or(|d| self.turns.take(index, d, !self.engine.is_busy()));
         if mine {
-            if let Some(dev) = dev.filter(|_| !round.lone) {
-                self.turns.found(dev);
+            if let Some(disk) = head {
+                self.turns.found(disk);
             }
             self.issue(&mut round);
         }
@@ -433,10 +426,8 @@ impl Fetcher {
         let gap = self.infill(&items, spare);
         let own = items.first().and_then(|i| self.files.get(&i.file()));
         let most = own.map_or(32, |o| o.chunk / PAGE_BYTES).max(1) as u32;
-        if !round.lone
-            && let Some(own) = own
-        {
-            self.engine.keep_order(own.dev);
+        if !round.lone && own.is_some() {
+            self.engine.keep_order(walk.disk);
         }
         // The first sweep begins with what the program waits for.
         let from = if round.begun {
@@ -548,7 +539,7 @@ impl Fetcher {
         let model = self.engine.model(device);
         let latency = self
             .manners
-            .get(&own.dev)
+            .get(&device)
             .map_or(model.latency_us, |m| m.latency_us);
         // A short seek costs about an eighth of a long one, most of it turning (Figure 1).
         let even = (model.bandwidth * latency / 8.0) as u64;
