@@ -24,7 +24,8 @@ struct outrider_provider {
 	bool (*claims)(struct gendisk *disk);
 	/*
 	 * Where @sector of @disk lies, looking no further than @sectors. Called in process context
-	 * without locks; may sleep. 0, or a negative error: the location is unknown.
+	 * without locks; may sleep. 0, or a negative error: the location is unknown, and with
+	 * -ENOTUNIQ what is known of other places says nothing about it either.
 	 */
 	int (*locate)(struct gendisk *disk, sector_t sector, sector_t sectors,
 		      struct outrider_place *place);

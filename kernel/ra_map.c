@@ -83,7 +83,7 @@ struct ra_extents {
 	u64 offset;		/* of the mounted partition on its disk, bytes */
 	pgoff_t start, end, at;
 	u32 count;
-	bool full;
+	bool full, patchwork;
 	u64 last_sector;	/* on the device below, of the last page looked up */
 	struct ra_run runs[MOST_RUNS];
 };
@@ -235,9 +235,12 @@ static int ra_extent(struct fiemap_extent_info *info, u64 logical, u64 phys, u64
 			 * The worker must not hold the file system's locks for longer than a
 			 * provider takes for an extent.
 			 */
-			if (locate(ex->disk, sector, (sector_t)pages << (PAGE_SHIFT - SECTOR_SHIFT),
-				   &place)) {
+			int err = locate(ex->disk, sector,
+					 (sector_t)pages << (PAGE_SHIFT - SECTOR_SHIFT), &place);
+
+			if (err) {
 				ex->full = true;
+				ex->patchwork = err == -ENOTUNIQ;
 				break;
 			}
 			disk = ra_disk_get(place.dev, place.name, place.spins);
@@ -332,6 +335,8 @@ static void fill(const struct ra_fill *fill)
 	look_at(fill->inode, &look);
 	if (ask(fill->inode, fill->start, FILL_PAGES)) {
 		ra_count(fill->disk, RA_FILL_ERRORS, 1);
+		if (extents->patchwork)
+			WRITE_ONCE(fill->disk->usual, NULL);
 	} else {
 		map = kmalloc(struct_size(map, runs, extents->count), GFP_KERNEL);
 		ra_count(fill->disk, RA_FILLS, 1);

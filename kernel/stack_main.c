@@ -135,15 +135,15 @@ static bool claims(struct gendisk *disk)
 static int locate_below(struct stack *stack, sector_t sector, sector_t sectors,
 			struct outrider_place *place)
 {
+	bool patchwork;
 	u64 found, to;
 	u32 disk;
 
 	spin_lock_irq(&stack->lock);
 	found = stack_find(&stack->runs, sector, sectors, &disk, &to);
 	/* Of a patchwork of disks and SSDs nothing can be said. */
-	if (found && stack->runs.patchwork && stack->kinds_differ)
-		found = 0;
-	if (found) {
+	patchwork = stack->runs.patchwork && stack->kinds_differ;
+	if (found && !patchwork) {
 		place->dev = stack->disk[disk].dev;
 		place->spins = stack->disk[disk].spins;
 		strscpy(place->name, stack->disk[disk].name, sizeof(place->name));
@@ -151,7 +151,7 @@ static int locate_below(struct stack *stack, sector_t sector, sector_t sectors,
 		place->sectors = found;
 	}
 	spin_unlock_irq(&stack->lock);
-	return found ? 0 : -ENODATA;
+	return patchwork ? -ENOTUNIQ : found ? 0 : -ENODATA;
 }
 
 static int locate(struct gendisk *disk, sector_t sector, sector_t sectors,

@@ -20,6 +20,15 @@ static void drop(int fd) {
     if (fsync(fd) || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED)) die("fadvise");
 }
 
+// Bytes that the module says it has taken.
+static uint64_t booked(void) {
+    char books[256] = "", *bytes;
+    int state = open("/sys/kernel/debug/outrider_cache/state", O_RDONLY);
+    if (state < 0 || read(state, books, sizeof books - 1) < 0 || !(bytes = strstr(books, "bytes "))) die("state");
+    close(state);
+    return strtoull(bytes + strlen("bytes "), NULL, 10);
+}
+
 int main(int argc, char **argv) {
     if (argc < 2) die("usage: answers FILE [LIMIT]");
     uint64_t limit = argc > 2 ? strtoull(argv[2], NULL, 10) : 0, size = (limit ? 2 * limit : PAGES * PAGE) - 100;
@@ -92,5 +101,14 @@ int main(int argc, char **argv) {
     EXPECT("readers", ask(info_of(more[1], 0, 0, OUTRIDER_LOOK)).readers, readers + 2);
     close(more[0]);
     EXPECT("readers", ask(info_of(more[1], 0, 0, OUTRIDER_LOOK)).readers, readers + 1);
+    // What it costs: a 32768th of a file that is cached all over, and some hundred bytes.
+    const uint64_t huge = 4ull << 30;
+    uint64_t before_huge = booked(), taken;
+    if (ftruncate(fd, 0) || ftruncate(fd, huge)) die("ftruncate");
+    ask(info_of(fd, 0, 0, OUTRIDER_LOOK));
+    for (uint64_t at = 0; at < huge; at += 64 << 20)
+        if (pread(fd, block, 1, at) != 1) die("pread");
+    taken = booked() - before_huge;
+    if (taken > huge / 32768 + 1024 || taken < huge / 32768 - PAGE) die("a file of %llu bytes takes %llu", (unsigned long long)huge, (unsigned long long)taken);
     return 0;
 }

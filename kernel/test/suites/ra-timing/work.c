@@ -2,6 +2,7 @@
  * Readers of files, in virtual time. Every command prints one line, `NANOSECONDS BYTES`, of its timed part.
  *
  *   work fill FILE KIB SEED       writes a file whose every word depends on its place and on SEED, to the disk (not timed: prints nothing)
+ *   work fill-head FILE KIB SEED  writes its first KIB again
  *   work read FILE BLOCK SEED     reads the file from its start in BLOCKs and checks every word
  *   work random FILE COUNT SEED   reads COUNT pages at random places, checks them
  *   work compare A B BLOCK        reads two files by turns, as cmp does
@@ -82,9 +83,19 @@ static int open_file(const char *path, int flags)
 	return fd;
 }
 
-static void fill(const char *path, uint64_t bytes, uint64_t seed)
+/* To the disk at once, so that blocks are given out in the order of the files, and not in that in which the kernel comes to them. */
+static void flush(const char *path)
 {
-	int fd = open_file(path, O_CREAT | O_TRUNC | O_WRONLY);
+	int fd = open_file(path, O_WRONLY);
+
+	if (fsync(fd))
+		die(path);
+	close(fd);
+}
+
+static void fill(const char *path, uint64_t bytes, uint64_t seed, int flags)
+{
+	int fd = open_file(path, flags | O_WRONLY);
 
 	for (uint64_t at = 0; at < bytes; at += sizeof(buffer)) {
 		size_t length = bytes - at < sizeof(buffer) ? bytes - at : sizeof(buffer);
@@ -170,7 +181,7 @@ static uint64_t compile(const char *dir, unsigned int count, const char *objects
 		/* The compiler's own time. Virtual time passes as well without counting it out. */
 		usleep(20000);
 		tree_path(path, sizeof(path), objects, i);
-		fill(path, 4096 + tree_size(i, 1) / 2, i);
+		fill(path, 4096 + tree_size(i, 1) / 2, i, O_CREAT | O_TRUNC);
 	}
 	for (unsigned int i = 0; i < count; i++) {
 		if (i % 10 == 0)
@@ -212,25 +223,18 @@ int main(int argc, char **argv)
 	uint64_t began, bytes = 0;
 	char path[256];
 
-	if (!strcmp(command, "fill") && argc == 5) {
-		int fd;
-
-		fill(argv[2], strtoull(argv[3], 0, 0) << 10, strtoull(argv[4], 0, 0));
-		/*
-		 * By this task: bcache goes by what the writing task wrote before, and which of the
-		 * kernel's workers would write it back, after what, is chance.
-		 */
-		fd = open_file(argv[2], O_WRONLY);
-		if (fsync(fd))
-			die(argv[2]);
-		close(fd);
+	if (!strncmp(command, "fill", 4) && argc == 5) {
+		fill(argv[2], strtoull(argv[3], 0, 0) << 10, strtoull(argv[4], 0, 0),
+		     strcmp(command, "fill-head") ? O_CREAT | O_TRUNC : 0);
+		flush(argv[2]);
 		return 0;
 	}
 	if (!strcmp(command, "tree") && argc == 5) {
 		mkdir(argv[2], 0755);
 		for (unsigned int i = 0; i < strtoul(argv[3], 0, 0); i++) {
 			tree_path(path, sizeof(path), argv[2], i);
-			fill(path, tree_size(i, strtoull(argv[4], 0, 0)), i);
+			fill(path, tree_size(i, strtoull(argv[4], 0, 0)), i, O_CREAT | O_TRUNC);
+			flush(path);
 		}
 		return 0;
 	}
@@ -278,7 +282,7 @@ int main(int argc, char **argv)
 			bytes += read_whole(path, 4096, r % count);
 			if (r >> 32 & 1) {
 				tree_path(path, sizeof(path), argv[2], count + i);
-				fill(path, 512 + (r >> 40) % 9728, i);
+				fill(path, 512 + (r >> 40) % 9728, i, O_CREAT | O_TRUNC);
 			} else if (i) {
 				tree_path(path, sizeof(path), argv[2], count + i - 1);
 				unlink(path);
