@@ -326,6 +326,13 @@ impl Engine {
             .unwrap_or(device)
     }
 
+    /// Whether that is known, and not only guessed.
+    pub fn knows_place(&self, device: u64, handle: &Handle, at: u64) -> bool {
+        let known =
+            |spread: &Arc<Spread>| Some(spread.knows(handle.addresses(&(at..at + 1))?.start));
+        self.spread(device, handle).and_then(known).unwrap_or(true)
+    }
+
     /// Sees on which disk of several the page at byte `at` of a file lies, unless that is known: by what the disks have read once `fetch` has
     /// brought it in, if it has.
     pub fn see_place(&self, device: u64, handle: &Handle, at: u64, fetch: impl FnOnce() -> bool) {

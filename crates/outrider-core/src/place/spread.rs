@@ -70,6 +70,12 @@ impl Spread {
         self.disks.get(disk).copied()
     }
 
+    /// Whether it was seen who holds the byte at `address`, and not only guessed by the nearest place that was.
+    pub fn knows(&self, address: u64) -> bool {
+        let known = self.lock();
+        !known.mixed && known.nearest(address).is_some_and(|(_, away)| away == 0)
+    }
+
     /// To be called when a request for `addresses` goes out; `counters` says what each disk has read. `None` if it is not to be watched.
     pub fn issued(
         &self,

@@ -86,16 +86,22 @@ impl Fetcher {
             let is_missing =
                 || own.missing(&handle, one, own.view.count(one), &mut Vec::new()) == 0;
             walk.several = self.engine.is_spread(own.dev, &handle);
-            if walk.several && seen < SEEN && is_missing() {
-                self.engine
-                    .see_place(own.dev, &handle, page * PAGE_BYTES, || {
+            let at = page * PAGE_BYTES;
+            let wished = self.wishes.rounds;
+            // Where that is only a guess it has to be seen, with pages that nobody has read yet.
+            if wished.is_none() && seen < SEEN && !self.engine.knows_place(own.dev, &handle, at) {
+                if is_missing() {
+                    self.engine.see_place(own.dev, &handle, at, || {
                         seen += 1;
                         self.fetch_page(p.file, page) && self.await_page(p.file, page)
                     });
+                }
+                if !self.engine.knows_place(own.dev, &handle, at) {
+                    continue;
+                }
             }
-            let here = self.engine.device_of(own.dev, &handle, page * PAGE_BYTES);
+            let here = self.engine.device_of(own.dev, &handle, at);
             let dev = *device.get_or_insert(here);
-            let wished = self.wishes.rounds;
             if let Some(rounds) = wished.or(self.manners.get(&dev).map(|m| m.rounds)) {
                 walk.disk = dev;
                 walk.order = Order::of(rounds);
@@ -155,7 +161,25 @@ impl Fetcher {
         true
     }
 
-    /// The same in the middle of a list, whose order stays until the disk is known: whether it has a head.
+    /// Whether the list begins on another disk than the one before it, or may: on one of several.
+    pub(super) fn is_elsewhere(&mut self, index: usize, walk: &Walk) -> bool {
+        let first = self
+            .next_pieces(index, walk)
+            .and_then(|p| p.first().copied());
+        let Some(piece) = first else {
+            return false;
+        };
+        self.open(&piece);
+        self.files.get(&piece.file).is_some_and(|own| {
+            let spread = own
+                .handle
+                .as_ref()
+                .is_some_and(|h| self.engine.is_spread(own.dev, h));
+            spread || own.dev != walk.disk
+        })
+    }
+
+    /// [`Fetcher::choose`] in the middle of a list, whose order stays until the disk is known: whether it has a head.
     fn choose_anew(&mut self, index: usize, walk: &mut Walk) -> Option<bool> {
         let before = std::mem::take(&mut walk.order);
         let decided = self.choose(index, walk);

@@ -121,6 +121,8 @@ struct Walk {
     /// The disk for which the order was chosen, and whether the file system lies on several.
     disk: u64,
     several: bool,
+    /// The list is another one than that for which the order was chosen.
+    anew: bool,
     order: Order,
 }
 
@@ -350,6 +352,9 @@ impl Fetcher {
             let mut walk = self.walks.remove(&index).unwrap_or_default();
             self.follow(index, &mut walk);
             self.look_after(index, &mut walk);
+            if std::mem::take(&mut walk.anew) && self.is_elsewhere(index, &walk) {
+                walk.order = Order::Unknown;
+            }
             if matches!(walk.order, Order::Unknown) {
                 if !self.choose(index, &mut walk) {
                     self.walks.insert(index, walk);
@@ -411,6 +416,7 @@ impl Fetcher {
                         short_until: here.0 + short,
                         disk: walk.disk,
                         several: walk.several,
+                        anew: walk.generation != source.generation,
                         order: std::mem::take(&mut walk.order).restarted(),
                         ..Walk::default()
                     };
