@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use serde_json::Value;
-use support::{Outcome, Random, fresh, outrider, repository, scratch, supervise};
+use support::{Outcome, Random, eventually, fresh, outrider, repository, scratch, supervise};
 
 /// Compiles `tests/c/NAME.c` against the header and the library beside the command under test.
 fn linked(name: &str) -> PathBuf {
@@ -112,7 +112,7 @@ fn declared_ranges_are_fetched() {
     assert_eq!(report["totals"]["miss_bytes"], 0, "{report:#}");
 }
 
-/// LP5, LP10: two processes that know nothing of one another get parts of the memory that both are in of the same size, within a third, and that is half of
+/// LP5, LP10: two processes that know nothing of one another get parts of the memory that both are in of the same size, within a fifth, and that is half of
 /// what one alone gets. What counts is the buffer of each round, as `OUTRIDER_EXPLAIN` tells it.
 #[test]
 fn processes_share_memory_fairly() {
@@ -167,14 +167,16 @@ fn processes_share_memory_fairly() {
         files.iter().map(buffer).collect()
     };
     let alone = buffers(&["one.dat"])[0];
-    let both = buffers(&["one.dat", "two.dat"]);
-    let (least, most) = (both[0].min(both[1]), both[0].max(both[1]));
-    // A run is a handful of rounds.
-    assert!(least * 3 >= most * 2, "{both:?} of {alone}");
-    assert!(
-        least * 10 >= alone * 3 && most * 10 <= alone * 6,
-        "{both:?} of {alone}"
-    );
+    // A run is a handful of rounds, and a busy machine lets one begin late.
+    eventually(|| {
+        let both = buffers(&["one.dat", "two.dat"]);
+        let (least, most) = (both[0].min(both[1]), both[0].max(both[1]));
+        let fair = least * 5 >= most * 4;
+        match fair && least * 10 >= alone * 3 && most * 10 <= alone * 6 {
+            true => Ok(()),
+            false => Err(format!("{both:?} of {alone}")),
+        }
+    });
 }
 
 /// LP3, LP6: an entry costs one call that asks for it and one that gives it up; waking, waiting and looking are shared by many.
