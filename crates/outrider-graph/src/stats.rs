@@ -228,10 +228,11 @@ impl<C: ?Sized> crate::Graph<C> {
     }
 
     /// Whether a run that begins now may be made without a scope: looking ahead rests, and it is not one of the runs that tell whether to go on.
+    /// Not where an engine was named: that one is to be seen at work.
     #[inline]
     pub fn passes_by(&self) -> bool {
         !self.options.fixed
-            && self.options.engine != crate::graph::Engine::Check
+            && self.options.engine == crate::graph::Engine::Auto
             && self.shared.worth.passes_by()
     }
 
