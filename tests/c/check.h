@@ -68,6 +68,17 @@ static inline uint64_t sum(uint64_t so_far, const void *data, size_t n)
     return so_far;
 }
 
+/* What a signal handler does that reads: a block somewhere in the file, which is as in `truth`. errno stays. */
+static inline void read_somewhere(int fd, const char *truth, uint64_t size, volatile unsigned *seed)
+{
+    char buf[4096];
+    int e = errno;
+    *seed = *seed * 1103515245 + 12345;
+    uint64_t at = (uint64_t)*seed % (size / sizeof buf) * sizeof buf;
+    CHECK(pread(fd, buf, sizeof buf, at) == sizeof buf && !memcmp(buf, truth + at, sizeof buf));
+    errno = e;
+}
+
 /* Blocks of a file in an order without pattern. */
 static inline struct outrider_range *shuffled(uint64_t size, uint64_t block, size_t *n)
 {

@@ -13,14 +13,9 @@ static volatile unsigned seed = 1;
 
 static void tick(int signal)
 {
-    char buf[BLOCK];
-    int e = errno;
     (void)signal;
-    seed = seed * 1103515245 + 12345;
-    uint64_t at = (uint64_t)seed % (size / BLOCK) * BLOCK;
-    CHECK(pread(fd, buf, BLOCK, at) == BLOCK && !memcmp(buf, truth + at, BLOCK));
+    read_somewhere(fd, truth, size, &seed);
     during += reads;
-    errno = e;
 }
 
 int main(int argc, char **argv)

@@ -60,12 +60,7 @@ impl Shared {
             fd,
             base: base.cast(),
         };
-        let h = shared.header();
-        h.version.store(shm::VERSION, Relaxed);
-        h.mode.store(mode, Relaxed);
-        h.min_size.store(min_size, Relaxed);
-        h.strict.store(strict.into(), Relaxed);
-        h.magic.store(shm::MAGIC, Release);
+        shared.header().begin(mode, min_size, strict);
         Ok(shared)
     }
 

@@ -434,6 +434,16 @@ const _: () = assert!(size_of::<Cell>() == 32);
 const _: () = assert!(size_of::<FileStat>() == 256);
 
 impl Header {
+    /// Makes a zeroed header one that programs accept: how they are helped, from how many bytes on a file is looked after, and whether the system
+    /// commits memory strictly.
+    pub fn begin(&self, mode: u32, min_size: u64, strict: bool) {
+        self.version.store(VERSION, Ordering::Relaxed);
+        self.mode.store(mode, Ordering::Relaxed);
+        self.min_size.store(min_size, Ordering::Relaxed);
+        self.strict.store(strict.into(), Ordering::Relaxed);
+        self.magic.store(MAGIC, Ordering::Release);
+    }
+
     /// Hands the settings that matter inside a program to it.
     pub fn configure(&self, config: &Config) {
         let e = &config.engine;

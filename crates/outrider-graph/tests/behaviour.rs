@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -473,23 +473,7 @@ fn leaving_early_leaves_no_trace() {
 
 /// Pages of a file that are cached.
 fn cached(file: &File, pages: usize) -> Vec<bool> {
-    let len = pages * 4096;
-    let mut resident = vec![0u8; pages];
-    // SAFETY: a mapping of the file of our own, and a byte for each of its pages.
-    unsafe {
-        let at = libc::mmap(
-            std::ptr::null_mut(),
-            len,
-            libc::PROT_READ,
-            libc::MAP_SHARED,
-            file.as_raw_fd(),
-            0,
-        );
-        assert_ne!(at, libc::MAP_FAILED);
-        assert_eq!(libc::mincore(at, len, resident.as_mut_ptr()), 0);
-        libc::munmap(at, len);
-    }
-    resident.iter().map(|r| r & 1 == 1).collect()
+    outrider_sys::cache::mincore(file.as_fd(), 0..pages as u64 * 4096).unwrap()
 }
 
 /// FA3: a function that often ends early has what it may read fetched into the page cache, so much as lies within the depth, and nothing else; the reads are its own.

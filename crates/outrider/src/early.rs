@@ -93,7 +93,6 @@ const PATH: usize = 4096;
 const STATUS: usize = 8192;
 /// Stack of the program's process until it is the program.
 const STACK: usize = 64 << 10;
-const SIGNALS: u64 = !0;
 const NOTHING: usize = 0;
 
 type Text = *const u8;
@@ -492,12 +491,9 @@ unsafe fn make_shared(arena: &mut Arena) -> Option<i32> {
         }
         let header = at as *mut Header;
         let h = &*header;
-        h.version.store(shm::VERSION, Relaxed);
-        h.mode.store(shm::MODE_PREDICT_OPT, Relaxed);
-        h.min_size.store(config::Files::MIN_SIZE.0, Relaxed);
         h.looks.store(1, Relaxed);
         h.sleeping.store(1, Relaxed);
-        h.magic.store(shm::MAGIC, Release);
+        h.begin(shm::MODE_PREDICT_OPT, config::Files::MIN_SIZE.0, false);
         HEADER.store(header, Release);
         Some(fd)
     }
@@ -603,15 +599,7 @@ unsafe fn launch(command: *const Text, environment: *const Text) -> Option<()> {
         l.environment = given;
         l.path = path;
         l.runner = runner;
-        let all = SIGNALS;
-        let how = libc::SIG_BLOCK as usize;
-        call(
-            libc::SYS_rt_sigprocmask,
-            how,
-            &raw const all as usize,
-            &raw mut l.mask as usize,
-            8,
-        );
+        l.mask = raw::set_signal_mask(u64::MAX);
         handle(
             libc::SIGCHLD,
             child_changed as *const () as usize,
@@ -628,14 +616,7 @@ unsafe fn launch(command: *const Text, environment: *const Text) -> Option<()> {
                 call(libc::SYS_wait4, program as usize, NOTHING, 0, 0);
             }
             restore(l);
-            let mask = &raw const l.mask as usize;
-            call(
-                libc::SYS_rt_sigprocmask,
-                libc::SIG_SETMASK as usize,
-                mask,
-                NOTHING,
-                8,
-            );
+            raw::set_signal_mask(l.mask);
             give_up_shared(fd);
             return None;
         }
@@ -654,15 +635,7 @@ unsafe fn launch(command: *const Text, environment: *const Text) -> Option<()> {
             0,
         );
         call(libc::SYS_chdir, c"/".as_ptr() as usize, 0, 0, 0);
-        let no = 0u64;
-        let how = libc::SIG_SETMASK as usize;
-        call(
-            libc::SYS_rt_sigprocmask,
-            how,
-            &raw const no as usize,
-            NOTHING,
-            8,
-        );
+        raw::set_signal_mask(0);
         SHARED.store(fd, Release);
         Some(())
     }
@@ -706,14 +679,7 @@ unsafe extern "C" fn become_program(launch: *mut Launch) -> ! {
         if call(libc::SYS_getppid, 0, 0, 0, 0) as u32 != l.runner {
             call(libc::SYS_kill, raw::getpid() as usize, kill, 0, 0);
         }
-        let mask = &raw const l.mask as usize;
-        call(
-            libc::SYS_rt_sigprocmask,
-            libc::SIG_SETMASK as usize,
-            mask,
-            NOTHING,
-            8,
-        );
+        raw::set_signal_mask(l.mask);
         let name = l.arguments.read();
         let execute = |path: Text| {
             let (arguments, environment) = (l.arguments as usize, l.environment as usize);

@@ -198,6 +198,7 @@ struct Device {
     before: (u64, f64),
 }
 
+#[derive(Default)]
 struct State {
     devices: Vec<Device>,
     /// File systems by `st_dev`, and the disks below those that lie on several.
@@ -283,20 +284,9 @@ impl Engine {
     /// An engine without threads; they start with the first request. `header` is where lost capabilities are noted and
     /// requests are counted.
     pub fn new(settings: Settings, header: Arc<dyn AsRef<Header> + Send + Sync>) -> Engine {
-        let state = State {
-            devices: Vec::new(),
-            spreads: Vec::new(),
-            workers: 0,
-            idle: 0,
-            stop: false,
-            turn: 0,
-            dropped: false,
-            low: None,
-            high: false,
-        };
         Engine {
             shared: Arc::new(Shared {
-                state: Mutex::new(state),
+                state: Mutex::default(),
                 work: Condvar::new(),
                 header,
                 settings,
@@ -974,17 +964,7 @@ mod tests {
 
     /// Bytes that are handed out at once of 8 MiB that wait, to a device that is best with 2 MiB in flight.
     fn in_flight(company: Company) -> u64 {
-        let mut state = State {
-            devices: Vec::new(),
-            spreads: Vec::new(),
-            workers: 0,
-            idle: 0,
-            stop: false,
-            turn: 0,
-            dropped: false,
-            low: None,
-            high: false,
-        };
+        let mut state = State::default();
         let handle = Arc::new(Handle::new(std::os::fd::OwnedFd::from(
             std::fs::File::open("/dev/null").unwrap(),
         )));
