@@ -57,3 +57,16 @@ ssize_t read(int fd, void *buf, size_t len)
 #endif
 	return got;
 }
+
+/* What compilers that fortify call. */
+ssize_t __read_chk(int fd, void *buf, size_t len, size_t size)
+{
+	(void)size;
+	return read(fd, buf, len);
+}
+
+ssize_t __pread_chk(int fd, void *buf, size_t len, off_t off, size_t size)
+{
+	(void)size;
+	return pread(fd, buf, len, off);
+}

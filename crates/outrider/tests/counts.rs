@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use outrider_sys::cache::cachestat;
+use outrider_sys::extent::extents;
 use serde_json::Value;
 use support::{Random, eventually, fresh, outrider, outrider_run, program};
 
@@ -439,7 +440,7 @@ fn what_lies_in_order_is_not_sorted() {
         }
     }
     drop((file, other));
-    disk.does("model", &["hdd,scale=0.1"]);
+    disk.does("model", &["hdd,scale=0.2"]);
     disk.does("cold", &[]);
     disk.does("stats", &["--reset"]);
     let work = outrider().with_file_name("outrider-work");
@@ -469,6 +470,18 @@ fn what_lies_in_order_is_not_sorted() {
     );
 }
 
+/// How often a file's next bytes lie before its last ones.
+fn goes_back(file: &Path) -> usize {
+    let file = File::open(file).unwrap();
+    file.sync_all().unwrap();
+    let map = extents(file.as_fd(), 0..u64::MAX, usize::MAX).unwrap();
+    map.extents
+        .windows(2)
+        .filter(|w| w[1].physical < w[0].physical)
+        .count()
+}
+
+/// What a sequential reader makes us fetch is asked for in the order in which it lies: a disk
 /// with a head would seek twice for each piece that comes out of turn.
 #[test]
 fn a_stream_reaches_the_device_in_order() {
@@ -484,6 +497,8 @@ fn a_stream_reaches_the_device_in_order() {
     let file = disk.dir.join("file");
     fs::write(&file, Random(11).bytes(SIZE as usize)).unwrap();
     disk.does("model", &["hdd"]);
+    // Some file systems begin a file behind a part of its rest.
+    let file_goes_back = goes_back(&file);
     let trace = dir.join("trace");
     let work = outrider().with_file_name("outrider-work");
     eventually(|| {
@@ -501,17 +516,17 @@ fn a_stream_reaches_the_device_in_order() {
                 // Metadata is read in smaller pieces.
                 if length >= 64 << 10 {
                     large += length;
-                    back += u32::from(offset < last);
+                    back += usize::from(offset < last);
                     last = offset;
                 }
             }
         }
         let fetched = number(&totals, "prefetched_bytes");
-        if fetched > SIZE * 9 / 10 && large > SIZE * 9 / 10 && back == 0 {
+        if fetched > SIZE * 9 / 10 && large > SIZE * 9 / 10 && back <= file_goes_back {
             Ok(())
         } else {
             Err(format!(
-                "{back} requests went back, {large} bytes in large ones: {totals}"
+                "{back} requests went back, the file {file_goes_back} times, {large} bytes in large ones: {totals}"
             ))
         }
     });

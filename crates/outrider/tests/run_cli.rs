@@ -45,10 +45,17 @@ fn exit_codes() {
     }
 }
 
+/// Under nohup(1) hang-ups are ignored, and what is ignored is inherited.
+fn hang_ups_count() {
+    // SAFETY: no handler of anybody's is replaced.
+    unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
+}
+
 /// A program that dies by a signal: a direct parent sees the same signal, a shell says 128+n.
 #[test]
 fn death_by_signal() {
     let dir = fresh("death_by_signal");
+    hang_ups_count();
     for signal in [1, 2, 3, 6, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 34, 64] {
         let script = format!("ulimit -c 0; exec \"$0\" run -- sh -c 'kill -{signal} $$; sleep 5'");
         let mut command = Command::new("bash");
@@ -74,6 +81,7 @@ fn death_by_signal() {
 #[test]
 fn signals_are_passed_on() {
     let dir = fresh("signals_are_passed_on");
+    hang_ups_count();
     let count = "import signal, sys, time
 n = 0
 def h(s, f):

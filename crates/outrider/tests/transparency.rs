@@ -572,7 +572,9 @@ if __name__ == '__main__':
         Case::python(
             "python_fork_with_threads",
             r#"
-import hashlib, os, threading, time
+import hashlib, os, threading, time, warnings
+# Python 3.12 warns of a fork with threads, and names the process.
+warnings.simplefilter('ignore')
 fd = os.open('big.dat', os.O_RDONLY); stop = False
 def reader(i):
     o = i
