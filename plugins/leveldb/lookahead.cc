@@ -1,6 +1,9 @@
 #include "db/lookahead.h"
 
+#include <fcntl.h>
 #include <outrider_graph.h>
+
+#include <algorithm>
 
 #include "db/table_cache.h"
 #include "db/version_set.h"
@@ -61,6 +64,14 @@ Status LookAhead::Read(RandomAccessFile* file, uint64_t offset, size_t n,
   return Status::OK();
 }
 
+void LookAhead::FetchEnd(const RandomAccessFile* file, uint64_t size) {
+  const int fd = file->Descriptor();
+  if (fd < 0) return;
+  const uint64_t end = std::min(size, size / kEndShare + kLeastEnd);
+  posix_fadvise(fd, static_cast<off_t>(size - end), static_cast<off_t>(end),
+                POSIX_FADV_WILLNEED);
+}
+
 int LookAhead::Next(void* self, uint64_t i, outrider_op* op) {
   LookAhead* const get = static_cast<LookAhead*>(self);
   while (static_cast<uint64_t>(get->blocks_) <= i) {
@@ -82,8 +93,9 @@ bool LookAhead::FindBlock() {
   }
   while (next_table_ < tables_) {
     Block* const block = &block_[blocks_];
+    const FileMetaData* const table = table_[next_table_++];
     if (version_->vset_->table_cache_->Foresee(
-            table_numbers_[next_table_++], internal_key_, &block->fd,
+            table->number, table->file_size, internal_key_, &block->fd,
             &block->offset, &block->size, &block->table)) {
       blocks_++;
       return true;
@@ -94,7 +106,7 @@ bool LookAhead::FindBlock() {
 
 bool LookAhead::Collect(void* self, int level, FileMetaData* table) {
   LookAhead* const get = static_cast<LookAhead*>(self);
-  get->table_numbers_[get->tables_++] = table->number;
+  get->table_[get->tables_++] = table;
   return get->tables_ < kMostTables;
 }
 

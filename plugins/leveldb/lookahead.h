@@ -3,6 +3,9 @@
 // A Get looks into one data block of each table that may hold its key, the newest first, and ends with the first that has an entry for it. The
 // tables and, from their index blocks, which are in memory, the blocks are known when it begins. Those that are not in the block cache are fetched
 // together when the first of them is read. Nothing is done before that: a Get that the block cache answers has no scope.
+//
+// The block of a table that is not open yet is not known. What it takes to open one, the footer and the index, lies at its end and is fetched in
+// one piece, with the blocks of the other tables.
 
 #ifndef STORAGE_LEVELDB_DB_LOOKAHEAD_H_
 #define STORAGE_LEVELDB_DB_LOOKAHEAD_H_
@@ -10,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "db/dbformat.h"
 #include "leveldb/cache.h"
 #include "leveldb/slice.h"
 #include "leveldb/status.h"
@@ -39,6 +43,9 @@ class LookAhead {
   static Status Read(RandomAccessFile* file, uint64_t offset, size_t n,
                      Slice* result, char* scratch);
 
+  // Has the footer and the index of a table of "size" bytes fetched.
+  static void FetchEnd(const RandomAccessFile* file, uint64_t size);
+
  private:
   struct Block {
     int fd;
@@ -48,8 +55,13 @@ class LookAhead {
     Cache::Handle* table;
   };
 
-  // More tables than this may hold a key only while compaction lags far behind.
-  static constexpr int kMostTables = 16;
+  // A key may be in each of level 0, which takes no more than twelve, and in one of each other level.
+  static constexpr int kMostTables =
+      config::kL0_StopWritesTrigger + config::kNumLevels - 1;
+  // An index has about 40 bytes for a block of 4 KiB, a hundredth of the table; the bytes of its end that are fetched: that and half as much again, and
+  // what a small table needs.
+  static constexpr uint64_t kEndShare = 64;
+  static constexpr uint64_t kLeastEnd = 4096;
 
   static int Next(void* self, uint64_t i, outrider_op* op);
   static bool Collect(void* self, int level, FileMetaData* table);
@@ -64,7 +76,7 @@ class LookAhead {
 
   // Tables that may hold the key, in the order in which the Get looks into them; -1 until they are asked for.
   int tables_ = -1;
-  uint64_t table_numbers_[kMostTables];
+  const FileMetaData* table_[kMostTables];
   // How many of them the Get has turned to.
   int tables_passed_ = 0;
   // The next one whose block is to be found.

@@ -414,10 +414,11 @@ struct Engine {
     const char *name;
     // Loads, beside YCSB's.
     std::vector<std::string> loads;
-    // Further flags of `run`, with their defaults.
+    // Further flags of `load` and of `run`, with their defaults.
+    std::map<std::string, std::string> load_flags;
     std::map<std::string, std::string> flags;
-    // Makes a store in an empty directory from the initial load, and brings it to rest.
-    void (*load)(const std::string &dir, const Plan &plan);
+    // Makes a store in a directory that is made, or empty (fresh), from the initial load, and brings it to rest.
+    void (*load)(const std::string &dir, const Plan &plan, const Flags &flags);
     // Opens it for a load.
     std::unique_ptr<Store> (*open)(const std::string &dir, const Plan &plan, const Flags &flags);
 };
@@ -427,10 +428,10 @@ inline int command(const Engine &engine, int count, char **words) {
     return guarded(engine.name, [&] {
         std::string verb = count > 1 ? words[1] : "";
         if (verb == "load") {
-            Flags flags(count - 2, words + 2, 1, plan_flags());
-            Plan plan = plan_from(flags);
-            fresh(flags.word(0), false);
-            engine.load(flags.word(0), plan);
+            auto accepted = plan_flags();
+            accepted.insert(engine.load_flags.begin(), engine.load_flags.end());
+            Flags flags(count - 2, words + 2, 1, accepted);
+            engine.load(flags.word(0), plan_from(flags), flags);
         } else if (verb == "clone") {
             Flags flags(count - 2, words + 2, 2, {});
             clone(flags.word(0), flags.word(1));

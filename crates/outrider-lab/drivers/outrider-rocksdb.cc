@@ -96,7 +96,8 @@ rocksdb::Options options(uint64_t cache, bool hints) {
 }
 
 // One sorted run in the last level, in tables of the same size: the same whatever the background did.
-void load(const std::string &dir, const lab::Plan &plan) {
+void load(const std::string &dir, const lab::Plan &plan, const lab::Flags &) {
+    lab::fresh(dir, false);
     rocksdb::Options create = options(8 << 20, false);
     create.create_if_missing = true;
     create.error_if_exists = true;
@@ -133,6 +134,7 @@ std::unique_ptr<lab::Store> open(const std::string &dir, const lab::Plan &plan, 
 int main(int count, char **words) {
     return lab::command({"outrider-rocksdb",
                          {"readseq", "readreverse", "readrandom", "multireadrandom", "readwhilescanning"},
+                         {},
                          {{"hints", "none"}, {"cache", "1048576"}},
                          load,
                          open},

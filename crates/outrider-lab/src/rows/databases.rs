@@ -38,13 +38,14 @@ fn of_threads(n: u64) -> String {
 }
 
 /// Loads a store of keys and values as the data set's words say (keys, bytes of a value) into `base` with `driver`, and
-/// clones it to `run`, which loads may change.
-fn load_and_clone(maker: &Maker, driver: &str) -> Outcome {
+/// clones it to `run`, which loads may change. `more` are further flags of the driver's.
+fn load_and_clone(maker: &Maker, driver: &str, more: &[&str]) -> Outcome {
     let driver = maker.tools.drivers.join(driver);
     run(std::process::Command::new(&driver)
         .arg("load")
         .arg(maker.path("base"))
-        .args(["--keys", maker.word(0)?, "--value", maker.word(1)?]))?;
+        .args(["--keys", maker.word(0)?, "--value", maker.word(1)?])
+        .args(more))?;
     run(std::process::Command::new(&driver)
         .arg("clone")
         .args([maker.path("base"), maker.path("run")]))

@@ -28,7 +28,7 @@ fn store() -> Data {
 }
 
 fn make(maker: &Maker) -> Outcome {
-    load_and_clone(maker, "outrider-rocksdb")
+    load_and_clone(maker, "outrider-rocksdb", &[])
 }
 
 /// A load on `{data}/DIR`, plain and with RocksDB's own hints.
