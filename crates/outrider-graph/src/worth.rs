@@ -22,10 +22,16 @@ pub const POOL_CALL: i64 = 8_000;
 pub const LISTING: i64 = 50_000;
 /// What is earned where only that there was a wait is known: that for a fast disk.
 pub const WAIT: i64 = 20_000;
-/// One call in so many is timed while looking ahead rests.
-pub const SAMPLE: u32 = 4;
 /// One run in so many is looked at then, where the others can be passed by.
 const RUNS: u32 = 32;
+
+/// Whether the `n`th call is timed while looking ahead rests: one in four, but not every fourth. Where the kernel reads ahead, only every so many calls
+/// wait, often every sixteenth: no such step is missed for long.
+pub fn is_timed(n: u64) -> bool {
+    // The golden ratio's multiples spread evenly, and so do those of any step among them.
+    const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+    n.wrapping_mul(GOLDEN) < 1 << 62
+}
 
 /// What a thread has waited for in all.
 #[derive(Clone, Copy)]
@@ -136,5 +142,28 @@ impl Worth {
             self.enter(-CALL);
         }
         waited_long
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_timed;
+
+    /// Calls that wait come every so many, from anywhere on.
+    #[test]
+    fn whatever_waits_regularly_is_timed_soon() {
+        assert!(is_timed(0), "a run's first call is");
+        let timed = (0..10_000).filter(|n| is_timed(*n)).count();
+        assert!((2450..2550).contains(&timed), "{timed}");
+        for step in (1..=512).filter(|n: &u64| n.is_power_of_two()) {
+            for first in 0..step {
+                let waits = (0..).map(|n| first + n * step);
+                let missed = waits.take_while(|n| !is_timed(*n)).count();
+                assert!(
+                    missed < 12,
+                    "every {step}th from the {first}th on: {missed}"
+                );
+            }
+        }
     }
 }

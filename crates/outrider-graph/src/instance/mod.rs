@@ -306,14 +306,14 @@ impl<'g> Instance<'g> {
         match self.follows {
             _ if self.is_passing() => {
                 // A run may make few calls: the first counts.
-                if self.resting && self.counts.calls % u64::from(worth::SAMPLE) == 1 {
+                if self.resting && worth::is_timed(self.counts.calls - 1) {
                     self.began = Some(Instant::now());
                 }
             }
             Follows::Counting => {
                 if self.kinds & (1 << call.args.kind as u32) != 0 {
                     self.counted += 1;
-                    if self.counted.is_multiple_of(u64::from(worth::SAMPLE)) {
+                    if worth::is_timed(self.counted) {
                         self.began = Some(Instant::now());
                     }
                 }
