@@ -1,6 +1,10 @@
-/* A plug-in that wraps a function of a shared library. With ONE_TOO_MANY in the environment its graph is wrong. */
+/* A plug-in that wraps a function of a shared library. With ONE_TOO_MANY in the environment its graph is wrong; STARTS names a file that gets a line with
+ * the process's number wherever it is built. */
+#include <fcntl.h>
 #include <outrider_plugin.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 struct copy {
     int from, to, count;
@@ -24,6 +28,12 @@ static int next(void *ctx, uint64_t i, struct outrider_op *op)
 
 static int start(void)
 {
+    const char *starts = getenv("STARTS");
+    int         fd = starts ? open(starts, O_WRONLY | O_APPEND | O_CREAT, 0600) : -1;
+    if (fd >= 0) {
+        dprintf(fd, "%d\n", getpid());
+        close(fd);
+    }
     too_many = getenv("ONE_TOO_MANY") != NULL;
     graph = outrider_graph_generator("copy_blocks", next, 0);
     return graph == NULL;

@@ -1,5 +1,7 @@
 //! Behaviour of scopes through their public interface, on every engine, compared with what the bare calls give.
 
+mod support;
+
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
@@ -10,6 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use outrider_graph::{Builder, Data, Engine, Graph, Kind, Next, Op};
+use support::in_child;
 
 const ENGINES: [Engine; 3] = [Engine::Serial, Engine::Uring, Engine::Threads];
 
@@ -637,26 +640,6 @@ fn c_library_has_looked() {
             });
         }
     });
-}
-
-/// Runs `body` in a process that runs nothing but this test.
-fn in_child(name: &str, body: impl FnOnce()) {
-    if std::env::var_os("OUTRIDER_GRAPH_CHILD").is_some() {
-        return body();
-    }
-    let out = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--test-threads=1", "--nocapture"])
-        .env("OUTRIDER_GRAPH_CHILD", "1")
-        .output()
-        .unwrap();
-    let mut text = String::from_utf8_lossy(&out.stdout).into_owned();
-    text += &String::from_utf8_lossy(&out.stderr);
-    // Its sum is not one of this process's.
-    let said = text
-        .replace("test result:", "result:")
-        .replace('\n', "\n| ");
-    assert!(out.status.success(), "{said}");
-    assert!(text.contains("1 passed"), "{said}");
 }
 
 /// FA4: where io_uring is refused, threads take over by themselves.

@@ -173,13 +173,66 @@ fn an_observer_is_told_of_the_programs_calls() {
     );
 }
 
-/// A wrapped function of a shared library with effects: its graph makes them ahead, and check finds the one that it doesn't make.
-#[test]
-fn check_finds_an_effect_that_would_be_wrong() {
+/// A program that copies by a function of a shared library, which the plug-in `wrapper` wraps.
+fn wrapped() -> PathBuf {
     let library = compile("wrapped_lib", "libwrapped.so", &["-O1", "-shared", "-fPIC"]);
     let place = library.parent().unwrap().display().to_string();
     let (l, path) = (format!("-L{place}"), format!("-Wl,-rpath,{place}"));
-    let program = compile("wrapped_main", "wrapped", &["-O1", &l, "-lwrapped", &path]);
+    let flags = ["-O1", "-pthread", &l, "-lwrapped", &path];
+    compile("wrapped_main", "wrapped", &flags)
+}
+
+/// FA10: a plug-in builds its graph once in each process, however often, in however many threads and in whichever forked child the function runs.
+#[test]
+fn a_graph_is_built_once_in_each_process() {
+    let program = wrapped();
+    let wrapper = plugin("wrapper");
+    let at = |name: &str| scratch().join(name).display().to_string();
+    let (from, starts) = (at("once-from"), at("once-starts"));
+    let bytes: Vec<u8> = (0..64 * 4096u32).map(|i| (i % 253) as u8).collect();
+    fs::write(&from, &bytes).unwrap();
+    let report = scratch().join("once.json");
+    // Two processes one after the other, which run the function 8 times each, and once more in a child.
+    let script = "for to in \"$2\" \"$3\"; do \"$0\" \"$1\" \"$to\" 64 8 || exit; done";
+    let command = [
+        "sh",
+        "-c",
+        script,
+        program.to_str().unwrap(),
+        &from,
+        &at("once-to-1"),
+        &at("once-to-2"),
+    ];
+    let _ = fs::remove_file(&starts);
+    let out = Command::new(outrider())
+        .arg("run")
+        .arg(format!("--report={}", report.display()))
+        .arg("--plugin")
+        .arg(&wrapper)
+        .arg("--")
+        .args(command)
+        .env("STARTS", &starts)
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    for to in ["once-to-1", "once-to-2"] {
+        assert!(fs::read(at(to)).unwrap() == bytes, "{to}");
+    }
+    let built = fs::read_to_string(&starts).unwrap();
+    let mut processes: Vec<_> = built.lines().collect();
+    processes.sort_unstable();
+    processes.dedup();
+    // The shell, and the program twice.
+    assert_eq!((built.lines().count(), processes.len()), (3, 3), "{built}");
+    let g = graph(&report, "copy_blocks");
+    assert!(g["scopes"].as_u64() >= Some(16), "{g}");
+    assert_eq!(g["unclaimed_effects"].as_u64(), Some(0), "{g}");
+}
+
+/// A wrapped function of a shared library with effects: its graph makes them ahead, and check finds the one that it doesn't make.
+#[test]
+fn check_finds_an_effect_that_would_be_wrong() {
+    let program = wrapped();
     let wrapper = plugin("wrapper");
     let from = scratch().join("copied-from");
     let to = scratch().join("copied-to");
