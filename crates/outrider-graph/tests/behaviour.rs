@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use outrider_graph::{Builder, Data, Engine, Graph, Kind, Next, Op};
@@ -565,6 +565,38 @@ fn looking_ahead_of_what_is_cached_rests_soon() {
         graph.counts().ahead
     });
     assert_eq!(fewest.min(), Some(4));
+}
+
+/// A run that begins while looking ahead rests, and then waits for a disk, is followed from there on.
+#[test]
+fn a_run_that_began_at_rest_is_followed_when_it_waits() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    numbered(&dir, 256, 4096).sync_all().unwrap();
+    // Every read goes to the disk.
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(dir.path().join("numbered"))
+        .unwrap();
+    for engine in [Engine::Uring, Engine::Threads] {
+        let graph = block_graph().engine(engine);
+        while !graph.rests() {
+            graph.followed();
+        }
+        let blocks = Blocks {
+            fd: file.as_raw_fd(),
+            count: 256,
+            len: 4096,
+        };
+        let mut scope = graph.enter(&blocks);
+        for i in 0..256 {
+            let block = scope.pread_block(&file, 4096, i * 4096).unwrap();
+            assert!(is_block(&block, i as u64), "{engine:?}, block {i}");
+        }
+        drop(scope);
+        let c = graph.counts();
+        assert!(c.hits > 128 && c.divergences == 0, "{engine:?}: {c}");
+    }
 }
 
 /// No descriptor of the library has a number in the program, and opens get the numbers they would get.

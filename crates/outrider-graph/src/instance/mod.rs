@@ -169,33 +169,59 @@ impl<'g> Instance<'g> {
         if options.engine == Engine::Serial || shared.is_off() {
             return this;
         }
-        if this.adapts() {
-            if shared.worth.rests() {
-                this.resting = true;
-                return this;
-            }
-            let known = shared.depth.load(Relaxed) as usize;
-            this.depth = if known == 0 {
-                this.first_depth()
+        if this.adapts() && shared.worth.rests() {
+            this.resting = true;
+            return this;
+        }
+        this.equip(quietly);
+        this
+    }
+
+    /// Takes what looking ahead needs. Without it calls are passed through.
+    fn equip(&mut self, quietly: bool) {
+        if self.adapts() {
+            let known = self.shared.depth.load(Relaxed) as usize;
+            self.depth = if known == 0 {
+                self.first_depth()
             } else {
                 known
             }
-            .min(options.depth);
+            .min(self.options.depth);
         }
         if !quietly && !context::prepare() {
-            return this;
+            return;
         }
-        this.cx = Context::take(options.engine, options.beside, options.walk);
-        this.token = this.cx.as_ref().map_or(0, |c| c.token);
-        if this.cx.is_some()
-            && options.engine != Engine::Check
-            && !shared.without_pool.load(Relaxed)
+        self.cx = Context::take(self.options.engine, self.options.beside, self.options.walk);
+        self.token = self.cx.as_ref().map_or(0, |c| c.token);
+        if self.cx.is_some()
+            && self.options.engine != Engine::Check
+            && !self.shared.without_pool.load(Relaxed)
             && let Some(pool) = process::pool()
         {
             pool.enlist(quietly);
-            this.enlisted = true;
+            self.enlisted = true;
         }
-        this
+    }
+
+    /// A run that began while looking ahead rested has waited: it is followed from here on, if how many calls it has made tells where it is.
+    fn rise(&mut self, source: &dyn Source) {
+        if !self.is_alone() || self.shared.is_off() {
+            return;
+        }
+        let Follow::To { cursor, .. } = source.first() else {
+            return;
+        };
+        if let Some(last) = source.skip(&cursor, self.counts.calls - 1) {
+            self.resting = false;
+            self.equip(true);
+            self.tail = Tail::After(last);
+            self.follows = Follows::Woken;
+        }
+    }
+
+    /// Whether its calls come one after the other, with no others in between.
+    fn is_alone(&self) -> bool {
+        self.pure && !self.options.among && !self.options.beside
     }
 
     fn first_depth(&self) -> usize {
@@ -401,6 +427,9 @@ impl<'g> Instance<'g> {
             if waited && self.follows == Follows::Counting {
                 self.follows = Follows::Woken;
             }
+            if waited && self.resting {
+                self.rise(source);
+            }
             let fetched = self.current.and_then(|i| self.place(i));
             if waited && fetched.is_some_and(|p| p.warmed && p.args.kind.reads()) {
                 self.depth = (self.depth * 2).min(self.options.depth);
@@ -467,9 +496,7 @@ impl<'g> Instance<'g> {
         let rests = self.shared.worth.rests();
         let idle = cx.order.is_empty() && cx.on_ring + cx.in_pool == 0;
         let Tail::After(last) = self.tail else { return };
-        // Its calls come one after the other, with no others in between.
-        let alone = self.pure && !self.options.among && !self.options.beside;
-        if rests && idle && alone && self.adapts() && source.skip(&last, 0).is_some() {
+        if rests && idle && self.is_alone() && self.adapts() && source.skip(&last, 0).is_some() {
             self.follows = Follows::Counting;
             self.counted = 0;
         }
