@@ -8,6 +8,7 @@ use std::ffi::{CStr, c_void};
 use std::ops::Index;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use outrider_sys::ring::{Ring, Submission, op};
 use outrider_sys::threads::AtEnd;
@@ -85,6 +86,8 @@ pub struct Place {
     pub direct: bool,
     /// Where in the file, for calls at the descriptor's position.
     pub position: Option<i64>,
+    /// When it was issued, if its device's latency is to be seen by it.
+    pub issued: Option<Instant>,
     pub buffer: Option<Buffer>,
     pub result: i64,
 }
@@ -337,6 +340,7 @@ impl Context {
             quick: None,
             direct: false,
             position: None,
+            issued: None,
             buffer: None,
             result: 0,
         };

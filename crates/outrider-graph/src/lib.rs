@@ -37,6 +37,7 @@ mod buffers;
 mod call;
 mod conflict;
 mod context;
+mod device;
 mod graph;
 mod instance;
 mod memory;

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use crate::device;
 use crate::worth::{self, Worth};
 
 /// A diverging graph is switched off once it has diverged more often than this …
@@ -137,8 +138,10 @@ pub struct Shared {
     pub(crate) sink: Option<&'static dyn Sink>,
     /// The last run that made calls ahead gave none to the pool.
     pub(crate) without_pool: AtomicBool,
-    /// Depth that the last run ended with; 0: none yet.
-    pub(crate) depth: AtomicU32,
+    /// Depths that the last runs ended with, by device; 0: none yet.
+    pub(crate) depths: [AtomicU32; device::DEVICES],
+    /// The device of the last run's last read.
+    pub(crate) device: AtomicU32,
     /// What looking ahead is worth now.
     pub(crate) worth: Worth,
 }
@@ -151,7 +154,8 @@ impl Default for Shared {
             why: Mutex::new(String::with_capacity(PROBLEMS)),
             sink: None,
             without_pool: AtomicBool::new(false),
-            depth: AtomicU32::new(0),
+            depths: Default::default(),
+            device: AtomicU32::new(0),
             worth: Worth::default(),
         }
     }

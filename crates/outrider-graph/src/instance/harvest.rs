@@ -30,7 +30,8 @@ impl Instance<'_> {
             let quick = self.place(i).and_then(|p| p.quick) == Some(true);
             if self.adapts() && !quick {
                 self.shared.worth.enter(since.elapsed().as_nanos() as i64);
-                self.depth = (self.depth * 2).min(self.options.depth);
+                self.see_latency(i);
+                self.deepen(i);
             }
         }
         if self.waiting > 0 && self.ordered {

@@ -32,7 +32,7 @@ impl Instance<'_> {
             }
         }
         let mut ahead = self.ahead();
-        while !walk.stopped && self.is_near(depth, ahead) && self.extend(source) {
+        while !walk.stopped && self.is_near(ahead) && self.extend(source) {
             let newest = self.cx.as_ref().and_then(|cx| cx.order.back().copied());
             if let Some(i) = newest {
                 self.consider(source, i, &mut walk);
@@ -85,7 +85,8 @@ impl Instance<'_> {
     }
 
     /// Whether one more call is to be looked at.
-    fn is_near(&self, depth: usize, (bytes, certain): (usize, bool)) -> bool {
+    fn is_near(&mut self, (bytes, certain): (usize, bool)) -> bool {
+        let depth = self.depth_on(self.device);
         let len = self.cx.as_ref().map_or(0, |cx| cx.order.len());
         if self.adapts() && self.shared.worth.rests() {
             return false;
@@ -102,10 +103,10 @@ impl Instance<'_> {
         self.settle_account();
         if self.adapts() && self.shared.worth.rests() {
             // It begins anew when it goes on.
-            self.depth = self.first_depth().min(self.options.depth);
+            self.depths = [self.first_depth().min(self.options.depth); device::DEVICES];
             return 0;
         }
-        self.depth
+        self.depth_on(self.device)
     }
 
     /// Looks at a place in the course of a walk: issues it if that is possible, and notes what it means for those behind it.
@@ -342,6 +343,12 @@ impl Instance<'_> {
                 if position.is_none_or(|p| p < 0) {
                     return false;
                 }
+                if args.kind.reads()
+                    && self.adapts()
+                    && let (Some(file), Some(at)) = (file, position)
+                {
+                    self.note_device(i, &file, at);
+                }
                 let fetches = self.options.fetch && self.options.engine != Engine::Check;
                 if args.kind.reads() && fetches && !direct {
                     return self.fetch(i);
@@ -412,6 +419,17 @@ impl Instance<'_> {
         self.counts.ahead += 1;
         self.settle_account();
         true
+    }
+
+    /// A read of byte `at` is issued: on which device it lies, and whether that is to be seen by it.
+    fn note_device(&mut self, i: u16, file: &File, at: i64) {
+        self.device = device::of(file, at);
+        if device::is_spread(file)
+            && let Some(cx) = self.cx.as_mut()
+            && cx.order.len() <= device::FEW
+        {
+            cx.places[i as usize].issued = Some(Instant::now());
+        }
     }
 
     /// Has the kernel fetch what a read needs; the function makes the read.

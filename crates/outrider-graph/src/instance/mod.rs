@@ -15,8 +15,7 @@
 //! short is made again by the program itself; so errors, ends of files and interruptions are exactly the program's own.
 //!
 //! How far ahead: the window doubles when the program had to wait for a call that was on its way; what is certain is not waste, so of that it begins
-//! large. Where the data
-//! is cached, looking ahead rests (see `worth`).
+//! large. What was learned of one device is not taken for another (see `device`). Where the data is cached, looking ahead rests (see `worth`).
 
 mod harvest;
 mod issue;
@@ -31,6 +30,7 @@ use crate::buffers::{Block, Buffer, Buffers, LARGEST};
 use crate::call::{Args, Call, Data, Kind};
 use crate::conflict::{File, Touch, conflict, has_effects, may_be_written};
 use crate::context::{self, Context, Progress};
+use crate::device;
 use crate::graph::{At, Cursor, Engine, Follow, Options, Source, is_linked};
 use crate::memory::Mapped;
 use crate::process;
@@ -98,7 +98,12 @@ pub struct Instance<'g> {
     tail_link: Option<u16>,
     /// The call that the program is making.
     current: Option<u16>,
-    depth: usize,
+    /// How far ahead on each device; 0: not asked for yet.
+    depths: [usize; device::DEVICES],
+    /// The device of the read that was issued last.
+    device: usize,
+    /// Calls that had been made when a depth was last doubled.
+    deepened: u64,
     /// Calls in the window when it was last filled up.
     reach: usize,
     /// Calls in the window that may yet be issued.
@@ -143,7 +148,9 @@ impl<'g> Instance<'g> {
             tail_weak: false,
             tail_link: None,
             current: None,
-            depth: options.depth,
+            depths: [0; device::DEVICES],
+            device: 0,
+            deepened: 0,
             reach: 0,
             waiting: 0,
             ordered: false,
@@ -180,13 +187,7 @@ impl<'g> Instance<'g> {
     /// Takes what looking ahead needs. Without it calls are passed through.
     fn equip(&mut self, quietly: bool) {
         if self.adapts() {
-            let known = self.shared.depth.load(Relaxed) as usize;
-            self.depth = if known == 0 {
-                self.first_depth()
-            } else {
-                known
-            }
-            .min(self.options.depth);
+            self.device = self.shared.device.load(Relaxed) as usize;
         }
         if !quietly && !context::prepare() {
             return;
@@ -229,6 +230,53 @@ impl<'g> Instance<'g> {
             FIRST_DIRECTORIES
         } else {
             FIRST_DEPTH
+        }
+    }
+
+    /// How far to look ahead on a device. What is not known to be a disk, or none, begins anew in each run.
+    fn depth_on(&mut self, device: usize) -> usize {
+        if !self.adapts() {
+            return self.options.depth;
+        }
+        if self.depths[device] == 0 {
+            let learned = self.shared.depths[device].load(Relaxed) as usize;
+            let begins = learned == 0 || device == device::UNSEEN;
+            let depth = if begins { self.first_depth() } else { learned };
+            self.depths[device] = depth.min(self.options.depth);
+        }
+        self.depths[device]
+    }
+
+    /// The program had to wait for the call of place `i`: its device is looked further ahead on.
+    fn deepen(&mut self, i: u16) {
+        let device = match self.read_at(i) {
+            Some((file, at)) => device::of(&file, at),
+            None => self.device,
+        };
+        let depth = self.depth_on(device);
+        let weak = self.place(i).is_some_and(|p| p.weak_before || p.weak_after);
+        // Under a head what nobody asks for takes as long as what is asked for: no more of it than was used.
+        if weak && device::is_dear(device) && self.counts.calls - self.deepened < depth as u64 {
+            return;
+        }
+        self.depths[device] = (depth * 2).min(self.options.depth);
+        self.deepened = self.counts.calls;
+    }
+
+    /// Where the read of a place reads, if it is one.
+    fn read_at(&mut self, i: u16) -> Option<(File, i64)> {
+        let p = self.place(i)?;
+        let (kind, fd, at) = (p.args.kind, p.args.fd, p.position?);
+        kind.reads().then_some(())?;
+        Some((self.file(fd)?, at))
+    }
+
+    /// The read of place `i` was waited for, and is done: how long its device took.
+    fn see_latency(&mut self, i: u16) {
+        if let Some(issued) = self.place(i).and_then(|p| p.issued)
+            && let Some((file, at)) = self.read_at(i)
+        {
+            device::answered(&file, at, issued.elapsed().as_nanos());
         }
     }
 
@@ -430,9 +478,14 @@ impl<'g> Instance<'g> {
             if waited && self.resting {
                 self.rise(source);
             }
-            let fetched = self.current.and_then(|i| self.place(i));
-            if waited && fetched.is_some_and(|p| p.warmed && p.args.kind.reads()) {
-                self.depth = (self.depth * 2).min(self.options.depth);
+            if waited
+                && let Some(i) = self.current
+                && self
+                    .place(i)
+                    .is_some_and(|p| p.warmed && p.args.kind.reads())
+            {
+                self.see_latency(i);
+                self.deepen(i);
             }
         }
         if self.cx.is_some() && process::is(self.token) {
@@ -524,7 +577,7 @@ impl<'g> Instance<'g> {
         }
         cx.poll_all();
         if adapts && cx.places[i as usize].progress == Progress::Flying {
-            self.depth = (self.depth * 2).min(self.options.depth);
+            self.deepen(i);
         }
     }
 
@@ -643,11 +696,15 @@ impl<'g> Instance<'g> {
         }
         self.stop();
         if self.adapts() && !was_passing {
-            let mut depth = self.depth;
             if self.counts.unused > self.counts.hits {
-                depth = (depth / 2).max(1);
+                self.depths[self.device] = (self.depth_on(self.device) / 2).max(1);
             }
-            self.shared.depth.store(depth as u32, Relaxed);
+            for (depth, learned) in self.depths.iter().zip(&self.shared.depths) {
+                if *depth != 0 {
+                    learned.store(*depth as u32, Relaxed);
+                }
+            }
+            self.shared.device.store(self.device as u32, Relaxed);
         }
         // The check uses nothing.
         let among = self.options.among && self.options.engine != Engine::Check;

@@ -1,0 +1,229 @@
+//! On which device a graph's reads lie.
+//!
+//! How far ahead is right on one device says nothing of another: behind a weak edge, sixty reads that nobody then asks for take an SSD a
+//! millisecond, and a disk half a second. So what a graph has learned of its depth counts for the device on which it learned it.
+//!
+//! A file system on one disk is one device. Of one on several (LVM, md, bcache) only root may ask what lies where. There it is seen, as Outrider's own
+//! device models are: by how long requests took that had few others beside them, for a neighbourhood of 64 MiB of a file. Such a device has a head or it
+//! has none; of a neighbourhood that no request has come back from nothing is known.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use outrider_sys::raw::syscall6;
+
+use crate::conflict::File;
+
+/// File systems that are told apart; the last of them stands for all further ones.
+const SYSTEMS: usize = 4;
+/// On a file system on several disks: one without a head …
+const FLASH: usize = SYSTEMS;
+/// … one with …
+const HEAD: usize = SYSTEMS + 1;
+/// … and what has not been seen yet.
+pub const UNSEEN: usize = SYSTEMS + 2;
+/// Devices for which a graph keeps a depth. The first one that the process met has number 0.
+pub const DEVICES: usize = SYSTEMS + 3;
+
+/// Calls on their way beside which a request still tells its device's latency.
+pub const FEW: usize = 4;
+/// Microseconds that no device without a head takes to answer (libprefetch Figure 1) …
+const SEEK_US: u64 = 2000;
+/// … that one with a head never takes …
+const FLASH_US: u64 = 300;
+/// … and answers after which it is believed, as seeks are short now and then.
+const ENOUGH: u64 = 4;
+/// Bits of an offset within a neighbourhood.
+const NEAR: u32 = 26;
+/// Neighbourhoods that are remembered.
+const REMEMBERED: usize = 1024;
+/// Layers are followed this far down.
+const DEEPEST: usize = 8;
+
+/// `st_dev` plus one of the file systems that were met, in that order, and whether they lie on several disks.
+static SYSTEM: [AtomicU64; SYSTEMS] = [const { AtomicU64::new(0) }; SYSTEMS];
+const SEVERAL: u64 = 1 << 63;
+
+/// A neighbourhood in 44 bits, its answers so far in 4, and the microseconds that they take in 16.
+static SEEN: [AtomicU64; REMEMBERED] = [const { AtomicU64::new(0) }; REMEMBERED];
+const LONGEST_US: u64 = (1 << 16) - 1;
+const MOST_ANSWERS: u64 = 15;
+
+/// The number of a file system's device, and whether it lies on several disks. Neither allocates nor waits for a lock; the first time it asks sysfs.
+fn system(device: u64) -> (usize, bool) {
+    let name = device + 1;
+    for (i, slot) in SYSTEM.iter().enumerate() {
+        let mut known = slot.load(Relaxed);
+        if known == 0 {
+            let several = if is_several(device) { SEVERAL } else { 0 };
+            known = slot
+                .compare_exchange(0, name | several, Relaxed, Relaxed)
+                .map_or_else(|other| other, |_| name | several);
+        }
+        if known & !SEVERAL == name {
+            return (i, known & SEVERAL != 0);
+        }
+    }
+    (SYSTEMS - 1, false)
+}
+
+/// The device of byte `at` of a file, below [`DEVICES`].
+pub fn of(file: &File, at: i64) -> usize {
+    let (number, several) = system(file.device);
+    if !several {
+        return number;
+    }
+    let (slot, key) = neighbourhood(file, at);
+    match slot.load(Relaxed) {
+        seen if seen >> 20 != key => UNSEEN,
+        seen => match (seen & LONGEST_US, seen >> 16 & MOST_ANSWERS) {
+            (SEEK_US.., _) => HEAD,
+            (..FLASH_US, _) | (_, ENOUGH..) => FLASH,
+            _ => UNSEEN,
+        },
+    }
+}
+
+/// Whether reading on a device costs as much as ten thousand calls, or may, for all that is known.
+pub fn is_dear(device: usize) -> bool {
+    device == HEAD || device == UNSEEN
+}
+
+/// Whether it is to be seen what lies where: the file's file system lies on several disks.
+pub fn is_spread(file: &File) -> bool {
+    system(file.device).1
+}
+
+/// A request for byte `at` of a file that [`is_spread`], with [`FEW`] others beside it at most, was answered after so many nanoseconds.
+pub fn answered(file: &File, at: i64, nanos: u128) {
+    let (slot, key) = neighbourhood(file, at);
+    let us = (nanos / 1000).min(u128::from(LONGEST_US)) as u64;
+    let seen = slot.load(Relaxed);
+    let mut answers = seen >> 16 & MOST_ANSWERS;
+    let before = seen & LONGEST_US;
+    // Others at the same device only ever make an answer slower.
+    let now = if seen >> 20 != key {
+        answers = 0;
+        us
+    } else if us < before {
+        before - (before - us) / 3
+    } else {
+        before + (us - before) / 8
+    };
+    answers = (answers + 1).min(MOST_ANSWERS);
+    slot.store(key << 20 | answers << 16 | now, Relaxed);
+}
+
+/// Where a neighbourhood is remembered, and its key there.
+fn neighbourhood(file: &File, at: i64) -> (&'static AtomicU64, u64) {
+    let mut mixed = file.inode ^ file.device.rotate_left(40) ^ (at as u64 >> NEAR).rotate_left(20);
+    mixed = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^= mixed >> 29;
+    let slot = &SEEN[mixed as usize % REMEMBERED];
+    // Zero is what nothing was noted in.
+    (slot, (mixed >> 20).max(1))
+}
+
+/// Whether sysfs knows of several devices below a file system's, at the first layer that has more than one.
+fn is_several(device: u64) -> bool {
+    let mut path = Path::default();
+    path.push(b"/sys/dev/block/");
+    path.number(libc::major(device));
+    path.push(b":");
+    path.number(libc::minor(device));
+    for _ in 0..DEEPEST {
+        path.push(b"/slaves");
+        let mut only = Path::default();
+        match below(&path, &mut only) {
+            0 => return false,
+            1 => {
+                path.push(b"/");
+                path.push(only.text());
+            }
+            _ => return true,
+        }
+    }
+    false
+}
+
+/// How many entries a directory of sysfs has, up to two, and the name of the last one.
+fn below(path: &Path, last: &mut Path) -> usize {
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: the path ends with a zero byte.
+    let fd = unsafe {
+        let at = path.bytes.as_ptr() as usize;
+        syscall6(
+            libc::SYS_openat,
+            libc::AT_FDCWD as usize,
+            at,
+            flags as usize,
+            0,
+            0,
+            0,
+        )
+    };
+    if fd < 0 {
+        return 0;
+    }
+    let mut count = 0;
+    let mut list = [0u8; 1024];
+    loop {
+        // SAFETY: the memory is ours.
+        let read = unsafe {
+            let at = list.as_mut_ptr() as usize;
+            syscall6(libc::SYS_getdents64, fd as usize, at, list.len(), 0, 0, 0)
+        };
+        let mut entries = list.get(..read.max(0) as usize).unwrap_or(&[]);
+        if entries.is_empty() {
+            break;
+        }
+        // struct linux_dirent64: the entry's length at byte 16, its name from byte 19 on.
+        while let (Some(&[a, b]), Some(name)) = (entries.get(16..18), entries.get(19..)) {
+            let name = name.split(|c| *c == 0).next().unwrap_or(&[]);
+            if !name.starts_with(b".") {
+                count += 1;
+                *last = Path::default();
+                last.push(name);
+            }
+            let length = usize::from(u16::from_ne_bytes([a, b])).max(1);
+            entries = entries.get(length..).unwrap_or(&[]);
+        }
+    }
+    outrider_sys::raw::close(fd as i32);
+    count.min(2)
+}
+
+/// A path that is put together without allocating; what doesn't fit is left out, and names nothing then.
+struct Path {
+    bytes: [u8; 256],
+    len: usize,
+}
+
+impl Default for Path {
+    fn default() -> Path {
+        Path {
+            bytes: [0; 256],
+            len: 0,
+        }
+    }
+}
+
+impl Path {
+    fn push(&mut self, text: &[u8]) {
+        let end = self.len + text.len();
+        if end < self.bytes.len() {
+            self.bytes[self.len..end].copy_from_slice(text);
+            self.len = end;
+        }
+    }
+
+    fn number(&mut self, number: u32) {
+        if number >= 10 {
+            self.number(number / 10);
+        }
+        self.push(&[b'0' + (number % 10) as u8]);
+    }
+
+    fn text(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
