@@ -9,7 +9,7 @@ use core::sync::atomic::fence;
 use outrider_core::shm::{
     FD_IGNORED, FD_TRACKED, FD_UNKNOWN, FLAG_FETCHING, FLAG_HELD, FLAG_HOT, FLAG_READABLE,
     FLAG_SHARED_POS, FLAG_UNTOLD, FLAG_WRITABLE, Header, Kind, MAX_FDS, Proc, RARELY_SHIFT, Slot,
-    UNHEARD,
+    UNHEARD, UNTOLD,
 };
 use outrider_sys::raw;
 
@@ -113,6 +113,8 @@ pub fn opened(fd: c_int, flags: c_int, extra: u32) -> Option<(&'static Proc, &'s
     };
     if hot::begins(fd, pos, st.st_size as u64) {
         bits |= FLAG_HOT | FLAG_UNTOLD;
+    } else if untold() {
+        bits |= FLAG_UNTOLD;
     }
     slot.flags.store(bits, Relaxed);
     slot.pos.store(pos, Relaxed);
@@ -236,6 +238,23 @@ fn hurried(header: &Header) -> bool {
     header.unhurried.load(Relaxed) == 0
 }
 
+/// Whether the service need not know of files that nobody has told of yet.
+fn untold() -> bool {
+    attach::header().is_some_and(|h| h.unhurried.load(Relaxed) == UNTOLD)
+}
+
+/// Whether a read of a descriptor that nobody has told of need not be told either; otherwise all that follow are.
+#[cold]
+#[inline(never)]
+fn passes_untold(slot: &Slot, offset: u64, len: u64) -> bool {
+    slot.last.store(offset.wrapping_add(len), Relaxed);
+    let passes = untold();
+    if !passes {
+        slot.flags.fetch_and(!FLAG_UNTOLD, Relaxed);
+    }
+    passes
+}
+
 #[inline]
 fn tell(proc: &Proc, kind: Kind, fd: c_int, extra: u64, offset: u64, len: u64) -> bool {
     let told = proc.push(kind, fd as u16, extra, offset, len);
@@ -264,8 +283,13 @@ pub fn reading_at(fd: c_int, offset: u64, len: usize) {
 /// Whether the service has said that it need not hear of a read at `offset`, or would learn nothing from it.
 #[inline(always)]
 fn hushed(slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
-    if slot.flags.load(Relaxed) & FLAG_HOT != 0 {
-        return hot::passes(slot, fd);
+    let flags = slot.flags.load(Relaxed);
+    if flags & (FLAG_HOT | FLAG_UNTOLD) != 0 {
+        return if flags & FLAG_HOT != 0 {
+            hot::passes(slot, fd)
+        } else {
+            passes_untold(slot, offset, len)
+        };
     }
     slot.last.store(offset.wrapping_add(len), Relaxed);
     if offset.wrapping_sub(slot.quiet_start.load(Relaxed)) < slot.quiet_len.load(Relaxed) {

@@ -103,6 +103,10 @@ pub const FLAG_UNTOLD: u32 = 128;
 /// The upper half of the flags: after a read that was told so many are not, until the service says otherwise. It is how a program
 /// that finds everything cached is listened to: a burst of reads costs few events even while the service is busy.
 pub const RARELY_SHIFT: u32 = 16;
+/// The service helps nobody just now who has not been helped before; it hears of opens and reads when it looks by itself.
+pub const UNHURRIED: u32 = 1;
+/// Nor is it told of descriptors that are opened now, and of what is read of them while this lasts.
+pub const UNTOLD: u32 = 2;
 /// Reads that are not told after one that found the ring full: nobody could listen to them.
 pub const UNHEARD: u32 = 256;
 
@@ -396,7 +400,7 @@ pub struct Header {
     pub hello: AtomicU32,
     /// 1: hooks look for themselves whether files are cached; see [`FLAG_HOT`].
     pub looks: AtomicU32,
-    /// 1: the service helps nobody just now who has not been helped before; it hears of opens and reads when it looks by itself.
+    /// [`UNHURRIED`] or [`UNTOLD`], or 0.
     pub unhurried: AtomicU32,
     /// 1: the kernel commits memory strictly; see [`Header::reserve`].
     pub strict: AtomicU32,

@@ -32,9 +32,19 @@ pub fn read(device: DeviceId) -> Option<Read> {
     })
 }
 
-/// Bytes that process `pid` has had fetched from disks, by all of its threads (proc_pid_io(5)). `None` where that is not to be known.
+/// Bytes that process `pid` has had fetched from disks, by all of its threads. `None` where that is not to be known.
 pub fn bytes_fetched(pid: u32) -> Option<u64> {
+    io(pid, "read_bytes:")
+}
+
+/// Bytes that system calls of process `pid` have read, from disks, caches or elsewhere. `None` where that is not to be known.
+pub fn bytes_read(pid: u32) -> Option<u64> {
+    io(pid, "rchar:")
+}
+
+/// A line of proc_pid_io(5).
+fn io(pid: u32, name: &str) -> Option<u64> {
     let io = text::read(format!("/proc/{pid}/io")).ok()?;
-    let line = io.lines().find_map(|l| l.strip_prefix("read_bytes:"))?;
+    let line = io.lines().find_map(|l| l.strip_prefix(name))?;
     line.trim().parse().ok()
 }

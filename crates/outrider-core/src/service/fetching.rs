@@ -245,8 +245,13 @@ impl Service {
 
     /// Whether so many files are in use that one request of the kernel's readahead for each, or one read where reads are longer, keeps
     /// the device several times busy. Where heads move that is not so, however many there are: there every request should be long.
+    ///
+    /// Once that was tried the outcome counts.
     pub(super) fn crowded(&mut self, key: FileKey) -> bool {
         const TIMES: u64 = 4;
+        if let Some(quiet) = self.crowd.quiet() {
+            return quiet;
+        }
         let model = self.model(self.device(key));
         let place = self.devices.get(&key.dev);
         let window = place

@@ -98,9 +98,13 @@ impl Service {
 
     /// Lets go of files that were not asked for lately.
     pub(super) fn let_go(&mut self) {
-        if self.last_let_go.elapsed() < HOLD / 4 {
-            return;
+        if self.last_let_go.elapsed() >= HOLD / 4 {
+            self.count_files();
         }
+    }
+
+    /// Counts the files that are being read, and lets go of the others.
+    pub(super) fn count_files(&mut self) {
         self.last_let_go = Instant::now();
         let (mut busy, mut held) = (Vec::new(), 0);
         for file in self.files.values_mut() {
@@ -113,9 +117,16 @@ impl Service {
         }
         self.busy = busy.len().max(1) as u64;
         self.holding = held > 0;
+        self.look_at_crowd(busy.len() as u64);
         let recent = self.last_event.elapsed() < RECENT;
-        let unhurried = recent && !busy.is_empty() && busy.iter().all(|key| self.crowded(*key));
-        self.header().unhurried.store(unhurried.into(), Relaxed);
+        let unhurried = match self.crowd.quiet() {
+            Some(true) => shm::UNTOLD,
+            _ if recent && !busy.is_empty() && busy.iter().all(|key| self.crowded(*key)) => {
+                shm::UNHURRIED
+            }
+            _ => 0,
+        };
+        self.header().unhurried.store(unhurried, Relaxed);
     }
 
     pub(super) fn release_all(&mut self) {
@@ -135,6 +146,7 @@ impl Service {
         if file.openers > 0 {
             return;
         }
+        self.busy = self.busy.saturating_sub(1).max(1);
         file.handle = None;
         file.account.cancelled.store(true, Relaxed);
         file.source = None;

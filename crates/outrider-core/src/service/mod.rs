@@ -7,6 +7,7 @@
 //! Nothing here is seen by the program: its descriptors, threads, memory, locks and children are its own. What the
 //! service holds of a program's file (see `fetch`) it holds for a few milliseconds after the last request.
 
+mod crowd;
 mod fetching;
 mod files;
 mod hot;
@@ -44,6 +45,7 @@ use crate::source::mapped::Mapped;
 use crate::source::predict::{Arrival, Detector, Foresight, Limits, PAGE, between};
 use crate::view::{FileView, Granularity, PageRange};
 
+use crowd::Crowd;
 use hot::Warmth;
 use neighbours::Neighbours;
 use worth::Worth;
@@ -269,6 +271,8 @@ pub struct Service {
     models: HashMap<u64, (Instant, DeviceModel)>,
     /// Who else was seen to read from the disks.
     neighbours: Neighbours,
+    /// Whether many files that are read at once are better left alone.
+    crowd: Crowd,
     last_let_go: Instant,
     /// Bytes fetched when files were opened, and how much of these was used.
     optimism: (u64, u64),
@@ -323,6 +327,7 @@ impl Service {
             read_bytes: 0,
             models: HashMap::new(),
             neighbours: Neighbours::new(),
+            crowd: Crowd::new(now),
             last_let_go: now,
             optimism: (0, 0),
             opens: 0,
@@ -382,7 +387,10 @@ impl Service {
     fn pause(&self) -> Duration {
         let mut pause = if self.last_event.elapsed() < RECENT {
             Duration::from_millis(2)
-        } else if self.holding || self.last_event.elapsed() < Duration::from_secs(2) {
+        } else if self.holding
+            || self.last_event.elapsed() < Duration::from_secs(2)
+            || self.crowd.quiet().is_some()
+        {
             Duration::from_millis(20)
         } else {
             Duration::from_millis(250)

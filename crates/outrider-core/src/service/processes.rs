@@ -400,6 +400,7 @@ impl Service {
         }
         let file = self.take_in(key, size);
         file.openers += 1;
+        let alone = file.openers == 1;
         file.account.cancelled.store(false, Relaxed);
         file.source = Some((i, generation, source));
         file.last_access = Instant::now();
@@ -431,6 +432,13 @@ impl Service {
             }
             self.unlink(key);
             return None;
+        }
+        if alone {
+            // Until they are counted.
+            self.busy += 1;
+            if self.busy >= crowd::MANY && self.crowd.quiet().is_none() {
+                self.count_files();
+            }
         }
         let limits = self.limits(key);
         let mut detector = Detector::new(&limits);
