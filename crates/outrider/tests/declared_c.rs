@@ -273,6 +273,30 @@ fn short_of_memory() {
     }
 }
 
+/// LP5, LP6: when memory becomes less in the middle of a list that doesn't fit in it, what is needed last is given up, and the stream goes on.
+#[test]
+fn memory_that_shrinks() {
+    const ENTRIES: u64 = 60_000;
+    let group = match support::Group::new(40 << 20) {
+        Ok(group) => group,
+        Err(why) => return support::skip("memory_that_shrinks", &why),
+    };
+    let dir = place("shrinks", 40 * MIB);
+    let mut program = Command::new(linked("shrink"));
+    program
+        .args(["one.dat", &ENTRIES.to_string(), &(10 << 20).to_string()])
+        .current_dir(&dir);
+    let out = group
+        .start(&program)
+        .env("OUTRIDER_ORDER", "stream")
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{out:?}");
+    let missed: u64 = String::from_utf8_lossy(&out.stdout).trim().parse().unwrap();
+    // A stream that stands still leaves a third of the pages to the program.
+    assert!(missed * 10 < ENTRIES / 3, "{missed} of {}", ENTRIES / 3);
+}
+
 /// LP1, LP2: clients, callbacks, marks, reads that are ignored or stray, lists that are replaced.
 #[test]
 fn callbacks_extend_the_list() {
