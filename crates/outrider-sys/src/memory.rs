@@ -88,6 +88,14 @@ impl Memory {
             .map_or(self.available, |c| c.headroom().min(self.available))
     }
 
+    /// Bytes that can be used before the kernel has to reclaim any. The machine keeps a part of `MemFree` free by itself, a sixteenth of all memory
+    /// at most.
+    pub fn unused(&self) -> u64 {
+        let machine = self.free.saturating_sub(self.total / 16);
+        let groups = self.cgroups.iter().map(CgroupMemory::free);
+        groups.fold(machine, u64::min)
+    }
+
     /// What processes of the group with the least headroom have mapped of the page cache; 0 without a group.
     pub fn mapped(&self) -> u64 {
         self.tightest().map_or(0, |c| c.mapped)
@@ -312,10 +320,17 @@ mod tests {
         let memory = Memory {
             total: 1000,
             available: 500,
+            free: 80,
             cgroups: vec![group(300, 290, 40), group(200, 100, 0)],
             ..Memory::default()
         };
         assert_eq!(memory.headroom(), 50);
+        assert_eq!(memory.unused(), 10);
+        let alone = Memory {
+            cgroups: Vec::new(),
+            ..memory.clone()
+        };
+        assert_eq!(alone.unused(), 80 - 1000 / 16);
         assert_eq!(memory.mapped(), 30);
         assert_eq!(memory.limit(), 200);
     }

@@ -273,6 +273,58 @@ fn short_of_memory() {
     }
 }
 
+/// LP4, LP5: pages that are gone while memory lies unused are fetched again, and the buffer is not halved: nobody is short of memory.
+#[test]
+fn losses_without_need() {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap();
+    let kib = |name| number(meminfo.lines().find(|l| l.starts_with(name)).unwrap(), name);
+    if kib("MemFree:") < kib("MemTotal:") / 8 {
+        return support::skip("losses_without_need", "this machine's memory is in use");
+    }
+    let dir = place("lost", 16 * MIB);
+    let explain = dir.join("explain");
+    let status = Command::new(outrider())
+        .args(["run", "--budget=6M", "--explain"])
+        .arg(&explain)
+        .arg("--")
+        .arg(linked("lost"))
+        .arg("one.dat")
+        .env("OUTRIDER_ORDER", "rounds")
+        .current_dir(&dir)
+        .stdout(std::process::Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let text = fs::read_to_string(&explain).unwrap();
+    assert!(text.contains("memory lies unused"), "{text}");
+    // Halved buffers are told of.
+    assert!(!text.contains("memory is short"), "{text}");
+}
+
+/// LP5, LP6: when memory becomes less in the middle of a list that doesn't fit in it, what is needed last is given up, and the stream goes on.
+#[test]
+fn memory_that_shrinks() {
+    const ENTRIES: u64 = 60_000;
+    let group = match support::Group::new(40 << 20) {
+        Ok(group) => group,
+        Err(why) => return support::skip("memory_that_shrinks", &why),
+    };
+    let dir = place("shrinks", 40 * MIB);
+    let mut program = Command::new(linked("shrink"));
+    program
+        .args(["one.dat", &ENTRIES.to_string(), &(10 << 20).to_string()])
+        .current_dir(&dir);
+    let out = group
+        .start(&program)
+        .env("OUTRIDER_ORDER", "stream")
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{out:?}");
+    let missed: u64 = String::from_utf8_lossy(&out.stdout).trim().parse().unwrap();
+    // A stream that stands still leaves a third of the pages to the program.
+    assert!(missed * 10 < ENTRIES / 3, "{missed} of {}", ENTRIES / 3);
+}
+
 /// LP1, LP2: clients, callbacks, marks, reads that are ignored or stray, lists that are replaced.
 #[test]
 fn callbacks_extend_the_list() {

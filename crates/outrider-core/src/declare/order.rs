@@ -210,6 +210,22 @@ impl Belady {
         }
     }
 
+    /// There is room for `room` bytes only: what is needed last goes, and is added to `victims`.
+    pub fn shrink(&mut self, room: u64, size_of: impl Fn(u32) -> u64, victims: &mut Vec<Victim>) {
+        while self.bytes > room
+            && let Some(last) = self.kept.last()
+        {
+            victims.push(Victim {
+                entry: last,
+                ours: self.ours.has(last),
+                needed: true,
+            });
+            self.kept.remove(last);
+            self.ours.remove(last);
+            self.bytes = self.bytes.saturating_sub(size_of(last));
+        }
+    }
+
     /// The stream goes past entry `i`, of `size` bytes, with room for `room` bytes in all. `fetched`: it had to be, and was. `size_of`
     /// tells the size of another entry. What is to be given up, once the program has come to `i`, is added to `victims`.
     pub fn pass(
@@ -228,18 +244,8 @@ impl Belady {
             self.bytes = self.bytes.saturating_sub(size);
         }
         let next = self.links.after(i as usize);
-        // The farthest go until this one has its place; it needs one now, however late it is needed again.
-        while self.bytes + size > room {
-            let Some(last) = self.kept.last() else { break };
-            victims.push(Victim {
-                entry: last,
-                ours: self.ours.has(last),
-                needed: true,
-            });
-            self.kept.remove(last);
-            self.ours.remove(last);
-            self.bytes = self.bytes.saturating_sub(size_of(last));
-        }
+        // This one needs its place now, however late it is needed again.
+        self.shrink(room.saturating_sub(size), &size_of, victims);
         if next == NONE {
             victims.push(Victim {
                 entry: i,
@@ -402,6 +408,30 @@ mod tests {
                 prop_assert!(held.len() <= room);
             }
             prop_assert_eq!(fetches, naive(&list, room));
+        }
+
+        /// LP6: when memory shrinks, what is needed last goes, and no more than has to.
+        #[test]
+        fn less_room(list in prop::collection::vec(0u64..40, 2..300), room in 2usize..30, less in 1usize..30) {
+            let links = Links::new(list.len(), |i| list.get(i).copied()).unwrap();
+            let mut stream = Belady::new(links).unwrap();
+            let half = list.len() / 2;
+            for i in 0..half as u32 {
+                let fetch = stream.verdict(i) == Verdict::Fetch;
+                stream.pass(i, 1, fetch, room as u64, |_| 1, &mut Vec::new());
+            }
+            let rest = || half as u32..list.len() as u32;
+            let before: Vec<u32> = rest().filter(|i| stream.verdict(*i) == Verdict::Kept).collect();
+            let mut victims = Vec::new();
+            stream.shrink(less as u64, |_| 1, &mut victims);
+            let kept: Vec<u32> = rest().filter(|i| stream.verdict(*i) == Verdict::Kept).collect();
+            let (near, far) = before.split_at(before.len().min(less));
+            prop_assert_eq!(kept, near);
+            prop_assert_eq!(stream.bytes(), near.len() as u64);
+            let mut gone: Vec<u32> = victims.iter().map(|v| v.entry).collect();
+            gone.sort_unstable();
+            prop_assert_eq!(gone, far);
+            prop_assert!(victims.iter().all(|v| v.needed && v.ours));
         }
 
         /// LP3, LP7: what is issued covers each wanted page exactly once, sweeps upwards from where the head is, goes back at most

@@ -1187,6 +1187,9 @@ pub struct Group {
 impl Group {
     /// A group of at most `limit` bytes, v1's or v2's; why there can be none.
     pub fn new(limit: u64) -> Result<Group, String> {
+        // Tests of one process run at the same time.
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         let mut refused = "no memory control group is mounted".to_owned();
         for line in mounts.lines() {
@@ -1196,7 +1199,8 @@ impl Group {
                 "cgroup2" => "memory.max",
                 _ => continue,
             };
-            let dir = Path::new(fields[1]).join(format!("outrider-test-{}", std::process::id()));
+            let dir =
+                Path::new(fields[1]).join(format!("outrider-test-{}-{number}", std::process::id()));
             if let Err(e) = fs::create_dir(&dir) {
                 refused = format!("{}: {e}", dir.display());
                 continue;

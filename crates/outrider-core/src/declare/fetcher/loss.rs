@@ -6,7 +6,7 @@ use outrider_sys::cache;
 
 use super::super::contention::is_shortage;
 use super::super::{Figure, lock};
-use super::{Fetcher, Order, Own, Piece, Span, Walk};
+use super::{Fetcher, Order, Own, Piece, SPARE, Span, Walk};
 use crate::view::{PAGE_BYTES, PageRange};
 
 /// Fetched pages are looked after so often at most.
@@ -137,8 +137,10 @@ impl Fetcher {
                 let _ = own.view.evicted(pages);
             }
         }
+        // Where memory lies unused there is no shortage: the kernel reclaims before it has to, and takes what lay unread for a while.
+        let short = self.memory.read().unused() < SPARE;
         // Once a window: what was fetched before says nothing new, however often it is lost.
-        if !walk.is_short() {
+        if short && !walk.is_short() {
             // Nor does what was fetched into more memory than there is by now, because others have come since.
             if !matches!(&walk.order, Order::Rounds(r) if r.memory > self.contention.limit()) {
                 self.contention.shortage();
@@ -146,7 +148,8 @@ impl Fetcher {
             walk.short_until = walk.front.0;
         }
         self.process.count(Figure::Evicted, all * PAGE_BYTES);
-        self.explain.lost(all, held * step, self.contention.limit());
+        let from_now_on = short.then(|| self.contention.limit());
+        self.explain.lost(all, held * step, from_now_on);
         if nearest == u64::MAX {
             return;
         }

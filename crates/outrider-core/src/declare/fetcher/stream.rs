@@ -65,6 +65,7 @@ impl Fetcher {
         self.end_window(walk, room);
         let lead = (room / 8).clamp(STEP.0, 2 * STEP.1).min(room / 2);
         let mut looked = 0;
+        self.keep_less(index, walk, room - lead);
         loop {
             let held = walk.held();
             // At the low mark the engine rings.
@@ -192,6 +193,38 @@ impl Fetcher {
                 });
         }
         true
+    }
+
+    /// What is kept for later has to fit in `room` bytes, which may be less than before: otherwise the stream would stand still, since it is only by
+    /// going on that it gives anything up.
+    fn keep_less(&mut self, index: usize, walk: &mut Walk, room: u64) {
+        let (front, epoch, generation) = (walk.front.0, walk.epoch, walk.generation);
+        let Order::Stream(stream) = &mut walk.order else {
+            return;
+        };
+        let Some((base, belady)) = &mut stream.belady else {
+            return;
+        };
+        if belady.bytes() <= room {
+            return;
+        }
+        let base = *base;
+        let mut victims = Vec::new();
+        let mut state = lock(&self.process.state);
+        let Some(source) = state.source(index) else {
+            return;
+        };
+        if source.generation != generation || source.list.epoch() != epoch {
+            return;
+        }
+        let list = &source.list;
+        let entry_of = |i: u32| list.get(base + u64::from(i));
+        let size_of = |i: u32| entry_of(i).map_or(0, |e| pages_of(&e).len() * PAGE_BYTES);
+        belady.shrink(room, size_of, &mut victims);
+        let ours = victims.iter().filter(|v| v.ours);
+        for key in ours.filter_map(|v| entry_of(v.entry).and_then(key)) {
+            stream.give_up(key, front);
+        }
     }
 
     /// The stream has passed an entry: decides what is kept.
