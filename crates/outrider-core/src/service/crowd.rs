@@ -19,6 +19,8 @@ const CROWD: u64 = 4;
 pub(super) const MANY: u64 = 8;
 /// Bytes per second that no head delivers to so many: then prefetching is tried later, because most programs are over before it could pay.
 const FAST: f64 = 500e6;
+/// Bytes per second below which readers wait for a head, or compute: neither suffers from prefetching, and a head should not be left to them for long.
+const SLOW: f64 = 200e6;
 /// After each change what the last state has left behind is used up.
 const SETTLE: Duration = Duration::from_millis(20);
 /// What is read in so long, or until it is so much, is compared; a head needs long for it.
@@ -56,6 +58,8 @@ pub(super) struct Crowd {
     without: f64,
     with: f64,
     holds: Duration,
+    /// When a trial began last, so that a number of files that goes up and down does not begin one each time.
+    tried: Option<Instant>,
     /// What each process had read at the last look.
     read: Vec<(u32, u64)>,
     all: u64,
@@ -70,6 +74,7 @@ impl Crowd {
             without: 0.0,
             with: 0.0,
             holds: HOLDS,
+            tried: None,
             read: Vec::new(),
             all: 0,
         }
@@ -90,6 +95,7 @@ impl Crowd {
     /// The first trial of a crowd.
     fn begin(&mut self, files: u64, now: Instant) {
         (self.with, self.without) = (0.0, 0.0);
+        self.tried = Some(now);
         let quiet = files >= MANY;
         let second = false;
         self.enter(Stage::Trial { quiet, second }, now);
@@ -109,12 +115,17 @@ impl Crowd {
         }
         let read = read.unwrap_or(0);
         match self.stage {
+            Stage::Idle if self.tried.is_some_and(|t| now - t < HOLDS) => {}
             Stage::Idle => self.begin(files, now),
             // Threads that begin together open their files one after the other.
             Stage::Trial {
                 quiet: false,
                 second: false,
             } if files >= MANY && self.without == 0.0 => self.begin(files, now),
+            Stage::Trial { quiet: true, .. } if self.is_slow(now, read) => {
+                self.holds = HOLDS_LONGEST;
+                self.enter(Stage::Held { quiet: false }, now);
+            }
             Stage::Trial { quiet, second } => {
                 let Some(rate) = self.rate(now, read) else {
                     return;
@@ -175,6 +186,14 @@ impl Crowd {
         enough.then(|| bytes as f64 / took.as_secs_f64())
     }
 
+    /// Whether so little is read without prefetching that there is nothing to try.
+    fn is_slow(&self, now: Instant, read: u64) -> bool {
+        self.from.is_some_and(|(from, before)| {
+            let (took, bytes) = (now - from, read.saturating_sub(before));
+            took >= SPAN && (bytes as f64) < SLOW * took.as_secs_f64()
+        })
+    }
+
     /// Adds up what processes have read since the last look. `None` where one has ended, of which it is not known what it read last.
     fn sum(&mut self, now: Vec<(u32, u64)>) -> Option<u64> {
         let before = std::mem::replace(&mut self.read, now);
@@ -232,17 +251,22 @@ mod tests {
     }
 
     /// Design, "off is a decision too": a crowd that reads as fast alone is left alone but for short trials, one that is helped is helped but for
-    /// short trials, on a device of a thousand times less too, and few files are no crowd.
+    /// short trials, so is one that reads as slowly as behind a head, and few files are no crowd.
     #[test]
     fn crowds_are_tried() {
-        for fast in [1e6, 1e9] {
+        for fast in [1e6, 3e8, 1e9] {
             let helped = |quiet: bool, _| if quiet { fast } else { 1.5 * fast };
             let alone = |quiet: bool, _| if quiet { fast } else { 0.95 * fast };
             for files in [4, 16] {
                 let share = quiet_share(files, 60, helped);
                 assert!(share < 0.1, "{share} of a crowd of {files} at {fast}");
                 let share = quiet_share(files, 60, alone);
-                assert!(share > 0.9, "{share} of a crowd of {files} at {fast}");
+                let left = if fast > SLOW {
+                    share > 0.9
+                } else {
+                    share < 0.1
+                };
+                assert!(left, "{share} of a crowd of {files} at {fast}");
             }
             assert_eq!(quiet_share(3, 60, alone), 0.0);
         }
