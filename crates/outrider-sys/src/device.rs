@@ -7,7 +7,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -39,6 +39,20 @@ impl std::fmt::Display for DeviceId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.major, self.minor)
     }
+}
+
+/// The number that a file system gives itself, from its UUID where it has one (`f_fsid`, statfs(2)). `None` where it has none, or is behind
+/// a boundary that hides it.
+pub fn file_system_id(fd: impl AsFd) -> Option<u64> {
+    // SAFETY: all zeros is a value of this type.
+    let mut st: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open, and the structure is ours.
+    if unsafe { libc::fstatfs(fd.as_fd().as_raw_fd(), &mut st) } != 0 {
+        return None;
+    }
+    // SAFETY: fsid_t is two ints.
+    let id: u64 = unsafe { std::mem::transmute(st.f_fsid) };
+    (id != 0).then_some(id)
 }
 
 /// One line of `/proc/self/mountinfo`.

@@ -228,6 +228,9 @@ pub struct ProbeArgs {
     /// Write JSON.
     #[arg(long)]
     pub json: bool,
+    /// Keep what was measured: `outrider run` begins with it on this file system, instead of with a guess.
+    #[arg(long)]
+    pub save: bool,
 }
 
 /// `outrider doctor`.

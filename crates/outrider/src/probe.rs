@@ -32,6 +32,7 @@ use outrider_sys::device::Device;
 use outrider_sys::extent;
 
 use crate::cli::ProbeArgs;
+use crate::models;
 use crate::output::{self, Failure, Outcome, bytes, show};
 
 const KIB: u64 = 1 << 10;
@@ -738,6 +739,15 @@ pub fn command(args: &ProbeArgs) -> Outcome {
         output::print_json(&to_json(&device, &target, &measured, &assumed))?;
     } else {
         report(&device, &target, &measured, &assumed)?;
+    }
+    if args.save {
+        let path = models::save(target.reader(), assumed.latency, assumed.bandwidth)?;
+        if !args.json {
+            println!(
+                "\nkept in {}: outrider run begins with it on this file system",
+                show(&path)
+            );
+        }
     }
     Ok(0)
 }

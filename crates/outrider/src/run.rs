@@ -25,7 +25,7 @@ use outrider_sys::{child, raw, seccomp};
 
 use crate::cli::{Engine, Mode, RunArgs};
 use crate::output::{self, Failure};
-use crate::{confined, elf, graph, plugin, preload};
+use crate::{confined, elf, graph, models, plugin, preload};
 
 /// The program's process, for the signal handlers.
 pub static PROGRAM: AtomicI32 = AtomicI32::new(0);
@@ -621,7 +621,7 @@ fn serve(shared: Arc<Shared>, config: Config, mode: u32, engine: Engine, runner:
         Engine::Readahead => engine::Kind::Readahead,
         Engine::Noop => engine::Kind::Noop,
     };
-    Service::new(shared, config, mode, kind).run(runner);
+    Service::new(shared, config, mode, kind, models::load()).run(runner);
     // SAFETY: ends the process without running the runner's exit handlers.
     unsafe { libc::_exit(0) }
 }

@@ -9,6 +9,7 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 
+use serde_json::Value;
 use support::Data::{Big, Bin, Text, Tree};
 use support::{
     Case, PATIENCE, check, compile, eventually, fresh, fresh_with, install, outrider, outrider_run,
@@ -750,4 +751,75 @@ fn unhookable_programs_are_named() {
         "{}",
         text(&output.stderr)
     );
+}
+
+/// What `outrider probe --save` measured is what `outrider run` assumes of that file system from its first request on, whatever else was kept or was
+/// not to be understood (SPEC DR4, DR7).
+#[test]
+fn measured_devices_are_known_again() {
+    let dir = fresh_with("known_devices", &[Big]);
+    let state = dir.join("state");
+    let kept = state.join("outrider/devices.json");
+    let probe = || {
+        Command::new(outrider())
+            .args(["probe", "--json", "--save", "big.dat"])
+            .env("XDG_STATE_HOME", &state)
+            .current_dir(&dir)
+            .output()
+            .unwrap()
+    };
+    // Nothing is asked of the device, so that nothing but what was kept is known of it.
+    let assumed = || {
+        let evicted = Command::new(outrider())
+            .args(["evict", "big.dat"])
+            .current_dir(&dir)
+            .output();
+        assert!(evicted.unwrap().status.success());
+        let flags = ["--engine=noop", "--report=r.json"];
+        let status = outrider_run(&dir, &flags, &["cksum", "big.dat"])
+            .env("XDG_STATE_HOME", &state)
+            .stdout(Stdio::null())
+            .status();
+        assert!(status.unwrap().success());
+        let report: Value = serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+        report["devices"].as_array().unwrap().clone()
+    };
+    assert_eq!(assumed(), Vec::<Value>::new());
+
+    fs::create_dir_all(kept.parent().unwrap()).unwrap();
+    fs::write(&kept, "{\"0000000000000001\": {\"latency_us\": 5").unwrap();
+    assert_eq!(assumed(), Vec::<Value>::new(), "half a file");
+    for _ in 0..2 {
+        let said = probe();
+        assert!(said.status.success(), "{said:?}");
+        let planner = serde_json::from_slice::<Value>(&said.stdout).unwrap()["planner"].clone();
+        let whole = |v: &Value| v.as_f64().unwrap() as u64;
+        let known = assumed();
+        assert_eq!(known.len(), 1, "{known:?}");
+        assert_eq!(
+            whole(&known[0]["latency_us"]),
+            whole(&planner["latency_us"])
+        );
+        assert_eq!(
+            whole(&known[0]["bandwidth_mb_s"]),
+            whole(&planner["bandwidth_bytes_per_s"]) / 1_000_000
+        );
+        let mut all: Value = serde_json::from_slice(&fs::read(&kept).unwrap()).unwrap();
+        all["0000000000000001"] =
+            serde_json::json!({"latency_us": 5.0, "bandwidth_bytes_per_s": -1.0});
+        fs::write(&kept, all.to_string()).unwrap();
+    }
+    let all: Value = serde_json::from_slice(&fs::read(&kept).unwrap()).unwrap();
+    assert_eq!(
+        all.as_object().unwrap().len(),
+        2,
+        "others' numbers stay: {all}"
+    );
+
+    fs::remove_file(&kept).unwrap();
+    fs::create_dir(&kept).unwrap();
+    let said = probe();
+    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    assert!(text(&said.stderr).contains("devices.json"), "{said:?}");
+    assert_eq!(assumed(), Vec::<Value>::new(), "no file");
 }

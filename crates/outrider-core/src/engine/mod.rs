@@ -303,6 +303,14 @@ impl Engine {
             .model
     }
 
+    /// What is known of a device before anything is asked of it.
+    pub fn assume(&self, device: u64, model: DeviceModel) {
+        self.shared
+            .lock()
+            .device(device, self.shared.settings.in_flight)
+            .model = model;
+    }
+
     /// The devices that were used and their models.
     pub fn models(&self) -> Vec<(u64, DeviceModel)> {
         let state = self.shared.lock();

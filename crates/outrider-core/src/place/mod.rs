@@ -47,6 +47,18 @@ pub const AWAY_US: f64 = 1500.0;
 const EARLY: u32 = 16;
 
 impl DeviceModel {
+    /// A model that was measured at another time: microseconds, and bytes per microsecond. It counts as one sample, so that the device's own answers
+    /// soon replace it. `None` for numbers that no device has.
+    pub fn saved(latency_us: f64, bandwidth: f64) -> Option<DeviceModel> {
+        let is_one = (1.0..1e7).contains(&latency_us) && (0.1..=1e5).contains(&bandwidth);
+        is_one.then_some(DeviceModel {
+            latency_us,
+            bandwidth,
+            samples: 1,
+            spans: 1,
+        })
+    }
+
     /// A request of `bytes` that had the device to itself and did not continue where the last one ended took `took_us`.
     pub fn lone_request(&mut self, bytes: u64, took_us: f64) {
         // A bandwidth that was measured while others had the device or the processor is too small, and would leave nothing for the latency.

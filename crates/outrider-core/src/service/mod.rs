@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
 use outrider_sys::cache::{self, CacheStatError};
-use outrider_sys::device::Device;
+use outrider_sys::device::{Device, file_system_id};
 use outrider_sys::memory::MemorySources;
 use outrider_sys::raw;
 
@@ -249,6 +249,8 @@ pub struct Service {
     procs: Vec<Option<ProcState>>,
     ended: Vec<ProcessRecord>,
     devices: HashMap<u64, Place>,
+    /// Models that were measured at another time, by file system ([`file_system_id`](outrider_sys::device::file_system_id)).
+    saved: HashMap<u64, DeviceModel>,
     /// Files that must never be opened: somebody has or wants a lease on them.
     untouchable: HashSet<FileKey>,
     start: Instant,
@@ -282,8 +284,15 @@ pub struct Service {
 }
 
 impl Service {
-    /// A service over `shared`, which describes the programs, in mode `shm::MODE_*`.
-    pub fn new(shared: Arc<Shared>, config: Config, mode: u32, kind: engine::Kind) -> Service {
+    /// A service over `shared`, which describes the programs, in mode `shm::MODE_*`. `saved` are models that were measured at another time, by
+    /// file system ([`file_system_id`](outrider_sys::device::file_system_id)).
+    pub fn new(
+        shared: Arc<Shared>,
+        config: Config,
+        mode: u32,
+        kind: engine::Kind,
+        saved: HashMap<u64, DeviceModel>,
+    ) -> Service {
         let settings = engine::Settings::of(&config, kind);
         let policy = Policy {
             fixed: config.budget.memory.map(|s| s.0),
@@ -312,6 +321,7 @@ impl Service {
             procs: (0..MAX_PROCS).map(|_| None).collect(),
             ended: Vec::new(),
             devices: HashMap::new(),
+            saved,
             untouchable: HashSet::new(),
             start: now,
             last_event: now,

@@ -341,6 +341,10 @@ impl Service {
                     return false;
                 };
                 let device = Device::of_fd(handle.fd()).ok();
+                let id = (!self.saved.is_empty()).then(|| file_system_id(handle.fd()));
+                if let Some(model) = id.flatten().and_then(|id| self.saved.get(&id)) {
+                    self.engine.assume(key.dev, *model);
+                }
                 let kind = device
                     .as_ref()
                     .and_then(|d| d.mount.as_ref())
