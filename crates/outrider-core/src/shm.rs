@@ -1,6 +1,6 @@
 //! The memory that hooked programs share with the service.
 //!
-//! Foresight, bookkeeping and issuing all happen in a process of their own (see ARCHITECTURE.md for why).
+//! Foresight, bookkeeping and issuing all happen in a process of their own (see DESIGN.md for why).
 //! What the hooks in a program do is reduced to this module: look up the state of a descriptor, compare
 //! the access with a range in which nothing needs to be said, and otherwise put 32 bytes into a bounded
 //! ring. Nothing here allocates, locks, or panics; every structure is plain atomics for which zero is the
