@@ -402,7 +402,12 @@ impl Context {
             // A buffered write that was left to a kernel thread may have been quick all the same.
             if p.args.kind.reads() {
                 p.quick = Some(inline);
-                self.account += if inline { -worth::CALL } else { worth::WAIT };
+                self.account += match inline {
+                    true => -worth::cached_read(len),
+                    // Those that went together waited together.
+                    false if before > 0 => 0,
+                    false => worth::WAIT,
+                };
             }
             let own = batch::share(result, alone, p.args.kind.writes(), before, len);
             before += len;

@@ -16,6 +16,11 @@ const FIRST: i64 = 160_000;
 const MOST: i64 = 4_000_000;
 /// What a call that is followed costs, given to a ring or to nobody.
 pub const CALL: i64 = 500;
+/// What a read of `len` bytes costs that was made ahead and found everything cached. Besides the call, its bytes have left the processor's nearer caches
+/// when they are used, and come back with 8 bytes a nanosecond; of more than 16 KiB that is so without us, too.
+pub fn cached_read(len: i64) -> i64 {
+    CALL + len.clamp(0, 16 << 10) / 8
+}
 /// What it costs in a thread of the pool: it is woken, and wakes.
 pub const POOL_CALL: i64 = 8_000;
 /// The same of a directory's listing.

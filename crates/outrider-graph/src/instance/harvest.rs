@@ -29,9 +29,13 @@ impl Instance<'_> {
             // Waiting for a thread's turn is not waiting for a device.
             let quick = self.place(i).and_then(|p| p.quick) == Some(true);
             if self.adapts() && !quick {
-                self.shared.worth.enter(since.elapsed().as_nanos() as i64);
+                let took = since.elapsed();
+                self.shared.worth.enter(took.as_nanos() as i64);
                 self.see_latency(i);
-                self.deepen(i);
+                let len = self.place(i).map_or(0, |p| p.args.len);
+                if took >= LONG || self.depth_on(self.device) * len < FIRST_BYTES {
+                    self.deepen(i);
+                }
             }
         }
         if self.waiting > 0 && self.ordered {

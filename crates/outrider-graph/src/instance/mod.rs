@@ -22,7 +22,7 @@ mod issue;
 mod window;
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use outrider_sys::raw::{self, syscall6};
 
@@ -45,6 +45,8 @@ const FIRST_DEPTH: usize = 4;
 const FIRST_DIRECTORIES: usize = 16;
 /// … and, where all of them are certain, as many as have so many bytes: what keeps a disk of 1 GB/s and 1 ms busy.
 const FIRST_BYTES: usize = 1 << 20;
+/// A wait for such a disk, with so much on its way, is shorter: more would not end it, and leaves the processor's caches before it is used.
+const LONG: Duration = Duration::from_millis(1);
 /// Bytes that are looked ahead at most: ten times as slow a disk.
 const MOST_BYTES: usize = 8 << 20;
 /// Foreseen calls that are looked at to find the one that the program makes.
