@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use outrider_sys::raw::syscall6;
 
 use crate::conflict::File;
+use crate::walk::listed_entries;
 
 /// File systems that are told apart; the last of them stands for all further ones.
 const SYSTEMS: usize = 4;
@@ -172,20 +173,17 @@ fn below(path: &Path, last: &mut Path) -> usize {
             let at = list.as_mut_ptr() as usize;
             syscall6(libc::SYS_getdents64, fd as usize, at, list.len(), 0, 0, 0)
         };
-        let mut entries = list.get(..read.max(0) as usize).unwrap_or(&[]);
-        if entries.is_empty() {
+        let filled = list.get(..read.max(0) as usize).unwrap_or(&[]);
+        if filled.is_empty() {
             break;
         }
-        // struct linux_dirent64: the entry's length at byte 16, its name from byte 19 on.
-        while let (Some(&[a, b]), Some(name)) = (entries.get(16..18), entries.get(19..)) {
-            let name = name.split(|c| *c == 0).next().unwrap_or(&[]);
+        for (_, name) in listed_entries(filled) {
+            let name = name.to_bytes();
             if !name.starts_with(b".") {
                 count += 1;
                 *last = Path::default();
                 last.push(name);
             }
-            let length = usize::from(u16::from_ne_bytes([a, b])).max(1);
-            entries = entries.get(length..).unwrap_or(&[]);
         }
     }
     outrider_sys::raw::close(fd as i32);

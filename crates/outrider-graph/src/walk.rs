@@ -3,6 +3,7 @@
 //! A file system keeps the inodes of neighbouring numbers in one block (ext4 16 of 256 bytes, XFS 8 to 16), so one look-up of them fetches all, and the
 //! program's own look-ups find their block cached. That is a small part of the calls, and no result has to be handed over.
 
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use outrider_sys::raw::{self, syscall6};
@@ -61,18 +62,11 @@ impl Entries {
     }
 
     /// Looks up one entry of each block of inodes. `listed` is what getdents64(2) has filled in.
-    pub fn look_up(&mut self, mut listed: &[u8]) {
-        // struct linux_dirent64: inode, offset, length, type, name.
-        const NAME: usize = 19;
-        while let Some(entry) = listed.split_at_checked(NAME) {
-            let field = |at: usize| entry.0.get(at..at + 8).and_then(|b| b.try_into().ok());
-            let inode = field(0).map_or(0, u64::from_ne_bytes);
-            let length = usize::from(u16::from_ne_bytes([entry.0[16], entry.0[17]]));
-            let name = &entry.1;
-            let dots = name.starts_with(b".\0") || name.starts_with(b"..\0");
+    pub fn look_up(&mut self, listed: &[u8]) {
+        for (inode, name) in listed_entries(listed) {
             // ext4's first inode is 1.
             let block = inode.wrapping_sub(1) >> NEIGHBOURS;
-            if !dots && !noted(self.device, block, 0) {
+            if name != c"." && name != c".." && !noted(self.device, block, 0) {
                 let mut attributes = [0u64; 32];
                 let flags = libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT;
                 // SAFETY: a C string in the kernel's buffer, and room for a struct statx.
@@ -88,10 +82,20 @@ impl Entries {
                     )
                 };
             }
-            listed = match listed.get(length.max(NAME)..) {
-                Some(rest) => rest,
-                None => return,
-            };
         }
     }
+}
+
+/// Inodes and names of what getdents64(2) has filled in.
+pub fn listed_entries(mut listed: &[u8]) -> impl Iterator<Item = (u64, &CStr)> {
+    // struct linux_dirent64: inode, offset, length, type, name.
+    const NAME: usize = 19;
+    std::iter::from_fn(move || {
+        let (head, rest) = listed.split_at_checked(NAME)?;
+        let inode = u64::from_ne_bytes(head[..8].try_into().ok()?);
+        let length = usize::from(u16::from_ne_bytes([head[16], head[17]]));
+        let name = CStr::from_bytes_until_nul(rest).ok()?;
+        listed = listed.get(length.max(NAME)..).unwrap_or(&[]);
+        Some((inode, name))
+    })
 }

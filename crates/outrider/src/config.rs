@@ -27,14 +27,19 @@ pub fn load(path: Option<&Path>) -> Result<Config, Failure> {
 }
 
 fn usual_places() -> Vec<PathBuf> {
-    let user = std::env::var_os("XDG_CONFIG_HOME")
-        .map(PathBuf::from)
-        .filter(|p| p.is_absolute())
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".config")));
+    let user = base_directory("XDG_CONFIG_HOME", ".config");
     user.into_iter()
         .chain([PathBuf::from("/etc")])
         .map(|dir| dir.join("outrider/config.toml"))
         .collect()
+}
+
+/// A base directory of the user's (XDG Base Directory Specification): an absolute path in `variable`, or `below` the home directory.
+pub fn base_directory(variable: &str, below: &str) -> Option<PathBuf> {
+    std::env::var_os(variable)
+        .map(PathBuf::from)
+        .filter(|p| p.is_absolute())
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(below)))
 }
 
 fn read(path: &Path) -> Result<Config, Failure> {

@@ -12,6 +12,7 @@ use outrider_core::place::DeviceModel;
 use outrider_sys::device::file_system_id;
 use serde::{Deserialize, Serialize};
 
+use crate::config::base_directory;
 use crate::output::{Failure, show};
 
 /// What is kept of a device.
@@ -27,11 +28,7 @@ type Saveds = BTreeMap<String, Saved>;
 
 /// `$XDG_STATE_HOME/outrider/devices.json`, `~/.local/state` where that is not set.
 fn place() -> Option<PathBuf> {
-    let own = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
-    let state = own
-        .filter(|p| p.is_absolute())
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")))?;
-    Some(state.join("outrider/devices.json"))
+    Some(base_directory("XDG_STATE_HOME", ".local/state")?.join("outrider/devices.json"))
 }
 
 /// All that is kept; nothing where that is not to be understood.
