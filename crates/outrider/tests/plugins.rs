@@ -212,6 +212,8 @@ fn a_graph_is_built_once_in_each_process() {
         .arg("--")
         .args(command)
         .env("STARTS", &starts)
+        // With an engine of their own choice graphs pass some of the runs by where nothing waits for a device.
+        .env("OUTRIDER_GRAPH", "threads")
         .output()
         .unwrap();
     assert!(out.status.success(), "{}", text(&out.stderr));
@@ -225,8 +227,7 @@ fn a_graph_is_built_once_in_each_process() {
     // The shell, and the program twice.
     assert_eq!((built.lines().count(), processes.len()), (3, 3), "{built}");
     let g = graph(&report, "copy_blocks");
-    // Where nothing waits for a device some of the runs pass the graph by.
-    assert!(g["scopes"].as_u64() >= Some(2), "{g}");
+    assert!(g["scopes"].as_u64() >= Some(16), "{g}");
     assert_eq!(g["unclaimed_effects"].as_u64(), Some(0), "{g}");
 }
 
