@@ -480,18 +480,24 @@ fn an_image_can_be_kept() {
     assert_eq!(out.status.code(), Some(2));
 }
 
-/// Waits until the process has ended: it is gone, or nobody has asked for its exit code yet.
+/// Waits until the process has ended: it is gone, or nobody has asked for its exit code yet. Its first thread can be
+/// through before the others, and the files (a lock with them) are closed by the last.
 fn ended(pid: i32) {
     let until = Instant::now() + Duration::from_secs(60);
-    let state = || {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let state = |thread: fs::DirEntry| {
+        let stat = fs::read_to_string(thread.path().join("stat")).ok()?;
         stat.rsplit(')').next()?.trim().chars().next()
     };
-    while state().is_some_and(|s| s != 'Z') {
+    let running = || -> Vec<char> {
+        let threads = fs::read_dir(format!("/proc/{pid}/task"));
+        let threads = threads.into_iter().flatten().flatten();
+        threads.filter_map(state).filter(|s| *s != 'Z').collect()
+    };
+    while !running().is_empty() {
         assert!(
             Instant::now() < until,
-            "process {pid} is in state {:?}",
-            state()
+            "threads of process {pid} are in states {:?}",
+            running()
         );
         sleep(Duration::from_millis(20));
     }
