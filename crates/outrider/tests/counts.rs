@@ -290,6 +290,57 @@ impl Drop for Disk {
     }
 }
 
+/// CP1: a cached `pread` of 4 KiB costs at most 60 instructions more than without us.
+#[test]
+fn a_cached_read_costs_few_instructions() {
+    const READS: u64 = 50_000;
+    const FIRST: u64 = 10_000;
+    let name = "a_cached_read_costs_few_instructions";
+    if !support::have("valgrind") {
+        return support::skip(name, "valgrind is not installed");
+    }
+    let dir = fresh(name);
+    let file = dir.join("file");
+    fs::write(&file, Random(9).bytes(8 << 20)).unwrap();
+    File::open(&file).unwrap().sync_all().unwrap();
+    let reader = program("cached_preads").display().to_string();
+    // `app-only` leaves the program alone.
+    let instructions = |mode: &str, reads: u64| -> u64 {
+        let reads = reads.to_string();
+        let argv = [
+            "valgrind",
+            "--tool=callgrind",
+            "--callgrind-out-file=/dev/null",
+            &reader,
+            "file",
+            &reads,
+        ];
+        let mut run = outrider_run(&dir, &["--mode", mode], &argv);
+        let output = run.output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{told}");
+        let counted = told.lines().find_map(|l| l.split_once("Collected : "));
+        counted
+            .unwrap_or_else(|| panic!("{told}"))
+            .1
+            .parse()
+            .unwrap()
+    };
+    // The kernel may take pages away meanwhile.
+    eventually(|| {
+        fs::read(&file).unwrap();
+        let [stock, ours] = ["app-only", "predict+opt"]
+            .map(|mode| instructions(mode, FIRST + READS) - instructions(mode, FIRST));
+        if ours <= stock + 60 * READS {
+            Ok(())
+        } else {
+            Err(format!(
+                "{stock} instructions without us, {ours} with, for {READS} reads"
+            ))
+        }
+    });
+}
+
 /// CP14, B11: four threads that read a file in random order make one picture of it, through one descriptor and through
 /// four: it is streamed, and most reads find their data.
 #[test]
