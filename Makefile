@@ -6,6 +6,7 @@
 # make test-all  both: what CI runs
 # make bench     measures Outrider on emulated devices and writes the report: about half an hour, as root
 #                (ARGS=… for `outrider-lab run`: rows, --device …; ARGS='--all --minutes 0' for everything)
+# make cost      what a cached read and a start of a program cost with Outrider (ARGS=… for bench/cost.py)
 # make drivers   programs of the lab that read through RocksDB, LevelDB and Snappy: target/drivers; after make build also one that reads through Debian's
 #                source of LevelDB with a foreaction graph (plugins/leveldb), which is fetched once, into ~/.cache/outrider
 # make lint      formatting and clippy
@@ -32,7 +33,7 @@ ifneq ($(CI),)
 export OUTRIDER_REQUIRE_ALL := 1
 endif
 
-.PHONY: build demo test test-kernel test-all kernel bench drivers plugins examples lint fmt install deps clean
+.PHONY: build demo test test-kernel test-all kernel bench cost drivers plugins examples lint fmt install deps clean
 
 build:
 	$(CARGO) build --release --locked --workspace
@@ -73,6 +74,11 @@ bench:
 	@$(MAKE) --no-print-directory drivers
 	@$(MAKE) --no-print-directory plugins
 	$(RELEASE)/outrider-lab run --resume --accuracy --report --minutes 25 $(ARGS)
+
+cost:
+	@.ci/deps bench
+	$(CARGO) build --release --locked -p outrider -p liboutrider
+	$(PYTHON) bench/cost.py $(ARGS)
 
 drivers:
 	@.ci/deps drivers
