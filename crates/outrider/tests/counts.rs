@@ -341,6 +341,47 @@ fn a_cached_read_costs_few_instructions() {
     });
 }
 
+/// Design, "off is a decision too": sixteen threads that read many files, and quickly, are left alone, and hardly any of their files is told of;
+/// whoever reads after them is.
+#[test]
+fn crowds_are_left_alone_while_they_last() {
+    const FILES: u64 = 128;
+    const PASSES: u64 = 16;
+    let dir = fresh("crowds_are_left_alone");
+    let mut random = Random(11);
+    for i in 0..FILES {
+        fs::write(dir.join(i.to_string()), random.bytes(1 << 20)).unwrap();
+    }
+    fs::write(dir.join("alone"), random.bytes(32 << 20)).unwrap();
+    let reader = program("crowd").display().to_string();
+    let argv = [&FILES.to_string(), "16", &PASSES.to_string()];
+    let argv = [&[&reader, "."], &argv[..], &["alone"]].concat();
+    // Other tests may keep the machine from reading quickly.
+    eventually(|| {
+        support::make_cold(&dir);
+        let mut plain = outrider_run(&dir, &["--mode", "app-only"], &argv);
+        let plain = plain.output().unwrap().stdout;
+        support::make_cold(&dir);
+        let (totals, printed) = run(&dir, &argv);
+        assert_eq!(printed, plain);
+        let report = fs::read(dir.join("r.json")).unwrap();
+        let report: Value = serde_json::from_slice(&report).unwrap();
+        let files = report["files"].as_array().unwrap();
+        let heard = files
+            .iter()
+            .find(|f| f["path"].as_str().unwrap().ends_with("/alone"))
+            .map_or(0, |f| number(f, "hit_bytes") + number(f, "miss_bytes"));
+        let told = number(&totals, "events") + number(&totals, "events_dropped");
+        if told < FILES * PASSES && heard > 4 << 20 {
+            Ok(())
+        } else {
+            Err(format!(
+                "{told} events of {FILES} files read {PASSES} times, {heard} bytes of the last: {report}"
+            ))
+        }
+    });
+}
+
 /// CP14, B11: four threads that read a file in random order make one picture of it, through one descriptor and through
 /// four: it is streamed, and most reads find their data.
 #[test]
