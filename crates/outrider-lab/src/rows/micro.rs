@@ -51,7 +51,7 @@ pub fn rows() -> Vec<Row> {
             "2 threads, one descriptor, sequential parts of 512 MB",
             "1x512M",
             "--threads 2 --shared",
-            TWO,
+            THREE,
         ),
         (
             "thr4",
@@ -89,7 +89,67 @@ pub fn rows() -> Vec<Row> {
         });
         row
     });
-    plain.into_iter().chain(known()).collect()
+    plain.into_iter().chain(large()).chain(known()).collect()
+}
+
+/// Some of them at twice the size, where a start weighs less; and in memory for a sixteenth.
+fn large() -> Vec<Row> {
+    let patterns = [
+        (
+            "seq-1g",
+            "sequential, 16K reads of 1 GB",
+            "1x1G",
+            "seq",
+            Memory::Free,
+        ),
+        (
+            "seq-1g-group",
+            "sequential, 16K reads of 1 GB, in memory for 64 MB",
+            "1x1G",
+            "seq",
+            Memory::Bytes(64 << 20),
+        ),
+        (
+            "stride-1m-1g",
+            "16K every 1 MB of 1 GB",
+            "1x1G",
+            "stride --stride 1M",
+            Memory::Free,
+        ),
+        (
+            "reverse-512m",
+            "from the end to the start, 16K reads of 512 MB",
+            "1x512M",
+            "reverse",
+            Memory::Free,
+        ),
+        (
+            "perm-512m",
+            "random permutation, 16K over 512 MB",
+            "1x512M",
+            "permutation",
+            Memory::Free,
+        ),
+    ];
+    patterns
+        .map(|(name, about, files, pattern, memory)| {
+            let mut row = row(
+                &format!("micro-{name}"),
+                &format!("Micro: {about}"),
+                files,
+                &format!("--pattern {pattern}"),
+                THREE,
+            );
+            row.memory = memory;
+            row.point = Some(Point {
+                figure: "micro",
+                series: name.to_owned(),
+                x: String::new(),
+                paper: None,
+            });
+            row
+        })
+        .into()
 }
 
 /// Known accesses: the program declares them, or asks the kernel for the next 64.
