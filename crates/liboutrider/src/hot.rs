@@ -103,6 +103,11 @@ fn place(at: u64, size: u64) -> Range<u64> {
     start..start.saturating_add(PLACE).min(size)
 }
 
+/// Whether all of a small file, of `size` bytes, is cached, as far as can be known.
+pub fn holds(fd: c_int, size: u64) -> bool {
+    cached(fd, 0..size).is_some_and(|(pages, cached)| cached >= pages)
+}
+
 /// Looks at a read of a descriptor with FLAG_HOT. `false`: something of it is missing, and not a single page.
 pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
     let Ok(st) = raw::fstat(fd) else {

@@ -23,6 +23,7 @@ mod hot;
 mod real;
 mod stdio;
 mod track;
+mod walk;
 
 // See unwinder.rs, beside the build script.
 #[cfg(static_unwinder)]

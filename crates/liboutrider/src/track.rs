@@ -13,7 +13,7 @@ use outrider_core::shm::{
 };
 use outrider_sys::raw;
 
-use crate::{attach, declared, graphs, hot};
+use crate::{attach, declared, graphs, hot, walk};
 
 /// The state of a descriptor whose file is followed, or `None`. Nothing but loads unless the descriptor is seen for the
 /// first time.
@@ -79,9 +79,14 @@ pub fn opened(fd: c_int, flags: c_int, extra: u32) -> Option<(&'static Proc, &'s
     let follow = if flags & (libc::O_DIRECT | libc::O_PATH | libc::O_DIRECTORY) != 0 {
         None
     } else {
-        raw::fstat(fd).ok().filter(|st| {
-            st.st_mode & libc::S_IFMT == libc::S_IFREG
-                && st.st_size as u64 >= attach::MIN_SIZE.load(Relaxed)
+        let st = raw::fstat(fd).ok();
+        let st = st.filter(|st| st.st_mode & libc::S_IFMT == libc::S_IFREG);
+        st.filter(|st| {
+            let large = st.st_size as u64 >= attach::MIN_SIZE.load(Relaxed);
+            if !large && flags & libc::O_ACCMODE == libc::O_RDONLY {
+                walk::opened(fd, st);
+            }
+            large
         })
     };
     let Some(st) = follow else {

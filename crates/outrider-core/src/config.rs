@@ -315,6 +315,8 @@ pub struct Files {
     /// Files smaller than this, bytes, are left alone: the kernel's first readahead window brings most of
     /// them in by itself.
     pub min_size: Size,
+    /// Programs that open many of these one after the other, in an order that can be foreseen, find them fetched.
+    pub walk: bool,
 }
 
 impl Files {
@@ -326,6 +328,7 @@ impl Default for Files {
     fn default() -> Self {
         Self {
             min_size: Self::MIN_SIZE,
+            walk: true,
         }
     }
 }

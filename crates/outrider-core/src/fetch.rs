@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
+use outrider_sys::device::Device;
 use outrider_sys::raw::{self, Fd};
 use rustix::fs::{CWD, Mode, OFlags};
 
@@ -169,6 +170,14 @@ pub fn over(life: &OwnedFd) -> bool {
         poll(&mut [PollFd::new(life, PollFlags::IN)], Some(&now)),
         Ok(1)
     )
+}
+
+/// Whether others notice that a file is open where this device is: NFS and FUSE keep an unlinked one under another name until it is closed.
+pub fn shows_opens(device: &Device) -> bool {
+    let kind = device.mount.as_ref().map_or("", |m| m.fs_type.as_str());
+    ["nfs", "fuse", "cifs", "smb", "9p", "ceph"]
+        .iter()
+        .any(|k| kind.starts_with(k))
 }
 
 /// Whether a process exists.

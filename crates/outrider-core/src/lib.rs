@@ -15,3 +15,4 @@ pub mod shared;
 pub mod shm;
 pub mod source;
 pub mod view;
+pub mod walk;

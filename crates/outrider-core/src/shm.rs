@@ -29,7 +29,7 @@ use crate::config::{Config, IoPriority, Size};
 /// "OUTRIDER" read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OUTRIDER");
 /// Changes whenever the layout does; library and command must agree.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Processes that can be followed at one time.
 pub const MAX_PROCS: usize = 512;
 /// Descriptors followed per process; numbers from here on are left alone.
@@ -144,6 +144,8 @@ pub enum Kind {
     MapWillNeed = 9,
     /// Never open this file again: offset = `st_dev`, len = `st_ino`.
     Leave = 10,
+    /// A file was opened whose reads are not followed: offset = `st_dev`, len = `st_ino`.
+    Entry = 11,
 }
 
 impl Kind {
@@ -159,6 +161,7 @@ impl Kind {
             8 => Kind::Unmap,
             9 => Kind::MapWillNeed,
             10 => Kind::Leave,
+            11 => Kind::Entry,
             _ => return None,
         })
     }
@@ -241,7 +244,11 @@ pub struct Proc {
     pub hot_bytes: AtomicU64,
     /// 1: the service has something to hear from this process; see [`Proc::announce`].
     pub announced: AtomicU32,
-    _pad3: [u32; 7],
+    /// 1: small files that are opened are told of, whether they are cached or not; otherwise only those that are not.
+    pub walking: AtomicU32,
+    /// Of these, so many need not be told.
+    pub rest: AtomicU32,
+    _pad3: [u32; 5],
     ring: [Cell; RING],
     /// Descriptor states, by number.
     pub slots: [Slot; MAX_FDS],
@@ -422,6 +429,8 @@ pub struct Header {
     pub peak_unused: AtomicU64,
     /// What was measured of the devices: `st_dev`, latency in µs, bandwidth in MB/s; unused entries are zero.
     pub devices: [[AtomicU64; 3]; 8],
+    /// Files fetched before programs that go through trees opened them, and how many of these were opened.
+    pub walked: [AtomicU64; 2],
     /// What declared access came to, in all processes; `declare::FIGURES` names them.
     pub declared: [AtomicU64; 11],
     /// The settings that matter inside a program; see [`Header::configure`].

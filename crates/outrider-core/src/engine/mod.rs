@@ -20,6 +20,7 @@ use std::time::Instant;
 
 use std::ops::Range;
 
+pub(crate) use issue::become_background;
 pub use issue::{Failure, Issue, Monitor, Noop, Readahead, Uring};
 use window::Windows;
 

@@ -129,7 +129,46 @@ impl Service {
         self.header().unhurried.store(unhurried, Relaxed);
     }
 
+    /// A process has opened a file under number `fd`, perhaps one of many.
+    pub(super) fn entered(&mut self, i: usize, fd: u16, key: FileKey) {
+        if !self.walks {
+            return;
+        }
+        let Some(pid) = self.procs[i].as_ref().map(|p| p.pid) else {
+            return;
+        };
+        if self.walker.is_none() {
+            self.walker = Walker::start(self.shared.clone(), walk::Settings::of(&self.config));
+            match &self.walker {
+                Some(walker) => self
+                    .untouchable
+                    .iter()
+                    .for_each(|key| walker.leave((key.dev, key.ino))),
+                None => self.header().lose(lost::THREADS),
+            }
+            self.limit_walker();
+        }
+        if let Some(walker) = &self.walker {
+            walker.opened(i, pid, fd, (key.dev, key.ino));
+        }
+    }
+
+    /// Tells how much may be fetched of files that nobody has opened yet.
+    pub(super) fn limit_walker(&self) {
+        if let Some(walker) = &self.walker {
+            let allowed = self.grant.allowed && self.header().watched.load(Relaxed) == 0;
+            walker.limit(if allowed {
+                (self.grant.total / 4).min(AHEAD_BYTES)
+            } else {
+                0
+            });
+        }
+    }
+
     pub(super) fn release_all(&mut self) {
+        if let Some(walker) = &self.walker {
+            walker.release(Duration::from_millis(200));
+        }
         self.engine.drain();
         for file in self.files.values_mut() {
             file.handle = None;

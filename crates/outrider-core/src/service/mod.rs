@@ -44,6 +44,7 @@ use crate::source::dense::{self, Case, Draws, Held, Price, Random, Verdict};
 use crate::source::mapped::Mapped;
 use crate::source::predict::{Arrival, Detector, Foresight, Limits, PAGE, between};
 use crate::view::{FileView, Granularity, PageRange};
+use crate::walk::runner::{self as walk, AHEAD_BYTES, Walker};
 
 use crowd::Crowd;
 use hot::Warmth;
@@ -183,7 +184,7 @@ struct ProcState {
 struct Place {
     /// Bytes that one readahead call takes; `None`: its files lie in memory.
     chunk: Option<u64>,
-    /// Others notice that a file is open: NFS and FUSE keep an unlinked one under another name until it is closed.
+    /// See [`fetch::shows_opens`].
     shows_opens: bool,
 }
 
@@ -276,6 +277,10 @@ pub struct Service {
     /// Whether many files that are read at once are better left alone.
     crowd: Crowd,
     last_let_go: Instant,
+    /// Whether programs that go through trees are run ahead of …
+    walks: bool,
+    /// … and who does it, once there is one.
+    walker: Option<Walker>,
     /// Bytes fetched when files were opened, and how much of these was used.
     optimism: (u64, u64),
     opens: u64,
@@ -294,6 +299,8 @@ impl Service {
         saved: HashMap<u64, DeviceModel>,
     ) -> Service {
         let settings = engine::Settings::of(&config, kind);
+        let walks =
+            config.files.walk && kind != engine::Kind::Noop && mode == shm::MODE_PREDICT_OPT;
         let policy = Policy {
             fixed: config.budget.memory.map(|s| s.0),
             share: config.budget.share,
@@ -339,6 +346,8 @@ impl Service {
             neighbours: Neighbours::new(),
             crowd: Crowd::new(now),
             last_let_go: now,
+            walks,
+            walker: None,
             optimism: (0, 0),
             opens: 0,
             named: 0,
@@ -474,6 +483,7 @@ impl Service {
             psi: psi.unwrap_or(0.0),
         });
         self.last_budget = Instant::now();
+        self.limit_walker();
         if self.header().watched.load(Relaxed) != 0 {
             self.grant = Grant {
                 total: 0,
@@ -494,6 +504,9 @@ impl Service {
         // What was asked for last counts too.
         self.room();
         // Nothing of the program's is held from here on, so that it can be unmounted or removed at once.
+        if let Some(walker) = &self.walker {
+            walker.limit(0);
+        }
         self.release_all();
         for i in self.active.clone() {
             if let Some(state) = &self.procs[i] {

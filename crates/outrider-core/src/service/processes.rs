@@ -96,6 +96,9 @@ impl Service {
             return;
         };
         self.active.retain(|k| *k != i);
+        if let Some(walker) = &self.walker {
+            walker.over(i);
+        }
         for (fd, desc) in state.descs.drain() {
             self.closed(i, fd, desc);
         }
@@ -207,7 +210,11 @@ impl Service {
                 if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.remove(&e.fd)) {
                     self.closed(i, e.fd, desc);
                 }
-                self.opened(i, e.fd, e.offset);
+                if let Some(key) = self.opened(i, e.fd, e.offset)
+                    && self.walker.is_some()
+                {
+                    self.entered(i, e.fd, key);
+                }
             }
             Kind::Close => {
                 if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.remove(&e.fd)) {
@@ -215,6 +222,16 @@ impl Service {
                 }
             }
             Kind::Read => self.read(i, e),
+            Kind::Entry => {
+                self.entered(
+                    i,
+                    e.fd,
+                    FileKey {
+                        dev: e.offset,
+                        ino: e.len,
+                    },
+                );
+            }
             Kind::WillNeed => {
                 if let Some(key) = self.known(i, e.fd) {
                     self.advise(key, e.offset..e.offset.saturating_add(e.len));
@@ -284,6 +301,9 @@ impl Service {
                     ino: e.len,
                 };
                 self.untouchable.insert(key);
+                if let Some(walker) = &self.walker {
+                    walker.leave((key.dev, key.ino));
+                }
                 if let Some(file) = self.files.get_mut(&key) {
                     file.handle = None;
                     file.account.cancelled.store(true, Relaxed);
@@ -345,19 +365,13 @@ impl Service {
                 if let Some(model) = id.flatten().and_then(|id| self.saved.get(&id)) {
                     self.engine.assume(key.dev, *model);
                 }
-                let kind = device
-                    .as_ref()
-                    .and_then(|d| d.mount.as_ref())
-                    .map_or("", |m| m.fs_type.as_str());
                 let place = Place {
                     chunk: match &device {
                         Some(d) if d.is_memory() => None,
                         Some(d) => Some(d.unclipped_chunk()),
                         None => Some(64 << 10),
                     },
-                    shows_opens: ["nfs", "fuse", "cifs", "smb", "9p", "ceph"]
-                        .iter()
-                        .any(|k| kind.starts_with(k)),
+                    shows_opens: device.as_ref().is_some_and(fetch::shows_opens),
                 };
                 self.devices.insert(key.dev, place);
                 place

@@ -175,6 +175,9 @@ fn document(
         totals.insert("hot_bytes".into(), json!(h.hot.load(Relaxed)));
         totals.insert("requests".into(), json!(h.requests.load(Relaxed)));
         totals.insert("wake_ups".into(), json!(h.wakeups.load(Relaxed)));
+        let [walked, opened] = &h.walked;
+        totals.insert("files_ahead".into(), json!(walked.load(Relaxed)));
+        totals.insert("files_ahead_used".into(), json!(opened.load(Relaxed)));
         totals.insert(
             "peak_unused_bytes".into(),
             json!(h.peak_unused.load(Relaxed)),
@@ -301,6 +304,11 @@ fn table(
         }
         if processes.len() > ROWS {
             out += &format!("{} more processes\n", processes.len() - ROWS);
+        }
+        let [walked, opened] = h.walked.each_ref().map(|n| n.load(Relaxed));
+        if walked > 0 {
+            out +=
+                &format!("{walked} files fetched before they were opened, {opened} of them were\n");
         }
         let hot = h.hot.load(Relaxed);
         if hot > 0 {

@@ -1,0 +1,555 @@
+//! The threads that go ahead: one that hears of files and decides, and a few that wait for the disk.
+//!
+//! Files are found by the absolute path of their directory, never by the program's descriptors, and nothing is held between one file and the next.
+//! What is found has to be the file that the directory listed: a regular one, on the same file system, with the same inode number. It is looked
+//! up with O_PATH, which has no effect on whatever is there, before it is opened. Directories whose time of access a listing would change are
+//! not listed.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use outrider_sys::cache::{cachestat, populate};
+use outrider_sys::device::Device;
+use outrider_sys::raw::Fd;
+use rustix::fs::{Advice, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, StatVfsMountFlags};
+
+use super::stream::{Here, Listen, Walks, Want, common};
+use super::tree::{Directory, Entry, Key, Place, Tree};
+use crate::config::Config;
+use crate::engine::{self, become_background};
+use crate::fetch;
+use crate::shared::Shared;
+
+/// Threads that wait for the disk: as many requests as a disk of a network answers at once are more than a walk needs.
+const WORKERS: usize = 16;
+/// Bytes of their stacks.
+const STACK: usize = 128 << 10;
+/// Bytes in one call, which no kernel clips.
+const CALL_BYTES: u64 = 128 << 10;
+/// Files ahead of a program.
+const FILES: usize = 512;
+/// Bytes fetched and not read, per process.
+pub const AHEAD_BYTES: u64 = 8 << 20;
+/// Entries of a directory beyond which it is left alone.
+const ENTRIES: usize = 1 << 17;
+/// Directories listed to find out how two are related.
+const LEVELS: usize = 4;
+/// Opens that are not told after a process turned out not to be foreseeable; each time twice as many.
+const REST: u32 = 256;
+const LONGEST_REST: u32 = 1 << 16;
+/// What takes longer has waited for the disk: an inode wasn't cached, or where it isn't known what is cached of a file, its data.
+const QUICK: Duration = Duration::from_micros(60);
+
+/// What the walker is told.
+enum Message {
+    /// Process `pid`, in entry `proc`, has opened a file under number `fd`.
+    Opened {
+        proc: usize,
+        pid: u32,
+        fd: u16,
+        key: Key,
+    },
+    /// The process in this entry is over.
+    Over(usize),
+    /// A job is done: so many bytes were fetched.
+    Fetched { proc: usize, key: Key, here: Here },
+    /// A directory is listed.
+    Listed { proc: usize, dir: Directory },
+}
+
+/// What a worker does.
+enum Job {
+    Fetch {
+        proc: usize,
+        dir: PathBuf,
+        dir_key: Key,
+        entry: Entry,
+    },
+    List {
+        proc: usize,
+        path: PathBuf,
+    },
+}
+
+/// What the threads share.
+struct Link {
+    shared: Arc<Shared>,
+    jobs: Mutex<VecDeque<Job>>,
+    work: Condvar,
+    /// Bytes that may be ahead; 0: nothing may be opened.
+    limit: AtomicU64,
+    /// Threads that have something open.
+    busy: AtomicUsize,
+    held_back: AtomicBool,
+    /// Files that must never be opened.
+    untouchable: Mutex<HashSet<Key>>,
+    settings: Settings,
+}
+
+/// How it is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Smaller files are fetched whole, larger ones are only looked up, bytes: their reads are followed once they are open.
+    pub small: u64,
+    /// Argument of ioprio_set(2), 0 to leave the priority.
+    pub io_priority: i32,
+}
+
+impl Settings {
+    /// As the user has configured it.
+    pub fn of(config: &Config) -> Settings {
+        Settings {
+            small: config.files.min_size.0,
+            io_priority: engine::Settings::of(config, engine::Kind::Auto).io_priority,
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The service's end.
+pub struct Walker {
+    link: Arc<Link>,
+    tell: Sender<Message>,
+}
+
+impl Walker {
+    /// Starts the thread that decides. `None` if there is none to be had.
+    pub fn start(shared: Arc<Shared>, settings: Settings) -> Option<Walker> {
+        let link = Arc::new(Link {
+            shared,
+            jobs: Mutex::default(),
+            work: Condvar::new(),
+            limit: AtomicU64::new(0),
+            busy: AtomicUsize::new(0),
+            held_back: AtomicBool::new(false),
+            untouchable: Mutex::default(),
+            settings,
+        });
+        let (tell, told) = channel();
+        let guide = Guide {
+            link: link.clone(),
+            tell: tell.clone(),
+            tree: Tree::default(),
+            walks: HashMap::new(),
+            rests: HashMap::new(),
+            systems: HashMap::new(),
+            listing: HashSet::new(),
+            workers: 0,
+        };
+        spawn(move || guide.run(&told))?;
+        Some(Walker { link, tell })
+    }
+
+    /// Process `pid`, in entry `proc`, has opened the file `dev`, `ino` under number `fd`.
+    pub fn opened(&self, proc: usize, pid: u32, fd: u16, key: Key) {
+        let _ = self.tell.send(Message::Opened { proc, pid, fd, key });
+    }
+
+    /// The process in this entry is over.
+    pub fn over(&self, proc: usize) {
+        let _ = self.tell.send(Message::Over(proc));
+    }
+
+    /// This file must never be opened.
+    pub fn leave(&self, key: Key) {
+        lock(&self.link.untouchable).insert(key);
+    }
+
+    /// At most so many bytes may have been fetched and not read, in each process; 0: nothing may be opened.
+    pub fn limit(&self, bytes: u64) {
+        self.link.limit.store(bytes, Relaxed);
+    }
+
+    /// Lets go of everything; nothing is open when it returns, unless that takes longer than `limit`.
+    pub fn release(&self, limit: Duration) {
+        self.link.held_back.store(true, SeqCst);
+        let until = Instant::now() + limit;
+        while self.link.busy.load(SeqCst) > 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        self.link.held_back.store(false, SeqCst);
+    }
+}
+
+fn spawn(work: impl FnOnce() + Send + 'static) -> Option<()> {
+    let thread = std::thread::Builder::new().name("outrider-walk".into());
+    thread.stack_size(STACK).spawn(work).ok().map(drop)
+}
+
+/// Something may be opened, as long as this lives.
+struct Busy<'a>(&'a Link);
+
+impl<'a> Busy<'a> {
+    fn begin(link: &'a Link) -> Option<Busy<'a>> {
+        link.busy.fetch_add(1, SeqCst);
+        let busy = Busy(link);
+        let watched = link.shared.header().watched.load(Relaxed) != 0;
+        let free = !watched && !link.held_back.load(SeqCst) && link.limit.load(Relaxed) > 0;
+        free.then_some(busy)
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, SeqCst);
+    }
+}
+
+/// The thread that decides.
+struct Guide {
+    link: Arc<Link>,
+    tell: Sender<Message>,
+    tree: Tree,
+    walks: HashMap<usize, Walks>,
+    /// How long each process was left alone last.
+    rests: HashMap<usize, u32>,
+    /// Whether files of a file system are fetched, by `st_dev`.
+    systems: HashMap<u64, bool>,
+    /// Directories that are being listed.
+    listing: HashSet<PathBuf>,
+    workers: usize,
+}
+
+impl Guide {
+    fn run(mut self, told: &Receiver<Message>) {
+        while let Ok(message) = told.recv() {
+            let proc = match message {
+                Message::Opened { proc, pid, fd, key } => {
+                    self.opened(proc, pid, fd, key);
+                    proc
+                }
+                Message::Over(proc) => {
+                    if let Some(mut walks) = self.walks.remove(&proc) {
+                        walks.clear();
+                        self.account(&mut walks);
+                    }
+                    self.rests.remove(&proc);
+                    let listing = &mut self.listing;
+                    lock(&self.link.jobs).retain(|job| {
+                        let (Job::Fetch { proc: of, .. } | Job::List { proc: of, .. }) = job;
+                        if *of == proc
+                            && let Job::List { path, .. } = job
+                        {
+                            listing.remove(path);
+                        }
+                        *of != proc
+                    });
+                    continue;
+                }
+                Message::Fetched { proc, key, here } => {
+                    let header = self.link.shared.header();
+                    header.walked[0].fetch_add(u64::from(here.cold), Relaxed);
+                    header.total.prefetched.fetch_add(here.bytes, Relaxed);
+                    match self.walks.get_mut(&proc) {
+                        Some(walks) => walks.arrived(key, here),
+                        None => {
+                            header.total.wasted.fetch_add(here.bytes, Relaxed);
+                        }
+                    }
+                    proc
+                }
+                Message::Listed { proc, dir } => {
+                    self.listing.remove(&dir.path);
+                    self.take_in(dir);
+                    proc
+                }
+            };
+            self.go_on(proc);
+        }
+    }
+
+    /// Adds what became of files to the figures.
+    fn account(&self, walks: &mut Walks) {
+        let header = self.link.shared.header();
+        let tally = walks.take_tally();
+        header.walked[1].fetch_add(tally.used, Relaxed);
+        header.total.used.fetch_add(tally.used_bytes, Relaxed);
+        header.total.wasted.fetch_add(tally.wasted_bytes, Relaxed);
+    }
+
+    fn take_in(&mut self, dir: Directory) {
+        if !self.tree.insert(dir) {
+            self.walks.values_mut().for_each(Walks::clear);
+        }
+    }
+
+    fn opened(&mut self, proc: usize, pid: u32, fd: u16, key: Key) {
+        let place = match self.tree.find(key) {
+            Some(place) => Some(place),
+            None => self.locate(pid, fd, key),
+        };
+        let latest = self.walks.get(&proc).and_then(Walks::latest);
+        if let (Some(latest), Some(place)) = (latest.map(Path::to_owned), &place) {
+            self.relate(&latest, &place.dir.path);
+        }
+        let walks = self.walks.entry(proc).or_default();
+        let listen = match place {
+            Some(place) => walks.opened(&self.tree, place),
+            None => walks.astray(),
+        };
+        let entry = self.link.shared.proc(proc);
+        match listen {
+            Listen::All => entry.walking.store(1, Relaxed),
+            Listen::Cold => entry.walking.store(0, Relaxed),
+            Listen::Rest => {
+                let rest = self.rests.entry(proc).or_insert(REST);
+                entry.rest.store(*rest, Relaxed);
+                entry.walking.store(0, Relaxed);
+                *rest = rest.saturating_mul(2).min(LONGEST_REST);
+            }
+        }
+    }
+
+    /// Where a file is that the program has open, by the name under which it was opened.
+    fn locate(&mut self, pid: u32, fd: u16, key: Key) -> Option<Place> {
+        let path = fetch::link(pid, fd);
+        let dir = path.parent().filter(|_| path.is_absolute())?;
+        if self.tree.get(dir).is_none() {
+            self.list_now(dir);
+        }
+        self.tree.find(key)
+    }
+
+    /// Lists what lies between two directories and the one that holds both.
+    fn relate(&mut self, a: &Path, b: &Path) {
+        let above = common(a, b);
+        for dir in [a, b] {
+            let up = dir.ancestors().skip(1).take(LEVELS);
+            for dir in up.take_while(|d| d.starts_with(&above)) {
+                if self.tree.get(dir).is_none() {
+                    self.list_now(dir);
+                }
+            }
+        }
+    }
+
+    fn list_now(&mut self, path: &Path) {
+        let listed = Busy::begin(&self.link).and_then(|_busy| {
+            let dir = rustix::fs::openat(CWD, path, directory(), Mode::empty()).ok()?;
+            let known = rustix::fs::fstat(&dir).ok()?.st_dev;
+            let fit = *self
+                .systems
+                .entry(known)
+                .or_insert_with(|| is_fit(&Fd::from(dir)));
+            fit.then(|| list(path, None)).flatten()
+        });
+        if let Some(listed) = listed {
+            self.take_in(listed);
+        }
+    }
+
+    /// Has done what a process needs next.
+    fn go_on(&mut self, proc: usize) {
+        let Some(mut walks) = self.walks.remove(&proc) else {
+            return;
+        };
+        self.account(&mut walks);
+        for key in walks.take_overtaken() {
+            self.cancel(proc, key, &mut walks);
+        }
+        let bytes = self.link.limit.load(Relaxed).min(AHEAD_BYTES);
+        for want in walks.wanted(&self.tree, FILES, bytes) {
+            let job = match want {
+                Want::Fetch(place) => Job::Fetch {
+                    proc,
+                    dir: place.dir.path.clone(),
+                    dir_key: place.dir.key,
+                    entry: place.dir.entries[place.entry].clone(),
+                },
+                Want::List(path) if self.listing.insert(path.clone()) => Job::List { proc, path },
+                Want::List(_) => continue,
+            };
+            self.give(job);
+        }
+        self.walks.insert(proc, walks);
+    }
+
+    /// Nobody need fetch this file any more.
+    fn cancel(&self, proc: usize, key: Key, walks: &mut Walks) {
+        let mut jobs = lock(&self.link.jobs);
+        let same = |job: &Job| match job {
+            Job::Fetch {
+                proc: of,
+                dir_key,
+                entry,
+                ..
+            } => (*of, (dir_key.0, entry.ino)) == (proc, key),
+            Job::List { .. } => false,
+        };
+        if let Some(at) = jobs.iter().position(same) {
+            jobs.remove(at);
+            walks.cancelled(key);
+        }
+    }
+
+    fn give(&mut self, job: Job) {
+        let mut jobs = lock(&self.link.jobs);
+        jobs.push_back(job);
+        let more = jobs.len() > 1;
+        drop(jobs);
+        if (more || self.workers == 0) && self.workers < WORKERS {
+            let (link, tell) = (self.link.clone(), self.tell.clone());
+            match spawn(move || work(&link, &tell)) {
+                Some(()) => self.workers += 1,
+                None => self.link.shared.header().lose(crate::shm::lost::THREADS),
+            }
+        }
+        self.link.work.notify_one();
+    }
+}
+
+/// A worker.
+fn work(link: &Link, tell: &Sender<Message>) {
+    become_background(link.settings.io_priority);
+    loop {
+        let mut jobs = lock(&link.jobs);
+        let job = loop {
+            match jobs.pop_front() {
+                Some(job) => break job,
+                None => jobs = link.work.wait(jobs).unwrap_or_else(PoisonError::into_inner),
+            }
+        };
+        drop(jobs);
+        let busy = Busy::begin(link);
+        let done = match job {
+            Job::Fetch {
+                proc,
+                dir,
+                dir_key,
+                entry,
+            } => {
+                let key = (dir_key.0, entry.ino);
+                let start = Instant::now();
+                let bytes = busy.and_then(|_busy| fetch(link, &dir, dir_key, &entry));
+                let waited = bytes.is_some() && start.elapsed() > QUICK;
+                let bytes = bytes.unwrap_or(0);
+                let cold = bytes > 0 || waited;
+                let here = Here { bytes, cold };
+                Message::Fetched { proc, key, here }
+            }
+            Job::List { proc, path } => {
+                let listed = busy.and_then(|_busy| list(&path, Some(&path)));
+                // What can't be listed is passed over.
+                let dir = listed.unwrap_or_else(|| Directory::new(path, (0, 0), Vec::new()));
+                Message::Listed { proc, dir }
+            }
+        };
+        if tell.send(done).is_err() {
+            return;
+        }
+    }
+}
+
+fn directory() -> OFlags {
+    OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC
+}
+
+/// Finds an entry of a directory, and never anything that is mounted on it or that it leads to.
+fn find(dir: &OwnedFd, name: impl rustix::path::Arg + Copy) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
+    rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve)
+}
+
+/// Opens for reading what was found, without changing its time of access.
+fn open_quietly(found: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let path = format!("/proc/thread-self/fd/{}", found.as_raw_fd());
+    let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    rustix::fs::openat(CWD, &path, flags | OFlags::NOATIME, Mode::empty()).or_else(|e| {
+        let mount = rustix::fs::fstatvfs(found)?.f_flag;
+        let never = StatVfsMountFlags::NOATIME | StatVfsMountFlags::RDONLY;
+        if mount.intersects(never) {
+            rustix::fs::openat(CWD, &path, flags, Mode::empty())
+        } else {
+            Err(e)
+        }
+    })
+}
+
+/// Whether files are fetched where this directory lies: there is a disk, and nobody else sees that they are open.
+fn is_fit(dir: &Fd) -> bool {
+    Device::of_fd(dir.as_fd())
+        .is_ok_and(|device| !device.is_memory() && !fetch::shows_opens(&device))
+}
+
+/// Lists a directory, of another that is known if it is `within` one.
+fn list(path: &Path, within: Option<&Path>) -> Option<Directory> {
+    let found = match within.and_then(|p| Some((p.parent()?, p.file_name()?))) {
+        Some((parent, name)) => {
+            let parent = rustix::fs::openat(CWD, parent, directory(), Mode::empty()).ok()?;
+            find(&parent, name).ok()?
+        }
+        None => rustix::fs::openat(CWD, path, directory(), Mode::empty()).ok()?,
+    };
+    let st = rustix::fs::fstat(&found).ok()?;
+    let opened = open_quietly(&found, OFlags::DIRECTORY).ok()?;
+    let mut entries = Vec::new();
+    for entry in Dir::new(opened).ok()? {
+        let entry = entry.ok().filter(|_| entries.len() < ENTRIES)?;
+        let name = entry.file_name().to_bytes();
+        let directory = match entry.file_type() {
+            FileType::Directory if name != b"." && name != b".." => true,
+            FileType::RegularFile => false,
+            _ => continue,
+        };
+        entries.push(Entry {
+            name: std::ffi::OsStr::from_bytes(name).to_owned(),
+            ino: entry.ino(),
+            directory,
+        });
+    }
+    Some(Directory::new(
+        path.to_owned(),
+        (st.st_dev, st.st_ino),
+        entries,
+    ))
+}
+
+/// Brings a file into the cache. Bytes that were not there, as far as is known.
+fn fetch(link: &Link, dir: &Path, dir_key: Key, entry: &Entry) -> Option<u64> {
+    let parent = rustix::fs::openat(CWD, dir, directory(), Mode::empty()).ok()?;
+    let st = rustix::fs::fstat(&parent).ok()?;
+    if (st.st_dev, st.st_ino) != dir_key {
+        return None;
+    }
+    let found = find(&parent, entry.name.as_os_str()).ok()?;
+    let st = rustix::fs::fstat(&found).ok()?;
+    let key = (st.st_dev, st.st_ino);
+    let regular = FileType::from_raw_mode(st.st_mode) == FileType::RegularFile;
+    if !regular || key != (dir_key.0, entry.ino) || lock(&link.untouchable).contains(&key) {
+        return None;
+    }
+    let len = st.st_size as u64;
+    if len == 0 || len >= link.settings.small {
+        return Some(0);
+    }
+    let file = open_quietly(&found, OFlags::empty()).ok()?;
+    let page = rustix::param::page_size() as u64;
+    let cached = cachestat(file.as_fd(), 0..len).ok().map(|s| s.cached);
+    let missing = cached.map(|cached| len.div_ceil(page).saturating_sub(cached) * page);
+    if missing == Some(0) {
+        return Some(0);
+    }
+    // Our waiting below is no reason to keep it longer.
+    let _ = rustix::fs::fadvise(&file, 0, None, Advice::NoReuse);
+    let mut at = 0;
+    while at < len {
+        let part = (len - at).min(CALL_BYTES);
+        rustix::fs::fadvise(&file, at, NonZeroU64::new(part), Advice::WillNeed).ok()?;
+        at += part;
+    }
+    // Until its end is there, it is not; and no more files are in flight than there are workers.
+    let _ = populate(file.as_fd(), (len - 1) / page * page..len);
+    Some(missing.unwrap_or(0).min(len))
+}

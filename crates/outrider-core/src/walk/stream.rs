@@ -1,0 +1,345 @@
+//! What a program that goes through a tree will open next.
+
+use std::collections::{HashSet, VecDeque};
+use std::path::{Path, PathBuf};
+
+use super::tree::{Cursor, Key, MANNERS, Place, Step, Tree};
+
+/// A file that comes so soon after another one in an order was foreseen by it: programs pass over files that don't concern them.
+const NEAR: usize = 4;
+/// Files foreseen in succession before anything is fetched.
+const SURE: u32 = 2;
+/// Streams per process: a program can go through two trees side by side, and their files can be large and small.
+const STREAMS: usize = 4;
+/// Files ahead at first. It doubles when the program comes to one that isn't there yet.
+const WINDOW: usize = 16;
+/// Files fetched in vain, less those fetched well, after which the process is left alone.
+const IN_VAIN: i32 = 64;
+/// Most that earlier luck counts, files.
+const CREDIT: i32 = 256;
+/// Files in succession that nobody foresaw, after which the process is left alone.
+const ASTRAY: u32 = 32;
+/// Files in succession that were cached already, after which only what is not cached needs to be told.
+const CACHED: u32 = 64;
+/// Directories listed ahead.
+const LISTED_AHEAD: usize = 16;
+
+/// A file that was asked for.
+#[derive(Debug)]
+struct Ahead {
+    place: Place,
+    /// `None`: it isn't there yet.
+    here: Option<Here>,
+}
+
+/// What it took to have a file there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Here {
+    /// Bytes that were not cached, as far as is known.
+    pub bytes: u64,
+    /// The program would have had to wait.
+    pub cold: bool,
+}
+
+/// One way through a tree.
+#[derive(Debug)]
+struct Stream {
+    /// The file that was opened last.
+    at: Place,
+    /// The directory that holds all that was seen of it.
+    root: PathBuf,
+    /// Index into [`MANNERS`].
+    manner: usize,
+    /// How well each manner foresaw lately.
+    scores: [u32; MANNERS.len()],
+    /// Files that were foreseen in succession.
+    foreseen: u32,
+    /// From where to go on.
+    cursor: Cursor,
+    ahead: VecDeque<Ahead>,
+    window: usize,
+}
+
+/// What to do.
+#[derive(Debug)]
+pub enum Want {
+    /// Fetch this file.
+    Fetch(Place),
+    /// List this directory.
+    List(PathBuf),
+}
+
+/// What became of files that were fetched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Files that were fetched and opened.
+    pub used: u64,
+    /// Their bytes.
+    pub used_bytes: u64,
+    /// Bytes of those that were not opened.
+    pub wasted_bytes: u64,
+}
+
+/// Whether a process is to tell of the files that it opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// Of those that are not cached, to begin with.
+    Cold,
+    /// Of all, because what was fetched ahead is cached.
+    All,
+    /// Not for a while.
+    Rest,
+}
+
+/// One process's streams, the latest first.
+#[derive(Debug, Default)]
+pub struct Walks {
+    streams: VecDeque<Stream>,
+    balance: i32,
+    astray: u32,
+    cached: u32,
+    /// Files that were opened while they were on their way.
+    late: HashSet<Key>,
+    /// Files that need not be fetched any more, if nobody has begun to.
+    overtaken: Vec<Key>,
+    /// What is told at all is not cached.
+    only_cold: bool,
+    tally: Tally,
+}
+
+/// The directory that holds both.
+pub fn common(a: &Path, b: &Path) -> PathBuf {
+    let shared = a.components().zip(b.components());
+    shared.take_while(|(a, b)| a == b).map(|(a, _)| a).collect()
+}
+
+/// After how many files of an order, which begins behind `from`, `to` comes.
+fn distance(tree: &Tree, root: &Path, manner: usize, from: &Place, to: Key) -> Option<usize> {
+    let mut cursor = Cursor::after(from, MANNERS[manner]);
+    for steps in 1..=NEAR {
+        match cursor.advance(tree, root, MANNERS[manner]) {
+            Step::File(place) if place.key() == to => return Some(steps),
+            Step::File(_) => {}
+            Step::Unlisted(_) | Step::End => return None,
+        }
+    }
+    None
+}
+
+impl Stream {
+    fn new(at: Place, like: Option<&Stream>) -> Stream {
+        let manner = like.map_or(0, |s| s.manner);
+        Stream {
+            root: at.dir.path.clone(),
+            manner,
+            scores: like.map_or([0; MANNERS.len()], |s| s.scores),
+            foreseen: 0,
+            cursor: Cursor::after(&at, MANNERS[manner]),
+            ahead: VecDeque::new(),
+            window: like.map_or(WINDOW, |s| s.window),
+            at,
+        }
+    }
+
+    /// The program has opened `place`, which was not asked for. `None`: it can't belong to this stream.
+    fn follow(&mut self, tree: &Tree, place: &Place) -> Option<bool> {
+        let root = common(&self.root, &place.dir.path);
+        let key = place.key();
+        let found: [Option<usize>; MANNERS.len()] =
+            std::array::from_fn(|m| distance(tree, &root, m, &self.at, key));
+        let foreseen = found.iter().any(Option::is_some);
+        if !foreseen && self.at.dir.path != place.dir.path {
+            return None;
+        }
+        for (score, steps) in self.scores.iter_mut().zip(found) {
+            let luck = match steps {
+                Some(1) => 8,
+                Some(_) => 1,
+                None => 0,
+            };
+            *score = *score * 3 / 4 + luck;
+        }
+        let best = (0..MANNERS.len()).max_by_key(|m| (self.scores[*m], *m == self.manner));
+        self.manner = best.unwrap_or(0);
+        self.foreseen = if foreseen { self.foreseen + 1 } else { 0 };
+        self.root = root;
+        self.at = place.clone();
+        self.cursor = Cursor::after(place, MANNERS[self.manner]);
+        Some(foreseen)
+    }
+}
+
+impl Walks {
+    /// The path of the directory in which the latest stream is.
+    pub fn latest(&self) -> Option<&Path> {
+        self.streams.front().map(|s| s.at.dir.path.as_path())
+    }
+
+    /// The program has opened a file.
+    pub fn opened(&mut self, tree: &Tree, place: Place) -> Listen {
+        let key = place.key();
+        if self.only_cold {
+            self.cached = 0;
+        }
+        for i in 0..self.streams.len() {
+            let stream = &mut self.streams[i];
+            let Some(k) = stream.ahead.iter().position(|a| a.place.key() == key) else {
+                continue;
+            };
+            let passed: Vec<Ahead> = stream.ahead.drain(..k).collect();
+            let found = stream.ahead.pop_front();
+            stream.at = place;
+            match found.and_then(|a| a.here) {
+                Some(here) => self.use_up(here),
+                None => {
+                    stream.window *= 2;
+                    self.late.insert(key);
+                    self.overtaken.push(key);
+                }
+            }
+            self.give_up(passed);
+            self.to_front(i);
+            self.astray = 0;
+            return self.verdict();
+        }
+        let mut foreseen = false;
+        let mine = (0..self.streams.len()).find(|i| {
+            let followed = self.streams[*i].follow(tree, &place);
+            foreseen = followed == Some(true);
+            followed.is_some()
+        });
+        match mine {
+            Some(i) => {
+                let left: Vec<Ahead> = self.streams[i].ahead.drain(..).collect();
+                self.give_up(left);
+                self.to_front(i);
+            }
+            None => {
+                let new = Stream::new(place, self.streams.front());
+                self.streams.push_front(new);
+                if self.streams.len() > STREAMS
+                    && let Some(old) = self.streams.pop_back()
+                {
+                    self.give_up(old.ahead);
+                }
+            }
+        }
+        self.lost(foreseen)
+    }
+
+    /// The program has opened a file of which it isn't known where it is.
+    pub fn astray(&mut self) -> Listen {
+        self.lost(false)
+    }
+
+    fn lost(&mut self, foreseen: bool) -> Listen {
+        self.astray = if foreseen { 0 } else { self.astray + 1 };
+        self.verdict()
+    }
+
+    fn verdict(&mut self) -> Listen {
+        if self.astray >= ASTRAY || self.balance <= -IN_VAIN {
+            self.clear();
+            (self.astray, self.balance) = (0, 0);
+            return Listen::Rest;
+        }
+        let sure = self.streams.front().is_some_and(|s| s.foreseen >= SURE);
+        self.only_cold = !(sure && self.cached < CACHED);
+        if !self.only_cold {
+            Listen::All
+        } else {
+            Listen::Cold
+        }
+    }
+
+    fn to_front(&mut self, i: usize) {
+        if i > 0
+            && let Some(stream) = self.streams.remove(i)
+        {
+            self.streams.push_front(stream);
+        }
+    }
+
+    fn use_up(&mut self, here: Here) {
+        self.tally.used += u64::from(here.cold);
+        self.tally.used_bytes += here.bytes;
+        self.balance = (self.balance + i32::from(here.cold)).min(CREDIT);
+    }
+
+    fn give_up(&mut self, left: impl IntoIterator<Item = Ahead>) {
+        for ahead in left {
+            match ahead.here {
+                Some(here) => {
+                    self.tally.wasted_bytes += here.bytes;
+                    self.balance -= i32::from(here.cold);
+                }
+                None => self.overtaken.push(ahead.place.key()),
+            }
+        }
+    }
+
+    /// Files that were asked for, since this was asked last, and need not be fetched any more.
+    pub fn take_overtaken(&mut self) -> Vec<Key> {
+        std::mem::take(&mut self.overtaken)
+    }
+
+    /// A file that was asked for is not fetched.
+    pub fn cancelled(&mut self, key: Key) {
+        self.late.remove(&key);
+    }
+
+    /// A file is there.
+    pub fn arrived(&mut self, key: Key, here: Here) {
+        self.cached = if here.cold { 0 } else { self.cached + 1 };
+        let mut all = self.streams.iter_mut().flat_map(|s| s.ahead.iter_mut());
+        match all.find(|a| a.place.key() == key && a.here.is_none()) {
+            Some(ahead) => ahead.here = Some(here),
+            None if self.late.remove(&key) => self.use_up(here),
+            // The program went elsewhere.
+            None => self.tally.wasted_bytes += here.bytes,
+        }
+    }
+
+    /// What to do next, with at most `files` ahead and `bytes` that were fetched and not read.
+    pub fn wanted(&mut self, tree: &Tree, files: usize, bytes: u64) -> Vec<Want> {
+        let all = self.streams.iter().flat_map(|s| &s.ahead);
+        let unread: u64 = all.filter_map(|a| a.here).map(|h| h.bytes).sum();
+        let mut wants = Vec::new();
+        let known_cold = self.cached < CACHED;
+        for stream in self.streams.iter_mut().take(2) {
+            if stream.foreseen < SURE || !known_cold || unread >= bytes {
+                continue;
+            }
+            stream.window = stream.window.min(files);
+            while stream.ahead.len() < stream.window {
+                let manner = MANNERS[stream.manner];
+                match stream.cursor.advance(tree, &stream.root, manner) {
+                    Step::File(place) => {
+                        wants.push(Want::Fetch(place.clone()));
+                        stream.ahead.push_back(Ahead { place, here: None });
+                    }
+                    Step::Unlisted(path) => {
+                        wants.push(Want::List(path));
+                        let more = stream.cursor.unlisted(tree, manner, LISTED_AHEAD);
+                        wants.extend(more.into_iter().map(Want::List));
+                        break;
+                    }
+                    Step::End => break,
+                }
+            }
+        }
+        wants
+    }
+
+    /// Forgets all streams: what was fetched for them was in vain.
+    pub fn clear(&mut self) {
+        for stream in std::mem::take(&mut self.streams) {
+            self.give_up(stream.ahead);
+        }
+    }
+
+    /// What became of files since this was asked last.
+    pub fn take_tally(&mut self) -> Tally {
+        std::mem::take(&mut self.tally)
+    }
+}

@@ -1,0 +1,313 @@
+//! Directories as far as they are known, and the orders in which programs go through them.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Entries that are remembered, of all directories together, at some 150 bytes each.
+const MOST_ENTRIES: usize = 1 << 16;
+
+/// A file system object: `st_dev`, `st_ino`.
+pub type Key = (u64, u64);
+
+/// An entry of a directory.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Its name.
+    pub name: OsString,
+    /// Its inode number.
+    pub ino: u64,
+    /// A directory; otherwise a regular file. There are no others in a listing.
+    pub directory: bool,
+}
+
+/// How the entries of a directory are sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sorting {
+    /// As the kernel lists them (tar, grep).
+    Listed,
+    /// By name, byte by byte (diff, rsync, sorted lists).
+    Name,
+    /// By inode number (cp, and whoever saves seeks).
+    Inode,
+}
+
+/// An order in which a tree is gone through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Manner {
+    sorting: Sorting,
+    /// A directory's files come before its subdirectories; otherwise a subdirectory is entered when its turn comes.
+    files_first: bool,
+}
+
+/// All of them.
+pub const MANNERS: [Manner; 6] = {
+    const fn both(sorting: Sorting) -> [Manner; 2] {
+        [
+            Manner {
+                sorting,
+                files_first: false,
+            },
+            Manner {
+                sorting,
+                files_first: true,
+            },
+        ]
+    }
+    let (l, n, i) = (
+        both(Sorting::Listed),
+        both(Sorting::Name),
+        both(Sorting::Inode),
+    );
+    [l[0], n[0], i[0], l[1], n[1], i[1]]
+};
+
+/// A listed directory.
+#[derive(Debug)]
+pub struct Directory {
+    /// Its absolute path.
+    pub path: PathBuf,
+    /// What the path has to lead to.
+    pub key: Key,
+    /// Regular files and directories in it, as listed.
+    pub entries: Vec<Entry>,
+    /// For names and inode numbers: the entries in this order, and each entry's place in it.
+    sorted: [(Vec<u32>, Vec<u32>); 2],
+}
+
+impl Directory {
+    /// `entries` as listed. One that can't be listed has none.
+    pub fn new(path: PathBuf, key: Key, entries: Vec<Entry>) -> Directory {
+        let sort = |less: &dyn Fn(&Entry, &Entry) -> std::cmp::Ordering| {
+            let mut order: Vec<u32> = (0..entries.len() as u32).collect();
+            order.sort_by(|a, b| less(&entries[*a as usize], &entries[*b as usize]));
+            let mut places = vec![0; order.len()];
+            for (place, entry) in order.iter().enumerate() {
+                places[*entry as usize] = place as u32;
+            }
+            (order, places)
+        };
+        let sorted = [
+            sort(&|a, b| a.name.as_bytes().cmp(b.name.as_bytes())),
+            sort(&|a, b| a.ino.cmp(&b.ino)),
+        ];
+        Directory {
+            path,
+            key,
+            entries,
+            sorted,
+        }
+    }
+
+    fn sorted(&self, sorting: Sorting) -> Option<&(Vec<u32>, Vec<u32>)> {
+        match sorting {
+            Sorting::Listed => None,
+            Sorting::Name => Some(&self.sorted[0]),
+            Sorting::Inode => Some(&self.sorted[1]),
+        }
+    }
+
+    /// The entry at a place of an order.
+    fn at(&self, sorting: Sorting, place: usize) -> Option<usize> {
+        match self.sorted(sorting) {
+            None => (place < self.entries.len()).then_some(place),
+            Some((order, _)) => order.get(place).map(|e| *e as usize),
+        }
+    }
+
+    /// An entry's place in an order.
+    fn place(&self, sorting: Sorting, entry: usize) -> usize {
+        match self.sorted(sorting) {
+            None => entry,
+            Some((_, places)) => places.get(entry).map_or(0, |p| *p as usize),
+        }
+    }
+
+    fn named(&self, name: &OsStr) -> Option<usize> {
+        let (order, _) = &self.sorted[0];
+        let found = order.binary_search_by(|e| {
+            self.entries[*e as usize]
+                .name
+                .as_bytes()
+                .cmp(name.as_bytes())
+        });
+        found.ok().map(|at| order[at] as usize)
+    }
+}
+
+/// A file in a listed directory.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The directory.
+    pub dir: Arc<Directory>,
+    /// The entry's number.
+    pub entry: usize,
+}
+
+impl Place {
+    /// The file's identity.
+    pub fn key(&self) -> Key {
+        (self.dir.key.0, self.dir.entries[self.entry].ino)
+    }
+}
+
+/// The directories that are known.
+#[derive(Debug, Default)]
+pub struct Tree {
+    dirs: HashMap<PathBuf, Arc<Directory>>,
+    places: HashMap<Key, Place>,
+}
+
+impl Tree {
+    /// The directory with this path.
+    pub fn get(&self, path: &Path) -> Option<&Arc<Directory>> {
+        self.dirs.get(path)
+    }
+
+    /// Where a file is, if its directory is known.
+    pub fn find(&self, key: Key) -> Option<Place> {
+        self.places.get(&key).cloned()
+    }
+
+    /// Takes a directory in. `false`: there was no room, and all that was known before is forgotten.
+    pub fn insert(&mut self, dir: Directory) -> bool {
+        let room = self.places.len() + dir.entries.len() <= MOST_ENTRIES;
+        if !room {
+            self.clear();
+        }
+        let dir = Arc::new(dir);
+        for (entry, e) in dir.entries.iter().enumerate() {
+            if !e.directory {
+                let place = Place {
+                    dir: dir.clone(),
+                    entry,
+                };
+                self.places.insert(place.key(), place);
+            }
+        }
+        self.dirs.insert(dir.path.clone(), dir);
+        room
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.dirs.clear();
+        self.places.clear();
+    }
+}
+
+/// What comes next in an order.
+#[derive(Debug)]
+pub enum Step {
+    /// A file.
+    File(Place),
+    /// Not known before this directory is listed.
+    Unlisted(PathBuf),
+    /// Nothing.
+    End,
+}
+
+/// A place in an order, and what is left after it.
+#[derive(Clone, Debug)]
+pub struct Cursor {
+    dir: Arc<Directory>,
+    /// The next place in the directory's order.
+    next: usize,
+    /// Only the subdirectories are left.
+    only_directories: bool,
+}
+
+impl Cursor {
+    /// Right after a file.
+    pub fn after(place: &Place, manner: Manner) -> Cursor {
+        Cursor {
+            dir: place.dir.clone(),
+            next: place.dir.place(manner.sorting, place.entry) + 1,
+            only_directories: false,
+        }
+    }
+
+    fn before(dir: &Arc<Directory>) -> Cursor {
+        Cursor {
+            dir: dir.clone(),
+            next: 0,
+            only_directories: false,
+        }
+    }
+
+    /// Goes on to the next file, within `root`. On [`Step::Unlisted`] the cursor stays, so that it can be asked again.
+    pub fn advance(&mut self, tree: &Tree, root: &Path, manner: Manner) -> Step {
+        loop {
+            let Some(entry) = self.dir.at(manner.sorting, self.next) else {
+                if manner.files_first && !self.only_directories {
+                    (self.next, self.only_directories) = (0, true);
+                    continue;
+                }
+                match self.climb(tree, root, manner) {
+                    Some(step) => return step,
+                    None => continue,
+                }
+            };
+            let e = &self.dir.entries[entry];
+            if !e.directory {
+                self.next += 1;
+                if manner.files_first && self.only_directories {
+                    continue;
+                }
+                return Step::File(Place {
+                    dir: self.dir.clone(),
+                    entry,
+                });
+            }
+            if manner.files_first && !self.only_directories {
+                self.next += 1;
+                continue;
+            }
+            let path = self.dir.path.join(&e.name);
+            match tree.get(&path) {
+                Some(child) => *self = Cursor::before(child),
+                None => return Step::Unlisted(path),
+            }
+        }
+    }
+
+    /// Goes up; `Some` if that is not possible.
+    fn climb(&mut self, tree: &Tree, root: &Path, manner: Manner) -> Option<Step> {
+        let path = &self.dir.path;
+        let above = path.parent().filter(|_| path != root);
+        let (Some(above), Some(name)) = (above, path.file_name()) else {
+            return Some(Step::End);
+        };
+        let Some(parent) = tree.get(above) else {
+            return Some(Step::Unlisted(above.to_owned()));
+        };
+        let Some(me) = parent.named(name) else {
+            return Some(Step::End);
+        };
+        *self = Cursor {
+            next: parent.place(manner.sorting, me) + 1,
+            only_directories: manner.files_first,
+            dir: parent.clone(),
+        };
+        None
+    }
+
+    /// Directories that are entered soon and not listed yet, at most `most`: of those that are left in this directory.
+    pub fn unlisted(&self, tree: &Tree, manner: Manner, most: usize) -> Vec<PathBuf> {
+        let next = if manner.files_first && !self.only_directories {
+            0
+        } else {
+            self.next
+        };
+        (next..)
+            .map_while(|place| self.dir.at(manner.sorting, place))
+            .map(|entry| &self.dir.entries[entry])
+            .filter(|e| e.directory)
+            .map(|e| self.dir.path.join(&e.name))
+            .filter(|path| tree.get(path).is_none())
+            .take(most)
+            .collect()
+    }
+}

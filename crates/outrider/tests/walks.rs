@@ -1,0 +1,396 @@
+//! Programs that go through trees of small files find them fetched, and nobody notices anything else.
+//!
+//! DESIGN, "Trees"; musts 1 to 8. Oracles: what the programs print and leave without us; times of access; processes that would wake up if
+//! somebody opened a pipe; what is cached of files that nobody may touch.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use outrider_sys::cache::cachestat;
+use serde_json::Value;
+use support::{Random, eventually, fresh, have, is_root, outrider_run, skip};
+
+/// Subdirectories of a tree, and files in each.
+const DIRECTORIES: u64 = 40;
+const FILES: u64 = 25;
+
+/// Makes a tree of small files whose names, inode numbers and places in the listing have nothing to do with one another.
+fn plant(tree: &Path, seed: u64) {
+    let mut random = Random(seed);
+    for d in 0..DIRECTORIES {
+        let dir = tree.join(format!("{}/{:x}", d % 7, random.next()));
+        fs::create_dir_all(&dir).unwrap();
+        for _ in 0..FILES {
+            let len = 100 + random.next() as usize % 9000;
+            fs::write(dir.join(format!("{:x}", random.next())), random.bytes(len)).unwrap();
+        }
+    }
+}
+
+/// All regular files below `dir`, in the order of their names.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let kind = path.symlink_metadata().unwrap().file_type();
+        if kind.is_dir() {
+            found.extend(files(&path));
+        } else if kind.is_file() {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Drops every file of the tree from the cache.
+fn cold(tree: &Path) {
+    for path in files(tree) {
+        let file = File::open(path).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    }
+}
+
+fn run(dir: &Path, mode: &str, argv: &[&str]) -> (Value, Vec<u8>) {
+    let flags = ["--mode", mode, "--report=r.json"];
+    let output = outrider_run(dir, &flags, argv).output().unwrap();
+    assert!(output.status.success(), "{argv:?}: {output:?}");
+    let report: Value = serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+    (report["totals"].clone(), output.stdout)
+}
+
+fn ahead(totals: &Value) -> (u64, u64) {
+    let number = |field: &str| totals[field].as_u64().unwrap();
+    (number("files_ahead"), number("files_ahead_used"))
+}
+
+/// Programs that go through a tree, each in an order of its own: many files are there before they are opened (most, behind a slow disk), hardly one
+/// is fetched in vain, and what is printed and left is what is printed and left without us.
+#[test]
+fn trees_are_gone_through_ahead() {
+    let dir = fresh("trees_are_gone_through_ahead");
+    let (tree, twin) = (dir.join("tree"), dir.join("twin"));
+    plant(&tree, 1);
+    plant(&twin, 1);
+    let all = DIRECTORIES * FILES;
+    let scripts = [
+        ("tar", "tar c --sort=none tree | cksum", all),
+        ("grep", "grep -rc x tree", all),
+        (
+            "cp",
+            "rm -rf copy; cp -r tree copy; find copy -type f | LC_ALL=C sort | xargs cksum; rm -r copy",
+            all,
+        ),
+        (
+            "find",
+            "LC_ALL=C; export LC_ALL; find tree -type f | sort | xargs cksum",
+            all,
+        ),
+        ("diff", "diff -r tree twin", 2 * all),
+        (
+            "rsync",
+            "rm -rf copy; rsync -a tree/ copy; diff -r tree copy && rm -r copy",
+            all,
+        ),
+    ];
+    for (program, script, files) in scripts {
+        if !have(program) {
+            skip(
+                "trees_are_gone_through_ahead",
+                &format!("{program} is not installed"),
+            );
+            continue;
+        }
+        let argv = ["sh", "-c", script];
+        let (_, plain) = run(&dir, "app-only", &argv);
+        eventually(|| {
+            cold(&tree);
+            cold(&twin);
+            let (totals, printed) = run(&dir, "predict+opt", &argv);
+            assert_eq!(printed, plain, "{script}");
+            let (fetched, used) = ahead(&totals);
+            if used > files / 4 && fetched - used < files / 10 {
+                Ok(())
+            } else {
+                Err(format!(
+                    "{script}: {fetched} of {files} files fetched, {used} opened: {totals}"
+                ))
+            }
+        });
+    }
+}
+
+/// What is cached is left to the program: nothing is fetched, and hardly a file is told of.
+#[test]
+fn cached_trees_are_left_alone() {
+    let dir = fresh("cached_trees");
+    plant(&dir.join("tree"), 2);
+    let argv = ["sh", "-c", "tar c --sort=none tree | cksum"];
+    eventually(|| {
+        run(&dir, "app-only", &argv);
+        let (totals, _) = run(&dir, "predict+opt", &argv);
+        match (ahead(&totals), totals["wake_ups"].as_u64()) {
+            ((0, 0), Some(0)) => Ok(()),
+            _ => Err(totals.to_string()),
+        }
+    });
+}
+
+/// Files that are opened in no order are not foreseen, and soon nothing is fetched any more.
+#[test]
+fn no_order_is_left_alone() {
+    let dir = fresh("no_order");
+    let tree = dir.join("tree");
+    plant(&tree, 3);
+    let mut random = Random(4);
+    let mut order: Vec<(u64, PathBuf)> = files(&tree)
+        .into_iter()
+        .map(|p| (random.next(), p))
+        .collect();
+    order.sort();
+    let list: Vec<&str> = order.iter().map(|(_, p)| p.to_str().unwrap()).collect();
+    fs::write(dir.join("list"), list.join("\n")).unwrap();
+    let argv = ["sh", "-c", "xargs cksum < list"];
+    let (_, plain) = run(&dir, "app-only", &argv);
+    cold(&tree);
+    let (totals, printed) = run(&dir, "predict+opt", &argv);
+    assert_eq!(printed, plain);
+    let (fetched, _) = ahead(&totals);
+    assert!(fetched < DIRECTORIES * FILES / 10, "{totals}");
+}
+
+/// Everything of a tree that can be seen from outside, but for what is cached: kinds, sizes, links, owners, times.
+fn seen(tree: &Path) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![tree.to_owned()];
+    while let Some(path) = left.pop() {
+        // Before it is listed.
+        let m = path.symlink_metadata().unwrap();
+        let what = (m.mode(), m.size(), m.nlink(), m.uid(), m.ino());
+        let times = (
+            m.atime(),
+            m.atime_nsec(),
+            m.mtime(),
+            m.ctime(),
+            m.ctime_nsec(),
+        );
+        found.insert(path.clone(), format!("{what:?} {times:?}"));
+        if m.is_dir() {
+            left.extend(fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()));
+        }
+    }
+    found
+}
+
+/// A process that waits for a reader.
+struct Writer(Child);
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Musts 1 and 3: a program that stops half-way through a tree leaves the other half as it was, times of access included; pipes, links and what they lead
+/// to are not touched, nor files that don't belong to the tree.
+#[test]
+fn nothing_but_files_is_touched() {
+    let dir = fresh("nothing_but_files");
+    let tree = dir.join("tree");
+    plant(&tree, 5);
+    fs::create_dir(dir.join("outside")).unwrap();
+    let outside: Vec<PathBuf> = (0..20).map(|i| dir.join(format!("outside/{i}"))).collect();
+    for (i, path) in outside.iter().enumerate() {
+        fs::write(path, Random(i as u64).bytes(5000)).unwrap();
+    }
+    let order = files(&tree);
+    let mut writers = Vec::new();
+    for (i, neighbour) in order.iter().step_by(25).enumerate() {
+        let parent = neighbour.parent().unwrap();
+        symlink(&outside[i % 20], parent.join("7-a link")).unwrap();
+        symlink(dir.join("outside"), parent.join("8-a linked directory")).unwrap();
+        symlink(&tree, parent.join("9-a circle")).unwrap();
+        let pipe = parent.join("8-a pipe");
+        let mode = rustix::fs::Mode::RWXU;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        if i < 10 {
+            // Ends as soon as anybody opens the other end.
+            let writer = Command::new("sh")
+                .args(["-c", "exec 3>\"$1\"", "sh"])
+                .arg(&pipe)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn();
+            writers.push(Writer(writer.unwrap()));
+        }
+    }
+    // The kernel changes a time of access that is older than a day.
+    let old = SystemTime::now() - Duration::from_secs(400 * 86_400);
+    let times = fs::FileTimes::new().set_accessed(old).set_modified(old);
+    for path in &order {
+        File::open(path).unwrap().set_times(times).unwrap();
+        let parent = path.parent().unwrap();
+        File::open(parent).unwrap().set_times(times).unwrap();
+    }
+    let half: Vec<&str> = order[..order.len() / 2]
+        .iter()
+        .map(|p| p.to_str().unwrap())
+        .collect();
+    fs::write(dir.join("list"), half.join("\n")).unwrap();
+    let read = half.iter().map(PathBuf::from).collect::<Vec<_>>();
+    cold(&tree);
+    cold(&dir.join("outside"));
+    // The first listing may change a directory's time.
+    seen(&tree);
+    let before = seen(&tree);
+    let (totals, _) = run(&dir, "predict+opt", &["sh", "-c", "xargs cksum < list"]);
+    let after = seen(&tree);
+    assert!(ahead(&totals).0 > 100, "{totals}");
+    for (path, what) in &before {
+        if !read.contains(path) {
+            assert_eq!(after.get(path), Some(what), "{}", path.display());
+        }
+    }
+    assert_eq!(before.len(), after.len());
+    for writer in &mut writers {
+        let ended = writer.0.try_wait().unwrap();
+        assert!(ended.is_none(), "somebody has opened a pipe");
+    }
+    for path in outside {
+        let file = File::open(&path).unwrap();
+        let cached = cachestat(file.as_fd(), 0..5000).map(|s| s.cached);
+        assert!(cached.is_ok_and(|pages| pages == 0), "{}", path.display());
+    }
+}
+
+/// Must 3: a tree that changes under a program that goes through it: files and directories are renamed, replaced by others and removed, and what is read is what
+/// is there.
+#[test]
+fn trees_may_change_meanwhile() {
+    let dir = fresh("trees_may_change");
+    let script = r#"
+import hashlib, os, shutil
+digest = hashlib.sha256()
+n = 0
+for where, directories, names in os.walk("tree"):
+    directories.sort()
+    for name in sorted(names):
+        n += 1
+        path = os.path.join(where, name)
+        try:
+            with open(path, "rb") as file:
+                digest.update(file.read())
+        except OSError as e:
+            digest.update(repr(e).encode())
+        if n % 7 == 0 and os.path.exists(path):
+            os.rename(path, path + "~")
+            with open(path, "wb") as file:
+                file.write(b"another")
+        if n % 11 == 0:
+            for later in sorted(names)[5:9]:
+                later = os.path.join(where, later)
+                if os.path.exists(later):
+                    os.remove(later)
+    if directories and where != "tree":
+        gone = os.path.join(where, directories.pop())
+        shutil.rmtree(gone)
+        os.symlink("/etc", gone)
+print(n, digest.hexdigest())
+"#;
+    let go = |mode: &str| {
+        let _ = fs::remove_dir_all(dir.join("tree"));
+        plant(&dir.join("tree"), 6);
+        cold(&dir.join("tree"));
+        run(&dir, mode, &["python3", "-c", script]).1
+    };
+    let plain = go("app-only");
+    for _ in 0..3 {
+        assert_eq!(go("predict+opt"), plain);
+    }
+}
+
+/// Must 8: who watches the files sees only the program.
+#[test]
+fn watchers_see_only_the_program() {
+    let dir = fresh("watchers_see_only_the_program");
+    let tree = dir.join("tree");
+    plant(&tree, 7);
+    let script = r#"
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+watch = libc.inotify_init1(os.O_NONBLOCK)
+found = []
+for where, directories, names in os.walk("tree"):
+    directories.sort()
+    libc.inotify_add_watch(watch, where.encode(), 0x20)
+    found += [os.path.join(where, name) for name in sorted(names)]
+for path in found:
+    with open(path, "rb") as file:
+        file.read()
+events = 0
+while True:
+    try:
+        data = os.read(watch, 1 << 16)
+    except BlockingIOError:
+        break
+    while data:
+        n = int.from_bytes(data[12:16], "little")
+        events += 1
+        data = data[16 + n:]
+print(len(found), events)
+"#;
+    let argv = ["python3", "-c", script];
+    let (_, plain) = run(&dir, "app-only", &argv);
+    cold(&tree);
+    let (totals, printed) = run(&dir, "predict+opt", &argv);
+    let [plain, printed] = [plain, printed].map(|p| String::from_utf8_lossy(&p).into_owned());
+    assert_eq!(printed, plain, "{totals}");
+}
+
+/// Must 8: directories whose time of access a listing would change are left alone, and so is what can't be read.
+#[test]
+fn what_belongs_to_others_is_left_alone() {
+    let name = "what_belongs_to_others";
+    if !is_root() {
+        return support::skip_unprivileged(name, "only root can be somebody else");
+    }
+    let dir = fresh(name);
+    let tree = dir.join("tree");
+    plant(&tree, 8);
+    let order = files(&tree);
+    let list: Vec<&str> = order.iter().map(|p| p.to_str().unwrap()).collect();
+    fs::write(dir.join("list"), list.join("\n")).unwrap();
+    fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    cold(&tree);
+    // The first listing may change a directory's time.
+    seen(&tree);
+    let before = seen(&tree);
+    let argv = ["sh", "-c", "xargs cksum < list > /dev/null"];
+    let inner = outrider_run(&dir, &["--report=r.json"], &argv);
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .current_dir(&dir)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+    assert_eq!(ahead(&report["totals"]), (0, 0), "{report}");
+    let after = seen(&tree);
+    for (path, what) in &before {
+        if path.is_dir() {
+            assert_eq!(after.get(path), Some(what), "{}", path.display());
+        }
+    }
+}
