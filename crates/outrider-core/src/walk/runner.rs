@@ -315,7 +315,9 @@ impl Guide {
     fn locate(&mut self, pid: u32, fd: u16, key: Key) -> Option<Place> {
         let path = fetch::link(pid, fd);
         let dir = path.parent().filter(|_| path.is_absolute())?;
-        if self.tree.get(dir).is_none() {
+        let known = self.tree.get(dir);
+        let modified = || rustix::fs::stat(dir).ok().map(|st| modified(&st));
+        if known.is_none_or(|known| modified() != Some(known.modified)) {
             self.list_now(dir);
         }
         self.tree.find(key)
@@ -441,7 +443,8 @@ fn work(link: &Link, tell: &Sender<Message>) {
             Job::List { proc, path } => {
                 let listed = busy.and_then(|_busy| list(&path, Some(&path)));
                 // What can't be listed is passed over.
-                let dir = listed.unwrap_or_else(|| Directory::new(path, (0, 0), Vec::new()));
+                let dir =
+                    listed.unwrap_or_else(|| Directory::new(path, (0, 0), (0, 0), Vec::new()));
                 Message::Listed { proc, dir }
             }
         };
@@ -483,6 +486,10 @@ fn is_fit(dir: &Fd) -> bool {
         .is_ok_and(|device| !device.is_memory() && !fetch::shows_opens(&device))
 }
 
+fn modified(st: &rustix::fs::Stat) -> (i64, u64) {
+    (st.st_mtime, st.st_mtime_nsec as u64)
+}
+
 /// Lists a directory, of another that is known if it is `within` one.
 fn list(path: &Path, within: Option<&Path>) -> Option<Directory> {
     let found = match within.and_then(|p| Some((p.parent()?, p.file_name()?))) {
@@ -512,6 +519,7 @@ fn list(path: &Path, within: Option<&Path>) -> Option<Directory> {
     Some(Directory::new(
         path.to_owned(),
         (st.st_dev, st.st_ino),
+        modified(&st),
         entries,
     ))
 }

@@ -21,6 +21,8 @@ const CREDIT: i32 = 256;
 const ASTRAY: u32 = 32;
 /// Files in succession that were cached already, after which only what is not cached needs to be told.
 const CACHED: u32 = 64;
+/// Files that were passed over and may still be opened: threads that share a tree are not quite in order.
+const PASSED: usize = 64;
 /// Directories listed ahead.
 const LISTED_AHEAD: usize = 16;
 
@@ -57,6 +59,8 @@ struct Stream {
     /// From where to go on.
     cursor: Cursor,
     ahead: VecDeque<Ahead>,
+    /// What was ahead and was passed over.
+    passed: VecDeque<Ahead>,
     window: usize,
 }
 
@@ -136,9 +140,15 @@ impl Stream {
             foreseen: 0,
             cursor: Cursor::after(&at, MANNERS[manner]),
             ahead: VecDeque::new(),
+            passed: VecDeque::new(),
             window: like.map_or(WINDOW, |s| s.window),
             at,
         }
+    }
+
+    /// What was asked for and has not been opened.
+    fn left(&mut self) -> impl Iterator<Item = Ahead> + '_ {
+        self.passed.drain(..).chain(self.ahead.drain(..))
     }
 
     /// The program has opened `place`, which was not asked for. `None`: it can't belong to this stream.
@@ -183,13 +193,20 @@ impl Walks {
         }
         for i in 0..self.streams.len() {
             let stream = &mut self.streams[i];
-            let Some(k) = stream.ahead.iter().position(|a| a.place.key() == key) else {
+            let at = |list: &VecDeque<Ahead>| list.iter().position(|a| a.place.key() == key);
+            let found = if let Some(k) = at(&stream.ahead) {
+                stream.passed.extend(stream.ahead.drain(..k));
+                stream.at = place.clone();
+                stream.ahead.pop_front()
+            } else {
+                at(&stream.passed).and_then(|k| stream.passed.remove(k))
+            };
+            let Some(found) = found else {
                 continue;
             };
-            let passed: Vec<Ahead> = stream.ahead.drain(..k).collect();
-            let found = stream.ahead.pop_front();
-            stream.at = place;
-            match found.and_then(|a| a.here) {
+            let too_old = stream.passed.len().saturating_sub(PASSED);
+            let too_old: Vec<Ahead> = stream.passed.drain(..too_old).collect();
+            match found.here {
                 Some(here) => self.use_up(here),
                 None => {
                     stream.window *= 2;
@@ -197,7 +214,7 @@ impl Walks {
                     self.overtaken.push(key);
                 }
             }
-            self.give_up(passed);
+            self.give_up(too_old);
             self.to_front(i);
             self.astray = 0;
             return self.verdict();
@@ -210,7 +227,8 @@ impl Walks {
         });
         match mine {
             Some(i) => {
-                let left: Vec<Ahead> = self.streams[i].ahead.drain(..).collect();
+                let stream = &mut self.streams[i];
+                let left: Vec<Ahead> = stream.left().collect();
                 self.give_up(left);
                 self.to_front(i);
             }
@@ -218,9 +236,9 @@ impl Walks {
                 let new = Stream::new(place, self.streams.front());
                 self.streams.push_front(new);
                 if self.streams.len() > STREAMS
-                    && let Some(old) = self.streams.pop_back()
+                    && let Some(mut old) = self.streams.pop_back()
                 {
-                    self.give_up(old.ahead);
+                    self.give_up(old.left());
                 }
             }
         }
@@ -291,18 +309,27 @@ impl Walks {
     /// A file is there.
     pub fn arrived(&mut self, key: Key, here: Here) {
         self.cached = if here.cold { 0 } else { self.cached + 1 };
-        let mut all = self.streams.iter_mut().flat_map(|s| s.ahead.iter_mut());
-        match all.find(|a| a.place.key() == key && a.here.is_none()) {
-            Some(ahead) => ahead.here = Some(here),
-            None if self.late.remove(&key) => self.use_up(here),
+        let lists = self
+            .streams
+            .iter_mut()
+            .flat_map(|s| [&mut s.ahead, &mut s.passed]);
+        let waiting = |a: &&mut Ahead| a.place.key() == key && a.here.is_none();
+        if let Some(ahead) = lists.flatten().find(waiting) {
+            ahead.here = Some(here);
+        } else if self.late.remove(&key) {
+            self.use_up(here);
+        } else {
             // The program went elsewhere.
-            None => self.tally.wasted_bytes += here.bytes,
+            self.tally.wasted_bytes += here.bytes;
         }
     }
 
     /// What to do next, with at most `files` ahead and `bytes` that were fetched and not read.
     pub fn wanted(&mut self, tree: &Tree, files: usize, bytes: u64) -> Vec<Want> {
-        let all = self.streams.iter().flat_map(|s| &s.ahead);
+        let all = self
+            .streams
+            .iter()
+            .flat_map(|s| s.ahead.iter().chain(&s.passed));
         let unread: u64 = all.filter_map(|a| a.here).map(|h| h.bytes).sum();
         let mut wants = Vec::new();
         let known_cold = self.cached < CACHED;
@@ -333,8 +360,8 @@ impl Walks {
 
     /// Forgets all streams: what was fetched for them was in vain.
     pub fn clear(&mut self) {
-        for stream in std::mem::take(&mut self.streams) {
-            self.give_up(stream.ahead);
+        for mut stream in std::mem::take(&mut self.streams) {
+            self.give_up(stream.left());
         }
     }
 

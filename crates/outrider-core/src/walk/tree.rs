@@ -71,6 +71,8 @@ pub struct Directory {
     pub path: PathBuf,
     /// What the path has to lead to.
     pub key: Key,
+    /// Its time of modification when it was listed, s and ns.
+    pub modified: (i64, u64),
     /// Regular files and directories in it, as listed.
     pub entries: Vec<Entry>,
     /// For names and inode numbers: the entries in this order, and each entry's place in it.
@@ -79,7 +81,7 @@ pub struct Directory {
 
 impl Directory {
     /// `entries` as listed. One that can't be listed has none.
-    pub fn new(path: PathBuf, key: Key, entries: Vec<Entry>) -> Directory {
+    pub fn new(path: PathBuf, key: Key, modified: (i64, u64), entries: Vec<Entry>) -> Directory {
         let sort = |less: &dyn Fn(&Entry, &Entry) -> std::cmp::Ordering| {
             let mut order: Vec<u32> = (0..entries.len() as u32).collect();
             order.sort_by(|a, b| less(&entries[*a as usize], &entries[*b as usize]));
@@ -96,6 +98,7 @@ impl Directory {
         Directory {
             path,
             key,
+            modified,
             entries,
             sorted,
         }
