@@ -3,6 +3,7 @@
 #define OUTRIDER_CACHE_H
 
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/refcount.h>
@@ -58,12 +59,21 @@ extern unsigned int max_bitmap_kb;
 extern unsigned int max_call_kb;
 extern unsigned int forget_after;
 
+/* Whether a file's pages are read by readahead and kept in the tree. */
+static inline bool ocache_has_readahead(const struct address_space *mapping)
+{
+	const struct inode *inode = mapping->host;
+
+	return inode && S_ISREG(inode->i_mode) && !IS_DAX(inode) && mapping->a_ops &&
+	       (mapping->a_ops->readahead || mapping->a_ops->read_folio) &&
+	       inode->i_sb->s_magic != TMPFS_MAGIC && inode->i_sb->s_magic != HUGETLBFS_MAGIC;
+}
+
 /* cache_files.c */
 int ocache_files_init(void);
 void ocache_files_exit(void);
 void ocache_inserted(void *data, struct folio *folio);
 void ocache_removed(void *data, struct folio *folio);
-bool ocache_can_follow(struct file *file);
 struct ocache_file *ocache_get(struct file *file);
 void ocache_put(struct ocache_file *file);
 struct page *ocache_chunk_page(struct ocache_file *file, unsigned long chunk);

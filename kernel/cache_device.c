@@ -31,7 +31,7 @@ static int may_ask(struct file *file)
 {
 	if (!file || !(file->f_mode & FMODE_READ))
 		return -EBADF;
-	return ocache_can_follow(file) ? 0 : -EOPNOTSUPP;
+	return ocache_has_readahead(file->f_mapping) ? 0 : -EOPNOTSUPP;
 }
 
 /*
@@ -66,15 +66,15 @@ static void group_memory(u64 *used, u64 *limit)
  * What one call may fetch, in pages: at most half of what the caller could keep, because more would
  * only push out its own.
  */
-static u64 allowed_pages(const struct outrider_readahead_info *info)
+static u64 allowed_pages(u64 budget)
 {
 	u64 used, limit, bytes = (u64)max_call_kb << 10;
 
 	group_memory(&used, &limit);
 	bytes = min(bytes, limit / 2);
 	bytes = min(bytes, (u64)max(si_mem_available(), 0l) << PAGE_SHIFT >> 1);
-	if (info->budget)
-		bytes = min(bytes, info->budget);
+	if (budget)
+		bytes = min(bytes, budget);
 	return bytes >> PAGE_SHIFT;
 }
 
@@ -98,60 +98,80 @@ static u64 fetch(struct file *file, u64 from, u64 end)
 	return from;
 }
 
-/* Goes through pages first..end: counts what is missing and fetches as much of it as is allowed. */
-static void look_and_fetch(struct file *filp, struct ocache_file *file,
-			   struct outrider_readahead_info *info, u64 first, u64 end)
+/* The first page of first..end that is missing, or `end`. */
+static __always_inline u64 next_missing(struct ocache_file *file, u64 first, u64 end)
 {
-	bool only_look = info->flags & OUTRIDER_LOOK;
-	u64 allowed = only_look ? 0 : allowed_pages(info), issued = 0, missing = 0, next = end;
-	u64 bit = first >> file->shift, end_bit = (end + (1ull << file->shift) - 1) >> file->shift;
+	u64 end_bit = (end + (1ull << file->shift) - 1) >> file->shift, bit;
+
+	rcu_read_lock();
+	bit = ocache_next_clear(rcu_dereference(file->map), first >> file->shift, end_bit);
+	rcu_read_unlock();
+	return bit < end_bit ? max(bit << file->shift, first) : end;
+}
+
+/* Where the run of missing pages ends that begins at `page`: behind its granule at least. */
+static u64 end_of_missing(struct ocache_file *file, u64 page, u64 end)
+{
+	u64 end_bit = (end + (1ull << file->shift) - 1) >> file->shift, bit;
+
+	rcu_read_lock();
+	bit = ocache_next_set(rcu_dereference(file->map), (page >> file->shift) + 1, end_bit);
+	rcu_read_unlock();
+	return min(bit << file->shift, end);
+}
+
+/* What came of a range, in pages. */
+struct looked {
+	u64 missing;
+	u64 issued;
+	/* Where fetching ended. */
+	u64 next;
+};
+
+/*
+ * Counts what is missing up to `end`, and fetches as much of it as is allowed, from the first page
+ * that is missing. Apart, because a look-up that finds nothing missing shouldn't make room for this.
+ */
+static noinline struct looked count_and_fetch(struct file *filp, struct ocache_file *file,
+					      u32 flags, u64 budget, u64 from, u64 end)
+{
+	bool only_look = flags & OUTRIDER_LOOK;
+	u64 allowed = only_look ? 0 : allowed_pages(budget);
+	struct looked looked = { .next = end };
 	struct blk_plug plug;
-	bool plugged = false;
 
-	while (bit < end_bit) {
-		unsigned long run_end;
-		u64 from, to;
+	blk_start_plug(&plug);
+	for (u64 to; from < end; from = next_missing(file, to, end)) {
+		to = end_of_missing(file, from, end);
+		looked.missing += to - from;
+		if (!only_look && looked.next == end) {
+			u64 came = fetch(filp, from, min(to, from + (allowed - looked.issued)));
 
-		rcu_read_lock();
-		bit = ocache_next_clear(rcu_dereference(file->map), bit, end_bit, &run_end);
-		rcu_read_unlock();
-		if (bit >= end_bit)
-			break;
-		from = max(bit << file->shift, first);
-		to = min((u64)run_end << file->shift, end);
-		missing += to - from;
-		if (!only_look && next == end) {
-			u64 stop = min(to, from + (allowed - issued)), came;
-
-			if (from < stop && !plugged) {
-				blk_start_plug(&plug);
-				plugged = true;
-			}
-			came = fetch(filp, from, stop);
-			issued += came - from;
+			looked.issued += came - from;
 			if (came < to)
-				next = came;
+				looked.next = came;
 		}
-		bit = run_end;
 	}
-	if (plugged)
-		blk_finish_plug(&plug);
-	atomic64_add(missing, &file->misses);
-	atomic64_add(end - first - missing, &file->hits);
-	info->missing = missing << PAGE_SHIFT;
-	info->issued = issued << PAGE_SHIFT;
-	info->next = next << PAGE_SHIFT;
+	blk_finish_plug(&plug);
+	return looked;
 }
 
 /*
- * Mostly a few words: what copy_to_user() looks up about where they lie would cost more than
- * copying them.
+ * What goes in and out by one call is a few words here and there: what copy_from_user() and
+ * copy_to_user() look up about where they lie, and their loops, would cost more than moving them.
  */
 static int copy_words(u64 __user *to, const unsigned long *from, unsigned int count)
 {
 	if (!user_write_access_begin(to, count * sizeof(u64)))
 		return -EFAULT;
-	unsafe_copy_to_user((char __user *)to, (const char *)from, count * sizeof(u64), fault);
+	for (; count >= 4; count -= 4, to += 4, from += 4) {
+		unsafe_put_user((u64)READ_ONCE(from[0]), to, fault);
+		unsafe_put_user((u64)READ_ONCE(from[1]), to + 1, fault);
+		unsafe_put_user((u64)READ_ONCE(from[2]), to + 2, fault);
+		unsafe_put_user((u64)READ_ONCE(from[3]), to + 3, fault);
+	}
+	for (; count; count--)
+		unsafe_put_user((u64)READ_ONCE(*from++), to++, fault);
 	user_write_access_end();
 	return 0;
 fault:
@@ -159,50 +179,93 @@ fault:
 	return -EFAULT;
 }
 
-/* Copies the bits that the caller asked for. */
-static int copy_bits(struct ocache_file *file, struct outrider_readahead_info *info, u64 file_pages)
+/*
+ * Copies words of the bitmap from number `word` on: `room` of them, or as many as a file of so many
+ * pages has. Returns how many, or an error.
+ */
+static int copy_bits(struct ocache_file *file, u64 __user *to, u64 word, unsigned int room,
+		     u64 file_pages)
 {
-	u64 word = (info->bitmap_offset >> PAGE_SHIFT >> file->shift) / BITS_PER_LONG;
-	u64 bits = DIV_ROUND_UP_ULL(file_pages, 1ull << file->shift);
+	u64 bits = (file_pages + (1ull << file->shift) - 1) >> file->shift;
 	u64 end_word = DIV_ROUND_UP_ULL(bits, BITS_PER_LONG);
-	u64 __user *to = u64_to_user_ptr(info->bitmap);
-	unsigned int room = info->bitmap_bytes / sizeof(u64), done = 0;
+	unsigned int done = 0;
 
-	info->bitmap_start = word * BITS_PER_LONG << file->shift << PAGE_SHIFT;
-	while (done < room && word < end_word) {
+	if (word >= end_word)
+		return 0;
+	room = min_t(u64, room, end_word - word);
+	while (done < room) {
 		u64 in_chunk = OCACHE_CHUNK_WORDS - word % OCACHE_CHUNK_WORDS;
-		unsigned int count = min3((u64)(room - done), in_chunk, end_word - word);
+		unsigned int count = min_t(u64, room - done, in_chunk);
 		unsigned long *chunk = NULL, bit = word * BITS_PER_LONG;
 		struct ocache_map *map;
 
-		rcu_read_lock();
-		map = rcu_dereference(file->map);
+		rcu_read_lock_sched();
+		map = rcu_dereference_sched(file->map);
 		if (bit < map->bits) {
 			count = min_t(u64, count, (map->bits - bit) / BITS_PER_LONG);
 			chunk = READ_ONCE(map->chunk[bit / OCACHE_CHUNK_BITS]);
 		}
-		rcu_read_unlock();
+		rcu_read_unlock_sched();
 		/* The map may be replaced, its chunks stay as long as the file. */
 		if (chunk ? copy_words(to + done, chunk + word % OCACHE_CHUNK_WORDS, count) :
 			    clear_user(to + done, count * sizeof(u64)))
 			return -EFAULT;
 		done += count;
 		word += count;
+		if (done == room)
+			break;
 		if (fatal_signal_pending(current))
 			return -EINTR;
 		cond_resched();
 	}
-	info->bitmap_written = done * sizeof(u64);
-	return 0;
+	return done;
 }
 
-#define ANSWER offsetof(struct outrider_readahead_info, bitmap_written)
-
-static int answer(char __user *to, const char *from)
+/* What is asked, as the caller has it; what is answered is left as it is. */
+static __always_inline int asked(struct outrider_readahead_info *info,
+				 struct outrider_readahead_info __user *from)
 {
-	if (!user_write_access_begin(to, sizeof(struct outrider_readahead_info) - ANSWER))
+	if (!user_read_access_begin(from, sizeof(*from)))
 		return -EFAULT;
-	unsafe_copy_to_user(to, from, sizeof(struct outrider_readahead_info) - ANSWER, fault);
+	unsafe_get_user(info->size, &from->size, fault);
+	unsafe_get_user(info->flags, &from->flags, fault);
+	unsafe_get_user(info->fd, &from->fd, fault);
+	unsafe_get_user(info->reserved, &from->reserved, fault);
+	unsafe_get_user(info->offset, &from->offset, fault);
+	unsafe_get_user(info->length, &from->length, fault);
+	unsafe_get_user(info->budget, &from->budget, fault);
+	unsafe_get_user(info->bitmap, &from->bitmap, fault);
+	unsafe_get_user(info->bitmap_offset, &from->bitmap_offset, fault);
+	unsafe_get_user(info->bitmap_bytes, &from->bitmap_bytes, fault);
+	user_read_access_end();
+	return 0;
+fault:
+	user_read_access_end();
+	return -EFAULT;
+}
+
+/* Everything that is answered; what was asked is left as it is. */
+static __always_inline int answer(struct outrider_readahead_info __user *to,
+				  const struct outrider_readahead_info *info)
+{
+	if (!user_write_access_begin(to, sizeof(*to)))
+		return -EFAULT;
+	unsafe_put_user(info->bitmap_written, &to->bitmap_written, fault);
+	unsafe_put_user(info->bitmap_start, &to->bitmap_start, fault);
+	unsafe_put_user(info->shift, &to->shift, fault);
+	unsafe_put_user(info->readers, &to->readers, fault);
+	unsafe_put_user(info->missing, &to->missing, fault);
+	unsafe_put_user(info->issued, &to->issued, fault);
+	unsafe_put_user(info->next, &to->next, fault);
+	unsafe_put_user(info->cached, &to->cached, fault);
+	unsafe_put_user(info->inserted, &to->inserted, fault);
+	unsafe_put_user(info->removed, &to->removed, fault);
+	unsafe_put_user(info->hits, &to->hits, fault);
+	unsafe_put_user(info->misses, &to->misses, fault);
+	unsafe_put_user(info->free, &to->free, fault);
+	unsafe_put_user(info->available, &to->available, fault);
+	unsafe_put_user(info->group_used, &to->group_used, fault);
+	unsafe_put_user(info->group_limit, &to->group_limit, fault);
 	user_write_access_end();
 	return 0;
 fault:
@@ -210,17 +273,17 @@ fault:
 	return -EFAULT;
 }
 
-static long readahead_info(void __user *argument)
+static noinline long readahead_info(struct outrider_readahead_info __user *argument)
 {
-	struct outrider_readahead_info info = {};
-	u64 file_pages, first, end;
+	struct outrider_readahead_info info;
+	u64 file_pages, first, end, from;
+	struct looked looked;
 	struct ocache_file *file;
 	struct file *filp;
 	struct fd fd;
 	int error;
 
-	/* What is asked comes in, what is answered goes out. */
-	if (copy_from_user(&info, argument, ANSWER))
+	if (asked(&info, argument))
 		return -EFAULT;
 	if (info.size != sizeof(info) || info.reserved ||
 	    (info.flags & ~(OUTRIDER_LOOK | OUTRIDER_MEMORY)) || info.bitmap_bytes % 8 ||
@@ -244,11 +307,30 @@ static long readahead_info(void __user *argument)
 	if (info.length)
 		end = min(end, DIV_ROUND_UP_ULL(info.offset + info.length, PAGE_SIZE));
 	end = max(first, end);
-	look_and_fetch(filp, file, &info, first, end);
+	looked = (struct looked){ .next = end };
+	from = next_missing(file, first, end);
+	if (from < end) {
+		looked = count_and_fetch(filp, file, info.flags, info.budget, from, end);
+		atomic64_add(looked.missing, &file->misses);
+	}
+	if (looked.missing < end - first)
+		atomic64_add(end - first - looked.missing, &file->hits);
+	info.missing = looked.missing << PAGE_SHIFT;
+	info.issued = looked.issued << PAGE_SHIFT;
+	info.next = looked.next << PAGE_SHIFT;
 
 	info.shift = file->shift;
-	if (info.bitmap)
-		error = copy_bits(file, &info, file_pages);
+	info.bitmap_start = info.bitmap_written = 0;
+	if (info.bitmap) {
+		u64 word = (info.bitmap_offset >> PAGE_SHIFT >> file->shift) / BITS_PER_LONG;
+		int words = copy_bits(file, u64_to_user_ptr(info.bitmap), word,
+				      info.bitmap_bytes / sizeof(u64), file_pages);
+
+		error = min(words, 0);
+		info.bitmap_start = word * BITS_PER_LONG << file->shift << PAGE_SHIFT;
+		info.bitmap_written = words * sizeof(u64);
+	}
+	info.readers = 0;
 #ifdef CONFIG_FILE_LOCKING
 	info.readers = atomic_read(&file_inode(filp)->i_readcount);
 #endif
@@ -260,14 +342,19 @@ static long readahead_info(void __user *argument)
 	info.inserted = max_t(s64, info.cached + info.removed - file->found, 0);
 	info.hits = atomic64_read(&file->hits);
 	info.misses = atomic64_read(&file->misses);
+	info.free = info.available = info.group_used = info.group_limit = 0;
 	if (info.flags & OUTRIDER_MEMORY) {
+		u64 used, limit;
+
 		info.free = (u64)global_zone_page_state(NR_FREE_PAGES) << PAGE_SHIFT;
 		info.available = (u64)max(si_mem_available(), 0l) << PAGE_SHIFT;
-		group_memory(&info.group_used, &info.group_limit);
+		group_memory(&used, &limit);
+		info.group_used = used;
+		info.group_limit = limit;
 	}
 	ocache_put(file);
 	if (!error)
-		error = answer((char __user *)argument + ANSWER, (char *)&info + ANSWER);
+		error = answer(argument, &info);
 no_file:
 	fdput(fd);
 	return error;
@@ -334,7 +421,7 @@ static const struct file_operations bits_operations = {
 	.llseek = noop_llseek,
 };
 
-static long map_bitmap(void __user *argument)
+static noinline long map_bitmap(void __user *argument)
 {
 	struct outrider_bitmap request;
 	struct mappable *mappable;
@@ -401,7 +488,7 @@ static const struct file_operations follow_operations = {
 	.llseek = noop_llseek,
 };
 
-static long follow(void __user *argument)
+static noinline long follow(void __user *argument)
 {
 	struct file *filp;
 	int fd, error;
@@ -432,7 +519,7 @@ static long outrider_ioctl(struct file *file, unsigned int command, unsigned lon
 	case OUTRIDER_VERSION:
 		return OUTRIDER_ABI;
 	case OUTRIDER_READAHEAD_INFO:
-		return readahead_info((void __user *)argument);
+		return readahead_info((struct outrider_readahead_info __user *)argument);
 	case OUTRIDER_BITMAP:
 		return map_bitmap((void __user *)argument);
 	case OUTRIDER_FOLLOW:

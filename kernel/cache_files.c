@@ -12,7 +12,6 @@
  */
 #include <linux/hash.h>
 #include <linux/jiffies.h>
-#include <linux/magic.h>
 #include <linux/slab.h>
 #include <linux/swap.h>
 #include <linux/version.h>
@@ -506,22 +505,12 @@ static bool is_followed(struct super_block *sb)
 	return false;
 }
 
-/* Pages of these are not read by readahead, or not kept in the tree. */
-static bool has_readahead(struct address_space *mapping)
-{
-	struct inode *inode = mapping->host;
-
-	return inode && S_ISREG(inode->i_mode) && !IS_DAX(inode) && mapping->a_ops &&
-	       (mapping->a_ops->readahead || mapping->a_ops->read_folio) &&
-	       inode->i_sb->s_magic != TMPFS_MAGIC && inode->i_sb->s_magic != HUGETLBFS_MAGIC;
-}
-
 /* The first page of a file that is followed because its file system is. */
 static struct ocache_file *follow_new(struct address_space *mapping)
 {
 	struct ocache_file *file;
 
-	if (!has_readahead(mapping) || !is_followed(mapping->host->i_sb))
+	if (!ocache_has_readahead(mapping) || !is_followed(mapping->host->i_sb))
 		return NULL;
 	file = new_file(mapping, GFP_NOWAIT | __GFP_NOWARN);
 	if (!file)
@@ -614,11 +603,6 @@ void ocache_removed(void *data, struct folio *folio)
 	leave_probe();
 }
 
-bool ocache_can_follow(struct file *file)
-{
-	return has_readahead(file->f_mapping);
-}
-
 /*
  * The file behind a descriptor, with all that is cached of it, for a caller who holds the
  * descriptor. NULL: no memory.
@@ -630,11 +614,11 @@ struct ocache_file *ocache_get(struct file *filp)
 	struct ocache_file *file;
 	unsigned long flags;
 
-	rcu_read_lock();
+	rcu_read_lock_sched();
 	file = find(mapping);
 	if (file && !refcount_inc_not_zero(&file->references))
 		file = NULL;
-	rcu_read_unlock();
+	rcu_read_unlock_sched();
 
 	if (file && file->shift < OCACHE_MAX_SHIFT && unlikely(pages > max_bits() << file->shift)) {
 		/*

@@ -56,6 +56,9 @@ unsigned long ocache_clear(unsigned long *chunk, unsigned long first, unsigned l
 static inline unsigned long next_bit(const struct ocache_map *map, unsigned long from,
 				     unsigned long end, bool set)
 {
+	/* A word in which there is nothing to be found. */
+	const unsigned long nothing = set ? 0 : ~0ul;
+
 	while (from < end) {
 		unsigned long base = from - from % OCACHE_CHUNK_BITS;
 		unsigned long stop = base + OCACHE_CHUNK_BITS;
@@ -68,28 +71,32 @@ static inline unsigned long next_bit(const struct ocache_map *map, unsigned long
 		}
 		if (stop > end)
 			stop = end;
-		if (!chunk && !set)
-			return from;
-		while (chunk && from < stop) {
-			unsigned long bits = READ_ONCE(chunk[(from - base) / BITS_PER_LONG]);
+		if (chunk) {
+			const unsigned long *word = chunk + (from - base) / BITS_PER_LONG;
+			const unsigned long *last = chunk + (stop - 1 - base) / BITS_PER_LONG;
+			unsigned long bits = READ_ONCE(*word) ^ nothing;
 
-			bits = (set ? bits : ~bits) & ~0ul << (from % BITS_PER_LONG);
-			from -= from % BITS_PER_LONG;
+			bits &= ~0ul << (from % BITS_PER_LONG);
+			while (!bits && word < last)
+				bits = READ_ONCE(*++word) ^ nothing;
 			if (bits) {
-				from += __ffs(bits);
+				from = base + (word - chunk) * BITS_PER_LONG + __ffs(bits);
 				return from < end ? from : end;
 			}
-			from += BITS_PER_LONG;
+		} else if (!set) {
+			return from;
 		}
 		from = stop;
 	}
 	return end;
 }
 
-unsigned long ocache_next_clear(const struct ocache_map *map, unsigned long from, unsigned long end,
-				unsigned long *run_end)
+unsigned long ocache_next_clear(const struct ocache_map *map, unsigned long from, unsigned long end)
 {
-	from = next_bit(map, from, end, false);
-	*run_end = next_bit(map, from, end, true);
-	return from;
+	return next_bit(map, from, end, false);
+}
+
+unsigned long ocache_next_set(const struct ocache_map *map, unsigned long from, unsigned long end)
+{
+	return next_bit(map, from, end, true);
 }

@@ -47,11 +47,9 @@ unsigned int ocache_shift(u64 pages, u64 max_bits);
 unsigned long ocache_set(unsigned long *chunk, unsigned long first, unsigned long end);
 unsigned long ocache_clear(unsigned long *chunk, unsigned long first, unsigned long end);
 
-/*
- * The next run of bits that are clear in from..end: returns its first bit and puts its end into
- * *run_end; `end` if there is none.
- */
-unsigned long ocache_next_clear(const struct ocache_map *map, unsigned long from, unsigned long end,
-				unsigned long *run_end);
+/* The first bit of from..end that is clear, or set; `end` if there is none. */
+unsigned long ocache_next_clear(const struct ocache_map *map, unsigned long from,
+				unsigned long end);
+unsigned long ocache_next_set(const struct ocache_map *map, unsigned long from, unsigned long end);
 
 #endif

@@ -33,10 +33,12 @@ struct ra_counters { u64 of[RA_COUNTERS]; };
  * A disk: what is chosen for the files on it, and what it measures as. Lives until the module goes.
  */
 struct ra_disk {
-	struct hlist_node node;
+	struct hlist_node node;		/* unhashed: the number belongs to another disk now */
+	struct list_head all;
 	struct kobject kobj;
 	dev_t dev;
 	char name[DISK_NAME_LEN];
+	const struct gendisk *gd;	/* for comparison only */
 	u8 policy;			/* enum ra_policy */
 	u32 hdd_pages, ssd_pages, max_kb;
 	spinlock_t lock;		/* of model; taken with interrupts off */
@@ -50,9 +52,8 @@ struct ra_disk {
 /* ra_disk.c */
 int ra_disks_init(void);
 void ra_disks_exit(void);
-struct ra_disk *ra_disk_find(dev_t dev);
 struct ra_disk *ra_disk_get(dev_t dev, const char *name, bool spins);
-void ra_disk_want(struct gendisk *disk);
+struct ra_disk *ra_disk_of(struct gendisk *gd);
 extern struct dentry *ra_debug;
 
 /* ra_map.c */

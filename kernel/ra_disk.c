@@ -3,7 +3,8 @@
  * The disks that outrider_ra knows: policy and limits in sysfs, counters in debugfs, and the model
  * of each device, from the completions of its reads (tracepoint block_rq_complete). A disk is
  * entered when a file on it is read or when it has served a request, under its number; from then on
- * the entry stays, so that nothing on the readahead path needs a reference.
+ * the entry stays, so that nothing on the readahead path needs a reference. Numbers are handed out
+ * anew when disks are plugged in again: an entry follows its name, for which policies are chosen.
  */
 #include <linux/blk-mq.h>
 #include <linux/debugfs.h>
@@ -32,6 +33,7 @@ static const char *const counter_names[RA_COUNTERS] = {
 };
 
 static struct hlist_head buckets[1 << BUCKET_BITS];
+static LIST_HEAD(all_disks);
 static DEFINE_MUTEX(disks_lock);	/* entering */
 static unsigned int disks;
 static struct kobject *root;
@@ -39,7 +41,12 @@ struct dentry *ra_debug;
 static u8 default_policy = RA_STOCK;
 
 /* Disks to enter that were met where nothing may sleep. */
-static struct wanted { dev_t dev; char name[DISK_NAME_LEN]; bool spins; } wanted[MOST_WANTED];
+static struct wanted {
+	dev_t dev;
+	char name[DISK_NAME_LEN];
+	bool spins;
+	const struct gendisk *gd;
+} wanted[MOST_WANTED];
 static unsigned int wanted_count;
 static DEFINE_SPINLOCK(wanted_lock);
 static void enter_wanted(struct work_struct *work);
@@ -73,11 +80,11 @@ module_param_cb(policy, &policy_ops, NULL, 0644);
 MODULE_PARM_DESC(policy, "policy of disks not entered yet: stock (default), paper or model");
 
 /* The entry of @dev, or NULL. Any context. */
-struct ra_disk *ra_disk_find(dev_t dev)
+static struct ra_disk *disk_find(dev_t dev)
 {
 	struct ra_disk *disk;
 
-	/* Entries are only ever added, at the head. */
+	/* Entries are added at the head, and taken out only by unhash(). */
 	rcu_read_lock();
 	hlist_for_each_entry_rcu(disk, &buckets[hash_32(dev, BUCKET_BITS)], node)
 		if (disk->dev == dev)
@@ -193,16 +200,51 @@ static int disk_stats_show(struct seq_file *m, void *v)
 }
 DEFINE_SHOW_ATTRIBUTE(disk_stats);
 
-/* The entry of a disk, entered if it is new; NULL without memory. May sleep. */
-struct ra_disk *ra_disk_get(dev_t dev, const char *name, bool spins)
+/* The entry of this name, or NULL. disks_lock is held. */
+static struct ra_disk *disk_named(const char *name)
 {
-	struct ra_disk *disk = ra_disk_find(dev);
+	struct ra_disk *disk;
 
-	if (disk)
-		return disk;
+	list_for_each_entry(disk, &all_disks, all)
+		if (!strcmp(disk->name, name))
+			return disk;
+	return NULL;
+}
+
+/* Takes an entry from its number. disks_lock is held. */
+static void unhash(struct ra_disk *disk)
+{
+	if (hlist_unhashed(&disk->node))
+		return;
+	hlist_del_init_rcu(&disk->node);
+	/* Nobody goes on from it along another chain. */
+	synchronize_rcu();
+}
+
+/* The entry of this number and name; NULL without memory. May sleep. */
+static struct ra_disk *enter(dev_t dev, const char *name, bool spins)
+{
+	struct ra_disk *disk;
+
 	mutex_lock(&disks_lock);
-	disk = ra_disk_find(dev);
-	if (disk || disks >= MOST_DISKS)
+	disk = disk_find(dev);
+	if (disk && !strcmp(disk->name, name))
+		goto out;
+	if (disk)
+		unhash(disk);
+	disk = disk_named(name);
+	if (disk) {
+		unhash(disk);
+		/* What was measured may have been another disk. */
+		spin_lock_irq(&disk->lock);
+		ra_device_init(&disk->model, spins);
+		spin_unlock_irq(&disk->lock);
+		WRITE_ONCE(disk->usual, NULL);
+		disk->dev = dev;
+		hlist_add_head_rcu(&disk->node, &buckets[hash_32(dev, BUCKET_BITS)]);
+		goto out;
+	}
+	if (disks >= MOST_DISKS)
 		goto out;
 	disk = kzalloc(sizeof(*disk), GFP_KERNEL);
 	if (!disk)
@@ -227,6 +269,7 @@ struct ra_disk *ra_disk_get(dev_t dev, const char *name, bool spins)
 		goto out;
 	}
 	debugfs_create_file(name, 0400, ra_debug, disk, &disk_stats_fops);
+	list_add_tail(&disk->all, &all_disks);
 	hlist_add_head_rcu(&disk->node, &buckets[hash_32(dev, BUCKET_BITS)]);
 	disks++;
 out:
@@ -234,8 +277,15 @@ out:
 	return disk;
 }
 
+/* The entry of a disk that a provider names, entered if it is new; NULL without memory. May sleep. */
+struct ra_disk *ra_disk_get(dev_t dev, const char *name, bool spins)
+{
+	return disk_find(dev) ?: enter(dev, name, spins);
+}
+
 static void enter_wanted(struct work_struct *work)
 {
+	struct ra_disk *disk;
 	struct wanted one;
 
 	for (;;) {
@@ -246,14 +296,16 @@ static void enter_wanted(struct work_struct *work)
 		}
 		one = wanted[--wanted_count];
 		spin_unlock_irq(&wanted_lock);
-		ra_disk_get(one.dev, one.name, one.spins);
+		disk = enter(one.dev, one.name, one.spins);
+		if (disk)
+			WRITE_ONCE(disk->gd, one.gd);
 	}
 }
 
 /*
  * Has @disk entered later. Any context; lost if there are too many at once, until it is met again.
  */
-void ra_disk_want(struct gendisk *gd)
+static void disk_want(struct gendisk *gd)
 {
 	unsigned long flags;
 	unsigned int i;
@@ -265,12 +317,27 @@ void ra_disk_want(struct gendisk *gd)
 	if (wanted_count == MOST_WANTED)
 		goto out;
 	wanted[i].dev = disk_devt(gd);
+	wanted[i].gd = gd;
 	wanted[i].spins = disk_spins(gd);
 	strscpy(wanted[i].name, gd->disk_name, DISK_NAME_LEN);
 	wanted_count++;
 	queue_work(system_unbound_wq, &wanted_work);
 out:
 	spin_unlock_irqrestore(&wanted_lock, flags);
+}
+
+/*
+ * The entry of a disk. NULL: it is not entered under its name yet, and will be. Any context, and
+ * doesn't sleep.
+ */
+struct ra_disk *ra_disk_of(struct gendisk *gd)
+{
+	struct ra_disk *disk = disk_find(disk_devt(gd));
+
+	if (likely(disk && READ_ONCE(disk->gd) == gd))
+		return disk;
+	disk_want(gd);
+	return NULL;
 }
 
 /* The device models */
@@ -291,11 +358,9 @@ static void read_completed(void *data, struct request *rq, blk_status_t error,
 	if (req_op(rq) != REQ_OP_READ || error || !gd || !rq->start_time_ns ||
 	    blk_rq_is_passthrough(rq))
 		return;
-	disk = ra_disk_find(disk_devt(gd));
-	if (!disk) {
-		ra_disk_want(gd);
+	disk = ra_disk_of(gd);
+	if (!disk)
 		return;
-	}
 	spin_lock_irqsave(&disk->lock, flags);
 	ra_device_sample(&disk->model, rq->start_time_ns, ktime_get_ns(),
 			 blk_rq_pos(rq) << SECTOR_SHIFT, nr_bytes);
@@ -332,16 +397,13 @@ int ra_disks_init(void)
 /* Nothing calls in any more but the tracepoint. */
 void ra_disks_exit(void)
 {
-	struct hlist_node *next;
-	struct ra_disk *disk;
-	int i;
+	struct ra_disk *disk, *next;
 
 	tracepoint_probe_unregister(complete_point, read_completed, NULL);
 	tracepoint_synchronize_unregister();
 	cancel_work_sync(&wanted_work);
 	debugfs_remove(ra_debug);
-	for (i = 0; i < ARRAY_SIZE(buckets); i++)
-		hlist_for_each_entry_safe(disk, next, &buckets[i], node)
-			kobject_put(&disk->kobj);
+	list_for_each_entry_safe(disk, next, &all_disks, all)
+		kobject_put(&disk->kobj);
 	kobject_put(root);
 }

@@ -222,16 +222,17 @@ static bool async_window(struct readahead_control *rac, struct ra_disk *disk, st
 
 static struct ra_disk *disk_of(const struct readahead_control *rac)
 {
-	return ra_disk_find(disk_devt(rac->mapping->host->i_sb->s_bdev->bd_disk));
+	return ra_disk_of(rac->mapping->host->i_sb->s_bdev->bd_disk);
 }
 
-/* page_cache_sync_ra() leads here. */
+/* page_cache_sync_ra() leads here. The disk may have become another's since. */
 static void our_sync_ra(struct readahead_control *rac, unsigned long asked)
 {
 	struct ra_disk *disk = disk_of(rac);
 
-	ra_count(disk, RA_SYNC, 1);
-	if (!sync_window(rac, disk, asked)) {
+	if (disk)
+		ra_count(disk, RA_SYNC, 1);
+	if (!disk || !sync_window(rac, disk, asked)) {
 		rac->_pflags = (unsigned long)&handed_on;
 		page_cache_sync_ra(rac, asked);
 	}
@@ -243,8 +244,9 @@ static void our_async_ra(struct readahead_control *rac, struct folio *folio, uns
 {
 	struct ra_disk *disk = disk_of(rac);
 
-	ra_count(disk, RA_ASYNC, 1);
-	if (!async_window(rac, disk, folio, asked)) {
+	if (disk)
+		ra_count(disk, RA_ASYNC, 1);
+	if (!disk || !async_window(rac, disk, folio, asked)) {
 		rac->_pflags = (unsigned long)&handed_on;
 		page_cache_async_ra(rac, folio, asked);
 	}
@@ -263,8 +265,6 @@ static bool notrace wants(const struct readahead_control *rac)
 	if (!rac->ra->ra_pages || (rac->file && (rac->file->f_mode & FMODE_RANDOM)))
 		return false;
 	disk = disk_of(rac);
-	if (!disk)
-		ra_disk_want(inode->i_sb->s_bdev->bd_disk);
 	return disk && READ_ONCE(disk->policy) != RA_STOCK;
 }
 

@@ -69,11 +69,7 @@ pub fn command(command: DiskCommand) -> Outcome {
             let place = Place::with_key(&key);
             // Who still works on the disk after so long has to bear that it goes.
             let _lock = place.lock_patiently().doing("cannot lock the disk")?;
-            let released = place.release(true);
-            if !place.exists() {
-                place.forget();
-            }
-            released
+            place.release(true)
         }
     }
 }
@@ -118,9 +114,6 @@ fn running(dir: &Path) -> Outcome<Place> {
 fn held(dir: &Path) -> Outcome<(Place, Lock)> {
     let place = running(dir)?;
     let lock = place.lock().doing("cannot lock the disk")?;
-    if !place.exists() {
-        place.forget();
-    }
     running(dir)?;
     remount::recover(&place)?;
     Ok((place, lock))

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use support::{Case, Data, check, fresh, fresh_with, outrider, program};
@@ -285,6 +286,8 @@ fn hints_are_dropped_or_completed() {
     let script = "import os,sys,time
 fd = os.open('big.dat', os.O_RDONLY)
 os.pread(fd, 4096, 20 << 20)
+print('read', flush=True)
+sys.stdin.readline()
 os.posix_fadvise(fd, 0, 16 << 20, os.POSIX_FADV_WILLNEED)
 print('asked', flush=True)
 sys.stdin.read()
@@ -299,7 +302,8 @@ sys.stdin.read()
             serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {out:?}"));
         residency["total"]["resident_bytes"].as_u64().unwrap()
     };
-    // The program waits until it has been seen that `enough` is cached.
+    // The program asks once there is a helper, where there is to be one, and waits until it has been seen that `enough` is
+    // cached.
     let cached = |mode: &str, enough: u64| {
         support::make_cold(&dir);
         let mut program = support::outrider_run(
@@ -312,10 +316,23 @@ sys.stdin.read()
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut said = String::new();
-        let out = program.stdout.as_mut().unwrap();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut said).unwrap();
-        assert_eq!(said, "asked\n");
+        let mut out = BufReader::new(program.stdout.take().unwrap());
+        let mut says = |what: &str| {
+            let mut said = String::new();
+            out.read_line(&mut said).unwrap();
+            assert_eq!(said, what);
+        };
+        says("read\n");
+        if mode != "os-only" {
+            let helper =
+                support::wait_for(
+                    support::PATIENCE,
+                    || support::helper_of(program.id() as i32),
+                );
+            assert!(helper.is_some(), "no helper after a cold read");
+        }
+        writeln!(program.stdin.as_ref().unwrap()).unwrap();
+        says("asked\n");
         support::wait_for(support::PATIENCE, || (resident() >= enough).then_some(()));
         let bytes = resident();
         drop(program.stdin.take());
@@ -331,15 +348,15 @@ sys.stdin.read()
         bytes < 10 << 20,
         "{bytes} bytes cached although hints are dropped"
     );
-    // The kernel may take pages away meanwhile.
+    // The kernel may take pages away meanwhile, and the helper not be known yet: a hint is the kernel's then.
     support::eventually(|| {
         let (bytes, totals) = cached("predict", 12 << 20);
-        assert_eq!(totals["calls_saved"], 1);
-        if bytes >= 12 << 20 {
+        if bytes >= 12 << 20 && totals["calls_saved"] == 1 {
             return Ok(());
         }
         Err(format!(
-            "{bytes} bytes cached of 16 MiB that were asked for"
+            "{bytes} bytes cached of 16 MiB that were asked for, {} calls saved",
+            totals["calls_saved"]
         ))
     });
 }

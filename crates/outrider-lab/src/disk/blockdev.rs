@@ -111,19 +111,6 @@ impl Loop {
         Ok(file)
     }
 
-    /// Takes the file away; the device does so itself once nobody has it open any more.
-    pub fn clear(self) -> io::Result<()> {
-        let file = self.open()?;
-        // SAFETY: the call takes no argument.
-        if unsafe { libc::ioctl(file.as_raw_fd(), LOOP_CLR_FD as _, 0) } != 0 {
-            let error = io::Error::last_os_error();
-            if error.raw_os_error() != Some(libc::ENXIO) {
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
     /// Sets the queue up as a disk of this kind would have it. Returns read_ahead_kb as it is afterwards.
     ///
     /// The order matters: writing `rotational` resets `read_ahead_kb`.
@@ -216,6 +203,19 @@ pub fn set_goes_away(device: &File, goes_away: bool) -> io::Result<()> {
     // SAFETY: the kernel reads the structure, which outlives the call.
     if unsafe { libc::ioctl(device.as_raw_fd(), LOOP_SET_STATUS64 as _, &info) } != 0 {
         return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Takes a loop device's file away, once nobody has it open any more.
+pub fn detach(device: &File) -> io::Result<()> {
+    // SAFETY: the call takes no argument.
+    if unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CLR_FD as _, 0) } != 0 {
+        let error = io::Error::last_os_error();
+        // There is none.
+        if error.raw_os_error() != Some(libc::ENXIO) {
+            return Err(error);
+        }
     }
     Ok(())
 }

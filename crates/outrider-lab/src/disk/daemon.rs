@@ -78,7 +78,7 @@ pub fn run(task: Task) -> Outcome {
                 Ok(Ok(())) => {
                     let (place, control) = ending;
                     keep_trace(control.finish_trace(server.stop_trace()));
-                    place.forget();
+                    place.forget_at_end();
                     exit(0);
                 }
                 Ok(Err(e)) => eprintln!("the disk failed: {e}"),
@@ -109,7 +109,7 @@ pub fn run(task: Task) -> Outcome {
     // The event loop ends the process when the last user is gone.
     thread::sleep(GRACE);
     keep_trace(control.stop_trace());
-    place.forget();
+    place.forget_at_end();
     exit(0);
 }
 

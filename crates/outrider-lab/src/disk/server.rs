@@ -288,7 +288,8 @@ impl Server {
                     Err(Errno::AGAIN) => readable = false,
                     // Interrupted, or the request was taken back before it could be read.
                     Err(Errno::INTR | Errno::NOENT) => continue,
-                    Err(Errno::NODEV) => return Ok(()),
+                    // CONNABORTED: it went while a request was being handed over.
+                    Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(()),
                     Err(e) => return Err(e.into()),
                 }
             }

@@ -23,6 +23,8 @@ use crate::output::{Context, Failure, Outcome};
 const ROOT: &str = "/run/outrider-lab";
 /// How the files behind our loop devices begin.
 const PREFIX: &str = "outrider-lab.";
+/// How directories begin that are being removed; keys don't begin so.
+const FORGOTTEN: char = '.';
 /// How long the kernel and the server get to let go.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The same where programs may hold on to the disk.
@@ -62,10 +64,27 @@ pub struct Place {
     key: String,
 }
 
-/// Holds a disk for one command at a time.
+/// Holds a disk for one command at a time. Who lets go of it when nothing of the disk is left removes its file; nobody
+/// else may, or two commands could hold a lock each.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    place: Place,
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if !self.place.exists() {
+            let _ = fs::remove_file(self.place.lock_path());
+            let _ = fs::remove_dir(ROOT);
+            return;
+        }
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        // The server may have ended in between, and found the lock taken.
+        if !self.place.exists() {
+            self.place.tidy();
+        }
+    }
 }
 
 impl Place {
@@ -106,6 +125,7 @@ impl Place {
         let mut keys: Vec<String> = states
             .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
             .filter_map(|e| e.file_name().into_string().ok())
+            .filter(|name| !name.starts_with(FORGOTTEN))
             .chain(Loop::all().iter().filter_map(|(_, file)| {
                 let name = std::str::from_utf8(file).ok()?;
                 let key = name.trim_start_matches('/').strip_prefix(PREFIX)?;
@@ -129,6 +149,10 @@ impl Place {
 
     fn path(&self, what: &str) -> PathBuf {
         Path::new(ROOT).join(&self.key).join(what)
+    }
+
+    fn lock_path(&self) -> PathBuf {
+        Path::new(ROOT).join(format!("{}.lock", self.key))
     }
 
     /// The server's socket.
@@ -165,7 +189,7 @@ impl Place {
     }
 
     fn lock_with(&self, operation: FlockOperation) -> io::Result<Option<Lock>> {
-        let path = Path::new(ROOT).join(format!("{}.lock", self.key));
+        let path = self.lock_path();
         loop {
             let mut maker = fs::DirBuilder::new();
             maker.recursive(true).mode(0o700).create(ROOT)?;
@@ -187,7 +211,8 @@ impl Place {
             // The holder before us may have removed the file.
             let ours = file.metadata()?;
             if fs::metadata(&path).is_ok_and(|m| m.ino() == ours.ino()) {
-                return Ok(Some(Lock { _file: file }));
+                let place = self.clone();
+                return Ok(Some(Lock { place, file }));
             }
         }
     }
@@ -252,6 +277,15 @@ impl Place {
     /// `lazy`: then it vanishes from the tree now, and its device when the last user is gone.
     pub fn release(&self, lazy: bool) -> Outcome {
         for device in self.loops() {
+            // While it is open, its number can't come to belong to another disk.
+            let node = match device.open() {
+                // It is going already.
+                Err(e) if e.raw_os_error() == Some(libc::ENXIO) => continue,
+                node => node.doing(device.path().display())?,
+            };
+            if !self.loops().contains(&device) {
+                continue;
+            }
             for dir in blockdev::mounts_of(device) {
                 let unmounted = if lazy {
                     unmount(&dir, UnmountFlags::empty())
@@ -273,12 +307,7 @@ impl Place {
                     done => done.doing(format!("cannot unmount {}", dir.display()))?,
                 }
             }
-            // Most have let go by themselves by now.
-            if self.loops().contains(&device) {
-                device
-                    .clear()
-                    .doing(format!("cannot detach {}", device.path().display()))?;
-            }
+            blockdev::detach(&node).doing(format!("cannot detach {}", device.path().display()))?;
         }
         Ok(())
     }
@@ -329,9 +358,23 @@ impl Place {
         if let Some(state) = self.load().filter(|s| s.made_dir) {
             let _ = fs::remove_dir(&state.dir);
         }
-        let _ = fs::remove_dir_all(self.path(""));
-        let _ = fs::remove_file(Path::new(ROOT).join(format!("{}.lock", self.key)));
-        let _ = fs::remove_dir(ROOT);
+        // All at once: the server does this without the lock, and others do too.
+        let name = format!("{FORGOTTEN}{}.{}", self.key, std::process::id());
+        let forgotten = Path::new(ROOT).join(name);
+        let _ = fs::remove_dir_all(&forgotten);
+        let _ = fs::rename(self.path(""), &forgotten);
+        let _ = fs::remove_dir_all(&forgotten);
+    }
+
+    /// The same for the server, which has no lock: a command that works on the disk at the moment has it.
+    pub fn forget_at_end(&self) {
+        self.forget();
+        self.tidy();
+    }
+
+    /// Removes the lock's file, if nothing of the disk is left and nobody holds the lock.
+    fn tidy(&self) {
+        let _ = self.lock_with(FlockOperation::NonBlockingLockExclusive);
     }
 }
 

@@ -95,6 +95,22 @@ int main(int argc, char **argv) {
     EXPECT("start of the bits", info.bitmap_start, 960 * PAGE);
     EXPECT("bytes of bits", info.bitmap_written, sizeof words);
     for (uint64_t page = 960; page < 960 + 128; page++) EXPECT("bit", BIT(words, page - 960), page < 1000 || page >= 1020);
+    // Any number of words, from any on, are those of the whole; the one behind them stays as it was.
+    uint64_t all[PAGES / 64 + 1], some[PAGES / 64 + 2];
+    info = info_of(fd, 0, 0, OUTRIDER_LOOK);
+    info.bitmap = (uintptr_t)all;
+    info.bitmap_bytes = sizeof all;
+    EXPECT("bytes of all bits", ask(info).bitmap_written, sizeof all);
+    for (unsigned from = 0; from < PAGES / 64 + 1; from += 7)
+        for (unsigned count = 0; count <= PAGES / 64 + 1 - from; count++) {
+            some[count] = 0x5a5a;
+            info.bitmap = (uintptr_t)some;
+            info.bitmap_bytes = count * 8;
+            info.bitmap_offset = from * 64 * PAGE;
+            EXPECT("bytes of some bits", ask(info).bitmap_written, count * 8);
+            EXPECT("difference of some bits", memcmp(some, all + from, count * 8), 0);
+            EXPECT("the word behind them", some[count], 0x5a5a);
+        }
     // Who reads it.
     uint32_t readers = info.readers;
     int more[] = {open(argv[1], O_RDONLY), open(argv[1], O_RDONLY)};

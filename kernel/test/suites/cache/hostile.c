@@ -60,6 +60,33 @@ static void refusals(void) {
     info.bitmap = 0xffff888000100000ul;
     info.bitmap_bytes = 64;
     expect("bits into the kernel's memory", ioctl(device, OUTRIDER_READAHEAD_INFO, &info), EFAULT);
+    // Memory that ends, or can't be written, in the middle of what is asked, of the answer, and of the bits.
+    char *edge = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (edge == MAP_FAILED || mprotect(edge + PAGE, PAGE, PROT_NONE)) die("memory with an edge");
+    info = info_of(readable, 0, 0, OUTRIDER_LOOK);
+    for (size_t whole = 4; whole < sizeof info; whole += 4) {
+        memcpy(edge + PAGE - whole, &info, whole);
+        expect("a structure that is cut off", ioctl(device, OUTRIDER_READAHEAD_INFO, edge + PAGE - whole), EFAULT);
+    }
+    memcpy(edge + PAGE - sizeof info, &info, sizeof info);
+    expect("a structure at the edge", ioctl(device, OUTRIDER_READAHEAD_INFO, edge + PAGE - sizeof info), 0);
+    for (unsigned words = 1; words <= 12; words++) {
+        info = info_of(readable, 0, 0, OUTRIDER_LOOK);
+        info.bitmap = (uintptr_t)(edge + PAGE - words * 8);
+        info.bitmap_bytes = words * 8;
+        expect("bits up to the edge", ioctl(device, OUTRIDER_READAHEAD_INFO, &info), 0);
+        if (info.bitmap_written != words * 8) die("%u bytes of %u words of bits", info.bitmap_written, words);
+        info.bitmap += 8;
+        expect("bits over the edge", ioctl(device, OUTRIDER_READAHEAD_INFO, &info), EFAULT);
+    }
+    info = info_of(readable, 0, 0, OUTRIDER_LOOK);
+    memcpy(edge, &info, sizeof info);
+    if (mprotect(edge, PAGE, PROT_READ)) die("mprotect");
+    expect("an answer to what can't be written", ioctl(device, OUTRIDER_READAHEAD_INFO, edge), EFAULT);
+    info.bitmap = (uintptr_t)(edge + 1024);
+    info.bitmap_bytes = 64;
+    expect("bits to what can't be written", ioctl(device, OUTRIDER_READAHEAD_INFO, &info), EFAULT);
+    munmap(edge, 2 * PAGE);
     info = info_of(readable, 1ull << 40, 1 << 20, 0);
     expect("behind the end", ioctl(device, OUTRIDER_READAHEAD_INFO, &info), 0);
     if (info.missing || info.issued || info.bitmap_written) die("behind the end there are %llu bytes", info.missing);

@@ -61,11 +61,11 @@ int main(void) {
         CHECK(said == changed, "%lu..%lu: %lu instead of %lu changed", first, end, said, changed);
 
         // Runs may go over chunks, over the absent one, and past the map's end.
-        unsigned long from = rnd(BITS), stop = from + 1 + rnd(rnd(2) ? 300 : BITS + 500 - from), run_end, expected = from, expected_end;
+        unsigned long from = rnd(BITS), stop = from + 1 + rnd(rnd(2) ? 300 : BITS + 500 - from), expected = from, expected_end;
         while (expected < stop && model[expected]) expected++;
         expected_end = expected;
         while (expected_end < stop && !model[expected_end]) expected_end++;
-        unsigned long run = ocache_next_clear(map, from, stop, &run_end);
+        unsigned long run = ocache_next_clear(map, from, stop), run_end = ocache_next_set(map, run, stop);
         CHECK(run == expected && run_end == expected_end, "%lu..%lu: run %lu..%lu instead of %lu..%lu", from, stop, run, run_end, expected,
               expected_end);
     }
