@@ -139,14 +139,14 @@ impl Explain {
     }
 
     /// Pages were lost before they were used. If memory is short, `limit` is what the buffer may take from now on.
-    pub fn lost(&mut self, gone: u64, held: u64, limit: Option<u64>) {
+    pub fn lost(&mut self, gone: u64, held: u64, limit: Result<u64, &str>) {
         let (gone, held) = (gone * PAGE_BYTES, held * PAGE_BYTES);
         match limit {
-            Some(limit) => self.line(format_args!(
+            Ok(limit) => self.line(format_args!(
                 "lost {gone} of {held} held: memory is short, from now on {limit}"
             )),
-            None => self.line(format_args!(
-                "lost {gone} of {held} held: memory lies unused, fetched again"
+            Err(why) => self.line(format_args!(
+                "lost {gone} of {held} held: {why}, fetched again"
             )),
         }
     }

@@ -6,7 +6,7 @@ use outrider_sys::cache;
 
 use super::super::contention::is_shortage;
 use super::super::{Figure, lock};
-use super::{Fetcher, Order, Own, Piece, SPARE, Span, Walk};
+use super::{Fetcher, NOTHING, Order, Own, Piece, Span, Walk};
 use crate::view::{PAGE_BYTES, PageRange};
 
 /// Fetched pages are looked after so often at most.
@@ -138,9 +138,15 @@ impl Fetcher {
             }
         }
         // Where memory lies unused there is no shortage: the kernel reclaims before it has to, and takes what lay unread for a while.
-        let short = self.memory.read().unused() < SPARE;
+        let excuse = if self.memory.read().unused() >= NOTHING {
+            Some("memory lies unused")
+        } else if self.stale > 0 {
+            Some("older cache makes room")
+        } else {
+            None
+        };
         // Once a window: what was fetched before says nothing new, however often it is lost.
-        if short && !walk.is_short() {
+        if excuse.is_none() && !walk.is_short() {
             // Nor does what was fetched into more memory than there is by now, because others have come since.
             if !matches!(&walk.order, Order::Rounds(r) if r.memory > self.contention.limit()) {
                 self.contention.shortage();
@@ -148,7 +154,7 @@ impl Fetcher {
             walk.short_until = walk.front.0;
         }
         self.process.count(Figure::Evicted, all * PAGE_BYTES);
-        let from_now_on = short.then(|| self.contention.limit());
+        let from_now_on = excuse.map_or(Ok(self.contention.limit()), Err);
         self.explain.lost(all, held * step, from_now_on);
         if nearest == u64::MAX {
             return;

@@ -46,8 +46,11 @@ const QUEUED: u64 = 8 << 20;
 const TOGETHER: usize = 64;
 /// Processes with fewer entries to read than this are not counted among those that share the memory.
 const FEW: u64 = 256;
-/// Memory that is left alone: each processor takes 256 KiB in advance, lists grow, and the kernel needs some for each page.
+/// Memory that is left alone, as part of what [`contention::SHARE`](super::contention::SHARE) leaves: each processor takes 256 KiB in advance,
+/// lists grow, and the kernel needs some for each page.
 const SPARE: u64 = 1 << 20;
+/// Less than this that lies unused is none: what processors have taken in advance.
+const NOTHING: u64 = SPARE / 2;
 /// The fetcher looks up every so many bytes of progress, at least and at most.
 const STEP: (u64, u64) = (128 << 10, 4 << 20);
 
@@ -187,6 +190,9 @@ struct Fetcher {
     turns: Turns,
     /// What was lately mapped of the page cache, bytes.
     mapped: u64,
+    /// Bytes yet to be fetched until the cache that others had left when this began has made room. Until then the kernel takes pages of ours as
+    /// well, which says nothing of how much memory there is.
+    stale: u64,
     stock: Instant,
     checked: Instant,
     start: Instant,
@@ -231,6 +237,7 @@ impl Fetcher {
             peers: Peers::of(&memory.shared_file()),
             turns: Turns::default(),
             mapped: 0,
+            stale: 0,
             memory,
             contention,
             stock: Instant::now(),
@@ -251,6 +258,9 @@ impl Fetcher {
             }),
         );
         fetcher.take_stock();
+        let memory = fetcher.memory.read();
+        let old = memory.headroom().saturating_sub(memory.unused());
+        fetcher.stale = old.min(fetcher.contention.limit());
         fetcher
     }
 
@@ -305,8 +315,9 @@ impl Fetcher {
         let headroom = memory.headroom();
         // What is mapped may be data as well, used once.
         let text = self.mapped.min(headroom / 2);
-        let free = (headroom - text).saturating_sub(SPARE);
+        let free = headroom - text;
         self.contention.available(free / all);
+        self.contention.bound(free.saturating_sub(SPARE) / all);
         if let Some(bound) = self.config.budget.memory {
             self.contention.bound(bound.bytes());
         }
@@ -326,6 +337,7 @@ impl Fetcher {
         self.close_forgotten();
         for own in self.files.values() {
             let issued = own.account.issued.swap(0, Relaxed);
+            self.stale = self.stale.saturating_sub(issued);
             self.process.count(Figure::Fetched, issued);
         }
         let mut pending = 0;

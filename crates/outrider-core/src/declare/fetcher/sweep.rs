@@ -463,7 +463,7 @@ impl Fetcher {
         walk.missed = 0;
         round.end = walk.front.0;
         // The last bit of a round is read while the next one is fetched.
-        round.renew = round.end - (round.end - front) / 16;
+        round.renew = round.end - (round.end - front) / 64;
         walk.order = Order::Rounds(round);
         Some(true)
     }
