@@ -65,12 +65,12 @@ struct Count {
 
 impl Count {
     /// How many requests since `before` were somebody else's, if all of ours was completed that had been asked for, and if what was seen to have
-    /// arrived was, but for a group. The programs' own count twice, because a read of which a part is cached is smaller than others.
-    fn foreign_since(&self, before: &Count) -> (u64, u64) {
+    /// arrived was, but for a group. `holes` of ours may have been cut in two, besides those that the kernel cuts.
+    fn foreign_since(&self, before: &Count, holes: u64) -> (u64, u64) {
         let completed = self.completed.saturating_sub(before.completed);
         let others = |engine: u64, blur: u64| {
-            let programs = 2 * (self.programs - before.programs);
-            completed.saturating_sub(engine + programs + blur + engine / CUT)
+            let programs = self.programs - before.programs;
+            completed.saturating_sub(engine + programs + holes + blur + engine / CUT)
         };
         let group = self.group.max(before.group);
         (
@@ -84,6 +84,9 @@ struct Disk {
     device: u64,
     /// The last looks, newest last.
     counts: VecDeque<Count>,
+    /// Requests of the programs themselves before each of the last looks, twice as many as counts. What such a read has brought in leaves a hole in a request of ours that
+    /// is still to come, which becomes two, and its own is smaller than others where a part was cached.
+    own: VecDeque<u64>,
     busy: Instant,
     /// Looks until the disk is ours alone.
     alone_in: u32,
@@ -95,6 +98,7 @@ impl Disk {
         Disk {
             device,
             counts: VecDeque::new(),
+            own: VecDeque::new(),
             busy: Instant::now(),
             alone_in: PROOF,
             company: Company::Unknown,
@@ -111,7 +115,17 @@ impl Disk {
             }
             return;
         };
-        let foreign: Vec<_> = self.counts.iter().map(|c| count.foreign_since(c)).collect();
+        if self.own.len() == 2 * WINDOW {
+            self.own.pop_front();
+        }
+        let before = self.counts.back().map_or(0, |c| c.programs);
+        self.own.push_back(count.programs - before);
+        let holes = self.own.iter().sum();
+        let foreign: Vec<_> = self
+            .counts
+            .iter()
+            .map(|c| count.foreign_since(c, holes))
+            .collect();
         if self.counts.len() == WINDOW {
             self.counts.pop_front();
         }
@@ -325,6 +339,31 @@ mod tests {
             group: 1,
             programs: 10,
         };
-        assert_eq!(now.foreign_since(&before), (0, 0));
+        assert_eq!(now.foreign_since(&before, 10), (0, 0));
+    }
+
+    /// DR7, B11: what a program has read at random leaves holes in a file that is streamed afterwards, which cut our requests for long after; a
+    /// program that has read nothing lately hides nobody.
+    #[test]
+    fn holes_in_what_is_streamed_are_nobodys() {
+        let stream = |own: u64, foreign: u64| {
+            let mut disk = Disk::new(1);
+            let mut count = Count {
+                programs: own,
+                ..Count::default()
+            };
+            for look in 0..40 {
+                disk.look(Some(count));
+                count.issued += 20;
+                count.arrived += 20;
+                // Ten of them were cut until there are no holes left.
+                let cut = if look * 10 < own { 10 } else { 0 };
+                count.completed += 20 + cut + foreign;
+            }
+            disk.company
+        };
+        assert_eq!(stream(100, 0), Company::Nobody);
+        assert_eq!(stream(0, 10), Company::Others);
+        assert_eq!(stream(100, 20), Company::Others);
     }
 }
