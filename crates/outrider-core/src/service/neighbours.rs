@@ -105,8 +105,8 @@ impl Disk {
         }
     }
 
-    /// Takes a look into account; `None`: nothing could be counted.
-    fn look(&mut self, count: Option<Count>) {
+    /// Takes a look into account; `None`: nothing could be counted. `streaming`: files that programs have read at random are on their way as a whole.
+    fn look(&mut self, count: Option<Count>, streaming: bool) {
         let Some(count) = count else {
             self.counts.clear();
             self.alone_in = self.alone_in.saturating_sub(1);
@@ -120,11 +120,14 @@ impl Disk {
         }
         let before = self.counts.back().map_or(0, |c| c.programs);
         self.own.push_back(count.programs - before);
-        let holes = self.own.iter().sum();
+        let holes = |since: &Count| match streaming {
+            true => self.own.iter().sum(),
+            false => count.programs - since.programs,
+        };
         let foreign: Vec<_> = self
             .counts
             .iter()
-            .map(|c| count.foreign_since(c, holes))
+            .map(|c| count.foreign_since(c, holes(c)))
             .collect();
         if self.counts.len() == WINDOW {
             self.counts.pop_front();
@@ -226,6 +229,10 @@ impl Service {
             .collect();
         let own = programs.and_then(|now| self.neighbours.requests(now));
         for load in loads {
+            let streaming = self
+                .files
+                .values()
+                .any(|f| f.streamed && f.device == load.device && f.view.in_flight_pages() > 0);
             let Some(d) = self
                 .neighbours
                 .disks
@@ -248,7 +255,7 @@ impl Service {
                     programs: d.counts.back().map_or(0, |c| c.programs) + own,
                 })
             });
-            d.look(count);
+            d.look(count, streaming);
             self.engine.share(load.device, d.company);
         }
     }
@@ -271,14 +278,17 @@ mod tests {
         let mut seen = None;
         for k in 0..looks {
             let queue = deep(disk.company);
-            disk.look(Some(Count {
-                completed: done + others,
-                // Half of the queue has been completed, and nobody has seen it yet, at every second look.
-                arrived: done - (queue / 2 * u64::from(k % 2)).min(done),
-                issued: done + queue - queue / 2 * u64::from(k % 2),
-                group: 4,
-                programs: 0,
-            }));
+            disk.look(
+                Some(Count {
+                    completed: done + others,
+                    // Half of the queue has been completed, and nobody has seen it yet, at every second look.
+                    arrived: done - (queue / 2 * u64::from(k % 2)).min(done),
+                    issued: done + queue - queue / 2 * u64::from(k % 2),
+                    group: 4,
+                    programs: 0,
+                }),
+                false,
+            );
             if disk.company == Company::Others {
                 seen = seen.or(Some(k));
             }
@@ -315,7 +325,7 @@ mod tests {
                 4
             };
             count.issued = count.arrived + queue;
-            disk.look(Some(count));
+            disk.look(Some(count), false);
             if k == 50 {
                 assert_eq!(disk.company, Company::Nobody);
             }
@@ -342,18 +352,18 @@ mod tests {
         assert_eq!(now.foreign_since(&before, 10), (0, 0));
     }
 
-    /// DR7, B11: what a program has read at random leaves holes in a file that is streamed afterwards, which cut our requests for long after; a
-    /// program that has read nothing lately hides nobody.
+    /// DR7, B11: what a program has read at random leaves holes in a file that is streamed afterwards, which cut our requests for long after;
+    /// nothing else that it has read hides a neighbour.
     #[test]
     fn holes_in_what_is_streamed_are_nobodys() {
-        let stream = |own: u64, foreign: u64| {
+        let stream = |streamed, own: u64, foreign: u64| {
             let mut disk = Disk::new(1);
             let mut count = Count {
                 programs: own,
                 ..Count::default()
             };
             for look in 0..40 {
-                disk.look(Some(count));
+                disk.look(Some(count), streamed);
                 count.issued += 20;
                 count.arrived += 20;
                 // Ten of them were cut until there are no holes left.
@@ -362,8 +372,8 @@ mod tests {
             }
             disk.company
         };
-        assert_eq!(stream(100, 0), Company::Nobody);
-        assert_eq!(stream(0, 10), Company::Others);
-        assert_eq!(stream(100, 20), Company::Others);
+        assert_eq!(stream(true, 100, 0), Company::Nobody);
+        assert_eq!(stream(true, 100, 20), Company::Others);
+        assert_eq!(stream(false, 100, 10), Company::Others);
     }
 }
