@@ -65,12 +65,12 @@ struct Count {
 
 impl Count {
     /// How many requests since `before` were somebody else's, if all of ours was completed that had been asked for, and if what was seen to have
-    /// arrived was, but for a group. The programs' own count twice, because a read of which a part is cached is smaller than others.
-    fn foreign_since(&self, before: &Count) -> (u64, u64) {
+    /// arrived was, but for a group. `holes` of ours may have been cut in two, besides those that the kernel cuts.
+    fn foreign_since(&self, before: &Count, holes: u64) -> (u64, u64) {
         let completed = self.completed.saturating_sub(before.completed);
         let others = |engine: u64, blur: u64| {
-            let programs = 2 * (self.programs - before.programs);
-            completed.saturating_sub(engine + programs + blur + engine / CUT)
+            let programs = self.programs - before.programs;
+            completed.saturating_sub(engine + programs + holes + blur + engine / CUT)
         };
         let group = self.group.max(before.group);
         (
@@ -84,6 +84,9 @@ struct Disk {
     device: u64,
     /// The last looks, newest last.
     counts: VecDeque<Count>,
+    /// Requests of the programs themselves before each of the last looks, twice as many as counts. What such a read has brought in leaves a hole in a request of ours that
+    /// is still to come, which becomes two, and its own is smaller than others where a part was cached.
+    own: VecDeque<u64>,
     busy: Instant,
     /// Looks until the disk is ours alone.
     alone_in: u32,
@@ -95,14 +98,15 @@ impl Disk {
         Disk {
             device,
             counts: VecDeque::new(),
+            own: VecDeque::new(),
             busy: Instant::now(),
             alone_in: PROOF,
             company: Company::Unknown,
         }
     }
 
-    /// Takes a look into account; `None`: nothing could be counted.
-    fn look(&mut self, count: Option<Count>) {
+    /// Takes a look into account; `None`: nothing could be counted. `streaming`: files that programs have read at random are on their way as a whole.
+    fn look(&mut self, count: Option<Count>, streaming: bool) {
         let Some(count) = count else {
             self.counts.clear();
             self.alone_in = self.alone_in.saturating_sub(1);
@@ -111,7 +115,20 @@ impl Disk {
             }
             return;
         };
-        let foreign: Vec<_> = self.counts.iter().map(|c| count.foreign_since(c)).collect();
+        if self.own.len() == 2 * WINDOW {
+            self.own.pop_front();
+        }
+        let before = self.counts.back().map_or(0, |c| c.programs);
+        self.own.push_back(count.programs - before);
+        let holes = |since: &Count| match streaming {
+            true => self.own.iter().sum(),
+            false => count.programs - since.programs,
+        };
+        let foreign: Vec<_> = self
+            .counts
+            .iter()
+            .map(|c| count.foreign_since(c, holes(c)))
+            .collect();
         if self.counts.len() == WINDOW {
             self.counts.pop_front();
         }
@@ -212,6 +229,10 @@ impl Service {
             .collect();
         let own = programs.and_then(|now| self.neighbours.requests(now));
         for load in loads {
+            let streaming = self
+                .files
+                .values()
+                .any(|f| f.streamed && f.device == load.device && f.view.in_flight_pages() > 0);
             let Some(d) = self
                 .neighbours
                 .disks
@@ -234,7 +255,7 @@ impl Service {
                     programs: d.counts.back().map_or(0, |c| c.programs) + own,
                 })
             });
-            d.look(count);
+            d.look(count, streaming);
             self.engine.share(load.device, d.company);
         }
     }
@@ -257,14 +278,17 @@ mod tests {
         let mut seen = None;
         for k in 0..looks {
             let queue = deep(disk.company);
-            disk.look(Some(Count {
-                completed: done + others,
-                // Half of the queue has been completed, and nobody has seen it yet, at every second look.
-                arrived: done - (queue / 2 * u64::from(k % 2)).min(done),
-                issued: done + queue - queue / 2 * u64::from(k % 2),
-                group: 4,
-                programs: 0,
-            }));
+            disk.look(
+                Some(Count {
+                    completed: done + others,
+                    // Half of the queue has been completed, and nobody has seen it yet, at every second look.
+                    arrived: done - (queue / 2 * u64::from(k % 2)).min(done),
+                    issued: done + queue - queue / 2 * u64::from(k % 2),
+                    group: 4,
+                    programs: 0,
+                }),
+                false,
+            );
             if disk.company == Company::Others {
                 seen = seen.or(Some(k));
             }
@@ -301,7 +325,7 @@ mod tests {
                 4
             };
             count.issued = count.arrived + queue;
-            disk.look(Some(count));
+            disk.look(Some(count), false);
             if k == 50 {
                 assert_eq!(disk.company, Company::Nobody);
             }
@@ -325,6 +349,31 @@ mod tests {
             group: 1,
             programs: 10,
         };
-        assert_eq!(now.foreign_since(&before), (0, 0));
+        assert_eq!(now.foreign_since(&before, 10), (0, 0));
+    }
+
+    /// DR7, B11: what a program has read at random leaves holes in a file that is streamed afterwards, which cut our requests for long after;
+    /// nothing else that it has read hides a neighbour.
+    #[test]
+    fn holes_in_what_is_streamed_are_nobodys() {
+        let stream = |streamed, own: u64, foreign: u64| {
+            let mut disk = Disk::new(1);
+            let mut count = Count {
+                programs: own,
+                ..Count::default()
+            };
+            for look in 0..40 {
+                disk.look(Some(count), streamed);
+                count.issued += 20;
+                count.arrived += 20;
+                // Ten of them were cut until there are no holes left.
+                let cut = if look * 10 < own { 10 } else { 0 };
+                count.completed += 20 + cut + foreign;
+            }
+            disk.company
+        };
+        assert_eq!(stream(true, 100, 0), Company::Nobody);
+        assert_eq!(stream(true, 100, 20), Company::Others);
+        assert_eq!(stream(false, 100, 10), Company::Others);
     }
 }

@@ -18,8 +18,6 @@ pub fn describe(fs: &str, program: &Path) -> Machine {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let os = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let kb =
-        field(&meminfo, "MemTotal", ':').and_then(|v| v.split(' ').next()?.parse::<u64>().ok());
     Machine {
         at: now(),
         kernel: rustix::system::uname()
@@ -30,7 +28,7 @@ pub fn describe(fs: &str, program: &Path) -> Machine {
             .unwrap_or("unknown")
             .to_owned(),
         cpus: processors(),
-        memory: kb.unwrap_or(0) * 1024,
+        memory: kilobytes(&meminfo, "MemTotal").unwrap_or(0) * 1024,
         os: field(&os, "PRETTY_NAME", '=')
             .unwrap_or("unknown")
             .trim_matches('"')
@@ -47,14 +45,23 @@ pub fn describe(fs: &str, program: &Path) -> Machine {
 
 /// The kind of machine, for the name of a directory: `vm-2core`.
 pub fn kind() -> String {
-    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let flags = field(&cpuinfo, "flags", ':').unwrap_or_default();
-    let virtual_ = flags.split(' ').any(|f| f == "hypervisor");
     format!(
         "{}-{}core",
-        if virtual_ { "vm" } else { "metal" },
+        if is_virtual() { "vm" } else { "metal" },
         processors()
     )
+}
+
+/// Whether it is a virtual machine.
+pub fn is_virtual() -> bool {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = field(&cpuinfo, "flags", ':').unwrap_or_default();
+    flags.split(' ').any(|f| f == "hypervisor")
+}
+
+/// A number of kB in the text of /proc/meminfo.
+pub fn kilobytes(meminfo: &str, name: &str) -> Option<u64> {
+    field(meminfo, name, ':')?.split(' ').next()?.parse().ok()
 }
 
 fn processors() -> u32 {

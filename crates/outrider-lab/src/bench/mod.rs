@@ -1,6 +1,7 @@
 //! Measuring: `outrider-lab list` and `run`.
 
 mod accuracy;
+mod backing;
 mod column;
 mod device;
 mod direct;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::{Bench, Pair};
+use crate::bench::backing;
 use crate::bench::column::{Column, Places};
 use crate::bench::exec::{self, Ended, Job, not_interrupted};
 use crate::bench::group::Group;
@@ -54,6 +55,7 @@ impl Bench<'_> {
         };
         disk.tune(way.model, way.readahead_kb)?;
         disk.model(way.model)?;
+        backing::renew(row.data.bytes);
 
         let (out, reports) = (self.scratch.path("out"), self.scratch.path("reports"));
         exec::empty(&out)?;
