@@ -695,6 +695,11 @@ fn submission(p: &Place, i: u16) -> Option<Submission> {
     })
 }
 
+/// Whether an open with these flags can only be that of a directory.
+pub fn opens_directory(flags: i32) -> bool {
+    flags & (libc::O_DIRECTORY | libc::O_TMPFILE) == libc::O_DIRECTORY
+}
+
 /// How an open's path is looked up without opening it.
 fn lookup_flags(open: i32) -> i32 {
     let follow = if open & libc::O_NOFOLLOW != 0 {
@@ -719,7 +724,17 @@ fn job(p: &Place, flight: &Flight, walk: bool) -> (i64, [usize; 6]) {
             .map_or(std::ptr::null_mut(), |b| b.at().cast()),
     };
     match a.kind {
-        Kind::Getdents => (Job::LIST, [a.fd as usize, 0, usize::from(walk), 0, 0, 0]),
+        Kind::Getdents => (
+            Job::LIST,
+            [
+                a.fd as usize,
+                0,
+                usize::from(walk),
+                a.offset as usize,
+                0,
+                0,
+            ],
+        ),
         Kind::Read | Kind::Write => {
             call.args.kind = if a.kind == Kind::Read {
                 Kind::Pread
@@ -730,7 +745,7 @@ fn job(p: &Place, flight: &Flight, walk: bool) -> (i64, [usize; 6]) {
             call.words()
         }
         // A directory is opened to be listed.
-        Kind::Openat if a.flags & (libc::O_DIRECTORY | libc::O_TMPFILE) == libc::O_DIRECTORY => (
+        Kind::Openat if opens_directory(a.flags) => (
             Job::LIST,
             [
                 a.fd as usize,

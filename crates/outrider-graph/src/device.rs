@@ -177,7 +177,7 @@ fn below(path: &Path, last: &mut Path) -> usize {
         if filled.is_empty() {
             break;
         }
-        for (_, name) in listed_entries(filled) {
+        for name in listed_entries(filled).map(|e| e.name) {
             let name = name.to_bytes();
             if !name.starts_with(b".") {
                 count += 1;

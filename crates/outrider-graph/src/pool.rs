@@ -2,8 +2,10 @@
 //!
 //! There is one pool in a process. It grows with the work, to at most [`THREADS`]; a thread that has had nothing to do for a while
 //! ends. The first is started when a run begins, the others by threads, so that giving a call to the pool allocates nothing: it may
-//! happen in a signal handler. All signals are blocked in them, so the program's handlers never run there. Up to [`LISTERS`] further threads
-//! list directories: each has a descriptor table of its own, so that what it opens has no number in the program's.
+//! happen in a signal handler. All signals are blocked in them, so the program's handlers never run there. Further threads list directories (see
+//! [`lister`]).
+
+mod lister;
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
@@ -15,15 +17,12 @@ use std::time::{Duration, Instant};
 use outrider_sys::raw::{self, syscall6};
 use outrider_sys::threads::{self, Own};
 
+use crate::frontier::Frontier;
 use crate::memory::{self, Fifo};
-
-use crate::walk;
 use crate::worth::Waits;
 
 /// Most threads that make calls at the same time: as many as brought a gain with cold reads on fast disks.
 pub const THREADS: usize = 16;
-/// Most threads that list directories at the same time.
-const LISTERS: usize = 16;
 /// A thread ends when it had nothing to do for so long.
 const IDLE: Duration = Duration::from_secs(5);
 /// A thread that has nothing to do looks so often whether the program's threads have all ended.
@@ -32,8 +31,6 @@ const LOOK: Duration = Duration::from_millis(250);
 const STACK: usize = 128 << 10;
 /// Jobs that may wait; the queue never grows, since it may be filled within a program's allocator.
 const WAITING: usize = 4096;
-/// Bytes of directory entries that are read at once.
-const LISTING: usize = 64 << 10;
 
 /// States of a [`Job`].
 pub mod state {
@@ -133,7 +130,7 @@ pub struct Job {
 
 impl Job {
     /// Lists the directory that descriptor `args[0]` names, or path `args[1]` below it if that is not null, so that its blocks are cached; and
-    /// those of its entries' inodes if `args[2]` is 1.
+    /// those of its entries' inodes if `args[2]` is 1. Walk `args[3]` begins with it, if that is not 0.
     pub const LIST: i64 = -1;
 }
 
@@ -147,6 +144,8 @@ unsafe impl Send for Pointer {}
 struct Queue {
     calls: Fifo<Pointer>,
     lists: Fifo<Pointer>,
+    /// What comes next in a walk.
+    frontier: Frontier,
     threads: usize,
     idle: usize,
     listers: usize,
@@ -171,6 +170,7 @@ impl Pool {
             queue: Mutex::new(Queue {
                 calls: Fifo::new(WAITING)?,
                 lists: Fifo::new(WAITING)?,
+                frontier: Frontier::new()?,
                 threads: 0,
                 idle: 0,
                 listers: 0,
@@ -258,7 +258,7 @@ impl Pool {
                 q.calls.push_back(Pointer(job));
             }
         }
-        // Threads that run look into the queue before they sleep. Those for listings are started by the others.
+        // Threads that run look into the queue before they sleep. The first for listings is started by the others.
         for _ in 0..q.idle_listers.min(q.lists.len()) {
             self.listing.notify_one();
         }
@@ -287,20 +287,35 @@ impl Pool {
         false
     }
 
+    /// A walk begins with a directory on this device, which is to be listed; says its number.
+    pub fn begin_walk(&self, device: u64) -> usize {
+        let _signals = Undisturbed::new();
+        self.lock().frontier.begin(device)
+    }
+
+    /// A program that walks enters a directory. The number of the walk that it belongs to, if it is one of those that listers know, and
+    /// what listing has earned or cost (see [`Frontier::enter`]).
+    pub fn enter(&self, device: u64, inode: u64, read: usize) -> (Option<usize>, i64) {
+        let _signals = Undisturbed::new();
+        let mut q = self.lock();
+        let walk = q.frontier.enter(device, inode, read);
+        if q.idle_listers > 0 && q.frontier.is_low() && q.frontier.offers() {
+            self.listing.notify_one();
+        }
+        (walk, q.frontier.settle())
+    }
+
     fn call(&'static self) {
         let mut idle = Duration::ZERO;
         let mut q = self.lock();
         loop {
-            if q.lists.len() > q.idle_listers && q.listers < LISTERS {
-                q.listers += 1;
+            if !q.lists.is_empty() && q.listers == 0 {
+                q.listers = 1;
                 drop(q);
-                let started = self.spawn(lists);
-                q = self.lock();
-                if !started {
-                    drop(q);
+                if !self.spawn(lister::first) {
                     self.refuse_lists();
-                    q = self.lock();
                 }
+                q = self.lock();
                 continue;
             }
             if let Some(job) = q.calls.pop_front() {
@@ -341,95 +356,22 @@ impl Pool {
             }
         }
     }
+}
 
-    fn list(&self) {
-        // SAFETY: this thread gets a descriptor table of its own, with nothing in it; integers only.
-        let (alone, me) = unsafe {
-            const CLOSE_RANGE_UNSHARE: usize = 2;
-            (
-                syscall6(
-                    libc::SYS_close_range,
-                    0,
-                    u32::MAX as usize,
-                    CLOSE_RANGE_UNSHARE,
-                    0,
-                    0,
-                    0,
-                ),
-                syscall6(libc::SYS_pidfd_open, raw::getpid() as usize, 0, 0, 0, 0, 0),
-            )
-        };
-        let Some(room) = memory::map(LISTING) else {
-            return self.refuse_lists();
-        };
-        // To have it page by page would mean to wait for the program where it maps memory, which looks like waiting for a device.
-        memory::advise(room, LISTING, libc::MADV_POPULATE_WRITE);
-        // SAFETY: new memory, of this thread alone.
-        let room = unsafe { core::slice::from_raw_parts_mut(room, LISTING) };
-        self.list_into(room, alone >= 0, me);
-        memory::unmap(room.as_mut_ptr(), LISTING);
-    }
-
-    /// A thread that was to list can't: what waits counts as made, since it is only a warming.
-    fn refuse_lists(&self) {
-        let mut q = self.lock();
-        q.listers -= 1;
-        while q.listers == 0
-            && let Some(job) = q.lists.pop_front()
-        {
-            // SAFETY: as in `call`.
-            finish(unsafe { &*job.0 }, || -libc::EAGAIN as isize);
-        }
-    }
-
-    /// Lists what is asked for; `me` is a descriptor for the process.
-    fn list_into(&self, room: &mut [u8], alone: bool, me: isize) {
-        let mut idle = Duration::ZERO;
-        let mut q = self.lock();
-        loop {
-            if let Some(job) = q.lists.pop_front() {
-                // SAFETY: as above.
-                let job = unsafe { &*job.0 };
-                job.state.store(state::RUNNING, Ordering::Relaxed);
-                drop(q);
-                finish(job, || {
-                    if !alone || me < 0 {
-                        return -libc::EPERM as isize;
-                    }
-                    let [fd, path, look_up, ..] = job.args.get();
-                    list(me as usize, fd, path, look_up == 1, room)
-                });
-                q = self.lock();
-                continue;
-            }
-            q.idle_listers += 1;
-            let (guard, waited) = self
-                .listing
-                .wait_timeout(q, LOOK)
-                .unwrap_or_else(|e| e.into_inner());
-            q = guard;
-            q.idle_listers -= 1;
-            if !waited.timed_out() || !q.lists.is_empty() {
-                idle = Duration::ZERO;
-                continue;
-            }
-            idle += LOOK;
-            if idle >= IDLE || threads::are_left_alone() {
-                q.listers -= 1;
-                return;
-            }
-        }
-    }
+/// Makes a call; how long it waited for a device, in nanoseconds.
+fn timed<R>(call: impl FnOnce() -> R) -> (R, i64) {
+    let (began, before) = (Instant::now(), Waits::of_thread());
+    let r = call();
+    let nanos = began.elapsed().as_nanos() as i64;
+    (r, Waits::of_thread().since(before, nanos))
 }
 
 /// Makes the call and says so. The job is its owner's again once DONE is stored.
 fn finish(job: &Job, call: impl FnOnce() -> isize) {
-    let (began, before) = (Instant::now(), Waits::of_thread());
-    let r = call();
+    let (r, nanos) = timed(call);
     let bell = job.bell.get();
     job.result.store(r as i64, Ordering::Relaxed);
-    let nanos = Waits::of_thread().since(before, began.elapsed().as_nanos() as i64) as u64;
-    job.nanos.store(nanos, Ordering::Relaxed);
+    job.nanos.store(nanos as u64, Ordering::Relaxed);
     job.state.store(state::DONE, Ordering::Release);
     if let Some(bell) = bell {
         bell.ring();
@@ -451,68 +393,8 @@ impl Drop for Undisturbed {
     }
 }
 
-/// Reads all entries of the directory that is `fd` in the process of `process`, or that `path` names from there, through a description of
-/// its own: the program's position does not move.
-fn list(process: usize, fd: usize, path: usize, look_up: bool, room: &mut [u8]) -> isize {
-    // SAFETY: integers, strings and a buffer that outlive the calls; the numbers are those of this thread's table.
-    unsafe {
-        let mut from = fd as isize;
-        if fd as i32 != libc::AT_FDCWD {
-            from = syscall6(libc::SYS_pidfd_getfd, process, fd, 0, 0, 0, 0);
-            if from < 0 {
-                return from;
-            }
-        }
-        let here = c".".as_ptr() as usize;
-        let flags = libc::O_RDONLY
-            | libc::O_DIRECTORY
-            | libc::O_CLOEXEC
-            | if path == 0 { 0 } else { libc::O_NOFOLLOW };
-        let own = syscall6(
-            libc::SYS_openat,
-            from as usize,
-            if path == 0 { here } else { path },
-            flags as usize,
-            0,
-            0,
-            0,
-        );
-        if fd as i32 != libc::AT_FDCWD {
-            raw::close(from as i32);
-        }
-        if own < 0 {
-            return own;
-        }
-        let mut entries = look_up.then(|| walk::Entries::of(own as i32));
-        let mut r;
-        loop {
-            r = syscall6(
-                libc::SYS_getdents64,
-                own as usize,
-                room.as_mut_ptr() as usize,
-                room.len(),
-                0,
-                0,
-                0,
-            );
-            if r <= 0 {
-                break;
-            }
-            if let Some(entries) = &mut entries {
-                entries.look_up(&room[..r as usize]);
-            }
-        }
-        raw::close(own as i32);
-        r
-    }
-}
-
 extern "C" fn calls(pool: *mut c_void) -> *mut c_void {
     thread(pool, c"outrider-call", Pool::call)
-}
-
-extern "C" fn lists(pool: *mut c_void) -> *mut c_void {
-    thread(pool, c"outrider-list", Pool::list)
 }
 
 /// A thread's life.

@@ -61,41 +61,56 @@ impl Entries {
         Entries { directory, device }
     }
 
-    /// Looks up one entry of each block of inodes. `listed` is what getdents64(2) has filled in.
-    pub fn look_up(&mut self, listed: &[u8]) {
-        for (inode, name) in listed_entries(listed) {
-            // ext4's first inode is 1.
-            let block = inode.wrapping_sub(1) >> NEIGHBOURS;
-            if name != c"." && name != c".." && !noted(self.device, block, 0) {
-                let mut attributes = [0u64; 32];
-                let flags = libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT;
-                // SAFETY: a C string in the kernel's buffer, and room for a struct statx.
-                unsafe {
-                    syscall6(
-                        libc::SYS_statx,
-                        self.directory as usize,
-                        name.as_ptr() as usize,
-                        flags as usize,
-                        libc::STATX_BASIC_STATS as usize,
-                        attributes.as_mut_ptr() as usize,
-                        0,
-                    )
-                };
-            }
+    /// Looks one of them up, if it is the first of its block of inodes.
+    pub fn look_up(&mut self, inode: u64, name: &CStr) {
+        // ext4's first inode is 1.
+        let block = inode.wrapping_sub(1) >> NEIGHBOURS;
+        if noted(self.device, block, 0) {
+            return;
         }
+        let mut attributes = [0u64; 32];
+        let flags = libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT;
+        // SAFETY: a C string, and room for a struct statx.
+        unsafe {
+            syscall6(
+                libc::SYS_statx,
+                self.directory as usize,
+                name.as_ptr() as usize,
+                flags as usize,
+                libc::STATX_BASIC_STATS as usize,
+                attributes.as_mut_ptr() as usize,
+                0,
+            )
+        };
     }
 }
 
-/// Inodes and names of what getdents64(2) has filled in.
-pub fn listed_entries(mut listed: &[u8]) -> impl Iterator<Item = (u64, &CStr)> {
+/// An entry of a directory, as getdents64(2) has it.
+pub struct Entry<'a> {
+    /// Its inode's number.
+    pub inode: u64,
+    /// Where the listing goes on behind it.
+    pub next: i64,
+    /// DT_DIR and its like.
+    pub kind: u8,
+    /// Its name.
+    pub name: &'a CStr,
+}
+
+/// The entries that getdents64(2) has filled in.
+pub fn listed_entries(mut listed: &[u8]) -> impl Iterator<Item = Entry<'_>> {
     // struct linux_dirent64: inode, offset, length, type, name.
     const NAME: usize = 19;
     std::iter::from_fn(move || {
         let (head, rest) = listed.split_at_checked(NAME)?;
-        let inode = u64::from_ne_bytes(head[..8].try_into().ok()?);
+        let entry = Entry {
+            inode: u64::from_ne_bytes(head[..8].try_into().ok()?),
+            next: i64::from_ne_bytes(head[8..16].try_into().ok()?),
+            kind: head[18],
+            name: CStr::from_bytes_until_nul(rest).ok()?,
+        };
         let length = usize::from(u16::from_ne_bytes([head[16], head[17]]));
-        let name = CStr::from_bytes_until_nul(rest).ok()?;
         listed = listed.get(length.max(NAME)..).unwrap_or(&[]);
-        Some((inode, name))
+        Some(entry)
     })
 }

@@ -231,6 +231,8 @@ pub struct Listings {
     streams: bool,
     /// Some of them have scopes.
     scopes: bool,
+    /// What the directories count that were read to their end since a scope began.
+    read: usize,
 }
 
 impl Listings {
@@ -243,6 +245,7 @@ impl Listings {
             known: 0,
             streams: false,
             scopes: false,
+            read: 0,
         })
     }
 
@@ -282,7 +285,7 @@ impl Listings {
                 unsafe { scopes::bind(l.scope, *fd) };
             }
             // SAFETY: as above.
-            unsafe { scopes::walk(l.scope, fd) };
+            unsafe { scopes::walk(l.scope, fd, std::mem::take(&mut self.read)) };
         }
     }
 
@@ -454,6 +457,8 @@ impl Listings {
                 let Some(l) = self.find(stream) else { return };
                 if entry.is_null() {
                     l.directory.complete = 1;
+                    let weight = outrider_graph::weight(l.count());
+                    self.read += weight;
                     return;
                 }
                 // SAFETY: the C library's entry, whose name ends with a zero byte.

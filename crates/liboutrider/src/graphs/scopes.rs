@@ -410,16 +410,16 @@ pub unsafe fn is_idle(scope: *mut CScope) -> bool {
             .is_none_or(Scope::is_idle)
 }
 
-/// The function that entered is about to walk through a directory (`outrider_graph::Graph::walk`).
+/// The function that entered is about to walk through a directory (`outrider_graph::Graph::walk`), having read directories that count so much.
 ///
 /// # Safety
 /// The scope is null or one of this thread.
-pub unsafe fn walk(scope: *mut CScope, fd: c_int) {
+pub unsafe fn walk(scope: *mut CScope, fd: c_int, read: usize) {
     if scope != passing()
         // SAFETY: as promised.
         && let Some(s) = unsafe { scope.as_mut() }.and_then(|s| s.scope.as_mut())
     {
-        s.walk(fd);
+        s.walk(fd, read);
     }
 }
 

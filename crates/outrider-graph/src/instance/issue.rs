@@ -385,6 +385,8 @@ impl Instance<'_> {
                     return false;
                 }
             }
+            // Listers come to it.
+            Kind::Openat if self.is_walked && opens_directory(args.flags) => return self.never(i),
             Kind::Getdents => {
                 let new = !self.listed[..self.listed_count].contains(&args.fd);
                 let wanted = self.file(args.fd).is_some_and(|f| {
@@ -446,16 +448,22 @@ impl Instance<'_> {
         true
     }
 
-    /// The function is about to ask for the attributes of the entries of directory `fd`: they are looked up by whoever lists it, unless that was
-    /// done already.
-    pub fn walk(&mut self, fd: i32) {
+    /// The function is about to ask for the attributes of the entries of directory `fd`. Listers that are here already go on with what is below it;
+    /// otherwise a walk begins here, unless a graph has had it listed. `read`: see [`crate::frontier::Frontier::enter`].
+    pub fn walk(&mut self, fd: i32, read: usize) {
         let makes = self.options.walk && self.options.engine != Engine::Check;
         if !makes || !process::is(self.token) || self.depth_now() == 0 {
             return;
         }
         self.forget_caches();
-        let directory = self.file(fd).filter(|f| f.directory);
-        if directory.is_none_or(|f| walk::was_walked(f.device, f.inode)) {
+        let Some(directory) = self.file(fd).filter(|f| f.directory) else {
+            return;
+        };
+        let Some(pool) = process::pool() else { return };
+        let (walk, account) = pool.enter(directory.device, directory.inode, read);
+        self.shared.worth.enter(account);
+        self.is_walked = walk.is_some();
+        if self.is_walked || walk::was_walked(directory.device, directory.inode) {
             return;
         }
         let Some(cx) = self.cx.as_mut() else { return };
@@ -464,11 +472,13 @@ impl Instance<'_> {
         };
         let p = &mut cx.places[i as usize];
         p.args = Args::new(Kind::Getdents, fd);
+        p.args.offset = pool.begin_walk(directory.device) as i64;
         p.progress = Progress::Ready;
         p.warmed = true;
         cx.launch(i);
         cx.release(i);
         cx.submit();
+        self.is_walked = true;
         self.counts.ahead += 1;
         self.settle_account();
     }

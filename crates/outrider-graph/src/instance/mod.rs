@@ -29,7 +29,7 @@ use outrider_sys::raw::{self, syscall6};
 use crate::buffers::{Block, Buffer, Buffers, LARGEST};
 use crate::call::{Args, Call, Data, Kind};
 use crate::conflict::{File, Touch, conflict, has_effects, may_be_written};
-use crate::context::{self, Context, Progress};
+use crate::context::{self, Context, Progress, opens_directory};
 use crate::device;
 use crate::graph::{At, Cursor, Engine, Follow, Options, Source, is_linked};
 use crate::memory::Mapped;
@@ -121,6 +121,8 @@ pub struct Instance<'g> {
     positions: [Option<(i32, Option<i64>)>; 8],
     listed: [i32; LISTED],
     listed_count: usize,
+    /// Listers go through the tree that the function walks, so that it need not ask for directories.
+    is_walked: bool,
     /// Looking ahead rested when the run began: its calls are only counted.
     resting: bool,
     follows: Follows,
@@ -167,6 +169,7 @@ impl<'g> Instance<'g> {
             positions: [None; 8],
             listed: [-1; LISTED],
             listed_count: 0,
+            is_walked: false,
             resting: false,
             follows: Follows::Yes,
             counted: 0,
