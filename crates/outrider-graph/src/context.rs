@@ -726,14 +726,7 @@ fn job(p: &Place, flight: &Flight, walk: bool) -> (i64, [usize; 6]) {
     match a.kind {
         Kind::Getdents => (
             Job::LIST,
-            [
-                a.fd as usize,
-                0,
-                usize::from(walk),
-                a.offset as usize,
-                0,
-                0,
-            ],
+            [a.fd as usize, 0, usize::from(walk), a.offset as usize, 0, 0],
         ),
         Kind::Read | Kind::Write => {
             call.args.kind = if a.kind == Kind::Read {

@@ -55,6 +55,5 @@ pub use conflict::ask_who_writes;
 pub use graph::{Builder, Engine, Error, Graph, Next, Node};
 pub use instance::StandBy;
 pub use process::token as process_token;
-pub use frontier::weight;
 pub use scope::{Place, Scope};
 pub use stats::{Counts, Sink};

@@ -294,11 +294,11 @@ impl Pool {
     }
 
     /// A program that walks enters a directory. The number of the walk that it belongs to, if it is one of those that listers know, and
-    /// what listing has earned or cost (see [`Frontier::enter`]).
-    pub fn enter(&self, device: u64, inode: u64, read: usize) -> (Option<usize>, i64) {
+    /// what listing has earned or cost since this was asked last, in nanoseconds.
+    pub fn enter(&self, device: u64, inode: u64) -> (Option<usize>, i64) {
         let _signals = Undisturbed::new();
         let mut q = self.lock();
-        let walk = q.frontier.enter(device, inode, read);
+        let walk = q.frontier.enter(device, inode);
         if q.idle_listers > 0 && q.frontier.is_low() && q.frontier.offers() {
             self.listing.notify_one();
         }

@@ -135,10 +135,9 @@ impl<C: ?Sized> Scope<'_, C> {
         self.instance.notice(call);
     }
 
-    /// The function is about to walk through directory `fd` ([`Graph::walk`]). `read`: what the directories count ([`crate::weight`]) whose
-    /// listings the thread has read to their end since it last said so.
-    pub fn walk(&mut self, fd: i32, read: usize) {
-        self.instance.walk(fd, read);
+    /// The function is about to walk through directory `fd` ([`Graph::walk`]).
+    pub fn walk(&mut self, fd: i32) {
+        self.instance.walk(fd);
     }
 
     /// The thread is about to change who makes its calls, or with which limits (`names_only`: only where its paths lead). Nothing more is made

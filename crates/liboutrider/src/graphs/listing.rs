@@ -231,8 +231,6 @@ pub struct Listings {
     streams: bool,
     /// Some of them have scopes.
     scopes: bool,
-    /// What the directories count that were read to their end since a scope began.
-    read: usize,
 }
 
 impl Listings {
@@ -245,7 +243,6 @@ impl Listings {
             known: 0,
             streams: false,
             scopes: false,
-            read: 0,
         })
     }
 
@@ -285,7 +282,7 @@ impl Listings {
                 unsafe { scopes::bind(l.scope, *fd) };
             }
             // SAFETY: as above.
-            unsafe { scopes::walk(l.scope, fd, std::mem::take(&mut self.read)) };
+            unsafe { scopes::walk(l.scope, fd) };
         }
     }
 
@@ -457,8 +454,6 @@ impl Listings {
                 let Some(l) = self.find(stream) else { return };
                 if entry.is_null() {
                     l.directory.complete = 1;
-                    let weight = outrider_graph::weight(l.count());
-                    self.read += weight;
                     return;
                 }
                 // SAFETY: the C library's entry, whose name ends with a zero byte.

@@ -410,16 +410,16 @@ pub unsafe fn is_idle(scope: *mut CScope) -> bool {
             .is_none_or(Scope::is_idle)
 }
 
-/// The function that entered is about to walk through a directory (`outrider_graph::Graph::walk`), having read directories that count so much.
+/// The function that entered is about to walk through a directory (`outrider_graph::Graph::walk`).
 ///
 /// # Safety
 /// The scope is null or one of this thread.
-pub unsafe fn walk(scope: *mut CScope, fd: c_int, read: usize) {
+pub unsafe fn walk(scope: *mut CScope, fd: c_int) {
     if scope != passing()
         // SAFETY: as promised.
         && let Some(s) = unsafe { scope.as_mut() }.and_then(|s| s.scope.as_mut())
     {
-        s.walk(fd, read);
+        s.walk(fd);
     }
 }
 

@@ -449,8 +449,8 @@ impl Instance<'_> {
     }
 
     /// The function is about to ask for the attributes of the entries of directory `fd`. Listers that are here already go on with what is below it;
-    /// otherwise a walk begins here, unless a graph has had it listed. `read`: see [`crate::frontier::Frontier::enter`].
-    pub fn walk(&mut self, fd: i32, read: usize) {
+    /// otherwise a walk begins here, unless a graph has had it listed.
+    pub fn walk(&mut self, fd: i32) {
         let makes = self.options.walk && self.options.engine != Engine::Check;
         if !makes || !process::is(self.token) || self.depth_now() == 0 {
             return;
@@ -460,7 +460,7 @@ impl Instance<'_> {
             return;
         };
         let Some(pool) = process::pool() else { return };
-        let (walk, account) = pool.enter(directory.device, directory.inode, read);
+        let (walk, account) = pool.enter(directory.device, directory.inode);
         self.shared.worth.enter(account);
         self.is_walked = walk.is_some();
         if self.is_walked || walk::was_walked(directory.device, directory.inode) {

@@ -263,7 +263,13 @@ impl Lister<'_> {
             if r <= 0 {
                 return;
             }
-            for Entry { inode, next, kind, name } in listed_entries(&self.room[..r as usize]) {
+            for Entry {
+                inode,
+                next,
+                kind,
+                name,
+            } in listed_entries(&self.room[..r as usize])
+            {
                 if name != c"." && name != c".." {
                     if walk && kind == libc::DT_DIR && !self.found.add(inode, name) {
                         self.found.rest = Some(at);
