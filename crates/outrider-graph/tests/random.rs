@@ -1,16 +1,22 @@
 //! FA12: whatever the graph, and whether the program follows it or not, nobody can tell its results and files from those of the serial
 //! program. Random graphs and random programs, each run serially, on io_uring and on threads.
+//!
+//! The order of effects is compared, too. Of changes of names it is the kernel's: what inotify tells of the directory, below all engines. Of writes
+//! to a file it can be read off the file: each begins further on than the last and ends where all end ([`STAIRS`]), so that whichever comes too
+//! early loses its first bytes to one that belongs before it.
 
 use std::cell::RefCell;
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::os::fd::{AsRawFd, RawFd};
+use std::io::Read as _;
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::path::Path;
 
 use outrider_graph::{Builder, Data, Engine, Graph, Kind, Next, Node, Op};
 use proptest::prelude::*;
 
 const FILES: usize = 3;
+const NAMES: usize = 8;
 
 /// A call of a random program. Files and names are few, so that calls meet.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +41,66 @@ enum Step {
 
 fn name(i: usize) -> CString {
     CString::new(format!("n{i}")).unwrap()
+}
+
+/// Where writes whose order is to be seen begin, beyond everything else that is written, and where all of them end.
+const STAIRS: std::ops::Range<i64> = 100_000..100_400;
+/// What each leaves of the last.
+const STAIR: i64 = 3;
+
+/// The `n`th write of a file, if its order is to be seen.
+fn stair(n: i64) -> (Vec<u8>, i64) {
+    let from = (STAIRS.start + n * STAIR).min(STAIRS.end - STAIR);
+    (vec![n as u8 + 1; (STAIRS.end - from) as usize], from)
+}
+
+/// Changes of names in a directory, in the order in which they happened.
+struct Changes(File);
+
+/// What happened, and to which name.
+type Change = (u32, String);
+
+impl Changes {
+    fn of(dir: &Path) -> Changes {
+        let path = CString::new(dir.as_os_str().as_encoded_bytes()).unwrap();
+        // SAFETY: a new descriptor, of which the file becomes the owner; a C string.
+        unsafe {
+            let fd = libc::inotify_init1(libc::IN_CLOEXEC | libc::IN_NONBLOCK);
+            assert!(fd >= 0);
+            let what = libc::IN_CREATE | libc::IN_DELETE | libc::IN_MOVE;
+            assert!(libc::inotify_add_watch(fd, path.as_ptr(), what) >= 0);
+            Changes(File::from_raw_fd(fd))
+        }
+    }
+
+    /// All so far.
+    fn told(mut self) -> Vec<Change> {
+        let mut told = Vec::new();
+        let mut room = vec![0; 64 << 10];
+        while let Ok(n) = self.0.read(&mut room) {
+            let mut rest = &room[..n];
+            while !rest.is_empty() {
+                // struct inotify_event: watch, what, cookie, length of the name.
+                let word = |i: usize| u32::from_ne_bytes(rest[4 * i..][..4].try_into().unwrap());
+                let (what, len) = (word(1), word(3) as usize);
+                assert!(what & libc::IN_Q_OVERFLOW == 0);
+                let name = std::ffi::CStr::from_bytes_until_nul(&rest[16..16 + len]).unwrap();
+                told.push((what, name.to_str().unwrap().to_owned()));
+                rest = &rest[16 + len..];
+            }
+        }
+        told
+    }
+}
+
+/// Changes whose order can be seen from within: all renamings, and what concerns one name. Two others may change places.
+fn orders(told: &[Change]) -> Vec<Vec<&Change>> {
+    let of = |n: usize| {
+        let name = format!("n{n}");
+        let concerns = move |c: &&Change| c.0 & libc::IN_MOVE != 0 || c.1 == name;
+        told.iter().filter(concerns).collect()
+    };
+    (0..NAMES).map(of).collect()
 }
 
 /// What the program is given of a call: its result or errno, and the bytes.
@@ -193,13 +259,14 @@ fn run(
     plan: &[(Step, bool, bool)],
     program: &[Step],
     graph: Graph<Context>,
-) -> (Vec<Seen>, outrider_graph::Counts, Vec<String>) {
+) -> (Vec<Seen>, Vec<Change>, outrider_graph::Counts, Vec<String>) {
     let place = prepare(at);
+    let changes = Changes::of(at);
     let context = Context {
         foreseen: plan.to_vec(),
         fds: place.files.iter().map(|f| f.as_raw_fd()).collect(),
         dir: place.dir.as_raw_fd(),
-        names: (0..8).map(name).collect(),
+        names: (0..NAMES).map(name).collect(),
         asked: RefCell::new(vec![0; plan.len()]),
     };
     let graph = graph.engine(engine).fixed_depth(12).private_positions();
@@ -302,7 +369,7 @@ fn run(
         .map(|f| unsafe { libc::lseek(f.as_raw_fd(), 0, libc::SEEK_CUR) } as usize)
         .collect();
     seen.extend(positions.into_iter().map(|p| Seen::Number(Ok(p))));
-    (seen, graph.counts(), graph.problems())
+    (seen, changes.told(), graph.counts(), graph.problems())
 }
 
 /// Names, types and contents.
@@ -348,7 +415,17 @@ fn step() -> impl Strategy<Value = Step> {
 /// graph has no effects but lies about everything else.
 fn case(follows: bool) -> impl Strategy<Value = (Vec<(Step, bool, bool)>, Vec<Step>)> {
     let flags = (prop::bool::weighted(0.15), prop::bool::weighted(0.15));
-    prop::collection::vec((step(), flags, 0u32..10), 1..40).prop_map(move |steps| {
+    let steps = prop::collection::vec((step(), flags, 0u32..10), 1..40);
+    (steps, any::<bool>()).prop_map(move |(mut steps, in_stairs)| {
+        let mut writes = [0; FILES];
+        for (step, ..) in &mut steps {
+            if let Step::Pwrite(f, bytes, offset) = step
+                && in_stairs
+            {
+                (*bytes, *offset) = stair(writes[*f]);
+                writes[*f] += 1;
+            }
+        }
         let mut plan = Vec::new();
         let mut program = Vec::new();
         let mut left = false;
@@ -393,15 +470,19 @@ fn compare(
 ) -> Result<u64, TestCaseError> {
     let dir = tempfile::tempdir().unwrap();
     let at = |n: &str| dir.path().join(n);
-    let (expected, _, _) = run(&at("serial"), Engine::Serial, plan, program, graph());
+    let (expected, changes, _, _) = run(&at("serial"), Engine::Serial, plan, program, graph());
     let files = tree(&at("serial"));
     let mut ahead = 0;
     for (engine, n) in [(Engine::Uring, "uring"), (Engine::Threads, "threads")] {
-        let (seen, counts, problems) = run(&at(n), engine, plan, program, graph());
+        let (seen, told, counts, problems) = run(&at(n), engine, plan, program, graph());
         let first = expected.iter().zip(&seen).position(|(a, b)| a != b);
         prop_assert!(
             expected == seen,
             "{engine:?}: result {first:?} differs; {problems:?}; {counts}"
+        );
+        prop_assert!(
+            orders(&changes) == orders(&told),
+            "{engine:?}: names changed in another order, {changes:?} and {told:?}; {counts}"
         );
         let differ: Vec<_> = files
             .iter()

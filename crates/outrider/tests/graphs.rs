@@ -104,6 +104,37 @@ fn the_cpp_interface_leaves_by_exceptions_and_pthread_exit() {
     }
 }
 
+/// FA8: runs within runs of the same graph, ten deep: each finds what it finds without one, although the inner ones write to what the outer ones
+/// have read ahead.
+#[test]
+fn a_function_that_calls_itself_finds_what_it_finds_without_its_graph() {
+    let program = compile("cc", "graph_recursion.c", &["-std=c11", "-pthread"]);
+    let mut expected = None;
+    for engine in ["serial", "uring", "threads"] {
+        let dir = support::scratch().join(format!("graph-recursion-{engine}"));
+        std::fs::create_dir_all(&dir).unwrap();
+        let text = run(&program, &dir, engine);
+        let found: Vec<_> = text.lines().take(11).map(str::to_owned).collect();
+        let files: Vec<_> = (0..=10)
+            .map(|depth| std::fs::read(dir.join(depth.to_string())).unwrap())
+            .collect();
+        assert!(
+            found[0].starts_with("10: ") && found[10].starts_with("0: "),
+            "{text}"
+        );
+        let found = (found, files);
+        assert!(
+            expected.get_or_insert_with(|| found.clone()) == &found,
+            "{engine}: {text}"
+        );
+        assert_eq!(count(&text, "visit", "runs"), 11, "{text}");
+        assert_eq!(count(&text, "visit", "not foreseen"), 0, "{text}");
+        assert!(!text.contains("EFFECTS NOT CALLED"), "{text}");
+        let used = count(&text, "visit", "used");
+        assert_eq!(used > 0, engine != "serial", "{engine}: {text}");
+    }
+}
+
 /// The example in README.md finds what the bare calls find.
 #[test]
 fn the_example_in_the_readme_works() {
