@@ -6,7 +6,7 @@
  * du walks with fts, which reads a directory to its end and then names each entry by the directory's descriptor: in the order of the
  * listing, or sorted by inode where there are more than 10,000. Subdirectories are opened when their turn comes: that is what is foreseen. The
  * attributes of their entries are not: whoever lists a directory ahead looks up one entry of each block of inodes (OUTRIDER_WALK), which is a
- * small part of du's calls, and du finds the rest cached.
+ * small part of du's calls, and du finds the rest cached. It goes on into the subdirectories, too.
  */
 #include <fcntl.h>
 

@@ -648,7 +648,8 @@ impl<C: ?Sized> Graph<C> {
     }
 
     /// Says that the function asks for the attributes of the entries of whatever directory it lists: who lists one ahead, because it is
-    /// foreseen to be opened or listed, fetches the blocks of their inodes too.
+    /// foreseen to be opened or listed, fetches the blocks of their inodes too. From a directory that was named to [`Scope::walk`](crate::Scope::walk) on,
+    /// listing goes on below its subdirectories.
     pub fn walk(mut self) -> Graph<C> {
         self.options.walk = true;
         self

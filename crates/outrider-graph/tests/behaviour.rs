@@ -5,8 +5,8 @@ mod support;
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
-use std::io::Write as _;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -521,6 +521,121 @@ fn reads_that_are_fetched_are_the_functions_own() {
         }
         assert!(wanted.iter().all(|i| are[*i]), "{wanted:?}");
     }
+}
+
+/// Directories that are opened below `root` from when this is made on: their paths, in order.
+struct Opened {
+    events: File,
+    names: Vec<(i32, std::path::PathBuf)>,
+}
+
+impl Opened {
+    fn below(root: &std::path::Path) -> Opened {
+        // SAFETY: a new descriptor, of which the file becomes the owner.
+        let events = unsafe {
+            let fd = libc::inotify_init1(libc::IN_CLOEXEC | libc::IN_NONBLOCK);
+            assert!(fd >= 0);
+            File::from_raw_fd(fd)
+        };
+        let mut names = Vec::new();
+        let mut left = vec![root.to_owned()];
+        while let Some(dir) = left.pop() {
+            left.extend(
+                fs::read_dir(&dir)
+                    .unwrap()
+                    .map(|e| e.unwrap().path())
+                    .filter(|p| p.is_dir()),
+            );
+            let path = CString::new(dir.as_os_str().as_bytes()).unwrap();
+            // SAFETY: a C string.
+            let watch = unsafe {
+                let what = libc::IN_OPEN | libc::IN_ONLYDIR;
+                libc::inotify_add_watch(events.as_raw_fd(), path.as_ptr(), what)
+            };
+            assert!(watch >= 0);
+            names.push((watch, dir));
+        }
+        Opened { events, names }
+    }
+
+    /// Adds those that were opened since the last time.
+    fn more(&mut self, seen: &mut Vec<std::path::PathBuf>) {
+        let mut room = [0; 16384];
+        while let Ok(n) = self.events.read(&mut room) {
+            let mut rest = &room[..n];
+            while !rest.is_empty() {
+                // struct inotify_event: watch, what, cookie, length of the name, which is there if a directory's entry was opened.
+                let word = |i: usize| u32::from_ne_bytes(rest[4 * i..][..4].try_into().unwrap());
+                let (watch, len) = (word(0) as i32, word(3) as usize);
+                if len == 0 {
+                    let (_, name) = self.names.iter().find(|n| n.0 == watch).unwrap();
+                    seen.push(name.clone());
+                }
+                rest = &rest[16 + len..];
+            }
+        }
+    }
+}
+
+/// Directories below `root`, in the order of a walk.
+fn walked(root: &std::path::Path, order: &mut Vec<std::path::PathBuf>) {
+    for entry in fs::read_dir(root).unwrap() {
+        order.push(entry.unwrap().path());
+        walked(&order[order.len() - 1].clone(), order);
+    }
+}
+
+/// A walk is listed on below its first directory, in the program's order, only a little ahead of it where all is cached, and nothing twice.
+#[test]
+fn a_walk_is_listed_on_below() {
+    in_child("a_walk_is_listed_on_below", || {
+        let dir = tempfile::tempdir().unwrap();
+        for i in 0..300 {
+            fs::create_dir_all(dir.path().join(format!("{i}/below"))).unwrap();
+        }
+        let mut order = Vec::new();
+        walked(dir.path(), &mut order);
+        let graph: Graph<()> = Graph::generator("walk", |(), _| Next::NotReady)
+            .pure()
+            .walk()
+            .engine(Engine::Threads);
+        let mut opened = Opened::below(dir.path());
+        let own = File::open(dir.path()).unwrap();
+        let mut scope = graph.enter(&());
+        scope.walk(own.as_raw_fd());
+        let mut seen = Vec::new();
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        // The program's own, the lister's, and two below.
+        while seen.len() < 4 && std::time::Instant::now() < until {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            opened.more(&mut seen);
+        }
+        // Whoever goes too far does so soon.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        opened.more(&mut seen);
+        let mut below: Vec<_> = seen.iter().filter(|p| *p != dir.path()).collect();
+        below.sort();
+        let mut next: Vec<_> = order[..below.len()].iter().collect();
+        next.sort();
+        assert_eq!(below, next, "what comes next is listed");
+        assert!((2..40).contains(&below.len()), "{below:?}");
+        drop(scope);
+        // The program comes along; what it enters is opened by itself, and once at most by a lister.
+        for path in &order {
+            let own = File::open(path).unwrap();
+            let mut scope = graph.enter(&());
+            scope.walk(own.as_raw_fd());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        opened.more(&mut seen);
+        for path in &order {
+            let times = seen.iter().filter(|p| *p == path).count();
+            assert!(
+                (1..=2).contains(&times),
+                "{path:?} was opened {times} times"
+            );
+        }
+    });
 }
 
 /// Where nothing waits for a device, looking ahead rests after what it may cost at first, 160 µs: 320 calls that are followed, or 4 listings.
