@@ -10,7 +10,7 @@ mod lister;
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -159,6 +159,8 @@ pub struct Pool {
     queue: Mutex<Queue>,
     work: Condvar,
     listing: Condvar,
+    /// The number of the present walk.
+    walk: AtomicUsize,
     /// The signals that the thread blocked which started the first of these.
     mask: AtomicU64,
 }
@@ -179,6 +181,7 @@ impl Pool {
             }),
             work: Condvar::new(),
             listing: Condvar::new(),
+            walk: AtomicUsize::new(0),
             mask: AtomicU64::new(0),
         })
     }
@@ -290,7 +293,15 @@ impl Pool {
     /// A walk begins with a directory on this device, which is to be listed; says its number.
     pub fn begin_walk(&self, device: u64) -> usize {
         let _signals = Undisturbed::new();
-        self.lock().frontier.begin(device)
+        let mut q = self.lock();
+        let walk = q.frontier.begin(device);
+        self.walk.store(walk, Ordering::Relaxed);
+        walk
+    }
+
+    /// The number of the walk that listers go on with: another one has ended.
+    pub fn walk(&self) -> usize {
+        self.walk.load(Ordering::Relaxed)
     }
 
     /// A program that walks enters a directory. The number of the walk that it belongs to, if it is one of those that listers know, and

@@ -386,7 +386,13 @@ impl Instance<'_> {
                 }
             }
             // Listers come to it.
-            Kind::Openat if self.is_walked && opens_directory(args.flags) => return self.never(i),
+            Kind::Openat
+                if self.walk != 0
+                    && opens_directory(args.flags)
+                    && process::pool().is_some_and(|pool| pool.walk() == self.walk) =>
+            {
+                return self.never(i);
+            }
             Kind::Getdents => {
                 let new = !self.listed[..self.listed_count].contains(&args.fd);
                 let wanted = self.file(args.fd).is_some_and(|f| {
@@ -462,8 +468,8 @@ impl Instance<'_> {
         let Some(pool) = process::pool() else { return };
         let (walk, account) = pool.enter(directory.device, directory.inode);
         self.shared.worth.enter(account);
-        self.is_walked = walk.is_some();
-        if self.is_walked || walk::was_walked(directory.device, directory.inode) {
+        self.walk = walk.unwrap_or(0);
+        if walk.is_some() || walk::was_walked(directory.device, directory.inode) {
             return;
         }
         let Some(cx) = self.cx.as_mut() else { return };
@@ -472,13 +478,13 @@ impl Instance<'_> {
         };
         let p = &mut cx.places[i as usize];
         p.args = Args::new(Kind::Getdents, fd);
-        p.args.offset = pool.begin_walk(directory.device) as i64;
+        self.walk = pool.begin_walk(directory.device);
+        p.args.offset = self.walk as i64;
         p.progress = Progress::Ready;
         p.warmed = true;
         cx.launch(i);
         cx.release(i);
         cx.submit();
-        self.is_walked = true;
         self.counts.ahead += 1;
         self.settle_account();
     }

@@ -121,8 +121,8 @@ pub struct Instance<'g> {
     positions: [Option<(i32, Option<i64>)>; 8],
     listed: [i32; LISTED],
     listed_count: usize,
-    /// Listers go through the tree that the function walks, so that it need not ask for directories.
-    is_walked: bool,
+    /// The walk in which listers come to what is below this directory; 0: none.
+    walk: usize,
     /// Looking ahead rested when the run began: its calls are only counted.
     resting: bool,
     follows: Follows,
@@ -169,7 +169,7 @@ impl<'g> Instance<'g> {
             positions: [None; 8],
             listed: [-1; LISTED],
             listed_count: 0,
-            is_walked: false,
+            walk: 0,
             resting: false,
             follows: Follows::Yes,
             counted: 0,
