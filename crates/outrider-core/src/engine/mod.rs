@@ -172,6 +172,8 @@ struct Device {
     queued_bytes: u64,
     in_flight: VecDeque<Batch>,
     in_flight_bytes: u64,
+    /// Bytes issued since nothing was in flight.
+    unbroken: u64,
     /// Workers that wait for an arrival.
     waiting: u32,
     model: DeviceModel,
@@ -622,6 +624,7 @@ impl State {
                     queued_bytes: 0,
                     in_flight: VecDeque::new(),
                     in_flight_bytes: 0,
+                    unbroken: 0,
                     waiting: 0,
                     model: DeviceModel::default(),
                     allowed: InFlight::new(bounds.0..bounds.1),
@@ -670,6 +673,11 @@ impl State {
             let i = (self.turn + k) % n;
             let d = &mut self.devices[i];
             if d.in_order && d.issuing {
+                continue;
+            }
+            if d.in_flight_bytes == 0 {
+                d.unbroken = 0;
+            } else if d.unbroken >= d.breath() {
                 continue;
             }
             let bound = d.bound();
@@ -746,6 +754,7 @@ fn work(shared: &Shared) {
                 let last = &group[group.len() - 1];
                 d.last_end = (last.file(), last.range.end);
                 d.in_flight_bytes += bytes;
+                d.unbroken = d.unbroken.saturating_add(bytes);
                 let asked_for = group.len() as u64;
                 d.issued += asked_for;
                 drop(state);
@@ -843,6 +852,16 @@ impl Device {
             Company::Nobody => alone,
             Company::Unknown => alone.min(self.model.unproven().max(self.bounds.0)),
             Company::Others => alone.min(self.model.beside_others().max(self.bounds.0)),
+        }
+    }
+
+    /// Bytes after which nothing more is issued until all has arrived: a head goes on with what is nearest, and whoever reads elsewhere would wait
+    /// for as long as a stream goes on.
+    fn breath(&self) -> u64 {
+        match self.company {
+            _ if !self.model.has_head() => u64::MAX,
+            Company::Others => self.model.quantum() / 2,
+            Company::Nobody | Company::Unknown => 2 * self.model.quantum(),
         }
     }
 

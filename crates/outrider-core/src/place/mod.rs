@@ -122,11 +122,12 @@ impl DeviceModel {
 
     /// Gaps up to this many bytes are read through.
     pub fn merge_gap(&self) -> u64 {
-        if self.latency_us >= SEEK_US {
-            INFILL
-        } else {
-            0
-        }
+        if self.has_head() { INFILL } else { 0 }
+    }
+
+    /// Whether it answers as a device that seeks.
+    pub fn has_head(&self) -> bool {
+        self.latency_us >= SEEK_US
     }
 
     /// Whether it answers as only a device without heads does, as far as was measured.
