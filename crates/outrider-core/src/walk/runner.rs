@@ -487,7 +487,7 @@ fn is_fit(dir: &Fd) -> bool {
 }
 
 fn modified(st: &rustix::fs::Stat) -> (i64, u64) {
-    (st.st_mtime, st.st_mtime_nsec as u64)
+    (st.st_mtime, st.st_mtime_nsec)
 }
 
 /// Lists a directory, of another that is known if it is `within` one.

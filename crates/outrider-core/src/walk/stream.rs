@@ -215,7 +215,7 @@ impl Walks {
                 }
             }
             self.give_up(too_old);
-            self.to_front(i);
+            self.bring_forward(i);
             self.astray = 0;
             return self.verdict();
         }
@@ -230,7 +230,7 @@ impl Walks {
                 let stream = &mut self.streams[i];
                 let left: Vec<Ahead> = stream.left().collect();
                 self.give_up(left);
-                self.to_front(i);
+                self.bring_forward(i);
             }
             None => {
                 let new = Stream::new(place, self.streams.front());
@@ -270,7 +270,7 @@ impl Walks {
         }
     }
 
-    fn to_front(&mut self, i: usize) {
+    fn bring_forward(&mut self, i: usize) {
         if i > 0
             && let Some(stream) = self.streams.remove(i)
         {
