@@ -103,9 +103,9 @@ fn place(at: u64, size: u64) -> Range<u64> {
     start..start.saturating_add(PLACE).min(size)
 }
 
-/// Whether all of a small file, of `size` bytes, is cached, as far as can be known.
+/// Whether all of a small file, of `size` bytes, is cached, or nobody can tell.
 pub fn holds(fd: c_int, size: u64) -> bool {
-    cached(fd, 0..size).is_some_and(|(pages, cached)| cached >= pages)
+    cached(fd, 0..size).is_none_or(|(pages, cached)| cached >= pages)
 }
 
 /// Looks at a read of a descriptor with FLAG_HOT. `false`: something of it is missing, and not a single page.

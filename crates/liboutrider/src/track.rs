@@ -157,10 +157,9 @@ fn forget(proc: &Proc, slot: &Slot, fd: c_int) {
     let tracked = slot.state.load(Relaxed) == FD_TRACKED;
     // The generation goes up first: whatever the service still holds for this number is stale from here on.
     slot.forget();
-    if !tracked || slot.flags.load(Relaxed) & FLAG_UNTOLD != 0 {
-        return;
+    if tracked && slot.flags.load(Relaxed) & FLAG_UNTOLD == 0 {
+        tell(proc, Kind::Close, fd, 0, 0, 0);
     }
-    tell(proc, Kind::Close, fd, 0, 0, 0);
     // The service marks the slot and then looks at the generation again; here it is the other way round.
     fence(SeqCst);
     for _ in 0..1000 {
@@ -170,7 +169,7 @@ fn forget(proc: &Proc, slot: &Slot, fd: c_int) {
         // SAFETY: takes no arguments.
         unsafe { raw::syscall6(libc::SYS_sched_yield, 0, 0, 0, 0, 0, 0) };
     }
-    if slot.flags.load(Relaxed) & FLAG_HELD != 0 {
+    if tracked && slot.flags.load(Relaxed) & FLAG_HELD != 0 {
         attach::release_all();
     }
 }

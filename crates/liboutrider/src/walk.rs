@@ -29,7 +29,12 @@ static TOLD: AtomicU32 = AtomicU32::new(0);
 
 /// A small regular file was opened for reading.
 pub fn opened(fd: c_int, st: &libc::stat) {
-    if attach::MODE.load(Relaxed) != MODE_PREDICT_OPT || st.st_size == 0 {
+    // Without a disk of its own there is a network, a program or another file system behind it, or nothing.
+    let on_disk = libc::major(st.st_dev) != 0;
+    if attach::MODE.load(Relaxed) != MODE_PREDICT_OPT || st.st_size == 0 || !on_disk {
+        return;
+    }
+    if attach::header().is_some_and(|h| h.looks.load(Relaxed) == 0) {
         return;
     }
     let current = attach::current();
@@ -45,7 +50,17 @@ pub fn opened(fd: c_int, st: &libc::stat) {
         proc.rest.store(rest - 1, Relaxed);
         return;
     }
-    proc.push(Kind::Entry, fd as u16, 0, st.st_dev, st.st_ino);
+    let Some(slot) = proc.slots.get(fd as usize) else {
+        return;
+    };
+    let generation = slot.generation.load(Relaxed);
+    proc.push(
+        Kind::Entry,
+        fd as u16,
+        generation.into(),
+        st.st_dev,
+        st.st_ino,
+    );
     if !walking || TOLD.fetch_add(1, Relaxed).is_multiple_of(TOGETHER) {
         proc.announce(header);
     }

@@ -148,6 +148,16 @@ pub fn link(pid: u32, fd: u16) -> PathBuf {
     std::fs::read_link(format!("/proc/{pid}/fd/{fd}")).unwrap_or_default()
 }
 
+/// The same while nobody closes it: kernels from 6.7 on hold the program's own open file while they tell, and closing waits for the mark (`track::forget`).
+pub fn link_of(pid: u32, fd: u16, slot: &Slot, generation: u32) -> Option<PathBuf> {
+    slot.flags.fetch_or(FLAG_FETCHING, SeqCst);
+    fence(SeqCst);
+    let same = slot.generation.load(Relaxed) == generation;
+    let name = same.then(|| link(pid, fd));
+    slot.flags.fetch_and(!FLAG_FETCHING, SeqCst);
+    name
+}
+
 /// The name of an open file.
 pub fn name(fd: BorrowedFd<'_>) -> PathBuf {
     std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap_or_default()

@@ -144,7 +144,7 @@ pub enum Kind {
     MapWillNeed = 9,
     /// Never open this file again: offset = `st_dev`, len = `st_ino`.
     Leave = 10,
-    /// A file was opened whose reads are not followed: offset = `st_dev`, len = `st_ino`.
+    /// A file was opened whose reads are not followed: extra = generation of the descriptor's state, offset = `st_dev`, len = `st_ino`.
     Entry = 11,
 }
 

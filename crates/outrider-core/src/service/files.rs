@@ -129,8 +129,8 @@ impl Service {
         self.header().unhurried.store(unhurried, Relaxed);
     }
 
-    /// A process has opened a file under number `fd`, perhaps one of many.
-    pub(super) fn entered(&mut self, i: usize, fd: u16, key: FileKey) {
+    /// A process has opened a file under number `fd`, perhaps one of many; `generation` is that of the descriptor's state.
+    pub(super) fn entered(&mut self, i: usize, fd: u16, generation: u32, key: FileKey) {
         if !self.walks {
             return;
         }
@@ -149,7 +149,13 @@ impl Service {
             self.limit_walker();
         }
         if let Some(walker) = &self.walker {
-            walker.opened(i, pid, fd, (key.dev, key.ino));
+            walker.opened(Opened {
+                proc: i,
+                pid,
+                fd,
+                generation,
+                key: (key.dev, key.ino),
+            });
         }
     }
 
@@ -166,14 +172,17 @@ impl Service {
     }
 
     pub(super) fn release_all(&mut self) {
-        if let Some(walker) = &self.walker {
-            walker.release(Duration::from_millis(200));
-        }
+        const LIMIT: Duration = Duration::from_millis(200);
+        let until = Instant::now() + LIMIT;
+        let walker = self.walker.as_ref().map(Walker::let_go);
         self.engine.drain();
         for file in self.files.values_mut() {
             file.handle = None;
         }
-        self.engine.settle(Duration::from_millis(200));
+        self.engine.settle(LIMIT);
+        if let Some(walker) = walker {
+            walker.wait(until);
+        }
     }
 
     /// One descriptor or mapping less.

@@ -213,7 +213,13 @@ impl Service {
                 if let Some(key) = self.opened(i, e.fd, e.offset)
                     && self.walker.is_some()
                 {
-                    self.entered(i, e.fd, key);
+                    let (proc, fd) = (self.shared.proc(i), usize::from(e.fd));
+                    let generation = proc.slots.get(fd).map(|s| s.generation.load(Relaxed));
+                    let rest = proc.rest.load(Relaxed);
+                    proc.rest.store(rest.saturating_sub(1), Relaxed);
+                    if rest == 0 {
+                        self.entered(i, e.fd, generation.unwrap_or(0), key);
+                    }
                 }
             }
             Kind::Close => {
@@ -223,14 +229,11 @@ impl Service {
             }
             Kind::Read => self.read(i, e),
             Kind::Entry => {
-                self.entered(
-                    i,
-                    e.fd,
-                    FileKey {
-                        dev: e.offset,
-                        ino: e.len,
-                    },
-                );
+                let key = FileKey {
+                    dev: e.offset,
+                    ino: e.len,
+                };
+                self.entered(i, e.fd, e.extra as u32, key);
             }
             Kind::WillNeed => {
                 if let Some(key) = self.known(i, e.fd) {

@@ -11,14 +11,13 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use outrider_sys::cache::{cachestat, populate};
 use outrider_sys::device::Device;
-use outrider_sys::raw::Fd;
 use rustix::fs::{Advice, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, StatVfsMountFlags};
 
 use super::stream::{Here, Listen, Walks, Want, common};
@@ -34,35 +33,49 @@ const WORKERS: usize = 16;
 const STACK: usize = 128 << 10;
 /// Bytes in one call, which no kernel clips.
 const CALL_BYTES: u64 = 128 << 10;
-/// Files ahead of a program.
-const FILES: usize = 512;
 /// Bytes fetched and not read, per process.
 pub const AHEAD_BYTES: u64 = 8 << 20;
 /// Entries of a directory beyond which it is left alone.
-const ENTRIES: usize = 1 << 17;
+const ENTRIES: usize = 1 << 16;
+/// How long it is believed what a number of a device stands for.
+const STALE: Duration = Duration::from_secs(1);
 /// Directories listed to find out how two are related.
 const LEVELS: usize = 4;
 /// Opens that are not told after a process turned out not to be foreseeable; each time twice as many.
 const REST: u32 = 256;
 const LONGEST_REST: u32 = 1 << 16;
-/// What takes longer has waited for the disk: an inode wasn't cached, or where it isn't known what is cached of a file, its data.
-const QUICK: Duration = Duration::from_micros(60);
+/// Nothing is opened for so long after somebody wanted everything let go of: the system call for which he did comes next.
+const HELD_BACK: Duration = Duration::from_millis(100);
+/// Files that the thread that decides has not heard of yet, beyond which it is told of no more.
+const UNHEARD: usize = 2048;
 
 /// What the walker is told.
 enum Message {
-    /// Process `pid`, in entry `proc`, has opened a file under number `fd`.
-    Opened {
-        proc: usize,
-        pid: u32,
-        fd: u16,
-        key: Key,
-    },
+    /// A process has opened a file.
+    Opened(Opened),
     /// The process in this entry is over.
     Over(usize),
+    /// Forget everything, add up the figures, and answer.
+    Forget(Sender<()>),
     /// A job is done: so many bytes were fetched.
     Fetched { proc: usize, key: Key, here: Here },
     /// A directory is listed.
     Listed { proc: usize, dir: Directory },
+}
+
+/// A file that a process has opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened {
+    /// Entry of the process.
+    pub proc: usize,
+    /// The process.
+    pub pid: u32,
+    /// Number of the descriptor.
+    pub fd: u16,
+    /// Generation of the descriptor's state then.
+    pub generation: u32,
+    /// The file.
+    pub key: Key,
 }
 
 /// What a worker does.
@@ -88,7 +101,10 @@ struct Link {
     limit: AtomicU64,
     /// Threads that have something open.
     busy: AtomicUsize,
-    held_back: AtomicBool,
+    /// Until when nothing is opened.
+    held_back: Mutex<Option<Instant>>,
+    /// [`Message::Opened`] that nobody has taken yet.
+    unheard: AtomicUsize,
     /// Files that must never be opened.
     untouchable: Mutex<HashSet<Key>>,
     settings: Settings,
@@ -132,7 +148,8 @@ impl Walker {
             work: Condvar::new(),
             limit: AtomicU64::new(0),
             busy: AtomicUsize::new(0),
-            held_back: AtomicBool::new(false),
+            held_back: Mutex::default(),
+            unheard: AtomicUsize::new(0),
             untouchable: Mutex::default(),
             settings,
         });
@@ -145,15 +162,20 @@ impl Walker {
             rests: HashMap::new(),
             systems: HashMap::new(),
             listing: HashSet::new(),
+            patience: HashMap::new(),
             workers: 0,
         };
         spawn(move || guide.run(&told))?;
         Some(Walker { link, tell })
     }
 
-    /// Process `pid`, in entry `proc`, has opened the file `dev`, `ino` under number `fd`.
-    pub fn opened(&self, proc: usize, pid: u32, fd: u16, key: Key) {
-        let _ = self.tell.send(Message::Opened { proc, pid, fd, key });
+    /// A process has opened a file.
+    pub fn opened(&self, opened: Opened) {
+        if self.link.unheard.fetch_add(1, Relaxed) < UNHEARD {
+            let _ = self.tell.send(Message::Opened(opened));
+        } else {
+            self.link.unheard.fetch_sub(1, Relaxed);
+        }
     }
 
     /// The process in this entry is over.
@@ -171,14 +193,34 @@ impl Walker {
         self.link.limit.store(bytes, Relaxed);
     }
 
-    /// Lets go of everything; nothing is open when it returns, unless that takes longer than `limit`.
-    pub fn release(&self, limit: Duration) {
-        self.link.held_back.store(true, SeqCst);
-        let until = Instant::now() + limit;
+    /// Begins to let go of everything, and opens nothing for a while.
+    pub fn let_go(&self) -> Leaving<'_> {
+        *lock(&self.link.held_back) = Some(Instant::now() + HELD_BACK);
+        lock(&self.link.jobs).clear();
+        let (done, forgotten) = channel();
+        let _ = self.tell.send(Message::Forget(done));
+        Leaving {
+            link: &self.link,
+            forgotten,
+        }
+    }
+}
+
+/// Files that are being let go of.
+pub struct Leaving<'a> {
+    link: &'a Link,
+    forgotten: Receiver<()>,
+}
+
+impl Leaving<'_> {
+    /// Nothing is open when it returns, and the figures are complete, unless it is `until` before that.
+    pub fn wait(self, until: Instant) {
+        let _ = self
+            .forgotten
+            .recv_timeout(until.saturating_duration_since(Instant::now()));
         while self.link.busy.load(SeqCst) > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_micros(100));
         }
-        self.link.held_back.store(false, SeqCst);
     }
 }
 
@@ -195,7 +237,11 @@ impl<'a> Busy<'a> {
         link.busy.fetch_add(1, SeqCst);
         let busy = Busy(link);
         let watched = link.shared.header().watched.load(Relaxed) != 0;
-        let free = !watched && !link.held_back.load(SeqCst) && link.limit.load(Relaxed) > 0;
+        let mut held_back = lock(&link.held_back);
+        if held_back.is_some_and(|until| Instant::now() >= until) {
+            *held_back = None;
+        }
+        let free = !watched && held_back.is_none() && link.limit.load(Relaxed) > 0;
         free.then_some(busy)
     }
 }
@@ -215,9 +261,11 @@ struct Guide {
     /// How long each process was left alone last.
     rests: HashMap<usize, u32>,
     /// Whether files of a file system are fetched, by `st_dev`.
-    systems: HashMap<u64, bool>,
+    systems: HashMap<u64, (Instant, bool)>,
     /// Directories that are being listed.
     listing: HashSet<PathBuf>,
+    /// Files that have to turn up in vain before a directory that has changed is listed again: as many as it had.
+    patience: HashMap<PathBuf, usize>,
     workers: usize,
 }
 
@@ -225,9 +273,10 @@ impl Guide {
     fn run(mut self, told: &Receiver<Message>) {
         while let Ok(message) = told.recv() {
             let proc = match message {
-                Message::Opened { proc, pid, fd, key } => {
-                    self.opened(proc, pid, fd, key);
-                    proc
+                Message::Opened(opened) => {
+                    self.link.unheard.fetch_sub(1, Relaxed);
+                    self.opened(opened);
+                    opened.proc
                 }
                 Message::Over(proc) => {
                     if let Some(mut walks) = self.walks.remove(&proc) {
@@ -245,6 +294,18 @@ impl Guide {
                         }
                         *of != proc
                     });
+                    continue;
+                }
+                Message::Forget(done) => {
+                    for (_, mut walks) in std::mem::take(&mut self.walks) {
+                        walks.clear();
+                        self.account(&mut walks);
+                    }
+                    self.tree.clear();
+                    self.listing.clear();
+                    self.patience.clear();
+                    self.systems.clear();
+                    let _ = done.send(());
                     continue;
                 }
                 Message::Fetched { proc, key, here } => {
@@ -279,15 +340,17 @@ impl Guide {
     }
 
     fn take_in(&mut self, dir: Directory) {
+        self.patience.insert(dir.path.clone(), dir.entries.len());
         if !self.tree.insert(dir) {
-            self.walks.values_mut().for_each(Walks::clear);
+            self.patience.clear();
         }
     }
 
-    fn opened(&mut self, proc: usize, pid: u32, fd: u16, key: Key) {
-        let place = match self.tree.find(key) {
+    fn opened(&mut self, opened: Opened) {
+        let Opened { proc, pid, .. } = opened;
+        let place = match self.tree.find(opened.key) {
             Some(place) => Some(place),
-            None => self.locate(pid, fd, key),
+            None => self.locate(opened),
         };
         let latest = self.walks.get(&proc).and_then(Walks::latest);
         if let (Some(latest), Some(place)) = (latest.map(Path::to_owned), &place) {
@@ -298,6 +361,11 @@ impl Guide {
             Some(place) => walks.opened(&self.tree, place),
             None => walks.astray(),
         };
+        // The entry may be another's by now.
+        let header = self.link.shared.header();
+        if header.owners.get(proc).map(|o| o.load(Relaxed)) != Some(pid) {
+            return;
+        }
         let entry = self.link.shared.proc(proc);
         match listen {
             Listen::All => entry.walking.store(1, Relaxed),
@@ -312,15 +380,43 @@ impl Guide {
     }
 
     /// Where a file is that the program has open, by the name under which it was opened.
-    fn locate(&mut self, pid: u32, fd: u16, key: Key) -> Option<Place> {
-        let path = fetch::link(pid, fd);
+    fn locate(&mut self, opened: Opened) -> Option<Place> {
+        let link = self.link.clone();
+        let _busy = Busy::begin(&link).filter(|_| self.is_fit(opened.key.0))?;
+        let slot = link
+            .shared
+            .proc(opened.proc)
+            .slots
+            .get(usize::from(opened.fd))?;
+        let path = fetch::link_of(opened.pid, opened.fd, slot, opened.generation)?;
         let dir = path.parent().filter(|_| path.is_absolute())?;
-        let known = self.tree.get(dir);
-        let modified = || rustix::fs::stat(dir).ok().map(|st| modified(&st));
-        if known.is_none_or(|known| modified() != Some(known.modified)) {
-            self.list_now(dir);
+        match self.tree.get(dir) {
+            None => self.list_now(dir),
+            Some(known) => {
+                let now = rustix::fs::stat(dir).ok()?;
+                let patience = self.patience.get_mut(dir);
+                match patience {
+                    _ if modified(&now) == known.modified => {}
+                    Some(left) if *left > 0 => *left -= 1,
+                    _ => self.list_now(dir),
+                }
+            }
         }
-        self.tree.find(key)
+        self.tree.find(opened.key)
+    }
+
+    /// Whether files are fetched from a file system: it lies on a disk of its own, and nobody else sees that they are open.
+    fn is_fit(&mut self, dev: u64) -> bool {
+        let known = self
+            .systems
+            .get(&dev)
+            .filter(|(at, _)| at.elapsed() < STALE);
+        if let Some((_, fit)) = known {
+            return *fit;
+        }
+        let fit = libc::major(dev) != 0 && !fetch::shows_opens(&Device::of_dev(dev));
+        self.systems.insert(dev, (Instant::now(), fit));
+        fit
     }
 
     /// Lists what lies between two directories and the one that holds both.
@@ -330,25 +426,23 @@ impl Guide {
             let up = dir.ancestors().skip(1).take(LEVELS);
             for dir in up.take_while(|d| d.starts_with(&above)) {
                 if self.tree.get(dir).is_none() {
-                    self.list_now(dir);
+                    let link = self.link.clone();
+                    let _busy = Busy::begin(&link);
+                    if _busy.is_some() {
+                        self.list_now(dir);
+                    }
                 }
             }
         }
     }
 
+    /// Lists a directory. One that can't be listed is one without entries.
     fn list_now(&mut self, path: &Path) {
-        let listed = Busy::begin(&self.link).and_then(|_busy| {
-            let dir = rustix::fs::openat(CWD, path, directory(), Mode::empty()).ok()?;
-            let known = rustix::fs::fstat(&dir).ok()?.st_dev;
-            let fit = *self
-                .systems
-                .entry(known)
-                .or_insert_with(|| is_fit(&Fd::from(dir)));
-            fit.then(|| list(path, None)).flatten()
+        let listed = list(path, None).unwrap_or_else(|| {
+            let now = rustix::fs::stat(path).map_or((0, 0), |st| modified(&st));
+            Directory::new(path.to_owned(), (0, 0), now, Vec::new())
         });
-        if let Some(listed) = listed {
-            self.take_in(listed);
-        }
+        self.take_in(listed);
     }
 
     /// Has done what a process needs next.
@@ -360,8 +454,9 @@ impl Guide {
         for key in walks.take_overtaken() {
             self.cancel(proc, key, &mut walks);
         }
-        let bytes = self.link.limit.load(Relaxed).min(AHEAD_BYTES);
-        for want in walks.wanted(&self.tree, FILES, bytes) {
+        let all = self.link.limit.load(Relaxed).min(AHEAD_BYTES);
+        let bytes = all / (self.walks.len() as u64 + 1);
+        for want in walks.wanted(&self.tree, bytes) {
             let job = match want {
                 Want::Fetch(place) => Job::Fetch {
                     proc,
@@ -432,11 +527,10 @@ fn work(link: &Link, tell: &Sender<Message>) {
                 entry,
             } => {
                 let key = (dir_key.0, entry.ino);
-                let start = Instant::now();
+                let before = blocks_read();
                 let bytes = busy.and_then(|_busy| fetch(link, &dir, dir_key, &entry));
-                let waited = bytes.is_some() && start.elapsed() > QUICK;
                 let bytes = bytes.unwrap_or(0);
-                let cold = bytes > 0 || waited;
+                let cold = bytes > 0 || blocks_read() != before;
                 let here = Here { bytes, cold };
                 Message::Fetched { proc, key, here }
             }
@@ -451,6 +545,16 @@ fn work(link: &Link, tell: &Sender<Message>) {
         if tell.send(done).is_err() {
             return;
         }
+    }
+}
+
+/// What this thread has had read from disks, in blocks of 512 bytes: inodes and directories, too.
+fn blocks_read() -> i64 {
+    // SAFETY: plain data, which the kernel fills in.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+        usage.ru_inblock
     }
 }
 
@@ -480,12 +584,6 @@ fn open_quietly(found: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     })
 }
 
-/// Whether files are fetched where this directory lies: there is a disk, and nobody else sees that they are open.
-fn is_fit(dir: &Fd) -> bool {
-    Device::of_fd(dir.as_fd())
-        .is_ok_and(|device| !device.is_memory() && !fetch::shows_opens(&device))
-}
-
 fn modified(st: &rustix::fs::Stat) -> (i64, u64) {
     (st.st_mtime, st.st_mtime_nsec)
 }
@@ -500,6 +598,9 @@ fn list(path: &Path, within: Option<&Path>) -> Option<Directory> {
         None => rustix::fs::openat(CWD, path, directory(), Mode::empty()).ok()?,
     };
     let st = rustix::fs::fstat(&found).ok()?;
+    if libc::major(st.st_dev) == 0 {
+        return None;
+    }
     let opened = open_quietly(&found, OFlags::DIRECTORY).ok()?;
     let mut entries = Vec::new();
     for entry in Dir::new(opened).ok()? {

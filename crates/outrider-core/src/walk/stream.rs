@@ -23,8 +23,13 @@ const ASTRAY: u32 = 32;
 const CACHED: u32 = 64;
 /// Files that were passed over and may still be opened: threads that share a tree are not quite in order.
 const PASSED: usize = 64;
-/// Directories listed ahead.
+/// Directories listed ahead at once, and from one file that the program opens to the next.
 const LISTED_AHEAD: usize = 16;
+const MOST_LISTED: usize = 256;
+/// Files ahead at most.
+const FILES: usize = 512;
+/// What a file counts for that isn't there yet, until the first are, bytes.
+const GUESS: u64 = 16 << 10;
 
 /// A file that was asked for.
 #[derive(Debug)]
@@ -62,6 +67,8 @@ struct Stream {
     /// What was ahead and was passed over.
     passed: VecDeque<Ahead>,
     window: usize,
+    /// Directories that were asked for since the program opened a file.
+    listed: usize,
 }
 
 /// What to do.
@@ -142,6 +149,7 @@ impl Stream {
             ahead: VecDeque::new(),
             passed: VecDeque::new(),
             window: like.map_or(WINDOW, |s| s.window),
+            listed: 0,
             at,
         }
     }
@@ -173,6 +181,7 @@ impl Stream {
         self.manner = best.unwrap_or(0);
         self.foreseen = if foreseen { self.foreseen + 1 } else { 0 };
         self.root = root;
+        self.listed = 0;
         self.at = place.clone();
         self.cursor = Cursor::after(place, MANNERS[self.manner]);
         Some(foreseen)
@@ -204,12 +213,13 @@ impl Walks {
             let Some(found) = found else {
                 continue;
             };
+            stream.listed = 0;
             let too_old = stream.passed.len().saturating_sub(PASSED);
             let too_old: Vec<Ahead> = stream.passed.drain(..too_old).collect();
             match found.here {
                 Some(here) => self.use_up(here),
                 None => {
-                    stream.window *= 2;
+                    stream.window = (2 * stream.window).min(FILES);
                     self.late.insert(key);
                     self.overtaken.push(key);
                 }
@@ -321,37 +331,47 @@ impl Walks {
         } else {
             // The program went elsewhere.
             self.tally.wasted_bytes += here.bytes;
+            self.balance -= i32::from(here.cold);
         }
     }
 
-    /// What to do next, with at most `files` ahead and `bytes` that were fetched and not read.
-    pub fn wanted(&mut self, tree: &Tree, files: usize, bytes: u64) -> Vec<Want> {
+    /// What to do next, with at most `most` bytes ahead that were fetched and not read.
+    pub fn wanted(&mut self, tree: &Tree, most: u64) -> Vec<Want> {
         let all = self
             .streams
             .iter()
             .flat_map(|s| s.ahead.iter().chain(&s.passed));
-        let unread: u64 = all.filter_map(|a| a.here).map(|h| h.bytes).sum();
+        let (mut unread, mut here, mut coming) = (0, 0, 0);
+        for ahead in all {
+            match ahead.here {
+                Some(there) => (unread, here) = (unread + there.bytes, here + 1),
+                None => coming += 1,
+            }
+        }
+        let each = if here > 0 { unread / here } else { GUESS };
+        let mut room = most.saturating_sub(unread + coming * each);
         let mut wants = Vec::new();
         let known_cold = self.cached < CACHED;
         for stream in self.streams.iter_mut().take(2) {
-            if stream.foreseen < SURE || !known_cold || unread >= bytes {
+            if stream.foreseen < SURE || !known_cold {
                 continue;
             }
-            stream.window = stream.window.min(files);
-            while stream.ahead.len() < stream.window {
+            while stream.ahead.len() < stream.window && room > each {
                 let manner = MANNERS[stream.manner];
                 match stream.cursor.advance(tree, &stream.root, manner) {
                     Step::File(place) => {
+                        room -= each;
                         wants.push(Want::Fetch(place.clone()));
                         stream.ahead.push_back(Ahead { place, here: None });
                     }
-                    Step::Unlisted(path) => {
-                        wants.push(Want::List(path));
+                    Step::Unlisted(path) if stream.listed < MOST_LISTED => {
                         let more = stream.cursor.unlisted(tree, manner, LISTED_AHEAD);
+                        stream.listed += 1;
+                        wants.push(Want::List(path));
                         wants.extend(more.into_iter().map(Want::List));
                         break;
                     }
-                    Step::End => break,
+                    Step::Unlisted(_) | Step::End => break,
                 }
             }
         }

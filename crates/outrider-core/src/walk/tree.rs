@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Entries that are remembered, of all directories together, at some 150 bytes each.
-const MOST_ENTRIES: usize = 1 << 16;
+const MOST_ENTRIES: usize = 1 << 17;
+
+/// Entries that are passed over from one file to the next, at most.
+const STEPS: usize = 4096;
 
 /// A file system object: `st_dev`, `st_ino`.
 pub type Key = (u64, u64);
@@ -176,7 +179,13 @@ impl Tree {
 
     /// Takes a directory in. `false`: there was no room, and all that was known before is forgotten.
     pub fn insert(&mut self, dir: Directory) -> bool {
-        let room = self.places.len() + dir.entries.len() <= MOST_ENTRIES;
+        if let Some(old) = self.dirs.remove(&dir.path) {
+            for entry in old.entries.iter().filter(|e| !e.directory) {
+                self.places.remove(&(old.key.0, entry.ino));
+            }
+        }
+        let known = self.places.len() + self.dirs.len();
+        let room = known + dir.entries.len() < MOST_ENTRIES;
         if !room {
             self.clear();
         }
@@ -242,7 +251,7 @@ impl Cursor {
 
     /// Goes on to the next file, within `root`. On [`Step::Unlisted`] the cursor stays, so that it can be asked again.
     pub fn advance(&mut self, tree: &Tree, root: &Path, manner: Manner) -> Step {
-        loop {
+        for _ in 0..STEPS {
             let Some(entry) = self.dir.at(manner.sorting, self.next) else {
                 if manner.files_first && !self.only_directories {
                     (self.next, self.only_directories) = (0, true);
@@ -274,6 +283,7 @@ impl Cursor {
                 None => return Step::Unlisted(path),
             }
         }
+        Step::End
     }
 
     /// Goes up; `Some` if that is not possible.

@@ -81,15 +81,20 @@ pub fn rows() -> Vec<Row> {
             "stride-64k" | "reverse" | "perm" => TWO,
             _ => &["nvme"],
         };
-        row.point = Some(Point {
-            figure: "micro",
-            series: name.to_owned(),
-            x: String::new(),
-            paper: None,
-        });
+        row.point = Some(point(name));
         row
     });
     plain.into_iter().chain(large()).chain(known()).collect()
+}
+
+/// What the row shows in the report.
+fn point(name: &str) -> Point {
+    Point {
+        figure: "micro",
+        series: name.to_owned(),
+        x: String::new(),
+        paper: None,
+    }
 }
 
 /// Some of them at twice the size, where a start weighs less; and in memory for a sixteenth.
@@ -141,12 +146,7 @@ fn large() -> Vec<Row> {
                 THREE,
             );
             row.memory = memory;
-            row.point = Some(Point {
-                figure: "micro",
-                series: name.to_owned(),
-                x: String::new(),
-                paper: None,
-            });
+            row.point = Some(point(name));
             row
         })
         .into()
