@@ -348,7 +348,7 @@ impl Walks {
                 None => coming += 1,
             }
         }
-        let each = if here > 0 { unread / here } else { GUESS };
+        let each = u64::checked_div(unread, here).unwrap_or(GUESS);
         let mut room = most.saturating_sub(unread + coming * each);
         let mut wants = Vec::new();
         let known_cold = self.cached < CACHED;
