@@ -110,13 +110,18 @@ pub fn fetch_own(fd: i32, thread: u32, dev: u64, ino: u64) -> rustix::io::Result
 
 /// Opens for reading what was found with O_PATH and checked.
 fn open(found: &Fd) -> rustix::io::Result<Fd> {
+    // O_NOATIME is for the file's owner only; our mapping would otherwise count as an access.
+    reopen(found.as_fd(), OFlags::NOATIME)
+        .or_else(|_| reopen(found.as_fd(), OFlags::empty()))
+        .map(Fd::from)
+}
+
+/// Opens for reading what was found with O_PATH, with these flags besides.
+pub(crate) fn reopen(found: BorrowedFd<'_>, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     // Not /proc/self: the caller may have a descriptor table of its own.
     let path = format!("/proc/thread-self/fd/{}", found.as_raw_fd());
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    // O_NOATIME is for the file's owner only; our mapping would otherwise count as an access.
-    rustix::fs::openat(CWD, &path, flags | OFlags::NOATIME, Mode::empty())
-        .or_else(|_| rustix::fs::openat(CWD, &path, flags, Mode::empty()))
-        .map(Fd::from)
+    let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    rustix::fs::openat(CWD, &path, flags, Mode::empty())
 }
 
 /// The file behind an address of a process, from /proc/PID/maps: name, `st_dev`, `st_ino`, size in bytes.

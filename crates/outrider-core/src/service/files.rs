@@ -163,11 +163,7 @@ impl Service {
     pub(super) fn limit_walker(&self) {
         if let Some(walker) = &self.walker {
             let allowed = self.grant.allowed && self.header().watched.load(Relaxed) == 0;
-            walker.limit(if allowed {
-                (self.grant.total / 4).min(AHEAD_BYTES)
-            } else {
-                0
-            });
+            walker.limit(if allowed { self.grant.total / 4 } else { 0 });
         }
     }
 

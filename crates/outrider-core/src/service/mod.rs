@@ -44,7 +44,7 @@ use crate::source::dense::{self, Case, Draws, Held, Price, Random, Verdict};
 use crate::source::mapped::Mapped;
 use crate::source::predict::{Arrival, Detector, Foresight, Limits, PAGE, between};
 use crate::view::{FileView, Granularity, PageRange};
-use crate::walk::runner::{self as walk, AHEAD_BYTES, Opened, Walker};
+use crate::walk::runner::{self as walk, Opened, Walker};
 
 use crowd::Crowd;
 use hot::Warmth;

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroU64;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -33,8 +33,8 @@ const WORKERS: usize = 16;
 const STACK: usize = 128 << 10;
 /// Bytes in one call, which no kernel clips.
 const CALL_BYTES: u64 = 128 << 10;
-/// Bytes fetched and not read, per process.
-pub const AHEAD_BYTES: u64 = 8 << 20;
+/// Most bytes fetched and not read, of all processes together.
+const AHEAD_BYTES: u64 = 8 << 20;
 /// Entries of a directory beyond which it is left alone.
 const ENTRIES: usize = 1 << 16;
 /// How long it is believed what a number of a device stands for.
@@ -188,9 +188,9 @@ impl Walker {
         lock(&self.link.untouchable).insert(key);
     }
 
-    /// At most so many bytes may have been fetched and not read, in each process; 0: nothing may be opened.
+    /// At most so many bytes may have been fetched and not read, in all processes together; 0: nothing may be opened.
     pub fn limit(&self, bytes: u64) {
-        self.link.limit.store(bytes, Relaxed);
+        self.link.limit.store(bytes.min(AHEAD_BYTES), Relaxed);
     }
 
     /// Begins to let go of everything, and opens nothing for a while.
@@ -426,11 +426,7 @@ impl Guide {
             let up = dir.ancestors().skip(1).take(LEVELS);
             for dir in up.take_while(|d| d.starts_with(&above)) {
                 if self.tree.get(dir).is_none() {
-                    let link = self.link.clone();
-                    let _busy = Busy::begin(&link);
-                    if _busy.is_some() {
-                        self.list_now(dir);
-                    }
+                    self.list_now(dir);
                 }
             }
         }
@@ -438,6 +434,10 @@ impl Guide {
 
     /// Lists a directory. One that can't be listed is one without entries.
     fn list_now(&mut self, path: &Path) {
+        let link = self.link.clone();
+        let Some(_busy) = Busy::begin(&link) else {
+            return;
+        };
         let listed = list(path, None).unwrap_or_else(|| {
             let now = rustix::fs::stat(path).map_or((0, 0), |st| modified(&st));
             Directory::new(path.to_owned(), (0, 0), now, Vec::new())
@@ -454,8 +454,7 @@ impl Guide {
         for key in walks.take_overtaken() {
             self.cancel(proc, key, &mut walks);
         }
-        let all = self.link.limit.load(Relaxed).min(AHEAD_BYTES);
-        let bytes = all / (self.walks.len() as u64 + 1);
+        let bytes = self.link.limit.load(Relaxed) / (self.walks.len() as u64 + 1);
         for want in walks.wanted(&self.tree, bytes) {
             let job = match want {
                 Want::Fetch(place) => Job::Fetch {
@@ -571,13 +570,11 @@ fn find(dir: &OwnedFd, name: impl rustix::path::Arg + Copy) -> rustix::io::Resul
 
 /// Opens for reading what was found, without changing its time of access.
 fn open_quietly(found: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    let path = format!("/proc/thread-self/fd/{}", found.as_raw_fd());
-    let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    rustix::fs::openat(CWD, &path, flags | OFlags::NOATIME, Mode::empty()).or_else(|e| {
+    fetch::reopen(found.as_fd(), flags | OFlags::NOATIME).or_else(|e| {
         let mount = rustix::fs::fstatvfs(found)?.f_flag;
         let never = StatVfsMountFlags::NOATIME | StatVfsMountFlags::RDONLY;
         if mount.intersects(never) {
-            rustix::fs::openat(CWD, &path, flags, Mode::empty())
+            fetch::reopen(found.as_fd(), flags)
         } else {
             Err(e)
         }
