@@ -117,12 +117,7 @@ fn trees_are_gone_through_ahead() {
             let (totals, printed) = run(&dir, "predict+opt", &argv);
             assert_eq!(printed, plain, "{script}");
             let (fetched, used) = ahead(&totals);
-            // Two trees side by side that lie on a fast disk are not followed well yet: much is fetched too late.
-            let (least, in_vain) = match program {
-                "diff" => (files / 100, files),
-                _ => (files / 4, files / 10),
-            };
-            if used > least && fetched - used < in_vain {
+            if used > files / 4 && fetched - used < files / 10 {
                 Ok(())
             } else {
                 Err(format!(

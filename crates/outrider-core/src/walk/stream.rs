@@ -11,6 +11,8 @@ const NEAR: usize = 4;
 const SURE: u32 = 2;
 /// Streams per process: a program can go through two trees side by side, and their files can be large and small.
 const STREAMS: usize = 4;
+/// Those of them for which files are fetched: the latest.
+const TWO: usize = 2;
 /// Files ahead at first. It doubles when the program comes to one that isn't there yet.
 const WINDOW: usize = 16;
 /// Files fetched in vain, less those fetched well, after which the process is left alone.
@@ -177,7 +179,9 @@ impl Stream {
             };
             *score = *score * 3 / 4 + luck;
         }
-        let best = (0..MANNERS.len()).max_by_key(|m| (self.scores[*m], *m == self.manner));
+        let best = (0..MANNERS.len())
+            .rev()
+            .max_by_key(|m| (self.scores[*m], *m == self.manner));
         self.manner = best.unwrap_or(0);
         self.foreseen = if foreseen { self.foreseen + 1 } else { 0 };
         self.root = root;
@@ -185,6 +189,23 @@ impl Stream {
         self.at = place.clone();
         self.cursor = Cursor::after(place, MANNERS[self.manner]);
         Some(foreseen)
+    }
+
+    /// A directory to be listed, so that the first file behind the end of what was seen is known when the program opens it: a quick one has closed
+    /// it before anybody could ask what it was.
+    fn beyond(&mut self, tree: &Tree) -> Option<PathBuf> {
+        let above = self.root.parent().filter(|_| self.listed < MOST_LISTED)?;
+        match self
+            .cursor
+            .clone()
+            .advance(tree, above, MANNERS[self.manner])
+        {
+            Step::Unlisted(path) => {
+                self.listed += 1;
+                Some(path)
+            }
+            Step::File(_) | Step::End => None,
+        }
     }
 }
 
@@ -271,7 +292,7 @@ impl Walks {
             (self.astray, self.balance) = (0, 0);
             return Listen::Rest;
         }
-        let sure = self.streams.front().is_some_and(|s| s.foreseen >= SURE);
+        let sure = self.streams.iter().take(TWO).any(|s| s.foreseen >= SURE);
         self.only_cold = !(sure && self.cached < CACHED);
         if !self.only_cold {
             Listen::All
@@ -337,12 +358,8 @@ impl Walks {
 
     /// What to do next, with at most `most` bytes ahead that were fetched and not read.
     pub fn wanted(&mut self, tree: &Tree, most: u64) -> Vec<Want> {
-        let all = self
-            .streams
-            .iter()
-            .flat_map(|s| s.ahead.iter().chain(&s.passed));
         let (mut unread, mut here, mut coming) = (0, 0, 0);
-        for ahead in all {
+        for ahead in self.streams.iter().flat_map(|s| &s.ahead) {
             match ahead.here {
                 Some(there) => (unread, here) = (unread + there.bytes, here + 1),
                 None => coming += 1,
@@ -352,28 +369,34 @@ impl Walks {
         let mut room = most.saturating_sub(unread + coming * each);
         let mut wants = Vec::new();
         let known_cold = self.cached < CACHED;
-        for stream in self.streams.iter_mut().take(2) {
-            if stream.foreseen < SURE || !known_cold {
-                continue;
-            }
-            while stream.ahead.len() < stream.window && room > each {
-                let manner = MANNERS[stream.manner];
-                match stream.cursor.advance(tree, &stream.root, manner) {
-                    Step::File(place) => {
-                        room -= each;
-                        wants.push(Want::Fetch(place.clone()));
-                        stream.ahead.push_back(Ahead { place, here: None });
-                    }
-                    Step::Unlisted(path) if stream.listed < MOST_LISTED => {
-                        let more = stream.cursor.unlisted(tree, manner, LISTED_AHEAD);
-                        stream.listed += 1;
-                        wants.push(Want::List(path));
-                        wants.extend(more.into_iter().map(Want::List));
-                        break;
-                    }
-                    Step::Unlisted(_) | Step::End => break,
+        let sure = |s: &&mut Stream| s.foreseen >= SURE && known_cold;
+        let mut going: Vec<_> = self.streams.iter_mut().take(TWO).filter(sure).collect();
+        while room > each {
+            // The one that has less ahead: they share the room.
+            let short = |(_, s): &(usize, &&mut Stream)| s.ahead.len() < s.window;
+            let shorts = going.iter().enumerate().filter(short);
+            let Some((i, _)) = shorts.min_by_key(|(_, s)| s.ahead.len()) else {
+                break;
+            };
+            let stream = &mut *going[i];
+            let manner = MANNERS[stream.manner];
+            match stream.cursor.advance(tree, &stream.root, manner) {
+                Step::File(place) => {
+                    room -= each;
+                    wants.push(Want::Fetch(place.clone()));
+                    stream.ahead.push_back(Ahead { place, here: None });
+                    continue;
                 }
+                Step::Unlisted(path) if stream.listed < MOST_LISTED => {
+                    let more = stream.cursor.unlisted(tree, manner, LISTED_AHEAD);
+                    stream.listed += 1;
+                    wants.push(Want::List(path));
+                    wants.extend(more.into_iter().map(Want::List));
+                }
+                Step::Unlisted(_) => {}
+                Step::End => wants.extend(stream.beyond(tree).map(Want::List)),
             }
+            going.swap_remove(i);
         }
         wants
     }
