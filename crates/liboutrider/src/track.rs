@@ -169,6 +169,8 @@ fn forget(proc: &Proc, slot: &Slot, fd: c_int) {
         // SAFETY: takes no arguments.
         unsafe { raw::syscall6(libc::SYS_sched_yield, 0, 0, 0, 0, 0, 0) };
     }
+    // A service that was killed leaves its mark: nobody waits for it twice.
+    slot.flags.fetch_and(!FLAG_FETCHING, SeqCst);
     if tracked && slot.flags.load(Relaxed) & FLAG_HELD != 0 {
         attach::release_all();
     }

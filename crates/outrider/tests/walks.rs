@@ -448,3 +448,55 @@ fn what_belongs_to_others_is_left_alone() {
         }
     }
 }
+
+/// Must 8: a file system is unmounted right after a program that was going through it has been killed, again and again, as without us.
+#[test]
+fn what_was_gone_through_can_be_unmounted() {
+    let name = "what_was_gone_through_can_be_unmounted";
+    if !is_root() {
+        return support::skip_unprivileged(name, "only root may mount");
+    }
+    if let Err(e) = File::options().write(true).open("/dev/loop-control") {
+        return skip(name, &format!("/dev/loop-control: {e}"));
+    }
+    let dir = fresh(name);
+    plant(&dir.join("tree"), 10);
+    let script = r#"
+import ctypes, os, signal, subprocess
+libc = ctypes.CDLL(None, use_errno=True)
+loop = subprocess.check_output("losetup --find --show --direct-io=on image", shell=True).decode().strip()
+try:
+    for turn in range(25):
+        subprocess.check_call(["mount", loop, "mnt"])
+        tar = subprocess.Popen(["tar", "c", "--sort=none", "mnt"], stdout=subprocess.PIPE)
+        os.read(tar.stdout.fileno(), 1)
+        for n in range(turn * 80):
+            os.read(tar.stdout.fileno(), 4096)
+        tar.kill()
+        tar.wait()
+        print(turn, libc.umount2(b"mnt", 0), ctypes.get_errno())
+        subprocess.run("umount -l mnt 2> /dev/null; sleep 0.1", shell=True)
+finally:
+    subprocess.check_call(["losetup", "-d", loop])
+"#;
+    let made = Command::new("mkfs.ext4")
+        .args(["-q", "-d", "tree", "image", "64M"])
+        .current_dir(&dir)
+        .output();
+    match made {
+        Ok(made) => assert!(made.status.success(), "{made:?}"),
+        Err(e) => return skip(name, &format!("mkfs.ext4: {e}")),
+    }
+    fs::create_dir(dir.join("mnt")).unwrap();
+    let argv = ["python3", "-c", script];
+    let (_, plain) = run(&dir, "app-only", &argv);
+    eventually(|| {
+        let (totals, printed) = run(&dir, "predict+opt", &argv);
+        let [plain, printed] = [&plain, &printed].map(|p| String::from_utf8_lossy(p));
+        assert_eq!(printed, plain, "{totals}");
+        match ahead(&totals) {
+            (100.., _) => Ok(()),
+            _ => Err(totals.to_string()),
+        }
+    });
+}
