@@ -2,8 +2,10 @@
 //!
 //! Loads from a mapping pass no hook. What can be seen from outside is which pages a process has mapped by touching
 //! them: /proc/PID/pagemap. That is better than the cache state that the paper polls, because it goes on showing progress
-//! when everything is already cached. It is still coarse: a fault maps up to 16 cached neighbours, so a stride of less
-//! than 64 KiB over cached pages looks sequential, and the order of the touches between two looks is a guess.
+//! when everything is already cached. It is still coarse: a fault maps up to 16 cached neighbours, and the order of the touches between
+//! two looks is a guess. So what is followed are the blocks of 16 pages that a fault maps at most: page by page a stride of
+//! no more than that looks sequential where the pages between are cached, and like a stride where they are not, and what is fetched for the
+//! one is not what the other needs.
 //!
 //! A look scans a window around where the last touches were; the whole mapping is scanned only now and then.
 
@@ -14,11 +16,13 @@ use outrider_sys::pagemap::Pagemap;
 
 use super::predict::{Detector, Limits, PAGE};
 
+/// What a fault maps at most, bytes: cached neighbours within addresses that are a multiple of it (mm/memory.c, fault_around_bytes).
+const BLOCK: u64 = 64 << 10;
 /// Addresses scanned around the last touches, bytes on either side.
 const NEAR: u64 = 64 << 20;
 /// Every so many looks the whole mapping is scanned.
 const WHOLE_EVERY: u32 = 32;
-/// Mappings are followed up to this length, bytes: a bit per page, 2 MiB.
+/// Mappings are followed up to this length, bytes: a bit per block, 128 KiB.
 const LONGEST: u64 = 64 << 30;
 
 /// One mapping of a process.
@@ -27,7 +31,7 @@ pub struct Mapped {
     ino: u64,
     memory: Range<u64>,
     file_offset: u64,
-    /// Pages known to be touched, a bit each.
+    /// Blocks known to be touched, a bit each.
     touched: Vec<u64>,
     last: u64,
     looks: u32,
@@ -54,7 +58,7 @@ impl Mapped {
             ino,
             memory: start..end,
             file_offset,
-            touched: vec![0; ((end - start) / PAGE).div_ceil(64) as usize],
+            touched: vec![0; (end.div_ceil(BLOCK) - start / BLOCK).div_ceil(64) as usize],
             last: start,
             looks: 0,
             down: false,
@@ -130,22 +134,35 @@ impl Mapped {
         Ok(new)
     }
 
-    /// Notes present pages and collects those that were not before.
+    /// Notes the blocks of present pages and collects what was touched anew: of a block by itself those pages, and all of one beside another.
     fn mark(&mut self, present: Range<u64>, new: &mut Vec<Range<u64>>) {
-        let mut at = present.start.max(self.memory.start);
-        while at < present.end.min(self.memory.end) {
-            let page = (at - self.memory.start) / PAGE;
-            let (word, bit) = ((page / 64) as usize, 1u64 << (page % 64));
-            if let Some(w) = self.touched.get_mut(word)
-                && *w & bit == 0
-            {
-                *w |= bit;
-                match new.last_mut() {
-                    Some(r) if r.end == at => r.end = at + PAGE,
-                    _ => new.push(at..at + PAGE),
-                }
-            }
-            at += PAGE;
+        let memory = self.memory.clone();
+        let present = present.start.max(memory.start)..present.end.min(memory.end);
+        if present.is_empty() {
+            return;
         }
+        for block in present.start / BLOCK..present.end.div_ceil(BLOCK) {
+            let number = (block - memory.start / BLOCK) as usize;
+            if self.is_touched(number) {
+                continue;
+            }
+            self.touched[number / 64] |= 1 << (number % 64);
+            let whole = (block * BLOCK).max(memory.start)..((block + 1) * BLOCK).min(memory.end);
+            let before = number > 0 && self.is_touched(number - 1);
+            if !before && !self.is_touched(number + 1) {
+                new.push(whole.start.max(present.start)..whole.end.min(present.end));
+                continue;
+            }
+            match new.last_mut() {
+                Some(r) if before && r.end + BLOCK > whole.start => r.end = whole.end,
+                _ => new.push(whole),
+            }
+        }
+    }
+
+    fn is_touched(&self, block: usize) -> bool {
+        self.touched
+            .get(block / 64)
+            .is_some_and(|w| w & 1 << (block % 64) != 0)
     }
 }
