@@ -11,7 +11,7 @@ const PULL_FULL: u64 = 1 << 16;
 const PULL_LEAST: u64 = 1 << 12;
 /// It is filled up to so many times the memory for data: the list, and what its function reads to draw it up, take memory from the data as well,
 /// and what comes later than some rounds from now decides nothing.
-const PULL_ROUNDS: u64 = 6;
+const PULL_ROUNDS: u64 = 12;
 
 impl Process {
     /// See outrider_declare. `ranges` yields offsets and lengths, bytes.
@@ -240,7 +240,7 @@ mod tests {
         const MIB: u64 = 1 << 20;
         assert_eq!(filled(0, 4096 * 100, 100), PULL_FULL);
         assert_eq!(filled(6 * MIB, 0, 100), PULL_FULL);
-        assert_eq!(filled(6 * MIB, 4096 * 100, 100), 36 * MIB / 4096);
+        assert_eq!(filled(6 * MIB, 4096 * 100, 100), 72 * MIB / 4096);
         assert_eq!(filled(1, 4096, 1), PULL_LEAST);
         assert_eq!(filled(u64::MAX, 4096, 1), PULL_FULL);
     }

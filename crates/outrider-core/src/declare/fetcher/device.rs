@@ -213,7 +213,7 @@ impl Fetcher {
     pub(super) fn look_around(&mut self, index: usize, walk: &mut Walk) {
         let rounds = match &walk.order {
             _ if !walk.several || self.wishes.rounds.is_some() => return,
-            Order::Rounds(round) if round.lone || (round.begun && walk.seen.0 < round.renew) => {
+            Order::Rounds(round) if round.lone || !round.is_used_up(walk.seen.0) => {
                 return;
             }
             Order::Unknown => return,

@@ -373,10 +373,7 @@ impl Fetcher {
                     continue;
                 }
                 if matches!(walk.order, Order::Stream(_)) && self.is_dense(index, &walk, share) {
-                    walk.order = Order::Rounds(Round {
-                        lone: true,
-                        ..Round::default()
-                    });
+                    walk.order = Order::Rounds(Round::lone());
                 }
             }
             self.look_around(index, &mut walk);
@@ -429,7 +426,7 @@ impl Fetcher {
                         disk: walk.disk,
                         several: walk.several,
                         anew: walk.generation != source.generation,
-                        order: std::mem::take(&mut walk.order).restarted(),
+                        order: std::mem::take(&mut walk.order).restarted(walk.seen.0, here.0),
                         ..Walk::default()
                     };
                 }
@@ -597,16 +594,19 @@ impl Order {
         }
     }
 
-    /// For another list of the same client: what was fetched stays known.
-    fn restarted(self) -> Order {
+    /// What rounds have fetched counts no more.
+    fn broken(self) -> Order {
         match self {
-            Order::Rounds(round) => Order::Rounds(Round {
-                items: Vec::new(),
-                issued: 0,
-                begun: false,
-                sweeps: false,
-                ..round
-            }),
+            Order::Rounds(round) => Order::Rounds(round.broken()),
+            other => other,
+        }
+    }
+
+    /// For another list of the same client, at entry `to` where the one before was at `from`: what was fetched stays known, and most lists go on as the
+    /// one before would have.
+    fn restarted(self, from: u64, to: u64) -> Order {
+        match self {
+            Order::Rounds(round) => Order::Rounds(round.doubtful(from, to)),
             Order::Stream(Stream { until: Some(_), .. }) => self.swept(),
             Order::Stream(stream) => Order::Stream(Stream {
                 held: stream.held,
@@ -623,9 +623,9 @@ impl Order {
             ..Stream::default()
         };
         if let Order::Rounds(round) = self {
-            for span in round.leaving.into_iter().chain(round.held.into_values()) {
-                stream.held.insert(span.key(), span);
-                stream.give_up(span.key(), front);
+            for (key, held) in round.held {
+                stream.held.insert(key, held.span);
+                stream.give_up(key, front);
             }
         }
         Order::Stream(stream)
@@ -650,7 +650,9 @@ impl Order {
     fn swept(self) -> Order {
         let mut round = Round::default();
         if let Order::Stream(stream) = self {
-            round.held = stream.held.into_iter().collect();
+            for span in stream.held.into_values() {
+                round.hold(span, 0);
+            }
         }
         Order::Rounds(round)
     }

@@ -1,17 +1,17 @@
 //! Fetching in rounds, each sorted by place on the device.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::{Duration, Instant};
 
 use outrider_sys::{cache, raw};
 
 use super::super::explain::Totals;
-use super::super::order::{self, Item, Unique};
+use super::super::order::{self, Item, Reach, Use};
 use super::super::{Figure, lock};
 use super::file::Own;
 use super::stream::Stream;
-use super::{BATCH, Fetcher, Order, Piece, QUEUED, STEP, Span, Walk, key, key_of, pages_of};
+use super::{BATCH, Fetcher, Order, Piece, QUEUED, Span, Walk, key, pages_of};
 use crate::view::{PAGE_BYTES, PageRange, Residency};
 
 /// Entries of one round at most: their pages are sorted in memory of 16 bytes each.
@@ -21,12 +21,26 @@ const ROUND_ENTRIES: u64 = 1 << 19;
 const LONE_PAGES: u32 = 16;
 /// Gaps up to this many bytes are read through on a disk with a head (libprefetch section 3.3, Figure 3).
 const INFILL: u64 = 32 << 10;
+/// What a program has passed by so many entries is given up: threads may be a little behind.
+const SLACK: u64 = 4;
+/// Whoever waits in the middle of a sweep for its program keeps its turn for so long: going there and back costs a disk 20 ms.
+const STAY: Duration = Duration::from_millis(20);
+
+/// What was fetched and not given up yet.
+#[derive(Clone, Copy)]
+pub(super) struct Held {
+    pub(super) span: Span,
+    /// Given up once the program has passed this entry.
+    until: u64,
+}
 
 #[derive(Default)]
 pub(super) struct Round {
     /// What the round fetches, in the order of the sweep, and how many of these were asked for.
     pub(super) items: Vec<Item>,
     pub(super) issued: usize,
+    /// Number of the entry from which those of its items are counted.
+    base: u64,
     /// Pages that are read through between two of them, and pages of a request, at most.
     pub(super) gap: u64,
     pub(super) most: u32,
@@ -34,13 +48,22 @@ pub(super) struct Round {
     pub(super) sweeps: bool,
     /// Bytes that it was given.
     pub(super) memory: u64,
-    /// First entry behind it, and when the next one is begun.
-    pub(super) end: u64,
-    pub(super) renew: u64,
+    /// How far the round before it went, and how far it goes.
+    before: Reach,
+    reach: Reach,
+    /// It is to be begun anew, and what lies below this has been fetched before: what of it is gone is fetched again.
+    again: Option<Reach>,
+    /// Places between the parts of the disk.
+    borders: Vec<u64>,
+    /// Bytes that were handed to the engine, and how many before each part that may still be on its way.
+    handed: u64,
+    parts: VecDeque<(u64, u64)>,
+    /// Since when it waits for the program.
+    stopped: Option<Instant>,
     /// What we have fetched and not given up yet, by the page that it begins on.
-    pub(super) held: BTreeMap<u64, Span>,
-    /// What makes room for the round: given up while it is fetched.
-    pub(super) leaving: VecDeque<Span>,
+    pub(super) held: BTreeMap<u64, Held>,
+    /// The same by the entry that needs it last, and that page.
+    leaving: BTreeSet<(u64, u64)>,
     /// Where the last sweep ended.
     pub(super) place: u64,
     pub(super) begun: bool,
@@ -50,20 +73,61 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// How many of `pages` it holds.
-    fn holds(&self, file: u16, pages: PageRange) -> u64 {
-        let before = self.held.range(..key_of(file, pages.start)).next_back();
-        let within = self
-            .held
-            .range(key_of(file, pages.start)..key_of(file, pages.end));
-        let spans = before.into_iter().chain(within).map(|(_, s)| s);
-        spans
-            .filter(|s| s.file == file)
-            .map(|s| {
-                let end = s.pages.end.min(pages.end);
-                end.saturating_sub(s.pages.start.max(pages.start))
-            })
-            .sum()
+    /// The one sweep of a device without a head.
+    pub(super) fn lone() -> Round {
+        Round {
+            lone: true,
+            ..Round::default()
+        }
+    }
+
+    /// Holds a span until the program has passed an entry.
+    pub(super) fn hold(&mut self, span: Span, until: u64) {
+        let key = span.key();
+        if let Some(before) = self.held.insert(key, Held { span, until }) {
+            self.leaving.remove(&(before.until, key));
+        }
+        self.leaving.insert((until, key));
+    }
+
+    /// The part of the disk in which a place lies.
+    fn part_of(&self, place: u64) -> u64 {
+        self.borders.partition_point(|b| *b <= place) as u64
+    }
+
+    /// The part that the sweep comes to next, if there is one.
+    fn part(&self) -> Option<u64> {
+        self.items.get(self.issued).map(|i| self.part_of(i.place))
+    }
+
+    /// Whether the program has come so far that the next one may begin.
+    pub(super) fn is_used_up(&self, seen: u64) -> bool {
+        !self.begun || seen >= self.reach.pace(0)
+    }
+
+    /// Nothing of it counts any more: the next one begins anew, with what is needed next.
+    pub(super) fn broken(self) -> Round {
+        Round {
+            items: Vec::new(),
+            issued: 0,
+            begun: false,
+            again: None,
+            parts: VecDeque::new(),
+            ..self
+        }
+    }
+
+    /// Something of what it has fetched may be gone, and the list goes on with entry `to` where it was at `from`.
+    pub(super) fn doubtful(self, from: u64, to: u64) -> Round {
+        let fetched = match (self.begun, self.items.is_empty()) {
+            (true, true) => Some(self.reach),
+            (true, false) => Some(self.before),
+            (false, _) => self.again,
+        };
+        Round {
+            again: fetched.and_then(|reach| reach.moved(from, to)),
+            ..self.broken()
+        }
     }
 }
 
@@ -122,29 +186,23 @@ impl Fetcher {
         let Order::Rounds(round) = &walk.order else {
             return false;
         };
-        if !round.lone {
-            self.asked(
-                index,
-                walk,
-                if round.begun { round.end } else { walk.seen.0 },
-            );
-        }
         if round.begun && round.lone {
             walk.order = Order::Stream(Stream {
-                held: round.held.iter().map(|(k, s)| (*k, *s)).collect(),
+                held: round.held.iter().map(|(k, h)| (*k, h.span)).collect(),
                 ..Stream::default()
             });
             return true;
         }
-        if round.begun && walk.seen.0 < round.renew {
-            let renew = round.renew;
-            let mut state = lock(&self.process.state);
-            if let Some(source) = state.source(index) {
-                source.wake_at = (renew, 0);
-                if source.list.at() >= renew {
-                    return true;
-                }
-            }
+        if !round.lone {
+            let asked = if round.begun {
+                round.reach.end(0)
+            } else {
+                walk.seen.0
+            };
+            self.asked(index, walk, asked);
+        }
+        if !round.is_used_up(walk.seen.0) {
+            self.wake_after(index, round.reach.pace(0));
             return false;
         }
         // A round lasts: what it may take is what there is now.
@@ -166,26 +224,80 @@ impl Fetcher {
         }
     }
 
-    /// Has more of a round fetched, as far as it is this one's turn and the engine has room; `true` when all of it was asked for.
+    /// Says at which entry the program is to ring again; it does at once if it has passed it.
+    fn wake_after(&self, index: usize, entry: u64) {
+        let mut state = lock(&self.process.state);
+        if let Some(source) = state.source(index) {
+            source.wake_at = (entry, 0);
+            if source.list.at() >= entry {
+                self.process.bell.fetch_add(1, SeqCst);
+            }
+        }
+    }
+
+    /// Has more of a round fetched, as far as it is this one's turn, the program has made room, and the engine has; `true` when all of it has come.
     fn go_on(&mut self, index: usize, walk: &mut Walk) -> bool {
         let Order::Rounds(mut round) = std::mem::take(&mut walk.order) else {
             return false;
         };
+        let stopped = round.part().map(|part| round.before.pace(part));
+        let stopped = stopped.filter(|pace| walk.seen.0 < *pace);
+        let busy = self.engine.outstanding_bytes();
         let head = (!round.lone && !round.items.is_empty()).then_some(walk.disk);
-        let mine = head.is_none_or(|d| self.turns.take(index, d, !self.engine.is_busy()));
+        let mine = match (head, stopped) {
+            (Some(disk), None) => {
+                round.stopped = None;
+                self.turns.take(index, disk, busy == 0)
+            }
+            (Some(_), Some(pace)) => {
+                self.wake_after(index, pace);
+                let since = *round.stopped.get_or_insert_with(Instant::now);
+                if busy > 0 || since.elapsed() < STAY {
+                    self.turns.look_again();
+                } else {
+                    self.turns.give(index);
+                }
+                false
+            }
+            (None, _) => true,
+        };
         if mine {
             if let Some(disk) = head {
                 self.turns.found(disk);
+                self.turns.look_again();
             }
-            self.issue(&mut round);
+            self.issue(&mut round, walk.seen.0);
         }
         // The engine rings when it has room, and when nothing is left, queued or on its way.
-        let done = round.items.is_empty() && (round.lone || !self.engine.is_busy());
+        let busy = self.engine.outstanding_bytes();
+        let done = round.items.is_empty() && (round.lone || busy == 0);
         round.sweeps &= !done;
+        // What of earlier parts has come is there for the program.
+        let come = round.handed.saturating_sub(busy);
+        while round
+            .parts
+            .get(1)
+            .is_some_and(|(before, _)| *before <= come)
+        {
+            round.parts.pop_front();
+        }
+        let part = match busy {
+            0 => round.part(),
+            _ => round.parts.front().map(|(_, part)| *part),
+        };
+        let asked = part.map(|part| round.before.end(part));
+        let lone = round.lone;
         walk.order = Order::Rounds(round);
+        match asked.filter(|_| !lone && !done) {
+            Some(entry) => self.asked(index, walk, entry),
+            None => self.swept(),
+        }
+        done
+    }
+
+    fn swept(&self) {
         self.process.swept.fetch_add(1, SeqCst);
         raw::futex_wake(&self.process.swept, u32::MAX);
-        done
     }
 
     /// Lets the program know that it has to wait for what begins with this entry.
@@ -197,8 +309,7 @@ impl Fetcher {
             source.asked = entry;
         }
         drop(state);
-        self.process.swept.fetch_add(1, SeqCst);
-        raw::futex_wake(&self.process.swept, u32::MAX);
+        self.swept();
     }
 
     /// How far the list goes upwards on the device as it is, from its front on. `None` where it does so for less than a round, of `room` bytes:
@@ -255,21 +366,27 @@ impl Fetcher {
         }
     }
 
-    /// Queues what of the round the engine has room for.
-    fn issue(&mut self, round: &mut Round) {
+    /// Queues what of the round the engine has room for, as far as a program that has come to entry `seen` has made room.
+    fn issue(&mut self, round: &mut Round, seen: u64) {
+        self.give_up(round, seen);
         let mut queued = self.engine.queued_bytes();
         while queued < QUEUED {
             let left = round.items.get(round.issued..).unwrap_or_default();
             let Some((request, taken, _)) = order::join(left, round.gap, round.most) else {
                 round.items = Vec::new();
                 round.issued = 0;
-                self.give_up(round, u64::MAX);
                 break;
             };
-            queued += u64::from(request.pages) * PAGE_BYTES;
-            self.give_up(round, u64::from(request.pages));
-            let left = round.items.get(round.issued..).unwrap_or_default();
-            let items = left.get(..taken).unwrap_or_default();
+            let part = round.part_of(request.place);
+            if !round.lone && seen < round.before.pace(part) {
+                break;
+            }
+            if round.parts.back().is_none_or(|(_, last)| *last != part) {
+                round.parts.push_back((round.handed, part));
+            }
+            let bytes = u64::from(request.pages) * PAGE_BYTES;
+            queued += bytes;
+            let items = round.issued..round.issued + taken;
             round.issued += taken;
             round.place = request.place + u64::from(request.pages);
             let file = request.file();
@@ -278,15 +395,20 @@ impl Fetcher {
             };
             // What is wanted and what is read through between are given up apart.
             let mut at = request.page();
-            for item in items {
-                for end in [item.page(), item.end()] {
+            for i in items {
+                let Some(item) = round.items.get(i).copied() else {
+                    break;
+                };
+                let until = round.base + u64::from(item.need);
+                for (end, until) in [(item.page(), 0), (item.end(), until)] {
                     if at < end {
+                        let pages = PageRange::new(at, end);
                         let span = Span {
                             file,
                             generation,
-                            pages: PageRange::new(at, end),
+                            pages,
                         };
-                        round.held.insert(span.key(), span);
+                        round.hold(span, until);
                         at = end;
                     }
                 }
@@ -295,148 +417,274 @@ impl Fetcher {
             if let Some(own) = self.files.get(&file) {
                 self.explain.issued(own.ino, &pages, Some(request.place));
             }
+            round.handed += bytes;
             self.request(file, pages);
         }
         self.hand_over();
     }
 
-    /// Takes the next unique pages of the list into a round. `Some(false)`: there are none; `None`: the list is another one by now.
-    fn gather(&mut self, index: usize, walk: &mut Walk, room: u64) -> Option<bool> {
-        let front = walk.front.0;
-        let Order::Rounds(round) = &walk.order else {
-            return None;
-        };
-        // What is cached of the files and not ours is not ours to give up, but takes its part, as long as it stays.
-        let room = room.saturating_sub(self.foreign(round)).max(room / 2);
-        let mut needed: Vec<Item> = Vec::new();
-        let mut unique = Unique::default();
-        let mut bytes = 0u64;
-        let end = {
+    /// The uses of pages from entry `from` on, by page: of all entries below `begin`, and then so many `bytes` of entries. Returns them, the first
+    /// entry behind them, and whether more are known. `None`: the list is another one by now, or there is no memory.
+    fn uses(
+        &self,
+        index: usize,
+        walk: &Walk,
+        begin: u64,
+        bytes: u64,
+    ) -> Option<(Vec<Use>, u64, bool)> {
+        let from = walk.seen.0;
+        let mut uses: Vec<Use> = Vec::new();
+        let (mut at, mut sum) = (from, 0);
+        loop {
             let mut state = lock(&self.process.state);
             let source = state.source(index)?;
             if source.generation != walk.generation || source.list.epoch() != walk.epoch {
                 return None;
             }
-            let list = &source.list;
-            if source.ready <= front {
-                return Some(false);
-            }
-            // What the last round fetched and the program has not come to yet stays, and counts.
-            for e in (walk.seen.0..front).filter_map(|n| list.get(n)) {
-                let Some(page) = key(e) else { continue };
-                if unique.take(page)? && needed.try_reserve(1).is_ok() {
-                    let pages = pages_of(&e);
-                    bytes += pages.len() * PAGE_BYTES;
-                    needed.push(Item::new(0, e.file, pages.start, pages.len() as u32, 0));
+            let end = source.ready.min(from + ROUND_ENTRIES);
+            for n in at..end.min(at + BATCH as u64) {
+                if n >= begin && sum >= bytes {
+                    break;
+                }
+                at = n + 1;
+                let Some(e) = source.list.get(n) else {
+                    continue;
+                };
+                if let Some(key) = key(e) {
+                    uses.try_reserve(1).ok()?;
+                    uses.push(Use {
+                        key,
+                        entry: (n - from) as u32,
+                        pages: pages_of(&e).len() as u32,
+                    });
+                }
+                if n >= begin {
+                    sum += u64::from(e.length);
                 }
             }
-            source.ready.min(front + ROUND_ENTRIES)
+            let over = at >= begin && sum >= bytes;
+            if over || at >= end {
+                uses.sort_unstable();
+                return Some((uses, at, at < end));
+            }
+        }
+    }
+
+    /// Where the page of a use lies on the disk.
+    fn place_of(&mut self, of: &Use) -> Option<u64> {
+        let file = (of.key >> 48) as u16;
+        if !self.files.contains_key(&file) {
+            let generation = lock(&self.process.state).file(file)?.generation;
+            self.open(&Piece {
+                n: 0,
+                file,
+                generation,
+                offset: 0,
+                length: 0,
+                read: false,
+            });
+        }
+        let own = self.files.get_mut(&file)?;
+        own.place_of(of.key & ((1 << 48) - 1))
+    }
+
+    /// Takes the next pages of the list into a round. `Some(false)`: there are none; `None`: the list is another one by now.
+    fn gather(&mut self, index: usize, walk: &mut Walk, room: u64) -> Option<bool> {
+        let Order::Rounds(round) = &walk.order else {
+            return None;
         };
+        let from = walk.seen.0;
+        // Nor does anything of the last round count once the program has passed all of it.
+        let anew = !round.begun || from > round.reach.last();
+        let again = round.again.filter(|r| r.last() > from);
+        let before = match anew {
+            true => Reach::none(from),
+            false => round.reach,
+        };
+        let mut borders = round.borders.clone();
+        let (goes_on, grows) = {
+            let mut state = lock(&self.process.state);
+            let grows = state.calling.iter().any(|(_, s)| *s == index);
+            let source = state.source(index)?;
+            if source.generation != walk.generation || source.list.epoch() != walk.epoch {
+                return None;
+            }
+            if source.ready <= before.end(0) {
+                return Some(false);
+            }
+            (source.goes_on(), grows)
+        };
+        // What is cached of the files and not ours is not ours to give up, but takes its part, as long as it stays.
+        let room = room.saturating_sub(self.foreign(&walk.order)).max(room / 2);
         if walk.used_since > 0 {
             if !walk.is_short() {
                 self.contention.clean();
             }
             walk.used_since = 0;
         }
-        let mut items: Vec<Item> = Vec::new();
-        let mut adopted: Vec<Span> = Vec::new();
-        let (mut asked, mut cached) = (0u64, 0u64);
-        let mut first = None;
-        let lone = matches!(&walk.order, Order::Rounds(r) if r.lone);
-        let mut cold: HashMap<u16, bool> = HashMap::new();
-        // At least something, however little room the last round's end leaves.
-        let room_here = room.max(bytes + STEP.0);
-        while walk.front.0 < end && bytes < room_here {
-            let pieces = self.next_pieces(index, walk)?;
-            if pieces.is_empty() {
-                break;
+        // How far it goes: twice its memory if no page is used twice, and further otherwise.
+        let begin = again.unwrap_or(before).last();
+        let mut bytes = match again {
+            Some(_) => 0,
+            None => room.saturating_mul(4),
+        };
+        let (uses, parts, reach) = loop {
+            let (uses, end, more) = self.uses(index, walk, begin, bytes)?;
+            let pages: Vec<&[Use]> = uses.chunk_by(|a, b| a.key == b.key).collect();
+            let places: Vec<u64> = pages
+                .iter()
+                .map(|p| p.first().and_then(|u| self.place_of(u)).unwrap_or(u64::MAX))
+                .collect();
+            if anew && (again.is_none() || borders.is_empty()) {
+                let mut placed: Vec<u64> =
+                    places.iter().copied().filter(|p| *p < u64::MAX).collect();
+                borders = order::borders(&mut placed);
             }
-            for p in pieces {
-                if p.n >= end || bytes >= room_here {
-                    break;
+            let parts: Vec<u8> = places
+                .iter()
+                .map(|p| borders.partition_point(|b| b <= p) as u8)
+                .collect();
+            if let Some(again) = again {
+                let wanted = pages.iter().zip(&parts).filter_map(|(page, part)| {
+                    let n = page.first()?;
+                    let is = from + u64::from(n.entry) < again.end(u64::from(*part));
+                    is.then_some(u64::from(n.pages) * PAGE_BYTES)
+                });
+                if wanted.sum::<u64>() <= room {
+                    break (uses, parts, again);
                 }
-                walk.front = (p.n + 1, 0);
-                walk.ahead += u64::from(p.length);
-                asked += u64::from(p.length);
-                let count = p.n >= walk.counted;
-                walk.counted = walk.counted.max(p.n + 1);
-                if p.length == 0 || !unique.take(p.key())? {
-                    continue;
-                }
-                self.open(&p);
-                let Some(own) = self.files.get_mut(&p.file) else {
-                    continue;
-                };
-                let Some(handle) = own.handle.clone() else {
-                    continue;
-                };
-                let pages = PageRange::from_bytes(p.offset, u64::from(p.length));
-                let mut missing = Vec::new();
-                let seen = own.view.count(pages);
-                let cold = lone && *cold.entry(p.file).or_insert_with(|| own.is_cold());
-                let here = if cold {
-                    own.view.missing(pages, usize::MAX, &mut missing);
-                    seen.present_pages
-                } else {
-                    own.missing(&handle, pages, seen, &mut missing)
-                };
-                if count && here > 0 {
-                    let here = here.saturating_sub(seen.unused_pages) * PAGE_BYTES;
-                    let here = here.min(u64::from(p.length));
-                    cached += here;
-                    self.process.count(Figure::Cached, here);
-                }
-                let need = (p.n - front) as u32;
-                let mut at = pages.start;
-                for run in missing
-                    .iter()
-                    .chain([&PageRange::new(pages.end, pages.end)])
-                {
-                    let here = PageRange::new(at, run.start.max(at));
-                    if !here.is_empty() && needed.try_reserve(1).is_ok() {
-                        needed.push(Item::new(0, p.file, at, here.len() as u32, need));
-                        // What the program had to read itself, off this list, is given up like what was fetched for it.
-                        let held = round.holds(p.file, here);
-                        let present = |n| own.view.state(n).residency == Residency::Present;
-                        let read = held == 0 && (here.start..here.end).all(present);
-                        if read && adopted.try_reserve(1).is_ok() {
-                            adopted.push(Span {
-                                pages: here,
-                                ..Span::of(&p)
-                            });
-                        }
-                        bytes += if read { here.len() } else { held } * PAGE_BYTES;
-                    }
-                    bytes += run.len() * PAGE_BYTES;
-                    at = run.end;
-                }
-                for run in missing {
-                    own.place(p.file, run, need, &mut items);
-                }
-                first = first.or_else(|| items.first().map(|i| i.place));
+                walk.order = std::mem::take(&mut walk.order).broken();
+                return None;
             }
-        }
-        let Order::Rounds(mut round) = std::mem::take(&mut walk.order) else {
+            let first = pages.iter().zip(&parts).filter_map(|(page, part)| {
+                let n = page.iter().find(|u| from + u64::from(u.entry) >= begin)?;
+                let bytes = u64::from(n.pages) * PAGE_BYTES;
+                Some((from + u64::from(n.entry), u64::from(*part), bytes))
+            });
+            match Reach::fitting(begin, end, room, first) {
+                Some(reach) if reach.is_within() || !more => {
+                    let reach = if goes_on { reach.known() } else { reach };
+                    break (uses, parts, reach);
+                }
+                // The program's function is adding to it just now: a round of the little that is there would cost as much as one of all.
+                None if !more && grows => return Some(false),
+                None if !more && goes_on => break (uses, parts, Reach::all(begin, end).known()),
+                None if !more => break (uses, parts, Reach::all(begin, end)),
+                _ => bytes = bytes.saturating_mul(2),
+            }
+        };
+        let Order::Rounds(round) = &mut walk.order else {
             return None;
         };
-        round.held.extend(adopted.iter().map(|s| (s.key(), *s)));
-        needed.sort_unstable_by_key(|i| (i.file(), i.page()));
-        self.make_room(&mut round, &needed, bytes, room);
-        let spare = room.saturating_sub(bytes);
-        let gap = self.infill(&items, spare);
+        round.borders = borders;
+        round.before = before;
+        round.reach = reach;
+        round.again = None;
+        self.plan(walk, room, &uses, &parts);
+        Some(true)
+    }
+
+    /// Makes a round of these uses: what of their pages is fetched, and until when each is held.
+    fn plan(&mut self, walk: &mut Walk, room: u64, uses: &[Use], parts: &[u8]) {
+        let Order::Rounds(mut round) = std::mem::take(&mut walk.order) else {
+            return;
+        };
+        round.base = walk.seen.0;
+        let (base, before, reach) = (round.base, round.before, round.reach);
+        let entry = |u: &Use| base + u64::from(u.entry);
+        let mut known = std::mem::take(&mut round.held);
+        round.leaving.clear();
+        let mut items: Vec<Item> = Vec::new();
+        let mut cold: HashMap<u16, bool> = HashMap::new();
+        let (mut asked, mut cached, mut bytes) = (0, 0, 0);
+        for (page, part) in uses.chunk_by(|a, b| a.key == b.key).zip(parts) {
+            let part = u64::from(*part);
+            // Uses that were left to earlier rounds, and to this one.
+            let (old, rest) = page.split_at(page.partition_point(|u| entry(u) < before.end(part)));
+            let new = rest
+                .get(..rest.partition_point(|u| entry(u) < reach.end(part)))
+                .unwrap_or_default();
+            let Some(any) = page.first() else { continue };
+            let (file, start) = ((any.key >> 48) as u16, any.key & ((1 << 48) - 1));
+            let Some(own) = self.files.get_mut(&file) else {
+                continue;
+            };
+            let Some(handle) = own.handle.clone() else {
+                continue;
+            };
+            let longest = page.iter().map(|u| u64::from(u.pages)).max().unwrap_or(0);
+            let pages = PageRange::new(start, start + longest);
+            let span = Span {
+                file,
+                generation: own.generation,
+                pages,
+            };
+            asked += new.iter().map(|u| u64::from(u.pages)).sum::<u64>() * PAGE_BYTES;
+            let seen = own.view.count(pages);
+            let held = known.remove(&any.key).filter(|_| seen.present_pages > 0);
+            if let Some(held) = held
+                && let Some(last) = old.last()
+            {
+                // Until this round comes there the page makes room for others, unless that is soon.
+                let stays = new.last().filter(|_| before.is_late(entry(last), part));
+                bytes += held.span.bytes();
+                round.hold(held.span, entry(stays.unwrap_or(last)));
+                if stays.is_some() || new.is_empty() {
+                    continue;
+                }
+                let (Some(first), Some(last)) = (new.first(), new.last()) else {
+                    continue;
+                };
+                let need = if round.lone { first } else { last };
+                own.place(file, pages, need.entry, &mut items);
+                bytes += longest * PAGE_BYTES;
+                continue;
+            }
+            let (Some(first), Some(last)) = (new.first(), new.last()) else {
+                if let Some(held) = held {
+                    round.hold(held.span, 0);
+                }
+                continue;
+            };
+            bytes += longest * PAGE_BYTES;
+            let mut missing = Vec::new();
+            let is_cold = round.lone && *cold.entry(file).or_insert_with(|| own.is_cold());
+            let here = if is_cold {
+                own.view.missing(pages, usize::MAX, &mut missing);
+                seen.present_pages
+            } else {
+                own.missing(&handle, pages, seen, &mut missing)
+            };
+            if here > 0 && entry(first) >= walk.counted {
+                let here = here.saturating_sub(seen.unused_pages) * PAGE_BYTES;
+                cached += here;
+                self.process.count(Figure::Cached, here);
+            }
+            let need = if round.lone { first } else { last };
+            // What the program had to read itself, off this list, is given up like what was fetched for it.
+            let present = |n| own.view.state(n).residency == Residency::Present;
+            if held.is_some() || (missing.is_empty() && (start..pages.end).all(present)) {
+                round.hold(span, entry(last));
+            }
+            for run in missing {
+                own.place(file, run, need.entry, &mut items);
+            }
+        }
+        for (_, held) in known {
+            round.hold(held.span, 0);
+        }
+        walk.counted = walk.counted.max(reach.end(0));
+        walk.front = (reach.end(0).max(base), 0);
+        let so_far = uses.iter().filter(|u| entry(u) < walk.front.0);
+        walk.ahead = so_far.map(|u| u64::from(u.pages) * PAGE_BYTES).sum();
+        let gap = self.infill(&items, room.saturating_sub(bytes));
         let own = items.first().and_then(|i| self.files.get(&i.file()));
         let most = own.map_or(32, |o| o.chunk / PAGE_BYTES).max(1) as u32;
         if !round.lone && own.is_some() {
             self.engine.keep_order(walk.disk);
         }
-        // The first sweep begins with what the program waits for.
-        let from = if round.begun {
-            round.place
-        } else {
-            first.unwrap_or(0)
-        };
         let gap = if round.lone { 0 } else { gap / PAGE_BYTES };
-        order::arrange(&mut items, from);
+        order::arrange(&mut items);
         if round.lone {
             items = order::by_need(&items, LONE_PAGES);
         }
@@ -451,52 +699,41 @@ impl Fetcher {
         self.process.count(Figure::Infill, totals.infill);
         self.process.count(Figure::Rounds, 1);
         self.explain
-            .round(front..walk.front.0, asked, cached, &totals, room);
-        round.items = items;
-        round.issued = 0;
-        round.gap = gap;
-        round.most = most;
-        round.begun = true;
-        round.sweeps = !round.lone;
+            .round(before.end(0)..reach.last(), asked, cached, &totals, room);
         self.process.waited_us.store(0, Relaxed);
-        round.memory = room;
         walk.missed = 0;
-        round.end = walk.front.0;
-        // The last bit of a round is read while the next one is fetched.
-        round.renew = round.end - (round.end - front) / 64;
-        walk.order = Order::Rounds(round);
-        Some(true)
-    }
-
-    /// Says what of earlier rounds goes, in file order, until this one fits in `room`, of whose `bytes` `needed` are cached (in file
-    /// order).
-    fn make_room(&mut self, round: &mut Round, needed: &[Item], bytes: u64, room: u64) {
-        let wanted = |span: &Span| {
-            let at =
-                needed.partition_point(|i| (i.file(), i.end()) <= (span.file, span.pages.start));
-            needed
-                .get(at)
-                .is_some_and(|i| i.file() == span.file && i.page() < span.pages.end)
-        };
-        // What was to go already may be wanted again by now.
-        for span in std::mem::take(&mut round.leaving) {
-            round.held.insert(span.key(), span);
-        }
-        let unwanted = round.held.values().filter(|s| !wanted(s));
-        let mut over = unwanted.map(Span::bytes).sum::<u64>() + bytes;
-        let leaving = &mut round.leaving;
-        round.held.retain(|_, span| {
-            let stays = over <= room || wanted(span);
-            if !stays {
-                over -= span.bytes();
-                leaving.push_back(*span);
-            }
-            stays
+        walk.order = Order::Rounds(Round {
+            items,
+            issued: 0,
+            gap,
+            most,
+            begun: true,
+            sweeps: !round.lone,
+            memory: room,
+            handed: 0,
+            parts: VecDeque::new(),
+            stopped: None,
+            ..round
         });
     }
 
+    /// Gives up what a program that has come to entry `seen` has no use for.
+    fn give_up(&mut self, round: &mut Round, seen: u64) {
+        let mut spans = Vec::new();
+        while let Some((until, key)) = round.leaving.first().copied()
+            && (until == 0 || until + SLACK < seen)
+        {
+            round.leaving.pop_first();
+            spans.extend(round.held.remove(&key).map(|h| h.span));
+        }
+        self.drop_spans(spans, "used up");
+    }
+
     /// Bytes of the files that are cached and that `round` has not fetched.
-    fn foreign(&self, round: &Round) -> u64 {
+    fn foreign(&self, order: &Order) -> u64 {
+        let Order::Rounds(round) = order else {
+            return 0;
+        };
         let cached = |own: &Own| {
             let fd = own.handle.as_ref()?.fd();
             cache::cachestat(fd, 0..own.size)
@@ -504,21 +741,7 @@ impl Fetcher {
                 .map(|s| s.cached * PAGE_BYTES)
         };
         let all: u64 = self.files.values().filter_map(cached).sum();
-        let ours = round.held.values().chain(&round.leaving);
-        all.saturating_sub(ours.map(Span::bytes).sum())
-    }
-
-    /// Gives up pages that are to go, `pages` at least.
-    fn give_up(&mut self, round: &mut Round, pages: u64) {
-        let mut given = 0;
-        let mut spans = Vec::new();
-        while given < pages
-            && let Some(span) = round.leaving.pop_front()
-        {
-            given += span.pages.len();
-            spans.push(span);
-        }
-        self.drop_spans(spans, "not in this round");
+        all.saturating_sub(round.held.values().map(|h| h.span.bytes()).sum())
     }
 
     /// Bytes of a gap that are read through (SPEC LP7): as many as pass under the head while it would seek, into spare memory.
