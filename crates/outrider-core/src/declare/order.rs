@@ -1,8 +1,8 @@
 //! What to fetch next, and what to give up for it (libprefetch sections 3 and 4.5; SPEC LP3, LP6, LP7).
 //!
 //! **A disk with a head** wants its requests sorted, as many at a time as memory allows: a *round* takes the list's next unique
-//! pages, sorts them by their place on the disk, and sweeps over them in one direction, from where the last round ended
-//! (C-LOOK), reading through gaps where that is cheaper than a seek.
+//! pages, sorts them by their place on the disk, and sweeps over them in one direction (C-LOOK), reading through gaps where
+//! that is cheaper than a seek. How far into the list it goes is another matter at each place: [`Reach`].
 //!
 //! **A device with parallelism** gains nothing from sorting, and the program can go on as soon as its next page is there: a
 //! *stream* asks in the order of need, as far ahead as memory allows. Once memory is full it is Belady's algorithm: what is needed

@@ -442,11 +442,13 @@ impl Fetcher {
                 return None;
             }
             let end = source.ready.min(from + ROUND_ENTRIES);
-            for n in at..end.min(at + BATCH as u64) {
+            let batch = at..end.min(at + BATCH as u64);
+            at = batch.end;
+            for n in batch {
                 if n >= begin && sum >= bytes {
+                    at = n;
                     break;
                 }
-                at = n + 1;
                 let Some(e) = source.list.get(n) else {
                     continue;
                 };
@@ -494,8 +496,12 @@ impl Fetcher {
             return None;
         };
         let from = walk.seen.0;
-        // Nor does anything of the last round count once the program has passed all of it.
-        let anew = !round.begun || from > round.reach.last();
+        // What is cached of the files and not ours is not ours to give up, but takes its part, as long as it stays.
+        let room = room.saturating_sub(self.foreign(round)).max(room / 2);
+        // The last round doesn't count once the program has passed all of it, nor where it took much more memory than there is by now, because others
+        // have come: what it holds would be theirs for as long as this round lasts.
+        let less = room < round.memory / 4 * 3;
+        let anew = !round.begun || less || from > round.reach.last();
         let again = round.again.filter(|r| r.last() > from);
         let before = match anew {
             true => Reach::none(from),
@@ -514,15 +520,13 @@ impl Fetcher {
             }
             (source.goes_on(), grows)
         };
-        // What is cached of the files and not ours is not ours to give up, but takes its part, as long as it stays.
-        let room = room.saturating_sub(self.foreign(&walk.order)).max(room / 2);
         if walk.used_since > 0 {
             if !walk.is_short() {
                 self.contention.clean();
             }
             walk.used_since = 0;
         }
-        // How far it goes: twice its memory if no page is used twice, and further otherwise.
+        // Twice its memory if no page is used twice, and further otherwise.
         let begin = again.unwrap_or(before).last();
         let mut bytes = match again {
             Some(_) => 0,
@@ -730,10 +734,7 @@ impl Fetcher {
     }
 
     /// Bytes of the files that are cached and that `round` has not fetched.
-    fn foreign(&self, order: &Order) -> u64 {
-        let Order::Rounds(round) = order else {
-            return 0;
-        };
+    fn foreign(&self, round: &Round) -> u64 {
         let cached = |own: &Own| {
             let fd = own.handle.as_ref()?.fd();
             cache::cachestat(fd, 0..own.size)
