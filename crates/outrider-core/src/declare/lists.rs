@@ -50,11 +50,10 @@ impl Process {
             }
             taken += 1;
         }
-        if let Some(source) = own {
-            self.drop_source(&mut state, source, Some(file));
-        }
+        let left = own.map(|source| self.leave(&mut state, source, file));
         let index = self.whole_file_source(&mut state, Kind::Plain, file)?;
         if let Some(source) = state.source(index) {
+            source.left = left;
             source.ready = list.end();
             source.low = u64::MAX;
             source.list = list;
@@ -63,6 +62,13 @@ impl Process {
         self.start(state);
         self.ring();
         Ok(taken)
+    }
+
+    /// Drops a source of `file`, which stays. Returns where in its list the program is.
+    fn leave(&self, state: &mut State, source: usize, file: u16) -> u64 {
+        let at = state.source(source).map_or(0, |s| s.list.at());
+        self.drop_source(state, source, Some(file));
+        at
     }
 
     /// A new source over all of `file`, or `ENOMEM` and nothing left of it.
@@ -87,14 +93,15 @@ impl Process {
             None => return Ok(None),
         };
         let own = state.own_source(file)?;
-        if let Some(source) = own {
-            self.drop_source(&mut state, source, Some(file));
-        }
+        let left = own.map(|source| self.leave(&mut state, source, file));
         if callee.function == 0 {
             self.drop_unused(&mut state, file);
             return Ok(None);
         }
         let index = self.whole_file_source(&mut state, Kind::Pull(callee), file)?;
+        if let Some(source) = state.source(index) {
+            source.left = left;
+        }
         let call = self.begin_call(&mut state, index, -1, 0);
         self.start(state);
         Ok(call)

@@ -416,6 +416,10 @@ impl Fetcher {
                 if walk.generation != source.generation || walk.epoch != source.list.epoch() {
                     let here = (source.list.at(), source.list.within());
                     let short = walk.short_until.saturating_sub(walk.seen.0);
+                    let left = match walk.generation == source.generation {
+                        true => walk.seen.0,
+                        false => source.left.unwrap_or(walk.seen.0),
+                    };
                     *walk = Walk {
                         generation: source.generation,
                         epoch: source.list.epoch(),
@@ -426,7 +430,7 @@ impl Fetcher {
                         disk: walk.disk,
                         several: walk.several,
                         anew: walk.generation != source.generation,
-                        order: std::mem::take(&mut walk.order).restarted(walk.seen.0, here.0),
+                        order: std::mem::take(&mut walk.order).restarted(left, here.0),
                         ..Walk::default()
                     };
                 }
