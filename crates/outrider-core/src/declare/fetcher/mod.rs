@@ -35,8 +35,8 @@ use crate::shm::Header;
 use crate::view::{PAGE_BYTES, PageRange};
 use device::{Manner, Tried};
 use file::Own;
-use stream::Stream;
 use round::Round;
+use stream::Stream;
 use turns::Turns;
 
 /// Entries that are copied out of a list at a time: the lock is held for microseconds.

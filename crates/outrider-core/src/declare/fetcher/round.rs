@@ -53,6 +53,8 @@ pub(super) struct Round {
     /// Bytes that were handed to the engine, and how many before each part that may still be on its way.
     pub(super) handed: u64,
     pub(super) parts: VecDeque<(u64, u64)>,
+    /// There is memory for all that it holds: nothing is given up, as later lists may want it.
+    pub(super) keeps: bool,
     /// Since when it waits for the program.
     pub(super) stopped: Option<Instant>,
     /// What we have fetched and not given up yet, by the page that it begins on.
@@ -304,7 +306,7 @@ impl Fetcher {
         round.leaving.clear();
         let mut items: Vec<Item> = Vec::new();
         let mut cold: HashMap<u16, bool> = HashMap::new();
-        let (mut asked, mut cached, mut bytes) = (0, 0, 0);
+        let (mut asked, mut cached, mut bytes, mut idle) = (0, 0, 0, 0);
         for (page, part) in uses.chunk_by(|a, b| a.key == b.key).zip(parts) {
             let part = u64::from(*part);
             // Uses that were left to earlier rounds, and to this one.
@@ -350,6 +352,7 @@ impl Fetcher {
             }
             let (Some(first), Some(last)) = (new.first(), new.last()) else {
                 if let Some(held) = held {
+                    idle += held.span.bytes();
                     round.hold(held.span, 0);
                 }
                 continue;
@@ -378,14 +381,17 @@ impl Fetcher {
                 own.place(file, run, need.entry, &mut items);
             }
         }
+        // What it has no use for goes if it is in the way.
         for (_, held) in known {
+            idle += held.span.bytes();
             round.hold(held.span, 0);
         }
+        round.keeps = bytes + idle <= room;
         walk.counted = walk.counted.max(reach.end(0));
         walk.front = (reach.end(0).max(base), 0);
         let so_far = uses.iter().filter(|u| entry(u) < walk.front.0);
         walk.ahead = so_far.map(|u| u64::from(u.pages) * PAGE_BYTES).sum();
-        let gap = self.infill(&items, room.saturating_sub(bytes));
+        let gap = self.infill(&items, room.saturating_sub(bytes + idle));
         let own = items.first().and_then(|i| self.files.get(&i.file()));
         let most = own.map_or(32, |o| o.chunk / PAGE_BYTES).max(1) as u32;
         if !round.lone && own.is_some() {

@@ -311,7 +311,8 @@ impl Fetcher {
     /// Gives up what a program that has come to entry `seen` has no use for.
     fn give_up(&mut self, round: &mut Round, seen: u64) {
         let mut spans = Vec::new();
-        while let Some((until, key)) = round.leaving.first().copied()
+        while !round.keeps
+            && let Some((until, key)) = round.leaving.first().copied()
             && (until == 0 || until + SLACK < seen)
         {
             round.leaving.pop_first();
