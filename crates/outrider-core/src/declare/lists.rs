@@ -11,7 +11,7 @@ const PULL_FULL: u64 = 1 << 16;
 const PULL_LEAST: u64 = 1 << 12;
 /// It is filled up to so many times the memory for data: the list, and what its function reads to draw it up, take memory from the data as well,
 /// and what comes later than some rounds from now decides nothing.
-const PULL_ROUNDS: u64 = 6;
+const PULL_ROUNDS: u64 = 12;
 
 impl Process {
     /// See outrider_declare. `ranges` yields offsets and lengths, bytes.
@@ -50,11 +50,10 @@ impl Process {
             }
             taken += 1;
         }
-        if let Some(source) = own {
-            self.drop_source(&mut state, source, Some(file));
-        }
+        let left = own.map(|source| self.leave(&mut state, source, file));
         let index = self.whole_file_source(&mut state, Kind::Plain, file)?;
         if let Some(source) = state.source(index) {
+            source.left = left;
             source.ready = list.end();
             source.low = u64::MAX;
             source.list = list;
@@ -63,6 +62,13 @@ impl Process {
         self.start(state);
         self.ring();
         Ok(taken)
+    }
+
+    /// Drops a source of `file`, which stays. Returns where in its list the program is.
+    fn leave(&self, state: &mut State, source: usize, file: u16) -> u64 {
+        let at = state.source(source).map_or(0, |s| s.list.at());
+        self.drop_source(state, source, Some(file));
+        at
     }
 
     /// A new source over all of `file`, or `ENOMEM` and nothing left of it.
@@ -87,14 +93,15 @@ impl Process {
             None => return Ok(None),
         };
         let own = state.own_source(file)?;
-        if let Some(source) = own {
-            self.drop_source(&mut state, source, Some(file));
-        }
+        let left = own.map(|source| self.leave(&mut state, source, file));
         if callee.function == 0 {
             self.drop_unused(&mut state, file);
             return Ok(None);
         }
         let index = self.whole_file_source(&mut state, Kind::Pull(callee), file)?;
+        if let Some(source) = state.source(index) {
+            source.left = left;
+        }
         let call = self.begin_call(&mut state, index, -1, 0);
         self.start(state);
         Ok(call)
@@ -240,7 +247,7 @@ mod tests {
         const MIB: u64 = 1 << 20;
         assert_eq!(filled(0, 4096 * 100, 100), PULL_FULL);
         assert_eq!(filled(6 * MIB, 0, 100), PULL_FULL);
-        assert_eq!(filled(6 * MIB, 4096 * 100, 100), 36 * MIB / 4096);
+        assert_eq!(filled(6 * MIB, 4096 * 100, 100), 72 * MIB / 4096);
         assert_eq!(filled(1, 4096, 1), PULL_LEAST);
         assert_eq!(filled(u64::MAX, 4096, 1), PULL_FULL);
     }

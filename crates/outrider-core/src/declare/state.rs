@@ -15,6 +15,8 @@ pub(super) struct Source {
     pub(super) generation: u32,
     pub(super) kind: Kind,
     pub(super) list: List,
+    /// Entry at which the program was in the list that this one has taken the place of.
+    pub(super) left: Option<u64>,
     /// The file that names it (plain, pulled).
     pub(super) file: u16,
     /// Entries below this number may be fetched.
@@ -156,6 +158,7 @@ impl State {
             generation: generation(),
             kind,
             list: List::default(),
+            left: None,
             file,
             ready: 0,
             wake_at: (0, 0),

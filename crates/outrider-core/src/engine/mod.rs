@@ -511,13 +511,16 @@ impl Engine {
         self.shared.lock().low = Some((bytes, call));
     }
 
+    /// Bytes that are queued or in flight, on all devices.
+    pub fn outstanding_bytes(&self) -> u64 {
+        let state = self.shared.lock();
+        let devices = state.devices.iter();
+        devices.map(|d| d.queued_bytes + d.in_flight_bytes).sum()
+    }
+
     /// Whether anything is queued or in flight.
     pub fn is_busy(&self) -> bool {
-        let state = self.shared.lock();
-        state
-            .devices
-            .iter()
-            .any(|d| d.queued_bytes > 0 || d.in_flight_bytes > 0)
+        self.outstanding_bytes() > 0
     }
 
     /// Waits until nothing is in flight, at most `limit`.

@@ -20,8 +20,8 @@ const SERIAL: f64 = 3.0;
 const AT_ONCE: usize = 16;
 /// Pages that are fetched one by one, when a list begins, to see on which disk of several they lie.
 const SEEN: usize = 4;
-/// A [`Measured::load`] below this one: others' reads made both take long, and the device is measured again, so often at most.
-const CONCLUSIVE: f64 = AT_ONCE as f64 / 2.0;
+/// A [`Measured::load`] below this one, that beside two others: others' reads made both take long, and the device is measured again, so often at most.
+const CONCLUSIVE: f64 = AT_ONCE as f64 / 3.0;
 const TRIES: u32 = 6;
 /// Bytes in flight, at least, on a device without a head. The program waits for what it has declared, and a fast device is seldom full while
 /// threads take turns on the processors, so that the engine's own search for the fewest bytes ends too low: for many small
@@ -213,7 +213,7 @@ impl Fetcher {
     pub(super) fn look_around(&mut self, index: usize, walk: &mut Walk) {
         let rounds = match &walk.order {
             _ if !walk.several || self.wishes.rounds.is_some() => return,
-            Order::Rounds(round) if round.lone || (round.begun && walk.seen.0 < round.renew) => {
+            Order::Rounds(round) if round.lone || !round.is_used_up(walk.seen.0) => {
                 return;
             }
             Order::Unknown => return,

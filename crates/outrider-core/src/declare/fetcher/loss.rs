@@ -163,7 +163,12 @@ impl Fetcher {
         walk.front = (nearest.max(walk.seen.0), 0);
         walk.ahead = 0;
         if let Order::Rounds(round) = &mut walk.order {
-            round.begun = false;
+            let at = walk.seen.0;
+            *round = match excuse {
+                Some(_) => std::mem::take(round).doubtful(at, at),
+                None => std::mem::take(round).broken(),
+            };
+            self.asked(index, walk, walk.seen.0);
         }
         if let Order::Stream(stream) = &mut walk.order {
             stream.belady = None;

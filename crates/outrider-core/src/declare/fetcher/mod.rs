@@ -11,6 +11,7 @@
 mod device;
 mod file;
 mod loss;
+mod round;
 mod stream;
 mod sweep;
 mod turns;
@@ -34,8 +35,8 @@ use crate::shm::Header;
 use crate::view::{PAGE_BYTES, PageRange};
 use device::{Manner, Tried};
 use file::Own;
+use round::Round;
 use stream::Stream;
-use sweep::Round;
 use turns::Turns;
 
 /// Entries that are copied out of a list at a time: the lock is held for microseconds.
@@ -373,10 +374,7 @@ impl Fetcher {
                     continue;
                 }
                 if matches!(walk.order, Order::Stream(_)) && self.is_dense(index, &walk, share) {
-                    walk.order = Order::Rounds(Round {
-                        lone: true,
-                        ..Round::default()
-                    });
+                    walk.order = Order::Rounds(Round::lone());
                 }
             }
             self.look_around(index, &mut walk);
@@ -419,6 +417,10 @@ impl Fetcher {
                 if walk.generation != source.generation || walk.epoch != source.list.epoch() {
                     let here = (source.list.at(), source.list.within());
                     let short = walk.short_until.saturating_sub(walk.seen.0);
+                    let left = match walk.generation == source.generation {
+                        true => walk.seen.0,
+                        false => source.left.unwrap_or(walk.seen.0),
+                    };
                     *walk = Walk {
                         generation: source.generation,
                         epoch: source.list.epoch(),
@@ -429,7 +431,7 @@ impl Fetcher {
                         disk: walk.disk,
                         several: walk.several,
                         anew: walk.generation != source.generation,
-                        order: std::mem::take(&mut walk.order).restarted(),
+                        order: std::mem::take(&mut walk.order).restarted(left, here.0),
                         ..Walk::default()
                     };
                 }
@@ -597,16 +599,19 @@ impl Order {
         }
     }
 
-    /// For another list of the same client: what was fetched stays known.
-    fn restarted(self) -> Order {
+    /// What rounds have fetched counts no more.
+    fn broken(self) -> Order {
         match self {
-            Order::Rounds(round) => Order::Rounds(Round {
-                items: Vec::new(),
-                issued: 0,
-                begun: false,
-                sweeps: false,
-                ..round
-            }),
+            Order::Rounds(round) => Order::Rounds(round.broken()),
+            other => other,
+        }
+    }
+
+    /// For another list of the same client, at entry `to` where the one before was at `from`: what was fetched stays known, and most lists go on as the
+    /// one before would have.
+    fn restarted(self, from: u64, to: u64) -> Order {
+        match self {
+            Order::Rounds(round) => Order::Rounds(round.doubtful(from, to)),
             Order::Stream(Stream { until: Some(_), .. }) => self.swept(),
             Order::Stream(stream) => Order::Stream(Stream {
                 held: stream.held,
@@ -623,9 +628,9 @@ impl Order {
             ..Stream::default()
         };
         if let Order::Rounds(round) = self {
-            for span in round.leaving.into_iter().chain(round.held.into_values()) {
-                stream.held.insert(span.key(), span);
-                stream.give_up(span.key(), front);
+            for (key, held) in round.held {
+                stream.held.insert(key, held.span);
+                stream.give_up(key, front);
             }
         }
         Order::Stream(stream)
@@ -650,7 +655,9 @@ impl Order {
     fn swept(self) -> Order {
         let mut round = Round::default();
         if let Order::Stream(stream) = self {
-            round.held = stream.held.into_iter().collect();
+            for span in stream.held.into_values() {
+                round.hold(span, 0);
+            }
         }
         Order::Rounds(round)
     }
