@@ -4,9 +4,12 @@
 //! what lies ahead, it is looked whether the count is right: the call that the graph has there must be the one that is made. Then the next ones are
 //! fetched, neighbours together. A call costs no more than while looking ahead rests; whatever else comes is followed as everywhere.
 //!
-//! Where the kernel itself reads as far ahead, sequential reads are left to it (see `device::reads_far_ahead`).
+//! Where the kernel itself reads as far ahead, sequential reads are left to it (see `device::reads_far_ahead`), unless they wait time and again.
 
 use super::*;
+
+/// A kernel that reads ahead keeps a reader waiting once in a MiB, or a few times where it begins. A quarter of the reads are timed.
+const UNHELPED: u32 = 8;
 
 pub(super) struct Sweep {
     /// Counted from the call at `Instance::tail` on: the first that has not been fetched …
@@ -17,6 +20,10 @@ pub(super) struct Sweep {
     bytes: usize,
     /// Where the last read ends: a descriptor, and a byte.
     last: (i32, i64),
+    /// Reads that were waited for since more was fetched, of those that were timed.
+    waits: u32,
+    /// The kernel does not help this file.
+    alone: bool,
 }
 
 impl Default for Sweep {
@@ -26,6 +33,8 @@ impl Default for Sweep {
             turn: 0,
             bytes: FIRST_BYTES,
             last: (-1, 0),
+            waits: 0,
+            alone: false,
         }
     }
 }
@@ -38,6 +47,7 @@ impl Sweep {
 
     /// A read had to be waited for.
     pub(super) fn waited(&mut self, took: Duration) {
+        self.waits += 1;
         if took >= LONG {
             self.bytes = (self.bytes * 2).min(MOST_BYTES);
         }
@@ -82,13 +92,15 @@ impl Instance<'_> {
             _ => return None,
         }
         // Sequential reads are the kernel's own business there.
-        let far = self
-            .file(call.args.fd)
-            .is_some_and(|f| device::reads_far_ahead(&f));
+        sweep.alone |= std::mem::take(&mut sweep.waits) >= UNHELPED;
+        let far = !sweep.alone
+            && self
+                .file(call.args.fd)
+                .is_some_and(|f| device::reads_far_ahead(&f));
         let mut end = sweep.end.max(now);
         let mut next = source.skip(&base, end)?;
         let mut bytes = (end - now) as usize * call.args.len;
-        let mut turn = None;
+        let (mut turn, mut fetched) = (None, 0);
         while end - now < self.options.depth as u64 && bytes < sweep.bytes {
             let args = match source.at(&next) {
                 At::Call {
@@ -109,6 +121,7 @@ impl Instance<'_> {
             if !far || (args.fd, args.offset) != sweep.last {
                 let cx = self.cx.as_mut()?;
                 cx.fetch(None, args.fd, args.offset, args.len);
+                fetched += 1;
             }
             sweep.last = (args.fd, args.offset.saturating_add(args.len as i64));
             bytes += args.len;
@@ -126,11 +139,12 @@ impl Instance<'_> {
         let cx = self.cx.as_mut()?;
         cx.fetch_stretch();
         cx.account -= new as i64 * worth::CALL;
-        self.counts.ahead += new;
+        self.counts.ahead += fetched;
         self.counts.foreseen += 1;
         self.kinds |= 1 << Kind::Pread as u32;
         sweep.end = end;
-        sweep.turn = turn.unwrap_or(now + ((end - now) / 4).max(1));
+        let part = if fetched > 0 { 4 } else { 1 };
+        sweep.turn = turn.unwrap_or(now + ((end - now) / part).max(1));
         if self.tail == Tail::Before {
             // It is counted in a moment.
             self.tail = Tail::After(base);
