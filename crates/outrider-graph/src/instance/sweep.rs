@@ -8,8 +8,9 @@
 
 use super::*;
 
-/// A kernel that reads ahead keeps a reader waiting once in a MiB, or a few times where it begins. A quarter of the reads are timed.
-const UNHELPED: u32 = 8;
+/// Of a file that the kernel does not read ahead, so many reads that were timed have waited, and a quarter of all as far as can be told, since one in four is
+/// timed. Otherwise a reader waits once in a MiB, and a few times where it begins.
+const UNHELPED: u64 = 8;
 
 pub(super) struct Sweep {
     /// Counted from the call at `Instance::tail` on: the first that has not been fetched …
@@ -20,8 +21,10 @@ pub(super) struct Sweep {
     bytes: usize,
     /// Where the last read ends: a descriptor, and a byte.
     last: (i32, i64),
-    /// Reads that were waited for since more was fetched, of those that were timed.
-    waits: u32,
+    /// The call at which it was looked last …
+    looked: u64,
+    /// … and reads that were waited for since then, of those that were timed.
+    waits: u64,
     /// The kernel does not help this file.
     alone: bool,
 }
@@ -33,6 +36,7 @@ impl Default for Sweep {
             turn: 0,
             bytes: FIRST_BYTES,
             last: (-1, 0),
+            looked: 0,
             waits: 0,
             alone: false,
         }
@@ -92,7 +96,9 @@ impl Instance<'_> {
             _ => return None,
         }
         // Sequential reads are the kernel's own business there.
-        sweep.alone |= std::mem::take(&mut sweep.waits) >= UNHELPED;
+        let waits = std::mem::take(&mut sweep.waits);
+        let since = now - std::mem::replace(&mut sweep.looked, now);
+        sweep.alone |= waits >= UNHELPED && waits * 16 >= since;
         let far = !sweep.alone
             && self
                 .file(call.args.fd)
