@@ -565,7 +565,7 @@ fn a_scan_is_fetched_ahead_as_far_as_it_goes() {
     file.sync_all().unwrap();
     let fd = file.as_raw_fd();
     let left_to_kernel = kernels_readahead(&file) >= 1 << 20;
-    for (upwards, leaves_out) in [(false, 0), (true, 0), (false, 3)] {
+    for (upwards, leaves_out) in [(false, 0), (true, 0), (false, 3), (false, 40)] {
         let place = move |i: usize| if upwards { i } else { BLOCKS - 1 - i };
         let graph: Graph<()> = Graph::generator("scan", move |(), i| match i as usize {
             i if i < BLOCKS => Next::Call(Op::Pread {
@@ -604,13 +604,16 @@ fn a_scan_is_fetched_ahead_as_far_as_it_goes() {
         drop(scope);
         let c = graph.counts();
         let reads = (BLOCKS - leaves_out) as u64;
-        assert_eq!(
-            (c.calls, c.hits, c.unused, c.divergences),
-            (reads, 0, 0, 0),
-            "{c}"
-        );
+        // Few that are left out are looked past; more are a divergence, and it is followed no further.
+        let lost = u64::from(leaves_out > 16);
+        assert_eq!((c.calls, c.hits, c.unused), (reads, 0, 0), "{c}");
+        assert!(!cold || c.divergences == lost, "{c}");
         // It was found again; and a kernel that was told not to read ahead does not help. In memory looking ahead rests.
-        let least = if upwards { BLOCKS / 2 } else { BLOCKS * 9 / 10 };
+        let least = if upwards || lost > 0 {
+            BLOCKS / 2
+        } else {
+            BLOCKS * 9 / 10
+        };
         assert!(!cold || c.ahead > least as u64, "{upwards}: {c}");
     }
 }

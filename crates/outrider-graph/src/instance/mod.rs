@@ -442,7 +442,12 @@ impl<'g> Instance<'g> {
                 }
             }
             // It left calls out, unseen. Where it is can't be told any more.
-            Follows::Woken => self.follows = Follows::Lost,
+            Follows::Woken => {
+                self.follows = Follows::Lost;
+                if self.sweep.is_some() {
+                    self.unforeseen(call);
+                }
+            }
             Follows::Lost => {}
             Follows::Yes => self.unforeseen(call),
         }
