@@ -85,7 +85,7 @@ typedef int (*outrider_graph_next)(void *ctx, uint64_t i, struct outrider_op *op
 #define OUTRIDER_STABLE            8u /* nothing else that the function does changes what its calls without effects return */
 
 #define OUTRIDER_WALK              16u /* it asks for the attributes of the entries of the directories that it lists: they are looked up ahead */
-#define OUTRIDER_FETCH             32u /* it often ends early: reads through the page cache are fetched into it, not made ahead */
+#define OUTRIDER_FETCH             32u /* it often ends early, or scans: reads through the page cache are fetched into it, not made ahead */
 
 /* Builds a graph of the function `name`. Null with EINVAL: name or next is null, or a flag is unknown. */
 outrider_graph *outrider_graph_generator(const char *name, outrider_graph_next next, unsigned flags);

@@ -65,9 +65,12 @@ static int right(int file, uint64_t i)
     return n == BLOCK && b[0] == (unsigned char)i && b[BLOCK - 1] == (unsigned char)i && memcmp(b, b + 1, BLOCK - 1) == 0;
 }
 
+/* Reads that the program has made, its handlers' left out. */
+static volatile uint64_t made;
+
 static void reads(uint64_t from, uint64_t to)
 {
-    for (uint64_t i = from; i < to; i++)
+    for (uint64_t i = from; i < to; i++, made++)
         CHECK(right(fd, i));
 }
 
@@ -226,6 +229,7 @@ void free(void *p)
 }
 
 static volatile sig_atomic_t signals, armed;
+static volatile uint64_t     handled;
 static sigjmp_buf            back;
 static int                   other;
 
@@ -235,6 +239,12 @@ static void handler(int number)
     (void)number;
     in_handler = 1;
     signals++;
+    /* A program whose handlers read as often as itself, as where others keep it from going on, is none that the graph foresees. */
+    if (made - handled < 64) {
+        in_handler = 0;
+        return;
+    }
+    handled = made;
     CHECK(right(other, (uint64_t)signals % BLOCKS));
     CHECK(right(fd, (uint64_t)signals % BLOCKS));
     in_handler = 0;

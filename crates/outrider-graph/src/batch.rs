@@ -4,6 +4,9 @@
 //! calls that a walk launches are gathered as long as each begins where the last one ended; one vectored submission then stands for all of
 //! them, and its result is divided among them.
 
+use std::time::{Duration, Instant};
+
+use outrider_sys::raw;
 use outrider_sys::ring::{Submission, op};
 
 use crate::context::PLACES;
@@ -118,6 +121,46 @@ impl Batch {
     }
 }
 
+/// Neighbours that are fetched with one readahead(2).
+#[derive(Default)]
+pub struct Stretch {
+    fd: i32,
+    /// Bytes `from..to` of the file; none: nothing is gathered.
+    from: i64,
+    to: i64,
+    /// The place of the read that was taken in first, if it has one.
+    first: Option<u16>,
+}
+
+impl Stretch {
+    /// Takes in a read of `len` bytes from `at` on, if it lies beside what is gathered.
+    pub fn join(&mut self, place: Option<u16>, fd: i32, at: i64, len: i64) -> bool {
+        if self.from == self.to {
+            (self.fd, self.from, self.to, self.first) = (fd, at, at.saturating_add(len), place);
+        } else if fd != self.fd || self.to - self.from + len > LARGEST_CACHED as i64 {
+            return false;
+        } else if at == self.to {
+            self.to = at.saturating_add(len);
+        } else if at.saturating_add(len) == self.from {
+            self.from = at;
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Has the kernel fetch it, and begins anew: the place of the first read, and how long the call took. `None`: nothing was gathered.
+    pub fn fetch(&mut self) -> Option<(Option<u16>, Duration)> {
+        if self.from == self.to {
+            return None;
+        }
+        let began = Instant::now();
+        raw::readahead(self.fd, self.from, (self.to - self.from) as usize);
+        let took = began.elapsed();
+        Some((std::mem::take(self).first, took))
+    }
+}
+
 /// What of a submission's result falls to one of its calls, of `len` bytes, when `before` bytes belong to the calls before it. A write to which
 /// nothing falls was not made.
 pub fn share(result: i64, alone: bool, writes: bool, before: i64, len: i64) -> i64 {
@@ -135,5 +178,29 @@ pub fn share(result: i64, alone: bool, writes: bool, before: i64, len: i64) -> i
         }
         0 if writes => NOT_MADE,
         n => n,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LARGEST_CACHED, Stretch};
+
+    /// Neighbours on either side, of the same file, as far as no kernel clips.
+    #[test]
+    fn a_stretch_grows_at_both_ends() {
+        let mut stretch = Stretch::default();
+        assert!(stretch.join(Some(1), 3, 40960, 4096));
+        assert!(stretch.join(Some(2), 3, 45056, 8192));
+        assert!(stretch.join(None, 3, 32768, 8192));
+        for (fd, at) in [(4, 53248), (3, 57344), (3, 32768), (3, 20480)] {
+            assert!(!stretch.join(None, fd, at, 4096), "{fd}, {at}");
+        }
+        let most = LARGEST_CACHED as i64;
+        assert!(!stretch.join(None, 3, 53248, most));
+        assert!(stretch.join(None, 3, 53248, most - 20480));
+        assert_eq!(
+            (stretch.from, stretch.to, stretch.first),
+            (32768, 32768 + most, Some(1))
+        );
     }
 }

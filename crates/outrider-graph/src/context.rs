@@ -13,13 +13,14 @@ use std::time::Instant;
 use outrider_sys::ring::{Ring, Submission, op};
 use outrider_sys::threads::AtEnd;
 
-use crate::batch::{self, Batch};
+use crate::batch::{self, Batch, Stretch};
 use crate::buffers::{Buffer, Buffers};
 use crate::call::{Args, Kind};
 use crate::graph::{Cursor, Engine};
 use crate::memory::{self, Fifo, Mapped, Row};
 use crate::pool::{Bell, Job, state};
-use crate::{process, worth};
+use crate::process;
+use crate::worth::{self, Waits};
 
 /// Places of a thread: a full window, and as many that still wait for results that nobody wants.
 pub const PLACES: usize = 512;
@@ -160,6 +161,10 @@ pub struct Context {
     pub ring: Option<Ring>,
     /// What will be pushed to the ring next.
     batch: Batch,
+    /// What will be fetched next.
+    stretch: Stretch,
+    /// What the thread had waited for when a fetch last took long.
+    waits: Waits,
     pub places: Row<Place>,
     pub flights: Flights,
     free: Row<u16>,
@@ -232,6 +237,8 @@ impl Context {
             token,
             ring: None,
             batch: Batch::new()?,
+            stretch: Stretch::default(),
+            waits: Waits::default(),
             places: Row::new(PLACES)?,
             flights,
             free: Row::new(PLACES)?,
@@ -433,8 +440,36 @@ impl Context {
         }
     }
 
+    /// Has the kernel fetch `len` bytes from `at` on, together with their neighbours, for the read of a place or for one that has none.
+    pub fn fetch(&mut self, place: Option<u16>, fd: i32, at: i64, len: usize) {
+        if !self.stretch.join(place, fd, at, len as i64) {
+            self.fetch_stretch();
+            self.stretch.join(place, fd, at, len as i64);
+        }
+    }
+
+    /// Has it fetch what is gathered. That a device was asked is earned when the first read comes, or at once if that has no place.
+    pub fn fetch_stretch(&mut self) {
+        let Some((first, took)) = self.stretch.fetch() else {
+            return;
+        };
+        self.account -= worth::CALL;
+        if took < worth::CACHED {
+            return;
+        }
+        let now = Waits::of_thread();
+        if now.asked_since(self.waits) {
+            match first {
+                Some(i) => self.places[i as usize].quick = Some(false),
+                None => self.account += worth::WAIT,
+            }
+        }
+        self.waits = now;
+    }
+
     /// Hands what was launched to the kernel and to the pool; what the kernel finishes at once would have been quick anyway.
     pub fn submit(&mut self) {
+        self.fetch_stretch();
         self.submit_to_pool();
         self.push_batch();
         if self.ring.as_ref().is_some_and(|r| r.unsubmitted() > 0) {
@@ -615,6 +650,7 @@ impl Context {
 
     /// Cancels what can be cancelled and waits for the rest.
     pub fn drain(&mut self) {
+        self.stretch = Stretch::default();
         // What nobody has seen need not be cancelled.
         while let Some(i) = self.for_pool.pop() {
             self.in_pool -= 1;

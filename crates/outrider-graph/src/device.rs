@@ -9,7 +9,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use outrider_sys::raw::syscall6;
+use outrider_sys::raw::{self, syscall6};
 
 use crate::conflict::File;
 use crate::walk::listed_entries;
@@ -40,37 +40,45 @@ const REMEMBERED: usize = 1024;
 /// Layers are followed this far down.
 const DEEPEST: usize = 8;
 
-/// `st_dev` plus one of the file systems that were met, in that order, and whether they lie on several disks.
+/// `st_dev` plus one of the file systems that were met, in that order, whether they lie on several disks, and whether the kernel reads far ahead there.
 static SYSTEM: [AtomicU64; SYSTEMS] = [const { AtomicU64::new(0) }; SYSTEMS];
 const SEVERAL: u64 = 1 << 63;
+const FAR: u64 = 1 << 62;
+/// The kernel's read-ahead from which on it is far, KiB: as much as is looked ahead of what is certain.
+const FAR_KIB: u64 = (crate::instance::FIRST_BYTES >> 10) as u64;
 
 /// A neighbourhood in 44 bits, its answers so far in 4, and the microseconds that they take in 16.
 static SEEN: [AtomicU64; REMEMBERED] = [const { AtomicU64::new(0) }; REMEMBERED];
 const LONGEST_US: u64 = (1 << 16) - 1;
 const MOST_ANSWERS: u64 = 15;
 
-/// The number of a file system's device, and whether it lies on several disks. Neither allocates nor waits for a lock; the first time it asks sysfs.
-fn system(device: u64) -> (usize, bool) {
+/// The number of a file system's device, and what is known of it. Neither allocates nor waits for a lock; the first time it asks sysfs.
+fn system(device: u64) -> (usize, u64) {
     let name = device + 1;
     for (i, slot) in SYSTEM.iter().enumerate() {
         let mut known = slot.load(Relaxed);
         if known == 0 {
             let several = if is_several(device) { SEVERAL } else { 0 };
+            let far = if readahead_kib(device) >= FAR_KIB {
+                FAR
+            } else {
+                0
+            };
             known = slot
-                .compare_exchange(0, name | several, Relaxed, Relaxed)
-                .map_or_else(|other| other, |_| name | several);
+                .compare_exchange(0, name | several | far, Relaxed, Relaxed)
+                .map_or_else(|other| other, |_| name | several | far);
         }
-        if known & !SEVERAL == name {
-            return (i, known & SEVERAL != 0);
+        if known & !(SEVERAL | FAR) == name {
+            return (i, known);
         }
     }
-    (SYSTEMS - 1, false)
+    (SYSTEMS - 1, 0)
 }
 
 /// The device of byte `at` of a file, below [`DEVICES`].
 pub fn of(file: &File, at: i64) -> usize {
-    let (number, several) = system(file.device);
-    if !several {
+    let (number, known) = system(file.device);
+    if known & SEVERAL == 0 {
         return number;
     }
     let (slot, key) = neighbourhood(file, at);
@@ -91,7 +99,13 @@ pub fn is_dear(device: usize) -> bool {
 
 /// Whether it is to be seen what lies where: the file's file system lies on several disks.
 pub fn is_spread(file: &File) -> bool {
-    system(file.device).1
+    system(file.device).1 & SEVERAL != 0
+}
+
+/// Whether the kernel by itself reads as far ahead of a sequential reader as a graph would. It takes large folios for that, which cost it, and the reader,
+/// less than those that it takes for readahead(2).
+pub fn reads_far_ahead(file: &File) -> bool {
+    system(file.device).1 & FAR != 0
 }
 
 /// A request for byte `at` of a file that [`is_spread`], with [`FEW`] others beside it at most, was answered after so many nanoseconds.
@@ -124,13 +138,21 @@ fn neighbourhood(file: &File, at: i64) -> (&'static AtomicU64, u64) {
     (slot, (mixed >> 20).max(1))
 }
 
+/// The kernel's read-ahead on a file system's device, KiB; 0 where sysfs does not say. A partition has its disk's.
+fn readahead_kib(device: u64) -> u64 {
+    [&b"/queue/read_ahead_kb"[..], b"/../queue/read_ahead_kb"]
+        .iter()
+        .find_map(|below| {
+            let mut path = Path::of(device);
+            path.push(below);
+            path.read_number()
+        })
+        .unwrap_or(0)
+}
+
 /// Whether sysfs knows of several devices below a file system's, at the first layer that has more than one.
 fn is_several(device: u64) -> bool {
-    let mut path = Path::default();
-    path.push(b"/sys/dev/block/");
-    path.number(libc::major(device));
-    path.push(b":");
-    path.number(libc::minor(device));
+    let mut path = Path::of(device);
     for _ in 0..DEEPEST {
         path.push(b"/slaves");
         let mut only = Path::default();
@@ -148,20 +170,7 @@ fn is_several(device: u64) -> bool {
 
 /// How many entries a directory of sysfs has, up to two, and the name of the last one.
 fn below(path: &Path, last: &mut Path) -> usize {
-    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    // SAFETY: the path ends with a zero byte.
-    let fd = unsafe {
-        let at = path.bytes.as_ptr() as usize;
-        syscall6(
-            libc::SYS_openat,
-            libc::AT_FDCWD as usize,
-            at,
-            flags as usize,
-            0,
-            0,
-            0,
-        )
-    };
+    let fd = path.open(libc::O_DIRECTORY);
     if fd < 0 {
         return 0;
     }
@@ -186,7 +195,7 @@ fn below(path: &Path, last: &mut Path) -> usize {
             }
         }
     }
-    outrider_sys::raw::close(fd as i32);
+    raw::close(fd as i32);
     count.min(2)
 }
 
@@ -206,6 +215,44 @@ impl Default for Path {
 }
 
 impl Path {
+    /// A device's directory in sysfs.
+    fn of(device: u64) -> Path {
+        let mut path = Path::default();
+        path.push(b"/sys/dev/block/");
+        path.number(libc::major(device));
+        path.push(b":");
+        path.number(libc::minor(device));
+        path
+    }
+
+    /// A descriptor, or a negated errno.
+    fn open(&self, flags: i32) -> isize {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC | flags;
+        // SAFETY: the path ends with a zero byte.
+        unsafe {
+            let at = self.bytes.as_ptr() as usize;
+            let from = libc::AT_FDCWD as usize;
+            syscall6(libc::SYS_openat, from, at, flags as usize, 0, 0, 0)
+        }
+    }
+
+    /// The number that is the first line of a file.
+    fn read_number(&self) -> Option<u64> {
+        let fd = self.open(0);
+        if fd < 0 {
+            return None;
+        }
+        let mut text = [0u8; 32];
+        // SAFETY: the memory is ours.
+        let read = unsafe {
+            let at = text.as_mut_ptr() as usize;
+            syscall6(libc::SYS_read, fd as usize, at, text.len(), 0, 0, 0)
+        };
+        raw::close(fd as i32);
+        let text = text.get(..read.max(0) as usize)?;
+        std::str::from_utf8(text).ok()?.trim_end().parse().ok()
+    }
+
     fn push(&mut self, text: &[u8]) {
         let end = self.len + text.len();
         if end < self.bytes.len() {

@@ -164,27 +164,25 @@ impl<C: ?Sized> Scope<'_, C> {
             context: self.context,
         };
         let mut call = Call::new(args);
+        let passes = self.instance.passes(args.kind);
         // SAFETY: nothing is written to the call's memory with `Where::Block`.
-        let answer = unsafe { self.instance.before(&source, &call, Where::Block) };
-        if let Some(r) = answer {
+        if !passes && let Some(r) = unsafe { self.instance.before(&source, &call, Where::Block) } {
             let n = result(r)?;
             return Ok(self.instance.block(n).unwrap_or_else(Block::empty));
         }
-        match self.instance.buffer(args.len) {
-            Some(buffer) => {
-                call.buffer = buffer.at().cast();
-                // SAFETY: the buffer holds `len` bytes.
-                let r = unsafe { call.make() };
+        let buffer = self.instance.buffer(args.len);
+        let mut make = |at: *mut u8| {
+            call.buffer = at.cast();
+            // SAFETY: the memory at `at` holds `len` bytes.
+            let r = unsafe { call.make() };
+            if !passes {
                 self.instance.after(&source, r);
-                Ok(Block::new(buffer, result(r)?))
             }
-            None => Block::filled(args.len, |bytes| {
-                call.buffer = bytes.as_mut_ptr().cast();
-                // SAFETY: the memory holds `len` bytes.
-                let r = unsafe { call.make() };
-                self.instance.after(&source, r);
-                result(r)
-            }),
+            result(r)
+        };
+        match buffer {
+            Some(buffer) => make(buffer.at()).map(|n| Block::new(buffer, n)),
+            None => Block::filled(args.len, |bytes| make(bytes.as_mut_ptr())),
         }
     }
 

@@ -242,7 +242,7 @@ impl<C: ?Sized> crate::Graph<C> {
 
     /// While looking ahead rests and no scope follows: such a call as the graph foresees was made, from `began` until now.
     pub fn timed(&self, began: std::time::Instant) {
-        self.shared.worth.timed(began);
+        self.shared.worth.timed(began.elapsed());
     }
 
     /// While looking ahead does not rest: the program's calls are followed for the sake of this graph, and one of them was made.

@@ -474,9 +474,29 @@ fn leaving_early_leaves_no_trace() {
     assert!(fs::read(dir.path().join("numbered")).unwrap() == before);
 }
 
-/// Pages of a file that are cached.
+/// Pages of a file that are cached, or on their way. That only cachestat(2) tells (Linux 6.5); where it isn't there, they are given time to arrive.
 fn cached(file: &File, pages: usize) -> Vec<bool> {
-    outrider_sys::cache::mincore(file.as_fd(), 0..pages as u64 * 4096).unwrap()
+    use outrider_sys::cache::{cachestat, mincore};
+    let one = |page: u64| {
+        let stat = cachestat(file.as_fd(), page * 4096..(page + 1) * 4096);
+        stat.map(|s| s.cached > 0)
+    };
+    let all: Result<Vec<bool>, _> = (0..pages as u64).map(one).collect();
+    all.unwrap_or_else(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        mincore(file.as_fd(), 0..pages as u64 * 4096).unwrap()
+    })
+}
+
+/// Has the cache give up a file's pages: which it has kept. From here on the kernel reads nothing by itself but what it is asked for, not even at the file's
+/// beginning, where it takes any reader for a sequential one.
+fn evicted(file: &File, pages: usize) -> Vec<bool> {
+    for advice in [libc::POSIX_FADV_RANDOM, libc::POSIX_FADV_DONTNEED] {
+        // SAFETY: integers only.
+        let r = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, advice) };
+        assert_eq!(r, 0);
+    }
+    cached(file, pages)
 }
 
 /// FA3: a function that often ends early has what it may read fetched into the page cache, so much as lies within the depth, and nothing else; the reads are its own.
@@ -488,10 +508,7 @@ fn reads_that_are_fetched_are_the_functions_own() {
     // Far enough from each other for the kernel to see no sequence.
     let place = |i: u64| (i * 37 % 400 * 4096) as i64;
     for engine in [Engine::Uring, Engine::Threads] {
-        // SAFETY: integers only.
-        let r = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-        assert_eq!(r, 0);
-        let were = cached(&file, 400);
+        let were = evicted(&file, 400);
         let fd = file.as_raw_fd();
         let graph: Graph<()> = Graph::generator("fetches", move |(), i| {
             Next::Weak(Op::Pread {
@@ -515,11 +532,89 @@ fn reads_that_are_fetched_are_the_functions_own() {
         let are = cached(&file, 400);
         let new = (0..400).filter(|i| are[*i] && !were[*i]);
         let wanted: Vec<usize> = (0..9).map(|i| place(i) as usize / 4096).collect();
-        // Those that are on their way count as cached. On a file system in memory all were.
+        // On a file system in memory all were.
         for page in new {
             assert!(wanted.contains(&page), "{page} of {wanted:?}");
         }
         assert!(wanted.iter().all(|i| are[*i]), "{wanted:?}");
+    }
+}
+
+/// The kernel's read-ahead on the disk of a file, bytes; 0 where sysfs does not say.
+fn kernels_readahead(file: &File) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let device = file.metadata().unwrap().dev();
+    let disk = format!(
+        "/sys/dev/block/{}:{}",
+        libc::major(device),
+        libc::minor(device)
+    );
+    let said = |below| fs::read_to_string(format!("{disk}/{below}/read_ahead_kb")).ok();
+    let kib = said("queue").or_else(|| said("../queue"));
+    kib.map_or(0, |kib| kib.trim().parse::<u64>().unwrap() << 10)
+}
+
+/// FA3: of reads that are certain, 1 MiB and no more is fetched ahead, again when a quarter of it is used up; where the kernel reads as far ahead by itself,
+/// sequential ones are left to it until it is seen not to. The bytes are the function's own, also when it leaves some out.
+#[test]
+fn a_scan_is_fetched_ahead_as_far_as_it_goes() {
+    const BLOCKS: usize = 1000;
+    const AHEAD: usize = 256;
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let file = numbered(&dir, BLOCKS as u64, 4096);
+    file.sync_all().unwrap();
+    let fd = file.as_raw_fd();
+    let left_to_kernel = kernels_readahead(&file) >= 1 << 20;
+    for (upwards, leaves_out) in [(false, 0), (true, 0), (false, 3), (false, 40)] {
+        let place = move |i: usize| if upwards { i } else { BLOCKS - 1 - i };
+        let graph: Graph<()> = Graph::generator("scan", move |(), i| match i as usize {
+            i if i < BLOCKS => Next::Call(Op::Pread {
+                fd,
+                len: 4096,
+                offset: (place(i) * 4096) as i64,
+            }),
+            _ => Next::End,
+        })
+        .pure()
+        .fetch();
+        let were = evicted(&file, BLOCKS);
+        let mut scope = graph.enter(&());
+        let mut read = |i: usize| {
+            let at = place(i);
+            let block = scope.pread_block(&file, 4096, at as i64 * 4096).unwrap();
+            assert!(is_block(&block, at as u64), "block {at}");
+        };
+        // How many of the function's blocks are cached from the first one on.
+        let reach = || {
+            let are = cached(&file, BLOCKS);
+            (0..BLOCKS).take_while(|i| are[place(*i)]).count()
+        };
+        let wanted = |reach| if upwards && left_to_kernel { 1 } else { reach };
+        let cold = were.iter().all(|kept| !kept);
+        read(0);
+        assert!(!cold || reach() == wanted(AHEAD), "{upwards}: {}", reach());
+        (1..AHEAD / 4).for_each(&mut read);
+        assert!(!cold || upwards || reach() == AHEAD, "{}", reach());
+        let next = AHEAD / 4;
+        read(next);
+        let further = AHEAD + AHEAD / 4;
+        assert!(!cold || upwards || reach() == further, "{}", reach());
+        (next + 1..BLOCKS / 2).for_each(&mut read);
+        (BLOCKS / 2 + leaves_out..BLOCKS).for_each(&mut read);
+        drop(scope);
+        let c = graph.counts();
+        let reads = (BLOCKS - leaves_out) as u64;
+        // Few that are left out are looked past; more are a divergence, and it is followed no further.
+        let lost = u64::from(leaves_out > 16);
+        assert_eq!((c.calls, c.hits, c.unused), (reads, 0, 0), "{c}");
+        assert!(!cold || c.divergences == lost, "{c}");
+        // It was found again; and a kernel that was told not to read ahead does not help. In memory looking ahead rests.
+        let least = if upwards || lost > 0 {
+            BLOCKS / 2
+        } else {
+            BLOCKS * 9 / 10
+        };
+        assert!(!cold || c.ahead > least as u64, "{upwards}: {c}");
     }
 }
 

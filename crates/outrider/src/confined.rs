@@ -7,7 +7,7 @@ use outrider_sys::cache::SYS_CACHESTAT;
 use outrider_sys::{child, raw};
 
 /// Calls that the hooks or the runner make and programs rarely do, with arguments that do nothing.
-const CALLS: [(&str, libc::c_long, [usize; 4]); 13] = [
+const CALLS: [(&str, libc::c_long, [usize; 4]); 15] = [
     ("cachestat", SYS_CACHESTAT, [NONE, 0, 0, 0]),
     (
         "madvise",
@@ -33,7 +33,11 @@ const CALLS: [(&str, libc::c_long, [usize; 4]); 13] = [
     ("fallocate", libc::SYS_fallocate, [NONE, 0, 0, 0]),
     ("setitimer", libc::SYS_setitimer, [NONE, 0, 0, 0]),
     ("close_range", libc::SYS_close_range, [2, 1, 0, 0]),
+    ("pidfd_getfd", libc::SYS_pidfd_getfd, [NONE, NONE, 0, 0]),
+    ("openat2", libc::SYS_openat2, [NONE, 0, 0, 0]),
 ];
+/// The last ones, which only graphs make.
+const OF_GRAPHS: usize = 2;
 /// Bytes of stack for making them.
 const STACK: usize = 16 << 10;
 /// No descriptor, and no timer.
@@ -42,8 +46,8 @@ const NONE: usize = usize::MAX;
 /// How many of [`CALLS`] the child has begun.
 static BEGUN: AtomicUsize = AtomicUsize::new(0);
 
-extern "C" fn try_all(_: *mut libc::c_void) -> libc::c_int {
-    for (i, (_, number, [a, b, c, d])) in CALLS.iter().enumerate() {
+extern "C" fn try_first(count: *mut libc::c_void) -> libc::c_int {
+    for (i, (_, number, [a, b, c, d])) in CALLS.iter().take(count as usize).enumerate() {
         BEGUN.store(i, Relaxed);
         // SAFETY: arguments with which these calls do nothing.
         unsafe { raw::syscall6(*number, *a, *b, *c, *d, 0, 0) };
@@ -51,12 +55,14 @@ extern "C" fn try_all(_: *mut libc::c_void) -> libc::c_int {
     0
 }
 
-/// The first of these calls for which the filters in force kill, tried in a child process. `None` where none does, or no child can be made.
-pub fn deadly_call() -> Option<&'static str> {
+/// The first of these calls for which the filters in force kill, tried in a child process; with `graphs`, of those that only graphs make, too. `None` where
+/// none does, or no child can be made.
+pub fn deadly_call(graphs: bool) -> Option<&'static str> {
+    let count = CALLS.len() - if graphs { 0 } else { OF_GRAPHS };
     let mut status = 0;
     // SAFETY: this process has one thread.
     unsafe {
-        let child = child::vfork(try_all, std::ptr::null_mut(), STACK);
+        let child = child::vfork(try_first, std::ptr::without_provenance_mut(count), STACK);
         if child < 0 || libc::waitpid(child, &mut status, 0) != child {
             return None;
         }

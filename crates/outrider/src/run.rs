@@ -60,9 +60,10 @@ pub fn run(args: RunArgs, mut config: Config, purpose: Purpose) -> Result<i32, F
             output::complain(&format!("{}: {reason}", args.command[0].to_string_lossy()));
         }
     }
+    let graphs = !plugins.is_empty() || purpose == Purpose::Check;
     let filters = seccomp::filters().unwrap_or(seccomp::UNKNOWN);
     if filters != 0
-        && let Some(call) = confined::deadly_call()
+        && let Some(call) = confined::deadly_call(graphs)
     {
         return Err(bare(&args.command, call, purpose));
     }
@@ -95,7 +96,6 @@ pub fn run(args: RunArgs, mut config: Config, purpose: Purpose) -> Result<i32, F
     }
     let explain = args.explain.as_deref().map(explanation).transpose()?;
     let hooked = mode != shm::MODE_APP_ONLY && (shared.is_some() || mode == shm::MODE_OS_ONLY);
-    let graphs = !plugins.is_empty() || purpose == Purpose::Check;
     if hooked || graphs {
         // SAFETY: this process has one thread.
         unsafe { preload::set(&library, &plugins) };

@@ -2,12 +2,13 @@
 
 mod support;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use support::{compile, outrider, repository, scratch};
+use support::{compile, outrider, program, repository, scratch};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -381,4 +382,28 @@ fn the_plugin_in_the_readme_works() {
             assert!(g["hits"].as_u64() > Some(0), "{g}");
         }
     }
+}
+
+/// SPEC B11: where a filter is in force that kills for a call that only graphs make, a program with a plug-in runs without us; without one it is followed.
+#[test]
+fn filters_that_kill_for_what_graphs_call() {
+    let under = |flags: &[&OsStr]| {
+        let out = Command::new(program("deny"))
+            .args(["pidfd_getfd=KILL", "--"])
+            .arg(outrider())
+            .arg("run")
+            .args(flags)
+            .args(["--", "true"])
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{out:?}");
+        String::from_utf8(out.stderr).unwrap()
+    };
+    let entries = plugin("entries");
+    let alone = under(&["--plugin".as_ref(), entries.as_os_str()]);
+    assert!(
+        alone.lines().count() == 1 && alone.contains("pidfd_getfd"),
+        "{alone}"
+    );
+    assert_eq!(under(&[]), "");
 }

@@ -446,10 +446,9 @@ impl Instance<'_> {
             return false;
         };
         let p = &mut cx.places[i as usize];
-        let (fd, at, len) = (p.args.fd, p.position.unwrap_or(0), p.args.len);
-        raw::readahead(fd, at, len);
         (p.never, p.warmed) = (true, true);
-        cx.account -= worth::CALL;
+        let (fd, at, len) = (p.args.fd, p.position.unwrap_or(0), p.args.len);
+        cx.fetch(Some(i), fd, at, len);
         self.counts.ahead += 1;
         true
     }

@@ -19,6 +19,7 @@
 
 mod harvest;
 mod issue;
+mod sweep;
 mod window;
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -36,6 +37,7 @@ use crate::memory::Mapped;
 use crate::process;
 use crate::stats::{Counts, Shared};
 use crate::worth;
+use sweep::Sweep;
 
 /// Most calls that are looked ahead: the depth of the paper's deepest experiments.
 pub const DEEPEST_WINDOW: usize = 256;
@@ -44,7 +46,7 @@ const FIRST_DEPTH: usize = 4;
 /// … directories, where a tree is walked: as many as the pool lists at a time …
 const FIRST_DIRECTORIES: usize = 16;
 /// … and, where all of them are certain, as many as have so many bytes: what keeps a disk of 1 GB/s and 1 ms busy.
-const FIRST_BYTES: usize = 1 << 20;
+pub const FIRST_BYTES: usize = 1 << 20;
 /// A wait for such a disk, with so much on its way, is shorter: more would not end it, and leaves the processor's caches before it is used.
 const LONG: Duration = Duration::from_millis(1);
 /// Bytes that are looked ahead at most: ten times as slow a disk.
@@ -70,7 +72,7 @@ enum Tail {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Follows {
     Yes,
-    /// Looking ahead rests, and calls are only counted.
+    /// They are only counted: looking ahead rests, or what they read is only fetched (see `sweep`).
     Counting,
     /// One of them has waited: the next is looked for where the count says.
     Woken,
@@ -128,6 +130,7 @@ pub struct Instance<'g> {
     follows: Follows,
     /// Calls of its loop that have passed while it was only counted.
     counted: u64,
+    sweep: Option<Sweep>,
     /// The graph was switched off; what it has done ahead is still handed out.
     closing: bool,
     /// The last call was found behind others, which it may have been like by chance: no effect is certain before the next one follows it.
@@ -173,6 +176,7 @@ impl<'g> Instance<'g> {
             resting: false,
             follows: Follows::Yes,
             counted: 0,
+            sweep: None,
             closing: false,
             unsure: false,
             halted: false,
@@ -181,6 +185,7 @@ impl<'g> Instance<'g> {
         if options.engine == Engine::Serial || shared.is_off() {
             return this;
         }
+        this.sweep = (options.fetch && this.is_alone() && this.adapts()).then(Sweep::default);
         if this.adapts() && shared.worth.rests() {
             this.resting = true;
             return this;
@@ -221,7 +226,10 @@ impl<'g> Instance<'g> {
             self.resting = false;
             self.equip(true);
             self.tail = Tail::After(last);
-            self.follows = Follows::Woken;
+            self.follows = match self.sweep {
+                Some(_) => Follows::Counting,
+                None => Follows::Woken,
+            };
         }
     }
 
@@ -330,6 +338,10 @@ impl<'g> Instance<'g> {
     /// # Safety
     /// The call's pointers are what the system call wants; memory that it writes to is valid.
     pub unsafe fn make(&mut self, source: &dyn Source, call: &Call) -> isize {
+        if self.passes(call.args.kind) {
+            // SAFETY: as promised by the caller.
+            return unsafe { call.make() };
+        }
         // SAFETY: as promised by the caller.
         match unsafe { self.before(source, call, Into::Memory) } {
             Some(r) => r,
@@ -340,6 +352,29 @@ impl<'g> Instance<'g> {
                 r
             }
         }
+    }
+
+    /// Whether the program's call is to be made and nothing else; it is counted then. So are most while looking ahead rests, or they are only counted.
+    #[inline]
+    pub fn passes(&mut self, kind: Kind) -> bool {
+        if self.is_passing() {
+            if !self.resting || worth::is_timed(self.counts.calls) {
+                return false;
+            }
+        } else {
+            let next = self.counted.wrapping_add(1);
+            let turn = self.sweep.as_ref().is_some_and(|s| s.is_turn(next));
+            if self.follows != Follows::Counting
+                || self.kinds & (1 << kind as u32) == 0
+                || worth::is_timed(next)
+                || turn && !self.shared.worth.rests()
+            {
+                return false;
+            }
+            self.counted = next;
+        }
+        self.counts.calls += 1;
+        true
     }
 
     /// The program makes a call. `Some`: this is its result (or negated errno). `None`: it is to be made now, and
@@ -363,7 +398,8 @@ impl<'g> Instance<'g> {
         if self.is_passing() {
             return None;
         }
-        if matches!(self.follows, Follows::Counting | Follows::Lost) {
+        let counting = self.follows == Follows::Counting;
+        if counting && !self.is_turn(call) || self.follows == Follows::Lost {
             return None;
         }
         if !process::is(self.token) {
@@ -375,6 +411,14 @@ impl<'g> Instance<'g> {
             return None;
         }
         self.forget_caches();
+        if self.sweep.is_some() && (counting || self.tail == Tail::Before) {
+            if self.sweep_on(source, call) {
+                return None;
+            }
+            if counting {
+                self.follows = Follows::Woken;
+            }
+        }
         self.wake(source);
         self.find(source, call)
     }
@@ -391,14 +435,19 @@ impl<'g> Instance<'g> {
             }
             Follows::Counting => {
                 if self.kinds & (1 << call.args.kind as u32) != 0 {
-                    self.counted += 1;
+                    self.counted = self.counted.wrapping_add(1);
                     if worth::is_timed(self.counted) {
                         self.began = Some(Instant::now());
                     }
                 }
             }
             // It left calls out, unseen. Where it is can't be told any more.
-            Follows::Woken => self.follows = Follows::Lost,
+            Follows::Woken => {
+                self.follows = Follows::Lost;
+                if self.sweep.is_some() {
+                    self.unforeseen(call);
+                }
+            }
             Follows::Lost => {}
             Follows::Yes => self.unforeseen(call),
         }
@@ -476,9 +525,13 @@ impl<'g> Instance<'g> {
     /// The call for which [`Instance::before`] gave no answer was made, with this result.
     pub fn after(&mut self, source: &dyn Source, result: isize) {
         if let Some(began) = self.began.take() {
-            let waited = self.shared.worth.timed(began);
+            let took = began.elapsed();
+            let waited = self.shared.worth.timed(took);
             if waited && self.follows == Follows::Counting {
-                self.follows = Follows::Woken;
+                match &mut self.sweep {
+                    Some(sweep) => sweep.waited(took),
+                    None => self.follows = Follows::Woken,
+                }
             }
             if waited && self.resting {
                 self.rise(source);
@@ -557,6 +610,9 @@ impl<'g> Instance<'g> {
         if rests && idle && self.is_alone() && self.adapts() && source.skip(&last, 0).is_some() {
             self.follows = Follows::Counting;
             self.counted = 0;
+            if let Some(sweep) = &mut self.sweep {
+                *sweep = Sweep::default();
+            }
         }
     }
 
@@ -581,6 +637,10 @@ impl<'g> Instance<'g> {
             return;
         }
         cx.poll_all();
+        let p = &cx.places[i as usize];
+        if p.args.kind.reads() && p.quick == Some(false) {
+            cx.account += worth::WAIT;
+        }
         if adapts && cx.places[i as usize].progress == Progress::Flying {
             self.deepen(i);
         }

@@ -270,6 +270,7 @@ fn bptree() -> Vec<Row> {
         let plain = argv(&[WORK, "bptree", "scan", "{data}/tree"]);
         let declared = argv(&[WORK, "bptree", "scan", "{data}/tree", "--declare"]);
         Workload {
+            hinted: Some(vec![with(&plain, "--readahead")]),
             declared: Some(vec![declared]),
             graph: Some(vec![with(&plain, "--graph")]),
             ..Workload::one(plain)
