@@ -724,6 +724,7 @@ fn the_program_is_started_early_and_finds_the_same() {
 
 /// Must 8: the time of the processor that a program used is the runner's children's.
 #[test]
+#[expect(clippy::zombie_processes, reason = "wait4 waits for it")]
 fn what_a_program_used_is_accounted_for() {
     let dir = fresh("what_a_program_used_is_accounted_for");
     let count = "i=0; while test $i -lt 300000; do i=$((i+1)); done";
