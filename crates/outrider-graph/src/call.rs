@@ -63,6 +63,7 @@ impl Kind {
     }
 
     /// Whether it names its file by a path.
+    #[inline]
     pub fn takes_path(self) -> bool {
         matches!(
             self,
@@ -340,6 +341,7 @@ pub struct Call {
 
 impl Call {
     /// A call without pointers.
+    #[inline]
     pub fn new(args: Args) -> Call {
         Call {
             args,

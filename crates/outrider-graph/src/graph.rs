@@ -11,6 +11,7 @@ use std::fmt;
 
 use crate::call::{Data, Kind, Op};
 use crate::stats::{Shared, Sink};
+use crate::worth::Worth;
 
 /// Loops within loops that a graph may have.
 pub const DEEPEST: usize = 8;
@@ -649,9 +650,11 @@ impl<C: ?Sized> Graph<C> {
 
     /// Says that the function asks for the attributes of the entries of whatever directory it lists: who lists one ahead, because it is
     /// foreseen to be opened or listed, fetches the blocks of their inodes too. From a directory that was named to [`Scope::walk`](crate::Scope::walk) on,
-    /// listing goes on below its subdirectories.
+    /// listing goes on below its subdirectories. Listing takes threads, and to start one has the C library's allocator take locks from then on: it
+    /// rests until something was waited for.
     pub fn walk(mut self) -> Graph<C> {
         self.options.walk = true;
+        self.shared.worth = Worth::at_rest();
         self
     }
 
@@ -682,9 +685,12 @@ impl<C: ?Sized> Graph<C> {
         self
     }
 
-    /// Chooses the engine.
+    /// Chooses the engine. One that is named is at work from the beginning.
     pub fn engine(mut self, engine: Engine) -> Graph<C> {
         self.options.engine = engine;
+        if engine != Engine::Auto {
+            self.shared.worth = Worth::default();
+        }
         self
     }
 

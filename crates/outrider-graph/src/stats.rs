@@ -245,6 +245,16 @@ impl<C: ?Sized> crate::Graph<C> {
         self.shared.worth.timed(began.elapsed());
     }
 
+    /// How many such calls are made then before the next one is to be timed.
+    pub fn untimed(&self) -> u16 {
+        self.shared.worth.untimed()
+    }
+
+    /// Whether hardly anything is known of what the program's calls wait for.
+    pub fn is_new(&self) -> bool {
+        self.shared.worth.is_new()
+    }
+
     /// While looking ahead does not rest: the program's calls are followed for the sake of this graph, and one of them was made.
     pub fn followed(&self) {
         // The check follows every call.

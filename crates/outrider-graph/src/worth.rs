@@ -31,6 +31,11 @@ pub const LISTING: i64 = 50_000;
 pub const WAIT: i64 = 20_000;
 /// One run in so many is looked at then, where the others can be passed by.
 const RUNS: u32 = 32;
+/// Calls between two that are timed then, where nobody follows the others. A walk through neighbouring inodes waits for one look-up in 8 or 16: any
+/// other distance meets one of them soon.
+const UNTIMED: u16 = 10;
+/// So many are timed before any is passed over.
+const NEW: u32 = 64;
 
 /// Whether the `n`th call is timed while looking ahead rests: one in four, but not every fourth. Where the kernel reads ahead, only every so many calls
 /// wait, often every sixteenth: no such step is missed for long.
@@ -87,6 +92,8 @@ pub struct Worth {
     blocks: AtomicI64,
     /// Runs that began while looking ahead rested.
     runs: AtomicU32,
+    /// Calls that were timed, up to [`NEW`].
+    timed: AtomicU32,
 }
 
 impl Default for Worth {
@@ -96,11 +103,30 @@ impl Default for Worth {
             sleeps: AtomicI64::new(0),
             blocks: AtomicI64::new(0),
             runs: AtomicU32::new(0),
+            timed: AtomicU32::new(0),
         }
     }
 }
 
 impl Worth {
+    /// Nothing was earned yet: looking ahead rests until the first wait.
+    pub fn at_rest() -> Worth {
+        Worth {
+            account: AtomicI64::new(0),
+            ..Worth::default()
+        }
+    }
+
+    /// Whether hardly a call was timed yet.
+    pub fn is_new(&self) -> bool {
+        self.timed.load(Relaxed) < NEW
+    }
+
+    /// Calls that are passed over after one that was timed.
+    pub fn untimed(&self) -> u16 {
+        if self.is_new() { 0 } else { UNTIMED }
+    }
+
     /// Whether looking ahead rests.
     #[inline]
     pub fn rests(&self) -> bool {
@@ -132,6 +158,10 @@ impl Worth {
     /// A call of the program's own has just ended, after so long. Whether it waited for a device.
     pub fn timed(&self, took: Duration) -> bool {
         let nanos = took.as_nanos() as i64;
+        if self.is_new() {
+            // Threads that meet here count once.
+            self.timed.store(self.timed.load(Relaxed) + 1, Relaxed);
+        }
         let mut waited = 0;
         if nanos >= QUICK {
             let now = Waits::of_thread();

@@ -3,9 +3,10 @@
 //!
 //! The order of effects is compared, too. Of changes of names it is the kernel's: what inotify tells of the directory, below all engines. Of writes
 //! to a file it can be read off the file: each begins further on than the last and ends where all end ([`STAIRS`]), so that whichever comes too
-//! early loses its first bytes to one that belongs before it.
+//! early loses its first bytes to one that belongs before it; in nested loops, too.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -140,8 +141,12 @@ fn prepare(at: &Path) -> Place {
     }
 }
 
+/// Writes whose order is to be seen: their bytes and offsets by the number of their step and the passes of the loops around it.
+type Stairs = HashMap<(usize, Vec<u64>), (Vec<u8>, i64)>;
+
 struct Context {
     foreseen: Vec<(Step, bool, bool)>,
+    stairs: Stairs,
     fds: Vec<RawFd>,
     dir: RawFd,
     names: Vec<CString>,
@@ -258,12 +263,13 @@ fn run(
     engine: Engine,
     plan: &[(Step, bool, bool)],
     program: &[Step],
-    graph: Graph<Context>,
+    (graph, stairs): (Graph<Context>, Stairs),
 ) -> (Vec<Seen>, Vec<Change>, outrider_graph::Counts, Vec<String>) {
     let place = prepare(at);
     let changes = Changes::of(at);
     let context = Context {
         foreseen: plan.to_vec(),
+        stairs,
         fds: place.files.iter().map(|f| f.as_raw_fd()).collect(),
         dir: place.dir.as_raw_fd(),
         names: (0..NAMES).map(name).collect(),
@@ -465,7 +471,7 @@ fn case(follows: bool) -> impl Strategy<Value = (Vec<(Step, bool, bool)>, Vec<St
 fn compare(
     plan: &[(Step, bool, bool)],
     program: &[Step],
-    graph: impl Fn() -> Graph<Context>,
+    graph: impl Fn() -> (Graph<Context>, Stairs),
     right: bool,
 ) -> Result<u64, TestCaseError> {
     let dir = tempfile::tempdir().unwrap();
@@ -534,8 +540,8 @@ fn property<S: Strategy>(
     assert!(used.get() > u64::from(cases), "{} results used", used.get());
 }
 
-fn generator() -> Graph<Context> {
-    Graph::generator("random", foreseen)
+fn generator() -> (Graph<Context>, Stairs) {
+    (Graph::generator("random", foreseen), Stairs::new())
 }
 
 #[test]
@@ -602,6 +608,15 @@ fn add(
                         if *late && asked[n] < 3 && part == 0 {
                             return None;
                         }
+                        if let Step::Pwrite(f, ..) = step
+                            && let Some((bytes, offset)) = c.stairs.get(&(n, e.to_vec()))
+                        {
+                            return Some(Op::Pwrite {
+                                fd: c.fds[*f],
+                                data: Data::Bytes(bytes),
+                                offset: *offset,
+                            });
+                        }
                         let pass = e.last().copied().unwrap_or(0) as i64;
                         Some(call(c, step, part, pass * PASS))
                     });
@@ -656,51 +671,84 @@ impl Context {
     }
 }
 
-/// What a program with this code calls, until the `leave`-th time that it may leave.
-fn unroll(code: &[Code], pass: i64, leave: &mut i32, program: &mut Vec<Step>) {
-    for c in code {
-        match c {
-            _ if *leave == 0 => return,
-            Code::Step(step, weak, _) => {
-                let mut step = step.clone();
-                match &mut step {
-                    Step::Pread(_, _, o) | Step::Pwrite(_, _, o) | Step::Copy(_, _, _, o) => {
-                        *o += pass * PASS;
+/// A program with loops as it runs.
+#[derive(Default)]
+struct Unrolled {
+    program: Vec<Step>,
+    /// Of all that it would write if it did not leave.
+    stairs: Stairs,
+    /// Writes of each file so far.
+    writes: [i64; FILES],
+    /// Passes of the loops at hand.
+    passes: Vec<u64>,
+}
+
+impl Unrolled {
+    /// Adds what `code` calls, until the `leave`-th time that it may leave. `first` is the number of its first step; says that of the next.
+    fn add(&mut self, code: &[Code], mut first: usize, in_stairs: bool, leave: &mut i32) -> usize {
+        for c in code {
+            match c {
+                Code::Step(step, weak, _) => {
+                    let mut step = step.clone();
+                    let pass = self.passes.last().copied().unwrap_or(0) as i64;
+                    match &mut step {
+                        Step::Pwrite(f, bytes, offset) if in_stairs => {
+                            let stair = stair(self.writes[*f]);
+                            self.writes[*f] += 1;
+                            let place = (first, self.passes.clone());
+                            self.stairs.insert(place, stair.clone());
+                            (*bytes, *offset) = stair;
+                        }
+                        Step::Pread(_, _, o) | Step::Pwrite(_, _, o) | Step::Copy(_, _, _, o) => {
+                            *o += pass * PASS;
+                        }
+                        _ => {}
                     }
-                    _ => {}
+                    if *leave > 0 {
+                        self.program.push(step);
+                    }
+                    *leave -= i32::from(*weak);
+                    first += 1;
                 }
-                program.push(step);
-                *leave -= i32::from(*weak);
-            }
-            Code::Loop(n, body) => {
-                for pass in 0..*n {
-                    unroll(body, pass as i64, leave, program);
+                Code::Loop(n, body) => {
+                    let mut next = first;
+                    for pass in 0..*n {
+                        self.passes.push(pass);
+                        next = self.add(body, first, in_stairs, leave);
+                        self.passes.pop();
+                    }
+                    first = next;
                 }
             }
         }
+        first
     }
 }
 
 /// FA1, FA2: random graphs of nodes with nested loops, links, weak edges and nodes that are not ready at first.
 #[test]
 fn programs_with_nested_loops_are_as_without_their_graph() {
-    property(100, (code(), 1i32..12), |(code, leave)| {
-        let mut program = Vec::new();
-        unroll(&code, 0, &mut leave.clone(), &mut program);
-        let mut plan = Vec::new();
-        let graph = || {
-            let mut b = Builder::new("random");
-            let mut steps = Vec::new();
-            let start = (b.start(), false);
-            let open = add(&mut b, &code, start, &mut steps);
-            let end = b.end();
-            match open {
-                (from, true) => b.weak_edge(from, end),
-                (from, false) => b.edge(from, end),
-            }
-            (b.build().unwrap(), steps)
-        };
-        plan.extend(graph().1);
-        compare(&plan, &program, || graph().0, true)
-    });
+    property(
+        100,
+        (code(), 1i32..12, any::<bool>()),
+        |(code, leave, in_stairs)| {
+            let mut unrolled = Unrolled::default();
+            unrolled.add(&code, 0, in_stairs, &mut leave.clone());
+            let graph = || {
+                let mut b = Builder::new("random");
+                let mut steps = Vec::new();
+                let start = (b.start(), false);
+                let open = add(&mut b, &code, start, &mut steps);
+                let end = b.end();
+                match open {
+                    (from, true) => b.weak_edge(from, end),
+                    (from, false) => b.edge(from, end),
+                }
+                (b.build().unwrap(), steps)
+            };
+            let plan = graph().1;
+            let with_stairs = || (graph().0, unrolled.stairs.clone());
+            compare(&plan, &unrolled.program, with_stairs, true)
+        },
+    );
 }

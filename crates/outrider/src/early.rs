@@ -11,6 +11,8 @@
 //! of memcpy(3) and its like, which are resolved by the library's start, out of loops over memory and out of moved structures: so bytes are read and written
 //! as volatile ones, one by one, and structures are not moved. What is not simple is not done: then nothing has happened yet, and `main` does it.
 
+mod plugins;
+
 use core::arch::global_asm;
 use core::ptr::{null, null_mut};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -228,32 +230,67 @@ unsafe extern "C" fn start(stack: *const usize) {
         let count = stack.read();
         let arguments = stack.add(1).cast::<Text>();
         let environment = arguments.add(count + 1);
-        let Some(command) = command(count, arguments) else {
-            return;
+        let mut wanted = Wanted {
+            mode: shm::MODE_PREDICT_OPT,
+            plugins: [null(); plugins::MOST],
+            command: arguments,
         };
-        if launch(command, environment).is_some() {
+        if understand(count, arguments, &mut wanted).is_some()
+            && launch(&wanted, environment).is_some()
+        {
             wait();
         }
     }
 }
 
-/// Where the program and its arguments begin, if the command line is `run [--] PROGRAM …`.
-unsafe fn command(count: usize, arguments: *const Text) -> Option<*const Text> {
+/// A command line that is understood here.
+struct Wanted {
+    /// `MODE_PREDICT_OPT`, or with plug-ins `MODE_APP_ONLY`.
+    mode: u32,
+    /// As they were named; null behind the last.
+    plugins: [Text; plugins::MOST],
+    /// Where the program and its arguments begin.
+    command: *const Text,
+}
+
+/// Whether the command line is `run [--mode app-only] [--plugin FILE]… [--] PROGRAM …`, and what it says.
+unsafe fn understand(count: usize, arguments: *const Text, wanted: &mut Wanted) -> Option<()> {
     // SAFETY: so many arguments are there.
     unsafe {
-        if count < 3 || !equals(arguments.add(1).read(), b"run") {
+        let argument = |i: usize| (i < count).then(|| arguments.add(i).read_volatile());
+        if !equals(argument(1)?, b"run") {
             return None;
         }
-        let first = if equals(arguments.add(2).read(), b"--") {
-            3
-        } else {
-            2
-        };
-        if count <= first {
+        let (mut at, mut plugins) = (2, 0);
+        loop {
+            let here = argument(at)?;
+            if equals(here, b"--") {
+                at += 1;
+                break;
+            }
+            if byte(here, 0) != b'-' {
+                break;
+            }
+            let value = argument(at + 1)?;
+            if equals(here, b"--plugin") && plugins < plugins::MOST {
+                (&raw mut wanted.plugins)
+                    .cast::<Text>()
+                    .add(plugins)
+                    .write_volatile(value);
+                plugins += 1;
+            } else if equals(here, b"--mode") && equals(value, b"app-only") {
+                wanted.mode = shm::MODE_APP_ONLY;
+            } else {
+                return None;
+            }
+            at += 2;
+        }
+        let name = byte(argument(at)?, 0);
+        if name == 0 || name == b'-' || wanted.mode == shm::MODE_APP_ONLY && plugins == 0 {
             return None;
         }
-        let name = byte(arguments.add(first).read(), 0);
-        (name != 0 && name != b'-').then(|| arguments.add(first))
+        wanted.command = arguments.add(at);
+        Some(())
     }
 }
 
@@ -284,17 +321,15 @@ unsafe fn unconfigured(environment: *const Text, arena: &mut Arena) -> bool {
 }
 
 unsafe fn open(path: &core::ffi::CStr, flags: i32) -> isize {
-    let flags = (flags | libc::O_CLOEXEC) as usize;
     // SAFETY: a C string.
-    unsafe {
-        call(
-            libc::SYS_openat,
-            libc::AT_FDCWD as usize,
-            path.as_ptr() as usize,
-            flags,
-            0,
-        )
-    }
+    unsafe { open_text(path.as_ptr().cast(), flags) }
+}
+
+unsafe fn open_text(path: Text, flags: i32) -> isize {
+    let flags = (flags | libc::O_CLOEXEC) as usize;
+    let at = libc::AT_FDCWD as usize;
+    // SAFETY: as promised.
+    unsafe { call(libc::SYS_openat, at, path as usize, flags, 0) }
 }
 
 /// The beginning of a file, as a text. `None` if it can't be read, or is longer than `most`.
@@ -441,7 +476,7 @@ unsafe fn set(environment: *mut Text, name: &[u8], entry: Text) {
 }
 
 /// Makes the shared memory: see `Shared::create`. Its descriptor; nothing is left of it where that fails.
-unsafe fn make_shared(arena: &mut Arena) -> Option<i32> {
+unsafe fn make_shared(mode: u32, arena: &mut Arena) -> Option<i32> {
     // SAFETY: plain calls; a new mapping touches no existing memory.
     unsafe {
         let strict = contents(c"/proc/sys/vm/overcommit_memory", 64, arena)?;
@@ -493,7 +528,7 @@ unsafe fn make_shared(arena: &mut Arena) -> Option<i32> {
         let h = &*header;
         h.looks.store(1, Relaxed);
         h.sleeping.store(1, Relaxed);
-        h.begin(shm::MODE_PREDICT_OPT, config::Files::MIN_SIZE.0, false);
+        h.begin(mode, config::Files::MIN_SIZE.0, false);
         HEADER.store(header, Release);
         Some(fd)
     }
@@ -529,7 +564,7 @@ unsafe fn handle(signal: i32, handler: usize, old: *mut Action) {
 }
 
 /// Starts the program as `run::run` does, from the shared memory to standing aside. `None`: nothing has been done.
-unsafe fn launch(command: *const Text, environment: *const Text) -> Option<()> {
+unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
     // SAFETY: as promised; the arena is large enough for all that is put into it, and stays.
     unsafe {
         let mut terminal = core::mem::MaybeUninit::<libc::termios>::uninit();
@@ -545,8 +580,12 @@ unsafe fn launch(command: *const Text, environment: *const Text) -> Option<()> {
         while !environment.add(variables).read().is_null() {
             variables += 1;
         }
-        let texts = preloaded.map_or(0, |t| length(t)) + sanitizer.map_or(0, |t| length(t));
-        let size = (variables + 8) * size_of::<Text>() + texts + STATUS + 8 * PATH + STACK;
+        let named = variable(environment, b"OUTRIDER_PLUGINS=");
+        let texts = preloaded.map_or(0, |t| length(t))
+            + sanitizer.map_or(0, |t| length(t))
+            + named.map_or(0, |t| length(t));
+        let paths = (8 + 4 * plugins::MOST) * PATH;
+        let size = (variables + 8) * size_of::<Text>() + texts + STATUS + paths + STACK;
         let size = size.next_multiple_of(4096);
         let at = mapped::map(size)?;
         let mut arena = Arena {
@@ -559,14 +598,36 @@ unsafe fn launch(command: *const Text, environment: *const Text) -> Option<()> {
                 .add(i)
                 .write_volatile(environment.add(i).read_volatile());
         }
-        arena.at = given.add(variables + 4).cast();
+        arena.at = given.add(variables + 5).cast();
         if !unconfigured(environment, &mut arena) || !unfiltered(&mut arena) {
             return None;
         }
         let library = library(&mut arena)?;
-        let fd = make_shared(&mut arena)?;
+        // Behind the library, with a colon before each, as LD_PRELOAD and as OUTRIDER_PLUGINS want them.
+        let mut found = [null(); plugins::MOST];
+        let mut count = 0;
+        for (i, path) in found.iter_mut().enumerate() {
+            let file = (&raw const wanted.plugins)
+                .cast::<Text>()
+                .add(i)
+                .read_volatile();
+            if !file.is_null() {
+                *path = plugins::path(file, &mut arena)?;
+                count += 1;
+            }
+        }
+        let found = &found[..count];
+        let fd = make_shared(wanted.mode, &mut arena)?;
         let runner = raw::getpid();
-        let name = joined(b"LD_PRELOAD=", library, preloaded, &mut arena);
+        let own = arena.at;
+        arena.add_text(library);
+        for path in found {
+            arena.put(b':');
+            arena.add(preload::GLIBC_ONLY.as_bytes());
+            arena.add_text(*path);
+        }
+        arena.put(0);
+        let name = joined(b"LD_PRELOAD=", own, preloaded, &mut arena);
         set(given, b"LD_PRELOAD=", name);
         let option = preload::SANITIZER_OPTION.as_ptr().cast();
         let name = joined(
@@ -576,13 +637,24 @@ unsafe fn launch(command: *const Text, environment: *const Text) -> Option<()> {
             &mut arena,
         );
         set(given, b"ASAN_OPTIONS=", name);
+        if let Some((first, more)) = found.split_first() {
+            let own = arena.at;
+            arena.add_text(*first);
+            for path in more {
+                arena.put(b':');
+                arena.add_text(*path);
+            }
+            arena.put(0);
+            let name = joined(b"OUTRIDER_PLUGINS=", own, named, &mut arena);
+            set(given, b"OUTRIDER_PLUGINS=", name);
+        }
         let name = arena.at;
         arena.add(b"OUTRIDER_SHM=/proc/");
         arena.number(runner.into());
         arena.add(b"/fd/");
         arena.number(fd as u64);
         arena.put(b':');
-        arena.number(shm::MODE_PREDICT_OPT.into());
+        arena.number(wanted.mode.into());
         arena.put(b':');
         arena.number(config::Files::MIN_SIZE.0);
         arena.add(b":0\0");
@@ -595,7 +667,7 @@ unsafe fn launch(command: *const Text, environment: *const Text) -> Option<()> {
             return None;
         }
         let l = &mut *launch;
-        l.arguments = command;
+        l.arguments = wanted.command;
         l.environment = given;
         l.path = path;
         l.runner = runner;
@@ -753,6 +825,8 @@ unsafe fn wait() {
             let changed = word(0).read_volatile() != 0;
             if answer == 0 && changed && word(2).read_volatile() == libc::CLD_EXITED {
                 header.closed.store(1, Release);
+                // What it used counts as used by this process's children.
+                call(libc::SYS_wait4, program, NOTHING, 0, NOTHING);
                 call(
                     libc::SYS_exit_group,
                     word(6).read_volatile() as usize,

@@ -643,15 +643,17 @@ fn nothing_starts_for_nothing() {
     }
 }
 
-/// Must 7, 8: a plain command line starts the program before the C library of the command is started, and the program finds what it
-/// finds after any other.
+/// Must 7, 8, FA10: a plain command line, and one with plug-ins, starts the program before the C library of the command is started, and the
+/// program finds what it finds after any other.
 #[test]
 fn the_program_is_started_early_and_finds_the_same() {
-    let dir = fresh("the_program_is_started_early_and_finds_the_same");
+    const NAME: &str = "the_program_is_started_early_and_finds_the_same";
+    let dir = fresh(NAME);
     let environment = |flags: &[&str]| {
         let mut run = outrider_run(&dir, flags, &["env"]);
         run.env("LD_PRELOAD", "libc.so.6")
-            .env("ASAN_OPTIONS", "detect_leaks=0");
+            .env("ASAN_OPTIONS", "detect_leaks=0")
+            .env("OUTRIDER_PLUGINS", "/other.so");
         let printed = text(&run.output().unwrap().stdout);
         let of_process = |line: &str| {
             let (before, after) = line.split_once("/proc/")?;
@@ -662,42 +664,79 @@ fn the_program_is_started_early_and_finds_the_same() {
             .map(|line| of_process(line).unwrap_or_else(|| line.to_owned()))
             .collect::<Vec<_>>()
     };
-    let (early, late) = (environment(&[]), environment(&["--mode", "predict+opt"]));
-    assert_eq!(early, late);
-    assert!(
-        early.iter().any(|l| l.starts_with("OUTRIDER_SHM=")),
-        "{early:?}"
-    );
+    let include = format!("-I{}", support::repository().join("include").display());
+    let plugin = |name: &str| {
+        let flags = ["-O1", "-shared", "-fPIC", &include];
+        let made = compile(&format!("plugin_{name}"), &format!("{name}.so"), &flags);
+        let link = dir.join(name);
+        std::os::unix::fs::symlink(made, &link).unwrap();
+        link.to_str().unwrap().to_owned()
+    };
+    let (one, other) = (plugin("entries"), plugin("observer"));
+    let joined = [&one, &other].map(|file| format!("--plugin={file}"));
+    let lines: [(&[&str], &[&str]); 3] = [
+        (&[], &["--mode", "predict+opt"]),
+        (&["--plugin", "observer"], &[&joined[1]]),
+        (
+            &["--plugin", &one, "--mode", "app-only", "--plugin", &other],
+            &["--mode=app-only", &joined[0], &joined[1]],
+        ),
+    ];
+    for (early, late) in lines {
+        let found = environment(early);
+        assert_eq!(found, environment(late));
+        let has = |start: &str| found.iter().any(|l| l.starts_with(start));
+        assert!(has("OUTRIDER_SHM="), "{found:?}");
+        let plugins = has("OUTRIDER_PLUGINS=/other.so");
+        assert_eq!(plugins, early.is_empty(), "{found:?}");
+    }
     if !support::have("strace") {
-        return support::skip(
-            "the_program_is_started_early_and_finds_the_same",
-            "strace is not installed",
+        return support::skip(NAME, "strace is not installed");
+    }
+    for (early, _) in lines {
+        let run = outrider_run(&dir, early, &["true"]);
+        let trace = dir.join("trace");
+        let mut traced = Command::new("strace");
+        support::plain_environment(&mut traced, &dir);
+        let status = traced
+            .args(["-qq", "-e", "trace=arch_prctl,clone", "-o"])
+            .arg(&trace)
+            .arg(run.get_program())
+            .args(run.get_args())
+            .current_dir(&dir)
+            .stderr(Stdio::null())
+            .status()
+            .unwrap();
+        assert!(status.success());
+        let calls = fs::read_to_string(&trace).unwrap();
+        if early.is_empty() && calls.starts_with("arch_prctl") {
+            return support::skip(
+                NAME,
+                "the command was linked without the C library's archives",
+            );
+        }
+        assert!(
+            calls.starts_with("clone") && !calls.contains("arch_prctl"),
+            "{early:?}: {calls}"
         );
     }
-    let run = outrider_run(&dir, &[], &["true"]);
-    let trace = dir.join("trace");
-    let mut traced = Command::new("strace");
-    support::plain_environment(&mut traced, &dir);
-    let status = traced
-        .args(["-qq", "-e", "trace=arch_prctl,clone", "-o"])
-        .arg(&trace)
-        .arg(run.get_program())
-        .args(run.get_args())
-        .stderr(Stdio::null())
-        .status()
-        .unwrap();
-    assert!(status.success());
-    let calls = fs::read_to_string(&trace).unwrap();
-    if calls.starts_with("arch_prctl") {
-        return support::skip(
-            "the_program_is_started_early_and_finds_the_same",
-            "the command was linked without the C library's archives",
-        );
-    }
-    assert!(
-        calls.starts_with("clone") && !calls.contains("arch_prctl"),
-        "{calls}"
-    );
+}
+
+/// Must 8: the time of the processor that a program used is the runner's children's.
+#[test]
+#[expect(clippy::zombie_processes, reason = "wait4 waits for it")]
+fn what_a_program_used_is_accounted_for() {
+    let dir = fresh("what_a_program_used_is_accounted_for");
+    let count = "i=0; while test $i -lt 300000; do i=$((i+1)); done";
+    let mut run = outrider_run(&dir, &[], &["sh", "-c", count]);
+    let child = run.spawn().unwrap();
+    // SAFETY: plain data that the kernel fills in, about a child of ours that nobody else waits for.
+    let used = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert!(libc::wait4(child.id() as i32, std::ptr::null_mut(), 0, &mut usage) > 0);
+        usage.ru_utime.tv_sec * 1_000_000 + usage.ru_utime.tv_usec
+    };
+    assert!(used > 20_000, "{used} µs for 300,000 rounds");
 }
 
 /// Must 8: programs that no hook reaches are named in the report, with the reason.

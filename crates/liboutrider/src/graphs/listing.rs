@@ -11,6 +11,7 @@ use outrider_graph::{Call, Kind, StandBy};
 use outrider_sys::mapped::{Mapped, Row, map, unmap};
 use outrider_sys::raw::syscall6;
 
+use super::local;
 use super::plugins::{self, Event, Plugin};
 use super::scopes::{self, CScope};
 
@@ -227,8 +228,6 @@ pub struct Listings {
     next_duplicate: usize,
     /// A bit for each descriptor that is known, and for those whose numbers have the same remainder.
     known: u64,
-    /// Some stream of theirs is open.
-    streams: bool,
     /// Some of them have scopes.
     scopes: bool,
 }
@@ -241,7 +240,6 @@ impl Listings {
             duplicates: [(-1, -1); MOST_DUPLICATES],
             next_duplicate: 0,
             known: 0,
-            streams: false,
             scopes: false,
         })
     }
@@ -318,15 +316,10 @@ impl Listings {
         self.known >> (fd as u32 % u64::BITS) & 1 != 0
     }
 
-    /// Another: `false` if no stream is known.
-    #[inline(always)]
-    pub fn have_streams(&self) -> bool {
-        self.streams
-    }
-
     /// Has the glances see what is known now.
     fn index(&mut self) {
-        self.streams = self.open.iter().any(|l| !l.stream.is_null());
+        // SAFETY: the calling thread's own words.
+        unsafe { (*local::get()).listing = self.open.iter().any(|l| !l.stream.is_null()) };
         let fds = self.open.iter().flat_map(|l| &l.fds[..l.fd_count]).copied();
         let pairs = self.duplicates.iter().flat_map(|(fd, copy)| [*fd, *copy]);
         let bit = |fd: c_int| 1 << (fd as u32 % u64::BITS);

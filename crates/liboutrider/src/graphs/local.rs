@@ -23,7 +23,9 @@ pub struct Local {
     /// One of the states above.
     pub state: u32,
     /// Calls until one is timed again, while looking ahead rests.
-    pub passed: u32,
+    pub passed: u16,
+    /// It is reading directories whose entries are followed.
+    pub listing: bool,
 }
 
 core::arch::global_asm!(

@@ -23,7 +23,9 @@ use outrider_graph::{Args, Call, Kind, open_creates};
 
 pub use changes::{by_number, new_flags, paths, unsharing};
 pub use plugins::Event;
-pub use scopes::{announce, closing_range, disable, happened, restrict, through, unsettle};
+pub use scopes::{
+    announce, closing_range, disable, happened, read_entry, restrict, through, unsettle,
+};
 
 /// Runs before `main`.
 pub fn start() {

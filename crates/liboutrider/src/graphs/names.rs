@@ -7,7 +7,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{AT_FDCWD, DIR, dirent, iovec, mode_t, off_t, size_t, ssize_t};
 use outrider_graph::{Call, Kind};
 
-use super::{Event, announce, call, change, close, happened, through};
+use super::{Event, announce, call, change, close, happened, read_entry, through};
 use crate::hooks::transfer;
 use crate::{real, track};
 
@@ -215,7 +215,7 @@ unsafe extern "C" fn fdopendir(fd: c_int) -> *mut DIR {
 unsafe extern "C" fn readdir(stream: *mut DIR) -> *mut dirent {
     // SAFETY: the caller's arguments, unchanged.
     let entry = unsafe { real::readdir(stream) };
-    happened(Event::Entry(stream, entry));
+    read_entry(stream, entry);
     entry
 }
 

@@ -16,6 +16,7 @@ use core::sync::atomic::{
 };
 use std::time::Instant;
 
+use libc::{DIR, dirent};
 use outrider_graph::{Call, Graph, Kind, Scope};
 use outrider_sys::mapped::{Mapped, Row, map, unmap};
 use outrider_sys::raw;
@@ -573,6 +574,7 @@ impl Thread {
 pub fn through(call: impl FnOnce() -> Call + Copy, real: impl FnOnce() -> isize + Copy) -> isize {
     match turn() {
         None => real(),
+        Some(local) if is_passed_quickly(local, &call()) => real(),
         Some(local) => followed(local, black_box(call), black_box(real)),
     }
 }
@@ -597,20 +599,24 @@ fn is_of_nobody(local: *mut Local, call: &Call) -> bool {
         })
 }
 
+/// Whether a call of nobody's interest is simply made; it counts as one that was passed. Opens are told of, since they give numbers.
+#[inline(always)]
+fn is_passed_quickly(local: *mut Local, call: &Call) -> bool {
+    if call.args.kind == Kind::Openat || !is_of_nobody(local, call) {
+        return false;
+    }
+    // SAFETY: the calling thread's own words.
+    let passed = unsafe { &mut (*local).passed };
+    let is_timed = call.args.kind.takes_path() && *passed == 0;
+    *passed = passed.saturating_sub(1);
+    !is_timed
+}
+
 /// The same, on a thread whose calls somebody is interested in.
 #[cold]
 #[inline(never)]
 fn followed(local: *mut Local, call: impl FnOnce() -> Call, real: impl FnOnce() -> isize) -> isize {
     let call = call();
-    // Opens are told of, since they give numbers.
-    if call.args.kind != Kind::Openat && is_of_nobody(local, &call) {
-        // SAFETY: the calling thread's own words.
-        let passed = unsafe { &mut (*local).passed };
-        if !call.args.kind.takes_path() || *passed > 0 {
-            *passed = passed.saturating_sub(1);
-            return real();
-        }
-    }
     if let Some(graph) = plugins::resting()
         // SAFETY: the calling thread's record, null or alive.
         && !unsafe { (*local).thread.as_ref() }.is_some_and(|t| t.is_concerned(&call))
@@ -630,16 +636,6 @@ fn followed(local: *mut Local, call: impl FnOnce() -> Call, real: impl FnOnce() 
     }
 }
 
-/// Calls between two that are timed while looking ahead rests. A walk through neighbouring inodes waits for one look-up in 8 or 16: any other distance
-/// meets one of them soon.
-const UNTIMED: u32 = 10;
-
-/// The same of a directory's entry.
-#[inline(always)]
-fn is_of_no_listing(local: *mut Local) -> bool {
-    plugins::resting().is_some() && listings(local).is_none_or(|(_, l)| !l.have_streams())
-}
-
 /// Makes a call that nobody follows, since looking ahead rests. Some of them are timed: the rest is over when one has waited.
 fn passed_by(
     local: *mut Local,
@@ -653,7 +649,7 @@ fn passed_by(
     // SAFETY: the calling thread's own words.
     let passed = unsafe { &mut (*local).passed };
     let began = (*passed == 0).then(Instant::now);
-    *passed = passed.checked_sub(1).unwrap_or(UNTIMED);
+    *passed = passed.checked_sub(1).unwrap_or(graph.0.untimed());
     let r = real();
     if call.args.kind == Kind::Openat && r >= 0 {
         // Whoever closed what had this number before, nobody told this thread.
@@ -867,10 +863,30 @@ fn told(local: *mut Local, call: &Call) {
 pub fn happened(event: Event) {
     if plugins::observed()
         && let Some(local) = turn()
-        && !(matches!(event, Event::Entry(..)) && is_of_no_listing(local))
     {
         heard(local, event);
     }
+}
+
+/// The same of an entry that was read.
+#[inline(always)]
+pub fn read_entry(stream: *mut DIR, entry: *mut dirent) {
+    #[cold]
+    #[inline(never)]
+    fn tell(stream: *mut DIR, entry: *mut dirent) {
+        happened(Event::Entry(stream, entry));
+    }
+    // SAFETY: the calling thread's own words.
+    if plugins::observed() && (unsafe { (*local::get()).listing } || plugins::has_observers()) {
+        tell(stream, entry);
+    }
+}
+
+/// Whether a directory that is about to be listed takes so long that something may have been waited for before its end.
+fn is_large(fd: c_int) -> bool {
+    /// Bytes of names of some thousand entries.
+    const LARGE: i64 = 64 << 10;
+    raw::fstat(fd).is_ok_and(|st| st.st_size >= LARGE)
 }
 
 #[cold]
@@ -879,7 +895,10 @@ fn heard(local: *mut Local, event: Event) {
     // SAFETY: the calling thread's record, null or alive.
     let known = unsafe { (*local).thread.as_ref() }.map(|t| unsafe { &*t.listings });
     let listed = known.is_some_and(|l| l.have(event));
-    if plugins::resting().is_some() && !listed {
+    if let Some(graph) = plugins::resting()
+        && !listed
+        && !matches!(event, Event::Listing(_, fd) if graph.0.is_new() && is_large(fd))
+    {
         return;
     }
     // An entry of a listing that is known is its process's.
