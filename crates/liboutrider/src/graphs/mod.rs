@@ -24,7 +24,8 @@ use outrider_graph::{Args, Call, Kind, open_creates};
 pub use changes::{by_number, new_flags, paths, unsharing};
 pub use plugins::Event;
 pub use scopes::{
-    announce, closing_range, disable, happened, read_entry, restrict, through, unsettle,
+    announce, closing_range, disable, happened, read_entry, restrict, through, through_or_past,
+    unsettle,
 };
 
 /// Runs before `main`.

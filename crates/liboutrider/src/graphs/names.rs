@@ -7,7 +7,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{AT_FDCWD, DIR, dirent, iovec, mode_t, off_t, size_t, ssize_t};
 use outrider_graph::{Call, Kind};
 
-use super::{Event, announce, call, change, close, happened, read_entry, through};
+use super::{Event, announce, call, change, close, happened, read_entry, through, through_or_past};
 use crate::hooks::transfer;
 use crate::{real, track};
 
@@ -57,7 +57,7 @@ macro_rules! foreseen {
         #[doc = concat!("See ", stringify!($name), " in the manual.")]
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($a: $t),*) -> $r {
-            through(|| $call, || {
+            through_or_past(|| $call, || {
                 // SAFETY: the caller's arguments, unchanged.
                 unsafe { real::$name($($a),*) as isize }
             }) as $r

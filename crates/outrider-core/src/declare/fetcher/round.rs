@@ -410,10 +410,13 @@ impl Fetcher {
             totals.infill += infill * PAGE_BYTES;
             left = left.get(taken..).unwrap_or_default();
         }
-        self.process.count(Figure::Infill, totals.infill);
-        self.process.count(Figure::Rounds, 1);
-        self.explain
-            .round(before.end(0)..reach.last(), asked, cached, &totals, room);
+        // One of what the last ones have fetched, at the end of a list, is none.
+        if totals.requests > 0 || cached > 0 {
+            self.process.count(Figure::Infill, totals.infill);
+            self.process.count(Figure::Rounds, 1);
+            self.explain
+                .round(before.end(0)..reach.last(), asked, cached, &totals, room);
+        }
         self.process.waited_us.store(0, Relaxed);
         walk.missed = 0;
         walk.order = Order::Rounds(Round {
