@@ -47,6 +47,22 @@ fn note(e: rustix::io::Errno, header: &Header) {
     }
 }
 
+/// Looks at a descriptor of the program that is still the one of this generation, while nobody closes it: the slot is marked, and the hook waits
+/// (`track::forget`). `lasting` marks stay.
+fn while_open<T>(
+    slot: &Slot,
+    generation: u32,
+    lasting: u32,
+    look: impl FnOnce() -> Option<T>,
+) -> Option<T> {
+    slot.flags.fetch_or(FLAG_FETCHING | lasting, SeqCst);
+    fence(SeqCst);
+    let same = slot.generation.load(Relaxed) == generation;
+    let seen = if same { look() } else { None };
+    slot.flags.fetch_and(!FLAG_FETCHING, SeqCst);
+    seen
+}
+
 /// A descriptor of our own for the file, and its size in bytes; `None` where there is no way, or the number has
 /// another file now.
 ///
@@ -67,18 +83,15 @@ pub fn fetch(
         }
     };
     let path = format!("/proc/{}/fd/{}", wanted.pid, wanted.fd);
-    slot.flags
-        .fetch_or(FLAG_FETCHING | if hold { FLAG_HELD } else { 0 }, SeqCst);
-    fence(SeqCst);
-    let found =
-        if slot.generation.load(Relaxed) == generation && slot.state.load(Relaxed) == FD_TRACKED {
-            rustix::fs::openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-                .map_err(lose)
-                .ok()
-        } else {
-            None
-        };
-    slot.flags.fetch_and(!FLAG_FETCHING, SeqCst);
+    let lasting = if hold { FLAG_HELD } else { 0 };
+    let found = while_open(slot, generation, lasting, || {
+        if slot.state.load(Relaxed) != FD_TRACKED {
+            return None;
+        }
+        rustix::fs::openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            .map_err(lose)
+            .ok()
+    });
     let (found, size) = checked(found?, wanted.dev, wanted.ino)?;
     open(&found).map_err(lose).ok().map(|fd| (fd, size))
 }
@@ -153,14 +166,9 @@ pub fn link(pid: u32, fd: u16) -> PathBuf {
     std::fs::read_link(format!("/proc/{pid}/fd/{fd}")).unwrap_or_default()
 }
 
-/// The same while nobody closes it: kernels from 6.7 on hold the program's own open file while they tell, and closing waits for the mark (`track::forget`).
+/// The same while nobody closes it: kernels from 6.7 on hold the program's own open file while they tell.
 pub fn link_of(pid: u32, fd: u16, slot: &Slot, generation: u32) -> Option<PathBuf> {
-    slot.flags.fetch_or(FLAG_FETCHING, SeqCst);
-    fence(SeqCst);
-    let same = slot.generation.load(Relaxed) == generation;
-    let name = same.then(|| link(pid, fd));
-    slot.flags.fetch_and(!FLAG_FETCHING, SeqCst);
-    name
+    while_open(slot, generation, 0, || Some(link(pid, fd)))
 }
 
 /// The name of an open file.

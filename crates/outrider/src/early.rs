@@ -399,28 +399,38 @@ unsafe fn link(path: Text, arena: &mut Arena) -> Option<Text> {
     }
 }
 
+/// The absolute path of an open file.
+unsafe fn path_of(fd: isize, arena: &mut Arena) -> Option<Text> {
+    // SAFETY: the arena has room.
+    unsafe {
+        let name = arena.at;
+        arena.add(b"/proc/self/fd/");
+        arena.number(fd as u64);
+        arena.put(0);
+        link(name, arena)
+    }
+}
+
+/// Whether LD_PRELOAD can name a file: what separates names there is not in its path.
+unsafe fn can_be_preloaded(path: Text) -> bool {
+    // SAFETY: as promised.
+    unsafe { (0..length(path)).all(|i| !matches!(byte(path, i), b':' | b' ' | b'\t' | b'\n')) }
+}
+
 /// The library's path as LD_PRELOAD wants it: see [`preload::library`] and [`preload::set`].
 unsafe fn library(arena: &mut Arena) -> Option<Text> {
     // SAFETY: as promised.
     unsafe {
         let exe = link(c"/proc/self/exe".as_ptr().cast(), arena)?;
-        let mut directory = 0;
-        for i in 0..length(exe) {
-            match byte(exe, i) {
-                b'/' => directory = i,
-                b':' | b' ' | b'\t' | b'\n' => return None,
-                _ => {}
-            }
+        if !can_be_preloaded(exe) {
+            return None;
         }
+        let directory = (0..length(exe)).rfind(|i| byte(exe, *i) == b'/')?;
         let fd = open(preload::LINKER, libc::O_PATH);
         if fd < 0 {
             return None;
         }
-        let name = arena.at;
-        arena.add(b"/proc/self/fd/");
-        arena.number(fd as u64);
-        arena.put(0);
-        let linker = link(name, arena);
+        let linker = path_of(fd, arena);
         raw::close(fd as i32);
         // Where it lies elsewhere there is more to be looked at.
         after(linker?, b"/usr/lib")?;

@@ -7,6 +7,7 @@ mod support;
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -593,6 +594,25 @@ fn other_preload_libraries() {
     ]);
 }
 
+/// The system calls of a command line, as strace with these flags writes them.
+fn straced(dir: &Path, flags: &[&str], run: &Command) -> String {
+    let trace = dir.join("trace");
+    let mut traced = Command::new("strace");
+    support::plain_environment(&mut traced, dir);
+    let output = traced
+        .arg("-qq")
+        .args(flags)
+        .arg("-o")
+        .arg(&trace)
+        .arg(run.get_program())
+        .args(run.get_args())
+        .current_dir(dir)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    fs::read_to_string(&trace).unwrap()
+}
+
 /// Must 7: a program that reads nothing costs nothing: no thread, no helper; one that reads a warm
 /// or small file neither.
 #[test]
@@ -600,33 +620,12 @@ fn nothing_starts_for_nothing() {
     if !support::have("strace") {
         return support::skip("nothing_starts_for_nothing", "strace is not installed");
     }
+    const FORKS: &str = "-etrace=clone,clone3,fork,vfork";
     let dir = fresh("nothing_starts_for_nothing");
     fs::write(dir.join("small"), "x\n").unwrap();
     for command in [&["true"][..], &["cat", "small"], &["ls", "/"]] {
         let run = outrider_run(&dir, &[], command);
-        let mut traced = Command::new("strace");
-        support::plain_environment(&mut traced, &dir);
-        let trace = dir.join("trace");
-        traced
-            .args([
-                "-f",
-                "-qq",
-                "-e",
-                "trace=clone,clone3,fork,vfork",
-                "-e",
-                "signal=none",
-                "-o",
-            ])
-            .arg(&trace);
-        let status = traced
-            .arg(run.get_program())
-            .args(run.get_args())
-            .current_dir(&dir)
-            .stdout(Stdio::null())
-            .status()
-            .unwrap();
-        assert!(status.success());
-        let calls = fs::read_to_string(&trace).unwrap();
+        let calls = straced(&dir, &["-f", "-e", "signal=none", FORKS], &run);
         let made: Vec<&str> = calls
             .lines()
             .filter(|l| {
@@ -695,20 +694,7 @@ fn the_program_is_started_early_and_finds_the_same() {
     }
     for (early, _) in lines {
         let run = outrider_run(&dir, early, &["true"]);
-        let trace = dir.join("trace");
-        let mut traced = Command::new("strace");
-        support::plain_environment(&mut traced, &dir);
-        let status = traced
-            .args(["-qq", "-e", "trace=arch_prctl,clone", "-o"])
-            .arg(&trace)
-            .arg(run.get_program())
-            .args(run.get_args())
-            .current_dir(&dir)
-            .stderr(Stdio::null())
-            .status()
-            .unwrap();
-        assert!(status.success());
-        let calls = fs::read_to_string(&trace).unwrap();
+        let calls = straced(&dir, &["-etrace=arch_prctl,clone"], &run);
         if early.is_empty() && calls.starts_with("arch_prctl") {
             return support::skip(
                 NAME,

@@ -462,7 +462,7 @@ fn what_was_gone_through_can_be_unmounted() {
     let dir = fresh(name);
     plant(&dir.join("tree"), 10);
     let script = r#"
-import ctypes, os, signal, subprocess
+import ctypes, os, subprocess
 libc = ctypes.CDLL(None, use_errno=True)
 loop = subprocess.check_output("losetup --find --show --direct-io=on image", shell=True).decode().strip()
 try:

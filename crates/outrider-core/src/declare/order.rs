@@ -394,6 +394,11 @@ pub fn borders(places: &mut [u64]) -> Vec<u64> {
     (1..PARTS).filter_map(border).collect()
 }
 
+/// The part of the disk in which a place lies.
+pub fn part_of(borders: &[u64], place: u64) -> u64 {
+    borders.partition_point(|b| *b <= place) as u64
+}
+
 /// A use of the page that an entry begins on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Use {
@@ -530,7 +535,7 @@ mod tests {
         let end = list.len() as u64;
         let mut borders = borders(&mut (0..pages).collect::<Vec<u64>>());
         borders.dedup();
-        let part_of = |page: u64| borders.partition_point(|b| *b <= page) as u64;
+        let part_of = |page| part_of(&borders, page);
         let mut uses: Vec<Vec<u64>> = vec![Vec::new(); pages as usize];
         for (n, page) in (0..).zip(list) {
             uses[*page as usize].push(n);

@@ -195,11 +195,8 @@ impl Stream {
     /// it before anybody could ask what it was.
     fn beyond(&mut self, tree: &Tree) -> Option<PathBuf> {
         let above = self.root.parent().filter(|_| self.listed < MOST_LISTED)?;
-        match self
-            .cursor
-            .clone()
-            .advance(tree, above, MANNERS[self.manner])
-        {
+        let mut scout = self.cursor.clone();
+        match scout.advance(tree, above, MANNERS[self.manner]) {
             Step::Unlisted(path) => {
                 self.listed += 1;
                 Some(path)

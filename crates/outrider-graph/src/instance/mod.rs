@@ -363,11 +363,10 @@ impl<'g> Instance<'g> {
             }
         } else {
             let next = self.counted.wrapping_add(1);
-            let turn = self.sweep.as_ref().is_some_and(|s| s.is_turn(next));
             if self.follows != Follows::Counting
                 || self.kinds & (1 << kind as u32) == 0
                 || worth::is_timed(next)
-                || turn && !self.shared.worth.rests()
+                || self.is_turn(kind)
             {
                 return false;
             }
@@ -399,7 +398,7 @@ impl<'g> Instance<'g> {
             return None;
         }
         let counting = self.follows == Follows::Counting;
-        if counting && !self.is_turn(call) || self.follows == Follows::Lost {
+        if counting && !self.is_turn(call.args.kind) || self.follows == Follows::Lost {
             return None;
         }
         if !process::is(self.token) {

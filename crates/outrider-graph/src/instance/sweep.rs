@@ -59,11 +59,11 @@ impl Sweep {
 }
 
 impl Instance<'_> {
-    /// Whether more is to be fetched at this call, while calls are counted.
-    pub(super) fn is_turn(&self, call: &Call) -> bool {
+    /// Whether more is to be fetched at this call, of this kind, while calls are counted.
+    pub(super) fn is_turn(&self, kind: Kind) -> bool {
         let next = self.counted.wrapping_add(1);
         self.sweep.as_ref().is_some_and(|s| s.is_turn(next))
-            && call.args.kind == Kind::Pread
+            && kind == Kind::Pread
             && !self.closing
             && !self.shared.worth.rests()
     }

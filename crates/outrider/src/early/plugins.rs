@@ -2,7 +2,7 @@
 
 use outrider_sys::raw;
 
-use super::{Arena, NOTHING, Text, byte, call, equals, link, open_text};
+use super::{Arena, NOTHING, Text, byte, call, can_be_preloaded, equals, open_text, path_of};
 
 /// Most of them.
 pub const MOST: usize = 4;
@@ -22,22 +22,10 @@ pub unsafe fn path(file: Text, arena: &mut Arena) -> Option<Text> {
         if fd < 0 {
             return None;
         }
-        let name = arena.at;
-        arena.add(b"/proc/self/fd/");
-        arena.number(fd as u64);
-        arena.put(0);
-        let path = link(name, arena);
+        let path = path_of(fd, arena);
         let good = is_one(fd as i32, (*status).st_size as usize);
         raw::close(fd as i32);
-        let path = path.filter(|p| good && byte(*p, 0) == b'/')?;
-        let mut i = 0;
-        loop {
-            match byte(path, i) {
-                0 => return Some(path),
-                b':' | b' ' | b'\t' | b'\n' => return None,
-                _ => i += 1,
-            }
-        }
+        path.filter(|p| good && byte(*p, 0) == b'/' && can_be_preloaded(*p))
     }
 }
 

@@ -599,14 +599,6 @@ impl Order {
         }
     }
 
-    /// What rounds have fetched counts no more.
-    fn broken(self) -> Order {
-        match self {
-            Order::Rounds(round) => Order::Rounds(round.broken()),
-            other => other,
-        }
-    }
-
     /// For another list of the same client, at entry `to` where the one before was at `from`: what was fetched stays known, and most lists go on as the
     /// one before would have.
     fn restarted(self, from: u64, to: u64) -> Order {

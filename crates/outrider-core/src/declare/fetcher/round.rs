@@ -61,8 +61,6 @@ pub(super) struct Round {
     pub(super) held: BTreeMap<u64, Held>,
     /// The same by the entry that needs it last, and that page.
     pub(super) leaving: BTreeSet<(u64, u64)>,
-    /// Where the last sweep ended.
-    pub(super) place: u64,
     pub(super) begun: bool,
     /// On a device without a head: the one sweep over a dense list that fits in memory, after which it is streamed. Neighbours are joined, and
     /// what comes of it is fetched in the order in which the program first needs something of it.
@@ -89,7 +87,7 @@ impl Round {
 
     /// The part of the disk in which a place lies.
     pub(super) fn part_of(&self, place: u64) -> u64 {
-        self.borders.partition_point(|b| *b <= place) as u64
+        order::part_of(&self.borders, place)
     }
 
     /// The part that the sweep comes to next, if there is one.
@@ -252,7 +250,7 @@ impl Fetcher {
             }
             let parts: Vec<u8> = places
                 .iter()
-                .map(|p| borders.partition_point(|b| b <= p) as u8)
+                .map(|p| order::part_of(&borders, *p) as u8)
                 .collect();
             if let Some(again) = again {
                 let wanted = pages.iter().zip(&parts).filter_map(|(page, part)| {
@@ -263,7 +261,9 @@ impl Fetcher {
                 if wanted.sum::<u64>() <= room {
                     break (uses, parts, again);
                 }
-                walk.order = std::mem::take(&mut walk.order).broken();
+                if let Order::Rounds(round) = &mut walk.order {
+                    *round = std::mem::take(round).broken();
+                }
                 return None;
             }
             let first = pages.iter().zip(&parts).filter_map(|(page, part)| {

@@ -273,7 +273,6 @@ impl Fetcher {
             queued += bytes;
             let items = round.issued..round.issued + taken;
             round.issued += taken;
-            round.place = request.place + u64::from(request.pages);
             let file = request.file();
             let Some(generation) = self.files.get(&file).map(|o| o.generation) else {
                 continue;
