@@ -37,7 +37,8 @@ const RARELY: u64 = 256;
 const OFTEN: u64 = 16;
 const UNSEEN: u64 = 2 << 20;
 
-const PAGE: u64 = 4096;
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
 
 /// One thread's reads of one descriptor, on a cache line of its own.
 #[repr(align(64))]
@@ -101,11 +102,6 @@ pub fn begins(fd: c_int, pos: u64, size: u64) -> bool {
 fn place(at: u64, size: u64) -> Range<u64> {
     let start = at.min(size.saturating_sub(PLACE));
     start..start.saturating_add(PLACE).min(size)
-}
-
-/// Whether all of a small file, of `size` bytes, is cached, or nobody can tell.
-pub fn holds(fd: c_int, size: u64) -> bool {
-    cached(fd, 0..size).is_none_or(|(pages, cached)| cached >= pages)
 }
 
 /// Looks at a read of a descriptor with FLAG_HOT. `false`: something of it is missing, and not a single page.

@@ -2,15 +2,21 @@
 //!
 //! A program that opens many of them which are not cached may be going through a tree, and then the service can go ahead of it
 //! (`outrider_core::walk`). So it is told of those that are not cached, and once it goes ahead of all, since what it has fetched is cached. While all is
-//! cached, ever fewer are looked at.
+//! cached, ever fewer are looked at. Where cachestat(2) tells nothing (overlayfs, before Linux 6.5) a file counts as not cached if the thread has had
+//! something read from a disk since it last opened one.
 
 use core::ffi::c_int;
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use std::os::fd::BorrowedFd;
 
 use outrider_core::shm::{Kind, MODE_PREDICT_OPT};
+use outrider_sys::cache::{CacheStatError, cachestat};
+use outrider_sys::device::lies_on_disk;
+use outrider_sys::raw;
 
-use crate::{attach, hot};
+use crate::attach;
+use crate::hot::PAGE;
 
 /// Files that are not cached before the first is told: programs that open a few need no help.
 const FEW: u32 = 8;
@@ -27,11 +33,18 @@ static COLD: AtomicU32 = AtomicU32::new(0);
 /// Files that were told.
 static TOLD: AtomicU32 = AtomicU32::new(0);
 
+/// Device numbers that are made up, and in the lowest bit whether files with it lie on a disk all the same; 0: free.
+static MADE_UP: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
+/// What threads have had read from disks when they last opened a file: half a hash that names the thread, and half a count of blocks.
+static READ: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+
 /// A small regular file was opened for reading.
 pub fn opened(fd: c_int, st: &libc::stat) {
-    // Without a disk of its own there is a network, a program or another file system behind it, or nothing.
-    let on_disk = libc::major(st.st_dev) != 0;
-    if attach::MODE.load(Relaxed) != MODE_PREDICT_OPT || st.st_size == 0 || !on_disk {
+    if attach::MODE.load(Relaxed) != MODE_PREDICT_OPT || st.st_size == 0 {
+        return;
+    }
+    // Otherwise there is a network or a program behind it, or nothing.
+    if !is_on_disk(fd, st.st_dev) {
         return;
     }
     if attach::header().is_some_and(|h| h.looks.load(Relaxed) == 0) {
@@ -73,7 +86,7 @@ fn is_worth_telling(fd: c_int, size: u64) -> bool {
         PASS.store(pass - 1, Relaxed);
         return false;
     }
-    if hot::holds(fd, size) {
+    if is_cached(fd, size) {
         let next = (2 * PASSED.load(Relaxed) + 1).min(RARELY);
         PASSED.store(next, Relaxed);
         PASS.store(next, Relaxed);
@@ -81,4 +94,39 @@ fn is_worth_telling(fd: c_int, size: u64) -> bool {
     }
     PASSED.store(0, Relaxed);
     COLD.fetch_add(1, Relaxed) >= FEW
+}
+
+/// [`lies_on_disk`], asked once for a device that has no number of its own.
+fn is_on_disk(fd: c_int, dev: u64) -> bool {
+    if libc::major(dev) != 0 {
+        return true;
+    }
+    let place = &MADE_UP[dev as usize % MADE_UP.len()];
+    let known = place.load(Relaxed);
+    if known >> 1 == dev {
+        return known & 1 != 0;
+    }
+    // SAFETY: a number that is only asked about; the kernel answers EBADF if it is nobody's.
+    let on_disk = lies_on_disk(unsafe { BorrowedFd::borrow_raw(fd) }, dev);
+    place.store(dev << 1 | u64::from(on_disk), Relaxed);
+    on_disk
+}
+
+/// Whether all of a file of `size` bytes is cached, or nobody may know.
+fn is_cached(fd: c_int, size: u64) -> bool {
+    // SAFETY: as above.
+    match cachestat(unsafe { BorrowedFd::borrow_raw(fd) }, 0..size) {
+        Ok(stat) => stat.cached >= size.div_ceil(PAGE),
+        Err(CacheStatError::Unsupported) => !has_read(),
+        Err(_) => true,
+    }
+}
+
+/// Whether the calling thread has had something read from a disk since it last asked: what it opened before, or the way to this one.
+fn has_read() -> bool {
+    let name = (raw::thread_pointer() as u64).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let place = &READ[(name >> 58) as usize % READ.len()];
+    let (name, blocks) = (name as u32, raw::blocks_read() as u32);
+    let last = place.swap(u64::from(name) << 32 | u64::from(blocks), Relaxed);
+    (last >> 32) as u32 == name && last as u32 != blocks
 }

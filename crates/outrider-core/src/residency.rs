@@ -1,4 +1,5 @@
-//! What the kernel says is cached: the module's bitmap where `/dev/outrider` is there, `cachestat(2)` otherwise.
+//! What the kernel says is cached: the module's bitmap where `/dev/outrider` is there, `cachestat(2)` otherwise, and `mincore(2)` where
+//! that tells nothing: before Linux 6.5 and on overlayfs.
 //!
 //! The bitmap also answers for files of others and on kernels before 6.5, and tells single pages in one call, where counts have to be taken of
 //! smaller and smaller parts.
@@ -39,7 +40,7 @@ impl Residency {
             let pages = (info.next.div_ceil(PAGE)).saturating_sub(range.start / PAGE);
             return Ok(pages.saturating_sub(info.missing / PAGE));
         }
-        Ok(cache::cachestat(fd, range)?.cached)
+        cache::cached_pages(fd, range)
     }
 
     /// Asks what of `pages` is cached and marks it present in `view`. Returns whether all of it is. `looks` counts the calls, whose number is

@@ -67,8 +67,8 @@ pub struct CacheStat {
 pub enum CacheStatError {
     /// The caller neither owns the file nor may write to it (`EPERM`).
     NotPermitted,
-    /// The kernel is older than 6.5, a seccomp filter hides the call (`ENOSYS`), or the file system
-    /// has no page cache (`EOPNOTSUPP`).
+    /// The kernel is older than 6.5, a seccomp filter hides the call (`ENOSYS`), the file system has no page
+    /// cache (`EOPNOTSUPP`), or it is an overlay, whose files' pages are another file's.
     Unsupported,
     /// Anything else, such as a bad descriptor.
     Other(io::Error),
@@ -80,7 +80,9 @@ impl fmt::Display for CacheStatError {
             Self::NotPermitted => {
                 f.write_str("neither owner of the file nor allowed to write to it")
             }
-            Self::Unsupported => f.write_str("no cachestat(2) here (needs Linux 6.5)"),
+            Self::Unsupported => {
+                f.write_str("cachestat(2) tells nothing here (needs Linux 6.5, and no overlay)")
+            }
             Self::Other(e) => e.fmt(f),
         }
     }
@@ -91,7 +93,8 @@ impl std::error::Error for CacheStatError {}
 /// Counts the pages of the byte range `range` of `fd` that are in the page cache.
 ///
 /// An empty range counts nothing. Never blocks on the device. 0.2 µs on an empty range, 3 ns a page on a
-/// full one. Needs Linux 6.5.
+/// full one. Needs Linux 6.5. Of a file on overlayfs the kernel counts the pages of the overlay's inode, which has none; that is
+/// [`CacheStatError::Unsupported`] here, and [`mincore`], which asks through a mapping, tells the truth.
 pub fn cachestat(fd: BorrowedFd<'_>, range: Range<u64>) -> Result<CacheStat, CacheStatError> {
     if range.start >= range.end {
         return Ok(CacheStat::default());
@@ -112,11 +115,20 @@ pub fn cachestat(fd: BorrowedFd<'_>, range: Range<u64>) -> Result<CacheStat, Cac
         )
     };
     match -r as i32 {
+        _ if r >= 0 && stat == CacheStat::default() && is_overlaid(fd) => {
+            Err(CacheStatError::Unsupported)
+        }
         _ if r >= 0 => Ok(stat),
         libc::EPERM => Err(CacheStatError::NotPermitted),
         libc::ENOSYS | libc::EOPNOTSUPP => Err(CacheStatError::Unsupported),
         e => Err(CacheStatError::Other(io::Error::from_raw_os_error(e))),
     }
+}
+
+/// Whether a file is an overlay's. Most are told from it by their device number alone.
+fn is_overlaid(fd: BorrowedFd<'_>) -> bool {
+    raw::fstat(fd.as_raw_fd()).is_ok_and(|st| libc::major(st.st_dev) == 0)
+        && raw::file_system(fd.as_raw_fd()) == libc::OVERLAYFS_SUPER_MAGIC
 }
 
 /// True where the kernel tells the caller the truth about the residency of `fd`'s file
@@ -216,6 +228,19 @@ pub fn mincore(fd: BorrowedFd<'_>, range: Range<u64>) -> io::Result<Vec<bool>> {
         all.extend(vec.iter().map(|b| b & 1 == 1));
     }
     Ok(all)
+}
+
+/// The pages of the byte range `range` of `fd` that are in the page cache: as [`cachestat`] counts them or, where that tells nothing and
+/// residency is visible, as [`mincore`] does, which leaves out those still in flight and costs a mapping and 12 ns a page.
+pub fn cached_pages(fd: BorrowedFd<'_>, range: Range<u64>) -> Result<u64, CacheStatError> {
+    match cachestat(fd, range.clone()) {
+        Ok(stat) => Ok(stat.cached),
+        Err(CacheStatError::Unsupported) if residency_is_visible(fd) => windows(range)
+            .map(|w| Ok(mincore(fd, w)?.into_iter().filter(|r| *r).count() as u64))
+            .sum::<io::Result<u64>>()
+            .map_err(CacheStatError::Other),
+        Err(e) => Err(e),
+    }
 }
 
 /// One `POSIX_FADV_*` advice on `len` bytes from `offset` (`len` 0: to the end of the file).

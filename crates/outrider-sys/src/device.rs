@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 
 use crate::cache::{UNCLIPPED_CHUNK, page_size};
-use crate::text;
+use crate::{raw, text};
 
 /// A device number as in `st_dev`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -265,6 +265,14 @@ fn overlay_layer(mount: &Mount, depth: u32) -> Option<Device> {
     layers
         .filter_map(|dir| Device::find(CWD, dir, AtFlags::empty(), depth + 1).ok())
         .find(|d| d.id != mount.dev)
+}
+
+/// Whether the files of the file system on which `fd` is, with device number `dev` (an `st_dev`), lie on a disk: it has the number of one, or is
+/// btrfs or an overlay, whose numbers are made up. Neither allocates nor goes through libc's public names.
+pub fn lies_on_disk(fd: BorrowedFd<'_>, dev: u64) -> bool {
+    libc::major(dev) != 0
+        || [libc::BTRFS_SUPER_MAGIC, libc::OVERLAYFS_SUPER_MAGIC]
+            .contains(&raw::file_system(fd.as_raw_fd()))
 }
 
 /// All mounts that this process sees, in mount order; empty where `/proc` is not mounted.

@@ -190,6 +190,30 @@ pub fn fstat(fd: i32) -> Result<libc::stat, i32> {
     if r < 0 { Err(-r as i32) } else { Ok(st) }
 }
 
+/// The kind of file system that a file is on, `f_type` of `fstatfs(2)`; 0 where there is no answer.
+#[inline]
+pub fn file_system(fd: i32) -> i64 {
+    // SAFETY: statfs is plain data for which zero is a valid value, and the kernel writes one.
+    unsafe {
+        let mut st: libc::statfs = core::mem::zeroed();
+        let buf = &raw mut st as usize;
+        syscall6(libc::SYS_fstatfs, fd as usize, buf, 0, 0, 0, 0);
+        st.f_type
+    }
+}
+
+/// What the calling thread has had read from disks so far, in blocks of 512 bytes: inodes and directories, too.
+#[inline]
+pub fn blocks_read() -> i64 {
+    // SAFETY: rusage is plain data for which zero is a valid value, and the kernel writes one.
+    unsafe {
+        let mut usage: libc::rusage = core::mem::zeroed();
+        let (whose, buf) = (libc::RUSAGE_THREAD as usize, &raw mut usage as usize);
+        syscall6(libc::SYS_getrusage, whose, buf, 0, 0, 0, 0);
+        usage.ru_inblock
+    }
+}
+
 /// `lseek(2)`: the new position, or a negated errno.
 #[inline]
 pub fn lseek(fd: i32, offset: i64, whence: i32) -> i64 {

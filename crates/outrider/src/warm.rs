@@ -165,9 +165,9 @@ fn missing(open: &Open, range: Range<u64>, nothing_cached: bool) -> u64 {
     if nothing_cached {
         return len;
     }
-    match cache::cachestat(open.file.as_fd(), range) {
-        Ok(stat) => {
-            let pages = cache::pages_of(len).saturating_sub(stat.cached);
+    match cache::cached_pages(open.file.as_fd(), range) {
+        Ok(cached) => {
+            let pages = cache::pages_of(len).saturating_sub(cached);
             (pages * cache::page_size()).min(len)
         }
         Err(_) => len,
@@ -621,8 +621,8 @@ fn lost(shared: &Shared<'_>) -> u64 {
             .filter(|r| r.start < r.end)
             .filter_map(|r| {
                 let pages = cache::pages_of(r.end - r.start);
-                let stat = cache::cachestat(open.file.as_fd(), r).ok()?;
-                Some(pages.saturating_sub(stat.cached) * cache::page_size())
+                let cached = cache::cached_pages(open.file.as_fd(), r).ok()?;
+                Some(pages.saturating_sub(cached) * cache::page_size())
             })
             .sum::<u64>()
     })

@@ -20,15 +20,21 @@ use support::{Random, eventually, fresh, have, is_root, outrider_run, skip};
 /// Subdirectories of a tree, and files in each.
 const DIRECTORIES: u64 = 40;
 const FILES: u64 = 25;
+/// Bytes of a file whose reads are followed.
+const LARGE: usize = 1 << 20;
 
-/// Makes a tree of small files whose names, inode numbers and places in the listing have nothing to do with one another.
+/// Makes a tree of small files, and a few large ones whose reads are followed, whose names, inode numbers and places in the listing have nothing
+/// to do with one another.
 fn plant(tree: &Path, seed: u64) {
     let mut random = Random(seed);
     for d in 0..DIRECTORIES {
         let dir = tree.join(format!("{}/{:x}", d % 7, random.next()));
         fs::create_dir_all(&dir).unwrap();
         for _ in 0..FILES {
-            let len = 100 + random.next() as usize % 9000;
+            let mut len = 100 + random.next() as usize % 9000;
+            if random.next().is_multiple_of(100) {
+                len = LARGE;
+            }
             fs::write(dir.join(format!("{:x}", random.next())), random.bytes(len)).unwrap();
         }
     }
@@ -499,4 +505,85 @@ finally:
             _ => Err(totals.to_string()),
         }
     });
+}
+
+/// Trees on file systems whose device numbers are made up, and on an overlay, of whose files cachestat(2) tells nothing: they are gone through ahead,
+/// what is cached is left alone, and what `outrider cached` says is true.
+#[test]
+fn overlays_and_btrfs_are_gone_through_too() {
+    let name = "overlays_and_btrfs";
+    if !is_root() {
+        return support::skip_unprivileged(name, "only root may mount");
+    }
+    let dir = fresh(name);
+    let lower = dir.join("lower");
+    plant(&lower.join("tree"), 11);
+    // What is written stays; an overlay without an upper layer writes nothing back.
+    cold(&lower.join("tree"));
+    fs::create_dir(dir.join("none")).unwrap();
+    let systems = [
+        (
+            "overlay",
+            "mount -t overlay -o lowerdir=lower:none overlay mnt",
+        ),
+        (
+            "btrfs",
+            "truncate -s 256M image && mkfs.btrfs -q -r lower image && mount -o loop,noatime image mnt",
+        ),
+    ];
+    for (system, script) in systems {
+        let work = dir.join(system);
+        for made in [&work, &work.join("mnt")] {
+            fs::create_dir(made).unwrap();
+        }
+        for layer in ["lower", "none"] {
+            symlink(dir.join(layer), work.join(layer)).unwrap();
+        }
+        let mounted = Command::new("sh")
+            .args(["-c", script])
+            .current_dir(&work)
+            .output()
+            .unwrap();
+        if !mounted.status.success() {
+            let said = String::from_utf8_lossy(&mounted.stderr);
+            skip(name, &format!("{system} can't be mounted: {said}"));
+            continue;
+        }
+        let mnt = Mounted(work.join("mnt"));
+        symlink("mnt/tree", work.join("tree")).unwrap();
+        let tree = mnt.0.join("tree");
+        let argv = ["sh", "-c", "tar c --sort=none tree/. | cksum"];
+        cold(&tree);
+        assert_eq!(cached(&tree), 0.0, "{system}");
+        compare_ahead(&work, &argv);
+        assert_eq!(cached(&tree), 100.0, "{system}");
+        eventually(|| {
+            let (totals, _) = run(&work, "predict+opt", &argv);
+            match ahead(&totals) {
+                (0, 0) => Ok(()),
+                _ => Err(format!("{system}: {totals}")),
+            }
+        });
+    }
+}
+
+/// A mount point, until it is dropped.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+/// How much of a tree is cached, in percent, as `outrider cached` says.
+fn cached(tree: &Path) -> f64 {
+    let output = Command::new(support::outrider())
+        .args(["cached", "--json"])
+        .arg(tree)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    said["total"]["percent"].as_f64().unwrap()
 }

@@ -209,9 +209,9 @@ impl Service {
         for r in places {
             let pages = PageRange::from_bytes(r.start, len.min(r.end - r.start));
             if view.is_cached(pages)
-                && let Ok(stat) =
-                    cache::cachestat(handle.fd(), pages.start * PAGE..pages.end * PAGE)
-                && stat.cached < pages.len()
+                && let Ok(cached) =
+                    cache::cached_pages(handle.fd(), pages.start * PAGE..pages.end * PAGE)
+                && cached < pages.len()
             {
                 self.lost_pages(key, pages);
                 gone += 1;

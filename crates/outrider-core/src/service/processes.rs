@@ -355,6 +355,19 @@ impl Service {
         self.located(key).then_some(key)
     }
 
+    /// A file that was opened before anybody knew whether that shows: it does not.
+    fn need_not_let_go(&self, key: FileKey) {
+        let source = self.files.get(&key).and_then(|f| f.source);
+        let Some((i, generation, wanted)) = source else {
+            return;
+        };
+        if let Some(slot) = self.shared.proc(i).slots.get(usize::from(wanted.fd))
+            && slot.generation.load(Relaxed) == generation
+        {
+            slot.flags.fetch_and(!shm::FLAG_HELD, Relaxed);
+        }
+    }
+
     /// Finds out on what a file lies. `false` where there is nothing to prefetch.
     fn located(&mut self, key: FileKey) -> bool {
         let place = match self.devices.get(&key.dev) {
@@ -377,6 +390,9 @@ impl Service {
                     shows_opens: device.as_ref().is_some_and(fetch::shows_opens),
                 };
                 self.devices.insert(key.dev, place);
+                if !place.shows_opens {
+                    self.need_not_let_go(key);
+                }
                 place
             }
         };

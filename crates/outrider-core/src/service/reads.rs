@@ -494,6 +494,8 @@ impl Service {
                     brought: (stat.cached + stat.evicted).saturating_sub(unused),
                 })
             }
+            // What has left the cache only cachestat tells.
+            Err(CacheStatError::Unsupported) => None,
             Err(e) => {
                 self.no_cachestat(key, e);
                 None

@@ -17,7 +17,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use outrider_sys::cache::{cachestat, populate};
-use outrider_sys::device::Device;
+use outrider_sys::device::{Device, lies_on_disk};
+use outrider_sys::raw::blocks_read;
 use rustix::fs::{Advice, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, StatVfsMountFlags};
 
 use super::stream::{Here, Listen, Walks, Want, common};
@@ -348,6 +349,11 @@ impl Guide {
 
     fn opened(&mut self, opened: Opened) {
         let Opened { proc, pid, .. } = opened;
+        let link = self.link.clone();
+        let Some(_busy) = Busy::begin(&link) else {
+            // Nothing is known of what may not be opened, and so nothing can be learned.
+            return self.listen(proc, pid, Listen::Cold);
+        };
         let place = match self.tree.find(opened.key) {
             Some(place) => Some(place),
             None => self.locate(opened),
@@ -361,6 +367,11 @@ impl Guide {
             Some(place) => walks.opened(&self.tree, place),
             None => walks.astray(),
         };
+        self.listen(proc, pid, listen);
+    }
+
+    /// Tells the hooks of a process what is to be told.
+    fn listen(&mut self, proc: usize, pid: u32, listen: Listen) {
         // The entry may be another's by now.
         let header = self.link.shared.header();
         if header.owners.get(proc).map(|o| o.load(Relaxed)) != Some(pid) {
@@ -381,15 +392,17 @@ impl Guide {
 
     /// Where a file is that the program has open, by the name under which it was opened.
     fn locate(&mut self, opened: Opened) -> Option<Place> {
-        let link = self.link.clone();
-        let _busy = Busy::begin(&link).filter(|_| self.is_fit(opened.key.0))?;
-        let slot = link
+        let slot = self
+            .link
             .shared
             .proc(opened.proc)
             .slots
             .get(usize::from(opened.fd))?;
         let path = fetch::link_of(opened.pid, opened.fd, slot, opened.generation)?;
         let dir = path.parent().filter(|_| path.is_absolute())?;
+        if !self.is_fit(opened.key.0, dir) {
+            return None;
+        }
         match self.tree.get(dir) {
             None => self.list_now(dir),
             Some(known) => {
@@ -405,8 +418,9 @@ impl Guide {
         self.tree.find(opened.key)
     }
 
-    /// Whether files are fetched from a file system: it lies on a disk of its own, and nobody else sees that they are open.
-    fn is_fit(&mut self, dev: u64) -> bool {
+    /// Whether files are fetched from the file system of a directory, with this `st_dev`: it lies on a disk, as far as can be seen, and nobody
+    /// else sees that they are open.
+    fn is_fit(&mut self, dev: u64, dir: &Path) -> bool {
         let known = self
             .systems
             .get(&dev)
@@ -414,7 +428,16 @@ impl Guide {
         if let Some((_, fit)) = known {
             return *fit;
         }
-        let fit = libc::major(dev) != 0 && !fetch::shows_opens(&Device::of_dev(dev));
+        let fit = if libc::major(dev) != 0 {
+            !fetch::shows_opens(&Device::of_dev(dev))
+        } else {
+            Device::of_path(dir).is_ok_and(|device| {
+                // The layers of a container's root can't be seen from within.
+                let overlay = device.mount.as_ref().filter(|m| m.fs_type == "overlay");
+                let hidden = overlay.is_some_and(|m| m.dev == device.id);
+                device.id.major != 0 || hidden
+            })
+        };
         self.systems.insert(dev, (Instant::now(), fit));
         fit
     }
@@ -547,16 +570,6 @@ fn work(link: &Link, tell: &Sender<Message>) {
     }
 }
 
-/// What this thread has had read from disks, in blocks of 512 bytes: inodes and directories, too.
-fn blocks_read() -> i64 {
-    // SAFETY: plain data, which the kernel fills in.
-    unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
-        usage.ru_inblock
-    }
-}
-
 fn directory() -> OFlags {
     OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC
 }
@@ -595,7 +608,7 @@ fn list(path: &Path, within: Option<&Path>) -> Option<Directory> {
         None => rustix::fs::openat(CWD, path, directory(), Mode::empty()).ok()?,
     };
     let st = rustix::fs::fstat(&found).ok()?;
-    if libc::major(st.st_dev) == 0 {
+    if !lies_on_disk(found.as_fd(), st.st_dev) {
         return None;
     }
     let opened = open_quietly(&found, OFlags::DIRECTORY).ok()?;
@@ -642,6 +655,7 @@ fn fetch(link: &Link, dir: &Path, dir_key: Key, entry: &Entry) -> Option<u64> {
     }
     let file = open_quietly(&found, OFlags::empty()).ok()?;
     let page = rustix::param::page_size() as u64;
+    let before = blocks_read();
     let cached = cachestat(file.as_fd(), 0..len).ok().map(|s| s.cached);
     let missing = cached.map(|cached| len.div_ceil(page).saturating_sub(cached) * page);
     if missing == Some(0) {
@@ -657,5 +671,6 @@ fn fetch(link: &Link, dir: &Path, dir_key: Key, entry: &Entry) -> Option<u64> {
     }
     // Until its end is there, it is not; and no more files are in flight than there are workers.
     let _ = populate(file.as_fd(), (len - 1) / page * page..len);
-    Some(missing.unwrap_or(0).min(len))
+    let read = || (blocks_read() - before) as u64 * 512;
+    Some(missing.unwrap_or_else(read).min(len))
 }
