@@ -12,8 +12,11 @@ use outrider_sys::ring::{Submission, op};
 use crate::context::PLACES;
 use crate::memory::Row;
 
-/// Bytes that one submission reads or writes, at most: more would keep the first of them waiting for the last.
+/// Bytes that one submission reads, at most: more would keep the first of them waiting for the last.
 const LARGEST: u64 = 256 << 10;
+/// The same for writes, of which nobody waits for the first. Those that make a file longer are made one after the other, each by the disk's latency and a
+/// thread's turn later than the last.
+const LARGEST_WRITE: u64 = 512 << 10;
 /// The same for reads through the page cache: what lies behind the kernel's read-ahead is only asked for when what lies before it has come.
 const LARGEST_CACHED: u64 = 128 << 10;
 
@@ -75,7 +78,9 @@ impl Batch {
     pub fn add(&mut self, i: u16, s: &Submission, direct: bool) {
         if self.count == 0 {
             self.first = *s;
-            self.most = if direct || s.opcode != op::READ {
+            self.most = if s.opcode != op::READ {
+                LARGEST_WRITE
+            } else if direct {
                 LARGEST
             } else {
                 LARGEST_CACHED

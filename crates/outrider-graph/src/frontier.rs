@@ -73,6 +73,8 @@ pub struct Taken {
     pub fd: i32,
     /// Where that begins.
     pub from: i64,
+    /// Entries that lie between the program and it, as far as is known.
+    pub ahead: usize,
     /// Ends with a zero byte; empty: `fd` is to be listed on.
     pub name: [u8; NAME],
 }
@@ -209,6 +211,7 @@ impl Frontier {
     /// What is to be listed next, if that is near enough.
     pub fn take(&mut self) -> Option<Taken> {
         let i = self.nearest()?;
+        let ahead = self.ahead;
         self.weigh(i, LEAST);
         self.slot(i).state = State::Taken;
         let slot = &self.slots[usize::from(i)];
@@ -216,6 +219,7 @@ impl Frontier {
             slot: i,
             fd: self.held[usize::from(slot.held)].fd,
             from: slot.from,
+            ahead,
             name: slot.name,
         })
     }

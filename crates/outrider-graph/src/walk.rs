@@ -45,27 +45,41 @@ pub fn was_walked(device: u64, inode: u64) -> bool {
     noted(device, inode, 1)
 }
 
+/// Which of a directory's entries are looked up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// The first of each block of inodes.
+    Blocks,
+    /// All: the program's own look-ups find names and attributes, not only their blocks.
+    All,
+}
+
 /// The entries of a directory that is being listed.
 pub struct Entries {
     directory: i32,
     device: u64,
+    which: Which,
 }
 
 impl Entries {
     /// Of the directory that is open as `directory`, in the calling thread's table.
-    pub fn of(directory: i32) -> Entries {
+    pub fn of(directory: i32, which: Which) -> Entries {
         let device = raw::fstat(directory).map_or(0, |st| {
             was_walked(st.st_dev, st.st_ino);
             st.st_dev
         });
-        Entries { directory, device }
+        Entries {
+            directory,
+            device,
+            which,
+        }
     }
 
-    /// Looks one of them up, if it is the first of its block of inodes.
+    /// Looks one of them up, if it is the first of its block of inodes or all are wanted.
     pub fn look_up(&mut self, inode: u64, name: &CStr) {
         // ext4's first inode is 1.
         let block = inode.wrapping_sub(1) >> NEIGHBOURS;
-        if noted(self.device, block, 0) {
+        if noted(self.device, block, 0) && self.which == Which::Blocks {
             return;
         }
         let mut attributes = [0u64; 32];

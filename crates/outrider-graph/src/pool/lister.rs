@@ -5,12 +5,15 @@
 
 use super::*;
 use crate::frontier::{Found, Taken};
-use crate::walk::{Entries, Entry, listed_entries};
+use crate::walk::{Entries, Entry, Which, listed_entries};
 
 /// Most of them: each waits for one block at a time, and a disk on a network takes as many requests at once.
 const LISTERS: usize = 32;
 /// Bytes of directory entries that are read at once.
 const LISTING: usize = 64 << 10;
+/// Where so many entries lie between the program and a directory, and there is a processor beside the program's, all of its entries are looked up: who
+/// lists is ahead of the disk there, and has time. du looks up what nobody has in 5 µs an entry, and in half of that what is known.
+const FAR: usize = 1024;
 
 /// Makes the table, and lists.
 pub(super) extern "C" fn first(pool: *mut c_void) -> *mut c_void {
@@ -43,6 +46,7 @@ impl Pool {
             // SAFETY: new memory, of this thread alone.
             room: unsafe { core::slice::from_raw_parts_mut(room, LISTING) },
             found: Found::new(),
+            beside: processors() > 1,
         };
         self.list_with(&mut lister);
         memory::unmap(room, LISTING);
@@ -166,6 +170,18 @@ struct Lister<'r> {
     /// For directory entries.
     room: &'r mut [u8],
     found: Found,
+    /// The program may run at the same time.
+    beside: bool,
+}
+
+/// Processors that the calling thread may use.
+fn processors() -> i32 {
+    // SAFETY: plain data, which the kernel fills in.
+    unsafe {
+        let mut set: libc::cpu_set_t = core::mem::zeroed();
+        libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set);
+        libc::CPU_COUNT(&set)
+    }
 }
 
 impl Lister<'_> {
@@ -205,16 +221,26 @@ impl Lister<'_> {
         if own < 0 {
             return Err(own);
         }
-        self.read(own as i32, 0, look_up == 1, walk != 0);
+        self.read(
+            own as i32,
+            0,
+            (look_up == 1).then_some(Which::Blocks),
+            walk != 0,
+        );
         Ok(own as i32)
     }
 
     /// Lists what comes next in a walk. As what it was opened.
     fn go_on(&mut self, taken: &Taken) -> Option<i32> {
         self.found.clear();
+        let which = if self.beside && taken.ahead >= FAR {
+            Which::All
+        } else {
+            Which::Blocks
+        };
         if taken.name[0] == 0 {
             raw::lseek(taken.fd, taken.from, libc::SEEK_SET);
-            self.read(taken.fd, taken.from, true, true);
+            self.read(taken.fd, taken.from, Some(which), true);
             return None;
         }
         /// struct open_how.
@@ -245,14 +271,14 @@ impl Lister<'_> {
             )
         };
         let own = i32::try_from(own).ok().filter(|fd| *fd >= 0)?;
-        self.read(own, 0, true, true);
+        self.read(own, 0, Some(which), true);
         Some(own)
     }
 
-    /// Reads directory `fd` from where it stands, which is `from`. `look_up`: blocks of inodes are fetched; `walk`: subdirectories are noted, and
+    /// Reads directory `fd` from where it stands, which is `from`. `look_up`: these of its entries are; `walk`: subdirectories are noted, and
     /// where there is room for no more of them it ends.
-    fn read(&mut self, fd: i32, from: i64, look_up: bool, walk: bool) {
-        let mut entries = look_up.then(|| Entries::of(fd));
+    fn read(&mut self, fd: i32, from: i64, look_up: Option<Which>, walk: bool) {
+        let mut entries = look_up.map(|which| Entries::of(fd, which));
         let mut at = from;
         loop {
             // SAFETY: a buffer that outlives the call.

@@ -325,6 +325,7 @@ fn bptree() -> Vec<Row> {
                 format!("Foreactor Fig. 7(b): bulk load of a B+-tree of degree {degree}, written around the cache"),
                 data(&format!("bptree-records:{RECORDS}"), bytes(64, 100), records),
                 Workload {
+                    hinted: Some(vec![with(&plain, "--uring")]),
                     graph: Some(vec![with(&plain, "--graph")]),
                     ..Workload::one(plain)
                 }

@@ -7,7 +7,7 @@
 //! inserting the records one by one in the order of the stream (nodes split; leaves lie in the order in which they
 //! came to be). A scan finds the leaves of its range in the inner nodes and reads them in the order of their keys.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -15,6 +15,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use io_uring::{IoUring, opcode, types};
 use outrider_graph::{Data, Graph, Next, Op};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -66,6 +67,9 @@ enum What {
         build: Build,
         #[command(flatten)]
         graph: Flag,
+        /// Have the pages written by an io_uring, as one would write it by hand.
+        #[arg(long, conflicts_with = "graph")]
+        uring: bool,
     },
     /// Build a tree of a file of records by inserting one after the other.
     Insert(Build),
@@ -112,8 +116,12 @@ type Entry = (u64, u64);
 pub fn run(args: &Args) -> Result {
     match &args.what {
         What::Records { file, count, seed } => records(file, *count, *seed),
-        What::Load { build, graph } => make(build, *graph, load),
-        What::Insert(build) => make(build, Flag::default(), insert),
+        What::Load {
+            build,
+            graph,
+            uring,
+        } => make(build, *graph, *uring, load),
+        What::Insert(build) => make(build, Flag::default(), false, insert),
         What::Scan {
             tree,
             ranges,
@@ -142,6 +150,7 @@ fn records(path: &Path, count: u64, seed: u64) -> Result {
 fn make(
     build: &Build,
     graph: Flag,
+    uring: bool,
     how: fn(&[Entry], usize, &mut Pages) -> Result<Shape>,
 ) -> Result {
     let begun = Instant::now();
@@ -157,6 +166,7 @@ fn make(
     let records: Vec<Entry> = bytes.chunks_exact(ENTRY).map(entry).collect();
     drop(bytes);
     let mut pages = Pages::create(&build.tree, build.direct, graph)?;
+    pages.uring = uring;
     let shape = how(&records, build.degree as usize, &mut pages)?;
     let digest = pages.finish(build.degree, shape)?;
     println!(
@@ -211,6 +221,8 @@ struct Pages {
     digest: Xxh3,
     figures: Figures,
     graph: Flag,
+    /// Nodes are written by a ring, without a graph.
+    uring: bool,
     /// What became of the graph.
     told: Vec<(&'static str, f64)>,
 }
@@ -231,12 +243,17 @@ impl Pages {
             digest: Xxh3::new(),
             figures: Figures::with_room(0),
             graph,
+            uring: false,
             told: Vec::new(),
         })
     }
 
     /// Writes the nodes of a bulk-loaded tree, through a graph if that is wanted.
     fn put_levels(&mut self, levels: &[Level]) -> Result {
+        if self.uring {
+            return self.by_hand(levels);
+        }
+        let mut memory;
         let Some(graph) = self.graph.of(writes) else {
             for level in levels {
                 for n in 0..level.nodes() {
@@ -246,6 +263,9 @@ impl Pages {
             }
             return Ok(());
         };
+        let most = levels.iter().map(Level::nodes).max().unwrap_or(0);
+        memory = Aligned::new(BATCH.min(most as usize) * PAGE);
+        let mut spare: Vec<_> = memory.bytes().chunks_exact_mut(PAGE).rev().collect();
         for level in levels {
             for from in (0..level.nodes()).step_by(BATCH) {
                 let count = (level.nodes() - from).min(BATCH as u64);
@@ -254,6 +274,7 @@ impl Pages {
                     level,
                     from,
                     pages: (0..count).map(|_| OnceCell::new()).collect(),
+                    spare: RefCell::new(spare),
                 };
                 let mut scope = graph.enter(&batch);
                 for i in 0..count {
@@ -266,9 +287,70 @@ impl Pages {
                     self.figures.done(since, PAGE as u64);
                     self.digest.update(page);
                 }
+                drop(scope);
+                spare = batch.into_spare();
             }
         }
         self.told = self.graph.told(Some(&graph))?;
+        Ok(())
+    }
+
+    /// The same with io_uring and nothing else: what a graph is to be as good as.
+    fn by_hand(&mut self, levels: &[Level]) -> Result {
+        let failed = |e| Wrong::system(self.path.display(), e);
+        let mut ring = IoUring::new(PIECES as u32).map_err(failed)?;
+        let mut memory = Aligned::new(PIECES * PIECE);
+        let pieces: Vec<_> = memory
+            .bytes()
+            .chunks_exact_mut(PIECE)
+            .map(|piece| libc::iovec {
+                iov_base: piece.as_mut_ptr().cast(),
+                iov_len: PIECE,
+            })
+            .collect();
+        // SAFETY: the memory stays where it is for longer than the ring.
+        unsafe { ring.submitter().register_buffers(&pieces) }.map_err(failed)?;
+        let mut nodes = levels
+            .iter()
+            .flat_map(|level| (0..level.nodes()).map(move |n| (level, n)))
+            .peekable();
+        let mut free: Vec<usize> = (0..PIECES).collect();
+        let mut at = PAGE as u64;
+        while nodes.peek().is_some() || free.len() < PIECES {
+            if nodes.peek().is_none() || free.is_empty() {
+                ring.submit_and_wait(1).map_err(failed)?;
+                for done in ring.completion() {
+                    let (piece, len) = (done.user_data() >> 32, done.user_data() as u32);
+                    if done.result() != len as i32 {
+                        let e = std::io::Error::from_raw_os_error(-done.result().min(0));
+                        return Err(failed(e));
+                    }
+                    free.push(piece as usize);
+                }
+                continue;
+            }
+            let since = Instant::now();
+            let i = free.pop().expect("one is free");
+            let start = pieces[i].iov_base.cast::<u8>();
+            // SAFETY: a piece of `memory` that is free: the ring does not look at it.
+            let piece = unsafe { std::slice::from_raw_parts_mut(start, PIECE) };
+            let mut len = 0;
+            for (page, (level, n)) in piece.chunks_exact_mut(PAGE).zip(nodes.by_ref()) {
+                lay(page, level.kind, level.part(n), level.next(n));
+                self.digest.update(page);
+                len += PAGE;
+            }
+            let fd = types::Fd(self.file.as_raw_fd());
+            let write = opcode::WriteFixed::new(fd, start, len as u32, i as u16)
+                .offset(at)
+                .build()
+                .user_data((i as u64) << 32 | len as u64);
+            // SAFETY: registered memory, which nobody writes to before it is free; the ring has room for all pieces.
+            unsafe { ring.submission().push(&write) }.expect("the ring has room");
+            ring.submit().map_err(failed)?;
+            at += len as u64;
+            self.figures.done(since, len as u64);
+        }
         Ok(())
     }
 
@@ -375,7 +457,12 @@ impl Level {
     }
 }
 
-/// Nodes that are written in one run of the graph: their pages are kept until it ends, 48 MiB.
+/// What is written at once without a graph, by hand …
+const PIECE: usize = 1 << 20;
+/// … and how many of them are in flight: less does not keep a disk busy, more leaves the processor's caches.
+const PIECES: usize = 8;
+
+/// Nodes that are written in one run of the graph: their pages are kept until it ends, 32 MiB.
 const BATCH: usize = 4096;
 
 /// A part of a level, while it is written. Pages are laid out when the graph looks ahead to them.
@@ -384,22 +471,33 @@ struct Batch<'a> {
     level: &'a Level,
     /// The first node.
     from: u64,
-    pages: Vec<OnceCell<Aligned>>,
+    pages: Vec<OnceCell<&'a mut [u8]>>,
+    /// Memory for those that were not laid out yet, the first one last.
+    spare: RefCell<Vec<&'a mut [u8]>>,
 }
 
-impl Batch<'_> {
+impl<'a> Batch<'a> {
     fn page(&self, i: u64) -> &[u8] {
-        let page = self.pages[i as usize].get_or_init(|| {
-            let (mut page, n) = (Aligned::new(PAGE), self.from + i);
+        self.pages[i as usize].get_or_init(|| {
+            let mut spare = self.spare.borrow_mut();
+            let page = spare.pop().expect("a page for every node");
+            let n = self.from + i;
             lay(
-                page.bytes(),
+                page,
                 self.level.kind,
                 self.level.part(n),
                 self.level.next(n),
             );
             page
-        });
-        page.as_slice()
+        })
+    }
+
+    /// The memory, for the next one.
+    fn into_spare(self) -> Vec<&'a mut [u8]> {
+        let mut spare = self.spare.into_inner();
+        let used = self.pages.into_iter().rev();
+        spare.extend(used.filter_map(OnceCell::into_inner));
+        spare
     }
 
     /// Where the page lies, bytes.
@@ -754,11 +852,13 @@ mod tests {
             std::fs::write(&records, bytes).unwrap();
             let whole = |path: &Path| std::fs::read(path).unwrap();
             let mut loaded = None;
-            let ways = Flag::all().map(|flag| (flag, true));
-            for (flag, at_once) in ways.into_iter().chain([(Flag::default(), false)]) {
+            let ways = Flag::all().map(|flag| (flag, false, true));
+            let by_hand = (Flag::default(), true, true);
+            let inserted = (Flag::default(), false, false);
+            for (flag, uring, at_once) in ways.into_iter().chain([by_hand, inserted]) {
                 let tree = dir.path().join("tree");
                 let build = Build { records: records.clone(), tree: tree.clone(), degree, direct: false };
-                make(&build, flag, if at_once { load } else { insert }).unwrap();
+                make(&build, flag, uring, if at_once { load } else { insert }).unwrap();
                 if at_once {
                     // FA3: the graph's tree is the same, byte by byte.
                     prop_assert!(*loaded.get_or_insert_with(|| whole(&tree)) == whole(&tree));

@@ -47,11 +47,6 @@ impl Aligned {
     pub fn bytes(&mut self) -> &mut [u8] {
         &mut self.store[self.start..self.start + self.length]
     }
-
-    /// The same, to be looked at.
-    pub fn as_slice(&self) -> &[u8] {
-        &self.store[self.start..self.start + self.length]
-    }
 }
 
 /// Reads exactly `bytes.len()` bytes at `offset`.
