@@ -115,6 +115,12 @@ int outrider_builder_edge(outrider_builder *b, int from, int to, unsigned flags)
 #define OUTRIDER_NODE_HELD 2u /* this effect behind a weak edge is known to be never made ahead */
 int outrider_builder_mark(outrider_builder *b, int node, unsigned marks);
 
+/* Is told what a call returned, or its negated errno, when the function has it and before it is asked for the next call: what later stubs compute
+ * arguments from. Runs that are not looked ahead of call no stubs. */
+typedef void (*outrider_graph_harvest)(void *ctx, const uint64_t *epochs, size_t n, ssize_t result);
+/* Has `then` told of the calls of a node. -1 with EINVAL: a pointer is null, or there is no such node. */
+int outrider_builder_harvest(outrider_builder *b, int node, outrider_graph_harvest then);
+
 /* Checks and builds the graph, and frees the builder either way. Null with EINVAL: `why`, if it isn't null, says what is wrong, cut to
  * `room` bytes. */
 outrider_graph *outrider_builder_build(outrider_builder *b, unsigned flags, char *why, size_t room);

@@ -114,6 +114,8 @@ static void tree(const char *dir)
 struct copy {
     int      from, to;
     uint64_t blocks;
+    uint64_t told;    /* calls of the write's node */
+    off_t    written; /* bytes, as it was told */
 };
 
 static int copy_read(void *ctx, const uint64_t *epochs, size_t n, struct outrider_op *op)
@@ -138,10 +140,19 @@ static int copy_more(void *ctx, const uint64_t *epochs, size_t n)
     return n == 1 && epochs[0] + 1 < ((struct copy *)ctx)->blocks ? 0 : 1;
 }
 
+static void copy_written(void *ctx, const uint64_t *epochs, size_t n, ssize_t result)
+{
+    struct copy *c = ctx;
+    CHECK(n == 1 && epochs[0] == c->told);
+    c->told++;
+    c->written += result;
+}
+
 static void copy(const char *dir)
 {
     char  from[4096], to[4096], block[PAGE], why[200];
     off_t sizes[] = {1, PAGE - 1, PAGE, 20 * PAGE, 20 * PAGE + 5};
+    uint64_t told = 0;
     snprintf(from, sizeof from, "%s/tree", dir);
     snprintf(to, sizeof to, "%s/copy", dir);
 
@@ -154,12 +165,15 @@ static void copy(const char *dir)
     CHECK(outrider_builder_edge(b, w, m, 0) == 0 && outrider_builder_edge(b, m, r, OUTRIDER_EDGE_BACK) == 0);
     CHECK(outrider_builder_edge(b, m, OUTRIDER_EXIT, 0) == 0 && outrider_builder_mark(b, r, OUTRIDER_NODE_LINK) == 0);
     CHECK(outrider_builder_edge(b, m, 99, 0) == -1 && errno == EINVAL);
+    CHECK(outrider_builder_harvest(b, 99, copy_written) == -1 && errno == EINVAL);
+    CHECK(outrider_builder_harvest(b, w, NULL) == -1 && errno == EINVAL);
+    CHECK(outrider_builder_harvest(b, w, copy_written) == 0);
     outrider_graph *g = outrider_builder_build(b, OUTRIDER_PRIVATE_POSITIONS, why, sizeof why);
     CHECK(g != NULL);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         CHECK(truncate(from, sizes[i]) == 0);
         struct copy c = {open(from, O_RDONLY), open(to, O_WRONLY | O_CREAT | O_TRUNC, 0644),
-                         (uint64_t)(sizes[i] + PAGE - 1) / PAGE};
+                         (uint64_t)(sizes[i] + PAGE - 1) / PAGE, 0, 0};
         CHECK(c.from >= 0 && c.to >= 0);
         outrider_scope *s = outrider_enter(g, &c);
         ssize_t         n;
@@ -170,12 +184,17 @@ static void copy(const char *dir)
         }
         CHECK(n == 0 && all == sizes[i]);
         outrider_leave(s);
+        /* Of a run that is passed by, or not made ahead at all, it is not told. */
+        CHECK(c.told == 0 || (c.told == c.blocks && c.written == all));
+        told += c.told;
         close(c.from);
         close(c.to);
         char command[8300];
         snprintf(command, sizeof command, "cmp '%s' '%s'", from, to);
         CHECK(system(command) == 0);
     }
+    const char *engine = getenv("OUTRIDER_GRAPH");
+    CHECK((told > 0) == (engine == NULL || strcmp(engine, "serial") != 0));
     report(g);
     outrider_graph_free(g);
 
@@ -184,6 +203,8 @@ static void copy(const char *dir)
     outrider_builder_edge(b, OUTRIDER_START, r, 0);
     CHECK(outrider_builder_build(b, 0, why, sizeof why) == NULL && errno == EINVAL);
     puts(why);
+    CHECK(outrider_builder_build(outrider_builder_new("flags"), 1u << 30, why, sizeof why) == NULL && errno == EINVAL);
+    CHECK(strcmp(why, "unknown flags: 0x40000000") == 0);
 }
 
 /* Foresees a write that the function does not make: only the check may be asked to run it. */

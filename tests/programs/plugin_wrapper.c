@@ -1,5 +1,5 @@
-/* A plug-in that wraps a function of a shared library. With ONE_TOO_MANY in the environment its graph is wrong; STARTS names a file that gets a line with
- * the process's number wherever it is built. */
+/* A plug-in that wraps a function of a shared library. With ONE_TOO_MANY or ELSEWHERE in the environment its graph is wrong: it has a block more than the
+ * function copies, or others. STARTS names a file that gets a line with the process's number wherever it is built. */
 #include <fcntl.h>
 #include <outrider_plugin.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@ struct copy {
 };
 
 static outrider_graph *graph;
-static int             too_many;
+static int             too_many, elsewhere;
 
 static int next(void *ctx, uint64_t i, struct outrider_op *op)
 {
@@ -21,7 +21,7 @@ static int next(void *ctx, uint64_t i, struct outrider_op *op)
     op->kind = i % 2 ? OUTRIDER_PWRITE : OUTRIDER_PREAD;
     op->fd = i % 2 ? c->to : c->from;
     op->length = 4096;
-    op->offset = (int64_t)(i / 2) * 4096;
+    op->offset = (int64_t)(i / 2) * 4096 + elsewhere;
     op->linked = i % 2;
     return i % 2 ? OUTRIDER_CALL : OUTRIDER_LINK;
 }
@@ -35,6 +35,7 @@ static int start(void)
         close(fd);
     }
     too_many = getenv("ONE_TOO_MANY") != NULL;
+    elsewhere = getenv("ELSEWHERE") != NULL;
     graph = outrider_graph_generator("copy_blocks", next, 0);
     return graph == NULL;
 }

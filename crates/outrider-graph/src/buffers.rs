@@ -50,7 +50,17 @@ struct Inner {
 /// What the holders of a thread's buffers share.
 struct Holding {
     holders: Cell<usize>,
+    /// The buffer that was given back last, if it is small: a read at rest takes it, and gives it back.
+    last: Cell<Option<Last>>,
     inner: RefCell<Inner>,
+}
+
+/// A buffer that counts as in use and is not.
+#[derive(Clone, Copy)]
+struct Last {
+    index: u32,
+    class: u32,
+    at: *mut u8,
 }
 
 /// The buffers of a scope.
@@ -64,6 +74,9 @@ thread_local! {
 pub struct Buffer {
     owner: Buffers,
     index: u32,
+    /// Its size, and whether it has ever had a second user.
+    class: u16,
+    shared: Cell<bool>,
     at: *mut u8,
 }
 
@@ -76,8 +89,12 @@ impl Buffers {
             empty: NONE,
             kept: 0,
         });
-        let holders = Cell::new(1);
-        Mapped::new(Holding { holders, inner }).map(|held| Buffers(held.into_raw()))
+        let held = Holding {
+            holders: Cell::new(1),
+            last: Cell::new(None),
+            inner,
+        };
+        Mapped::new(held).map(|held| Buffers(held.into_raw()))
     }
 
     fn held(&self) -> &Holding {
@@ -92,33 +109,66 @@ impl Buffers {
     }
 
     /// A buffer of at least `len` bytes, or `None` when there is no memory for it.
+    #[inline]
     pub fn take(&self, len: usize) -> Option<Buffer> {
         if len > LARGEST {
             return None;
         }
         let size = len.max(SMALLEST).next_power_of_two();
-        let class = (size / SMALLEST).trailing_zeros() as usize;
-        let mut inner = self.held().inner.borrow_mut();
-        let inner = &mut *inner;
-        let index = match inner.free[class] {
-            NONE => inner.grow(class)?,
-            i => {
-                inner.free[class] = inner.all[i as usize].next;
-                inner.kept -= size;
-                i
+        let class = (size / SMALLEST).trailing_zeros();
+        let held = self.held();
+        let found = match held.last.get() {
+            Some(last) if last.class == class => {
+                held.last.set(None);
+                last
             }
+            _ => held.inner.borrow_mut().take(class)?,
         };
-        let one = &mut inner.all[index as usize];
-        one.users = 1;
         Some(Buffer {
             owner: self.clone(),
-            index,
-            at: one.at,
+            index: found.index,
+            class: class as u16,
+            shared: Cell::new(false),
+            at: found.at,
         })
     }
 }
 
 impl Inner {
+    /// One that nobody uses, or a new one.
+    fn take(&mut self, class: u32) -> Option<Last> {
+        let index = match self.free[class as usize] {
+            NONE => self.grow(class as usize)?,
+            i => {
+                self.free[class as usize] = self.all[i as usize].next;
+                self.kept -= SMALLEST << class;
+                i
+            }
+        };
+        let one = &mut self.all[index as usize];
+        one.users = 1;
+        let at = one.at;
+        Some(Last { index, class, at })
+    }
+
+    /// One of its users has no use for it any more.
+    fn give_back(&mut self, index: u32) {
+        let one = &mut self.all[index as usize];
+        one.users -= 1;
+        if one.users > 0 {
+            return;
+        }
+        let (class, size) = (one.class, SMALLEST << one.class);
+        if self.kept + size <= KEPT {
+            self.kept += size;
+            one.next = replace(&mut self.free[class], index);
+        } else {
+            unmap(one.at, size);
+            one.at = null_mut();
+            one.next = replace(&mut self.empty, index);
+        }
+    }
+
     /// A new buffer that is in no list; small ones are mapped several at a time, the others of which are unused.
     fn grow(&mut self, class: usize) -> Option<u32> {
         let size = SMALLEST << class;
@@ -194,31 +244,30 @@ impl Clone for Buffer {
         let mut inner = self.owner.held().inner.borrow_mut();
         inner.all[self.index as usize].users += 1;
         drop(inner);
+        self.shared.set(true);
         Buffer {
             owner: self.owner.clone(),
             index: self.index,
+            class: self.class,
+            shared: Cell::new(true),
             at: self.at,
         }
     }
 }
 
 impl Drop for Buffer {
+    #[inline]
     fn drop(&mut self) {
-        let mut inner = self.owner.held().inner.borrow_mut();
-        let inner = &mut *inner;
-        let one = &mut inner.all[self.index as usize];
-        one.users -= 1;
-        if one.users > 0 {
-            return;
-        }
-        let (class, size) = (one.class, SMALLEST << one.class);
-        if inner.kept + size <= KEPT {
-            inner.kept += size;
-            one.next = replace(&mut inner.free[class], self.index);
+        let held = self.owner.held();
+        let is_small = SMALLEST << self.class <= TOGETHER;
+        if is_small && !self.shared.get() && held.last.get().is_none() {
+            held.last.set(Some(Last {
+                index: self.index,
+                class: u32::from(self.class),
+                at: self.at,
+            }));
         } else {
-            unmap(one.at, size);
-            one.at = null_mut();
-            one.next = replace(&mut inner.empty, self.index);
+            held.inner.borrow_mut().give_back(self.index);
         }
     }
 }

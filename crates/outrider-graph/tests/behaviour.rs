@@ -822,6 +822,86 @@ fn a_run_that_began_at_rest_is_followed_when_it_waits() {
     }
 }
 
+/// FA3: how far is looked ahead behind weak edges follows from what it brings: four calls at first, more the more the function has waited, never beyond the graph's depth, and
+/// few again once what was made ahead is not asked for.
+#[test]
+fn the_window_grows_where_the_function_waits() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    numbered(&dir, 256, 4096).sync_all().unwrap();
+    // Every read goes to the disk.
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(dir.path().join("numbered"))
+        .unwrap();
+    let blocks = Blocks {
+        fd: file.as_raw_fd(),
+        count: 256,
+        len: 4096,
+    };
+    for engine in [Engine::Uring, Engine::Threads] {
+        let graph = block_graph().engine(engine);
+        // A run of so many calls, and how many calls it had made ahead for nothing when it ended.
+        let run = |calls: i64| {
+            let before = graph.counts();
+            let mut scope = graph.enter(&blocks);
+            for i in 0..calls {
+                let block = scope.pread_block(&file, 4096, i * 4096).unwrap();
+                // To look at all of it takes longer than the disk.
+                assert!(is_block(&block[..16], i as u64), "{engine:?}, block {i}");
+            }
+            drop(scope);
+            graph.counts().ahead - before.ahead - (graph.counts().hits - before.hits)
+        };
+        let first = run(1);
+        assert!((1..=8).contains(&first), "{engine:?}: {first}");
+        // Where others have the processor a run may find that all of it came in time.
+        let later = (0..16).map(|_| run(128)).max().unwrap();
+        assert!(later > 8, "{engine:?}: {later}");
+        assert!(later <= 256 - 128, "{engine:?}: {later}");
+        // Each of these ends after one of many.
+        for _ in 0..15 {
+            run(1);
+        }
+        let last = run(1);
+        assert!(last <= 8, "{engine:?}: {last}");
+        assert_eq!(graph.counts().divergences, 0);
+    }
+}
+
+/// FA3: what is made ahead at the same time is 8 MiB at most, however deep the graph is and however certain its calls are.
+#[test]
+fn what_is_read_ahead_is_bounded_in_bytes() {
+    const LEN: usize = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let file = numbered(&dir, 1, 8);
+    file.set_len(64 * LEN as u64).unwrap();
+    let blocks = Blocks {
+        fd: file.as_raw_fd(),
+        count: 64,
+        len: LEN,
+    };
+    for engine in [Engine::Uring, Engine::Threads] {
+        let graph: Graph<Blocks> = Graph::generator("large", |b: &Blocks, i| match i < b.count {
+            true => Next::Call(Op::Pread {
+                fd: b.fd,
+                len: b.len,
+                offset: (i * b.len as u64) as i64,
+            }),
+            false => Next::End,
+        })
+        .pure()
+        .engine(engine)
+        .fixed_depth(64);
+        let mut scope = graph.enter(&blocks);
+        let block = scope.pread_block(&file, LEN, 0).unwrap();
+        assert!(block[..8] == [0; 8] && block.len() == LEN);
+        drop(scope);
+        let ahead = graph.counts().ahead;
+        assert!((4..=9).contains(&ahead), "{engine:?}: {ahead}");
+    }
+}
+
 /// No descriptor of the library has a number in the program, and opens get the numbers they would get.
 #[test]
 fn descriptor_numbers_are_the_programs() {

@@ -89,7 +89,7 @@ fn the_cpp_interface_leaves_by_exceptions_and_pthread_exit() {
             "no C++ compiler",
         );
     }
-    let program = compile("c++", "graph.cpp", &["-std=c++17", "-pthread"]);
+    let program = compile("c++", "graph.cpp", &["-std=c++14", "-pthread"]);
     let file = support::scratch().join("blocks");
     let bytes: Vec<u8> = (0..64 * 4096u32)
         .map(|i| (i / 4096 * 3 + i % 7) as u8)
@@ -101,6 +101,10 @@ fn the_cpp_interface_leaves_by_exceptions_and_pthread_exit() {
         assert!(count(&text, "search", "used") > 0, "{text}");
         assert_eq!(count(&text, "exits", "runs"), 1, "{text}");
         assert!(count(&text, "exits", "used") > 0, "{text}");
+        // FA2, FA7: a graph of nodes, whose linked writes are made ahead.
+        assert_eq!(count(&text, "copies", "runs"), 1, "{text}");
+        assert!(count(&text, "copies", "used") > 0, "{text}");
+        assert_eq!(count(&text, "copies", "not foreseen"), 0, "{text}");
     }
 }
 

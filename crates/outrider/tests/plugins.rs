@@ -301,6 +301,43 @@ fn check_finds_an_effect_that_would_be_wrong() {
     assert!(text(&out.stderr).contains("nothing was checked"));
 }
 
+/// FA3: a function that makes other calls than its graph foresees gets what it asks for; the calls are counted, the graph switches itself off, and the
+/// report has a line that says so.
+#[test]
+fn a_graph_that_is_not_followed_is_off_and_the_report_says_so() {
+    let program = wrapped();
+    let at = |name: &str| scratch().join(name).display().to_string();
+    let (from, to) = (at("elsewhere-from"), at("elsewhere-to"));
+    let bytes: Vec<u8> = (0..64 * 4096u32).map(|i| (i % 241) as u8).collect();
+    fs::write(&from, &bytes).unwrap();
+    let report = scratch().join("elsewhere.json");
+    for engine in ["uring", "threads"] {
+        let run = |flag: &str| {
+            Command::new(outrider())
+                .args(["run", flag, "--plugin"])
+                .arg(plugin("wrapper"))
+                .args(["--", program.to_str().unwrap(), &from, &to, "64"])
+                .env("ELSEWHERE", "1")
+                .env("OUTRIDER_GRAPH", engine)
+                .output()
+                .unwrap()
+        };
+        let out = run(&format!("--report={}", report.display()));
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        assert!(fs::read(&to).unwrap() == bytes, "{engine}");
+        let why = "the function makes other calls than the graph foresees";
+        let g = graph(&report, "copy_blocks");
+        assert_eq!(g["switched_off"], why, "{g}");
+        assert!(g["divergences"].as_u64() > Some(8), "{g}");
+        assert_eq!(g["hits"].as_u64(), Some(0), "{g}");
+        assert_eq!(g["unclaimed_effects"].as_u64(), Some(0), "{g}");
+
+        let told = text(&run("--report").stderr);
+        let line = told.lines().find(|l| l.contains(why));
+        assert!(line.is_some_and(|l| l.contains("copy_blocks")), "{told}");
+    }
+}
+
 /// A prediction that is wrong and harmless is shown in full, and is no failure.
 #[test]
 fn check_shows_what_was_foreseen_and_what_was_done() {

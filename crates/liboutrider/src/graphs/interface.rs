@@ -32,6 +32,7 @@ pub struct Foreseen {
 pub type NextStub = unsafe extern "C" fn(*mut c_void, u64, *mut Foreseen) -> c_int;
 type ArgsStub = unsafe extern "C" fn(*mut c_void, *const u64, size_t, *mut Foreseen) -> c_int;
 type ChoiceStub = unsafe extern "C" fn(*mut c_void, *const u64, size_t) -> c_int;
+type HarvestStub = unsafe extern "C" fn(*mut c_void, *const u64, size_t, ssize_t);
 
 const END: c_int = 0;
 const CALL: c_int = 1;
@@ -57,6 +58,16 @@ pub struct CGraph(pub Graph<*mut c_void>);
 pub struct CBuilder {
     inner: Builder<*mut c_void>,
     nodes: Vec<Node>,
+}
+
+impl CBuilder {
+    /// The node of a number.
+    fn node(&self, i: c_int) -> Option<Node> {
+        usize::try_from(i)
+            .ok()
+            .and_then(|i| self.nodes.get(i))
+            .copied()
+    }
 }
 
 const KINDS: [Kind; 15] = [
@@ -370,13 +381,7 @@ unsafe extern "C" fn outrider_builder_edge(
     let Some(b) = (unsafe { b.as_mut() }) else {
         return fail(libc::EINVAL, -1);
     };
-    let node = |i: c_int| {
-        usize::try_from(i)
-            .ok()
-            .and_then(|i| b.nodes.get(i))
-            .copied()
-    };
-    let (Some(from), Some(to)) = (node(from), node(to)) else {
+    let (Some(from), Some(to)) = (b.node(from), b.node(to)) else {
         return fail(libc::EINVAL, -1);
     };
     match flags {
@@ -395,11 +400,8 @@ unsafe extern "C" fn outrider_builder_mark(b: *mut CBuilder, node: c_int, marks:
     let Some(b) = (unsafe { b.as_mut() }) else {
         return fail(libc::EINVAL, -1);
     };
-    let known = usize::try_from(node)
-        .ok()
-        .and_then(|i| b.nodes.get(i))
-        .copied();
-    let Some(node) = known.filter(|_| marks & !(NODE_LINK | NODE_HELD) == 0) else {
+    let unknown = marks & !(NODE_LINK | NODE_HELD);
+    let Some(node) = b.node(node).filter(|_| unknown == 0) else {
         return fail(libc::EINVAL, -1);
     };
     if marks & NODE_LINK != 0 {
@@ -408,6 +410,27 @@ unsafe extern "C" fn outrider_builder_mark(b: *mut CBuilder, node: c_int, marks:
     if marks & NODE_HELD != 0 {
         b.inner.held(node);
     }
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn outrider_builder_harvest(
+    b: *mut CBuilder,
+    node: c_int,
+    then: Option<HarvestStub>,
+) -> c_int {
+    // SAFETY: null or a builder.
+    let (Some(b), Some(then)) = (unsafe { b.as_mut() }, then) else {
+        return fail(libc::EINVAL, -1);
+    };
+    let Some(node) = b.node(node) else {
+        return fail(libc::EINVAL, -1);
+    };
+    b.inner
+        .harvest(node, move |context: &*mut c_void, epochs, result| {
+            // SAFETY: the stub, with the context that it is meant for.
+            unsafe { then(*context, epochs.as_ptr(), epochs.len(), result) }
+        });
     0
 }
 
@@ -423,11 +446,16 @@ unsafe extern "C" fn outrider_builder_build(
     }
     // SAFETY: made by outrider_builder_new, and given up by the caller.
     let b = unsafe { Box::from_raw(b) };
-    match b.inner.build() {
+    let built = if flags & !FLAGS == 0 {
+        b.inner.build().map_err(|e| e.to_string())
+    } else {
+        Err(format!("unknown flags: {:#x}", flags & !FLAGS))
+    };
+    match built {
         Ok(graph) => with_flags(graph, flags),
         Err(e) => {
             // SAFETY: `room` bytes, as the header says.
-            unsafe { put(&e.to_string(), why, room) };
+            unsafe { put(&e, why, room) };
             fail(libc::EINVAL, null_mut())
         }
     }

@@ -3,8 +3,9 @@
 use super::*;
 
 impl Instance<'_> {
-    /// Waits until the call of place `i` is done, and has what depends on others issued meanwhile.
-    pub(super) fn wait(&mut self, source: &dyn Source, i: u16) {
+    /// Waits until the call of place `i` is done, and has what depends on others issued meanwhile. `was_ahead`: it was issued before the program asked for
+    /// it. One that was not, a run's first, is waited for however far is looked ahead.
+    pub(super) fn wait(&mut self, source: &dyn Source, i: u16, was_ahead: bool) {
         let mut waited: Option<Instant> = None;
         loop {
             let Some(cx) = self.cx.as_mut() else { return };
@@ -33,7 +34,8 @@ impl Instance<'_> {
                 self.shared.worth.enter(took.as_nanos() as i64);
                 self.see_latency(i);
                 let len = self.place(i).map_or(0, |p| p.args.len);
-                if took >= LONG || self.depth_on(self.device) * len < FIRST_BYTES {
+                let near = self.depth_on(self.device) * len < FIRST_BYTES;
+                if was_ahead && (took >= LONG || near) {
                     self.deepen(i);
                 }
             }

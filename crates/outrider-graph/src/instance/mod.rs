@@ -489,6 +489,10 @@ impl<'g> Instance<'g> {
         let i = self.current?;
         self.look_at_warmed(i);
         self.adopt(i, call);
+        let was_issued = |p: &crate::context::Place| {
+            p.args.kind.runs_ahead() && matches!(p.progress, Progress::Flying | Progress::Done)
+        };
+        let was_ahead = self.place(i).is_some_and(was_issued);
         self.pump(source);
         if self.is_passing() {
             return None;
@@ -496,10 +500,8 @@ impl<'g> Instance<'g> {
         if call.args.kind == Kind::Close {
             self.settle(call.args.fd);
         }
-        let answer = if self.place(i).is_some_and(|p| {
-            p.args.kind.runs_ahead() && matches!(p.progress, Progress::Flying | Progress::Done)
-        }) {
-            self.wait(source, i);
+        let answer = if self.place(i).is_some_and(was_issued) {
+            self.wait(source, i, was_ahead);
             // SAFETY: as promised by the caller.
             unsafe { self.harvest(i, call, into) }
         } else {
