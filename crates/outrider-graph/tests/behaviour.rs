@@ -768,7 +768,7 @@ fn looking_ahead_of_what_is_cached_rests_soon() {
         .collect();
     const FLAGS: i32 = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
     // Another program may have kept a thread waiting.
-    let fewest = (0..3).map(|_| {
+    let fewest = (0..16).map(|_| {
         let graph: Graph<[CString]> = Graph::generator("lists", |names: &[CString], i| {
             names.get(i as usize).map_or(Next::End, |path| {
                 Next::Weak(Op::Openat {

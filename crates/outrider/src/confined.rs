@@ -7,7 +7,7 @@ use outrider_sys::cache::SYS_CACHESTAT;
 use outrider_sys::{child, raw};
 
 /// Calls that the hooks or the runner make and programs rarely do, with arguments that do nothing.
-const CALLS: [(&str, libc::c_long, [usize; 4]); 15] = [
+const CALLS: [(&str, libc::c_long, [usize; 4]); 18] = [
     ("cachestat", SYS_CACHESTAT, [NONE, 0, 0, 0]),
     (
         "madvise",
@@ -33,11 +33,18 @@ const CALLS: [(&str, libc::c_long, [usize; 4]); 15] = [
     ("fallocate", libc::SYS_fallocate, [NONE, 0, 0, 0]),
     ("setitimer", libc::SYS_setitimer, [NONE, 0, 0, 0]),
     ("close_range", libc::SYS_close_range, [2, 1, 0, 0]),
+    ("fstatfs", libc::SYS_fstatfs, [NONE, 0, 0, 0]),
+    (
+        "getrusage",
+        libc::SYS_getrusage,
+        [libc::RUSAGE_THREAD as usize, 0, 0, 0],
+    ),
     ("pidfd_getfd", libc::SYS_pidfd_getfd, [NONE, NONE, 0, 0]),
     ("openat2", libc::SYS_openat2, [NONE, 0, 0, 0]),
+    ("sched_getaffinity", libc::SYS_sched_getaffinity, [0; 4]),
 ];
 /// The last ones, which only graphs make.
-const OF_GRAPHS: usize = 2;
+const OF_GRAPHS: usize = 3;
 /// Bytes of stack for making them.
 const STACK: usize = 16 << 10;
 /// No descriptor, and no timer.
