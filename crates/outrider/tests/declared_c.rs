@@ -325,6 +325,48 @@ fn memory_that_shrinks() {
     assert!(missed * 10 < ENTRIES / 3, "{missed} of {}", ENTRIES / 3);
 }
 
+/// LP4, LP6: what a program writes while it reads a list that doesn't fit in memory is written back early and given up once it is clean, and nothing of it is
+/// lost; where the list fits it is left to the kernel.
+#[test]
+fn written_pages_make_room() {
+    for order in ["stream", "rounds"] {
+        for (limit, exceeds) in [(24 << 20, true), (512 << 20, false)] {
+            let group = match support::Group::new(limit) {
+                Ok(group) => group,
+                Err(why) => return support::skip("written_pages_make_room", &why),
+            };
+            let dir = place("behind", 80 * MIB);
+            let explain = dir.join("explain");
+            let mut program = Command::new(outrider());
+            program
+                .args(["run", "--explain"])
+                .arg(&explain)
+                .arg("--")
+                .arg(linked("behind"))
+                .args(["one.dat", "10000"])
+                .current_dir(&dir);
+            let out = group
+                .start(&program)
+                .env("OUTRIDER_ORDER", order)
+                .output()
+                .unwrap();
+            assert!(out.status.success(), "{out:?}");
+            assert_eq!(String::from_utf8_lossy(&out.stdout), "all there\n");
+            let text = fs::read_to_string(&explain).unwrap();
+            let begun = text.lines().filter(|l| l.contains(" write back inode "));
+            let half = 40 * MIB as u64;
+            let given_up: Vec<u64> = text
+                .lines()
+                .filter(|l| l.ends_with("written back"))
+                .map(|l| number(l, " at "))
+                .collect();
+            assert_eq!(begun.count() > 0, exceeds, "{order}");
+            assert_eq!(!given_up.is_empty(), exceeds, "{order}");
+            assert!(given_up.iter().all(|at| *at >= half), "{order}");
+        }
+    }
+}
+
 /// LP1, LP2: clients, callbacks, marks, reads that are ignored or stray, lists that are replaced.
 #[test]
 fn callbacks_extend_the_list() {

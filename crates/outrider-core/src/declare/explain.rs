@@ -117,6 +117,14 @@ impl Explain {
         ));
     }
 
+    /// From here on a list that doesn't fit in `room` bytes is streamed, `lead` of them ahead of the program.
+    pub fn stream(&mut self, entries: Range<u64>, room: u64, lead: u64) {
+        self.line(format_args!(
+            "stream of entries {}..{}: memory {room}, of which lead {lead}",
+            entries.start, entries.end
+        ));
+    }
+
     /// Pages were asked for.
     pub fn issued(&mut self, ino: u64, pages: &PageRange, place: Option<u64>) {
         let (at, len) = (pages.start * PAGE_BYTES, pages.len() * PAGE_BYTES);
@@ -136,6 +144,11 @@ impl Explain {
             bytes.start,
             bytes.end - bytes.start
         ));
+    }
+
+    /// Writing back of so many bytes has begun.
+    pub fn written_back(&mut self, ino: u64, bytes: u64) {
+        self.line(format_args!("write back inode {ino} length {bytes}"));
     }
 
     /// Pages were lost before they were used. If memory is short, `limit` is what the buffer may take from now on.

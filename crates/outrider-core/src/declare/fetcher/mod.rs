@@ -8,6 +8,7 @@
 //! Nothing here may end the program: no panic, and what can't be had (memory, a thread, a descriptor, a system call) is
 //! counted as a failure and left out.
 
+mod behind;
 mod device;
 mod file;
 mod loss;
@@ -33,6 +34,7 @@ use crate::config::Config;
 use crate::engine::{self, Class, Engine, Request};
 use crate::shm::Header;
 use crate::view::{PAGE_BYTES, PageRange};
+use behind::Behind;
 use device::{Manner, Tried};
 use file::Own;
 use round::Round;
@@ -128,6 +130,7 @@ struct Walk {
     /// The list is another one than that for which the order was chosen.
     anew: bool,
     order: Order,
+    behind: Behind,
 }
 
 impl Walk {
@@ -191,6 +194,8 @@ struct Fetcher {
     turns: Turns,
     /// What was lately mapped of the page cache, bytes.
     mapped: u64,
+    /// What was lately dirty of the files, bytes.
+    dirty: u64,
     /// Bytes yet to be fetched until the cache that others had left when this began has made room. Until then the kernel takes pages of ours as
     /// well, which says nothing of how much memory there is.
     stale: u64,
@@ -238,6 +243,7 @@ impl Fetcher {
             peers: Peers::of(&memory.shared_file()),
             turns: Turns::default(),
             mapped: 0,
+            dirty: 0,
             stale: 0,
             memory,
             contention,
@@ -316,7 +322,11 @@ impl Fetcher {
         let headroom = memory.headroom();
         // What is mapped may be data as well, used once.
         let text = self.mapped.min(headroom / 2);
-        let free = headroom - text;
+        // Dirty pages come and go in bursts: those that have just been written back come again.
+        self.dirty -= self.dirty / 16;
+        let now = memory.tightest().map_or(0, |group| group.dirty);
+        let written = self.dirty.saturating_sub(now).min(headroom / 2);
+        let free = (headroom - text).saturating_sub(written);
         self.contention.available(free / all);
         self.contention.bound(free.saturating_sub(SPARE) / all);
         if let Some(bound) = self.config.budget.memory {
@@ -365,6 +375,7 @@ impl Fetcher {
             let mut walk = self.walks.remove(&index).unwrap_or_default();
             self.follow(index, &mut walk);
             self.look_after(index, &mut walk);
+            self.write_behind(&mut walk, share);
             if std::mem::take(&mut walk.anew) && self.is_elsewhere(index, &walk) {
                 walk.order = Order::Unknown;
             }

@@ -372,8 +372,10 @@ impl Fetcher {
                 self.process.count(Figure::Cached, here);
             }
             let need = if round.lone { first } else { last };
-            // What the program had to read itself, off this list, is given up like what was fetched for it.
-            let present = |n| own.view.state(n).residency == Residency::Present;
+            // What the program had to read itself, off this list, or had written before, is given up like what was fetched for it.
+            let present = |n| {
+                own.view.state(n).residency == Residency::Present || walk.behind.is_older(file, n)
+            };
             if held.is_some() || (missing.is_empty() && (start..pages.end).all(present)) {
                 round.hold(span, entry(last));
             }
@@ -434,13 +436,13 @@ impl Fetcher {
         });
     }
 
-    /// Bytes of the files that are cached and that `round` has not fetched.
+    /// Bytes of the files that are cached and that `round` has not fetched. What is dirty or being written back has been taken off already.
     fn foreign(&self, round: &Round) -> u64 {
         let cached = |own: &Own| {
             let fd = own.handle.as_ref()?.fd();
-            cache::cachestat(fd, 0..own.size)
-                .ok()
-                .map(|s| s.cached * PAGE_BYTES)
+            let stat = cache::cachestat(fd, 0..own.size).ok()?;
+            let clean = stat.cached.saturating_sub(stat.dirty + stat.writeback);
+            Some(clean * PAGE_BYTES)
         };
         let all: u64 = self.files.values().filter_map(cached).sum();
         all.saturating_sub(round.held.values().map(|h| h.span.bytes()).sum())

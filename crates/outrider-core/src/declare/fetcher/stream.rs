@@ -89,7 +89,7 @@ impl Fetcher {
                 self.wake_at(index, walk, room);
                 return false;
             }
-            if !self.plan_memory(index, walk, room) {
+            if !self.plan_memory(index, walk, room, lead) {
                 return true;
             }
             looked += pieces.len();
@@ -130,7 +130,7 @@ impl Fetcher {
     }
 
     /// Sees to it that the stretch at the front is linked, if the list doesn't fit in memory.
-    fn plan_memory(&mut self, index: usize, walk: &mut Walk, room: u64) -> bool {
+    fn plan_memory(&mut self, index: usize, walk: &mut Walk, room: u64, lead: u64) -> bool {
         let (epoch, generation, front) = (walk.epoch, walk.generation, walk.front.0);
         let Order::Stream(stream) = &mut walk.order else {
             return true;
@@ -191,6 +191,9 @@ impl Fetcher {
                     stream.idle = left.into_keys().collect();
                     (front, b)
                 });
+            if stream.belady.is_some() {
+                self.explain.stream(front..front + n, room, lead);
+            }
         }
         true
     }
