@@ -1,0 +1,70 @@
+/* beside FILE COMMAND…: runs COMMAND, and meanwhile reads 4 KiB at random places of FILE through the page cache, one after the other without pause and
+ * each page once: a foreign reader beside whom COMMAND reads. Prints the seconds of COMMAND, the reader's reads, and the median, p99 and longest of them, µs.
+ * The reader begins 50 ms before COMMAND. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static double now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static int longer(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 3)
+		return 2;
+	int fd = open(argv[1], O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM))
+		return 2;
+	size_t pages = (size_t)lseek(fd, 0, SEEK_END) / 4096, made = 0;
+	uint32_t *order = malloc(pages * sizeof *order);
+	double *took = malloc(pages * sizeof *took);
+	uint64_t x = 88172645463325252ull;
+	for (size_t i = 0; i < pages; i++) {
+		x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+		size_t j = x % (i + 1);
+		order[i] = order[j], order[j] = (uint32_t)i;
+	}
+	char page[4096];
+	pid_t child = 0;
+	int status = 0, over = 0;
+	double begin = now(), started = 0;
+	for (size_t i = 0; i < pages && !over; i++) {
+		if (!child && now() - begin > 50e3) {
+			started = now();
+			if (posix_spawnp(&child, argv[2], 0, 0, argv + 2, environ))
+				return 2;
+		}
+		double from = now();
+		if (pread(fd, page, sizeof page, (off_t)order[i] * 4096) < 0)
+			return 1;
+		if (child) {
+			took[made++] = now() - from;
+			over = waitpid(child, &status, WNOHANG) == child;
+		}
+	}
+	if (!over || !made)
+		return 1;
+	double whole = now() - started;
+	qsort(took, made, sizeof *took, longer);
+	printf("%.6f %zu %.0f %.0f %.0f\n", whole / 1e6, made, took[made / 2], took[made * 99 / 100], took[made - 1]);
+	return status != 0;
+}
