@@ -97,6 +97,8 @@ pub struct Config {
     pub reclaim: Reclaim,
     /// How requests are issued (CP6).
     pub engine: Engine,
+    /// What is done to requests on their way.
+    pub monitor: Monitor,
     /// What is known to be cached (CP4, CP5).
     pub view: View,
     /// Which files are worth the trouble.
@@ -276,6 +278,16 @@ impl Default for Engine {
     }
 }
 
+/// `[monitor]`: delays and fails requests on their way to the engine, for seeing what that does to a program.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Monitor {
+    /// Waited before each group of requests, µs, at most a second.
+    pub delay_us: u32,
+    /// Of so many requests the last one fails; 0 for none.
+    pub fail_every: u32,
+}
+
 /// Granularity of the record of what is cached (CP5, Table 5 of the paper).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -445,6 +457,12 @@ impl Config {
                 self.engine.chunk
             ));
         }
+        number(
+            "monitor.delay_us",
+            f64::from(self.monitor.delay_us),
+            0.0,
+            1e6,
+        )?;
         size("engine.in_flight_min", self.engine.in_flight_min, PAGE, GIB)?;
         size("engine.in_flight_max", self.engine.in_flight_max, PAGE, GIB)?;
         order(

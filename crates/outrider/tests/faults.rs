@@ -589,6 +589,58 @@ fn alive(pid: i32) -> bool {
         .any(|p| p.pid == pid && p.state != 'Z')
 }
 
+/// Requests that come late or fail, by the engine in between that the config asks for: what the program reads is the same, and nothing is cached of which
+/// all requests fail.
+#[test]
+fn requests_delayed_and_failed() {
+    let dir = fresh_with("requests_delayed_and_failed", &[]);
+    let content = support::Random(12).bytes(8 << 20);
+    std::fs::write(dir.join("file"), content).unwrap();
+    let script = "
+import os, time, zlib
+f = os.open('file', os.O_RDONLY)
+os.fsync(f)
+os.posix_fadvise(f, 0, 0, os.POSIX_FADV_DONTNEED)
+f = os.open('file', os.O_RDONLY)
+os.pread(f, 1, 0)
+time.sleep(.5)
+os.system(os.environ['OUTRIDER'] + ' cached --json file')
+print(*[zlib.crc32(os.pread(f, 65536, at)) for at in range(0, 8 << 20, 65536)])
+";
+    let run = |engine: &str, monitor: &str| {
+        std::fs::write(dir.join("config.toml"), format!("[monitor]\n{monitor}\n")).unwrap();
+        let flags = ["--mode=fetchall+opt", "--config=config.toml", engine];
+        let output = outrider_run(&dir, &flags, &["python3", "-c", script])
+            .env("OUTRIDER", support::outrider())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (cached, sums) = text.trim_end().rsplit_once('\n').unwrap();
+        let cached: serde_json::Value = serde_json::from_str(cached).unwrap();
+        let percent = cached["total"]["percent"].as_f64().unwrap();
+        (percent, sums.to_owned())
+    };
+    let plain = run("--engine=noop", "").1;
+    for engine in ["--engine=threads", "--engine=uring"] {
+        for (monitor, share) in [
+            ("delay_us = 2000", 95.0..100.1),
+            ("fail_every = 2", 30.0..70.0),
+            ("fail_every = 1", 0.0..10.0),
+        ] {
+            eventually(|| {
+                let (percent, sums) = run(engine, monitor);
+                assert_eq!(sums, plain, "{engine} {monitor}");
+                if share.contains(&percent) {
+                    Ok(())
+                } else {
+                    Err(format!("{engine} {monitor}: {percent} % cached"))
+                }
+            });
+        }
+    }
+}
+
 /// A config file that cannot be read is an error before anything starts (exit 2, one line).
 #[test]
 fn config_unreadable() {

@@ -2,14 +2,13 @@
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use io_uring::{IoUring, opcode, types};
 use outrider_sys::kernel_cache::KernelCache;
 use outrider_sys::raw;
 
-use super::{Kind, Request};
+use super::{Kind, Request, Settings};
 use crate::shm::{Header, lost};
 
 /// Why a request was not issued.
@@ -192,33 +191,40 @@ impl Issue for Uring {
     }
 }
 
-/// Counts, delays and fails requests on their way to another engine, for tests.
-pub struct Monitor<E> {
+/// Delays and fails requests on their way to another engine.
+struct Monitor {
     /// Where the requests go.
-    pub inner: E,
-    /// Requests seen.
-    pub requests: Arc<AtomicU64>,
-    /// Bytes seen.
-    pub bytes: Arc<AtomicU64>,
+    inner: Box<dyn Issue>,
     /// Waited before each group.
-    pub delay: Duration,
-    /// Every n-th request fails; 0 for none.
-    pub fail_every: u64,
+    delay: Duration,
+    /// Of so many requests the last one fails; 0 for none.
+    fail_every: u64,
+    /// Requests seen.
+    requests: u64,
 }
 
-impl<E: Issue> Issue for Monitor<E> {
+impl Issue for Monitor {
     fn issue(&mut self, group: &[Request]) -> Vec<(usize, Failure)> {
         std::thread::sleep(self.delay);
-        let mut failed = Vec::new();
-        for (i, r) in group.iter().enumerate() {
-            let n = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
-            self.bytes
-                .fetch_add(r.range.end - r.range.start, Ordering::Relaxed);
-            if self.fail_every != 0 && n.is_multiple_of(self.fail_every) {
-                failed.push((i, Failure::Refused));
+        let (mut failed, mut at) = (Vec::new(), 0);
+        while at < group.len() {
+            let good = match self.fail_every {
+                0 => group.len() - at,
+                every => ((every - 1 - self.requests % every) as usize).min(group.len() - at),
+            };
+            let part = &group[at..at + good];
+            if !part.is_empty() {
+                let theirs = self.inner.issue(part);
+                failed.extend(theirs.into_iter().map(|(i, f)| (at + i, f)));
+            }
+            at += good;
+            self.requests += good as u64;
+            if at < group.len() {
+                failed.push((at, Failure::Refused));
+                at += 1;
+                self.requests += 1;
             }
         }
-        failed.extend(self.inner.issue(group));
         failed
     }
 
@@ -227,8 +233,23 @@ impl<E: Issue> Issue for Monitor<E> {
     }
 }
 
-/// The engine of one worker. Falls back to threads where io_uring is refused.
-pub fn engine(kind: Kind, header: &Header) -> Box<dyn Issue> {
+/// The engine of one worker, behind a [`Monitor`] if that is wanted.
+pub fn engine(settings: &Settings, header: &Header) -> Box<dyn Issue> {
+    let inner = plain(settings.kind, header);
+    let (delay, fail_every) = settings.monitor;
+    if (delay, fail_every) == (Duration::ZERO, 0) {
+        return inner;
+    }
+    Box::new(Monitor {
+        inner,
+        delay,
+        fail_every,
+        requests: 0,
+    })
+}
+
+/// Falls back to threads where io_uring is refused.
+fn plain(kind: Kind, header: &Header) -> Box<dyn Issue> {
     match kind {
         Kind::Noop => Box::new(Noop),
         Kind::Uring => match Uring::new() {

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use std::ops::Range;
 
 pub(crate) use issue::become_background;
-pub use issue::{Failure, Issue, Monitor, Noop, Readahead, Uring};
+pub use issue::{Failure, Issue, Noop, Readahead, Uring};
 use window::Windows;
 
 use outrider_sys::below;
@@ -246,6 +246,8 @@ pub struct Settings {
     pub io_priority: i32,
     /// How requests are issued.
     pub kind: Kind,
+    /// What each group of requests is delayed by, and of how many requests one fails; 0 for none.
+    pub monitor: (Duration, u64),
 }
 
 impl Settings {
@@ -261,6 +263,10 @@ impl Settings {
                 IoPriority::None => 0,
             },
             kind,
+            monitor: (
+                Duration::from_micros(config.monitor.delay_us.into()),
+                config.monitor.fail_every.into(),
+            ),
         }
     }
 }
@@ -763,7 +769,7 @@ impl State {
 
 fn work(shared: &Shared) {
     issue::become_background(shared.settings.io_priority);
-    let mut engine = issue::engine(shared.settings.kind, shared.header());
+    let mut engine = issue::engine(&shared.settings, shared.header());
     let mut state = shared.lock();
     loop {
         match state.next() {
