@@ -311,7 +311,7 @@ pub mod lost {
         ),
         (
             CACHESTAT,
-            "cachestat: refused; what is cached is known from our own bookkeeping only",
+            "cachestat: refused; what is cached is asked of mincore where that is permitted, and else known from our own bookkeeping only",
         ),
         (
             POPULATE,

@@ -63,7 +63,10 @@ pub fn residency(open: &Open) -> Residency {
         dirty: None,
         source: None,
     };
-    if let Ok(stat) = cache::cachestat(fd, 0..open.size) {
+    let counted = cache::cachestat(fd, 0..open.size);
+    if let Ok(stat) = counted
+        && !cache::is_overlaid(fd)
+    {
         found.resident = Some(stat.cached.min(found.pages));
         found.dirty = Some(stat.dirty + stat.writeback);
         found.source = Some(Source::Cachestat);

@@ -80,7 +80,7 @@ fn machine() -> Vec<Finding> {
         check(
             "cachestat",
             caps::cachestat_own(),
-            "what is cached is known from our own record only; warm and evict count with the slower mincore",
+            "what is cached is counted with the slower mincore, and reads of cached files are not left alone",
         ),
         check(
             "cachestat_foreign",

@@ -43,7 +43,8 @@ fn drop_clean(fd: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
 fn evict(open: &Open) -> io::Result<()> {
     let fd = open.file.as_fd();
     let clean = cache::cachestat(fd, 0..u64::MAX >> 1).is_ok_and(|s| s.dirty + s.writeback == 0);
-    if clean {
+    // The kernel leaves out what is dirty, too, where its pages can't be counted.
+    if clean || cache::is_overlaid(fd) {
         // One call for everything: folios that reach beyond the end of the file go too.
         return cache::drop_all(fd);
     }

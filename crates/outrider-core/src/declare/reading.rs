@@ -130,7 +130,8 @@ impl Process {
         let missing = pages
             .len()
             .saturating_sub(cache::cachestat(file, bytes).ok()?.cached);
-        if missing == 0 {
+        // Of an overlay's files nobody knows.
+        if missing == 0 || cache::is_overlaid(file) {
             return None;
         }
         let mut state = lock(&self.state);

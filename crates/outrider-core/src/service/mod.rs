@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
-use outrider_sys::cache::{self, CacheStatError};
+use outrider_sys::cache::{self, CacheStat, CacheStatError};
 use outrider_sys::device::{Device, file_system_id};
 use outrider_sys::memory::MemorySources;
 use outrider_sys::raw;
@@ -309,6 +309,9 @@ impl Service {
             stream_minimum: config.budget.stream_minimum.0,
             psi_max: config.budget.psi_some_avg10_max,
         };
+        if !cache::has_cachestat() {
+            shared.header().lose(lost::CACHESTAT);
+        }
         let now = Instant::now();
         let mut service = Service {
             engine: Engine::new(settings, shared.clone()),

@@ -487,6 +487,8 @@ impl Service {
         }
         let handle = self.handle(key)?;
         match cache::cachestat(handle.fd(), region.clone()) {
+            // What has left the cache only cachestat tells.
+            Ok(stat) if stat == CacheStat::default() && cache::is_overlaid(handle.fd()) => None,
             Ok(stat) => {
                 let unused = self.files.get(&key)?.view.unused_pages();
                 Some(Held {
@@ -494,7 +496,6 @@ impl Service {
                     brought: (stat.cached + stat.evicted).saturating_sub(unused),
                 })
             }
-            // What has left the cache only cachestat tells.
             Err(CacheStatError::Unsupported) => None,
             Err(e) => {
                 self.no_cachestat(key, e);

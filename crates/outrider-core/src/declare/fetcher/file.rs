@@ -32,6 +32,8 @@ pub(super) struct Own {
     pub(super) account: Arc<Account>,
     /// The kernel says what is cached.
     pub(super) visible: bool,
+    /// cachestat counts another inode's pages.
+    pub(super) overlaid: bool,
     /// When it was last written to.
     pub(super) stamp: Option<(i64, i64)>,
     /// Where it lies on its device, once that was asked.
@@ -108,6 +110,7 @@ impl Own {
         let known = self.view.present_pages() + self.view.in_flight_pages();
         let slack = SLACK.min(self.size / PAGE_BYTES / 64);
         self.size <= LONGEST
+            && !self.overlaid
             && cache::cachestat(handle.fd(), 0..self.size).is_ok_and(|s| s.cached <= known + slack)
     }
 
@@ -122,11 +125,12 @@ impl Own {
     ) -> u64 {
         let bytes = pages.start * PAGE_BYTES..pages.end * PAGE_BYTES;
         let all = pages.len();
-        let mut cached = match cache::cachestat(handle.fd(), bytes.clone()) {
-            Ok(stat) => stat.cached.min(all),
-            Err(_) if self.visible => u64::MAX,
+        let counted = || cache::cachestat(handle.fd(), bytes.clone()).ok();
+        let mut cached = match (!self.overlaid).then(counted).flatten() {
+            Some(stat) => stat.cached.min(all),
+            None if self.visible => u64::MAX,
             // Nobody tells: our own record has to do.
-            Err(_) => {
+            None => {
                 self.view.missing(pages, usize::MAX, out);
                 return all - out.iter().map(PageRange::len).sum::<u64>().min(all);
             }
@@ -205,6 +209,7 @@ impl Fetcher {
             view: Arc::new(FileView::new(Granularity::Page, VIEW_BYTES)),
             account: Arc::default(),
             visible: false,
+            overlaid: false,
             stamp: None,
             extents: None,
             ino,
@@ -218,7 +223,9 @@ impl Fetcher {
                     .min(self.config.engine.chunk.bytes());
                 own.size = size;
                 own.stamp = stamp(std::os::fd::AsFd::as_fd(&fd));
-                own.visible = cache::residency_is_visible(std::os::fd::AsFd::as_fd(&fd));
+                let file = std::os::fd::AsFd::as_fd(&fd);
+                own.visible = cache::residency_is_visible(file);
+                own.overlaid = cache::is_overlaid(file);
                 own.handle = (!in_memory).then(|| Arc::new(Handle::new(fd)));
             }
             Err(_) => self.process.count(Figure::Failures, 1),

@@ -105,7 +105,9 @@ impl Fetcher {
             let Some(own) = self.files.get(&p.file) else {
                 continue;
             };
-            let Some(handle) = &own.handle else { continue };
+            let Some(handle) = own.handle.as_ref().filter(|_| !own.overlaid) else {
+                continue;
+            };
             let pages = PageRange::from_bytes(p.offset, u64::from(p.length));
             // Of a long entry its beginning tells.
             let pages = PageRange::new(pages.start, pages.end.min(pages.start + 512));
