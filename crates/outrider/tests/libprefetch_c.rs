@@ -286,7 +286,7 @@ fn every_function_has_a_page() {
             );
         }
     }
-    assert_eq!(functions, 12 + 7 + 31);
+    assert_eq!(functions, 12 + 7 + 32);
     for command in ["outrider", "outrider-lab"] {
         assert!(page(&format!("{command}.1")).contains(".SH SYNOPSIS"));
     }
