@@ -896,11 +896,13 @@ impl Device {
     }
 
     /// Now that something has arrived: whether the device has more to do than what is known to be on its way. What has arrived and was not seen yet
-    /// makes that too much, and hides others; it is least now. Not behind a head: workers that wait for this one issue out of turn afterwards, and it would seek.
+    /// makes that too much, and hides others; it is least now. Not behind a head, nor until it is known that there is none: workers that wait for this one
+    /// issue out of turn afterwards, and it would seek.
     fn look(&mut self) {
         const PAUSE: Duration = Duration::from_millis(1);
         let idle = self.arrived == self.issued;
-        if idle || self.model.has_head() || self.looked.elapsed() < PAUSE {
+        let headless = self.model.is_measured() && !self.model.has_head();
+        if idle || !headless || self.looked.elapsed() < PAUSE {
             return;
         }
         if let Some(all) = self.pending.as_ref().and_then(Pending::reads) {
