@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use std::os::fd::BorrowedFd;
 
 use outrider_core::shm::{Kind, MODE_PREDICT_OPT};
-use outrider_sys::cache::{CacheStatError, cachestat, is_overlaid};
+use outrider_sys::cache::{CacheStatError, counted};
 use outrider_sys::device::lies_on_disk;
 use outrider_sys::raw;
 
@@ -115,9 +115,7 @@ fn is_on_disk(fd: c_int, dev: u64) -> bool {
 /// Whether all of a file of `size` bytes is cached, or nobody may know.
 fn is_cached(fd: c_int, size: u64) -> bool {
     // SAFETY: as above.
-    let file = unsafe { BorrowedFd::borrow_raw(fd) };
-    match cachestat(file, 0..size) {
-        Ok(stat) if stat.cached == 0 && is_overlaid(file) => !has_read(),
+    match counted(unsafe { BorrowedFd::borrow_raw(fd) }, 0..size) {
         Ok(stat) => stat.cached >= size.div_ceil(PAGE),
         Err(CacheStatError::Unsupported) => !has_read(),
         Err(_) => true,

@@ -232,14 +232,18 @@ pub fn mincore(fd: BorrowedFd<'_>, range: Range<u64>) -> io::Result<Vec<bool>> {
     Ok(all)
 }
 
-/// The pages of the byte range `range` of `fd` that are in the page cache: as [`cachestat`] counts them or, where that tells nothing and
+/// [`cachestat`], which is [`CacheStatError::Unsupported`] of a file that [`is_overlaid`]. One or two calls more, only where nothing is cached.
+pub fn counted(fd: BorrowedFd<'_>, range: Range<u64>) -> Result<CacheStat, CacheStatError> {
+    match cachestat(fd, range)? {
+        stat if stat.cached == 0 && is_overlaid(fd) => Err(CacheStatError::Unsupported),
+        stat => Ok(stat),
+    }
+}
+
+/// The pages of the byte range `range` of `fd` that are in the page cache: as [`counted`] or, where that tells nothing and
 /// residency is visible, as [`mincore`] does, which leaves out those still in flight and costs a mapping and 12 ns a page.
 pub fn cached_pages(fd: BorrowedFd<'_>, range: Range<u64>) -> Result<u64, CacheStatError> {
-    let counted = match cachestat(fd, range.clone()) {
-        Ok(stat) if stat.cached == 0 && is_overlaid(fd) => Err(CacheStatError::Unsupported),
-        counted => counted,
-    };
-    match counted {
+    match counted(fd, range.clone()) {
         Ok(stat) => Ok(stat.cached),
         Err(CacheStatError::Unsupported) if residency_is_visible(fd) => windows(range)
             .map(|w| Ok(mincore(fd, w)?.into_iter().filter(|r| *r).count() as u64))

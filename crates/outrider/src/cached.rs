@@ -63,10 +63,7 @@ pub fn residency(open: &Open) -> Residency {
         dirty: None,
         source: None,
     };
-    let counted = cache::cachestat(fd, 0..open.size);
-    if let Ok(stat) = counted
-        && !cache::is_overlaid(fd)
-    {
+    if let Ok(stat) = cache::counted(fd, 0..open.size) {
         found.resident = Some(stat.cached.min(found.pages));
         found.dirty = Some(stat.dirty + stat.writeback);
         found.source = Some(Source::Cachestat);

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
-use outrider_sys::cache::{self, CacheStat, CacheStatError};
+use outrider_sys::cache::{self, CacheStatError};
 use outrider_sys::device::{Device, file_system_id};
 use outrider_sys::memory::MemorySources;
 use outrider_sys::raw;

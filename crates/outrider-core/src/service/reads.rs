@@ -486,9 +486,7 @@ impl Service {
             return None;
         }
         let handle = self.handle(key)?;
-        match cache::cachestat(handle.fd(), region.clone()) {
-            // What has left the cache only cachestat tells.
-            Ok(stat) if stat == CacheStat::default() && cache::is_overlaid(handle.fd()) => None,
+        match cache::counted(handle.fd(), region.clone()) {
             Ok(stat) => {
                 let unused = self.files.get(&key)?.view.unused_pages();
                 Some(Held {
@@ -496,6 +494,7 @@ impl Service {
                     brought: (stat.cached + stat.evicted).saturating_sub(unused),
                 })
             }
+            // What has left the cache only cachestat tells.
             Err(CacheStatError::Unsupported) => None,
             Err(e) => {
                 self.no_cachestat(key, e);

@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use outrider_sys::cache::{cachestat, is_overlaid, populate};
+use outrider_sys::cache::{counted, populate};
 use outrider_sys::device::{Device, lies_on_disk};
 use outrider_sys::raw::blocks_read;
 use rustix::fs::{Advice, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, StatVfsMountFlags};
@@ -656,8 +656,7 @@ fn fetch(link: &Link, dir: &Path, dir_key: Key, entry: &Entry) -> Option<u64> {
     let file = open_quietly(&found, OFlags::empty()).ok()?;
     let page = rustix::param::page_size() as u64;
     let before = blocks_read();
-    let counted = (!is_overlaid(file.as_fd())).then(|| cachestat(file.as_fd(), 0..len).ok());
-    let cached = counted.flatten().map(|s| s.cached);
+    let cached = counted(file.as_fd(), 0..len).ok().map(|s| s.cached);
     let missing = cached.map(|cached| len.div_ceil(page).saturating_sub(cached) * page);
     if missing == Some(0) {
         return Some(0);
