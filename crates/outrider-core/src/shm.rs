@@ -29,7 +29,7 @@ use crate::config::{Config, IoPriority, Size};
 /// "OUTRIDER" read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OUTRIDER");
 /// Changes whenever the layout does; library and command must agree.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Processes that can be followed at one time.
 pub const MAX_PROCS: usize = 512;
 /// Descriptors followed per process; numbers from here on are left alone.
@@ -146,6 +146,8 @@ pub enum Kind {
     Leave = 10,
     /// A file was opened whose reads are not followed: extra = generation of the descriptor's state, offset = `st_dev`, len = `st_ino`.
     Entry = 11,
+    /// A directory was opened to be listed: as for an entry.
+    Visit = 12,
 }
 
 impl Kind {
@@ -162,6 +164,7 @@ impl Kind {
             9 => Kind::MapWillNeed,
             10 => Kind::Leave,
             11 => Kind::Entry,
+            12 => Kind::Visit,
             _ => return None,
         })
     }
@@ -248,7 +251,13 @@ pub struct Proc {
     pub walking: AtomicU32,
     /// Of these, so many need not be told.
     pub rest: AtomicU32,
-    _pad3: [u32; 5],
+    /// The same two of directories that are opened to be listed.
+    pub visiting: AtomicU32,
+    /// Of these, so many need not be told.
+    pub visit_rest: AtomicU32,
+    /// How often attributes were asked for by name while [`visiting`](Proc::visiting).
+    pub asked: AtomicU32,
+    _pad3: [u32; 2],
     ring: [Cell; RING],
     /// Descriptor states, by number.
     pub slots: [Slot; MAX_FDS],
@@ -431,6 +440,8 @@ pub struct Header {
     pub devices: [[AtomicU64; 3]; 8],
     /// Files fetched before programs that go through trees opened them, and how many of these were opened.
     pub walked: [AtomicU64; 2],
+    /// Directories that were listed ahead and not cached, and how many of these were opened.
+    pub listed: [AtomicU64; 2],
     /// What declared access came to, in all processes; `declare::FIGURES` names them.
     pub declared: [AtomicU64; 11],
     /// The settings that matter inside a program; see [`Header::configure`].

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use outrider_core::walk::tree::{Cursor, Directory, Entry, MANNERS, Place, Step, Tree};
+use outrider_core::walk::tree::{
+    Cursor, Descent, Directory, Entry, MANNERS, ORDERS, Place, Step, Tree,
+};
 use proptest::prelude::*;
 
 /// A tree: names of files and subdirectories with their inode numbers, in the order of the listing.
@@ -71,6 +73,26 @@ fn walk(path: &Path, node: &Node, manner: usize, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// The directories in order, naively, each before those in it. Orders as in [`ORDERS`]: listed, by name, by inode number; then the same from the end on.
+fn descend(path: &Path, node: &Node, order: usize, found: &mut Vec<PathBuf>) {
+    let Node::Directory(children) = node else {
+        return;
+    };
+    found.push(path.to_owned());
+    let mut children: Vec<_> = children.iter().collect();
+    match order % 3 {
+        1 => children.sort_by_key(|c| c.0),
+        2 => children.sort_by_key(|c| c.1),
+        _ => {}
+    }
+    if order >= 3 {
+        children.reverse();
+    }
+    for (n, _, child) in children {
+        descend(&path.join(name(*n)), child, order, found);
+    }
+}
+
 fn place(tree: &Tree, path: &Path) -> Place {
     let dir = tree.get(path.parent().unwrap()).unwrap().clone();
     let mut names = dir.entries.iter();
@@ -101,6 +123,23 @@ proptest! {
                     }
                 }
                 prop_assert_eq!(&rest[..], &order[k + 1..]);
+            }
+        }
+    }
+
+    #[test]
+    fn directories_are_entered_as_in_a_naive_walk(node in node()) {
+        let root = Path::new("/tree");
+        let mut tree = Tree::default();
+        list(root, &node, &mut tree);
+        for (i, order) in ORDERS.into_iter().enumerate() {
+            let mut all = Vec::new();
+            descend(root, &node, i, &mut all);
+            for (k, first) in all.iter().enumerate() {
+                let mut descent = Descent::after(first, &tree, order).unwrap();
+                let next = || Some(descent.advance(&tree, root, order)?.0);
+                let rest: Vec<PathBuf> = std::iter::from_fn(next).collect();
+                prop_assert_eq!(&rest[..], &all[k + 1..]);
             }
         }
     }

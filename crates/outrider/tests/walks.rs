@@ -485,15 +485,9 @@ try:
 finally:
     subprocess.check_call(["losetup", "-d", loop])
 "#;
-    let made = Command::new("mkfs.ext4")
-        .args(["-q", "-d", "tree", "image", "64M"])
-        .current_dir(&dir)
-        .output();
-    match made {
-        Ok(made) => assert!(made.status.success(), "{made:?}"),
-        Err(e) => return skip(name, &format!("mkfs.ext4: {e}")),
+    if let Err(reason) = image_of(&dir) {
+        return skip(name, &reason);
     }
-    fs::create_dir(dir.join("mnt")).unwrap();
     let argv = ["python3", "-c", script];
     let (_, plain) = run(&dir, "app-only", &argv);
     eventually(|| {
@@ -563,6 +557,118 @@ fn overlays_and_btrfs_are_gone_through_too() {
             match ahead(&totals) {
                 (0, 0) => Ok(()),
                 _ => Err(format!("{system}: {totals}")),
+            }
+        });
+    }
+}
+
+/// Makes a file system with a tree in it, of which nothing is cached when it is mounted.
+fn image_of(dir: &Path) -> Result<(), String> {
+    let made = Command::new("mkfs.ext4")
+        .args(["-q", "-d", "tree", "image", "64M"])
+        .current_dir(dir)
+        .output();
+    let made = made.map_err(|e| format!("mkfs.ext4: {e}"))?;
+    assert!(made.status.success(), "{made:?}");
+    fs::create_dir(dir.join("mnt")).unwrap();
+    Ok(())
+}
+
+/// Mounts [`image_of`]'s file system, without the pages of the file that it lies in.
+fn mount(dir: &Path) -> Mounted {
+    let script = "mount $(losetup --find --show --direct-io=on image) mnt && losetup -d $(findmnt -no SOURCE mnt)";
+    let mounted = Command::new("sh")
+        .args(["-c", script])
+        .current_dir(dir)
+        .output()
+        .unwrap();
+    assert!(mounted.status.success(), "{mounted:?}");
+    Mounted(dir.join("mnt"))
+}
+
+/// Programs that list directories and read no file: the next ones are listed, and their entries' attributes read where the program asks for these. Nobody
+/// notices: what is printed is the same, and so are all times of access. What is cached is left alone.
+#[test]
+fn directories_are_listed_ahead() {
+    /// Directories in each directory, at three levels.
+    const BRANCHES: u64 = 11;
+    let name = "directories_are_listed_ahead";
+    if !is_root() {
+        return support::skip_unprivileged(name, "only root may mount");
+    }
+    if let Err(e) = File::options().write(true).open("/dev/loop-control") {
+        return skip(name, &format!("/dev/loop-control: {e}"));
+    }
+    let dir = fresh(name);
+    let mut random = Random(12);
+    for i in 0..BRANCHES.pow(3) {
+        let (a, b, c) = (
+            i / BRANCHES / BRANCHES,
+            i / BRANCHES % BRANCHES,
+            i % BRANCHES,
+        );
+        // Neither as they are made nor as they are listed.
+        let leaf = dir.join(format!(
+            "tree/{:x}/{:x}/{:x}",
+            a * 7 % 11,
+            b * 5 % 11,
+            c * 3 % 11
+        ));
+        fs::create_dir_all(&leaf).unwrap();
+        for _ in 0..3 {
+            let len = random.next() as usize % 3000;
+            fs::write(leaf.join(format!("{:x}", random.next())), random.bytes(len)).unwrap();
+        }
+    }
+    if let Err(reason) = image_of(&dir) {
+        return skip(name, &reason);
+    }
+    let all = BRANCHES.pow(3);
+    let python = "python3 -c 'import os
+print([os.lstat(os.path.join(d, f)).st_size for d, _, files in os.walk(\"mnt/0\") for f in files])
+print(sorted(len(files) for _, _, files in os.walk(\"mnt\")))'";
+    let scripts = [
+        ("find", "find mnt -size +2"),
+        ("find", "find mnt -name '*7*'"),
+        ("du", "du -a mnt"),
+        ("ls", "LC_ALL=C ls -lR mnt"),
+        ("ls", "ls -UR mnt"),
+        ("python3", python),
+        (
+            "rsync",
+            "mkdir -p copy; rsync -anv mnt/ copy | grep -v bytes",
+        ),
+    ];
+    for (program, script) in scripts {
+        if !have(program) {
+            skip(name, &format!("{program} is not installed"));
+            continue;
+        }
+        let argv = ["sh", "-c", script];
+        let (plain, before) = {
+            let mnt = mount(&dir);
+            let (_, plain) = run(&dir, "app-only", &argv);
+            (plain, seen(&mnt.0))
+        };
+        eventually(|| {
+            let mnt = mount(&dir);
+            let (totals, printed) = run(&dir, "predict+opt", &argv);
+            assert_eq!(printed, plain, "{script}");
+            assert_eq!(seen(&mnt.0), before, "{script}");
+            let number = |field: &str| totals[field].as_u64().unwrap();
+            let (listed, used) = (
+                number("directories_ahead"),
+                number("directories_ahead_used"),
+            );
+            if used < all / 4 || listed - used > all / 10 {
+                return Err(format!(
+                    "{script}: {listed} of {all} directories listed, {used} opened: {totals}"
+                ));
+            }
+            let (totals, _) = run(&dir, "predict+opt", &argv);
+            match totals["wake_ups"].as_u64() {
+                Some(0) => Ok(()),
+                _ => Err(format!("{script}, cached: {totals}")),
             }
         });
     }

@@ -7,9 +7,10 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{AT_FDCWD, DIR, dirent, iovec, mode_t, off_t, size_t, ssize_t};
 use outrider_graph::{Call, Kind};
 
+use super::plugins::lister;
 use super::{Event, announce, call, change, close, happened, read_entry, through, through_or_past};
 use crate::hooks::transfer;
-use crate::{real, track};
+use crate::{real, track, walk};
 
 #[inline(always)]
 fn at_path(kind: Kind, dir: c_int, path: *const c_char, flags: c_int) -> Call {
@@ -51,12 +52,13 @@ pub fn change_by_path(path: *const c_char) -> Call {
     super::open(AT_FDCWD, path, libc::O_WRONLY | libc::O_TRUNC, 0)
 }
 
-/// Interposes functions that a graph may contain, under all their names; `as` says how the call is put for graphs.
+/// Interposes functions that a graph may contain, under all their names; `as` says how the call is put for graphs, and after it comes what is noted of it.
 macro_rules! foreseen {
-    ($($name:ident $(= $alias:ident)* ($($a:ident: $t:ty),*) -> $r:ty as $call:expr;)*) => {$(
+    ($($name:ident $(= $alias:ident)* ($($a:ident: $t:ty),*) -> $r:ty as $call:expr $(, $note:path)?;)*) => {$(
         #[doc = concat!("See ", stringify!($name), " in the manual.")]
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($a: $t),*) -> $r {
+            $($note();)?
             through_or_past(|| $call, || {
                 // SAFETY: the caller's arguments, unchanged.
                 unsafe { real::$name($($a),*) as isize }
@@ -77,24 +79,24 @@ macro_rules! foreseen {
 }
 
 foreseen! {
-    stat = stat64 (path: *const c_char, st: *mut libc::stat) -> c_int as status_at(AT_FDCWD, path, st, 0);
+    stat = stat64 (path: *const c_char, st: *mut libc::stat) -> c_int as status_at(AT_FDCWD, path, st, 0), walk::asked;
     lstat = lstat64 (path: *const c_char, st: *mut libc::stat) -> c_int
-        as status_at(AT_FDCWD, path, st, libc::AT_SYMLINK_NOFOLLOW);
+        as status_at(AT_FDCWD, path, st, libc::AT_SYMLINK_NOFOLLOW), walk::asked;
     fstat = fstat64 (fd: c_int, st: *mut libc::stat) -> c_int as status_of(fd, st);
     fstatat = fstatat64 (dir: c_int, path: *const c_char, st: *mut libc::stat, flags: c_int) -> c_int
-        as status_at(dir, path, st, flags);
+        as status_at(dir, path, st, flags), walk::asked;
     // Programs linked against C libraries before 2.33 call these. The version says how the structure is laid out; there is one on LP64.
-    __xstat = __xstat64 (version: c_int, path: *const c_char, st: *mut libc::stat) -> c_int as status_at(AT_FDCWD, path, st, 0);
+    __xstat = __xstat64 (version: c_int, path: *const c_char, st: *mut libc::stat) -> c_int as status_at(AT_FDCWD, path, st, 0), walk::asked;
     __lxstat = __lxstat64 (version: c_int, path: *const c_char, st: *mut libc::stat) -> c_int
-        as status_at(AT_FDCWD, path, st, libc::AT_SYMLINK_NOFOLLOW);
+        as status_at(AT_FDCWD, path, st, libc::AT_SYMLINK_NOFOLLOW), walk::asked;
     __fxstat = __fxstat64 (version: c_int, fd: c_int, st: *mut libc::stat) -> c_int as status_of(fd, st);
     __fxstatat = __fxstatat64 (version: c_int, dir: c_int, path: *const c_char, st: *mut libc::stat, flags: c_int) -> c_int
-        as status_at(dir, path, st, flags);
+        as status_at(dir, path, st, flags), walk::asked;
     statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, stx: *mut libc::statx) -> c_int as {
         let mut c = at_path(Kind::Statx, dir, path, flags);
         (c.args.extra, c.buffer) = (mask, stx.cast());
         c
-    };
+    }, walk::asked;
     getdents64(fd: c_int, entries: *mut c_void, n: size_t) -> ssize_t as transfer(Kind::Getdents, fd, entries, n, 0);
     fsync(fd: c_int) -> c_int as call(Kind::Fsync, fd);
     fdatasync(fd: c_int) -> c_int as {
@@ -192,6 +194,9 @@ fn listing(stream: *mut DIR) -> *mut DIR {
     if !stream.is_null() {
         let fd = descriptor(stream);
         happened(Event::Listing(stream, fd));
+        if lister().is_none() {
+            walk::visited(fd);
+        }
     }
     stream
 }

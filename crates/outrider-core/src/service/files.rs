@@ -129,8 +129,8 @@ impl Service {
         self.header().unhurried.store(unhurried, Relaxed);
     }
 
-    /// A process has opened a file under number `fd`, perhaps one of many; `generation` is that of the descriptor's state.
-    pub(super) fn entered(&mut self, i: usize, fd: u16, generation: u32, key: FileKey) {
+    /// A process has opened a file, or visits a directory, under number `fd`, perhaps one of many; `generation` is that of the descriptor's state.
+    pub(super) fn entered(&mut self, i: usize, kind: Kind, fd: u16, generation: u32, key: FileKey) {
         if !self.walks {
             return;
         }
@@ -149,13 +149,17 @@ impl Service {
             self.limit_walker();
         }
         if let Some(walker) = &self.walker {
-            walker.opened(Opened {
+            let opened = Opened {
                 proc: i,
                 pid,
                 fd,
                 generation,
                 key: (key.dev, key.ino),
-            });
+            };
+            match kind {
+                Kind::Visit => walker.visited(opened),
+                _ => walker.opened(opened),
+            }
         }
     }
 

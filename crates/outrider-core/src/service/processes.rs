@@ -218,7 +218,7 @@ impl Service {
                     let rest = proc.rest.load(Relaxed);
                     proc.rest.store(rest.saturating_sub(1), Relaxed);
                     if rest == 0 {
-                        self.entered(i, e.fd, generation.unwrap_or(0), key);
+                        self.entered(i, Kind::Entry, e.fd, generation.unwrap_or(0), key);
                     }
                 }
             }
@@ -228,12 +228,12 @@ impl Service {
                 }
             }
             Kind::Read => self.read(i, e),
-            Kind::Entry => {
+            Kind::Entry | Kind::Visit => {
                 let key = FileKey {
                     dev: e.offset,
                     ino: e.len,
                 };
-                self.entered(i, e.fd, e.extra as u32, key);
+                self.entered(i, e.kind, e.fd, e.extra as u32, key);
             }
             Kind::WillNeed => {
                 if let Some(key) = self.known(i, e.fd) {

@@ -10,3 +10,4 @@
 pub mod runner;
 pub mod stream;
 pub mod tree;
+pub mod visits;

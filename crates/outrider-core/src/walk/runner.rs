@@ -6,6 +6,7 @@
 //! not listed.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ffi::OsString;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -23,6 +24,7 @@ use rustix::fs::{Advice, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, StatVfs
 
 use super::stream::{Here, Listen, Walks, Want, common};
 use super::tree::{Directory, Entry, Key, Place, Tree};
+use super::visits::Visits;
 use crate::config::Config;
 use crate::engine::{self, become_background};
 use crate::fetch;
@@ -47,6 +49,10 @@ const REST: u32 = 256;
 const LONGEST_REST: u32 = 1 << 16;
 /// Nothing is opened for so long after somebody wanted everything let go of: the system call for which he did comes next.
 const HELD_BACK: Duration = Duration::from_millis(100);
+/// Inodes that lie side by side and are read together, at least: ext4 has 16 in a block.
+const TOGETHER: u64 = 16;
+/// Entries that one job looks up.
+const LOOKED_UP: usize = 16;
 /// Files that the thread that decides has not heard of yet, beyond which it is told of no more.
 const UNHEARD: usize = 2048;
 
@@ -54,17 +60,23 @@ const UNHEARD: usize = 2048;
 enum Message {
     /// A process has opened a file.
     Opened(Opened),
+    /// A process has opened a directory.
+    Visited(Opened),
     /// The process in this entry is over.
     Over(usize),
     /// Forget everything, add up the figures, and answer.
     Forget(Sender<()>),
     /// A job is done: so many bytes were fetched.
     Fetched { proc: usize, key: Key, here: Here },
-    /// A directory is listed.
-    Listed { proc: usize, dir: Directory },
+    /// A directory is listed; `cold`: something was read for that.
+    Listed {
+        proc: usize,
+        dir: Directory,
+        cold: bool,
+    },
 }
 
-/// A file that a process has opened.
+/// A file or directory that a process has opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Opened {
     /// Entry of the process.
@@ -90,7 +102,24 @@ enum Job {
     List {
         proc: usize,
         path: PathBuf,
+        /// The first of what is found is looked up, too.
+        look_up: bool,
     },
+    LookUp {
+        proc: usize,
+        dir: PathBuf,
+        dir_key: Key,
+        names: Vec<OsString>,
+    },
+}
+
+impl Job {
+    /// Entry of the process that it is done for.
+    fn proc(&self) -> usize {
+        match self {
+            Job::Fetch { proc, .. } | Job::List { proc, .. } | Job::LookUp { proc, .. } => *proc,
+        }
+    }
 }
 
 /// What the threads share.
@@ -104,7 +133,7 @@ struct Link {
     busy: AtomicUsize,
     /// Until when nothing is opened.
     held_back: Mutex<Option<Instant>>,
-    /// [`Message::Opened`] that nobody has taken yet.
+    /// [`Message::Opened`] and [`Message::Visited`] that nobody has taken yet.
     unheard: AtomicUsize,
     /// Files that must never be opened.
     untouchable: Mutex<HashSet<Key>>,
@@ -160,6 +189,7 @@ impl Walker {
             tell: tell.clone(),
             tree: Tree::default(),
             walks: HashMap::new(),
+            visits: HashMap::new(),
             rests: HashMap::new(),
             systems: HashMap::new(),
             listing: HashSet::new(),
@@ -172,8 +202,17 @@ impl Walker {
 
     /// A process has opened a file.
     pub fn opened(&self, opened: Opened) {
+        self.hear(Message::Opened(opened));
+    }
+
+    /// A process has opened a directory.
+    pub fn visited(&self, opened: Opened) {
+        self.hear(Message::Visited(opened));
+    }
+
+    fn hear(&self, message: Message) {
         if self.link.unheard.fetch_add(1, Relaxed) < UNHEARD {
-            let _ = self.tell.send(Message::Opened(opened));
+            let _ = self.tell.send(message);
         } else {
             self.link.unheard.fetch_sub(1, Relaxed);
         }
@@ -253,14 +292,22 @@ impl Drop for Busy<'_> {
     }
 }
 
+/// What hooks tell of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Told {
+    Files,
+    Directories,
+}
+
 /// The thread that decides.
 struct Guide {
     link: Arc<Link>,
     tell: Sender<Message>,
     tree: Tree,
     walks: HashMap<usize, Walks>,
-    /// How long each process was left alone last.
-    rests: HashMap<usize, u32>,
+    visits: HashMap<usize, Visits>,
+    /// How long each process was left alone last, with its files and with its directories.
+    rests: HashMap<(usize, Told), u32>,
     /// Whether files of a file system are fetched, by `st_dev`.
     systems: HashMap<u64, (Instant, bool)>,
     /// Directories that are being listed.
@@ -279,21 +326,26 @@ impl Guide {
                     self.opened(opened);
                     opened.proc
                 }
+                Message::Visited(opened) => {
+                    self.link.unheard.fetch_sub(1, Relaxed);
+                    self.visited(opened);
+                    opened.proc
+                }
                 Message::Over(proc) => {
                     if let Some(mut walks) = self.walks.remove(&proc) {
                         walks.clear();
                         self.account(&mut walks);
                     }
-                    self.rests.remove(&proc);
+                    self.visits.remove(&proc);
+                    self.rests.retain(|(of, _), _| *of != proc);
                     let listing = &mut self.listing;
                     lock(&self.link.jobs).retain(|job| {
-                        let (Job::Fetch { proc: of, .. } | Job::List { proc: of, .. }) = job;
-                        if *of == proc
+                        if job.proc() == proc
                             && let Job::List { path, .. } = job
                         {
                             listing.remove(path);
                         }
-                        *of != proc
+                        job.proc() != proc
                     });
                     continue;
                 }
@@ -302,6 +354,7 @@ impl Guide {
                         walks.clear();
                         self.account(&mut walks);
                     }
+                    self.visits.clear();
                     self.tree.clear();
                     self.listing.clear();
                     self.patience.clear();
@@ -321,9 +374,11 @@ impl Guide {
                     }
                     proc
                 }
-                Message::Listed { proc, dir } => {
+                Message::Listed { proc, dir, cold } => {
                     self.listing.remove(&dir.path);
+                    let path = dir.path.clone();
                     self.take_in(dir);
+                    self.listed(proc, &path, cold);
                     proc
                 }
             };
@@ -352,7 +407,7 @@ impl Guide {
         let link = self.link.clone();
         let Some(_busy) = Busy::begin(&link) else {
             // Nothing is known of what may not be opened, and so nothing can be learned.
-            return self.listen(proc, pid, Listen::Cold);
+            return self.listen(Told::Files, proc, pid, Listen::Cold);
         };
         let place = match self.tree.find(opened.key) {
             Some(place) => Some(place),
@@ -367,39 +422,104 @@ impl Guide {
             Some(place) => walks.opened(&self.tree, place),
             None => walks.astray(),
         };
-        self.listen(proc, pid, listen);
+        self.listen(Told::Files, proc, pid, listen);
+    }
+
+    fn visited(&mut self, opened: Opened) {
+        let Opened { proc, pid, .. } = opened;
+        let link = self.link.clone();
+        let found = self.tree.find(opened.key).map(|place| place.path());
+        let Some(_busy) = Busy::begin(&link) else {
+            if let (Some(path), Some(visits)) = (found, self.visits.get_mut(&proc)) {
+                visits.count(&path);
+            }
+            return self.listen(Told::Directories, proc, pid, Listen::Cold);
+        };
+        let Some(path) = found.or_else(|| self.link_of(opened)) else {
+            return;
+        };
+        if !self.is_fit(opened.key.0, &path) {
+            return;
+        }
+        let visits = self.visits.entry(proc).or_default();
+        let (sure, latest) = (visits.is_sure(), visits.latest().map(Path::to_owned));
+        let known = self.tree.get(&path).map(|dir| dir.key == opened.key);
+        if known == Some(false) || known.is_none() && !sure {
+            self.list_now(&path);
+            self.look_up(proc, &path, 0);
+        }
+        if let Some(latest) = latest {
+            self.relate(&latest, &path);
+        }
+        let asked = self.link.shared.proc(proc).asked.load(Relaxed);
+        let visits = self.visits.entry(proc).or_default();
+        let listen = visits.opened(&self.tree, &path, asked);
+        self.listen(Told::Directories, proc, pid, listen);
+    }
+
+    /// A directory was listed ahead for a process.
+    fn listed(&mut self, proc: usize, path: &Path, cold: bool) {
+        if let Some(visits) = self.visits.get_mut(&proc) {
+            let ahead = visits.arrived(path, cold);
+            let header = self.link.shared.header();
+            header.listed[0].fetch_add(u64::from(ahead), Relaxed);
+            self.look_up(proc, path, LOOKED_UP);
+        }
+    }
+
+    /// Has the files of a listed directory looked up, if the program asks for their attributes, but for the first `done` that are to be.
+    fn look_up(&mut self, proc: usize, path: &Path, done: usize) {
+        let asks = self.visits.get(&proc).is_some_and(Visits::asks);
+        let Some(dir) = self.tree.get(path).filter(|_| asks).cloned() else {
+            return;
+        };
+        let names: Vec<OsString> = one_of_each_block(&dir).skip(done).cloned().collect();
+        for names in names.chunks(LOOKED_UP) {
+            self.give(Job::LookUp {
+                proc,
+                dir: dir.path.clone(),
+                dir_key: dir.key,
+                names: names.to_vec(),
+            });
+        }
     }
 
     /// Tells the hooks of a process what is to be told.
-    fn listen(&mut self, proc: usize, pid: u32, listen: Listen) {
+    fn listen(&mut self, told: Told, proc: usize, pid: u32, listen: Listen) {
         // The entry may be another's by now.
         let header = self.link.shared.header();
         if header.owners.get(proc).map(|o| o.load(Relaxed)) != Some(pid) {
             return;
         }
         let entry = self.link.shared.proc(proc);
+        let (all, rests) = match told {
+            Told::Files => (&entry.walking, &entry.rest),
+            Told::Directories => (&entry.visiting, &entry.visit_rest),
+        };
         match listen {
-            Listen::All => entry.walking.store(1, Relaxed),
-            Listen::Cold => entry.walking.store(0, Relaxed),
+            Listen::All => all.store(1, Relaxed),
+            Listen::Cold => all.store(0, Relaxed),
             Listen::Rest => {
-                let rest = self.rests.entry(proc).or_insert(REST);
-                entry.rest.store(*rest, Relaxed);
-                entry.walking.store(0, Relaxed);
+                let rest = self.rests.entry((proc, told)).or_insert(REST);
+                rests.store(*rest, Relaxed);
+                all.store(0, Relaxed);
                 *rest = rest.saturating_mul(2).min(LONGEST_REST);
             }
         }
     }
 
+    /// The name under which the program has something open.
+    fn link_of(&self, opened: Opened) -> Option<PathBuf> {
+        let proc = self.link.shared.proc(opened.proc);
+        let slot = proc.slots.get(usize::from(opened.fd))?;
+        fetch::link_of(opened.pid, opened.fd, slot, opened.generation)
+            .filter(|path| path.is_absolute())
+    }
+
     /// Where a file is that the program has open, by the name under which it was opened.
     fn locate(&mut self, opened: Opened) -> Option<Place> {
-        let slot = self
-            .link
-            .shared
-            .proc(opened.proc)
-            .slots
-            .get(usize::from(opened.fd))?;
-        let path = fetch::link_of(opened.pid, opened.fd, slot, opened.generation)?;
-        let dir = path.parent().filter(|_| path.is_absolute())?;
+        let path = self.link_of(opened)?;
+        let dir = path.parent()?;
         if !self.is_fit(opened.key.0, dir) {
             return None;
         }
@@ -470,6 +590,21 @@ impl Guide {
 
     /// Has done what a process needs next.
     fn go_on(&mut self, proc: usize) {
+        let walking = self.link.shared.proc(proc).walking.load(Relaxed) != 0;
+        if let Some(mut visits) = self.visits.remove(&proc).filter(|_| !walking) {
+            self.link.shared.header().listed[1].fetch_add(visits.take_used(), Relaxed);
+            let look_up = visits.asks();
+            for path in visits.wanted(&self.tree) {
+                if self.listing.insert(path.clone()) {
+                    self.give(Job::List {
+                        proc,
+                        path,
+                        look_up,
+                    });
+                }
+            }
+            self.visits.insert(proc, visits);
+        }
         let Some(mut walks) = self.walks.remove(&proc) else {
             return;
         };
@@ -486,7 +621,11 @@ impl Guide {
                     dir_key: place.dir.key,
                     entry: place.dir.entries[place.entry].clone(),
                 },
-                Want::List(path) if self.listing.insert(path.clone()) => Job::List { proc, path },
+                Want::List(path) if self.listing.insert(path.clone()) => Job::List {
+                    proc,
+                    path,
+                    look_up: false,
+                },
                 Want::List(_) => continue,
             };
             self.give(job);
@@ -504,7 +643,7 @@ impl Guide {
                 entry,
                 ..
             } => (*of, (dir_key.0, entry.ino)) == (proc, key),
-            Job::List { .. } => false,
+            Job::List { .. } | Job::LookUp { .. } => false,
         };
         if let Some(at) = jobs.iter().position(same) {
             jobs.remove(at);
@@ -556,12 +695,36 @@ fn work(link: &Link, tell: &Sender<Message>) {
                 let here = Here { bytes, cold };
                 Message::Fetched { proc, key, here }
             }
-            Job::List { proc, path } => {
-                let listed = busy.and_then(|_busy| list(&path, Some(&path)));
+            Job::List {
+                proc,
+                path,
+                look_up,
+            } => {
+                let before = blocks_read();
+                let listed = busy.as_ref().and_then(|_busy| list(&path, Some(&path)));
+                let cold = blocks_read() != before;
                 // What can't be listed is passed over.
                 let dir =
                     listed.unwrap_or_else(|| Directory::new(path, (0, 0), (0, 0), Vec::new()));
-                Message::Listed { proc, dir }
+                let first = one_of_each_block(&dir).take(LOOKED_UP).filter(|_| look_up);
+                let names: Vec<OsString> = first.cloned().collect();
+                let (path, key) = (dir.path.clone(), dir.key);
+                if tell.send(Message::Listed { proc, dir, cold }).is_err() {
+                    return;
+                }
+                if busy.is_some() && !names.is_empty() {
+                    let _ = look_up_in(&path, key, &names);
+                }
+                continue;
+            }
+            Job::LookUp {
+                dir,
+                dir_key,
+                names,
+                ..
+            } => {
+                let _ = busy.and_then(|_busy| look_up_in(&dir, dir_key, &names));
+                continue;
             }
         };
         if tell.send(done).is_err() {
@@ -635,13 +798,32 @@ fn list(path: &Path, within: Option<&Path>) -> Option<Directory> {
     ))
 }
 
+/// Opens a directory to find something in it, if it still is the one that was listed.
+fn open_listed(path: &Path, key: Key) -> Option<OwnedFd> {
+    let dir = rustix::fs::openat(CWD, path, directory(), Mode::empty()).ok()?;
+    let st = rustix::fs::fstat(&dir).ok()?;
+    ((st.st_dev, st.st_ino) == key).then_some(dir)
+}
+
+/// Names of entries whose inodes lie in different blocks, in the order of the listing.
+fn one_of_each_block(dir: &Directory) -> impl Iterator<Item = &OsString> {
+    let mut blocks = HashSet::new();
+    let first = move |e: &&Entry| blocks.insert(e.ino / TOGETHER);
+    dir.entries.iter().filter(first).map(|e| &e.name)
+}
+
+/// Has the inodes of entries read.
+fn look_up_in(dir: &Path, dir_key: Key, names: &[OsString]) -> Option<()> {
+    let parent = open_listed(dir, dir_key)?;
+    for name in names {
+        let _ = find(&parent, name.as_os_str());
+    }
+    Some(())
+}
+
 /// Brings a file into the cache. Bytes that were not there, as far as is known.
 fn fetch(link: &Link, dir: &Path, dir_key: Key, entry: &Entry) -> Option<u64> {
-    let parent = rustix::fs::openat(CWD, dir, directory(), Mode::empty()).ok()?;
-    let st = rustix::fs::fstat(&parent).ok()?;
-    if (st.st_dev, st.st_ino) != dir_key {
-        return None;
-    }
+    let parent = open_listed(dir, dir_key)?;
     let found = find(&parent, entry.name.as_os_str()).ok()?;
     let st = rustix::fs::fstat(&found).ok()?;
     let key = (st.st_dev, st.st_ino);

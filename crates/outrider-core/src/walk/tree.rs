@@ -67,6 +67,29 @@ pub const MANNERS: [Manner; 6] = {
     [l[0], n[0], i[0], l[1], n[1], i[1]]
 };
 
+/// In which order the subdirectories of a directory are entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    sorting: Sorting,
+    /// The last one first, as by those who put what they find on a stack.
+    backwards: bool,
+}
+
+/// All of them.
+pub const ORDERS: [Order; 6] = {
+    const fn order(sorting: Sorting, backwards: bool) -> Order {
+        Order { sorting, backwards }
+    }
+    [
+        order(Sorting::Listed, false),
+        order(Sorting::Name, false),
+        order(Sorting::Inode, false),
+        order(Sorting::Listed, true),
+        order(Sorting::Name, true),
+        order(Sorting::Inode, true),
+    ]
+};
+
 /// A listed directory.
 #[derive(Debug)]
 pub struct Directory {
@@ -131,6 +154,26 @@ impl Directory {
         }
     }
 
+    /// The entry at a place of an order.
+    fn in_order(&self, order: Order, place: usize) -> Option<usize> {
+        let place = if order.backwards {
+            self.entries.len().checked_sub(place + 1)?
+        } else {
+            place
+        };
+        self.at(order.sorting, place)
+    }
+
+    /// The place behind an entry in an order.
+    fn behind(&self, order: Order, entry: usize) -> usize {
+        let place = self.place(order.sorting, entry);
+        if order.backwards {
+            self.entries.len() - place
+        } else {
+            place + 1
+        }
+    }
+
     fn named(&self, name: &OsStr) -> Option<usize> {
         let (order, _) = &self.sorted[0];
         let found = order.binary_search_by(|e| {
@@ -143,7 +186,7 @@ impl Directory {
     }
 }
 
-/// A file in a listed directory.
+/// A file or a directory in a listed directory.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// The directory.
@@ -153,9 +196,14 @@ pub struct Place {
 }
 
 impl Place {
-    /// The file's identity.
+    /// Its identity.
     pub fn key(&self) -> Key {
         (self.dir.key.0, self.dir.entries[self.entry].ino)
+    }
+
+    /// Its absolute path.
+    pub fn path(&self) -> PathBuf {
+        self.dir.path.join(&self.dir.entries[self.entry].name)
     }
 }
 
@@ -172,7 +220,7 @@ impl Tree {
         self.dirs.get(path)
     }
 
-    /// Where a file is, if its directory is known.
+    /// Where a file or a directory is, if what holds it is known.
     pub fn find(&self, key: Key) -> Option<Place> {
         self.places.get(&key).cloned()
     }
@@ -180,7 +228,7 @@ impl Tree {
     /// Takes a directory in. `false`: there was no room, and all that was known before is forgotten.
     pub fn insert(&mut self, dir: Directory) -> bool {
         if let Some(old) = self.dirs.remove(&dir.path) {
-            for entry in old.entries.iter().filter(|e| !e.directory) {
+            for entry in &old.entries {
                 self.places.remove(&(old.key.0, entry.ino));
             }
         }
@@ -190,14 +238,12 @@ impl Tree {
             self.clear();
         }
         let dir = Arc::new(dir);
-        for (entry, e) in dir.entries.iter().enumerate() {
-            if !e.directory {
-                let place = Place {
-                    dir: dir.clone(),
-                    entry,
-                };
-                self.places.insert(place.key(), place);
-            }
+        for entry in 0..dir.entries.len() {
+            let place = Place {
+                dir: dir.clone(),
+                entry,
+            };
+            self.places.insert(place.key(), place);
         }
         self.dirs.insert(dir.path.clone(), dir);
         room
@@ -322,5 +368,71 @@ impl Cursor {
             .filter(|path| tree.get(path).is_none())
             .take(most)
             .collect()
+    }
+}
+
+/// The directories that are entered after one, each before what is in it.
+#[derive(Clone, Debug)]
+pub struct Descent {
+    dir: Arc<Directory>,
+    /// The next place in the directory's order.
+    next: usize,
+}
+
+impl Descent {
+    /// Behind a listed directory, and before those in it.
+    fn into(dir: &Arc<Directory>) -> Descent {
+        Descent {
+            dir: dir.clone(),
+            next: 0,
+        }
+    }
+
+    /// Behind a directory, with those in it if it is listed. `None`: neither it nor the one that holds it is.
+    pub fn after(path: &Path, tree: &Tree, order: Order) -> Option<Descent> {
+        match tree.get(path) {
+            Some(dir) => Some(Descent::into(dir)),
+            None => Descent::behind(path, tree, order),
+        }
+    }
+
+    fn behind(path: &Path, tree: &Tree, order: Order) -> Option<Descent> {
+        let parent = tree.get(path.parent()?)?;
+        let me = parent.named(path.file_name()?)?;
+        Some(Descent {
+            next: parent.behind(order, me),
+            dir: parent.clone(),
+        })
+    }
+
+    /// The next directory within `root`, and what is known of it. What isn't listed is passed over with all that is in it.
+    pub fn advance<'a>(
+        &mut self,
+        tree: &'a Tree,
+        root: &Path,
+        order: Order,
+    ) -> Option<(PathBuf, Option<&'a Arc<Directory>>)> {
+        loop {
+            let Some(entry) = self.dir.in_order(order, self.next) else {
+                self.climb(tree, root, order)?;
+                continue;
+            };
+            self.next += 1;
+            let e = &self.dir.entries[entry];
+            if e.directory {
+                let path = self.dir.path.join(&e.name);
+                let known = tree.get(&path);
+                if let Some(child) = known {
+                    *self = Descent::into(child);
+                }
+                return Some((path, known));
+            }
+        }
+    }
+
+    fn climb(&mut self, tree: &Tree, root: &Path, order: Order) -> Option<()> {
+        let path = Some(&self.dir.path).filter(|path| *path != root)?;
+        *self = Descent::behind(path, tree, order)?;
+        Some(())
     }
 }

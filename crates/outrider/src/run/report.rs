@@ -178,6 +178,9 @@ fn document(
         let [walked, opened] = &h.walked;
         totals.insert("files_ahead".into(), json!(walked.load(Relaxed)));
         totals.insert("files_ahead_used".into(), json!(opened.load(Relaxed)));
+        let [listed, opened] = &h.listed;
+        totals.insert("directories_ahead".into(), json!(listed.load(Relaxed)));
+        totals.insert("directories_ahead_used".into(), json!(opened.load(Relaxed)));
         totals.insert(
             "peak_unused_bytes".into(),
             json!(h.peak_unused.load(Relaxed)),
@@ -309,6 +312,12 @@ fn table(
         if walked > 0 {
             out +=
                 &format!("{walked} files fetched before they were opened, {opened} of them were\n");
+        }
+        let [listed, opened] = h.listed.each_ref().map(|n| n.load(Relaxed));
+        if listed > 0 {
+            out += &format!(
+                "{listed} directories listed before they were opened, {opened} of them were\n"
+            );
         }
         let hot = h.hot.load(Relaxed);
         if hot > 0 {
