@@ -327,7 +327,8 @@ pub struct Files {
     /// Files smaller than this, bytes, are left alone: the kernel's first readahead window brings most of
     /// them in by itself.
     pub min_size: Size,
-    /// Programs that open many of these one after the other, in an order that can be foreseen, find them fetched.
+    /// Programs that open many of these one after the other, in an order that can be foreseen, find them fetched, and those that go through
+    /// directories find these listed.
     pub walk: bool,
 }
 
