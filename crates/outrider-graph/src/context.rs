@@ -28,6 +28,9 @@ pub const PLACES: usize = 512;
 const MOST_SCOPES: usize = 32;
 /// Contexts that a thread keeps for its next scopes.
 const MOST_KEPT: usize = 4;
+/// So many submissions are handed to the kernel at once, and then as many as it has: each takes 1 to 2 µs to put together, and the window may hold
+/// [`crate::instance::DEEPEST_WINDOW`].
+const EARLY: usize = 8;
 /// Longest path of a call that is made ahead, with its zero byte.
 pub const PATH: usize = 256;
 
@@ -513,6 +516,14 @@ impl Context {
         }
     }
 
+    /// The device begins while the window is still being filled.
+    fn hand_over_early(&mut self) {
+        let waiting = self.ring.as_ref().map_or(0, Ring::unsubmitted) as usize;
+        if waiting >= EARLY && waiting * 2 > self.on_ring {
+            self.submit_to_ring();
+        }
+    }
+
     fn submit_to_ring(&mut self) {
         self.reap(false);
         if let Some(ring) = self.ring.as_mut() {
@@ -630,6 +641,7 @@ impl Context {
             }
             if !self.batch.continues(&s) {
                 self.push_batch();
+                self.hand_over_early();
                 if self.batch.is_full() {
                     self.submit_to_ring();
                 }

@@ -106,6 +106,8 @@ pub struct Instance<'g> {
     depths: [usize; device::DEVICES],
     /// The device of the read that was issued last.
     device: usize,
+    /// A file, and a byte of it, of whose device nothing is known yet.
+    unasked: Option<(File, i64)>,
     /// Calls that had been made when a depth was last doubled.
     deepened: u64,
     /// Calls in the window when it was last filled up.
@@ -163,6 +165,7 @@ impl<'g> Instance<'g> {
             current: None,
             depths: [0; device::DEVICES],
             device: 0,
+            unasked: None,
             deepened: 0,
             reach: 0,
             waiting: 0,
@@ -864,28 +867,26 @@ fn path_bytes<'a>(path: *const u8) -> &'a [u8] {
     unsafe { core::ffi::CStr::from_ptr(path.cast()) }.to_bytes()
 }
 
-fn same_path(ours: *const u8, theirs: *const core::ffi::c_char) -> bool {
-    path_bytes(ours) == path_bytes(theirs.cast())
-}
-
 impl Context {
     /// The call of a place in words.
     fn words(&self, i: u16) -> Words<'_> {
-        let (p, f) = (&self.places[i as usize], &self.flights[i as usize]);
+        let p = &self.places[i as usize];
+        let (path, second_path) = self.paths(i);
         Words {
             args: (p.progress != Progress::NotReady).then_some(p.args),
             kind: p.kind,
-            path: if p.args.kind.takes_path() {
-                path_bytes(f.path())
-            } else {
-                &[]
-            },
-            second_path: if p.args.kind == Kind::Renameat {
-                path_bytes(f.second_path())
-            } else {
-                &[]
-            },
+            path,
+            second_path,
         }
+    }
+
+    /// The paths of a place; empty where its call has none.
+    fn paths(&self, i: u16) -> (&[u8], &[u8]) {
+        if !self.places[i as usize].args.kind.takes_path() {
+            return (&[], &[]);
+        }
+        let f = &self.flights[i as usize];
+        (path_bytes(f.path()), path_bytes(f.second_path()))
     }
 }
 
