@@ -40,12 +40,7 @@ pub struct Batch {
 impl Batch {
     /// `None` where there is no memory.
     pub fn new() -> Option<Batch> {
-        let none = libc::iovec {
-            iov_base: core::ptr::null_mut(),
-            iov_len: 0,
-        };
-        let mut vectors = Row::new(PLACES)?;
-        while vectors.push(none) {}
+        let vectors = Row::new(PLACES)?;
         Some(Batch {
             first: Submission::default(),
             end: 0,
@@ -69,7 +64,7 @@ impl Batch {
     /// Whether a call continues what is gathered.
     pub fn continues(&self, s: &Submission) -> bool {
         self.count > 0
-            && self.from + self.count < self.vectors.len()
+            && self.from + self.count < PLACES
             && (s.opcode, s.fd, s.off) == (self.first.opcode, self.first.fd, self.end)
             && self.end - self.first.off + u64::from(s.len) <= self.most
     }
@@ -86,11 +81,15 @@ impl Batch {
                 LARGEST_CACHED
             };
         }
-        if let Some(v) = self.vectors.get_mut(self.from + self.count) {
-            *v = libc::iovec {
-                iov_base: s.addr as *mut _,
-                iov_len: s.len as usize,
-            };
+        let vector = libc::iovec {
+            iov_base: s.addr as *mut _,
+            iov_len: s.len as usize,
+        };
+        match self.vectors.get_mut(self.from + self.count) {
+            Some(v) => *v = vector,
+            None => {
+                self.vectors.push(vector);
+            }
         }
         self.end = s.off.saturating_add(u64::from(s.len));
         self.last = i;
@@ -122,7 +121,7 @@ impl Batch {
 
     /// Whether there is no room for another call before the kernel takes what there is.
     pub fn is_full(&self) -> bool {
-        self.from + self.count == self.vectors.len()
+        self.from + self.count == PLACES
     }
 }
 

@@ -359,6 +359,7 @@ impl Call {
     }
 
     /// The system call: number and arguments.
+    #[inline(always)]
     pub(crate) fn words(&self) -> (i64, [usize; 6]) {
         let a = &self.args;
         let path = self.path as usize;
@@ -407,6 +408,7 @@ impl Call {
     ///
     /// # Safety
     /// The pointers are what the system call wants.
+    #[inline(always)]
     pub unsafe fn make(&self) -> isize {
         let (n, [a, b, c, d, e, f]) = self.words();
         // SAFETY: as promised by the caller.

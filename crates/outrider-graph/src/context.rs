@@ -28,6 +28,9 @@ pub const PLACES: usize = 512;
 const MOST_SCOPES: usize = 32;
 /// Contexts that a thread keeps for its next scopes.
 const MOST_KEPT: usize = 4;
+/// So many submissions are handed to the kernel at once, and then as many as it has: each takes 1 to 2 µs to put together, and the window may hold
+/// [`crate::instance::DEEPEST_WINDOW`].
+const EARLY: usize = 8;
 /// Longest path of a call that is made ahead, with its zero byte.
 pub const PATH: usize = 256;
 
@@ -155,6 +158,18 @@ impl Drop for Flights {
     }
 }
 
+/// When a scope may start the pool's first thread. A second thread makes each system call of the process dearer (the kernel counts who uses a
+/// descriptor, the C library who may be cancelled): 80 ns for a cached read of 8 KiB.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// When it begins, unless its graph's calls need none.
+    Now,
+    /// With the first call that is given to the pool.
+    WhenNeeded,
+    /// Not at all: within a call that a handler may make.
+    Never,
+}
+
 /// What a scope needs while it looks ahead; a thread keeps some.
 pub struct Context {
     pub token: u64,
@@ -182,6 +197,10 @@ pub struct Context {
     for_pool: Row<u16>,
     /// Something was to be given to the pool since this was taken.
     pub wanted_pool: bool,
+    /// The pool keeps a thread for this scope …
+    enlisted: bool,
+    /// … or is to, when it is given something.
+    enlists: bool,
     wants_ring: bool,
     /// Directories that are listed have their entries looked up.
     walk: bool,
@@ -250,6 +269,8 @@ impl Context {
             broken: false,
             for_pool: Row::new(PLACES)?,
             wanted_pool: false,
+            enlisted: false,
+            enlists: false,
             wants_ring: false,
             walk: false,
             account: 0,
@@ -298,9 +319,27 @@ impl Context {
         self.wants_ring && self.ring.is_some() && !self.broken
     }
 
+    /// Has the pool keep a thread for this scope, from now on or from when it is needed. `expected`: it is likely to be.
+    pub fn enlist(&mut self, start: Start, expected: bool) {
+        self.enlists = start == Start::WhenNeeded;
+        if !self.enlists
+            && expected
+            && let Some(pool) = process::pool()
+        {
+            pool.enlist(start == Start::Never);
+            self.enlisted = true;
+        }
+    }
+
     /// Gives it back at the end of the scope; nothing is in flight.
     pub fn give_back(mut cx: Mapped<Context>) {
         Context::left();
+        cx.enlists = false;
+        if std::mem::take(&mut cx.enlisted)
+            && let Some(pool) = process::pool()
+        {
+            pool.discharge();
+        }
         if cx.broken {
             // The kernel may still write to it.
             std::mem::forget(cx);
@@ -477,6 +516,14 @@ impl Context {
         }
     }
 
+    /// The device begins while the window is still being filled.
+    fn hand_over_early(&mut self) {
+        let waiting = self.ring.as_ref().map_or(0, Ring::unsubmitted) as usize;
+        if waiting >= EARLY && waiting * 2 > self.on_ring {
+            self.submit_to_ring();
+        }
+    }
+
     fn submit_to_ring(&mut self) {
         self.reap(false);
         if let Some(ring) = self.ring.as_mut() {
@@ -489,6 +536,9 @@ impl Context {
     fn submit_to_pool(&mut self) {
         if self.for_pool.is_empty() {
             return;
+        }
+        if std::mem::take(&mut self.enlists) {
+            self.enlist(Start::Now, true);
         }
         let jobs = self.for_pool.iter().map(|i| &self.flights[*i as usize].job);
         // SAFETY: a place's memory is left alone until it has landed.
@@ -591,6 +641,7 @@ impl Context {
             }
             if !self.batch.continues(&s) {
                 self.push_batch();
+                self.hand_over_early();
                 if self.batch.is_full() {
                     self.submit_to_ring();
                 }

@@ -663,6 +663,7 @@ impl<C: ?Sized> Graph<C> {
     /// scans: of reads that are certain, in a generator without effects, only one in a few dozen is looked at, and the bytes stay in the processor's caches.
     pub fn fetch(mut self) -> Graph<C> {
         self.options.fetch = true;
+        self.shared.without_pool = true.into();
         self
     }
 

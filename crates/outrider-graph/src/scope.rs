@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use crate::buffers::Block;
 use crate::call::{Args, Call, Kind, open_creates};
+use crate::context::Start;
 use crate::graph::{Bound, Graph};
 use crate::instance::{Instance, Into as Where, StandBy, stand_by};
 
@@ -30,15 +31,20 @@ pub struct Scope<'a, C: ?Sized> {
 pub struct Place(usize);
 
 impl<C: ?Sized> Graph<C> {
-    /// The function begins, with this context for the graph's stubs.
+    /// The function begins, with this context for the graph's stubs. Where the graph has calls that threads make ahead, the first of them starts one.
     pub fn enter<'a>(&'a self, context: &'a C) -> Scope<'a, C> {
-        self.begin(context, false)
+        self.begin(context, Start::WhenNeeded)
+    }
+
+    /// The same for a scope whose calls must start no thread, since they may be made within any other: it is started now if it may be needed.
+    pub fn enter_prepared<'a>(&'a self, context: &'a C) -> Scope<'a, C> {
+        self.begin(context, Start::Now)
     }
 
     /// The same, by system calls alone: within a call that a signal handler may make. While [`Graph::stand_by`]'s value is kept; calls pass
     /// through otherwise.
     pub fn enter_quietly<'a>(&'a self, context: &'a C) -> Scope<'a, C> {
-        self.begin(context, true)
+        self.begin(context, Start::Never)
     }
 
     /// Prepares the calling thread for [`Graph::enter_quietly`]. `None`: nothing will be looked ahead, or there is no memory.
@@ -46,22 +52,36 @@ impl<C: ?Sized> Graph<C> {
         stand_by(&self.options)
     }
 
-    fn begin<'a>(&'a self, context: &'a C, quietly: bool) -> Scope<'a, C> {
+    fn begin<'a>(&'a self, context: &'a C, start: Start) -> Scope<'a, C> {
         Scope {
             graph: self,
             context,
-            instance: Instance::new(&self.shared, self.options, self.pure, quietly),
+            instance: Instance::new(&self.shared, self.options, self.pure, start),
             thread: PhantomData,
         }
     }
 }
 
+#[inline(always)]
 fn result(r: isize) -> io::Result<usize> {
     if r < 0 {
         Err(io::Error::from_raw_os_error(-r as i32))
     } else {
         Ok(r as usize)
     }
+}
+
+/// Makes a read into memory of its own, where there is no buffer; `told` is given the result.
+#[cold]
+fn filled(call: &Call, told: impl FnOnce(isize)) -> io::Result<Block> {
+    Block::filled(call.args.len, |bytes| {
+        let mut call = *call;
+        call.buffer = bytes.as_mut_ptr().cast();
+        // SAFETY: there are `len` bytes.
+        let r = unsafe { call.make() };
+        told(r);
+        result(r)
+    })
 }
 
 impl<C: ?Sized> Scope<'_, C> {
@@ -84,7 +104,21 @@ impl<C: ?Sized> Scope<'_, C> {
     ///
     /// # Safety
     /// The pointers are what the system call wants, and memory that it writes to is valid.
+    #[inline(always)]
     pub unsafe fn make(&mut self, call: &Call) -> isize {
+        if self.instance.passes(call.args.kind) {
+            // SAFETY: as promised by the caller.
+            unsafe { call.make() }
+        } else {
+            // SAFETY: as promised by the caller.
+            unsafe { self.make_followed(call) }
+        }
+    }
+
+    /// # Safety
+    /// As [`Scope::make`].
+    #[inline(never)]
+    unsafe fn make_followed(&mut self, call: &Call) -> isize {
         let source = Bound {
             graph: self.graph,
             context: self.context,
@@ -151,6 +185,7 @@ impl<C: ?Sized> Scope<'_, C> {
         self.instance.halt();
     }
 
+    #[inline(always)]
     fn with(&mut self, args: Args, fill: impl FnOnce(&mut Call)) -> io::Result<usize> {
         let mut call = Call::new(args);
         fill(&mut call);
@@ -158,32 +193,40 @@ impl<C: ?Sized> Scope<'_, C> {
         result(unsafe { self.make(&call) })
     }
 
+    #[inline(always)]
     fn block(&mut self, args: Args) -> io::Result<Block> {
+        let mut call = Call::new(args);
+        if !self.instance.passes(args.kind) {
+            return self.block_followed(call);
+        }
+        let Some(buffer) = self.instance.buffer(args.len) else {
+            return filled(&call, |_| ());
+        };
+        call.buffer = buffer.at().cast();
+        // SAFETY: the buffer holds `len` bytes.
+        let n = result(unsafe { call.make() })?;
+        Ok(Block::new(buffer, n))
+    }
+
+    #[inline(never)]
+    fn block_followed(&mut self, mut call: Call) -> io::Result<Block> {
         let source = Bound {
             graph: self.graph,
             context: self.context,
         };
-        let mut call = Call::new(args);
-        let passes = self.instance.passes(args.kind);
         // SAFETY: nothing is written to the call's memory with `Where::Block`.
-        if !passes && let Some(r) = unsafe { self.instance.before(&source, &call, Where::Block) } {
+        if let Some(r) = unsafe { self.instance.before(&source, &call, Where::Block) } {
             let n = result(r)?;
             return Ok(self.instance.block(n).unwrap_or_else(Block::empty));
         }
-        let buffer = self.instance.buffer(args.len);
-        let mut make = |at: *mut u8| {
-            call.buffer = at.cast();
-            // SAFETY: the memory at `at` holds `len` bytes.
-            let r = unsafe { call.make() };
-            if !passes {
-                self.instance.after(&source, r);
-            }
-            result(r)
+        let Some(buffer) = self.instance.buffer(call.args.len) else {
+            return filled(&call, |r| self.instance.passed(&source, r));
         };
-        match buffer {
-            Some(buffer) => make(buffer.at()).map(|n| Block::new(buffer, n)),
-            None => Block::filled(args.len, |bytes| make(bytes.as_mut_ptr())),
-        }
+        call.buffer = buffer.at().cast();
+        // SAFETY: the buffer holds `len` bytes.
+        let r = unsafe { call.make() };
+        self.instance.passed(&source, r);
+        result(r).map(|n| Block::new(buffer, n))
     }
 
     /// openat(2), with `dir` a descriptor or `AT_FDCWD`.

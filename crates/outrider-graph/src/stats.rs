@@ -136,7 +136,7 @@ pub struct Shared {
     /// Problems, a line each.
     why: Mutex<String>,
     pub(crate) sink: Option<&'static dyn Sink>,
-    /// The last run that made calls ahead gave none to the pool.
+    /// The last run that made calls ahead gave none to the pool; before any has, whether that is to be expected.
     pub(crate) without_pool: AtomicBool,
     /// Depths that the last runs ended with, by device; 0: none yet.
     pub(crate) depths: [AtomicU32; device::DEVICES],

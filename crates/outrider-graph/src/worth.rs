@@ -37,12 +37,30 @@ const UNTIMED: u16 = 10;
 /// So many are timed before any is passed over.
 const NEW: u32 = 64;
 
-/// Whether the `n`th call is timed while looking ahead rests: one in four, but not every fourth. Where the kernel reads ahead, only every so many calls
-/// wait, often every sixteenth: no such step is missed for long.
-pub fn is_timed(n: u64) -> bool {
-    // The golden ratio's multiples spread evenly, and so do those of any step among them.
+/// Which calls are timed while looking ahead rests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Share {
+    /// One in four …
+    Fourth,
+    /// … and one in sixteen, when [`IN_VAIN`] have not waited.
+    Sixteenth,
+}
+
+/// So many calls are timed, and do not wait, before fewer are. Where 128 KiB of reads of 8 KiB wait together, the next wait is seen after 4 of them,
+/// and after what has been cached for longer than 1,000 calls after 16.
+const IN_VAIN: u32 = 256;
+
+/// Whether the `n`th call is timed: one in four, but not every fourth. Where the kernel reads ahead, only every so many calls wait, often every sixteenth:
+/// no such step is missed for long.
+#[inline]
+pub fn is_timed(n: u64, share: Share) -> bool {
+    // The golden ratio's multiples spread evenly, and so do those of most steps among them; but not every sixteenth of them below a sixteenth.
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-    n.wrapping_mul(GOLDEN) < 1 << 62
+    let spread = n.wrapping_mul(GOLDEN);
+    match share {
+        Share::Fourth => spread < 1 << 62,
+        Share::Sixteenth => (spread ^ spread >> 32).wrapping_mul(GOLDEN) < 1 << 60,
+    }
 }
 
 /// What a thread has waited for in all.
@@ -94,6 +112,8 @@ pub struct Worth {
     runs: AtomicU32,
     /// Calls that were timed, up to [`NEW`].
     timed: AtomicU32,
+    /// Calls that were timed since one has waited, up to [`IN_VAIN`].
+    in_vain: AtomicU32,
 }
 
 impl Default for Worth {
@@ -104,6 +124,7 @@ impl Default for Worth {
             blocks: AtomicI64::new(0),
             runs: AtomicU32::new(0),
             timed: AtomicU32::new(0),
+            in_vain: AtomicU32::new(0),
         }
     }
 }
@@ -125,6 +146,16 @@ impl Worth {
     /// Calls that are passed over after one that was timed.
     pub fn untimed(&self) -> u16 {
         if self.is_new() { 0 } else { UNTIMED }
+    }
+
+    /// Which calls are timed now, where all others are made and nothing else.
+    #[inline]
+    pub fn share(&self) -> Share {
+        if self.in_vain.load(Relaxed) < IN_VAIN {
+            Share::Fourth
+        } else {
+            Share::Sixteenth
+        }
     }
 
     /// Whether looking ahead rests.
@@ -178,6 +209,13 @@ impl Worth {
             waited = now.since(before, nanos);
         }
         let waited_long = waited >= QUICK;
+        // What threads that meet here lose is a call's count.
+        let in_vain = self.in_vain.load(Relaxed);
+        if waited_long {
+            self.in_vain.store(0, Relaxed);
+        } else if in_vain < IN_VAIN {
+            self.in_vain.store(in_vain + 1, Relaxed);
+        }
         if waited_long {
             self.enter(waited);
         } else if !self.rests() {
@@ -189,22 +227,24 @@ impl Worth {
 
 #[cfg(test)]
 mod tests {
-    use super::is_timed;
+    use super::{Share, is_timed};
 
     /// Calls that wait come every so many, from anywhere on.
     #[test]
     fn whatever_waits_regularly_is_timed_soon() {
-        assert!(is_timed(0), "a run's first call is");
-        let timed = (0..10_000).filter(|n| is_timed(*n)).count();
-        assert!((2450..2550).contains(&timed), "{timed}");
-        for step in (1..=512).filter(|n: &u64| n.is_power_of_two()) {
-            for first in 0..step {
-                let waits = (0..).map(|n| first + n * step);
-                let missed = waits.take_while(|n| !is_timed(*n)).count();
-                assert!(
-                    missed < 12,
-                    "every {step}th from the {first}th on: {missed}"
-                );
+        for (share, calls, most) in [(Share::Fourth, 2500, 12), (Share::Sixteenth, 625, 128)] {
+            assert!(is_timed(0, share), "a run's first call is");
+            let timed = (0..10_000).filter(|n| is_timed(*n, share)).count();
+            assert!(timed.abs_diff(calls) < 50, "{timed}");
+            for step in (1..=512).filter(|n: &u64| n.is_power_of_two()) {
+                for first in 0..step {
+                    let waits = (0..).map(|n| first + n * step);
+                    let missed = waits.take_while(|n| !is_timed(*n, share)).count();
+                    assert!(
+                        missed < most,
+                        "every {step}th from the {first}th on: {missed}"
+                    );
+                }
             }
         }
     }

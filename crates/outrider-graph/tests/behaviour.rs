@@ -790,6 +790,63 @@ fn looking_ahead_of_what_is_cached_rests_soon() {
     assert_eq!(fewest.min(), Some(4));
 }
 
+/// Threads of this process.
+fn threads() -> usize {
+    fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+/// A second thread makes each system call of the process dearer. A scope starts one with the first call that a thread is to make, and where its calls may be
+/// made within any other (`enter_prepared`) at its beginning, but not where its reads are only fetched.
+#[test]
+fn a_thread_is_started_when_a_call_needs_it() {
+    in_child("a_thread_is_started_when_a_call_needs_it", || {
+        let dir = tempfile::tempdir().unwrap();
+        let file = numbered(&dir, 64, 4096);
+        let blocks = Blocks {
+            fd: file.as_raw_fd(),
+            count: 64,
+            len: 4096,
+        };
+        let alone = threads();
+        let fetches = || block_graph().fetch().fixed_depth(16);
+        let graph = fetches();
+        let mut scope = graph.enter(&blocks);
+        for i in 0..64 {
+            let block = scope.pread_block(&file, 4096, i * 4096).unwrap();
+            assert!(is_block(&block, i as u64));
+        }
+        drop(scope);
+        assert!(graph.counts().ahead > 0, "{}", graph.counts());
+        assert_eq!(threads(), alone, "reads that are only fetched");
+        let graph = fetches();
+        drop(graph.enter_prepared(&blocks));
+        assert_eq!(threads(), alone, "the same, from hooks");
+
+        let path = CString::new(dir.path().join("numbered").as_os_str().as_bytes()).unwrap();
+        let graph: Graph<CString> = Graph::generator("looks up", |path: &CString, i| {
+            if i == 64 {
+                return Next::End;
+            }
+            Next::Weak(Op::Fstatat {
+                dir: libc::AT_FDCWD,
+                path,
+                flags: 0,
+            })
+        })
+        .pure()
+        .fixed_depth(16);
+        let mut scope = graph.enter(&path);
+        assert_eq!(threads(), alone, "nothing is to be made ahead yet");
+        for _ in 0..64 {
+            let st = scope.fstatat(&libc::AT_FDCWD, &path, 0).unwrap();
+            assert_eq!(st.st_size, 64 * 4096);
+        }
+        drop(scope);
+        assert!(threads() > alone);
+        assert!(graph.counts().hits > 0, "{}", graph.counts());
+    });
+}
+
 /// A run that begins while looking ahead rests, and then waits for a disk, is followed from there on.
 #[test]
 fn a_run_that_began_at_rest_is_followed_when_it_waits() {

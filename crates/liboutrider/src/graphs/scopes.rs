@@ -295,7 +295,7 @@ pub fn enter(graph: &'static Graph<*mut c_void>, context: *mut c_void) -> *mut C
         // SAFETY: the calling thread's.
         match unsafe { record(local, raw::getpid()) } {
             // SAFETY: the calling thread's record.
-            Some(thread) => unsafe { begin(thread, context, |c| graph.enter(c)) },
+            Some(thread) => unsafe { begin(thread, context, |c| graph.enter_prepared(c)) },
             None => passing(),
         }
     })

@@ -44,6 +44,10 @@ impl Instance<'_> {
         if let Some(cx) = self.cx.as_mut() {
             cx.submit();
         }
+        // While the first reads are on their way.
+        if let Some((file, at)) = self.unasked.take() {
+            self.device = device::of(&file, at);
+        }
     }
 
     /// When nothing was made ahead so far, the program's own read goes to the disk with those behind it, and before them.
@@ -298,13 +302,13 @@ impl Instance<'_> {
             let first = Touch {
                 args: &earlier,
                 position: earlier_position,
-                path: path_bytes(cx.flights[*e as usize].path()),
+                path: cx.paths(*e).0,
                 file,
             };
             let second = Touch {
                 args: &args,
                 position,
-                path: path_bytes(cx.flights[i as usize].path()),
+                path: cx.paths(i).0,
                 file: own,
             };
             if conflict(&first, &second) {
@@ -431,6 +435,11 @@ impl Instance<'_> {
 
     /// A read of byte `at` is issued: on which device it lies, and whether that is to be seen by it.
     fn note_device(&mut self, i: u16, file: &File, at: i64) {
+        if !device::is_known(file) {
+            self.device = device::UNSEEN;
+            self.unasked = Some((*file, at));
+            return;
+        }
         self.device = device::of(file, at);
         if device::is_spread(file)
             && let Some(cx) = self.cx.as_mut()

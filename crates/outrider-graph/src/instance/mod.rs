@@ -30,7 +30,7 @@ use outrider_sys::raw::{self, syscall6};
 use crate::buffers::{Block, Buffer, Buffers, LARGEST};
 use crate::call::{Args, Call, Data, Kind};
 use crate::conflict::{File, Touch, conflict, has_effects, may_be_written};
-use crate::context::{self, Context, Progress, opens_directory};
+use crate::context::{self, Context, Progress, Start, opens_directory};
 use crate::device;
 use crate::graph::{At, Cursor, Engine, Follow, Options, Source, is_linked};
 use crate::memory::Mapped;
@@ -106,6 +106,8 @@ pub struct Instance<'g> {
     depths: [usize; device::DEVICES],
     /// The device of the read that was issued last.
     device: usize,
+    /// A file, and a byte of it, of whose device nothing is known yet.
+    unasked: Option<(File, i64)>,
     /// Calls that had been made when a depth was last doubled.
     deepened: u64,
     /// Calls in the window when it was last filled up.
@@ -130,6 +132,13 @@ pub struct Instance<'g> {
     follows: Follows,
     /// Calls of its loop that have passed while it was only counted.
     counted: u64,
+    /// The function's calls from number `passed_from` on, of kinds in `passing_kinds` (a bit each), are made and nothing else, as long as fewer than
+    /// `passes_until` have been made.
+    passed_from: u64,
+    passes_until: u64,
+    passing_kinds: u32,
+    /// Buffers of the thread, if any was taken without a context.
+    buffers: Option<Buffers>,
     sweep: Option<Sweep>,
     /// The graph was switched off; what it has done ahead is still handed out.
     closing: bool,
@@ -137,14 +146,13 @@ pub struct Instance<'g> {
     unsure: bool,
     /// Nothing is in the window any more, and nothing comes into it.
     halted: bool,
-    /// The pool keeps a thread for this run.
-    enlisted: bool,
+    start: Start,
 }
 
 impl<'g> Instance<'g> {
-    /// Begins a run. `quietly`: by system calls alone, within a call that a handler may make; what else is needed was prepared by
+    /// Begins a run. [`Start::Never`]: by system calls alone, within a call that a handler may make; what else is needed was prepared by
     /// [`stand_by`].
-    pub fn new(shared: &'g Shared, options: Options, pure: bool, quietly: bool) -> Instance<'g> {
+    pub fn new(shared: &'g Shared, options: Options, pure: bool, start: Start) -> Instance<'g> {
         let mut this = Instance {
             shared,
             options,
@@ -157,6 +165,7 @@ impl<'g> Instance<'g> {
             current: None,
             depths: [0; device::DEVICES],
             device: 0,
+            unasked: None,
             deepened: 0,
             reach: 0,
             waiting: 0,
@@ -176,11 +185,15 @@ impl<'g> Instance<'g> {
             resting: false,
             follows: Follows::Yes,
             counted: 0,
+            passed_from: 0,
+            passes_until: 0,
+            passing_kinds: 0,
+            buffers: None,
             sweep: None,
             closing: false,
             unsure: false,
             halted: false,
-            enlisted: false,
+            start,
         };
         if options.engine == Engine::Serial || shared.is_off() {
             return this;
@@ -190,27 +203,24 @@ impl<'g> Instance<'g> {
             this.resting = true;
             return this;
         }
-        this.equip(quietly);
+        this.equip(start);
         this
     }
 
     /// Takes what looking ahead needs. Without it calls are passed through.
-    fn equip(&mut self, quietly: bool) {
+    fn equip(&mut self, start: Start) {
         if self.adapts() {
             self.device = self.shared.device.load(Relaxed) as usize;
         }
-        if !quietly && !context::prepare() {
+        if start != Start::Never && !context::prepare() {
             return;
         }
         self.cx = Context::take(self.options.engine, self.options.beside, self.options.walk);
         self.token = self.cx.as_ref().map_or(0, |c| c.token);
-        if self.cx.is_some()
+        if let Some(cx) = self.cx.as_mut()
             && self.options.engine != Engine::Check
-            && !self.shared.without_pool.load(Relaxed)
-            && let Some(pool) = process::pool()
         {
-            pool.enlist(quietly);
-            self.enlisted = true;
+            cx.enlist(start, !self.shared.without_pool.load(Relaxed));
         }
     }
 
@@ -224,7 +234,11 @@ impl<'g> Instance<'g> {
         };
         if let Some(last) = source.skip(&cursor, self.counts.calls - 1) {
             self.resting = false;
-            self.equip(true);
+            // A hook's call starts no thread.
+            self.equip(match self.start {
+                Start::WhenNeeded => Start::WhenNeeded,
+                Start::Now | Start::Never => Start::Never,
+            });
             self.tail = Tail::After(last);
             self.follows = match self.sweep {
                 Some(_) => Follows::Counting,
@@ -338,42 +352,62 @@ impl<'g> Instance<'g> {
     /// # Safety
     /// The call's pointers are what the system call wants; memory that it writes to is valid.
     pub unsafe fn make(&mut self, source: &dyn Source, call: &Call) -> isize {
-        if self.passes(call.args.kind) {
-            // SAFETY: as promised by the caller.
-            return unsafe { call.make() };
-        }
         // SAFETY: as promised by the caller.
-        match unsafe { self.before(source, call, Into::Memory) } {
-            Some(r) => r,
-            None => {
-                // SAFETY: as promised by the caller.
-                let r = unsafe { call.make() };
-                self.after(source, r);
-                r
-            }
-        }
+        let answer = unsafe { self.before(source, call, Into::Memory) };
+        answer.unwrap_or_else(|| {
+            // SAFETY: as promised by the caller.
+            let r = unsafe { call.make() };
+            self.passed(source, r);
+            r
+        })
     }
 
-    /// Whether the program's call is to be made and nothing else; it is counted then. So are most while looking ahead rests, or they are only counted.
-    #[inline]
+    /// The call for which [`Instance::before`] gave no answer was made, with this result. Those behind it may pass ([`Instance::passes`]).
+    pub fn passed(&mut self, source: &dyn Source, result: isize) {
+        self.after(source, result);
+        self.let_pass();
+    }
+
+    /// Whether the program's call is to be made and nothing else; it is counted then.
+    #[inline(always)]
     pub fn passes(&mut self, kind: Kind) -> bool {
-        if self.is_passing() {
-            if !self.resting || worth::is_timed(self.counts.calls) {
-                return false;
-            }
+        let passes =
+            self.counts.calls < self.passes_until && self.passing_kinds & (1 << kind as u32) != 0;
+        self.counts.calls += u64::from(passes);
+        passes
+    }
+
+    /// Says how many of the calls that come next are to be made and nothing else: most while looking ahead rests, or they are only counted.
+    fn let_pass(&mut self) {
+        let made = self.counts.calls;
+        self.passed_from = made;
+        let share = self.shared.worth.share();
+        (self.passes_until, self.passing_kinds) = if self.resting {
+            let timed = (made..).find(|n| worth::is_timed(*n, share));
+            (timed.unwrap_or(made), u32::MAX)
+        } else if self.is_passing() {
+            (u64::MAX, u32::MAX)
+        } else if self.follows == Follows::Counting {
+            let first = self.counted.wrapping_add(1);
+            let looked_at = |n: &u64| worth::is_timed(first + n, share) || self.is_turn(first + n);
+            let pass = (0..).find(looked_at);
+            (made + pass.unwrap_or(0), self.kinds)
         } else {
-            let next = self.counted.wrapping_add(1);
-            if self.follows != Follows::Counting
-                || self.kinds & (1 << kind as u32) == 0
-                || worth::is_timed(next)
-                || self.is_turn(kind)
-            {
-                return false;
-            }
-            self.counted = next;
+            (made, 0)
+        };
+    }
+
+    /// Takes those that have passed into account.
+    fn catch_up(&mut self) {
+        let until = std::mem::take(&mut self.passes_until);
+        let passed = self
+            .counts
+            .calls
+            .min(until)
+            .saturating_sub(self.passed_from);
+        if self.follows == Follows::Counting {
+            self.counted = self.counted.wrapping_add(passed);
         }
-        self.counts.calls += 1;
-        true
     }
 
     /// The program makes a call. `Some`: this is its result (or negated errno). `None`: it is to be made now, and
@@ -394,11 +428,13 @@ impl<'g> Instance<'g> {
 
     /// Where in the window the call is that the program is about to make.
     pub fn foresees(&mut self, source: &dyn Source, call: &Call) -> Option<usize> {
+        self.catch_up();
         if self.is_passing() {
             return None;
         }
         let counting = self.follows == Follows::Counting;
-        if counting && !self.is_turn(call.args.kind) || self.follows == Follows::Lost {
+        let turn = call.args.kind == Kind::Pread && self.is_turn(self.counted.wrapping_add(1));
+        if counting && !turn || self.follows == Follows::Lost {
             return None;
         }
         if !process::is(self.token) {
@@ -428,14 +464,15 @@ impl<'g> Instance<'g> {
         match self.follows {
             _ if self.is_passing() => {
                 // A run may make few calls: the first counts.
-                if self.resting && worth::is_timed(self.counts.calls - 1) {
+                let share = self.shared.worth.share();
+                if self.resting && worth::is_timed(self.counts.calls - 1, share) {
                     self.began = Some(Instant::now());
                 }
             }
             Follows::Counting => {
                 if self.kinds & (1 << call.args.kind as u32) != 0 {
                     self.counted = self.counted.wrapping_add(1);
-                    if worth::is_timed(self.counted) {
+                    if worth::is_timed(self.counted, self.shared.worth.share()) {
                         self.began = Some(Instant::now());
                     }
                 }
@@ -558,11 +595,14 @@ impl<'g> Instance<'g> {
     }
 
     /// A buffer for a read that the caller makes itself.
-    pub fn buffer(&self, len: usize) -> Option<Buffer> {
-        match self.cx.as_ref() {
-            Some(cx) => cx.buffers.take(len),
-            None => Buffers::of_thread()?.take(len),
+    pub fn buffer(&mut self, len: usize) -> Option<Buffer> {
+        if let Some(cx) = self.cx.as_ref() {
+            return cx.buffers.take(len);
         }
+        if self.buffers.is_none() {
+            self.buffers = Buffers::of_thread();
+        }
+        self.buffers.as_ref()?.take(len)
     }
 
     fn finish_current(&mut self, source: &dyn Source, result: isize) {
@@ -666,13 +706,9 @@ impl<'g> Instance<'g> {
         self.settle_account();
         self.handed = None;
         if let Some(cx) = self.cx.take() {
-            self.shared
-                .without_pool
-                .store(self.counts.ahead > 0 && !cx.wanted_pool, Relaxed);
-            if self.enlisted
-                && let Some(pool) = process::pool()
-            {
-                pool.discharge();
+            if self.counts.ahead > 0 {
+                let without = !cx.wanted_pool;
+                self.shared.without_pool.store(without, Relaxed);
             }
             Context::give_back(cx);
         }
@@ -831,28 +867,26 @@ fn path_bytes<'a>(path: *const u8) -> &'a [u8] {
     unsafe { core::ffi::CStr::from_ptr(path.cast()) }.to_bytes()
 }
 
-fn same_path(ours: *const u8, theirs: *const core::ffi::c_char) -> bool {
-    path_bytes(ours) == path_bytes(theirs.cast())
-}
-
 impl Context {
     /// The call of a place in words.
     fn words(&self, i: u16) -> Words<'_> {
-        let (p, f) = (&self.places[i as usize], &self.flights[i as usize]);
+        let p = &self.places[i as usize];
+        let (path, second_path) = self.paths(i);
         Words {
             args: (p.progress != Progress::NotReady).then_some(p.args),
             kind: p.kind,
-            path: if p.args.kind.takes_path() {
-                path_bytes(f.path())
-            } else {
-                &[]
-            },
-            second_path: if p.args.kind == Kind::Renameat {
-                path_bytes(f.second_path())
-            } else {
-                &[]
-            },
+            path,
+            second_path,
         }
+    }
+
+    /// The paths of a place; empty where its call has none.
+    fn paths(&self, i: u16) -> (&[u8], &[u8]) {
+        if !self.places[i as usize].args.kind.takes_path() {
+            return (&[], &[]);
+        }
+        let f = &self.flights[i as usize];
+        (path_bytes(f.path()), path_bytes(f.second_path()))
     }
 }
 

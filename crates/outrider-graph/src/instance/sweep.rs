@@ -59,11 +59,9 @@ impl Sweep {
 }
 
 impl Instance<'_> {
-    /// Whether more is to be fetched at this call, of this kind, while calls are counted.
-    pub(super) fn is_turn(&self, kind: Kind) -> bool {
-        let next = self.counted.wrapping_add(1);
-        self.sweep.as_ref().is_some_and(|s| s.is_turn(next))
-            && kind == Kind::Pread
+    /// Whether more is to be fetched at this call while calls are counted, if it is a pread.
+    pub(super) fn is_turn(&self, call: u64) -> bool {
+        self.sweep.as_ref().is_some_and(|s| s.is_turn(call))
             && !self.closing
             && !self.shared.worth.rests()
     }

@@ -105,7 +105,9 @@ impl Instance<'_> {
                 p.link = link;
                 p.weak_after = weak;
                 p.progress = Progress::Ready;
-                let kept = cx.flights[i as usize].keep_paths(op.path(), op.second_path());
+                // What has no path touches no page of its flight.
+                let kept = !p.args.kind.takes_path()
+                    || cx.flights[i as usize].keep_paths(op.path(), op.second_path());
                 p.long = !kept;
                 if !kept || matches!(p.args.kind, Kind::Close | Kind::Lseek) {
                     p.never = true;
@@ -182,7 +184,7 @@ impl Instance<'_> {
         let Some(cx) = self.cx.as_ref() else {
             return false;
         };
-        let (p, f) = (&cx.places[i as usize], &cx.flights[i as usize]);
+        let p = &cx.places[i as usize];
         let open_linked = p.linked.is_some() && p.progress == Progress::Ready;
         let numbers = if open_linked {
             (p.args.kind, p.args.fd, p.args.offset)
@@ -200,7 +202,13 @@ impl Instance<'_> {
             return ours(op.path()) == path_bytes(call.path.cast())
                 && ours(op.second_path()) == path_bytes(call.second_path.cast());
         }
-        numbers && same_path(f.path(), call.path) && same_path(f.second_path(), call.second_path)
+        let theirs = || {
+            (
+                path_bytes(call.path.cast()),
+                path_bytes(call.second_path.cast()),
+            )
+        };
+        numbers && cx.paths(i) == theirs()
     }
 
     /// The call that is `n`-th in the window is made; those before it are left out.
@@ -415,7 +423,7 @@ impl Instance<'_> {
             let ours = Touch {
                 args: &args,
                 position,
-                path: path_bytes(cx.flights[i as usize].path()),
+                path: cx.paths(i).0,
                 file: own,
             };
             if conflict(&theirs, &ours) {

@@ -1,0 +1,64 @@
+//! What a foreaction graph costs a workload that does not need it.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use support::{installed, outrider, skip};
+
+/// Instructions of a scan, and how many leaves it has read.
+fn instructions(dir: &Path, ranges: &str, graph: Option<&str>) -> (u64, u64) {
+    let work = outrider().with_file_name("outrider-work");
+    let mut valgrind = Command::new("valgrind");
+    valgrind
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(work)
+        .args(["bptree", "scan", "tree", "--ranges", ranges])
+        .args(graph)
+        .current_dir(dir);
+    let output = valgrind.output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    let number = |before: &str| -> u64 {
+        let (_, rest) = told
+            .split_once(before)
+            .unwrap_or_else(|| panic!("{before}: {told}"));
+        let digits = rest.split(|c: char| !c.is_ascii_digit()).next();
+        digits.unwrap_or_default().parse().unwrap()
+    };
+    (number("Collected : "), number("\"ops\":"))
+}
+
+/// FA3: a read of a scan whose pages are cached takes at most 150 instructions more with a graph: looking ahead rests soon, and from then on a call is made
+/// after two comparisons. What takes most of them is the memory of the library's that the bytes come in.
+#[test]
+fn a_scan_at_rest_costs_few_instructions() {
+    let name = "a_scan_at_rest_costs_few_instructions";
+    if !installed("valgrind") {
+        return skip(name, "valgrind is not installed");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for words in [
+        &["records", "records", "500000"][..],
+        &["load", "records", "tree"],
+    ] {
+        let mut work = Command::new(outrider().with_file_name("outrider-work"));
+        let work = work.arg("bptree").args(words).current_dir(dir.path());
+        assert!(work.output().unwrap().status.success(), "{words:?}");
+    }
+    let a_read = |graph| {
+        // Without what starting takes, and the first reads.
+        let [few, many] = ["8", "32"].map(|ranges| instructions(dir.path(), ranges, graph));
+        (many.0 - few.0) as f64 / (many.1 - few.1) as f64
+    };
+    let stock = a_read(None);
+    // Another program may keep it waiting, and then it looks ahead for a while.
+    let graph = ["--graph=serial", "--graph", "--graph", "--graph"].map(|g| a_read(Some(g)));
+    let [serial, at_rest @ ..] = graph.map(|count| count - stock);
+    let at_rest = at_rest.into_iter().fold(f64::MAX, f64::min);
+    assert!(
+        serial <= 150. && at_rest <= 150.,
+        "{serial} and {at_rest} instructions more than {stock}"
+    );
+}
