@@ -12,43 +12,50 @@ const BLOCK: usize = 128 << 10;
 struct Copy {
     from: i32,
     to: i32,
-    /// Whole blocks; what is left is read and written without being foreseen as certain.
+    /// Whole blocks.
     blocks: u64,
+    /// Whether a part of one follows. Its read is short, so that its write is not made ahead.
+    rest: bool,
 }
 
 fn graph(engine: Engine) -> Graph<Copy> {
     let mut b = Builder::<Copy>::new("copy");
-    let any = b.branch("any", |c, _| Some(usize::from(c.blocks == 0)));
-    let read = b.call("read", Kind::Read, |c, _| {
+    let reads = |c: &Copy| {
         Some(Op::Read {
             fd: c.from,
             len: BLOCK,
         })
-    });
-    let write = b.call("write", Kind::Write, |c, _| {
+    };
+    let writes = |c: &Copy| {
         Some(Op::Write {
             fd: c.to,
             data: Data::Linked,
         })
-    });
+    };
+    let any = b.branch("any", |c, _| Some(usize::from(c.blocks == 0)));
+    let read = b.call("read", Kind::Read, move |c, _| reads(c));
+    let write = b.call("write", Kind::Write, move |c, _| writes(c));
     let more = b.branch("more", |c, epoch| {
         Some(usize::from(epoch[0] + 1 == c.blocks))
     });
-    let tail = b.call("tail", Kind::Read, |c, _| {
-        Some(Op::Read {
-            fd: c.from,
-            len: BLOCK,
-        })
-    });
+    let rest = b.branch("rest", |c, _| Some(usize::from(!c.rest)));
+    let read_rest = b.call("read the rest", Kind::Read, move |c, _| reads(c));
+    let write_rest = b.call("write the rest", Kind::Write, move |c, _| writes(c));
+    let read_end = b.call("find the end", Kind::Read, move |c, _| reads(c));
     b.edge(b.start(), any);
     b.edge(any, read);
-    b.edge(any, tail);
+    b.edge(any, rest);
     b.edge(read, write);
     b.link(read);
     b.edge(write, more);
     b.back_edge(more, read);
-    b.edge(more, tail);
-    b.edge(tail, b.end());
+    b.edge(more, rest);
+    b.edge(rest, read_rest);
+    b.edge(rest, read_end);
+    b.edge(read_rest, write_rest);
+    b.link(read_rest);
+    b.edge(write_rest, read_end);
+    b.edge(read_end, b.end());
     b.build()
         .unwrap_or_else(|e| support::fail(&e.to_string()))
         .private_positions()
@@ -64,10 +71,12 @@ fn main() {
         let from = support::open(&paths[0]);
         let to = File::create(target).unwrap_or_else(|e| support::fail(&format!("{target}: {e}")));
         support::cool(&from);
+        let size = from.metadata().map_or(0, |m| m.len());
         let copy = Copy {
             from: from.as_raw_fd(),
             to: to.as_raw_fd(),
-            blocks: from.metadata().map_or(0, |m| m.len()) / BLOCK as u64,
+            blocks: size / BLOCK as u64,
+            rest: !size.is_multiple_of(BLOCK as u64),
         };
         let (copied, time) = support::timed(|| {
             let mut scope = graph.enter(&copy);

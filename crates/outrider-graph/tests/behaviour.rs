@@ -959,6 +959,173 @@ fn what_is_read_ahead_is_bounded_in_bytes() {
     }
 }
 
+/// The memory of what all threads read ahead stays below 64 MiB together, whatever each of them may have alone; who gets none reads by itself, and what
+/// threads leave others get.
+#[test]
+fn what_all_threads_read_ahead_is_bounded_together() {
+    const LEN: usize = 1 << 20;
+    const THREADS: usize = 32;
+    // Nobody else takes of it.
+    in_child("what_all_threads_read_ahead_is_bounded_together", || {
+        let dir = tempfile::tempdir().unwrap();
+        let file = numbered(&dir, 16, LEN);
+        let blocks = Blocks {
+            fd: file.as_raw_fd(),
+            count: 16,
+            len: LEN,
+        };
+        for engine in [Engine::Uring, Engine::Threads] {
+            for _ in 0..2 {
+                let graph: Graph<Blocks> =
+                    Graph::generator("large", |b: &Blocks, i| match i < b.count {
+                        true => Next::Call(Op::Pread {
+                            fd: b.fd,
+                            len: b.len,
+                            offset: (i * b.len as u64) as i64,
+                        }),
+                        false => Next::End,
+                    })
+                    .pure()
+                    .engine(engine)
+                    .fixed_depth(8);
+                let all = std::sync::Barrier::new(THREADS);
+                let run = || {
+                    let mut scope = graph.enter(&blocks);
+                    let block = scope.pread_block(&file, LEN, 0).unwrap();
+                    assert!(is_block(&block, 0), "{engine:?}");
+                    // Until here each has taken what it could and given nothing back.
+                    all.wait();
+                    drop(scope);
+                    all.wait();
+                };
+                std::thread::scope(|s| {
+                    for _ in 0..THREADS {
+                        s.spawn(run);
+                    }
+                });
+                let taken = graph.counts().ahead as usize;
+                assert!((32..=64).contains(&taken), "{engine:?}: {taken} MiB");
+            }
+        }
+    });
+}
+
+/// FA4: the kernel is not told to have a thread read what is cached: it does so at once, while it is asked.
+#[test]
+fn cached_reads_are_not_forced_into_threads() {
+    in_child("cached_reads_are_not_forced_into_threads", || {
+        use outrider_sys::ring::{Ring, Submission, op};
+        const ASYNC: u8 = 1 << 4;
+        let Ok(mut ring) = Ring::new() else {
+            return eprintln!("skipped: the kernel refuses io_uring");
+        };
+        // The kernel's threads are seen among the process's own, and stay for some seconds.
+        let has_workers = || {
+            fs::read_dir("/proc/self/task").unwrap().any(|task| {
+                let name = fs::read_to_string(task.unwrap().path().join("comm"));
+                name.is_ok_and(|n| n.starts_with("iou-wrk"))
+            })
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let file = numbered(&dir, 256, 4096);
+        let blocks = Blocks {
+            fd: file.as_raw_fd(),
+            count: 256,
+            len: 4096,
+        };
+        let graph = block_graph().engine(Engine::Uring).fixed_depth(64);
+        let mut scope = graph.enter(&blocks);
+        for i in 0..256 {
+            let block = scope.pread_block(&file, 4096, i * 4096).unwrap();
+            assert!(is_block(&block, i as u64));
+            assert!(!has_workers(), "{i}");
+        }
+        drop(scope);
+        assert!(graph.counts().hits > 250, "{}", graph.counts());
+        // A read that is forced has one: otherwise nothing was shown.
+        let mut block = [0; 4096];
+        let forced = Submission {
+            opcode: op::READ,
+            flags: ASYNC,
+            fd: file.as_raw_fd(),
+            addr: block.as_mut_ptr() as u64,
+            len: 4096,
+            ..Submission::default()
+        };
+        // SAFETY: the block outlives the read, which is waited for.
+        assert!(unsafe { ring.push(&forced) });
+        while ring.completion().is_none() {
+            assert!(ring.enter(1) >= 0);
+        }
+        assert!(has_workers());
+    });
+}
+
+/// A descriptor that is closed, and whose number another file gets, is that file: what was read ahead of the old one is not used, whether the graph
+/// has the close or not.
+#[test]
+fn a_number_that_another_file_gets_is_that_file() {
+    // Other tests of this process open files too.
+    in_child("a_number_that_another_file_gets_is_that_file", || {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = ["a", "b"].map(|name| {
+            let path = dir.path().join(name);
+            fs::write(&path, name.repeat(20 * 4096)).unwrap();
+            CString::new(path.as_os_str().as_bytes()).unwrap()
+        });
+        struct Files {
+            fd: Cell<i32>,
+            has_close: bool,
+        }
+        for engine in [Engine::Uring, Engine::Threads] {
+            for has_close in [true, false] {
+                let graph: Graph<Files> = Graph::generator("numbers", |f: &Files, i| match i {
+                    _ if f.fd.get() < 0 => Next::NotReady,
+                    8 if f.has_close => Next::Weak(Op::Close { fd: f.fd.get() }),
+                    0..20 => Next::Weak(Op::Pread {
+                        fd: f.fd.get(),
+                        len: 4096,
+                        offset: 4096 * i as i64,
+                    }),
+                    _ => Next::End,
+                })
+                .engine(engine)
+                .fixed_depth(16);
+                let files = Files {
+                    fd: Cell::new(-1),
+                    has_close,
+                };
+                let mut scope = graph.enter(&files);
+                let open = |scope: &mut outrider_graph::Scope<'_, Files>, path| {
+                    let fd = scope.openat(&libc::AT_FDCWD, path, libc::O_RDONLY, 0);
+                    let fd = fd.unwrap();
+                    files.fd.set(fd.as_raw_fd());
+                    fd
+                };
+                let mut fd = open(&mut scope, &paths[0]);
+                for i in 0..20 {
+                    if i == 8 {
+                        let number = fd.as_raw_fd();
+                        scope.close(fd).unwrap();
+                        fd = open(&mut scope, &paths[1]);
+                        assert_eq!(fd.as_raw_fd(), number);
+                    }
+                    if i == 8 && has_close {
+                        // In its place the graph has the close.
+                        continue;
+                    }
+                    let block = scope.pread_block(&fd, 4096, 4096 * i).unwrap();
+                    let expected = if i < 8 { b'a' } else { b'b' };
+                    assert!(block.iter().all(|b| *b == expected), "{engine:?}, {i}");
+                }
+                drop(scope);
+                let counts = graph.counts();
+                assert!(counts.hits >= 6, "{engine:?}: {counts}");
+            }
+        }
+    });
+}
+
 /// No descriptor of the library has a number in the program, and opens get the numbers they would get.
 #[test]
 fn descriptor_numbers_are_the_programs() {

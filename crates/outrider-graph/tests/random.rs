@@ -5,16 +5,19 @@
 //! to a file it can be read off the file: each begins further on than the last and ends where all end ([`STAIRS`]), so that whichever comes too
 //! early loses its first bytes to one that belongs before it; in nested loops, too.
 
+mod support;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::io::Read as _;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::io::{IoSliceMut, Read as _};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, RawFd};
 use std::path::Path;
 
 use outrider_graph::{Builder, Data, Engine, Graph, Kind, Next, Node, Op};
 use proptest::prelude::*;
+use support::in_child;
 
 const FILES: usize = 3;
 const NAMES: usize = 8;
@@ -38,6 +41,25 @@ enum Step {
     Bad(usize),
     /// A read whose bytes the next call writes.
     Copy(usize, usize, usize, i64),
+    Statx(usize),
+    /// Opens a name; whether it makes the file where there is none.
+    Open(usize, bool),
+    /// A read of what was opened as the n-th …
+    PreadOpened(usize, usize, i64),
+    /// … which may be closed, and its number another's; and its close.
+    Close(usize),
+}
+
+/// A descriptor that nobody has.
+const NOBODYS: RawFd = 1_000_000;
+
+fn open_flags(makes: bool) -> i32 {
+    let how = if makes {
+        libc::O_RDWR | libc::O_CREAT
+    } else {
+        libc::O_RDONLY
+    };
+    how | libc::O_CLOEXEC
 }
 
 fn name(i: usize) -> CString {
@@ -150,6 +172,8 @@ struct Context {
     fds: Vec<RawFd>,
     dir: RawFd,
     names: Vec<CString>,
+    /// What opens have returned, -1 for failures.
+    opened: RefCell<Vec<RawFd>>,
     /// How often each was asked for; some are not ready at first.
     asked: RefCell<Vec<u32>>,
 }
@@ -168,7 +192,10 @@ fn foreseen(c: &Context, i: u64) -> Next<'_> {
         if *late && asked[n] < 3 && i == at {
             return Next::NotReady;
         }
-        return match (call(c, step, i - at, 0), *weak) {
+        let Some(op) = call(c, step, i - at, 0) else {
+            return Next::NotReady;
+        };
+        return match (op, *weak) {
             (op, _) if matches!(step, Step::Copy(..)) && i == at => Next::Link(op),
             (op, true) => Next::Weak(op),
             (op, false) => Next::Call(op),
@@ -177,10 +204,10 @@ fn foreseen(c: &Context, i: u64) -> Next<'_> {
     Next::End
 }
 
-/// A step's call; of a copy the read (`part` 0) or the write. Offsets are moved by `by`.
-fn call<'a>(c: &'a Context, step: &'a Step, part: u64, by: i64) -> Op<'a> {
+/// A step's call; of a copy the read (`part` 0) or the write. Offsets are moved by `by`. `None`: its descriptor is not open yet.
+fn call<'a>(c: &'a Context, step: &'a Step, part: u64, by: i64) -> Option<Op<'a>> {
     let fd = |f: usize| c.fds[f];
-    match step {
+    Some(match step {
         Step::Pread(f, len, offset) => Op::Pread {
             fd: fd(*f),
             len: *len,
@@ -254,7 +281,27 @@ fn call<'a>(c: &'a Context, step: &'a Step, part: u64, by: i64) -> Op<'a> {
             data: Data::Linked,
             offset: *offset + by,
         },
-    }
+        Step::Statx(n) => Op::Statx {
+            dir: c.dir,
+            path: &c.names[*n],
+            flags: libc::AT_SYMLINK_NOFOLLOW,
+            mask: libc::STATX_BASIC_STATS,
+        },
+        Step::Open(n, makes) => Op::Openat {
+            dir: c.dir,
+            path: &c.names[*n],
+            flags: open_flags(*makes),
+            mode: 0o644,
+        },
+        Step::PreadOpened(n, len, offset) => Op::Pread {
+            fd: *c.opened.borrow().get(*n)?,
+            len: *len,
+            offset: *offset + by,
+        },
+        Step::Close(n) => Op::Close {
+            fd: *c.opened.borrow().get(*n)?,
+        },
+    })
 }
 
 /// Runs `program`; what it saw.
@@ -273,6 +320,7 @@ fn run(
         fds: place.files.iter().map(|f| f.as_raw_fd()).collect(),
         dir: place.dir.as_raw_fd(),
         names: (0..NAMES).map(name).collect(),
+        opened: RefCell::new(Vec::new()),
         asked: RefCell::new(vec![0; plan.len()]),
     };
     let graph = graph.engine(engine).fixed_depth(12).private_positions();
@@ -280,6 +328,11 @@ fn run(
     let mut seen = Vec::new();
     let number = |r: std::io::Result<usize>| Seen::Number(r.map_err(|e| e.raw_os_error()));
     let unit = |r: std::io::Result<()>| Seen::Number(r.map(|()| 0).map_err(|e| e.raw_os_error()));
+    let bytes = |r: std::io::Result<usize>, mut b: Vec<u8>| {
+        b.truncate(*r.as_ref().unwrap_or(&0));
+        Seen::Bytes(r.map(|_| b).map_err(|e| e.raw_os_error()))
+    };
+    let opened = |n: usize| context.opened.borrow().get(n).copied().unwrap_or(NOBODYS);
     let stat = |r: std::io::Result<libc::stat>| {
         Seen::Stat(
             r.map(|s| {
@@ -299,28 +352,39 @@ fn run(
     for step in program {
         match step {
             Step::Pread(f, len, offset) => {
-                // Both ways of taking a result.
-                if len % 2 == 0 {
-                    let mut b = vec![0; *len];
-                    let r = scope.pread(&place.files[*f], &mut b, *offset);
-                    b.truncate(*r.as_ref().unwrap_or(&0));
-                    seen.push(Seen::Bytes(r.map(|_| b).map_err(|e| e.raw_os_error())));
-                } else {
-                    let r = scope.pread_block(&place.files[*f], *len, *offset);
-                    seen.push(Seen::Bytes(
-                        r.map(|b| b.to_vec()).map_err(|e| e.raw_os_error()),
-                    ));
-                }
+                // All ways of taking a result.
+                let file = &place.files[*f];
+                let mut b = vec![0; *len];
+                let r = match len % 3 {
+                    0 => scope.pread(file, &mut b, *offset),
+                    1 => {
+                        let (one, two) = b.split_at_mut(len / 3);
+                        let parts = &mut [IoSliceMut::new(one), IoSliceMut::new(two)];
+                        scope.preadv(file, parts, *offset)
+                    }
+                    _ => scope.pread_block(file, *len, *offset).map(|block| {
+                        b[..block.len()].copy_from_slice(&block);
+                        block.len()
+                    }),
+                };
+                seen.push(bytes(r, b));
             }
             Step::Read(f, len) => {
+                let file = &place.files[*f];
                 let mut b = vec![0; *len];
-                let (one, two) = b.split_at_mut(len / 3);
-                let r = scope.readv(
-                    &place.files[*f],
-                    &mut [std::io::IoSliceMut::new(one), std::io::IoSliceMut::new(two)],
-                );
-                b.truncate(*r.as_ref().unwrap_or(&0));
-                seen.push(Seen::Bytes(r.map(|_| b).map_err(|e| e.raw_os_error())));
+                let r = match len % 3 {
+                    0 => scope.read(file, &mut b),
+                    1 => {
+                        let (one, two) = b.split_at_mut(len / 3);
+                        let parts = &mut [IoSliceMut::new(one), IoSliceMut::new(two)];
+                        scope.readv(file, parts)
+                    }
+                    _ => scope.read_block(file, *len).map(|block| {
+                        b[..block.len()].copy_from_slice(&block);
+                        block.len()
+                    }),
+                };
+                seen.push(bytes(r, b));
             }
             Step::Pwrite(f, b, offset) => {
                 seen.push(number(scope.pwrite(&place.files[*f], b, *offset)))
@@ -332,6 +396,31 @@ fn run(
             Step::Fstat(f) => seen.push(stat(scope.fstat(&place.files[*f]))),
             Step::Fsync(f) => seen.push(unit(scope.fdatasync(&place.files[*f]))),
             Step::Stat(n) => seen.push(stat(scope.fstatat(&place.dir, &name(*n), 0))),
+            Step::Statx(n) => {
+                let (flags, mask) = (libc::AT_SYMLINK_NOFOLLOW, libc::STATX_BASIC_STATS);
+                let r = scope.statx(&place.dir, &name(*n), flags, mask);
+                seen.push(Seen::Stat(
+                    r.map(|s| {
+                        let is_dir = u32::from(s.stx_mode) & libc::S_IFMT == libc::S_IFDIR;
+                        let size = if is_dir { 0 } else { s.stx_size as i64 };
+                        (u32::from(s.stx_mode), size, u64::from(s.stx_nlink))
+                    })
+                    .map_err(|e| e.raw_os_error()),
+                ));
+            }
+            Step::Open(n, makes) => {
+                let r = scope.openat(&place.dir, &name(*n), open_flags(*makes), 0o644);
+                let r = r.map(IntoRawFd::into_raw_fd);
+                context.opened.borrow_mut().push(*r.as_ref().unwrap_or(&-1));
+                // The very number: nothing else opens files in this process.
+                seen.push(number(r.map(|fd| fd as usize)));
+            }
+            Step::PreadOpened(n, len, offset) => {
+                let mut b = vec![0; *len];
+                let r = scope.pread(&opened(*n), &mut b, *offset);
+                seen.push(bytes(r, b));
+            }
+            Step::Close(n) => seen.push(unit(scope.close(opened(*n)))),
             Step::Unlink(n) => seen.push(unit(scope.unlinkat(&place.dir, &name(*n), 0))),
             Step::Mkdir(n) => seen.push(unit(scope.mkdirat(&place.dir, &name(*n), 0o755))),
             Step::Rename(a, b) => seen.push(unit(scope.renameat(
@@ -368,6 +457,10 @@ fn run(
         }
     }
     drop(scope);
+    for fd in context.opened.take() {
+        // SAFETY: the program's own; those that it has closed itself are nobody's.
+        unsafe { libc::close(fd) };
+    }
     let positions: Vec<_> = place
         .files
         .iter()
@@ -413,8 +506,22 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0usize..8, 0usize..8).prop_map(|(a, b)| Step::Rename(a, b)),
         1 => Just(Step::List),
         1 => (0usize..2).prop_map(Step::Bad),
+        1 => (0usize..8).prop_map(Step::Statx),
+        2 => (0usize..8, any::<bool>()).prop_map(|(n, makes)| Step::Open(n, makes)),
+        3 => (0usize..40, len.clone(), offset.clone()).prop_map(|(n, l, o)| Step::PreadOpened(n, l, o)),
+        1 => (0usize..40).prop_map(Step::Close),
         3 => (file.clone(), file, len, offset).prop_map(|(a, b, l, o)| Step::Copy(a, b, l, o)),
     ]
+}
+
+/// A step of a descriptor that was opened is one of the `opens` before it, or of none.
+fn settle(step: &mut Step, opens: &mut usize) {
+    match step {
+        Step::Open(..) => *opens += 1,
+        Step::PreadOpened(n, ..) | Step::Close(n) if *opens > 0 => *n %= *opens,
+        Step::PreadOpened(..) | Step::Close(_) => *step = Step::Bad(0),
+        _ => {}
+    }
 }
 
 /// A program and a graph of it. `follows`: the program does what the graph calls certain; it may leave at a weak edge. Otherwise the
@@ -423,8 +530,9 @@ fn case(follows: bool) -> impl Strategy<Value = (Vec<(Step, bool, bool)>, Vec<St
     let flags = (prop::bool::weighted(0.15), prop::bool::weighted(0.15));
     let steps = prop::collection::vec((step(), flags, 0u32..10), 1..40);
     (steps, any::<bool>()).prop_map(move |(mut steps, in_stairs)| {
-        let mut writes = [0; FILES];
+        let (mut writes, mut opens) = ([0; FILES], 0);
         for (step, ..) in &mut steps {
+            settle(step, &mut opens);
             if let Step::Pwrite(f, bytes, offset) = step
                 && in_stairs
             {
@@ -445,6 +553,7 @@ fn case(follows: bool) -> impl Strategy<Value = (Vec<(Step, bool, bool)>, Vec<St
                     | Step::Mkdir(_)
                     | Step::Rename(..)
                     | Step::Copy(..)
+                    | Step::Close(_)
             );
             if follows {
                 // A copy's read may be short or fail, and then its write has other bytes or does not come: the graph is
@@ -546,15 +655,20 @@ fn generator() -> (Graph<Context>, Stairs) {
 
 #[test]
 fn programs_that_follow_their_graph_are_as_without_it() {
-    property(100, case(true), |(plan, program)| {
-        compare(&plan, &program, generator, true)
+    in_child("programs_that_follow_their_graph_are_as_without_it", || {
+        property(100, case(true), |(plan, program)| {
+            compare(&plan, &program, generator, true)
+        });
     });
 }
 
 #[test]
 fn programs_that_do_not_follow_their_graph_are_as_without_it() {
-    property(100, case(false), |(plan, program)| {
-        compare(&plan, &program, generator, false)
+    let name = "programs_that_do_not_follow_their_graph_are_as_without_it";
+    in_child(name, || {
+        property(100, case(false), |(plan, program)| {
+            compare(&plan, &program, generator, false)
+        });
     });
 }
 
@@ -576,7 +690,20 @@ fn code() -> impl Strategy<Value = Vec<Code>> {
             Code::Loop(n, body)
         })
     });
-    prop::collection::vec(tree, 1..6)
+    prop::collection::vec(tree, 1..6).prop_map(|mut code| {
+        settle_all(&mut code, &mut 0);
+        code
+    })
+}
+
+/// A loop is passed at least once, so as many opens lie before a step as are written before it, or more.
+fn settle_all(code: &mut [Code], opens: &mut usize) {
+    for c in code {
+        match c {
+            Code::Step(step, ..) => settle(step, opens),
+            Code::Loop(_, body) => settle_all(body, opens),
+        }
+    }
 }
 
 /// Bytes that offsets move on with each pass of the innermost loop.
@@ -618,7 +745,7 @@ fn add(
                             });
                         }
                         let pass = e.last().copied().unwrap_or(0) as i64;
-                        Some(call(c, step, part, pass * PASS))
+                        call(c, step, part, pass * PASS)
                     });
                     // Whatever leads to it: it is known that it may have to wait.
                     b.held(node);
@@ -654,7 +781,7 @@ fn add(
 impl Context {
     fn op(step: &Step, part: u64) -> Kind {
         match step {
-            Step::Pread(..) | Step::Bad(_) => Kind::Pread,
+            Step::Pread(..) | Step::PreadOpened(..) | Step::Bad(_) => Kind::Pread,
             Step::Copy(..) if part == 0 => Kind::Pread,
             Step::Copy(..) | Step::Pwrite(..) => Kind::Pwrite,
             Step::Read(..) => Kind::Read,
@@ -667,6 +794,9 @@ impl Context {
             Step::Mkdir(_) => Kind::Mkdirat,
             Step::Rename(..) => Kind::Renameat,
             Step::List => Kind::Getdents,
+            Step::Statx(_) => Kind::Statx,
+            Step::Open(..) => Kind::Openat,
+            Step::Close(_) => Kind::Close,
         }
     }
 }
@@ -699,7 +829,10 @@ impl Unrolled {
                             self.stairs.insert(place, stair.clone());
                             (*bytes, *offset) = stair;
                         }
-                        Step::Pread(_, _, o) | Step::Pwrite(_, _, o) | Step::Copy(_, _, _, o) => {
+                        Step::Pread(_, _, o)
+                        | Step::PreadOpened(_, _, o)
+                        | Step::Pwrite(_, _, o)
+                        | Step::Copy(_, _, _, o) => {
                             *o += pass * PASS;
                         }
                         _ => {}
@@ -728,27 +861,32 @@ impl Unrolled {
 /// FA1, FA2: random graphs of nodes with nested loops, links, weak edges and nodes that are not ready at first.
 #[test]
 fn programs_with_nested_loops_are_as_without_their_graph() {
-    property(
-        100,
-        (code(), 1i32..12, any::<bool>()),
-        |(code, leave, in_stairs)| {
-            let mut unrolled = Unrolled::default();
-            unrolled.add(&code, 0, in_stairs, &mut leave.clone());
-            let graph = || {
-                let mut b = Builder::new("random");
-                let mut steps = Vec::new();
-                let start = (b.start(), false);
-                let open = add(&mut b, &code, start, &mut steps);
-                let end = b.end();
-                match open {
-                    (from, true) => b.weak_edge(from, end),
-                    (from, false) => b.edge(from, end),
-                }
-                (b.build().unwrap(), steps)
-            };
-            let plan = graph().1;
-            let with_stairs = || (graph().0, unrolled.stairs.clone());
-            compare(&plan, &unrolled.program, with_stairs, true)
+    in_child(
+        "programs_with_nested_loops_are_as_without_their_graph",
+        || {
+            property(
+                100,
+                (code(), 1i32..12, any::<bool>()),
+                |(code, leave, in_stairs)| {
+                    let mut unrolled = Unrolled::default();
+                    unrolled.add(&code, 0, in_stairs, &mut leave.clone());
+                    let graph = || {
+                        let mut b = Builder::new("random");
+                        let mut steps = Vec::new();
+                        let start = (b.start(), false);
+                        let open = add(&mut b, &code, start, &mut steps);
+                        let end = b.end();
+                        match open {
+                            (from, true) => b.weak_edge(from, end),
+                            (from, false) => b.edge(from, end),
+                        }
+                        (b.build().unwrap(), steps)
+                    };
+                    let plan = graph().1;
+                    let with_stairs = || (graph().0, unrolled.stairs.clone());
+                    compare(&plan, &unrolled.program, with_stairs, true)
+                },
+            );
         },
     );
 }
