@@ -124,6 +124,8 @@ struct Walk {
     short_until: u64,
     /// Pages that were gone when the program came to them, since memory was last found short or a round began.
     missed: u64,
+    /// Bytes that the buffer might take when the stream last went on.
+    memory: u64,
     /// The disk for which the order was chosen, and whether the file system lies on several.
     disk: u64,
     several: bool,
@@ -527,9 +529,9 @@ impl Fetcher {
         Some(pieces)
     }
 
-    /// Says at which progress of the program there is something to do again.
-    fn wake_at(&self, index: usize, walk: &Walk, room: u64) {
-        let step = (room / 8).clamp(STEP.0, STEP.1);
+    /// Says that there is something to do again once the program has gone on by `step` bytes.
+    fn wake_at(&self, index: usize, walk: &Walk, step: u64) {
+        let step = step.clamp(STEP.0, STEP.1);
         let mut state = lock(&self.process.state);
         let Some(source) = state.source(index) else {
             return;

@@ -7,6 +7,12 @@ use super::super::{Figure, LIST_MAX, lock};
 use super::{BATCH, Fetcher, Order, Piece, QUEUED, STEP, Span, Walk, key, pages_of};
 use crate::view::{PAGE_BYTES, PageRange};
 
+/// The lead is this part of the memory, and that one on devices that answer within so many µs: what is kept for later counts more there.
+const PART: u64 = 8;
+const QUICK_PART: u64 = 20;
+const QUICK_US: f64 = 2000.0;
+/// … where that is so many bytes at least.
+const LEAST_LEAD: u64 = 1 << 20;
 /// Entries that the program is past what is given up, since threads may be a little behind.
 const SLACK: u64 = 4;
 
@@ -56,21 +62,46 @@ impl Walk {
             _ => self.ahead,
         }
     }
+
+    /// After how many bytes of progress the stream goes on.
+    fn step(&self, room: u64, lead: u64) -> u64 {
+        match &self.order {
+            Order::Stream(Stream {
+                belady: Some(_), ..
+            }) => lead,
+            _ => room / 8,
+        }
+    }
 }
 
 impl Fetcher {
+    /// How much of `room` bytes a stream is ahead of the program, where it doesn't keep what it holds for later.
+    fn lead(&self, disk: u64, room: u64) -> u64 {
+        let quick = self
+            .manners
+            .get(&disk)
+            .is_some_and(|manner| manner.latency_us < QUICK_US);
+        let part = if quick { QUICK_PART } else { PART };
+        (room / part)
+            .clamp(LEAST_LEAD, 2 * STEP.1)
+            .min(room / PART)
+            .max(STEP.0)
+            .min(room / 2)
+    }
+
     /// Asks for what comes next in the order of need, with `room` bytes of memory. `true` if there is more to do at once.
     pub(super) fn advance(&mut self, index: usize, walk: &mut Walk, room: u64) -> bool {
         self.give_up_due(walk);
         self.end_window(walk, room);
-        let lead = (room / 8).clamp(STEP.0, 2 * STEP.1).min(room / 2);
+        walk.memory = self.contention.limit();
+        let lead = self.lead(walk.disk, room);
         let mut looked = 0;
         self.keep_less(index, walk, room - lead);
         loop {
             let held = walk.held();
             // At the low mark the engine rings.
             if held >= room || self.engine.queued_bytes() >= QUEUED {
-                self.wake_at(index, walk, room);
+                self.wake_at(index, walk, walk.step(room, lead));
                 return false;
             }
             if let Order::Stream(Stream { until: Some(n), .. }) = &walk.order
@@ -86,7 +117,7 @@ impl Fetcher {
                 return true;
             };
             if pieces.is_empty() {
-                self.wake_at(index, walk, room);
+                self.wake_at(index, walk, walk.step(room, lead));
                 return false;
             }
             if !self.plan_memory(index, walk, room, lead) {
@@ -312,7 +343,22 @@ impl Fetcher {
             return 0;
         }
         let mut missing = Vec::new();
-        let cached = own.missing(&handle, pages, seen, &mut missing);
+        let known = seen.present_pages + seen.in_flight_pages;
+        let cached = match known == pages.len() || known == 0 {
+            true if own.is_as_known() => {
+                if known == 0 {
+                    missing.push(pages);
+                }
+                known
+            }
+            _ => {
+                let cached = own.missing(&handle, pages, seen, &mut missing);
+                if cached != known && seen.in_flight_pages == 0 {
+                    own.doubt();
+                }
+                cached
+            }
+        };
         if first && cached > 0 {
             let cached = cached.saturating_sub(seen.unused_pages) * PAGE_BYTES;
             self.process
