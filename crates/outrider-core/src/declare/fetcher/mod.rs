@@ -124,7 +124,7 @@ struct Walk {
     short_until: u64,
     /// Pages that were gone when the program came to them, since memory was last found short or a round began.
     missed: u64,
-    /// Bytes that the buffer might take when the stream last went on.
+    /// Bytes that the buffer might take while what the stream holds was fetched, at most.
     memory: u64,
     /// The disk for which the order was chosen, and whether the file system lies on several.
     disk: u64,
@@ -461,6 +461,9 @@ impl Fetcher {
             };
             let last = at.0 == walk.seen.0 || pieces.len() < BATCH;
             for p in &pieces {
+                if p.n >= walk.front.0 {
+                    self.overtaken(index, walk, p);
+                }
                 self.passed(p, walk);
             }
             // Of the entry that is being read.

@@ -93,7 +93,7 @@ impl Fetcher {
     pub(super) fn advance(&mut self, index: usize, walk: &mut Walk, room: u64) -> bool {
         self.give_up_due(walk);
         self.end_window(walk, room);
-        walk.memory = self.contention.limit();
+        walk.memory = walk.memory.max(self.contention.limit());
         let lead = self.lead(walk.disk, room);
         let mut looked = 0;
         self.keep_less(index, walk, room - lead);
@@ -229,13 +229,20 @@ impl Fetcher {
         true
     }
 
-    /// What is kept for later has to fit in `room` bytes, which may be less than before: otherwise the stream would stand still, since it is only by
-    /// going on that it gives anything up.
+    /// What is kept for later, or because it may be wanted, has to fit in `room` bytes, which may be less than before: otherwise the stream would stand
+    /// still, since it is only by going on that it gives anything up.
     fn keep_less(&mut self, index: usize, walk: &mut Walk, room: u64) {
         let (front, epoch, generation) = (walk.front.0, walk.epoch, walk.generation);
         let Order::Stream(stream) = &mut walk.order else {
             return;
         };
+        while let Some((_, belady)) = &stream.belady
+            && belady.bytes() + stream.idle_bytes > room
+            && let Some(key) = stream.idle.pop_front()
+        {
+            stream.idle_bytes = stream.idle_bytes.saturating_sub(stream.bytes_of(key));
+            stream.give_up(key, front);
+        }
         let Some((base, belady)) = &mut stream.belady else {
             return;
         };
@@ -261,6 +268,11 @@ impl Fetcher {
         }
     }
 
+    /// The program was at an entry before the stream: what was kept for it is kept for its next use.
+    pub(super) fn overtaken(&mut self, index: usize, walk: &mut Walk, p: &Piece) {
+        self.keep(index, walk, p, false, u64::MAX);
+    }
+
     /// The stream has passed an entry: decides what is kept.
     fn keep(&mut self, index: usize, walk: &mut Walk, p: &Piece, fetched: bool, room: u64) {
         let Order::Stream(stream) = &mut walk.order else {
@@ -284,7 +296,11 @@ impl Fetcher {
             list.get(base + u64::from(i))
                 .map_or(0, |e| pages_of(&e).len() * PAGE_BYTES)
         };
-        belady.pass(i, size_of(i), fetched, room, size_of, &mut victims);
+        let size = match size_of(i) {
+            0 => Span::of(p).bytes(),
+            size => size,
+        };
+        belady.pass(i, size, fetched, room, size_of, &mut victims);
         let kept = belady.bytes();
         for v in victims {
             let entry = list.get(base + u64::from(v.entry));
@@ -414,6 +430,7 @@ impl Fetcher {
     fn end_window(&mut self, walk: &mut Walk, room: u64) {
         if walk.used_since >= room {
             walk.used_since = 0;
+            walk.memory = 0;
             if !walk.is_short() {
                 self.contention.clean();
             }
