@@ -273,6 +273,31 @@ fn short_of_memory() {
     }
 }
 
+/// LP3, LP6: where one list takes the place of another, what is held and the new one doesn't want makes room: the stream doesn't wait for it.
+#[test]
+fn lists_take_the_place_of_others() {
+    let dir = place("anew", 16 * MIB);
+    let program = linked("anew");
+    for order in ["stream", "rounds"] {
+        let output = Command::new(outrider())
+            .args(["run", "--budget=6M", "--"])
+            .arg(&program)
+            .arg("one.dat")
+            .env("OUTRIDER_ORDER", order)
+            .current_dir(&dir)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{order}: {output:?}");
+        let told = String::from_utf8(output.stderr).unwrap();
+        let fetched: Vec<u64> = told.lines().map(|l| l.parse().unwrap()).collect();
+        // Either half once at least, but for what the program reads itself at its start.
+        assert!(
+            fetched.len() == 2 && fetched.iter().all(|f| *f > 7 << 20),
+            "{order}: {fetched:?}"
+        );
+    }
+}
+
 /// LP4, LP5: pages that are gone while memory lies unused are fetched again, and the buffer is not halved: nobody is short of memory.
 #[test]
 fn losses_without_need() {

@@ -197,10 +197,12 @@ fn loaders_with_and_without() {
         .join("examples/loader");
     if !in_rust.exists() {
         // Cargo builds examples with the tests, unless it was asked for single tests.
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--locked", "-p", "outrider", "--example", "loader"])
-            .output()
-            .unwrap();
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--locked", "-p", "outrider", "--example", "loader"]);
+        if in_rust.iter().any(|part| part == "release") {
+            build.arg("--release");
+        }
+        let built = build.output().unwrap();
         assert!(built.status.success() && in_rust.exists());
     }
     for arguments in [

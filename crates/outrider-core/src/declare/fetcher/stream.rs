@@ -27,8 +27,8 @@ pub(super) struct Stream {
     pub(super) due_bytes: u64,
     /// What we have fetched and not given up yet, by the page that the entry begins on.
     pub(super) held: HashMap<u64, Span>,
-    /// Of these, what the list has no use for as far as it is known. The part that is not may: it goes when there is need.
-    pub(super) idle: VecDeque<u64>,
+    /// Of these, what the list has no use for behind an entry, as far as it is known. The part that is not may: it goes when there is need.
+    pub(super) idle: VecDeque<(u64, u64)>,
     pub(super) idle_bytes: u64,
     /// On a device with a head: the entry up to which the list goes upwards by itself, so that rounds win nothing.
     pub(super) until: Option<u64>,
@@ -49,7 +49,8 @@ impl Stream {
     pub(super) fn give_up(&mut self, key: u64, n: u64) {
         if let Some(span) = self.held.get(&key) {
             self.due_bytes += span.bytes();
-            self.due.push_back((n, *span));
+            let at = self.due.partition_point(|(m, _)| *m <= n);
+            self.due.insert(at, (n, *span));
         }
     }
 }
@@ -68,7 +69,7 @@ impl Walk {
         match &self.order {
             Order::Stream(Stream {
                 belady: Some(_), ..
-            }) => lead,
+            }) => (self.ahead / 2).min(lead),
             _ => room / 8,
         }
     }
@@ -91,12 +92,12 @@ impl Fetcher {
 
     /// Asks for what comes next in the order of need, with `room` bytes of memory. `true` if there is more to do at once.
     pub(super) fn advance(&mut self, index: usize, walk: &mut Walk, room: u64) -> bool {
-        self.give_up_due(walk);
         self.end_window(walk, room);
         walk.memory = walk.memory.max(self.contention.limit());
         let lead = self.lead(walk.disk, room);
         let mut looked = 0;
         self.keep_less(index, walk, room - lead);
+        self.give_up_due(walk);
         loop {
             let held = walk.held();
             // At the low mark the engine rings.
@@ -163,6 +164,8 @@ impl Fetcher {
     /// Sees to it that the stretch at the front is linked, if the list doesn't fit in memory.
     fn plan_memory(&mut self, index: usize, walk: &mut Walk, room: u64, lead: u64) -> bool {
         let (epoch, generation, front) = (walk.epoch, walk.generation, walk.front.0);
+        // What the program has yet to read that was asked for lies before this.
+        let asked = if walk.ahead == 0 { 0 } else { front };
         let Order::Stream(stream) = &mut walk.order else {
             return true;
         };
@@ -219,7 +222,7 @@ impl Fetcher {
                         }
                     }
                     stream.idle_bytes = left.values().map(Span::bytes).sum();
-                    stream.idle = left.into_keys().collect();
+                    stream.idle = left.into_keys().map(|key| (asked, key)).collect();
                     (front, b)
                 });
             if stream.belady.is_some() {
@@ -238,10 +241,10 @@ impl Fetcher {
         };
         while let Some((_, belady)) = &stream.belady
             && belady.bytes() + stream.idle_bytes > room
-            && let Some(key) = stream.idle.pop_front()
+            && let Some((n, key)) = stream.idle.pop_front()
         {
             stream.idle_bytes = stream.idle_bytes.saturating_sub(stream.bytes_of(key));
-            stream.give_up(key, front);
+            stream.give_up(key, n);
         }
         let Some((base, belady)) = &mut stream.belady else {
             return;
@@ -311,11 +314,11 @@ impl Fetcher {
                 gone.push(key);
             } else {
                 stream.idle_bytes += stream.bytes_of(key);
-                stream.idle.push_back(key);
+                stream.idle.push_back((p.n, key));
             }
         }
         while kept + stream.idle_bytes > room
-            && let Some(key) = stream.idle.pop_front()
+            && let Some((_, key)) = stream.idle.pop_front()
         {
             stream.idle_bytes = stream.idle_bytes.saturating_sub(stream.bytes_of(key));
             gone.push(key);
