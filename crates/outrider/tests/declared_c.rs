@@ -270,6 +270,18 @@ fn short_of_memory() {
         assert!(figure("dropped_bytes") > 4 << 20, "{report:#}");
         let text = fs::read_to_string(&explain).unwrap();
         assert!(text.contains(" evict inode "), "{order}");
+        // What was skipped as cached: of each round, or of each buffer that was used up.
+        let what = match order {
+            "rounds" => "round of entries ",
+            _ => "window until entry ",
+        };
+        let told = text.lines().filter(|l| l.contains(what));
+        let cached: Vec<u64> = told.map(|l| number(l, "cached ")).collect();
+        assert!(!cached.is_empty(), "{order}");
+        assert!(
+            order == "rounds" || cached.iter().sum::<u64>() > 1 << 20,
+            "{cached:?}"
+        );
     }
 }
 
@@ -600,6 +612,7 @@ fn explanations_go_into_pipes() {
             "lost ",
             "left out ",
             "round ",
+            "window ",
         ];
         assert!(
             pid.parse::<u32>().is_ok() && known.iter().any(|k| what.starts_with(k)),

@@ -181,6 +181,11 @@ impl Explain {
         ));
     }
 
+    /// The program has come to an entry and used up a buffer; `skipped` bytes of what was looked at meanwhile were cached or on their way.
+    pub fn window(&mut self, entry: u64, skipped: u64) {
+        self.line(format_args!("window until entry {entry}: cached {skipped}"));
+    }
+
     /// Pages were asked for.
     pub fn issued(&mut self, ino: u64, pages: &PageRange, place: Option<u64>) {
         let (at, len) = (pages.start * PAGE_BYTES, pages.len() * PAGE_BYTES);

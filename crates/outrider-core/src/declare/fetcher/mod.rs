@@ -120,6 +120,8 @@ struct Walk {
     counted: u64,
     /// Bytes that the program went on since the buffer's size was last looked at.
     used_since: u64,
+    /// Bytes of entries that the stream asked for nothing of, since it last told of them.
+    skipped: u64,
     /// Fetched pages were lost of what lies before this entry.
     short_until: u64,
     /// Pages that were gone when the program came to them, since memory was last found short or a round began.

@@ -136,6 +136,9 @@ impl Fetcher {
                     true => 0,
                     false => self.want(&p, length, p.n >= walk.counted, &mut run),
                 };
+                if fetched == 0 {
+                    walk.skipped += u64::from(length);
+                }
                 walk.ahead += u64::from(length);
                 if length < p.length {
                     walk.front = (p.n, walk.front.1.saturating_add(length));
@@ -432,6 +435,8 @@ impl Fetcher {
     /// The program has used up what the buffer holds, or a part of it as large: without a loss it may grow.
     fn end_window(&mut self, walk: &mut Walk, room: u64) {
         if walk.used_since >= room {
+            self.explain.window(walk.seen.0, walk.skipped);
+            walk.skipped = 0;
             walk.used_since = 0;
             walk.memory = 0;
             if !walk.is_short() {
