@@ -69,13 +69,13 @@ ssize_t outrider_declare(int fd, const struct outrider_range *ranges, size_t n) 
 /*
  * The same, pulled: `next` is called, on the thread that reads or in this call, whenever more of the list is wanted. It
  * fills at most `room` entries, of any files, and returns how many; 0 ends the list. It may read files; it must not call
- * functions of this header (EDEADLK), nor throw or longjmp out. `next` is not called any more once outrider_pull was called with
- * the same fd and a null `next`, or fd was closed; `ctx` must live so long. fd names the list, and must be one of
- * its files.
+ * functions of this header (EDEADLK), nor longjmp out; an exception passes through as one of a callback does. `next` is not
+ * called any more once outrider_pull was called with the same fd and a null `next`, or fd was closed; `ctx` must live so
+ * long. fd names the list, and must be one of its files.
  * Errors as outrider_declare.
  */
 typedef size_t (*outrider_next)(void *ctx, struct outrider_access *entries, size_t room);
-int outrider_pull(int fd, outrider_next next, void *ctx) OUTRIDER_NOTHROW;
+int outrider_pull(int fd, outrider_next next, void *ctx);
 
 #define OUTRIDER_LIST_MAX 1048576 /* entries that one list holds; the rest is taken when these were read */
 
@@ -87,8 +87,8 @@ typedef struct outrider_client outrider_client;
  * Called from within a read of the calling program (read, pread, readv, preadv, and stdio's) when half of the latest update is
  * read and once more when all of it is, so that what comes next can be fetched meanwhile, and when the program reads within a
  * region but outside the list. It may read files, whose reads then count as ignored, and may call
- * outrider_request on its own client; any other function of this header fails with EDEADLK there. It must not throw or
- * longjmp out of a read. errno is kept for the read.
+ * outrider_request on its own client; any other function of this header fails with EDEADLK there. It must not longjmp out of a
+ * read; an exception passes through the read that made the call, which is not made then (on x86-64). errno is kept for the read.
  */
 typedef void (*outrider_callback)(outrider_client *client, void *ctx, const struct outrider_position *at);
 
@@ -143,7 +143,7 @@ int outrider_ignore(outrider_client *client, int on) OUTRIDER_NOTHROW;
  * Says that `length` bytes of `fd` at `offset` are about to be read, where reads can't be seen: memory maps, direct system
  * calls, io_uring. Harmless where they are seen. EBADF.
  */
-int outrider_reading(int fd, uint64_t offset, uint64_t length) OUTRIDER_NOTHROW;
+int outrider_reading(int fd, uint64_t offset, uint64_t length);
 
 /* What became of what this process declared, so far. */
 struct outrider_stats {

@@ -19,7 +19,7 @@
 #define SYS_cachestat 451
 #endif
 
-/* Entries of a scan's first list, and how many times longer each further one is. */
+/* Entries of a scan's first list, and how many times longer the second one is. The third one has no end: Outrider draws as much of it as memory holds. */
 #define FIRST_ENTRIES 512
 #define GROWTH        16
 /* Table pages in the order of an index leaf after which a scan is taken for one: two may be chance, and each costs a wait. */
@@ -1177,7 +1177,7 @@ void foresee_was_read(struct foresee *file, uint64_t offset, const void *bytes, 
                 if (kind == BTREE_TABLE_LEAF)
                     COUNT(foreseen_reads, 1);
                 if (scan->capped && 2 * scan->head >= scan->allowed) {
-                    scan->allowed = scan->allowed > QUEUE ? UINT64_MAX : scan->allowed * GROWTH;
+                    scan->allowed = scan->allowed > FIRST_ENTRIES ? UINT64_MAX : scan->allowed * GROWTH;
                     anew = 1;
                 }
                 goto out;

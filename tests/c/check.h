@@ -62,7 +62,7 @@ static inline uint64_t size_of(int fd)
 /* A number that depends on every byte and its place. */
 static inline uint64_t sum(uint64_t so_far, const void *data, size_t n)
 {
-    const unsigned char *p = data;
+    const unsigned char *p = (const unsigned char *)data;
     for (size_t i = 0; i < n; i++)
         so_far = so_far * 1099511628211ull + p[i];
     return so_far;
@@ -83,10 +83,10 @@ static inline void read_somewhere(int fd, const char *truth, uint64_t size, vola
 static inline struct outrider_range *shuffled(uint64_t size, uint64_t block, size_t *n)
 {
     *n = size / block;
-    struct outrider_range *list = malloc(*n * sizeof *list);
+    struct outrider_range *list = (struct outrider_range *)malloc(*n * sizeof *list);
     CHECK(list);
     for (size_t i = 0; i < *n; i++)
-        list[i] = (struct outrider_range){i * block, block};
+        list[i].offset = i * block, list[i].length = block;
     for (size_t i = *n - 1; i > 0; i--) {
         size_t j = rnd() % (i + 1);
         struct outrider_range t = list[i];

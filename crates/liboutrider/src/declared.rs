@@ -321,6 +321,69 @@ pub fn disable() {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+core::arch::global_asm!(
+    ".hidden outrider_program_call",
+    ".globl outrider_program_call",
+    ".type outrider_program_call, @function",
+    "outrider_program_call:",
+    ".cfi_startproc",
+    ".cfi_personality 0x1b, {unwound}",
+    "push rbp",
+    ".cfi_def_cfa_offset 16",
+    ".cfi_offset rbp, -16",
+    "mov rbp, rsp",
+    ".cfi_def_cfa_register rbp",
+    "mov rax, rdi",
+    "mov rdi, rsi",
+    "mov rsi, rdx",
+    "mov rdx, rcx",
+    "call rax",
+    "pop rbp",
+    ".cfi_def_cfa rsp, 8",
+    "ret",
+    ".cfi_endproc",
+    ".size outrider_program_call, . - outrider_program_call",
+    unwound = sym unwound,
+);
+
+#[cfg(target_arch = "x86_64")]
+unsafe extern "C" {
+    /// Calls `function(a, b, c)`. If that is left by an exception or the end of its thread, the unwinder asks `unwound` about this frame. Elsewhere the
+    /// thread counts as within its callback from then on.
+    #[link_name = "outrider_program_call"]
+    fn program_call(function: usize, a: usize, b: usize, c: usize) -> usize;
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn program_call(function: usize, a: usize, b: usize, c: usize) -> usize {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let f =
+            core::mem::transmute::<usize, extern "C" fn(usize, usize, usize) -> usize>(function);
+        f(a, b, c)
+    }
+}
+
+/// A personality routine (Itanium C++ ABI, Exception Handling, 1.6.3) that handles nothing: where the frame goes, the callback is over.
+#[cfg(target_arch = "x86_64")]
+extern "C" fn unwound(
+    _version: c_int,
+    actions: c_int,
+    _class: u64,
+    _exception: *mut c_void,
+    _context: *mut c_void,
+) -> c_int {
+    const CLEANUP_PHASE: c_int = 2;
+    const CONTINUE_UNWIND: c_int = 8;
+    if actions & CLEANUP_PHASE != 0
+        && let Some(process) = current()
+    {
+        alone(|| process.left());
+    }
+    CONTINUE_UNWIND
+}
+
 /// Calls a function of the program, on its thread and with its signal mask.
 #[cold]
 fn make(process: &'static Process, call: Call) {
@@ -330,11 +393,11 @@ fn make(process: &'static Process, call: Call) {
         Call::Client { id, callee, at } => {
             // SAFETY: what the program gave as its callback, with its own argument; the position outlives the call.
             unsafe {
-                let f = core::mem::transmute::<usize, Callback>(callee.function);
-                f(
-                    id.to_bits() as *mut c_void,
-                    callee.context as *mut c_void,
-                    &raw const at,
+                program_call(
+                    callee.function,
+                    id.to_bits(),
+                    callee.context,
+                    (&raw const at) as usize,
                 );
             }
             id
@@ -345,8 +408,12 @@ fn make(process: &'static Process, call: Call) {
             loop {
                 // SAFETY: what the program gave, with its own argument and room for so many entries.
                 let n = unsafe {
-                    let f = core::mem::transmute::<usize, Next>(callee.function);
-                    f(callee.context as *mut c_void, entries.as_mut_ptr(), ROOM)
+                    program_call(
+                        callee.function,
+                        callee.context,
+                        entries.as_mut_ptr() as usize,
+                        ROOM,
+                    )
                 };
                 let given = entries.get(..n.min(ROOM)).unwrap_or_default();
                 if !alone(|| process.pulled(id, given)) {

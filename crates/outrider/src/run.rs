@@ -10,6 +10,7 @@ mod report;
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -111,8 +112,8 @@ pub fn run(args: RunArgs, mut config: Config, purpose: Purpose) -> Result<i32, F
             if purpose == Purpose::Check {
                 std::env::set_var("OUTRIDER_GRAPH", "check");
             }
-            if let Some(path) = explain {
-                std::env::set_var("OUTRIDER_EXPLAIN", path);
+            if let Some(explain) = &explain {
+                std::env::set_var("OUTRIDER_EXPLAIN", &explain.path);
             }
         }
     }
@@ -121,7 +122,8 @@ pub fn run(args: RunArgs, mut config: Config, purpose: Purpose) -> Result<i32, F
     let program = spawn(&args.command, &old, &child_action)?;
     PROGRAM.store(program, Release);
     forward_signals();
-    stand_aside(shared.as_deref(), &mut report);
+    let pipe = explain.as_ref().and_then(|e| e.pipe.as_ref());
+    stand_aside(shared.as_deref(), &mut report, pipe);
     // Whatever the program has blocked, the runner hears.
     set_mask(&no_signals());
     finish(
@@ -226,10 +228,29 @@ fn unstarted(error: &std::io::Error) -> i32 {
     }
 }
 
-/// Makes the file of `--explain`, empty, and its absolute path: programs may change their directory.
-fn explanation(path: &Path) -> Result<PathBuf, Failure> {
-    std::fs::File::create(path)
-        .and_then(|_| path.canonicalize())
+/// What `--explain` writes to.
+struct Explanation {
+    /// Absolute: programs may change their directory.
+    path: PathBuf,
+    /// A pipe is held open for as long as this runs: for a reader who comes late, and so that he doesn't see its end before.
+    pipe: Option<std::fs::File>,
+}
+
+/// Makes the file of `--explain`, empty.
+fn explanation(path: &Path) -> Result<Explanation, Failure> {
+    let is_pipe = std::fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo());
+    let open = || match is_pipe {
+        // For writing alone it would wait for a reader.
+        true => std::fs::File::options().read(true).write(true).open(path),
+        false => std::fs::File::create(path),
+    };
+    open()
+        .and_then(|file| {
+            Ok(Explanation {
+                path: path.canonicalize()?,
+                pipe: is_pipe.then_some(file),
+            })
+        })
         .map_err(|e| {
             Failure::usage(format!(
                 "--explain={}: {e}; accepted is a file that can be written",
@@ -383,12 +404,13 @@ fn take_timers() -> Vec<(libc::c_int, libc::itimerval)> {
 
 /// The program has descriptors and a directory of its own: the runner keeps none of them, so that a pipe ends when the program
 /// closes it and a file system can be unmounted.
-fn stand_aside(shared: Option<&Shared>, report: &mut report::Target) {
+fn stand_aside(shared: Option<&Shared>, report: &mut report::Target, pipe: Option<&std::fs::File>) {
     let mut kept: Vec<u32> = shared
         .map(|s| s.fd().as_raw_fd() as u32)
         .into_iter()
         .collect();
     kept.extend(report.keep().map(|fd| fd as u32));
+    kept.extend(pipe.map(|p| p.as_raw_fd() as u32));
     kept.sort_unstable();
     let mut first = 0;
     // SAFETY: closes numbers that nothing in this process uses from here on.

@@ -270,6 +270,43 @@ fn short_of_memory() {
         assert!(figure("dropped_bytes") > 4 << 20, "{report:#}");
         let text = fs::read_to_string(&explain).unwrap();
         assert!(text.contains(" evict inode "), "{order}");
+        // What was skipped as cached: of each round, or of each buffer that was used up.
+        let what = match order {
+            "rounds" => "round of entries ",
+            _ => "window until entry ",
+        };
+        let told = text.lines().filter(|l| l.contains(what));
+        let cached: Vec<u64> = told.map(|l| number(l, "cached ")).collect();
+        assert!(!cached.is_empty(), "{order}");
+        assert!(
+            order == "rounds" || cached.iter().sum::<u64>() > 1 << 20,
+            "{cached:?}"
+        );
+    }
+}
+
+/// LP3, LP6: where one list takes the place of another, what is held and the new one doesn't want makes room: the stream doesn't wait for it.
+#[test]
+fn lists_take_the_place_of_others() {
+    let dir = place("anew", 16 * MIB);
+    let program = linked("anew");
+    for order in ["stream", "rounds"] {
+        let output = Command::new(outrider())
+            .args(["run", "--budget=6M", "--"])
+            .arg(&program)
+            .arg("one.dat")
+            .env("OUTRIDER_ORDER", order)
+            .current_dir(&dir)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{order}: {output:?}");
+        let told = String::from_utf8(output.stderr).unwrap();
+        let fetched: Vec<u64> = told.lines().map(|l| l.parse().unwrap()).collect();
+        // Either half once at least, but for what the program reads itself at its start.
+        assert!(
+            fetched.len() == 2 && fetched.iter().all(|f| *f > 7 << 20),
+            "{order}: {fetched:?}"
+        );
     }
 }
 
@@ -502,6 +539,88 @@ fn rounds_are_explained() {
     );
 }
 
+/// LP3: a named pipe for `--explain` keeps nobody waiting, whether its reader never opens it, or late, when more was written than it holds; whatever it
+/// gets are whole lines.
+#[test]
+fn explanations_go_into_pipes() {
+    let dir = place("piped", 16 * MIB);
+    let [pipe, done, go] = ["pipe", "done", "go"].map(|name| dir.join(name));
+    for path in [&pipe, &done, &go] {
+        let made = Command::new("mkfifo").arg(path).status().unwrap();
+        assert!(made.success());
+    }
+    let program = linked("again");
+    let program = program.to_str().unwrap();
+    let truth = run(&dir, "linked", &[program, "one.dat", "4096", "3"], &[]).out();
+    let under = |rest: &[&str]| {
+        let command = outrider();
+        let flags = [
+            "run",
+            "--budget=6M",
+            "--report=report.json",
+            "--explain",
+            "pipe",
+            "--",
+        ];
+        [&[command.to_str().unwrap()], &flags[..], rest]
+            .concat()
+            .join(" ")
+    };
+    let report = || -> Value {
+        serde_json::from_str(&fs::read_to_string(dir.join("report.json")).unwrap()).unwrap()
+    };
+    let env = [("OUTRIDER_ORDER", "stream")];
+    let unread = under(&[program, "one.dat", "4096", "3"]);
+    let argv = ["sh", "-c", &unread];
+    assert_eq!(truth, run(&dir, "unread", &argv, &env).out());
+    assert!(
+        report()["declared"]["fetched_bytes"].as_u64() > Some(8 << 20),
+        "{:#}",
+        report()
+    );
+    // The reader comes when all has been read once and more than a pipe of 64 KiB holds was written.
+    let script =
+        format!("{program} one.dat 4096 3; echo >done; read x <go; {program} one.dat 4096 1");
+    fs::write(dir.join("script"), script).unwrap();
+    let reader = std::thread::spawn({
+        let (pipe, done, go) = (pipe.clone(), done.clone(), go.clone());
+        move || {
+            fs::read(done).unwrap();
+            let mut from = fs::File::open(pipe).unwrap();
+            fs::write(go, "\n").unwrap();
+            let mut text = String::new();
+            std::io::Read::read_to_string(&mut from, &mut text).unwrap();
+            text
+        }
+    });
+    let late = under(&["sh", "script"]);
+    let out = run(&dir, "late", &["sh", "-c", &late], &env).out();
+    assert!(out.starts_with(&truth), "{out}");
+    let text = reader.join().unwrap();
+    assert!(
+        text.len() > 64 << 10 && text.ends_with('\n'),
+        "{}",
+        text.len()
+    );
+    for line in text.lines() {
+        let (pid, what) = line.split_once(' ').unwrap();
+        let known = [
+            "fetch ",
+            "evict ",
+            "stream ",
+            "device ",
+            "lost ",
+            "left out ",
+            "round ",
+            "window ",
+        ];
+        assert!(
+            pid.parse::<u32>().is_ok() && known.iter().any(|k| what.starts_with(k)),
+            "{line}"
+        );
+    }
+}
+
 /// The library exports the functions of its header, each of them, and has the name that linked programs ask for.
 #[test]
 fn the_library_is_what_the_header_says() {
@@ -514,7 +633,10 @@ fn the_library_is_what_the_header_says() {
         memchr::memmem::find(&bytes, &wanted).is_some()
     };
     let mut functions = 0;
-    for line in header.lines().filter(|l| l.contains(") OUTRIDER_NOTHROW;")) {
+    let declares = |l: &&str| {
+        l.contains(" outrider_") && l.contains('(') && l.ends_with(';') && !l.starts_with("typedef")
+    };
+    for line in header.lines().filter(declares) {
         let name = line.split('(').next().unwrap();
         let name = name.rsplit([' ', '*']).next().unwrap();
         assert!(contains(name), "{name}");

@@ -102,6 +102,41 @@ fn libprefetch_in_c_and_in_cpp() {
     }
 }
 
+/// LP1: exceptions pass through the reads and calls whose callbacks throw them, and nobody counts as within a callback afterwards.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn callbacks_throw() {
+    let work = fresh("thrown");
+    fs::write(work.join("data"), Random(1).bytes(64 * 4096)).unwrap();
+    let program = work.join("program");
+    let made = Command::new("c++")
+        .args([
+            "-std=c++17",
+            "-D_GNU_SOURCE",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-pthread",
+            "-g",
+            "-I",
+        ])
+        .arg(repository().join("include"))
+        .arg(repository().join("tests/c/thrown.cpp"))
+        .arg("-o")
+        .arg(&program)
+        .arg(format!("-L{}", library().display()))
+        .arg(format!("-Wl,-rpath,{}", library().display()))
+        .arg("-loutrider")
+        .output()
+        .unwrap();
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
+    assert_eq!(run(&work, &program, &["data"]), "left\n");
+}
+
 /// LP1: the paper's example as printed, whose callback makes the list.
 #[test]
 fn figure_7_as_printed() {
@@ -197,10 +232,12 @@ fn loaders_with_and_without() {
         .join("examples/loader");
     if !in_rust.exists() {
         // Cargo builds examples with the tests, unless it was asked for single tests.
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--locked", "-p", "outrider", "--example", "loader"])
-            .output()
-            .unwrap();
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--locked", "-p", "outrider", "--example", "loader"]);
+        if in_rust.iter().any(|part| part == "release") {
+            build.arg("--release");
+        }
+        let built = build.output().unwrap();
         assert!(built.status.success() && in_rust.exists());
     }
     for arguments in [

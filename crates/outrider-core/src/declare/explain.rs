@@ -1,8 +1,9 @@
 //! What the fetcher was told by the environment, and what it tells about its decisions.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 
 use outrider_sys::raw::{self, Fd};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -49,25 +50,65 @@ pub(super) struct Totals {
 
 /// Lines are written in pieces of about this many bytes, each with one call.
 const PIECE: usize = 32 << 10;
+/// What a pipe takes whole or not at all (PIPE_BUF of pipe(7)).
+const WHOLE: usize = 4096;
+/// A pipe holds so many bytes for a reader who is late or slow, if the kernel grants it: what anybody may ask for (/proc/sys/fs/pipe-max-size).
+const PIPE: usize = 1 << 20;
 
-/// Writes what was decided, a line each, behind what others write to the same file. Each begins with the process's number.
+/// Writes what was decided, a line each, behind what others write to the same file. Each begins with the process's number. Nobody waits for the reader of
+/// a pipe: what it doesn't take is left out, and counted.
 pub(super) struct Explain {
     file: Option<Fd>,
+    /// Bytes that are written whole, at most.
+    whole: usize,
     pid: u32,
     text: Vec<u8>,
+    left_out: u64,
+}
+
+/// Opens what exists for appending, without waiting for anybody.
+fn open(path: &OsStr) -> Option<Fd> {
+    let flags = OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let open = |how| rustix::fs::openat(CWD, path, flags | how, Mode::empty());
+    match open(OFlags::WRONLY) {
+        // A pipe that nobody reads yet.
+        Err(rustix::io::Errno::NXIO) => open(OFlags::RDWR),
+        other => other,
+    }
+    .ok()
+    .map(Fd::from)
+}
+
+fn is_pipe(file: &Fd) -> bool {
+    raw::fstat(file.as_raw_fd()).is_ok_and(|st| st.st_mode & libc::S_IFMT == libc::S_IFIFO)
+}
+
+fn lines(text: &[u8]) -> u64 {
+    text.iter().filter(|b| **b == b'\n').count() as u64
+}
+
+/// How many bytes of `text` are lines that end within `most` bytes: one line at least.
+fn lines_within(text: &[u8], most: usize) -> usize {
+    let end = |part: &[u8]| part.iter().rposition(|b| *b == b'\n').map(|i| i + 1);
+    let first = || text.iter().position(|b| *b == b'\n').map(|i| i + 1);
+    text.get(..most)
+        .map_or(Some(text.len()), |part| end(part).or_else(first))
+        .unwrap_or(text.len())
 }
 
 impl Explain {
     pub fn new(path: Option<OsString>) -> Explain {
-        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let file = path
-            .filter(|p| !p.is_empty())
-            .and_then(|p| rustix::fs::openat(CWD, p, flags, Mode::empty()).ok())
-            .map(Fd::from);
+        let file = path.filter(|p| !p.is_empty()).and_then(|p| open(&p));
+        let is_pipe = file.as_ref().is_some_and(is_pipe);
+        if let Some(pipe) = file.as_ref().filter(|_| is_pipe) {
+            let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE);
+        }
         Explain {
             file,
+            whole: if is_pipe { WHOLE } else { usize::MAX },
             pid: raw::getpid(),
             text: Vec::new(),
+            left_out: 0,
         }
     }
 
@@ -82,13 +123,28 @@ impl Explain {
 
     /// Writes what is waiting.
     pub fn flush(&mut self) {
-        if let Some(file) = &self.file
-            && !self.text.is_empty()
-        {
-            // One call: O_APPEND keeps the lines of several processes apart. A full disk costs the explanation.
-            let _ = rustix::io::write(file, &self.text);
-            self.text.clear();
+        let Some(file) = &self.file else { return };
+        if self.text.is_empty() {
+            return;
         }
+        if self.left_out > 0 {
+            let told = format!("{} left out {} lines\n", self.pid, self.left_out);
+            self.text.splice(0..0, told.into_bytes());
+            // That line, should it be left out, too.
+            self.left_out -= 1;
+        }
+        let mut rest = self.text.as_slice();
+        while !rest.is_empty() {
+            let (piece, more) = rest.split_at(lines_within(rest, self.whole));
+            // A full pipe, or a full disk, costs the explanation.
+            if rustix::io::write(file, piece).is_err() {
+                break;
+            }
+            self.left_out = 0;
+            rest = more;
+        }
+        self.left_out += lines(rest);
+        self.text.clear();
     }
 
     /// How a device was found to behave.
@@ -123,6 +179,11 @@ impl Explain {
             "stream of entries {}..{}: memory {room}, of which lead {lead}",
             entries.start, entries.end
         ));
+    }
+
+    /// The program has come to an entry and used up a buffer; `skipped` bytes of what was looked at meanwhile were cached or on their way.
+    pub fn window(&mut self, entry: u64, skipped: u64) {
+        self.line(format_args!("window until entry {entry}: cached {skipped}"));
     }
 
     /// Pages were asked for.

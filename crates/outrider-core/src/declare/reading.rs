@@ -193,10 +193,18 @@ impl Process {
 
     /// The call that [`Process::reading`] or [`Process::pull`] asked for has returned.
     pub fn called(&self, id: ClientId) {
-        let mut state = lock(&self.state);
         let me = raw::gettid();
-        state.calling.retain(|c| *c != (me, id.index));
-        drop(state);
+        self.end_calls(|call| call == (me, id.index));
+    }
+
+    /// The calling thread has left the call that it was in, if it was in one: by an exception or by its end.
+    pub fn left(&self) {
+        let me = raw::gettid();
+        self.end_calls(|(thread, _)| thread == me);
+    }
+
+    fn end_calls(&self, ended: impl Fn((u32, usize)) -> bool) {
+        lock(&self.state).calling.retain(|call| !ended(*call));
         self.returned.fetch_add(1, Release);
         raw::futex_wake(&self.returned, u32::MAX);
         self.ring();

@@ -9,6 +9,7 @@ use outrider_sys::device::Device;
 use outrider_sys::extent::{self, Extent};
 use outrider_sys::raw;
 
+use super::super::contention::is_shortage;
 use super::super::order::Item;
 use super::super::{Figure, lock};
 use super::{Fetcher, Piece};
@@ -20,6 +21,10 @@ use crate::view::{Count, FileView, Granularity, PAGE_BYTES, PageRange, Residency
 const EXTENTS: usize = 1 << 16;
 /// Views of one file may take so many bytes.
 const VIEW_BYTES: usize = 8 << 20;
+
+/// One count of a file's cached pages answers for so many entries at least, of which one in so many is asked about.
+const LEAST_BELIEVED: u64 = 256;
+const SAMPLE: u64 = 8;
 
 pub(super) struct Own {
     pub(super) generation: u32,
@@ -38,6 +43,8 @@ pub(super) struct Own {
     pub(super) stamp: Option<(i64, i64)>,
     /// Where it lies on its device, once that was asked.
     pub(super) extents: Option<Vec<Extent>>,
+    /// Whether the view is believed, and of how many more entries; see [`Own::is_as_known`].
+    pub(super) believed: (bool, u64),
 }
 
 impl Own {
@@ -101,17 +108,49 @@ impl Own {
     /// Nothing of the file is cached but what the view has, and a 64th of it at most that the program may have begun to read itself. One system
     /// call answers for a whole list.
     pub(super) fn is_cold(&self) -> bool {
+        self.cached().is_some_and(|cached| self.is_all(cached))
+    }
+
+    /// Pages of it that are cached, where the kernel says and soon has counted them.
+    fn cached(&self) -> Option<u64> {
         /// A longer file may have so much in the cache that counting takes milliseconds.
         const LONGEST: u64 = 4 << 30;
+        let handle = self.handle.as_ref()?;
+        let told = self.size <= LONGEST && !self.overlaid;
+        let stat = told.then(|| cache::cachestat(handle.fd(), 0..self.size).ok())??;
+        Some(stat.cached)
+    }
+
+    /// Whether so many cached pages are those of the view, and few more.
+    fn is_all(&self, cached: u64) -> bool {
         const SLACK: u64 = 64;
-        let Some(handle) = &self.handle else {
-            return false;
-        };
         let known = self.view.present_pages() + self.view.in_flight_pages();
-        let slack = SLACK.min(self.size / PAGE_BYTES / 64);
-        self.size <= LONGEST
-            && !self.overlaid
-            && cache::cachestat(handle.fd(), 0..self.size).is_ok_and(|s| s.cached <= known + slack)
+        cached <= known + SLACK.min(self.size / PAGE_BYTES / 64)
+    }
+
+    /// Whether the view may be believed of the next entry: what it has is cached, and what it doesn't have is not. One count of all pages answers for
+    /// as many entries as make it cheaper than a question about each; of one entry in [`SAMPLE`] the kernel is asked all the same, since what it takes
+    /// may be as much as the program brings.
+    pub(super) fn is_as_known(&mut self) -> bool {
+        /// A count goes over some four cached pages in the time that an entry's question takes.
+        const PAGES: u64 = 4;
+        let (is, left) = self.believed;
+        if left > 0 {
+            self.believed.1 -= 1;
+            return is && !left.is_multiple_of(SAMPLE);
+        }
+        let cached = self.cached();
+        let present = self.view.present_pages();
+        let is = cached.is_some_and(|cached| {
+            self.is_all(cached) && !is_shortage(present.saturating_sub(cached), present)
+        });
+        self.believed = (is, (cached.unwrap_or(0) / PAGES).max(LEAST_BELIEVED));
+        is
+    }
+
+    /// The kernel has said of an entry that its pages are not as the view has them: it is asked about the next ones.
+    pub(super) fn doubt(&mut self) {
+        self.believed = (false, LEAST_BELIEVED);
     }
 
     /// Appends to `out` the runs of `pages` that are neither cached nor on their way; returns how many pages are cached. `seen` is
@@ -212,6 +251,7 @@ impl Fetcher {
             overlaid: false,
             stamp: None,
             extents: None,
+            believed: (false, 0),
             ino,
         };
         match opened {

@@ -149,8 +149,15 @@ impl Fetcher {
         };
         // Once a window: what was fetched before says nothing new, however often it is lost.
         if excuse.is_none() && !walk.is_short() {
-            // Nor does what was fetched into more memory than there is by now, because others have come since.
-            if !matches!(&walk.order, Order::Rounds(r) if r.memory > self.contention.limit()) {
+            // Nor does what was fetched into more memory than there is by now, because others have come since, or programs have grown.
+            let outgrown = match &walk.order {
+                Order::Rounds(round) => round.memory > self.contention.limit(),
+                _ => {
+                    self.take_stock();
+                    walk.memory.saturating_sub(self.contention.limit()) >= all * PAGE_BYTES
+                }
+            };
+            if !outgrown {
                 self.contention.shortage();
             }
             walk.short_until = walk.front.0;

@@ -120,10 +120,14 @@ struct Walk {
     counted: u64,
     /// Bytes that the program went on since the buffer's size was last looked at.
     used_since: u64,
+    /// Bytes of entries that the stream asked for nothing of, since it last told of them.
+    skipped: u64,
     /// Fetched pages were lost of what lies before this entry.
     short_until: u64,
     /// Pages that were gone when the program came to them, since memory was last found short or a round began.
     missed: u64,
+    /// Bytes that the buffer might take while what the stream holds was fetched, at most.
+    memory: u64,
     /// The disk for which the order was chosen, and whether the file system lies on several.
     disk: u64,
     several: bool,
@@ -459,6 +463,9 @@ impl Fetcher {
             };
             let last = at.0 == walk.seen.0 || pieces.len() < BATCH;
             for p in &pieces {
+                if p.n >= walk.front.0 {
+                    self.overtaken(index, walk, p);
+                }
                 self.passed(p, walk);
             }
             // Of the entry that is being read.
@@ -527,9 +534,9 @@ impl Fetcher {
         Some(pieces)
     }
 
-    /// Says at which progress of the program there is something to do again.
-    fn wake_at(&self, index: usize, walk: &Walk, room: u64) {
-        let step = (room / 8).clamp(STEP.0, STEP.1);
+    /// Says that there is something to do again once the program has gone on by `step` bytes.
+    fn wake_at(&self, index: usize, walk: &Walk, step: u64) {
+        let step = step.clamp(STEP.0, STEP.1);
         let mut state = lock(&self.process.state);
         let Some(source) = state.source(index) else {
             return;

@@ -7,6 +7,12 @@ use super::super::{Figure, LIST_MAX, lock};
 use super::{BATCH, Fetcher, Order, Piece, QUEUED, STEP, Span, Walk, key, pages_of};
 use crate::view::{PAGE_BYTES, PageRange};
 
+/// The lead is this part of the memory, and that one on devices that answer within so many µs: what is kept for later counts more there.
+const PART: u64 = 8;
+const QUICK_PART: u64 = 20;
+const QUICK_US: f64 = 2000.0;
+/// … where that is so many bytes at least.
+const LEAST_LEAD: u64 = 1 << 20;
 /// Entries that the program is past what is given up, since threads may be a little behind.
 const SLACK: u64 = 4;
 
@@ -21,8 +27,8 @@ pub(super) struct Stream {
     pub(super) due_bytes: u64,
     /// What we have fetched and not given up yet, by the page that the entry begins on.
     pub(super) held: HashMap<u64, Span>,
-    /// Of these, what the list has no use for as far as it is known. The part that is not may: it goes when there is need.
-    pub(super) idle: VecDeque<u64>,
+    /// Of these, what the list has no use for behind an entry, as far as it is known. The part that is not may: it goes when there is need.
+    pub(super) idle: VecDeque<(u64, u64)>,
     pub(super) idle_bytes: u64,
     /// On a device with a head: the entry up to which the list goes upwards by itself, so that rounds win nothing.
     pub(super) until: Option<u64>,
@@ -43,7 +49,8 @@ impl Stream {
     pub(super) fn give_up(&mut self, key: u64, n: u64) {
         if let Some(span) = self.held.get(&key) {
             self.due_bytes += span.bytes();
-            self.due.push_back((n, *span));
+            let at = self.due.partition_point(|(m, _)| *m <= n);
+            self.due.insert(at, (n, *span));
         }
     }
 }
@@ -56,21 +63,46 @@ impl Walk {
             _ => self.ahead,
         }
     }
+
+    /// After how many bytes of progress the stream goes on.
+    fn step(&self, room: u64, lead: u64) -> u64 {
+        match &self.order {
+            Order::Stream(Stream {
+                belady: Some(_), ..
+            }) => (self.ahead / 2).min(lead),
+            _ => room / 8,
+        }
+    }
 }
 
 impl Fetcher {
+    /// How much of `room` bytes a stream is ahead of the program, where it doesn't keep what it holds for later.
+    fn lead(&self, disk: u64, room: u64) -> u64 {
+        let quick = self
+            .manners
+            .get(&disk)
+            .is_some_and(|manner| manner.latency_us < QUICK_US);
+        let part = if quick { QUICK_PART } else { PART };
+        (room / part)
+            .clamp(LEAST_LEAD, 2 * STEP.1)
+            .min(room / PART)
+            .max(STEP.0)
+            .min(room / 2)
+    }
+
     /// Asks for what comes next in the order of need, with `room` bytes of memory. `true` if there is more to do at once.
     pub(super) fn advance(&mut self, index: usize, walk: &mut Walk, room: u64) -> bool {
-        self.give_up_due(walk);
         self.end_window(walk, room);
-        let lead = (room / 8).clamp(STEP.0, 2 * STEP.1).min(room / 2);
+        walk.memory = walk.memory.max(self.contention.limit());
+        let lead = self.lead(walk.disk, room);
         let mut looked = 0;
         self.keep_less(index, walk, room - lead);
+        self.give_up_due(walk);
         loop {
             let held = walk.held();
             // At the low mark the engine rings.
             if held >= room || self.engine.queued_bytes() >= QUEUED {
-                self.wake_at(index, walk, room);
+                self.wake_at(index, walk, walk.step(room, lead));
                 return false;
             }
             if let Order::Stream(Stream { until: Some(n), .. }) = &walk.order
@@ -86,7 +118,7 @@ impl Fetcher {
                 return true;
             };
             if pieces.is_empty() {
-                self.wake_at(index, walk, room);
+                self.wake_at(index, walk, walk.step(room, lead));
                 return false;
             }
             if !self.plan_memory(index, walk, room, lead) {
@@ -104,6 +136,9 @@ impl Fetcher {
                     true => 0,
                     false => self.want(&p, length, p.n >= walk.counted, &mut run),
                 };
+                if fetched == 0 {
+                    walk.skipped += u64::from(length);
+                }
                 walk.ahead += u64::from(length);
                 if length < p.length {
                     walk.front = (p.n, walk.front.1.saturating_add(length));
@@ -132,6 +167,8 @@ impl Fetcher {
     /// Sees to it that the stretch at the front is linked, if the list doesn't fit in memory.
     fn plan_memory(&mut self, index: usize, walk: &mut Walk, room: u64, lead: u64) -> bool {
         let (epoch, generation, front) = (walk.epoch, walk.generation, walk.front.0);
+        // What the program has yet to read that was asked for lies before this.
+        let asked = if walk.ahead == 0 { 0 } else { front };
         let Order::Stream(stream) = &mut walk.order else {
             return true;
         };
@@ -188,7 +225,7 @@ impl Fetcher {
                         }
                     }
                     stream.idle_bytes = left.values().map(Span::bytes).sum();
-                    stream.idle = left.into_keys().collect();
+                    stream.idle = left.into_keys().map(|key| (asked, key)).collect();
                     (front, b)
                 });
             if stream.belady.is_some() {
@@ -198,13 +235,20 @@ impl Fetcher {
         true
     }
 
-    /// What is kept for later has to fit in `room` bytes, which may be less than before: otherwise the stream would stand still, since it is only by
-    /// going on that it gives anything up.
+    /// What is kept for later, or because it may be wanted, has to fit in `room` bytes, which may be less than before: otherwise the stream would stand
+    /// still, since it is only by going on that it gives anything up.
     fn keep_less(&mut self, index: usize, walk: &mut Walk, room: u64) {
         let (front, epoch, generation) = (walk.front.0, walk.epoch, walk.generation);
         let Order::Stream(stream) = &mut walk.order else {
             return;
         };
+        while let Some((_, belady)) = &stream.belady
+            && belady.bytes() + stream.idle_bytes > room
+            && let Some((n, key)) = stream.idle.pop_front()
+        {
+            stream.idle_bytes = stream.idle_bytes.saturating_sub(stream.bytes_of(key));
+            stream.give_up(key, n);
+        }
         let Some((base, belady)) = &mut stream.belady else {
             return;
         };
@@ -230,6 +274,11 @@ impl Fetcher {
         }
     }
 
+    /// The program was at an entry before the stream: what was kept for it is kept for its next use.
+    pub(super) fn overtaken(&mut self, index: usize, walk: &mut Walk, p: &Piece) {
+        self.keep(index, walk, p, false, u64::MAX);
+    }
+
     /// The stream has passed an entry: decides what is kept.
     fn keep(&mut self, index: usize, walk: &mut Walk, p: &Piece, fetched: bool, room: u64) {
         let Order::Stream(stream) = &mut walk.order else {
@@ -253,7 +302,11 @@ impl Fetcher {
             list.get(base + u64::from(i))
                 .map_or(0, |e| pages_of(&e).len() * PAGE_BYTES)
         };
-        belady.pass(i, size_of(i), fetched, room, size_of, &mut victims);
+        let size = match size_of(i) {
+            0 => Span::of(p).bytes(),
+            size => size,
+        };
+        belady.pass(i, size, fetched, room, size_of, &mut victims);
         let kept = belady.bytes();
         for v in victims {
             let entry = list.get(base + u64::from(v.entry));
@@ -264,11 +317,11 @@ impl Fetcher {
                 gone.push(key);
             } else {
                 stream.idle_bytes += stream.bytes_of(key);
-                stream.idle.push_back(key);
+                stream.idle.push_back((p.n, key));
             }
         }
         while kept + stream.idle_bytes > room
-            && let Some(key) = stream.idle.pop_front()
+            && let Some((_, key)) = stream.idle.pop_front()
         {
             stream.idle_bytes = stream.idle_bytes.saturating_sub(stream.bytes_of(key));
             gone.push(key);
@@ -312,7 +365,22 @@ impl Fetcher {
             return 0;
         }
         let mut missing = Vec::new();
-        let cached = own.missing(&handle, pages, seen, &mut missing);
+        let known = seen.present_pages + seen.in_flight_pages;
+        let cached = match known == pages.len() || known == 0 {
+            true if own.is_as_known() => {
+                if known == 0 {
+                    missing.push(pages);
+                }
+                known
+            }
+            _ => {
+                let cached = own.missing(&handle, pages, seen, &mut missing);
+                if cached != known && seen.in_flight_pages == 0 {
+                    own.doubt();
+                }
+                cached
+            }
+        };
         if first && cached > 0 {
             let cached = cached.saturating_sub(seen.unused_pages) * PAGE_BYTES;
             self.process
@@ -367,7 +435,10 @@ impl Fetcher {
     /// The program has used up what the buffer holds, or a part of it as large: without a loss it may grow.
     fn end_window(&mut self, walk: &mut Walk, room: u64) {
         if walk.used_since >= room {
+            self.explain.window(walk.seen.0, walk.skipped);
+            walk.skipped = 0;
             walk.used_since = 0;
+            walk.memory = 0;
             if !walk.is_short() {
                 self.contention.clean();
             }

@@ -102,7 +102,7 @@ impl Fetcher {
             Some(true) => true,
             Some(false) => {
                 self.asked(index, walk, walk.front.0);
-                self.wake_at(index, walk, room);
+                self.wake_at(index, walk, room / 8);
                 false
             }
             None => true,
