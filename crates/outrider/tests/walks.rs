@@ -549,7 +549,7 @@ fn overlays_and_btrfs_are_gone_through_too() {
             skip(name, &format!("{system} can't be mounted: {said}"));
             continue;
         }
-        let mnt = Mounted(work.join("mnt"));
+        let mnt = support::Mounted(work.join("mnt"));
         symlink("mnt/tree", work.join("tree")).unwrap();
         let tree = mnt.0.join("tree");
         let argv = ["sh", "-c", "tar c --sort=none tree/. | cksum"];
@@ -565,15 +565,6 @@ fn overlays_and_btrfs_are_gone_through_too() {
                 _ => Err(format!("{system}: {totals}")),
             }
         });
-    }
-}
-
-/// A mount point, until it is dropped.
-struct Mounted(PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
     }
 }
 
