@@ -21,7 +21,8 @@ Files are named by an object with ``fileno()`` or a descriptor. Errors of the li
 ahead themselves, so open data with ``buffering=0`` or `File`.
 
 This is one file without dependencies, over liboutrider.so, which is looked for in the process itself, at ``$OUTRIDER_LIBRARY``,
-beside this file, in a build tree's ``target/release``, in ``/usr/local/lib`` and where the loader finds it.
+beside this file, in a build tree's ``target/release``, in ``lib`` of the prefix under which this file is installed, in
+``/usr/local/lib`` and where the loader finds it.
 """
 
 import collections
@@ -130,6 +131,7 @@ def _load():
     places = [named] if named else [
         os.path.join(here, "liboutrider.so"),
         os.path.join(here, "..", "target", "release", "liboutrider.so"),
+        os.path.join(here, "..", "..", "..", "lib", "liboutrider.so"),
         "/usr/local/lib/liboutrider.so",
         "liboutrider.so.0",
         "liboutrider.so",

@@ -11,15 +11,23 @@
 //!
 //! Reads are counted off per thread and descriptor. Where the kernel gives no answer (before 6.5; a file that the process neither owns
 //! nor may write to) a file counts as not cached.
+//!
+//! Of an overlay's file, whose pages are another file's, cachestat(2) counts none: it is presumed to be cached as long as the thread that reads it
+//! has nothing read from a disk. What file systems read by other means than a disk is not counted there, but waited for: who waits often is told of,
+//! and the service looks. What it leaves to the hook then is cached as long as nothing is read from a disk. After a file that was told others are not
+//! presumed to be cached, until the service has left one.
 
 use core::ffi::c_int;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::os::fd::BorrowedFd;
 
-use outrider_core::shm::{MODE_FETCHALL_OPT, Proc, Slot, is_hot};
-use outrider_sys::{cache, raw};
+use outrider_core::shm::{
+    FLAG_BLIND, FLAG_HOT, FLAG_UNTOLD, MODE_FETCHALL_OPT, Proc, Slot, is_hot,
+};
+use outrider_sys::cache::{CacheStatError, counted, is_overlaid};
+use outrider_sys::raw;
 
 use crate::attach;
 
@@ -36,6 +44,10 @@ const RARELY: u64 = 256;
 /// stops being cached is noticed so late.
 const OFTEN: u64 = 16;
 const UNSEEN: u64 = 2 << 20;
+/// Of a file that is only presumed to be cached so many bytes are read …
+const PRESUMED: u64 = 2 << 20;
+/// … with so few waits, where each 128 KiB that the kernel reads ahead would bring one.
+const WAITS: u32 = 4;
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
@@ -49,6 +61,36 @@ struct Count {
     given: AtomicU32,
     /// Whose they are: a hash of thread, descriptor and generation.
     whose: AtomicU64,
+    /// Of files with FLAG_BLIND: what the thread had had read from disks at the last look, in blocks …
+    blocks: AtomicU32,
+    /// … how often it had waited when `bytes` was zero, both the lower half …
+    waits: AtomicU32,
+    /// … and what was read since, bytes.
+    bytes: AtomicU64,
+}
+
+impl Count {
+    /// Reads that passed since the last look, if they are those of `name`.
+    fn passed(&self, name: u64) -> u64 {
+        if self.whose.load(Relaxed) == name {
+            self.given.load(Relaxed).into()
+        } else {
+            0
+        }
+    }
+
+    /// Forgets what was read until now, when the thread has waited so often.
+    fn begin(&self, waits: u32) {
+        self.waits.store(waits, Relaxed);
+        self.bytes.store(0, Relaxed);
+    }
+
+    /// From now on these are `name`'s, and so many pass.
+    fn pause(&self, name: u64, reads: u32) {
+        self.whose.store(name, Relaxed);
+        self.given.store(reads, Relaxed);
+        self.left.store(reads, Relaxed);
+    }
 }
 
 const COUNTS: usize = 128;
@@ -57,8 +99,13 @@ static COUNTED: [Count; COUNTS] = [const {
         left: AtomicU32::new(0),
         given: AtomicU32::new(0),
         whose: AtomicU64::new(0),
+        blocks: AtomicU32::new(0),
+        waits: AtomicU32::new(0),
+        bytes: AtomicU64::new(0),
     }
 }; COUNTS];
+/// A file with FLAG_BLIND was told, and the service has left none to the hooks since.
+static TOLD: AtomicBool = AtomicBool::new(false);
 
 /// The place where the calling thread's reads of a descriptor are counted, and the hash that names them. Two may share a place; then both
 /// are looked at more often.
@@ -84,18 +131,33 @@ pub fn passes(slot: &Slot, fd: c_int) -> bool {
     true
 }
 
-/// Whether a descriptor, just opened or met, can begin as FLAG_HOT: the file, of `size` bytes, is cached from `pos` on, in its middle
-/// and at its end, but for single pages.
-pub fn begins(fd: c_int, pos: u64, size: u64) -> bool {
+/// The flags with which a descriptor begins that was just opened or met: FLAG_HOT if the file, of `size` bytes, is cached from `pos` on, in its
+/// middle and at its end, but for single pages, and FLAG_BLIND on an overlay.
+pub fn begins(slot: &Slot, fd: c_int, pos: u64, size: u64) -> u32 {
     let looks = attach::header()
         .is_some_and(|h| h.looks.load(Relaxed) != 0 && h.mode.load(Relaxed) != MODE_FETCHALL_OPT);
+    if !looks {
+        return 0;
+    }
     let first = pos..pos.saturating_add(LOOK).min(size);
     let [further, middle, last] =
         [pos.saturating_add(FAR), size / 2, size].map(|at| place(at, size));
-    looks
-        && [first, further, middle, last]
-            .into_iter()
-            .all(|r| found(fd, r, size) != Found::Missing)
+    for range in [first, further, middle, last] {
+        match found(fd, range, size) {
+            Found::Cached | Found::Astray => {}
+            Found::Missing => return 0,
+            Found::Overlaid if TOLD.load(Relaxed) => return FLAG_BLIND,
+            Found::Overlaid => {
+                let (count, name) = count(slot, fd);
+                let (blocks, waits) = usage();
+                count.pause(name, 0);
+                count.blocks.store(blocks, Relaxed);
+                count.begin(waits);
+                return FLAG_BLIND | FLAG_HOT;
+            }
+        }
+    }
+    FLAG_HOT
 }
 
 /// Where to look in a file of `size` bytes for what lies at `at`.
@@ -104,40 +166,84 @@ fn place(at: u64, size: u64) -> Range<u64> {
     start..start.saturating_add(PLACE).min(size)
 }
 
-/// Looks at a read of a descriptor with FLAG_HOT. `false`: something of it is missing, and not a single page.
+/// Looks at a read of a descriptor with FLAG_HOT. `false`: something of it is missing, and not a single page, or the service is to look.
 pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
-    let Ok(st) = raw::fstat(fd) else {
+    let flags = slot.flags.load(Relaxed);
+    let found = if flags & FLAG_BLIND == 0 {
+        found_around(fd, offset, len)
+    } else {
+        found_unread(slot, fd, len, flags & FLAG_UNTOLD != 0)
+    };
+    if found == Found::Missing {
         return false;
+    }
+    let (count, name) = count(slot, fd);
+    let passed = count.passed(name);
+    proc.hot_reads.fetch_add(1 + passed, Relaxed);
+    proc.hot_bytes
+        .fetch_add(len.saturating_mul(1 + passed), Relaxed);
+    let most = (UNSEEN / len.max(1)).clamp(OFTEN, RARELY);
+    let next = match found {
+        Found::Astray => 1,
+        _ => 2 * passed + 1,
+    };
+    count.pause(name, next.min(most) as u32);
+    true
+}
+
+/// Looks for a read, and for what lies further on.
+fn found_around(fd: c_int, offset: u64, len: u64) -> Found {
+    let Ok(st) = raw::fstat(fd) else {
+        return Found::Missing;
     };
     let size = st.st_size as u64;
     let end = offset.saturating_add(len).min(size);
     let first = offset..end.min(offset.saturating_add(LOOK));
     let last = first.end.max(end.saturating_sub(LOOK))..end;
     let further = place(end.saturating_add(FAR), size);
-    let mut astray = false;
+    let mut all = Found::Cached;
     for range in [first, last, further] {
         match found(fd, range, size) {
             Found::Cached => {}
-            Found::Astray => astray = true,
-            Found::Missing => return false,
+            Found::Astray => all = Found::Astray,
+            Found::Missing | Found::Overlaid => return Found::Missing,
         }
     }
+    all
+}
+
+/// What the calling thread has had read from disks, in blocks, and how often it has waited: the lower halves.
+fn usage() -> (u32, u32) {
+    let (blocks, waits) = raw::blocks_and_waits();
+    (blocks as u32, waits as u32)
+}
+
+/// Whether the calling thread has had nothing read from a disk since it last looked at this descriptor. Of a file that is only `presumed` to be
+/// cached it must not have waited often either.
+fn found_unread(slot: &Slot, fd: c_int, len: u64, presumed: bool) -> Found {
     let (count, name) = count(slot, fd);
-    let mine = count.whose.load(Relaxed) == name;
-    let passed = if mine {
-        u64::from(count.given.load(Relaxed))
-    } else {
-        0
-    };
-    proc.hot_reads.fetch_add(1 + passed, Relaxed);
-    proc.hot_bytes
-        .fetch_add(len.saturating_mul(1 + passed), Relaxed);
-    let most = (UNSEEN / len.max(1)).clamp(OFTEN, RARELY);
-    let next = if astray { 1 } else { 2 * passed + 1 }.min(most) as u32;
-    count.whose.store(name, Relaxed);
-    count.given.store(next, Relaxed);
-    count.left.store(next, Relaxed);
-    true
+    let (blocks, waits) = usage();
+    let before = count.blocks.swap(blocks, Relaxed);
+    if count.whose.load(Relaxed) != name {
+        count.begin(waits);
+        return Found::Cached;
+    }
+    let since = len.saturating_mul(1 + count.passed(name));
+    let bytes = count.bytes.load(Relaxed).saturating_add(since);
+    count.bytes.store(bytes, Relaxed);
+    let mut found = before == blocks;
+    if presumed && bytes > PRESUMED {
+        found &= waits.wrapping_sub(count.waits.load(Relaxed)) < WAITS;
+        count.begin(waits);
+    }
+    if !found {
+        TOLD.store(true, Relaxed);
+        return Found::Missing;
+    }
+    if !presumed && TOLD.load(Relaxed) {
+        TOLD.store(false, Relaxed);
+    }
+    Found::Cached
 }
 
 /// What of a range is in the page cache.
@@ -149,6 +255,8 @@ enum Found {
     Astray,
     /// Too little, or nobody can tell.
     Missing,
+    /// Its pages are another file's, of which cachestat(2) doesn't tell.
+    Overlaid,
 }
 
 /// Looks for `range` of a file of `size` bytes.
@@ -157,22 +265,26 @@ fn found(fd: c_int, range: Range<u64>, size: u64) -> Found {
         return Found::Cached;
     }
     match cached(fd, range.clone()) {
-        Some((pages, cached)) if cached >= pages => return Found::Cached,
-        Some(_) => {}
-        None => return Found::Missing,
+        Ok((pages, cached)) if cached >= pages => return Found::Cached,
+        Ok(_) => {}
+        Err(CacheStatError::Unsupported) if is_overlaid(file(fd)) => return Found::Overlaid,
+        Err(_) => return Found::Missing,
     }
     let start = range.start.min(size.saturating_sub(AROUND));
     match cached(fd, start..start.saturating_add(AROUND).min(size)) {
-        Some((pages, cached)) if is_hot(pages, cached) => Found::Astray,
+        Ok((pages, cached)) if is_hot(pages, cached) => Found::Astray,
         _ => Found::Missing,
     }
 }
 
 /// The pages of `range` and how many of them are in the page cache.
-fn cached(fd: c_int, range: Range<u64>) -> Option<(u64, u64)> {
+fn cached(fd: c_int, range: Range<u64>) -> Result<(u64, u64), CacheStatError> {
     let pages = range.end.div_ceil(PAGE).saturating_sub(range.start / PAGE);
-    // SAFETY: a number that is only asked about; the kernel answers EBADF if it is nobody's.
-    let file = unsafe { BorrowedFd::borrow_raw(fd) };
-    let stat = cache::cachestat(file, range).ok()?;
-    Some((pages, stat.cached))
+    Ok((pages, counted(file(fd), range)?.cached))
+}
+
+/// A number that is only asked about.
+fn file(fd: c_int) -> BorrowedFd<'static> {
+    // SAFETY: the kernel answers EBADF if it is nobody's.
+    unsafe { BorrowedFd::borrow_raw(fd) }
 }

@@ -116,9 +116,8 @@ pub fn opened(fd: c_int, flags: c_int, extra: u32) -> Option<(&'static Proc, &'s
     } else {
         0
     };
-    if hot::begins(fd, pos, st.st_size as u64) {
-        bits |= FLAG_HOT | FLAG_UNTOLD;
-    } else if untold() {
+    bits |= hot::begins(slot, fd, pos, st.st_size as u64);
+    if bits & FLAG_HOT != 0 || untold() {
         bits |= FLAG_UNTOLD;
     }
     slot.flags.store(bits, Relaxed);
@@ -429,7 +428,7 @@ pub fn about(fd: c_int, kind: Kind, extra: u64, offset: u64, len: u64) -> bool {
             false
         }
         Some((proc, slot)) => {
-            slot.flags.fetch_and(!FLAG_UNTOLD, Relaxed);
+            slot.is_told();
             tell(proc, kind, fd, extra, offset, len)
         }
         None => false,
@@ -454,7 +453,7 @@ pub fn take_over(fd: c_int, offset: u64, len: u64) -> bool {
     {
         return false;
     }
-    slot.flags.fetch_and(!FLAG_UNTOLD, Relaxed);
+    slot.is_told();
     let told = tell(proc, Kind::WillNeed, fd, 0, offset, len);
     if told {
         proc.calls_saved.fetch_add(1, Relaxed);

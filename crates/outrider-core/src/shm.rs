@@ -99,6 +99,9 @@ pub const FLAG_HELD: u32 = 32;
 pub const FLAG_HOT: u32 = 64;
 /// The service was never told of this descriptor.
 pub const FLAG_UNTOLD: u32 = 128;
+/// Its file is an overlay's, of whose pages cachestat(2) tells nothing. With [`FLAG_HOT`] the hook goes by what its threads have had read from
+/// disks; with [`FLAG_UNTOLD`] besides nobody has looked yet.
+pub const FLAG_BLIND: u32 = 256;
 
 /// The upper half of the flags: after a read that was told so many are not, until the service says otherwise. It is how a program
 /// that finds everything cached is listened to: a burst of reads costs few events even while the service is busy.
@@ -695,6 +698,17 @@ impl Slot {
             Ordering::Relaxed,
         );
         self.hush(0, 0, 0);
+    }
+
+    /// The service is told of this descriptor from now on; what was only presumed to be cached it has to look at.
+    pub fn is_told(&self) {
+        let presumed = FLAG_UNTOLD | FLAG_BLIND;
+        let hot = match self.flags.load(Ordering::Relaxed) & presumed {
+            both if both == presumed => FLAG_HOT,
+            _ => 0,
+        };
+        self.flags
+            .fetch_and(!(FLAG_UNTOLD | hot), Ordering::Relaxed);
     }
 
     /// Sets how many reads are not told after each that is.

@@ -202,16 +202,23 @@ pub fn file_system(fd: i32) -> i64 {
     }
 }
 
-/// What the calling thread has had read from disks so far, in blocks of 512 bytes: inodes and directories, too.
+/// What the calling thread has had read from disks so far, in blocks of 512 bytes, inodes and directories, too; and how often it has waited for
+/// anything (`ru_inblock` and `ru_nvcsw` of `getrusage(2)`).
 #[inline]
-pub fn blocks_read() -> i64 {
+pub fn blocks_and_waits() -> (i64, i64) {
     // SAFETY: rusage is plain data for which zero is a valid value, and the kernel writes one.
     unsafe {
         let mut usage: libc::rusage = core::mem::zeroed();
         let (whose, buf) = (libc::RUSAGE_THREAD as usize, &raw mut usage as usize);
         syscall6(libc::SYS_getrusage, whose, buf, 0, 0, 0, 0);
-        usage.ru_inblock
+        (usage.ru_inblock, usage.ru_nvcsw)
     }
+}
+
+/// The first of [`blocks_and_waits`].
+#[inline]
+pub fn blocks_read() -> i64 {
+    blocks_and_waits().0
 }
 
 /// `lseek(2)`: the new position, or a negated errno.

@@ -62,6 +62,71 @@ fn cached_files_are_hardly_listened_to() {
     }
 }
 
+/// CP4, and design, "hot-cache programs pay nothing measurable", where cachestat(2) tells nothing: of a file of an overlay that is cached nobody is told and no
+/// helper is started; who waits for other things meanwhile is hardly listened to; and that its pages have gone is noticed.
+#[test]
+fn cached_files_of_an_overlay_are_hardly_listened_to() {
+    const SIZE: u64 = 64 << 20;
+    const SCRIPT: &str = "import os, sys
+for unwanted in sys.argv[1:]:
+    fd = os.open('mnt/file', os.O_RDONLY)
+    while os.read(fd, 16384): pass
+    lower = os.open('lower/file', os.O_RDONLY)
+    if unwanted == 'drop': os.posix_fadvise(lower, 0, 0, os.POSIX_FADV_DONTNEED)
+";
+    let name = "cached_files_of_an_overlay";
+    if !support::is_root() {
+        return support::skip_unprivileged(name, "only root may mount");
+    }
+    let dir = fresh(name);
+    for made in ["lower", "none", "mnt"] {
+        fs::create_dir(dir.join(made)).unwrap();
+    }
+    let file = dir.join("lower/file");
+    fs::write(&file, Random(9).bytes(SIZE as usize)).unwrap();
+    File::open(&file).unwrap().sync_all().unwrap();
+    let mounted = Command::new("mount")
+        .args(["-t", "overlay", "-o", "lowerdir=lower:none", "overlay"])
+        .arg(dir.join("mnt"))
+        .current_dir(&dir)
+        .output()
+        .unwrap();
+    if !mounted.status.success() {
+        return support::skip(name, &format!("an overlay can't be mounted: {mounted:?}"));
+    }
+    let _mounted = support::Mounted(dir.join("mnt"));
+    let hot = |argv: &[&str], most: u64| {
+        eventually(|| {
+            fs::read(&file).unwrap();
+            let (totals, _) = run(&dir, argv);
+            let told = number(&totals, "events") + number(&totals, "events_dropped");
+            let woken = number(&totals, "wake_ups");
+            if told <= most && (most > 0 || woken == 0) && number(&totals, "hot_bytes") > SIZE / 2 {
+                Ok(())
+            } else {
+                Err(format!("{argv:?}: {totals}"))
+            }
+        });
+    };
+    hot(&["python3", "-c", SCRIPT, "keep"], 0);
+    hot(&["dd", "if=mnt/file", "of=/dev/null", "bs=4K"], 0);
+    // A pipe is waited for all the time: the helper looks once.
+    hot(
+        &["sh", "-c", "dd if=mnt/file bs=4K | cksum"],
+        SIZE / 4096 / 2,
+    );
+    eventually(|| {
+        fs::read(&file).unwrap();
+        let (totals, _) = run(&dir, &["python3", "-c", SCRIPT, "drop", "keep"]);
+        let [hot, told] = ["hot_bytes", "events"].map(|f| number(&totals, f));
+        if hot > SIZE * 9 / 10 && hot < SIZE * 5 / 4 && told > 0 {
+            Ok(())
+        } else {
+            Err(totals.to_string())
+        }
+    });
+}
+
 /// CP13: reads that were on their way to the helper when it asked to hear rarely are counted once each.
 #[test]
 fn no_more_is_counted_than_was_read() {

@@ -543,7 +543,7 @@ fn overlays_and_btrfs_are_gone_through_too() {
             skip(name, &format!("{system} can't be mounted: {said}"));
             continue;
         }
-        let mnt = Mounted(work.join("mnt"));
+        let mnt = support::Mounted(work.join("mnt"));
         symlink("mnt/tree", work.join("tree")).unwrap();
         let tree = mnt.0.join("tree");
         let argv = ["sh", "-c", "tar c --sort=none tree/. | cksum"];
@@ -575,7 +575,7 @@ fn image_of(dir: &Path) -> Result<(), String> {
 }
 
 /// Mounts [`image_of`]'s file system, without the pages of the file that it lies in.
-fn mount(dir: &Path) -> Mounted {
+fn mount(dir: &Path) -> support::Mounted {
     let script = "mount $(losetup --find --show --direct-io=on image) mnt && losetup -d $(findmnt -no SOURCE mnt)";
     let mounted = Command::new("sh")
         .args(["-c", script])
@@ -583,7 +583,7 @@ fn mount(dir: &Path) -> Mounted {
         .output()
         .unwrap();
     assert!(mounted.status.success(), "{mounted:?}");
-    Mounted(dir.join("mnt"))
+    support::Mounted(dir.join("mnt"))
 }
 
 /// Programs that list directories and read no file: the next ones are listed, and their entries' attributes read where the program asks for these. Nobody
@@ -671,15 +671,6 @@ print(sorted(len(files) for _, _, files in os.walk(\"mnt\")))'";
                 _ => Err(format!("{script}, cached: {totals}")),
             }
         });
-    }
-}
-
-/// A mount point, until it is dropped.
-struct Mounted(PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
     }
 }
 

@@ -25,7 +25,7 @@ pub use issue::{Failure, Issue, Noop, Readahead, Uring};
 use window::Windows;
 
 use outrider_sys::below;
-use outrider_sys::counters::{self, Pending};
+use outrider_sys::counters;
 use outrider_sys::device::DeviceId;
 use outrider_sys::extent::{self, Extent};
 use outrider_sys::raw::Fd;
@@ -126,10 +126,6 @@ pub struct Load {
     pub group: u64,
     /// Something is on its way.
     pub busy: bool,
-    /// How often the device was looked at while some of that was …
-    pub looks: u64,
-    /// … and had more requests than those.
-    pub more: u64,
 }
 
 /// Who else reads from a device.
@@ -186,11 +182,6 @@ struct Device {
     bounds: (u64, u64),
     /// Whether somebody else reads from it.
     company: Company,
-    /// What it has to do, if somebody wants to know who reads from it, and when that was looked at last.
-    pending: Option<Pending>,
-    looked: Instant,
-    looks: u64,
-    more: u64,
     /// Requests that were handed to the kernel.
     issued: u64,
     /// Requests that have arrived, and how many of them in the latest group.
@@ -429,8 +420,6 @@ impl Engine {
             arrived: d.arrived,
             group: d.group,
             busy: d.in_flight_bytes > 0,
-            looks: d.looks,
-            more: d.more,
         };
         state.devices.iter().map(load).collect()
     }
@@ -438,12 +427,7 @@ impl Engine {
     /// Who else reads from a device. Without this call it is nobody.
     pub fn share(&self, device: u64, company: Company) {
         let bounds = self.shared.settings.in_flight;
-        let mut state = self.shared.lock();
-        let d = state.device(device, bounds);
-        d.company = company;
-        if d.pending.is_none() {
-            d.pending = Pending::of(DeviceId::from_dev(device));
-        }
+        self.shared.lock().device(device, bounds).company = company;
     }
 
     /// Queues requests for files of one file system, in the order of need within their class.
@@ -655,10 +639,6 @@ impl State {
                     allowed: InFlight::new(bounds.0..bounds.1),
                     bounds,
                     company: Company::Nobody,
-                    pending: None,
-                    looked: Instant::now(),
-                    looks: 0,
-                    more: 0,
                     issued: 0,
                     arrived: 0,
                     group: 0,
@@ -847,7 +827,6 @@ fn work(shared: &Shared) {
                 d.in_flight_bytes = d.in_flight_bytes.saturating_sub(batch.bytes);
                 d.group = batch.parts.len() as u64;
                 d.arrived += d.group;
-                d.look();
                 if seen {
                     d.measure(batch.bytes);
                     if batch.lone {
@@ -892,23 +871,6 @@ impl Device {
             _ if !self.model.has_head() => u64::MAX,
             Company::Others => self.model.quantum() / 2,
             Company::Nobody | Company::Unknown => 2 * self.model.quantum(),
-        }
-    }
-
-    /// Now that something has arrived: whether the device has more to do than what is known to be on its way. What has arrived and was not seen yet
-    /// makes that too much, and hides others; it is least now. Not behind a head, nor until it is known that there is none: workers that wait for this one
-    /// issue out of turn afterwards, and it would seek.
-    fn look(&mut self) {
-        const PAUSE: Duration = Duration::from_millis(1);
-        let idle = self.arrived == self.issued;
-        let headless = self.model.is_measured() && !self.model.has_head();
-        if idle || !headless || self.looked.elapsed() < PAUSE {
-            return;
-        }
-        if let Some(all) = self.pending.as_ref().and_then(Pending::reads) {
-            self.looked = Instant::now();
-            self.looks += 1;
-            self.more += u64::from(all > self.issued - self.arrived);
         }
     }
 

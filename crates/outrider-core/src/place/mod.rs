@@ -18,6 +18,8 @@ pub struct DeviceModel {
     pub latency_us: f64,
     /// Bytes per microsecond (MB/s) with enough in flight.
     pub bandwidth: f64,
+    /// The most that was delivered so far, bytes per microsecond.
+    fastest: f64,
     samples: u32,
     spans: u32,
 }
@@ -28,6 +30,7 @@ impl Default for DeviceModel {
         DeviceModel {
             latency_us: 200.0,
             bandwidth: 1000.0,
+            fastest: 0.0,
             samples: 0,
             spans: 0,
         }
@@ -37,6 +40,8 @@ impl Default for DeviceModel {
 /// A device slower than this to answer has a head, or a network behind it: one page more costs less than one request
 /// more. 2 ms lies between the slowest flash and the fastest seek (libprefetch Figure 1).
 const SEEK_US: f64 = 2000.0;
+/// A device that has delivered more has none, MB/s: the outermost tracks of the fastest disks give 300.
+const TRACK: f64 = 350.0;
 /// Gaps up to this many bytes are read through on such devices (libprefetch section 4.3: infill to 32 KB).
 const INFILL: u64 = 32 << 10;
 
@@ -54,6 +59,7 @@ impl DeviceModel {
         is_one.then_some(DeviceModel {
             latency_us,
             bandwidth,
+            fastest: bandwidth,
             samples: 1,
             spans: 1,
         })
@@ -88,6 +94,7 @@ impl DeviceModel {
             0.2
         };
         self.bandwidth += (sample - self.bandwidth) * weight;
+        self.fastest = self.fastest.max(sample);
         self.spans += 1;
     }
 
@@ -125,9 +132,9 @@ impl DeviceModel {
         if self.has_head() { INFILL } else { 0 }
     }
 
-    /// Whether it answers as a device that seeks.
+    /// Whether it answers as a device that seeks, and has delivered no more than one.
     pub fn has_head(&self) -> bool {
-        self.latency_us >= SEEK_US
+        self.latency_us >= SEEK_US && self.fastest <= TRACK
     }
 
     /// Whether it answers as only a device without heads does, as far as was measured.
@@ -283,6 +290,24 @@ mod tests {
             head.lone_request(131_072, if k % 8 == 1 { 2500.0 } else { 9000.0 });
         }
         assert!(head.latency_us > SEEK_US, "{head:?}");
+    }
+
+    /// DR7: a network that answers late is no disk with a head once it has delivered more than one can; until then it is taken for one.
+    #[test]
+    fn what_delivers_more_than_a_track_has_no_head() {
+        let mut far = DeviceModel::default();
+        far.lone_request(131_072, 15_300.0);
+        assert!(far.has_head());
+        for rate in [35.0, 100.0, 300.0, 500.0, 480.0, 500.0] {
+            far.full_span(4 << 20, (4 << 20) as f64 / rate);
+        }
+        assert!(!far.has_head(), "{far:?}");
+        let mut head = DeviceModel::default();
+        for rate in [250.0, 280.0, 240.0] {
+            head.lone_request(131_072, 7_000.0);
+            head.full_span(4 << 20, (4 << 20) as f64 / rate);
+        }
+        assert!(head.has_head(), "{head:?}");
     }
 
     /// DR7: figures converge to those of very different devices.

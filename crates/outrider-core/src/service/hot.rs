@@ -12,8 +12,11 @@ const FIRST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_millis(250);
 /// A file that came back only after so many times its pause begins anew.
 const LASTING: u32 = 16;
-/// Bytes that are looked at, from the place that is read: the kernel counts them in less than a millisecond.
+/// Bytes that are looked at, from the place that is read: the kernel counts them in less than a millisecond, where cachestat(2) tells of them, and
+/// else in three …
 const LOOK: u64 = 1 << 30;
+/// … but the first of them first: most files that are not cached have none.
+const NEAR: u64 = 1 << 20;
 /// Of a file that is left to the hooks, one page of so many may be prefetched and not used yet; more, if there were as many at the last look:
 /// nobody uses them, or not so that we hear of it.
 const UNUSED: u64 = 64;
@@ -38,6 +41,11 @@ impl Warmth {
             left: None,
             unused: 0,
         }
+    }
+
+    /// The hook can't tell whether this file is cached: the first read that it tells is time for a look.
+    pub(super) fn hasten(&mut self, now: Instant) {
+        self.next = now;
     }
 
     /// A read was told. Whether it is time for a look.
@@ -145,16 +153,19 @@ impl Service {
         let size = self.files.get(&key).map_or(0, |f| f.size);
         let start = offset.min(size.saturating_sub(LOOK)) / PAGE;
         let pages = PageRange::new(start, size.min(start * PAGE + LOOK).div_ceil(PAGE));
-        match self
-            .residency
-            .count(handle.fd(), start * PAGE..pages.end * PAGE)
-        {
-            Ok(cached) => shm::is_hot(pages.len(), cached),
-            Err(e) => {
-                self.no_cachestat(key, e);
-                false
+        let near = PageRange::new(start, pages.end.min(start + NEAR / PAGE));
+        for look in [near, pages] {
+            let bytes = look.start * PAGE..look.end * PAGE;
+            match self.residency.count(handle.fd(), bytes) {
+                Ok(cached) if shm::is_hot(look.len(), cached) => {}
+                Ok(_) => return false,
+                Err(e) => {
+                    self.no_cachestat(key, e);
+                    return false;
+                }
             }
         }
+        true
     }
 }
 

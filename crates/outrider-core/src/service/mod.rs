@@ -37,8 +37,8 @@ use crate::plan::{self, Terms};
 use crate::residency::Residency;
 use crate::shared::Shared;
 use crate::shm::{
-    self, Event, FD_IGNORED, FD_TRACKED, FLAG_HOT, FLAG_LAZY, FLAG_WRITABLE, FileStat, Header,
-    Kind, MAX_FILES, MAX_PROCS, Proc, Slot, lost,
+    self, Event, FD_IGNORED, FD_TRACKED, FLAG_BLIND, FLAG_HOT, FLAG_LAZY, FLAG_WRITABLE, FileStat,
+    Header, Kind, MAX_FILES, MAX_PROCS, Proc, Slot, lost,
 };
 use crate::source::dense::{self, Case, Draws, Held, Price, Random, Verdict};
 use crate::source::mapped::Mapped;

@@ -8,9 +8,6 @@
 //! its reads behind a long queue makes few, so that it would be found late, beside long queues of all things. So the queue is kept short until
 //! [`PROOF`] looks have found nobody, and again as soon as one makes it likely that somebody is there: then little is in flight, and a few foreign
 //! requests more are certain.
-//!
-//! That nobody is there is sooner known by what a disk still has to do: the engine looks at that when something has arrived, so that what has arrived
-//! unseen hides little (`engine::Load::more`).
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -29,12 +26,8 @@ const LOOK: Duration = Duration::from_millis(10);
 const LATER: Duration = Duration::from_millis(20);
 /// Looks after which a disk without a foreign request is ours alone, where nobody was seen before …
 const PROOF: u32 = 6;
-/// … of which one counts for three in which it had nothing to do but ours, however often the engine looked.
-const CLEAN: u32 = 3;
 /// … and where somebody was: a second.
 const ALONE: u32 = 50;
-/// The engine's looks from which something follows.
-const ENOUGH: u64 = 4;
 /// Looks over which requests are counted: of a reader who reads every 10 ms there are enough.
 const WINDOW: usize = 16;
 /// Foreign requests that are no sign of anybody: journals and directories are read now and then …
@@ -68,17 +61,9 @@ struct Count {
     group: u64,
     /// Of the programs themselves.
     programs: u64,
-    /// How often the engine looked at what the disk has to do, and how often that was more than what had been asked for.
-    looks: u64,
-    more: u64,
 }
 
 impl Count {
-    /// Whether the engine looked at what the disk has to do since `before`, and that was never more than what had been asked for.
-    fn clean_since(&self, before: &Count) -> bool {
-        self.looks - before.looks >= ENOUGH && self.more == before.more
-    }
-
     /// How many requests since `before` were somebody else's, if all of ours was completed that had been asked for, and if what was seen to have
     /// arrived was, but for a group. `holes` of ours may have been cut in two, besides those that the kernel cuts.
     fn foreign_since(&self, before: &Count, holes: u64) -> (u64, u64) {
@@ -135,7 +120,6 @@ impl Disk {
         }
         let before = self.counts.back().map_or(0, |c| c.programs);
         self.own.push_back(count.programs - before);
-        let clean = self.counts.back().is_some_and(|c| count.clean_since(c));
         let holes = |since: &Count| match streaming {
             true => self.own.iter().sum(),
             false => count.programs - since.programs,
@@ -156,14 +140,10 @@ impl Disk {
             self.counts.drain(..self.counts.len() - 1);
             return;
         }
-        let looks = match self.company {
-            Company::Unknown if clean => CLEAN,
-            _ => 1,
-        };
-        self.alone_in = self.alone_in.saturating_sub(looks);
+        self.alone_in = self.alone_in.saturating_sub(1);
         if self.alone_in == 0 {
             self.company = Company::Nobody;
-            if !clean && foreign.iter().any(|f| f.1 > 0) {
+            if foreign.iter().any(|f| f.1 > 0) {
                 self.company = Company::Unknown;
                 self.alone_in = PROOF;
             }
@@ -273,8 +253,6 @@ impl Service {
                     arrived: load.arrived,
                     group: load.group,
                     programs: d.counts.back().map_or(0, |c| c.programs) + own,
-                    looks: load.looks,
-                    more: load.more,
                 })
             });
             d.look(count, streaming);
@@ -307,7 +285,7 @@ mod tests {
                     arrived: done - (queue / 2 * u64::from(k % 2)).min(done),
                     issued: done + queue - queue / 2 * u64::from(k % 2),
                     group: 4,
-                    ..Count::default()
+                    programs: 0,
                 }),
                 false,
             );
@@ -360,37 +338,6 @@ mod tests {
         assert!(seen.is_some_and(|looks| looks <= 6), "{seen:?}");
     }
 
-    /// What is believed after so many looks at a disk that has completed nothing but ours, and had more to do at `more` of 20 looks of the engine between two of them.
-    fn seen(looks: u64, more: u64) -> Company {
-        let mut disk = Disk::new(1);
-        for k in 0..=looks {
-            let count = Count {
-                completed: k * 160,
-                issued: k * 160 + 16,
-                arrived: k * 160,
-                group: 4,
-                programs: 0,
-                looks: k * 20,
-                more: k * more,
-            };
-            disk.look(Some(count), false);
-        }
-        disk.company
-    }
-
-    /// DR7: where the queue holds nothing but ours whenever it is looked at, it is sooner known that nobody is there.
-    #[test]
-    fn an_empty_queue_proves_it_sooner() {
-        assert_eq!(
-            [1, 2].map(|k| seen(k, 0)),
-            [Company::Unknown, Company::Nobody]
-        );
-        assert_eq!(
-            [4, 5].map(|k| seen(k, 2)),
-            [Company::Unknown, Company::Nobody]
-        );
-    }
-
     /// DR7: the requests that programs make themselves are nobody's either.
     #[test]
     fn the_programs_own_requests_are_not_foreign() {
@@ -401,7 +348,6 @@ mod tests {
             arrived: 40,
             group: 1,
             programs: 10,
-            ..Count::default()
         };
         assert_eq!(now.foreign_since(&before, 10), (0, 0));
     }

@@ -438,6 +438,9 @@ impl Service {
         let file = self.take_in(key, size);
         file.openers += 1;
         let alone = file.openers == 1;
+        if alone && flags & FLAG_BLIND != 0 {
+            file.warmth.hasten(Instant::now());
+        }
         file.account.cancelled.store(false, Relaxed);
         file.source = Some((i, generation, source));
         file.last_access = Instant::now();

@@ -944,6 +944,15 @@ pub fn fresh_with(name: &str, sets: &[Data]) -> PathBuf {
     dir
 }
 
+/// A mount point, until it is dropped.
+pub struct Mounted(pub PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
 // ---------------------------------------------------------------------------------------------
 // Processes
 
