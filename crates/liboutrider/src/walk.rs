@@ -2,8 +2,8 @@
 //!
 //! A program that opens many of them which are not cached may be going through a tree, and then the service can go ahead of it
 //! (`outrider_core::walk`). So it is told of those that are not cached, and once it goes ahead of all, since what it has fetched is cached. While all is
-//! cached, ever fewer are looked at. Where cachestat(2) tells nothing (directories, overlayfs, before Linux 6.5) a file counts as not cached if the
-//! thread has had something read from a disk since it last opened one.
+//! cached, ever fewer are looked at. Where cachestat(2) tells nothing (directories, others' files, overlayfs, before Linux 6.5) a file counts as not
+//! cached if the thread has had something read from a disk since it last opened one.
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
@@ -180,12 +180,12 @@ fn is_on_disk(fd: c_int, dev: u64) -> bool {
     on_disk
 }
 
-/// Whether all of a file of `size` bytes is cached, or nobody may know.
+/// Whether all of a file of `size` bytes is cached, as far as is known.
 fn is_cached(fd: c_int, size: u64) -> bool {
     // SAFETY: as above.
     match counted(unsafe { BorrowedFd::borrow_raw(fd) }, 0..size) {
         Ok(stat) => stat.cached >= size.div_ceil(PAGE),
-        Err(CacheStatError::Unsupported) => !has_read(),
+        Err(CacheStatError::Unsupported | CacheStatError::NotPermitted) => !has_read(),
         Err(_) => true,
     }
 }

@@ -137,6 +137,34 @@ pub(crate) fn reopen(found: BorrowedFd<'_>, flags: OFlags) -> rustix::io::Result
     rustix::fs::openat(CWD, &path, flags, Mode::empty())
 }
 
+/// Whether reading, listing or mapping what `fd` is open for, or has found with O_PATH, leaves its time of access as it is. What is opened with
+/// O_NOATIME does, which is for the owner only. Otherwise most mounts (relatime) note an access only where the last one noted is no younger than the last
+/// change, or a day old.
+pub(crate) fn leaves_access_time(fd: BorrowedFd<'_>) -> bool {
+    use rustix::fs::StatVfsMountFlags;
+    /// A day, less a minute in which it may not end.
+    const DAY: i64 = 24 * 60 * 60 - 60;
+    if rustix::fs::fcntl_getfl(fd).is_ok_and(|f| f.contains(OFlags::NOATIME)) {
+        return true;
+    }
+    let Ok(mount) = rustix::fs::fstatvfs(fd) else {
+        return false;
+    };
+    let never = StatVfsMountFlags::NOATIME | StatVfsMountFlags::RDONLY;
+    if mount.f_flag.intersects(never) {
+        return true;
+    }
+    let Ok(st) = rustix::fs::fstat(fd) else {
+        return false;
+    };
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
+    let accessed = (st.st_atime, st.st_atime_nsec);
+    mount.f_flag.contains(StatVfsMountFlags::RELATIME)
+        && accessed > (st.st_mtime, st.st_mtime_nsec)
+        && accessed > (st.st_ctime, st.st_ctime_nsec)
+        && now - st.st_atime < DAY
+}
+
 /// The file behind an address of a process, from /proc/PID/maps: name, `st_dev`, `st_ino`, size in bytes.
 pub fn behind(pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {
     let maps = std::fs::read(format!("/proc/{pid}/maps")).ok()?;

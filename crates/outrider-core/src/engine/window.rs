@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use outrider_sys::raw;
 
+use crate::fetch::leaves_access_time;
 use crate::shm::{Header, lost};
 
 const WINDOW: u64 = 64 << 20;
@@ -78,35 +79,6 @@ impl Drop for Window {
             raw::syscall6(libc::SYS_munmap, self.base, WINDOW as usize, 0, 0, 0, 0);
         }
     }
-}
-
-/// Whether a mapping of `fd` leaves the file's access time as it is. One does that is opened with O_NOATIME, which is for the owner only.
-/// Otherwise mmap(2) is an access, which most mounts (relatime) note only where the last one noted is older than the last change,
-/// or a day old: then nothing is mapped before the program has read and thereby moved the time itself.
-fn leaves_access_time(fd: BorrowedFd<'_>) -> bool {
-    use rustix::fs::{OFlags, StatVfsMountFlags};
-    const DAY: i64 = 24 * 60 * 60;
-    if rustix::fs::fcntl_getfl(fd).is_ok_and(|f| f.contains(OFlags::NOATIME)) {
-        return true;
-    }
-    let Ok(mount) = rustix::fs::fstatvfs(fd) else {
-        return false;
-    };
-    if mount
-        .f_flag
-        .intersects(StatVfsMountFlags::NOATIME | StatVfsMountFlags::RDONLY)
-    {
-        return true;
-    }
-    let Ok(st) = rustix::fs::fstat(fd) else {
-        return false;
-    };
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
-    let accessed = (st.st_atime, st.st_atime_nsec);
-    mount.f_flag.contains(StatVfsMountFlags::RELATIME)
-        && accessed > (st.st_mtime, st.st_mtime_nsec)
-        && accessed > (st.st_ctime, st.st_ctime_nsec)
-        && now - st.st_atime < DAY
 }
 
 /// Mappings of one file, read-only.

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use outrider_sys::cache::{counted, populate};
 use outrider_sys::device::{Device, lies_on_disk};
 use outrider_sys::raw::blocks_read;
-use rustix::fs::{Advice, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, StatVfsMountFlags};
+use rustix::fs::{Advice, CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
 
 use super::stream::{Here, Listen, Walks, Want, common};
 use super::tree::{Directory, Entry, Key, Place, Tree};
@@ -435,12 +435,11 @@ impl Guide {
             }
             return self.listen(Told::Directories, proc, pid, Listen::Cold);
         };
-        let Some(path) = found.or_else(|| self.link_of(opened)) else {
-            return;
+        let path = found.or_else(|| self.link_of(opened));
+        let Some(path) = path.filter(|path| self.is_fit(opened.key.0, path)) else {
+            let listen = self.visits.entry(proc).or_default().astray();
+            return self.listen(Told::Directories, proc, pid, listen);
         };
-        if !self.is_fit(opened.key.0, &path) {
-            return;
-        }
         let visits = self.visits.entry(proc).or_default();
         let (sure, latest) = (visits.is_sure(), visits.latest().map(Path::to_owned));
         let known = self.tree.get(&path).map(|dir| dir.key == opened.key);
@@ -747,9 +746,7 @@ fn find(dir: &OwnedFd, name: impl rustix::path::Arg + Copy) -> rustix::io::Resul
 /// Opens for reading what was found, without changing its time of access.
 fn open_quietly(found: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     fetch::reopen(found.as_fd(), flags | OFlags::NOATIME).or_else(|e| {
-        let mount = rustix::fs::fstatvfs(found)?.f_flag;
-        let never = StatVfsMountFlags::NOATIME | StatVfsMountFlags::RDONLY;
-        if mount.intersects(never) {
+        if fetch::leaves_access_time(found.as_fd()) {
             fetch::reopen(found.as_fd(), flags)
         } else {
             Err(e)

@@ -106,6 +106,11 @@ impl Visits {
         self.verdict(foreseen || expected.is_some())
     }
 
+    /// The program has opened a directory of which it isn't known where it is.
+    pub fn astray(&mut self) -> Listen {
+        self.verdict(false)
+    }
+
     /// The program has opened a directory, which counts if it was listed ahead.
     pub fn count(&mut self, path: &Path) -> Option<State> {
         let expected = self.ahead.remove(path);
