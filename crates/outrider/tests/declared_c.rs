@@ -382,24 +382,31 @@ fn written_pages_make_room() {
                 .arg(linked("behind"))
                 .args(["one.dat", "10000"])
                 .current_dir(&dir);
-            let out = group
-                .start(&program)
-                .env("OUTRIDER_ORDER", order)
-                .output()
-                .unwrap();
-            assert!(out.status.success(), "{out:?}");
-            assert_eq!(String::from_utf8_lossy(&out.stdout), "all there\n");
-            let text = fs::read_to_string(&explain).unwrap();
-            let begun = text.lines().filter(|l| l.contains(" write back inode "));
             let half = 40 * MIB as u64;
-            let given_up: Vec<u64> = text
-                .lines()
-                .filter(|l| l.ends_with("written back"))
-                .map(|l| number(l, " at "))
-                .collect();
-            assert_eq!(begun.count() > 0, exceeds, "{order}");
-            assert_eq!(!given_up.is_empty(), exceeds, "{order}");
-            assert!(given_up.iter().all(|at| *at >= half), "{order}");
+            // The kernel may take what is clean before we do.
+            support::eventually(|| {
+                let out = group
+                    .start(&program)
+                    .env("OUTRIDER_ORDER", order)
+                    .output()
+                    .unwrap();
+                assert!(out.status.success(), "{out:?}");
+                assert_eq!(String::from_utf8_lossy(&out.stdout), "all there\n");
+                let text = fs::read_to_string(&explain).unwrap();
+                let begun = text.lines().filter(|l| l.contains(" write back inode "));
+                let given_up: Vec<u64> = text
+                    .lines()
+                    .filter(|l| l.ends_with("written back"))
+                    .map(|l| number(l, " at "))
+                    .collect();
+                assert_eq!(begun.count() > 0, exceeds, "{order}");
+                assert!(given_up.iter().all(|at| *at >= half), "{order}");
+                assert!(exceeds || given_up.is_empty(), "{order}");
+                match given_up.is_empty() {
+                    true if exceeds => Err(format!("{order}: nothing was given up")),
+                    _ => Ok(()),
+                }
+            });
         }
     }
 }
