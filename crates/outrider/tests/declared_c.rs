@@ -546,6 +546,47 @@ fn rounds_are_explained() {
     );
 }
 
+/// LP3: where a file system doesn't say where a file lies (squashfs has no FIEMAP), rounds are in the order of the file.
+#[test]
+fn rounds_go_by_the_file_where_no_place_is_known() {
+    let name = "rounds_go_by_the_file";
+    if !support::is_root() {
+        return support::skip_unprivileged(name, "only root may mount");
+    }
+    if !support::have("mksquashfs") {
+        return support::skip(name, "mksquashfs is not installed");
+    }
+    let dir = place("by_file", 8 * MIB);
+    let script = "mkdir mnt && mksquashfs one.dat image -b 4K -noI -noD -noF -noX -quiet -no-progress && mount -o loop,ro image mnt";
+    let mounted = Command::new("sh")
+        .args(["-c", script])
+        .current_dir(&dir)
+        .output()
+        .unwrap();
+    if !mounted.status.success() {
+        let said = String::from_utf8_lossy(&mounted.stderr);
+        return support::skip(name, &format!("squashfs can't be mounted: {said}"));
+    }
+    let _mounted = support::Mounted(dir.join("mnt"));
+    let program = linked("declare");
+    let program = program.to_str().unwrap();
+    let plain = run(&dir, "plain", &[program, "one.dat", "4096", "50"], &[]).out();
+    let command = outrider();
+    let mut argv = vec![command.to_str().unwrap(), "run", "--explain", "explain"];
+    argv.extend(["--", program, "mnt/one.dat", "4096", "50"]);
+    let env = [("OUTRIDER_ORDER", "rounds"), ("OUTRIDER_INFILL", "0")];
+    let out = run(&dir, "by file", &argv, &env).out();
+    assert_eq!(out, plain);
+    let text = fs::read_to_string(dir.join("explain")).unwrap();
+    let fetched = || text.lines().filter(|l| l.contains(" fetch inode "));
+    assert!(fetched().all(|l| !l.contains("physical")), "{text}");
+    let places: Vec<u64> = fetched().map(|l| number(l, " at ")).collect();
+    let rounds = text.matches(" round of entries ").count();
+    let turns = places.windows(2).filter(|w| w[1] < w[0]).count();
+    // A round goes on from where the last one ended, and comes back once.
+    assert!(turns < 2 * rounds && places.len() > 100, "{rounds}: {text}");
+}
+
 /// LP3: a named pipe for `--explain` keeps nobody waiting, whether its reader never opens it, or late, when more was written than it holds; whatever it
 /// gets are whole lines.
 #[test]

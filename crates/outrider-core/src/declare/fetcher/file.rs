@@ -49,6 +49,11 @@ pub(super) struct Own {
 
 impl Own {
     /// Where it lies, as far as the file system tells.
+    /// Whether the file system has said where the file lies; otherwise its own order stands for that.
+    pub(super) fn is_placed(&self) -> bool {
+        self.extents.as_ref().is_some_and(|e| !e.is_empty())
+    }
+
     fn extents(&mut self) -> Option<&[Extent]> {
         let handle = self.handle.as_ref()?;
         let size = self.size;

@@ -299,7 +299,8 @@ impl Fetcher {
             }
             let pages = PageRange::new(request.page(), request.end());
             if let Some(own) = self.files.get(&file) {
-                self.explain.issued(own.ino, &pages, Some(request.place));
+                let place = own.is_placed().then_some(request.place);
+                self.explain.issued(own.ino, &pages, place);
             }
             round.handed += bytes;
             self.request(file, pages);
