@@ -257,6 +257,58 @@ fn threads_and_changes() {
     assert!(seen.iter().all(|s| s.1 == seen[0].1), "dumps differ");
 }
 
+/// B11: of a database that an encrypting SQLite keeps, what is read of the file is noise: the extension stands aside, and answers and changes are the same.
+#[test]
+fn encrypted_files() {
+    let name = "encrypted_files";
+    if !can_run(name) {
+        return;
+    }
+    if !have("sqlcipher") {
+        return skip(name, "sqlcipher is not installed");
+    }
+    let work = fresh("sqlite-encrypted");
+    let cipher = |database: &str, load: bool, text: &str| {
+        let mut script = String::new();
+        if load {
+            script.push_str(&format!(".load {}\n", extension().display()));
+        }
+        script.push_str(&format!(".open {database}\nPRAGMA key='a key';\n{text}\n"));
+        fs::write(work.join("script"), script).unwrap();
+        let words = ["sqlcipher", "-batch", ":memory:", ".read script"];
+        let output = succeed(program(&work, &words));
+        assert!(output.stderr.is_empty(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let rows = "CREATE TABLE customer(id INTEGER PRIMARY KEY, name TEXT, zip INTEGER);
+        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 30000)
+        INSERT INTO customer SELECT i, 'name ' || i, i * 7919 * 104729 % 999999937 FROM n;
+        CREATE INDEX customer_zip ON customer(zip);";
+    cipher("plain.db", false, rows);
+    fs::copy(work.join("plain.db"), work.join("loaded.db")).unwrap();
+    let head = fs::read(work.join("plain.db")).unwrap();
+    assert!(!head.starts_with(b"SQLite format 3"));
+    let scan = "SELECT * FROM customer ORDER BY zip;";
+    let work_on = format!(
+        "{scan} UPDATE customer SET name = name || zip WHERE zip % 5 = 0;
+        DELETE FROM customer WHERE id % 3 = 0; VACUUM; {scan} PRAGMA integrity_check;"
+    );
+    let plain = cipher("plain.db", false, &work_on);
+    assert!(plain.lines().count() > 50_000 && plain.ends_with("ok\n"));
+    make_cold(&work);
+    assert!(
+        cipher("loaded.db", true, &work_on) == plain,
+        "answers differ"
+    );
+    let dump = |database| cipher(database, false, ".dump");
+    assert!(dump("loaded.db") == dump("plain.db"), "files differ");
+    let counts = format!("{scan} SELECT outrider_counts();");
+    let said = cipher("loaded.db", true, &counts);
+    let counts: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    assert_eq!(counts["declared"], 0, "{counts}");
+    assert_eq!(counts["scans"], 0, "{counts}");
+}
+
 /// B11: files that are damaged in any way get the same answers, errors and changes, and no byte outside a page is read: under the
 /// address and undefined-behaviour sanitizers.
 #[test]
