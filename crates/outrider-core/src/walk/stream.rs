@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 
-use super::tree::{Cursor, Key, MANNERS, Place, Step, Tree};
+use super::tree::{Cursor, Key, MANNERS, Place, Step, Tree, judge};
 
 /// A file that comes so soon after another one in an order was foreseen by it: programs pass over files that don't concern them.
 const NEAR: usize = 4;
@@ -171,18 +171,7 @@ impl Stream {
         if !foreseen && self.at.dir.path != place.dir.path {
             return None;
         }
-        for (score, steps) in self.scores.iter_mut().zip(found) {
-            let luck = match steps {
-                Some(1) => 8,
-                Some(_) => 1,
-                None => 0,
-            };
-            *score = *score * 3 / 4 + luck;
-        }
-        let best = (0..MANNERS.len())
-            .rev()
-            .max_by_key(|m| (self.scores[*m], *m == self.manner));
-        self.manner = best.unwrap_or(0);
+        self.manner = judge(&mut self.scores, &found, self.manner);
         self.foreseen = if foreseen { self.foreseen + 1 } else { 0 };
         self.root = root;
         self.listed = 0;

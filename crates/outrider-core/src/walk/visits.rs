@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::stream::{Listen, common};
-use super::tree::{Descent, ORDERS, Tree};
+use super::tree::{Descent, ORDERS, Tree, judge};
 
 /// A directory that comes so soon after another one in an order was foreseen by it: some are passed over.
 const NEAR: usize = 4;
@@ -129,22 +129,9 @@ impl Visits {
         if self.sure && steps(ORDERS[self.order]) == Some(1) {
             return true;
         }
-        let mut foreseen = false;
-        for (order, score) in ORDERS.into_iter().zip(&mut self.scores) {
-            let steps = steps(order);
-            foreseen |= steps.is_some();
-            let luck = match steps {
-                Some(1) => 8,
-                Some(_) => 1,
-                None => 0,
-            };
-            *score = *score * 3 / 4 + luck;
-        }
-        let best = (0..ORDERS.len())
-            .rev()
-            .max_by_key(|o| (self.scores[*o], *o == self.order));
-        self.order = best.unwrap_or(0);
-        foreseen
+        let found = ORDERS.map(steps);
+        self.order = judge(&mut self.scores, &found, self.order);
+        found.iter().any(Option::is_some)
     }
 
     /// Learns from the last directory whether attributes are asked for. One that has subdirectories may not be done with.
