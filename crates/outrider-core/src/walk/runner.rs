@@ -580,7 +580,7 @@ impl Guide {
         let Some(_busy) = Busy::begin(&link) else {
             return;
         };
-        let listed = list(path, None).unwrap_or_else(|| {
+        let listed = list(path, None).map(|(dir, _)| dir).unwrap_or_else(|| {
             let now = rustix::fs::stat(path).map_or((0, 0), |st| modified(&st));
             Directory::new(path.to_owned(), (0, 0), now, Vec::new())
         });
@@ -703,16 +703,17 @@ fn work(link: &Link, tell: &Sender<Message>) {
                 let listed = busy.as_ref().and_then(|_busy| list(&path, Some(&path)));
                 let cold = blocks_read() != before;
                 // What can't be listed is passed over.
-                let dir =
-                    listed.unwrap_or_else(|| Directory::new(path, (0, 0), (0, 0), Vec::new()));
+                let (dir, found) = match listed {
+                    Some((dir, found)) => (dir, Some(found)),
+                    None => (Directory::new(path, (0, 0), (0, 0), Vec::new()), None),
+                };
                 let first = one_of_each_block(&dir).take(LOOKED_UP).filter(|_| look_up);
                 let names: Vec<OsString> = first.cloned().collect();
-                let (path, key) = (dir.path.clone(), dir.key);
                 if tell.send(Message::Listed { proc, dir, cold }).is_err() {
                     return;
                 }
-                if busy.is_some() && !names.is_empty() {
-                    let _ = look_up_in(&path, key, &names);
+                if let Some(found) = found {
+                    look_up_in(&found, &names);
                 }
                 continue;
             }
@@ -722,7 +723,10 @@ fn work(link: &Link, tell: &Sender<Message>) {
                 names,
                 ..
             } => {
-                let _ = busy.and_then(|_busy| look_up_in(&dir, dir_key, &names));
+                let dir = busy.as_ref().and_then(|_busy| open_listed(&dir, dir_key));
+                if let Some(dir) = dir {
+                    look_up_in(&dir, &names);
+                }
                 continue;
             }
         };
@@ -758,8 +762,8 @@ fn modified(st: &rustix::fs::Stat) -> (i64, u64) {
     (st.st_mtime, st.st_mtime_nsec)
 }
 
-/// Lists a directory, of another that is known if it is `within` one.
-fn list(path: &Path, within: Option<&Path>) -> Option<Directory> {
+/// Lists a directory, of another that is known if it is `within` one; and what finds entries in it.
+fn list(path: &Path, within: Option<&Path>) -> Option<(Directory, OwnedFd)> {
     let found = match within.and_then(|p| Some((p.parent()?, p.file_name()?))) {
         Some((parent, name)) => {
             let parent = rustix::fs::openat(CWD, parent, directory(), Mode::empty()).ok()?;
@@ -787,12 +791,9 @@ fn list(path: &Path, within: Option<&Path>) -> Option<Directory> {
             directory,
         });
     }
-    Some(Directory::new(
-        path.to_owned(),
-        (st.st_dev, st.st_ino),
-        modified(&st),
-        entries,
-    ))
+    let key = (st.st_dev, st.st_ino);
+    let dir = Directory::new(path.to_owned(), key, modified(&st), entries);
+    Some((dir, found))
 }
 
 /// Opens a directory to find something in it, if it still is the one that was listed.
@@ -810,12 +811,10 @@ fn one_of_each_block(dir: &Directory) -> impl Iterator<Item = &OsString> {
 }
 
 /// Has the inodes of entries read.
-fn look_up_in(dir: &Path, dir_key: Key, names: &[OsString]) -> Option<()> {
-    let parent = open_listed(dir, dir_key)?;
+fn look_up_in(dir: &OwnedFd, names: &[OsString]) {
     for name in names {
-        let _ = find(&parent, name.as_os_str());
+        let _ = find(dir, name.as_os_str());
     }
-    Some(())
 }
 
 /// Brings a file into the cache. Bytes that were not there, as far as is known.
