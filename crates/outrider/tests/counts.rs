@@ -85,16 +85,11 @@ for unwanted in sys.argv[1:]:
     let file = dir.join("lower/file");
     fs::write(&file, Random(9).bytes(SIZE as usize)).unwrap();
     File::open(&file).unwrap().sync_all().unwrap();
-    let mounted = Command::new("mount")
-        .args(["-t", "overlay", "-o", "lowerdir=lower:none", "overlay"])
-        .arg(dir.join("mnt"))
-        .current_dir(&dir)
-        .output()
-        .unwrap();
-    if !mounted.status.success() {
-        return support::skip(name, &format!("an overlay can't be mounted: {mounted:?}"));
-    }
-    let _mounted = support::Mounted(dir.join("mnt"));
+    let script = "mount -t overlay -o lowerdir=lower:none overlay mnt";
+    let _mounted = match support::Mounted::by(script, &dir) {
+        Ok(mounted) => mounted,
+        Err(said) => return support::skip(name, &format!("an overlay can't be mounted: {said}")),
+    };
     let hot = |argv: &[&str], most: u64| {
         eventually(|| {
             fs::read(&file).unwrap();

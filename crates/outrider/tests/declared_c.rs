@@ -558,16 +558,12 @@ fn rounds_go_by_the_file_where_no_place_is_known() {
     }
     let dir = place("by_file", 8 * MIB);
     let script = "mkdir mnt && mksquashfs one.dat image -b 4K -noI -noD -noF -noX -quiet -no-progress && mount -o loop,ro image mnt";
-    let mounted = Command::new("sh")
-        .args(["-c", script])
-        .current_dir(&dir)
-        .output()
-        .unwrap();
-    if !mounted.status.success() {
-        let said = String::from_utf8_lossy(&mounted.stderr);
-        return support::skip_unprivileged(name, &format!("squashfs can't be mounted: {said}"));
-    }
-    let _mounted = support::Mounted(dir.join("mnt"));
+    let _mounted = match support::Mounted::by(script, &dir) {
+        Ok(mounted) => mounted,
+        Err(said) => {
+            return support::skip_unprivileged(name, &format!("squashfs can't be mounted: {said}"));
+        }
+    };
     let program = linked("declare");
     let program = program.to_str().unwrap();
     let plain = run(&dir, "plain", &[program, "one.dat", "4096", "50"], &[]).out();

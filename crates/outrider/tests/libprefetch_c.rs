@@ -40,6 +40,30 @@ fn examples() -> &'static Path {
     })
 }
 
+/// A program of `tests/c`, built against the library without a warning.
+fn built(work: &Path, compiler: &str, flags: &[&str], source: &str) -> PathBuf {
+    let program = work.join("program");
+    let made = Command::new(compiler)
+        .args(flags)
+        .args(["-Wall", "-Wextra", "-Werror", "-g"])
+        .arg("-I")
+        .arg(repository().join("include"))
+        .arg(repository().join("tests/c").join(source))
+        .arg("-o")
+        .arg(&program)
+        .arg(format!("-L{}", library().display()))
+        .arg(format!("-Wl,-rpath,{}", library().display()))
+        .arg("-loutrider")
+        .output()
+        .unwrap();
+    assert!(
+        made.status.success(),
+        "{compiler} {flags:?}: {}",
+        String::from_utf8_lossy(&made.stderr)
+    );
+    program
+}
+
 /// Runs a program to its success and returns what it printed.
 fn run(work: &Path, program: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new("timeout");
@@ -76,26 +100,10 @@ fn libprefetch_in_c_and_in_cpp() {
         ("cc", ["-std=c11", "-xc"]),
         ("c++", ["-std=c++17", "-xc++"]),
     ] {
-        let program = work.join("program");
-        let made = Command::new(compiler)
-            .args(flags)
-            .args(["-D_DEFAULT_SOURCE", "-D_POSIX_C_SOURCE=200809L"])
-            .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g"])
-            .arg("-I")
-            .arg(repository().join("include"))
-            .arg(repository().join("tests/c/libprefetch.c"))
-            .arg("-o")
-            .arg(&program)
-            .arg(format!("-L{}", library().display()))
-            .arg(format!("-Wl,-rpath,{}", library().display()))
-            .arg("-loutrider")
-            .output()
-            .unwrap();
-        assert!(
-            made.status.success(),
-            "{compiler} {flags:?}: {}",
-            String::from_utf8_lossy(&made.stderr)
-        );
+        let mut all = vec!["-D_DEFAULT_SOURCE", "-D_POSIX_C_SOURCE=200809L"];
+        all.push("-Wpedantic");
+        all.extend(flags);
+        let program = built(&work, compiler, &all, "libprefetch.c");
         make_cold(&work);
         let printed = run(&work, &program, &["data"]);
         assert_eq!(printed, format!("256 pages, checksum {sum:016x}\n"));
@@ -108,32 +116,8 @@ fn libprefetch_in_c_and_in_cpp() {
 fn callbacks_throw() {
     let work = fresh("thrown");
     fs::write(work.join("data"), Random(1).bytes(64 * 4096)).unwrap();
-    let program = work.join("program");
-    let made = Command::new("c++")
-        .args([
-            "-std=c++17",
-            "-D_GNU_SOURCE",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-pthread",
-            "-g",
-            "-I",
-        ])
-        .arg(repository().join("include"))
-        .arg(repository().join("tests/c/thrown.cpp"))
-        .arg("-o")
-        .arg(&program)
-        .arg(format!("-L{}", library().display()))
-        .arg(format!("-Wl,-rpath,{}", library().display()))
-        .arg("-loutrider")
-        .output()
-        .unwrap();
-    assert!(
-        made.status.success(),
-        "{}",
-        String::from_utf8_lossy(&made.stderr)
-    );
+    let flags = ["-std=c++17", "-D_GNU_SOURCE", "-pthread"];
+    let program = built(&work, "c++", &flags, "thrown.cpp");
     assert_eq!(run(&work, &program, &["data"]), "left\n");
 }
 

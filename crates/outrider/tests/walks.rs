@@ -561,17 +561,13 @@ fn overlays_and_btrfs_are_gone_through_too() {
         for layer in ["lower", "none"] {
             symlink(dir.join(layer), work.join(layer)).unwrap();
         }
-        let mounted = Command::new("sh")
-            .args(["-c", script])
-            .current_dir(&work)
-            .output()
-            .unwrap();
-        if !mounted.status.success() {
-            let said = String::from_utf8_lossy(&mounted.stderr);
-            skip(name, &format!("{system} can't be mounted: {said}"));
-            continue;
-        }
-        let mnt = support::Mounted(work.join("mnt"));
+        let mnt = match support::Mounted::by(script, &work) {
+            Ok(mounted) => mounted,
+            Err(said) => {
+                skip(name, &format!("{system} can't be mounted: {said}"));
+                continue;
+            }
+        };
         symlink("mnt/tree", work.join("tree")).unwrap();
         let tree = mnt.0.join("tree");
         let argv = ["sh", "-c", "tar c --sort=none tree/. | cksum"];
@@ -605,13 +601,7 @@ fn image_of(dir: &Path) -> Result<(), String> {
 /// Mounts [`image_of`]'s file system, without the pages of the file that it lies in.
 fn mount(dir: &Path) -> support::Mounted {
     let script = "mount $(losetup --find --show --direct-io=on image) mnt && losetup -d $(findmnt -no SOURCE mnt)";
-    let mounted = Command::new("sh")
-        .args(["-c", script])
-        .current_dir(dir)
-        .output()
-        .unwrap();
-    assert!(mounted.status.success(), "{mounted:?}");
-    support::Mounted(dir.join("mnt"))
+    support::Mounted::by(script, dir).unwrap()
 }
 
 /// Programs that list directories and read no file: the next ones are listed, and their entries' attributes read where the program asks for these. Nobody

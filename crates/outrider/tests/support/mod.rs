@@ -947,6 +947,22 @@ pub fn fresh_with(name: &str, sets: &[Data]) -> PathBuf {
 /// A mount point, until it is dropped.
 pub struct Mounted(pub PathBuf);
 
+impl Mounted {
+    /// What a script, run in `dir`, mounts on its `mnt`; or what the script complains of.
+    pub fn by(script: &str, dir: &Path) -> Result<Mounted, String> {
+        let output = Command::new("sh")
+            .args(["-c", script])
+            .current_dir(dir)
+            .output()
+            .unwrap();
+        if output.status.success() {
+            Ok(Mounted(dir.join("mnt")))
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).into_owned())
+        }
+    }
+}
+
 impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg(&self.0).status();
