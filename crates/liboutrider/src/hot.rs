@@ -284,7 +284,7 @@ fn cached(fd: c_int, range: Range<u64>) -> Result<(u64, u64), CacheStatError> {
 }
 
 /// A number that is only asked about.
-fn file(fd: c_int) -> BorrowedFd<'static> {
+pub fn file(fd: c_int) -> BorrowedFd<'static> {
     // SAFETY: the kernel answers EBADF if it is nobody's.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }

@@ -8,7 +8,6 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
-use std::os::fd::BorrowedFd;
 
 use outrider_core::shm::{FD_IGNORED, Kind, MODE_PREDICT_OPT, Proc};
 use outrider_sys::cache::{CacheStatError, counted};
@@ -16,7 +15,7 @@ use outrider_sys::device::lies_on_disk;
 use outrider_sys::raw;
 
 use crate::attach;
-use crate::hot::PAGE;
+use crate::hot::{PAGE, file};
 
 /// Files, or directories, that are not cached before the first is told: programs that open a few need no help.
 const FEW: u32 = 8;
@@ -174,16 +173,14 @@ fn is_on_disk(fd: c_int, dev: u64) -> bool {
     if known >> 1 == dev {
         return known & 1 != 0;
     }
-    // SAFETY: a number that is only asked about; the kernel answers EBADF if it is nobody's.
-    let on_disk = lies_on_disk(unsafe { BorrowedFd::borrow_raw(fd) }, dev);
+    let on_disk = lies_on_disk(file(fd), dev);
     place.store(dev << 1 | u64::from(on_disk), Relaxed);
     on_disk
 }
 
 /// Whether all of a file of `size` bytes is cached, as far as is known.
 fn is_cached(fd: c_int, size: u64) -> bool {
-    // SAFETY: as above.
-    match counted(unsafe { BorrowedFd::borrow_raw(fd) }, 0..size) {
+    match counted(file(fd), 0..size) {
         Ok(stat) => stat.cached >= size.div_ceil(PAGE),
         Err(CacheStatError::Unsupported | CacheStatError::NotPermitted) => !has_read(),
         Err(_) => true,
