@@ -7,9 +7,10 @@
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
-use outrider_core::shm::{FD_IGNORED, Kind, MODE_PREDICT_OPT, Proc};
+use libc::{DIR, dirent};
+use outrider_core::shm::{self, FD_IGNORED, Kind, MODE_PREDICT_OPT, Proc};
 use outrider_sys::cache::{CacheStatError, counted};
 use outrider_sys::device::lies_on_disk;
 use outrider_sys::raw;
@@ -23,6 +24,16 @@ const FEW: u32 = 8;
 const RARELY: u32 = 63;
 /// So many of either are told before the service is woken for them while it goes ahead; it looks by itself, too.
 const TOGETHER: u32 = 8;
+
+/// Blocks of 512 bytes read in a large directory that are worth telling of: four of ext4's.
+const SOME: u32 = 32;
+/// In a large directory it is looked whether attributes were waited for each time that so many have been asked for.
+const ASKED: u32 = 64;
+/// Bytes of what a C library keeps of a directory stream, before the buffer: 48 in glibc.
+const STREAM: usize = 64;
+
+/// The directory that was opened last, if it was looked then what had been read; or -1.
+static LOOKED_AT: AtomicI32 = AtomicI32::new(-1);
 
 /// How closely files, or directories, are looked at.
 struct Attention {
@@ -43,6 +54,8 @@ static DIRECTORIES: Attention = Attention::new();
 static MADE_UP: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
 /// What threads have had read from disks when they last opened a file: half a hash that names the thread, and half a count of blocks.
 static READ: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+/// The same of the thread that was last asked whether it has waited in a large directory.
+static WAITED: AtomicU64 = AtomicU64::new(0);
 
 /// A small regular file was opened for reading.
 pub fn opened(fd: c_int, st: &libc::stat) {
@@ -78,8 +91,8 @@ pub fn visited(fd: c_int) {
     if current.is_some_and(|p| p.walking.load(Relaxed) != 0) {
         return;
     }
-    let visiting = current.is_some_and(|p| p.visiting.load(Relaxed) != 0);
-    if !visiting && !DIRECTORIES.is_worth_telling(has_read) {
+    let visiting = current.is_some_and(|p| p.visiting.load(Relaxed) == 1);
+    if !visiting && !DIRECTORIES.is_worth_telling(|| has_read_before(fd)) {
         return;
     }
     let Ok(st) = raw::fstat(fd) else {
@@ -109,7 +122,73 @@ pub fn asked() {
     {
         let asked = proc.asked.load(Relaxed);
         proc.asked.store(asked.wrapping_add(1), Relaxed);
+        if asked.is_multiple_of(ASKED) && proc.visiting.load(Relaxed) == shm::COUNTS {
+            waited_for_attributes(proc);
+        }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn waited_for_attributes(proc: &Proc) {
+    if has_waited()
+        && attach::at_home()
+        && let Some(header) = attach::header()
+    {
+        proc.push(Kind::Attributes, 0, 0, 0, 0);
+        proc.announce(header);
+    }
+}
+
+/// Whether the entry is the first of a buffer that has just been filled: it lies right behind what a stream consists of otherwise.
+#[inline(always)]
+pub fn is_filled(stream: *mut DIR, entry: *mut dirent) -> bool {
+    (entry as usize).wrapping_sub(stream as usize) < STREAM
+}
+
+/// Entries were read together, beginning with this one: a directory's first, or so many that they fill a buffer. Where something was waited for, the
+/// service can list the rest. At the first ones of each directory it is only looked if it was looked when the directory was opened.
+#[cold]
+#[inline(never)]
+pub fn filled(fd: c_int, entry: *mut dirent) {
+    if attach::MODE.load(Relaxed) != MODE_PREDICT_OPT {
+        return;
+    }
+    // SAFETY: an entry that the C library has just read.
+    let name = unsafe { &(*entry).d_name };
+    // All file systems begin with it.
+    let first = name[0] == b'.' as _ && name[1] == 0;
+    if first && LOOKED_AT.swap(-1, Relaxed) != fd || !has_waited() {
+        return;
+    }
+    let Ok(st) = raw::fstat(fd) else {
+        return;
+    };
+    let large = st.st_size as u64 >= shm::LARGE_DIRECTORY;
+    if !large || !attach::at_home() || !is_on_disk(fd, st.st_dev) {
+        return;
+    }
+    let Some(proc) = attach::attach() else {
+        return;
+    };
+    if let Some(slot) = proc.slots.get(fd as usize) {
+        slot.state.store(FD_IGNORED, Relaxed);
+    }
+    let at = raw::lseek(fd, 0, libc::SEEK_CUR).max(0) as u64;
+    tell_at(proc, Kind::Listing, fd, &st, at, true);
+}
+
+/// Whether the calling thread has had more read from a disk than a directory's way takes since it was last asked that, or [`has_read`].
+fn has_waited() -> bool {
+    let (name, blocks) = thread_and_blocks();
+    let of_thread = |place: &AtomicU64| {
+        let last = place.load(Relaxed);
+        ((last >> 32) as u32 == name).then_some(blocks.wrapping_sub(last as u32))
+    };
+    let since = of_thread(&WAITED).into_iter().chain(of_thread(place(name)));
+    let since = since.min();
+    WAITED.store(u64::from(name) << 32 | u64::from(blocks), Relaxed);
+    since.is_some_and(|since| since >= SOME)
 }
 
 /// Whether nothing need be told; counts.
@@ -120,11 +199,17 @@ fn rests(left: &AtomicU32) -> bool {
 }
 
 fn tell(proc: &Proc, kind: Kind, fd: c_int, st: &libc::stat, wakes: bool) {
+    tell_at(proc, kind, fd, st, 0, wakes);
+}
+
+/// The same of what happens at position `at`.
+fn tell_at(proc: &Proc, kind: Kind, fd: c_int, st: &libc::stat, at: u64, wakes: bool) {
     let (Some(slot), Some(header)) = (proc.slots.get(fd as usize), attach::header()) else {
         return;
     };
     let generation = slot.generation.load(Relaxed);
-    proc.push(kind, fd as u16, generation.into(), st.st_dev, st.st_ino);
+    let extra = at >> 32 << 32 | u64::from(generation);
+    proc.push(kind, fd as u16, extra, st.st_dev, st.st_ino);
     if wakes {
         proc.announce(header);
     }
@@ -187,11 +272,26 @@ fn is_cached(fd: c_int, size: u64) -> bool {
     }
 }
 
+/// [`has_read`], before a directory was opened.
+fn has_read_before(fd: c_int) -> bool {
+    LOOKED_AT.store(fd, Relaxed);
+    has_read()
+}
+
 /// Whether the calling thread has had something read from a disk since it last asked: what it opened before, or the way to this one.
 fn has_read() -> bool {
-    let name = (raw::thread_pointer() as u64).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    let place = &READ[(name >> 58) as usize % READ.len()];
-    let (name, blocks) = (name as u32, raw::blocks_read() as u32);
-    let last = place.swap(u64::from(name) << 32 | u64::from(blocks), Relaxed);
+    let (name, blocks) = thread_and_blocks();
+    let last = place(name).swap(u64::from(name) << 32 | u64::from(blocks), Relaxed);
     (last >> 32) as u32 == name && last as u32 != blocks
+}
+
+/// Half a hash that names the calling thread, and half a count of what it has had read from disks.
+fn thread_and_blocks() -> (u32, u32) {
+    let name = (raw::thread_pointer() as u64).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    ((name >> 32) as u32, raw::blocks_read() as u32)
+}
+
+/// Where that is noted.
+fn place(name: u32) -> &'static AtomicU64 {
+    &READ[name as usize % READ.len()]
 }

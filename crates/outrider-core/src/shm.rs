@@ -151,6 +151,10 @@ pub enum Kind {
     Entry = 11,
     /// A directory was opened to be listed: as for an entry.
     Visit = 12,
+    /// A large directory is being listed, and something was waited for: as for an entry, and the upper half of extra is that of its position.
+    Listing = 13,
+    /// Attributes were asked for by name, and something was waited for.
+    Attributes = 14,
 }
 
 impl Kind {
@@ -168,6 +172,8 @@ impl Kind {
             10 => Kind::Leave,
             11 => Kind::Entry,
             12 => Kind::Visit,
+            13 => Kind::Listing,
+            14 => Kind::Attributes,
             _ => return None,
         })
     }
@@ -226,6 +232,11 @@ pub struct Slot {
     pub last: AtomicU64,
 }
 
+/// Bytes of a directory that is listed in parts: some 3,000 entries in ext4.
+pub const LARGE_DIRECTORY: u64 = 128 << 10;
+/// [`Proc::visiting`]: a large directory is being listed.
+pub const COUNTS: u32 = 2;
+
 /// What one process shares with the service.
 #[repr(C, align(4096))]
 pub struct Proc {
@@ -254,11 +265,11 @@ pub struct Proc {
     pub walking: AtomicU32,
     /// Of these, so many need not be told.
     pub rest: AtomicU32,
-    /// The same two of directories that are opened to be listed.
+    /// The same two of directories that are opened to be listed. [`COUNTS`]: they are not told of, and [`asked`](Proc::asked) is counted all the same.
     pub visiting: AtomicU32,
     /// Of these, so many need not be told.
     pub visit_rest: AtomicU32,
-    /// How often attributes were asked for by name while [`visiting`](Proc::visiting).
+    /// How often attributes were asked for by name while [`visiting`](Proc::visiting) isn't 0.
     pub asked: AtomicU32,
     _pad3: [u32; 2],
     ring: [Cell; RING],
@@ -443,7 +454,7 @@ pub struct Header {
     pub devices: [[AtomicU64; 3]; 8],
     /// Files fetched before programs that go through trees opened them, and how many of these were opened.
     pub walked: [AtomicU64; 2],
-    /// Directories that were listed ahead and not cached, and how many of these were opened.
+    /// Directories that were listed ahead, all or the rest of them, and not cached, and how many of these were opened.
     pub listed: [AtomicU64; 2],
     /// What declared access came to, in all processes; `declare::FIGURES` names them.
     pub declared: [AtomicU64; 11],

@@ -692,6 +692,72 @@ print(sorted(len(files) for _, _, files in os.walk(\"mnt\")))'";
     }
 }
 
+/// A program that lists one large directory, and asks for the attributes of what is in it or not: the rest is listed at once as soon as it waits. Nobody
+/// notices, and while all is cached nothing is told.
+#[test]
+fn large_directories_are_listed_ahead() {
+    const ENTRIES: u64 = 9000;
+    let name = "large_directories_are_listed_ahead";
+    if !is_root() {
+        return support::skip_unprivileged(name, "only root may mount");
+    }
+    if let Err(e) = File::options().write(true).open("/dev/loop-control") {
+        return skip(name, &format!("/dev/loop-control: {e}"));
+    }
+    let dir = fresh(name);
+    fs::create_dir(dir.join("tree")).unwrap();
+    if let Err(reason) = image_of(&dir) {
+        return skip(name, &reason);
+    }
+    {
+        // What mkfs.ext4 makes has no index.
+        let mnt = mount(&dir);
+        let mut random = Random(13);
+        fs::create_dir(mnt.0.join("large")).unwrap();
+        for i in 0..ENTRIES {
+            let path = mnt.0.join(format!("large/{:x}", random.next()));
+            if i % 100 == 0 {
+                fs::create_dir(path).unwrap();
+            } else {
+                fs::write(path, vec![b'a'; i as usize % 3000]).unwrap();
+            }
+        }
+        // From now on listing changes no time of access.
+        seen(&mnt.0);
+    }
+    let python = "python3 -c 'import os
+print([(e.name, e.stat(follow_symlinks=False).st_size) for e in os.scandir(\"mnt/large\")])'";
+    for script in [
+        "find mnt/large -maxdepth 1 -name '*7*'",
+        "find mnt/large -maxdepth 1 -size +2",
+        "ls -U mnt/large | head -n 3000",
+        "LC_ALL=C ls -l mnt/large",
+        python,
+    ] {
+        let argv = ["sh", "-c", script];
+        let (plain, before) = {
+            let mnt = mount(&dir);
+            let (_, plain) = run(&dir, "app-only", &argv);
+            (plain, seen(&mnt.0))
+        };
+        eventually(|| {
+            let mnt = mount(&dir);
+            let (totals, printed) = run(&dir, "predict+opt", &argv);
+            assert!(printed == plain, "{script}");
+            assert!(seen(&mnt.0) == before, "{script}");
+            if totals["directories_ahead"].as_u64() != Some(1) {
+                return Err(format!("{script}: {totals}"));
+            }
+            let (totals, printed) = run(&dir, "predict+opt", &argv);
+            assert!(printed == plain, "{script}, cached");
+            match totals["wake_ups"].as_u64() {
+                Some(0) => Ok(()),
+                _ => Err(format!("{script}, cached: {totals}")),
+            }
+        });
+    }
+}
+
 /// How much of a tree is cached, in percent, as `outrider cached` says.
 fn cached(tree: &Path) -> f64 {
     let output = Command::new(support::outrider())

@@ -221,6 +221,9 @@ unsafe extern "C" fn readdir(stream: *mut DIR) -> *mut dirent {
     // SAFETY: the caller's arguments, unchanged.
     let entry = unsafe { real::readdir(stream) };
     read_entry(stream, entry);
+    if walk::is_filled(stream, entry) && lister().is_none() {
+        walk::filled(descriptor(stream), entry);
+    }
     entry
 }
 

@@ -129,8 +129,9 @@ impl Service {
         self.header().unhurried.store(unhurried, Relaxed);
     }
 
-    /// A process has opened a file, or visits a directory, under number `fd`, perhaps one of many; `generation` is that of the descriptor's state.
-    pub(super) fn entered(&mut self, i: usize, kind: Kind, fd: u16, generation: u32, key: FileKey) {
+    /// A process has opened a file, or visits or lists a directory, under number `fd`, perhaps one of many; the lower half of `extra` is the generation of the
+    /// descriptor's state.
+    pub(super) fn entered(&mut self, i: usize, kind: Kind, fd: u16, extra: u64, key: FileKey) {
         if !self.walks {
             return;
         }
@@ -153,11 +154,13 @@ impl Service {
                 proc: i,
                 pid,
                 fd,
-                generation,
+                generation: extra as u32,
                 key: (key.dev, key.ino),
             };
             match kind {
                 Kind::Visit => walker.visited(opened),
+                Kind::Listing => walker.listing(opened, extra >> 32 << 32),
+                Kind::Attributes => walker.attributes(i),
                 _ => walker.opened(opened),
             }
         }

@@ -218,7 +218,8 @@ impl Service {
                     let rest = proc.rest.load(Relaxed);
                     proc.rest.store(rest.saturating_sub(1), Relaxed);
                     if rest == 0 {
-                        self.entered(i, Kind::Entry, e.fd, generation.unwrap_or(0), key);
+                        let generation = generation.unwrap_or(0);
+                        self.entered(i, Kind::Entry, e.fd, generation.into(), key);
                     }
                 }
             }
@@ -228,12 +229,12 @@ impl Service {
                 }
             }
             Kind::Read => self.read(i, e),
-            Kind::Entry | Kind::Visit => {
+            Kind::Entry | Kind::Visit | Kind::Listing | Kind::Attributes => {
                 let key = FileKey {
                     dev: e.offset,
                     ino: e.len,
                 };
-                self.entered(i, e.kind, e.fd, e.extra as u32, key);
+                self.entered(i, e.kind, e.fd, e.extra, key);
             }
             Kind::WillNeed => {
                 if let Some(key) = self.known(i, e.fd) {

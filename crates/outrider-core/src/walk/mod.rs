@@ -5,8 +5,9 @@
 //! out to be opened in an order that is known ([`tree::MANNERS`]), those that come next are fetched ahead of the program, many at once: looked
 //! up, opened, and read into the cache. The next directories are listed, too.
 //!
-//! [`tree`] and [`stream`] are policy; [`runner`] has the threads and the system calls.
+//! [`tree`], [`stream`], [`visits`] and [`large`] are policy; [`runner`] has the threads and the system calls.
 
+pub mod large;
 pub mod runner;
 pub mod stream;
 pub mod tree;

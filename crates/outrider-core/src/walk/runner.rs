@@ -6,8 +6,10 @@
 //! not listed.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::ffi::OsString;
+use std::ffi::{CStr, OsStr, OsString};
+use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -20,8 +22,9 @@ use std::time::{Duration, Instant};
 use outrider_sys::cache::{counted, populate};
 use outrider_sys::device::{Device, lies_on_disk};
 use outrider_sys::raw::blocks_read;
-use rustix::fs::{Advice, CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{Advice, CWD, Dir, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom};
 
+use super::large::{self, Large};
 use super::stream::{Here, Listen, Walks, Want, common};
 use super::tree::{Directory, Entry, Key, Place, Tree};
 use super::visits::Visits;
@@ -29,6 +32,7 @@ use crate::config::Config;
 use crate::engine::{self, become_background};
 use crate::fetch;
 use crate::shared::Shared;
+use crate::shm;
 
 /// Threads that wait for the disk: as many requests as a disk of a network answers at once are more than a walk needs.
 const WORKERS: usize = 16;
@@ -51,6 +55,8 @@ const LONGEST_REST: u32 = 1 << 16;
 const HELD_BACK: Duration = Duration::from_millis(100);
 /// Inodes that lie side by side and are read together, at least: ext4 has 16 in a block.
 const TOGETHER: u64 = 16;
+/// Inodes that ext4 reads ahead where one is looked up: 32 blocks (`inode_readahead_blks`).
+const READ_AHEAD: u64 = 32 * TOGETHER;
 /// Entries that one job looks up.
 const LOOKED_UP: usize = 16;
 /// Files that the thread that decides has not heard of yet, beyond which it is told of no more.
@@ -62,6 +68,10 @@ enum Message {
     Opened(Opened),
     /// A process has opened a directory.
     Visited(Opened),
+    /// A process lists a large directory, has waited, and goes on at this position.
+    Listing(Opened, u64),
+    /// The process in this entry has waited for attributes.
+    Attributes(usize),
     /// The process in this entry is over.
     Over(usize),
     /// Forget everything, add up the figures, and answer.
@@ -72,6 +82,14 @@ enum Message {
     Listed {
         proc: usize,
         dir: Directory,
+        cold: bool,
+    },
+    /// The same of a part of a large one. `None`: it can't be.
+    Part {
+        proc: usize,
+        key: Key,
+        part: usize,
+        entries: Option<Vec<Entry>>,
         cold: bool,
     },
 }
@@ -111,13 +129,25 @@ enum Job {
         dir_key: Key,
         names: Vec<OsString>,
     },
+    /// List a part of a directory.
+    Part {
+        proc: usize,
+        dir: PathBuf,
+        dir_key: Key,
+        part: usize,
+        /// Of so many.
+        parts: usize,
+    },
 }
 
 impl Job {
     /// Entry of the process that it is done for.
     fn proc(&self) -> usize {
         match self {
-            Job::Fetch { proc, .. } | Job::List { proc, .. } | Job::LookUp { proc, .. } => *proc,
+            Job::Fetch { proc, .. }
+            | Job::List { proc, .. }
+            | Job::LookUp { proc, .. }
+            | Job::Part { proc, .. } => *proc,
         }
     }
 }
@@ -133,7 +163,7 @@ struct Link {
     busy: AtomicUsize,
     /// Until when nothing is opened.
     held_back: Mutex<Option<Instant>>,
-    /// [`Message::Opened`] and [`Message::Visited`] that nobody has taken yet.
+    /// Messages of what processes do that nobody has taken yet.
     unheard: AtomicUsize,
     /// Files that must never be opened.
     untouchable: Mutex<HashSet<Key>>,
@@ -190,6 +220,7 @@ impl Walker {
             tree: Tree::default(),
             walks: HashMap::new(),
             visits: HashMap::new(),
+            large: HashMap::new(),
             rests: HashMap::new(),
             systems: HashMap::new(),
             listing: HashSet::new(),
@@ -208,6 +239,16 @@ impl Walker {
     /// A process has opened a directory.
     pub fn visited(&self, opened: Opened) {
         self.hear(Message::Visited(opened));
+    }
+
+    /// A process lists a large directory, has waited, and goes on at position `at`.
+    pub fn listing(&self, opened: Opened, at: u64) {
+        self.hear(Message::Listing(opened, at));
+    }
+
+    /// A process has waited for attributes.
+    pub fn attributes(&self, proc: usize) {
+        self.hear(Message::Attributes(proc));
     }
 
     fn hear(&self, message: Message) {
@@ -306,6 +347,8 @@ struct Guide {
     tree: Tree,
     walks: HashMap<usize, Walks>,
     visits: HashMap<usize, Visits>,
+    /// The large directory that each process has listed last.
+    large: HashMap<usize, Large>,
     /// How long each process was left alone last, with its files and with its directories.
     rests: HashMap<(usize, Told), u32>,
     /// Whether files of a file system are fetched, by `st_dev`.
@@ -331,12 +374,23 @@ impl Guide {
                     self.visited(opened);
                     opened.proc
                 }
+                Message::Listing(opened, at) => {
+                    self.link.unheard.fetch_sub(1, Relaxed);
+                    self.listing(opened, at);
+                    opened.proc
+                }
+                Message::Attributes(proc) => {
+                    self.link.unheard.fetch_sub(1, Relaxed);
+                    self.attributes(proc);
+                    proc
+                }
                 Message::Over(proc) => {
                     if let Some(mut walks) = self.walks.remove(&proc) {
                         walks.clear();
                         self.account(&mut walks);
                     }
                     self.visits.remove(&proc);
+                    self.large.remove(&proc);
                     self.rests.retain(|(of, _), _| *of != proc);
                     let listing = &mut self.listing;
                     lock(&self.link.jobs).retain(|job| {
@@ -355,6 +409,7 @@ impl Guide {
                         self.account(&mut walks);
                     }
                     self.visits.clear();
+                    self.large.clear();
                     self.tree.clear();
                     self.listing.clear();
                     self.patience.clear();
@@ -379,6 +434,28 @@ impl Guide {
                     let path = dir.path.clone();
                     self.take_in(dir);
                     self.listed(proc, &path, cold);
+                    proc
+                }
+                Message::Part {
+                    proc,
+                    key,
+                    part,
+                    entries,
+                    cold,
+                } => {
+                    let large = self.large.get_mut(&proc).filter(|l| l.key == key);
+                    if let Some(large) = large {
+                        if large.was_cold(cold) {
+                            let header = self.link.shared.header();
+                            for figure in &header.listed {
+                                figure.fetch_add(1, Relaxed);
+                            }
+                        }
+                        if let Some(dir) = large.arrived(part, entries) {
+                            self.take_in(dir);
+                            self.look_up_large(proc);
+                        }
+                    }
                     proc
                 }
             };
@@ -443,7 +520,8 @@ impl Guide {
         let visits = self.visits.entry(proc).or_default();
         let (sure, latest) = (visits.is_sure(), visits.latest().map(Path::to_owned));
         let known = self.tree.get(&path).map(|dir| dir.key == opened.key);
-        if known == Some(false) || known.is_none() && !sure {
+        let unknown = known == Some(false) || known.is_none() && !sure;
+        if unknown && !self.list_in_parts(opened, &path, 0) {
             self.list_now(&path);
             self.look_up(proc, &path, 0);
         }
@@ -456,6 +534,46 @@ impl Guide {
         self.listen(Told::Directories, proc, pid, listen);
     }
 
+    /// A process lists a large directory, has waited, and goes on at position `at`: the rest of it is listed in parts.
+    fn listing(&mut self, opened: Opened, at: u64) {
+        let Opened { proc, key, .. } = opened;
+        let link = self.link.clone();
+        let Some(_busy) = Busy::begin(&link) else {
+            return;
+        };
+        if let Some(large) = self.large.get_mut(&proc).filter(|l| l.key == key) {
+            return large.waited(at);
+        }
+        let known = self.tree.find(key).map(|place| place.path());
+        let Some(path) = known.or_else(|| self.link_of(opened)) else {
+            return;
+        };
+        if self.is_fit(key.0, &path) {
+            self.list_in_parts(opened, &path, at);
+        }
+    }
+
+    /// Has what is left of a directory at position `at` listed in parts, if it is a large one.
+    fn list_in_parts(&mut self, of: Opened, path: &Path, at: u64) -> bool {
+        let same = |st: &rustix::fs::Stat| (st.st_dev, st.st_ino) == of.key;
+        let Some(st) = rustix::fs::stat(path).ok().filter(same) else {
+            return false;
+        };
+        let bytes = st.st_size as u64;
+        if bytes < shm::LARGE_DIRECTORY || !self.is_owner(of.proc, of.pid) {
+            return false;
+        }
+        let entry = self.link.shared.proc(of.proc);
+        let asked = entry.asked.load(Relaxed);
+        let path = path.to_owned();
+        let mut large = Large::new(path, of.key, modified(&st), bytes, at, asked);
+        large.waited(at);
+        self.large.insert(of.proc, large);
+        let counts = &entry.visiting;
+        let _ = counts.compare_exchange(0, shm::COUNTS, Relaxed, Relaxed);
+        true
+    }
+
     /// A directory was listed ahead for a process.
     fn listed(&mut self, proc: usize, path: &Path, cold: bool) {
         if let Some(visits) = self.visits.get_mut(&proc) {
@@ -466,13 +584,32 @@ impl Guide {
         }
     }
 
-    /// Has the files of a listed directory looked up, if the program asks for their attributes, but for the first `done` that are to be.
-    fn look_up(&mut self, proc: usize, path: &Path, done: usize) {
-        let asks = self.visits.get(&proc).is_some_and(Visits::asks);
-        let Some(dir) = self.tree.get(path).filter(|_| asks).cloned() else {
+    /// A process has waited for attributes.
+    fn attributes(&mut self, proc: usize) {
+        self.look_up_large(proc);
+    }
+
+    /// Has the files of a large directory looked up, if all of it is listed and the program has begun to ask for attributes.
+    fn look_up_large(&mut self, proc: usize) {
+        let entry = self.link.shared.proc(proc);
+        let Some(large) = self.large.get_mut(&proc).filter(|l| !l.looked_up) else {
             return;
         };
-        let names: Vec<OsString> = one_of_each_block(&dir).skip(done).cloned().collect();
+        let known = self.tree.get(&large.path).filter(|d| d.key == large.key);
+        let Some(dir) = known.filter(|_| large.asks(entry.asked.load(Relaxed))) else {
+            return;
+        };
+        large.looked_up = true;
+        let _ = entry
+            .visiting
+            .compare_exchange(shm::COUNTS, 0, Relaxed, Relaxed);
+        let dir = dir.clone();
+        self.look_up_each(proc, &dir, READ_AHEAD, 0);
+    }
+
+    /// Has one of each so many inodes looked up, but for the first `done` that are to be.
+    fn look_up_each(&mut self, proc: usize, dir: &Directory, inodes: u64, done: usize) {
+        let names: Vec<OsString> = one_of_each(dir, inodes).skip(done).cloned().collect();
         for names in names.chunks(LOOKED_UP) {
             self.give(Job::LookUp {
                 proc,
@@ -483,11 +620,24 @@ impl Guide {
         }
     }
 
+    /// Has the files of a listed directory looked up, if the program asks for their attributes, but for the first `done` that are to be.
+    fn look_up(&mut self, proc: usize, path: &Path, done: usize) {
+        let asks = self.visits.get(&proc).is_some_and(Visits::asks);
+        let Some(dir) = self.tree.get(path).filter(|_| asks).cloned() else {
+            return;
+        };
+        self.look_up_each(proc, &dir, TOGETHER, done);
+    }
+
+    /// Whether this is the process in an entry still.
+    fn is_owner(&self, proc: usize, pid: u32) -> bool {
+        let header = self.link.shared.header();
+        header.owners.get(proc).map(|o| o.load(Relaxed)) == Some(pid)
+    }
+
     /// Tells the hooks of a process what is to be told.
     fn listen(&mut self, told: Told, proc: usize, pid: u32, listen: Listen) {
-        // The entry may be another's by now.
-        let header = self.link.shared.header();
-        if header.owners.get(proc).map(|o| o.load(Relaxed)) != Some(pid) {
+        if !self.is_owner(proc, pid) {
             return;
         }
         let entry = self.link.shared.proc(proc);
@@ -604,6 +754,18 @@ impl Guide {
             }
             self.visits.insert(proc, visits);
         }
+        if let Some(mut large) = self.large.remove(&proc) {
+            for part in large.wanted() {
+                self.give(Job::Part {
+                    proc,
+                    dir: large.path.clone(),
+                    dir_key: large.key,
+                    part,
+                    parts: large.parts,
+                });
+            }
+            self.large.insert(proc, large);
+        }
         let Some(mut walks) = self.walks.remove(&proc) else {
             return;
         };
@@ -642,7 +804,7 @@ impl Guide {
                 entry,
                 ..
             } => (*of, (dir_key.0, entry.ino)) == (proc, key),
-            Job::List { .. } | Job::LookUp { .. } => false,
+            Job::List { .. } | Job::LookUp { .. } | Job::Part { .. } => false,
         };
         if let Some(at) = jobs.iter().position(same) {
             jobs.remove(at);
@@ -659,7 +821,7 @@ impl Guide {
             let (link, tell) = (self.link.clone(), self.tell.clone());
             match spawn(move || work(&link, &tell)) {
                 Some(()) => self.workers += 1,
-                None => self.link.shared.header().lose(crate::shm::lost::THREADS),
+                None => self.link.shared.header().lose(shm::lost::THREADS),
             }
         }
         self.link.work.notify_one();
@@ -707,7 +869,9 @@ fn work(link: &Link, tell: &Sender<Message>) {
                     Some((dir, found)) => (dir, Some(found)),
                     None => (Directory::new(path, (0, 0), (0, 0), Vec::new()), None),
                 };
-                let first = one_of_each_block(&dir).take(LOOKED_UP).filter(|_| look_up);
+                let first = one_of_each(&dir, TOGETHER)
+                    .take(LOOKED_UP)
+                    .filter(|_| look_up);
                 let names: Vec<OsString> = first.cloned().collect();
                 if tell.send(Message::Listed { proc, dir, cold }).is_err() {
                     return;
@@ -716,6 +880,25 @@ fn work(link: &Link, tell: &Sender<Message>) {
                     look_up_in(&found, &names);
                 }
                 continue;
+            }
+            Job::Part {
+                proc,
+                dir,
+                dir_key,
+                part,
+                parts,
+            } => {
+                let before = blocks_read();
+                let positions = large::positions(part, parts);
+                let entries = busy.and_then(|_busy| list_part(&dir, dir_key, positions));
+                let cold = blocks_read() != before;
+                Message::Part {
+                    proc,
+                    key: dir_key,
+                    part,
+                    entries,
+                    cold,
+                }
             }
             Job::LookUp {
                 dir,
@@ -779,21 +962,46 @@ fn list(path: &Path, within: Option<&Path>) -> Option<(Directory, OwnedFd)> {
     let mut entries = Vec::new();
     for entry in Dir::new(opened).ok()? {
         let entry = entry.ok().filter(|_| entries.len() < ENTRIES)?;
-        let name = entry.file_name().to_bytes();
-        let directory = match entry.file_type() {
-            FileType::Directory if name != b"." && name != b".." => true,
-            FileType::RegularFile => false,
-            _ => continue,
-        };
-        entries.push(Entry {
-            name: std::ffi::OsStr::from_bytes(name).to_owned(),
-            ino: entry.ino(),
-            directory,
-        });
+        entries.extend(entry_of(entry.file_name(), entry.ino(), entry.file_type()));
     }
     let key = (st.st_dev, st.st_ino);
     let dir = Directory::new(path.to_owned(), key, modified(&st), entries);
     Some((dir, found))
+}
+
+/// An entry as it is listed, if it is a file or a directory.
+fn entry_of(name: &CStr, ino: u64, kind: FileType) -> Option<Entry> {
+    let name = name.to_bytes();
+    let directory = match kind {
+        FileType::Directory if name != b"." && name != b".." => true,
+        FileType::RegularFile => false,
+        _ => return None,
+    };
+    Some(Entry {
+        name: OsStr::from_bytes(name).to_owned(),
+        ino,
+        directory,
+    })
+}
+
+/// Lists what is at some positions of a directory; or one entry behind them, if nothing is there.
+fn list_part(path: &Path, key: Key, positions: Range<u64>) -> Option<Vec<Entry>> {
+    let found = open_listed(path, key)?;
+    let opened = open_quietly(&found, OFlags::DIRECTORY).ok()?;
+    rustix::fs::seek(&opened, SeekFrom::Start(positions.start)).ok()?;
+    // Some 100 names, as many as ext4 has in a block.
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut listing = RawDir::new(&opened, &mut buffer);
+    let mut entries = Vec::new();
+    let mut at = positions.start;
+    while at < positions.end
+        && let Some(entry) = listing.next()
+    {
+        let entry = entry.ok()?;
+        at = entry.next_entry_cookie();
+        entries.extend(entry_of(entry.file_name(), entry.ino(), entry.file_type()));
+    }
+    Some(entries)
 }
 
 /// Opens a directory to find something in it, if it still is the one that was listed.
@@ -803,10 +1011,10 @@ fn open_listed(path: &Path, key: Key) -> Option<OwnedFd> {
     ((st.st_dev, st.st_ino) == key).then_some(dir)
 }
 
-/// Names of entries whose inodes lie in different blocks, in the order of the listing.
-fn one_of_each_block(dir: &Directory) -> impl Iterator<Item = &OsString> {
+/// Names of entries of which no two are among the same so many `inodes`, in the order of the listing.
+fn one_of_each(dir: &Directory, inodes: u64) -> impl Iterator<Item = &OsString> {
     let mut blocks = HashSet::new();
-    let first = move |e: &&Entry| blocks.insert(e.ino / TOGETHER);
+    let first = move |e: &&Entry| blocks.insert(e.ino / inodes);
     dir.entries.iter().filter(first).map(|e| &e.name)
 }
 
@@ -851,4 +1059,48 @@ fn fetch(link: &Link, dir: &Path, dir_key: Key, entry: &Entry) -> Option<u64> {
     let _ = populate(file.as_fd(), (len - 1) / page * page..len);
     let read = || (blocks_read() - before) as u64 * 512;
     Some(missing.unwrap_or_else(read).min(len))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{large, list, list_part};
+
+    /// However many parts a directory is listed in, together they are what its listing is.
+    #[test]
+    fn parts_make_up_a_listing() {
+        let dir = std::env::temp_dir().join(format!("outrider-parts-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        for i in 0..3000 {
+            std::fs::write(dir.join(format!("{:x}", i * 7919)), "").unwrap();
+        }
+        std::fs::create_dir(dir.join("below")).unwrap();
+        let listed = list(&dir, None);
+        let parted = listed.as_ref().map(|(whole, _)| {
+            [1, 16, 512].map(|parts| {
+                let mut found = Vec::new();
+                for part in 0..parts {
+                    let positions = large::positions(part, parts);
+                    found.extend(list_part(&dir, whole.key, positions).unwrap());
+                }
+                found.dedup_by(|a, b| a.name == b.name);
+                found
+                    .iter()
+                    .map(|e| (e.name.clone(), e.ino, e.directory))
+                    .collect::<Vec<_>>()
+            })
+        });
+        std::fs::remove_dir_all(&dir).unwrap();
+        // Nothing is listed that doesn't lie on a disk.
+        let (Some((whole, _)), Some(parted)) = (listed, parted) else {
+            return;
+        };
+        let entries = whole.entries.iter();
+        let entries: Vec<_> = entries
+            .map(|e| (e.name.clone(), e.ino, e.directory))
+            .collect();
+        assert_eq!(entries.len(), 3001);
+        for found in parted {
+            assert!(found == entries, "{} of {}", found.len(), entries.len());
+        }
+    }
 }

@@ -315,9 +315,7 @@ fn table(
         }
         let [listed, opened] = h.listed.each_ref().map(|n| n.load(Relaxed));
         if listed > 0 {
-            out += &format!(
-                "{listed} directories listed before they were opened, {opened} of them were\n"
-            );
+            out += &format!("{listed} directories listed ahead, {opened} of them were opened\n");
         }
         let hot = h.hot.load(Relaxed);
         if hot > 0 {
