@@ -6,7 +6,7 @@
 //! not listed.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::ffi::{CStr, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -55,8 +55,6 @@ const LONGEST_REST: u32 = 1 << 16;
 const HELD_BACK: Duration = Duration::from_millis(100);
 /// Inodes that lie side by side and are read together, at least: ext4 has 16 in a block.
 const TOGETHER: u64 = 16;
-/// Inodes that ext4 reads ahead where one is looked up: 32 blocks (`inode_readahead_blks`).
-const READ_AHEAD: u64 = 32 * TOGETHER;
 /// Entries that one job looks up.
 const LOOKED_UP: usize = 16;
 /// Files that the thread that decides has not heard of yet, beyond which it is told of no more.
@@ -84,12 +82,11 @@ enum Message {
         dir: Directory,
         cold: bool,
     },
-    /// The same of a part of a large one. `None`: it can't be.
+    /// The same of a part of a large one: entries of different neighbourhoods in it, with their inodes.
     Part {
         proc: usize,
         key: Key,
-        part: usize,
-        entries: Option<Vec<Entry>>,
+        entries: Vec<(u64, OsString)>,
         cold: bool,
     },
 }
@@ -381,7 +378,7 @@ impl Guide {
                 }
                 Message::Attributes(proc) => {
                     self.link.unheard.fetch_sub(1, Relaxed);
-                    self.attributes(proc);
+                    self.look_up_large(proc);
                     proc
                 }
                 Message::Over(proc) => {
@@ -439,23 +436,16 @@ impl Guide {
                 Message::Part {
                     proc,
                     key,
-                    part,
                     entries,
                     cold,
                 } => {
                     let large = self.large.get_mut(&proc).filter(|l| l.key == key);
-                    if let Some(large) = large {
-                        if large.was_cold(cold) {
-                            let header = self.link.shared.header();
-                            for figure in &header.listed {
-                                figure.fetch_add(1, Relaxed);
-                            }
-                        }
-                        if let Some(dir) = large.arrived(part, entries) {
-                            self.take_in(dir);
-                            self.look_up_large(proc);
+                    if large.is_some_and(|l| l.arrived(entries, cold)) {
+                        for figure in &self.link.shared.header().listed {
+                            figure.fetch_add(1, Relaxed);
                         }
                     }
+                    self.look_up_large(proc);
                     proc
                 }
             };
@@ -566,8 +556,7 @@ impl Guide {
         let entry = self.link.shared.proc(of.proc);
         let asked = entry.asked.load(Relaxed);
         let path = path.to_owned();
-        let mut large = Large::new(path, of.key, modified(&st), bytes, at, asked);
-        large.waited(at);
+        let large = Large::new(path, of.key, bytes, at, asked);
         self.large.insert(of.proc, large);
         let counts = &entry.visiting;
         let _ = counts.compare_exchange(0, shm::COUNTS, Relaxed, Relaxed);
@@ -584,37 +573,27 @@ impl Guide {
         }
     }
 
-    /// A process has waited for attributes.
-    fn attributes(&mut self, proc: usize) {
-        self.look_up_large(proc);
-    }
-
-    /// Has the files of a large directory looked up, if all of it is listed and the program has begun to ask for attributes.
+    /// Has entries of a large directory looked up, if the program has begun to ask for attributes.
     fn look_up_large(&mut self, proc: usize) {
-        let entry = self.link.shared.proc(proc);
-        let Some(large) = self.large.get_mut(&proc).filter(|l| !l.looked_up) else {
+        let asked = self.link.shared.proc(proc).asked.load(Relaxed);
+        let Some(large) = self.large.get_mut(&proc) else {
             return;
         };
-        let known = self.tree.get(&large.path).filter(|d| d.key == large.key);
-        let Some(dir) = known.filter(|_| large.asks(entry.asked.load(Relaxed))) else {
+        let asks = self.visits.get(&proc).is_some_and(Visits::asks);
+        if !asks && !large.asks(asked) {
             return;
-        };
-        large.looked_up = true;
-        let _ = entry
-            .visiting
-            .compare_exchange(shm::COUNTS, 0, Relaxed, Relaxed);
-        let dir = dir.clone();
-        self.look_up_each(proc, &dir, READ_AHEAD, 0);
+        }
+        let names = std::mem::take(&mut large.names);
+        let (path, key) = (large.path.clone(), large.key);
+        self.look_up_names(proc, &path, key, &names);
     }
 
-    /// Has one of each so many inodes looked up, but for the first `done` that are to be.
-    fn look_up_each(&mut self, proc: usize, dir: &Directory, inodes: u64, done: usize) {
-        let names: Vec<OsString> = one_of_each(dir, inodes).skip(done).cloned().collect();
+    fn look_up_names(&mut self, proc: usize, dir: &Path, dir_key: Key, names: &[OsString]) {
         for names in names.chunks(LOOKED_UP) {
             self.give(Job::LookUp {
                 proc,
-                dir: dir.path.clone(),
-                dir_key: dir.key,
+                dir: dir.to_owned(),
+                dir_key,
                 names: names.to_vec(),
             });
         }
@@ -626,7 +605,8 @@ impl Guide {
         let Some(dir) = self.tree.get(path).filter(|_| asks).cloned() else {
             return;
         };
-        self.look_up_each(proc, &dir, TOGETHER, done);
+        let names: Vec<OsString> = one_of_each_block(&dir).skip(done).cloned().collect();
+        self.look_up_names(proc, &dir.path, dir.key, &names);
     }
 
     /// Whether this is the process in an entry still.
@@ -869,9 +849,7 @@ fn work(link: &Link, tell: &Sender<Message>) {
                     Some((dir, found)) => (dir, Some(found)),
                     None => (Directory::new(path, (0, 0), (0, 0), Vec::new()), None),
                 };
-                let first = one_of_each(&dir, TOGETHER)
-                    .take(LOOKED_UP)
-                    .filter(|_| look_up);
+                let first = one_of_each_block(&dir).take(LOOKED_UP).filter(|_| look_up);
                 let names: Vec<OsString> = first.cloned().collect();
                 if tell.send(Message::Listed { proc, dir, cold }).is_err() {
                     return;
@@ -895,8 +873,7 @@ fn work(link: &Link, tell: &Sender<Message>) {
                 Message::Part {
                     proc,
                     key: dir_key,
-                    part,
-                    entries,
+                    entries: entries.unwrap_or_default(),
                     cold,
                 }
             }
@@ -962,44 +939,42 @@ fn list(path: &Path, within: Option<&Path>) -> Option<(Directory, OwnedFd)> {
     let mut entries = Vec::new();
     for entry in Dir::new(opened).ok()? {
         let entry = entry.ok().filter(|_| entries.len() < ENTRIES)?;
-        entries.extend(entry_of(entry.file_name(), entry.ino(), entry.file_type()));
+        let name = entry.file_name().to_bytes();
+        let directory = match entry.file_type() {
+            FileType::Directory if name != b"." && name != b".." => true,
+            FileType::RegularFile => false,
+            _ => continue,
+        };
+        entries.push(Entry {
+            name: OsStr::from_bytes(name).to_owned(),
+            ino: entry.ino(),
+            directory,
+        });
     }
     let key = (st.st_dev, st.st_ino);
     let dir = Directory::new(path.to_owned(), key, modified(&st), entries);
     Some((dir, found))
 }
 
-/// An entry as it is listed, if it is a file or a directory.
-fn entry_of(name: &CStr, ino: u64, kind: FileType) -> Option<Entry> {
-    let name = name.to_bytes();
-    let directory = match kind {
-        FileType::Directory if name != b"." && name != b".." => true,
-        FileType::RegularFile => false,
-        _ => return None,
-    };
-    Some(Entry {
-        name: OsStr::from_bytes(name).to_owned(),
-        ino,
-        directory,
-    })
-}
-
-/// Lists what is at some positions of a directory; or one entry behind them, if nothing is there.
-fn list_part(path: &Path, key: Key, positions: Range<u64>) -> Option<Vec<Entry>> {
+/// Goes through what is at some positions of a directory, and one entry behind them if nothing is there. Entries of different neighbourhoods, with their inodes.
+fn list_part(path: &Path, key: Key, positions: Range<u64>) -> Option<Vec<(u64, OsString)>> {
     let found = open_listed(path, key)?;
     let opened = open_quietly(&found, OFlags::DIRECTORY).ok()?;
     rustix::fs::seek(&opened, SeekFrom::Start(positions.start)).ok()?;
-    // Some 100 names, as many as ext4 has in a block.
-    let mut buffer = [MaybeUninit::uninit(); 4096];
+    // Little is read beyond the end: a third of the names that ext4 has in a block.
+    let mut buffer = [MaybeUninit::uninit(); 1024];
     let mut listing = RawDir::new(&opened, &mut buffer);
-    let mut entries = Vec::new();
+    let (mut known, mut entries) = (HashSet::new(), Vec::new());
     let mut at = positions.start;
     while at < positions.end
         && let Some(entry) = listing.next()
     {
         let entry = entry.ok()?;
         at = entry.next_entry_cookie();
-        entries.extend(entry_of(entry.file_name(), entry.ino(), entry.file_type()));
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." && known.insert(large::neighbourhood(entry.ino())) {
+            entries.push((entry.ino(), OsStr::from_bytes(name).to_owned()));
+        }
     }
     Some(entries)
 }
@@ -1011,10 +986,10 @@ fn open_listed(path: &Path, key: Key) -> Option<OwnedFd> {
     ((st.st_dev, st.st_ino) == key).then_some(dir)
 }
 
-/// Names of entries of which no two are among the same so many `inodes`, in the order of the listing.
-fn one_of_each(dir: &Directory, inodes: u64) -> impl Iterator<Item = &OsString> {
+/// Names of entries whose inodes lie in different blocks, in the order of the listing.
+fn one_of_each_block(dir: &Directory) -> impl Iterator<Item = &OsString> {
     let mut blocks = HashSet::new();
-    let first = move |e: &&Entry| blocks.insert(e.ino / inodes);
+    let first = move |e: &&Entry| blocks.insert(e.ino / TOGETHER);
     dir.entries.iter().filter(first).map(|e| &e.name)
 }
 
@@ -1063,44 +1038,37 @@ fn fetch(link: &Link, dir: &Path, dir_key: Key, entry: &Entry) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::{large, list, list_part};
 
-    /// However many parts a directory is listed in, together they are what its listing is.
+    /// However many parts a directory is listed in, together they have entries of all neighbourhoods that are in its listing, and no others.
     #[test]
     fn parts_make_up_a_listing() {
         let dir = std::env::temp_dir().join(format!("outrider-parts-{}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
-        for i in 0..3000 {
+        for i in 0..6000 {
             std::fs::write(dir.join(format!("{:x}", i * 7919)), "").unwrap();
         }
-        std::fs::create_dir(dir.join("below")).unwrap();
         let listed = list(&dir, None);
-        let parted = listed.as_ref().map(|(whole, _)| {
-            [1, 16, 512].map(|parts| {
+        // Nothing is listed that doesn't lie on a disk.
+        if let Some((whole, _)) = listed {
+            let entries: BTreeSet<_> = whole.entries.iter().map(|e| (e.ino, &e.name)).collect();
+            assert_eq!(entries.len(), 6000);
+            let of = |inodes: &mut dyn Iterator<Item = u64>| -> BTreeSet<u64> {
+                inodes.map(large::neighbourhood).collect()
+            };
+            let expected = of(&mut whole.entries.iter().map(|e| e.ino));
+            for parts in [1, 16, 512] {
                 let mut found = Vec::new();
                 for part in 0..parts {
                     let positions = large::positions(part, parts);
                     found.extend(list_part(&dir, whole.key, positions).unwrap());
                 }
-                found.dedup_by(|a, b| a.name == b.name);
-                found
-                    .iter()
-                    .map(|e| (e.name.clone(), e.ino, e.directory))
-                    .collect::<Vec<_>>()
-            })
-        });
-        std::fs::remove_dir_all(&dir).unwrap();
-        // Nothing is listed that doesn't lie on a disk.
-        let (Some((whole, _)), Some(parted)) = (listed, parted) else {
-            return;
-        };
-        let entries = whole.entries.iter();
-        let entries: Vec<_> = entries
-            .map(|e| (e.name.clone(), e.ino, e.directory))
-            .collect();
-        assert_eq!(entries.len(), 3001);
-        for found in parted {
-            assert!(found == entries, "{} of {}", found.len(), entries.len());
+                assert!(found.iter().all(|(i, n)| entries.contains(&(*i, n))));
+                assert_eq!(of(&mut found.iter().map(|(i, _)| *i)), expected, "{parts}");
+            }
         }
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }
