@@ -40,6 +40,15 @@ struct Blocks {
     len: usize,
 }
 
+impl Blocks {
+    /// So many of 4 KiB.
+    fn of(file: &File, count: u64) -> Blocks {
+        let fd = file.as_raw_fd();
+        let len = 4096;
+        Blocks { fd, count, len }
+    }
+}
+
 fn block_graph() -> Graph<Blocks> {
     Graph::generator("blocks", |b: &Blocks, i| {
         if i == b.count {
@@ -802,11 +811,7 @@ fn a_thread_is_started_when_a_call_needs_it() {
     in_child("a_thread_is_started_when_a_call_needs_it", || {
         let dir = tempfile::tempdir().unwrap();
         let file = numbered(&dir, 64, 4096);
-        let blocks = Blocks {
-            fd: file.as_raw_fd(),
-            count: 64,
-            len: 4096,
-        };
+        let blocks = Blocks::of(&file, 64);
         let alone = threads();
         let fetches = || block_graph().fetch().fixed_depth(16);
         let graph = fetches();
@@ -863,11 +868,7 @@ fn a_run_that_began_at_rest_is_followed_when_it_waits() {
         while !graph.rests() {
             graph.followed();
         }
-        let blocks = Blocks {
-            fd: file.as_raw_fd(),
-            count: 256,
-            len: 4096,
-        };
+        let blocks = Blocks::of(&file, 256);
         let mut scope = graph.enter(&blocks);
         for i in 0..256 {
             let block = scope.pread_block(&file, 4096, i * 4096).unwrap();
@@ -891,11 +892,7 @@ fn the_window_grows_where_the_function_waits() {
         .custom_flags(libc::O_DIRECT)
         .open(dir.path().join("numbered"))
         .unwrap();
-    let blocks = Blocks {
-        fd: file.as_raw_fd(),
-        count: 256,
-        len: 4096,
-    };
+    let blocks = Blocks::of(&file, 256);
     for engine in [Engine::Uring, Engine::Threads] {
         let graph = block_graph().engine(engine);
         // A run of so many calls, and how many calls it had made ahead for nothing when it ended.
@@ -1028,11 +1025,7 @@ fn cached_reads_are_not_forced_into_threads() {
         };
         let dir = tempfile::tempdir().unwrap();
         let file = numbered(&dir, 256, 4096);
-        let blocks = Blocks {
-            fd: file.as_raw_fd(),
-            count: 256,
-            len: 4096,
-        };
+        let blocks = Blocks::of(&file, 256);
         let graph = block_graph().engine(Engine::Uring).fixed_depth(64);
         let mut scope = graph.enter(&blocks);
         for i in 0..256 {
@@ -1244,11 +1237,7 @@ fn threads_take_over_where_io_uring_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let file = numbered(&dir, 64, 4096);
         let graph = block_graph().engine(Engine::Uring).fixed_depth(16);
-        let blocks = Blocks {
-            fd: file.as_raw_fd(),
-            count: 64,
-            len: 4096,
-        };
+        let blocks = Blocks::of(&file, 64);
         let mut scope = graph.enter(&blocks);
         for i in 0..64 {
             assert!(is_block(
@@ -1297,11 +1286,7 @@ fn signals_change_nothing() {
         }
         let dir = tempfile::tempdir().unwrap();
         let file = numbered(&dir, 256, 4096);
-        let blocks = Blocks {
-            fd: file.as_raw_fd(),
-            count: 256,
-            len: 4096,
-        };
+        let blocks = Blocks::of(&file, 256);
         for engine in [Engine::Uring, Engine::Threads] {
             let before = CAUGHT.load(Ordering::Relaxed);
             let graph = block_graph().engine(engine).fixed_depth(32);
@@ -1337,11 +1322,7 @@ fn a_forked_child_passes_through() {
     in_child("a_forked_child_passes_through", || {
         let dir = tempfile::tempdir().unwrap();
         let file = numbered(&dir, 64, 4096);
-        let blocks = Blocks {
-            fd: file.as_raw_fd(),
-            count: 64,
-            len: 4096,
-        };
+        let blocks = Blocks::of(&file, 64);
         for engine in [Engine::Uring, Engine::Threads] {
             let graph = block_graph().engine(engine).fixed_depth(16);
             let mut scope = graph.enter(&blocks);
@@ -1454,11 +1435,7 @@ fn panics_and_nesting() {
 fn a_wrong_graph_is_switched_off() {
     let dir = tempfile::tempdir().unwrap();
     let file = numbered(&dir, 64, 4096);
-    let blocks = Blocks {
-        fd: file.as_raw_fd(),
-        count: 64,
-        len: 4096,
-    };
+    let blocks = Blocks::of(&file, 64);
     for engine in [Engine::Uring, Engine::Threads] {
         let graph = block_graph().engine(engine).fixed_depth(16);
         for _ in 0..3 {
@@ -1656,11 +1633,7 @@ fn a_file_truncated_while_it_is_read() {
         .write(true)
         .open(dir.path().join("numbered"))
         .unwrap();
-    let blocks = Blocks {
-        fd: file.as_raw_fd(),
-        count: 64,
-        len: 4096,
-    };
+    let blocks = Blocks::of(&file, 64);
     let stop = AtomicBool::new(false);
     std::thread::scope(|s| {
         s.spawn(|| {
@@ -1768,11 +1741,7 @@ fn blocks_are_aligned_in_every_scope() {
     let file = numbered(&dir, 16, 4096);
     for engine in ENGINES {
         let graph = block_graph().engine(engine);
-        let context = Blocks {
-            fd: file.as_raw_fd(),
-            count: 16,
-            len: 4096,
-        };
+        let context = Blocks::of(&file, 16);
         let outer = graph.enter(&context);
         let mut inner = graph.enter(&context);
         // All are held at once, so that no two are the same memory.
