@@ -22,6 +22,7 @@ static _Thread_local struct {
     const struct outrider_directory *directory;
     const struct outrider_entry     *entries;
     uint64_t                         number;
+    uint64_t                         inode;
     size_t                           entry;
 } last;
 
@@ -30,7 +31,9 @@ static size_t subdirectory(const struct outrider_directory *d, uint64_t number)
 {
     uint64_t n = 0;
     size_t   entry = 0;
-    if (last.directory == d && last.entries == d->entries && last.number <= number && last.entry < d->count) {
+    /* Another directory may lie where one was that is closed by now. */
+    if (last.directory == d && last.entries == d->entries && last.number <= number && last.entry < d->count &&
+        d->entries[last.entry].inode == last.inode) {
         n = last.number;
         entry = last.entry;
     }
@@ -41,6 +44,7 @@ static size_t subdirectory(const struct outrider_directory *d, uint64_t number)
             last.directory = d;
             last.entries = d->entries;
             last.number = number;
+            last.inode = d->entries[entry].inode;
             last.entry = entry;
             break;
         }

@@ -10,6 +10,9 @@
 //! Nothing here may call the C library or use storage of a thread. The compiler makes calls
 //! of memcpy(3) and its like, which are resolved by the library's start, out of loops over memory and out of moved structures: so bytes are read and written
 //! as volatile ones, one by one, and structures are not moved. What is not simple is not done: then nothing has happened yet, and `main` does it.
+//!
+//! Where nothing of Outrider is cached, each page that is needed and not read with others waits for the disk. So the functions that are not inlined lie
+//! side by side, where the process begins (`.text` itself, not a section of their own), and the library and the plug-ins are read ahead once they are found.
 
 mod plugins;
 
@@ -187,6 +190,7 @@ impl Arena {
         unsafe { self.bytes(text, length(text)) };
     }
 
+    #[unsafe(link_section = ".text")]
     unsafe fn number(&mut self, n: u64) {
         let mut unit = 1;
         while n / unit > 9 {
@@ -224,6 +228,7 @@ unsafe fn variable(environment: *const Text, name: &[u8]) -> Option<Text> {
 }
 
 /// Comes first in the process. Returns where `main` has to do the rest; else the process ends here.
+#[unsafe(link_section = ".text")]
 unsafe extern "C" fn start(stack: *const usize) {
     // SAFETY: the kernel puts the number of arguments, their addresses, a null pointer, those of the environment and another one there.
     unsafe {
@@ -400,6 +405,7 @@ unsafe fn link(path: Text, arena: &mut Arena) -> Option<Text> {
 }
 
 /// The absolute path of an open file.
+#[unsafe(link_section = ".text")]
 unsafe fn path_of(fd: isize, arena: &mut Arena) -> Option<Text> {
     // SAFETY: the arena has room.
     unsafe {
@@ -439,16 +445,32 @@ unsafe fn library(arena: &mut Arena) -> Option<Text> {
         let path = arena.at;
         arena.bytes(exe, directory);
         arena.add(b"/liboutrider.so\0");
-        if exists(path) {
-            return Some(place);
+        if !exists(path) {
+            arena.at = path.add(directory);
+            arena.add(b"/../lib/liboutrider.so\0");
+            if !exists(path) {
+                return None;
+            }
         }
-        arena.at = path.add(directory);
-        arena.add(b"/../lib/liboutrider.so\0");
-        exists(path).then_some(place)
+        read_ahead(path);
+        Some(place)
+    }
+}
+
+/// Has the kernel read the file at `path`, without waiting for it: see [`preload::read_ahead`].
+unsafe fn read_ahead(path: Text) {
+    // SAFETY: as promised.
+    unsafe {
+        let fd = open_text(path, libc::O_RDONLY);
+        if fd >= 0 {
+            preload::read_ahead(fd as i32);
+            raw::close(fd as i32);
+        }
     }
 }
 
 /// A variable with `value` and, before or behind a colon, what it was.
+#[unsafe(link_section = ".text")]
 unsafe fn joined(name: &[u8], first: Text, second: Option<Text>, arena: &mut Arena) -> Text {
     // SAFETY: as promised.
     unsafe {
@@ -486,6 +508,7 @@ unsafe fn set(environment: *mut Text, name: &[u8], entry: Text) {
 }
 
 /// Makes the shared memory: see `Shared::create`. Its descriptor; nothing is left of it where that fails.
+#[unsafe(link_section = ".text")]
 unsafe fn make_shared(mode: u32, arena: &mut Arena) -> Option<i32> {
     // SAFETY: plain calls; a new mapping touches no existing memory.
     unsafe {
@@ -724,6 +747,7 @@ unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
 }
 
 /// Timers, and what becomes of ended children, as they were.
+#[unsafe(link_section = ".text")]
 unsafe fn restore(launch: &Launch) {
     // SAFETY: structures that the kernel has written.
     unsafe {
@@ -751,6 +775,7 @@ unsafe fn restore(launch: &Launch) {
 
 /// The program's process, which shares the runner's memory while the runner waits. What can't be executed at once is tried again by
 /// `main`, which says what was wrong.
+#[unsafe(link_section = ".text")]
 unsafe extern "C" fn become_program(launch: *mut Launch) -> ! {
     // SAFETY: as promised; behind the structure is room for two paths.
     unsafe {

@@ -1,8 +1,11 @@
 //! How the library gets into the program: LD_PRELOAD.
 
 use std::ffi::{CStr, OsStr, OsString};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use outrider_sys::{cache, raw};
 
 use crate::output::Failure;
 
@@ -36,6 +39,23 @@ pub fn library() -> Result<PathBuf, Failure> {
     Ok(found.clone())
 }
 
+/// Bytes of a file that are read ahead: all of the library, and most of it is needed.
+const AHEAD: usize = 2 << 20;
+
+/// Has the kernel read a file that the program's start will need, without waiting for it. The dynamic linker and then the code itself
+/// would otherwise find a page in eight places that is not there, and wait for each.
+#[inline]
+pub fn read_ahead(fd: i32) {
+    let mut at = 0;
+    while at < AHEAD {
+        raw::readahead(fd, at as i64, PIECE);
+        at += PIECE;
+    }
+}
+
+/// [`cache::UNCLIPPED_CHUNK`].
+const PIECE: usize = cache::UNCLIPPED_CHUNK as usize;
+
 /// Puts the library and the plug-ins into LD_PRELOAD, in front of what is there, and names the plug-ins to the library.
 ///
 /// # Safety
@@ -51,6 +71,11 @@ pub unsafe fn set(library: &Path, plugins: &[PathBuf]) {
         // SAFETY: as promised.
         unsafe { std::env::set_var(variable, value.unwrap_or_default()) };
     };
+    for path in std::iter::once(library).chain(plugins.iter().map(PathBuf::as_path)) {
+        if let Ok(file) = std::fs::File::open(path) {
+            read_ahead(file.as_raw_fd());
+        }
+    }
     let prefix = glibc_only();
     let spelled = |path: &Path| match prefix {
         Some(prefix) if path.is_absolute() => {

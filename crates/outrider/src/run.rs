@@ -428,6 +428,8 @@ fn stand_aside(shared: Option<&Shared>, report: &mut report::Target, pipe: Optio
 
 /// What a terminal or the kernel sends to the whole group the program gets by itself; what somebody sent to this process is
 /// meant for the program.
+// Where `early` lies.
+#[unsafe(link_section = ".text")]
 pub extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid siginfo; kill is async-signal-safe.
     unsafe {
@@ -455,6 +457,8 @@ pub extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *m
 }
 
 /// A child changed its state: wakes the runner out of its futex, also if it was just about to sleep.
+// Where `early` lies.
+#[unsafe(link_section = ".text")]
 pub extern "C" fn child_changed(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: null or the mapped header, which is never unmapped while handlers are installed.
     if let Some(h) = unsafe { HEADER.load(Acquire).as_ref() } {

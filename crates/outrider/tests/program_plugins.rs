@@ -313,6 +313,36 @@ fn du_says_the_same_with_its_plugin() {
     assert_eq!(graph["switched_off"], Value::Null, "{graph}");
 }
 
+/// FA11, B11: the memory for a directory's names is used again for the next: to map and unmap it stops the threads that list ahead.
+#[test]
+fn du_keeps_the_memory_for_names() {
+    if !have("strace") {
+        return skip("du_keeps_the_memory_for_names", "no strace");
+    }
+    let root = scratch().join("du-memory");
+    for d in 0..200 {
+        let dir = root.join(format!("tree/d{d}"));
+        fs::create_dir_all(&dir).unwrap();
+        for i in 0..3 {
+            fs::write(dir.join(format!("x{i}")), "x").unwrap();
+        }
+    }
+    make_cold(&root.join("tree"));
+    let log = root.join("log");
+    let script = format!(
+        "strace -e trace=munmap,openat -o {} du -s {}",
+        log.display(),
+        root.join("tree").display()
+    );
+    let out = shell(&script, Some("du"), &["--mode=app-only"]);
+    assert!(out.status.success(), "{out:?}");
+    let log = fs::read_to_string(log).unwrap();
+    let (_, walk) = log.split_once("O_DIRECTORY").unwrap();
+    assert!(walk.matches("O_DIRECTORY").count() >= 200, "{log}");
+    let unmapped = walk.matches("munmap(").count();
+    assert!(unmapped < 100, "{unmapped} of 200 directories:\n{log}");
+}
+
 /// Where everything is cached, nothing is looked ahead of, so that no thread is started; an engine that was named rests after a few listings.
 #[test]
 fn du_looks_ahead_of_nothing_that_is_cached() {

@@ -642,6 +642,51 @@ fn nothing_starts_for_nothing() {
     }
 }
 
+/// Must 7: what the program's start needs of Outrider is on its way before the program is, all of it, also where the command's own C library is
+/// started first (`--report`); and the files have no lines of code in them, which would be read with the rest.
+#[test]
+fn a_start_reads_its_files_ahead() {
+    const NAME: &str = "a_start_reads_its_files_ahead";
+    if !support::have("strace") {
+        return support::skip(NAME, "strace is not installed");
+    }
+    let dir = fresh(NAME);
+    let include = format!("-I{}", support::repository().join("include").display());
+    let flags = ["-O1", "-shared", "-fPIC", &include];
+    let plugin = compile("plugin_observer", "observer.so", &flags);
+    let plugin = format!("--plugin={}", plugin.display());
+    let library = support::outrider().with_file_name("liboutrider.so");
+    let size = fs::metadata(&library).unwrap().len();
+    for flags in [
+        &["--report=r.json", &plugin][..],
+        &["--plugin", &plugin[9..]],
+    ] {
+        let run = outrider_run(&dir, flags, &["true"]);
+        let calls = straced(&dir, &["-f", "-y", "-e", "trace=readahead,execve"], &run);
+        let before = calls.split("/true\"").next().unwrap();
+        let end = |name: &str| {
+            before
+                .lines()
+                .filter(|l| l.contains("readahead(") && l.contains(&format!("/{name}>")))
+                .filter_map(|l| {
+                    let mut words = l.split([',', ')']).skip(1);
+                    let mut number = || words.next()?.trim().parse::<u64>().ok();
+                    Some(number()? + number()?)
+                })
+                .max()
+        };
+        assert!(end("liboutrider.so") >= Some(size), "{flags:?}: {calls}");
+        assert!(end("observer.so").is_some(), "{flags:?}: {calls}");
+    }
+    for file in [&library, &support::outrider()] {
+        let bytes = fs::read(file).unwrap();
+        let lines = bytes
+            .windows(12)
+            .any(|w| w == b"\0.debug_line\0"[..12].as_ref());
+        assert!(!lines, "{}", file.display());
+    }
+}
+
 /// Must 7, 8, FA10: a plain command line, and one with plug-ins, starts the program before the C library of the command is started, and the
 /// program finds what it finds after any other.
 #[test]

@@ -117,10 +117,31 @@ struct Listing {
     lost: bool,
     scope: *mut CScope,
     /// What its scope needs beyond system calls; kept, since a handler may be the first that names an entry.
-    _stand_by: Option<StandBy>,
+    stand_by: Option<StandBy>,
 }
 
 impl Listing {
+    const fn new() -> Listing {
+        Listing {
+            stream: null_mut(),
+            fds: [-1; MOST_FDS],
+            fd_count: 0,
+            entries: Room::new(),
+            names: Room::new(),
+            arranged: 0,
+            directory: Directory {
+                fd: -1,
+                complete: 0,
+                count: 0,
+                entries: null_mut(),
+            },
+            passed: 0,
+            lost: false,
+            scope: null_mut(),
+            stand_by: None,
+        }
+    }
+
     fn owns(&self, fd: c_int) -> bool {
         self.fds[..self.fd_count].contains(&fd)
     }
@@ -224,6 +245,9 @@ impl Drop for Listing {
 pub struct Listings {
     /// Each at a place of its own: stubs are given the address of a directory.
     open: Row<Mapped<Listing>>,
+    /// The one that was closed last, for the next: mapping and unmapping it, and touching it anew, took a twentieth of a walk through 400 cold
+    /// directories, since the kernel stops the listers' processors for that.
+    spare: Option<Mapped<Listing>>,
     duplicates: [(c_int, c_int); MOST_DUPLICATES],
     next_duplicate: usize,
     /// A bit for each descriptor that is known, and for those whose numbers have the same remainder.
@@ -237,6 +261,7 @@ impl Listings {
     pub fn new() -> Option<Listings> {
         Some(Listings {
             open: Row::new(MOST_LISTINGS)?,
+            spare: None,
             duplicates: [(-1, -1); MOST_DUPLICATES],
             next_duplicate: 0,
             known: 0,
@@ -366,9 +391,21 @@ impl Listings {
             l.fds.swap(i, l.fd_count);
         }
         if l.fd_count == 0 {
-            self.open.swap_remove(at);
+            self.forget(at);
         }
         self.index();
+    }
+
+    /// The directory is not listed any more.
+    fn forget(&mut self, at: usize) {
+        let Some(mut l) = self.open.swap_remove(at) else {
+            return;
+        };
+        l.clear();
+        l.stand_by = None;
+        if l.names.size <= FIRST && l.entries.size <= FIRST {
+            self.spare = Some(l);
+        }
     }
 
     /// Descriptors `first..=last` are about to be closed.
@@ -379,7 +416,7 @@ impl Listings {
             .iter()
             .position(|l| l.fds[..l.fd_count].iter().any(closes))
         {
-            self.open.swap_remove(at);
+            self.forget(at);
         }
         self.index();
     }
@@ -391,31 +428,16 @@ impl Listings {
     fn begin(&mut self, stream: *mut DIR, fd: c_int) {
         // The number is another directory's now.
         if let Some(at) = self.open.iter().position(|l| l.owns(fd)) {
-            self.open.swap_remove(at);
+            self.forget(at);
         }
         if self.open.len() == MOST_LISTINGS {
             return;
         }
-        let _stand_by = plugins::lister().and_then(|(_, graph)| graph.0.stand_by());
-        let new = Mapped::new(Listing {
-            stream,
-            fds: [-1; MOST_FDS],
-            fd_count: 0,
-            entries: Room::new(),
-            names: Room::new(),
-            arranged: 0,
-            directory: Directory {
-                fd,
-                complete: 0,
-                count: 0,
-                entries: null_mut(),
-            },
-            passed: 0,
-            lost: false,
-            scope: null_mut(),
-            _stand_by,
-        });
+        let stand_by = plugins::lister().and_then(|(_, graph)| graph.0.stand_by());
+        let new = self.spare.take().or_else(|| Mapped::new(Listing::new()));
         let Some(mut l) = new else { return };
+        (l.stream, l.fd_count, l.directory.fd) = (stream, 0, fd);
+        l.stand_by = stand_by;
         l.add_fd(fd);
         for (from, to) in self.duplicates {
             if from == fd {

@@ -3,6 +3,7 @@
 use outrider_sys::raw;
 
 use super::{Arena, NOTHING, Text, byte, call, can_be_preloaded, equals, open_text, path_of};
+use crate::preload;
 
 /// Most of them.
 pub const MOST: usize = 4;
@@ -22,6 +23,7 @@ pub unsafe fn path(file: Text, arena: &mut Arena) -> Option<Text> {
         if fd < 0 {
             return None;
         }
+        preload::read_ahead(fd as i32);
         let path = path_of(fd, arena);
         let good = is_one(fd as i32, (*status).st_size as usize);
         raw::close(fd as i32);
