@@ -309,3 +309,8 @@ pub fn set_signal_mask(mask: u64) -> u64 {
     };
     old
 }
+/// Time that the calling thread has spent on a processor.
+pub fn thread_time() -> std::time::Duration {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    std::time::Duration::new(t.tv_sec.max(0) as u64, t.tv_nsec.max(0) as u32)
+}

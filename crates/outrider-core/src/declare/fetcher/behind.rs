@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use outrider_sys::cache;
+use outrider_sys::{cache, raw};
 
 use super::{Fetcher, Order, Own, Walk};
 use crate::view::{PAGE_BYTES, PageRange};
@@ -19,17 +19,26 @@ use crate::view::{PAGE_BYTES, PageRange};
 const LEAST: u64 = 1 << 20;
 const MOST: u64 = 8 << 20;
 const PART: u64 = 8;
-/// It is looked so often at most, and looking takes one part in so many of the time at most.
-const LOOK: Duration = Duration::from_millis(20);
+/// They are counted so often at most, and counting takes one part in so many of the processor's time at most: what is found late has taken the memory of
+/// what is fetched.
+const LOOK: Duration = Duration::from_millis(5);
 const RARELY: u32 = 64;
+/// Where the dirty pages are is looked for so late at most: somebody else may have them written back.
+const LATEST: Duration = Duration::from_secs(1);
 /// Dirty pages are found in so many parts at a time, down to so many pages.
 const SPLIT: u64 = 8;
 const FINE: u64 = 16;
+/// A sweep goes on where for so long nothing was written.
+const IN_VAIN: Duration = Duration::from_millis(200);
+/// What was written back is given up in pieces of so many pages, each as soon as it is clean.
+const PIECE: u64 = 128;
 
 /// What is known of the dirty pages of a walk's files.
 #[derive(Default)]
 pub(super) struct Behind {
     next: Option<Instant>,
+    /// When it was last looked where they are.
+    searched: Option<Instant>,
     files: HashMap<u16, Written>,
 }
 
@@ -82,6 +91,13 @@ fn without(runs: &[PageRange], older: &[PageRange], out: &mut Vec<PageRange>) {
     }
 }
 
+/// A run, cut where multiples of [`PIECE`] pages lie in the file.
+fn pieces(run: &PageRange) -> impl Iterator<Item = PageRange> + use<> {
+    let run = *run;
+    (run.start / PIECE..run.end.div_ceil(PIECE))
+        .map(move |i| PageRange::new(run.start.max(i * PIECE), run.end.min((i + 1) * PIECE)))
+}
+
 fn bytes_of(pages: PageRange) -> Range<u64> {
     pages.start * PAGE_BYTES..pages.end * PAGE_BYTES
 }
@@ -114,14 +130,14 @@ impl Fetcher {
             return;
         }
         let exceeds = walk.exceeds_memory();
-        if exceeds {
-            self.dirty = self.dirty.max(self.dirty_bytes());
-        }
+        let enough = (room / PART).clamp(LEAST, MOST);
+        let late = walk.behind.searched.is_none_or(|at| begun - at >= LATEST);
+        let (mut unwritten, mut leaving) = (0, 0);
         // Submitting writes takes its time, too, but is no looking.
-        let mut looking = begun.elapsed();
+        let mut looking = Duration::ZERO;
         for (number, own) in &self.files {
             let Some(handle) = &own.handle else { continue };
-            let since = Instant::now();
+            let since = raw::thread_time();
             let whole = PageRange::new(0, own.size.div_ceil(PAGE_BYTES));
             let all_dirty = || {
                 let mut runs = Vec::new();
@@ -133,7 +149,7 @@ impl Fetcher {
                 since: Vec::new(),
             });
             if !exceeds {
-                looking += since.elapsed();
+                looking += raw::thread_time().saturating_sub(since);
                 continue;
             }
             // Whoever has it written back: the kernel may be first.
@@ -149,32 +165,72 @@ impl Fetcher {
                     }
                 }
             }
-            let runs = all_dirty();
-            let mut new = Vec::new();
-            without(&runs, &written.older, &mut new);
-            let known = std::mem::take(&mut written.since);
-            without(&new, &known, &mut written.since);
-            written.since.extend(known);
-            written.since.sort_unstable_by_key(|run| run.start);
-            looking += since.elapsed();
-            let bytes = runs.iter().map(PageRange::len).sum::<u64>() * PAGE_BYTES;
-            if bytes >= (room / PART).clamp(LEAST, MOST)
-                && cache::write_back(handle.fd(), bytes_of(whole)).is_ok()
-            {
+            let stat = cache::cachestat(handle.fd(), bytes_of(whole)).ok();
+            let (now, on_its_way) = stat.map_or((0, 0), |s| (s.dirty, s.writeback));
+            unwritten += (now + on_its_way) * PAGE_BYTES;
+            leaving += on_its_way * PAGE_BYTES;
+            let bytes = now * PAGE_BYTES;
+            looking += raw::thread_time().saturating_sub(since);
+            if now > 0 && (late || bytes >= enough) {
+                walk.behind.searched = Some(begun);
+                let mut new = Vec::new();
+                without(&all_dirty(), &written.older, &mut new);
+                let known = std::mem::take(&mut written.since);
+                without(&new, &known, &mut written.since);
+                written.since = written.since.iter().flat_map(pieces).collect();
+                written.since.extend(known);
+                written.since.sort_unstable_by_key(|run| run.start);
+            }
+            if bytes >= enough && cache::write_back(handle.fd(), bytes_of(whole)).is_ok() {
                 self.explain.written_back(own.ino, bytes);
             }
+        }
+        if exceeds {
+            let since = raw::thread_time();
+            self.unwritten = unwritten;
+            self.waits = (unwritten >= enough && leaving > 0).then(|| {
+                let before = self.waits.filter(|(least, _)| *least <= unwritten);
+                before.unwrap_or((unwritten, begun))
+            });
+            self.dirty = self.dirty.max(match &walk.order {
+                Order::Rounds(round) => (unwritten + round.bytes()).saturating_sub(round.memory),
+                _ => unwritten,
+            });
+            looking += raw::thread_time().saturating_sub(since);
+        } else if self.walks.is_empty() {
+            // There is no other list.
+            self.nothing_written();
         }
         walk.behind.next = Some(begun + LOOK.max(looking * RARELY));
     }
 
-    /// Bytes of the files that are dirty, or on their way to the device.
-    pub(super) fn dirty_bytes(&self) -> u64 {
-        let of = |own: &Own| {
-            let fd = own.handle.as_ref()?.fd();
-            let stat = cache::cachestat(fd, 0..own.size).ok()?;
-            Some((stat.dirty + stat.writeback) * PAGE_BYTES)
-        };
-        self.files.values().filter_map(of).sum()
+    /// Nothing is written beside a list that exceeds memory.
+    pub(super) fn nothing_written(&mut self) {
+        self.unwritten = 0;
+        self.waits = None;
+    }
+
+    /// Whether a sweep has to wait for what is on its way to the device. A disk that goes upwards by itself writes it when the sweep is over, and until then
+    /// it takes the memory of what is fetched.
+    pub(super) fn waits_for_writes(&self) -> bool {
+        self.waits
+            .is_some_and(|(_, since)| since.elapsed() < IN_VAIN)
+    }
+
+    /// Bytes of what was written back and is about to be given up.
+    pub(super) fn leaving(&self, behind: &Behind) -> u64 {
+        let mut sum = 0;
+        for (number, written) in &behind.files {
+            let own = self.files.get(number);
+            let Some(handle) = own.and_then(|own| own.handle.as_ref()) else {
+                continue;
+            };
+            for run in &written.since {
+                let stat = cache::cachestat(handle.fd(), bytes_of(*run));
+                sum += stat.map_or(0, |s| s.cached.saturating_sub(s.dirty + s.writeback));
+            }
+        }
+        sum * PAGE_BYTES
     }
 }
 

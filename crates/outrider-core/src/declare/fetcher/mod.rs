@@ -45,6 +45,8 @@ use turns::Turns;
 const BATCH: usize = 256;
 /// Bytes queued in the engine beyond which no more are: the queue is in the order of need already, and each request costs memory.
 const QUEUED: u64 = 8 << 20;
+/// The same for a sweep whose program writes: it stops for what is written.
+const QUEUED_BESIDE: u64 = 1 << 20;
 /// Requests that are handed to the engine at a time: its lock and a worker's wake-up are paid once for all.
 const TOGETHER: usize = 64;
 /// Processes with fewer entries to read than this are not counted among those that share the memory.
@@ -198,8 +200,12 @@ struct Fetcher {
     turns: Turns,
     /// What was lately mapped of the page cache, bytes.
     mapped: u64,
-    /// What was lately dirty of the files, bytes.
+    /// Memory that lately was taken by what is dirty of the files, bytes: beside what a stream holds, and beyond what a round may.
     dirty: u64,
+    /// What of the files was dirty or on its way to the device when it was last counted, bytes.
+    unwritten: u64,
+    /// The least of it since a sweep waits for it, and since when it was no less.
+    waits: Option<(u64, Instant)>,
     /// Bytes yet to be fetched until the cache that others had left when this began has made room. Until then the kernel takes pages of ours as
     /// well, which says nothing of how much memory there is.
     stale: u64,
@@ -248,6 +254,8 @@ impl Fetcher {
             turns: Turns::default(),
             mapped: 0,
             dirty: 0,
+            unwritten: 0,
+            waits: None,
             stale: 0,
             memory,
             contention,
@@ -326,11 +334,13 @@ impl Fetcher {
         let headroom = memory.headroom();
         // What is mapped may be data as well, used once.
         let text = self.mapped.min(headroom / 2);
-        // Dirty pages come and go in bursts: those that have just been written back come again.
+        // Dirty pages come and go in bursts: those that have just been written back come again. What a round's program writes while it uses up what
+        // the round has brought takes the place of that, and is written back before it is full again.
         self.dirty -= self.dirty / 16;
         let now = memory.tightest().map_or(0, |group| group.dirty);
         let written = self.dirty.saturating_sub(now).min(headroom / 2);
-        let free = (headroom - text).saturating_sub(written);
+        let goes = self.unwritten.min(now).saturating_sub(self.dirty);
+        let free = (headroom - text).saturating_sub(written) + goes;
         self.contention.available(free / all);
         self.contention.bound(free.saturating_sub(SPARE) / all);
         if let Some(bound) = self.config.budget.memory {
@@ -371,6 +381,9 @@ impl Fetcher {
         }
         let process = self.process;
         self.walks.retain(|i, _| sources.contains(i));
+        if sources.is_empty() {
+            self.nothing_written();
+        }
         self.turns.begin(&sources);
         let lists = sources.len() as u64;
         let share = self.share(lists);

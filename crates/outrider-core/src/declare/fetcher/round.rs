@@ -9,6 +9,7 @@ use outrider_sys::cache;
 use super::super::explain::Totals;
 use super::super::order::{self, Item, Reach, Use};
 use super::super::{Figure, lock};
+use super::behind::Behind;
 use super::file::Own;
 use super::{BATCH, Fetcher, Order, Piece, Span, Walk, key, pages_of};
 use crate::view::{PAGE_BYTES, PageRange, Residency};
@@ -74,6 +75,11 @@ impl Round {
             lone: true,
             ..Round::default()
         }
+    }
+
+    /// Bytes that are held.
+    pub(super) fn bytes(&self) -> u64 {
+        self.held.values().map(|h| h.span.bytes()).sum()
     }
 
     /// Holds a span until the program has passed an entry.
@@ -201,7 +207,9 @@ impl Fetcher {
         };
         let from = walk.seen.0;
         // What is cached of the files and not ours is not ours to give up, but takes its part, as long as it stays.
-        let room = room.saturating_sub(self.foreign(round)).max(room / 2);
+        let room = room
+            .saturating_sub(self.foreign(round, &walk.behind))
+            .max(room / 2);
         // The last round doesn't count once the program has passed all of it, nor where it took much more memory than there is by now, because others
         // have come: what it holds would be theirs for as long as this round lasts.
         let less = room < round.memory / 4 * 3;
@@ -436,8 +444,9 @@ impl Fetcher {
         });
     }
 
-    /// Bytes of the files that are cached and that `round` has not fetched. What is dirty or being written back has been taken off already.
-    fn foreign(&self, round: &Round) -> u64 {
+    /// Bytes of the files that are cached and that `round` has not fetched. What is dirty or being written back has been taken off already, and what was
+    /// written back is about to go.
+    fn foreign(&self, round: &Round, behind: &Behind) -> u64 {
         let cached = |own: &Own| {
             let fd = own.handle.as_ref()?.fd();
             let stat = cache::cachestat(fd, 0..own.size).ok()?;
@@ -445,7 +454,7 @@ impl Fetcher {
             Some(clean * PAGE_BYTES)
         };
         let all: u64 = self.files.values().filter_map(cached).sum();
-        all.saturating_sub(round.held.values().map(|h| h.span.bytes()).sum())
+        all.saturating_sub(round.bytes() + self.leaving(behind))
     }
 
     /// Bytes of a gap that are read through (SPEC LP7): as many as pass under the head while it would seek, into spare memory.

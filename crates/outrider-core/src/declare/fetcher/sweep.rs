@@ -8,7 +8,7 @@ use outrider_sys::raw;
 use super::super::{lock, order};
 use super::round::{ROUND_ENTRIES, Round};
 use super::stream::Stream;
-use super::{BATCH, Fetcher, Order, Piece, QUEUED, Span, Walk, key, pages_of};
+use super::{BATCH, Fetcher, Order, Piece, QUEUED, QUEUED_BESIDE, Span, Walk, key, pages_of};
 use crate::view::{PAGE_BYTES, PageRange};
 
 /// What a program has passed by so many entries is given up: threads may be a little behind.
@@ -87,7 +87,8 @@ impl Fetcher {
             self.asked(index, walk, asked);
         }
         if !round.is_used_up(walk.seen.0) {
-            self.wake_after(index, round.reach.pace(0));
+            let room = self.share(lists);
+            self.wake_within(index, walk, room);
             return false;
         }
         // A round lasts: what it may take is what there is now.
@@ -120,11 +121,45 @@ impl Fetcher {
         }
     }
 
+    /// Says that the program is to ring again when it has used up the round, and before that for each eighth of `room`, where what it has used makes
+    /// room for what it writes.
+    fn wake_within(&mut self, index: usize, walk: &mut Walk, room: u64) {
+        let Order::Rounds(mut round) = std::mem::take(&mut walk.order) else {
+            return;
+        };
+        let pace = round.reach.pace(0);
+        let keeps = round.keeps || round.lone;
+        self.give_up(&mut round, walk.seen.0);
+        walk.order = Order::Rounds(round);
+        self.wake_after(index, pace);
+        if !keeps {
+            self.wake_before(index, room / 8, pace);
+        }
+    }
+
+    /// The same for an earlier entry, if that is so many bytes away.
+    fn wake_before(&self, index: usize, step: u64, entry: u64) {
+        let mut state = lock(&self.process.state);
+        let Some(source) = state.source(index) else {
+            return;
+        };
+        let (mut at, mut sum) = (source.list.at(), 0);
+        while at < entry && sum < step {
+            let Some(e) = source.list.get(at) else { break };
+            sum += u64::from(e.length);
+            at += 1;
+        }
+        if at < source.wake_at.0 {
+            source.wake_at = (at, 0);
+        }
+    }
+
     /// Has more of a round fetched, as far as it is this one's turn, the program has made room, and the engine has; `true` when all of it has come.
     fn go_on(&mut self, index: usize, walk: &mut Walk) -> bool {
         let Order::Rounds(mut round) = std::mem::take(&mut walk.order) else {
             return false;
         };
+        self.give_up(&mut round, walk.seen.0);
         let stopped = round.part().map(|part| round.before.pace(part));
         let stopped = stopped.filter(|pace| walk.seen.0 < *pace);
         let busy = self.engine.outstanding_bytes();
@@ -151,7 +186,9 @@ impl Fetcher {
                 self.turns.found(disk);
                 self.turns.look_again();
             }
-            self.issue(&mut round, walk.seen.0);
+            if head.is_none() || !self.waits_for_writes() {
+                self.issue(&mut round, walk.seen.0);
+            }
         }
         // The engine rings when it has room, and when nothing is left, queued or on its way.
         let busy = self.engine.outstanding_bytes();
@@ -197,7 +234,7 @@ impl Fetcher {
         self.swept();
     }
 
-    /// How far the list goes upwards on the device as it is, from its front on. `None` where it does so for less than a round, of `room` bytes:
+    /// How far the list goes upwards on the device as it is, from its front on. `None` where it does so for less than a few rounds, of `room` bytes each:
     /// sorting would win something. Otherwise rounds only cost: at the end of each the head stands still, or goes to and fro between the program
     /// and the next round, which overtake one another.
     fn ascends(&mut self, index: usize, walk: &Walk, room: u64) -> Option<u64> {
@@ -208,9 +245,13 @@ impl Fetcher {
         /// One of so many may lie among what was passed over: more of them, and the list goes over the same part again and again (the columns of an
         /// image), which sorting makes one pass.
         const BACK: u64 = 1024;
+        /// What goes upwards is so many times the memory at least: less, and a round that reaches further the later a place comes joins what two of
+        /// these passes have there.
+        const PASSES: u64 = 4;
         let Order::Rounds(round) = &walk.order else {
             return None;
         };
+        let room = room.saturating_mul(PASSES);
         if round.lone || self.wishes.rounds.is_some() {
             return None;
         }
@@ -254,8 +295,11 @@ impl Fetcher {
     /// Queues what of the round the engine has room for, as far as a program that has come to entry `seen` has made room.
     fn issue(&mut self, round: &mut Round, seen: u64) {
         self.give_up(round, seen);
-        let mut queued = self.engine.queued_bytes();
-        while queued < QUEUED {
+        let (mut queued, most) = match self.unwritten > 0 && !round.lone {
+            true => (self.engine.outstanding_bytes(), QUEUED_BESIDE),
+            false => (self.engine.queued_bytes(), QUEUED),
+        };
+        while queued < most {
             let left = round.items.get(round.issued..).unwrap_or_default();
             let Some((request, taken, _)) = order::join(left, round.gap, round.most) else {
                 round.items = Vec::new();
@@ -311,12 +355,24 @@ impl Fetcher {
     /// Gives up what a program that has come to entry `seen` has no use for.
     fn give_up(&mut self, round: &mut Round, seen: u64) {
         let mut spans = Vec::new();
+        let mut coming = Vec::new();
         while !round.keeps
             && let Some((until, key)) = round.leaving.first().copied()
             && (until == 0 || until + SLACK < seen)
         {
             round.leaving.pop_first();
-            spans.extend(round.held.remove(&key).map(|h| h.span));
+            let Some(held) = round.held.remove(&key) else {
+                continue;
+            };
+            // What the program has read itself meanwhile is still to come, and would stay for good.
+            let own = self.files.get(&held.span.file);
+            match own.is_some_and(|own| own.view.count(held.span.pages).in_flight_pages > 0) {
+                true => coming.push(held),
+                false => spans.push(held.span),
+            }
+        }
+        for held in coming {
+            round.hold(held.span, held.until);
         }
         self.drop_spans(spans, "used up");
     }
