@@ -16,11 +16,34 @@ pub struct Read {
 
 /// What a disk has read; of a partition, its whole disk. `None` where nothing counts.
 pub fn read(device: DeviceId) -> Option<Read> {
+    completed(&disk(device))
+}
+
+/// Requests to read that a disk has been given so far: no fewer and no more than these. `None` where nothing counts.
+pub fn begun(device: DeviceId) -> Option<(u64, u64)> {
+    let disk = disk(device);
+    let before = completed(&disk)?;
+    // Reads and writes that are on their way (Documentation/ABI/stable/sysfs-block).
+    let inflight = text::read(format!("{disk}/inflight")).ok()?;
+    let in_flight: u64 = inflight.split_ascii_whitespace().next()?.parse().ok()?;
+    // Of what is completed meanwhile nobody knows whether it was counted as on its way.
+    let after = completed(&disk)?;
+    Some((
+        before.completed + before.merged + in_flight,
+        after.completed + after.merged + in_flight,
+    ))
+}
+
+/// The directory of the disk in sysfs.
+fn disk(device: DeviceId) -> String {
     let dir = format!("/sys/dev/block/{device}");
-    let disk = match text::read(format!("{dir}/partition")) {
+    match text::read(format!("{dir}/partition")) {
         Ok(_) => format!("{dir}/.."),
         Err(_) => dir,
-    };
+    }
+}
+
+fn completed(disk: &str) -> Option<Read> {
     // Reads completed, reads merged, sectors of 512 bytes read (Documentation/block/stat.rst).
     let stat = text::read(format!("{disk}/stat")).ok()?;
     let mut numbers = stat.split_ascii_whitespace().map(str::parse::<u64>);

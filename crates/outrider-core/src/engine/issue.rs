@@ -2,6 +2,7 @@
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use io_uring::{IoUring, opcode, types};
@@ -26,8 +27,8 @@ pub enum Failure {
 
 /// Hands requests to the kernel; they may arrive later.
 pub trait Issue {
-    /// Issues all of `group`; returns the indices of those that failed.
-    fn issue(&mut self, group: &[Request]) -> Vec<(usize, Failure)>;
+    /// Issues all of `group`, and counts in `handed` what the kernel has been given; returns the indices of those that failed.
+    fn issue(&mut self, group: &[Request], handed: &AtomicU64) -> Vec<(usize, Failure)>;
 
     /// Whether what was issued ever arrives.
     fn arrives(&self) -> bool {
@@ -39,7 +40,8 @@ pub trait Issue {
 pub struct Noop;
 
 impl Issue for Noop {
-    fn issue(&mut self, _: &[Request]) -> Vec<(usize, Failure)> {
+    fn issue(&mut self, group: &[Request], handed: &AtomicU64) -> Vec<(usize, Failure)> {
+        handed.fetch_add(group.len() as u64, Ordering::Relaxed);
         Vec::new()
     }
 
@@ -53,7 +55,7 @@ impl Issue for Noop {
 pub struct Readahead;
 
 impl Issue for Readahead {
-    fn issue(&mut self, group: &[Request]) -> Vec<(usize, Failure)> {
+    fn issue(&mut self, group: &[Request], handed: &AtomicU64) -> Vec<(usize, Failure)> {
         let mut failed = Vec::new();
         for (i, r) in group.iter().enumerate() {
             // SAFETY: integers only.
@@ -68,6 +70,7 @@ impl Issue for Readahead {
                     0,
                 )
             };
+            handed.fetch_add(1, Ordering::Relaxed);
             if e < 0 {
                 failed.push((i, failure(-e as i32)));
             }
@@ -102,7 +105,7 @@ impl Module {
 }
 
 impl Issue for Module {
-    fn issue(&mut self, group: &[Request]) -> Vec<(usize, Failure)> {
+    fn issue(&mut self, group: &[Request], handed: &AtomicU64) -> Vec<(usize, Failure)> {
         let mut failed = Vec::new();
         let mut i = 0;
         while i < group.len() {
@@ -119,8 +122,10 @@ impl Issue for Module {
                 .readahead_info(group[i].handle.fd(), range, 0)
                 .is_err()
             {
-                let others = self.otherwise.issue(&group[i..end]);
+                let others = self.otherwise.issue(&group[i..end], handed);
                 failed.extend(others.into_iter().map(|(k, why)| (i + k, why)));
+            } else {
+                handed.fetch_add((end - i) as u64, Ordering::Relaxed);
             }
             i = end;
         }
@@ -144,7 +149,7 @@ impl Uring {
 }
 
 impl Issue for Uring {
-    fn issue(&mut self, group: &[Request]) -> Vec<(usize, Failure)> {
+    fn issue(&mut self, group: &[Request], handed: &AtomicU64) -> Vec<(usize, Failure)> {
         let mut failed = Vec::new();
         let mut open = vec![true; group.len()];
         let mut queued = 0;
@@ -182,6 +187,7 @@ impl Issue for Uring {
                 }
             }
         }
+        handed.fetch_add(group.len() as u64, Ordering::Relaxed);
         failed.extend(
             (0..group.len())
                 .filter(|i| open[*i])
@@ -204,7 +210,7 @@ struct Monitor {
 }
 
 impl Issue for Monitor {
-    fn issue(&mut self, group: &[Request]) -> Vec<(usize, Failure)> {
+    fn issue(&mut self, group: &[Request], handed: &AtomicU64) -> Vec<(usize, Failure)> {
         std::thread::sleep(self.delay);
         let (mut failed, mut at) = (Vec::new(), 0);
         while at < group.len() {
@@ -214,12 +220,13 @@ impl Issue for Monitor {
             };
             let part = &group[at..at + good];
             if !part.is_empty() {
-                let theirs = self.inner.issue(part);
+                let theirs = self.inner.issue(part, handed);
                 failed.extend(theirs.into_iter().map(|(i, f)| (at + i, f)));
             }
             at += good;
             self.requests += good as u64;
             if at < group.len() {
+                handed.fetch_add(1, Ordering::Relaxed);
                 failed.push((at, Failure::Refused));
                 at += 1;
                 self.requests += 1;

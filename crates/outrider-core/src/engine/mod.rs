@@ -118,12 +118,10 @@ pub struct Request {
 pub struct Load {
     /// `st_dev`, or the number of a disk.
     pub device: u64,
-    /// Requests that were handed to the kernel so far.
+    /// Requests that the kernel has been given so far …
+    pub handed: u64,
+    /// … and these with those that it is being given.
     pub issued: u64,
-    /// Requests that have arrived so far.
-    pub arrived: u64,
-    /// Requests of the latest group that arrived: as many may have arrived without being seen yet.
-    pub group: u64,
     /// Something is on its way.
     pub busy: bool,
 }
@@ -182,11 +180,9 @@ struct Device {
     bounds: (u64, u64),
     /// Whether somebody else reads from it.
     company: Company,
-    /// Requests that were handed to the kernel.
+    /// Requests that the kernel has been given, and these with those that it is being given.
+    handed: Arc<AtomicU64>,
     issued: u64,
-    /// Requests that have arrived, and how many of them in the latest group.
-    arrived: u64,
-    group: u64,
     /// Requests go out in the order in which they came, one group at a time: it has a head.
     in_order: bool,
     /// A worker is issuing to it.
@@ -416,9 +412,8 @@ impl Engine {
         let state = self.shared.lock();
         let load = |d: &Device| Load {
             device: d.id,
+            handed: d.handed.load(Ordering::Relaxed),
             issued: d.issued,
-            arrived: d.arrived,
-            group: d.group,
             busy: d.in_flight_bytes > 0,
         };
         state.devices.iter().map(load).collect()
@@ -428,6 +423,16 @@ impl Engine {
     pub fn share(&self, device: u64, company: Company) {
         let bounds = self.shared.settings.in_flight;
         self.shared.lock().device(device, bounds).company = company;
+    }
+
+    /// A device was found to be nobody else's: begins with much in flight.
+    pub fn deepen(&self, device: u64) {
+        let bounds = self.shared.settings.in_flight;
+        let mut state = self.shared.lock();
+        let d = state.device(device, bounds);
+        if let Some(deep) = d.model.deep() {
+            d.allowed.fall_from(deep, d.bounds.0..d.bounds.1);
+        }
     }
 
     /// Queues requests for files of one file system, in the order of need within their class.
@@ -639,9 +644,8 @@ impl State {
                     allowed: InFlight::new(bounds.0..bounds.1),
                     bounds,
                     company: Company::Nobody,
+                    handed: Arc::default(),
                     issued: 0,
-                    arrived: 0,
-                    group: 0,
                     in_order: false,
                     issuing: false,
                     last_end: (0, 0),
@@ -766,14 +770,16 @@ fn work(shared: &Shared) {
                 d.unbroken = d.unbroken.saturating_add(bytes);
                 let asked_for = group.len() as u64;
                 d.issued += asked_for;
+                let handed = d.handed.clone();
                 drop(state);
                 let watched = Watched::begin(&group);
                 let issued = Instant::now();
-                let mut failed = engine.issue(&group);
+                let mut failed = engine.issue(&group, &handed);
                 if failed.iter().any(|(_, f)| *f == Failure::Engine) {
                     shared.header().lose(lost::URING);
                     engine = Box::new(Readahead);
-                    failed = engine.issue(&group);
+                    handed.fetch_sub(asked_for, Ordering::Relaxed);
+                    failed = engine.issue(&group, &handed);
                 }
                 shared
                     .header()
@@ -787,8 +793,10 @@ fn work(shared: &Shared) {
                 state = shared.lock();
                 let d = &mut state.devices[i];
                 d.issuing = false;
-                // What failed never arrives.
-                d.issued -= asked_for - batch.as_ref().map_or(0, |b| b.parts.len() as u64);
+                // What failed never reached the device.
+                let refused = asked_for - batch.as_ref().map_or(0, |b| b.parts.len() as u64);
+                d.issued -= refused;
+                handed.fetch_sub(refused, Ordering::Relaxed);
                 match batch {
                     Some(batch) => {
                         d.full |= d.in_flight_bytes + d.group_bytes() > d.bound();
@@ -825,8 +833,6 @@ fn work(shared: &Shared) {
                 let d = &mut state.devices[i];
                 d.waiting -= 1;
                 d.in_flight_bytes = d.in_flight_bytes.saturating_sub(batch.bytes);
-                d.group = batch.parts.len() as u64;
-                d.arrived += d.group;
                 if seen {
                     d.measure(batch.bytes);
                     if batch.lone {
@@ -898,7 +904,11 @@ impl Device {
             let took = self.before.1 + since.elapsed().as_secs_f64() * 1e6;
             if self.before.0 >= long {
                 let rate = self.before.0 as f64 / took.max(1.0);
-                self.model.full_span(self.before.0, took);
+                // With little in flight a device shows less than it has, unless its head makes the rate.
+                let little = self.company == Company::Unknown && !self.model.has_head();
+                if !little || rate > self.model.bandwidth {
+                    self.model.full_span(self.before.0, took);
+                }
                 if self.company == Company::Nobody {
                     let low = self.model.reserve().clamp(bounds.0, bounds.1);
                     self.allowed.epoch(rate, low..bounds.1);

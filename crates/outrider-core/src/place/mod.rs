@@ -104,9 +104,19 @@ impl DeviceModel {
     }
 
     /// Bytes that arrive while a worker waits for a processor, which it shares with the program: with less in flight the device would stand
-    /// idle meanwhile.
+    /// idle meanwhile. But for flash no fewer than 2 MiB, if these arrive in 4 ms: where requests are small each costs the less the more of them wait, so
+    /// that the bandwidth that was measured with few is too small.
     pub fn reserve(&self) -> u64 {
-        (AWAY_US * self.bandwidth) as u64
+        const LEAST: f64 = (2 << 20) as f64;
+        const LONGEST_US: f64 = 4000.0;
+        let arrive = |us: f64| us * self.bandwidth;
+        let least = if self.is_flash() { 0.0 } else { LEAST };
+        arrive(AWAY_US).max(least.min(arrive(LONGEST_US))) as u64
+    }
+
+    /// Bytes in flight with which a device begins that is nobody else's, if more than any begins with; see [`InFlight::fall_from`].
+    pub fn deep(&self) -> Option<u64> {
+        (!self.is_flash() && !self.has_head()).then(|| 2 * self.reserve())
     }
 
     /// Bytes in flight at most while others read from the device: as many as the kernel's own readahead has there, two windows of 128 KiB, or what
@@ -171,8 +181,8 @@ pub struct InFlight {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Step {
-    /// The first rate at this bound is awaited.
-    Start,
+    /// The first rate at this bound is awaited; then it goes up or down.
+    Start(bool),
     Up,
     Down,
     /// So many epochs until the next try, which goes up or down.
@@ -185,8 +195,18 @@ impl InFlight {
         let bound = (512 << 10) as f64;
         InFlight {
             bound: bound.clamp(bounds.start as f64, bounds.end.max(bounds.start) as f64),
-            step: Step::Start,
+            step: Step::Start(true),
             before: 0.0,
+        }
+    }
+
+    /// Goes on from `bytes`, if that is more, and down from there as long as that costs nothing: what more would bring is not seen from below, where each
+    /// request finds the queue empty and costs more than it does behind others.
+    pub fn fall_from(&mut self, bytes: u64, bounds: Range<u64>) {
+        let bound = (bytes as f64).clamp(bounds.start as f64, bounds.end.max(bounds.start) as f64);
+        if bound > self.bound {
+            self.bound = bound;
+            self.step = Step::Start(false);
         }
     }
 
@@ -206,10 +226,15 @@ impl InFlight {
             return;
         }
         match self.step {
-            Step::Start => {
+            Step::Start(true) => {
                 self.before = rate;
                 self.step = Step::Up;
                 self.bound = (self.bound * MOVE).min(high);
+            }
+            Step::Start(false) => {
+                self.before = rate;
+                self.step = Step::Down;
+                self.bound = (self.bound / MOVE).max(low);
             }
             Step::Up if rate > self.before * 1.1 && self.bound < high => {
                 self.before = rate;
@@ -274,6 +299,26 @@ mod tests {
                 "{latency} µs: {bound}"
             );
         }
+    }
+
+    /// DR7: where each request costs less the more of them wait, so that a little more in flight brings nothing and much more does, the bound stays where
+    /// the best rate is once it begins there, and on any other device it falls to what that needs.
+    #[test]
+    fn bound_falls_from_above_as_long_as_that_costs_nothing() {
+        let settled = |rate: &dyn Fn(f64) -> f64| {
+            let bounds = (256 << 10)..(16 << 20);
+            let mut f = InFlight::new(bounds.clone());
+            f.fall_from(4 << 20, bounds.clone());
+            assert_eq!(f.bound(), 4 << 20);
+            for _ in 0..8 {
+                f.epoch(rate(f.bound() as f64), bounds.clone());
+            }
+            f.bound()
+        };
+        let batched = |bound: f64| if bound > 2.5e6 { 900.0 } else { 400.0 };
+        assert!((2 << 20..5 << 20).contains(&settled(&batched)));
+        let local = |bound: f64| (bound / 100.0).min(3000.0);
+        assert!((256 << 10..1 << 20).contains(&settled(&local)));
     }
 
     /// DR7: a first request that waited behind the program's own is forgotten after a few more, and a head whose seeks are now and

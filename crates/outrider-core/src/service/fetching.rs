@@ -55,6 +55,7 @@ impl Service {
         let room = self.room();
         let now = self.now_us();
         let device = self.engine.device_of(key.dev, &handle, first);
+        self.meet_neighbours(device);
         let model = self.model(device);
         let Some(file) = self.files.get_mut(&key) else {
             return plan::Plan::default();

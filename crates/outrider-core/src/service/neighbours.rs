@@ -4,10 +4,9 @@
 //! count the requests that they complete. What neither the engine has asked for nor the programs that it serves have fetched themselves is
 //! somebody else's.
 //!
-//! What is in flight blurs the count: the disk may have completed it, and nobody has seen it yet. A reader that waits for each of
-//! its reads behind a long queue makes few, so that it would be found late, beside long queues of all things. So the queue is kept short until
-//! [`PROOF`] looks have found nobody, and again as soon as one makes it likely that somebody is there: then little is in flight, and a few foreign
-//! requests more are certain.
+//! Requests are counted when they are given to the disk: those that it has completed, and those on their way. So nothing is uncertain but what is being
+//! handed over at the moment, and whoever waits behind a long queue is counted as soon as one who waits behind a short one. The queue is kept short until
+//! [`PROOF`] looks have found nobody, because who waits long makes few requests, and again at the first sign of somebody; who is seen once more is there.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,23 +14,27 @@ use std::time::{Duration, Instant};
 use outrider_sys::counters;
 use outrider_sys::device::DeviceId;
 
-use super::Service;
+use super::{FileKey, Service};
 use crate::engine::Company;
 use crate::source::predict::PAGE;
 
-/// From one look to the next where it is not known whether somebody is there: a reader that waits for each of its reads behind a short
-/// queue makes ten meanwhile …
-const LOOK: Duration = Duration::from_millis(10);
+/// From one look to the next where it is not known whether somebody is there …
+const LOOK: Duration = Duration::from_millis(2);
 /// … and where it is known.
-const LATER: Duration = Duration::from_millis(20);
-/// Looks after which a disk without a foreign request is ours alone, where nobody was seen before …
-const PROOF: u32 = 6;
-/// … and where somebody was: a second.
-const ALONE: u32 = 50;
+const LATER: Duration = Duration::from_millis(10);
+/// Looks after which a disk without a foreign request is ours alone, where nobody was seen before: a reader who waits for each of his
+/// reads behind a short queue makes a dozen meanwhile, if the disk answers within 1 ms …
+const PROOF: u32 = 8;
+/// … and latencies of the disk that must have passed, whatever it is.
+const ANSWERS: u32 = 12;
+/// Looks after which it is where somebody was seen: a second.
+const ALONE: u32 = 100;
 /// Looks over which requests are counted: of a reader who reads every 10 ms there are enough.
-const WINDOW: usize = 16;
+const WINDOW: usize = 32;
 /// Foreign requests that are no sign of anybody: journals and directories are read now and then …
-const FEW: u64 = 3;
+const FEW: u64 = 8;
+/// … nor are so many more, once these were there …
+const FEW_MORE: u64 = 3;
 /// … and one in so many of ours, because the kernel cuts some of them in two.
 const CUT: u64 = 400;
 /// A disk of which nothing was asked for so long is not looked at …
@@ -52,31 +55,23 @@ pub struct Neighbours {
 /// Requests of a disk at a look, since whenever.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
-    /// Completed by the disk.
-    completed: u64,
-    /// Asked for by the engine …
+    /// Given to the disk: no fewer and no more than these.
+    begun: (u64, u64),
+    /// Of the engine, which the disk had surely been given …
+    handed: u64,
+    /// … and may have been given.
     issued: u64,
-    /// … and seen to arrive, in groups of so many.
-    arrived: u64,
-    group: u64,
     /// Of the programs themselves.
     programs: u64,
 }
 
 impl Count {
-    /// How many requests since `before` were somebody else's, if all of ours was completed that had been asked for, and if what was seen to have
-    /// arrived was, but for a group. `holes` of ours may have been cut in two, besides those that the kernel cuts.
-    fn foreign_since(&self, before: &Count, holes: u64) -> (u64, u64) {
-        let completed = self.completed.saturating_sub(before.completed);
-        let others = |engine: u64, blur: u64| {
-            let programs = self.programs - before.programs;
-            completed.saturating_sub(engine + programs + holes + blur + engine / CUT)
-        };
-        let group = self.group.max(before.group);
-        (
-            others(self.issued - before.arrived, FEW),
-            others(self.arrived - before.arrived, FEW + 2 * group),
-        )
+    /// How many requests since `before` were surely somebody else's. `holes` of ours may have been cut in two, besides those that the kernel cuts.
+    fn foreign_since(&self, before: &Count, holes: u64) -> u64 {
+        let begun = self.begun.0.saturating_sub(before.begun.1);
+        let engine = self.issued.saturating_sub(before.handed);
+        let programs = self.programs - before.programs;
+        begun.saturating_sub(engine + programs + holes + engine / CUT)
     }
 }
 
@@ -88,8 +83,12 @@ struct Disk {
     /// is still to come, which becomes two, and its own is smaller than others where a part was cached.
     own: VecDeque<u64>,
     busy: Instant,
-    /// Looks until the disk is ours alone.
-    alone_in: u32,
+    /// Looks that have found nobody, since somebody was seen …
+    quiet: u32,
+    /// … if anybody was …
+    seen: bool,
+    /// … or some requests that may be all there were.
+    suspected: bool,
     company: Company,
 }
 
@@ -100,19 +99,19 @@ impl Disk {
             counts: VecDeque::new(),
             own: VecDeque::new(),
             busy: Instant::now(),
-            alone_in: PROOF,
+            quiet: 0,
+            seen: false,
+            suspected: false,
             company: Company::Unknown,
         }
     }
 
-    /// Takes a look into account; `None`: nothing could be counted. `streaming`: files that programs have read at random are on their way as a whole.
-    fn look(&mut self, count: Option<Count>, streaming: bool) {
+    /// Takes a look into account; `None`: nothing could be counted. `answer`: the disk's latency. `streaming`: files that programs have read at random
+    /// are on their way as a whole.
+    fn look(&mut self, count: Option<Count>, answer: Duration, streaming: bool) {
         let Some(count) = count else {
             self.counts.clear();
-            self.alone_in = self.alone_in.saturating_sub(1);
-            if self.alone_in == 0 {
-                self.company = Company::Nobody;
-            }
+            self.pass(answer);
             return;
         };
         if self.own.len() == 2 * WINDOW {
@@ -124,29 +123,40 @@ impl Disk {
             true => self.own.iter().sum(),
             false => count.programs - since.programs,
         };
-        let foreign: Vec<_> = self
+        let few = if self.suspected { FEW_MORE } else { FEW };
+        let foreign = self
             .counts
             .iter()
-            .map(|c| count.foreign_since(c, holes(c)))
-            .collect();
+            .any(|c| count.foreign_since(c, holes(c)) > few);
         if self.counts.len() == WINDOW {
             self.counts.pop_front();
         }
         self.counts.push_back(count);
-        if foreign.iter().any(|f| f.0 > 0) {
-            self.company = Company::Others;
-            self.alone_in = ALONE;
+        if foreign {
+            // Somebody who goes on reading is seen again soon.
+            self.seen |= self.suspected;
+            self.company = match self.seen {
+                true => Company::Others,
+                false => Company::Unknown,
+            };
+            (self.suspected, self.quiet) = (true, 0);
             // Those were counted.
             self.counts.drain(..self.counts.len() - 1);
             return;
         }
-        self.alone_in = self.alone_in.saturating_sub(1);
-        if self.alone_in == 0 {
-            self.company = Company::Nobody;
-            if foreign.iter().any(|f| f.1 > 0) {
-                self.company = Company::Unknown;
-                self.alone_in = PROOF;
-            }
+        self.pass(answer);
+    }
+
+    /// A look has found nobody.
+    fn pass(&mut self, answer: Duration) {
+        self.quiet += 1;
+        let answers = (ANSWERS * answer).as_micros() / LOOK.as_micros();
+        let enough = match self.seen {
+            true => ALONE,
+            false => PROOF.max(answers as u32),
+        };
+        if self.quiet >= enough {
+            (self.company, self.suspected, self.seen) = (Company::Nobody, false, false);
         }
     }
 }
@@ -197,9 +207,7 @@ impl Service {
         if self.neighbours.at.elapsed() < pause {
             return;
         }
-        self.neighbours.at = Instant::now();
-        let loads = self.engine.loads();
-        for load in loads.iter().filter(|l| l.busy) {
+        for load in self.engine.loads().iter().filter(|l| l.busy) {
             self.neighbours.disk(load.device).busy = Instant::now();
         }
         let engine = &self.engine;
@@ -210,6 +218,27 @@ impl Service {
             }
             !rested
         });
+        self.count_requests();
+    }
+
+    /// Whether somebody else was seen to read from the flash device that a file lies on.
+    pub(super) fn shared_with_others(&mut self, key: FileKey) -> bool {
+        let device = self.device(key);
+        let others = |d: &Disk| d.device == device && d.company == Company::Others;
+        self.neighbours.disks.iter().any(others) && self.model(device).is_flash()
+    }
+
+    /// To be called before something is asked of a device: begins to count there.
+    pub(super) fn meet_neighbours(&mut self, device: u64) {
+        if self.neighbours.disks.iter().all(|d| d.device != device) {
+            self.engine.share(device, Company::Unknown);
+            self.neighbours.disk(device);
+            self.count_requests();
+        }
+    }
+
+    fn count_requests(&mut self) {
+        self.neighbours.at = Instant::now();
         let looked_at = |d: &Disk| d.busy.elapsed() < IDLE;
         if !self.neighbours.disks.iter().any(looked_at) {
             self.neighbours.programs.clear();
@@ -228,11 +257,12 @@ impl Service {
             })
             .collect();
         let own = programs.and_then(|now| self.neighbours.requests(now));
-        for load in loads {
+        for load in self.engine.loads() {
             let streaming = self
                 .files
                 .values()
                 .any(|f| f.streamed && f.device == load.device && f.view.in_flight_pages() > 0);
+            let answer = self.engine.model(load.device).latency_us;
             let Some(d) = self
                 .neighbours
                 .disks
@@ -246,17 +276,22 @@ impl Service {
                 continue;
             }
             let count = own.and_then(|own| {
-                let read = counters::read(DeviceId::from_dev(load.device))?;
+                let begun = counters::begun(DeviceId::from_dev(load.device))?;
+                let after = self.engine.loads();
+                let after = after.iter().find(|l| l.device == load.device)?;
                 Some(Count {
-                    completed: read.completed + read.merged,
-                    issued: load.issued,
-                    arrived: load.arrived,
-                    group: load.group,
+                    begun,
+                    handed: load.handed,
+                    issued: after.issued,
                     programs: d.counts.back().map_or(0, |c| c.programs) + own,
                 })
             });
-            d.look(count, streaming);
+            let (counted, known) = (count.is_some(), d.company);
+            d.look(count, Duration::from_micros(answer as u64), streaming);
             self.engine.share(load.device, d.company);
+            if counted && d.company == Company::Nobody && known != d.company {
+                self.engine.deepen(load.device);
+            }
         }
     }
 }
@@ -265,91 +300,108 @@ impl Service {
 mod tests {
     use super::*;
 
-    /// A disk whose queue holds `deep` requests of ours, of which it completes `ours` from one look to the next, and `foreign` of
-    /// somebody else: after how many looks that is known, of `looks`, and what was last believed.
+    const FAST: Duration = Duration::from_micros(100);
+
+    /// A disk whose queue holds `deep` requests of ours, of which it completes 100 from one look to the next: what was believed after each of the looks
+    /// at which `foreign` says how many requests of somebody else's had been given to it since the last one.
     fn watched(
-        deep: impl Fn(Company) -> u64,
-        ours: u64,
-        foreign: u64,
+        deep: u64,
+        answer: Duration,
         looks: u32,
-    ) -> (Option<u32>, Company) {
+        foreign: impl Fn(u32) -> u64,
+    ) -> Vec<Company> {
         let mut disk = Disk::new(1);
         let (mut done, mut others) = (0, 0);
-        let mut seen = None;
-        for k in 0..looks {
-            let queue = deep(disk.company);
-            disk.look(
-                Some(Count {
-                    completed: done + others,
-                    // Half of the queue has been completed, and nobody has seen it yet, at every second look.
-                    arrived: done - (queue / 2 * u64::from(k % 2)).min(done),
-                    issued: done + queue - queue / 2 * u64::from(k % 2),
-                    group: 4,
-                    programs: 0,
-                }),
-                false,
-            );
-            if disk.company == Company::Others {
-                seen = seen.or(Some(k));
-            }
-            done += ours;
-            others += foreign;
-        }
-        (seen, disk.company)
+        let believed = (0..looks).map(|k| {
+            others += foreign(k);
+            // At every second look a group of four is just being handed over.
+            let issued = done + deep;
+            let handed = issued - 4 * u64::from(k % 2);
+            let count = Count {
+                begun: (handed + others, issued + others),
+                handed,
+                issued,
+                programs: 0,
+            };
+            disk.look(Some(count), answer, false);
+            done += 100;
+            disk.company
+        });
+        believed.collect()
     }
 
-    /// DR7: who reads from the disk beside a stream is noticed at the second look while little is in flight, within a few beside a long queue, and
-    /// somebody who reads one page a look within a third of a second; what has arrived and was not seen yet is nobody's.
+    /// Looks until somebody was known to be there.
+    fn found(believed: &[Company]) -> Option<usize> {
+        believed.iter().position(|c| *c == Company::Others)
+    }
+
+    /// DR7: who reads from the disk beside a stream is found within a few looks, however long the queue is that he waits behind, and somebody who reads
+    /// one page a look within a third of a second; what we have asked for is nobody's.
     #[test]
     fn what_nobody_of_us_asked_for_is_foreign() {
-        let short = |_| 4;
-        let long = |company| if company == Company::Nobody { 16 } else { 4 };
-        assert_eq!(watched(short, 100, 10, 40), (Some(1), Company::Others));
-        assert!(watched(long, 100, 1, 40).0.is_some_and(|looks| looks < 32));
-        assert_eq!(watched(long, 100, 0, 400), (None, Company::Nobody));
+        for deep in [4, 32, 1024] {
+            let many = watched(deep, FAST, 40, |_| 10);
+            assert!(found(&many).is_some_and(|looks| looks <= 4), "{many:?}");
+            assert!(!many.contains(&Company::Nobody));
+            assert!(found(&watched(deep, FAST, 32, |_| 1)).is_some());
+            let alone = watched(deep, FAST, 400, |_| 0);
+            assert_eq!(alone[PROOF as usize - 2], Company::Unknown);
+            assert_eq!(alone[PROOF as usize..], [Company::Nobody; 392]);
+        }
     }
 
-    /// DR7: a neighbour who comes later is noticed beside a long queue, which is shortened as soon as it is likely.
+    /// DR7: a neighbour who comes later is found beside a long queue, which is shortened at the first sign of him, and is believed to be there until a
+    /// second after he has gone.
     #[test]
     fn a_neighbour_who_comes_later_is_noticed() {
-        let mut disk = Disk::new(1);
-        let mut count = Count {
-            group: 4,
-            ..Count::default()
+        let believed = watched(
+            1024,
+            FAST,
+            300,
+            |k| if (50..100).contains(&k) { 4 } else { 0 },
+        );
+        assert_eq!(believed[49], Company::Nobody);
+        let shortened = (50..).find(|k| believed[*k] != Company::Nobody);
+        assert_eq!(shortened.map(|k| believed[k]), Some(Company::Unknown));
+        assert!(shortened.is_some_and(|k| k <= 54), "{believed:?}");
+        assert!(found(&believed).is_some_and(|k| k <= 57), "{believed:?}");
+        assert_eq!(believed[150], Company::Others);
+        assert_eq!(believed[100 + ALONE as usize], Company::Nobody);
+    }
+
+    /// DR7: some requests that nobody goes on with, as of a journal, shorten the queue only for a moment.
+    #[test]
+    fn a_burst_is_nobody() {
+        let believed = watched(64, FAST, 100, |k| if k == 50 { 24 } else { 0 });
+        assert_eq!(believed[50], Company::Unknown);
+        assert_eq!(found(&believed), None);
+        assert_eq!(believed[51 + PROOF as usize], Company::Nobody);
+    }
+
+    /// DR7: of a disk that answers late it takes longer to know, because whoever reads there makes fewer requests.
+    #[test]
+    fn a_slow_disk_is_watched_for_longer() {
+        let alone = |answer| {
+            let believed = watched(32, answer, 200, |_| 0);
+            believed.iter().position(|c| *c == Company::Nobody)
         };
-        let mut seen = None;
-        for k in 0..100 {
-            let queue = if disk.company == Company::Nobody {
-                16
-            } else {
-                4
-            };
-            count.issued = count.arrived + queue;
-            disk.look(Some(count), false);
-            if k == 50 {
-                assert_eq!(disk.company, Company::Nobody);
-            }
-            if disk.company == Company::Others {
-                seen = seen.or(Some(k - 50));
-            }
-            count.arrived += 100;
-            count.completed += 100 + if k < 50 { 0 } else { 4 };
-        }
-        assert!(seen.is_some_and(|looks| looks <= 6), "{seen:?}");
+        let slow = Duration::from_millis(8);
+        let time = |looks: Option<usize>| looks.map(|k| LOOK * k as u32);
+        assert!(time(alone(FAST)).is_some_and(|t| t < 20 * LOOK));
+        assert!(time(alone(slow)).is_some_and(|t| t > 10 * slow && t < 20 * slow));
     }
 
     /// DR7: the requests that programs make themselves are nobody's either.
     #[test]
     fn the_programs_own_requests_are_not_foreign() {
-        let before = Count::default();
         let now = Count {
-            completed: 60,
+            begun: (60, 60),
+            handed: 40,
             issued: 40,
-            arrived: 40,
-            group: 1,
             programs: 10,
         };
-        assert_eq!(now.foreign_since(&before, 10), (0, 0));
+        assert_eq!(now.foreign_since(&Count::default(), 10), 0);
+        assert_eq!(now.foreign_since(&Count::default(), 0), 10);
     }
 
     /// DR7, B11: what a program has read at random leaves holes in a file that is streamed afterwards, which cut our requests for long after;
@@ -363,12 +415,13 @@ mod tests {
                 ..Count::default()
             };
             for look in 0..40 {
-                disk.look(Some(count), streamed);
+                disk.look(Some(count), FAST, streamed);
+                count.handed += 20;
                 count.issued += 20;
-                count.arrived += 20;
                 // Ten of them were cut until there are no holes left.
                 let cut = if look * 10 < own { 10 } else { 0 };
-                count.completed += 20 + cut + foreign;
+                count.begun.0 += 20 + cut + foreign;
+                count.begun.1 = count.begun.0;
             }
             disk.company
         };

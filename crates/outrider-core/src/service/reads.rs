@@ -148,8 +148,9 @@ impl Service {
         self.hush(slot, i, e.fd, f, (skip, given), lazy);
     }
 
-    /// Whether the kernel's own readahead of the files that are being read at once keeps the device busy. Then a stream that reads forward
-    /// without gaps is left to it: it brings in large folios for a third of the processor's time.
+    /// Whether the kernel's own readahead of the files that are being read at once keeps the device busy, or somebody else reads from a flash device. Then a
+    /// stream that reads forward without gaps is left to it: it brings in large folios for a third of the processor's time, and beside others there is no more to be
+    /// had than it gets.
     fn kernel_keeps_up(&mut self, i: usize, fd: u16, key: FileKey) -> bool {
         let plain = self.procs[i]
             .as_ref()
@@ -159,7 +160,7 @@ impl Service {
             // It counts among those that are read.
             file.handle_used = Instant::now();
         }
-        plain && self.crowded(key)
+        plain && (self.crowded(key) || self.shared_with_others(key))
     }
 
     /// How many reads need not be told after each that is, for streams of which everything is cached far ahead. Less than half
