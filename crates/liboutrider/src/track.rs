@@ -6,6 +6,7 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::fence;
 
+use outrider_core::hints;
 use outrider_core::shm::{
     FD_IGNORED, FD_TRACKED, FD_UNKNOWN, FLAG_FETCHING, FLAG_HELD, FLAG_HOT, FLAG_READABLE,
     FLAG_SHARED_POS, FLAG_UNTOLD, FLAG_WRITABLE, Header, Kind, MAX_FDS, Proc, RARELY_SHIFT, Slot,
@@ -323,6 +324,12 @@ fn speak(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) {
         slot.flags.fetch_and(!(FLAG_HOT | FLAG_UNTOLD), Relaxed);
         slot.last.store(offset.wrapping_add(len), Relaxed);
     }
+    if proc
+        .hints
+        .in_time(fd, slot.generation.load(Relaxed), offset)
+    {
+        return;
+    }
     let told = proc.push(Kind::Read, fd as u16, thread_tag(), offset, len);
     if !told {
         slot.skip.store(UNHEARD, Relaxed);
@@ -435,12 +442,19 @@ pub fn about(fd: c_int, kind: Kind, extra: u64, offset: u64, len: u64) -> bool {
     }
 }
 
-/// The service takes over a hint of the program: `true` if it heard of it, and the call is then to succeed without
-/// reaching the kernel (SPEC CP4).
+/// The service takes over a hint of the program: `true` if it heard of it or knows better, and the call is then to succeed without
+/// reaching the kernel (SPEC CP4). What the kernel carries out whole is left to it: the program's thread is there at once.
 pub fn take_over(fd: c_int, offset: u64, len: u64) -> bool {
     let Some((proc, slot)) = tracked(fd) else {
         return false;
     };
+    let cared_for =
+        offset.wrapping_sub(slot.quiet_start.load(Relaxed)) < slot.quiet_len.load(Relaxed);
+    if len <= hints::WHOLE && !cared_for {
+        proc.hints
+            .give(fd, slot.generation.load(Relaxed), offset, len);
+        return false;
+    }
     let listening = attach::header()
         .is_some_and(|h| h.service_pid.load(Relaxed) != 0 && h.closed.load(Relaxed) == 0);
     if !listening || slot.flags.load(Relaxed) & FLAG_READABLE == 0 {
@@ -454,7 +468,7 @@ pub fn take_over(fd: c_int, offset: u64, len: u64) -> bool {
         return false;
     }
     slot.is_told();
-    let told = tell(proc, Kind::WillNeed, fd, 0, offset, len);
+    let told = len <= hints::WHOLE || tell(proc, Kind::WillNeed, fd, 0, offset, len);
     if told {
         proc.calls_saved.fetch_add(1, Relaxed);
     }

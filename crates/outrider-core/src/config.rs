@@ -119,6 +119,9 @@ pub struct Predict {
     /// Interleaved streams followed on one descriptor, 1 to 256. 16 covers what tables and merges read at
     /// once; each costs a few dozen bytes.
     pub max_streams: u32,
+    /// Reads that go onward by steps that differ are answered by reading on in order, if the bytes from one read to the next arrive within
+    /// this share of the time that one takes as it is, 0 (never) to 1.
+    pub sparse: f64,
 }
 
 impl Default for Predict {
@@ -128,6 +131,7 @@ impl Default for Predict {
             random_distance: Size::kib(128),
             skip_when_steady: true,
             max_streams: 16,
+            sparse: 0.7,
         }
     }
 }
@@ -395,6 +399,7 @@ impl Config {
             1.0,
             256.0,
         )?;
+        number("predict.sparse", self.predict.sparse, 0.0, 1.0)?;
         size(
             "predict.random_distance",
             self.predict.random_distance,

@@ -7,6 +7,7 @@ pub mod config;
 pub mod declare;
 pub mod engine;
 pub mod fetch;
+pub mod hints;
 pub mod place;
 pub mod plan;
 pub mod residency;

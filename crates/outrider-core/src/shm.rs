@@ -25,11 +25,12 @@ use outrider_sys::raw;
 
 use crate::board::Board;
 use crate::config::{Config, IoPriority, Size};
+use crate::hints::Hints;
 
 /// "OUTRIDER" read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OUTRIDER");
 /// Changes whenever the layout does; library and command must agree.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Processes that can be followed at one time.
 pub const MAX_PROCS: usize = 512;
 /// Descriptors followed per process; numbers from here on are left alone.
@@ -275,6 +276,8 @@ pub struct Proc {
     ring: [Cell; RING],
     /// Descriptor states, by number.
     pub slots: [Slot; MAX_FDS],
+    /// The hints that it gave last.
+    pub hints: Hints,
 }
 
 /// Statistics of one file, written by the service only.

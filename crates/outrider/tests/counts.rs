@@ -490,6 +490,94 @@ fn threads_at_random_are_streamed_together() {
     }
 }
 
+/// CP3 (the paper's states between random and sequential): reads that go onward and skip some blocks are foreseen where a block's way is
+/// longer than to read on to it, at any steps; where it isn't, and where everything is cached, nothing is done.
+#[test]
+fn reads_that_skip_blocks_are_foreseen() {
+    const SIZE: u64 = 128 << 20;
+    let dir = fresh("reads_that_skip");
+    let disk = match Disk::up(dir.join("disk")) {
+        Ok(disk) => disk,
+        Err(reason) => {
+            support::skip_unprivileged("reads_that_skip_blocks_are_foreseen", &reason);
+            return;
+        }
+    };
+    let file = disk.dir.join("file");
+    fs::write(&file, Random(5).bytes(SIZE as usize)).unwrap();
+    let name = file.to_str().unwrap();
+    let reader = program("skips").display().to_string();
+    disk.does("model", &["remote"]);
+    for (mean, cold) in [("4", true), ("12", true), ("400", true), ("4", false)] {
+        let plain = Command::new(&reader)
+            .args([name, mean, "0"])
+            .output()
+            .unwrap()
+            .stdout;
+        let read = str::from_utf8(&plain).unwrap().split(' ').next().unwrap();
+        let read = read.parse::<u64>().unwrap() * 8192;
+        eventually(|| {
+            if cold {
+                disk.does("cold", &[]);
+            } else {
+                fs::read(&file).unwrap();
+            }
+            let (totals, out) = run(&dir, &[&reader, name, mean, "0"]);
+            assert_eq!(out, plain);
+            let [hits, missed, fetched] =
+                ["hit_bytes", "miss_bytes", "prefetched_bytes"].map(|n| number(&totals, n));
+            let well = match (mean, cold) {
+                (_, false) => fetched < 1 << 20,
+                ("400", _) => fetched < 8 << 20,
+                _ => hits > read / 2 && missed < read / 4 && fetched <= SIZE,
+            };
+            well.then_some(())
+                .ok_or(format!("{mean}: {read} bytes read, {totals}"))
+        });
+    }
+}
+
+/// CP4: who hints each block some reads ahead is left alone: the kernel gets each hint from the program itself, and nobody is told of the
+/// reads; who hints only the next block waits as without hints, and is helped as without.
+#[test]
+fn programs_that_hint_well_are_left_alone() {
+    const SIZE: u64 = 128 << 20;
+    let dir = fresh("programs_that_hint");
+    let disk = match Disk::up(dir.join("disk")) {
+        Ok(disk) => disk,
+        Err(reason) => {
+            support::skip_unprivileged("programs_that_hint_well_are_left_alone", &reason);
+            return;
+        }
+    };
+    let file = disk.dir.join("file");
+    fs::write(&file, Random(6).bytes(SIZE as usize)).unwrap();
+    let name = file.to_str().unwrap();
+    let reader = program("skips").display().to_string();
+    disk.does("model", &["remote"]);
+    for ahead in ["32", "1"] {
+        let plain = Command::new(&reader)
+            .args([name, "6", ahead])
+            .output()
+            .unwrap()
+            .stdout;
+        let reads = str::from_utf8(&plain).unwrap().split(' ').next().unwrap();
+        let reads: u64 = reads.parse().unwrap();
+        eventually(|| {
+            disk.does("cold", &[]);
+            let (totals, out) = run(&dir, &[&reader, name, "6", ahead]);
+            assert_eq!(out, plain);
+            let [told, fetched] = ["events", "prefetched_bytes"].map(|n| number(&totals, n));
+            let well = match ahead {
+                "32" => told < reads / 4 && fetched < 8 << 20,
+                _ => fetched > SIZE / 2,
+            };
+            well.then_some(())
+                .ok_or(format!("{ahead} ahead, {reads} reads: {totals}"))
+        });
+    }
+}
+
 /// CP11: what is read through a mapping is followed over all of a long file, with the scan of the page map that Linux 6.7 has and without it.
 #[test]
 fn mapped_files_are_followed_to_their_end() {

@@ -241,7 +241,20 @@ impl Service {
             quantum,
             chunk,
             skip_when_steady: config.predict.skip_when_steady,
+            sparse: 0,
         }
+    }
+
+    /// Up to which mean step reads that go onward by steps that differ are answered by reading on, bytes: what arrives in a share of the time
+    /// that the program takes from one read that waits to the next. A latency that was measured beside other requests would promise too much.
+    pub(super) fn sparse(&mut self, key: FileKey, pace: &Pace) -> u64 {
+        let Some(each) = pace.each() else { return 0 };
+        if self.mode == shm::MODE_PREDICT || !self.grant.aggressive {
+            return 0;
+        }
+        let model = self.model(self.device(key));
+        let waits = (each.as_secs_f64() * 1e6).min(model.latency_us);
+        (waits * model.bandwidth * self.config.predict.sparse) as u64
     }
 
     /// Whether so many files are in use that one request of the kernel's readahead for each, or one read where reads are longer, keeps

@@ -316,6 +316,24 @@ impl Service {
         }
     }
 
+    /// The program has skipped these bytes: what was fetched of them is wasted, and no longer waited for.
+    pub(super) fn pass_over(&mut self, key: FileKey, bytes: &std::ops::Range<u64>) {
+        let pages = PageRange::new(bytes.start.div_ceil(PAGE), bytes.end / PAGE);
+        if pages.is_empty() || pages.len() > u64::from(u32::MAX) {
+            return;
+        }
+        let now = self.now_us();
+        let Some(file) = self.files.get(&key) else {
+            return;
+        };
+        let unused = file.view.count(pages).unused_pages;
+        if unused > 0 {
+            // What lies between two reads is there: it was asked for before what lies behind it.
+            let _ = file.view.access(pages, now);
+            self.count(key, |s| &s.wasted, unused * PAGE);
+        }
+    }
+
     /// SPEC CP10: under pressure, files that nobody has read for 30 s go first and whole; then the ranges of large
     /// files that were not touched for the longest time. Only what this program tree brought in, and only pages
     /// that are clean and unmapped: DONTNEED leaves all others alone.

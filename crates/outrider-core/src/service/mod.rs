@@ -12,6 +12,7 @@ mod fetching;
 mod files;
 mod hot;
 mod neighbours;
+mod pace;
 mod processes;
 mod reads;
 mod worth;
@@ -49,6 +50,7 @@ use crate::walk::runner::{self as walk, Opened, Walker};
 use crowd::Crowd;
 use hot::Warmth;
 use neighbours::Neighbours;
+use pace::Pace;
 use worth::Worth;
 
 /// A file is let go so long after the last request for it: long enough to serve a running stream, short enough that an
@@ -123,6 +125,8 @@ struct Desc {
     rarely_before: (u16, u32),
     /// How often it is worth listening.
     worth: Worth,
+    /// How fast it is read where nothing is cached.
+    pace: Pace,
 }
 
 impl Desc {
@@ -138,6 +142,7 @@ impl Desc {
             rarely: 0,
             rarely_before: (0, 0),
             worth: Worth::default(),
+            pace: Pace::default(),
         }
     }
 

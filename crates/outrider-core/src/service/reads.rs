@@ -17,8 +17,13 @@ impl Service {
         }
         let shared = self.shared.clone();
         let slot = &shared.proc(i).slots[usize::from(e.fd)];
-        let limits = self.limits(key);
+        let mut limits = self.limits(key);
         let arrival = self.seen(key, e.offset, e.len);
+        let pace = self.procs[i]
+            .as_ref()
+            .and_then(|p| p.descs.get(&e.fd))
+            .map(|d| d.pace);
+        limits.sparse = pace.map_or(0, |pace| self.sparse(key, &pace));
         let Some(file) = self.files.get_mut(&key) else {
             return;
         };
@@ -45,6 +50,8 @@ impl Service {
             rarely => u64::from(rarely),
         };
         let overlooked = std::mem::take(&mut desc.overlooked);
+        let alike = skipped + overlooked == 0 && !desc.detector.skips();
+        desc.pace.told(alike, Instant::now());
         let mut f = desc
             .detector
             .access(e.offset, e.len, e.extra, arrival, size, &limits);
@@ -64,6 +71,7 @@ impl Service {
             let (span, stride, len) = (p.span.clone(), p.stride, p.len);
             self.pass(i, key, span, stride, len);
         }
+        self.pass_over(key, &f.skipped);
         if self.leave_to_hooks(key, e.offset) {
             return;
         }
@@ -93,7 +101,7 @@ impl Service {
             }
         }
         if f.random {
-            skip = self.random_read(key, e.offset, e.len, arrival, skipped + overlooked, skip);
+            skip = self.random_read(key, &e, arrival, skipped + overlooked, skip, f.onward);
         } else if !f.ranges.is_empty() && self.kernel_keeps_up(i, e.fd, key) {
             f.ranges.clear();
         } else if !f.ranges.is_empty() {
@@ -155,7 +163,7 @@ impl Service {
         let plain = self.procs[i]
             .as_ref()
             .and_then(|p| p.descs.get(&fd)?.detector.latest())
-            .is_some_and(|s| s.dense() && s.stride > 0);
+            .is_some_and(|s| s.plain());
         if let Some(file) = self.files.get_mut(&key) {
             // It counts among those that are read.
             file.handle_used = Instant::now();
@@ -324,12 +332,13 @@ impl Service {
     pub(super) fn random_read(
         &mut self,
         key: FileKey,
-        offset: u64,
-        len: u64,
+        e: &Event,
         arrival: Arrival,
         skipped: u64,
         skip: u32,
+        onward: bool,
     ) -> u32 {
+        let (offset, len) = (e.offset, e.len);
         let Some(file) = self.files.get_mut(&key) else {
             return skip;
         };
@@ -357,7 +366,10 @@ impl Service {
             if reads >= 16 && arrival == Arrival::Missing {
                 self.probe(key, offset, len);
             }
-            // Silence ends in time for the decision.
+            // What reads that go onward have fallen in is behind them. Silence ends in time for the decision.
+            if onward {
+                return skip;
+            }
             if let Some(due) = self.consider_streaming(key) {
                 return skip.min(due.min(u32::MAX.into()) as u32);
             }

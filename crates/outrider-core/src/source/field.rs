@@ -170,6 +170,7 @@ mod tests {
         let limits = Limits {
             counter_bits: 3,
             random_distance: 128 << 10,
+            sparse: 0,
             max_streams: 16,
             initial: 128 << 10,
             max,

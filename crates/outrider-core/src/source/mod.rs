@@ -5,3 +5,4 @@ pub mod dense;
 pub mod field;
 pub mod mapped;
 pub mod predict;
+mod skip;

@@ -16,6 +16,7 @@
 use std::ops::Range;
 
 use super::field::Field;
+use super::skip::{self, Onward};
 
 /// Bytes in a page, the paper's block.
 pub const PAGE: u64 = 4096;
@@ -39,6 +40,8 @@ pub struct Limits {
     pub chunk: u64,
     /// Steady random descriptors skip prediction (SPEC CP3).
     pub skip_when_steady: bool,
+    /// Reads that go onward by steps of this many bytes on average, or fewer, are answered by reading on in order; 0: never.
+    pub sparse: u64,
 }
 
 impl Limits {
@@ -155,6 +158,12 @@ pub struct Stream {
     quiet: Range<u64>,
     /// Its last read was exactly the expected one.
     proven: bool,
+    /// Of reads that go onward by steps that differ, the mean step in bytes: all that lies ahead is read. 0 for all others.
+    skipping: u64,
+    /// So many steps in succession were like the last, of so many bytes.
+    even: (u32, u64),
+    /// Reads told in succession, none between them.
+    heard: u32,
     /// For replacing the stream that was not used for the longest time.
     tick: u64,
 }
@@ -170,10 +179,14 @@ pub struct Foresight {
     pub skip: u32,
     /// No pattern was found in this read.
     pub random: bool,
+    /// Like those before, it lies behind the last one, but too far for what lies between to be read too.
+    pub onward: bool,
     /// The read begins a line whose places were asked for before: they may have been evicted.
     pub line: bool,
     /// The read went on in a stream that has been told in whole: bytes that were passed since its last read was known.
     pub passed: Option<Passed>,
+    /// Bytes that were skipped, and will hardly be read any more.
+    pub skipped: Range<u64>,
 }
 
 /// Reads that were not told because they were expected.
@@ -216,25 +229,68 @@ pub struct Detector {
     orphans: [(u64, u64); ORPHANS],
     orphan_count: usize,
     counter: Counter,
+    onward: Onward,
     last_end: u64,
     steady: u32,
     tick: u64,
 }
 
 impl Stream {
-    /// Whether reads of this stream touch or overlap: then the file is needed as a whole.
+    /// Whether reads of this stream touch or overlap, or lie so near to one another that what is between is read too: then the file is needed as
+    /// a whole.
     pub fn dense(&self) -> bool {
         self.stride.unsigned_abs() <= self.len
+    }
+
+    /// Whether reads touch and go forward: the kernel's own readahead sees as much.
+    pub fn plain(&self) -> bool {
+        self.dense() && self.stride > 0 && self.skipping == 0
     }
 
     /// The reads that it must have made silently before one at `offset`.
     fn passed(&self, offset: u64) -> Option<Passed> {
         let ahead = offset.wrapping_sub(self.last) as i64;
+        if self.skipping > 0 {
+            // About as many as would lie there.
+            let first = self.last.saturating_add(self.skipping);
+            return (!self.quiet.is_empty() && first < offset).then(|| Passed {
+                span: first..offset,
+                stride: self.skipping.max(self.len + 1),
+                len: self.len,
+            });
+        }
         (self.reads > 0 && ahead != self.stride && ahead != 0).then(|| Passed {
             span: between(self.last, offset, self.len, self.stride),
             stride: self.stride.unsigned_abs(),
             len: self.len,
         })
+    }
+
+    /// A read at `offset` is the next of a stream that skips: how far its steps reach, and what was left out since the last.
+    fn skip(&mut self, offset: u64) -> Range<u64> {
+        if self.skipping == 0 || self.reads == 0 {
+            return 0..0;
+        }
+        let ahead = offset.wrapping_sub(self.last);
+        let left_out = self.last.saturating_add(self.len).min(offset)..offset;
+        if !self.quiet.is_empty() {
+            self.heard = 0;
+            self.even = (0, 0);
+            return left_out;
+        }
+        self.heard += 1;
+        self.skipping = skip::blend(self.skipping, 31, ahead).max(1);
+        self.even = match self.even {
+            (n, step) if step == ahead => (n + 1, step),
+            _ => (0, ahead),
+        };
+        if self.even.0 >= skip::EVEN {
+            // A stride, or no gaps at all: what lies between two reads isn't needed.
+            self.skipping = 0;
+            self.stride = ahead as i64;
+            self.front = offset.saturating_add(ahead);
+        }
+        left_out
     }
 
     /// Whether its last read was exactly the expected one, and not the first few.
@@ -251,6 +307,10 @@ impl Stream {
     /// has to be the next one.
     fn expects(&self, offset: u64) -> bool {
         let ahead = offset.wrapping_sub(self.last) as i64;
+        if self.skipping > 0 {
+            let far = self.last.saturating_add(self.skipping.saturating_mul(32));
+            return ahead > 0 && offset <= self.front.max(far);
+        }
         if ahead == self.stride {
             return true;
         }
@@ -385,6 +445,7 @@ impl Detector {
             orphans: [(u64::MAX, 0); ORPHANS],
             orphan_count: 0,
             counter: Counter::new(limits.counter_bits),
+            onward: Onward::default(),
             last_end: u64::MAX,
             steady: 0,
             tick: 0,
@@ -403,6 +464,11 @@ impl Detector {
     /// The streams that were read from lately.
     pub fn reading(&self) -> impl Iterator<Item = &Stream> {
         self.streams.iter().filter(|s| s.is_read(self.tick))
+    }
+
+    /// Whether the latest reads were those of a stream that skips.
+    pub fn skips(&self) -> bool {
+        self.latest().is_some_and(|s| s.skipping > 0)
     }
 
     /// The streams followed now.
@@ -427,6 +493,9 @@ impl Detector {
             reads: 0,
             quiet: 0..0,
             proven: false,
+            skipping: 0,
+            even: (0, 0),
+            heard: 0,
             tick: self.tick,
         });
     }
@@ -457,12 +526,33 @@ impl Detector {
             let i = self.admit(stream, size, limits);
             return self.follow(i, offset, len, thread, arrival, size, limits);
         }
-        if let Some(i) = self.find(offset, thread) {
+        let mut found = self.find(offset, thread);
+        if let Some(i) = found
+            && self.streams[i].skipping / 2 > limits.sparse
+        {
+            // They have become too sparse, or memory short.
+            self.streams.swap_remove(i);
+            self.onward.settle(offset);
+            found = None;
+        }
+        match found {
+            Some(i) if self.streams[i].skipping > 0 || self.streams[i].reads >= skip::SETTLED => {
+                self.onward.settle(offset);
+            }
+            _ => {
+                let step = self.onward.step(offset, found.is_some(), limits.sparse);
+                if let Some(step) = step {
+                    self.onward.settle(offset);
+                    found = Some(self.skip_on(offset, len, step, thread, size, limits));
+                }
+            }
+        }
+        if let Some(i) = found {
             self.steady = 0;
             return self.follow(i, offset, len, thread, arrival, size, limits);
         }
         if let Some(mut stream) = self.discover(offset, len, thread, limits) {
-            if self.steady > DOUBT {
+            if self.steady > DOUBT || self.onward.goes_on() {
                 stream.counter.value = stream.counter.likely().saturating_sub(2);
                 self.steady += 1;
             } else {
@@ -497,6 +587,7 @@ impl Detector {
         };
         Foresight {
             random: true,
+            onward: self.onward.goes_on(),
             skip,
             ..Foresight::default()
         }
@@ -595,8 +686,44 @@ impl Detector {
             reads: 0,
             quiet: 0..0,
             proven: false,
+            skipping: 0,
+            even: (0, 0),
+            heard: 0,
             tick: self.tick,
         })
+    }
+
+    /// The stream of reads that were found to go onward by steps of `step` bytes on average, of which one of `len` bytes at `offset` is next.
+    fn skip_on(
+        &mut self,
+        offset: u64,
+        len: u64,
+        step: u64,
+        thread: u64,
+        size: u64,
+        limits: &Limits,
+    ) -> usize {
+        let mut counter = Counter::new(limits.counter_bits);
+        counter.value = counter.likely();
+        // What looked like streams among them were chance.
+        self.streams.retain(|s| s.reads >= skip::SETTLED);
+        let stream = Stream {
+            stride: len as i64,
+            len,
+            last: offset.wrapping_sub(len),
+            thread,
+            counter,
+            distance: 0,
+            front: offset,
+            reads: 0,
+            quiet: 0..0,
+            proven: false,
+            skipping: step,
+            even: (0, 0),
+            heard: 0,
+            tick: self.tick,
+        };
+        self.admit(stream, size, limits)
     }
 
     /// A strided stream of reads of `len` bytes was found that began at `start`.
@@ -697,6 +824,7 @@ impl Detector {
         let alone = self.alone(i);
         let s = &mut self.streams[i];
         let passed = s.passed(offset);
+        let skipped = s.skip(offset);
         if s.dense() && s.reads == 0 && s.stride > 0 {
             // The length of a read is known only now for a stream that began as a guess.
             s.stride = len as i64;
@@ -737,6 +865,7 @@ impl Detector {
             s.quiet = 0..0;
             return Foresight {
                 passed,
+                skipped,
                 ..Foresight::default()
             };
         }
@@ -782,7 +911,9 @@ impl Detector {
         // Silence follows only a read that was exactly the next one, so that a pattern which changes in the silence is
         // noticed right after it.
         s.proven = passed.is_none() && s.reads > 3;
-        s.quiet = if alone && s.proven {
+        // How sparse they are shows only in reads that follow one another.
+        let silent = s.skipping == 0 || s.heard >= skip::HEARD;
+        s.quiet = if alone && s.proven && silent {
             s.quiet(offset, size, limits)
         } else {
             0..0
@@ -798,8 +929,10 @@ impl Detector {
             quiet,
             skip,
             random: false,
+            onward: false,
             line,
             passed,
+            skipped,
         }
     }
 
@@ -909,6 +1042,7 @@ mod tests {
             quantum: 64 << 10,
             chunk: 128 << 10,
             skip_when_steady: true,
+            sparse: 256 << 10,
         }
     }
 
@@ -1038,6 +1172,44 @@ mod tests {
             })
             .expect("a stride after random reads");
         assert!(found <= 5, "found by read {found}");
+    }
+
+    /// Reads onward by steps of 8 KiB times a number that is drawn, `mean` bytes on average.
+    fn onward(mean: u64, len: u64, size: u64) -> Vec<(u64, u64)> {
+        let (mut x, mut at, mut reads) = (7u64, 0, Vec::new());
+        loop {
+            x = x
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            let drawn = -(((x >> 11) + 1) as f64 / (1u64 << 53) as f64).ln();
+            at += len.max((drawn * mean as f64) as u64 / len * len);
+            if at >= size {
+                return reads;
+            }
+            reads.push((at, len));
+        }
+    }
+
+    /// SPEC CP3 (the paper's states between random and sequential): reads that skip some blocks are foreseen where reading on is cheaper
+    /// than waiting, and little is asked for that lies behind them; where they are too sparse for that next to nothing is asked for.
+    #[test]
+    fn onward_reads_are_foreseen_unless_sparse() {
+        let size = 512u64 << 20;
+        for mean in [16 << 10, 64 << 10, 200 << 10] {
+            let reads = onward(mean, 8192, size);
+            let (hits, asked) = foreseen(&reads, size);
+            assert!(hits + 60 > reads.len(), "{mean}: {hits} of {}", reads.len());
+            assert!(asked <= size / PAGE);
+        }
+        for mean in [600 << 10, 2 << 20] {
+            let reads = onward(mean, 8192, size);
+            let (_, asked) = foreseen(&reads, size);
+            let read = reads.len() as u64 * 2;
+            assert!(
+                asked < read / 4,
+                "{mean}: {asked} pages asked for, {read} read"
+            );
+        }
     }
 
     /// SPEC CP3, B11: random reads ask for next to nothing, and the steady state is skipped.

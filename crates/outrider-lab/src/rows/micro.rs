@@ -33,6 +33,13 @@ pub fn rows() -> Vec<Row> {
             TWO,
         ),
         (
+            "skip-64k",
+            "skip-sequential, 16K after 64K of 512 MB on average",
+            "1x512M",
+            "--pattern skip --stride 64K",
+            THREE,
+        ),
+        (
             "reverse",
             "from the end to the start, 16K reads of 256 MB",
             "1x256M",

@@ -70,6 +70,8 @@ enum Pattern {
     Reverse,
     /// Every --stride bytes.
     Stride,
+    /// Onward by steps that differ, of --stride bytes on average.
+    Skip,
     /// All in random order, each once.
     Permutation,
     /// Random ones, again and again.
@@ -225,6 +227,11 @@ fn part(args: &Args, sources: &[Source], thread: u64) -> Result<Part> {
     let blocks: Vec<u64> = match args.pattern {
         Pattern::Seq | Pattern::Stride => (0..ops).map(|i| i % count).collect(),
         Pattern::Reverse => (0..ops).map(|i| count - 1 - i % count).collect(),
+        Pattern::Skip => {
+            let rare = (args.stride / args.block).max(1);
+            let chosen = (0..count).filter(|_| random.below(rare) == 0);
+            chosen.take(ops as usize).collect()
+        }
         Pattern::Permutation => {
             let order = random.permutation(count);
             (0..ops).map(|i| order[(i % count) as usize]).collect()
