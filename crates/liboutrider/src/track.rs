@@ -324,10 +324,8 @@ fn speak(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) {
         slot.flags.fetch_and(!(FLAG_HOT | FLAG_UNTOLD), Relaxed);
         slot.last.store(offset.wrapping_add(len), Relaxed);
     }
-    if proc
-        .hints
-        .in_time(fd, slot.generation.load(Relaxed), offset)
-    {
+    let generation = slot.generation.load(Relaxed);
+    if proc.hinted.load(Relaxed) != 0 && proc.hints.in_time(fd, generation, offset) {
         return;
     }
     let told = proc.push(Kind::Read, fd as u16, thread_tag(), offset, len);
@@ -451,6 +449,7 @@ pub fn take_over(fd: c_int, offset: u64, len: u64) -> bool {
     let cared_for =
         offset.wrapping_sub(slot.quiet_start.load(Relaxed)) < slot.quiet_len.load(Relaxed);
     if len <= hints::WHOLE && !cared_for {
+        proc.hinted.store(1, Relaxed);
         proc.hints
             .give(fd, slot.generation.load(Relaxed), offset, len);
         return false;

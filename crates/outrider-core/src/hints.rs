@@ -54,9 +54,6 @@ impl Hints {
     /// Whether a read at `offset` was hinted, with several hints given since.
     pub fn in_time(&self, fd: i32, generation: u32, offset: u64) -> bool {
         let given = self.given.load(Relaxed);
-        if given == 0 {
-            return false;
-        }
         let (at, tag) = place(fd, generation, offset >> BLOCK_BITS);
         let found = self.blocks.get(at).map_or(0, |b| b.load(Relaxed));
         found >> 32 == u64::from(tag) && given.wrapping_sub(found as u32) > AHEAD

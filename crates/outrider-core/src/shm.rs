@@ -272,7 +272,9 @@ pub struct Proc {
     pub visit_rest: AtomicU32,
     /// How often attributes were asked for by name while [`visiting`](Proc::visiting) isn't 0.
     pub asked: AtomicU32,
-    _pad3: [u32; 2],
+    /// 1: it has given a hint; see `hints`.
+    pub hinted: AtomicU32,
+    _pad3: u32,
     ring: [Cell; RING],
     /// Descriptor states, by number.
     pub slots: [Slot; MAX_FDS],
