@@ -73,7 +73,7 @@ mod tests {
             _pad: 0,
             blocks: std::array::from_fn(|_| AtomicU64::new(0)),
         });
-        let at = |i: u64| i * 7 % 100_000 << 13;
+        let at = |i: u64| (i * 7 % 100_000) << 13;
         assert!(!hints.in_time(3, 0, at(0)));
         for (ahead, believed) in [(1, false), (3, false), (8, true), (300, true)] {
             let (first, reads) = (ahead * 10_000, 1000);
