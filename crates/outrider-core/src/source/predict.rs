@@ -16,7 +16,7 @@
 use std::ops::Range;
 
 use super::field::Field;
-use super::skip::{self, Onward};
+use super::skip::{Gaps, Onward, SETTLED};
 
 /// Bytes in a page, the paper's block.
 pub const PAGE: u64 = 4096;
@@ -158,12 +158,8 @@ pub struct Stream {
     quiet: Range<u64>,
     /// Its last read was exactly the expected one.
     proven: bool,
-    /// Of reads that go onward by steps that differ, the mean step in bytes: all that lies ahead is read. 0 for all others.
-    skipping: u64,
-    /// So many steps in succession were like the last, of so many bytes.
-    even: (u32, u64),
-    /// Reads told in succession, none between them.
-    heard: u32,
+    /// Its steps, where they differ and all that lies ahead is read.
+    gaps: Option<Gaps>,
     /// For replacing the stream that was not used for the longest time.
     tick: u64,
 }
@@ -244,18 +240,18 @@ impl Stream {
 
     /// Whether reads touch and go forward: the kernel's own readahead sees as much.
     pub fn plain(&self) -> bool {
-        self.dense() && self.stride > 0 && self.skipping == 0
+        self.dense() && self.stride > 0 && self.gaps.is_none()
     }
 
     /// The reads that it must have made silently before one at `offset`.
     fn passed(&self, offset: u64) -> Option<Passed> {
         let ahead = offset.wrapping_sub(self.last) as i64;
-        if self.skipping > 0 {
+        if let Some(gaps) = &self.gaps {
             // About as many as would lie there.
-            let first = self.last.saturating_add(self.skipping);
+            let first = self.last.saturating_add(gaps.step());
             return (!self.quiet.is_empty() && first < offset).then(|| Passed {
                 span: first..offset,
-                stride: self.skipping.max(self.len + 1),
+                stride: gaps.step().max(self.len + 1),
                 len: self.len,
             });
         }
@@ -266,29 +262,19 @@ impl Stream {
         })
     }
 
-    /// A read at `offset` is the next of a stream that skips: how far its steps reach, and what was left out since the last.
+    /// A read at `offset` is the next of a stream that skips: what was left out since the last.
     fn skip(&mut self, offset: u64) -> Range<u64> {
-        if self.skipping == 0 || self.reads == 0 {
+        let Some(gaps) = self.gaps.as_mut().filter(|_| self.reads > 0) else {
             return 0..0;
-        }
-        let ahead = offset.wrapping_sub(self.last);
+        };
         let left_out = self.last.saturating_add(self.len).min(offset)..offset;
         if !self.quiet.is_empty() {
-            self.heard = 0;
-            self.even = (0, 0);
-            return left_out;
-        }
-        self.heard += 1;
-        self.skipping = skip::blend(self.skipping, 31, ahead).max(1);
-        self.even = match self.even {
-            (n, step) if step == ahead => (n + 1, step),
-            _ => (0, ahead),
-        };
-        if self.even.0 >= skip::EVEN {
-            // A stride, or no gaps at all: what lies between two reads isn't needed.
-            self.skipping = 0;
-            self.stride = ahead as i64;
-            self.front = offset.saturating_add(ahead);
+            gaps.silence();
+        } else if let Some(stride) = gaps.next(offset.wrapping_sub(self.last)) {
+            // What lies between two reads isn't needed.
+            self.gaps = None;
+            self.stride = stride as i64;
+            self.front = offset.saturating_add(stride);
         }
         left_out
     }
@@ -307,8 +293,8 @@ impl Stream {
     /// has to be the next one.
     fn expects(&self, offset: u64) -> bool {
         let ahead = offset.wrapping_sub(self.last) as i64;
-        if self.skipping > 0 {
-            let far = self.last.saturating_add(self.skipping.saturating_mul(32));
+        if let Some(gaps) = &self.gaps {
+            let far = self.last.saturating_add(gaps.step().saturating_mul(32));
             return ahead > 0 && offset <= self.front.max(far);
         }
         if ahead == self.stride {
@@ -468,7 +454,7 @@ impl Detector {
 
     /// Whether the latest reads were those of a stream that skips.
     pub fn skips(&self) -> bool {
-        self.latest().is_some_and(|s| s.skipping > 0)
+        self.latest().is_some_and(|s| s.gaps.is_some())
     }
 
     /// The streams followed now.
@@ -493,9 +479,7 @@ impl Detector {
             reads: 0,
             quiet: 0..0,
             proven: false,
-            skipping: 0,
-            even: (0, 0),
-            heard: 0,
+            gaps: None,
             tick: self.tick,
         });
     }
@@ -528,7 +512,8 @@ impl Detector {
         }
         let mut found = self.find(offset, thread);
         if let Some(i) = found
-            && self.streams[i].skipping / 2 > limits.sparse
+            && let Some(gaps) = &self.streams[i].gaps
+            && gaps.step() / 2 > limits.sparse
         {
             // They have become too sparse, or memory short.
             self.streams.swap_remove(i);
@@ -536,7 +521,7 @@ impl Detector {
             found = None;
         }
         match found {
-            Some(i) if self.streams[i].skipping > 0 || self.streams[i].reads >= skip::SETTLED => {
+            Some(i) if self.streams[i].gaps.is_some() || self.streams[i].reads >= SETTLED => {
                 self.onward.settle(offset);
             }
             _ => {
@@ -686,9 +671,7 @@ impl Detector {
             reads: 0,
             quiet: 0..0,
             proven: false,
-            skipping: 0,
-            even: (0, 0),
-            heard: 0,
+            gaps: None,
             tick: self.tick,
         })
     }
@@ -706,7 +689,7 @@ impl Detector {
         let mut counter = Counter::new(limits.counter_bits);
         counter.value = counter.likely();
         // What looked like streams among them were chance.
-        self.streams.retain(|s| s.reads >= skip::SETTLED);
+        self.streams.retain(|s| s.reads >= SETTLED);
         let stream = Stream {
             stride: len as i64,
             len,
@@ -718,9 +701,7 @@ impl Detector {
             reads: 0,
             quiet: 0..0,
             proven: false,
-            skipping: step,
-            even: (0, 0),
-            heard: 0,
+            gaps: Some(Gaps::new(step)),
             tick: self.tick,
         };
         self.admit(stream, size, limits)
@@ -912,7 +893,7 @@ impl Detector {
         // noticed right after it.
         s.proven = passed.is_none() && s.reads > 3;
         // How sparse they are shows only in reads that follow one another.
-        let silent = s.skipping == 0 || s.heard >= skip::HEARD;
+        let silent = s.gaps.as_ref().is_none_or(Gaps::known);
         s.quiet = if alone && s.proven && silent {
             s.quiet(offset, size, limits)
         } else {

@@ -13,9 +13,11 @@ const UNFORESEEN: u32 = 6;
 /// Reads foreseen by one stream after which they are its own, and no skipping.
 pub const SETTLED: u64 = 16;
 /// Reads without a silence between them by which the mean step is known.
-pub const HEARD: u32 = 8;
+const HEARD: u32 = 8;
 /// Equal steps in succession after which they are a stride.
-pub const EVEN: u32 = 12;
+const EVEN: u32 = 12;
+/// Steps of which the mean is taken, about.
+const STEPS: u32 = 32;
 
 /// Watches whether the reads of a descriptor go onward.
 #[derive(Clone, Debug, Default)]
@@ -26,9 +28,57 @@ pub struct Onward {
     step: u64,
 }
 
-/// The mean of `mean`, of `count` values, and one more. Of many the last 32 or so count.
-pub fn blend(mean: u64, count: u32, value: u64) -> u64 {
-    let weight = u64::from(count.clamp(1, 31));
+/// The steps of reads that go onward.
+#[derive(Clone, Debug)]
+pub struct Gaps {
+    mean: u64,
+    /// So many in succession were like the last, of so many bytes.
+    even: (u32, u64),
+    /// Since the last silence.
+    heard: u32,
+}
+
+impl Gaps {
+    /// Steps of so many bytes on average.
+    pub fn new(mean: u64) -> Gaps {
+        Gaps {
+            mean,
+            even: (0, 0),
+            heard: 0,
+        }
+    }
+
+    /// The mean step, bytes, at least one.
+    pub fn step(&self) -> u64 {
+        self.mean.max(1)
+    }
+
+    /// Whether the mean is that of the latest steps.
+    pub fn known(&self) -> bool {
+        self.heard >= HEARD
+    }
+
+    /// Reads were made that nobody heard of.
+    pub fn silence(&mut self) {
+        self.heard = 0;
+        self.even = (0, 0);
+    }
+
+    /// A step of so many bytes. Returns them where it is a stride, if only the step of reads that touch.
+    pub fn next(&mut self, bytes: u64) -> Option<u64> {
+        self.heard += 1;
+        self.mean = blend(self.mean, STEPS - 1, bytes);
+        self.even = match self.even {
+            (n, step) if step == bytes => (n + 1, step),
+            _ => (0, bytes),
+        };
+        (self.even.0 >= EVEN).then_some(bytes)
+    }
+}
+
+/// The mean of `mean`, of `count` values, and one more. Of many only the last count.
+fn blend(mean: u64, count: u32, value: u64) -> u64 {
+    let weight = u64::from(count.clamp(1, STEPS - 1));
     (mean / (weight + 1)).saturating_mul(weight) + value / (weight + 1)
 }
 
