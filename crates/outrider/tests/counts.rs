@@ -330,6 +330,13 @@ impl Disk {
         }
     }
 
+    /// One below `dir` for a test, or says that the test is skipped.
+    fn of(test: &str, dir: &Path) -> Option<Disk> {
+        Self::up(dir.join("disk"))
+            .inspect_err(|reason| support::skip_unprivileged(test, reason))
+            .ok()
+    }
+
     fn does(&self, command: &str, words: &[&str]) {
         let output = Self::lab()
             .args(["disk", command])
@@ -448,12 +455,8 @@ fn crowds_are_left_alone_while_they_last() {
 fn threads_at_random_are_streamed_together() {
     const SIZE: u64 = 128 << 20;
     let dir = fresh("threads_at_random");
-    let disk = match Disk::up(dir.join("disk")) {
-        Ok(disk) => disk,
-        Err(reason) => {
-            support::skip_unprivileged("threads_at_random_are_streamed_together", &reason);
-            return;
-        }
+    let Some(disk) = Disk::of("threads_at_random_are_streamed_together", &dir) else {
+        return;
     };
     let file = disk.dir.join("file");
     let bytes = Random(3).bytes(SIZE as usize);
@@ -490,18 +493,22 @@ fn threads_at_random_are_streamed_together() {
     }
 }
 
+/// What `skips` prints for a file by itself, and how many reads it makes.
+fn skips_alone(reader: &str, words: &[&str]) -> (Vec<u8>, u64) {
+    let plain = Command::new(reader).args(words).output().unwrap().stdout;
+    let reads = str::from_utf8(&plain).unwrap().split(' ').next().unwrap();
+    let reads = reads.parse().unwrap();
+    (plain, reads)
+}
+
 /// CP3 (the paper's states between random and sequential): reads that go onward and skip some blocks are foreseen where a block's way is
 /// longer than to read on to it, at any steps; where it isn't, and where everything is cached, nothing is done.
 #[test]
 fn reads_that_skip_blocks_are_foreseen() {
     const SIZE: u64 = 128 << 20;
     let dir = fresh("reads_that_skip");
-    let disk = match Disk::up(dir.join("disk")) {
-        Ok(disk) => disk,
-        Err(reason) => {
-            support::skip_unprivileged("reads_that_skip_blocks_are_foreseen", &reason);
-            return;
-        }
+    let Some(disk) = Disk::of("reads_that_skip_blocks_are_foreseen", &dir) else {
+        return;
     };
     let file = disk.dir.join("file");
     fs::write(&file, Random(5).bytes(SIZE as usize)).unwrap();
@@ -509,13 +516,8 @@ fn reads_that_skip_blocks_are_foreseen() {
     let reader = program("skips").display().to_string();
     disk.does("model", &["remote"]);
     for (mean, cold) in [("4", true), ("12", true), ("400", true), ("4", false)] {
-        let plain = Command::new(&reader)
-            .args([name, mean, "0"])
-            .output()
-            .unwrap()
-            .stdout;
-        let read = str::from_utf8(&plain).unwrap().split(' ').next().unwrap();
-        let read = read.parse::<u64>().unwrap() * 8192;
+        let (plain, reads) = skips_alone(&reader, &[name, mean, "0"]);
+        let read = reads * 8192;
         eventually(|| {
             if cold {
                 disk.does("cold", &[]);
@@ -543,12 +545,8 @@ fn reads_that_skip_blocks_are_foreseen() {
 fn programs_that_hint_well_are_left_alone() {
     const SIZE: u64 = 128 << 20;
     let dir = fresh("programs_that_hint");
-    let disk = match Disk::up(dir.join("disk")) {
-        Ok(disk) => disk,
-        Err(reason) => {
-            support::skip_unprivileged("programs_that_hint_well_are_left_alone", &reason);
-            return;
-        }
+    let Some(disk) = Disk::of("programs_that_hint_well_are_left_alone", &dir) else {
+        return;
     };
     let file = disk.dir.join("file");
     fs::write(&file, Random(6).bytes(SIZE as usize)).unwrap();
@@ -556,13 +554,7 @@ fn programs_that_hint_well_are_left_alone() {
     let reader = program("skips").display().to_string();
     disk.does("model", &["remote"]);
     for ahead in ["32", "1"] {
-        let plain = Command::new(&reader)
-            .args([name, "6", ahead])
-            .output()
-            .unwrap()
-            .stdout;
-        let reads = str::from_utf8(&plain).unwrap().split(' ').next().unwrap();
-        let reads: u64 = reads.parse().unwrap();
+        let (plain, reads) = skips_alone(&reader, &[name, "6", ahead]);
         eventually(|| {
             disk.does("cold", &[]);
             let (totals, out) = run(&dir, &[&reader, name, "6", ahead]);
@@ -583,12 +575,8 @@ fn programs_that_hint_well_are_left_alone() {
 fn mapped_files_are_followed_to_their_end() {
     const SIZE: u64 = 192 << 20;
     let dir = fresh("mapped_files");
-    let disk = match Disk::up(dir.join("disk")) {
-        Ok(disk) => disk,
-        Err(reason) => {
-            support::skip_unprivileged("mapped_files_are_followed_to_their_end", &reason);
-            return;
-        }
+    let Some(disk) = Disk::of("mapped_files_are_followed_to_their_end", &dir) else {
+        return;
     };
     let file = disk.dir.join("file");
     let bytes = Random(4).bytes(SIZE as usize);
@@ -664,12 +652,8 @@ fn what_lies_in_order_is_not_sorted() {
     const SIZE: u64 = 64 << 20;
     const PIECE: u64 = 16 << 10;
     let dir = fresh("lies_in_order");
-    let disk = match Disk::up(dir.join("disk")) {
-        Ok(disk) => disk,
-        Err(reason) => {
-            support::skip_unprivileged("what_lies_in_order_is_not_sorted", &reason);
-            return;
-        }
+    let Some(disk) = Disk::of("what_lies_in_order_is_not_sorted", &dir) else {
+        return;
     };
     let name = disk.dir.join("file");
     let (file, other) = (
@@ -732,12 +716,8 @@ fn goes_back(file: &Path) -> usize {
 fn a_stream_reaches_the_device_in_order() {
     const SIZE: u64 = 160 << 20;
     let dir = fresh("stream_in_order");
-    let disk = match Disk::up(dir.join("disk")) {
-        Ok(disk) => disk,
-        Err(reason) => {
-            support::skip_unprivileged("a_stream_reaches_the_device_in_order", &reason);
-            return;
-        }
+    let Some(disk) = Disk::of("a_stream_reaches_the_device_in_order", &dir) else {
+        return;
     };
     let file = disk.dir.join("file");
     fs::write(&file, Random(11).bytes(SIZE as usize)).unwrap();

@@ -487,11 +487,8 @@ fn what_belongs_to_others_is_left_as_it_is() {
 #[test]
 fn what_was_gone_through_can_be_unmounted() {
     let name = "what_was_gone_through_can_be_unmounted";
-    if !is_root() {
-        return support::skip_unprivileged(name, "only root may mount");
-    }
-    if let Err(e) = File::options().write(true).open("/dev/loop-control") {
-        return skip(name, &format!("/dev/loop-control: {e}"));
+    if !may_mount(name) {
+        return;
     }
     let dir = fresh(name);
     plant(&dir.join("tree"), 10);
@@ -598,6 +595,19 @@ fn image_of(dir: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether this test can mount images, or else says that it is skipped.
+fn may_mount(test: &str) -> bool {
+    if !is_root() {
+        support::skip_unprivileged(test, "only root may mount");
+        return false;
+    }
+    let control = File::options().write(true).open("/dev/loop-control");
+    if let Err(e) = &control {
+        skip(test, &format!("/dev/loop-control: {e}"));
+    }
+    control.is_ok()
+}
+
 /// Mounts [`image_of`]'s file system, without the pages of the file that it lies in.
 fn mount(dir: &Path) -> support::Mounted {
     let script = "mount $(losetup --find --show --direct-io=on image) mnt && losetup -d $(findmnt -no SOURCE mnt)";
@@ -611,11 +621,8 @@ fn directories_are_listed_ahead() {
     /// Directories in each directory, at three levels.
     const BRANCHES: u64 = 11;
     let name = "directories_are_listed_ahead";
-    if !is_root() {
-        return support::skip_unprivileged(name, "only root may mount");
-    }
-    if let Err(e) = File::options().write(true).open("/dev/loop-control") {
-        return skip(name, &format!("/dev/loop-control: {e}"));
+    if !may_mount(name) {
+        return;
     }
     let dir = fresh(name);
     let mut random = Random(12);
@@ -698,11 +705,8 @@ print(sorted(len(files) for _, _, files in os.walk(\"mnt\")))'";
 fn large_directories_are_listed_ahead() {
     const ENTRIES: u64 = 9000;
     let name = "large_directories_are_listed_ahead";
-    if !is_root() {
-        return support::skip_unprivileged(name, "only root may mount");
-    }
-    if let Err(e) = File::options().write(true).open("/dev/loop-control") {
-        return skip(name, &format!("/dev/loop-control: {e}"));
+    if !may_mount(name) {
+        return;
     }
     let dir = fresh(name);
     fs::create_dir(dir.join("tree")).unwrap();
