@@ -126,6 +126,8 @@ macro_rules! jumps {
 
 jumps! { longjmp _longjmp siglongjmp __longjmp_chk }
 
+#[cold]
+#[inline(never)]
 fn find(to: &AtomicUsize, name: &'static str) {
     // SAFETY: name ends with a zero byte (see the macros).
     let p = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr() as *const c_char) };

@@ -65,6 +65,28 @@ fn before(fp: *mut FILE) -> Option<Before> {
     }
 }
 
+/// Whether the buffer holds at least `asked` bytes, so that taking them reads nothing. Programs take single bytes by the million.
+#[inline(always)]
+fn holds(fp: *mut FILE, asked: usize) -> bool {
+    if fp.is_null() {
+        return false;
+    }
+    // SAFETY: as in `before`.
+    let (ptr, end) = unsafe {
+        let s = fp.cast::<Stream>();
+        (
+            (&raw const (*s).read_ptr).read_volatile() as usize,
+            (&raw const (*s).read_end).read_volatile() as usize,
+        )
+    };
+    ptr < end && end - ptr >= asked
+}
+
+/// Of functions that may take more than the buffer holds.
+fn never(_: *mut FILE, _: usize) -> bool {
+    false
+}
+
 /// Looks again afterwards; tells of the read that was made to fill the buffer, if there was one. `asked` is what the caller
 /// wanted, bytes: large reads bypass the buffer.
 #[inline(always)]
@@ -153,28 +175,50 @@ fn closing(fp: *mut FILE) {
     }
 }
 
-/// Interposes functions that read from a stream: the body is the real call, between two looks at the buffer.
+/// Interposes functions that read from a stream: the body is the real call, between two looks at the buffer, unless it is enough to
+/// know that the buffer holds what is asked for.
 macro_rules! readers {
-    ($($name:ident ($($a:ident: $t:ty),*; $fp:ident; $asked:expr) -> $r:ty;)*) => {
+    (if $suffices:ident; $($name:ident ($($a:ident: $t:ty),*; $fp:ident; $asked:expr) -> $r:ty;)*) => {
         $(
             /// See the C library's manual.
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name($($a: $t),*) -> $r {
-                let was = before($fp);
+                #[inline(never)]
+                unsafe extern "C" fn looked_at($($a: $t),*) -> $r {
+                    let was = before($fp);
+                    // SAFETY: the caller's arguments, unchanged.
+                    let r = unsafe { real::$name($($a),*) };
+                    after($fp, was, $asked);
+                    r
+                }
                 // SAFETY: the caller's arguments, unchanged.
-                let r = unsafe { real::$name($($a),*) };
-                after($fp, was, $asked);
-                r
+                unsafe {
+                    if $suffices($fp, $asked) {
+                        real::$name($($a),*)
+                    } else {
+                        looked_at($($a),*)
+                    }
+                }
             }
         )*
     };
 }
 
 readers! {
+    if holds;
     fread(buf: *mut c_void, size: size_t, n: size_t, fp: *mut FILE; fp; size.wrapping_mul(n)) -> size_t;
     fread_unlocked(buf: *mut c_void, size: size_t, n: size_t, fp: *mut FILE; fp; size.wrapping_mul(n)) -> size_t;
     __fread_chk(buf: *mut c_void, room: size_t, size: size_t, n: size_t, fp: *mut FILE; fp; size.wrapping_mul(n)) -> size_t;
     __fread_unlocked_chk(buf: *mut c_void, room: size_t, size: size_t, n: size_t, fp: *mut FILE; fp; size.wrapping_mul(n)) -> size_t;
+    fgetc(fp: *mut FILE; fp; 1) -> c_int;
+    fgetc_unlocked(fp: *mut FILE; fp; 1) -> c_int;
+    getc(fp: *mut FILE; fp; 1) -> c_int;
+    getc_unlocked(fp: *mut FILE; fp; 1) -> c_int;
+    _IO_getc(fp: *mut FILE; fp; 1) -> c_int;
+}
+
+readers! {
+    if never;
     fgets(buf: *mut c_char, n: c_int, fp: *mut FILE; fp; 1) -> *mut c_char;
     fgets_unlocked(buf: *mut c_char, n: c_int, fp: *mut FILE; fp; 1) -> *mut c_char;
     __fgets_chk(buf: *mut c_char, room: size_t, n: c_int, fp: *mut FILE; fp; 1) -> *mut c_char;
@@ -182,11 +226,6 @@ readers! {
     getline(line: *mut *mut c_char, n: *mut size_t, fp: *mut FILE; fp; 1) -> ssize_t;
     getdelim(line: *mut *mut c_char, n: *mut size_t, delimiter: c_int, fp: *mut FILE; fp; 1) -> ssize_t;
     __getdelim(line: *mut *mut c_char, n: *mut size_t, delimiter: c_int, fp: *mut FILE; fp; 1) -> ssize_t;
-    fgetc(fp: *mut FILE; fp; 1) -> c_int;
-    fgetc_unlocked(fp: *mut FILE; fp; 1) -> c_int;
-    getc(fp: *mut FILE; fp; 1) -> c_int;
-    getc_unlocked(fp: *mut FILE; fp; 1) -> c_int;
-    _IO_getc(fp: *mut FILE; fp; 1) -> c_int;
     __uflow(fp: *mut FILE; fp; 1) -> c_int;
     __underflow(fp: *mut FILE; fp; 1) -> c_int;
     getw(fp: *mut FILE; fp; size_of::<c_int>()) -> c_int;
