@@ -1,5 +1,5 @@
-// skips FILE MEAN AHEAD: reads blocks of 8 KiB onward through FILE, one in MEAN, and hints each AHEAD reads before. Prints how many it read and
-// a sum of their bytes.
+// skips FILE MEAN AHEAD: reads blocks of 8 KiB onward through FILE, one in MEAN (below 0: backwards, one in -MEAN), and hints each AHEAD reads before.
+// Prints how many it read and a sum of their bytes.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -18,6 +18,8 @@ int main(int argc, char **argv) {
     if (fd < 0 || fstat(fd, &st) != 0)
         return 1;
     long mean = atol(argv[2]), ahead = atol(argv[3]), blocks = st.st_size / BLOCK, n = 0;
+    int back = mean < 0;
+    mean = labs(mean);
     long *order = malloc(sizeof *order * (size_t)blocks);
     uint64_t x = 88172645463325252u, sum = 0;
     for (long i = 0; i < blocks; i++) {
@@ -25,7 +27,7 @@ int main(int argc, char **argv) {
         x ^= x >> 7;
         x ^= x << 17;
         if (x % (uint64_t)mean == 0)
-            order[n++] = i;
+            order[n++] = back ? blocks - 1 - i : i;
     }
     static unsigned char block[BLOCK];
     long hinted = 0;

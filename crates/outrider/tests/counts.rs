@@ -503,7 +503,7 @@ fn skips_alone(reader: &str, words: &[&str]) -> (Vec<u8>, u64) {
     (plain, reads)
 }
 
-/// CP3 (the paper's states between random and sequential): reads that go onward and skip some blocks are foreseen where a block's way is
+/// CP3 (the paper's states between random and sequential): reads that go onward, or backwards, and skip some blocks are foreseen where a block's way is
 /// longer than to read on to it, at any steps; where it isn't, and where everything is cached, nothing is done.
 #[test]
 fn reads_that_skip_blocks_are_foreseen() {
@@ -517,7 +517,9 @@ fn reads_that_skip_blocks_are_foreseen() {
     let name = file.to_str().unwrap();
     let reader = program("skips").display().to_string();
     disk.does("model", &["remote"]);
-    for (mean, cold) in [("4", true), ("12", true), ("400", true), ("4", false)] {
+    let cases = [("4", true), ("12", true), ("400", true), ("4", false)];
+    let backwards = [("-12", true), ("-400", true), ("-4", false)];
+    for (mean, cold) in cases.into_iter().chain(backwards) {
         let (plain, reads) = skips_alone(&reader, &[name, mean, "0"]);
         let read = reads * 8192;
         eventually(|| {
@@ -532,7 +534,7 @@ fn reads_that_skip_blocks_are_foreseen() {
                 ["hit_bytes", "miss_bytes", "prefetched_bytes"].map(|n| number(&totals, n));
             let well = match (mean, cold) {
                 (_, false) => fetched < 1 << 20,
-                ("400", _) => fetched < 8 << 20,
+                ("400" | "-400", _) => fetched < 8 << 20,
                 _ => hits > read / 2 && missed < read / 4 && fetched <= SIZE,
             };
             well.then_some(())

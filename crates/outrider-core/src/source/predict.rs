@@ -225,7 +225,8 @@ pub struct Detector {
     orphans: [(u64, u64); ORPHANS],
     orphan_count: usize,
     counter: Counter,
-    onward: Onward,
+    /// Onward, and backwards.
+    onward: [Onward; 2],
     last_end: u64,
     steady: u32,
     tick: u64,
@@ -248,9 +249,12 @@ impl Stream {
         let ahead = offset.wrapping_sub(self.last) as i64;
         if let Some(gaps) = &self.gaps {
             // About as many as would lie there.
-            let first = self.last.saturating_add(gaps.step());
-            return (!self.quiet.is_empty() && first < offset).then(|| Passed {
-                span: first..offset,
+            let span = match self.stride > 0 {
+                true => self.last.saturating_add(gaps.step())..offset,
+                false => offset.saturating_add(gaps.step())..self.last,
+            };
+            return (!self.quiet.is_empty() && span.start < span.end).then(|| Passed {
+                span,
                 stride: gaps.step().max(self.len + 1),
                 len: self.len,
             });
@@ -267,16 +271,19 @@ impl Stream {
         let Some(gaps) = self.gaps.as_mut().filter(|_| self.reads > 0) else {
             return 0..0;
         };
-        let left_out = self.last.saturating_add(self.len).min(offset)..offset;
+        let (low, high) = (self.last.min(offset), self.last.max(offset));
         if !self.quiet.is_empty() {
             gaps.silence();
-        } else if let Some(stride) = gaps.next(offset.wrapping_sub(self.last)) {
+        } else if let Some(stride) = gaps.next(high - low) {
             // What lies between two reads isn't needed.
             self.gaps = None;
-            self.stride = stride as i64;
-            self.front = offset.saturating_add(stride);
+            self.stride = self.stride.signum() * stride as i64;
+            self.front = match self.stride > 0 {
+                true => offset.saturating_add(stride),
+                false => offset,
+            };
         }
-        left_out
+        low.saturating_add(self.len).min(high)..high
     }
 
     /// Whether its last read was exactly the expected one, and not the first few.
@@ -294,8 +301,11 @@ impl Stream {
     fn expects(&self, offset: u64) -> bool {
         let ahead = offset.wrapping_sub(self.last) as i64;
         if let Some(gaps) = &self.gaps {
-            let far = self.last.saturating_add(gaps.step().saturating_mul(32));
-            return ahead > 0 && offset <= self.front.max(far);
+            let far = gaps.step().saturating_mul(32);
+            return match self.stride > 0 {
+                true => ahead > 0 && offset <= self.front.max(self.last.saturating_add(far)),
+                false => ahead < 0 && offset >= self.front.min(self.last.saturating_sub(far)),
+            };
         }
         if ahead == self.stride {
             return true;
@@ -431,7 +441,7 @@ impl Detector {
             orphans: [(u64::MAX, 0); ORPHANS],
             orphan_count: 0,
             counter: Counter::new(limits.counter_bits),
-            onward: Onward::default(),
+            onward: Default::default(),
             last_end: u64::MAX,
             steady: 0,
             tick: 0,
@@ -513,22 +523,28 @@ impl Detector {
         let mut found = self.find(offset, thread);
         if let Some(i) = found
             && let Some(gaps) = &self.streams[i].gaps
-            && gaps.step() / 2 > limits.sparse
+            && gaps.step() / 5 * 4 > limits.sparse
         {
             // They have become too sparse, or memory short.
             self.streams.swap_remove(i);
-            self.onward.settle(offset);
+            self.settle(offset);
             found = None;
         }
         match found {
             Some(i) if self.streams[i].gaps.is_some() || self.streams[i].reads >= SETTLED => {
-                self.onward.settle(offset);
+                self.settle(offset);
             }
             _ => {
-                let step = self.onward.step(offset, found.is_some(), limits.sparse);
-                if let Some(step) = step {
-                    self.onward.settle(offset);
-                    found = Some(self.skip_on(offset, len, step, thread, size, limits));
+                let foreseen = found.is_some();
+                let ways = [(offset, 1), (!offset, -1)];
+                let steps = self.onward.iter_mut().zip(ways).map(|(onward, (at, way))| {
+                    let step = onward.step(at, foreseen, limits.sparse);
+                    step.map(|step| (step, way))
+                });
+                // Both count each read.
+                if let Some((step, way)) = steps.fold(None, Option::or) {
+                    self.settle(offset);
+                    found = Some(self.skip_on(offset, len, (step, way), thread, size, limits));
                 }
             }
         }
@@ -537,7 +553,7 @@ impl Detector {
             return self.follow(i, offset, len, thread, arrival, size, limits);
         }
         if let Some(mut stream) = self.discover(offset, len, thread, limits) {
-            if self.steady > DOUBT || self.onward.goes_on() {
+            if self.steady > DOUBT || self.goes_on() {
                 stream.counter.value = stream.counter.likely().saturating_sub(2);
                 self.steady += 1;
             } else {
@@ -572,10 +588,21 @@ impl Detector {
         };
         Foresight {
             random: true,
-            onward: self.onward.goes_on(),
+            onward: self.goes_on(),
             skip,
             ..Foresight::default()
         }
+    }
+
+    /// A stream foresees these reads.
+    fn settle(&mut self, offset: u64) {
+        self.onward[0].settle(offset);
+        self.onward[1].settle(!offset);
+    }
+
+    /// Whether many reads went onward, or backwards, however far.
+    fn goes_on(&self) -> bool {
+        self.onward.iter().any(Onward::goes_on)
     }
 
     /// A line of the field is over and the next one begins: its stream.
@@ -676,12 +703,12 @@ impl Detector {
         })
     }
 
-    /// The stream of reads that were found to go onward by steps of `step` bytes on average, of which one of `len` bytes at `offset` is next.
+    /// The stream of reads that were found to go onward, or backwards (-1), by steps of so many bytes on average, of which one of `len` bytes at `offset` is next.
     fn skip_on(
         &mut self,
         offset: u64,
         len: u64,
-        step: u64,
+        (step, way): (u64, i64),
         thread: u64,
         size: u64,
         limits: &Limits,
@@ -691,9 +718,9 @@ impl Detector {
         // What looked like streams among them were chance.
         self.streams.retain(|s| s.reads >= SETTLED);
         let stream = Stream {
-            stride: len as i64,
+            stride: way * len as i64,
             len,
-            last: offset.wrapping_sub(len),
+            last: offset.wrapping_sub((way * len as i64) as u64),
             thread,
             counter,
             distance: 0,
@@ -1171,25 +1198,31 @@ mod tests {
         }
     }
 
-    /// SPEC CP3 (the paper's states between random and sequential): reads that skip some blocks are foreseen where reading on is cheaper
+    /// SPEC CP3 (the paper's states between random and sequential): reads that skip some blocks, onward or backwards, are foreseen where reading on is cheaper
     /// than waiting, and little is asked for that lies behind them; where they are too sparse for that next to nothing is asked for.
     #[test]
     fn onward_reads_are_foreseen_unless_sparse() {
         let size = 512u64 << 20;
         for mean in [16 << 10, 64 << 10, 200 << 10] {
-            let reads = onward(mean, 8192, size);
-            let (hits, asked) = foreseen(&reads, size);
-            assert!(hits + 60 > reads.len(), "{mean}: {hits} of {}", reads.len());
-            assert!(asked <= size / PAGE);
+            let mut reads = onward(mean, 8192, size);
+            for _ in 0..2 {
+                let (hits, asked) = foreseen(&reads, size);
+                assert!(hits + 60 > reads.len(), "{mean}: {hits} of {}", reads.len());
+                assert!(asked <= size / PAGE);
+                reads.reverse();
+            }
         }
         for mean in [600 << 10, 2 << 20] {
-            let reads = onward(mean, 8192, size);
-            let (_, asked) = foreseen(&reads, size);
+            let mut reads = onward(mean, 8192, size);
             let read = reads.len() as u64 * 2;
-            assert!(
-                asked < read / 4,
-                "{mean}: {asked} pages asked for, {read} read"
-            );
+            for _ in 0..2 {
+                let (_, asked) = foreseen(&reads, size);
+                assert!(
+                    asked < read / 4,
+                    "{mean}: {asked} pages asked for, {read} read"
+                );
+                reads.reverse();
+            }
         }
     }
 

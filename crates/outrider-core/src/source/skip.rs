@@ -1,4 +1,4 @@
-//! Skip-sequential reads: onward through a file, by steps that differ.
+//! Skip-sequential reads: onward through a file, or backwards, by steps that differ.
 //!
 //! A bitmap heap scan of a database, a merge that looks up sorted keys, whoever takes some of a file's blocks in the order in which they
 //! lie: no two steps need be alike, so there is no stride, and yet where the next read falls is known well enough. All that lies ahead is
@@ -19,7 +19,7 @@ const EVEN: u32 = 12;
 /// Steps of which the mean is taken, about.
 const STEPS: u32 = 32;
 
-/// Watches whether the reads of a descriptor go onward.
+/// Watches whether the reads of a descriptor go onward; backwards, if offsets are told as their complements.
 #[derive(Clone, Debug, Default)]
 pub struct Onward {
     last: u64,
