@@ -625,6 +625,53 @@ print(sum(m[i] for i in range(0, len(m), 1 << 16)))
     }
 }
 
+/// CP11, B11: touches of a mapping in no order that add up to most of the file are answered by streaming it; where memory doesn't hold the file nothing is streamed,
+/// because it can't be seen whether anything is touched twice.
+#[test]
+fn mappings_at_random_are_streamed() {
+    const SIZE: u64 = 192 << 20;
+    let dir = fresh("mappings_at_random");
+    let Some(disk) = Disk::of("mappings_at_random_are_streamed", &dir) else {
+        return;
+    };
+    let file = disk.dir.join("file");
+    let bytes = Random(9).bytes(SIZE as usize);
+    fs::write(&file, &bytes).unwrap();
+    let name = file.to_str().unwrap();
+    let script = "import mmap, random, sys
+f = open(sys.argv[1], 'rb')
+m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
+pages = list(range(0, len(m), 1 << 14))
+random.Random(1).shuffle(pages)
+print(sum(m[i] for i in pages))
+";
+    let sum: u64 = bytes.iter().step_by(16 << 10).map(|b| u64::from(*b)).sum();
+    disk.does("model", &["remote"]);
+    for (budget, streamed) in [("1G", true), ("16M", false)] {
+        eventually(|| {
+            disk.does("cold", &[]);
+            let output = outrider_run(
+                &dir,
+                &["--budget", budget, "--report=r.json"],
+                &["python3", "-c", script, name],
+            )
+            .output()
+            .unwrap();
+            assert!(output.status.success(), "{output:?}");
+            assert_eq!(output.stdout, format!("{sum}\n").into_bytes());
+            let report: Value =
+                serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+            let fetched = number(&report["totals"], "prefetched_bytes");
+            match streamed {
+                true if fetched > SIZE / 2 => Ok(()),
+                // The rest may fit at the end.
+                false if fetched < SIZE / 8 => Ok(()),
+                _ => Err(format!("{budget}: {fetched} of {SIZE} bytes fetched")),
+            }
+        });
+    }
+}
+
 /// Design, "a process start costs under a millisecond": of all libraries only ours comes into a program, and it brings no other with it.
 #[test]
 fn programs_get_one_library() {

@@ -101,7 +101,8 @@ impl Service {
             }
         }
         if f.random {
-            skip = self.random_read(key, &e, arrival, skipped + overlooked, skip, f.onward);
+            let skipped = skipped + overlooked;
+            skip = self.random_read(key, e.offset, e.len, arrival, skipped, skip, f.onward);
         } else if !f.ranges.is_empty() && self.kernel_keeps_up(i, e.fd, key) {
             f.ranges.clear();
         } else if !f.ranges.is_empty() {
@@ -329,16 +330,17 @@ impl Service {
     }
 
     /// A read that fits no pattern. Returns how many reads to skip.
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn random_read(
         &mut self,
         key: FileKey,
-        e: &Event,
+        offset: u64,
+        len: u64,
         arrival: Arrival,
         skipped: u64,
         skip: u32,
         onward: bool,
     ) -> u32 {
-        let (offset, len) = (e.offset, e.len);
         let Some(file) = self.files.get_mut(&key) else {
             return skip;
         };
@@ -550,11 +552,16 @@ impl Service {
                 touching |= !touched.is_empty();
                 let mut ranges = Vec::new();
                 for r in touched {
-                    let arrival = self.seen(key, r.start, r.end - r.start);
-                    let f = m
-                        .detector
-                        .access(r.start, r.end - r.start, 0, arrival, size, &limits);
+                    let len = r.end - r.start;
+                    let arrival = self.seen(key, r.start, len);
+                    let f = m.detector.access(r.start, len, 0, arrival, size, &limits);
                     ranges.extend(f.ranges);
+                    if f.random {
+                        if let Some(file) = self.files.get_mut(&key) {
+                            file.random.unrepeated = true;
+                        }
+                        self.random_read(key, r.start, len, arrival, 0, 0, f.onward);
+                    }
                 }
                 if !ranges.is_empty() {
                     active = true;

@@ -26,6 +26,8 @@ pub struct Random {
     pub hull: Range<u64>,
     /// Of the reads that were looked at, those that fell where one had fallen before.
     pub repeats: u64,
+    /// Reads that fall where one had fallen before are not all seen: of a mapping only what is touched first is.
+    pub unrepeated: bool,
     /// Where the kernel's counts began.
     since: Option<Since>,
     touched: Vec<u64>,
@@ -188,6 +190,9 @@ impl Random {
             return Verdict::No;
         }
         let crowded = case.missing.saturating_add(case.others) > case.grant;
+        if crowded && self.unrepeated {
+            return Verdict::No;
+        }
         if crowded {
             let all = own + case.draws;
             if all.repeats * 4.0 > all.by_chance.max(TELLING) {
@@ -293,6 +298,27 @@ mod tests {
             cached.count((i * 7919 % (size >> 14)) << 14, 16 << 10, false, 0, size);
         }
         assert!(!buys(&mut cached, size, 0, size));
+    }
+
+    /// CP11, B11: of a file that is touched through a mapping, and doesn't fit, nothing is streamed, because what is touched twice doesn't show.
+    #[test]
+    fn mapped_files_have_to_fit() {
+        let size = 512u64 << 20;
+        let mut r = Random::default();
+        for i in 0..(size >> 14) {
+            r.count((i * 20_011 % (size >> 14)) << 14, 16 << 10, true, 0, size);
+        }
+        r.unrepeated = true;
+        assert!(buys(&mut r, size, 0, size));
+        let crowded = Case {
+            missing: size,
+            others: 0,
+            room: size / 2,
+            grant: size / 2,
+            draws: Draws::default(),
+            held: None,
+        };
+        assert_eq!(r.decide(crowded, NVME, 0.25), Verdict::No);
     }
 
     /// CP14, B11: threads that read the same random order, a few reads apart, are no reason to take it for a hot spot.
