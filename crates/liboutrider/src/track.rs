@@ -226,6 +226,7 @@ pub fn duplicated(from: c_int, to: c_int) {
         {
             slot.state.store(FD_UNKNOWN, Relaxed);
         }
+        walk::duplicated(from, to);
         return;
     };
     slot.flags.fetch_or(FLAG_SHARED_POS, Relaxed);

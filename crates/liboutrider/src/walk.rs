@@ -35,6 +35,9 @@ const STREAM: usize = 64;
 /// The directory that was opened last, if it was looked then what had been read; or -1.
 static LOOKED_AT: AtomicI32 = AtomicI32::new(-1);
 
+/// The file that was told of last, or -1.
+static TOLD: AtomicI32 = AtomicI32::new(-1);
+
 /// How closely files, or directories, are looked at.
 struct Attention {
     /// So many need not be looked at, …
@@ -78,7 +81,34 @@ pub fn opened(fd: c_int, st: &libc::stat) {
         return;
     };
     if !rests(&proc.rest) {
+        TOLD.store(fd, Relaxed);
         tell(proc, Kind::Entry, fd, st, FILES.wakes(walking));
+    }
+}
+
+/// `to` has become a duplicate of `from`, whose reads are not followed. A shell that redirects its input closes `from` right away, before anybody could find
+/// out which file was opened.
+#[inline(always)]
+pub fn duplicated(from: c_int, to: c_int) {
+    if TOLD.load(Relaxed) == from {
+        told_again(to);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn told_again(to: c_int) {
+    TOLD.store(-1, Relaxed);
+    if !attach::at_home() {
+        return;
+    }
+    if let Some(proc) = attach::current()
+        && let Some(slot) = proc.slots.get(to as usize)
+        && let Ok(st) = raw::fstat(to)
+    {
+        // So that closing it is noticed.
+        slot.state.store(FD_IGNORED, Relaxed);
+        tell(proc, Kind::Entry, to, &st, true);
     }
 }
 

@@ -204,6 +204,10 @@ impl Walks {
     /// The program has opened a file.
     pub fn opened(&mut self, tree: &Tree, place: Place) -> Listen {
         let key = place.key();
+        if self.streams.front().is_some_and(|s| s.at.key() == key) {
+            // Told of twice, or opened twice.
+            return self.verdict();
+        }
         if self.only_cold {
             self.cached = 0;
         }
