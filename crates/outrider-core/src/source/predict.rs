@@ -1226,6 +1226,21 @@ mod tests {
         }
     }
 
+    /// SPEC CP3: reads that become sparser than reading on is worth are given up before that costs much more than waiting does.
+    #[test]
+    fn onward_reads_that_become_sparse_are_given_up() {
+        let (size, turn) = (512u64 << 20, 64 << 20);
+        let near = onward(100 << 10, 8192, turn);
+        // The limit is 256 KiB.
+        let far = onward(370 << 10, 8192, size - turn);
+        let reads: Vec<_> = near
+            .into_iter()
+            .chain(far.into_iter().map(|(at, len)| (turn + at, len)))
+            .collect();
+        let (_, asked) = foreseen(&reads, size);
+        assert!((turn / PAGE..size / PAGE / 2).contains(&asked), "{asked}");
+    }
+
     /// SPEC CP3, B11: random reads ask for next to nothing, and the steady state is skipped.
     #[test]
     fn random_asks_for_nothing() {
