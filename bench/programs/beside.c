@@ -1,6 +1,6 @@
 /* beside FILE COMMAND…: runs COMMAND, and meanwhile reads 4 KiB at random places of FILE through the page cache, one after the other without pause and
- * each page once: a foreign reader beside whom COMMAND reads. Prints the seconds of COMMAND, the reader's reads, and the median, p99 and longest of them, µs.
- * The reader begins 50 ms before COMMAND. */
+ * each page once: a foreign reader beside whom COMMAND reads. Prints the seconds of COMMAND, the reader's reads, and the median, p99 and longest of them, µs,
+ * then the p99 of those that began within the first 25 ms of COMMAND, and of those that began later. The reader begins 50 ms before COMMAND. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <spawn.h>
@@ -27,6 +27,13 @@ static int longer(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+/* The p99 of `n` numbers, which are sorted then. */
+static double p99(double *v, size_t n)
+{
+	qsort(v, n, sizeof *v, longer);
+	return n ? v[n * 99 / 100] : 0;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 3)
@@ -34,7 +41,7 @@ int main(int argc, char **argv)
 	int fd = open(argv[1], O_RDONLY | O_CLOEXEC);
 	if (fd < 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM))
 		return 2;
-	size_t pages = (size_t)lseek(fd, 0, SEEK_END) / 4096, made = 0;
+	size_t pages = (size_t)lseek(fd, 0, SEEK_END) / 4096, made = 0, early = 0;
 	uint32_t *order = malloc(pages * sizeof *order);
 	double *took = malloc(pages * sizeof *took);
 	uint64_t x = 88172645463325252ull;
@@ -58,13 +65,14 @@ int main(int argc, char **argv)
 			return 1;
 		if (child) {
 			took[made++] = now() - from;
+			early = from - started < 25e3 ? made : early;
 			over = waitpid(child, &status, WNOHANG) == child;
 		}
 	}
 	if (!over || !made)
 		return 1;
 	double whole = now() - started;
-	qsort(took, made, sizeof *took, longer);
-	printf("%.6f %zu %.0f %.0f %.0f\n", whole / 1e6, made, took[made / 2], took[made * 99 / 100], took[made - 1]);
+	double first = p99(took, early), later = p99(took + early, made - early), all = p99(took, made);
+	printf("%.6f %zu %.0f %.0f %.0f %.0f %.0f\n", whole / 1e6, made, took[made / 2], all, took[made - 1], first, later);
 	return status != 0;
 }

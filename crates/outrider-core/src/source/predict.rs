@@ -857,7 +857,8 @@ impl Detector {
         let likely = s.counter.value >= s.counter.likely();
         // The paper's window for this state is the floor; waiting makes it grow from there.
         s.distance = s.distance.max(s.counter.window());
-        if arrival != Arrival::Present && likely {
+        // What was fetched at open says nothing of a second read.
+        if arrival != Arrival::Present && likely && (s.reads > 1 || s.distance < limits.initial) {
             s.distance = (s.distance * 2).max(limits.initial);
         }
         s.distance = s.distance.min(limits.max);
@@ -1052,6 +1053,18 @@ mod tests {
             skip_when_steady: true,
             sparse: 256 << 10,
         }
+    }
+
+    /// CP9: behind what was fetched at open nothing is asked for until the program has read on, however late its first read found that.
+    #[test]
+    fn what_was_fetched_at_open_waits_for_a_second_read() {
+        let (limits, len, size) = (limits(), 16 << 10, 1 << 30);
+        let mut d = Detector::new(&limits);
+        d.optimistic(2 << 20, &limits);
+        let first = d.access(0, len, 1, Arrival::Late, size, &limits);
+        assert_eq!(first.ranges, []);
+        let second = d.access(len, len, 1, Arrival::Late, size, &limits);
+        assert_eq!(second.ranges, [2 << 20..4 << 20]);
     }
 
     /// SPEC CP3: the names and values of the states, with three bits as in the paper.
