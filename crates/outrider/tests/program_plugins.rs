@@ -244,6 +244,45 @@ fn cp_has_the_next_files_on_their_way() {
     assert_eq!(asked(false).matches(wanted).count(), 0);
 }
 
+/// FA11: of large files all is asked for ahead, in pieces of 128 KiB; but nothing where the kernel itself reads a mebibyte or more ahead.
+#[test]
+fn cp_leaves_large_files_to_a_far_readahead() {
+    use std::os::unix::fs::MetadataExt as _;
+    if !have("strace") {
+        return skip("cp_leaves_large_files_to_a_far_readahead", "no strace");
+    }
+    let root = scratch().join("cp-far");
+    let from = root.join("from");
+    fs::create_dir_all(&from).unwrap();
+    for i in 0..4 {
+        fs::write(from.join(format!("f{i}")), Random(i).bytes(4 << 20)).unwrap();
+    }
+    let device = fs::metadata(&from).unwrap().dev();
+    let device = format!("{}:{}", libc::major(device), libc::minor(device));
+    let kib = ["queue", "../queue"]
+        .iter()
+        .find_map(|q| fs::read_to_string(format!("/sys/dev/block/{device}/{q}/read_ahead_kb")).ok())
+        .map_or(0, |text| text.trim().parse::<u32>().unwrap());
+    let (log, to) = (root.join("log"), root.join("to"));
+    let script = format!(
+        "strace -f -e trace=fadvise64 -o {} cp -r {} {}",
+        log.display(),
+        from.display(),
+        to.display()
+    );
+    make_cold(&from);
+    let out = shell(&script, Some("cp"), &["--mode=app-only"]);
+    assert!(out.status.success(), "{out:?}");
+    let log = fs::read_to_string(log).unwrap();
+    let asked = log.matches("POSIX_FADV_WILLNEED").count();
+    let wanted = if kib >= 1024 { 0 } else { 4 * 32 };
+    assert_eq!(asked, wanted, "{kib} KiB: {log}");
+    for i in 0..4 {
+        let name = format!("f{i}");
+        assert!(fs::read(to.join(&name)).unwrap() == fs::read(from.join(&name)).unwrap());
+    }
+}
+
 /// A directory of 100,000 files.
 #[test]
 fn cp_copies_a_large_directory_with_its_plugin() {
