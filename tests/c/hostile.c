@@ -93,6 +93,26 @@ int main(int argc, char **argv)
         if (i % 20 == 0)
             make_cold(fd);
     }
+    /* A stale list: while it is fetched and followed, the file gets other bytes, and fewer. */
+    unsigned char page[4096], now[4096];
+    int stale = open("stale.dat", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK(stale >= 0 && unlink("stale.dat") == 0 && pwrite(stale, truth, size, 0) == (ssize_t)size);
+    make_cold(stale);
+    n = size / sizeof page;
+    for (size_t i = 0; i < n; i++)
+        list[i] = (struct outrider_range){(i * 977 % n) * sizeof page, sizeof page};
+    CHECK(outrider_declare(stale, list, n) == (ssize_t)n);
+    memset(now, 'x', sizeof now);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t at = list[i].offset, half = size / 2, left = i < n / 2 || at < half ? sizeof page : 0;
+        if (i % 3 == 0 && left)
+            CHECK(pwrite(stale, now, sizeof now, at) == sizeof now);
+        if (i == n / 2)
+            CHECK(ftruncate(stale, half) == 0);
+        CHECK(pread(stale, page, sizeof page, at) == (ssize_t)left);
+        CHECK(!memcmp(page, i % 3 == 0 ? now : truth + at, left));
+    }
+    CHECK(close(stale) == 0);
     puts("as it should be");
     return 0;
 }

@@ -100,8 +100,14 @@ int main(int argc, char **argv)
             read_some(20);
             CHECK(outrider_declare(fd, list, 100) == 100 && outrider_settle(60000) == 0);
             read_some(20);
-            if (i % 3 == 1)
+            if (i % 3 == 1) {
+                /* Another program takes the process's place while a list is fetched. */
+                make_cold(fd);
+                CHECK(outrider_declare(fd, list, n) == (ssize_t)n);
+                read_some(20);
                 execv(argv[0], self);
+                _exit(9);
+            }
             _exit(0);
         }
         wait_for(pid);
