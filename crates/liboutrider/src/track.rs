@@ -4,7 +4,7 @@
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use core::sync::atomic::fence;
+use core::sync::atomic::{AtomicU64, fence};
 
 use outrider_core::hints;
 use outrider_core::shm::{
@@ -233,6 +233,13 @@ pub fn duplicated(from: c_int, to: c_int) {
     adopt(to);
 }
 
+/// Bytes by which a position is moved onward at least for it to be told: a window of the kernel's readahead.
+const FAR: i64 = 128 << 10;
+
+/// The descriptor whose position was moved onward last, plus one, and the end of what was read before. Where two threads do so
+/// at once one of them is not told.
+static SOUGHT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
 /// A hash of the calling thread, stable for its life.
 #[inline(always)]
 fn thread_tag() -> u64 {
@@ -329,6 +336,9 @@ fn speak(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) {
     if proc.hinted.load(Relaxed) != 0 && proc.hints.in_time(fd, generation, offset) {
         return;
     }
+    if SOUGHT[0].load(Relaxed) == fd as u64 + 1 {
+        sought(proc, fd, offset);
+    }
     let told = proc.push(Kind::Read, fd as u16, thread_tag(), offset, len);
     if !told {
         slot.skip.store(UNHEARD, Relaxed);
@@ -410,6 +420,24 @@ pub fn moved(fd: c_int, pos: i64) {
         && slot.state.load(Relaxed) == FD_TRACKED
     {
         slot.pos.store(pos as u64, Relaxed);
+        if (pos as u64).wrapping_sub(slot.last.load(Relaxed)) as i64 >= FAR {
+            SOUGHT[1].store(slot.last.load(Relaxed), Relaxed);
+            SOUGHT[0].store(fd as u64 + 1, Relaxed);
+            // The next read is told.
+            slot.quiet_len.store(0, Relaxed);
+        }
+    }
+}
+
+/// A read at `offset` is about to be told, of a descriptor whose position was moved onward: after a silence the service would otherwise take all up to here
+/// for read.
+#[cold]
+#[inline(never)]
+fn sought(proc: &Proc, fd: c_int, offset: u64) {
+    SOUGHT[0].store(0, Relaxed);
+    let from = SOUGHT[1].load(Relaxed);
+    if offset.wrapping_sub(from) as i64 >= FAR {
+        proc.push(Kind::Seek, fd as u16, 0, from, offset);
     }
 }
 

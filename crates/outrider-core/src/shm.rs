@@ -156,6 +156,8 @@ pub enum Kind {
     Listing = 13,
     /// Attributes were asked for by name, and something was waited for.
     Attributes = 14,
+    /// Reads, told or not, went up to byte `offset`, and the next one is at `len`: what lies between was not read.
+    Seek = 15,
 }
 
 impl Kind {
@@ -175,6 +177,7 @@ impl Kind {
             12 => Kind::Visit,
             13 => Kind::Listing,
             14 => Kind::Attributes,
+            15 => Kind::Seek,
             _ => return None,
         })
     }

@@ -625,6 +625,50 @@ print(sum(m[i] for i in range(0, len(m), 1 << 16)))
     }
 }
 
+/// CP3, B11: who reads on for a while, seeks far ahead and reads on (unzip of some members) finds each run fetched, and what it left out mostly isn't: neither for
+/// what was passed in silence nor for windows that grow from run to run.
+#[test]
+fn runs_between_seeks_stay_runs() {
+    const SIZE: u64 = 224 << 20;
+    let dir = fresh("runs_between_seeks");
+    let Some(disk) = Disk::of("runs_between_seeks_stay_runs", &dir) else {
+        return;
+    };
+    let file = disk.dir.join("file");
+    fs::write(&file, Random(7).bytes(SIZE as usize)).unwrap();
+    let name = file.to_str().unwrap();
+    let script = "import os, random, sys, zlib
+f, r, at, sum, total = os.open(sys.argv[1], os.O_RDONLY), random.Random(1), 0, 0, 0
+while at < os.fstat(f).st_size:
+    os.lseek(f, at, os.SEEK_SET)
+    for _ in range(r.randrange(10, 40)):
+        block = os.read(f, 16384)
+        sum, total = zlib.crc32(block, sum), total + len(block)
+    at += r.randrange(2000000, 5000000)
+print(sum, total)
+";
+    let plain = Command::new("python3")
+        .args(["-c", script, name])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&plain.stdout).into_owned();
+    let read: u64 = text.split_whitespace().nth(1).unwrap().parse().unwrap();
+    disk.does("model", &["nvme"]);
+    eventually(|| {
+        disk.does("cold", &[]);
+        let output = outrider_run(&dir, &["--report=r.json"], &["python3", "-c", script, name])
+            .output()
+            .unwrap();
+        assert_eq!(output.stdout, plain.stdout);
+        let report: Value = serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+        let [hit, fetched, used] =
+            ["hit_bytes", "prefetched_bytes", "used_bytes"].map(|n| number(&report["totals"], n));
+        (hit > read / 2 && fetched < 3 * read && used <= read)
+            .then_some(())
+            .ok_or_else(|| format!("{fetched} bytes fetched, {used} used, {hit} hit, of {read}"))
+    });
+}
+
 /// CP11, B11: touches of a mapping in no order that add up to most of the file are answered by streaming it; where memory doesn't hold the file nothing is streamed,
 /// because it can't be seen whether anything is touched twice.
 #[test]

@@ -229,6 +229,7 @@ impl Service {
                 }
             }
             Kind::Read => self.read(i, e),
+            Kind::Seek => self.sought(i, &e),
             Kind::Entry | Kind::Visit | Kind::Listing | Kind::Attributes => {
                 let key = FileKey {
                     dev: e.offset,

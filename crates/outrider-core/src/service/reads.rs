@@ -157,6 +157,23 @@ impl Service {
         self.hush(slot, i, e.fd, f, (skip, given), lazy);
     }
 
+    /// The position was moved on over what a stream would have read.
+    pub(super) fn sought(&mut self, i: usize, e: &Event) {
+        let Some(key) = self.known(i, e.fd) else {
+            return;
+        };
+        // What costs less than a request's way may as well be read through.
+        if e.len.saturating_sub(e.offset) <= self.model(self.device(key)).bandwidth_delay() {
+            return;
+        }
+        let desc = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd));
+        let Some(passed) = desc.and_then(|d| d.detector.seek(e.offset, e.len)) else {
+            return;
+        };
+        self.pass(i, key, passed.span, passed.stride, passed.len);
+        self.pass_over(key, &(e.offset..e.len));
+    }
+
     /// Whether the kernel's own readahead of the files that are being read at once keeps the device busy, or somebody else reads from a flash device. Then a
     /// stream that reads forward without gaps is left to it: it brings in large folios for a third of the processor's time, and beside others there is no more to be
     /// had than it gets.

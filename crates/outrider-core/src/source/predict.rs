@@ -158,6 +158,8 @@ pub struct Stream {
     quiet: Range<u64>,
     /// Its last read was exactly the expected one.
     proven: bool,
+    /// Where the run began that it is in.
+    begun: u64,
     /// Its steps, where they differ and all that lies ahead is read.
     gaps: Option<Gaps>,
     /// For replacing the stream that was not used for the longest time.
@@ -217,6 +219,9 @@ const DOUBT: u32 = 16;
 /// Reads that were told after which a silent stream is given up for ended.
 const ENDED: u64 = 4096;
 
+/// Bytes that are read forward without gaps for it to be a run: a window of the kernel's readahead.
+const RUN: u64 = 128 << 10;
+
 /// The detector of one descriptor.
 #[derive(Clone, Debug)]
 pub struct Detector {
@@ -227,6 +232,8 @@ pub struct Detector {
     counter: Counter,
     /// Onward, and backwards.
     onward: [Onward; 2],
+    /// Mean length of runs that were read forward without gaps before the program went elsewhere, bytes; 0: none.
+    run: u64,
     last_end: u64,
     steady: u32,
     tick: u64,
@@ -442,6 +449,7 @@ impl Detector {
             orphan_count: 0,
             counter: Counter::new(limits.counter_bits),
             onward: Default::default(),
+            run: 0,
             last_end: u64::MAX,
             steady: 0,
             tick: 0,
@@ -489,6 +497,7 @@ impl Detector {
             reads: 0,
             quiet: 0..0,
             proven: false,
+            begun: 0,
             gaps: None,
             tick: self.tick,
         });
@@ -553,6 +562,12 @@ impl Detector {
             return self.follow(i, offset, len, thread, arrival, size, limits);
         }
         if let Some(mut stream) = self.discover(offset, len, thread, limits) {
+            if stream.plain()
+                && let Some(before) = self.latest().filter(|s| s.plain())
+            {
+                let run = before.last.saturating_add(before.len);
+                self.ends(run.saturating_sub(before.begun));
+            }
             if self.steady > DOUBT || self.goes_on() {
                 stream.counter.value = stream.counter.likely().saturating_sub(2);
                 self.steady += 1;
@@ -628,6 +643,7 @@ impl Detector {
             reads: 0,
             quiet: 0..0,
             proven: false,
+            begun: offset,
             tick: self.tick,
             ..before
         })
@@ -698,6 +714,7 @@ impl Detector {
             reads: 0,
             quiet: 0..0,
             proven: false,
+            begun: offset,
             gaps: None,
             tick: self.tick,
         })
@@ -728,6 +745,7 @@ impl Detector {
             reads: 0,
             quiet: 0..0,
             proven: false,
+            begun: offset,
             gaps: Some(Gaps::new(step)),
             tick: self.tick,
         };
@@ -780,6 +798,40 @@ impl Detector {
         let s = &mut self.streams[i];
         s.quiet = s.last.min(offset)..s.last.max(offset).saturating_add(s.len);
         s.reads > 0
+    }
+
+    /// The position was moved to byte `to`, where no stream goes on, after a stream forward had read up to byte `from`. If its run was long enough to be one, it
+    /// goes on at `to`, and looks no further ahead than such runs are long. Returns what it had read since its last read was known; `None` if there is no such
+    /// stream.
+    pub fn seek(&mut self, from: u64, to: u64) -> Option<Passed> {
+        let run = |s: &Stream| from.saturating_sub(s.begun);
+        let i = self.find(from, 0).filter(|i| {
+            let s = &self.streams[*i];
+            s.plain() && run(s) >= RUN && from < to
+        })?;
+        if self.find(to, 0).is_some_and(|k| k != i) {
+            return None;
+        }
+        let s = &mut self.streams[i];
+        let passed = Passed {
+            span: between(s.last, from, s.len, s.stride),
+            stride: s.stride.unsigned_abs(),
+            len: s.len,
+        };
+        let run = run(s);
+        s.last = to.wrapping_sub(s.stride as u64);
+        (s.begun, s.front, s.quiet) = (to, s.front.max(to), 0..0);
+        self.ends(run);
+        Some(passed)
+    }
+
+    /// After a run of so many bytes the program goes elsewhere.
+    fn ends(&mut self, run: u64) {
+        self.run = match self.run {
+            0 => run,
+            mean => (mean + run) / 2,
+        }
+        .max(1);
     }
 
     /// The stream of the latest read that belonged to one.
@@ -857,11 +909,20 @@ impl Detector {
         let likely = s.counter.value >= s.counter.likely();
         // The paper's window for this state is the floor; waiting makes it grow from there.
         s.distance = s.distance.max(s.counter.window());
-        // What was fetched at open says nothing of a second read.
-        if arrival != Arrival::Present && likely && (s.reads > 1 || s.distance < limits.initial) {
+        // What was fetched at open says nothing of a second read, and nobody could know where the position would be moved to.
+        let grows = match s.reads {
+            1 => s.distance < limits.initial,
+            _ => offset != s.begun,
+        };
+        if arrival != Arrival::Present && likely && grows {
             s.distance = (s.distance * 2).max(limits.initial);
         }
         s.distance = s.distance.min(limits.max);
+        if self.run > 0 && s.plain() {
+            let run = (offset + len).saturating_sub(s.begun);
+            let most = self.run.max(run).max(limits.quantum / 8);
+            s.distance = s.distance.min(most).max(len);
+        }
         if arrival == Arrival::Missing {
             // What was asked for and is not there was dropped or evicted: it is asked for again.
             s.front = if s.stride > 0 {
