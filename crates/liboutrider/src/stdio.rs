@@ -112,6 +112,9 @@ fn after(fp: *mut FILE, was: Option<Before>, asked: usize) {
     );
 }
 
+/// Bytes of the longest read that goes around the buffer and is told whole.
+const LARGEST: u64 = 64 << 20;
+
 #[cold]
 #[inline(never)]
 fn filled(fd: c_int, buffered: usize, asked: usize) {
@@ -133,13 +136,18 @@ fn filled(fd: c_int, buffered: usize, asked: usize) {
     if now == old {
         return;
     }
-    // Forward by no more than a large fread: the bytes between; otherwise there was a seek, and the buffer holds
+    // Forward by no more than was asked for, or a few buffers: the bytes between; otherwise there was a seek, and the buffer holds
     // what was read after it.
-    const LARGEST: u64 = 64 << 20;
-    let start = if now > old && now - old <= LARGEST && slot.last.load(Relaxed) == old {
+    let most = match asked {
+        usize::MAX => 0,
+        _ => (asked.saturating_add(buffered) as u64).clamp(track::FAR as u64, LARGEST),
+    };
+    let start = if now > old && now - old <= most && slot.last.load(Relaxed) == old {
         old
     } else {
-        now.saturating_sub(buffered as u64)
+        let start = now.saturating_sub(buffered as u64);
+        track::moved_on(slot, fd, start);
+        start
     };
     if start < now {
         track::reading_at(fd, start, (now - start) as usize);

@@ -234,7 +234,7 @@ pub fn duplicated(from: c_int, to: c_int) {
 }
 
 /// Bytes by which a position is moved onward at least for it to be told: a window of the kernel's readahead.
-const FAR: i64 = 128 << 10;
+pub const FAR: i64 = 128 << 10;
 
 /// The descriptor whose position was moved onward last, plus one, and the end of what was read before. Where two threads do so
 /// at once one of them is not told.
@@ -420,12 +420,19 @@ pub fn moved(fd: c_int, pos: i64) {
         && slot.state.load(Relaxed) == FD_TRACKED
     {
         slot.pos.store(pos as u64, Relaxed);
-        if (pos as u64).wrapping_sub(slot.last.load(Relaxed)) as i64 >= FAR {
-            SOUGHT[1].store(slot.last.load(Relaxed), Relaxed);
-            SOUGHT[0].store(fd as u64 + 1, Relaxed);
-            // The next read is told.
-            slot.quiet_len.store(0, Relaxed);
-        }
+        moved_on(slot, fd, pos as u64);
+    }
+}
+
+/// The next read is at `pos`.
+#[inline(always)]
+pub fn moved_on(slot: &Slot, fd: c_int, pos: u64) {
+    let last = slot.last.load(Relaxed);
+    if pos.wrapping_sub(last) as i64 >= FAR {
+        SOUGHT[1].store(last, Relaxed);
+        SOUGHT[0].store(fd as u64 + 1, Relaxed);
+        // It is told.
+        slot.quiet_len.store(0, Relaxed);
     }
 }
 
