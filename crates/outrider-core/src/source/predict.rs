@@ -563,7 +563,7 @@ impl Detector {
         }
         if let Some(mut stream) = self.discover(offset, len, thread, limits) {
             if stream.plain()
-                && let Some(before) = self.latest().filter(|s| s.plain())
+                && let Some(before) = self.latest().filter(|s| s.plain() && s.thread == thread)
             {
                 let run = before.last.saturating_add(before.len);
                 self.ends(run.saturating_sub(before.begun));
