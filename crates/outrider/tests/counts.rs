@@ -664,6 +664,41 @@ fn runs_between_seeks_stay_runs() {
     }
 }
 
+/// CP2: a shell that redirects its input closes the descriptor that it has opened at once, and reads from another: its files are found all the same.
+#[test]
+fn files_that_a_shell_reads_are_foreseen() {
+    const FILES: u64 = 600;
+    let dir = fresh("shell_reads");
+    let Some(disk) = Disk::of("files_that_a_shell_reads_are_foreseen", &dir) else {
+        return;
+    };
+    let tree = disk.dir.join("tree");
+    fs::create_dir(&tree).unwrap();
+    let mut random = Random(12);
+    for i in 0..FILES {
+        fs::write(tree.join(format!("{i:03}")), random.bytes(5000)).unwrap();
+    }
+    disk.does("model", &["remote"]);
+    let script = format!(
+        "LC_ALL=C; for f in {}/*; do read -r -n 9 l < $f; echo $l; done",
+        tree.display()
+    );
+    let command = ["bash", "-c", &script];
+    let plain = Command::new("bash").args(&command[1..]).output().unwrap();
+    eventually(|| {
+        disk.does("cold", &[]);
+        let output = outrider_run(&dir, &["--report=r.json"], &command)
+            .output()
+            .unwrap();
+        assert_eq!(output.stdout, plain.stdout);
+        let report: Value = serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+        let used = number(&report["totals"], "files_ahead_used");
+        (used > FILES / 3)
+            .then_some(())
+            .ok_or_else(|| format!("{used} of {FILES} files were fetched: {}", report["totals"]))
+    });
+}
+
 /// CP11, B11: touches of a mapping in no order that add up to most of the file are answered by streaming it; where memory doesn't hold the file nothing is streamed,
 /// because it can't be seen whether anything is touched twice.
 #[test]
