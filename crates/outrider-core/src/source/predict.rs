@@ -232,7 +232,7 @@ pub struct Detector {
     counter: Counter,
     /// Onward, and backwards.
     onward: [Onward; 2],
-    /// Mean length of runs that were read forward without gaps before the program went elsewhere, bytes; 0: none.
+    /// Mean length of runs that were read forward without gaps before the position was moved on, bytes; 0: none.
     run: u64,
     last_end: u64,
     steady: u32,
@@ -562,12 +562,6 @@ impl Detector {
             return self.follow(i, offset, len, thread, arrival, size, limits);
         }
         if let Some(mut stream) = self.discover(offset, len, thread, limits) {
-            if stream.plain()
-                && let Some(before) = self.latest().filter(|s| s.plain() && s.thread == thread)
-            {
-                let run = before.last.saturating_add(before.len);
-                self.ends(run.saturating_sub(before.begun));
-            }
             if self.steady > DOUBT || self.goes_on() {
                 stream.counter.value = stream.counter.likely().saturating_sub(2);
                 self.steady += 1;
@@ -821,17 +815,11 @@ impl Detector {
         let run = run(s);
         s.last = to.wrapping_sub(s.stride as u64);
         (s.begun, s.front, s.quiet) = (to, s.front.max(to), 0..0);
-        self.ends(run);
-        Some(passed)
-    }
-
-    /// After a run of so many bytes the program goes elsewhere.
-    fn ends(&mut self, run: u64) {
         self.run = match self.run {
             0 => run,
             mean => (mean + run) / 2,
-        }
-        .max(1);
+        };
+        Some(passed)
     }
 
     /// The stream of the latest read that belonged to one.
