@@ -495,8 +495,8 @@ fn threads_at_random_are_streamed_together() {
     }
 }
 
-/// What `skips` prints for a file by itself, and how many reads it makes.
-fn skips_alone(reader: &str, words: &[&str]) -> (Vec<u8>, u64) {
+/// What a reader prints by itself, and the number that this begins with.
+fn alone(reader: &str, words: &[&str]) -> (Vec<u8>, u64) {
     let plain = Command::new(reader).args(words).output().unwrap().stdout;
     let reads = str::from_utf8(&plain).unwrap().split(' ').next().unwrap();
     let reads = reads.parse().unwrap();
@@ -520,7 +520,7 @@ fn reads_that_skip_blocks_are_foreseen() {
     let cases = [("4", true), ("12", true), ("400", true), ("4", false)];
     let backwards = [("-12", true), ("-400", true), ("-4", false)];
     for (mean, cold) in cases.into_iter().chain(backwards) {
-        let (plain, reads) = skips_alone(&reader, &[name, mean, "0"]);
+        let (plain, reads) = alone(&reader, &[name, mean, "0"]);
         let read = reads * 8192;
         eventually(|| {
             if cold {
@@ -558,7 +558,7 @@ fn programs_that_hint_well_are_left_alone() {
     let reader = program("skips").display().to_string();
     disk.does("model", &["remote"]);
     for ahead in ["32", "1"] {
-        let (plain, reads) = skips_alone(&reader, &[name, "6", ahead]);
+        let (plain, reads) = alone(&reader, &[name, "6", ahead]);
         eventually(|| {
             disk.does("cold", &[]);
             let (totals, out) = run(&dir, &[&reader, name, "6", ahead]);
@@ -640,21 +640,13 @@ fn runs_between_seeks_stay_runs() {
     let runs = program("runs").display().to_string();
     disk.does("model", &["nvme"]);
     for how in ["read", "fread"] {
-        let command = [runs.as_str(), name, how];
-        let plain = Command::new(command[0]).args(&command[1..]).output();
-        let plain = plain.unwrap();
-        let text = String::from_utf8_lossy(&plain.stdout).into_owned();
-        let read: u64 = text.split_whitespace().next().unwrap().parse().unwrap();
+        let (plain, read) = alone(&runs, &[name, how]);
         eventually(|| {
             disk.does("cold", &[]);
-            let output = outrider_run(&dir, &["--report=r.json"], &command)
-                .output()
-                .unwrap();
-            assert_eq!(output.stdout, plain.stdout);
-            let report: Value =
-                serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
-            let [hit, fetched, used] = ["hit_bytes", "prefetched_bytes", "used_bytes"]
-                .map(|n| number(&report["totals"], n));
+            let (totals, out) = run(&dir, &[&runs, name, how]);
+            assert_eq!(out, plain);
+            let [hit, fetched, used] =
+                ["hit_bytes", "prefetched_bytes", "used_bytes"].map(|n| number(&totals, n));
             (hit > read / 2 && fetched < 3 * read && used <= read + read / 8)
                 .then_some(())
                 .ok_or_else(|| {
@@ -687,15 +679,12 @@ fn files_that_a_shell_reads_are_foreseen() {
     let plain = Command::new("bash").args(&command[1..]).output().unwrap();
     eventually(|| {
         disk.does("cold", &[]);
-        let output = outrider_run(&dir, &["--report=r.json"], &command)
-            .output()
-            .unwrap();
-        assert_eq!(output.stdout, plain.stdout);
-        let report: Value = serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
-        let used = number(&report["totals"], "files_ahead_used");
+        let (totals, out) = run(&dir, &command);
+        assert_eq!(out, plain.stdout);
+        let used = number(&totals, "files_ahead_used");
         (used > FILES / 3)
             .then_some(())
-            .ok_or_else(|| format!("{used} of {FILES} files were fetched: {}", report["totals"]))
+            .ok_or_else(|| format!("{used} of {FILES} files were fetched: {totals}"))
     });
 }
 
