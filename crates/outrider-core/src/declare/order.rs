@@ -456,11 +456,17 @@ pub fn arrange(items: &mut [Item]) {
     items.sort_unstable_by_key(|i| (i.place, i.key));
 }
 
-/// An arranged round with what touches in file and device alike joined, at most `most` pages long, in the order of first need.
+/// An arranged round with what touches in file and device alike joined, at most up to the next multiple of `most` pages of the file, in the order of first
+/// need. Requests that begin on multiples lie in one chunk of the engine's: otherwise one page that is there already, at the front of a file, would have every
+/// other one behind it made as two.
 pub fn by_need(items: &[Item], most: u32) -> Vec<Item> {
     let mut out = Vec::new();
     let mut left = items;
-    while let Some((request, taken, _)) = join(left, 0, most) {
+    while let Some(first) = left.first() {
+        let room = most - (first.page() % u64::from(most)) as u32;
+        let Some((request, taken, _)) = join(left, 0, room) else {
+            break;
+        };
         out.push(request);
         left = left.get(taken..).unwrap_or_default();
     }

@@ -7,13 +7,17 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use outrider_sys::{cache, raw};
+use outrider_sys::{cache, raw, threads};
 
 use super::{Fetcher, Order, Own, Walk};
+use crate::engine::Handle;
 use crate::view::{PAGE_BYTES, PageRange};
 
+/// Bytes of the writing thread's stack.
+const STACK: usize = 128 << 10;
 /// Written back at once: so many bytes at least and at most, and otherwise this part of the memory. A head goes there and back for each time: with 4 MB
 /// that takes a fifth of the time.
 const LEAST: u64 = 1 << 20;
@@ -23,6 +27,8 @@ const PART: u64 = 8;
 /// what is fetched.
 const LOOK: Duration = Duration::from_millis(5);
 const RARELY: u32 = 64;
+/// … and while a sweep stands still for what is written.
+const OFTEN: u32 = 4;
 /// Where the dirty pages are is looked for so late at most: somebody else may have them written back.
 const LATEST: Duration = Duration::from_secs(1);
 /// Dirty pages are found in so many parts at a time, down to so many pages.
@@ -111,6 +117,109 @@ impl Behind {
     }
 }
 
+/// A thread that has files written back: the system call waits while the disk's queue is full, in which time the fetcher has to give up what the
+/// program uses up, which writes as much again.
+#[derive(Default)]
+pub(super) struct Writer {
+    /// `None`: not started, or that was not possible.
+    thread: Option<Arc<Desk>>,
+    failed: bool,
+}
+
+#[derive(Default)]
+struct Desk {
+    slot: Mutex<Slot>,
+    changed: Condvar,
+}
+
+/// What the thread is to do, and does.
+#[derive(Default)]
+struct Slot {
+    next: Option<(Arc<Handle>, Range<u64>)>,
+    busy: bool,
+    ended: bool,
+}
+
+impl Desk {
+    fn lock(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self) {
+        let mut slot = self.lock();
+        while !slot.ended {
+            let Some((handle, bytes)) = slot.next.take() else {
+                slot.busy = false;
+                self.changed.notify_all();
+                slot = self
+                    .changed
+                    .wait(slot)
+                    .unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            drop(slot);
+            let _ = cache::write_back(handle.fd(), bytes);
+            drop(handle);
+            slot = self.lock();
+        }
+    }
+}
+
+impl Writer {
+    /// Has dirty pages of a file written back; `false` while it is at others, or where that is not possible.
+    fn write_back(&mut self, handle: &Arc<Handle>, bytes: Range<u64>) -> bool {
+        if self.thread.is_none() && !self.failed {
+            self.start();
+        }
+        let Some(desk) = &self.thread else {
+            return cache::write_back(handle.fd(), bytes).is_ok();
+        };
+        let mut slot = desk.lock();
+        if slot.busy {
+            return false;
+        }
+        slot.busy = true;
+        slot.next = Some((handle.clone(), bytes));
+        desk.changed.notify_all();
+        true
+    }
+
+    fn start(&mut self) {
+        let desk = Arc::new(Desk::default());
+        let its = desk.clone();
+        let thread = std::thread::Builder::new().name("outrider".into());
+        let started = thread.stack_size(STACK).spawn(move || {
+            let _ours = threads::Own::new();
+            its.work();
+        });
+        self.failed = started.is_err();
+        self.thread = started.is_ok().then_some(desk);
+    }
+
+    /// Whether something is being submitted.
+    fn is_busy(&self) -> bool {
+        self.thread.as_ref().is_some_and(|desk| desk.lock().busy)
+    }
+
+    /// Waits until it holds no file, so long at most.
+    pub(super) fn settle(&self, most: Duration) {
+        if let Some(desk) = &self.thread {
+            let _ = desk
+                .changed
+                .wait_timeout_while(desk.lock(), most, |slot| slot.busy);
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if let Some(desk) = &self.thread {
+            desk.lock().ended = true;
+            desk.changed.notify_all();
+        }
+    }
+}
+
 impl Walk {
     /// Whether memory doesn't hold what is to be read.
     fn exceeds_memory(&self) -> bool {
@@ -126,11 +235,16 @@ impl Fetcher {
     /// Has written back what was written lately, and gives up what has been written back, with `room` bytes of memory.
     pub(super) fn write_behind(&mut self, walk: &mut Walk, room: u64) {
         let begun = Instant::now();
-        if walk.behind.next.is_some_and(|next| begun < next) {
+        let enough = (room / PART).clamp(LEAST, MOST);
+        let writes = self.dirty > 0 || self.unwritten > 0;
+        let much = writes && self.used_up >= enough;
+        if !much && walk.behind.next.is_some_and(|next| begun < next) {
             return;
         }
-        let exceeds = walk.exceeds_memory();
-        let enough = (room / PART).clamp(LEAST, MOST);
+        self.used_up = 0;
+        let drops = walk.exceeds_memory();
+        walk.exceeds |= drops;
+        let exceeds = walk.exceeds;
         let late = walk.behind.searched.is_none_or(|at| begun - at >= LATEST);
         let (mut unwritten, mut leaving) = (0, 0);
         // Submitting writes takes its time, too, but is no looking.
@@ -156,8 +270,8 @@ impl Fetcher {
             for run in std::mem::take(&mut written.since) {
                 match is_clean(own, run) {
                     None => {}
-                    Some(false) => written.since.push(run),
-                    Some(true) => {
+                    Some(clean) if !clean || !drops => written.since.push(run),
+                    Some(_) => {
                         let bytes = bytes_of(run);
                         if cache::drop_range(handle.fd(), bytes.clone()).is_ok() {
                             self.explain.dropped(own.ino, &bytes, "written back");
@@ -181,14 +295,16 @@ impl Fetcher {
                 written.since.extend(known);
                 written.since.sort_unstable_by_key(|run| run.start);
             }
-            if bytes >= enough && cache::write_back(handle.fd(), bytes_of(whole)).is_ok() {
+            if bytes >= enough && self.writer.write_back(handle, bytes_of(whole)) {
+                leaving += bytes;
                 self.explain.written_back(own.ino, bytes);
             }
         }
         if exceeds {
             let since = raw::thread_time();
             self.unwritten = unwritten;
-            self.waits = (unwritten >= enough && leaving > 0).then(|| {
+            let leaving = leaving > 0 || self.writer.is_busy();
+            self.waits = (unwritten >= enough && leaving).then(|| {
                 let before = self.waits.filter(|(least, _)| *least <= unwritten);
                 before.unwrap_or((unwritten, begun))
             });
@@ -201,7 +317,11 @@ impl Fetcher {
             // There is no other list.
             self.nothing_written();
         }
-        walk.behind.next = Some(begun + LOOK.max(looking * RARELY));
+        let rarely = match self.waits {
+            Some(_) => OFTEN,
+            None => RARELY,
+        };
+        walk.behind.next = Some(begun + LOOK.max(looking * rarely));
     }
 
     /// Nothing is written beside a list that exceeds memory.

@@ -144,6 +144,8 @@ impl Fetcher {
             Some("memory lies unused")
         } else if self.stale > 0 {
             Some("older cache makes room")
+        } else if matches!(&walk.order, Order::Rounds(round) if self.dirty > round.written) {
+            Some("what is written makes room")
         } else {
             None
         };

@@ -34,7 +34,7 @@ use crate::config::Config;
 use crate::engine::{self, Class, Engine, Request};
 use crate::shm::Header;
 use crate::view::{PAGE_BYTES, PageRange};
-use behind::Behind;
+use behind::{Behind, Writer};
 use device::{Manner, Tried};
 use file::Own;
 use round::Round;
@@ -54,6 +54,9 @@ const FEW: u64 = 256;
 /// Memory that is left alone, as part of what [`contention::SHARE`](super::contention::SHARE) leaves: each processor takes 256 KiB in advance,
 /// lists grow, and the kernel needs some for each page.
 const SPARE: u64 = 1 << 20;
+/// So much of the memory, as a part of it, is left at least to what a program writes beside a list that doesn't fit: it comes in bursts, and takes what
+/// was fetched and not yet read.
+const WRITTEN: u64 = 24;
 /// Less than this that lies unused is none: what processors have taken in advance.
 const NOTHING: u64 = SPARE / 2;
 /// The fetcher looks up every so many bytes of progress, at least and at most.
@@ -136,6 +139,8 @@ struct Walk {
     /// The list is another one than that for which the order was chosen.
     anew: bool,
     order: Order,
+    /// Memory didn't hold what was to be read, of this list or of one before it.
+    exceeds: bool,
     behind: Behind,
 }
 
@@ -206,6 +211,9 @@ struct Fetcher {
     unwritten: u64,
     /// The least of it since a sweep waits for it, and since when it was no less.
     waits: Option<(u64, Instant)>,
+    /// Bytes of rounds that were used up since it was counted: so much may have been written meanwhile.
+    used_up: u64,
+    writer: Writer,
     /// Bytes yet to be fetched until the cache that others had left when this began has made room. Until then the kernel takes pages of ours as
     /// well, which says nothing of how much memory there is.
     stale: u64,
@@ -256,6 +264,8 @@ impl Fetcher {
             dirty: 0,
             unwritten: 0,
             waits: None,
+            used_up: 0,
+            writer: Writer::default(),
             stale: 0,
             memory,
             contention,
@@ -320,6 +330,7 @@ impl Fetcher {
             self.engine.drain();
             self.files.clear();
             self.engine.settle(Duration::from_millis(200));
+            self.writer.settle(Duration::from_millis(50));
             self.process.release_done.store(wanted, SeqCst);
             raw::futex_wake(&self.process.release_done, u32::MAX);
         }
@@ -338,6 +349,9 @@ impl Fetcher {
         // the round has brought takes the place of that, and is written back before it is full again.
         self.dirty -= self.dirty / 16;
         let now = memory.tightest().map_or(0, |group| group.dirty);
+        if self.unwritten > 0 {
+            self.dirty = self.dirty.max(headroom / WRITTEN);
+        }
         let written = self.dirty.saturating_sub(now).min(headroom / 2);
         let goes = self.unwritten.min(now).saturating_sub(self.dirty);
         let free = (headroom - text).saturating_sub(written) + goes;
@@ -459,6 +473,7 @@ impl Fetcher {
                         disk: walk.disk,
                         several: walk.several,
                         anew: walk.generation != source.generation,
+                        exceeds: walk.exceeds,
                         order: std::mem::take(&mut walk.order).restarted(left, here.0),
                         ..Walk::default()
                     };

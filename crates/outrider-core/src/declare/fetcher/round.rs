@@ -44,6 +44,8 @@ pub(super) struct Round {
     pub(super) sweeps: bool,
     /// Bytes that it was given.
     pub(super) memory: u64,
+    /// Bytes that were left, when it was planned, to what the program writes.
+    pub(super) written: u64,
     /// How far the round before it went, and how far it goes.
     pub(super) before: Reach,
     pub(super) reach: Reach,
@@ -437,6 +439,7 @@ impl Fetcher {
             begun: true,
             sweeps: !round.lone,
             memory: room,
+            written: self.dirty,
             handed: 0,
             parts: VecDeque::new(),
             stopped: None,

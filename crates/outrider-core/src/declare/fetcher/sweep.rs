@@ -16,6 +16,9 @@ const SLACK: u64 = 4;
 /// Whoever waits in the middle of a sweep for its program keeps its turn for so long: going there and back costs a disk 20 ms.
 const STAY: Duration = Duration::from_millis(20);
 
+/// While a round waits for its program it looks, so many times for all that it holds, whether something is to be given up.
+const STEPS: u64 = 16;
+
 impl Fetcher {
     /// Whether the whole list fits in `room` bytes and is so dense in its files that reading them in order takes a quarter of
     /// the requests at most. Then one sweep is quicker than the order of need, in which each entry is a request: its price is the
@@ -171,6 +174,7 @@ impl Fetcher {
             }
             (Some(_), Some(pace)) => {
                 self.wake_after(index, pace);
+                self.wake_before(index, round.memory / STEPS, pace);
                 let since = *round.stopped.get_or_insert_with(Instant::now);
                 if busy > 0 || since.elapsed() < STAY {
                     self.turns.look_again();
@@ -374,6 +378,7 @@ impl Fetcher {
         for held in coming {
             round.hold(held.span, held.until);
         }
+        self.used_up += spans.iter().map(Span::bytes).sum::<u64>();
         self.drop_spans(spans, "used up");
     }
 }
