@@ -123,6 +123,56 @@ pub fn conflict(earlier: &Touch<'_>, later: &Touch<'_>) -> bool {
     }
 }
 
+/// Writes at offsets through one descriptor that are not done, as one range: in a row of writes that follow each other, each is compared with all
+/// of those before it at once.
+#[derive(Clone, Copy, Default)]
+pub enum Writes {
+    #[default]
+    None,
+    At {
+        fd: i32,
+        start: i64,
+        end: i64,
+    },
+    /// Among them is something else.
+    Mixed,
+}
+
+impl Writes {
+    /// One more call is not done.
+    pub fn add(&mut self, call: &Args) {
+        let (from, to) = (call.offset, call.offset.saturating_add(call.len as i64));
+        *self = match *self {
+            _ if call.kind != Kind::Pwrite => Writes::Mixed,
+            Writes::None => Writes::At {
+                fd: call.fd,
+                start: from,
+                end: to,
+            },
+            Writes::At { fd, start, end } if fd == call.fd => Writes::At {
+                fd,
+                start: start.min(from),
+                end: end.max(to),
+            },
+            _ => Writes::Mixed,
+        };
+    }
+
+    /// Whether `later` is a write of the same kind that [`conflict`]s with none of them. `false` says nothing: they may lie on both sides of it.
+    pub fn let_by(&self, later: &Touch<'_>) -> bool {
+        let a = later.args;
+        let in_place = a.kind == Kind::Pwrite && later.file.is_some_and(|f| !f.append);
+        match *self {
+            Writes::None => true,
+            Writes::At { fd, start, end } => {
+                let apart = a.offset >= end || a.offset.saturating_add(a.len as i64) <= start;
+                in_place && fd == a.fd && apart
+            }
+            Writes::Mixed => false,
+        }
+    }
+}
+
 fn same_file(x: &Touch<'_>, y: &Touch<'_>) -> bool {
     match (&x.file, &y.file) {
         (Some(f), Some(g)) => (f.device, f.inode) == (g.device, g.inode),

@@ -11,7 +11,10 @@ impl Instance<'_> {
             d => d,
         };
         let len = self.cx.as_ref().map_or(0, |cx| cx.order.len());
-        if self.waiting == 0 && len * 4 > depth.max(self.reach) * 3 {
+        // Of writes half the window is gathered: they go out in larger pieces.
+        let writes = 1 << Kind::Write as u32 | 1 << Kind::Pwrite as u32;
+        let low = if self.kinds & writes != 0 { 2 } else { 3 };
+        if self.waiting == 0 && len * 4 > depth.max(self.reach) * low {
             return;
         }
         // A walk starts from where the positions are, before the current call.
@@ -161,6 +164,7 @@ impl Instance<'_> {
         }
         if !done {
             walk.effects |= !pure;
+            walk.writes.add(&p.args);
             walk.pending.push(i);
         }
     }
@@ -286,6 +290,15 @@ impl Instance<'_> {
         } else {
             None
         };
+        let alone = Touch {
+            args: &args,
+            position,
+            path: &[],
+            file: own,
+        };
+        if walk.writes.let_by(&alone) {
+            return true;
+        }
         for e in &walk.pending {
             let Some((earlier, earlier_position)) = self.place(*e).map(|p| (p.args, p.position))
             else {
@@ -519,6 +532,8 @@ pub(super) struct Walk {
     /// Nothing can be said of what comes.
     pub(super) stopped: bool,
     pub(super) pending: Pending,
+    /// The same, as one range if that can be.
+    pub(super) writes: Writes,
 }
 
 impl Default for Walk {
@@ -533,6 +548,7 @@ impl Default for Walk {
                 list: [0; DEEPEST_WINDOW + SEARCH + 1],
                 len: 0,
             },
+            writes: Writes::None,
         }
     }
 }
