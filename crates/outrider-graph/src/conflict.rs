@@ -220,3 +220,86 @@ fn independent_names(x: &Touch<'_>, y: &Touch<'_>) -> bool {
         && plain(y.path)
         && x.path != y.path
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(fd: i32) -> File {
+        File {
+            fd,
+            device: 1,
+            inode: 7,
+            size: 4096,
+            regular: true,
+            directory: false,
+            append: fd == 5,
+            direct: false,
+        }
+    }
+
+    /// What is let by all at once conflicts with none of them; writes that follow each other are.
+    #[test]
+    fn a_range_of_writes_lets_by_what_meets_none_of_them() {
+        let mut state = 1u64;
+        let mut random = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let (mut let_by, mut held) = (0, 0);
+        for _ in 0..20_000 {
+            let mut call = || {
+                let kind = match random(8) {
+                    0 => Kind::Pread,
+                    1 => Kind::Fsync,
+                    _ => Kind::Pwrite,
+                };
+                let fd = if random(8) == 0 {
+                    3 + random(3) as i32
+                } else {
+                    3
+                };
+                Args {
+                    len: 1 + random(4) as usize,
+                    offset: random(16) as i64,
+                    ..Args::new(kind, fd)
+                }
+            };
+            let earlier: Vec<Args> = (0..3).map(|_| call()).collect();
+            let later = call();
+            let touch = |args| Touch {
+                args,
+                position: Some(args.offset),
+                path: &[],
+                file: Some(file(args.fd)),
+            };
+            let mut writes = Writes::None;
+            earlier.iter().for_each(|e| writes.add(e));
+            let conflicts = earlier.iter().any(|e| conflict(&touch(e), &touch(&later)));
+            if writes.let_by(&touch(&later)) {
+                assert!(!conflicts, "{earlier:?}, {later:?}");
+                let_by += 1;
+            } else {
+                held += usize::from(conflicts);
+            }
+        }
+        assert!(let_by > 1000 && held > 1000, "{let_by}, {held}");
+        let mut writes = Writes::None;
+        for i in 0..100 {
+            let next = Args {
+                len: 8192,
+                offset: 8192 * i,
+                ..Args::new(Kind::Pwrite, 3)
+            };
+            assert!(writes.let_by(&Touch {
+                args: &next,
+                position: Some(next.offset),
+                path: &[],
+                file: Some(file(3)),
+            }));
+            writes.add(&next);
+        }
+    }
+}
