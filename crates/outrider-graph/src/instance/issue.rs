@@ -236,7 +236,7 @@ impl Instance<'_> {
         at
     }
 
-    /// What a descriptor names, asked once per call of the program.
+    /// What a descriptor names, asked once per call of the program, or of the scope.
     pub(super) fn file(&mut self, fd: i32) -> Option<File> {
         if let Some(f) = self.files.iter().flatten().find(|f| f.fd == fd) {
             return Some(*f);
@@ -265,7 +265,9 @@ impl Instance<'_> {
             append: flags & libc::O_APPEND != 0,
             direct: flags & libc::O_DIRECT != 0,
         };
-        if let Some(free) = self.files.iter_mut().find(|f| f.is_none()) {
+        // What goes around the cache is read and not fetched, which must not happen to another file.
+        let kept = !self.keeps_files() || file.regular && !file.direct;
+        if kept && let Some(free) = self.files.iter_mut().find(|f| f.is_none()) {
             *free = Some(file);
         }
         Some(file)
@@ -342,6 +344,7 @@ impl Instance<'_> {
         let mut buffer = None;
         let mut len = args.len;
         let mut direct = false;
+        let mut lent = 0;
         match args.kind {
             Kind::Read | Kind::Pread | Kind::Write | Kind::Pwrite => {
                 let fits = linked.is_some() || (1..=LARGEST).contains(&len);
@@ -393,6 +396,10 @@ impl Instance<'_> {
                         return self.never(i);
                     }
                     buffer = self.buffer(len);
+                    // A stub can't tell for how long it lends what it borrows from the context: for as long as the scope does.
+                    if !self.options.changing {
+                        lent = bytes.as_ptr() as usize;
+                    }
                     if let Some(b) = &buffer {
                         // SAFETY: the buffer holds `len` bytes, and is new to us.
                         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), b.at(), len) };
@@ -429,6 +436,7 @@ impl Instance<'_> {
         let p = &mut cx.places[i as usize];
         p.args.len = len;
         p.buffer = buffer;
+        p.lent = lent;
         p.direct = direct;
         if self.options.engine == Engine::Check {
             p.pretended = true;
