@@ -16,7 +16,7 @@ use crate::memory::Row;
 const LARGEST: u64 = 256 << 10;
 /// The same for writes, of which nobody waits for the first. Those that make a file longer are made one after the other, each by the disk's latency and a
 /// thread's turn later than the last.
-const LARGEST_WRITE: u64 = 512 << 10;
+const LARGEST_WRITE: u64 = 1 << 20;
 /// The same for reads through the page cache: what lies behind the kernel's read-ahead is only asked for when what lies before it has come.
 const LARGEST_CACHED: u64 = 128 << 10;
 

@@ -104,7 +104,8 @@ pub fn open_creates(flags: i32) -> bool {
 /// The bytes of a foreseen write.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {
-    /// These. They are copied when the write is made ahead, and compared with what the program writes in the end.
+    /// These. They are copied when the write is made ahead, and compared with what the program writes in the end, unless that is the same memory
+    /// and borrowed (see [`crate::Graph::changing`]).
     Bytes(&'a [u8]),
     /// Those that the read before, which is linked to this write, returns: all of them, as many as they are.
     Linked,

@@ -123,6 +123,56 @@ pub fn conflict(earlier: &Touch<'_>, later: &Touch<'_>) -> bool {
     }
 }
 
+/// Writes at offsets through one descriptor that are not done, as one range: in a row of writes that follow each other, each is compared with all
+/// of those before it at once.
+#[derive(Clone, Copy, Default)]
+pub enum Writes {
+    #[default]
+    None,
+    At {
+        fd: i32,
+        start: i64,
+        end: i64,
+    },
+    /// Among them is something else.
+    Mixed,
+}
+
+impl Writes {
+    /// One more call is not done.
+    pub fn add(&mut self, call: &Args) {
+        let (from, to) = (call.offset, call.offset.saturating_add(call.len as i64));
+        *self = match *self {
+            _ if call.kind != Kind::Pwrite => Writes::Mixed,
+            Writes::None => Writes::At {
+                fd: call.fd,
+                start: from,
+                end: to,
+            },
+            Writes::At { fd, start, end } if fd == call.fd => Writes::At {
+                fd,
+                start: start.min(from),
+                end: end.max(to),
+            },
+            _ => Writes::Mixed,
+        };
+    }
+
+    /// Whether `later` is a write of the same kind that [`conflict`]s with none of them. `false` says nothing: they may lie on both sides of it.
+    pub fn let_by(&self, later: &Touch<'_>) -> bool {
+        let a = later.args;
+        let in_place = a.kind == Kind::Pwrite && later.file.is_some_and(|f| !f.append);
+        match *self {
+            Writes::None => true,
+            Writes::At { fd, start, end } => {
+                let apart = a.offset >= end || a.offset.saturating_add(a.len as i64) <= start;
+                in_place && fd == a.fd && apart
+            }
+            Writes::Mixed => false,
+        }
+    }
+}
+
 fn same_file(x: &Touch<'_>, y: &Touch<'_>) -> bool {
     match (&x.file, &y.file) {
         (Some(f), Some(g)) => (f.device, f.inode) == (g.device, g.inode),
@@ -169,4 +219,87 @@ fn independent_names(x: &Touch<'_>, y: &Touch<'_>) -> bool {
         && plain(x.path)
         && plain(y.path)
         && x.path != y.path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(fd: i32) -> File {
+        File {
+            fd,
+            device: 1,
+            inode: 7,
+            size: 4096,
+            regular: true,
+            directory: false,
+            append: fd == 5,
+            direct: false,
+        }
+    }
+
+    /// What is let by all at once conflicts with none of them; writes that follow each other are.
+    #[test]
+    fn a_range_of_writes_lets_by_what_meets_none_of_them() {
+        let mut state = 1u64;
+        let mut random = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let (mut let_by, mut held) = (0, 0);
+        for _ in 0..20_000 {
+            let mut call = || {
+                let kind = match random(8) {
+                    0 => Kind::Pread,
+                    1 => Kind::Fsync,
+                    _ => Kind::Pwrite,
+                };
+                let fd = if random(8) == 0 {
+                    3 + random(3) as i32
+                } else {
+                    3
+                };
+                Args {
+                    len: 1 + random(4) as usize,
+                    offset: random(16) as i64,
+                    ..Args::new(kind, fd)
+                }
+            };
+            let earlier: Vec<Args> = (0..3).map(|_| call()).collect();
+            let later = call();
+            let touch = |args| Touch {
+                args,
+                position: Some(args.offset),
+                path: &[],
+                file: Some(file(args.fd)),
+            };
+            let mut writes = Writes::None;
+            earlier.iter().for_each(|e| writes.add(e));
+            let conflicts = earlier.iter().any(|e| conflict(&touch(e), &touch(&later)));
+            if writes.let_by(&touch(&later)) {
+                assert!(!conflicts, "{earlier:?}, {later:?}");
+                let_by += 1;
+            } else {
+                held += usize::from(conflicts);
+            }
+        }
+        assert!(let_by > 1000 && held > 1000, "{let_by}, {held}");
+        let mut writes = Writes::None;
+        for i in 0..100 {
+            let next = Args {
+                len: 8192,
+                offset: 8192 * i,
+                ..Args::new(Kind::Pwrite, 3)
+            };
+            assert!(writes.let_by(&Touch {
+                args: &next,
+                position: Some(next.offset),
+                path: &[],
+                file: Some(file(3)),
+            }));
+            writes.add(&next);
+        }
+    }
 }

@@ -93,6 +93,8 @@ pub struct Place {
     /// When it was issued, if its device's latency is to be seen by it.
     pub issued: Option<Instant>,
     pub buffer: Option<Buffer>,
+    /// Where the bytes of a write were copied from, if they can't have changed there until it is made; or 0.
+    pub lent: usize,
     pub result: i64,
 }
 
@@ -388,6 +390,7 @@ impl Context {
             position: None,
             issued: None,
             buffer: None,
+            lent: 0,
             result: 0,
         };
         if self.free.is_empty() && self.places.len() == PLACES {

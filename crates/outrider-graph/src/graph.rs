@@ -565,6 +565,8 @@ pub(crate) struct Options {
     pub walk: bool,
     /// Reads through the page cache are fetched into it, not made.
     pub fetch: bool,
+    /// Bytes that stubs give for writes may change while they are borrowed: they come from C.
+    pub changing: bool,
 }
 
 impl Default for Options {
@@ -579,6 +581,7 @@ impl Default for Options {
             beside: false,
             walk: false,
             fetch: false,
+            changing: false,
         }
     }
 }
@@ -664,6 +667,13 @@ impl<C: ?Sized> Graph<C> {
     pub fn fetch(mut self) -> Graph<C> {
         self.options.fetch = true;
         self.shared.without_pool = true.into();
+        self
+    }
+
+    /// Says that the bytes of a write which a stub gives are borrowed in name only, as those of a C program are: they may change before the function
+    /// writes them, and are compared then even if they lie where they lay.
+    pub fn changing(mut self) -> Graph<C> {
+        self.options.changing = true;
         self
     }
 

@@ -1489,6 +1489,104 @@ fn a_write_with_other_bytes_than_foreseen_is_made_anew() {
     }
 }
 
+/// FA3: what a descriptor names is asked once in a run whose reads are only fetched, and not with each of its calls.
+#[test]
+fn fetches_ask_once_what_a_descriptor_names() {
+    const NAME: &str = "fetches_ask_once_what_a_descriptor_names";
+    const IN_TRACE: &str = "OUTRIDER_GRAPH_TRACED";
+    if std::env::var_os(IN_TRACE).is_some() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = numbered(&dir, 400, 4096);
+        let fd = file.as_raw_fd();
+        let graph: Graph<()> = Graph::generator("fetches", move |(), i| match i {
+            0..200 => Next::Weak(Op::Pread {
+                fd,
+                len: 4096,
+                // Never neighbours.
+                offset: i as i64 * 8192,
+            }),
+            _ => Next::End,
+        })
+        .pure()
+        .among()
+        .stable()
+        .fetch()
+        .fixed_depth(4);
+        let mut scope = graph.enter(&());
+        let mut bytes = [0; 4096];
+        for i in 0..200 {
+            assert_eq!(scope.pread(&file, &mut bytes, i * 8192).unwrap(), 4096);
+            assert!(is_block(&bytes, 2 * i as u64));
+        }
+        drop(scope);
+        assert!(graph.counts().ahead >= 190);
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("trace");
+    let traced = std::process::Command::new("strace")
+        .args(["-f", "-e", "trace=fstat,newfstatat,fcntl", "-o"])
+        .arg(&trace)
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", NAME, "--test-threads=1"])
+        .env(IN_TRACE, "1")
+        .output();
+    let Ok(traced) = traced else {
+        return eprintln!("skipped: strace is not installed");
+    };
+    let said = String::from_utf8_lossy(&traced.stdout).into_owned();
+    assert!(
+        traced.status.success() && said.contains("1 passed"),
+        "{said}"
+    );
+    let calls = fs::read_to_string(trace).unwrap().lines().count();
+    assert!(
+        calls < 100,
+        "{calls} calls of fstat and fcntl for 200 reads"
+    );
+}
+
+/// The same where they have changed in the memory that they were foreseen in, as a C program's may.
+#[test]
+fn a_write_whose_bytes_have_changed_in_place_is_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = numbered(&dir, 4, 4096);
+    let fd = file.as_raw_fd();
+    for engine in [Engine::Uring, Engine::Threads] {
+        let memory = Box::into_raw(Box::new(*b"before"));
+        let graph: Graph<usize> = Graph::generator("changes in place", move |at, i| match i {
+            0..8 => Next::Call(Op::Pwrite {
+                fd,
+                // SAFETY: six bytes, which nobody writes to while they are looked at.
+                data: Data::Bytes(unsafe { std::slice::from_raw_parts(*at as *const u8, 6) }),
+                offset: 10 * i as i64,
+            }),
+            _ => Next::End,
+        })
+        .changing()
+        .engine(engine)
+        .fixed_depth(8);
+        let context = memory as usize;
+        let mut scope = graph.enter(&context);
+        for i in 0..8 {
+            // SAFETY: as above.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(memory.cast::<u8>(), 6) };
+            if i == 4 {
+                bytes.copy_from_slice(b"after!");
+            }
+            assert_eq!(scope.pwrite(&file, bytes, 10 * i).unwrap(), 6);
+        }
+        drop(scope);
+        for i in 0..8u64 {
+            let mut b = [0; 6];
+            file.read_exact_at(&mut b, 10 * i).unwrap();
+            assert_eq!(&b, if i < 4 { b"before" } else { b"after!" });
+        }
+        // SAFETY: made above.
+        drop(unsafe { Box::from_raw(memory) });
+    }
+}
+
 /// Loops of any length, here ten million iterations (fewer without optimisation); FA9: on several threads at once.
 #[test]
 fn long_loops_on_many_threads() {

@@ -255,7 +255,7 @@ fn with_flags(mut graph: Graph<*mut c_void>, flags: c_uint) -> *mut CGraph {
     if flags & FETCH != 0 {
         graph = graph.fetch();
     }
-    graph = graph.beside();
+    graph = graph.beside().changing();
     let engine = match std::env::var("OUTRIDER_GRAPH").as_deref() {
         Ok("uring") => Engine::Uring,
         Ok("threads") => Engine::Threads,

@@ -65,6 +65,7 @@ impl Instance<'_> {
                 let theirs = call.buffer.cast::<u8>().cast_const();
                 // SAFETY: both have `len` bytes.
                 let same = ours == theirs
+                    || p.lent != 0 && p.lent == theirs as usize
                     || unsafe {
                         core::slice::from_raw_parts(ours, p.args.len)
                             == core::slice::from_raw_parts(theirs, p.args.len)

@@ -11,7 +11,10 @@ impl Instance<'_> {
             d => d,
         };
         let len = self.cx.as_ref().map_or(0, |cx| cx.order.len());
-        if self.waiting == 0 && len * 4 > depth.max(self.reach) * 3 {
+        // Of writes half the window is gathered: they go out in larger pieces.
+        let writes = 1 << Kind::Write as u32 | 1 << Kind::Pwrite as u32;
+        let low = if self.kinds & writes != 0 { 2 } else { 3 };
+        if self.waiting == 0 && len * 4 > depth.max(self.reach) * low {
             return;
         }
         // A walk starts from where the positions are, before the current call.
@@ -161,6 +164,7 @@ impl Instance<'_> {
         }
         if !done {
             walk.effects |= !pure;
+            walk.writes.add(&p.args);
             walk.pending.push(i);
         }
     }
@@ -232,7 +236,7 @@ impl Instance<'_> {
         at
     }
 
-    /// What a descriptor names, asked once per call of the program.
+    /// What a descriptor names, asked once per call of the program, or of the scope.
     pub(super) fn file(&mut self, fd: i32) -> Option<File> {
         if let Some(f) = self.files.iter().flatten().find(|f| f.fd == fd) {
             return Some(*f);
@@ -261,7 +265,9 @@ impl Instance<'_> {
             append: flags & libc::O_APPEND != 0,
             direct: flags & libc::O_DIRECT != 0,
         };
-        if let Some(free) = self.files.iter_mut().find(|f| f.is_none()) {
+        // What goes around the cache is read and not fetched, which must not happen to another file.
+        let kept = !self.keeps_files() || file.regular && !file.direct;
+        if kept && let Some(free) = self.files.iter_mut().find(|f| f.is_none()) {
             *free = Some(file);
         }
         Some(file)
@@ -286,6 +292,15 @@ impl Instance<'_> {
         } else {
             None
         };
+        let alone = Touch {
+            args: &args,
+            position,
+            path: &[],
+            file: own,
+        };
+        if walk.writes.let_by(&alone) {
+            return true;
+        }
         for e in &walk.pending {
             let Some((earlier, earlier_position)) = self.place(*e).map(|p| (p.args, p.position))
             else {
@@ -329,6 +344,7 @@ impl Instance<'_> {
         let mut buffer = None;
         let mut len = args.len;
         let mut direct = false;
+        let mut lent = 0;
         match args.kind {
             Kind::Read | Kind::Pread | Kind::Write | Kind::Pwrite => {
                 let fits = linked.is_some() || (1..=LARGEST).contains(&len);
@@ -380,6 +396,10 @@ impl Instance<'_> {
                         return self.never(i);
                     }
                     buffer = self.buffer(len);
+                    // A stub can't tell for how long it lends what it borrows from the context: for as long as the scope does.
+                    if !self.options.changing {
+                        lent = bytes.as_ptr() as usize;
+                    }
                     if let Some(b) = &buffer {
                         // SAFETY: the buffer holds `len` bytes, and is new to us.
                         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), b.at(), len) };
@@ -416,6 +436,7 @@ impl Instance<'_> {
         let p = &mut cx.places[i as usize];
         p.args.len = len;
         p.buffer = buffer;
+        p.lent = lent;
         p.direct = direct;
         if self.options.engine == Engine::Check {
             p.pretended = true;
@@ -519,6 +540,8 @@ pub(super) struct Walk {
     /// Nothing can be said of what comes.
     pub(super) stopped: bool,
     pub(super) pending: Pending,
+    /// The same, as one range if that can be.
+    pub(super) writes: Writes,
 }
 
 impl Default for Walk {
@@ -533,6 +556,7 @@ impl Default for Walk {
                 list: [0; DEEPEST_WINDOW + SEARCH + 1],
                 len: 0,
             },
+            writes: Writes::None,
         }
     }
 }

@@ -29,7 +29,7 @@ use outrider_sys::raw::{self, syscall6};
 
 use crate::buffers::{Block, Buffer, Buffers, LARGEST};
 use crate::call::{Args, Call, Data, Kind};
-use crate::conflict::{File, Touch, conflict, has_effects, may_be_written};
+use crate::conflict::{File, Touch, Writes, conflict, has_effects, may_be_written};
 use crate::context::{self, Context, Progress, Start, opens_directory};
 use crate::device;
 use crate::graph::{At, Cursor, Engine, Follow, Options, Source, is_linked};
@@ -57,6 +57,8 @@ const SEARCH: usize = 16;
 const GONE: u16 = u16::MAX;
 /// In its place while it is not known whether the call before is linked.
 const MAYBE: u16 = u16::MAX - 1;
+/// Descriptors of which it is remembered what they name: a Get of LevelDB looks into twelve tables that have one each.
+const FILES: usize = 16;
 /// Directories that a run remembers to have listed.
 const LISTED: usize = 16;
 
@@ -121,7 +123,7 @@ pub struct Instance<'g> {
     counts: Counts,
     began: Option<Instant>,
     handed: Option<Buffer>,
-    files: [Option<File>; 8],
+    files: [Option<File>; FILES],
     positions: [Option<(i32, Option<i64>)>; 8],
     listed: [i32; LISTED],
     listed_count: usize,
@@ -177,7 +179,7 @@ impl<'g> Instance<'g> {
             },
             began: None,
             handed: None,
-            files: [None; 8],
+            files: [None; FILES],
             positions: [None; 8],
             listed: [-1; LISTED],
             listed_count: 0,

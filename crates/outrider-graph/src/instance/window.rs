@@ -4,8 +4,16 @@ use super::*;
 
 impl Instance<'_> {
     pub(super) fn forget_caches(&mut self) {
-        self.files = [None; 8];
+        if !self.keeps_files() {
+            self.files = [None; FILES];
+        }
         self.positions = [None; 8];
+    }
+
+    /// Whether what descriptors name is remembered from call to call: they outlive the scope, or are closed through it, and nothing depends on more of
+    /// their files than where they lie.
+    pub(super) fn keeps_files(&self) -> bool {
+        self.options.fetch && self.options.stable
     }
 
     /// Adds the next call to the window. `false`: there is none, or none is known yet.
@@ -376,6 +384,9 @@ impl Instance<'_> {
             while !cx.poll(i) && !cx.broken {
                 cx.sleep(i);
             }
+        }
+        for f in &mut self.files {
+            f.take_if(|f| f.fd == fd);
         }
         if let Some(n) = self.listed[..self.listed_count]
             .iter()

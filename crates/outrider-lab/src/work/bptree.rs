@@ -462,8 +462,8 @@ const PIECE: usize = 1 << 20;
 /// … and how many of them are in flight: less does not keep a disk busy, more leaves the processor's caches.
 const PIECES: usize = 8;
 
-/// Nodes that are written in one run of the graph: their pages are kept until it ends, 32 MiB.
-const BATCH: usize = 4096;
+/// Nodes that are written in one run of the graph: their pages are kept until it ends, 16 MiB.
+const BATCH: usize = 2048;
 
 /// A part of a level, while it is written. Pages are laid out when the graph looks ahead to them.
 struct Batch<'a> {
