@@ -109,14 +109,16 @@ fn lock(kind: i32, places: std::ops::Range<i64>) -> libc::flock {
 pub struct Turn {
     /// Locked by whose turn it is.
     turn: Fd,
-    /// Locked by all who wait for it.
-    wait: Fd,
+    /// Who waits for it has locked the byte of the time since when, monotonic µs.
+    wait: Peers,
     /// Locked by all who have found that there is a head.
     head: Fd,
     held: bool,
-    waits: bool,
     found: bool,
 }
+
+/// Whoever has waited for longer than this, µs, is no longer waited for: it may be stopped.
+const PATIENCE_US: i64 = 5_000_000;
 
 impl Turn {
     /// Of the disk that `id`, the disk itself or a part of it, lies on.
@@ -128,30 +130,37 @@ impl Turn {
     fn of(queue: &Path) -> Option<Turn> {
         Some(Turn {
             turn: open(&queue.join("rotational"))?,
-            wait: open(&queue.join("nr_requests"))?,
+            wait: Peers::of(&queue.join("nr_requests"))?,
             head: open(&queue.join("read_ahead_kb"))?,
             held: false,
-            waits: false,
             found: false,
         })
     }
 
-    /// Takes the turn, if it is free; asks again later if not. Who could not have it counts as one who waits.
+    /// Takes the turn, if it is free and nobody else has waited longer for it; asks again later if not. Who could not have it counts as one who waits.
     pub fn take(&mut self) -> bool {
         if !self.held {
-            let taken = flock(&self.turn, FlockOperation::NonBlockingLockExclusive);
+            let now = raw::monotonic_us() as i64;
+            let since = match self.wait.joined {
+                true => self.wait.place,
+                false => now,
+            };
+            let first = self.wait.others((now - PATIENCE_US).max(0)..since, 1) == 0;
             // What can't be locked is nobody's.
-            self.held = taken != Err(rustix::io::Errno::WOULDBLOCK);
-            let waits = !self.held;
-            if waits != self.waits {
-                let how = match waits {
-                    true => FlockOperation::NonBlockingLockShared,
-                    false => FlockOperation::Unlock,
-                };
-                self.waits = flock(&self.wait, how).is_ok() && waits;
+            self.held = first
+                && flock(&self.turn, FlockOperation::NonBlockingLockExclusive)
+                    != Err(rustix::io::Errno::WOULDBLOCK);
+            if !self.wait.joined {
+                self.wait.place = now;
             }
+            self.wait.join(!self.held);
         }
         self.held
+    }
+
+    /// Doesn't wait for it any more.
+    pub fn leave(&mut self) {
+        self.wait.join(false);
     }
 
     /// Somebody else's turn comes. Whether anybody waits for it.
@@ -160,11 +169,7 @@ impl Turn {
             let _ = flock(&self.turn, FlockOperation::Unlock);
             self.held = false;
         }
-        let alone = flock(&self.wait, FlockOperation::NonBlockingLockExclusive).is_ok();
-        if alone {
-            let _ = flock(&self.wait, FlockOperation::Unlock);
-        }
-        !alone
+        self.wait.others(0..PLACES, 1) > 0
     }
 
     /// Lets others know, as long as this lives, that there is a head.
@@ -237,6 +242,12 @@ mod tests {
         assert!(a.take() && a.take() && !b.take());
         assert!(a.give() && b.take() && !a.take());
         assert!(b.give());
+        // LP10: whoever has waited longer comes first, and who has left is not waited for.
+        assert!(!b.take() && a.take() && a.give() && b.take() && !a.take());
+        let mut c = Turn::of(&path).unwrap();
+        assert!(!c.take() && b.give() && !c.take());
+        a.leave();
+        assert!(c.take() && !c.give());
         assert!(!a.is_found() && !b.is_found());
         a.found();
         assert!(a.is_found() && b.is_found());

@@ -309,6 +309,12 @@ pub fn set_signal_mask(mask: u64) -> u64 {
     };
     old
 }
+/// What the monotonic clock shows, µs.
+pub fn monotonic_us() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000 + t.tv_nsec as u64 / 1000
+}
+
 /// Time that the calling thread has spent on a processor.
 pub fn thread_time() -> std::time::Duration {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);

@@ -121,7 +121,6 @@ impl Behind {
 /// program uses up, which writes as much again.
 #[derive(Default)]
 pub(super) struct Writer {
-    /// `None`: not started, or that was not possible.
     thread: Option<Arc<Desk>>,
     failed: bool,
 }
@@ -166,13 +165,14 @@ impl Desk {
 }
 
 impl Writer {
-    /// Has dirty pages of a file written back; `false` while it is at others, or where that is not possible.
+    /// Has dirty pages of a file written back, on the caller's thread where there can be no other; `false` while it is at others.
     fn write_back(&mut self, handle: &Arc<Handle>, bytes: Range<u64>) -> bool {
         if self.thread.is_none() && !self.failed {
             self.start();
         }
         let Some(desk) = &self.thread else {
-            return cache::write_back(handle.fd(), bytes).is_ok();
+            let _ = cache::write_back(handle.fd(), bytes);
+            return true;
         };
         let mut slot = desk.lock();
         if slot.busy {
@@ -295,6 +295,11 @@ impl Fetcher {
                 written.since.extend(known);
                 written.since.sort_unstable_by_key(|run| run.start);
             }
+            // The last of a list that doesn't fit leaves room for the next one; less is not written early, and may never have to be read.
+            let enough = match drops {
+                true => enough,
+                false => room / 4 * 3,
+            };
             if bytes >= enough && self.writer.write_back(handle, bytes_of(whole)) {
                 leaving += bytes;
                 self.explain.written_back(own.ino, bytes);

@@ -24,6 +24,8 @@ struct Head {
     owner: Option<(usize, Instant)>,
     /// When somebody here began to wait.
     waits: Option<Instant>,
+    /// It was asked for in this look.
+    asked: bool,
     /// It was waited for in vain, and has not been free since: whoever has it doesn't sweep.
     stuck: bool,
     not_before: Option<Instant>,
@@ -53,9 +55,11 @@ impl Turns {
             turn: Turn::at(DeviceId::from_dev(dev)),
             owner: None,
             waits: None,
+            asked: false,
             stuck: false,
             not_before: None,
         });
+        head.asked = true;
         let now = Instant::now();
         if let Some((owner, since)) = head.owner {
             if owner == list && now - since < LONGEST {
@@ -110,8 +114,16 @@ impl Turns {
         self.naps = true;
     }
 
-    /// When to look again, µs, if somebody waits.
-    pub fn nap(&self) -> Option<u64> {
+    /// A look at all lists is over. When to look again, µs, if somebody waits.
+    pub fn nap(&mut self) -> Option<u64> {
+        for head in self.heads.values_mut() {
+            if !std::mem::take(&mut head.asked) {
+                head.waits = None;
+                if let Some(turn) = &mut head.turn {
+                    turn.leave();
+                }
+            }
+        }
         self.naps.then_some(LOOK_US)
     }
 }
