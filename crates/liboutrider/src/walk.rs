@@ -105,8 +105,9 @@ fn told_again(to: c_int) {
     if let Some(proc) = attach::current()
         && let Some(slot) = proc.slots.get(to as usize)
         && let Ok(st) = raw::fstat(to)
+        && st.st_mode & libc::S_IFMT == libc::S_IFREG
     {
-        // So that closing it is noticed.
+        // A regular file it is, unless what was told has been closed unseen. So that closing it is noticed, too:
         slot.state.store(FD_IGNORED, Relaxed);
         tell(proc, Kind::Entry, to, &st, true);
     }

@@ -690,6 +690,15 @@ mod tests {
             let wanted: BTreeSet<(u16, u64)> = pages.keys().copied().collect();
             items.reverse();
             arrange(&mut items);
+            // The sweep of a device without a head: pieces of the file that begin on multiples.
+            let mut pieces = BTreeSet::new();
+            for item in by_need(&items, 8) {
+                prop_assert_eq!(item.page() / 8, (item.end() - 1) / 8);
+                for page in item.page()..item.end() {
+                    prop_assert!(pieces.insert((item.file(), page)), "twice");
+                }
+            }
+            prop_assert_eq!(&pieces, &wanted);
             let (mut requests, mut infill, mut rest) = (Vec::new(), 0, &items[..]);
             while let Some((request, taken, through)) = join(rest, gap, 32) {
                 requests.push(request);
