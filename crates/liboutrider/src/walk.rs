@@ -105,9 +105,8 @@ fn told_again(to: c_int) {
     if let Some(proc) = attach::current()
         && let Some(slot) = proc.slots.get(to as usize)
         && let Ok(st) = raw::fstat(to)
-        && st.st_mode & libc::S_IFMT == libc::S_IFREG
     {
-        // A regular file it is, unless what was told has been closed unseen. So that closing it is noticed, too:
+        // So that closing it is noticed.
         slot.state.store(FD_IGNORED, Relaxed);
         tell(proc, Kind::Entry, to, &st, true);
     }
