@@ -7,7 +7,7 @@ use std::process::Command;
 
 use support::{installed, outrider, skip};
 
-/// Instructions of a scan, and how many leaves it has read.
+/// Instructions of `outrider-work bptree` with these words, and how many leaves it has read, or nodes written.
 fn instructions(dir: &Path, words: &[&str], graph: Option<&str>) -> (u64, u64) {
     let work = outrider().with_file_name("outrider-work");
     let mut valgrind = Command::new("valgrind");
