@@ -458,7 +458,7 @@ pub struct Header {
     pub wakeups: AtomicU64,
     /// The most bytes that were prefetched and not read yet, in flight included, at one time.
     pub peak_unused: AtomicU64,
-    /// What was measured of the devices: `st_dev`, latency in µs, bandwidth in MB/s; unused entries are zero.
+    /// What was measured of the devices: `st_dev`, latency in µs, bandwidth in MB/s or zero if that was not; unused entries are zero.
     pub devices: [[AtomicU64; 3]; 8],
     /// Files fetched before programs that go through trees opened them, and how many of these were opened.
     pub walked: [AtomicU64; 2],

@@ -159,7 +159,12 @@ impl DeviceModel {
         self.samples
     }
 
-    /// Whether anything has been measured yet.
+    /// The bandwidth, bytes per microsecond, unless it is still what is assumed: a program may end before a queue was full for long enough.
+    pub fn measured_bandwidth(&self) -> Option<f64> {
+        (self.spans > 0).then_some(self.bandwidth)
+    }
+
+    /// Whether both have been measured.
     pub fn is_measured(&self) -> bool {
         self.samples > 0 && self.spans > 0
     }

@@ -543,11 +543,11 @@ impl Service {
             .header()
             .devices
             .iter()
-            .zip(models.iter().filter(|(_, m)| m.is_measured()))
+            .zip(models.iter().filter(|(_, m)| m.samples() > 0))
         {
             to[0].store(*dev, Relaxed);
             to[1].store(model.latency_us as u64, Relaxed);
-            to[2].store(model.bandwidth as u64, Relaxed);
+            to[2].store(model.measured_bandwidth().unwrap_or(0.0) as u64, Relaxed);
         }
         self.shared.write_processes(&self.ended);
         self.header().finish.store(2, Release);

@@ -227,8 +227,8 @@ fn declared(shared: Option<&Shared>) -> impl Iterator<Item = (&'static str, u64)
         .map(move |(i, name)| (name, figure(i)))
 }
 
-/// Measured devices: `major:minor`, latency in µs, bandwidth in MB/s.
-fn devices(shared: &Shared) -> Vec<(String, u64, u64)> {
+/// Measured devices: `major:minor`, latency in µs, and bandwidth in MB/s if that was measured.
+fn devices(shared: &Shared) -> Vec<(String, u64, Option<u64>)> {
     let number = |d: u64| outrider_sys::device::DeviceId::from_dev(d).to_string();
     let entries = shared
         .header()
@@ -237,7 +237,9 @@ fn devices(shared: &Shared) -> Vec<(String, u64, u64)> {
         .map(|d| [0, 1, 2].map(|i: usize| d[i].load(Relaxed)));
     entries
         .filter(|d| d[0] != 0)
-        .map(|[dev, latency, bandwidth]| (number(dev), latency, bandwidth))
+        .map(|[dev, latency, bandwidth]| {
+            (number(dev), latency, (bandwidth > 0).then_some(bandwidth))
+        })
         .collect()
 }
 
@@ -341,7 +343,8 @@ fn table(
     }
     out += &graph::lines(&graphs(shared));
     for (dev, latency, bandwidth) in shared.map(devices).unwrap_or_default() {
-        out += &format!("device {dev}: {latency} µs, {bandwidth} MB/s\n");
+        let bandwidth = bandwidth.map_or("bandwidth not measured".into(), |b| format!("{b} MB/s"));
+        out += &format!("device {dev}: {latency} µs, {bandwidth}\n");
     }
     for note in notes {
         out += &format!("lost: {note}\n");
