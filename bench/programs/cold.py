@@ -226,7 +226,8 @@ def timed(prefix, command):
 for recipe, _ in CASES.values():
     if recipe:
         make(recipe)
-disk("model", *args.model.split())
+# The scale of the model before stays where none is given.
+disk("model", "scale=1", *args.model.split())
 for name in args.cases or CASES:
     command = CASES[name][1]
     runs, cpus, answers = {c: [] for c in columns}, {c: [] for c in columns}, {}

@@ -154,6 +154,8 @@ struct Batch {
     bytes: u64,
     issued: Instant,
     lone: bool,
+    /// Bytes that the device had been asked for with it.
+    asked: u64,
     watched: Option<Watched>,
 }
 
@@ -170,8 +172,10 @@ struct Device {
     queued_bytes: u64,
     in_flight: VecDeque<Batch>,
     in_flight_bytes: u64,
-    /// Bytes issued since nothing was in flight.
+    /// Bytes issued since nothing was in flight …
     unbroken: u64,
+    /// … and ever.
+    asked: u64,
     /// Workers that wait for an arrival.
     waiting: u32,
     model: DeviceModel,
@@ -534,6 +538,13 @@ impl Engine {
         self.outstanding_bytes() > 0
     }
 
+    /// Whether anything is in flight on a device.
+    pub fn is_asked(&self, device: u64) -> bool {
+        let state = self.shared.lock();
+        let asked = |d: &Device| d.id == device && d.in_flight_bytes > 0;
+        state.devices.iter().any(asked)
+    }
+
     /// Waits until nothing is in flight, at most `limit`.
     pub fn settle(&self, limit: std::time::Duration) {
         let until = Instant::now() + limit;
@@ -639,6 +650,7 @@ impl State {
                     in_flight: VecDeque::new(),
                     in_flight_bytes: 0,
                     unbroken: 0,
+                    asked: 0,
                     waiting: 0,
                     model: DeviceModel::default(),
                     allowed: InFlight::new(bounds.0..bounds.1),
@@ -768,6 +780,8 @@ fn work(shared: &Shared) {
                 d.last_end = (last.file(), last.range.end);
                 d.in_flight_bytes += bytes;
                 d.unbroken = d.unbroken.saturating_add(bytes);
+                d.asked = d.asked.wrapping_add(bytes);
+                let asked = d.asked;
                 let asked_for = group.len() as u64;
                 d.issued += asked_for;
                 let handed = d.handed.clone();
@@ -787,7 +801,7 @@ fn work(shared: &Shared) {
                     .fetch_add(group.len() as u64, Ordering::Relaxed);
                 let mut batch = settle(group, failed, bytes, issued, lone, shared.header());
                 match &mut batch {
-                    Some(batch) => batch.watched = watched,
+                    Some(batch) => (batch.watched, batch.asked) = (watched, asked),
                     None => drop(watched.and_then(|w| w.end(false))),
                 }
                 state = shared.lock();
@@ -833,12 +847,13 @@ fn work(shared: &Shared) {
                 let d = &mut state.devices[i];
                 d.waiting -= 1;
                 d.in_flight_bytes = d.in_flight_bytes.saturating_sub(batch.bytes);
+                let behind = d.asked.wrapping_sub(batch.asked);
                 if seen {
                     d.measure(batch.bytes);
                     if batch.lone {
                         let id = holder.unwrap_or(d.id);
                         let d = state.device(id, shared.settings.in_flight);
-                        d.model.lone_request(batch.bytes, took);
+                        d.model.lone_request(batch.bytes, behind, took);
                     }
                 }
                 state.tell();
@@ -963,6 +978,7 @@ fn settle(
         bytes,
         issued,
         lone,
+        asked: 0,
         watched: None,
     })
 }

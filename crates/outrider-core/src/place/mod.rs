@@ -21,6 +21,8 @@ pub struct DeviceModel {
     /// The most that was delivered so far, bytes per microsecond.
     fastest: f64,
     samples: u32,
+    /// Samples before the first of them that others of ours shared the device with.
+    shared: u32,
     spans: u32,
 }
 
@@ -32,6 +34,7 @@ impl Default for DeviceModel {
             bandwidth: 1000.0,
             fastest: 0.0,
             samples: 0,
+            shared: 0,
             spans: 0,
         }
     }
@@ -61,25 +64,45 @@ impl DeviceModel {
             bandwidth,
             fastest: bandwidth,
             samples: 1,
+            shared: 0,
             spans: 1,
         })
     }
 
-    /// A request of `bytes` that had the device to itself and did not continue where the last one ended took `took_us`.
-    pub fn lone_request(&mut self, bytes: u64, took_us: f64) {
+    /// A request of `bytes` that had the device to itself when it was made, and did not continue where the last one ended, took `took_us`; `behind` bytes
+    /// more were asked for before it had arrived.
+    pub fn lone_request(&mut self, bytes: u64, behind: u64, took_us: f64) {
         // A bandwidth that was measured while others had the device or the processor is too small, and would leave nothing for the latency.
-        let latency = (took_us - bytes as f64 / self.bandwidth).max(took_us / 4.0);
+        let without = |bytes: u64| took_us - bytes as f64 / self.bandwidth;
+        let latency = without(bytes).max(took_us / 4.0);
+        if behind == 0 || self.has_head() {
+            // What was taken for the latency until now is no better than a guess, if others shared the device.
+            let n = if self.shared > 0 { 0 } else { self.samples };
+            (self.samples, self.shared) = (self.samples + 1, 0);
+            self.learn(latency, n);
+        } else if self.samples == 0 {
+            self.learn(latency, self.shared);
+            self.shared += 1;
+        } else {
+            // What was asked for behind it has shared the device with it, nobody knows for how long: only what lies beyond that says something. A head goes
+            // on to the next when it has done with this.
+            let latency = self.latency_us.max(without(bytes + behind)).min(latency);
+            self.learn(latency, self.samples);
+        }
+    }
+
+    /// Takes a latency into account, after `n` others.
+    fn learn(&mut self, latency: f64, n: u32) {
         // The first sample counts in full. Afterwards fast answers count more than slow ones: interference only ever
         // makes a request slower. The first ones most: sixteen threads that begin at once make a flash device look like a
         // network, and what was decided for that is paid for until it is corrected.
-        let weight = match self.samples {
+        let weight = match n {
             0 => 1.0,
             n if latency < self.latency_us && n < EARLY => 0.7,
             _ if latency < self.latency_us => 0.3,
             _ => 0.1,
         };
         self.latency_us += (latency - self.latency_us) * weight;
-        self.samples += 1;
     }
 
     /// With the queue kept full, `bytes` arrived in `took_us`.
@@ -154,7 +177,7 @@ impl DeviceModel {
         self.is_measured() && self.latency_us < FLASH
     }
 
-    /// Lone requests whose latency has been measured.
+    /// Requests whose latency has been measured, with nothing behind them.
     pub fn samples(&self) -> u32 {
         self.samples
     }
@@ -166,7 +189,7 @@ impl DeviceModel {
 
     /// Whether both have been measured.
     pub fn is_measured(&self) -> bool {
-        self.samples > 0 && self.spans > 0
+        self.samples + self.shared > 0 && self.spans > 0
     }
 }
 
@@ -332,21 +355,46 @@ mod tests {
     fn a_disturbed_beginning_is_forgotten() {
         let mut flash = DeviceModel::default();
         for took in [900.0, 300.0, 250.0, 210.0] {
-            flash.lone_request(131_072, took);
+            flash.lone_request(131_072, 0, took);
         }
         assert!(flash.latency_us < 200.0, "{flash:?}");
         let mut head = DeviceModel::default();
         for k in 0..64 {
-            head.lone_request(131_072, if k % 8 == 1 { 2500.0 } else { 9000.0 });
+            head.lone_request(131_072, 0, if k % 8 == 1 { 2500.0 } else { 9000.0 });
         }
         assert!(head.latency_us > SEEK_US, "{head:?}");
+    }
+
+    /// DR7: how long a request took beside what was asked for behind it says of the latency only what that can't explain; whether it is found high, low or not at all.
+    #[test]
+    fn what_was_asked_for_behind_is_no_latency() {
+        let mut flash = DeviceModel::default();
+        // 80 µs and the transfer of 512 KiB.
+        let shared = 80.0 + 524_288.0 / 1400.0;
+        for _ in 0..8 {
+            flash.lone_request(131_072, 393_216, shared);
+            flash.full_span(4 << 20, (4 << 20) as f64 / 1400.0);
+        }
+        assert!(flash.latency_us > 300.0, "{flash:?}");
+        flash.lone_request(12_288, 0, 90.0);
+        assert!(flash.latency_us < 100.0, "{flash:?}");
+        let before = flash.latency_us;
+        for _ in 0..64 {
+            flash.lone_request(131_072, 393_216, shared);
+        }
+        assert_eq!(flash.latency_us, before);
+        let mut far = DeviceModel::default();
+        for _ in 0..32 {
+            far.lone_request(131_072, 393_216, 15_300.0 + 524_288.0 / 1000.0);
+        }
+        assert!(far.latency_us > 15_000.0, "{far:?}");
     }
 
     /// DR7: a network that answers late is no disk with a head once it has delivered more than one can; until then it is taken for one.
     #[test]
     fn what_delivers_more_than_a_track_has_no_head() {
         let mut far = DeviceModel::default();
-        far.lone_request(131_072, 15_300.0);
+        far.lone_request(131_072, 0, 15_300.0);
         assert!(far.has_head());
         for rate in [35.0, 100.0, 300.0, 500.0, 480.0, 500.0] {
             far.full_span(4 << 20, (4 << 20) as f64 / rate);
@@ -354,7 +402,7 @@ mod tests {
         assert!(!far.has_head(), "{far:?}");
         let mut head = DeviceModel::default();
         for rate in [250.0, 280.0, 240.0] {
-            head.lone_request(131_072, 7_000.0);
+            head.lone_request(131_072, 0, 7_000.0);
             head.full_span(4 << 20, (4 << 20) as f64 / rate);
         }
         assert!(head.has_head(), "{head:?}");
@@ -371,7 +419,7 @@ mod tests {
         ] {
             let mut m = DeviceModel::default();
             for _ in 0..20 {
-                m.lone_request(131_072, latency + 131_072.0 / bandwidth);
+                m.lone_request(131_072, 0, latency + 131_072.0 / bandwidth);
                 m.full_span(4 << 20, (4 << 20) as f64 / bandwidth);
             }
             assert!((m.latency_us / latency - 1.0).abs() < 0.2, "{m:?}");

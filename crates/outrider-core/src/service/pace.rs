@@ -4,8 +4,10 @@ use std::time::{Duration, Instant};
 
 /// Reads over which the time is taken: several of the batches in which the service hears of them.
 const WINDOW: u32 = 32;
-/// Reads after which the first answer is given.
+/// Reads after which the first answer is given, if both halves of them took about as long: what our first requests have disturbed takes longer.
 const FIRST: u32 = 16;
+/// Reads beside requests of ours that are left out; then they count, because there are no others.
+const BESIDE: u32 = 64;
 
 /// The time from one read of a descriptor to the next, of those that were told one after the other while nothing more was done for them than for
 /// any others.
@@ -13,18 +15,29 @@ const FIRST: u32 = 16;
 pub struct Pace {
     since: Option<Instant>,
     reads: u32,
+    left_out: u32,
+    half: Duration,
     mean: Option<Duration>,
 }
 
 impl Pace {
-    /// A read was heard of at `now`; `alike` if none was unheard before it, and it counts.
-    pub fn told(&mut self, alike: bool, now: Instant) {
+    /// A read was heard of at `now`; `alike` if none was unheard before it, and it counts; `beside` if requests of ours are on their way, behind which it
+    /// waits longer than it does as it is.
+    pub fn told(&mut self, alike: bool, beside: bool, now: Instant) {
+        self.left_out += u32::from(alike && beside && self.left_out < BESIDE);
+        let alike = alike && (!beside || self.left_out == BESIDE);
         let Some(since) = self.since.filter(|_| alike) else {
             (self.since, self.reads) = (alike.then_some(now), 0);
             return;
         };
         self.reads += 1;
-        if self.reads < if self.mean.is_none() { FIRST } else { WINDOW } {
+        if self.reads == FIRST / 2 {
+            self.half = now - since;
+        }
+        let rest = (now - since).saturating_sub(self.half);
+        let even = rest * 3 < self.half * 4 && self.half * 3 < rest * 4;
+        let first = self.mean.is_none() && self.reads == FIRST && even;
+        if self.reads < WINDOW && !first {
             return;
         }
         let each = (now - since) / self.reads;
@@ -33,7 +46,7 @@ impl Pace {
             self.mean
                 .map_or(each, |mean| (mean * 3 + each.min(mean * 2)) / 4),
         );
-        (self.since, self.reads) = (Some(now), 0);
+        (self.since, self.reads, self.left_out) = (Some(now), 0, 0);
     }
 
     /// The mean, once it is known.
@@ -55,11 +68,11 @@ mod tests {
             now += Duration::from_micros(if batch % 50 == 49 { 1_000_000 } else { 800 });
             for _ in 0..8 {
                 now += Duration::from_nanos(500);
-                pace.told(true, now);
+                pace.told(true, false, now);
             }
             assert_eq!(pace.each().is_some(), batch >= 3);
             if batch % 20 == 0 {
-                pace.told(false, now);
+                pace.told(false, false, now);
             }
         }
         let each = pace.each().unwrap();
@@ -67,5 +80,19 @@ mod tests {
             each > Duration::from_micros(70) && each < Duration::from_micros(140),
             "{each:?}"
         );
+    }
+    /// Reads that wait behind requests of ours don't make a program slow, unless there are no others.
+    #[test]
+    fn reads_beside_our_own_requests_count_only_where_there_are_no_others() {
+        let each = |beside: fn(u32) -> bool| {
+            let (mut pace, mut now) = (Pace::default(), Instant::now());
+            for k in 0..200 {
+                pace.told(true, beside(k), now);
+                now += Duration::from_micros(if beside(k) { 400 } else { 100 });
+            }
+            pace.each().unwrap().as_micros()
+        };
+        assert_eq!(each(|k| k < 24 || k % 40 == 0), 100);
+        assert_eq!(each(|_| true), 400);
     }
 }

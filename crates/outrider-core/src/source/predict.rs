@@ -222,6 +222,9 @@ const ENDED: u64 = 4096;
 /// Bytes that are read forward without gaps for it to be a run: a window of the kernel's readahead.
 const RUN: u64 = 128 << 10;
 
+/// Of what a stream has read so far, as many times as much is looked ahead at most, beyond what the device wants.
+const TIMES: u64 = 8;
+
 /// The detector of one descriptor.
 #[derive(Clone, Debug)]
 pub struct Detector {
@@ -795,13 +798,13 @@ impl Detector {
     }
 
     /// The position was moved to byte `to`, where no stream goes on, after a stream forward had read up to byte `from`. If its run was long enough to be one, it
-    /// goes on at `to`, and looks no further ahead than such runs are long. Returns what it had read since its last read was known; `None` if there is no such
-    /// stream.
+    /// goes on at `to`, and looks no further ahead than such runs are long; once they are too short for runs (a member was taken out of an archive, and headers
+    /// are read again), it is over. Returns what it had read since its last read was known; `None` if there is no such stream.
     pub fn seek(&mut self, from: u64, to: u64) -> Option<Passed> {
         let run = |s: &Stream| from.saturating_sub(s.begun);
         let i = self.find(from, 0).filter(|i| {
             let s = &self.streams[*i];
-            s.plain() && run(s) >= RUN && from < to
+            s.plain() && (self.run > 0 || run(s) >= RUN) && from < to
         })?;
         if self.find(to, 0).is_some_and(|k| k != i) {
             return None;
@@ -813,12 +816,17 @@ impl Detector {
             len: s.len,
         };
         let run = run(s);
-        s.last = to.wrapping_sub(s.stride as u64);
-        (s.begun, s.front, s.quiet) = (to, s.front.max(to), 0..0);
         self.run = match self.run {
             0 => run,
             mean => (mean + run) / 2,
         };
+        if self.run < RUN {
+            self.run = 0;
+            self.streams.swap_remove(i);
+        } else {
+            s.last = to.wrapping_sub(s.stride as u64);
+            (s.begun, s.front, s.quiet) = (to, s.front.max(to), 0..0);
+        }
         Some(passed)
     }
 
@@ -903,7 +911,17 @@ impl Detector {
             _ => offset != s.begun,
         };
         if arrival != Arrival::Present && likely && grows {
-            s.distance = (s.distance * 2).max(limits.initial);
+            // Each of the reads that wait for the same request would double it, and most of a file be asked for by who has read a member of it. Who begins
+            // where the file does mostly wants all of it.
+            let run = (offset + len).saturating_sub(s.begun);
+            let most = match s.plain() && s.begun > 0 {
+                true => TIMES
+                    .saturating_mul(run)
+                    .max(limits.quantum)
+                    .max(s.distance),
+                false => u64::MAX,
+            };
+            s.distance = (s.distance * 2).min(most).max(limits.initial);
         }
         s.distance = s.distance.min(limits.max);
         if self.run > 0 && s.plain() {
@@ -1301,6 +1319,32 @@ mod tests {
             .collect();
         let (_, asked) = foreseen(&reads, size);
         assert!((turn / PAGE..size / PAGE / 2).contains(&asked), "{asked}");
+    }
+
+    /// SPEC CP3, B11: who goes onward by long steps, reads one piece in order and goes on by long steps (who takes a member out of an archive) goes onward all the
+    /// time; who then turns back does not.
+    #[test]
+    fn a_member_of_an_archive_is_no_turn() {
+        let (size, l) = (512u64 << 20, limits());
+        let mut d = Detector::new(&l);
+        let member = 64u64 << 20;
+        let before = onward(1 << 20, 8192, member);
+        let inside = (0..64).map(|k| (member + k * 10240, 10240));
+        let behind = onward(1 << 20, 8192, member);
+        let behind = behind
+            .into_iter()
+            .map(|(at, len)| (at + member + (1 << 20), len));
+        let mut random = Vec::new();
+        for (at, len) in before.into_iter().chain(inside).chain(behind) {
+            let f = d.access(at, len, 1, Arrival::Missing, size, &l);
+            if f.random {
+                random.push(f.onward);
+            }
+        }
+        let (first, rest) = random.split_at(20);
+        assert!(!first[0] && rest.len() > 80);
+        assert!(rest.iter().all(|onward| *onward), "{random:?}");
+        assert!(!d.access(4096, 8192, 1, Arrival::Missing, size, &l).onward);
     }
 
     /// SPEC CP3, B11: random reads ask for next to nothing, and the steady state is skipped.

@@ -26,6 +26,8 @@ pub struct Onward {
     run: u32,
     unforeseen: u32,
     step: u64,
+    /// Many reads went onward before a stream that lies behind them.
+    went: bool,
 }
 
 /// The steps of reads that go onward.
@@ -109,13 +111,15 @@ impl Onward {
 
     /// Whether many reads went onward, however far.
     pub fn goes_on(&self) -> bool {
-        self.run >= ONWARD
+        self.went || self.run >= ONWARD
     }
 
-    /// A stream foresees these reads.
+    /// A stream foresees these reads. Whoever has skipped up to where it is (a member of an archive that is taken out) will hardly go back.
     pub fn settle(&mut self, offset: u64) {
+        let went = self.goes_on() && offset.wrapping_sub(self.last) as i64 >= 0;
         *self = Onward {
             last: offset,
+            went,
             ..Onward::default()
         };
     }
