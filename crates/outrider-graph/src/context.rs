@@ -208,6 +208,8 @@ pub struct Context {
     walk: bool,
     /// What calls that have come back were worth, less what they have cost, in nanoseconds (see `worth`).
     pub account: i64,
+    /// The first read that is waited for earns nothing.
+    pub first_is_free: bool,
     /// The next one that the thread keeps.
     next: Option<Mapped<Context>>,
 }
@@ -276,6 +278,7 @@ impl Context {
             wants_ring: false,
             walk: false,
             account: 0,
+            first_is_free: false,
             next: None,
         })
     }
@@ -306,6 +309,7 @@ impl Context {
         cx.wanted_pool = false;
         cx.walk = walk;
         cx.account = 0;
+        cx.first_is_free = false;
         cx.wants_ring = matches!(engine, Engine::Auto | Engine::Uring);
         Some(cx)
     }
@@ -455,6 +459,7 @@ impl Context {
                     true => -worth::cached_read(len),
                     // Those that went together waited together.
                     false if before > 0 => 0,
+                    false if std::mem::take(&mut self.first_is_free) => 0,
                     false => worth::WAIT,
                 };
             }

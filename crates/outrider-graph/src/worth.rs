@@ -2,7 +2,9 @@
 //!
 //! An account in nanoseconds. What a device was waited for, by the program or by an engine in its stead, is earned: so much may be spent on looking further.
 //! What was made ahead and would have been quick anyway, because the data was cached, is a price that was paid for nothing; calls of the pool are paid for
-//! when they are given to it, and those that waited are paid back. When the account is empty, looking ahead rests; the program's own calls are timed, some of them, and the first that waits ends the rest. So a program whose data is cached pays
+//! when they are given to it, and those that waited are paid back. Of a function that makes a few reads among other calls, the first wait of a run earns
+//! nothing, as no looking ahead spares it; each further one earns what the first has taken, and where reads are only fetched what the looking ahead takes
+//! of the processor's time is paid for. When the account is empty, looking ahead rests; the program's own calls are timed, some of them, and the first that waits ends the rest. So a program whose data is cached pays
 //! for [`FIRST`] once, and then only for the clock.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
@@ -103,6 +105,46 @@ impl Waits {
     }
 }
 
+/// The processor time that the calling thread has used, ns.
+pub fn processor_time() -> i64 {
+    let mut at = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: a place for the time.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut at) };
+    at.tv_sec * 1_000_000_000 + at.tv_nsec
+}
+
+/// What the waits of a run earn that makes a few reads among other calls.
+#[derive(Clone, Copy, Default)]
+pub struct Misses {
+    count: u32,
+    /// What the first has taken, ns; 0 while that is not known.
+    first: i64,
+}
+
+impl Misses {
+    /// A read whose data was not cached was asked for ahead: what is earned.
+    pub fn asked(&mut self) -> i64 {
+        self.count += 1;
+        if self.count == 1 {
+            0
+        } else {
+            self.first.max(WAIT)
+        }
+    }
+
+    /// One was waited for, so long. `asked`: it is counted already.
+    pub fn waited(&mut self, nanos: i64, asked: bool) -> i64 {
+        self.count += u32::from(!asked);
+        if self.count == 1 {
+            self.first = nanos;
+        }
+        if self.count == 1 || asked { 0 } else { nanos }
+    }
+}
+
 pub struct Worth {
     account: AtomicI64,
     /// What the last thread that asked had waited for.
@@ -186,8 +228,15 @@ impl Worth {
         self.account.store(new, Relaxed);
     }
 
-    /// A call of the program's own has just ended, after so long. Whether it waited for a device.
+    /// A call of the program's own has just ended, after so long. Whether it waited for a device: that is earned.
     pub fn timed(&self, took: Duration) -> bool {
+        let waited = self.waited(took);
+        self.enter(waited);
+        waited > 0
+    }
+
+    /// The same where it is for the caller to say what is earned: how long it has waited for a device, ns.
+    pub fn waited(&self, took: Duration) -> i64 {
         let nanos = took.as_nanos() as i64;
         if self.is_new() {
             // Threads that meet here count once.
@@ -217,17 +266,18 @@ impl Worth {
             self.in_vain.store(in_vain + 1, Relaxed);
         }
         if waited_long {
-            self.enter(waited);
-        } else if !self.rests() {
+            return waited;
+        }
+        if !self.rests() {
             self.enter(-CALL);
         }
-        waited_long
+        0
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Share, is_timed};
+    use super::{Misses, Share, WAIT, is_timed};
 
     /// Calls that wait come every so many, from anywhere on.
     #[test]
@@ -247,5 +297,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// No looking ahead spares the first wait of a run.
+    #[test]
+    fn the_first_miss_of_a_run_earns_nothing() {
+        let mut misses = Misses::default();
+        assert_eq!(misses.asked(), 0);
+        assert_eq!(misses.waited(90_000, true), 0);
+        assert_eq!(misses.asked(), 90_000, "as long as the first has taken");
+        assert_eq!(misses.waited(10_000, true), 0, "counted already");
+        assert_eq!(misses.waited(70_000, false), 70_000);
+        let mut unasked = Misses::default();
+        assert_eq!(unasked.waited(90_000, false), 0);
+        assert_eq!(unasked.waited(70_000, false), 70_000);
+        // How long the first takes is not known yet.
+        let mut early = Misses::default();
+        assert_eq!((early.asked(), early.asked()), (0, WAIT));
     }
 }

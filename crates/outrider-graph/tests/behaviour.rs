@@ -1546,6 +1546,54 @@ fn fetches_ask_once_what_a_descriptor_names() {
     );
 }
 
+/// FA3: where reads are only fetched, and nothing of it is waited for, the processor time of looking ahead itself is what it costs.
+#[test]
+fn looking_ahead_that_takes_long_rests_soon() {
+    fn processor_time() -> i64 {
+        let mut at = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: a place for the time.
+        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut at) };
+        at.tv_sec * 1_000_000_000 + at.tv_nsec
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = numbered(&dir, 16, 4096);
+    let fd = file.as_raw_fd();
+    let graph: Graph<i64> = Graph::generator("takes long", move |cost, i| match i {
+        0..8 => {
+            let began = processor_time();
+            while processor_time() - began < *cost {}
+            Next::Weak(Op::Pread {
+                fd,
+                len: 4096,
+                // Never neighbours.
+                offset: i as i64 * 8192,
+            })
+        }
+        _ => Next::End,
+    })
+    .pure()
+    .among()
+    .stable()
+    .fetch();
+    let run = |cost: i64| {
+        let mut scope = graph.enter(&cost);
+        let mut bytes = [0; 4096];
+        for i in 0..8 {
+            assert_eq!(scope.pread(&file, &mut bytes, i * 8192).unwrap(), 4096);
+        }
+    };
+    run(0);
+    assert!(!graph.rests(), "eight calls have cost that much");
+    run(1_000_000);
+    assert!(graph.rests());
+    let ahead = graph.counts().ahead;
+    run(0);
+    assert_eq!(graph.counts().ahead, ahead);
+}
+
 /// The same where they have changed in the memory that they were foreseen in, as a C program's may.
 #[test]
 fn a_write_whose_bytes_have_changed_in_place_is_made_anew() {

@@ -31,7 +31,7 @@ impl Instance<'_> {
             let quick = self.place(i).and_then(|p| p.quick) == Some(true);
             if self.adapts() && !quick {
                 let took = since.elapsed();
-                self.shared.worth.enter(took.as_nanos() as i64);
+                self.earn(took.as_nanos() as i64, false);
                 self.see_latency(i);
                 let len = self.place(i).map_or(0, |p| p.args.len);
                 let near = self.depth_on(self.device) * len < FIRST_BYTES;

@@ -17,6 +17,15 @@ impl Instance<'_> {
         if self.waiting == 0 && len * 4 > depth.max(self.reach) * low {
             return;
         }
+        // Where reads are only fetched, none of the time that this takes is a read's own.
+        let began = (self.is_short() && self.options.fetch).then(worth::processor_time);
+        self.look(source);
+        if let (Some(began), Some(cx)) = (began, self.cx.as_mut()) {
+            cx.account -= worth::processor_time() - began;
+        }
+    }
+
+    fn look(&mut self, source: &dyn Source) {
         // A walk starts from where the positions are, before the current call.
         self.positions = [None; 8];
         let mut walk = Walk::default();

@@ -36,7 +36,7 @@ use crate::graph::{At, Cursor, Engine, Follow, Options, Source, is_linked};
 use crate::memory::Mapped;
 use crate::process;
 use crate::stats::{Counts, Shared};
-use crate::worth;
+use crate::worth::{self, Misses};
 use sweep::Sweep;
 
 /// Most calls that are looked ahead: the depth of the paper's deepest experiments.
@@ -142,6 +142,10 @@ pub struct Instance<'g> {
     /// Buffers of the thread, if any was taken without a context.
     buffers: Option<Buffers>,
     sweep: Option<Sweep>,
+    /// What it has waited for, where the first wait earns nothing.
+    misses: Misses,
+    /// The call that the program is making was found not to be cached, and is counted there.
+    asked: bool,
     /// The graph was switched off; what it has done ahead is still handed out.
     closing: bool,
     /// The last call was found behind others, which it may have been like by chance: no effect is certain before the next one follows it.
@@ -192,6 +196,8 @@ impl<'g> Instance<'g> {
             passing_kinds: 0,
             buffers: None,
             sweep: None,
+            misses: Misses::default(),
+            asked: false,
             closing: false,
             unsure: false,
             halted: false,
@@ -219,9 +225,11 @@ impl<'g> Instance<'g> {
         }
         self.cx = Context::take(self.options.engine, self.options.beside, self.options.walk);
         self.token = self.cx.as_ref().map_or(0, |c| c.token);
+        let short = self.is_short();
         if let Some(cx) = self.cx.as_mut()
             && self.options.engine != Engine::Check
         {
+            cx.first_is_free = short;
             cx.enlist(start, !self.shared.without_pool.load(Relaxed));
         }
     }
@@ -252,6 +260,11 @@ impl<'g> Instance<'g> {
     /// Whether its calls come one after the other, with no others in between.
     fn is_alone(&self) -> bool {
         self.pure && !self.options.among && !self.options.beside
+    }
+
+    /// Whether it makes a few reads among other calls, whose first wait is nobody's merit. What is listed of a tree serves later runs.
+    fn is_short(&self) -> bool {
+        self.pure && self.options.among && !self.options.walk && self.adapts()
     }
 
     fn first_depth(&self) -> usize {
@@ -385,8 +398,8 @@ impl<'g> Instance<'g> {
         self.passed_from = made;
         let share = self.shared.worth.share();
         (self.passes_until, self.passing_kinds) = if self.resting {
-            let timed = (made..).find(|n| worth::is_timed(*n, share));
-            (timed.unwrap_or(made), u32::MAX)
+            let timed = |n: &u64| self.is_short() || worth::is_timed(*n, share);
+            ((made..).find(timed).unwrap_or(made), u32::MAX)
         } else if self.is_passing() {
             (u64::MAX, u32::MAX)
         } else if self.follows == Follows::Counting {
@@ -465,9 +478,10 @@ impl<'g> Instance<'g> {
         self.counts.calls += 1;
         match self.follows {
             _ if self.is_passing() => {
-                // A run may make few calls: the first counts.
+                // A run may make few calls: the first counts, and where the second wait does, all.
                 let share = self.shared.worth.share();
-                if self.resting && worth::is_timed(self.counts.calls - 1, share) {
+                let timed = self.is_short() || worth::is_timed(self.counts.calls - 1, share);
+                if self.resting && timed {
                     self.began = Some(Instant::now());
                 }
             }
@@ -566,7 +580,12 @@ impl<'g> Instance<'g> {
     pub fn after(&mut self, source: &dyn Source, result: isize) {
         if let Some(began) = self.began.take() {
             let took = began.elapsed();
-            let waited = self.shared.worth.timed(took);
+            let nanos = self.shared.worth.waited(took);
+            let waited = nanos > 0;
+            let asked = std::mem::take(&mut self.asked);
+            if waited {
+                self.earn(nanos, asked);
+            }
             if waited && self.follows == Follows::Counting {
                 match &mut self.sweep {
                     Some(sweep) => sweep.waited(took),
@@ -589,6 +608,16 @@ impl<'g> Instance<'g> {
         if self.cx.is_some() && process::is(self.token) {
             self.finish_current(source, result);
         }
+    }
+
+    /// A call was waited for, so long. `asked`: it was counted when it was found not to be cached.
+    pub(super) fn earn(&mut self, nanos: i64, asked: bool) {
+        let earned = if self.is_short() {
+            self.misses.waited(nanos, asked)
+        } else {
+            nanos
+        };
+        self.shared.worth.enter(earned);
     }
 
     /// The buffer of the last answer that went to [`Into::Block`].
@@ -674,7 +703,8 @@ impl<'g> Instance<'g> {
 
     /// What was only warmed and is now asked for: how far ahead was enough, or not.
     fn look_at_warmed(&mut self, i: u16) {
-        let adapts = self.adapts();
+        let (adapts, short) = (self.adapts(), self.is_short());
+        self.asked = false;
         let Some(cx) = self.cx.as_mut() else { return };
         if !cx.places[i as usize].warmed {
             return;
@@ -682,7 +712,12 @@ impl<'g> Instance<'g> {
         cx.poll_all();
         let p = &cx.places[i as usize];
         if p.args.kind.reads() && p.quick == Some(false) {
-            cx.account += worth::WAIT;
+            cx.account += if short {
+                self.misses.asked()
+            } else {
+                worth::WAIT
+            };
+            self.asked = short;
         }
         if adapts && cx.places[i as usize].progress == Progress::Flying {
             self.deepen(i);
