@@ -7,6 +7,7 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
 
@@ -105,20 +106,31 @@ fn lock(kind: i32, places: std::ops::Range<i64>) -> libc::flock {
     lock
 }
 
-/// Turns at a disk's head.
+/// Turns at a disk's head, which share its time fairly: each is due when as much time has passed as the last one took of it, for every one of those who
+/// want it (Zhang, "VirtualClock", SIGCOMM 1990).
 pub struct Turn {
     /// Locked by whose turn it is.
     turn: Fd,
-    /// Who waits for it has locked the byte of the time since when, monotonic µs.
+    /// Who waits for it has locked the byte of the time when it is due, monotonic µs.
     wait: Peers,
     /// Locked by all who have found that there is a head.
     head: Fd,
     held: bool,
+    /// When the turn was taken, and when the next one is due, monotonic µs.
+    began: i64,
+    due: i64,
     found: bool,
 }
 
-/// Whoever has waited for longer than this, µs, is no longer waited for: it may be stopped.
-const PATIENCE_US: i64 = 5_000_000;
+/// Nobody is waited for any longer: it may be stopped.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE_US: i64 = PATIENCE.as_micros() as i64;
+/// Time that somebody has not made use of is made up for so far, µs: who comes late would have the disk alone otherwise.
+const CREDIT_US: i64 = 2_000_000;
+
+fn now_us() -> i64 {
+    raw::monotonic_us() as i64
+}
 
 impl Turn {
     /// Of the disk that `id`, the disk itself or a part of it, lies on.
@@ -133,26 +145,26 @@ impl Turn {
             wait: Peers::of(&queue.join("nr_requests"))?,
             head: open(&queue.join("read_ahead_kb"))?,
             held: false,
+            began: 0,
+            due: 0,
             found: false,
         })
     }
 
-    /// Takes the turn, if it is free and nobody else has waited longer for it; asks again later if not. Who could not have it counts as one who waits.
+    /// Takes the turn, if it is free and nobody else's is due earlier; asks again later if not. Who could not have it counts as one who waits.
     pub fn take(&mut self) -> bool {
         if !self.held {
-            let now = raw::monotonic_us() as i64;
-            let since = match self.wait.joined {
-                true => self.wait.place,
-                false => now,
-            };
-            let first = self.wait.others((now - PATIENCE_US).max(0)..since, 1) == 0;
+            let now = now_us();
+            let oldest = (now - CREDIT_US).max(0);
+            if !self.wait.joined {
+                self.wait.place = self.due.max(oldest);
+            }
+            let earlier = (oldest - PATIENCE_US).max(0)..self.wait.place;
             // What can't be locked is nobody's.
-            self.held = first
+            self.held = self.wait.others(earlier, 1) == 0
                 && flock(&self.turn, FlockOperation::NonBlockingLockExclusive)
                     != Err(rustix::io::Errno::WOULDBLOCK);
-            if !self.wait.joined {
-                self.wait.place = now;
-            }
+            self.began = now;
             self.wait.join(!self.held);
         }
         self.held
@@ -165,11 +177,15 @@ impl Turn {
 
     /// Somebody else's turn comes. Whether anybody waits for it.
     pub fn give(&mut self) -> bool {
+        let others = self.wait.others(0..PLACES, MOST) as i64;
         if self.held {
             let _ = flock(&self.turn, FlockOperation::Unlock);
             self.held = false;
+            let now = now_us();
+            let due = self.wait.place + (now - self.began) * (others + 1);
+            self.due = due.min(now + PATIENCE_US);
         }
-        self.wait.others(0..PLACES, 1) > 0
+        others > 0
     }
 
     /// Lets others know, as long as this lives, that there is a head.
@@ -241,11 +257,12 @@ mod tests {
         assert!(a.take() && !a.give());
         assert!(a.take() && a.take() && !b.take());
         assert!(a.give() && b.take() && !a.take());
-        assert!(b.give());
-        // LP10: whoever has waited longer comes first, and who has left is not waited for.
-        assert!(!b.take() && a.take() && a.give() && b.take() && !a.take());
+        assert!(b.give() && a.take() && !b.take());
+        // LP10: who has had it for a while comes behind who has waited, and who has left is not waited for.
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(a.give() && !a.take() && b.take() && !a.take());
         let mut c = Turn::of(&path).unwrap();
-        assert!(!c.take() && b.give() && !c.take());
+        assert!(!c.take() && b.give());
         a.leave();
         assert!(c.take() && !c.give());
         assert!(!a.is_found() && !b.is_found());

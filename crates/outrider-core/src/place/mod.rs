@@ -182,6 +182,11 @@ impl DeviceModel {
         self.samples
     }
 
+    /// Whether the latency has been measured, perhaps beside others of ours.
+    pub fn has_latency(&self) -> bool {
+        self.samples + self.shared > 0
+    }
+
     /// The bandwidth, bytes per microsecond, unless it is still what is assumed: a program may end before a queue was full for long enough.
     pub fn measured_bandwidth(&self) -> Option<f64> {
         (self.spans > 0).then_some(self.bandwidth)
@@ -189,7 +194,7 @@ impl DeviceModel {
 
     /// Whether both have been measured.
     pub fn is_measured(&self) -> bool {
-        self.samples + self.shared > 0 && self.spans > 0
+        self.has_latency() && self.spans > 0
     }
 }
 

@@ -543,7 +543,7 @@ impl Service {
             .header()
             .devices
             .iter()
-            .zip(models.iter().filter(|(_, m)| m.samples() > 0))
+            .zip(models.iter().filter(|(_, m)| m.has_latency()))
         {
             to[0].store(*dev, Relaxed);
             to[1].store(model.latency_us as u64, Relaxed);

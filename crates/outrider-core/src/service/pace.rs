@@ -81,6 +81,7 @@ mod tests {
             "{each:?}"
         );
     }
+
     /// Reads that wait behind requests of ours don't make a program slow, unless there are no others.
     #[test]
     fn reads_beside_our_own_requests_count_only_where_there_are_no_others() {

@@ -7,12 +7,10 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use outrider_sys::device::DeviceId;
-use outrider_sys::peers::Turn;
+use outrider_sys::peers::{PATIENCE, Turn};
 
 /// A long sweep is interrupted after so long, if others wait. Going there and back costs a disk 20 ms.
 const LONGEST: Duration = Duration::from_secs(1);
-/// Nobody waits longer than that: whose turn it is may be stopped.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Those who wait look so often, µs.
 const LOOK_US: u64 = 1000;
 /// Who has given its turn to others waits so long before it asks for the next one.
