@@ -105,17 +105,6 @@ impl Waits {
     }
 }
 
-/// The processor time that the calling thread has used, ns.
-pub fn processor_time() -> i64 {
-    let mut at = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: a place for the time.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut at) };
-    at.tv_sec * 1_000_000_000 + at.tv_nsec
-}
-
 /// What the waits of a run earn that makes a few reads among other calls.
 #[derive(Clone, Copy, Default)]
 pub struct Misses {

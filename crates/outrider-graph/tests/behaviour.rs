@@ -10,8 +10,10 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use outrider_graph::{Builder, Data, Engine, Graph, Kind, Next, Op};
+use outrider_sys::raw::thread_time;
 use support::in_child;
 
 const ENGINES: [Engine; 3] = [Engine::Serial, Engine::Uring, Engine::Threads];
@@ -1489,6 +1491,26 @@ fn a_write_with_other_bytes_than_foreseen_is_made_anew() {
     }
 }
 
+/// Reads of `fd` that are only fetched, `count` of them and none beside another; `foresee` is run for each that is foreseen.
+fn fetches<C: 'static>(
+    count: u64,
+    fd: i32,
+    foresee: impl Fn(&C) + Send + Sync + 'static,
+) -> Graph<C> {
+    let graph = Graph::generator("fetches", move |cx, i| {
+        if i >= count {
+            return Next::End;
+        }
+        foresee(cx);
+        Next::Weak(Op::Pread {
+            fd,
+            len: 4096,
+            offset: i as i64 * 8192,
+        })
+    });
+    graph.pure().among().stable().fetch()
+}
+
 /// FA3: what a descriptor names is asked once in a run whose reads are only fetched, and not with each of its calls.
 #[test]
 fn fetches_ask_once_what_a_descriptor_names() {
@@ -1498,20 +1520,7 @@ fn fetches_ask_once_what_a_descriptor_names() {
         let dir = tempfile::tempdir().unwrap();
         let file = numbered(&dir, 400, 4096);
         let fd = file.as_raw_fd();
-        let graph: Graph<()> = Graph::generator("fetches", move |(), i| match i {
-            0..200 => Next::Weak(Op::Pread {
-                fd,
-                len: 4096,
-                // Never neighbours.
-                offset: i as i64 * 8192,
-            }),
-            _ => Next::End,
-        })
-        .pure()
-        .among()
-        .stable()
-        .fetch()
-        .fixed_depth(4);
+        let graph = fetches(200, fd, |()| {}).fixed_depth(4);
         let mut scope = graph.enter(&());
         let mut bytes = [0; 4096];
         for i in 0..200 {
@@ -1549,48 +1558,26 @@ fn fetches_ask_once_what_a_descriptor_names() {
 /// FA3: where reads are only fetched, and nothing of it is waited for, the processor time of looking ahead itself is what it costs.
 #[test]
 fn looking_ahead_that_takes_long_rests_soon() {
-    fn processor_time() -> i64 {
-        let mut at = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        // SAFETY: a place for the time.
-        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut at) };
-        at.tv_sec * 1_000_000_000 + at.tv_nsec
-    }
     let dir = tempfile::tempdir().unwrap();
     let file = numbered(&dir, 16, 4096);
     let fd = file.as_raw_fd();
-    let graph: Graph<i64> = Graph::generator("takes long", move |cost, i| match i {
-        0..8 => {
-            let began = processor_time();
-            while processor_time() - began < *cost {}
-            Next::Weak(Op::Pread {
-                fd,
-                len: 4096,
-                // Never neighbours.
-                offset: i as i64 * 8192,
-            })
-        }
-        _ => Next::End,
-    })
-    .pure()
-    .among()
-    .stable()
-    .fetch();
-    let run = |cost: i64| {
+    let graph = fetches(8, fd, |cost| {
+        let began = thread_time();
+        while thread_time() - began < *cost {}
+    });
+    let run = |cost: Duration| {
         let mut scope = graph.enter(&cost);
         let mut bytes = [0; 4096];
         for i in 0..8 {
             assert_eq!(scope.pread(&file, &mut bytes, i * 8192).unwrap(), 4096);
         }
     };
-    run(0);
+    run(Duration::ZERO);
     assert!(!graph.rests(), "eight calls have cost that much");
-    run(1_000_000);
+    run(Duration::from_millis(1));
     assert!(graph.rests());
     let ahead = graph.counts().ahead;
-    run(0);
+    run(Duration::ZERO);
     assert_eq!(graph.counts().ahead, ahead);
 }
 

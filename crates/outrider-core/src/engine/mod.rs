@@ -154,8 +154,6 @@ struct Batch {
     bytes: u64,
     issued: Instant,
     lone: bool,
-    /// Bytes that the device had been asked for with it.
-    asked: u64,
     watched: Option<Watched>,
 }
 
@@ -172,10 +170,8 @@ struct Device {
     queued_bytes: u64,
     in_flight: VecDeque<Batch>,
     in_flight_bytes: u64,
-    /// Bytes issued since nothing was in flight …
+    /// Bytes issued since nothing was in flight.
     unbroken: u64,
-    /// … and ever.
-    asked: u64,
     /// Workers that wait for an arrival.
     waiting: u32,
     model: DeviceModel,
@@ -650,7 +646,6 @@ impl State {
                     in_flight: VecDeque::new(),
                     in_flight_bytes: 0,
                     unbroken: 0,
-                    asked: 0,
                     waiting: 0,
                     model: DeviceModel::default(),
                     allowed: InFlight::new(bounds.0..bounds.1),
@@ -780,8 +775,6 @@ fn work(shared: &Shared) {
                 d.last_end = (last.file(), last.range.end);
                 d.in_flight_bytes += bytes;
                 d.unbroken = d.unbroken.saturating_add(bytes);
-                d.asked = d.asked.wrapping_add(bytes);
-                let asked = d.asked;
                 let asked_for = group.len() as u64;
                 d.issued += asked_for;
                 let handed = d.handed.clone();
@@ -801,7 +794,7 @@ fn work(shared: &Shared) {
                     .fetch_add(group.len() as u64, Ordering::Relaxed);
                 let mut batch = settle(group, failed, bytes, issued, lone, shared.header());
                 match &mut batch {
-                    Some(batch) => (batch.watched, batch.asked) = (watched, asked),
+                    Some(batch) => batch.watched = watched,
                     None => drop(watched.and_then(|w| w.end(false))),
                 }
                 state = shared.lock();
@@ -847,7 +840,8 @@ fn work(shared: &Shared) {
                 let d = &mut state.devices[i];
                 d.waiting -= 1;
                 d.in_flight_bytes = d.in_flight_bytes.saturating_sub(batch.bytes);
-                let behind = d.asked.wrapping_sub(batch.asked);
+                // Nothing was in flight when a lone one was issued.
+                let behind = d.unbroken.saturating_sub(batch.bytes);
                 if seen {
                     d.measure(batch.bytes);
                     if batch.lone {
@@ -978,7 +972,6 @@ fn settle(
         bytes,
         issued,
         lone,
-        asked: 0,
         watched: None,
     })
 }

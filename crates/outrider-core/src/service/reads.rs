@@ -19,7 +19,7 @@ impl Service {
         let slot = &shared.proc(i).slots[usize::from(e.fd)];
         let mut limits = self.limits(key);
         let arrival = self.seen(key, e.offset, e.len);
-        let beside = self.engine.is_asked(self.device(key));
+        let device = self.device(key);
         let pace = self.procs[i]
             .as_ref()
             .and_then(|p| p.descs.get(&e.fd))
@@ -52,6 +52,7 @@ impl Service {
         };
         let overlooked = std::mem::take(&mut desc.overlooked);
         let alike = skipped + overlooked == 0 && !desc.detector.skips();
+        let beside = alike && self.engine.is_asked(device);
         desc.pace.told(alike, beside, Instant::now());
         let mut f = desc
             .detector

@@ -1,5 +1,7 @@
 //! Looking ahead: the walk along the window that issues what may be issued.
 
+use outrider_sys::raw;
+
 use super::*;
 use crate::walk;
 
@@ -18,10 +20,10 @@ impl Instance<'_> {
             return;
         }
         // Where reads are only fetched, none of the time that this takes is a read's own.
-        let began = (self.is_short() && self.options.fetch).then(worth::processor_time);
+        let began = (self.is_short() && self.options.fetch).then(raw::thread_time);
         self.look(source);
         if let (Some(began), Some(cx)) = (began, self.cx.as_mut()) {
-            cx.account -= worth::processor_time() - began;
+            cx.account -= raw::thread_time().saturating_sub(began).as_nanos() as i64;
         }
     }
 

@@ -36,7 +36,7 @@ use crate::graph::{At, Cursor, Engine, Follow, Options, Source, is_linked};
 use crate::memory::Mapped;
 use crate::process;
 use crate::stats::{Counts, Shared};
-use crate::worth::{self, Misses};
+use crate::worth::{self, Misses, Share};
 use sweep::Sweep;
 
 /// Most calls that are looked ahead: the depth of the paper's deepest experiments.
@@ -267,6 +267,11 @@ impl<'g> Instance<'g> {
         self.pure && self.options.among && !self.options.walk && self.adapts()
     }
 
+    /// Whether call `n` of a run is timed while looking ahead rests: all are where the second wait counts.
+    fn is_timed(&self, n: u64, share: Share) -> bool {
+        self.is_short() || worth::is_timed(n, share)
+    }
+
     fn first_depth(&self) -> usize {
         if self.options.walk {
             FIRST_DIRECTORIES
@@ -398,7 +403,7 @@ impl<'g> Instance<'g> {
         self.passed_from = made;
         let share = self.shared.worth.share();
         (self.passes_until, self.passing_kinds) = if self.resting {
-            let timed = |n: &u64| self.is_short() || worth::is_timed(*n, share);
+            let timed = |n: &u64| self.is_timed(*n, share);
             ((made..).find(timed).unwrap_or(made), u32::MAX)
         } else if self.is_passing() {
             (u64::MAX, u32::MAX)
@@ -478,10 +483,9 @@ impl<'g> Instance<'g> {
         self.counts.calls += 1;
         match self.follows {
             _ if self.is_passing() => {
-                // A run may make few calls: the first counts, and where the second wait does, all.
+                // A run may make few calls: the first counts.
                 let share = self.shared.worth.share();
-                let timed = self.is_short() || worth::is_timed(self.counts.calls - 1, share);
-                if self.resting && timed {
+                if self.resting && self.is_timed(self.counts.calls - 1, share) {
                     self.began = Some(Instant::now());
                 }
             }
