@@ -285,20 +285,23 @@ hook! {
     /// See sendfile(2).
     sendfile = sendfile64 (out: c_int, from: c_int, offset: *mut off_t, n: size_t) -> ssize_t {
         graphs::announce(|| graphs::change(out));
-        let slot = moving(from, offset, n);
+        let moved = moving(from, offset, n, || is_file(out).then_some(0));
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::sendfile(out, from, offset, n) };
-        track::advanced(slot, r);
+        has_moved(moved, r);
         track::wrote(out, r);
         r
     }
     /// See copy_file_range(2).
     copy_file_range (from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, n: size_t, flags: c_uint) -> ssize_t {
         graphs::announce(|| graphs::change(to));
-        let slot = moving(from, from_offset, n);
+        // Programs that copy by reading ask for this first, for all of a file at once.
+        let refused = leads_elsewhere(from, to);
+        let moved = if refused { None } else { moving(from, from_offset, n, || Some(shm::BY_COPYING)) };
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::copy_file_range(from, from_offset, to, to_offset, n, flags) };
-        track::advanced(slot, r);
+        let moved = if refused && r > 0 { moving(from, from_offset, r as size_t, || None) } else { moved };
+        has_moved(moved, r);
         if to_offset.is_null() {
             track::wrote(to, r);
         }
@@ -307,10 +310,10 @@ hook! {
     /// See splice(2).
     splice (from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, n: size_t, flags: c_uint) -> ssize_t {
         graphs::announce(|| graphs::change(to));
-        let slot = moving(from, from_offset, n);
+        let moved = moving(from, from_offset, n, || None);
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::splice(from, from_offset, to, to_offset, n, flags) };
-        track::advanced(slot, r);
+        has_moved(moved, r);
         if to_offset.is_null() {
             track::wrote(to, r);
         }
@@ -534,16 +537,60 @@ fn hint(advice: c_int) -> bool {
     )
 }
 
-/// A call is about to move `n` bytes out of a file inside the kernel, from `*offset` or the file position. The
-/// offset's memory is the caller's to get wrong: it is read by the kernel, never here.
-fn moving(from: c_int, offset: *const off_t, n: size_t) -> Option<&'static shm::Slot> {
+/// Whether a followed file and `to` lie on different devices, between which copy_file_range(2) mostly copies nothing (EXDEV).
+fn leads_elsewhere(from: c_int, to: c_int) -> bool {
+    track::tracked(from).is_some_and(|(_, slot)| {
+        outrider_sys::raw::fstat(to).is_ok_and(|st| st.st_dev != slot.dev.load(Relaxed))
+    })
+}
+
+fn is_file(fd: c_int) -> bool {
+    outrider_sys::raw::fstat(fd).is_ok_and(|st| st.st_mode & libc::S_IFMT == libc::S_IFREG)
+}
+
+/// Bytes from which on a call that moves them is worth telling: several of the kernel's readahead windows.
+const LONG_MOVE: size_t = 1 << 20;
+
+/// What a call moves bytes out of.
+struct Moved {
+    slot: &'static shm::Slot,
+    /// Where from, if not from the file position.
+    at: Option<u64>,
+}
+
+/// A call is about to move `n` bytes out of a file inside the kernel, from `*offset` or the file position; [`has_moved`] is to follow. The
+/// offset's memory is the caller's to get wrong: it is read by the kernel, never here. What `into` gives tells whether they go to a file, which takes them as
+/// fast as they come, and how ([`shm::Kind::Move`]).
+fn moving(
+    from: c_int,
+    offset: *const off_t,
+    n: size_t,
+    into: impl Fn() -> Option<u64>,
+) -> Option<Moved> {
     let (_, slot) = track::tracked(from)?;
-    if offset.is_null() {
-        return track::reading(from, n);
-    }
     // A faulting pointer must fail in the kernel (EFAULT), not here: continue where the last call ended.
-    let at = slot.last.load(Relaxed);
-    track::reading_at(from, at, n);
-    slot.last.store(at.wrapping_add(n as u64), Relaxed);
-    None
+    let at = (!offset.is_null()).then(|| slot.last.load(Relaxed));
+    if n >= LONG_MOVE
+        && slot.flags.load(Relaxed) & shm::FLAG_HOT == 0
+        && let Some(how) = into()
+    {
+        let at = at.unwrap_or_else(|| track::position(from, slot));
+        track::about(from, shm::Kind::Move, how, at, n as u64);
+    }
+    match at {
+        Some(at) => track::reading_at(from, at, n),
+        None => _ = track::reading(from, n),
+    }
+    Some(Moved { slot, at })
+}
+
+/// `n` bytes were moved.
+fn has_moved(moved: Option<Moved>, n: ssize_t) {
+    match moved {
+        Some(Moved { slot, at: Some(at) }) => {
+            slot.last.store(at.wrapping_add(n.max(0) as u64), Relaxed)
+        }
+        Some(Moved { slot, at: None }) => track::advanced(Some(slot), n),
+        None => {}
+    }
 }

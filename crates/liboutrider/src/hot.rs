@@ -67,6 +67,8 @@ struct Count {
     waits: AtomicU32,
     /// … and what was read since, bytes.
     bytes: AtomicU64,
+    /// Bytes of the file in the read that was looked at last.
+    len: AtomicU64,
 }
 
 impl Count {
@@ -102,6 +104,7 @@ static COUNTED: [Count; COUNTS] = [const {
         blocks: AtomicU32::new(0),
         waits: AtomicU32::new(0),
         bytes: AtomicU64::new(0),
+        len: AtomicU64::new(0),
     }
 }; COUNTS];
 /// A file with FLAG_BLIND was told, and the service has left none to the hooks since.
@@ -169,10 +172,11 @@ fn place(at: u64, size: u64) -> Range<u64> {
 /// Looks at a read of a descriptor with FLAG_HOT. `false`: something of it is missing, and not a single page, or the service is to look.
 pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
     let flags = slot.flags.load(Relaxed);
-    let found = if flags & FLAG_BLIND == 0 {
+    let (found, inside) = if flags & FLAG_BLIND == 0 {
         found_around(fd, offset, len)
     } else {
-        found_unread(slot, fd, len, flags & FLAG_UNTOLD != 0)
+        let presumed = flags & FLAG_UNTOLD != 0;
+        (found_unread(slot, fd, len, presumed), len)
     };
     if found == Found::Missing {
         return false;
@@ -180,8 +184,8 @@ pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool
     let (count, name) = count(slot, fd);
     let passed = count.passed(name);
     proc.hot_reads.fetch_add(1 + passed, Relaxed);
-    proc.hot_bytes
-        .fetch_add(len.saturating_mul(1 + passed), Relaxed);
+    let before = count.len.swap(inside, Relaxed).saturating_mul(passed);
+    proc.hot_bytes.fetch_add(inside + before, Relaxed);
     let most = (UNSEEN / len.max(1)).clamp(OFTEN, RARELY);
     let next = match found {
         Found::Astray => 1,
@@ -191,13 +195,25 @@ pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool
     true
 }
 
-/// Looks for a read, and for what lies further on.
-fn found_around(fd: c_int, offset: u64, len: u64) -> Found {
+/// A descriptor with FLAG_HOT is about to be closed: counts the calling thread's reads since the last that was looked at.
+pub fn ends(proc: &Proc, slot: &Slot, fd: c_int) {
+    let (count, name) = count(slot, fd);
+    let passed = count
+        .passed(name)
+        .saturating_sub(count.left.load(Relaxed).into());
+    proc.hot_reads.fetch_add(passed, Relaxed);
+    proc.hot_bytes
+        .fetch_add(count.len.load(Relaxed).saturating_mul(passed), Relaxed);
+}
+
+/// Looks for a read, and for what lies further on; and how many bytes of the file it reaches.
+fn found_around(fd: c_int, offset: u64, len: u64) -> (Found, u64) {
     let Ok(st) = raw::fstat(fd) else {
-        return Found::Missing;
+        return (Found::Missing, 0);
     };
     let size = st.st_size as u64;
     let end = offset.saturating_add(len).min(size);
+    let len = end.saturating_sub(offset);
     let first = offset..end.min(offset.saturating_add(LOOK));
     let last = first.end.max(end.saturating_sub(LOOK))..end;
     let further = place(end.saturating_add(FAR), size);
@@ -206,10 +222,10 @@ fn found_around(fd: c_int, offset: u64, len: u64) -> Found {
         match found(fd, range, size) {
             Found::Cached => {}
             Found::Astray => all = Found::Astray,
-            Found::Missing | Found::Overlaid => return Found::Missing,
+            Found::Missing | Found::Overlaid => return (Found::Missing, len),
         }
     }
-    all
+    (all, len)
 }
 
 /// What the calling thread has had read from disks, in blocks, and how often it has waited: the lower halves.

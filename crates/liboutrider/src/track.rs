@@ -155,10 +155,14 @@ fn forget(proc: &Proc, slot: &Slot, fd: c_int) {
         return;
     }
     let tracked = slot.state.load(Relaxed) == FD_TRACKED;
+    let (last, skip) = (slot.last.load(Relaxed), slot.skip.load(Relaxed));
+    if tracked && slot.flags.load(Relaxed) & FLAG_HOT != 0 {
+        hot::ends(proc, slot, fd);
+    }
     // The generation goes up first: whatever the service still holds for this number is stale from here on.
     slot.forget();
     if tracked && slot.flags.load(Relaxed) & FLAG_UNTOLD == 0 {
-        tell(proc, Kind::Close, fd, 0, 0, 0);
+        tell(proc, Kind::Close, fd, 0, last, skip.into());
     }
     // The service marks the slot and then looks at the generation again; here it is the other way round.
     fence(SeqCst);
@@ -364,14 +368,19 @@ fn reading_here(fd: c_int, len: usize) -> Option<&'static Slot> {
     let (proc, slot) = tracked(fd)?;
     let len = len as u64;
     if !hushed(slot, fd, slot.pos.load(Relaxed), len) {
-        let pos = if slot.flags.load(Relaxed) & FLAG_SHARED_POS != 0 {
-            shared_position(fd, slot)
-        } else {
-            slot.pos.load(Relaxed)
-        };
-        speak(proc, slot, fd, pos, len);
+        speak(proc, slot, fd, position(fd, slot), len);
     }
     Some(slot)
+}
+
+/// The file position.
+#[inline(always)]
+pub fn position(fd: c_int, slot: &Slot) -> u64 {
+    if slot.flags.load(Relaxed) & FLAG_SHARED_POS != 0 {
+        shared_position(fd, slot)
+    } else {
+        slot.pos.load(Relaxed)
+    }
 }
 
 /// The kernel's idea of a position that others may move too.

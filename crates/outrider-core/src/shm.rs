@@ -30,7 +30,7 @@ use crate::hints::Hints;
 /// "OUTRIDER" read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OUTRIDER");
 /// Changes whenever the layout does; library and command must agree.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Processes that can be followed at one time.
 pub const MAX_PROCS: usize = 512;
 /// Descriptors followed per process; numbers from here on are left alone.
@@ -132,7 +132,7 @@ pub enum Kind {
     Open = 1,
     /// A read of `len` bytes at `offset` is about to be made.
     Read = 2,
-    /// The descriptor is about to be closed.
+    /// The descriptor is about to be closed: offset = end of its last read, len = reads that would still not have been told.
     Close = 3,
     /// The program's own WILLNEED or readahead of `offset..offset+len`, not passed to the kernel.
     WillNeed = 4,
@@ -158,7 +158,12 @@ pub enum Kind {
     Attributes = 14,
     /// Reads, told or not, went up to byte `offset`, and the next one is at `len`: what lies between was not read.
     Seek = 15,
+    /// The kernel is about to move `offset..offset+len` to another file: extra = [`BY_COPYING`] if by copy_file_range(2).
+    Move = 16,
 }
+
+/// See [`Kind::Move`].
+pub const BY_COPYING: u64 = 1;
 
 impl Kind {
     fn from_u8(v: u8) -> Option<Kind> {
@@ -178,6 +183,7 @@ impl Kind {
             13 => Kind::Listing,
             14 => Kind::Attributes,
             15 => Kind::Seek,
+            16 => Kind::Move,
             _ => return None,
         })
     }

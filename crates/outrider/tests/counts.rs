@@ -161,6 +161,57 @@ for reads, pause in (2000, 0.3), (100, 0):
     });
 }
 
+/// CP12: of files that are read to their ends, one quickly after the other through the same descriptor, cold and cached, all is counted, nothing twice, and
+/// nothing that was fetched for them as wasted; what a program asks for in vain before it reads is not.
+#[test]
+fn what_is_read_to_its_end_is_counted() {
+    const FILES: u64 = 8;
+    const SIZE: u64 = 8 << 20;
+    let dir = fresh("read_to_its_end");
+    let names: Vec<String> = (0..FILES).map(|i| format!("file{i}")).collect();
+    let mut random = Random(13);
+    for name in &names {
+        fs::write(dir.join(name), random.bytes(SIZE as usize)).unwrap();
+    }
+    let elsewhere = PathBuf::from(format!("/dev/shm/outrider-{}", std::process::id()));
+    // From cat(1) the kernel refuses to copy between file systems.
+    let copied = format!("exec cat \"$@\" >{}", elsewhere.display());
+    let programs: [&[&str]; 4] = [
+        &["head", "-c", "1G"],
+        &["md5sum"],
+        &["tac"],
+        &["sh", "-c", &copied, "sh"],
+    ];
+    for program in programs {
+        let argv: Vec<&str> = program
+            .iter()
+            .copied()
+            .chain(names.iter().map(String::as_str))
+            .collect();
+        for cached in [false, true] {
+            eventually(|| {
+                if !cached {
+                    support::make_cold(&dir);
+                }
+                let (totals, _) = run(&dir, &argv);
+                let fields = ["hit_bytes", "late_bytes", "miss_bytes", "hot_bytes"];
+                let counted: u64 = fields.iter().map(|f| number(&totals, f)).sum();
+                let wasted = number(&totals, "wasted_bytes");
+                let off = counted.abs_diff(FILES * SIZE);
+                if off < FILES * SIZE / 50 && wasted < FILES * SIZE / 50 {
+                    Ok(())
+                } else {
+                    Err(format!(
+                        "{argv:?}: {counted} bytes counted of {}: {totals}",
+                        FILES * SIZE
+                    ))
+                }
+            });
+        }
+    }
+    let _ = fs::remove_file(elsewhere);
+}
+
 /// CP4: where the cached part of a file ends is noticed, and the rest of it is fetched ahead.
 #[test]
 fn what_is_no_longer_cached_is_told() {
@@ -696,6 +747,53 @@ fn a_member_of_an_archive_is_all_that_is_fetched() {
     // Where other work keeps the processors busy a wait may be so long that reading on is worth it.
     fetched.sort_unstable();
     assert!(fetched[2] < size / 8, "{fetched:?} of {size} bytes");
+}
+
+/// CP1, CP3: what a program has the kernel copy in one call is fetched at once and not one readahead window after another, if it goes to a file; what is sent
+/// to whom it may take long to get there is not.
+#[test]
+fn copies_within_the_kernel_are_fetched_at_once() {
+    const SIZE: u64 = 64 << 20;
+    const COPY: &str = "import os
+source, copy = os.open('disk/file', os.O_RDONLY), os.open('disk/copy', os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+done = 0
+while n := CALL:
+    done += n
+";
+    const SEND: &str = "import os, socket
+source, (out, other) = os.open('disk/file', os.O_RDONLY), socket.socketpair()
+out.setblocking(False)
+os.sendfile(out.fileno(), source, 0, 64 << 20)
+";
+    let dir = fresh("copies");
+    let Some(disk) = Disk::of("copies_within_the_kernel_are_fetched_at_once", &dir) else {
+        return;
+    };
+    let file = disk.dir.join("file");
+    let bytes = Random(14).bytes(SIZE as usize);
+    fs::write(&file, &bytes).unwrap();
+    disk.does("model", &["remote"]);
+    for call in [
+        "os.sendfile(copy, source, done, 1 << 30)",
+        "os.sendfile(copy, source, None, 1 << 30)",
+        "os.copy_file_range(source, copy, 1 << 30)",
+    ] {
+        eventually(|| {
+            disk.does("cold", &[]);
+            let (totals, _) = run(&dir, &["python3", "-c", &COPY.replace("CALL", call)]);
+            assert!(fs::read(disk.dir.join("copy")).unwrap() == bytes, "{call}");
+            let [fetched, used, wasted] =
+                ["prefetched_bytes", "used_bytes", "wasted_bytes"].map(|f| number(&totals, f));
+            if fetched > SIZE * 3 / 4 && used == fetched && wasted == 0 {
+                Ok(())
+            } else {
+                Err(format!("{call}: {totals}"))
+            }
+        });
+    }
+    disk.does("cold", &[]);
+    let (totals, _) = run(&dir, &["python3", "-c", SEND]);
+    assert!(number(&totals, "prefetched_bytes") <= SIZE / 8, "{totals}");
 }
 
 /// CP2: a shell that redirects its input closes the descriptor that it has opened at once, and reads from another: its files are found all the same.

@@ -100,7 +100,7 @@ impl Service {
             walker.over(i);
         }
         for (fd, desc) in state.descs.drain() {
-            self.closed(i, fd, desc);
+            self.abandoned(i, fd, desc);
         }
         for m in state.mapped.drain(..) {
             let (dev, ino) = m.file();
@@ -208,7 +208,7 @@ impl Service {
         match e.kind {
             Kind::Open => {
                 if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.remove(&e.fd)) {
-                    self.closed(i, e.fd, desc);
+                    self.abandoned(i, e.fd, desc);
                 }
                 if let Some(key) = self.opened(i, e.fd, e.offset)
                     && self.walker.is_some()
@@ -225,11 +225,12 @@ impl Service {
             }
             Kind::Close => {
                 if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.remove(&e.fd)) {
-                    self.closed(i, e.fd, desc);
+                    self.closed(i, desc, e.offset, e.len);
                 }
             }
             Kind::Read => self.read(i, e),
             Kind::Seek => self.sought(i, &e),
+            Kind::Move => self.moves(i, &e),
             Kind::Entry | Kind::Visit | Kind::Listing | Kind::Attributes => {
                 let key = FileKey {
                     dev: e.offset,
@@ -435,7 +436,7 @@ impl Service {
         let writable = flags & FLAG_WRITABLE != 0;
         let old = self.procs[i].as_mut()?.descs.remove(&fd);
         if let Some(old) = old {
-            self.closed(i, fd, old);
+            self.abandoned(i, fd, old);
         }
         let file = self.take_in(key, size);
         file.openers += 1;
@@ -573,11 +574,21 @@ impl Service {
         crowded
     }
 
-    pub(super) fn closed(&mut self, i: usize, fd: u16, desc: Desc) {
+    /// A descriptor is gone, and its end was not told: its place tells of it unless another has it already.
+    fn abandoned(&mut self, i: usize, fd: u16, desc: Desc) {
+        let slot = &self.shared.proc(i).slots[usize::from(fd)];
+        let (last, left) = (slot.last.load(Relaxed), slot.skip.load(Relaxed));
+        if slot.generation.load(Relaxed) == desc.generation {
+            self.closed(i, desc, last, left.into());
+        } else {
+            self.unlink(desc.key);
+        }
+    }
+
+    /// A descriptor was closed: its last read ended at `last`, and `left` more would not have been told.
+    fn closed(&mut self, i: usize, desc: Desc, last: u64, left: u64) {
         // What was read silently to the end: the hook's position tells how far a single stream came; of several it is only
         // known how many reads they made together.
-        let slot = &self.shared.proc(i).slots[usize::from(fd)];
-        let last = slot.last.load(Relaxed);
         let silent: Vec<_> = desc
             .detector
             .reading()
@@ -585,7 +596,7 @@ impl Service {
             .cloned()
             .collect();
         let alone = desc.detector.only().is_some();
-        let consumed = u64::from(desc.skip_given.saturating_sub(slot.skip.load(Relaxed)));
+        let consumed = u64::from(desc.skip_given).saturating_sub(left);
         for s in &silent {
             let step = s.stride.unsigned_abs();
             let share = consumed / silent.len() as u64;
