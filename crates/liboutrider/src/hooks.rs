@@ -285,23 +285,23 @@ hook! {
     /// See sendfile(2).
     sendfile = sendfile64 (out: c_int, from: c_int, offset: *mut off_t, n: size_t) -> ssize_t {
         graphs::announce(|| graphs::change(out));
-        let moved = moving(from, offset, n, || is_file(out).then_some(0));
+        let moved = moving(from, offset, n, || if is_file(out) { Told::After(Some(0)) } else { Told::Before });
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::sendfile(out, from, offset, n) };
-        has_moved(moved, r);
+        has_moved(from, moved, r);
         track::wrote(out, r);
         r
     }
     /// See copy_file_range(2).
     copy_file_range (from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, n: size_t, flags: c_uint) -> ssize_t {
         graphs::announce(|| graphs::change(to));
-        // Programs that copy by reading ask for this first, for all of a file at once.
-        let refused = leads_elsewhere(from, to);
-        let moved = if refused { None } else { moving(from, from_offset, n, || Some(shm::BY_COPYING)) };
+        let moved = moving(from, from_offset, n, || {
+            // Programs that copy by reading ask for this first, for all of a file at once.
+            Told::After((!leads_elsewhere(from, to)).then_some(shm::BY_COPYING))
+        });
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::copy_file_range(from, from_offset, to, to_offset, n, flags) };
-        let moved = if refused && r > 0 { moving(from, from_offset, r as size_t, || None) } else { moved };
-        has_moved(moved, r);
+        has_moved(from, moved, r);
         if to_offset.is_null() {
             track::wrote(to, r);
         }
@@ -310,10 +310,10 @@ hook! {
     /// See splice(2).
     splice (from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, n: size_t, flags: c_uint) -> ssize_t {
         graphs::announce(|| graphs::change(to));
-        let moved = moving(from, from_offset, n, || None);
+        let moved = moving(from, from_offset, n, || Told::Before);
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::splice(from, from_offset, to, to_offset, n, flags) };
-        has_moved(moved, r);
+        has_moved(from, moved, r);
         if to_offset.is_null() {
             track::wrote(to, r);
         }
@@ -548,49 +548,60 @@ fn is_file(fd: c_int) -> bool {
     outrider_sys::raw::fstat(fd).is_ok_and(|st| st.st_mode & libc::S_IFMT == libc::S_IFREG)
 }
 
-/// Bytes from which on a call that moves them is worth telling: several of the kernel's readahead windows.
+/// Bytes from which on it matters when a call that moves them is told: several of the kernel's readahead windows.
 const LONG_MOVE: size_t = 1 << 20;
+
+/// When a read by a call that moves bytes within the kernel is told.
+#[derive(Clone, Copy)]
+enum Told {
+    /// Before it is made.
+    Before,
+    /// After it; before it that it is to be, and how ([`shm::Kind::Move`]), if it isn't likely to fail.
+    After(Option<u64>),
+}
 
 /// What a call moves bytes out of.
 struct Moved {
     slot: &'static shm::Slot,
     /// Where from, if not from the file position.
     at: Option<u64>,
+    told: Told,
 }
 
 /// A call is about to move `n` bytes out of a file inside the kernel, from `*offset` or the file position; [`has_moved`] is to follow. The
-/// offset's memory is the caller's to get wrong: it is read by the kernel, never here. What `into` gives tells whether they go to a file, which takes them as
-/// fast as they come, and how ([`shm::Kind::Move`]).
-fn moving(
-    from: c_int,
-    offset: *const off_t,
-    n: size_t,
-    into: impl Fn() -> Option<u64>,
-) -> Option<Moved> {
+/// offset's memory is the caller's to get wrong: it is read by the kernel, never here. A long one is told as `long` says.
+fn moving(from: c_int, offset: *const off_t, n: size_t, long: impl Fn() -> Told) -> Option<Moved> {
     let (_, slot) = track::tracked(from)?;
     // A faulting pointer must fail in the kernel (EFAULT), not here: continue where the last call ended.
     let at = (!offset.is_null()).then(|| slot.last.load(Relaxed));
-    if n >= LONG_MOVE
-        && slot.flags.load(Relaxed) & shm::FLAG_HOT == 0
-        && let Some(how) = into()
-    {
-        let at = at.unwrap_or_else(|| track::position(from, slot));
-        track::about(from, shm::Kind::Move, how, at, n as u64);
+    let told = if n < LONG_MOVE { Told::Before } else { long() };
+    match (told, at) {
+        (Told::Before, Some(at)) => track::reading_at(from, at, n),
+        (Told::Before, None) => _ = track::reading(from, n),
+        (Told::After(Some(how)), _) if slot.flags.load(Relaxed) & shm::FLAG_HOT == 0 => {
+            let at = at.unwrap_or_else(|| track::position(from, slot));
+            track::about(from, shm::Kind::Move, how, at, n as u64);
+        }
+        (Told::After(_), _) => {}
     }
-    match at {
-        Some(at) => track::reading_at(from, at, n),
-        None => _ = track::reading(from, n),
-    }
-    Some(Moved { slot, at })
+    Some(Moved { slot, at, told })
 }
 
-/// `n` bytes were moved.
-fn has_moved(moved: Option<Moved>, n: ssize_t) {
-    match moved {
-        Some(Moved { slot, at: Some(at) }) => {
-            slot.last.store(at.wrapping_add(n.max(0) as u64), Relaxed)
+/// `n` bytes were moved, or none if that is negative.
+fn has_moved(from: c_int, moved: Option<Moved>, n: ssize_t) {
+    let Some(Moved { slot, at, told }) = moved else {
+        return;
+    };
+    match (told, at) {
+        (Told::After(Some(_)), _) if n <= 0 => {
+            track::about(from, shm::Kind::Move, 0, 0, 0);
         }
-        Some(Moved { slot, at: None }) => track::advanced(Some(slot), n),
-        None => {}
+        (Told::After(_), None) => track::has_read(from, n),
+        (Told::After(_), Some(at)) => track::has_read_at(from, at, n),
+        (Told::Before, None) => track::advanced(Some(slot), n),
+        (Told::Before, Some(_)) => {}
+    }
+    if let Some(at) = at {
+        slot.last.store(at.wrapping_add(n.max(0) as u64), Relaxed);
     }
 }

@@ -158,7 +158,8 @@ pub enum Kind {
     Attributes = 14,
     /// Reads, told or not, went up to byte `offset`, and the next one is at `len`: what lies between was not read.
     Seek = 15,
-    /// The kernel is about to move `offset..offset+len` to another file: extra = [`BY_COPYING`] if by copy_file_range(2).
+    /// The kernel is about to move `offset..offset+len` to another file: extra = [`BY_COPYING`] if by copy_file_range(2). The read is told when it is done; if
+    /// it failed, a move of nothing is.
     Move = 16,
 }
 
@@ -196,6 +197,8 @@ pub struct Event {
     pub kind: Kind,
     /// Descriptor number.
     pub fd: u16,
+    /// The lowest bits of [`Slot::generation`] when it was told.
+    pub generation: u8,
     /// Read: a hash of the thread; Map: the file offset in pages; otherwise 0.
     pub extra: u64,
     /// Bytes, or an address for mappings.
@@ -626,7 +629,9 @@ impl Proc {
                 .compare_exchange_weak(pos, next, Ordering::Relaxed, Ordering::Relaxed)
             {
                 Ok(_) => {
-                    let what = u32::from(fd) | (kind as u32) << 16;
+                    let slot = self.slots.get(usize::from(fd));
+                    let generation = slot.map_or(0, |s| s.generation.load(Ordering::Relaxed));
+                    let what = u32::from(fd) | (kind as u32) << 16 | generation << 24;
                     cell.what.store(what, Ordering::Relaxed);
                     cell.extra.store(extra, Ordering::Relaxed);
                     cell.offset.store(offset, Ordering::Relaxed);
@@ -677,6 +682,7 @@ impl Proc {
             let event = Kind::from_u8((what >> 16) as u8).map(|kind| Event {
                 kind,
                 fd: what as u16,
+                generation: (what >> 24) as u8,
                 extra: cell.extra.load(Ordering::Relaxed),
                 offset: cell.offset.load(Ordering::Relaxed),
                 len: cell.len.load(Ordering::Relaxed),

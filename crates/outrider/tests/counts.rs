@@ -198,7 +198,7 @@ fn what_is_read_to_its_end_is_counted() {
                 let counted: u64 = fields.iter().map(|f| number(&totals, f)).sum();
                 let wasted = number(&totals, "wasted_bytes");
                 let off = counted.abs_diff(FILES * SIZE);
-                if off < FILES * SIZE / 50 && wasted < FILES * SIZE / 50 {
+                if off < FILES * SIZE / 20 && wasted < FILES * SIZE / 20 {
                     Ok(())
                 } else {
                     Err(format!(

@@ -11,6 +11,7 @@ mod crowd;
 mod fetching;
 mod files;
 mod hot;
+mod moves;
 mod neighbours;
 mod pace;
 mod processes;
@@ -282,6 +283,8 @@ pub struct Service {
     /// Whether many files that are read at once are better left alone.
     crowd: Crowd,
     last_let_go: Instant,
+    /// Calls that are moving bytes within the kernel.
+    moving: Vec<moves::Move>,
     /// Whether programs that go through trees are run ahead of …
     walks: bool,
     /// … and who does it, once there is one.
@@ -354,6 +357,7 @@ impl Service {
             neighbours: Neighbours::new(),
             crowd: Crowd::new(now),
             last_let_go: now,
+            moving: Vec::new(),
             walks,
             walker: None,
             optimism: (0, 0),
@@ -412,7 +416,7 @@ impl Service {
 
     /// How long to sleep when nothing rings.
     fn pause(&self) -> Duration {
-        let mut pause = if self.last_event.elapsed() < RECENT {
+        let mut pause = if self.last_event.elapsed() < RECENT || !self.moving.is_empty() {
             Duration::from_millis(2)
         } else if self.holding
             || self.last_event.elapsed() < Duration::from_secs(2)
@@ -470,6 +474,7 @@ impl Service {
             self.look_at_maps();
         }
         self.look_for_neighbours();
+        self.go_on_moving();
         self.let_go();
         worked
     }

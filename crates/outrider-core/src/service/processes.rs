@@ -172,31 +172,11 @@ impl Service {
             if let Some(state) = &mut self.procs[i] {
                 state.events += 1;
             }
-            if passed_over > 0 {
-                passed_over -= 1;
-                if event.kind == Kind::Read {
-                    self.header().events.fetch_add(1, Relaxed);
-                    let Some(key) = self.known(i, event.fd) else {
-                        continue;
-                    };
-                    if self.told_before(i, key, event) {
-                        continue;
-                    }
-                    let desc = self.procs[i]
-                        .as_mut()
-                        .and_then(|p| p.descs.get_mut(&event.fd));
-                    self.stirred |= desc.as_ref().is_none_or(|d| d.rarely == 0);
-                    let followed = desc.is_some_and(|d| {
-                        let followed = d.detector.glance(event.offset, event.extra);
-                        d.overlooked += u64::from(!followed);
-                        followed
-                    });
-                    if !followed {
-                        let span = event.offset..event.offset.saturating_add(event.len);
-                        self.pass(i, key, span, 1, event.len);
-                    }
-                    continue;
-                }
+            let overlooked = passed_over > 0 || self.is_stale(i, &event);
+            passed_over = passed_over.saturating_sub(1);
+            if overlooked && event.kind == Kind::Read {
+                self.overlook(i, event);
+                continue;
             }
             self.handle_event(i, event);
         }
@@ -239,17 +219,17 @@ impl Service {
                 self.entered(i, e.kind, e.fd, e.extra, key);
             }
             Kind::WillNeed => {
-                if let Some(key) = self.known(i, e.fd) {
+                if let Some(key) = self.known(i, &e) {
                     self.advise(key, e.offset..e.offset.saturating_add(e.len));
                 }
             }
             Kind::DontNeed => {
-                if let Some(key) = self.known(i, e.fd) {
+                if let Some(key) = self.known(i, &e) {
                     self.lost_pages(key, PageRange::from_bytes(e.offset, e.len));
                 }
             }
             Kind::Truncate => {
-                if let Some(key) = self.known(i, e.fd) {
+                if let Some(key) = self.known(i, &e) {
                     self.lost_pages(
                         key,
                         PageRange::new(e.offset.div_ceil(PAGE), u64::MAX / PAGE),
@@ -260,10 +240,7 @@ impl Service {
                 }
             }
             Kind::Map => {
-                let Some(key) = self
-                    .known(i, e.fd)
-                    .or_else(|| self.mapped_file(i, e.offset))
-                else {
+                let Some(key) = self.known(i, &e).or_else(|| self.mapped_file(i, e.offset)) else {
                     return;
                 };
                 let limits = self.limits(key);
@@ -330,12 +307,51 @@ impl Service {
     }
 
     /// The file of a descriptor, taken in now if the event that told of it was lost.
-    pub(super) fn known(&mut self, i: usize, fd: u16) -> Option<FileKey> {
-        let slot = self.shared.proc(i).slots.get(usize::from(fd))?;
+    pub(super) fn known(&mut self, i: usize, e: &Event) -> Option<FileKey> {
+        let slot = self.shared.proc(i).slots.get(usize::from(e.fd))?;
         let generation = slot.generation.load(Relaxed);
-        match self.procs[i].as_ref()?.descs.get(&fd) {
+        if generation as u8 != e.generation {
+            return None;
+        }
+        match self.procs[i].as_ref()?.descs.get(&e.fd) {
             Some(d) if d.generation == generation => Some(d.key),
-            _ => self.opened(i, fd, 0),
+            _ => self.opened(i, e.fd, 0),
+        }
+    }
+
+    /// Whether a descriptor has been closed since an event was told.
+    fn is_stale(&self, i: usize, e: &Event) -> bool {
+        let slot = self.shared.proc(i).slots.get(usize::from(e.fd));
+        slot.is_none_or(|s| s.generation.load(Relaxed) as u8 != e.generation)
+    }
+
+    /// A read that helps to foresee nothing any more is counted.
+    fn overlook(&mut self, i: usize, e: Event) {
+        self.header().events.fetch_add(1, Relaxed);
+        let stale = self.is_stale(i, &e);
+        let key = if stale {
+            let desc = self.procs[i].as_ref().and_then(|p| p.descs.get(&e.fd));
+            desc.filter(|d| d.generation as u8 == e.generation)
+                .map(|d| d.key)
+        } else {
+            self.known(i, &e)
+        };
+        let Some(key) = key else {
+            return;
+        };
+        if !stale && self.told_before(i, key, e) {
+            return;
+        }
+        let desc = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd));
+        self.stirred |= desc.as_ref().is_none_or(|d| d.rarely == 0);
+        let followed = desc.is_some_and(|d| {
+            let followed = d.detector.glance(e.offset, e.extra);
+            d.overlooked += u64::from(!followed);
+            followed
+        });
+        if !followed {
+            let span = e.offset..e.offset.saturating_add(e.len);
+            self.pass(i, key, span, 1, e.len);
         }
     }
 

@@ -6,13 +6,11 @@ use super::*;
 /// as much.
 const RARELY_AT_FIRST: u16 = 16;
 
-/// File systems whose files copy_file_range(2) surely reads: others share blocks, or have a server copy them.
-const READS_TO_COPY: [i64; 2] = [libc::EXT4_SUPER_MAGIC, libc::F2FS_SUPER_MAGIC];
-
 impl Service {
     pub(super) fn read(&mut self, i: usize, e: Event) {
         self.header().events.fetch_add(1, Relaxed);
-        let Some(key) = self.known(i, e.fd) else {
+        self.has_moved(i, e.fd, Some(e.offset));
+        let Some(key) = self.known(i, &e) else {
             return;
         };
         if self.told_before(i, key, e) {
@@ -162,31 +160,9 @@ impl Service {
         self.hush(slot, i, e.fd, f, (skip, given), lazy);
     }
 
-    /// The kernel is about to move bytes to another file. It reads them one readahead window after another and waits for each: all are asked for at
-    /// once, as far as there is room.
-    pub(super) fn moves(&mut self, i: usize, e: &Event) {
-        let Some(key) = self.known(i, e.fd) else {
-            return;
-        };
-        if self.mode == shm::MODE_PREDICT
-            || !self.grant.aggressive
-            || self.crowded(key)
-            || self.shared_with_others(key)
-        {
-            return;
-        }
-        let by_copying = e.extra == shm::BY_COPYING;
-        let reads = |handle: Arc<Handle>| {
-            !by_copying || READS_TO_COPY.contains(&raw::file_system(handle.fd().as_raw_fd()))
-        };
-        if self.handle(key).is_some_and(reads) {
-            self.advise(key, e.offset..e.offset.saturating_add(e.len));
-        }
-    }
-
     /// The position was moved on over what a stream would have read.
     pub(super) fn sought(&mut self, i: usize, e: &Event) {
-        let Some(key) = self.known(i, e.fd) else {
+        let Some(key) = self.known(i, e) else {
             return;
         };
         // What costs less than a request's way may as well be read through.

@@ -1,0 +1,108 @@
+//! Copies within the kernel.
+//!
+//! A call that moves a file's bytes to another file reads them one readahead window after another, and waits for each. While it goes on, what it will come to is
+//! asked for, in pieces, so that it is noticed if it turns out that a head has to move, that others read from the disk, or that memory runs short. A disk with a head is kept
+//! busy by the kernel's windows.
+
+use super::*;
+
+/// What is asked for and has not arrived at most, bytes: what a fast device delivers while the service sleeps …
+const AHEAD: u64 = 16 << 20;
+/// … and while nothing is known of the device.
+const AT_FIRST: u64 = 1 << 20;
+/// Bytes that are asked for at once, and how often in one round.
+const PIECE: u64 = 4 << 20;
+const PIECES: u32 = 16;
+/// File systems whose files copy_file_range(2) surely reads: others share blocks, or have a server copy them.
+const READS_TO_COPY: [i64; 2] = [libc::EXT4_SUPER_MAGIC, libc::F2FS_SUPER_MAGIC];
+
+/// A call that moves bytes.
+#[derive(Debug)]
+pub(super) struct Move {
+    proc: usize,
+    fd: u16,
+    generation: u32,
+    key: FileKey,
+    /// Where it began, bytes.
+    begin: u64,
+    /// What has not been asked for yet, bytes.
+    rest: std::ops::Range<u64>,
+}
+
+impl Service {
+    /// The kernel is about to move bytes to another file, or has failed to.
+    pub(super) fn moves(&mut self, i: usize, e: &Event) {
+        self.has_moved(i, e.fd, None);
+        let Some(key) = self.known(i, e) else {
+            return;
+        };
+        let Some(file) = self.files.get(&key) else {
+            return;
+        };
+        let rest = e.offset..e.offset.saturating_add(e.len).min(file.size);
+        if rest.is_empty() || self.mode == shm::MODE_PREDICT {
+            return;
+        }
+        let by_copying = e.extra == shm::BY_COPYING;
+        let reads = |handle: Arc<Handle>| {
+            !by_copying || READS_TO_COPY.contains(&raw::file_system(handle.fd().as_raw_fd()))
+        };
+        if !self.handle(key).is_some_and(reads) {
+            return;
+        }
+        let slot = &self.shared.proc(i).slots[usize::from(e.fd)];
+        self.moving.push(Move {
+            proc: i,
+            fd: e.fd,
+            generation: slot.generation.load(Relaxed),
+            key,
+            begin: e.offset,
+            rest,
+        });
+        self.go_on_moving();
+    }
+
+    /// The call that moved bytes of a descriptor, from `begin` if that is known, is over.
+    pub(super) fn has_moved(&mut self, i: usize, fd: u16, begin: Option<u64>) {
+        self.moving
+            .retain(|m| (m.proc, m.fd) != (i, fd) || begin.is_some_and(|begin| begin != m.begin));
+    }
+
+    /// Asks for more of what is being moved.
+    pub(super) fn go_on_moving(&mut self) {
+        let mut moving = std::mem::take(&mut self.moving);
+        moving.retain_mut(|m| self.goes_on(m));
+        self.moving = moving;
+    }
+
+    /// Whether there is more to ask for.
+    fn goes_on(&mut self, m: &mut Move) -> bool {
+        let model = self.model(self.device(m.key));
+        let desc = self.procs[m.proc].as_ref().and_then(|p| p.descs.get(&m.fd));
+        if desc.is_none_or(|d| d.generation != m.generation)
+            || model.has_head()
+            || !self.grant.aggressive
+            || self.crowded(m.key)
+            || self.shared_with_others(m.key)
+        {
+            return false;
+        }
+        let most = if model.has_latency() { AHEAD } else { AT_FIRST };
+        for _ in 0..PIECES {
+            let Some(file) = self.files.get(&m.key) else {
+                return false;
+            };
+            let free = most.saturating_sub(file.view.in_flight_pages() * PAGE);
+            let piece = m.rest.start..m.rest.end.min(m.rest.start + free.min(PIECE));
+            if piece.is_empty() {
+                break;
+            }
+            m.rest.start = piece.end;
+            let plan = self.fetch(m.key, &[piece], Class::Window, None, None);
+            if plan.refused_at.is_some() {
+                return false;
+            }
+        }
+        !m.rest.is_empty()
+    }
+}
