@@ -10,11 +10,13 @@
 //! as it came. Names that take a mode only sometimes (`O_CREAT`) thus see what the caller passed.
 
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 use outrider_core::shm::{self, Kind};
 use outrider_graph::{Call, Kind as Step};
+use outrider_sys::raw;
 
 use crate::graphs::{self, through};
 use crate::{attach, declared, real, track};
@@ -285,7 +287,7 @@ hook! {
     /// See sendfile(2).
     sendfile = sendfile64 (out: c_int, from: c_int, offset: *mut off_t, n: size_t) -> ssize_t {
         graphs::announce(|| graphs::change(out));
-        let moved = moving(from, offset, n, || if is_file(out) { Told::After(Some(0)) } else { Told::Before });
+        let moved = moving(from, offset, n, || if is_file(out) { Told::After { likely: true } } else { Told::Before });
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::sendfile(out, from, offset, n) };
         has_moved(from, moved, r);
@@ -296,8 +298,14 @@ hook! {
     copy_file_range (from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, n: size_t, flags: c_uint) -> ssize_t {
         graphs::announce(|| graphs::change(to));
         let moved = moving(from, from_offset, n, || {
-            // Programs that copy by reading ask for this first, for all of a file at once.
-            Told::After((!leads_elsewhere(from, to)).then_some(shm::BY_COPYING))
+            if leads_elsewhere(from, to) {
+                // Programs that copy by reading ask for this first, for all of a file at once.
+                Told::After { likely: false }
+            } else if READS_TO_COPY.contains(&raw::file_system(from)) {
+                Told::After { likely: true }
+            } else {
+                Told::Never
+            }
         });
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::copy_file_range(from, from_offset, to, to_offset, n, flags) };
@@ -539,69 +547,109 @@ fn hint(advice: c_int) -> bool {
 
 /// Whether a followed file and `to` lie on different devices, between which copy_file_range(2) mostly copies nothing (EXDEV).
 fn leads_elsewhere(from: c_int, to: c_int) -> bool {
-    track::tracked(from).is_some_and(|(_, slot)| {
-        outrider_sys::raw::fstat(to).is_ok_and(|st| st.st_dev != slot.dev.load(Relaxed))
-    })
+    track::tracked(from)
+        .is_some_and(|(_, slot)| raw::fstat(to).is_ok_and(|st| st.st_dev != slot.dev.load(Relaxed)))
 }
 
 fn is_file(fd: c_int) -> bool {
-    outrider_sys::raw::fstat(fd).is_ok_and(|st| st.st_mode & libc::S_IFMT == libc::S_IFREG)
+    raw::fstat(fd).is_ok_and(|st| st.st_mode & libc::S_IFMT == libc::S_IFREG)
 }
+
+/// File systems whose files copy_file_range(2) surely reads: others share blocks, or have a server copy them.
+const READS_TO_COPY: [i64; 2] = [libc::EXT4_SUPER_MAGIC, libc::F2FS_SUPER_MAGIC];
 
 /// Bytes from which on it matters when a call that moves them is told: several of the kernel's readahead windows.
 const LONG_MOVE: size_t = 1 << 20;
 
 /// When a read by a call that moves bytes within the kernel is told.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 enum Told {
     /// Before it is made.
     Before,
-    /// After it; before it that it is to be, and how ([`shm::Kind::Move`]), if it isn't likely to fail.
-    After(Option<u64>),
+    /// After it; before it that it is to be ([`Kind::Move`]), if it isn't likely to fail.
+    After { likely: bool },
+    /// Nothing may be read.
+    Never,
 }
 
 /// What a call moves bytes out of.
 struct Moved {
     slot: &'static shm::Slot,
-    /// Where from, if not from the file position.
-    at: Option<u64>,
+    generation: u32,
+    /// Where from, bytes; from the file position where `offset` is null.
+    at: u64,
+    offset: *const off_t,
     told: Told,
+    /// The service knows that it is to be.
+    announced: bool,
 }
 
+/// A call moved bytes from elsewhere than where the last one had ended.
+static ASTRAY: AtomicBool = AtomicBool::new(false);
+
 /// A call is about to move `n` bytes out of a file inside the kernel, from `*offset` or the file position; [`has_moved`] is to follow. The
-/// offset's memory is the caller's to get wrong: it is read by the kernel, never here. A long one is told as `long` says.
+/// offset's memory is the caller's to get wrong: it is read by the kernel first. A long one is told as `long` says.
 fn moving(from: c_int, offset: *const off_t, n: size_t, long: impl Fn() -> Told) -> Option<Moved> {
     let (_, slot) = track::tracked(from)?;
-    // A faulting pointer must fail in the kernel (EFAULT), not here: continue where the last call ended.
-    let at = (!offset.is_null()).then(|| slot.last.load(Relaxed));
-    let told = if n < LONG_MOVE { Told::Before } else { long() };
-    match (told, at) {
-        (Told::Before, Some(at)) => track::reading_at(from, at, n),
-        (Told::Before, None) => _ = track::reading(from, n),
-        (Told::After(Some(how)), _) if slot.flags.load(Relaxed) & shm::FLAG_HOT == 0 => {
-            let at = at.unwrap_or_else(|| track::position(from, slot));
-            track::about(from, shm::Kind::Move, how, at, n as u64);
+    let here = offset.is_null();
+    let hot = slot.flags.load(Relaxed) & shm::FLAG_HOT != 0;
+    let told = match n {
+        LONG_MOVE.. => long(),
+        _ => Told::Before,
+    };
+    // Whether a file is still cached has to be seen before it is read.
+    let told = match told {
+        Told::After { likely: true } if hot => Told::Before,
+        told => told,
+    };
+    let at = match told {
+        // Most continue where the last one ended.
+        _ if !here => slot.last.load(Relaxed),
+        Told::After { .. } => track::position(from, slot),
+        Told::Before | Told::Never => 0,
+    };
+    let mut announced = false;
+    match told {
+        Told::Before if here => _ = track::reading(from, n),
+        Told::Before => track::reading_at(from, at, n),
+        Told::After { likely: true } if here || !ASTRAY.load(Relaxed) => {
+            announced = track::about(from, Kind::Move, 0, at, n as u64);
         }
-        (Told::After(_), _) => {}
+        Told::After { .. } | Told::Never => {}
     }
-    Some(Moved { slot, at, told })
+    let generation = slot.generation.load(Relaxed);
+    Some(Moved {
+        slot,
+        generation,
+        at,
+        offset,
+        told,
+        announced,
+    })
 }
 
 /// `n` bytes were moved, or none if that is negative.
 fn has_moved(from: c_int, moved: Option<Moved>, n: ssize_t) {
-    let Some(Moved { slot, at, told }) = moved else {
+    let Some(m) = moved.filter(|m| m.slot.generation.load(Relaxed) == m.generation) else {
         return;
     };
-    match (told, at) {
-        (Told::After(Some(_)), _) if n <= 0 => {
-            track::about(from, shm::Kind::Move, 0, 0, 0);
+    let mut at = m.at;
+    if n > 0 && !m.offset.is_null() {
+        // SAFETY: the kernel has just read this off_t and written it.
+        at = (unsafe { m.offset.read_unaligned() } as u64).wrapping_sub(n as u64);
+        if at != m.at {
+            ASTRAY.store(true, Relaxed);
         }
-        (Told::After(_), None) => track::has_read(from, n),
-        (Told::After(_), Some(at)) => track::has_read_at(from, at, n),
-        (Told::Before, None) => track::advanced(Some(slot), n),
-        (Told::Before, Some(_)) => {}
     }
-    if let Some(at) = at {
-        slot.last.store(at.wrapping_add(n.max(0) as u64), Relaxed);
+    if m.announced && (n <= 0 || at != m.at) {
+        track::about(from, Kind::Move, 0, 0, 0);
+    }
+    if n > 0 && matches!(m.told, Told::After { .. }) {
+        track::reading_at(from, at, n as size_t);
+    }
+    if m.offset.is_null() {
+        track::advanced(Some(m.slot), n);
+    } else {
+        m.slot.last.store(at.wrapping_add(n.max(0) as u64), Relaxed);
     }
 }

@@ -176,16 +176,21 @@ pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool
         found_around(fd, offset, len)
     } else {
         let presumed = flags & FLAG_UNTOLD != 0;
-        (found_unread(slot, fd, len, presumed), len)
+        let size = raw::fstat(fd).map_or(u64::MAX, |st| st.st_size as u64);
+        let inside = len.min(size.saturating_sub(offset));
+        (found_unread(slot, fd, len, presumed), inside)
     };
+    let (count, name) = count(slot, fd);
     if found == Found::Missing {
+        ends(proc, slot, fd);
+        count.pause(name, 0);
         return false;
     }
-    let (count, name) = count(slot, fd);
     let passed = count.passed(name);
     proc.hot_reads.fetch_add(1 + passed, Relaxed);
     let before = count.len.swap(inside, Relaxed).saturating_mul(passed);
-    proc.hot_bytes.fetch_add(inside + before, Relaxed);
+    proc.hot_bytes
+        .fetch_add(inside.saturating_add(before), Relaxed);
     let most = (UNSEEN / len.max(1)).clamp(OFTEN, RARELY);
     let next = match found {
         Found::Astray => 1,
@@ -195,7 +200,7 @@ pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool
     true
 }
 
-/// A descriptor with FLAG_HOT is about to be closed: counts the calling thread's reads since the last that was looked at.
+/// The reads of a descriptor with FLAG_HOT are told from now on, or it is about to be closed: counts the calling thread's since the last that was looked at.
 pub fn ends(proc: &Proc, slot: &Slot, fd: c_int) {
     let (count, name) = count(slot, fd);
     let passed = count

@@ -158,13 +158,10 @@ pub enum Kind {
     Attributes = 14,
     /// Reads, told or not, went up to byte `offset`, and the next one is at `len`: what lies between was not read.
     Seek = 15,
-    /// The kernel is about to move `offset..offset+len` to another file: extra = [`BY_COPYING`] if by copy_file_range(2). The read is told when it is done; if
+    /// The kernel is about to move `offset..offset+len` to another file. The read is told when it is done; if
     /// it failed, a move of nothing is.
     Move = 16,
 }
-
-/// See [`Kind::Move`].
-pub const BY_COPYING: u64 = 1;
 
 impl Kind {
     fn from_u8(v: u8) -> Option<Kind> {

@@ -13,9 +13,6 @@ const AT_FIRST: u64 = 1 << 20;
 /// Bytes that are asked for at once, and how often in one round.
 const PIECE: u64 = 4 << 20;
 const PIECES: u32 = 16;
-/// File systems whose files copy_file_range(2) surely reads: others share blocks, or have a server copy them.
-const READS_TO_COPY: [i64; 2] = [libc::EXT4_SUPER_MAGIC, libc::F2FS_SUPER_MAGIC];
-
 /// A call that moves bytes.
 #[derive(Debug)]
 pub(super) struct Move {
@@ -39,27 +36,24 @@ impl Service {
         let Some(file) = self.files.get(&key) else {
             return;
         };
-        let rest = e.offset..e.offset.saturating_add(e.len).min(file.size);
-        if rest.is_empty() || self.mode == shm::MODE_PREDICT {
-            return;
-        }
-        let by_copying = e.extra == shm::BY_COPYING;
-        let reads = |handle: Arc<Handle>| {
-            !by_copying || READS_TO_COPY.contains(&raw::file_system(handle.fd().as_raw_fd()))
-        };
-        if !self.handle(key).is_some_and(reads) {
+        // All of it stays unused until the call is over: no more than a stream's share.
+        let share = self.grant.window(self.busy, &self.policy);
+        let end = e.offset.saturating_add(e.len.min(share)).min(file.size);
+        if e.offset >= end || self.mode == shm::MODE_PREDICT {
             return;
         }
         let slot = &self.shared.proc(i).slots[usize::from(e.fd)];
-        self.moving.push(Move {
+        let mut new = Move {
             proc: i,
             fd: e.fd,
             generation: slot.generation.load(Relaxed),
             key,
             begin: e.offset,
-            rest,
-        });
-        self.go_on_moving();
+            rest: e.offset..end,
+        };
+        if self.goes_on(&mut new) {
+            self.moving.push(new);
+        }
     }
 
     /// The call that moved bytes of a descriptor, from `begin` if that is known, is over.
@@ -93,7 +87,7 @@ impl Service {
                 return false;
             };
             let free = most.saturating_sub(file.view.in_flight_pages() * PAGE);
-            let piece = m.rest.start..m.rest.end.min(m.rest.start + free.min(PIECE));
+            let piece = m.rest.start..m.rest.end.min(m.rest.start.saturating_add(free.min(PIECE)));
             if piece.is_empty() {
                 break;
             }

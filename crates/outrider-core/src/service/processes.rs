@@ -187,10 +187,19 @@ impl Service {
         self.stirred |= e.kind != Kind::Read;
         match e.kind {
             Kind::Open => {
-                if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.remove(&e.fd)) {
+                // Another file has this number by now: that one is taken in, and then not once more.
+                let size = if self.is_stale(i, &e) { 0 } else { e.offset };
+                let Some(state) = &mut self.procs[i] else {
+                    return;
+                };
+                let its = |d: &Desc| d.generation as u8 == e.generation;
+                if state.descs.get(&e.fd).is_some_and(its) {
+                    return;
+                }
+                if let Some(desc) = state.descs.remove(&e.fd) {
                     self.abandoned(i, e.fd, desc);
                 }
-                if let Some(key) = self.opened(i, e.fd, e.offset)
+                if let Some(key) = self.opened(i, e.fd, size)
                     && self.walker.is_some()
                 {
                     let (proc, fd) = (self.shared.proc(i), usize::from(e.fd));
@@ -204,7 +213,13 @@ impl Service {
                 }
             }
             Kind::Close => {
-                if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.remove(&e.fd)) {
+                let Some(state) = &mut self.procs[i] else {
+                    return;
+                };
+                let its = |d: &Desc| (d.generation as u8).wrapping_add(1) == e.generation;
+                if state.descs.get(&e.fd).is_some_and(its)
+                    && let Some(desc) = state.descs.remove(&e.fd)
+                {
                     self.closed(i, desc, e.offset, e.len);
                 }
             }
@@ -336,6 +351,7 @@ impl Service {
         } else {
             self.known(i, &e)
         };
+        self.has_moved(i, e.fd, Some(e.offset));
         let Some(key) = key else {
             return;
         };
