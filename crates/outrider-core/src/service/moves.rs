@@ -5,10 +5,11 @@
 //! busy by the kernel's windows.
 
 use super::*;
+use crate::engine::Company;
 
 /// What is asked for and has not arrived at most, bytes: what a fast device delivers while the service sleeps …
 const AHEAD: u64 = 16 << 20;
-/// … and while nothing is known of the device.
+/// … and while nothing is known of the device, or of who else reads from it.
 const AT_FIRST: u64 = 1 << 20;
 /// Bytes that are asked for at once, and how often in one round.
 const PIECE: u64 = 4 << 20;
@@ -77,11 +78,15 @@ impl Service {
             || model.has_head()
             || !self.grant.aggressive
             || self.crowded(m.key)
-            || self.shared_with_others(m.key)
         {
             return false;
         }
-        let most = if model.has_latency() { AHEAD } else { AT_FIRST };
+        let most = match self.company(m.key) {
+            // No more would be asked for than the kernel does, and its windows begin anew behind what it finds cached.
+            Company::Others => return false,
+            Company::Nobody if model.has_latency() => AHEAD,
+            _ => AT_FIRST,
+        };
         for _ in 0..PIECES {
             let Some(file) = self.files.get(&m.key) else {
                 return false;

@@ -228,6 +228,13 @@ impl Service {
         self.neighbours.disks.iter().any(others) && self.model(device).is_flash()
     }
 
+    /// Whether anybody else reads from the device that a file lies on, as far as is known.
+    pub(super) fn company(&self, key: FileKey) -> Company {
+        let device = self.device(key);
+        let disk = self.neighbours.disks.iter().find(|d| d.device == device);
+        disk.map_or(Company::Unknown, |d| d.company)
+    }
+
     /// To be called before something is asked of a device: begins to count there.
     pub(super) fn meet_neighbours(&mut self, device: u64) {
         if self.neighbours.disks.iter().all(|d| d.device != device) {
