@@ -9,7 +9,7 @@ use crate::engine::Company;
 
 /// What is asked for and has not arrived at most, bytes: what a fast device delivers while the service sleeps …
 const AHEAD: u64 = 16 << 20;
-/// … and while nothing is known of the device, or of who else reads from it.
+/// … and while nothing is known of the device.
 const AT_FIRST: u64 = 1 << 20;
 /// Bytes that are asked for at once, and how often in one round.
 const PIECE: u64 = 4 << 20;
@@ -63,6 +63,11 @@ impl Service {
             .retain(|m| (m.proc, m.fd) != (i, fd) || begin.is_some_and(|begin| begin != m.begin));
     }
 
+    /// Whether a process is in a call that moves bytes.
+    pub(super) fn is_moving(&self, i: usize) -> bool {
+        self.moving.iter().any(|m| m.proc == i)
+    }
+
     /// Asks for more of what is being moved.
     pub(super) fn go_on_moving(&mut self) {
         let mut moving = std::mem::take(&mut self.moving);
@@ -84,8 +89,12 @@ impl Service {
         let most = match self.company(m.key) {
             // No more would be asked for than the kernel does, and its windows begin anew behind what it finds cached.
             Company::Others => return false,
+            Company::Unknown => {
+                self.meet_neighbours(self.device(m.key));
+                return true;
+            }
             Company::Nobody if model.has_latency() => AHEAD,
-            _ => AT_FIRST,
+            Company::Nobody => AT_FIRST,
         };
         for _ in 0..PIECES {
             let Some(file) = self.files.get(&m.key) else {

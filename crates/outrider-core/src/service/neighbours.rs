@@ -255,10 +255,13 @@ impl Service {
         let programs: Option<Vec<(u32, u64, u64)>> = self
             .active
             .iter()
-            .filter_map(|i| self.procs[*i].as_ref())
-            .map(|p| {
-                // No less than a page, and no more than the kernel reads ahead.
-                let at_once = (p.bytes / p.reads.max(1)).clamp(PAGE, 32 * PAGE);
+            .filter_map(|i| Some((*i, self.procs[*i].as_ref()?)))
+            .map(|(i, p)| {
+                // No less than a page, and no more than the kernel reads ahead, which is what a copy within it is read by.
+                let at_once = match self.is_moving(i) {
+                    true => 32 * PAGE,
+                    false => (p.bytes / p.reads.max(1)).clamp(PAGE, 32 * PAGE),
+                };
                 let fetched = few.then(|| counters::bytes_fetched(p.pid)).flatten()?;
                 Some((p.pid, fetched, at_once))
             })
