@@ -287,7 +287,7 @@ hook! {
     /// See sendfile(2).
     sendfile = sendfile64 (out: c_int, from: c_int, offset: *mut off_t, n: size_t) -> ssize_t {
         graphs::announce(|| graphs::change(out));
-        let moved = moving(from, offset, n, || if is_file(out) { Told::After { likely: true } } else { Told::Before });
+        let moved = moving(from, offset, n, |_| if raw::is_regular(out) { Told::After { likely: true } } else { Told::Before });
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::sendfile(out, from, offset, n) };
         has_moved(from, moved, r);
@@ -297,8 +297,8 @@ hook! {
     /// See copy_file_range(2).
     copy_file_range (from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, n: size_t, flags: c_uint) -> ssize_t {
         graphs::announce(|| graphs::change(to));
-        let moved = moving(from, from_offset, n, || {
-            if leads_elsewhere(from, to) {
+        let moved = moving(from, from_offset, n, |slot| {
+            if leads_elsewhere(slot, to) {
                 // Programs that copy by reading ask for this first, for all of a file at once.
                 Told::After { likely: false }
             } else if READS_TO_COPY.contains(&raw::file_system(from)) {
@@ -318,7 +318,7 @@ hook! {
     /// See splice(2).
     splice (from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, n: size_t, flags: c_uint) -> ssize_t {
         graphs::announce(|| graphs::change(to));
-        let moved = moving(from, from_offset, n, || Told::Before);
+        let moved = moving(from, from_offset, n, |_| Told::Before);
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::splice(from, from_offset, to, to_offset, n, flags) };
         has_moved(from, moved, r);
@@ -546,13 +546,8 @@ fn hint(advice: c_int) -> bool {
 }
 
 /// Whether a followed file and `to` lie on different devices, between which copy_file_range(2) mostly copies nothing (EXDEV).
-fn leads_elsewhere(from: c_int, to: c_int) -> bool {
-    track::tracked(from)
-        .is_some_and(|(_, slot)| raw::fstat(to).is_ok_and(|st| st.st_dev != slot.dev.load(Relaxed)))
-}
-
-fn is_file(fd: c_int) -> bool {
-    raw::fstat(fd).is_ok_and(|st| st.st_mode & libc::S_IFMT == libc::S_IFREG)
+fn leads_elsewhere(from: &shm::Slot, to: c_int) -> bool {
+    raw::fstat(to).is_ok_and(|st| st.st_dev != from.dev.load(Relaxed))
 }
 
 /// File systems whose files copy_file_range(2) surely reads: others share blocks, or have a server copy them.
@@ -562,7 +557,7 @@ const READS_TO_COPY: [i64; 2] = [libc::EXT4_SUPER_MAGIC, libc::F2FS_SUPER_MAGIC]
 const LONG_MOVE: size_t = 1 << 20;
 
 /// When a read by a call that moves bytes within the kernel is told.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 enum Told {
     /// Before it is made.
     Before,
@@ -589,12 +584,17 @@ static ASTRAY: AtomicBool = AtomicBool::new(false);
 
 /// A call is about to move `n` bytes out of a file inside the kernel, from `*offset` or the file position; [`has_moved`] is to follow. The
 /// offset's memory is the caller's to get wrong: it is read by the kernel first. A long one is told as `long` says.
-fn moving(from: c_int, offset: *const off_t, n: size_t, long: impl Fn() -> Told) -> Option<Moved> {
+fn moving(
+    from: c_int,
+    offset: *const off_t,
+    n: size_t,
+    long: impl Fn(&shm::Slot) -> Told,
+) -> Option<Moved> {
     let (_, slot) = track::tracked(from)?;
     let here = offset.is_null();
     let hot = slot.flags.load(Relaxed) & shm::FLAG_HOT != 0;
     let told = match n {
-        LONG_MOVE.. => long(),
+        LONG_MOVE.. => long(slot),
         _ => Told::Before,
     };
     // Whether a file is still cached has to be seen before it is read.
@@ -644,8 +644,8 @@ fn has_moved(from: c_int, moved: Option<Moved>, n: ssize_t) {
     if m.announced && (n <= 0 || at != m.at) {
         track::about(from, Kind::Move, 0, 0, 0);
     }
-    if n > 0 && matches!(m.told, Told::After { .. }) {
-        track::reading_at(from, at, n as size_t);
+    if let Told::After { .. } = m.told {
+        track::has_read_at(from, at, n);
     }
     if m.offset.is_null() {
         track::advanced(Some(m.slot), n);

@@ -75,7 +75,8 @@ impl Count {
     /// Reads that passed since the last look, if they are those of `name`.
     fn passed(&self, name: u64) -> u64 {
         if self.whose.load(Relaxed) == name {
-            self.given.load(Relaxed).into()
+            let (given, left) = (self.given.load(Relaxed), self.left.load(Relaxed));
+            given.saturating_sub(left).into()
         } else {
             0
         }
@@ -172,14 +173,13 @@ fn place(at: u64, size: u64) -> Range<u64> {
 /// Looks at a read of a descriptor with FLAG_HOT. `false`: something of it is missing, and not a single page, or the service is to look.
 pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
     let flags = slot.flags.load(Relaxed);
-    let (found, inside) = if flags & FLAG_BLIND == 0 {
-        found_around(fd, offset, len)
-    } else {
-        let presumed = flags & FLAG_UNTOLD != 0;
-        let size = raw::fstat(fd).map_or(u64::MAX, |st| st.st_size as u64);
-        let inside = len.min(size.saturating_sub(offset));
-        (found_unread(slot, fd, len, presumed), inside)
+    let size = raw::fstat(fd).ok().map(|st| st.st_size as u64);
+    let found = match size {
+        _ if flags & FLAG_BLIND != 0 => found_unread(slot, fd, len, flags & FLAG_UNTOLD != 0),
+        Some(size) => found_around(fd, offset, len, size),
+        None => Found::Missing,
     };
+    let inside = size.map_or(len, |size| len.min(size.saturating_sub(offset)));
     let (count, name) = count(slot, fd);
     if found == Found::Missing {
         ends(proc, slot, fd);
@@ -203,22 +203,15 @@ pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool
 /// The reads of a descriptor with FLAG_HOT are told from now on, or it is about to be closed: counts the calling thread's since the last that was looked at.
 pub fn ends(proc: &Proc, slot: &Slot, fd: c_int) {
     let (count, name) = count(slot, fd);
-    let passed = count
-        .passed(name)
-        .saturating_sub(count.left.load(Relaxed).into());
+    let passed = count.passed(name);
     proc.hot_reads.fetch_add(passed, Relaxed);
     proc.hot_bytes
         .fetch_add(count.len.load(Relaxed).saturating_mul(passed), Relaxed);
 }
 
-/// Looks for a read, and for what lies further on; and how many bytes of the file it reaches.
-fn found_around(fd: c_int, offset: u64, len: u64) -> (Found, u64) {
-    let Ok(st) = raw::fstat(fd) else {
-        return (Found::Missing, 0);
-    };
-    let size = st.st_size as u64;
+/// Looks for a read of a file of `size` bytes, and for what lies further on.
+fn found_around(fd: c_int, offset: u64, len: u64, size: u64) -> Found {
     let end = offset.saturating_add(len).min(size);
-    let len = end.saturating_sub(offset);
     let first = offset..end.min(offset.saturating_add(LOOK));
     let last = first.end.max(end.saturating_sub(LOOK))..end;
     let further = place(end.saturating_add(FAR), size);
@@ -227,10 +220,10 @@ fn found_around(fd: c_int, offset: u64, len: u64) -> (Found, u64) {
         match found(fd, range, size) {
             Found::Cached => {}
             Found::Astray => all = Found::Astray,
-            Found::Missing | Found::Overlaid => return (Found::Missing, len),
+            Found::Missing | Found::Overlaid => return Found::Missing,
         }
     }
-    (all, len)
+    all
 }
 
 /// What the calling thread has had read from disks, in blocks, and how often it has waited: the lower halves.

@@ -190,6 +190,12 @@ pub fn fstat(fd: i32) -> Result<libc::stat, i32> {
     if r < 0 { Err(-r as i32) } else { Ok(st) }
 }
 
+/// Whether a descriptor is one of a regular file.
+#[inline]
+pub fn is_regular(fd: i32) -> bool {
+    fstat(fd).is_ok_and(|st| st.st_mode & libc::S_IFMT == libc::S_IFREG)
+}
+
 /// The kind of file system that a file is on, `f_type` of `fstatfs(2)`; 0 where there is no answer.
 #[inline]
 pub fn file_system(fd: i32) -> i64 {

@@ -136,8 +136,7 @@ hooks! {
 /// The flags of a descriptor change: O_APPEND and O_DIRECT have their say in how its file is read and written.
 #[inline(always)]
 pub fn new_flags(fd: c_int) {
-    if turn().is_some() && raw::fstat(fd).is_ok_and(|st| st.st_mode & libc::S_IFMT == libc::S_IFREG)
-    {
+    if turn().is_some() && raw::is_regular(fd) {
         maker();
     }
 }

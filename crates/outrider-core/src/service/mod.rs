@@ -147,6 +147,11 @@ impl Desc {
         }
     }
 
+    /// Whether an event with these bits of a generation is one of this descriptor's.
+    fn is_of(&self, generation: u8) -> bool {
+        self.generation as u8 == generation
+    }
+
     /// Reads that were not told before the event that was just taken from `queue`.
     fn unheard(&self, queue: &Proc) -> u16 {
         let (before, until) = self.rarely_before;

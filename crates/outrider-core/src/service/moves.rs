@@ -14,6 +14,7 @@ const AT_FIRST: u64 = 1 << 20;
 /// Bytes that are asked for at once, and how often in one round.
 const PIECE: u64 = 4 << 20;
 const PIECES: u32 = 16;
+
 /// A call that moves bytes.
 #[derive(Debug)]
 pub(super) struct Move {

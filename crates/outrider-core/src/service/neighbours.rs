@@ -223,9 +223,7 @@ impl Service {
 
     /// Whether somebody else was seen to read from the flash device that a file lies on.
     pub(super) fn shared_with_others(&mut self, key: FileKey) -> bool {
-        let device = self.device(key);
-        let others = |d: &Disk| d.device == device && d.company == Company::Others;
-        self.neighbours.disks.iter().any(others) && self.model(device).is_flash()
+        self.company(key) == Company::Others && self.model(self.device(key)).is_flash()
     }
 
     /// Whether anybody else reads from the device that a file lies on, as far as is known.

@@ -172,9 +172,9 @@ impl Service {
             if let Some(state) = &mut self.procs[i] {
                 state.events += 1;
             }
-            let overlooked = passed_over > 0 || self.is_stale(i, &event);
+            let no_time = passed_over > 0;
             passed_over = passed_over.saturating_sub(1);
-            if overlooked && event.kind == Kind::Read {
+            if event.kind == Kind::Read && (no_time || self.is_stale(i, &event)) {
                 self.overlook(i, event);
                 continue;
             }
@@ -192,8 +192,11 @@ impl Service {
                 let Some(state) = &mut self.procs[i] else {
                     return;
                 };
-                let its = |d: &Desc| d.generation as u8 == e.generation;
-                if state.descs.get(&e.fd).is_some_and(its) {
+                if state
+                    .descs
+                    .get(&e.fd)
+                    .is_some_and(|d| d.is_of(e.generation))
+                {
                     return;
                 }
                 if let Some(desc) = state.descs.remove(&e.fd) {
@@ -216,7 +219,8 @@ impl Service {
                 let Some(state) = &mut self.procs[i] else {
                     return;
                 };
-                let its = |d: &Desc| (d.generation as u8).wrapping_add(1) == e.generation;
+                // It is told when the next generation has begun.
+                let its = |d: &Desc| d.is_of(e.generation.wrapping_sub(1));
                 if state.descs.get(&e.fd).is_some_and(its)
                     && let Some(desc) = state.descs.remove(&e.fd)
                 {
@@ -323,11 +327,11 @@ impl Service {
 
     /// The file of a descriptor, taken in now if the event that told of it was lost.
     pub(super) fn known(&mut self, i: usize, e: &Event) -> Option<FileKey> {
-        let slot = self.shared.proc(i).slots.get(usize::from(e.fd))?;
-        let generation = slot.generation.load(Relaxed);
-        if generation as u8 != e.generation {
+        if self.is_stale(i, e) {
             return None;
         }
+        let slot = self.shared.proc(i).slots.get(usize::from(e.fd))?;
+        let generation = slot.generation.load(Relaxed);
         match self.procs[i].as_ref()?.descs.get(&e.fd) {
             Some(d) if d.generation == generation => Some(d.key),
             _ => self.opened(i, e.fd, 0),
@@ -346,8 +350,7 @@ impl Service {
         let stale = self.is_stale(i, &e);
         let key = if stale {
             let desc = self.procs[i].as_ref().and_then(|p| p.descs.get(&e.fd));
-            desc.filter(|d| d.generation as u8 == e.generation)
-                .map(|d| d.key)
+            desc.filter(|d| d.is_of(e.generation)).map(|d| d.key)
         } else {
             self.known(i, &e)
         };
