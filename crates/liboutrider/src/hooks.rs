@@ -385,6 +385,9 @@ hook! {
             let len = if n == 0 { u64::MAX >> 1 } else { n as u64 };
             track::about(fd, Kind::DontNeed, 0, offset as u64, len);
         }
+        if r == 0 {
+            track::advised(fd, advice);
+        }
         r
     }
     /// See readahead(2).

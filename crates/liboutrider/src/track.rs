@@ -9,8 +9,8 @@ use core::sync::atomic::{AtomicU64, fence};
 use outrider_core::hints;
 use outrider_core::shm::{
     FD_IGNORED, FD_TRACKED, FD_UNKNOWN, FLAG_FETCHING, FLAG_HELD, FLAG_HOT, FLAG_READABLE,
-    FLAG_SHARED_POS, FLAG_UNTOLD, FLAG_WRITABLE, Header, Kind, MAX_FDS, Proc, RARELY_SHIFT, Slot,
-    UNHEARD, UNTOLD,
+    FLAG_SEQUENTIAL, FLAG_SHARED_POS, FLAG_UNTOLD, FLAG_WRITABLE, Header, Kind, MAX_FDS, Proc,
+    RARELY_SHIFT, Slot, UNHEARD, UNTOLD,
 };
 use outrider_sys::raw;
 
@@ -468,6 +468,18 @@ pub fn wrote(fd: c_int, n: isize) {
         slot.pos
             .store(slot.pos.load(Relaxed).wrapping_add(n as u64), Relaxed);
     }
+}
+
+/// The kernel has taken this advice on how a file is read.
+pub fn advised(fd: c_int, advice: c_int) {
+    let Some((_, slot)) = tracked(fd) else { return };
+    match advice {
+        libc::POSIX_FADV_SEQUENTIAL => slot.flags.fetch_or(FLAG_SEQUENTIAL, Relaxed),
+        libc::POSIX_FADV_NORMAL | libc::POSIX_FADV_RANDOM => {
+            slot.flags.fetch_and(!FLAG_SEQUENTIAL, Relaxed)
+        }
+        _ => return,
+    };
 }
 
 /// Something happened to the pages of a followed file; see [`Kind`]. `true` if the service will hear of it.

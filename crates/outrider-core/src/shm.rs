@@ -103,6 +103,8 @@ pub const FLAG_UNTOLD: u32 = 128;
 /// Its file is an overlay's, of whose pages cachestat(2) tells nothing. With [`FLAG_HOT`] the hook goes by what its threads have had read from
 /// disks; with [`FLAG_UNTOLD`] besides nobody has looked yet.
 pub const FLAG_BLIND: u32 = 256;
+/// The program has said that it reads it in order (POSIX_FADV_SEQUENTIAL): the kernel's windows are twice as long.
+pub const FLAG_SEQUENTIAL: u32 = 512;
 
 /// The upper half of the flags: after a read that was told so many are not, until the service says otherwise. It is how a program
 /// that finds everything cached is listened to: a burst of reads costs few events even while the service is busy.

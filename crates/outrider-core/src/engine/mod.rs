@@ -153,6 +153,8 @@ struct Batch {
     handle: Arc<Handle>,
     bytes: u64,
     issued: Instant,
+    /// Bytes that were on their way before.
+    ahead: u64,
     lone: bool,
     watched: Option<Watched>,
 }
@@ -770,7 +772,8 @@ fn work(shared: &Shared) {
                 let first = &group[0];
                 let continues = d.last_end == (first.file(), first.range.start);
                 let one = group.windows(2).all(|w| w[0].range.end == w[1].range.start);
-                let lone = d.in_flight_bytes == 0 && !continues && one;
+                let ahead = d.in_flight_bytes;
+                let lone = ahead == 0 && !continues && one;
                 let last = &group[group.len() - 1];
                 d.last_end = (last.file(), last.range.end);
                 d.in_flight_bytes += bytes;
@@ -794,7 +797,7 @@ fn work(shared: &Shared) {
                     .fetch_add(group.len() as u64, Ordering::Relaxed);
                 let mut batch = settle(group, failed, bytes, issued, lone, shared.header());
                 match &mut batch {
-                    Some(batch) => batch.watched = watched,
+                    Some(batch) => (batch.watched, batch.ahead) = (watched, ahead),
                     None => drop(watched.and_then(|w| w.end(false))),
                 }
                 state = shared.lock();
@@ -844,6 +847,7 @@ fn work(shared: &Shared) {
                 let behind = d.unbroken.saturating_sub(batch.bytes);
                 if seen {
                     d.measure(batch.bytes);
+                    d.model.answered(batch.bytes, batch.ahead, took);
                     if batch.lone {
                         let id = holder.unwrap_or(d.id);
                         let d = state.device(id, shared.settings.in_flight);
@@ -971,6 +975,7 @@ fn settle(
         handle: handle?,
         bytes,
         issued,
+        ahead: 0,
         lone,
         watched: None,
     })
@@ -1018,8 +1023,8 @@ impl Watched {
 mod tests {
     use super::*;
 
-    /// Bytes that are handed out at once of 8 MiB that wait, to a device that is best with 2 MiB in flight.
-    fn in_flight(company: Company) -> u64 {
+    /// Bytes that are handed out at once of 8 MiB that wait, to a device that is best with 2 MiB in flight and has given so many answers.
+    fn in_flight(company: Company, answers: u32) -> u64 {
         let mut state = State::default();
         let handle = Arc::new(Handle::new(std::os::fd::OwnedFd::from(
             std::fs::File::open("/dev/null").unwrap(),
@@ -1027,6 +1032,9 @@ mod tests {
         let d = state.device(1, (256 << 10, 16 << 20));
         d.allowed = InFlight::new(2 << 20..2 << 20);
         d.company = company;
+        for _ in 0..answers {
+            d.model.answered(128 << 10, 128 << 10, 300.0);
+        }
         d.queued_bytes = 8 << 20;
         d.queues[0].extend((0..64).map(|k| Request {
             handle: handle.clone(),
@@ -1043,10 +1051,13 @@ mod tests {
     }
 
     /// DR7: beside others there is no more in flight than the kernel's own readahead has, two windows of 128 KiB, and half a MiB until it is
-    /// known that nobody is there.
+    /// known that nobody is there; no more than two windows either while the device is not known.
     #[test]
     fn who_else_reads_bounds_what_is_in_flight() {
-        let all = [Company::Others, Company::Unknown, Company::Nobody].map(in_flight);
-        assert_eq!(all, [256 << 10, 512 << 10, 2 << 20]);
+        let all = [Company::Others, Company::Unknown, Company::Nobody];
+        let known = all.map(|company| in_flight(company, 8));
+        assert_eq!(known, [256 << 10, 512 << 10, 2 << 20]);
+        let unknown = all.map(|company| in_flight(company, 7));
+        assert_eq!(unknown, [256 << 10, 256 << 10, 2 << 20]);
     }
 }

@@ -24,6 +24,10 @@ pub struct DeviceModel {
     /// Samples before the first of them that others of ours shared the device with.
     shared: u32,
     spans: u32,
+    /// Whether each of the last answers came as only flash's do, newest lowest.
+    quick: u8,
+    /// How many of these there are.
+    answers: u32,
 }
 
 impl Default for DeviceModel {
@@ -36,6 +40,8 @@ impl Default for DeviceModel {
             samples: 0,
             shared: 0,
             spans: 0,
+            quick: 0,
+            answers: 0,
         }
     }
 }
@@ -47,6 +53,9 @@ const SEEK_US: f64 = 2000.0;
 const TRACK: f64 = 350.0;
 /// Gaps up to this many bytes are read through on such devices (libprefetch section 4.3: infill to 32 KB).
 const INFILL: u64 = 32 << 10;
+
+/// Bytes that the kernel's own readahead has in flight: two windows of 128 KiB.
+const WINDOWS: u64 = 256 << 10;
 
 /// Microseconds that a worker may wait for a processor before it issues more.
 pub const AWAY_US: f64 = 1500.0;
@@ -66,6 +75,8 @@ impl DeviceModel {
             samples: 1,
             shared: 0,
             spans: 1,
+            quick: 0,
+            answers: 0,
         })
     }
 
@@ -89,6 +100,27 @@ impl DeviceModel {
             let latency = self.latency_us.max(without(bytes + behind)).min(latency);
             self.learn(latency, self.samples);
         }
+    }
+
+    /// A request of `bytes` that was made when `ahead` bytes of ours were on their way took `took_us`. Beside others hardly any has the device to itself; which of the
+    /// two kinds of device it is shows in most of the answers all the same.
+    pub fn answered(&mut self, bytes: u64, ahead: u64, took_us: f64) {
+        /// Of more the transfer takes as long as another device's latency.
+        const AHEAD: u64 = 128 << 10;
+        /// Sooner than any device's: it was cached.
+        const CACHED_US: f64 = 60.0;
+        /// Between a flash device's answer behind another request, and the quickest network's.
+        const QUICK_US: f64 = 420.0;
+        let alone = took_us - bytes as f64 / self.bandwidth.max(self.fastest);
+        if ahead <= AHEAD && took_us > CACHED_US {
+            self.quick = self.quick << 1 | u8::from(alone < QUICK_US);
+            self.answers = self.answers.saturating_add(1);
+        }
+    }
+
+    /// Whether the last answers tell whether it is flash.
+    fn is_told(&self) -> bool {
+        self.answers >= u8::BITS
     }
 
     /// Takes a latency into account, after `n` others.
@@ -145,14 +177,20 @@ impl DeviceModel {
     /// Bytes in flight at most while others read from the device: as many as the kernel's own readahead has there, two windows of 128 KiB, or what
     /// just keeps the device busy, if that is more.
     pub fn beside_others(&self) -> u64 {
-        self.bandwidth_delay().max(256 << 10)
+        match self.is_told() {
+            true => self.bandwidth_delay().max(WINDOWS),
+            false => WINDOWS,
+        }
     }
 
     /// Bytes in flight at most until it is known whether others read from the device: it is kept busy, and their reads wait behind ours for a
     /// tenth of a millisecond.
     pub fn unproven(&self) -> u64 {
         const WAIT_US: f64 = 100.0;
-        (self.bandwidth_delay() + (WAIT_US * self.bandwidth) as u64).max(512 << 10)
+        match self.is_told() {
+            true => (self.bandwidth_delay() + (WAIT_US * self.bandwidth) as u64).max(512 << 10),
+            false => WINDOWS,
+        }
     }
 
     /// Bytes of one refill of a window: a tenth of its time is then spent on the way to its first byte.
@@ -172,9 +210,15 @@ impl DeviceModel {
 
     /// Whether it answers as only a device without heads does, as far as was measured.
     pub fn is_flash(&self) -> bool {
+        self.is_measured() && self.answers_as_flash()
+    }
+
+    /// The same, before its bandwidth is known.
+    pub fn answers_as_flash(&self) -> bool {
         /// Microseconds that no device with heads reaches.
         const FLASH: f64 = 300.0;
-        self.is_measured() && self.latency_us < FLASH
+        let most = self.is_told() && self.fastest > TRACK && self.quick.count_ones() > u8::BITS / 2;
+        self.has_latency() && self.latency_us < FLASH || most
     }
 
     /// Requests whose latency has been measured, with nothing behind them.
@@ -368,6 +412,27 @@ mod tests {
             head.lone_request(131_072, 0, if k % 8 == 1 { 2500.0 } else { 9000.0 });
         }
         assert!(head.latency_us > SEEK_US, "{head:?}");
+    }
+
+    /// DR7: whether a device is flash shows in most of its answers where others read from it from the beginning, and nothing that comes sooner than devices answer, or
+    /// behind much else, says anything.
+    #[test]
+    fn most_answers_tell_what_it_is() {
+        let answers = |rate: f64, answer: fn(u32) -> f64| {
+            let mut model = DeviceModel::default();
+            model.lone_request(131_072, 131_072, 900.0);
+            model.full_span(4 << 20, (4 << 20) as f64 / rate);
+            for k in 0..32 {
+                model.answered(131_072, 131_072, answer(k));
+                model.answered(131_072, 393_216, 100.0);
+                model.answered(131_072, 0, 20.0);
+            }
+            model.is_flash()
+        };
+        assert!(answers(1400.0, |k| if k % 3 == 0 { 2000.0 } else { 350.0 }));
+        assert!(!answers(1000.0, |k| if k % 3 == 0 { 200.0 } else { 760.0 }));
+        // What a disk's own cache answers.
+        assert!(!answers(250.0, |_| 300.0));
     }
 
     /// DR7: how long a request took beside what was asked for behind it says of the latency only what that can't explain; whether it is found high, low or not at all.

@@ -39,8 +39,8 @@ use crate::plan::{self, Terms};
 use crate::residency::Residency;
 use crate::shared::Shared;
 use crate::shm::{
-    self, Event, FD_IGNORED, FD_TRACKED, FLAG_BLIND, FLAG_HOT, FLAG_LAZY, FLAG_WRITABLE, FileStat,
-    Header, Kind, MAX_FILES, MAX_PROCS, Proc, Slot, lost,
+    self, Event, FD_IGNORED, FD_TRACKED, FLAG_BLIND, FLAG_HOT, FLAG_LAZY, FLAG_SEQUENTIAL,
+    FLAG_WRITABLE, FileStat, Header, Kind, MAX_FILES, MAX_PROCS, Proc, Slot, lost,
 };
 use crate::source::dense::{self, Case, Draws, Held, Price, Random, Verdict};
 use crate::source::mapped::Mapped;
@@ -182,6 +182,8 @@ struct ProcState {
     /// Since when a cell of the ring has been reserved and not filled.
     stuck: Option<Instant>,
     mapped: Vec<Mapped>,
+    /// Where all that it reads is a stream that is left to the kernel, the bytes that are read ahead at once; else 0.
+    left: u64,
     /// The same as of each descriptor, of all together.
     worth: Worth,
     reads: u64,

@@ -64,9 +64,10 @@ impl Service {
             .retain(|m| (m.proc, m.fd) != (i, fd) || begin.is_some_and(|begin| begin != m.begin));
     }
 
-    /// Whether a process is in a call that moves bytes.
-    pub(super) fn is_moving(&self, i: usize) -> bool {
-        self.moving.iter().any(|m| m.proc == i)
+    /// What the kernel reads ahead at once for the call that a process is in, if that moves bytes.
+    pub(super) fn moving_at_once(&self, i: usize) -> Option<u64> {
+        let m = self.moving.iter().find(|m| m.proc == i)?;
+        Some(self.window(i, m.fd))
     }
 
     /// Asks for more of what is being moved.
@@ -89,7 +90,7 @@ impl Service {
         }
         let most = match self.company(m.key) {
             // No more would be asked for than the kernel does, and its windows begin anew behind what it finds cached.
-            Company::Others => return false,
+            Company::Others => return true,
             Company::Unknown => {
                 self.meet_neighbours(self.device(m.key));
                 return true;

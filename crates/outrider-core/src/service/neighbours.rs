@@ -27,6 +27,8 @@ const LATER: Duration = Duration::from_millis(10);
 const PROOF: u32 = 8;
 /// … and latencies of the disk that must have passed, whatever it is.
 const ANSWERS: u32 = 12;
+/// Looks, in succession, after which it is looked more rarely.
+const SURE: u32 = 3 * PROOF;
 /// Looks after which it is where somebody was seen: a second.
 const ALONE: u32 = 100;
 /// Looks over which requests are counted: of a reader who reads every 10 ms there are enough.
@@ -37,6 +39,8 @@ const FEW: u64 = 8;
 const FEW_MORE: u64 = 3;
 /// … and one in so many of ours, because the kernel cuts some of them in two.
 const CUT: u64 = 400;
+/// Pieces that one of our requests may be cut into, at most: of 128 KiB, by pages that are cached.
+const HOLES: u64 = 16;
 /// A disk of which nothing was asked for so long is not looked at …
 const IDLE: Duration = Duration::from_millis(100);
 /// … and after so long it has to be proven again that it is ours alone.
@@ -71,6 +75,7 @@ impl Count {
         let begun = self.begun.0.saturating_sub(before.begun.1);
         let engine = self.issued.saturating_sub(before.handed);
         let programs = self.programs - before.programs;
+        let holes = holes.min(engine * HOLES);
         begun.saturating_sub(engine + programs + holes + engine / CUT)
     }
 }
@@ -198,7 +203,12 @@ impl Neighbours {
 impl Service {
     /// Looks from time to time who reads from the disks that are being fetched from, and tells the engine.
     pub(super) fn look_for_neighbours(&mut self) {
-        let known = |d: &Disk| d.company != Company::Unknown;
+        // Who reads beside programs that nobody runs ahead of may have been overlooked.
+        let known = |d: &Disk| match d.company {
+            Company::Unknown => false,
+            Company::Nobody => d.quiet > SURE,
+            Company::Others => true,
+        };
         let pause = if self.neighbours.disks.iter().all(known) {
             LATER
         } else {
@@ -221,9 +231,9 @@ impl Service {
         self.count_requests();
     }
 
-    /// Whether somebody else was seen to read from the flash device that a file lies on.
-    pub(super) fn shared_with_others(&mut self, key: FileKey) -> bool {
-        self.company(key) == Company::Others && self.model(self.device(key)).is_flash()
+    /// Whether somebody else was seen to read from the flash device that a file lies on, or nobody has looked for long enough.
+    pub(super) fn perhaps_shared(&mut self, key: FileKey) -> bool {
+        self.company(key) != Company::Nobody && self.model(self.device(key)).answers_as_flash()
     }
 
     /// Whether anybody else reads from the device that a file lies on, as far as is known.
@@ -255,10 +265,11 @@ impl Service {
             .iter()
             .filter_map(|i| Some((*i, self.procs[*i].as_ref()?)))
             .map(|(i, p)| {
-                // No less than a page, and no more than the kernel reads ahead, which is what a copy within it is read by.
-                let at_once = match self.is_moving(i) {
-                    true => 32 * PAGE,
-                    false => (p.bytes / p.reads.max(1)).clamp(PAGE, 32 * PAGE),
+                // No less than a page, and no more than the kernel reads ahead. A stream that is left to it begins anew now and then, with less.
+                let at_once = match (p.left, self.moving_at_once(i)) {
+                    (0, None) => (p.bytes / p.reads.max(1)).clamp(PAGE, 32 * PAGE),
+                    (0, Some(window)) => window,
+                    (window, _) => window / 4 * 3,
                 };
                 let fetched = few.then(|| counters::bytes_fetched(p.pid)).flatten()?;
                 Some((p.pid, fetched, at_once))
@@ -410,6 +421,13 @@ mod tests {
         };
         assert_eq!(now.foreign_since(&Count::default(), 10), 0);
         assert_eq!(now.foreign_since(&Count::default(), 0), 10);
+        // Where nothing was asked for nothing of it was cut in two.
+        let idle = Count {
+            begun: (20, 20),
+            programs: 10,
+            ..Count::default()
+        };
+        assert_eq!(idle.foreign_since(&Count::default(), 10), 10);
     }
 
     /// DR7, B11: what a program has read at random leaves holes in a file that is streamed afterwards, which cut our requests for long after;

@@ -104,6 +104,7 @@ impl Service {
             }
         }
         if f.random {
+            self.is_left(i, 0);
             let skipped = skipped + overlooked;
             skip = self.random_read(key, e.offset, e.len, arrival, skipped, skip, f.onward);
         } else if !f.ranges.is_empty() && self.kernel_keeps_up(i, e.fd, key) {
@@ -189,7 +190,29 @@ impl Service {
             // It counts among those that are read.
             file.handle_used = Instant::now();
         }
-        plain && (self.crowded(key) || self.shared_with_others(key))
+        let left = plain && (self.crowded(key) || self.perhaps_shared(key));
+        let alone = left && self.busy == 1;
+        let window = if alone { self.window(i, fd) } else { 0 };
+        self.is_left(i, window);
+        left
+    }
+
+    /// All that a process reads is a stream that is left to the kernel, which reads so many bytes at once; 0: it is not.
+    fn is_left(&mut self, i: usize, window: u64) {
+        if let Some(state) = self.procs[i].as_mut() {
+            state.left = window;
+        }
+    }
+
+    /// Bytes that the kernel reads ahead at once for a descriptor, unless it is told otherwise.
+    pub(super) fn window(&self, i: usize, fd: u16) -> u64 {
+        const WINDOW: u64 = 128 << 10;
+        let slot = self.shared.proc(i).slots.get(usize::from(fd));
+        let flags = slot.map_or(0, |s| s.flags.load(Relaxed));
+        match flags & FLAG_SEQUENTIAL != 0 {
+            true => 2 * WINDOW,
+            false => WINDOW,
+        }
     }
 
     /// How many reads need not be told after each that is, for streams of which everything is cached far ahead. Less than half
