@@ -197,6 +197,8 @@ struct ProcState {
 struct Place {
     /// Bytes that one readahead call takes; `None`: its files lie in memory.
     chunk: Option<u64>,
+    /// The longest request that the kernel makes for a long read, bytes; 0: not known.
+    clip: u64,
     /// See [`fetch::shows_opens`].
     shows_opens: bool,
 }

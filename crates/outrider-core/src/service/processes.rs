@@ -427,6 +427,10 @@ impl Service {
                         Some(d) => Some(d.unclipped_chunk()),
                         None => Some(64 << 10),
                     },
+                    clip: device
+                        .as_ref()
+                        .and_then(Device::readahead_clip)
+                        .unwrap_or(0),
                     shows_opens: device.as_ref().is_some_and(fetch::shows_opens),
                 };
                 self.devices.insert(key.dev, place);

@@ -107,7 +107,7 @@ impl Service {
             self.is_left(i, 0);
             let skipped = skipped + overlooked;
             skip = self.random_read(key, e.offset, e.len, arrival, skipped, skip, f.onward);
-        } else if !f.ranges.is_empty() && self.kernel_keeps_up(i, e.fd, key) {
+        } else if !f.ranges.is_empty() && self.kernel_keeps_up(i, &e, key) {
             f.ranges.clear();
         } else if !f.ranges.is_empty() {
             let forward = f
@@ -178,13 +178,13 @@ impl Service {
         self.pass_over(key, &(e.offset..e.len));
     }
 
-    /// Whether the kernel's own readahead of the files that are being read at once keeps the device busy, or somebody else reads from a flash device. Then a
-    /// stream that reads forward without gaps is left to it: it brings in large folios for a third of the processor's time, and beside others there is no more to be
-    /// had than it gets.
-    fn kernel_keeps_up(&mut self, i: usize, fd: u16, key: FileKey) -> bool {
+    /// Whether the kernel's own readahead of the files that are being read at once keeps the device busy, or somebody else reads from a flash device, or nobody
+    /// knows yet. Then a stream that reads forward without gaps is left to it: it brings in large folios for a third of the processor's time, and beside others there
+    /// is no more to be had than it gets.
+    fn kernel_keeps_up(&mut self, i: usize, e: &Event, key: FileKey) -> bool {
         let plain = self.procs[i]
             .as_ref()
-            .and_then(|p| p.descs.get(&fd)?.detector.latest())
+            .and_then(|p| p.descs.get(&e.fd)?.detector.latest())
             .is_some_and(|s| s.plain());
         if let Some(file) = self.files.get_mut(&key) {
             // It counts among those that are read.
@@ -192,8 +192,9 @@ impl Service {
         }
         let left = plain && (self.crowded(key) || self.perhaps_shared(key));
         let alone = left && self.busy == 1;
-        let window = if alone { self.window(i, fd) } else { 0 };
-        self.is_left(i, window);
+        let clip = self.devices.get(&key.dev).map_or(0, |p| p.clip);
+        let window = self.window(i, e.fd).max(e.len.min(clip));
+        self.is_left(i, if alone { window } else { 0 });
         left
     }
 
