@@ -360,11 +360,6 @@ fn speak(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) {
 #[inline(always)]
 pub fn reading(fd: c_int, len: usize) -> Option<&'static Slot> {
     declared::reading(fd, len);
-    reading_here(fd, len)
-}
-
-#[inline(always)]
-fn reading_here(fd: c_int, len: usize) -> Option<&'static Slot> {
     let (proc, slot) = tracked(fd)?;
     let len = len as u64;
     if !hushed(slot, fd, slot.pos.load(Relaxed), len) {
@@ -406,9 +401,24 @@ pub fn advanced(slot: Option<&Slot>, n: isize) {
 /// `n` bytes were read at the file position.
 #[inline(always)]
 pub fn has_read(fd: c_int, n: isize) {
-    if n > 0 {
-        declared::has_read(fd, n);
-        advanced(reading_here(fd, n as usize), n);
+    if n <= 0 {
+        return;
+    }
+    declared::has_read(fd, n);
+    if let Some((proc, slot)) = tracked(fd) {
+        let len = n as u64;
+        if !hushed(slot, fd, slot.pos.load(Relaxed), len) {
+            let is_shared = slot.flags.load(Relaxed) & FLAG_SHARED_POS != 0;
+            // The kernel's lies behind what was read.
+            let from = if is_shared {
+                shared_position(fd, slot).saturating_sub(len)
+            } else {
+                slot.pos.load(Relaxed)
+            };
+            slot.pos.store(from, Relaxed);
+            speak(proc, slot, fd, from, len);
+        }
+        advanced(Some(slot), n);
     }
 }
 

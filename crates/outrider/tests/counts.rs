@@ -212,6 +212,34 @@ fn what_is_read_to_its_end_is_counted() {
     let _ = fs::remove_file(elsewhere);
 }
 
+/// CP1, CP12: a read at a position that several descriptors share counts from where it began, also where that is known only after it.
+#[test]
+fn what_is_read_at_a_shared_position_is_counted() {
+    const SIZE: u64 = 8 << 20;
+    let dir = fresh("shared_position");
+    fs::write(dir.join("file"), Random(17).bytes(SIZE as usize)).unwrap();
+    for call in ["readv(other, part)", "preadv(other, part, -1)"] {
+        let script = format!(
+            "import os
+fd = os.open('file', os.O_RDONLY)
+other = os.dup(fd)
+part = [bytearray({SIZE} // 4), bytearray({SIZE} // 4)]
+assert [os.{call} for _ in range(3)] == [{SIZE} // 2, {SIZE} // 2, 0]
+"
+        );
+        eventually(|| {
+            support::make_cold(&dir);
+            let (totals, _) = run(&dir, &["python3", "-c", &script]);
+            let fields = ["hit_bytes", "late_bytes", "miss_bytes"];
+            let counted: u64 = fields.iter().map(|f| number(&totals, f)).sum();
+            match counted.abs_diff(SIZE) < SIZE / 20 {
+                true => Ok(()),
+                false => Err(format!("{call}: {counted} bytes counted: {totals}")),
+            }
+        });
+    }
+}
+
 /// CP4: where the cached part of a file ends is noticed, and the rest of it is fetched ahead.
 #[test]
 fn what_is_no_longer_cached_is_told() {

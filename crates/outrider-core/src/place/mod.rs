@@ -187,10 +187,7 @@ impl DeviceModel {
     /// tenth of a millisecond.
     pub fn unproven(&self) -> u64 {
         const WAIT_US: f64 = 100.0;
-        match self.is_told() {
-            true => (self.bandwidth_delay() + (WAIT_US * self.bandwidth) as u64).max(512 << 10),
-            false => WINDOWS,
-        }
+        (self.bandwidth_delay() + (WAIT_US * self.bandwidth) as u64).max(512 << 10)
     }
 
     /// Bytes of one refill of a window: a tenth of its time is then spent on the way to its first byte.
@@ -433,6 +430,15 @@ mod tests {
         assert!(!answers(1000.0, |k| if k % 3 == 0 { 200.0 } else { 760.0 }));
         // What a disk's own cache answers.
         assert!(!answers(250.0, |_| 300.0));
+        // Until then no more is in flight beside others than the kernel has there.
+        let mut unknown = DeviceModel::default();
+        unknown.lone_request(131_072, 131_072, 1131.0);
+        let bounds = [0, 7, 1].map(|answers| {
+            (0..answers).for_each(|_| unknown.answered(131_072, 131_072, 1131.0));
+            unknown.beside_others()
+        });
+        assert_eq!(bounds[..2], [WINDOWS; 2]);
+        assert!(bounds[2] > 900_000, "{bounds:?}");
     }
 
     /// DR7: how long a request took beside what was asked for behind it says of the latency only what that can't explain; whether it is found high, low or not at all.
