@@ -608,7 +608,7 @@ fn moving(
     let at = match told {
         // Most continue where the last one ended.
         _ if !here => slot.last.load(Relaxed),
-        Told::After { .. } => track::position(from, slot),
+        Told::After { .. } => track::position(from, slot, 0),
         Told::Before | Told::Never => 0,
     };
     let mut announced = false;

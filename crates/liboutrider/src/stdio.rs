@@ -132,7 +132,7 @@ fn filled(fd: c_int, buffered: usize, asked: usize) {
         return;
     };
     let old = slot.pos.load(Relaxed);
-    let now = track::shared_position(fd, slot);
+    let now = track::shared_position(fd, slot, 0);
     if now == old {
         return;
     }

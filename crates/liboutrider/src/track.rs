@@ -360,19 +360,25 @@ fn speak(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) {
 #[inline(always)]
 pub fn reading(fd: c_int, len: usize) -> Option<&'static Slot> {
     declared::reading(fd, len);
+    reading_here(fd, len, 0)
+}
+
+/// Of a read at the file position, `done` bytes have been made already.
+#[inline(always)]
+fn reading_here(fd: c_int, len: usize, done: u64) -> Option<&'static Slot> {
     let (proc, slot) = tracked(fd)?;
     let len = len as u64;
     if !hushed(slot, fd, slot.pos.load(Relaxed), len) {
-        speak(proc, slot, fd, position(fd, slot), len);
+        speak(proc, slot, fd, position(fd, slot, done), len);
     }
     Some(slot)
 }
 
-/// The file position.
+/// The file position, before `done` bytes that were read there and that [`advanced`] has not been told of.
 #[inline(always)]
-pub fn position(fd: c_int, slot: &Slot) -> u64 {
+pub fn position(fd: c_int, slot: &Slot, done: u64) -> u64 {
     if slot.flags.load(Relaxed) & FLAG_SHARED_POS != 0 {
-        shared_position(fd, slot)
+        shared_position(fd, slot, done)
     } else {
         slot.pos.load(Relaxed)
     }
@@ -381,8 +387,9 @@ pub fn position(fd: c_int, slot: &Slot) -> u64 {
 /// The kernel's idea of a position that others may move too.
 #[cold]
 #[inline(never)]
-pub fn shared_position(fd: c_int, slot: &Slot) -> u64 {
+pub fn shared_position(fd: c_int, slot: &Slot, done: u64) -> u64 {
     let pos = raw::lseek(fd, 0, libc::SEEK_CUR).max(0) as u64;
+    let pos = pos.saturating_sub(done);
     slot.pos.store(pos, Relaxed);
     pos
 }
@@ -401,24 +408,9 @@ pub fn advanced(slot: Option<&Slot>, n: isize) {
 /// `n` bytes were read at the file position.
 #[inline(always)]
 pub fn has_read(fd: c_int, n: isize) {
-    if n <= 0 {
-        return;
-    }
-    declared::has_read(fd, n);
-    if let Some((proc, slot)) = tracked(fd) {
-        let len = n as u64;
-        if !hushed(slot, fd, slot.pos.load(Relaxed), len) {
-            let is_shared = slot.flags.load(Relaxed) & FLAG_SHARED_POS != 0;
-            // The kernel's lies behind what was read.
-            let from = if is_shared {
-                shared_position(fd, slot).saturating_sub(len)
-            } else {
-                slot.pos.load(Relaxed)
-            };
-            slot.pos.store(from, Relaxed);
-            speak(proc, slot, fd, from, len);
-        }
-        advanced(Some(slot), n);
+    if n > 0 {
+        declared::has_read(fd, n);
+        advanced(reading_here(fd, n as usize, n as u64), n);
     }
 }
 
@@ -482,14 +474,17 @@ pub fn wrote(fd: c_int, n: isize) {
 
 /// The kernel has taken this advice on how a file is read.
 pub fn advised(fd: c_int, advice: c_int) {
-    let Some((_, slot)) = tracked(fd) else { return };
-    match advice {
-        libc::POSIX_FADV_SEQUENTIAL => slot.flags.fetch_or(FLAG_SEQUENTIAL, Relaxed),
-        libc::POSIX_FADV_NORMAL | libc::POSIX_FADV_RANDOM => {
-            slot.flags.fetch_and(!FLAG_SEQUENTIAL, Relaxed)
-        }
+    let is_sequential = match advice {
+        libc::POSIX_FADV_SEQUENTIAL => true,
+        libc::POSIX_FADV_NORMAL | libc::POSIX_FADV_RANDOM => false,
         _ => return,
     };
+    let Some((_, slot)) = tracked(fd) else { return };
+    if is_sequential {
+        slot.flags.fetch_or(FLAG_SEQUENTIAL, Relaxed);
+    } else {
+        slot.flags.fetch_and(!FLAG_SEQUENTIAL, Relaxed);
+    }
 }
 
 /// Something happened to the pages of a followed file; see [`Kind`]. `true` if the service will hear of it.

@@ -31,6 +31,12 @@ fn number(totals: &Value, field: &str) -> u64 {
     totals[field].as_u64().unwrap()
 }
 
+/// Bytes read that were told of.
+fn counted(totals: &Value) -> u64 {
+    let fields = ["hit_bytes", "late_bytes", "miss_bytes"];
+    fields.iter().map(|f| number(totals, f)).sum()
+}
+
 /// Reads of what is cached cost next to nothing, however many there are: nobody is told, and no helper is started.
 #[test]
 fn cached_files_are_hardly_listened_to() {
@@ -151,8 +157,7 @@ for reads, pause in (2000, 0.3), (100, 0):
             .iter()
             .find(|f| f["path"].as_str().unwrap().ends_with("/file"))
             .unwrap();
-        let fields = ["hit_bytes", "late_bytes", "miss_bytes"];
-        let counted: u64 = fields.iter().map(|f| number(file, f)).sum();
+        let counted = counted(file);
         if counted > 0 && counted <= 2100 * 4096 {
             Ok(())
         } else {
@@ -194,8 +199,7 @@ fn what_is_read_to_its_end_is_counted() {
                     support::make_cold(&dir);
                 }
                 let (totals, _) = run(&dir, &argv);
-                let fields = ["hit_bytes", "late_bytes", "miss_bytes", "hot_bytes"];
-                let counted: u64 = fields.iter().map(|f| number(&totals, f)).sum();
+                let counted = counted(&totals) + number(&totals, "hot_bytes");
                 let wasted = number(&totals, "wasted_bytes");
                 let off = counted.abs_diff(FILES * SIZE);
                 if off < FILES * SIZE / 20 && wasted < FILES * SIZE / 20 {
@@ -230,8 +234,7 @@ assert [os.{call} for _ in range(3)] == [{SIZE} // 2, {SIZE} // 2, 0]
         eventually(|| {
             support::make_cold(&dir);
             let (totals, _) = run(&dir, &["python3", "-c", &script]);
-            let fields = ["hit_bytes", "late_bytes", "miss_bytes"];
-            let counted: u64 = fields.iter().map(|f| number(&totals, f)).sum();
+            let counted = counted(&totals);
             match counted.abs_diff(SIZE) < SIZE / 20 {
                 true => Ok(()),
                 false => Err(format!("{call}: {counted} bytes counted: {totals}")),

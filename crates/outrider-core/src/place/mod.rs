@@ -54,8 +54,10 @@ const TRACK: f64 = 350.0;
 /// Gaps up to this many bytes are read through on such devices (libprefetch section 4.3: infill to 32 KB).
 const INFILL: u64 = 32 << 10;
 
-/// Bytes that the kernel's own readahead has in flight: two windows of 128 KiB.
-const WINDOWS: u64 = 256 << 10;
+/// Bytes of a window of the kernel's own readahead, unless it is told otherwise (`read_ahead_kb`) …
+pub const READAHEAD: u64 = 128 << 10;
+/// … of which it has two in flight.
+const WINDOWS: u64 = 2 * READAHEAD;
 
 /// Microseconds that a worker may wait for a processor before it issues more.
 pub const AWAY_US: f64 = 1500.0;
@@ -105,14 +107,13 @@ impl DeviceModel {
     /// A request of `bytes` that was made when `ahead` bytes of ours were on their way took `took_us`. Beside others hardly any has the device to itself; which of the
     /// two kinds of device it is shows in most of the answers all the same.
     pub fn answered(&mut self, bytes: u64, ahead: u64, took_us: f64) {
-        /// Of more the transfer takes as long as another device's latency.
-        const AHEAD: u64 = 128 << 10;
         /// Sooner than any device's: it was cached.
         const CACHED_US: f64 = 60.0;
         /// Between a flash device's answer behind another request, and the quickest network's.
         const QUICK_US: f64 = 420.0;
         let alone = took_us - bytes as f64 / self.bandwidth.max(self.fastest);
-        if ahead <= AHEAD && took_us > CACHED_US {
+        // Of more than one window the transfer takes as long as another device's latency.
+        if ahead <= READAHEAD && took_us > CACHED_US {
             self.quick = self.quick << 1 | u8::from(alone < QUICK_US);
             self.answers = self.answers.saturating_add(1);
         }

@@ -34,7 +34,7 @@ use crate::budget::{Grant, Policy, Supply};
 use crate::config::{Config, RangeTree};
 use crate::engine::{self, Account, Class, Engine, Handle, Overtaken, Request};
 use crate::fetch::{self, Wanted};
-use crate::place::DeviceModel;
+use crate::place::{DeviceModel, READAHEAD};
 use crate::plan::{self, Terms};
 use crate::residency::Residency;
 use crate::shared::Shared;
@@ -182,8 +182,8 @@ struct ProcState {
     /// Since when a cell of the ring has been reserved and not filled.
     stuck: Option<Instant>,
     mapped: Vec<Mapped>,
-    /// Where all that it reads is a stream that is left to the kernel, the bytes that are read ahead at once; else 0.
-    left: u64,
+    /// Where all that it reads is a stream that is left to the kernel, the bytes that are read ahead at once.
+    left: Option<u64>,
     /// The same as of each descriptor, of all together.
     worth: Worth,
     reads: u64,

@@ -89,7 +89,7 @@ impl Service {
             return false;
         }
         let most = match self.company(m.key) {
-            // No more would be asked for than the kernel does, and its windows begin anew behind what it finds cached.
+            // No more would be asked for than the kernel does, and its windows begin anew behind what it finds cached, until they have gone.
             Company::Others => return true,
             Company::Unknown => {
                 self.meet_neighbours(self.device(m.key));

@@ -16,6 +16,7 @@ use outrider_sys::device::DeviceId;
 
 use super::{FileKey, Service};
 use crate::engine::Company;
+use crate::place::READAHEAD;
 use crate::source::predict::PAGE;
 
 /// From one look to the next where it is not known whether somebody is there …
@@ -266,11 +267,10 @@ impl Service {
             .filter_map(|i| Some((*i, self.procs[*i].as_ref()?)))
             .map(|(i, p)| {
                 // No less than a page, and no more than the kernel reads ahead. A stream that is left to it begins anew now and then, with less.
-                let at_once = match (p.left, self.moving_at_once(i)) {
-                    (0, None) => (p.bytes / p.reads.max(1)).clamp(PAGE, 32 * PAGE),
-                    (0, Some(window)) => window,
-                    (window, _) => window / 4 * 3,
-                };
+                let left = p.left.map(|window| window / 4 * 3);
+                let at_once = left
+                    .or_else(|| self.moving_at_once(i))
+                    .unwrap_or_else(|| (p.bytes / p.reads.max(1)).clamp(PAGE, READAHEAD));
                 let fetched = few.then(|| counters::bytes_fetched(p.pid)).flatten()?;
                 Some((p.pid, fetched, at_once))
             })

@@ -38,7 +38,7 @@ impl Service {
             descs: HashMap::new(),
             stuck: None,
             mapped: Vec::new(),
-            left: 0,
+            left: None,
             worth: Worth::default(),
             reads: 0,
             bytes: 0,
@@ -200,7 +200,7 @@ impl Service {
                 {
                     return;
                 }
-                state.left = 0;
+                state.left = None;
                 if let Some(desc) = state.descs.remove(&e.fd) {
                     self.abandoned(i, e.fd, desc);
                 }

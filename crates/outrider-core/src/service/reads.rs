@@ -104,7 +104,7 @@ impl Service {
             }
         }
         if f.random {
-            self.is_left(i, 0);
+            self.leave(i, None);
             let skipped = skipped + overlooked;
             skip = self.random_read(key, e.offset, e.len, arrival, skipped, skip, f.onward);
         } else if !f.ranges.is_empty() && self.kernel_keeps_up(i, &e, key) {
@@ -178,9 +178,9 @@ impl Service {
         self.pass_over(key, &(e.offset..e.len));
     }
 
-    /// Whether the kernel's own readahead of the files that are being read at once keeps the device busy, or somebody else reads from a flash device, or nobody
-    /// knows yet. Then a stream that reads forward without gaps is left to it: it brings in large folios for a third of the processor's time, and beside others there
-    /// is no more to be had than it gets.
+    /// Whether the kernel's own readahead of the files that are being read at once keeps the device busy, or somebody else reads from a flash device. Then a
+    /// stream that reads forward without gaps is left to it: it brings in large folios for a third of the processor's time, and beside others there is no more to be
+    /// had than it gets.
     fn kernel_keeps_up(&mut self, i: usize, e: &Event, key: FileKey) -> bool {
         let plain = self.procs[i]
             .as_ref()
@@ -191,28 +191,28 @@ impl Service {
             file.handle_used = Instant::now();
         }
         let left = plain && (self.crowded(key) || self.perhaps_shared(key));
-        let alone = left && self.busy == 1;
-        let clip = self.devices.get(&key.dev).map_or(0, |p| p.clip);
-        let window = self.window(i, e.fd).max(e.len.min(clip));
-        self.is_left(i, if alone { window } else { 0 });
+        let window = (left && self.busy == 1).then(|| {
+            let clip = self.devices.get(&key.dev).map_or(0, |p| p.clip);
+            self.window(i, e.fd).max(e.len.min(clip))
+        });
+        self.leave(i, window);
         left
     }
 
-    /// All that a process reads is a stream that is left to the kernel, which reads so many bytes at once; 0: it is not.
-    fn is_left(&mut self, i: usize, window: u64) {
+    /// All that a process reads is a stream that is left to the kernel, which reads so many bytes at once; `None`: it is not.
+    fn leave(&mut self, i: usize, window: Option<u64>) {
         if let Some(state) = self.procs[i].as_mut() {
             state.left = window;
         }
     }
 
-    /// Bytes that the kernel reads ahead at once for a descriptor, unless it is told otherwise.
+    /// Bytes that the kernel reads ahead at once for a descriptor.
     pub(super) fn window(&self, i: usize, fd: u16) -> u64 {
-        const WINDOW: u64 = 128 << 10;
         let slot = self.shared.proc(i).slots.get(usize::from(fd));
         let flags = slot.map_or(0, |s| s.flags.load(Relaxed));
         match flags & FLAG_SEQUENTIAL != 0 {
-            true => 2 * WINDOW,
-            false => WINDOW,
+            true => 2 * READAHEAD,
+            false => READAHEAD,
         }
     }
 
