@@ -232,9 +232,9 @@ impl Service {
         self.count_requests();
     }
 
-    /// Whether somebody else was seen to read from the flash device that a file lies on, or nobody has looked for long enough.
-    pub(super) fn perhaps_shared(&mut self, key: FileKey) -> bool {
-        self.company(key) != Company::Nobody && self.model(self.device(key)).answers_as_flash()
+    /// Whether somebody else was seen to read from the flash device that a file lies on.
+    pub(super) fn shared_with_others(&mut self, key: FileKey) -> bool {
+        self.company(key) == Company::Others && self.model(self.device(key)).answers_as_flash()
     }
 
     /// Whether anybody else reads from the device that a file lies on, as far as is known.

@@ -190,7 +190,7 @@ impl Service {
             // It counts among those that are read.
             file.handle_used = Instant::now();
         }
-        let left = plain && (self.crowded(key) || self.perhaps_shared(key));
+        let left = plain && (self.crowded(key) || self.shared_with_others(key));
         let window = (left && self.busy == 1).then(|| {
             let clip = self.devices.get(&key.dev).map_or(0, |p| p.clip);
             self.window(i, e.fd).max(e.len.min(clip))
