@@ -847,10 +847,10 @@ fn work(shared: &Shared) {
                 let behind = d.unbroken.saturating_sub(batch.bytes);
                 if seen {
                     d.measure(batch.bytes);
+                    let id = holder.unwrap_or(d.id);
+                    let d = state.device(id, shared.settings.in_flight);
                     d.model.answered(batch.bytes, batch.ahead, took);
                     if batch.lone {
-                        let id = holder.unwrap_or(d.id);
-                        let d = state.device(id, shared.settings.in_flight);
                         d.model.lone_request(batch.bytes, behind, took);
                     }
                 }
