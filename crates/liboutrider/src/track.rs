@@ -532,6 +532,8 @@ pub fn take_over(fd: c_int, offset: u64, len: u64) -> bool {
     let told = len <= hints::WHOLE || tell(proc, Kind::WillNeed, fd, 0, offset, len);
     if told {
         proc.calls_saved.fetch_add(1, Relaxed);
+        proc.saved
+            .count(slot.dev.load(Relaxed), slot.ino.load(Relaxed));
     }
     told
 }

@@ -60,6 +60,64 @@ impl Hints {
     }
 }
 
+/// Files that can be told apart in [`Saved`].
+const FILES: usize = 64;
+
+/// How many hints never reached the kernel, by file. For any thread and signal handler; of more files than there is room for, only the first are counted.
+#[repr(C)]
+pub struct Saved {
+    /// What tells a file from others (zero: free), and its count.
+    files: [[AtomicU64; 2]; FILES],
+}
+
+impl Saved {
+    fn tag(dev: u64, ino: u64) -> u64 {
+        (ino ^ dev.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
+    }
+
+    /// The places where a file may be, the likeliest first.
+    fn places(&self, tag: u64) -> impl Iterator<Item = &[AtomicU64; 2]> {
+        let first = (tag >> 58) as usize;
+        (0..FILES).filter_map(move |i| self.files.get((first + i) % FILES))
+    }
+
+    /// One more.
+    pub fn count(&self, dev: u64, ino: u64) {
+        let tag = Self::tag(dev, ino);
+        for [file, count] in self.places(tag) {
+            let found = match file.load(Relaxed) {
+                0 => match file.compare_exchange(0, tag, Relaxed, Relaxed) {
+                    Ok(_) => tag,
+                    Err(other) => other,
+                },
+                found => found,
+            };
+            if found == tag {
+                count.fetch_add(1, Relaxed);
+                return;
+            }
+        }
+    }
+
+    /// How many there were of a file.
+    pub fn of(&self, dev: u64, ino: u64) -> u64 {
+        let tag = Self::tag(dev, ino);
+        for [file, count] in self.places(tag) {
+            match file.load(Relaxed) {
+                0 => return 0,
+                found if found == tag => return count.load(Relaxed),
+                _ => {}
+            }
+        }
+        0
+    }
+
+    /// Whether there were any.
+    pub fn any(&self) -> bool {
+        self.files.iter().any(|[file, _]| file.load(Relaxed) != 0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,6 +14,9 @@ use crate::shm::{
     RECORDS_AT, SHM_BYTES,
 };
 
+/// Where a process's name is in its record, behind its length: after six numbers and the figures.
+const NAME_AT: usize = 8 * (6 + shm::FIGURES.len()) + 1;
+
 /// The whole memory object, mapped.
 pub struct Shared {
     fd: OwnedFd,
@@ -169,13 +172,16 @@ impl Shared {
                 r.events_dropped,
                 r.calls_saved,
             ];
-            for (to, n) in bytes.chunks_mut(8).zip(numbers) {
+            for (to, n) in bytes
+                .chunks_mut(8)
+                .zip(numbers.into_iter().chain(r.figures))
+            {
                 to.copy_from_slice(&n.to_ne_bytes());
             }
             let name = r.command.as_bytes();
-            let n = name.len().min(RECORD_BYTES - 56);
-            bytes[48] = n as u8;
-            bytes[56..56 + n].copy_from_slice(&name[..n]);
+            let n = name.len().min(RECORD_BYTES - NAME_AT);
+            bytes[NAME_AT - 1] = n as u8;
+            bytes[NAME_AT..NAME_AT + n].copy_from_slice(&name[..n]);
             // SAFETY: within the object; the runner reads only after `finish` is 2.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.record(i), RECORD_BYTES) };
         }
@@ -204,15 +210,17 @@ impl Shared {
             if number(0) == 0 {
                 break;
             }
-            let n = usize::from(bytes[48]).min(RECORD_BYTES - 56);
+            let n = usize::from(bytes[NAME_AT - 1]).min(RECORD_BYTES - NAME_AT);
             out.push(ProcessRecord {
                 pid: number(0) as u32,
-                command: String::from_utf8_lossy(&bytes[56..56 + n]).into_owned(),
+                who: i,
+                command: String::from_utf8_lossy(&bytes[NAME_AT..NAME_AT + n]).into_owned(),
                 reads: number(1),
                 bytes_read: number(2),
                 events: number(3),
                 events_dropped: number(4),
                 calls_saved: number(5),
+                figures: std::array::from_fn(|k| number(6 + k)),
             });
         }
         out

@@ -25,12 +25,12 @@ use outrider_sys::raw;
 
 use crate::board::Board;
 use crate::config::{Config, IoPriority, Size};
-use crate::hints::Hints;
+use crate::hints::{Hints, Saved};
 
 /// "OUTRIDER" read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OUTRIDER");
 /// Changes whenever the layout does; library and command must agree.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Processes that can be followed at one time.
 pub const MAX_PROCS: usize = 512;
 /// Descriptors followed per process; numbers from here on are left alone.
@@ -49,7 +49,7 @@ pub const RECORDS_AT: usize = PROCS_AT + MAX_PROCS * size_of::<Proc>();
 /// Processes that the report can name.
 pub const MAX_RECORDS: usize = 256;
 /// Bytes of a record.
-pub const RECORD_BYTES: usize = 128;
+pub const RECORD_BYTES: usize = 256;
 /// Where the board of foreaction graphs begins, bytes.
 pub const BOARD_AT: usize = RECORDS_AT + MAX_RECORDS * RECORD_BYTES;
 /// Size of the whole object, bytes. Sparse: only touched pages cost memory.
@@ -291,29 +291,82 @@ pub struct Proc {
     pub slots: [Slot; MAX_FDS],
     /// The hints that it gave last.
     pub hints: Hints,
+    /// Of which files hints never reached the kernel.
+    pub saved: Saved,
+}
+
+/// What the report counts of a file, of a process, and of all: bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Figure {
+    /// Read, and in the cache (as far as the service knows).
+    Hit,
+    /// Read while they were still on their way.
+    Late,
+    /// Read, and foreseen by nobody.
+    Miss,
+    /// Requested by us.
+    Prefetched,
+    /// Of these, read.
+    Used,
+    /// Of these, never read.
+    Wasted,
+    /// Of these, gone from the cache before they were read.
+    Evicted,
+    /// Foreseen and not requested after all: the program was there first, or closed the file.
+    Dropped,
+}
+
+/// The names of [`Figure`]s in reports, in their order.
+pub const FIGURES: [&str; 8] = [
+    "hit",
+    "late",
+    "missed",
+    "prefetched",
+    "used",
+    "wasted",
+    "evicted",
+    "dropped",
+];
+
+/// One count for each [`Figure`], bytes.
+#[repr(C)]
+#[derive(Default, Debug)]
+pub struct Figures([AtomicU64; FIGURES.len()]);
+
+impl Figures {
+    /// Adds bytes.
+    pub fn add(&self, figure: Figure, bytes: u64) {
+        self.0[figure as usize].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes bytes off again, as many as there are.
+    pub fn take_off(&self, figure: Figure, bytes: u64) {
+        let now = self.get(figure);
+        self.0[figure as usize].store(now.saturating_sub(bytes), Ordering::Relaxed);
+    }
+
+    /// A count.
+    pub fn get(&self, figure: Figure) -> u64 {
+        self.0[figure as usize].load(Ordering::Relaxed)
+    }
+
+    /// All counts, in the order of [`FIGURES`].
+    pub fn all(&self) -> [u64; FIGURES.len()] {
+        self.0.each_ref().map(|n| n.load(Ordering::Relaxed))
+    }
 }
 
 /// Statistics of one file, written by the service only.
 #[repr(C, align(64))]
 pub struct FileStat {
-    /// Bytes read that were in the cache (as far as the service knows).
-    pub hit: AtomicU64,
-    /// Bytes read that were still on their way.
-    pub late: AtomicU64,
-    /// Bytes read that nobody had foreseen.
-    pub miss: AtomicU64,
-    /// Bytes requested by us.
-    pub prefetched: AtomicU64,
-    /// Of these, bytes that were read.
-    pub used: AtomicU64,
-    /// Of these, bytes that were never read.
-    pub wasted: AtomicU64,
-    /// Of these, bytes that left the cache before they were read.
-    pub evicted: AtomicU64,
+    /// What was read, and what became of what was fetched.
+    pub figures: Figures,
+    /// Hints of programs for it that never reached the kernel.
+    pub calls_saved: AtomicU64,
     /// Bytes of `path` in use; 0: this entry is free.
     pub path_len: AtomicU64,
     /// The file's name when it was first seen, or its tail where it is longer.
-    pub path: [AtomicU64; 24],
+    pub path: [AtomicU64; 22],
 }
 
 /// Reasons why something was lost, as bits of [`Header::lost`].

@@ -410,6 +410,14 @@ fn reports() {
             "events",
             "events_dropped",
             "calls_saved",
+            "hit_bytes",
+            "late_bytes",
+            "miss_bytes",
+            "prefetched_bytes",
+            "used_bytes",
+            "wasted_bytes",
+            "evicted_bytes",
+            "dropped_bytes",
         ] {
             assert!(process[field].is_u64(), "processes.{field}: {json}");
         }
@@ -420,7 +428,7 @@ fn reports() {
         .iter()
         .find(|f| f["path"].as_str().is_some_and(|p| p.ends_with("/big.dat")));
     let file = file.unwrap_or_else(|| panic!("big.dat is not in the report: {json}"));
-    const COUNTERS: [&str; 7] = [
+    const COUNTERS: [&str; 8] = [
         "hit_bytes",
         "late_bytes",
         "miss_bytes",
@@ -428,8 +436,17 @@ fn reports() {
         "used_bytes",
         "wasted_bytes",
         "evicted_bytes",
+        "dropped_bytes",
     ];
+    assert!(file["calls_saved"].is_u64(), "{json}");
     for field in COUNTERS {
+        // CP13: by file and by process it is the same.
+        let sum: u64 = processes.iter().map(|p| p[field].as_u64().unwrap()).sum();
+        assert_eq!(
+            json["totals"][field].as_u64(),
+            Some(sum),
+            "totals.{field} is not the processes' sum: {json}"
+        );
         assert!(
             file[field].is_u64() && json["totals"][field].is_u64(),
             "{field}: {json}"

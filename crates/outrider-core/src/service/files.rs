@@ -39,6 +39,7 @@ impl Service {
             handle: None,
             handle_used: now,
             source: None,
+            reader: None,
             name: PathBuf::new(),
             stat: None,
             random: Random::default(),
@@ -207,13 +208,8 @@ impl Service {
     /// Forgets a file altogether; what was fetched and not used is wasted.
     pub(super) fn forget(&mut self, key: FileKey) {
         if let Some(file) = self.files.remove(&key) {
-            let unused = file.view.unused_pages() * PAGE;
-            let total = &self.header().total;
-            total.wasted.fetch_add(unused, Relaxed);
-            if let Some(s) = file.stat {
-                self.shared.stat(s).wasted.fetch_add(unused, Relaxed);
-                self.flush(&file);
-            }
+            self.count_for(&file, Figure::Wasted, file.view.unused_pages() * PAGE);
+            self.flush(&file);
         }
     }
 
@@ -222,30 +218,56 @@ impl Service {
             return;
         };
         let gone = file.view.evicted(range);
-        self.count(key, |s| &s.evicted, gone.unused_pages * PAGE);
+        self.count(key, Figure::Evicted, gone.unused_pages * PAGE);
     }
 
-    pub(super) fn count(
-        &self,
-        key: FileKey,
-        field: impl Fn(&FileStat) -> &std::sync::atomic::AtomicU64,
-        bytes: u64,
-    ) {
+    /// Process `i` opens or reads a file: what was done so far counts for whoever was there before.
+    pub(super) fn reads_now(&mut self, i: usize, key: FileKey) {
+        let Some(who) = self.procs[i].as_ref().map(|p| p.who) else {
+            return;
+        };
+        let Some(before) = self.files.get(&key).map(|f| f.reader) else {
+            return;
+        };
+        if before == Some(who) {
+            return;
+        }
+        if let Some(file) = self.files.get(&key).filter(|_| before.is_some()) {
+            self.flush(file);
+        }
+        if let Some(file) = self.files.get_mut(&key) {
+            file.reader = Some(who);
+        }
+    }
+
+    /// Where what becomes of a file counts: in all, for the file, and for the process that has it.
+    pub(super) fn counts<'a>(&'a self, file: &FileState) -> impl Iterator<Item = &'a Figures> {
+        let all = &self.header().total.figures;
+        let its = file.stat.map(|s| &self.shared.stat(s).figures);
+        let reader = file.reader.and_then(|who| self.figures.get(who));
+        [Some(all), its, reader].into_iter().flatten()
+    }
+
+    pub(super) fn count_for(&self, file: &FileState, figure: Figure, bytes: u64) {
         if bytes > 0 {
-            field(&self.header().total).fetch_add(bytes, Relaxed);
-            if let Some(s) = self.files.get(&key).and_then(|f| f.stat) {
-                field(self.shared.stat(s)).fetch_add(bytes, Relaxed);
+            for to in self.counts(file) {
+                to.add(figure, bytes);
             }
+        }
+    }
+
+    pub(super) fn count(&self, key: FileKey, figure: Figure, bytes: u64) {
+        match self.files.get(&key) {
+            Some(file) => self.count_for(file, figure, bytes),
+            None => self.header().total.figures.add(figure, bytes),
         }
     }
 
     /// Copies a file's request counts to its statistics.
     pub(super) fn flush(&self, file: &FileState) {
-        let issued = file.account.issued.swap(0, Relaxed);
-        self.header().total.prefetched.fetch_add(issued, Relaxed);
-        if let Some(s) = file.stat {
-            self.shared.stat(s).prefetched.fetch_add(issued, Relaxed);
-        }
+        let account = &file.account;
+        self.count_for(file, Figure::Prefetched, account.issued.swap(0, Relaxed));
+        self.count_for(file, Figure::Dropped, account.dropped.swap(0, Relaxed));
     }
 
     /// The program read these bytes, or so we know by now.
@@ -266,10 +288,10 @@ impl Service {
         self.optimism.1 += foreseen;
         // Bytes, not pages: a read of a few bytes is a hit of a few bytes.
         let share = |n: u64| len * n / pages.len().max(1);
-        self.count(key, |s| &s.hit, share(a.hit_pages));
-        self.count(key, |s| &s.late, share(a.late_pages));
-        self.count(key, |s| &s.miss, share(a.miss_pages));
-        self.count(key, |s| &s.used, a.first_use_pages * PAGE);
+        self.count(key, Figure::Hit, share(a.hit_pages));
+        self.count(key, Figure::Late, share(a.late_pages));
+        self.count(key, Figure::Miss, share(a.miss_pages));
+        self.count(key, Figure::Used, a.first_use_pages * PAGE);
         if a.miss_pages > 0 {
             Arrival::Missing
         } else if a.late_pages > 0 {
@@ -291,6 +313,7 @@ impl Service {
         if span.is_empty() || span.end - span.start > 1 << 40 || len == 0 {
             return;
         }
+        self.reads_now(i, key);
         let span = span.start..span.end.min(self.files.get(&key).map_or(0, |f| f.size));
         let (mut reads, mut bytes) = (0, 0);
         if stride <= len {
@@ -330,7 +353,7 @@ impl Service {
         if unused > 0 {
             // What lies between two reads is there: it was asked for before what lies behind it.
             let _ = file.view.access(pages, now);
-            self.count(key, |s| &s.wasted, unused * PAGE);
+            self.count(key, Figure::Wasted, unused * PAGE);
         }
     }
 

@@ -80,7 +80,8 @@ impl Service {
             state.reads += 1;
             state.bytes += len;
         }
-        self.count(key, |s| &s.hit, len);
+        self.reads_now(i, key);
+        self.count(key, Figure::Hit, len);
         true
     }
 
@@ -113,7 +114,7 @@ impl Service {
         (file.streamed, file.hot) = (false, 0);
         file.consider_at = dense::FEWEST;
         file.verdict = Verdict::After(dense::FEWEST);
-        self.count(key, |s| &s.wasted, unused * PAGE);
+        self.count(key, Figure::Wasted, unused * PAGE);
         for i in &self.active {
             let Some(state) = &mut self.procs[*i] else {
                 continue;

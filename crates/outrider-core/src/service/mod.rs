@@ -40,7 +40,7 @@ use crate::residency::Residency;
 use crate::shared::Shared;
 use crate::shm::{
     self, Event, FD_IGNORED, FD_TRACKED, FLAG_BLIND, FLAG_HOT, FLAG_LAZY, FLAG_SEQUENTIAL,
-    FLAG_WRITABLE, FileStat, Header, Kind, MAX_FILES, MAX_PROCS, Proc, Slot, lost,
+    FLAG_WRITABLE, Figure, Figures, Header, Kind, MAX_FILES, MAX_PROCS, Proc, Slot, lost,
 };
 use crate::source::dense::{self, Case, Draws, Held, Price, Random, Verdict};
 use crate::source::mapped::Mapped;
@@ -85,6 +85,8 @@ struct FileState {
     handle_used: Instant,
     /// The descriptor through which it can be opened: process entry, and generation of the descriptor's state.
     source: Option<(usize, u32, Wanted)>,
+    /// Who opened or read it last, by place in [`Service::figures`]: what becomes of it counts for that process.
+    reader: Option<usize>,
     /// Its name when it was first opened, to find it by when all descriptors are closed and a mapping is left.
     name: PathBuf,
     stat: Option<usize>,
@@ -176,6 +178,8 @@ impl Desc {
 
 struct ProcState {
     pid: u32,
+    /// Where its figures are in [`Service::figures`].
+    who: usize,
     /// Readable when the process is over, whatever became of its number.
     life: Option<OwnedFd>,
     descs: HashMap<u16, Desc>,
@@ -208,6 +212,8 @@ struct Place {
 pub struct ProcessRecord {
     /// Process id.
     pub pid: u32,
+    /// Where the service keeps its figures.
+    pub who: usize,
     /// Its command name when last seen.
     pub command: String,
     /// Reads told of or skipped by agreement.
@@ -220,6 +226,8 @@ pub struct ProcessRecord {
     pub events_dropped: u64,
     /// Hints that never reached the kernel.
     pub calls_saved: u64,
+    /// What it read, and what became of what was fetched for it, bytes by [`shm::Figure`].
+    pub figures: [u64; shm::FIGURES.len()],
 }
 
 /// A reader whose position the hooks publish in its slot.
@@ -264,6 +272,8 @@ pub struct Service {
     files: HashMap<FileKey, FileState>,
     procs: Vec<Option<ProcState>>,
     ended: Vec<ProcessRecord>,
+    /// Of every process that there was: `ended` names them by their place here.
+    figures: Vec<Figures>,
     devices: HashMap<u64, Place>,
     /// Models that were measured at another time, by file system ([`file_system_id`](outrider_sys::device::file_system_id)).
     saved: HashMap<u64, DeviceModel>,
@@ -347,6 +357,7 @@ impl Service {
             files: HashMap::new(),
             procs: (0..MAX_PROCS).map(|_| None).collect(),
             ended: Vec::new(),
+            figures: Vec::new(),
             devices: HashMap::new(),
             saved,
             untouchable: HashSet::new(),
@@ -539,17 +550,29 @@ impl Service {
         for file in self.files.values() {
             self.flush(file);
             // Read before the request was issued: foreseen, but not fetched by us.
-            if let Some(stat) = file.stat.map(|s| self.shared.stat(s)) {
-                let (used, fetched) = (stat.used.load(Relaxed), stat.prefetched.load(Relaxed));
-                if used > fetched {
-                    stat.used.store(fetched, Relaxed);
-                    self.header().total.used.fetch_sub(used - fetched, Relaxed);
+            if let Some(stat) = file.stat.map(|s| &self.shared.stat(s).figures) {
+                let early = stat
+                    .get(Figure::Used)
+                    .saturating_sub(stat.get(Figure::Prefetched));
+                for to in self.counts(file) {
+                    to.take_off(Figure::Used, early);
                 }
             }
-            let unused = file.view.unused_pages() * PAGE;
-            self.header().total.wasted.fetch_add(unused, Relaxed);
-            if let Some(s) = file.stat {
-                self.shared.stat(s).wasted.fetch_add(unused, Relaxed);
+            self.count_for(file, Figure::Wasted, file.view.unused_pages() * PAGE);
+        }
+        let walked = self
+            .walker
+            .as_ref()
+            .map(Walker::figures)
+            .unwrap_or_default();
+        for record in &mut self.ended {
+            if let Some(figures) = self.figures.get(record.who) {
+                record.figures = figures.all();
+            }
+            if let Some(walked) = walked.get(&record.pid) {
+                for (to, bytes) in record.figures.iter_mut().zip(walked.all()) {
+                    *to += bytes;
+                }
             }
         }
         let models = self.engine.models();

@@ -32,8 +32,10 @@ impl Service {
             command = self.shared.told_name(i);
         }
         self.active.push(i);
+        self.figures.push(Figures::default());
         self.procs[i] = Some(ProcState {
             pid,
+            who: self.figures.len() - 1,
             life: fetch::life(pid),
             descs: HashMap::new(),
             stuck: None,
@@ -128,14 +130,24 @@ impl Service {
         }
         let hot = proc.hot_bytes.load(Relaxed);
         self.header().hot.fetch_add(hot, Relaxed);
+        if proc.saved.any() {
+            for file in self.files.values() {
+                if let Some(s) = file.stat {
+                    let saved = proc.saved.of(file.key.dev, file.key.ino);
+                    self.shared.stat(s).calls_saved.fetch_add(saved, Relaxed);
+                }
+            }
+        }
         ProcessRecord {
             pid: state.pid,
+            who: state.who,
             command: state.command.clone(),
             reads: state.reads + proc.hot_reads.load(Relaxed),
             bytes_read: state.bytes + hot,
             events: state.events,
             events_dropped: dropped,
             calls_saved: proc.calls_saved.load(Relaxed),
+            figures: Default::default(),
         }
     }
 
@@ -479,6 +491,8 @@ impl Service {
         if let Some(old) = old {
             self.abandoned(i, fd, old);
         }
+        self.take_in(key, size);
+        self.reads_now(i, key);
         let file = self.take_in(key, size);
         file.openers += 1;
         let alone = file.openers == 1;

@@ -19,6 +19,7 @@ impl Service {
         let shared = self.shared.clone();
         let slot = &shared.proc(i).slots[usize::from(e.fd)];
         let mut limits = self.limits(key);
+        self.reads_now(i, key);
         let arrival = self.seen(key, e.offset, e.len);
         let device = self.device(key);
         let pace = self.procs[i]
@@ -69,7 +70,7 @@ impl Service {
         let unheard = if f.random { unheard } else { 0 };
         state.reads += counted;
         state.bytes += e.len.min(size.saturating_sub(e.offset)) * counted;
-        self.count(key, |s| &s.hit, unheard);
+        self.count(key, Figure::Hit, unheard);
         if let Some(p) = &f.passed {
             let (span, stride, len) = (p.span.clone(), p.stride, p.len);
             self.pass(i, key, span, stride, len);
@@ -595,6 +596,7 @@ impl Service {
                 };
                 touching |= !touched.is_empty();
                 let mut ranges = Vec::new();
+                self.reads_now(i, key);
                 for r in touched {
                     let len = r.end - r.start;
                     let arrival = self.seen(key, r.start, len);

@@ -32,7 +32,7 @@ use crate::config::Config;
 use crate::engine::{self, become_background};
 use crate::fetch;
 use crate::shared::Shared;
-use crate::shm;
+use crate::shm::{self, Figure, Figures};
 
 /// Threads that wait for the disk: as many requests as a disk of a network answers at once are more than a walk needs.
 const WORKERS: usize = 16;
@@ -165,6 +165,8 @@ struct Link {
     /// Files that must never be opened.
     untouchable: Mutex<HashSet<Key>>,
     settings: Settings,
+    /// What was fetched for processes, and what became of it.
+    figures: Mutex<HashMap<u32, Figures>>,
 }
 
 /// How it is set up.
@@ -209,6 +211,7 @@ impl Walker {
             unheard: AtomicUsize::new(0),
             untouchable: Mutex::default(),
             settings,
+            figures: Mutex::default(),
         });
         let (tell, told) = channel();
         let guide = Guide {
@@ -226,6 +229,11 @@ impl Walker {
         };
         spawn(move || guide.run(&told))?;
         Some(Walker { link, tell })
+    }
+
+    /// What was fetched for each process before it was opened, and what became of it. Empties the count.
+    pub fn figures(&self) -> HashMap<u32, Figures> {
+        std::mem::take(&mut *lock(&self.link.figures))
     }
 
     /// A process has opened a file.
@@ -417,12 +425,12 @@ impl Guide {
                 Message::Fetched { proc, key, here } => {
                     let header = self.link.shared.header();
                     header.walked[0].fetch_add(u64::from(here.cold), Relaxed);
-                    header.total.prefetched.fetch_add(here.bytes, Relaxed);
+                    let bytes = here.bytes;
+                    let pid = self.walks.get(&proc).map_or(0, |w| w.pid);
+                    self.count(pid, Figure::Prefetched, bytes);
                     match self.walks.get_mut(&proc) {
                         Some(walks) => walks.arrived(key, here),
-                        None => {
-                            header.total.wasted.fetch_add(here.bytes, Relaxed);
-                        }
+                        None => self.count(pid, Figure::Wasted, bytes),
                     }
                     proc
                 }
@@ -458,8 +466,20 @@ impl Guide {
         let header = self.link.shared.header();
         let tally = walks.take_tally();
         header.walked[1].fetch_add(tally.used, Relaxed);
-        header.total.used.fetch_add(tally.used_bytes, Relaxed);
-        header.total.wasted.fetch_add(tally.wasted_bytes, Relaxed);
+        self.count(walks.pid, Figure::Used, tally.used_bytes);
+        self.count(walks.pid, Figure::Wasted, tally.wasted_bytes);
+    }
+
+    /// Adds to the figures of all, and of a process unless it is 0.
+    fn count(&self, pid: u32, figure: Figure, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        self.link.shared.header().total.figures.add(figure, bytes);
+        if pid != 0 {
+            let mut figures = lock(&self.link.figures);
+            figures.entry(pid).or_default().add(figure, bytes);
+        }
     }
 
     fn take_in(&mut self, dir: Directory) {
@@ -485,6 +505,9 @@ impl Guide {
             self.relate(&latest, &place.dir.path);
         }
         let walks = self.walks.entry(proc).or_default();
+        if walks.pid == 0 {
+            walks.pid = self.link.shared.proc(proc).pid.load(Relaxed);
+        }
         let listen = match place {
             Some(place) => walks.opened(&self.tree, place),
             None => walks.astray(),

@@ -118,6 +118,8 @@ pub struct Walks {
     /// What is told at all is not cached.
     only_cold: bool,
     tally: Tally,
+    /// The process, once it is known.
+    pub pid: u32,
 }
 
 /// The directory that holds both.

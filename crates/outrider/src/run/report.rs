@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use outrider_core::board;
 use outrider_core::declare::FIGURES;
 use outrider_core::shared::Shared;
-use outrider_core::shm::{FileStat, MAX_FILES, lost};
+use outrider_core::shm::{FIGURES as BYTES, Figure, FileStat, MAX_FILES, lost};
 use serde_json::{Value, json};
 
 use crate::cli::RunArgs;
@@ -87,7 +87,7 @@ impl Target {
             })
             .collect();
         files.sort_by_key(|(_, s)| {
-            std::cmp::Reverse(s.prefetched.load(Relaxed) + s.miss.load(Relaxed))
+            std::cmp::Reverse(s.figures.get(Figure::Prefetched) + s.figures.get(Figure::Miss))
         });
         self.emit(args, &files, Some(shared), notes);
     }
@@ -121,22 +121,16 @@ impl Target {
     }
 }
 
-fn figures(s: &FileStat) -> [(&'static str, u64); 7] {
-    [
-        ("hit_bytes", s.hit.load(Relaxed)),
-        ("late_bytes", s.late.load(Relaxed)),
-        ("miss_bytes", s.miss.load(Relaxed)),
-        ("prefetched_bytes", s.prefetched.load(Relaxed)),
-        ("used_bytes", s.used.load(Relaxed)),
-        ("wasted_bytes", s.wasted.load(Relaxed)),
-        ("evicted_bytes", s.evicted.load(Relaxed)),
-    ]
-}
-
-fn object(s: &FileStat) -> serde_json::Map<String, Value> {
-    figures(s)
+fn object(figures: [u64; BYTES.len()]) -> serde_json::Map<String, Value> {
+    // The name of one differs from the table's.
+    let name = |head: &str| match head {
+        "missed" => "miss_bytes".to_owned(),
+        head => format!("{head}_bytes"),
+    };
+    BYTES
         .into_iter()
-        .map(|(k, v)| (k.to_owned(), json!(v)))
+        .zip(figures)
+        .map(|(head, bytes)| (name(head), json!(bytes)))
         .collect()
 }
 
@@ -149,8 +143,9 @@ fn document(
     let files: Vec<Value> = files
         .iter()
         .map(|(path, s)| {
-            let mut o = object(s);
+            let mut o = object(s.figures.all());
             o.insert("path".into(), json!(path));
+            o.insert("calls_saved".into(), json!(s.calls_saved.load(Relaxed)));
             Value::Object(o)
         })
         .collect();
@@ -159,16 +154,19 @@ fn document(
         .unwrap_or_default()
         .into_iter()
         .map(|p| {
-            json!({
+            let mut o = object(p.figures);
+            let rest = json!({
                 "pid": p.pid, "command": p.command, "reads": p.reads, "bytes_read": p.bytes_read,
                 "events": p.events, "events_dropped": p.events_dropped, "calls_saved": p.calls_saved,
-            })
+            });
+            o.extend(rest.as_object().cloned().unwrap_or_default());
+            Value::Object(o)
         })
         .collect();
     let mut totals = serde_json::Map::new();
     if let Some(shared) = shared {
         let h = shared.header();
-        totals = object(&h.total);
+        totals = object(h.total.figures.all());
         totals.insert("calls_saved".into(), json!(h.calls_saved.load(Relaxed)));
         totals.insert("events".into(), json!(h.events.load(Relaxed)));
         totals.insert("events_dropped".into(), json!(h.dropped.load(Relaxed)));
@@ -270,46 +268,35 @@ fn table(
         args.mode.name(),
         args.engine.name()
     );
-    let row = |name: &str, s: &FileStat| {
-        let cells: Vec<String> = figures(s)
-            .iter()
-            .map(|(_, v)| format!("{:>10}", size(*v)))
-            .collect();
+    let row = |name: &str, figures: [u64; BYTES.len()]| {
+        let cells = figures.map(|v| format!("{:>10}", size(v)));
         format!("{} {name}\n", cells.join(" "))
     };
     if let Some(shared) = shared {
-        let heads = [
-            "hit",
-            "late",
-            "missed",
-            "prefetched",
-            "used",
-            "wasted",
-            "evicted",
-        ];
-        out += &heads.map(|h| format!("{h:>10}")).join(" ");
-        out += " file\n";
+        out += &BYTES.map(|h| format!("{h:>10}")).join(" ");
+        out += " file or process\n";
         for (path, s) in files.iter().take(ROWS) {
-            out += &row(path, s);
+            out += &row(path, s.figures.all());
         }
         if files.len() > ROWS {
             out += &format!("{:>10} more files\n", files.len() - ROWS);
         }
         let h = shared.header();
-        out += &row("total", &h.total);
         let processes = shared.processes();
         for p in processes.iter().take(ROWS) {
-            out += &format!(
-                "{} reads, {} by {} ({})\n",
-                p.reads,
-                size(p.bytes_read),
+            let name = format!(
+                "{} ({}): {} reads, {}",
                 p.command,
-                p.pid
+                p.pid,
+                p.reads,
+                size(p.bytes_read)
             );
+            out += &row(&name, p.figures);
         }
         if processes.len() > ROWS {
-            out += &format!("{} more processes\n", processes.len() - ROWS);
+            out += &format!("{:>10} more processes\n", processes.len() - ROWS);
         }
+        out += &row("total", h.total.figures.all());
         let [walked, opened] = h.walked.each_ref().map(|n| n.load(Relaxed));
         if walked > 0 {
             out +=
