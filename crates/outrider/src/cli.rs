@@ -110,13 +110,13 @@ impl Mode {
 /// How prefetch requests are issued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Engine {
-    /// The best that this machine allows.
+    /// The kernel module's calls where it is loaded, and threads otherwise.
     Auto,
     /// Batches through io_uring.
     Uring,
-    /// Reads by a pool of threads.
+    /// Readahead calls by a pool of up to four threads.
     Threads,
-    /// readahead calls from the workers.
+    /// The same by one thread.
     Readahead,
     /// Nothing is issued; everything else happens.
     Noop,

@@ -13,17 +13,23 @@ use crate::output::{Failure, show};
 /// `$XDG_CONFIG_HOME/outrider/config.toml` (`~/.config` where that is not set),
 /// `/etc/outrider/config.toml`. Without any file, the defaults.
 ///
-/// Unknown keys and bad values are failures that name the file and the line.
-pub fn load(path: Option<&Path>) -> Result<Config, Failure> {
+/// Unknown keys and bad values are failures that name the file and the line. So is a file that was named and can't be read; in a usual place, where
+/// nobody asked for it, that only costs its settings: what is lost is said in a line for the report.
+pub fn load(path: Option<&Path>) -> Result<(Config, Option<String>), Failure> {
     if let Some(path) = path {
-        return read(path);
+        let text = contents(path).map_err(|what| Failure::usage(refusal(path, &what)))?;
+        return Ok((settings(path, &text)?, None));
     }
-    for path in usual_places() {
-        if path.is_file() {
-            return read(&path);
-        }
+    let Some(path) = usual_places().into_iter().find(|p| p.is_file()) else {
+        return Ok((Config::default(), None));
+    };
+    match contents(&path) {
+        Ok(text) => Ok((settings(&path, &text)?, None)),
+        Err(what) => Ok((
+            Config::default(),
+            Some(format!("{}; the defaults hold", refusal(&path, &what))),
+        )),
     }
-    Ok(Config::default())
 }
 
 fn usual_places() -> Vec<PathBuf> {
@@ -42,15 +48,20 @@ pub fn base_directory(variable: &str, below: &str) -> Option<PathBuf> {
         .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(below)))
 }
 
-fn read(path: &Path) -> Result<Config, Failure> {
-    let text = fs::read_to_string(path).map_err(|e| {
-        let what = match e.kind() {
-            io::ErrorKind::InvalidData => "is not UTF-8 text; accepted is a TOML file".to_owned(),
-            _ => format!("cannot be read: {e}"),
-        };
-        Failure::usage(format!("config file {} {what}", show(path)))
-    })?;
-    parse(&text).map_err(|(line, what)| match line {
+fn refusal(path: &Path, what: &str) -> String {
+    format!("config file {} {what}", show(path))
+}
+
+/// The text of a file, or what is wrong with it.
+fn contents(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|e| match e.kind() {
+        io::ErrorKind::InvalidData => "is not UTF-8 text; accepted is a TOML file".to_owned(),
+        _ => format!("cannot be read: {e}"),
+    })
+}
+
+fn settings(path: &Path, text: &str) -> Result<Config, Failure> {
+    parse(text).map_err(|(line, what)| match line {
         Some(line) => Failure::usage(format!("{}:{line}: {what}", show(path))),
         None => Failure::usage(format!("{}: {what}", show(path))),
     })

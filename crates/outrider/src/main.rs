@@ -59,7 +59,7 @@ fn start() -> i32 {
         #[cfg(early)]
         Command::Run(args) if early::has_started() => run::carry_on(args),
         Command::Run(args) => match config::load(args.config.as_deref()) {
-            Ok(config) => run::run(args, config, run::Purpose::Run),
+            Ok((config, lost)) => run::run(args, config, run::Purpose::Run, lost),
             Err(failure) => Err(failure),
         },
         Command::Graph(GraphCommand::Check(args)) if cli::is_unknown_flag(&args.command[0]) => {
@@ -74,6 +74,7 @@ fn start() -> i32 {
                 args,
                 outrider_core::config::Config::default(),
                 run::Purpose::Check,
+                None,
             )
         }
         other => {

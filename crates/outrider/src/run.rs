@@ -45,21 +45,26 @@ pub enum Purpose {
 }
 
 /// Runs the program. Ends this process as the program ended: with its exit code or by its signal; with 127 where
-/// it is not found and 126 where it can't be executed.
-pub fn run(args: RunArgs, mut config: Config, purpose: Purpose) -> Result<i32, Failure> {
+/// it is not found and 126 where it can't be executed. `lost` says what went wrong before, for the report.
+pub fn run(
+    args: RunArgs,
+    mut config: Config,
+    purpose: Purpose,
+    lost: Option<String>,
+) -> Result<i32, Failure> {
     if let Some(budget) = args.budget {
         config.budget.memory = Some(outrider_core::config::Size(budget));
     }
     let mode = mode_of(&args);
     let library = preload::library()?;
     let plugins = plugin::check(&args.plugin)?;
-    let mut notes = Vec::new();
+    let mut notes = Vec::from_iter(lost);
     let told = args.report.is_some() || rustix::termios::isatty(stderr());
     if let Some(reason) = told.then(|| unhookable(&args.command[0])).flatten() {
         notes.push(format!("{}: {reason}", args.command[0].to_string_lossy()));
-        if args.report.is_none() {
-            output::complain(&format!("{}: {reason}", args.command[0].to_string_lossy()));
-        }
+    }
+    if told && args.report.is_none() {
+        notes.iter().for_each(|note| output::complain(note));
     }
     let graphs = !plugins.is_empty() || purpose == Purpose::Check;
     let filters = seccomp::filters().unwrap_or(seccomp::UNKNOWN);
@@ -165,13 +170,21 @@ fn finish(
     program: i32,
     shared: Option<&Arc<Shared>>,
     report: report::Target,
-    notes: Vec<String>,
+    mut notes: Vec<String>,
 ) -> Result<i32, Failure> {
     let mode = mode_of(args);
     let mut service = None;
     let status = wait_for(program, shared, &mut service, || {
         start_service(shared?, config, mode, args.engine)
     });
+    if args.report.is_some()
+        && let Some(missed) = may_miss(&args.command[0])
+    {
+        notes.push(format!(
+            "{}: {missed}; what it reads by them was not followed",
+            args.command[0].to_string_lossy()
+        ));
+    }
     if let Some(shared) = shared {
         conclude(shared, service);
         if purpose == Purpose::Check {
@@ -268,6 +281,11 @@ fn stderr() -> BorrowedFd<'static> {
 fn unhookable(program: &OsStr) -> Option<String> {
     let path = elf::look_up(program)?;
     elf::obstacle(&path).ok()?
+}
+
+/// What hooks may miss in the program. A search through the whole file: for when the program is over.
+fn may_miss(program: &OsStr) -> Option<String> {
+    elf::classify(&elf::look_up(program)?).ok()?.may_miss()
 }
 
 fn no_signals() -> libc::sigset_t {

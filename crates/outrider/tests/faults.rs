@@ -641,9 +641,43 @@ print(*[zlib.crc32(os.pread(f, 65536, at)) for at in range(0, 8 << 20, 65536)])
     }
 }
 
-/// A config file that cannot be read is an error before anything starts (exit 2, one line).
+/// A config file that was named and cannot be read is an error before anything starts (exit 2, one line). One in a usual place costs its settings, and
+/// the report says so; a mistake in it is an error there, too.
 #[test]
 fn config_unreadable() {
+    let dir = fresh_with("config_in_its_place", &[Text]);
+    fs::create_dir(dir.join("outrider")).unwrap();
+    let place = dir.join("outrider/config.toml");
+    // Memory that is not there: even root can't read it.
+    std::os::unix::fs::symlink("/proc/self/mem", &place).unwrap();
+    let run = || {
+        outrider_run(&dir, &["--report=r.json"], &["cksum", "text.txt"])
+            .env("XDG_CONFIG_HOME", &dir)
+            .output()
+            .unwrap()
+    };
+    let plain = Command::new("cksum")
+        .arg("text.txt")
+        .current_dir(&dir)
+        .output();
+    let output = run();
+    assert_eq!(output, plain.unwrap());
+    let json: serde_json::Value =
+        serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+    let lost = json["lost"].to_string();
+    assert!(
+        lost.contains("outrider/config.toml cannot be read") && lost.contains("the defaults hold"),
+        "{lost}"
+    );
+    fs::remove_file(&place).unwrap();
+    fs::write(&place, "[budget]\nmemory = \"much\"\n").unwrap();
+    let output = run();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.code() == Some(2) && said.contains("config.toml:2"),
+        "{said}"
+    );
+
     let dir = fresh_with("config_unreadable", &[]);
     fs::create_dir(dir.join("directory.toml")).unwrap();
     for config in ["nothere.toml", "directory.toml", "/proc/self/mem"] {
