@@ -72,6 +72,10 @@ impl Sequence {
         (self.seed % VARIANTS.len() as u64) as usize
     }
 
+    fn engine(self) -> &'static str {
+        ["auto", "uring", "readahead"][(self.seed / VARIANTS.len() as u64 % 3) as usize]
+    }
+
     /// Every fifth sequence is several at once, in threads.
     fn threads(self) -> Option<u64> {
         (self.seed % 5 == 4).then_some(4)
@@ -108,6 +112,10 @@ fn program(variant: usize) -> PathBuf {
     compile("fuzz", name, &all)
 }
 
+/// What all runs under us told the service and had fetched: without it they would show nothing.
+const FIGURES: [&str; 2] = ["events", "prefetched_bytes"];
+static SEEN: [AtomicU64; FIGURES.len()] = [const { AtomicU64::new(0) }; FIGURES.len()];
+
 /// How a sequence is run.
 enum Under<'a> {
     Nothing,
@@ -115,7 +123,7 @@ enum Under<'a> {
     Preload(&'a Path),
 }
 
-/// Runs a sequence in a directory of its own and returns the log.
+/// Runs a sequence in a directory of its own and returns the log. What a report says of it is added to `SEEN`.
 fn run(sequence: Sequence, name: &str, under: &Under) -> Result<String, String> {
     let place = scratch().join(format!("fuzz-{}-{name}", sequence.seed));
     let directory = place.join("files");
@@ -125,7 +133,9 @@ fn run(sequence: Sequence, name: &str, under: &Under) -> Result<String, String> 
     let mut command = match under {
         Under::Mode(mode) => {
             let mut command = Command::new(outrider());
-            command.args(["run", "--mode", mode, "--"]).args(&argv);
+            command.args(["run", "--mode", mode, "--engine", sequence.engine()]);
+            command.arg(format!("--report={}", place.join("report").display()));
+            command.arg("--").args(&argv);
             command
         }
         _ => {
@@ -148,6 +158,14 @@ fn run(sequence: Sequence, name: &str, under: &Under) -> Result<String, String> 
     // Bytes, not text: a log that was overwritten must still be shown.
     let log = String::from_utf8_lossy(&fs::read(&out).unwrap()).into_owned();
     let complaints = fs::read_to_string(&err).unwrap_or_default();
+    if let Ok(report) = fs::read(place.join("report")) {
+        let report: serde_json::Value =
+            serde_json::from_slice(&report).map_err(|e| format!("the report: {e}"))?;
+        for (seen, figure) in SEEN.iter().zip(FIGURES) {
+            let n = report["totals"][figure].as_u64().unwrap_or_default();
+            seen.fetch_add(n, Ordering::Relaxed);
+        }
+    }
     let _ = fs::remove_dir_all(&place);
     Ok(format!("{log}{complaints}{status}\n"))
 }
@@ -230,7 +248,10 @@ fn compare(sequence: Sequence) -> Vec<String> {
             Err(e) => Some(format!("  {e}\n")),
         };
         if let Some(text) = difference {
-            found.push(format!("seed {seed}, mode {mode}\n{text}{again}"));
+            let engine = sequence.engine();
+            found.push(format!(
+                "seed {seed}, mode {mode}, engine {engine}\n{text}{again}"
+            ));
         }
     }
     found
@@ -278,6 +299,9 @@ fn random_operations_give_the_same_results() {
         found.len(),
         found.join("\n\n")
     );
+    let seen = SEEN.each_ref().map(|n| n.load(Ordering::Relaxed));
+    println!("{FIGURES:?}: {seen:?}");
+    assert!(seen.iter().all(|n| *n > 0), "{FIGURES:?}: {seen:?}");
 }
 
 /// The fuzzer can fail: libraries that each do one thing that we must not do are all found out, and

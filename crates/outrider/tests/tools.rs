@@ -138,8 +138,18 @@ fn eventually(mut reached: impl FnMut() -> Result<(), String>) {
 }
 
 /// Says that something was not tested, past the capture of test output.
-fn skip(name: &str, reason: &str) {
+fn skip_unprivileged(name: &str, reason: &str) {
     let _ = writeln!(std::io::stderr(), "SKIP {name}: {reason}");
+}
+
+/// Like [`skip_unprivileged`], for what a package can provide: a failure where nothing may be skipped.
+fn skip(name: &str, reason: &str) {
+    let required = ["CI", "OUTRIDER_REQUIRE_ALL"].map(std::env::var_os);
+    assert!(
+        required.iter().all(Option::is_none),
+        "{name}: {reason}, and nothing may be skipped here"
+    );
+    skip_unprivileged(name, reason);
 }
 
 /// A tree with the kinds of files that matter.
@@ -447,7 +457,7 @@ fn files_may_vanish_and_shrink_while_we_run() {
 fn as_nobody(dir: &Path) -> Option<impl Fn(&[&OsStr]) -> Output> {
     // SAFETY: takes no arguments.
     if unsafe { libc::geteuid() } != 0 {
-        skip(
+        skip_unprivileged(
             "unreadable_and_foreign_files",
             "only root can become another user",
         );
@@ -472,7 +482,7 @@ fn as_nobody(dir: &Path) -> Option<impl Fn(&[&OsStr]) -> Output> {
     match run(&[OsStr::new("--version")]) {
         Ok(output) if output.status.success() => Some(move |args: &[&OsStr]| run(args).unwrap()),
         other => {
-            skip(
+            skip_unprivileged(
                 "unreadable_and_foreign_files",
                 &format!("nobody cannot run the command: {other:?}"),
             );
