@@ -625,6 +625,60 @@ fn reads_that_skip_blocks_are_foreseen() {
     }
 }
 
+/// CP3: strides of any length in either direction, reverse reads, and several of them in turns on one descriptor are foreseen as what they are: little is
+/// missed, and little fetched that isn't read.
+#[test]
+fn patterns_are_foreseen_as_what_they_are() {
+    const SIZE: u64 = 128 << 20;
+    const SCRIPT: &str = "import os, sys, zlib
+SIZE = 128 << 20
+THIRD = SIZE // 3 >> 14 << 14
+def streams(what):
+    if what == 'stride': return [range(0, SIZE, 65536)], 16384
+    if what == 'odd stride': return [range(0, SIZE - 10000, 50001)], 10000
+    if what == 'backward stride': return [range(SIZE - 16384, -1, -65536)], 16384
+    if what == 'reverse': return [range(SIZE - 16384, -1, -16384)], 16384
+    if what == 'interleaved':
+        return [range(0, THIRD // 4, 16384), range(THIRD, 2 * THIRD, 65536), range(3 * THIRD - 16384, 2 * THIRD, -65536)], 16384
+places, length = streams(sys.argv[1])
+fd, sum = os.open(sys.argv[2], os.O_RDONLY), 0
+for turn in zip(*places):
+    for at in turn:
+        sum = zlib.crc32(os.pread(fd, length, at), sum)
+print(length * len(places) * min(len(p) for p in places), sum)
+";
+    let dir = fresh("patterns");
+    let Some(disk) = Disk::of("patterns_are_foreseen_as_what_they_are", &dir) else {
+        return;
+    };
+    let file = disk.dir.join("file");
+    fs::write(&file, Random(7).bytes(SIZE as usize)).unwrap();
+    let name = file.to_str().unwrap();
+    disk.does("model", &["remote"]);
+    for what in [
+        "stride",
+        "odd stride",
+        "backward stride",
+        "reverse",
+        "interleaved",
+    ] {
+        let (plain, read) = alone("python3", &["-c", SCRIPT, what, name]);
+        eventually(|| {
+            disk.does("cold", &[]);
+            let (totals, out) = run(&dir, &["python3", "-c", SCRIPT, what, name]);
+            assert_eq!(out, plain, "{what}");
+            let [missed, fetched, wasted] = ["miss_bytes", "prefetched_bytes", "wasted_bytes"]
+                .map(|figure| number(&totals, figure));
+            // Streams that end in the middle of the file were foreseen to go on.
+            let ends = what == "interleaved" || wasted < read / 5;
+            let known = counted(&totals).abs_diff(read) < read / 4;
+            let well = missed < read / 5 && fetched > read / 4 * 3 && ends && known;
+            well.then_some(())
+                .ok_or(format!("{what}: {read} bytes read, {totals}"))
+        });
+    }
+}
+
 /// CP4: who hints each block some reads ahead is left alone: the kernel gets each hint from the program itself, and nobody is told of the
 /// reads; who hints only the next block waits as without hints, and is helped as without.
 #[test]

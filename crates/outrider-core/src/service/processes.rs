@@ -651,15 +651,19 @@ impl Service {
             .cloned()
             .collect();
         let alone = desc.detector.only().is_some();
-        let consumed = u64::from(desc.skip_given).saturating_sub(left);
+        let given = match desc.rarely {
+            0 => u64::from(desc.skip_given),
+            rarely => rarely.into(),
+        };
+        let consumed = given.saturating_sub(left);
         for s in &silent {
             let step = s.stride.unsigned_abs();
             let share = consumed / silent.len() as u64;
             let end = match (alone, s.stride > 0) {
                 (true, true) => last,
                 (true, false) => last.saturating_sub(s.len),
-                (false, true) => s.last.saturating_add(step.saturating_mul(share + 1)),
-                (false, false) => s.last.saturating_sub(step.saturating_mul(share)),
+                (false, true) => s.heard.saturating_add(step.saturating_mul(share + 1)),
+                (false, false) => s.heard.saturating_sub(step.saturating_mul(share)),
             };
             let mut span = between(s.last, end, s.len, s.stride);
             if s.stride < 0 {

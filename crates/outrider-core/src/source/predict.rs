@@ -156,6 +156,10 @@ pub struct Stream {
     pub reads: u64,
     /// Where it may have gone on silently since its last read; empty after a read that came out of such silence.
     quiet: Range<u64>,
+    /// Others are silent with it.
+    together: bool,
+    /// Start of the last read that was told, looked at or not, bytes.
+    pub heard: u64,
     /// Its last read was exactly the expected one.
     proven: bool,
     /// Where the run began that it is in.
@@ -499,6 +503,8 @@ impl Detector {
             front,
             reads: 0,
             quiet: 0..0,
+            together: false,
+            heard: 0,
             proven: false,
             begun: 0,
             gaps: None,
@@ -639,6 +645,8 @@ impl Detector {
             front: offset,
             reads: 0,
             quiet: 0..0,
+            together: false,
+            heard: 0,
             proven: false,
             begun: offset,
             tick: self.tick,
@@ -650,7 +658,8 @@ impl Detector {
         let mut best: Option<(usize, (bool, bool, u64))> = None;
         for (i, s) in self.streams.iter().enumerate() {
             if s.expects(offset) {
-                let just_read = s.tick + 1 == self.tick && s.reads > 0;
+                // Behind a silence the nearest goes on, whichever was heard last.
+                let just_read = s.tick + 1 == self.tick && s.reads > 0 && s.quiet.is_empty();
                 let rank = (s.thread != thread, !just_read, offset.abs_diff(s.last));
                 if best.is_none_or(|(_, b)| rank < b) {
                     best = Some((i, rank));
@@ -710,6 +719,8 @@ impl Detector {
             },
             reads: 0,
             quiet: 0..0,
+            together: false,
+            heard: 0,
             proven: false,
             begun: offset,
             gaps: None,
@@ -741,6 +752,8 @@ impl Detector {
             front: offset,
             reads: 0,
             quiet: 0..0,
+            together: false,
+            heard: 0,
             proven: false,
             begun: offset,
             gaps: Some(Gaps::new(step)),
@@ -794,6 +807,7 @@ impl Detector {
         };
         let s = &mut self.streams[i];
         s.quiet = s.last.min(offset)..s.last.max(offset).saturating_add(s.len);
+        s.heard = offset;
         s.reads > 0
     }
 
@@ -825,6 +839,7 @@ impl Detector {
             self.streams.swap_remove(i);
         } else {
             s.last = to.wrapping_sub(s.stride as u64);
+            s.heard = s.last;
             (s.begun, s.front, s.quiet) = (to, s.front.max(to), 0..0);
         }
         Some(passed)
@@ -896,7 +911,7 @@ impl Detector {
         } else {
             s.len = s.len.max(len);
         }
-        s.last = offset;
+        (s.last, s.heard) = (offset, offset);
         s.thread = thread;
         s.tick = tick;
         s.reads += 1;
@@ -989,12 +1004,19 @@ impl Detector {
         s.proven = passed.is_none() && s.reads > 3;
         // How sparse they are shows only in reads that follow one another.
         let silent = s.gaps.as_ref().is_none_or(Gaps::known);
-        s.quiet = if alone && s.proven && silent {
-            s.quiet(offset, size, limits)
-        } else {
-            0..0
+        // A silence of several is agreed on while reads that were told before it are still on their way: they don't end it.
+        s.together &= !alone && passed.is_none();
+        if !s.together {
+            s.quiet = if alone && s.proven && silent {
+                s.quiet(offset, size, limits)
+            } else {
+                0..0
+            };
+        }
+        let quiet = match s.together {
+            true => 0..0,
+            false => s.quiet.clone(),
         };
-        let quiet = s.quiet.clone();
         let skip = if alone {
             0
         } else {
@@ -1037,7 +1059,7 @@ impl Detector {
         }
         for s in self.streams.iter_mut().filter(|s| s.is_read(tick)) {
             s.quiet = s.quiet(s.last, size, limits);
-            s.proven = false;
+            (s.proven, s.together) = (false, true);
         }
         skip as u32
     }
