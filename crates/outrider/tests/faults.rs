@@ -227,7 +227,7 @@ fn system_calls_refused() {
     report(failures);
 }
 
-/// Memory and descriptors that run out. A limit binds the runner and the program alike; the limits on
+/// Memory and descriptors that run out, and what that costs is said. A limit binds the runner and the program alike; the limits on
 /// open files are lifted again by the program, so that it is the runner that suffers.
 #[test]
 fn limits() {
@@ -252,15 +252,25 @@ fn limits() {
             "_".into(),
         ])
     };
+    let mut failures = Vec::new();
+    for (case, words) in [
+        (
+            under("address_space_40", "ulimit -v 40000"),
+            "shared memory",
+        ),
+        (few_files("limit_files_5", 5), "shared memory"),
+        (few_files("limit_files_6", 6), "descriptors"),
+    ] {
+        must_be_named(case, &[words], &mut failures);
+    }
+    report(failures);
     check(vec![
-        under("address_space_40", "ulimit -v 40000"),
         under("address_space_80", "ulimit -v 80000"),
         under("address_space_300", "ulimit -v 300000"),
         under("locked_memory", "ulimit -l 0"),
         under("stack", "ulimit -s 128"),
         under("file_size", "ulimit -f 40000"),
         few_files("limit_files_4", 4),
-        few_files("limit_files_6", 6),
         few_files("limit_files_8", 8),
         few_files("limit_files_12", 12),
     ]);
