@@ -139,6 +139,42 @@ fn a_function_that_calls_itself_finds_what_it_finds_without_its_graph() {
     }
 }
 
+/// Loops of more iterations than the prototype could count, on every engine, and of ten million.
+#[test]
+fn loops_of_ten_million_iterations() {
+    const NUMBERS: u64 = 251;
+    let program = compile("cc", "graph_long.c", &["-std=c11"]);
+    let file = support::scratch().join("graph-long");
+    let bytes: Vec<u8> = (0..NUMBERS).flat_map(|n| (n * n).to_ne_bytes()).collect();
+    std::fs::write(&file, bytes).unwrap();
+    let engines = [
+        ("uring", 140_000),
+        ("threads", 140_000),
+        ("auto", 10_000_000),
+    ];
+    for (engine, iterations) in engines {
+        let out = Command::new(&program)
+            .args([&file, Path::new(&iterations.to_string())])
+            .env("OUTRIDER_GRAPH", engine)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success(), "{engine}: {out:?}");
+        let sum = (0..iterations).fold(0u64, |sum, i| {
+            let n = i % NUMBERS;
+            sum.wrapping_mul(31).wrapping_add(n * n)
+        });
+        assert!(
+            text.starts_with(&format!("sum {sum}\n")),
+            "{engine}: {text}"
+        );
+        assert_eq!(count(&text, "long", "calls"), iterations, "{text}");
+        assert_eq!(count(&text, "long", "not foreseen"), 0, "{text}");
+        // What is cached is rarely looked ahead of.
+        assert!(count(&text, "long", "used") > 0, "{text}");
+    }
+}
+
 /// The example in README.md finds what the bare calls find.
 #[test]
 fn the_example_in_the_readme_works() {
