@@ -212,6 +212,11 @@ impl Device {
         });
     }
 
+    /// Bytes that the kernel reads ahead of a stream at most, where that is known.
+    pub fn read_ahead(&self) -> Option<u64> {
+        self.read_ahead
+    }
+
     /// Bytes that one readahead call reads at most, whatever it was asked: max(read_ahead_kb,
     /// max_sectors_kb). `None` where neither is known. For a file already open its readahead size at open
     /// counts, doubled by `POSIX_FADV_SEQUENTIAL`.

@@ -879,6 +879,24 @@ os.sendfile(out.fileno(), source, 0, 64 << 20)
     disk.does("cold", &[]);
     let (totals, _) = run(&dir, &["python3", "-c", SEND]);
     assert!(number(&totals, "prefetched_bytes") <= SIZE / 8, "{totals}");
+
+    // A kernel that reads far ahead by itself keeps the device busy: what is copied, and what is read of a file first, is left to it.
+    let device = rustix::fs::stat(&disk.dir).unwrap().st_dev;
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let knob = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    for (kib, left) in [("8192", true), ("128", false)] {
+        fs::write(&knob, kib).unwrap();
+        eventually(|| {
+            disk.does("cold", &[]);
+            let (totals, _) = run(&dir, &["cp", "disk/file", "disk/copy"]);
+            let fetched = number(&totals, "prefetched_bytes");
+            let well = match left {
+                true => fetched == 0,
+                false => fetched > SIZE * 3 / 4,
+            };
+            well.then_some(()).ok_or(format!("{kib} KiB: {totals}"))
+        });
+    }
 }
 
 /// CP2: a shell that redirects its input closes the descriptor that it has opened at once, and reads from another: its files are found all the same.

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// From so many bytes that the kernel reads ahead on it is worth leaving a whole file to it: eight times its usual readahead.
+const FAR: u64 = 1 << 20;
+
 impl Service {
     pub(super) fn room(&self) -> u64 {
         let unused = self
@@ -275,6 +278,13 @@ impl Service {
         model.is_flash()
             && self.busy >= TIMES
             && self.busy * window >= TIMES * model.bandwidth_delay()
+    }
+
+    /// Whether the kernel's own readahead begins with more than any request of ours and keeps the device busy: what is read whole from its beginning is
+    /// left to it. It brings that in large folios, where what is asked for comes in single pages, at up to twice the processor's time.
+    pub(super) fn kernel_reads_far(&mut self, key: FileKey) -> bool {
+        let ahead = self.devices.get(&key.dev).map_or(0, |p| p.read_ahead);
+        ahead >= FAR && ahead >= 2 * self.model(self.device(key)).bandwidth_delay()
     }
 
     /// The device from which a file was fetched last.

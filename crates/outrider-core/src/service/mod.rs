@@ -203,6 +203,8 @@ struct Place {
     chunk: Option<u64>,
     /// The longest request that the kernel makes for a long read, bytes; 0: not known.
     clip: u64,
+    /// What the kernel reads ahead of a stream, bytes; 0: not known.
+    read_ahead: u64,
     /// See [`fetch::shows_opens`].
     shows_opens: bool,
 }

@@ -41,7 +41,7 @@ impl Service {
         // All of it stays unused until the call is over: no more than a stream's share.
         let share = self.grant.window(self.busy, &self.policy);
         let end = e.offset.saturating_add(e.len.min(share)).min(file.size);
-        if e.offset >= end || self.mode == shm::MODE_PREDICT {
+        if e.offset >= end || self.mode == shm::MODE_PREDICT || self.kernel_reads_far(key) {
             return;
         }
         let slot = &self.shared.proc(i).slots[usize::from(e.fd)];

@@ -443,6 +443,7 @@ impl Service {
                         .as_ref()
                         .and_then(Device::readahead_clip)
                         .unwrap_or(0),
+                    read_ahead: device.as_ref().and_then(Device::read_ahead).unwrap_or(0),
                     shows_opens: device.as_ref().is_some_and(fetch::shows_opens),
                 };
                 self.devices.insert(key.dev, place);
@@ -586,7 +587,7 @@ impl Service {
             // A database opens its file for writing and reads a page of it. A program that reads on from here needs this
             // before its first window, which begins where this ends.
             shm::MODE_PREDICT_OPT if !writable && self.optimism_pays() => {
-                if self.joins(key) {
+                if self.joins(key) || self.kernel_reads_far(key) {
                     return 0;
                 }
                 let ahead = self.config.window.optimistic_open.0.min(size);
