@@ -252,8 +252,9 @@ fn what_is_no_longer_cached_is_told() {
     let script = "import os
 fd = os.open('file', os.O_RDONLY)
 os.posix_fadvise(fd, 32 << 20, 0, os.POSIX_FADV_DONTNEED)
-while os.read(fd, 16384): pass
+for _ in range((44 << 20) // 16384): os.read(fd, 16384)
 ";
+    // Not to the end: where the kernel reads far ahead, all of the file would be cached again before, and the rest of it left to the hooks.
     eventually(|| {
         let whole = File::open(&file).unwrap();
         whole.sync_all().unwrap();
@@ -264,8 +265,8 @@ while os.read(fd, 16384): pass
             number(&totals, "miss_bytes"),
             number(&totals, "events"),
         );
-        // The end of the cached half is seen before it is reached: 16 MB before in half of the runs, in others the helper comes a few ms later.
-        if hot > 8 << 20 && hot < 32 << 20 && told > 0 && missed < 16 << 20 {
+        // The end of the cached half is seen 16 MB before it is reached.
+        if hot > 8 << 20 && hot < 20 << 20 && told > 0 && missed < 16 << 20 {
             Ok(())
         } else {
             Err(totals.to_string())

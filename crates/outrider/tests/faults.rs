@@ -255,22 +255,24 @@ fn limits() {
     let mut failures = Vec::new();
     for (case, words) in [
         (
-            under("address_space_40", "ulimit -v 40000"),
+            under("named_address_space", "ulimit -v 40000"),
             "shared memory",
         ),
-        (few_files("limit_files_5", 5), "shared memory"),
-        (few_files("limit_files_6", 6), "descriptors"),
+        (few_files("named_files_5", 5), "shared memory"),
+        (few_files("named_files_6", 6), "descriptors"),
     ] {
         must_be_named(case, &[words], &mut failures);
     }
     report(failures);
     check(vec![
+        under("address_space_40", "ulimit -v 40000"),
         under("address_space_80", "ulimit -v 80000"),
         under("address_space_300", "ulimit -v 300000"),
         under("locked_memory", "ulimit -l 0"),
         under("stack", "ulimit -s 128"),
         under("file_size", "ulimit -f 40000"),
         few_files("limit_files_4", 4),
+        few_files("limit_files_6", 6),
         few_files("limit_files_8", 8),
         few_files("limit_files_12", 12),
     ]);

@@ -391,6 +391,16 @@ fn reports() {
     for field in ["mode", "engine"] {
         assert!(json[field].is_string(), "{field}: {json}");
     }
+    const COUNTERS: [&str; 8] = [
+        "hit_bytes",
+        "late_bytes",
+        "miss_bytes",
+        "prefetched_bytes",
+        "used_bytes",
+        "wasted_bytes",
+        "evicted_bytes",
+        "dropped_bytes",
+    ];
     let processes = json["processes"].as_array().unwrap();
     assert!(
         processes
@@ -410,15 +420,10 @@ fn reports() {
             "events",
             "events_dropped",
             "calls_saved",
-            "hit_bytes",
-            "late_bytes",
-            "miss_bytes",
-            "prefetched_bytes",
-            "used_bytes",
-            "wasted_bytes",
-            "evicted_bytes",
-            "dropped_bytes",
-        ] {
+        ]
+        .into_iter()
+        .chain(COUNTERS)
+        {
             assert!(process[field].is_u64(), "processes.{field}: {json}");
         }
     }
@@ -428,16 +433,6 @@ fn reports() {
         .iter()
         .find(|f| f["path"].as_str().is_some_and(|p| p.ends_with("/big.dat")));
     let file = file.unwrap_or_else(|| panic!("big.dat is not in the report: {json}"));
-    const COUNTERS: [&str; 8] = [
-        "hit_bytes",
-        "late_bytes",
-        "miss_bytes",
-        "prefetched_bytes",
-        "used_bytes",
-        "wasted_bytes",
-        "evicted_bytes",
-        "dropped_bytes",
-    ];
     assert!(file["calls_saved"].is_u64(), "{json}");
     for field in COUNTERS {
         // CP13: by file and by process it is the same.
