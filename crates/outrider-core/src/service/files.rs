@@ -226,15 +226,10 @@ impl Service {
         let Some(who) = self.procs[i].as_ref().map(|p| p.who) else {
             return;
         };
-        let Some(before) = self.files.get(&key).map(|f| f.reader) else {
+        let Some(file) = self.files.get(&key).filter(|f| f.reader != Some(who)) else {
             return;
         };
-        if before == Some(who) {
-            return;
-        }
-        if let Some(file) = self.files.get(&key).filter(|_| before.is_some()) {
-            self.flush(file);
-        }
+        self.flush(file);
         if let Some(file) = self.files.get_mut(&key) {
             file.reader = Some(who);
         }

@@ -1006,16 +1006,15 @@ impl Detector {
         let silent = s.gaps.as_ref().is_none_or(Gaps::known);
         // A silence of several is agreed on while reads that were told before it are still on their way: they don't end it.
         s.together &= !alone && passed.is_none();
-        if !s.together {
+        let quiet = if s.together {
+            0..0
+        } else {
             s.quiet = if alone && s.proven && silent {
                 s.quiet(offset, size, limits)
             } else {
                 0..0
             };
-        }
-        let quiet = match s.together {
-            true => 0..0,
-            false => s.quiet.clone(),
+            s.quiet.clone()
         };
         let skip = if alone {
             0
