@@ -156,7 +156,8 @@ int main(int argc, char **argv)
 	double begin = now();
 	fd = open(argv[2], O_RDONLY);
 	size_t size = (size_t)lseek(fd, 0, SEEK_END);
-	mapped = mmap(0, size, PROT_READ, MAP_SHARED, fd, 0);
+	if (!strcmp(way, "populate"))
+		mapped = mmap(0, size, PROT_READ, MAP_SHARED, fd, 0);
 	if (fd < 0 || !block || block > piece || !threads || threads > 64)
 		return 2;
 	if (strcmp(pattern, "stride"))

@@ -138,9 +138,7 @@ pub fn passes(slot: &Slot, fd: c_int) -> bool {
 /// The flags with which a descriptor begins that was just opened or met: FLAG_HOT if the file, of `size` bytes, is cached from `pos` on, in its
 /// middle and at its end, but for single pages, and FLAG_BLIND on an overlay.
 pub fn begins(slot: &Slot, fd: c_int, pos: u64, size: u64) -> u32 {
-    let looks = attach::header()
-        .is_some_and(|h| h.looks.load(Relaxed) != 0 && h.mode.load(Relaxed) != MODE_FETCHALL_OPT);
-    if !looks {
+    if !looks() {
         return 0;
     }
     let first = pos..pos.saturating_add(LOOK).min(size);
@@ -162,6 +160,12 @@ pub fn begins(slot: &Slot, fd: c_int, pos: u64, size: u64) -> u32 {
         }
     }
     FLAG_HOT
+}
+
+/// Whether what is cached is to be known here.
+fn looks() -> bool {
+    attach::header()
+        .is_some_and(|h| h.looks.load(Relaxed) != 0 && h.mode.load(Relaxed) != MODE_FETCHALL_OPT)
 }
 
 /// Where to look in a file of `size` bytes for what lies at `at`.
@@ -289,6 +293,30 @@ fn found(fd: c_int, range: Range<u64>, size: u64) -> Found {
         Ok((pages, cached)) if is_hot(pages, cached) => Found::Astray,
         _ => Found::Missing,
     }
+}
+
+/// Whether all that the file has of `len` bytes at `offset` is in the page cache or on its way there. Not so if that is nothing, or nobody can
+/// tell. Looks at pieces, up to one of which something is missing.
+pub fn holds(fd: c_int, offset: u64, len: u64) -> bool {
+    if !looks() {
+        return false;
+    }
+    let asked = offset.saturating_add(len);
+    let mut end = asked;
+    let mut at = offset;
+    while at < end {
+        let piece = at..end.min(at.saturating_add(AROUND));
+        match cached(fd, piece.clone()) {
+            Ok((pages, cached)) if cached >= pages => at = piece.end,
+            // There are no pages beyond the end of the file.
+            Ok((_, 1..)) if end == asked => match raw::fstat(fd) {
+                Ok(st) if (st.st_size as u64) < piece.end => end = st.st_size as u64,
+                _ => return false,
+            },
+            _ => return false,
+        }
+    }
+    at > offset
 }
 
 /// The pages of `range` and how many of them are in the page cache.

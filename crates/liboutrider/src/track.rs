@@ -502,24 +502,44 @@ pub fn about(fd: c_int, kind: Kind, extra: u64, offset: u64, len: u64) -> bool {
     }
 }
 
-/// The service takes over a hint of the program: `true` if it heard of it or knows better, and the call is then to succeed without
-/// reaching the kernel (SPEC CP4). What the kernel carries out whole is left to it: the program's thread is there at once.
+/// A hint of the program need not reach the kernel (SPEC CP4), and the call is to succeed: what it names is cached, or the service fetches it or has
+/// heard of it. What the kernel carries out whole is left to it: the program's thread is there at once.
 pub fn take_over(fd: c_int, offset: u64, len: u64) -> bool {
     let Some((proc, slot)) = tracked(fd) else {
         return false;
     };
+    let saved = saves(proc, slot, fd, offset, len);
+    if saved {
+        proc.calls_saved.fetch_add(1, Relaxed);
+        proc.saved
+            .count(slot.dev.load(Relaxed), slot.ino.load(Relaxed));
+    }
+    saved
+}
+
+/// Whether the kernel would have nothing to do that the service doesn't do, of a hint for a followed file.
+fn saves(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
     let cared_for =
         offset.wrapping_sub(slot.quiet_start.load(Relaxed)) < slot.quiet_len.load(Relaxed);
     if len <= hints::WHOLE && !cared_for {
         proc.hinted.store(1, Relaxed);
         proc.hints
             .give(fd, slot.generation.load(Relaxed), offset, len);
+        return hot::holds(fd, offset, len);
+    }
+    if slot.flags.load(Relaxed) & FLAG_READABLE == 0 {
         return false;
     }
     let listening = attach::header()
         .is_some_and(|h| h.service_pid.load(Relaxed) != 0 && h.closed.load(Relaxed) == 0);
-    if !listening || slot.flags.load(Relaxed) & FLAG_READABLE == 0 {
-        return false;
+    if !listening {
+        let cached = hot::holds(fd, offset, len);
+        if !cached && len > hints::WHOLE {
+            // The kernel begins, and drops what is beyond its limit.
+            slot.is_told();
+            tell(proc, Kind::WillNeed, fd, 0, offset, len);
+        }
+        return cached;
     }
     // The call is answered here, so its errors are too: the number must still be this file (a system call that no hook
     // sees may have closed it).
@@ -529,13 +549,7 @@ pub fn take_over(fd: c_int, offset: u64, len: u64) -> bool {
         return false;
     }
     slot.is_told();
-    let told = len <= hints::WHOLE || tell(proc, Kind::WillNeed, fd, 0, offset, len);
-    if told {
-        proc.calls_saved.fetch_add(1, Relaxed);
-        proc.saved
-            .count(slot.dev.load(Relaxed), slot.ino.load(Relaxed));
-    }
-    told
+    len <= hints::WHOLE || tell(proc, Kind::WillNeed, fd, 0, offset, len)
 }
 
 /// An address range of this process was mapped, unmapped or advised; only told where the process is followed.
