@@ -12,6 +12,8 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,{SONAME}");
     // Its threads and hooks must not lose their code to a dlclose.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    // One name of a function calls the other of its own, whatever the program calls its functions: `open` of a program that calls `open64`.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=unwinder.rs");
     unwinder::find();

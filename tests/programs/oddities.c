@@ -1,6 +1,7 @@
 /* oddities WHAT FILE: things that once went wrong under Outrider, one at a time. FILE is a few MiB and not sparse. Prints what a
  * program can see; nothing of it depends on time or addresses. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -101,6 +102,34 @@ static void confined_child(int number, int by_number)
 	printf("%d by %s: status %d\n", number, by_number ? "number" : "name", status);
 }
 
+/* Forks, reads and lists a directory under a filter that kills for NUMBER, in a child that is followed already. */
+static void confined_calls(int number, int fd)
+{
+	fflush(stdout);
+	pid_t child = fork();
+	if (child == 0) {
+		warm_up(fd);
+		forbid(number, 0);
+		pid_t grandchild = fork();
+		if (grandchild == 0)
+			_exit(5);
+		int status;
+		waitpid(grandchild, &status, 0);
+		warm_up(open(path, O_RDONLY));
+		for (int i = 0; i < 5; i++) {
+			DIR *directory = opendir("/usr/lib");
+			while (directory && readdir(directory))
+				;
+			closedir(directory);
+		}
+		fcntl(fd, F_SETLEASE, F_UNLCK);
+		_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+	}
+	int status;
+	waitpid(child, &status, 0);
+	printf("%d: status %d\n", number, status);
+}
+
 static void *end_later(void *arg)
 {
 	usleep(100000);
@@ -154,6 +183,10 @@ int main(int argc, char **argv)
 		warm_up(open(path, O_RDONLY));
 		execlp("cksum", "cksum", path, (char *)0);
 		return 1;
+	} else if (!strcmp(argv[1], "jailed_calls")) {
+		const int numbers[] = { 451, SYS_getpid, SYS_getrusage, SYS_fstatfs, SYS_readlinkat, SYS_madvise };
+		for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+			confined_calls(numbers[i], fd);
 	} else if (!strcmp(argv[1], "jailed_children")) {
 		warm_up(fd);
 		const int numbers[] = { 451, SYS_madvise, SYS_fstat, SYS_futex,

@@ -178,9 +178,11 @@ pub fn at_home() -> bool {
 }
 
 /// In the child of fork(3): the memory is its own, and not that of a child which it makes with vfork before it has looked. A child of the
-/// bare system call says so when it first looks.
+/// bare system call says so when it first looks. Where nothing is followed nobody asks.
 unsafe extern "C" fn forked() {
-    at_home();
+    if predicts() {
+        at_home();
+    }
 }
 
 /// The page that a forked child finds zero. `false` where the kernel can't make one.
@@ -215,86 +217,120 @@ pub fn header() -> Option<&'static Header> {
     unsafe { HEADER.load(Ordering::Acquire).as_ref() }
 }
 
-/// Maps `len` bytes of the memory object `fd` from `offset` on; null where that fails.
-///
-/// # Safety
-/// The bytes lie within the object.
-unsafe fn map(fd: i32, offset: usize, len: usize) -> *mut u8 {
-    // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
-    let r = unsafe {
-        raw::syscall6(
-            libc::SYS_mmap,
-            0,
-            len,
-            (libc::PROT_READ | libc::PROT_WRITE) as usize,
-            libc::MAP_SHARED as usize,
-            fd as usize,
-            offset,
-        )
-    };
-    if r < 0 && r > -4096 {
-        null_mut()
-    } else {
-        r as *mut u8
-    }
-}
-
 /// The board on which processes tell of their foreaction graphs; null where there is none. Not through the process's entry, which
 /// only those get that read files worth following.
 static BOARD: AtomicPtr<Board> = AtomicPtr::new(null_mut());
 
 /// The board, mapped at the first call; for when a graph is built.
 pub fn board() -> Option<&'static Board> {
-    if BOARD.load(Ordering::Acquire).is_null() && may_attach(STATE.load(Ordering::Relaxed)) {
-        let fd = open_shm();
-        if fd >= 0 {
-            // SAFETY: within the object, whose length was checked; zero is a valid board.
-            let at = unsafe { map(fd, shm::BOARD_AT, size_of::<Board>()) };
-            raw::close(fd);
-            let _ =
-                BOARD.compare_exchange(null_mut(), at.cast(), Ordering::AcqRel, Ordering::Relaxed);
-        }
+    if BOARD.load(Ordering::Acquire).is_null()
+        && may_attach(STATE.load(Ordering::Relaxed))
+        && let Some(shm) = Shm::open()
+    {
+        // SAFETY: zero is a valid board.
+        let at = unsafe { shm.map(shm::BOARD_AT, size_of::<Board>()) };
+        let _ = BOARD.compare_exchange(null_mut(), at.cast(), Ordering::AcqRel, Ordering::Relaxed);
     }
     // SAFETY: null or mapped for good.
     unsafe { BOARD.load(Ordering::Acquire).as_ref() }
 }
 
-fn open_shm() -> i32 {
-    let path = PATH.as_ptr() as usize;
-    // The number may be another file's by now, in another process: only the memory object is opened at all.
-    let mut target = [0u8; 32];
-    // SAFETY: PATH is a C string in static memory; the kernel writes at most the length given.
-    let n = unsafe {
-        raw::syscall6(
-            libc::SYS_readlinkat,
-            libc::AT_FDCWD as usize,
-            path,
-            target.as_mut_ptr() as usize,
-            target.len(),
-            0,
-            0,
-        )
-    };
-    if target.get(..n.max(0) as usize) != Some(shm::SHM_NAME.as_bytes()) {
-        return -1;
+/// The memory object, open for some microseconds. Another thread may close all descriptors meanwhile, and the number be another file's: nothing
+/// is believed, and nothing closed, before it was looked at again.
+struct Shm {
+    fd: i32,
+    dev: u64,
+    ino: u64,
+}
+
+impl Shm {
+    /// Finds it through PATH.
+    fn open() -> Option<Shm> {
+        let path = PATH.as_ptr() as usize;
+        // The number may be another file's by now, in another process: only the memory object is opened at all.
+        let mut target = [0u8; 32];
+        // SAFETY: PATH is a C string in static memory; the kernel writes at most the length given.
+        let n = unsafe {
+            raw::syscall6(
+                libc::SYS_readlinkat,
+                libc::AT_FDCWD as usize,
+                path,
+                target.as_mut_ptr() as usize,
+                target.len(),
+                0,
+                0,
+            )
+        };
+        if target.get(..n.max(0) as usize) != Some(shm::SHM_NAME.as_bytes()) {
+            return None;
+        }
+        // SAFETY: PATH is a C string in static memory.
+        let fd = unsafe {
+            raw::syscall6(
+                libc::SYS_openat,
+                libc::AT_FDCWD as usize,
+                path,
+                (libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK) as usize,
+                0,
+                0,
+                0,
+            ) as i32
+        };
+        if fd < 0 {
+            return None;
+        }
+        match raw::fstat(fd) {
+            Ok(st) if st.st_size as usize == shm::SHM_BYTES => Some(Shm {
+                fd,
+                dev: st.st_dev,
+                ino: st.st_ino,
+            }),
+            _ => {
+                raw::close(fd);
+                None
+            }
+        }
     }
-    // SAFETY: PATH is a C string in static memory.
-    let fd = unsafe {
-        raw::syscall6(
-            libc::SYS_openat,
-            libc::AT_FDCWD as usize,
-            path,
-            (libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK) as usize,
-            0,
-            0,
-            0,
-        ) as i32
-    };
-    if fd >= 0 && !raw::fstat(fd).is_ok_and(|st| st.st_size as usize == shm::SHM_BYTES) {
-        raw::close(fd);
-        return -1;
+
+    fn is_still_open(&self) -> bool {
+        raw::fstat(self.fd).is_ok_and(|st| st.st_dev == self.dev && st.st_ino == self.ino)
     }
-    fd
+
+    /// Maps `len` bytes from `offset` on; null where that fails.
+    ///
+    /// # Safety
+    /// Whatever the object has there is valid for what the mapping is taken for.
+    unsafe fn map(&self, offset: usize, len: usize) -> *mut u8 {
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        let r = unsafe {
+            raw::syscall6(
+                libc::SYS_mmap,
+                0,
+                len,
+                (libc::PROT_READ | libc::PROT_WRITE) as usize,
+                libc::MAP_SHARED as usize,
+                self.fd as usize,
+                offset,
+            )
+        };
+        if r < 0 && r > -4096 {
+            return null_mut();
+        }
+        if !self.is_still_open() {
+            // SAFETY: mapped just now, and nobody was told of it.
+            unsafe { raw::syscall6(libc::SYS_munmap, r as usize, len, 0, 0, 0, 0) };
+            return null_mut();
+        }
+        r as *mut u8
+    }
+}
+
+impl Drop for Shm {
+    fn drop(&mut self) {
+        if self.is_still_open() {
+            raw::close(self.fd);
+        }
+    }
 }
 
 /// This process's number in the /proc that the service shares with us: in a pid namespace of its own a process has
@@ -361,22 +397,17 @@ fn detach() {
     }
 }
 
+#[inline(never)]
 fn try_attach() -> Option<&'static Proc> {
     let pid = visible_pid()?;
-    let fd = open_shm();
-    if fd < 0 {
-        return None;
-    }
-    let result = attach_through(fd, pid);
-    raw::close(fd);
-    result
+    attach_through(&Shm::open()?, pid)
 }
 
-/// Maps the first page of the shared memory, `fd`, if that has not been done.
-fn header_through(fd: i32) -> Option<&'static Header> {
+/// Maps the first page of the shared memory, if that has not been done.
+fn header_through(shm: &Shm) -> Option<&'static Header> {
     if HEADER.load(Ordering::Relaxed).is_null() {
         // SAFETY: maps the object's first page.
-        let p = unsafe { map(fd, 0, size_of::<Header>()) } as *mut Header;
+        let p = unsafe { shm.map(0, size_of::<Header>()) } as *mut Header;
         // SAFETY: p is null or a page-sized mapping of a Header.
         let h = unsafe { p.as_ref() }?;
         if h.magic.load(Ordering::Acquire) != shm::MAGIC
@@ -399,17 +430,11 @@ fn reach_header() -> Option<&'static Header> {
     if PATH[0].load(Ordering::Relaxed) == 0 || CONFINED.load(Ordering::Relaxed) {
         return None;
     }
-    let fd = open_shm();
-    if fd < 0 {
-        return None;
-    }
-    let header = header_through(fd);
-    raw::close(fd);
-    header
+    header_through(&Shm::open()?)
 }
 
-fn attach_through(fd: i32, pid: u32) -> Option<&'static Proc> {
-    let header = header_through(fd)?;
+fn attach_through(shm: &Shm, pid: u32) -> Option<&'static Proc> {
+    let header = header_through(shm)?;
     if header.closed.load(Ordering::Relaxed) != 0 {
         return None;
     }
@@ -433,9 +458,9 @@ fn attach_through(fd: i32, pid: u32) -> Option<&'static Proc> {
         return None;
     };
     let at = shm::PROCS_AT + index * size_of::<Proc>();
-    let entry = if header.reserve(fd, at, size_of::<Proc>()) {
+    let entry = if shm.is_still_open() && header.reserve(shm.fd, at, size_of::<Proc>()) {
         // SAFETY: the object is SHM_BYTES long; the entry lies within it and is page-aligned.
-        unsafe { map(fd, at, size_of::<Proc>()) }.cast::<Proc>()
+        unsafe { shm.map(at, size_of::<Proc>()) }.cast::<Proc>()
     } else {
         null_mut()
     };

@@ -137,6 +137,7 @@ pub fn passes(slot: &Slot, fd: c_int) -> bool {
 
 /// The flags with which a descriptor begins that was just opened or met: FLAG_HOT if the file, of `size` bytes, is cached from `pos` on, in its
 /// middle and at its end, but for single pages, and FLAG_BLIND on an overlay.
+#[inline(never)]
 pub fn begins(slot: &Slot, fd: c_int, pos: u64, size: u64) -> u32 {
     if !looks() {
         return 0;
@@ -278,6 +279,7 @@ enum Found {
 }
 
 /// Looks for `range` of a file of `size` bytes.
+#[inline(never)]
 fn found(fd: c_int, range: Range<u64>, size: u64) -> Found {
     if range.is_empty() {
         return Found::Cached;

@@ -50,7 +50,7 @@ fn before(fp: *mut FILE) -> Option<Before> {
     // thread may change them meanwhile: a stale pointer is only ever compared.
     unsafe {
         let s = fp.cast::<Stream>();
-        let fd = (&raw const (*s).fileno).read_volatile();
+        let fd = descriptor(fp);
         let tracked = proc
             .and_then(|p| p.slots.get(fd as usize))
             .is_some_and(|slot| slot.state.load(Relaxed) == FD_TRACKED);
@@ -155,14 +155,23 @@ fn filled(fd: c_int, buffered: usize, asked: usize) {
     slot.last.store(now, Relaxed);
 }
 
+/// glibc's flag of streams that have a descriptor, as fileno(3) looks at it: others (open_memstream(3)) leave the field as they found it.
+const IS_FILEBUF: c_int = 0x2000;
+
 /// The descriptor of a stream, -1 for one that has none. fileno(3) would set errno.
 #[inline(always)]
 pub fn descriptor(fp: *mut FILE) -> c_int {
     if fp.is_null() {
         return -1;
     }
-    // SAFETY: a stream of the C library's; the field lies within every glibc FILE.
-    unsafe { (&raw const (*fp.cast::<Stream>()).fileno).read_volatile() }
+    let s = fp.cast::<Stream>();
+    // SAFETY: a stream of the C library's; the fields lie within every glibc FILE.
+    unsafe {
+        match (&raw const (*s).flags).read_volatile() & IS_FILEBUF {
+            0 => -1,
+            _ => (&raw const (*s).fileno).read_volatile(),
+        }
+    }
 }
 
 /// A stream was opened.

@@ -182,6 +182,9 @@ fn forget(proc: &Proc, slot: &Slot, fd: c_int) {
 
 /// The file behind a descriptor is not to be touched from outside, through whatever descriptor.
 pub fn leave_alone(fd: c_int) {
+    if !attach::predicts() {
+        return;
+    }
     let Ok(st) = raw::fstat(fd) else { return };
     let Some(proc) = attach::attach() else { return };
     for (number, slot) in proc.slots.iter().enumerate() {

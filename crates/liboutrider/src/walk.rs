@@ -60,9 +60,15 @@ static READ: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 /// The same of the thread that was last asked whether it has waited in a large directory.
 static WAITED: AtomicU64 = AtomicU64::new(0);
 
+/// Whether trees are gone through ahead of this process.
+fn goes_ahead() -> bool {
+    attach::MODE.load(Relaxed) == MODE_PREDICT_OPT && attach::predicts()
+}
+
 /// A small regular file was opened for reading.
+#[inline(never)]
 pub fn opened(fd: c_int, st: &libc::stat) {
-    if attach::MODE.load(Relaxed) != MODE_PREDICT_OPT || st.st_size == 0 {
+    if !goes_ahead() || st.st_size == 0 {
         return;
     }
     // Otherwise there is a network or a program behind it, or nothing.
@@ -99,10 +105,8 @@ pub fn duplicated(from: c_int, to: c_int) {
 #[inline(never)]
 fn told_again(to: c_int) {
     TOLD.store(-1, Relaxed);
-    if !attach::at_home() {
-        return;
-    }
     if let Some(proc) = attach::current()
+        && attach::at_home()
         && let Some(slot) = proc.slots.get(to as usize)
         && let Ok(st) = raw::fstat(to)
     {
@@ -114,7 +118,7 @@ fn told_again(to: c_int) {
 
 /// A directory was opened to be listed. Those of whose files the service goes ahead it finds by itself.
 pub fn visited(fd: c_int) {
-    if attach::MODE.load(Relaxed) != MODE_PREDICT_OPT {
+    if !goes_ahead() {
         return;
     }
     let current = attach::current();
@@ -181,7 +185,7 @@ pub fn is_filled(stream: *mut DIR, entry: *mut dirent) -> bool {
 #[cold]
 #[inline(never)]
 pub fn filled(fd: c_int, entry: *mut dirent) {
-    if attach::MODE.load(Relaxed) != MODE_PREDICT_OPT {
+    if !goes_ahead() {
         return;
     }
     // SAFETY: an entry that the C library has just read.

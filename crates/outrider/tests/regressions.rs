@@ -17,6 +17,7 @@ fn programs_see_what_they_saw_without_us() {
         "errno",
         "seccomp",
         "jail",
+        "jailed_calls",
         "jailed_children",
         "lease",
         "lease_apart",
@@ -32,6 +33,15 @@ fn programs_see_what_they_saw_without_us() {
             .modes(&["predict+opt", "fetchall+opt", "os-only"])
     });
     check(cases.into());
+}
+
+/// SPEC CP1: a program that has functions of its own under some of the C library's names, and calls each by another, calls none of them in circles.
+#[test]
+fn names_of_the_program_itself() {
+    let own_names = program("own_names").display().to_string();
+    check(vec![
+        Case::argv("own_names", &[own_names.as_str(), "big.dat"]).data(&[Data::Big]),
+    ]);
 }
 
 /// SPEC B11: programs whose dynamic linker or runtime would refuse our library run as if we weren't there, alone and as children.
