@@ -522,37 +522,40 @@ pub fn take_over(fd: c_int, offset: u64, len: u64) -> bool {
 
 /// Whether the kernel would have nothing to do that the service doesn't do, of a hint for a followed file.
 fn saves(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
+    let short = len <= hints::WHOLE;
     let cared_for =
         offset.wrapping_sub(slot.quiet_start.load(Relaxed)) < slot.quiet_len.load(Relaxed);
-    if len <= hints::WHOLE && !cared_for {
+    if short && !cared_for {
         proc.hinted.store(1, Relaxed);
         proc.hints
             .give(fd, slot.generation.load(Relaxed), offset, len);
         return hot::holds(fd, offset, len);
     }
-    if slot.flags.load(Relaxed) & FLAG_READABLE == 0 {
+    let Some(header) = attach::header() else {
         return false;
-    }
-    let listening = attach::header()
-        .is_some_and(|h| h.service_pid.load(Relaxed) != 0 && h.closed.load(Relaxed) == 0);
-    if !listening {
-        let cached = hot::holds(fd, offset, len);
-        if !cached && len > hints::WHOLE {
-            // The kernel begins, and drops what is beyond its limit.
-            slot.is_told();
-            tell(proc, Kind::WillNeed, fd, 0, offset, len);
-        }
-        return cached;
-    }
+    };
     // The call is answered here, so its errors are too: the number must still be this file (a system call that no hook
     // sees may have closed it).
-    if !raw::fstat(fd)
-        .is_ok_and(|st| st.st_dev == slot.dev.load(Relaxed) && st.st_ino == slot.ino.load(Relaxed))
-    {
+    let Some(st) = raw::fstat(fd)
+        .ok()
+        .filter(|st| st.st_dev == slot.dev.load(Relaxed) && st.st_ino == slot.ino.load(Relaxed))
+    else {
         return false;
+    };
+    let len = len.min((st.st_size as u64).saturating_sub(offset));
+    if header.is_served() && header.takes_hint(len) {
+        slot.is_told();
+        return short || tell(proc, Kind::WillNeed, fd, 0, offset, len);
     }
-    slot.is_told();
-    len <= hints::WHOLE || tell(proc, Kind::WillNeed, fd, 0, offset, len)
+    if hot::holds(fd, offset, len) {
+        return true;
+    }
+    // The kernel begins, and drops what is beyond its limit: as much of that as there is room for is the service's, once it is there.
+    if !short && header.watched.load(Relaxed) == 0 {
+        slot.is_told();
+        tell(proc, Kind::WillNeed, fd, 0, offset, len);
+    }
+    false
 }
 
 /// An address range of this process was mapped, unmapped or advised; only told where the process is followed.

@@ -30,7 +30,7 @@ use crate::hints::{Hints, Saved};
 /// "OUTRIDER" read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OUTRIDER");
 /// Changes whenever the layout does; library and command must agree.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Processes that can be followed at one time.
 pub const MAX_PROCS: usize = 512;
 /// Descriptors followed per process; numbers from here on are left alone.
@@ -503,6 +503,8 @@ pub struct Header {
     pub unhurried: AtomicU32,
     /// 1: the kernel commits memory strictly; see [`Header::reserve`].
     pub strict: AtomicU32,
+    /// Bytes of the programs' own hints that the service has memory for; see [`Header::takes_hint`].
+    pub hint_room: AtomicU64,
     /// Totals over all files, also of those without an entry of their own.
     pub total: FileStat,
     /// Ended processes' dropped events.
@@ -633,6 +635,21 @@ impl Header {
     /// page for which nothing is left is SIGBUS when it is first touched; here it is an answer. Elsewhere nothing is done.
     pub fn reserve(&self, fd: i32, at: usize, len: usize) -> bool {
         self.strict.load(Ordering::Relaxed) == 0 || raw::fallocate(fd, at, len)
+    }
+
+    /// Whether the service is there, and opens files.
+    pub fn is_served(&self) -> bool {
+        let [closed, watched] = [&self.closed, &self.watched].map(|w| w.load(Ordering::Relaxed));
+        self.service_pid.load(Ordering::Relaxed) != 0 && closed == 0 && watched == 0
+    }
+
+    /// Whether the service can carry out a hint of `len` bytes, which are taken off its room. The kernel is to have it otherwise.
+    pub fn takes_hint(&self, len: u64) -> bool {
+        self.hint_room
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |room| {
+                room.checked_sub(len).filter(|_| room > 0)
+            })
+            .is_ok()
     }
 
     /// Notes a lost capability once.

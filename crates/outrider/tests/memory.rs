@@ -169,6 +169,89 @@ fn inactive_files_make_room() {
     }
 }
 
+/// CP10: who reads slowly, in a silence that was agreed on, keeps what was fetched for it; and of a file that this run has left alone for long it takes what it
+/// brought in itself, not what others go on reading.
+#[test]
+fn what_is_in_use_stays() {
+    const SLOWLY: &str = "import os, sys, time
+fd = os.open('a', os.O_RDONLY)
+at = os.fstat(fd).st_size
+def read():
+    return int(open('/proc/self/io').read().split('read_bytes: ')[1].split()[0])
+for i in range(3072):
+    at -= 4096
+    os.pread(fd, 4096, at)
+before = read()
+for i in range(80):
+    at -= 4096
+    os.pread(fd, 4096, at)
+    time.sleep(.05)
+print(read() - before)
+";
+    const BRIEFLY: &str = "import os, time
+fd = os.open('a', os.O_RDONLY)
+for i in range(512):
+    os.pread(fd, 4096, (2 << 20) - 4096 * (i + 1))
+print('read', flush=True)
+time.sleep(4)
+";
+    const OTHER: &str = "import os, sys, time
+fd = os.open('a', os.O_RDONLY)
+def read():
+    for at in range(16 << 20, 32 << 20, 4096):
+        os.pread(fd, 4096, at)
+    return int(open('/proc/self/io').read().split('read_bytes: ')[1].split()[0])
+before = read()
+print('ready', flush=True)
+sys.stdin.read()
+print(read() - before)
+";
+    let dir = fresh("in_use");
+    make(&dir.join("a"), 1, A as usize);
+    let config =
+        "[budget]\nhigh_watermark = 1.0\nlow_watermark = 0.0\n[reclaim]\ninactive_after_s = 1\n";
+    fs::write(dir.join("config.toml"), config).unwrap();
+    let flags = ["--config", "config.toml"];
+    let again = |out: &str| {
+        let again: u64 = out.trim().parse().unwrap();
+        (again == 0)
+            .then_some(())
+            .ok_or(format!("{again} bytes were read once more"))
+    };
+    eventually(|| {
+        support::make_cold(&dir);
+        let run = outrider_run(&dir, &flags, &["python3", "-c", SLOWLY]).output();
+        again(&String::from_utf8(run.unwrap().stdout).unwrap())
+    });
+    eventually(|| {
+        support::make_cold(&dir);
+        let mut other = Command::new("python3")
+            .args(["-c", OTHER])
+            .current_dir(&dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = BufReader::new(other.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        let before = resident(&dir.join("a"));
+        let run = outrider_run(&dir, &flags, &["python3", "-c", BRIEFLY]).output();
+        assert!(run.unwrap().status.success());
+        let left = resident(&dir.join("a"));
+        drop(other.stdin.take());
+        line.clear();
+        out.read_line(&mut line).unwrap();
+        assert!(other.wait().unwrap().success());
+        // What this run read itself went.
+        if left > before + (1 << 20) {
+            return Err(format!("{before} bytes were cached, and {left} are"));
+        }
+        again(&line)
+    });
+}
+
 /// CP14: eight processes with a file each have one budget: what was prefetched and not read yet never exceeds it.
 #[test]
 fn processes_share_one_budget() {

@@ -289,6 +289,57 @@ fn pid_namespaces() {
     assert_eq!(commands, ["tac"], "{json}");
 }
 
+/// SPEC CP4: a hint that the service can't carry out is the kernel's, and not called saved.
+#[test]
+fn hints_are_not_lost() {
+    let dir = fresh_with("hints_lost", &[Data::Big]);
+    let script = "import ctypes, os, sys, time
+fd = os.open('big.dat', os.O_RDONLY)
+os.pread(fd, 4096, 20 << 20)
+time.sleep(.5)
+if sys.argv[1] == 'watches':
+    libc = ctypes.CDLL(None)
+    os.mkdir('watched')
+    libc.inotify_add_watch(libc.inotify_init(), b'watched', 0x20)
+    os.rmdir('watched')
+for at in range(0, 16 << 20, 1 << 20):
+    os.posix_fadvise(fd, at, 1 << 20, os.POSIX_FADV_WILLNEED)
+time.sleep(.5)
+";
+    std::fs::write(
+        dir.join("low.toml"),
+        "[budget]\nlow_watermark = 1.0\nhigh_watermark = 1.0\n",
+    )
+    .unwrap();
+    let resident = |command: &mut Command| {
+        support::make_cold(&dir);
+        assert!(command.current_dir(&dir).status().unwrap().success());
+        let cached = ["cached", "--json", "big.dat"];
+        let mut asks = Command::new(outrider());
+        let out = asks.args(cached).current_dir(&dir).output().unwrap();
+        let residency: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        residency["total"]["resident_bytes"].as_u64().unwrap()
+    };
+    let plain = resident(Command::new("python3").args(["-c", script, ""]));
+    for (flags, what) in [
+        (&[][..], "watches"),
+        (&["--config", "low.toml"], ""),
+        (&["--budget", "1M"], ""),
+        (&["--engine", "noop"], ""),
+        (&[], ""),
+    ] {
+        support::eventually(|| {
+            let words = ["python3", "-c", script, what];
+            let cached = resident(&mut support::outrider_run(&dir, flags, &words));
+            // The kernel takes single pages away at any time.
+            match cached + (1 << 20) >= plain {
+                true => Ok(()),
+                false => Err(format!("{flags:?} {what}: {cached} bytes of {plain}")),
+            }
+        });
+    }
+}
+
 /// SPEC CP4: in mode `os-only` a hint reads nothing, and elsewhere what the kernel would clip is fetched whole, whichever call it is given by; hints of
 /// what is cached don't reach the kernel, and the report says of which file and process they were.
 #[test]

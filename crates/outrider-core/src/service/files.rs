@@ -6,6 +6,8 @@ use super::*;
 
 /// Silent strided reads that are accounted for one by one.
 const MOST_PASSED: usize = 65536;
+/// Gaps in what is held of a range up to which it is given up at once.
+const HOLES: usize = 1024;
 
 impl FileState {
     /// How many random reads may go unheard before streaming is considered, if that is to be.
@@ -352,9 +354,30 @@ impl Service {
         }
     }
 
+    /// Reads that nobody told move a descriptor's place all the same: who reads slowly, with all of it foreseen, is silent for long.
+    pub(super) fn notice_silent_reads(&mut self) {
+        let now = Instant::now();
+        for i in self.active.clone() {
+            let slots = &self.shared.proc(i).slots;
+            let descs = self.procs[i].iter_mut().flat_map(|p| p.descs.iter_mut());
+            for (fd, desc) in descs {
+                let Some(slot) = slots.get(usize::from(*fd)) else {
+                    continue;
+                };
+                let last = slot.last.load(Relaxed);
+                if last != desc.last && slot.generation.load(Relaxed) == desc.generation {
+                    desc.last = last;
+                    if let Some(file) = self.files.get_mut(&desc.key) {
+                        file.last_access = now;
+                    }
+                }
+            }
+        }
+    }
+
     /// SPEC CP10: under pressure, files that nobody has read for 30 s go first and whole; then the ranges of large
-    /// files that were not touched for the longest time. Only what this program tree brought in, and only pages
-    /// that are clean and unmapped: DONTNEED leaves all others alone.
+    /// files that were not touched for the longest time, but what is yet to be read of a file in use. Only what this program tree read or had
+    /// fetched, and only pages that are clean and unmapped: DONTNEED leaves all others alone.
     pub(super) fn reclaim(&mut self, target: u64) {
         let idle = Duration::from_secs(u64::from(self.config.reclaim.inactive_after_s));
         let mut order: Vec<(Instant, FileKey)> = self
@@ -369,41 +392,48 @@ impl Service {
             if freed >= target {
                 break;
             }
+            let Some(view) = self.files.get(&key).map(|f| f.view.clone()) else {
+                continue;
+            };
             if when.elapsed() >= idle {
-                let pages = self.files.get(&key).map_or(0, |f| f.view.present_pages());
-                if self.drop_range(key, 0..u64::MAX >> 1) {
-                    freed += pages * PAGE;
+                for (_, range) in view.oldest_ranges(usize::MAX) {
+                    freed += self.give_up(key, &view, range);
                 }
             } else {
                 let cold_before = self.now_us().saturating_sub(idle.as_micros() as u64);
-                let ranges = self
-                    .files
-                    .get(&key)
-                    .map(|f| f.view.oldest_ranges(4))
-                    .unwrap_or_default();
-                for (touched, range) in ranges {
+                for (touched, range) in view.oldest_ranges(4) {
                     if touched < cold_before
                         && freed < target
-                        && self.drop_range(key, range.start * PAGE..range.end * PAGE)
+                        && view.count(range).unused_pages == 0
                     {
-                        freed += range.len() * PAGE;
+                        freed += self.give_up(key, &view, range);
                     }
                 }
             }
         }
     }
 
-    pub(super) fn drop_range(&mut self, key: FileKey, range: std::ops::Range<u64>) -> bool {
+    /// Drops what the view has of a range of a file from the cache; how many bytes that were. What of it was not read yet was fetched in vain.
+    fn give_up(&mut self, key: FileKey, view: &FileView, range: PageRange) -> u64 {
         let Some(handle) = self.handle(key) else {
-            return false;
+            return 0;
         };
-        let done = cache::drop_range(handle.fd(), range.clone()).is_ok();
-        if done {
-            self.lost_pages(
-                key,
-                PageRange::from_bytes(range.start, range.end - range.start),
-            );
+        let mut missing = Vec::new();
+        let examined = view.missing(range, HOLES, &mut missing);
+        let ends = missing.iter().map(|gap| (gap.start, gap.end));
+        let mut from = range.start;
+        let mut freed = 0;
+        for (end, next) in ends.chain([(examined, examined)]) {
+            let held = PageRange::new(from, end);
+            from = next;
+            let bytes = held.start * PAGE..held.end * PAGE;
+            if held.is_empty() || cache::drop_range(handle.fd(), bytes).is_err() {
+                continue;
+            }
+            let gone = view.evicted(held);
+            self.count(key, Figure::Wasted, gone.unused_pages * PAGE);
+            freed += gone.present_pages * PAGE;
         }
-        done
+        freed
     }
 }

@@ -115,6 +115,8 @@ struct Desc {
     generation: u32,
     key: FileKey,
     detector: Detector,
+    /// Where the last read ended, told or not, when it was last looked.
+    last: u64,
     skip_given: u32,
     /// Reads in no order that came too fast to be looked at, since the last that was.
     overlooked: u64,
@@ -138,6 +140,7 @@ impl Desc {
             generation,
             key,
             detector,
+            last: 0,
             skip_given: 0,
             overlooked: 0,
             cached: false,
@@ -306,6 +309,8 @@ pub struct Service {
     last_let_go: Instant,
     /// Calls that are moving bytes within the kernel.
     moving: Vec<moves::Move>,
+    /// Whether anything is fetched: not by the engine `noop`.
+    fetches: bool,
     /// Whether programs that go through trees are run ahead of …
     walks: bool,
     /// … and who does it, once there is one.
@@ -328,8 +333,8 @@ impl Service {
         saved: HashMap<u64, DeviceModel>,
     ) -> Service {
         let settings = engine::Settings::of(&config, kind);
-        let walks =
-            config.files.walk && kind != engine::Kind::Noop && mode == shm::MODE_PREDICT_OPT;
+        let fetches = kind != engine::Kind::Noop;
+        let walks = config.files.walk && fetches && mode == shm::MODE_PREDICT_OPT;
         let policy = Policy {
             fixed: config.budget.memory.map(|s| s.0),
             share: config.budget.share,
@@ -380,6 +385,7 @@ impl Service {
             crowd: Crowd::new(now),
             last_let_go: now,
             moving: Vec::new(),
+            fetches,
             walks,
             walker: None,
             optimism: (0, 0),
@@ -519,6 +525,7 @@ impl Service {
         });
         self.last_budget = Instant::now();
         self.limit_walker();
+        self.notice_silent_reads();
         if self.header().watched.load(Relaxed) != 0 {
             self.grant = Grant {
                 total: 0,
@@ -528,6 +535,8 @@ impl Service {
             self.header().lose(lost::WATCHED);
             return;
         }
+        let room = if self.fetches { self.room() } else { 0 };
+        self.header().hint_room.store(room, Relaxed);
         if !self.grant.aggressive && self.config.reclaim.enabled {
             self.reclaim(m.limit() / 50);
         }
