@@ -1,6 +1,8 @@
 /* scan NAME [FILE]: reads lines "word number word word" with the scanf function of this name, from FILE or from standard input,
  * and prints what they add up to. Nine arguments, so that some are passed on the stack. */
 #include "hostile.h"
+#include <locale.h>
+#include <wchar.h>
 
 int plain_f(FILE *, const char *, ...) __asm__("fscanf");
 int plain_s(const char *, ...) __asm__("scanf");
@@ -27,6 +29,15 @@ static int listed99(FILE *f, const char *format, ...)
     return n;
 }
 
+static int listed_wide(FILE *f, const wchar_t *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    int n = f ? vfwscanf(f, format, list) : vwscanf(format, list);
+    va_end(list);
+    return n;
+}
+
 static uint64_t sum;
 
 static void count(const char *text)
@@ -46,6 +57,29 @@ int main(int argc, char **argv)
     if (!strcmp(name, "getchar") || !strcmp(name, "getchar_unlocked")) {
         while ((n = name[7] ? getchar_unlocked() : getchar()) != EOF)
             sum = sum * 31 + n, lines += n == '\n';
+    } else if (!strcmp(name, "fgetwc") || !strcmp(name, "getwchar")) {
+        wint_t w;
+        setlocale(LC_ALL, "C.UTF-8");
+        while ((w = f ? fgetwc(f) : getwchar()) != WEOF)
+            sum = sum * 31 + w, lines += w == '\n';
+    } else if (!strcmp(name, "fgetws")) {
+        wchar_t line[100];
+        while (fgetws(line, 100, f))
+            for (wchar_t *w = line; *w; w++)
+                sum = sum * 31 + *w, lines += *w == '\n';
+    } else if (strstr(name, "wscanf")) {
+        wchar_t word[64];
+        for (;;) {
+            if (name[0] == 'v')
+                n = listed_wide(f, L"%63ls%ln", word, &number);
+            else
+                n = f ? fwscanf(f, L"%63ls%ln", word, &number) : wscanf(L"%63ls%ln", word, &number);
+            if (n != 1)
+                break;
+            for (wchar_t *w = word; *w; w++)
+                sum = sum * 31 + *w;
+            sum += number, lines++;
+        }
     } else if (!strcmp(name, "getw")) {
         while (n = getw(f), !feof(f))
             sum = sum * 31 + (unsigned)n;

@@ -7,7 +7,7 @@
 //! The pointers are part of glibc's binary interface (bits/types/struct_FILE.h): programs compiled against its
 //! getc macros depend on their places.
 
-use core::ffi::{c_char, c_int, c_long, c_void};
+use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 
 use libc::{FILE, off_t, size_t, ssize_t};
@@ -29,6 +29,21 @@ struct Stream {
     markers: *const c_void,
     chain: *const c_void,
     fileno: c_int,
+    flags2: c_int,
+    old_offset: c_long,
+    /// `_cur_column`, `_vtable_offset`, `_shortbuf`.
+    column: u32,
+    lock: *const c_void,
+    offset: off_t,
+    codecvt: *const c_void,
+    wide: *const Wide,
+}
+
+/// The beginning of glibc's `struct _IO_wide_data`: characters that were decoded and not taken yet.
+#[repr(C)]
+struct Wide {
+    read_ptr: *const libc::wchar_t,
+    read_end: *const libc::wchar_t,
 }
 
 /// Where a stream's buffer stands before a call.
@@ -80,6 +95,24 @@ fn holds(fp: *mut FILE, asked: usize) -> bool {
         )
     };
     ptr < end && end - ptr >= asked
+}
+
+/// The same of wide characters.
+#[inline(always)]
+fn holds_wide(fp: *mut FILE, asked: usize) -> bool {
+    if fp.is_null() {
+        return false;
+    }
+    // SAFETY: as in `before`; every stream has such a structure, or none.
+    unsafe {
+        let wide = (&raw const (*fp.cast::<Stream>()).wide).read_volatile();
+        if wide.is_null() {
+            return false;
+        }
+        let ptr = (&raw const (*wide).read_ptr).read_volatile() as usize;
+        let end = (&raw const (*wide).read_end).read_volatile() as usize;
+        ptr < end && (end - ptr) / size_of::<libc::wchar_t>() >= asked
+    }
 }
 
 /// Of functions that may take more than the buffer holds.
@@ -254,6 +287,28 @@ readers! {
     fseeko64(fp: *mut FILE, offset: off_t, whence: c_int; fp; usize::MAX) -> c_int;
 }
 
+// Bytes are decoded into another buffer. When that was empty, where the descriptor stands tells whether the first one was filled.
+readers! {
+    if holds_wide;
+    fgetwc(fp: *mut FILE; fp; 1) -> c_uint;
+    fgetwc_unlocked(fp: *mut FILE; fp; 1) -> c_uint;
+    getwc(fp: *mut FILE; fp; 1) -> c_uint;
+    getwc_unlocked(fp: *mut FILE; fp; 1) -> c_uint;
+    __wuflow(fp: *mut FILE; fp; 1) -> c_uint;
+    __wunderflow(fp: *mut FILE; fp; 1) -> c_uint;
+    fgetws(buf: *mut libc::wchar_t, n: c_int, fp: *mut FILE; fp; n.max(1) as usize) -> *mut libc::wchar_t;
+    fgetws_unlocked(buf: *mut libc::wchar_t, n: c_int, fp: *mut FILE; fp; n.max(1) as usize) -> *mut libc::wchar_t;
+    __fgetws_chk(buf: *mut libc::wchar_t, room: size_t, n: c_int, fp: *mut FILE; fp; n.max(1) as usize) -> *mut libc::wchar_t;
+    __fgetws_unlocked_chk(buf: *mut libc::wchar_t, room: size_t, n: c_int, fp: *mut FILE; fp; n.max(1) as usize) -> *mut libc::wchar_t;
+}
+
+readers! {
+    if never;
+    vfwscanf(fp: *mut FILE, format: *const c_char, arguments: *mut c_void; fp; 1) -> c_int;
+    __isoc99_vfwscanf(fp: *mut FILE, format: *const c_char, arguments: *mut c_void; fp; 1) -> c_int;
+    __isoc23_vfwscanf(fp: *mut FILE, format: *const c_char, arguments: *mut c_void; fp; 1) -> c_int;
+}
+
 unsafe extern "C" {
     /// Standard input, which may be a file.
     static stdin: *mut FILE;
@@ -280,6 +335,20 @@ unsafe extern "C" fn getchar() -> c_int {
 unsafe extern "C" fn getchar_unlocked() -> c_int {
     // SAFETY: what getchar_unlocked is defined as.
     unsafe { getc_unlocked(standard_input()) }
+}
+
+/// See getwchar(3).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn getwchar() -> c_uint {
+    // SAFETY: what getwchar is defined as.
+    unsafe { getwc(standard_input()) }
+}
+
+/// See unlocked_stdio(3).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn getwchar_unlocked() -> c_uint {
+    // SAFETY: what getwchar_unlocked is defined as.
+    unsafe { getwc_unlocked(standard_input()) }
 }
 
 /// The functions with a variable number of arguments become those with a list of them. Stable Rust can't take such a list, so
@@ -344,6 +413,12 @@ mod variadic {
         scanf, "1" named, list in "rsi" => input_plain;
         __isoc99_scanf, "1" named, list in "rsi" => input_c99;
         __isoc23_scanf, "1" named, list in "rsi" => input_c23;
+        fwscanf, "2" named, list in "rdx" => wide;
+        __isoc99_fwscanf, "2" named, list in "rdx" => wide_c99;
+        __isoc23_fwscanf, "2" named, list in "rdx" => wide_c23;
+        wscanf, "1" named, list in "rsi" => wide_input;
+        __isoc99_wscanf, "1" named, list in "rsi" => wide_input_c99;
+        __isoc23_wscanf, "1" named, list in "rsi" => wide_input_c23;
     }
 
     scanning! {
@@ -397,6 +472,9 @@ mod variadic {
         plain, input_plain, vscanf = vfscanf;
         c99, input_c99, __isoc99_vscanf = __isoc99_vfscanf;
         c23, input_c23, __isoc23_vscanf = __isoc23_vfscanf;
+        wide, wide_input, vwscanf = vfwscanf;
+        wide_c99, wide_input_c99, __isoc99_vwscanf = __isoc99_vfwscanf;
+        wide_c23, wide_input_c23, __isoc23_vwscanf = __isoc23_vfwscanf;
     }
 }
 
