@@ -6,6 +6,7 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -102,6 +103,14 @@ time.sleep(0.2); print(n, flush=True); sys.exit(7)";
         libc::SIGCONT,
         libc::SIGWINCH,
         libc::SIGALRM,
+        libc::SIGABRT,
+        libc::SIGPIPE,
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGSYS,
     ] {
         let file = dir.join(format!("out{signal}"));
         let mut child = outrider_run(&dir, &[], &["python3", "-c", count, &signal.to_string()])
@@ -141,6 +150,92 @@ time.sleep(0.2); print(n, flush=True); sys.exit(7)";
         }
         assert!(sleeper.is_some(), "the program was not started");
         assert_eq!(status.and_then(|s| s.signal()), Some(signal));
+    }
+}
+
+/// What is sent by sigqueue(3) to `outrider run` arrives with its value.
+#[test]
+fn signals_keep_their_values() {
+    let dir = fresh("signals_keep_their_values");
+    let signalled = program("signalled");
+    let told = |prefix: &[&Path], signal: i32| {
+        let mut argv = [prefix, &[&signalled]].concat();
+        let mut command = Command::new(argv.remove(0));
+        support::plain_environment(&mut command, &dir);
+        let mut child = command.args(argv).stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        let value = libc::sigval {
+            sival_ptr: 4242 as *mut libc::c_void,
+        };
+        // SAFETY: sends a number.
+        assert_eq!(
+            unsafe { libc::sigqueue(child.id() as i32, signal, value) },
+            0
+        );
+        line.clear();
+        output.read_line(&mut line).unwrap();
+        (line, child.wait().unwrap().code())
+    };
+    for signal in [libc::SIGRTMIN() + 3, libc::SIGUSR1, libc::SIGABRT] {
+        let plain = told(&[], signal);
+        assert!(plain.0.contains("value 4242"), "{plain:?}");
+        let outrider = outrider();
+        let ours = told(&[&outrider, Path::new("run"), Path::new("--")], signal);
+        assert_eq!(plain, ours);
+    }
+}
+
+/// When the terminal is gone the leader of its session is told, whatever process group it is in.
+#[test]
+fn hang_ups_reach_the_leader() {
+    const DRIVER: &str = "import os, pty, sys, time
+pid, master = pty.fork()
+if pid == 0: os.execvp(sys.argv[1], sys.argv[1:])
+seen = b''
+while b'ready' not in seen: seen += os.read(master, 4096)
+os.close(master)
+os.waitpid(pid, 0)";
+    const PROGRAM: &str = "import os, signal, sys, time
+counts = {}
+def h(s, f): counts[s] = counts.get(s, 0) + 1
+for s in (signal.SIGHUP, signal.SIGCONT): signal.signal(s, h)
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+if sys.argv[1] == 'background':
+    try: os.setpgid(0, 0)
+    except OSError: pass                       # the leader of a session has its own
+    gone, stays = os.pipe()
+    if os.fork() == 0:
+        os.close(stays); os.setpgid(0, 0); os.tcsetpgrp(0, os.getpid())
+        signal.signal(signal.SIGHUP, signal.SIG_IGN); print('ready', flush=True)
+        os.read(gone, 1); os._exit(0)
+else: print('ready', flush=True)
+end = time.time() + 60
+while signal.SIGHUP not in counts and time.time() < end: time.sleep(0.01)
+time.sleep(0.3)                                # for a second signal that must not come
+open('told', 'w').write(str({int(k): v for k, v in sorted(counts.items())}))";
+    let dir = fresh("hang_ups_reach_the_leader");
+    hang_ups_count();
+    fs::write(dir.join("driver.py"), DRIVER).unwrap();
+    fs::write(dir.join("program.py"), PROGRAM).unwrap();
+    for group in ["foreground", "background"] {
+        let told = |prefix: &[&str]| {
+            let mut command = Command::new("python3");
+            support::plain_environment(&mut command, &dir);
+            command.arg("driver.py").args(prefix);
+            command.args(["python3", "program.py", group]);
+            assert!(command.current_dir(&dir).status().unwrap().success());
+            // The program may outlive the driver's child that it is a child of.
+            let told = wait_for(PATIENCE, || fs::read_to_string(dir.join("told")).ok());
+            fs::remove_file(dir.join("told")).unwrap();
+            told.unwrap()
+        };
+        let plain = told(&[]);
+        assert!(plain.contains("1: 1"), "{group}: {plain}");
+        let ours = told(&[outrider().to_str().unwrap(), "run", "--"]);
+        assert_eq!(plain, ours, "{group}");
     }
 }
 
