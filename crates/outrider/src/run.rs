@@ -14,7 +14,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32};
 
 use outrider_core::board;
 use outrider_core::config::Config;
@@ -30,8 +30,12 @@ use crate::{confined, elf, graph, models, plugin, preload};
 
 /// The program's process, for the signal handlers.
 pub static PROGRAM: AtomicI32 = AtomicI32::new(0);
-/// This process has stopped itself because the program was stopped.
-static STOPPED: AtomicBool = AtomicBool::new(false);
+/// Whether this process stops itself because the program was stopped: [`GOING`], [`STOPPING`] or [`CONTINUED`].
+static STOPPED: AtomicU32 = AtomicU32::new(GOING);
+const GOING: u32 = 0;
+const STOPPING: u32 = 1;
+/// Somebody has sent SIGCONT since.
+const CONTINUED: u32 = 2;
 /// The shared memory, for the signal handlers.
 pub static HEADER: AtomicPtr<Header> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -476,8 +480,16 @@ pub extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *m
         libc::SIGHUP => call(libc::SYS_getsid, 0, 0, 0) != this as isize,
         _ => false,
     };
-    // The shell that continues this process continues the whole group.
-    let needless = signal == libc::SIGCONT && STOPPED.load(Acquire);
+    let mut needless = false;
+    if signal == libc::SIGCONT {
+        // The shell that continues this process continues the whole group.
+        needless = STOPPED.load(Acquire) != GOING;
+        if needless {
+            STOPPED.store(CONTINUED, Release);
+        }
+        // The end of the observer.
+        needless |= (libc::CLD_EXITED..=libc::CLD_CONTINUED).contains(&code);
+    }
     // What the program sends to its own group it gets itself.
     if pid <= 0 || needless || code > 0 && from_terminal || code == libc::SI_USER && sender == pid {
         return;
@@ -574,18 +586,7 @@ fn wait_for(
             let pid = unsafe { libc::waitpid(-1, &mut status, flags) };
             if pid == program {
                 if libc::WIFSTOPPED(status) {
-                    // Under job control the shell must see it. Elsewhere SIGSTOP for the program alone is somebody's own
-                    // business, and that somebody will continue it alone.
-                    if libc::WSTOPSIG(status) != libc::SIGSTOP || has_terminal() {
-                        STOPPED.store(true, Release);
-                        stop_like(libc::WSTOPSIG(status));
-                        std::thread::sleep(std::time::Duration::from_millis(1));
-                        STOPPED.store(false, Release);
-                        if is_stopped(program) {
-                            // SAFETY: our own child, not waited for yet.
-                            unsafe { libc::kill(program, libc::SIGCONT) };
-                        }
-                    }
+                    stop_with(program, libc::WSTOPSIG(status));
                     continue;
                 }
                 return status;
@@ -628,23 +629,87 @@ fn wait_for(
     }
 }
 
-fn has_terminal() -> bool {
-    rustix::fs::open(
-        "/dev/tty",
-        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    )
-    .is_ok()
+/// Of a process that is stopped, by a signal or for whoever traces it, how often its first thread has run: as the kernel writes it.
+fn stopped(pid: i32) -> Option<String> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let state = status.split_once("\nState:\t")?.1;
+    let runs = status.split_once("\nvoluntary_ctxt_switches:")?.1;
+    state.starts_with(['T', 't']).then(|| runs.to_owned())
 }
 
-fn is_stopped(pid: i32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| {
-        s.rsplit_once(") ")
-            .is_some_and(|(_, rest)| rest.starts_with('T'))
-    })
+/// Stops this process as the program was stopped, so that who waits for it sees that, until somebody continues this process, and
+/// with it the program, or the program alone.
+fn stop_with(program: i32, signal: i32) {
+    STOPPED.store(STOPPING, Release);
+    let observer = observe(program, &stopped(program));
+    if signal != libc::SIGSTOP && STOPPED.load(Acquire) == STOPPING {
+        stop_like(signal);
+    }
+    // In a process group that nobody controls only SIGSTOP stops; and nothing may where nobody would see the program go on.
+    if STOPPED.load(Acquire) == STOPPING && observer > 0 {
+        stop_like(libc::SIGSTOP);
+    }
+    let continued = STOPPED.load(Acquire) == CONTINUED;
+    if continued {
+        // The rest of the group comes to its turn.
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let mut alone = false;
+    if observer > 0 {
+        let mut status = 0;
+        // SAFETY: our own child, not waited for yet; the status is written by the call.
+        unsafe {
+            libc::kill(observer, libc::SIGKILL);
+            libc::waitpid(observer, &mut status, libc::__WALL);
+        }
+        alone = libc::WIFEXITED(status);
+    }
+    STOPPED.store(GOING, Release);
+    if continued && !alone && stopped(program).is_some() {
+        // SAFETY: our own child, not waited for yet.
+        unsafe { libc::kill(program, libc::SIGCONT) };
+    }
 }
 
-/// Stops this process as the program was stopped, so that the shell sees its job do so. SIGCONT brings both back.
+/// Forks a process that ends when the program has been continued or has ended, and the kernel sends SIGCONT to this one then. Only a parent is
+/// told that a process goes on, and that parent will be stopped. `then` is what [`stopped`] says of the program: it may have been stopped again.
+/// Negative where there can be none.
+fn observe(program: i32, then: &Option<String>) -> i32 {
+    let runner = raw::getpid();
+    let old = block_signals();
+    // SAFETY: a fork of a process that has one thread.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCONT, 0, 0, 0, 0) as i32 };
+    if pid != 0 {
+        set_mask(&old);
+        return pid;
+    }
+    // SAFETY: plain calls on numbers and a structure of this frame.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        if libc::getppid() as u32 != runner {
+            libc::_exit(1);
+        }
+        // What is sent to the group is not for this one.
+        libc::setsid();
+        let mut end = libc::pollfd {
+            fd: libc::syscall(libc::SYS_pidfd_open, program, 0) as i32,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let mut pause = 1;
+        while then.is_some() && stopped(program) == *then || stopped(runner as i32).is_none() {
+            // It ends at once when the program does.
+            libc::poll(&mut end, 1, pause);
+            pause = (2 * pause).min(250);
+            if end.revents != 0 {
+                (end.fd, pause) = (-1, 1);
+            }
+        }
+        libc::_exit(0)
+    }
+}
+
+/// Stops this process by a signal's default action.
 fn stop_like(signal: i32) {
     // SAFETY: the default action of a stop signal, raised, and our handler put back afterwards.
     unsafe {

@@ -261,7 +261,10 @@ if pid == 0:                                   # the miniature shell: session le
         _, status = os.waitpid(job, os.WUNTRACED)
         if os.WIFSTOPPED(status):
             os.tcsetpgrp(0, os.getpgrp()); print('shell: stopped', os.WSTOPSIG(status), flush=True); time.sleep(0.3)
-            os.tcsetpgrp(0, job); os.killpg(job, signal.SIGCONT); continue
+            os.tcsetpgrp(0, job)
+            if action == 'alone': os.kill(int(open('pid').read()), signal.SIGCONT)
+            else: os.killpg(job, signal.SIGCONT)
+            continue
         os.tcsetpgrp(0, os.getpgrp())
         print('shell: signal %d' % os.WTERMSIG(status) if os.WIFSIGNALED(status) else 'shell: exit %d' % os.WEXITSTATUS(status), flush=True)
         os._exit(0)
@@ -273,7 +276,7 @@ while time.time() < end:
         if not data: break
         seen += data
     if b'ready' in seen and not sent:
-        sent = True; time.sleep(0.2); os.write(master, {'int': b'\x03', 'quit': b'\x1c', 'stop': b'\x1a', 'none': b'', 'eof': b'line\n\x04'}[action])
+        sent = True; time.sleep(0.2); os.write(master, {'int': b'\x03', 'quit': b'\x1c', 'stop': b'\x1a', 'none': b'', 'alone': b'', 'eof': b'line\n\x04'}[action])
 else: print('DRIVER: time is up')
 print(seen.replace(b'\r', b'').replace(b'^C', b'').replace(b'^Z', b'').replace(b'^\\', b'').decode())
 "#;
@@ -287,7 +290,7 @@ if mode != 'default':
     for s in (signal.SIGINT, signal.SIGQUIT): signal.signal(s, h)
 else:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-open('bin.dat', 'rb').read()
+open('bin.dat', 'rb').read(); open('pid', 'w').write(str(os.getpid()))
 print('tty', [os.isatty(i) for i in range(3)], 'foreground', os.tcgetpgrp(0) == os.getpgrp(), flush=True)
 if mode == 'self': print('stopping', flush=True); os.kill(os.getpid(), signal.SIGSTOP)
 print('ready', flush=True)
@@ -325,12 +328,64 @@ print({int(k): v for k, v in sorted(counts.items())}, flush=True); sys.exit(5)
         both("ctrl_backslash_handled", "quit", "count"),
         both("ctrl_z_and_fg", "stop", "count"),
         both("stops_itself", "none", "self"),
+        both("is_continued_alone", "alone", "self"),
         both("reads_the_terminal", "eof", "read"),
     ]
     .into_iter()
     .flatten()
     .collect();
     assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
+/// Who waits for the program sees it stopped, with and without a terminal, and whoever continues it or `outrider run`, or kills either, the two go on
+/// and end together.
+#[test]
+fn stops_are_seen() {
+    const DRIVER: &str = r#"
+import os, signal, subprocess, sys
+stops, sent, to, command = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:]
+p = subprocess.Popen([*command, 'python3', 'program.py', stops], stdout=subprocess.PIPE)
+program = int(p.stdout.readline())
+if stops == 'stopped': os.kill(program, signal.SIGSTOP)
+for _ in range(2 if stops == 'twice' else 1):
+    _, status = os.waitpid(p.pid, os.WUNTRACED)
+    print('stopped', os.WSTOPSIG(status) if os.WIFSTOPPED(status) else 'NOT', flush=True)
+    if not os.WIFSTOPPED(status): os._exit(1)
+    os.kill(program if to == 'program' else p.pid, sent)
+if stops == 'stopped' and sent == signal.SIGCONT: os.kill(program, signal.SIGTERM)
+print('ended', p.wait(), flush=True)
+"#;
+    const PROGRAM: &str = "import os, signal, sys, time
+if sys.argv[1] == 'group': os.setpgid(0, 0)
+print(os.getpid(), flush=True)
+if sys.argv[1] == 'stopped': time.sleep(60)
+if sys.argv[1] == 'twice': os.kill(os.getpid(), signal.SIGSTOP)
+os.kill(os.getpid(), signal.SIGSTOP); sys.exit(5)";
+    let dir = fresh("stops_are_seen");
+    fs::write(dir.join("driver.py"), DRIVER).unwrap();
+    fs::write(dir.join("program.py"), PROGRAM).unwrap();
+    for stops in ["itself", "twice", "group", "stopped"] {
+        for (signal, to) in [
+            (libc::SIGCONT, "run"),
+            (libc::SIGCONT, "program"),
+            (libc::SIGKILL, "program"),
+        ] {
+            let told = |prefix: &[&str]| {
+                let mut command = Command::new("timeout");
+                support::plain_environment(&mut command, &dir);
+                command.args([&PATIENCE.to_string(), "python3", "driver.py", stops]);
+                command.args([&signal.to_string(), to]).args(prefix);
+                text(&command.current_dir(&dir).output().unwrap().stdout)
+            };
+            if signal == libc::SIGKILL && stops == "twice" {
+                continue;
+            }
+            let plain = told(&[]);
+            assert!(plain.contains("stopped 19\nended"), "{plain}");
+            let ours = told(&[outrider().to_str().unwrap(), "run", "--"]);
+            assert_eq!(plain, ours, "{stops}, signal {signal} to the {to}");
+        }
+    }
 }
 
 /// What a program inherits it inherits unchanged: ignored and blocked signals, umask, directory,
