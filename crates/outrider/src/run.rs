@@ -26,7 +26,7 @@ use outrider_sys::{child, raw, seccomp};
 
 use crate::cli::{Engine, Mode, RunArgs};
 use crate::output::{self, Failure};
-use crate::{confined, elf, graph, models, plugin, preload};
+use crate::{confined, elf, graph, locks, models, plugin, preload};
 
 /// The program's process, for the signal handlers.
 pub static PROGRAM: AtomicI32 = AtomicI32::new(0);
@@ -75,7 +75,12 @@ pub fn run(
     if filters != 0
         && let Some(call) = confined::deadly_call(graphs)
     {
-        return Err(bare(&args.command, call, purpose));
+        let reason =
+            format!("a filter of system calls (seccomp) is in force that kills for {call}");
+        return Err(bare(&args.command, &reason, purpose));
+    }
+    if locks::held() {
+        return Err(bare(&args.command, locks::REASON, purpose));
     }
     if filters == seccomp::UNKNOWN {
         notes.push(
@@ -218,9 +223,8 @@ fn mode_of(args: &RunArgs) -> u32 {
     }
 }
 
-/// Becomes the program, without anything of ours, because a filter of system calls kills for `call`. Returns if that is not possible.
-fn bare(command: &[OsString], call: &str, purpose: Purpose) -> Failure {
-    let reason = format!("a filter of system calls (seccomp) is in force that kills for {call}");
+/// Becomes the program, without anything of ours, for a reason that is told. Returns if that is not possible.
+fn bare(command: &[OsString], reason: &str, purpose: Purpose) -> Failure {
     if purpose == Purpose::Check {
         return Failure::system(format!("{reason}: graphs can't be checked"));
     }

@@ -461,6 +461,52 @@ fn inherited_state() {
     ]);
 }
 
+/// Locks that a process has taken before it became `outrider run` are held as long as the program runs. POSIX locks can't be handed on: the program
+/// runs without us, and that is told.
+#[test]
+fn locks_are_kept() {
+    const LOCKER: &str = "import fcntl, os, sys, struct
+kind, fd, command = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+f = os.open('locked', os.O_RDWR | os.O_CREAT)
+if f != fd: os.dup2(f, fd); os.close(f)
+os.set_inheritable(fd, True)
+if kind == 'posix': fcntl.lockf(fd, fcntl.LOCK_EX, 10, 5)
+elif kind == 'shared': fcntl.lockf(fd, fcntl.LOCK_SH)
+elif kind == 'flock': fcntl.flock(fd, fcntl.LOCK_EX)
+else: fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack('hhqqi', fcntl.F_WRLCK, 0, 0, 0, 0))
+os.execvp(command[0], command)";
+    const TRY: &str = "import fcntl, os, sys
+f = os.open('locked', os.O_RDWR)
+try: (fcntl.flock if sys.argv[1] == 'flock' else fcntl.lockf)(f, fcntl.LOCK_EX | fcntl.LOCK_NB); print('free')
+except OSError: print('held')";
+    let dir = fresh("locks_are_kept");
+    fs::write(dir.join("locker.py"), LOCKER).unwrap();
+    fs::write(dir.join("try.py"), TRY).unwrap();
+    for (kind, bare) in [
+        ("posix", true),
+        ("shared", true),
+        ("flock", false),
+        ("ofd", false),
+    ] {
+        for fd in ["0", "9", "400"] {
+            for flags in [&[][..], &["--report=r.json"]] {
+                let mut command = Command::new("python3");
+                support::plain_environment(&mut command, &dir);
+                command.args(["locker.py", kind, fd]).arg(outrider());
+                command.arg("run").args(flags).args(["--", "sh", "-c"]);
+                command.args(["env >&2; python3 try.py $0; exit 5", kind]);
+                let output = command.current_dir(&dir).output().unwrap();
+                let said = text(&output.stderr);
+                let case = format!("{kind} lock on {fd}, {flags:?}: {output:?}");
+                assert_eq!(text(&output.stdout), "held\n", "{case}");
+                assert_eq!(output.status.code(), Some(5), "{case}");
+                assert_eq!(said.contains("runs without Outrider"), bare, "{case}");
+                assert_eq!(said.contains("OUTRIDER_SHM="), !bare, "{case}");
+            }
+        }
+    }
+}
+
 /// Pipes end when the program's own processes let go of them, not when ours do.
 #[test]
 fn pipes_end() {
