@@ -728,6 +728,19 @@ unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
         arena.at = given.add(variables + 5).cast();
         unconfigured(environment, &mut arena).then_some(())?;
         free(&mut arena)?;
+        let runner = raw::getpid();
+        let mut reaper = [0i32];
+        let answer = reaper.as_mut_ptr();
+        let which = libc::PR_GET_CHILD_SUBREAPER as usize;
+        call(libc::SYS_prctl, which, answer as usize, 0, 0);
+        if runner == 1
+            || answer.read_volatile() != 0
+            || variable(environment, b"LISTEN_PID=").is_some()
+            || variable(environment, b"WATCHDOG_PID=").is_some()
+        {
+            // There is more to be handed on, or to be waited for.
+            return None;
+        }
         let library = library(&mut arena)?;
         // Behind the library, with a colon before each, as LD_PRELOAD and as OUTRIDER_PLUGINS want them.
         let mut found = [null(); plugins::MOST];
@@ -744,7 +757,6 @@ unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
         }
         let found = &found[..count];
         let fd = make_shared(wanted.mode, &mut arena)?;
-        let runner = raw::getpid();
         let own = arena.at;
         arena.add_text(library);
         for path in found {

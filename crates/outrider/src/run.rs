@@ -8,6 +8,7 @@
 mod report;
 
 use std::ffi::{CStr, CString, OsStr, OsString};
+use std::io::Write;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
@@ -110,6 +111,7 @@ pub fn run(
         shared.header().configure(&config);
     }
     let explain = args.explain.as_deref().map(explanation).transpose()?;
+    let environment = environment();
     let hooked = mode != shm::MODE_APP_ONLY && (shared.is_some() || mode == shm::MODE_OS_ONLY);
     if hooked || graphs {
         // SAFETY: this process has one thread.
@@ -131,9 +133,18 @@ pub fn run(
             }
         }
     }
+    let (_arguments, pointers) = c_strings(&args.command)?;
     let old = block_signals();
     let child_action = handle(libc::SIGCHLD, child_changed);
-    let program = spawn(&args.command, &old, &child_action)?;
+    let program = match spawn(&pointers, &old, &child_action) {
+        Ok(program) => program,
+        Err(error) => {
+            // SAFETY: this process has one thread, and the array outlives its use.
+            unsafe { environ = environment.as_ptr() };
+            let reason = format!("cannot fork: {error}");
+            return Err(bare(&args.command, &reason, purpose));
+        }
+    };
     PROGRAM.store(program, Release);
     forward_signals();
     let pipe = explain.as_ref().and_then(|e| e.pipe.as_ref());
@@ -240,6 +251,25 @@ fn bare(command: &[OsString], reason: &str, purpose: Purpose) -> Failure {
     std::process::exit(unstarted(&error))
 }
 
+unsafe extern "C" {
+    static mut environ: *const *const libc::c_char;
+}
+
+/// The environment as it is, which changes to it don't touch: the C library puts other texts in their place.
+fn environment() -> Vec<*const libc::c_char> {
+    let mut texts = Vec::new();
+    // SAFETY: this process has one thread; the array, where there is one, ends with a null pointer.
+    unsafe {
+        let mut entry = environ;
+        while !entry.is_null() && !(*entry).is_null() {
+            texts.push(*entry);
+            entry = entry.add(1);
+        }
+    }
+    texts.push(std::ptr::null());
+    texts
+}
+
 /// The exit code for a program that could not be executed: as env(1) has it.
 fn unstarted(error: &std::io::Error) -> i32 {
     if error.kind() == std::io::ErrorKind::NotFound {
@@ -339,6 +369,9 @@ struct Child<'a> {
     mask: &'a libc::sigset_t,
     action: &'a libc::sigaction,
     runner: u32,
+    reaper: bool,
+    /// Where the program's process id goes: see [`addressed`].
+    numbers: &'a [*mut [u8; DIGITS]],
 }
 
 /// Runs in the program's process, which shares the runner's memory while the runner waits.
@@ -347,10 +380,16 @@ extern "C" fn become_program(child: *mut libc::c_void) -> libc::c_int {
     let child = unsafe { &*child.cast::<Child<'_>>() };
     // SAFETY: plain calls on the structures above, and a null-terminated array of C strings.
     unsafe {
-        for (which, timer) in child.timers {
-            libc::setitimer(*which, timer, std::ptr::null_mut());
-        }
+        set_timers(child.timers);
         libc::sigaction(libc::SIGCHLD, child.action, std::ptr::null_mut());
+        for number in child.numbers {
+            let mut text = [0; DIGITS];
+            let _ = write!(&mut text[..], "{}", raw::getpid());
+            **number = text;
+        }
+        if child.reaper {
+            libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
+        }
         // Whoever kills the runner means the program.
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         if libc::getppid() as u32 != child.runner {
@@ -380,35 +419,77 @@ fn c_strings(command: &[OsString]) -> Result<(Vec<CString>, Vec<*const libc::c_c
 }
 
 /// Forks and executes the program. Where it can't be executed the child says so itself and exits with 127 or 126, as env(1)
-/// does.
+/// does. Where there can be no child all is as it was, but for the environment.
 fn spawn(
-    command: &[OsString],
+    arguments: &[*const libc::c_char],
     mask: &libc::sigset_t,
     child_action: &libc::sigaction,
-) -> Result<i32, Failure> {
-    let (_arguments, pointers) = c_strings(command)?;
+) -> std::io::Result<i32> {
+    let runner = raw::getpid();
     let child = Child {
-        arguments: &pointers,
+        arguments,
         timers: &take_timers(),
         mask,
         action: child_action,
-        runner: raw::getpid(),
+        runner,
+        reaper: runner == 1 || is_subreaper(),
+        numbers: &addressed(runner),
     };
     // SAFETY: this process has one thread, which waits; `child` outlives its use.
     let pid = unsafe {
         child::vfork(
             become_program,
             (&raw const child).cast_mut().cast(),
-            CHILD_STACK + size_of_val(&pointers[..]),
+            CHILD_STACK + size_of_val(arguments),
         )
     };
     if pid < 0 {
-        return Err(Failure::system(format!(
-            "cannot fork: {}",
-            std::io::Error::last_os_error()
-        )));
+        let error = std::io::Error::last_os_error();
+        set_timers(child.timers);
+        // SAFETY: what was there before.
+        unsafe { libc::sigaction(libc::SIGCHLD, child_action, std::ptr::null_mut()) };
+        set_mask(mask);
+        return Err(error);
     }
     Ok(pid)
+}
+
+/// Whether orphans below this process become its children, as those of a container become process 1's. They are to become the program's.
+fn is_subreaper() -> bool {
+    let mut answer: libc::c_int = 0;
+    // SAFETY: the call writes the number.
+    unsafe { libc::prctl(libc::PR_GET_CHILD_SUBREAPER, &raw mut answer) == 0 && answer != 0 }
+}
+
+/// Room for a process id, and a zero.
+const DIGITS: usize = 12;
+
+/// The variables by which a service manager says that what it hands on is for this process (sd_listen_fds(3), sd_watchdog_enabled(3)): where they say
+/// it, for the program's process to write its own number there.
+fn addressed(runner: u32) -> Vec<*mut [u8; DIGITS]> {
+    let own = runner.to_string();
+    ["LISTEN_PID", "WATCHDOG_PID"]
+        .into_iter()
+        .filter(|name| std::env::var_os(name).is_some_and(|value| *value == *own))
+        .map(|name| {
+            // The same in another form, which may be left out.
+            // SAFETY: this process has one thread.
+            unsafe { std::env::remove_var(format!("{name}FDID")) };
+            let text = format!("{name}={own:\0<DIGITS$}").into_bytes().leak();
+            // SAFETY: this process has one thread; the text stays and ends with a zero.
+            unsafe {
+                libc::putenv(text.as_mut_ptr().cast());
+                text.as_mut_ptr().add(name.len() + 1).cast()
+            }
+        })
+        .collect()
+}
+
+fn set_timers(timers: &[(libc::c_int, libc::itimerval)]) {
+    for (which, timer) in timers {
+        // SAFETY: a valid timer.
+        unsafe { libc::setitimer(*which, timer, std::ptr::null_mut()) };
+    }
 }
 
 /// Timers survive exec, not fork: those that were set for the program are handed on to it.

@@ -171,10 +171,8 @@ fn signals_keep_their_values() {
             sival_ptr: 4242 as *mut libc::c_void,
         };
         // SAFETY: sends a number.
-        assert_eq!(
-            unsafe { libc::sigqueue(child.id() as i32, signal, value) },
-            0
-        );
+        let sent = unsafe { libc::sigqueue(child.id() as i32, signal, value) };
+        assert_eq!(sent, 0);
         line.clear();
         output.read_line(&mut line).unwrap();
         (line, child.wait().unwrap().code())
@@ -504,6 +502,113 @@ except OSError: print('held')";
                 assert_eq!(said.contains("OUTRIDER_SHM="), !bare, "{case}");
             }
         }
+    }
+}
+
+/// A program that would have been told of orphans (process 1 of a container, a subreaper) is told of them, and no dead process is left.
+#[test]
+fn orphans_are_waited_for() {
+    const NAME: &str = "orphans_are_waited_for";
+    const SUBREAPER: &str = "import ctypes, os, sys
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)        # PR_SET_CHILD_SUBREAPER
+os.execvp(sys.argv[1], sys.argv[1:])";
+    let dir = fresh(NAME);
+    let orphans = program("orphans").display().to_string();
+    let printed = |before: &[&str], prefix: &[&str], after: &[&str]| {
+        let mut command = Command::new(before[0]);
+        support::plain_environment(&mut command, &dir);
+        command.args(&before[1..]).args(prefix).arg(&orphans);
+        text(&command.args(after).output().unwrap().stdout)
+    };
+    let outrider = outrider().display().to_string();
+    let both = |before: &[&str], after: &[&str]| {
+        let plain = printed(before, &[], after);
+        (plain, printed(before, &[&outrider, "run", "--"], after))
+    };
+    let (plain, ours) = both(&["python3", "-c", SUBREAPER], &[]);
+    assert_eq!(plain, "waited for 10\n");
+    assert_eq!(ours, plain);
+    let (plain, ours) = both(&["env"], &[]);
+    assert_eq!(plain, "waited for 5\n");
+    assert_eq!(ours, plain);
+    let (plain, ours) = both(&["unshare", "-pf", "--mount-proc"], &["dead"]);
+    if plain.is_empty() {
+        return support::skip_unprivileged(NAME, "process namespaces need a privilege");
+    }
+    assert_eq!(plain, "waited for 10\n0\n");
+    assert_eq!(ours, plain);
+}
+
+/// What a service manager hands on to one process by its number is the program's.
+#[test]
+fn services_are_handed_on() {
+    let dir = fresh("services_are_handed_on");
+    let script =
+        "export LISTEN_FDS=1 LISTEN_PID=$$ LISTEN_PIDFDID=7 WATCHDOG_PID=${1:-$$}; exec \"${@:2}\"";
+    let told = |watchdog: &str, prefix: &[&str]| {
+        let mut command = Command::new("bash");
+        support::plain_environment(&mut command, &dir);
+        command.current_dir(&dir);
+        command.args(["-c", script, "_", watchdog]).args(prefix);
+        let show = "[ $LISTEN_PID = $$ ] && echo own; [ \"$WATCHDOG_PID\" = $$ ] && echo own; env | sed \"s/=$$\\$/=pid/\" | grep -E '^(LISTEN|WATCHDOG)' | sort";
+        text(&command.args(["sh", "-c", show]).output().unwrap().stdout)
+    };
+    for (watchdog, own) in [("", "own\nown\n"), ("1", "own\nLISTEN")] {
+        let plain = told(watchdog, &[]);
+        assert!(plain.starts_with(own), "{plain}");
+        let plain = plain.replace("LISTEN_PIDFDID=7\n", "");
+        for flags in [&[][..], &["--report=r.json"]] {
+            let outrider = outrider().display().to_string();
+            let prefix = [&[&outrider, "run"], flags, &["--"]].concat();
+            assert_eq!(told(watchdog, &prefix), plain, "{watchdog}, {flags:?}");
+        }
+    }
+}
+
+/// Where there can be no more processes the program runs by itself, with what it was given.
+#[test]
+fn without_a_process_to_spare() {
+    const NAME: &str = "without_a_process_to_spare";
+    if !support::is_root() {
+        return support::skip_unprivileged(NAME, "only root can become somebody else");
+    }
+    let reached = Command::new("setpriv")
+        .args(["--reuid=65529", "--clear-groups", "test", "-x"])
+        .arg(outrider())
+        .status();
+    if !reached.unwrap().success() {
+        return support::skip_unprivileged(NAME, "others can't run the command where it is");
+    }
+    let dir = fresh(NAME);
+    let state = "import os, signal, sys
+os.environ['LISTEN_PID'] = str(os.getpid())
+signal.setitimer(signal.ITIMER_REAL, 100); signal.pthread_sigmask(signal.SIG_BLOCK, [10]); signal.signal(17, signal.SIG_IGN)
+os.execvp(sys.argv[1], sys.argv[1:])";
+    let view = "import os, signal
+environment = dict(os.environ); own = environment.pop('LISTEN_PID') == str(os.getpid())
+print(sorted(environment.items()), own, signal.getitimer(signal.ITIMER_REAL)[0] > 0, signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.getsignal(17))";
+    let told = |prefix: &[&str]| {
+        let mut command = Command::new("prlimit");
+        support::plain_environment(&mut command, &dir);
+        // A user who has no other processes.
+        command.args(["--nproc=1", "setpriv", "--reuid=65529", "--clear-groups"]);
+        command.args(["python3", "-c", state]).args(prefix);
+        let command = command.args(["python3", "-c", view]).current_dir("/");
+        let output = command.output().unwrap();
+        (
+            text(&output.stdout),
+            output.status.code(),
+            text(&output.stderr),
+        )
+    };
+    let plain = told(&[]);
+    assert_eq!(plain.1, Some(0), "{plain:?}");
+    for flags in [&[][..], &["--mode=predict"]] {
+        let outrider = outrider().display().to_string();
+        let ours = told(&[&[&outrider, "run"], flags, &["--"]].concat());
+        assert_eq!((&ours.0, ours.1), (&plain.0, plain.1), "{ours:?}");
+        assert_eq!(ours.2.lines().count(), 1, "{ours:?}");
+        assert!(ours.2.contains("runs without Outrider"), "{ours:?}");
     }
 }
 
