@@ -7,7 +7,7 @@ use outrider_sys::cache::SYS_CACHESTAT;
 use outrider_sys::{child, raw};
 
 /// Calls that the hooks or the runner make and programs rarely do, with arguments that do nothing.
-const CALLS: [(&str, libc::c_long, [usize; 4]); 18] = [
+const CALLS: [(&str, libc::c_long, [usize; 4]); 23] = [
     ("cachestat", SYS_CACHESTAT, [NONE, 0, 0, 0]),
     (
         "madvise",
@@ -39,6 +39,15 @@ const CALLS: [(&str, libc::c_long, [usize; 4]); 18] = [
         libc::SYS_getrusage,
         [libc::RUSAGE_THREAD as usize, 0, 0, 0],
     ),
+    ("statx", libc::SYS_statx, [NONE, 0, 0, 0]),
+    (
+        "prctl",
+        libc::SYS_prctl,
+        [libc::PR_GET_CHILD_SUBREAPER as usize, 0, 0, 0],
+    ),
+    ("getsid", libc::SYS_getsid, [0; 4]),
+    ("rt_sigqueueinfo", libc::SYS_rt_sigqueueinfo, [0; 4]),
+    ("pidfd_open", libc::SYS_pidfd_open, [NONE, 0, 0, 0]),
     ("pidfd_getfd", libc::SYS_pidfd_getfd, [NONE, NONE, 0, 0]),
     ("openat2", libc::SYS_openat2, [NONE, 0, 0, 0]),
     ("sched_getaffinity", libc::SYS_sched_getaffinity, [0; 4]),

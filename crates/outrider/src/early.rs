@@ -25,6 +25,7 @@ use outrider_core::config;
 use outrider_core::shm::{self, Header};
 use outrider_sys::{mapped, raw};
 
+use crate::locks;
 use crate::preload;
 use crate::run::{HEADER, PROGRAM, child_changed, is_passed_on, pass_on};
 
@@ -96,6 +97,8 @@ pub fn shared() -> (i32, *mut u8) {
 const PATH: usize = 4096;
 /// Bytes of /proc/self/status that are looked at.
 const STATUS: usize = 8192;
+/// Most descriptors that are looked at.
+const DESCRIPTORS: usize = 1024;
 /// Stack of the program's process until it is the program.
 const STACK: usize = 64 << 10;
 const NOTHING: usize = 0;
@@ -338,10 +341,11 @@ unsafe fn open_text(path: Text, flags: i32) -> isize {
 }
 
 /// The beginning of a file, as a text. `None` if it can't be read, or is longer than `most`.
-unsafe fn contents(path: &core::ffi::CStr, most: usize, arena: &mut Arena) -> Option<Text> {
+#[unsafe(link_section = ".text")]
+unsafe fn contents(path: Text, most: usize, arena: &mut Arena) -> Option<Text> {
     // SAFETY: the arena has room.
     unsafe {
-        let fd = open(path, libc::O_RDONLY);
+        let fd = open_text(path, libc::O_RDONLY);
         if fd < 0 {
             return None;
         }
@@ -371,20 +375,108 @@ unsafe fn contents(path: &core::ffi::CStr, most: usize, arena: &mut Arena) -> Op
     }
 }
 
-/// Whether no filter of system calls is in force.
-unsafe fn unfiltered(arena: &mut Arena) -> bool {
+/// Whether no filter of system calls is in force, and no POSIX lock is held (see `locks`).
+unsafe fn free(arena: &mut Arena) -> Option<()> {
     // SAFETY: as promised.
     unsafe {
-        let Some(mut text) = contents(c"/proc/self/status", STATUS, arena) else {
-            return false;
-        };
+        let path = c"/proc/self/status".as_ptr().cast();
+        let mut text = contents(path, STATUS, arena)?;
+        let mut unfiltered = false;
+        let mut descriptors = 0;
         while byte(text, 0) != 0 {
-            if after(text, b"\nSeccomp:\t0\n").is_some() {
-                return true;
+            unfiltered |= after(text, b"\nSeccomp:\t0\n").is_some();
+            if let Some(digits) = after(text, b"\nFDSize:\t") {
+                descriptors = number(digits)?;
             }
             text = text.add(1);
         }
-        false
+        (unfiltered && descriptors > 0).then_some(())?;
+        unlocked(descriptors, arena)
+    }
+}
+
+/// A number of at most nine digits.
+unsafe fn number(mut digits: Text) -> Option<usize> {
+    let mut n = 0;
+    // SAFETY: a text ends with a zero byte.
+    unsafe {
+        while byte(digits, 0).is_ascii_digit() {
+            n = 10 * n + usize::from(byte(digits, 0) - b'0');
+            (n < 1 << 30).then_some(())?;
+            digits = digits.add(1);
+        }
+    }
+    Some(n)
+}
+
+/// Whether none of the first so many descriptors has a POSIX lock. One call finds those that are open.
+unsafe fn unlocked(descriptors: usize, arena: &mut Arena) -> Option<()> {
+    (descriptors <= DESCRIPTORS).then_some(())?;
+    // SAFETY: the arena has room for as many structures as are asked for, for paths, and for what is read.
+    unsafe {
+        // struct pollfd: the descriptor, and behind it what is waited for and what was found.
+        let asked = arena.at.add(8 - arena.at as usize % 8).cast::<[i32; 2]>();
+        for fd in 0..descriptors {
+            asked.add(fd).write_volatile([fd as i32, 0]);
+        }
+        let found = call(libc::SYS_poll, asked as usize, descriptors, 0, 0);
+        (found >= 0).then_some(())?;
+        arena.at = asked.add(descriptors).cast();
+        for fd in 0..descriptors {
+            let closed = i32::from(libc::POLLNVAL) << 16;
+            if asked.add(fd).read_volatile()[1] & closed == 0 {
+                has_no_lock(fd as i32, arena)?;
+            }
+        }
+    }
+    Some(())
+}
+
+/// Whether a descriptor has no POSIX lock.
+#[unsafe(link_section = ".text")]
+unsafe fn has_no_lock(fd: i32, arena: &mut Arena) -> Option<()> {
+    // SAFETY: the structures are written by the calls before they are read; the arena has room, again for each.
+    unsafe {
+        let mut status = core::mem::MaybeUninit::<libc::statx>::uninit();
+        let status = status.as_mut_ptr();
+        let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+        let answer = raw::syscall6(
+            libc::SYS_statx,
+            fd as usize,
+            c"".as_ptr() as usize,
+            flags as usize,
+            libc::STATX_TYPE as usize,
+            status as usize,
+            0,
+        );
+        (answer == 0).then_some(())?;
+        let kind = (&raw const (*status).stx_mode).read_volatile();
+        if !locks::may_be_locked(fd, kind.into()) {
+            return Some(());
+        }
+        // Without a device of its own a file may be a server's, which would be asked for locks.
+        if (&raw const (*status).stx_dev_major).read_volatile() != 0 {
+            // struct flock: type and origin, beginning, length (all), process.
+            let mut lock = [libc::F_WRLCK as u64, 0, 0, 0];
+            let which = libc::F_OFD_GETLK as usize;
+            let at = lock.as_mut_ptr();
+            let answer = call(libc::SYS_fcntl, fd as usize, which, at as usize, 0);
+            if answer == 0 && at.read_volatile() as u16 == libc::F_UNLCK as u16 {
+                return Some(());
+            }
+        }
+        let path = arena.at;
+        arena.add(b"/proc/self/fdinfo/");
+        arena.number(fd as u64);
+        arena.put(0);
+        let mut text = contents(path, PATH, arena)?;
+        while byte(text, 0) != 0 {
+            // Other locks have other names.
+            after(text, b"POSIX").is_none().then_some(())?;
+            text = text.add(1);
+        }
+        arena.at = path;
+        Some(())
     }
 }
 
@@ -512,7 +604,8 @@ unsafe fn set(environment: *mut Text, name: &[u8], entry: Text) {
 unsafe fn make_shared(mode: u32, arena: &mut Arena) -> Option<i32> {
     // SAFETY: plain calls; a new mapping touches no existing memory.
     unsafe {
-        let strict = contents(c"/proc/sys/vm/overcommit_memory", 64, arena)?;
+        let strict = c"/proc/sys/vm/overcommit_memory".as_ptr().cast();
+        let strict = contents(strict, 64, arena)?;
         if byte(strict, 0) == b'2' {
             return None;
         }
@@ -618,7 +711,8 @@ unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
             + sanitizer.map_or(0, |t| length(t))
             + named.map_or(0, |t| length(t));
         let paths = (8 + 4 * plugins::MOST) * PATH;
-        let size = (variables + 8) * size_of::<Text>() + texts + STATUS + paths + STACK;
+        let size =
+            (variables + 8) * size_of::<Text>() + texts + STATUS + 8 * DESCRIPTORS + paths + STACK;
         let size = size.next_multiple_of(4096);
         let at = mapped::map(size)?;
         let mut arena = Arena {
@@ -632,7 +726,19 @@ unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
                 .write_volatile(environment.add(i).read_volatile());
         }
         arena.at = given.add(variables + 5).cast();
-        if !unconfigured(environment, &mut arena) || !unfiltered(&mut arena) {
+        unconfigured(environment, &mut arena).then_some(())?;
+        free(&mut arena)?;
+        let runner = raw::getpid();
+        let mut reaper = [0i32];
+        let answer = reaper.as_mut_ptr();
+        let which = libc::PR_GET_CHILD_SUBREAPER as usize;
+        call(libc::SYS_prctl, which, answer as usize, 0, 0);
+        if runner == 1
+            || answer.read_volatile() != 0
+            || variable(environment, b"LISTEN_PID=").is_some()
+            || variable(environment, b"WATCHDOG_PID=").is_some()
+        {
+            // There is more to be handed on, or to be waited for.
             return None;
         }
         let library = library(&mut arena)?;
@@ -651,7 +757,6 @@ unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
         }
         let found = &found[..count];
         let fd = make_shared(wanted.mode, &mut arena)?;
-        let runner = raw::getpid();
         let own = arena.at;
         arena.add_text(library);
         for path in found {

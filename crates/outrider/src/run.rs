@@ -8,13 +8,14 @@
 mod report;
 
 use std::ffi::{CStr, CString, OsStr, OsString};
+use std::io::Write;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32};
 
 use outrider_core::board;
 use outrider_core::config::Config;
@@ -26,12 +27,16 @@ use outrider_sys::{child, raw, seccomp};
 
 use crate::cli::{Engine, Mode, RunArgs};
 use crate::output::{self, Failure};
-use crate::{confined, elf, graph, models, plugin, preload};
+use crate::{confined, elf, graph, locks, models, plugin, preload};
 
 /// The program's process, for the signal handlers.
 pub static PROGRAM: AtomicI32 = AtomicI32::new(0);
-/// This process has stopped itself because the program was stopped.
-static STOPPED: AtomicBool = AtomicBool::new(false);
+/// Whether this process stops itself because the program was stopped: [`GOING`], [`STOPPING`] or [`CONTINUED`].
+static STOPPED: AtomicU32 = AtomicU32::new(GOING);
+const GOING: u32 = 0;
+const STOPPING: u32 = 1;
+/// Somebody has sent SIGCONT since.
+const CONTINUED: u32 = 2;
 /// The shared memory, for the signal handlers.
 pub static HEADER: AtomicPtr<Header> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -71,7 +76,12 @@ pub fn run(
     if filters != 0
         && let Some(call) = confined::deadly_call(graphs)
     {
-        return Err(bare(&args.command, call, purpose));
+        let reason =
+            format!("a filter of system calls (seccomp) is in force that kills for {call}");
+        return Err(bare(&args.command, &reason, purpose));
+    }
+    if locks::held() {
+        return Err(bare(&args.command, locks::REASON, purpose));
     }
     if filters == seccomp::UNKNOWN {
         notes.push(
@@ -101,6 +111,7 @@ pub fn run(
         shared.header().configure(&config);
     }
     let explain = args.explain.as_deref().map(explanation).transpose()?;
+    let environment = environment();
     let hooked = mode != shm::MODE_APP_ONLY && (shared.is_some() || mode == shm::MODE_OS_ONLY);
     if hooked || graphs {
         // SAFETY: this process has one thread.
@@ -122,9 +133,18 @@ pub fn run(
             }
         }
     }
+    let (_arguments, pointers) = c_strings(&args.command)?;
     let old = block_signals();
     let child_action = handle(libc::SIGCHLD, child_changed);
-    let program = spawn(&args.command, &old, &child_action)?;
+    let program = match spawn(&pointers, &old, &child_action) {
+        Ok(program) => program,
+        Err(error) => {
+            // SAFETY: this process has one thread, and the array outlives its use.
+            unsafe { environ = environment.as_ptr() };
+            let reason = format!("cannot fork: {error}");
+            return Err(bare(&args.command, &reason, purpose));
+        }
+    };
     PROGRAM.store(program, Release);
     forward_signals();
     let pipe = explain.as_ref().and_then(|e| e.pipe.as_ref());
@@ -214,9 +234,8 @@ fn mode_of(args: &RunArgs) -> u32 {
     }
 }
 
-/// Becomes the program, without anything of ours, because a filter of system calls kills for `call`. Returns if that is not possible.
-fn bare(command: &[OsString], call: &str, purpose: Purpose) -> Failure {
-    let reason = format!("a filter of system calls (seccomp) is in force that kills for {call}");
+/// Becomes the program, without anything of ours, for a reason that is told. Returns if that is not possible.
+fn bare(command: &[OsString], reason: &str, purpose: Purpose) -> Failure {
     if purpose == Purpose::Check {
         return Failure::system(format!("{reason}: graphs can't be checked"));
     }
@@ -230,6 +249,25 @@ fn bare(command: &[OsString], call: &str, purpose: Purpose) -> Failure {
     let error = std::io::Error::last_os_error();
     output::complain(&format!("{}: {error}", command[0].to_string_lossy()));
     std::process::exit(unstarted(&error))
+}
+
+unsafe extern "C" {
+    static mut environ: *const *const libc::c_char;
+}
+
+/// The environment as it is, which changes to it don't touch: the C library puts other texts in their place.
+fn environment() -> Vec<*const libc::c_char> {
+    let mut texts = Vec::new();
+    // SAFETY: this process has one thread; the array, where there is one, ends with a null pointer.
+    unsafe {
+        let mut entry = environ;
+        while !entry.is_null() && !(*entry).is_null() {
+            texts.push(*entry);
+            entry = entry.add(1);
+        }
+    }
+    texts.push(std::ptr::null());
+    texts
 }
 
 /// The exit code for a program that could not be executed: as env(1) has it.
@@ -331,6 +369,9 @@ struct Child<'a> {
     mask: &'a libc::sigset_t,
     action: &'a libc::sigaction,
     runner: u32,
+    reaper: bool,
+    /// Where the program's process id goes: see [`addressed`].
+    numbers: &'a [*mut [u8; DIGITS]],
 }
 
 /// Runs in the program's process, which shares the runner's memory while the runner waits.
@@ -339,10 +380,16 @@ extern "C" fn become_program(child: *mut libc::c_void) -> libc::c_int {
     let child = unsafe { &*child.cast::<Child<'_>>() };
     // SAFETY: plain calls on the structures above, and a null-terminated array of C strings.
     unsafe {
-        for (which, timer) in child.timers {
-            libc::setitimer(*which, timer, std::ptr::null_mut());
-        }
+        set_timers(child.timers);
         libc::sigaction(libc::SIGCHLD, child.action, std::ptr::null_mut());
+        for number in child.numbers {
+            let mut text = [0; DIGITS];
+            let _ = write!(&mut text[..], "{}", raw::getpid());
+            **number = text;
+        }
+        if child.reaper {
+            libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
+        }
         // Whoever kills the runner means the program.
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         if libc::getppid() as u32 != child.runner {
@@ -372,35 +419,77 @@ fn c_strings(command: &[OsString]) -> Result<(Vec<CString>, Vec<*const libc::c_c
 }
 
 /// Forks and executes the program. Where it can't be executed the child says so itself and exits with 127 or 126, as env(1)
-/// does.
+/// does. Where there can be no child all is as it was, but for the environment.
 fn spawn(
-    command: &[OsString],
+    arguments: &[*const libc::c_char],
     mask: &libc::sigset_t,
     child_action: &libc::sigaction,
-) -> Result<i32, Failure> {
-    let (_arguments, pointers) = c_strings(command)?;
+) -> std::io::Result<i32> {
+    let runner = raw::getpid();
     let child = Child {
-        arguments: &pointers,
+        arguments,
         timers: &take_timers(),
         mask,
         action: child_action,
-        runner: raw::getpid(),
+        runner,
+        reaper: runner == 1 || is_subreaper(),
+        numbers: &addressed(runner),
     };
     // SAFETY: this process has one thread, which waits; `child` outlives its use.
     let pid = unsafe {
         child::vfork(
             become_program,
             (&raw const child).cast_mut().cast(),
-            CHILD_STACK + size_of_val(&pointers[..]),
+            CHILD_STACK + size_of_val(arguments),
         )
     };
     if pid < 0 {
-        return Err(Failure::system(format!(
-            "cannot fork: {}",
-            std::io::Error::last_os_error()
-        )));
+        let error = std::io::Error::last_os_error();
+        set_timers(child.timers);
+        // SAFETY: what was there before.
+        unsafe { libc::sigaction(libc::SIGCHLD, child_action, std::ptr::null_mut()) };
+        set_mask(mask);
+        return Err(error);
     }
     Ok(pid)
+}
+
+/// Whether orphans below this process become its children, as those of a container become process 1's. They are to become the program's.
+fn is_subreaper() -> bool {
+    let mut answer: libc::c_int = 0;
+    // SAFETY: the call writes the number.
+    unsafe { libc::prctl(libc::PR_GET_CHILD_SUBREAPER, &raw mut answer) == 0 && answer != 0 }
+}
+
+/// Room for a process id, and a zero.
+const DIGITS: usize = 12;
+
+/// The variables by which a service manager says that what it hands on is for this process (sd_listen_fds(3), sd_watchdog_enabled(3)): where they say
+/// it, for the program's process to write its own number there.
+fn addressed(runner: u32) -> Vec<*mut [u8; DIGITS]> {
+    let own = runner.to_string();
+    ["LISTEN_PID", "WATCHDOG_PID"]
+        .into_iter()
+        .filter(|name| std::env::var_os(name).is_some_and(|value| *value == *own))
+        .map(|name| {
+            // The same in another form, which may be left out.
+            // SAFETY: this process has one thread.
+            unsafe { std::env::remove_var(format!("{name}FDID")) };
+            let text = format!("{name}={own:\0<DIGITS$}").into_bytes().leak();
+            // SAFETY: this process has one thread; the text stays and ends with a zero.
+            unsafe {
+                libc::putenv(text.as_mut_ptr().cast());
+                text.as_mut_ptr().add(name.len() + 1).cast()
+            }
+        })
+        .collect()
+}
+
+fn set_timers(timers: &[(libc::c_int, libc::itimerval)]) {
+    for (which, timer) in timers {
+        // SAFETY: a valid timer.
+        unsafe { libc::setitimer(*which, timer, std::ptr::null_mut()) };
+    }
 }
 
 /// Timers survive exec, not fork: those that were set for the program are handed on to it.
@@ -445,32 +534,62 @@ fn stand_aside(shared: Option<&Shared>, report: &mut report::Target, pipe: Optio
 }
 
 /// What a terminal or the kernel sends to the whole group the program gets by itself; what somebody sent to this process is
-/// meant for the program.
-// Where `early` lies.
+/// meant for the program. What this process has brought on itself it dies of.
+// Where `early` lies: no functions of the C library.
 #[unsafe(link_section = ".text")]
 pub extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel passes a valid siginfo; kill is async-signal-safe.
-    unsafe {
-        let pid = PROGRAM.load(Acquire);
-        let from_terminal = matches!(
-            signal,
-            libc::SIGINT
-                | libc::SIGQUIT
-                | libc::SIGTSTP
-                | libc::SIGTTIN
-                | libc::SIGTTOU
-                | libc::SIGHUP
-                | libc::SIGWINCH
-        );
+    let call = |n, a: i32, b: usize, c: usize| {
+        // SAFETY: calls on numbers and on structures that outlive them.
+        unsafe { raw::syscall6(n, a as usize, b, c, 8, 0, 0) }
+    };
+    let pid = PROGRAM.load(Acquire);
+    let this = raw::getpid() as i32;
+    // SAFETY: the kernel passes a valid siginfo; these codes have a process id.
+    let (code, sender) = unsafe {
+        let code = (*info).si_code;
+        let sent = matches!(code, libc::SI_USER | libc::SI_TKILL | libc::SI_QUEUE);
+        (code, if sent { (*info).si_pid() } else { 0 })
+    };
+    if is_fault(signal) && (code > 0 || sender == this) {
+        // The default action, mask and flags.
+        let default = [0u64; 4];
+        let action = default.as_ptr() as usize;
+        call(libc::SYS_rt_sigaction, signal, action, 0);
+        call(libc::SYS_kill, this, signal as usize, 0);
+        return;
+    }
+    let from_terminal = match signal {
+        libc::SIGINT | libc::SIGQUIT | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => true,
+        libc::SIGWINCH => true,
+        // When a terminal is gone only the session's leader hears of it.
+        libc::SIGHUP => call(libc::SYS_getsid, 0, 0, 0) != this as isize,
+        _ => false,
+    };
+    let mut needless = false;
+    if signal == libc::SIGCONT {
         // The shell that continues this process continues the whole group.
-        let needless = signal == libc::SIGCONT && STOPPED.load(Acquire);
-        if !needless && ((*info).si_code <= 0 || !from_terminal) {
-            // What the program sends to its own group it gets itself.
-            let own = (*info).si_code == libc::SI_USER && (*info).si_pid() == pid;
-            if pid > 0 && !own {
-                raw::syscall6(libc::SYS_kill, pid as usize, signal as usize, 0, 0, 0, 0);
-            }
+        needless = STOPPED.load(Acquire) != GOING;
+        if needless {
+            STOPPED.store(CONTINUED, Release);
         }
+        // The end of the observer.
+        needless |= (libc::CLD_EXITED..=libc::CLD_CONTINUED).contains(&code);
+    }
+    // What the program sends to its own group it gets itself.
+    if pid <= 0 || needless || code > 0 && from_terminal || code == libc::SI_USER && sender == pid {
+        return;
+    }
+    // With the value that was sent, where the kernel lets others send such.
+    if code >= 0
+        || code == libc::SI_TKILL
+        || call(
+            libc::SYS_rt_sigqueueinfo,
+            pid,
+            signal as usize,
+            info as usize,
+        ) != 0
+    {
+        call(libc::SYS_kill, pid, signal as usize, 0);
     }
 }
 
@@ -501,12 +620,9 @@ fn handle(
     }
 }
 
-/// Whether a signal that this process gets is meant for the program.
-pub fn is_passed_on(signal: i32) -> bool {
-    const KEPT: u64 = 1 << libc::SIGKILL
-        | 1 << libc::SIGSTOP
-        | 1 << libc::SIGCHLD
-        | 1 << libc::SIGSEGV
+/// Whether a process brings the signal on itself, unless somebody has sent it.
+fn is_fault(signal: i32) -> bool {
+    const FAULTS: u64 = 1 << libc::SIGSEGV
         | 1 << libc::SIGBUS
         | 1 << libc::SIGFPE
         | 1 << libc::SIGILL
@@ -514,6 +630,12 @@ pub fn is_passed_on(signal: i32) -> bool {
         | 1 << libc::SIGTRAP
         | 1 << libc::SIGSYS
         | 1 << libc::SIGPIPE;
+    signal < 32 && FAULTS & 1 << signal != 0
+}
+
+/// Whether a signal that somebody sends to this process is meant for the program.
+pub fn is_passed_on(signal: i32) -> bool {
+    const KEPT: u64 = 1 << libc::SIGKILL | 1 << libc::SIGSTOP | 1 << libc::SIGCHLD;
     // 32 and 33 belong to the C library.
     signal >= 34 || signal < 32 && KEPT & 1 << signal == 0
 }
@@ -549,18 +671,7 @@ fn wait_for(
             let pid = unsafe { libc::waitpid(-1, &mut status, flags) };
             if pid == program {
                 if libc::WIFSTOPPED(status) {
-                    // Under job control the shell must see it. Elsewhere SIGSTOP for the program alone is somebody's own
-                    // business, and that somebody will continue it alone.
-                    if libc::WSTOPSIG(status) != libc::SIGSTOP || has_terminal() {
-                        STOPPED.store(true, Release);
-                        stop_like(libc::WSTOPSIG(status));
-                        std::thread::sleep(std::time::Duration::from_millis(1));
-                        STOPPED.store(false, Release);
-                        if is_stopped(program) {
-                            // SAFETY: our own child, not waited for yet.
-                            unsafe { libc::kill(program, libc::SIGCONT) };
-                        }
-                    }
+                    stop_with(program, libc::WSTOPSIG(status));
                     continue;
                 }
                 return status;
@@ -603,23 +714,87 @@ fn wait_for(
     }
 }
 
-fn has_terminal() -> bool {
-    rustix::fs::open(
-        "/dev/tty",
-        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    )
-    .is_ok()
+/// Of a process that is stopped, by a signal or for whoever traces it, how often its first thread has run: as the kernel writes it.
+fn stopped(pid: i32) -> Option<String> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let state = status.split_once("\nState:\t")?.1;
+    let runs = status.split_once("\nvoluntary_ctxt_switches:")?.1;
+    state.starts_with(['T', 't']).then(|| runs.to_owned())
 }
 
-fn is_stopped(pid: i32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| {
-        s.rsplit_once(") ")
-            .is_some_and(|(_, rest)| rest.starts_with('T'))
-    })
+/// Stops this process as the program was stopped, so that who waits for it sees that, until somebody continues this process, and
+/// with it the program, or the program alone.
+fn stop_with(program: i32, signal: i32) {
+    STOPPED.store(STOPPING, Release);
+    let observer = observe(program, &stopped(program));
+    if signal != libc::SIGSTOP && STOPPED.load(Acquire) == STOPPING {
+        stop_like(signal);
+    }
+    // In a process group that nobody controls only SIGSTOP stops; and nothing may where nobody would see the program go on.
+    if STOPPED.load(Acquire) == STOPPING && observer > 0 {
+        stop_like(libc::SIGSTOP);
+    }
+    let continued = STOPPED.load(Acquire) == CONTINUED;
+    if continued {
+        // The rest of the group comes to its turn.
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let mut alone = false;
+    if observer > 0 {
+        let mut status = 0;
+        // SAFETY: our own child, not waited for yet; the status is written by the call.
+        unsafe {
+            libc::kill(observer, libc::SIGKILL);
+            libc::waitpid(observer, &mut status, libc::__WALL);
+        }
+        alone = libc::WIFEXITED(status);
+    }
+    STOPPED.store(GOING, Release);
+    if continued && !alone && stopped(program).is_some() {
+        // SAFETY: our own child, not waited for yet.
+        unsafe { libc::kill(program, libc::SIGCONT) };
+    }
 }
 
-/// Stops this process as the program was stopped, so that the shell sees its job do so. SIGCONT brings both back.
+/// Forks a process that ends when the program has been continued or has ended, and the kernel sends SIGCONT to this one then. Only a parent is
+/// told that a process goes on, and that parent will be stopped. `then` is what [`stopped`] says of the program: it may have been stopped again.
+/// Negative where there can be none.
+fn observe(program: i32, then: &Option<String>) -> i32 {
+    let runner = raw::getpid();
+    let old = block_signals();
+    // SAFETY: a fork of a process that has one thread.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCONT, 0, 0, 0, 0) as i32 };
+    if pid != 0 {
+        set_mask(&old);
+        return pid;
+    }
+    // SAFETY: plain calls on numbers and a structure of this frame.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        if libc::getppid() as u32 != runner {
+            libc::_exit(1);
+        }
+        // What is sent to the group is not for this one.
+        libc::setsid();
+        let mut end = libc::pollfd {
+            fd: libc::syscall(libc::SYS_pidfd_open, program, 0) as i32,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let mut pause = 1;
+        while then.is_some() && stopped(program) == *then || stopped(runner as i32).is_none() {
+            // It ends at once when the program does.
+            libc::poll(&mut end, 1, pause);
+            pause = (2 * pause).min(250);
+            if end.revents != 0 {
+                (end.fd, pause) = (-1, 1);
+            }
+        }
+        libc::_exit(0)
+    }
+}
+
+/// Stops this process by a signal's default action.
 fn stop_like(signal: i32) {
     // SAFETY: the default action of a stop signal, raised, and our handler put back afterwards.
     unsafe {

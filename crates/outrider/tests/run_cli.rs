@@ -6,6 +6,7 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -102,6 +103,14 @@ time.sleep(0.2); print(n, flush=True); sys.exit(7)";
         libc::SIGCONT,
         libc::SIGWINCH,
         libc::SIGALRM,
+        libc::SIGABRT,
+        libc::SIGPIPE,
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGSYS,
     ] {
         let file = dir.join(format!("out{signal}"));
         let mut child = outrider_run(&dir, &[], &["python3", "-c", count, &signal.to_string()])
@@ -144,6 +153,90 @@ time.sleep(0.2); print(n, flush=True); sys.exit(7)";
     }
 }
 
+/// What is sent by sigqueue(3) to `outrider run` arrives with its value.
+#[test]
+fn signals_keep_their_values() {
+    let dir = fresh("signals_keep_their_values");
+    let signalled = program("signalled");
+    let told = |prefix: &[&Path], signal: i32| {
+        let mut argv = [prefix, &[&signalled]].concat();
+        let mut command = Command::new(argv.remove(0));
+        support::plain_environment(&mut command, &dir);
+        let mut child = command.args(argv).stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        let value = libc::sigval {
+            sival_ptr: 4242 as *mut libc::c_void,
+        };
+        // SAFETY: sends a number.
+        let sent = unsafe { libc::sigqueue(child.id() as i32, signal, value) };
+        assert_eq!(sent, 0);
+        line.clear();
+        output.read_line(&mut line).unwrap();
+        (line, child.wait().unwrap().code())
+    };
+    for signal in [libc::SIGRTMIN() + 3, libc::SIGUSR1, libc::SIGABRT] {
+        let plain = told(&[], signal);
+        assert!(plain.0.contains("value 4242"), "{plain:?}");
+        let outrider = outrider();
+        let ours = told(&[&outrider, Path::new("run"), Path::new("--")], signal);
+        assert_eq!(plain, ours);
+    }
+}
+
+/// When the terminal is gone the leader of its session is told, whatever process group it is in.
+#[test]
+fn hang_ups_reach_the_leader() {
+    const DRIVER: &str = "import os, pty, sys, time
+pid, master = pty.fork()
+if pid == 0: os.execvp(sys.argv[1], sys.argv[1:])
+seen = b''
+while b'ready' not in seen: seen += os.read(master, 4096)
+os.close(master)
+os.waitpid(pid, 0)";
+    const PROGRAM: &str = "import os, signal, sys, time
+counts = {}
+def h(s, f): counts[s] = counts.get(s, 0) + 1
+for s in (signal.SIGHUP, signal.SIGCONT): signal.signal(s, h)
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+if sys.argv[1] == 'background':
+    try: os.setpgid(0, 0)
+    except OSError: pass                       # the leader of a session has its own
+    gone, stays = os.pipe()
+    if os.fork() == 0:
+        os.close(stays); os.setpgid(0, 0); os.tcsetpgrp(0, os.getpid())
+        signal.signal(signal.SIGHUP, signal.SIG_IGN); print('ready', flush=True)
+        os.read(gone, 1); os._exit(0)
+else: print('ready', flush=True)
+end = time.time() + 60
+while signal.SIGHUP not in counts and time.time() < end: time.sleep(0.01)
+time.sleep(0.3)                                # for a second signal that must not come
+open('told', 'w').write(str({int(k): v for k, v in sorted(counts.items())}))";
+    let dir = fresh("hang_ups_reach_the_leader");
+    hang_ups_count();
+    fs::write(dir.join("driver.py"), DRIVER).unwrap();
+    fs::write(dir.join("program.py"), PROGRAM).unwrap();
+    for group in ["foreground", "background"] {
+        let told = |prefix: &[&str]| {
+            let mut command = Command::new("python3");
+            support::plain_environment(&mut command, &dir);
+            command.arg("driver.py").args(prefix);
+            command.args(["python3", "program.py", group]);
+            assert!(command.current_dir(&dir).status().unwrap().success());
+            // The program may outlive the driver's child that it is a child of.
+            let told = wait_for(PATIENCE, || fs::read_to_string(dir.join("told")).ok());
+            fs::remove_file(dir.join("told")).unwrap();
+            told.unwrap()
+        };
+        let plain = told(&[]);
+        assert!(plain.contains("1: 1"), "{group}: {plain}");
+        let ours = told(&[outrider().to_str().unwrap(), "run", "--"]);
+        assert_eq!(plain, ours, "{group}");
+    }
+}
+
 /// On a terminal: Ctrl-C reaches the program exactly once, Ctrl-Z stops the whole job and `fg` goes on
 /// with it, a program that stops itself stops the job, the program is in the foreground and has the
 /// terminal as its standard streams. A miniature shell drives it; both runs print the same.
@@ -166,7 +259,10 @@ if pid == 0:                                   # the miniature shell: session le
         _, status = os.waitpid(job, os.WUNTRACED)
         if os.WIFSTOPPED(status):
             os.tcsetpgrp(0, os.getpgrp()); print('shell: stopped', os.WSTOPSIG(status), flush=True); time.sleep(0.3)
-            os.tcsetpgrp(0, job); os.killpg(job, signal.SIGCONT); continue
+            os.tcsetpgrp(0, job)
+            if action == 'alone': os.kill(int(open('pid').read()), signal.SIGCONT)
+            else: os.killpg(job, signal.SIGCONT)
+            continue
         os.tcsetpgrp(0, os.getpgrp())
         print('shell: signal %d' % os.WTERMSIG(status) if os.WIFSIGNALED(status) else 'shell: exit %d' % os.WEXITSTATUS(status), flush=True)
         os._exit(0)
@@ -178,7 +274,7 @@ while time.time() < end:
         if not data: break
         seen += data
     if b'ready' in seen and not sent:
-        sent = True; time.sleep(0.2); os.write(master, {'int': b'\x03', 'quit': b'\x1c', 'stop': b'\x1a', 'none': b'', 'eof': b'line\n\x04'}[action])
+        sent = True; time.sleep(0.2); os.write(master, {'int': b'\x03', 'quit': b'\x1c', 'stop': b'\x1a', 'none': b'', 'alone': b'', 'eof': b'line\n\x04'}[action])
 else: print('DRIVER: time is up')
 print(seen.replace(b'\r', b'').replace(b'^C', b'').replace(b'^Z', b'').replace(b'^\\', b'').decode())
 "#;
@@ -192,7 +288,7 @@ if mode != 'default':
     for s in (signal.SIGINT, signal.SIGQUIT): signal.signal(s, h)
 else:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-open('bin.dat', 'rb').read()
+open('bin.dat', 'rb').read(); open('pid', 'w').write(str(os.getpid()))
 print('tty', [os.isatty(i) for i in range(3)], 'foreground', os.tcgetpgrp(0) == os.getpgrp(), flush=True)
 if mode == 'self': print('stopping', flush=True); os.kill(os.getpid(), signal.SIGSTOP)
 print('ready', flush=True)
@@ -230,12 +326,64 @@ print({int(k): v for k, v in sorted(counts.items())}, flush=True); sys.exit(5)
         both("ctrl_backslash_handled", "quit", "count"),
         both("ctrl_z_and_fg", "stop", "count"),
         both("stops_itself", "none", "self"),
+        both("is_continued_alone", "alone", "self"),
         both("reads_the_terminal", "eof", "read"),
     ]
     .into_iter()
     .flatten()
     .collect();
     assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
+/// Who waits for the program sees it stopped, with and without a terminal, and whoever continues it or `outrider run`, or kills either, the two go on
+/// and end together.
+#[test]
+fn stops_are_seen() {
+    const DRIVER: &str = r#"
+import os, signal, subprocess, sys
+stops, sent, to, command = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:]
+p = subprocess.Popen([*command, 'python3', 'program.py', stops], stdout=subprocess.PIPE)
+program = int(p.stdout.readline())
+if stops == 'stopped': os.kill(program, signal.SIGSTOP)
+for _ in range(2 if stops == 'twice' else 1):
+    _, status = os.waitpid(p.pid, os.WUNTRACED)
+    print('stopped', os.WSTOPSIG(status) if os.WIFSTOPPED(status) else 'NOT', flush=True)
+    if not os.WIFSTOPPED(status): os._exit(1)
+    os.kill(program if to == 'program' else p.pid, sent)
+if stops == 'stopped' and sent == signal.SIGCONT: os.kill(program, signal.SIGTERM)
+print('ended', p.wait(), flush=True)
+"#;
+    const PROGRAM: &str = "import os, signal, sys, time
+if sys.argv[1] == 'group': os.setpgid(0, 0)
+print(os.getpid(), flush=True)
+if sys.argv[1] == 'stopped': time.sleep(60)
+if sys.argv[1] == 'twice': os.kill(os.getpid(), signal.SIGSTOP)
+os.kill(os.getpid(), signal.SIGSTOP); sys.exit(5)";
+    let dir = fresh("stops_are_seen");
+    fs::write(dir.join("driver.py"), DRIVER).unwrap();
+    fs::write(dir.join("program.py"), PROGRAM).unwrap();
+    for stops in ["itself", "twice", "group", "stopped"] {
+        for (signal, to) in [
+            (libc::SIGCONT, "run"),
+            (libc::SIGCONT, "program"),
+            (libc::SIGKILL, "program"),
+        ] {
+            let told = |prefix: &[&str]| {
+                let mut command = Command::new("timeout");
+                support::plain_environment(&mut command, &dir);
+                command.args([&PATIENCE.to_string(), "python3", "driver.py", stops]);
+                command.args([&signal.to_string(), to]).args(prefix);
+                text(&command.current_dir(&dir).output().unwrap().stdout)
+            };
+            if signal == libc::SIGKILL && stops == "twice" {
+                continue;
+            }
+            let plain = told(&[]);
+            assert!(plain.contains("stopped 19\nended"), "{plain}");
+            let ours = told(&[outrider().to_str().unwrap(), "run", "--"]);
+            assert_eq!(plain, ours, "{stops}, signal {signal} to the {to}");
+        }
+    }
 }
 
 /// What a program inherits it inherits unchanged: ignored and blocked signals, umask, directory,
@@ -309,6 +457,159 @@ fn inherited_state() {
             "resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); os.environ.clear(); os.environ['PATH'] = '/usr/bin:/bin'",
         ),
     ]);
+}
+
+/// Locks that a process has taken before it became `outrider run` are held as long as the program runs. POSIX locks can't be handed on: the program
+/// runs without us, and that is told.
+#[test]
+fn locks_are_kept() {
+    const LOCKER: &str = "import fcntl, os, sys, struct
+kind, fd, command = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+f = os.open('locked', os.O_RDWR | os.O_CREAT)
+if f != fd: os.dup2(f, fd); os.close(f)
+os.set_inheritable(fd, True)
+if kind == 'posix': fcntl.lockf(fd, fcntl.LOCK_EX, 10, 5)
+elif kind == 'shared': fcntl.lockf(fd, fcntl.LOCK_SH)
+elif kind == 'flock': fcntl.flock(fd, fcntl.LOCK_EX)
+else: fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack('hhqqi', fcntl.F_WRLCK, 0, 0, 0, 0))
+os.execvp(command[0], command)";
+    const TRY: &str = "import fcntl, os, sys
+f = os.open('locked', os.O_RDWR)
+try: (fcntl.flock if sys.argv[1] == 'flock' else fcntl.lockf)(f, fcntl.LOCK_EX | fcntl.LOCK_NB); print('free')
+except OSError: print('held')";
+    let dir = fresh("locks_are_kept");
+    fs::write(dir.join("locker.py"), LOCKER).unwrap();
+    fs::write(dir.join("try.py"), TRY).unwrap();
+    for (kind, bare) in [
+        ("posix", true),
+        ("shared", true),
+        ("flock", false),
+        ("ofd", false),
+    ] {
+        for fd in ["0", "9", "400"] {
+            for flags in [&[][..], &["--report=r.json"]] {
+                let mut command = Command::new("python3");
+                support::plain_environment(&mut command, &dir);
+                command.args(["locker.py", kind, fd]).arg(outrider());
+                command.arg("run").args(flags).args(["--", "sh", "-c"]);
+                command.args(["env >&2; python3 try.py $0; exit 5", kind]);
+                let output = command.current_dir(&dir).output().unwrap();
+                let said = text(&output.stderr);
+                let case = format!("{kind} lock on {fd}, {flags:?}: {output:?}");
+                assert_eq!(text(&output.stdout), "held\n", "{case}");
+                assert_eq!(output.status.code(), Some(5), "{case}");
+                assert_eq!(said.contains("runs without Outrider"), bare, "{case}");
+                assert_eq!(said.contains("OUTRIDER_SHM="), !bare, "{case}");
+            }
+        }
+    }
+}
+
+/// A program that would have been told of orphans (process 1 of a container, a subreaper) is told of them, and no dead process is left.
+#[test]
+fn orphans_are_waited_for() {
+    const NAME: &str = "orphans_are_waited_for";
+    const SUBREAPER: &str = "import ctypes, os, sys
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)        # PR_SET_CHILD_SUBREAPER
+os.execvp(sys.argv[1], sys.argv[1:])";
+    let dir = fresh(NAME);
+    let orphans = program("orphans").display().to_string();
+    let printed = |before: &[&str], prefix: &[&str], after: &[&str]| {
+        let mut command = Command::new(before[0]);
+        support::plain_environment(&mut command, &dir);
+        command.args(&before[1..]).args(prefix).arg(&orphans);
+        text(&command.args(after).output().unwrap().stdout)
+    };
+    let outrider = outrider().display().to_string();
+    let both = |before: &[&str], after: &[&str]| {
+        let plain = printed(before, &[], after);
+        (plain, printed(before, &[&outrider, "run", "--"], after))
+    };
+    let (plain, ours) = both(&["python3", "-c", SUBREAPER], &[]);
+    assert_eq!(plain, "waited for 10\n");
+    assert_eq!(ours, plain);
+    let (plain, ours) = both(&["env"], &[]);
+    assert_eq!(plain, "waited for 5\n");
+    assert_eq!(ours, plain);
+    let (plain, ours) = both(&["unshare", "-pf", "--mount-proc"], &["dead"]);
+    if plain.is_empty() {
+        return support::skip_unprivileged(NAME, "process namespaces need a privilege");
+    }
+    assert_eq!(plain, "waited for 10\n0\n");
+    assert_eq!(ours, plain);
+}
+
+/// What a service manager hands on to one process by its number is the program's.
+#[test]
+fn services_are_handed_on() {
+    let dir = fresh("services_are_handed_on");
+    let script =
+        "export LISTEN_FDS=1 LISTEN_PID=$$ LISTEN_PIDFDID=7 WATCHDOG_PID=${1:-$$}; exec \"${@:2}\"";
+    let told = |watchdog: &str, prefix: &[&str]| {
+        let mut command = Command::new("bash");
+        support::plain_environment(&mut command, &dir);
+        command.current_dir(&dir);
+        command.args(["-c", script, "_", watchdog]).args(prefix);
+        let show = "[ $LISTEN_PID = $$ ] && echo own; [ \"$WATCHDOG_PID\" = $$ ] && echo own; env | sed \"s/=$$\\$/=pid/\" | grep -E '^(LISTEN|WATCHDOG)' | sort";
+        text(&command.args(["sh", "-c", show]).output().unwrap().stdout)
+    };
+    for (watchdog, own) in [("", "own\nown\n"), ("1", "own\nLISTEN")] {
+        let plain = told(watchdog, &[]);
+        assert!(plain.starts_with(own), "{plain}");
+        let plain = plain.replace("LISTEN_PIDFDID=7\n", "");
+        for flags in [&[][..], &["--report=r.json"]] {
+            let outrider = outrider().display().to_string();
+            let prefix = [&[&outrider, "run"], flags, &["--"]].concat();
+            assert_eq!(told(watchdog, &prefix), plain, "{watchdog}, {flags:?}");
+        }
+    }
+}
+
+/// Where there can be no more processes the program runs by itself, with what it was given.
+#[test]
+fn without_a_process_to_spare() {
+    const NAME: &str = "without_a_process_to_spare";
+    if !support::is_root() {
+        return support::skip_unprivileged(NAME, "only root can become somebody else");
+    }
+    let reached = Command::new("setpriv")
+        .args(["--reuid=65529", "--clear-groups", "test", "-x"])
+        .arg(outrider())
+        .status();
+    if !reached.unwrap().success() {
+        return support::skip_unprivileged(NAME, "others can't run the command where it is");
+    }
+    let dir = fresh(NAME);
+    let state = "import os, signal, sys
+os.environ['LISTEN_PID'] = str(os.getpid())
+signal.setitimer(signal.ITIMER_REAL, 100); signal.pthread_sigmask(signal.SIG_BLOCK, [10]); signal.signal(17, signal.SIG_IGN)
+os.execvp(sys.argv[1], sys.argv[1:])";
+    let view = "import os, signal
+environment = dict(os.environ); own = environment.pop('LISTEN_PID') == str(os.getpid())
+print(sorted(environment.items()), own, signal.getitimer(signal.ITIMER_REAL)[0] > 0, signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.getsignal(17))";
+    let told = |prefix: &[&str]| {
+        let mut command = Command::new("prlimit");
+        support::plain_environment(&mut command, &dir);
+        // A user who has no other processes.
+        command.args(["--nproc=1", "setpriv", "--reuid=65529", "--clear-groups"]);
+        command.args(["python3", "-c", state]).args(prefix);
+        let command = command.args(["python3", "-c", view]).current_dir("/");
+        let output = command.output().unwrap();
+        (
+            text(&output.stdout),
+            output.status.code(),
+            text(&output.stderr),
+        )
+    };
+    let plain = told(&[]);
+    assert_eq!(plain.1, Some(0), "{plain:?}");
+    for flags in [&[][..], &["--mode=predict"]] {
+        let outrider = outrider().display().to_string();
+        let ours = told(&[&[&outrider, "run"], flags, &["--"]].concat());
+        assert_eq!((&ours.0, ours.1), (&plain.0, plain.1), "{ours:?}");
+        assert_eq!(ours.2.lines().count(), 1, "{ours:?}");
+        assert!(ours.2.contains("runs without Outrider"), "{ours:?}");
+    }
 }
 
 /// Pipes end when the program's own processes let go of them, not when ours do.
