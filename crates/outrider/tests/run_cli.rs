@@ -720,6 +720,47 @@ fn straced(dir: &Path, flags: &[&str], run: &Command) -> String {
     fs::read_to_string(&trace).unwrap()
 }
 
+/// CP2: `app-only` leaves a program's own hints as they are, each of them, and `os-only` drops those of reading ahead.
+#[test]
+fn modes_pass_hints_on_or_drop_them() {
+    const NAME: &str = "modes_pass_hints_on_or_drop_them";
+    const SCRIPT: &str = "import os
+fd = os.open('big.dat', os.O_RDONLY)
+os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+for i in range(40):
+    os.posix_fadvise(fd, i << 19, 1 << 19, os.POSIX_FADV_WILLNEED)
+    os.pread(fd, 4096, i << 19)
+os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+";
+    if !support::have("strace") {
+        return support::skip(NAME, "strace is not installed");
+    }
+    let dir = fresh_with(NAME, &[Big]);
+    let hints = |run: &Command| -> Vec<String> {
+        support::make_cold(&dir);
+        let calls = straced(&dir, &["-f", "-y", "-etrace=fadvise64,readahead"], run);
+        calls
+            .lines()
+            .filter(|l| l.contains("/big.dat>"))
+            .filter_map(|l| l.split_once("big.dat>, ").map(|call| call.1.to_owned()))
+            .collect()
+    };
+    let argv = ["python3", "-c", SCRIPT];
+    let mut plain = Command::new(argv[0]);
+    let stock = hints(plain.args(&argv[1..]));
+    assert_eq!(stock.len(), 42, "{stock:?}");
+    let app = hints(&outrider_run(&dir, &["--mode=app-only"], &argv));
+    assert_eq!(app, stock);
+    let os = hints(&outrider_run(&dir, &["--mode=os-only"], &argv));
+    // Only what gives memory back is none of reading ahead; a call that means nothing may take a hint's place.
+    let left: Vec<&str> = os
+        .iter()
+        .map(String::as_str)
+        .filter(|call| !call.contains("_NORMAL"))
+        .collect();
+    assert_eq!(left, [&stock[41]]);
+}
+
 /// Must 7: a program that reads nothing costs nothing: no thread, no helper; one that reads a warm
 /// or small file neither.
 #[test]
