@@ -819,7 +819,16 @@ fn doctor_tells_programs_apart() {
     // Looked up in PATH.
     assert_eq!(program(Path::new("ls"))["kind"], "dynamic");
     // Rust, but this command is not one that hides from the hooks by being misread as Go.
-    assert_eq!(program(Path::new(OUTRIDER))["kind"], "dynamic");
+    let own = program(Path::new(OUTRIDER));
+    assert_eq!(own["kind"], "dynamic");
+    // It makes system calls by rustix, which hooks don't see; ls makes none.
+    let direct = "can make system calls without the C library";
+    assert!(own["may_miss"].as_str().unwrap().contains(direct), "{own}");
+    assert_eq!(ls["may_miss"], Value::Null);
+    for (path, says) in [(OUTRIDER, true), ("ls", false)] {
+        let said = stdout(&outrider(["doctor", path]));
+        assert_eq!(said.contains(direct), says, "{said}");
+    }
 
     let script = root.join("script");
     fs::write(&script, "#! /bin/sh -e\necho\n").unwrap();
