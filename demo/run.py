@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The demo: real programs on cold files, without and with Outrider.
 
-    demo/run.py [--dir DIR] [--rounds N] [--scale X] [--seed N]
+    demo/run.py [--dir DIR] [--rounds N] [--scale X] [--seed N] [--json FILE]
 
 As root, where FUSE and loop devices are there, the files lie on an emulated disk with the latency of network
 storage (`outrider-lab disk`, model `remote`: 500 µs, 64 requests at once, 1 GB/s). Otherwise, or with --dir,
@@ -11,7 +11,8 @@ those of that disk. Everything is removed at the end, also after Ctrl-C.
 Each program runs in N rounds, in each once without and once with Outrider, in alternating order, always on a
 cold cache: the emulated disk is remounted, a real one's files are evicted, and `outrider cached` must
 then find nothing. Shown are medians. Whether the output was the same is judged from the SHA-256 of what the
-program itself wrote, over all runs.
+program itself wrote, over all runs. With --json FILE the results are written as JSON, too, with what `outrider run
+--report` counted in the last run of each program.
 
 Only Python's standard library is used. Exit code 0 unless an output differed, a program failed, or no
 measurement could be made.
@@ -274,6 +275,7 @@ class Program:
         self.hashes = set()
         self.warm_starts = 0
         self.failure = None
+        self.totals = None
 
 
 def programs(directory):
@@ -301,9 +303,10 @@ def programs(directory):
 
 
 class Demo:
-    def __init__(self, outrider, disk):
+    def __init__(self, outrider, disk, counts):
         self.outrider = str(outrider)
         self.disk = disk
+        self.counts = counts
         self.environment = dict(os.environ, LC_ALL="C")
 
     def resident(self, files):
@@ -322,7 +325,8 @@ class Demo:
         self.disk.make_cold(program.files)
         if self.resident(program.files) != 0:
             program.warm_starts += 1
-        prefix = [self.outrider, "run", "--"] if way == "outrider" else []
+        counts = [f"--report={self.counts}"] if self.counts else []
+        prefix = [self.outrider, "run", *counts, "--"] if way == "outrider" else []
         began = time.monotonic()
         child = subprocess.Popen(
             [*prefix, *map(str, program.argv)],
@@ -347,6 +351,8 @@ class Demo:
             program.failure = f"exit code {code} ({way})"
         program.times[way].append(took)
         program.hashes.add((code, digest.hexdigest()))
+        if counts and way == "outrider":
+            program.totals = json.loads(self.counts.read_text())["totals"]
 
     def start_up(self, times):
         """Times `true`, in turns without and with; medians, milliseconds."""
@@ -358,6 +364,23 @@ class Demo:
                 subprocess.run([*prefix, "true"], stdin=subprocess.DEVNULL, env=self.environment, check=True)
                 taken.append(1e3 * (time.monotonic() - began))
         return [statistics.median(taken) for taken in samples]
+
+
+def results(all_programs, why_not):
+    """What --json writes."""
+    programs = [
+        {
+            "program": p.title,
+            "pattern": p.pattern,
+            "failure": p.failure,
+            "same_output": len(p.hashes) == 1,
+            "warm_starts": p.warm_starts,
+            "seconds": p.times,
+            "totals": p.totals,
+        }
+        for p in all_programs
+    ]
+    return {"no_emulated_disk": why_not, "programs": programs}
 
 
 def table(rows):
@@ -425,6 +448,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="runs of each program each way (default 3)")
     parser.add_argument("--scale", type=float, metavar="X", help="multiply the sizes of all files (default 1, less in little memory)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the files' contents (default 1)")
+    parser.add_argument("--json", metavar="FILE", help="write the results, and what was counted, as JSON as well")
     args = parser.parse_args()
     if args.rounds < 1 or (args.scale is not None and not 0.05 <= args.scale <= 16):
         parser.error("--rounds is at least 1, --scale 0.05 to 16")
@@ -475,7 +499,7 @@ def main():
         load, processors = os.getloadavg()[0], len(os.sched_getaffinity(0))
         print(f"machine   Linux {os.uname().release}, {processors} processors, load {load:.1f}")
         print(f"runs      {args.rounds} of each, cold, medians", flush=True)
-        demo = Demo(outrider, disk)
+        demo = Demo(outrider, disk, base / "counts.json" if args.json else None)
         everything = programs(disk.directory)
         for number in range(args.rounds):
             for program in everything:
@@ -487,6 +511,8 @@ def main():
         start_up = demo.start_up(30)
         show("")
         fine = report(everything, start_up)
+        if args.json:
+            Path(args.json).write_text(json.dumps(results(everything, why_not), indent=1) + "\n", encoding="utf-8")
         print(f"\ntook {time.monotonic() - began:.0f} s")
         return 0 if fine else 1
     finally:

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 
 use clap::CommandFactory;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 pub use outrider_sys::size;
 
@@ -63,29 +63,70 @@ pub fn complain(program: &str, message: &str) {
     let _ = writeln!(io::stderr(), "{program}: {line}");
 }
 
+/// The subcommand that the command line names, as far as it names one, and how it is called.
+fn named(mut command: clap::Command) -> (clap::Command, String) {
+    // With the flags that every command has.
+    command.build();
+    let mut name = command.get_name().to_owned();
+    for word in std::env::args_os().skip(1) {
+        let Some(next) = command.find_subcommand(&word) else {
+            break;
+        };
+        name = format!("{name} {}", next.get_name());
+        command = next.clone();
+    }
+    (command, name)
+}
+
+/// The subcommands that a command accepts.
+fn subcommands(command: &clap::Command) -> String {
+    let shown = command.get_subcommands().filter(|c| !c.is_hide_set());
+    let names: Vec<&str> = shown.map(clap::Command::get_name).collect();
+    names.join(", ")
+}
+
+/// The flags that a command accepts, and what else.
+fn arguments(command: &clap::Command) -> String {
+    let flags = command.get_arguments().filter_map(clap::Arg::get_long);
+    let mut words: Vec<String> = flags.map(|flag| format!("--{flag}")).collect();
+    words.extend(command.get_positionals().map(ToString::to_string));
+    if command.has_subcommands() {
+        words.push(subcommands(command));
+    }
+    words.join(", ")
+}
+
 /// Tells about a command line that clap did not accept as a `C`, on one line, and returns the exit code. Help and
 /// version are no mistakes: they go to standard output.
 pub fn explain<C: CommandFactory>(error: &clap::Error) -> i32 {
+    let command = C::command();
+    let program = command.get_name().to_owned();
     if matches!(
         error.kind(),
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
     ) {
-        let _ = error.print();
-        return 0;
+        return match error.print().and_then(|()| io::stdout().flush()) {
+            Ok(()) => 0,
+            Err(e) => {
+                let failure = Failure::from(e);
+                complain(&program, &failure.message);
+                failure.code
+            }
+        };
     }
-    let command = C::command();
-    let program = command.get_name();
-    let accepted = || {
-        let shown = command.get_subcommands().filter(|c| !c.is_hide_set());
-        let names: Vec<&str> = shown.map(clap::Command::get_name).collect();
-        names.join(", ")
-    };
+    let (command, name) = named(command);
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        let message = format!(
-            "no subcommand given; `{program}` accepts {} (see --help)",
-            accepted()
-        );
-        complain(program, &message);
+        let accepted = subcommands(&command);
+        let message = format!("no subcommand given; `{name}` accepts {accepted} (see --help)");
+        complain(&program, &message);
+        return 2;
+    }
+    if error.kind() == ErrorKind::UnknownArgument
+        && let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg)
+    {
+        let accepted = arguments(&command);
+        let message = format!("unexpected argument '{given}'; `{name}` accepts {accepted}");
+        complain(&program, &message);
         return 2;
     }
     // clap's first paragraphs say what was wrong and what is accepted; usage and advice follow.
@@ -98,8 +139,8 @@ pub fn explain<C: CommandFactory>(error: &clap::Error) -> i32 {
         .collect::<Vec<_>>()
         .join(" ");
     if error.kind() == ErrorKind::InvalidSubcommand && !text.contains("possible values") {
-        said.push_str(&format!(" [`{program}` accepts {}]", accepted()));
+        said.push_str(&format!(" [`{name}` accepts {}]", subcommands(&command)));
     }
-    complain(program, said.strip_prefix("error: ").unwrap_or(&said));
+    complain(&program, said.strip_prefix("error: ").unwrap_or(&said));
     2
 }

@@ -4,11 +4,9 @@
 /// and T in either case, with or without `B` or `iB`; all are powers of 1024. A fraction needs a unit and is
 /// rounded down to bytes. The error says what is accepted.
 pub fn parse(text: &str) -> Result<u64, String> {
-    let bad = || {
-        format!(
-            "{text:?} is not a size; accepted are bytes or a number with K, M, G or T, such as 4096, 128K or 1.5G"
-        )
-    };
+    const ACCEPTED: &str =
+        "accepted are bytes or a number with K, M, G or T, such as 4096, 128K or 1.5G";
+    let bad = || format!("{text:?} is not a size; {ACCEPTED}");
     let trimmed = text.trim();
     let digits = trimmed
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -22,7 +20,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
         "t" | "tb" | "tib" => 40,
         _ => return Err(bad()),
     };
-    let too_large = || format!("{text:?} is larger than any file (16E)");
+    let too_large = || format!("{text:?} is too large; {ACCEPTED}, at most 16777215T");
     if let Some((whole, fraction)) = number.split_once('.') {
         let digits_only = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
         if shift == 0 || !digits_only(whole) || !digits_only(fraction) {

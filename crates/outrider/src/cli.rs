@@ -206,9 +206,14 @@ pub struct WarmArgs {
     /// tightest cgroup limit leaves, whichever is less.
     #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     pub budget: Option<u64>,
-    /// Threads that read.
-    #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u64).range(1..=16))]
+    /// Threads that read, 1 to 16.
+    #[arg(long, value_name = "N", default_value = "4", value_parser = jobs, allow_negative_numbers = true)]
     pub jobs: u64,
+}
+
+fn jobs(text: &str) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|n| (1..=16).contains(n));
+    number.ok_or_else(|| "accepted is a number from 1 to 16".to_owned())
 }
 
 /// `outrider evict`.

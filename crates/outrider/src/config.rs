@@ -71,6 +71,9 @@ fn settings(path: &Path, text: &str) -> Result<Config, Failure> {
 fn parse(text: &str) -> Result<Config, (Option<usize>, String)> {
     let config: Config = toml::from_str(text).map_err(|e| {
         let line = e.span().map(|span| line_of(text, &span));
+        if let Some(what) = e.span().and_then(|span| refused_value(text, &span)) {
+            return (line, what);
+        }
         let mut what = e.message().split_whitespace().collect::<Vec<_>>().join(" ");
         if let Some(source) = line.and_then(|n| text.lines().nth(n - 1)) {
             let source = source.trim();
@@ -97,6 +100,75 @@ fn line_of(text: &str, span: &Range<usize>) -> usize {
         + 1
 }
 
+/// What is wrong with the value at a span: its key and what that accepts, in the words of who writes such files.
+fn refused_value(text: &str, span: &Range<usize>) -> Option<String> {
+    let document = toml::de::DeTable::parse(text).ok()?;
+    let shown = |span: Range<usize>| {
+        let value = text.get(span)?.trim();
+        Some(show(Path::new(value.lines().next()?)))
+    };
+    for (section, value) in document.get_ref() {
+        let section = section.get_ref();
+        let toml::de::DeValue::Table(table) = value.get_ref() else {
+            if value.span() == *span {
+                let keys = alternatives(tried(&format!("{section}.\"?\" = 1")).err()?.message())?;
+                let value = shown(value.span())?;
+                return Some(format!(
+                    "{section}: {value} is not accepted; accepted is a section [{section}] with {keys}"
+                ));
+            }
+            continue;
+        };
+        for (key, value) in table {
+            if value.span() == *span {
+                let key = format!("{section}.{}", key.get_ref());
+                let (accepted, value) = (accepted(&key)?, shown(value.span())?);
+                return Some(format!(
+                    "{key}: {value} is not accepted; accepted is {accepted}"
+                ));
+            }
+        }
+    }
+    None
+}
+
+fn tried(text: &str) -> Result<Config, toml::de::Error> {
+    toml::from_str(text)
+}
+
+/// The names in a message that says what else was expected.
+fn alternatives(message: &str) -> Option<String> {
+    let (_, names) = message.split_once(", expected ")?;
+    Some(names.trim_start_matches("one of ").replace('`', "\""))
+}
+
+/// What a key accepts. Found out by trying, so that nothing has to be written down twice.
+fn accepted(key: &str) -> Option<String> {
+    let with = |value: &str| tried(&format!("{key} = {value}"));
+    if with("true").is_ok() {
+        return Some("true or false".to_owned());
+    }
+    let refusal = with("\"?\"").err()?.message().to_owned();
+    if refusal.starts_with("unknown variant") {
+        return alternatives(&refusal).map(|names| format!("one of {names}"));
+    }
+    // The largest numbers of some types, of which one is too large for the key but not for its type.
+    const LARGE: [&str; 3] = ["255", "4294967295", "9223372036854775807"];
+    let range = LARGE.iter().chain(&["-1.5"]).find_map(|value| {
+        let said = with(value).ok()?.validate().err()?;
+        Some(said.split_once("; accepted is ")?.1.to_owned())
+    });
+    let largest = || LARGE.iter().rfind(|value| with(value).is_ok());
+    let range = range.or_else(|| Some(format!("0 to {}", largest()?)))?;
+    Some(if with("\"4K\"").is_ok() {
+        format!("a number of bytes or a string such as \"128K\", \"2M\" or \"1G\", {range}")
+    } else if with("0.5").is_ok() || with("1.0").is_ok() {
+        format!("a number, {range}")
+    } else {
+        format!("a whole number, {range}")
+    })
+}
+
 /// Where `section.key` gets its value.
 fn span_of(text: &str, key: &str) -> Option<Range<usize>> {
     let (section, key) = key.split_once('.')?;
@@ -111,6 +183,7 @@ fn span_of(text: &str, key: &str) -> Option<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use outrider_core::config::Size;
 
     #[test]
     fn mistakes_are_told_with_their_line() {
@@ -121,7 +194,7 @@ mod tests {
                 "unknown field `bits`",
             ),
             ("\n[windows]\n", 2, "unknown field `windows`"),
-            ("[window]\nmax = \"64Q\"\n", 2, "accepted are"),
+            ("[window]\nmax = \"64Q\"\n", 2, "4K to 64G"),
             ("[window]\nmax = true\n", 2, "128K"),
             (
                 "[budget]\nlow_watermark = 0.2\nhigh_watermark = 0.1\n",
@@ -137,6 +210,44 @@ mod tests {
             assert!(what.contains(part), "{what}");
             assert!(!what.contains('\n'), "{what}");
         }
+    }
+
+    /// Of whatever type a value is, its key says what it accepts, with the limits, and nothing is said of the types of this program.
+    #[test]
+    fn values_of_other_types_are_told_what_is_accepted() {
+        let defaults = toml::Table::try_from(Config::default()).unwrap();
+        let mut keys = 0;
+        for (section, table) in &defaults {
+            let told = parse(&format!("{section} = 3\n")).unwrap_err();
+            assert_eq!(told.0, Some(1));
+            assert!(told.1.contains("accepted is a section"), "{}", told.1);
+            for (key, value) in table.as_table().unwrap() {
+                keys += 1;
+                let number = value.is_integer() || value.is_float();
+                let size = value.as_str().is_some_and(|s| s.parse::<Size>().is_ok());
+                for wrong in [
+                    "\"?\"",
+                    "[1]",
+                    "-1",
+                    "true",
+                    "99999999999999999999",
+                    "1979-05-27",
+                ] {
+                    if value.is_bool() && wrong == "true" {
+                        continue;
+                    }
+                    let (line, what) =
+                        parse(&format!("[{section}]\n{key} = {wrong}\n")).unwrap_err();
+                    assert_eq!(line, Some(2), "{what}");
+                    assert!(what.starts_with(&format!("{section}.{key}: ")), "{what}");
+                    assert!(what.contains("accepted is "), "{what}");
+                    assert!(!number && !size || what.contains(" to "), "{what}");
+                    let words = ["u8", "u32", "f64", "i128", "struct", "boolean", "invalid"];
+                    assert!(!words.iter().any(|w| what.contains(w)), "{what}");
+                }
+            }
+        }
+        assert!(keys > 20);
     }
 
     #[test]

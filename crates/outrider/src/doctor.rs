@@ -283,14 +283,14 @@ pub fn command(args: &DoctorArgs) -> Outcome {
     let program = match &args.program {
         None => None,
         Some(name) => {
-            let path = elf::look_up(name.as_os_str()).ok_or_else(|| {
+            let refused = |what: &str| {
                 Failure::usage(format!(
-                    "{}: no such program; accepted are a path or the name of a program in PATH",
+                    "{}: {what}; accepted are the path of a file or the name of a program in PATH",
                     show(name)
                 ))
-            })?;
-            let kind = elf::classify(&path)
-                .map_err(|e| Failure::usage(format!("{}: {e}", show(&path))))?;
+            };
+            let path = elf::look_up(name.as_os_str()).ok_or_else(|| refused("no such program"))?;
+            let kind = elf::classify(&path).map_err(|e| refused(&e.to_string()))?;
             Some((path, kind))
         }
     };

@@ -11,7 +11,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use object::Endianness;
@@ -241,7 +241,12 @@ pub fn obstacle(path: &Path) -> io::Result<Option<String>> {
 }
 
 fn classify_nested(path: &Path, depth: u32, search: bool) -> io::Result<ProgramKind> {
-    let file = File::open(path)?;
+    // Nobody has to write into it if it is a pipe.
+    let mut options = File::options();
+    let file = options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
     let meta = file.metadata()?;
     if !meta.is_file() {
         return Err(io::Error::other("not a regular file"));

@@ -34,6 +34,7 @@ use outrider_sys::extent;
 use crate::cli::ProbeArgs;
 use crate::models;
 use crate::output::{self, Failure, Outcome, bytes, show};
+use crate::tree;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -555,7 +556,7 @@ fn measure_clip(target: &Target, device: Option<&Device>) -> Option<(u64, u64)> 
 /// Finds or makes a file to read.
 fn target(path: &Path) -> Result<Target, Failure> {
     let fail = |e: io::Error| Failure::usage(format!("{}: {e}", show(path)));
-    let meta = fs::metadata(path).map_err(fail)?;
+    let meta = tree::attributes(path)?;
     if meta.is_file() {
         if meta.len() < SMALLEST_FILE {
             return Err(Failure::usage(format!(
@@ -564,12 +565,6 @@ fn target(path: &Path) -> Result<Target, Failure> {
             )));
         }
         return Target::new(File::open(path).map_err(fail)?, path.to_owned(), false).map_err(fail);
-    }
-    if !meta.is_dir() {
-        return Err(Failure::usage(format!(
-            "{}: neither a regular file nor a directory, which alone are accepted",
-            show(path)
-        )));
     }
     fs::read_dir(path).map_err(fail)?;
     if let Some((file, found)) = large_file(path, meta.dev()) {
@@ -715,6 +710,7 @@ fn assume(measured: &Measured) -> Assumed {
 
 /// Runs the subcommand. Exit code 1 if the device cannot be measured.
 pub fn command(args: &ProbeArgs) -> Outcome {
+    tree::attributes(&args.path)?;
     let device = Device::of_path(&args.path)
         .map_err(|e| Failure::usage(format!("{}: {e}", show(&args.path))))?;
     if device.is_memory() {

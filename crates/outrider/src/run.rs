@@ -6,13 +6,12 @@
 //! of the service costs the speed-up and nothing else.
 
 mod report;
+mod written;
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::Write;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32};
@@ -28,6 +27,7 @@ use outrider_sys::{child, raw, seccomp};
 use crate::cli::{Engine, Mode, RunArgs};
 use crate::output::{self, Failure};
 use crate::{confined, elf, graph, locks, models, plugin, preload};
+use written::Written;
 
 /// The program's process, for the signal handlers.
 pub static PROGRAM: AtomicI32 = AtomicI32::new(0);
@@ -89,9 +89,12 @@ pub fn run(
                 .to_owned(),
         );
     }
-    let mut report = match purpose {
-        Purpose::Run => report::Target::open(&args)?,
-        Purpose::Check => report::Target::Verdict(None),
+    let named = args.report.as_ref().and_then(Option::as_deref);
+    let (file, explain) = written::open(named, args.explain.as_deref())?;
+    let mut report = match (purpose, file) {
+        (Purpose::Check, _) => report::Target::Verdict(None),
+        (Purpose::Run, Some(file)) => report::Target::Json(file, None),
+        (Purpose::Run, None) => report::Target::without_file(&args),
     };
     let shared = match Shared::create(mode, config.files.min_size.0) {
         Ok(s) => Some(Arc::new(s)),
@@ -110,7 +113,6 @@ pub fn run(
         shared.header().sleeping.store(1, Release);
         shared.header().configure(&config);
     }
-    let explain = args.explain.as_deref().map(explanation).transpose()?;
     let environment = environment();
     let hooked = mode != shm::MODE_APP_ONLY && (shared.is_some() || mode == shm::MODE_OS_ONLY);
     if hooked || graphs {
@@ -129,7 +131,7 @@ pub fn run(
                 std::env::set_var("OUTRIDER_GRAPH", "check");
             }
             if let Some(explain) = &explain {
-                std::env::set_var("OUTRIDER_EXPLAIN", &explain.path);
+                std::env::set_var("OUTRIDER_EXPLAIN", explain.path()?);
             }
         }
     }
@@ -147,8 +149,8 @@ pub fn run(
     };
     PROGRAM.store(program, Release);
     forward_signals();
-    let pipe = explain.as_ref().and_then(|e| e.pipe.as_ref());
-    stand_aside(shared.as_deref(), &mut report, pipe);
+    let pipe = explain.filter(|e| e.is_pipe);
+    stand_aside(shared.as_deref(), &mut report, pipe.as_ref());
     // Whatever the program has blocked, the runner hears.
     set_mask(&no_signals());
     finish(
@@ -169,7 +171,7 @@ pub fn carry_on(args: RunArgs) -> Result<i32, Failure> {
     // SAFETY: made for this, once.
     let shared = Arc::new(unsafe { Shared::adopt(fd, base) });
     let program = PROGRAM.load(Acquire);
-    let report = report::Target::open(&args)?;
+    let report = report::Target::without_file(&args);
     let config = Config::default();
     finish(
         &args,
@@ -205,6 +207,9 @@ fn finish(
             args.command[0].to_string_lossy()
         ));
     }
+    // Who is to read the report may be gone, which must not change how this ends.
+    // SAFETY: a constant disposition.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     if let Some(shared) = shared {
         conclude(shared, service);
         if purpose == Purpose::Check {
@@ -277,37 +282,6 @@ fn unstarted(error: &std::io::Error) -> i32 {
     } else {
         126
     }
-}
-
-/// What `--explain` writes to.
-struct Explanation {
-    /// Absolute: programs may change their directory.
-    path: PathBuf,
-    /// A pipe is held open for as long as this runs: for a reader who comes late, and so that he doesn't see its end before.
-    pipe: Option<std::fs::File>,
-}
-
-/// Makes the file of `--explain`, empty.
-fn explanation(path: &Path) -> Result<Explanation, Failure> {
-    let is_pipe = std::fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo());
-    let open = || match is_pipe {
-        // For writing alone it would wait for a reader.
-        true => std::fs::File::options().read(true).write(true).open(path),
-        false => std::fs::File::create(path),
-    };
-    open()
-        .and_then(|file| {
-            Ok(Explanation {
-                path: path.canonicalize()?,
-                pipe: is_pipe.then_some(file),
-            })
-        })
-        .map_err(|e| {
-            Failure::usage(format!(
-                "--explain={}: {e}; accepted is a file that can be written",
-                path.display()
-            ))
-        })
 }
 
 fn stderr() -> BorrowedFd<'static> {
@@ -511,13 +485,13 @@ fn take_timers() -> Vec<(libc::c_int, libc::itimerval)> {
 
 /// The program has descriptors and a directory of its own: the runner keeps none of them, so that a pipe ends when the program
 /// closes it and a file system can be unmounted.
-fn stand_aside(shared: Option<&Shared>, report: &mut report::Target, pipe: Option<&std::fs::File>) {
+fn stand_aside(shared: Option<&Shared>, report: &mut report::Target, pipe: Option<&Written>) {
     let mut kept: Vec<u32> = shared
         .map(|s| s.fd().as_raw_fd() as u32)
         .into_iter()
         .collect();
-    kept.extend(report.keep().map(|fd| fd as u32));
-    kept.extend(pipe.map(|p| p.as_raw_fd() as u32));
+    kept.extend(report.keep().into_iter().map(|fd| fd as u32));
+    kept.extend(pipe.map(|p| p.descriptor() as u32));
     kept.sort_unstable();
     let mut first = 0;
     // SAFETY: closes numbers that nothing in this process uses from here on.

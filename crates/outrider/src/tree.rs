@@ -112,20 +112,24 @@ pub fn list(paths: &[PathBuf]) -> Result<Listing, Failure> {
     Ok(all)
 }
 
+/// Attributes of a path of a command line, which has to be a file or a directory.
+pub fn attributes(path: &Path) -> Result<fs::Metadata, Failure> {
+    let fail = |what: String| Failure::usage(format!("{}: {what}", show(path)));
+    let meta = fs::metadata(path).map_err(|e| fail(e.to_string()))?;
+    match meta.is_dir() || meta.is_file() {
+        true => Ok(meta),
+        false => Err(fail(
+            "neither a regular file nor a directory, which alone are accepted".to_owned(),
+        )),
+    }
+}
+
 fn check(path: &Path) -> Result<(), Failure> {
-    let fail = |what: String| Err(Failure::usage(format!("{}: {what}", show(path))));
-    let meta = match fs::metadata(path) {
-        Ok(meta) => meta,
-        Err(e) => return fail(e.to_string()),
+    let readable = match attributes(path)?.is_dir() {
+        true => fs::read_dir(path).map(drop),
+        false => File::open(path).map(drop),
     };
-    let readable = if meta.is_dir() {
-        fs::read_dir(path).map(drop)
-    } else if meta.is_file() {
-        File::open(path).map(drop)
-    } else {
-        return fail("neither a regular file nor a directory, which alone are accepted".to_owned());
-    };
-    readable.or_else(|e| fail(e.to_string()))
+    readable.map_err(|e| Failure::usage(format!("{}: {e}", show(path))))
 }
 
 /// Directories still to be read and how many threads are reading one.

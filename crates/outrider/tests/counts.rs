@@ -680,6 +680,215 @@ print(length * len(places) * min(len(p) for p in places), sum)
     }
 }
 
+/// Each setting does what it says, as far as that can be counted: what it changes lies elsewhere with the defaults. (CP3, CP9, CP12; those of
+/// reclaim are in the tests of memory.)
+#[test]
+fn settings_have_their_effect() {
+    const SIZE: u64 = 128 << 20;
+    const SCRIPT: &str = "import os, random, sys, time
+SIZE, THIRD = 128 << 20, (128 << 20) // 3 >> 14 << 14
+what, places, random = sys.argv[1], [0], random.Random(1)
+if what == 'sequential': places = range(0, SIZE, 16384)
+if what == 'stride': places = range(0, SIZE, 65536)
+if what == 'random': places = random.sample(range(0, SIZE, 16384), SIZE >> 14)
+if what == 'skips':
+    places, at = [], 0
+    while at < SIZE - 8192:
+        places.append(at)
+        at += random.randrange(1, 24) * 8192
+if what == 'three':
+    places = [p for i in range(THIRD >> 16) for p in (i << 14, THIRD + (i << 16), 3 * THIRD - 16384 - (i << 16))]
+fd = os.open('disk/file', os.O_RDONLY)
+for at in places: os.pread(fd, 16384, at)
+# What was asked for arrives.
+if what == 'first': time.sleep(0.5)
+for name in sorted(os.listdir('disk/tree')) if what == 'tree' else []:
+    open('disk/tree/' + name, 'rb').read()
+";
+    // What is read and how, the settings, and the least and the most of a figure.
+    const ROWS: &str = "
+sequential|predict+opt||prefetched_bytes|112M|128M
+sequential|predict+opt|budget.low_watermark=1.0,budget.high_watermark=1.0|prefetched_bytes|0|0
+sequential|predict+opt||events|1|1T
+sequential|predict+opt|files.min_size='1G'|events|0|0
+sequential|predict+opt||peak_unused_bytes|8M|128M
+sequential|predict+opt|budget.high_watermark=1.0|peak_unused_bytes|1|3M
+sequential|predict+opt|window.max='1M'|peak_unused_bytes|1|3M
+sequential|predict+opt|budget.memory='4M'|peak_unused_bytes|1|5M
+sequential|predict+opt|budget.memory='256K'|peak_unused_bytes|1|1M
+sequential|predict+opt|budget.memory='256K',budget.stream_minimum='8M'|peak_unused_bytes|2M|9M
+sequential|predict+opt||requests|500|1400
+sequential|predict+opt|engine.chunk='32K'|requests|2000|5000
+sequential|predict+opt|view.cache_visibility=false|requests|1500|1T
+sequential|predict+opt||used_bytes|100M|128M
+sequential|predict+opt|view.range_tree='off'|used_bytes|0|0
+stride|predict+opt||used_bytes|25M|33M
+stride|predict+opt|view.range_tree='coarse'|used_bytes|0|12M
+stride|predict+opt||prefetched_bytes|25M|45M
+stride|predict+opt|predict.counter_bits=8|prefetched_bytes|60M|128M
+three|predict+opt||peak_unused_bytes|16M|128M
+three|predict+opt|predict.max_streams=2|peak_unused_bytes|0|8M
+random|predict+opt||prefetched_bytes|64M|128M
+random|predict+opt|dense.enabled=false|prefetched_bytes|0|12M
+skips|predict+opt||prefetched_bytes|64M|128M
+skips|predict+opt|predict.sparse=0|prefetched_bytes|0|12M
+first|predict+opt||prefetched_bytes|2M|2M
+first|predict+opt|window.optimistic_open='8M'|prefetched_bytes|8M|8M
+first|predict+opt|window.optimistic_open=0|prefetched_bytes|0|512K
+first|predict+opt|window.optimistic_open=0,window.initial='4M'|prefetched_bytes|3M|5M
+first|fetchall+opt||prefetched_bytes|128M|128M
+first|fetchall+opt|window.whole_file_max='4M'|prefetched_bytes|4M|4M
+first|fetchall+opt|budget.share=0.5|prefetched_bytes|64M|128M
+first|fetchall+opt|budget.share=0.01|prefetched_bytes|1|16M
+tree|predict+opt||files_ahead|100|1T
+tree|predict+opt|files.walk=false|files_ahead|0|0
+";
+    let dir = fresh("settings");
+    let Some(disk) = Disk::of("settings_have_their_effect", &dir) else {
+        return;
+    };
+    let mut random = Random(15);
+    fs::write(disk.dir.join("file"), random.bytes(SIZE as usize)).unwrap();
+    fs::create_dir(disk.dir.join("tree")).unwrap();
+    for i in 0..400 {
+        let name = format!("tree/{i:03}");
+        fs::write(disk.dir.join(name), random.bytes(5000)).unwrap();
+    }
+    disk.does("model", &["remote"]);
+    let group = support::Group::new(512 << 20);
+    for row in ROWS.lines().skip(1) {
+        let [what, mode, settings, figure, least, most] =
+            row.split('|').collect::<Vec<_>>()[..].try_into().unwrap();
+        let bounds = [least, most].map(|n| outrider_sys::size::parse(n).unwrap());
+        fs::write(dir.join("config.toml"), settings.replace(',', "\n")).unwrap();
+        let flags = ["--mode", mode, "--config=config.toml", "--report=r.json"];
+        let mut run = outrider_run(&dir, &flags, &["python3", "-c", SCRIPT, what]);
+        if settings.contains("share") {
+            // Of a memory that is known.
+            match &group {
+                Ok(group) => run = group.start(&run),
+                Err(reason) => {
+                    support::skip_unprivileged(row, reason);
+                    continue;
+                }
+            }
+        }
+        eventually(|| {
+            disk.does("cold", &[]);
+            let output = run.output().unwrap();
+            assert!(output.status.success(), "{row}: {output:?}");
+            let report = fs::read(dir.join("r.json")).unwrap();
+            let report: Value = serde_json::from_slice(&report).unwrap();
+            let found = number(&report["totals"], figure);
+            match (bounds[0]..=bounds[1]).contains(&found) {
+                true => Ok(()),
+                false => Err(format!("{row}: {found}: {report}")),
+            }
+        });
+    }
+}
+
+/// Settings of the workers: as many threads as may be, and their I/O priority.
+#[test]
+fn workers_are_as_configured() {
+    const SCRIPT: &str = "import os, sys
+fd = os.open('disk/file', os.O_RDONLY)
+while os.read(fd, 16384): pass
+print(flush=True)
+sys.stdin.read()
+";
+    // As linux/ioprio.h has them: class << 13 | level.
+    const HUMBLE: i64 = 2 << 13 | 7;
+    let dir = fresh("workers");
+    let Some(disk) = Disk::of("workers_are_as_configured", &dir) else {
+        return;
+    };
+    fs::write(disk.dir.join("file"), Random(16).bytes(64 << 20)).unwrap();
+    disk.does("model", &["remote"]);
+    for (settings, expected) in [
+        ("", vec![HUMBLE; 2]),
+        ("workers = 1", vec![HUMBLE]),
+        ("workers = 4", vec![HUMBLE; 4]),
+        ("io_priority = 'idle'", vec![3 << 13; 2]),
+        ("io_priority = 'none'", vec![]),
+    ] {
+        fs::write(dir.join("config.toml"), format!("[engine]\n{settings}\n")).unwrap();
+        eventually(|| {
+            disk.does("cold", &[]);
+            let argv = ["python3", "-c", SCRIPT];
+            let mut run = outrider_run(&dir, &["--config=config.toml"], &argv);
+            let mut program = run
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut output = program.stdout.take().unwrap();
+            output.read_exact(&mut [0]).unwrap();
+            let helper = support::helper_of(program.id() as i32);
+            let tasks = helper.map(|pid| fs::read_dir(format!("/proc/{pid}/task")));
+            let set: Vec<i64> = tasks
+                .into_iter()
+                .flatten()
+                .flatten()
+                .map(|task| {
+                    let thread = task.unwrap().file_name().into_string().unwrap();
+                    let thread: libc::c_int = thread.parse().unwrap();
+                    // SAFETY: takes numbers only; 1 is IOPRIO_WHO_PROCESS.
+                    unsafe { libc::syscall(libc::SYS_ioprio_get, 1, thread) }
+                })
+                // Who has set none, such as the main thread, has that of its niceness or none.
+                .filter(|priority| priority & 7 == 7 || priority >> 13 == 3)
+                .collect();
+            drop(program.stdin.take());
+            assert!(program.wait().unwrap().success());
+            match set == expected {
+                true => Ok(()),
+                false => Err(format!("{settings}: {set:?}, not {expected:?}")),
+            }
+        });
+    }
+}
+
+/// CP13: what others drop before it is read counts as evicted, what is still on its way when it is read as late, and what is foreseen and not asked for any more
+/// as dropped.
+#[test]
+fn late_evicted_and_dropped_bytes_are_counted() {
+    const SCRIPT: &str = "import os, subprocess, sys, time
+fd = os.open('disk/file', os.O_RDONLY)
+for _ in range(1024): os.read(fd, 16384)
+if len(sys.argv) > 1:
+    # What was asked for arrives, and its end is noticed.
+    time.sleep(0.5)
+    subprocess.run([sys.argv[1], 'evict', 'disk/file'], stdout=subprocess.DEVNULL)
+    for _ in range(1024): os.read(fd, 16384)
+    time.sleep(0.5)
+";
+    let dir = fresh("late_evicted_dropped");
+    let Some(disk) = Disk::of("late_evicted_and_dropped_bytes_are_counted", &dir) else {
+        return;
+    };
+    fs::write(disk.dir.join("file"), Random(17).bytes(128 << 20)).unwrap();
+    let command = outrider().display().to_string();
+    for (model, argument, figures) in [
+        ("remote", Some(command.as_str()), &["evicted_bytes"][..]),
+        ("objstore", None, &["late_bytes", "dropped_bytes"]),
+    ] {
+        disk.does("model", &[model]);
+        let argv = ["python3", "-c", SCRIPT].into_iter().chain(argument);
+        let argv: Vec<&str> = argv.collect();
+        eventually(|| {
+            disk.does("cold", &[]);
+            let (totals, _) = run(&dir, &argv);
+            let counted = figures.iter().all(|figure| number(&totals, figure) > 0);
+            let nobody = argument.is_some() || number(&totals, "evicted_bytes") == 0;
+            match counted && nobody {
+                true => Ok(()),
+                false => Err(format!("{model}: {totals}")),
+            }
+        });
+    }
+}
+
 /// CP4: who hints each block some reads ahead is left alone: the kernel gets each hint from the program itself, and nobody is told of the
 /// reads; who hints only the next block waits as without hints, and is helped as without.
 #[test]
@@ -1068,6 +1277,95 @@ fn goes_back(file: &Path) -> usize {
         .count()
 }
 
+/// The requests of at least `least` bytes that a trace of an emulated disk has: where each reads, and how much.
+fn requests(trace: &Path, least: u64) -> Vec<(u64, u64)> {
+    let text = fs::read_to_string(trace).unwrap();
+    text.lines()
+        .filter_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [_, _, "R", offset, length] = words[..] else {
+                return None;
+            };
+            Some((offset.parse().unwrap(), length.parse().unwrap()))
+        })
+        .filter(|(_, length)| *length >= least)
+        .collect()
+}
+
+/// How often a request lies before the one before it.
+fn turns(requests: &[(u64, u64)]) -> usize {
+    requests.windows(2).filter(|w| w[1].0 < w[0].0).count()
+}
+
+/// `warm` reads a file in the order in which it lies, not in its own, and shows on a terminal how far it is; elsewhere it says nothing before the end.
+#[test]
+fn warm_reads_in_physical_order() {
+    const SIZE: u64 = 64 << 20;
+    const PIECE: u64 = 2 << 20;
+    let name = "warm_reads_in_physical_order";
+    let dir = fresh(name);
+    let Some(disk) = Disk::of(name, &dir) else {
+        return;
+    };
+    let path = disk.dir.join("file");
+    let file = File::create(&path).unwrap();
+    let mut random = Random(18);
+    let mut places: Vec<u64> = (0..SIZE / PIECE).collect();
+    for i in (1..places.len()).rev() {
+        places.swap(i, random.next() as usize % (i + 1));
+    }
+    for place in places {
+        file.write_all_at(&random.bytes(PIECE as usize), place * PIECE)
+            .unwrap();
+        file.sync_data().unwrap();
+    }
+    drop(file);
+    let goes_back = goes_back(&path);
+    assert!(goes_back > 4, "the file lies in order: {goes_back}");
+    disk.does("model", &["hdd"]);
+    let trace = dir.join("trace");
+    let warm = || {
+        let mut warm = Command::new(outrider());
+        warm.args(["warm", "--jobs", "1"]).arg(&path);
+        warm
+    };
+    eventually(|| {
+        disk.does("cold", &[]);
+        disk.does("trace", &["start", trace.to_str().unwrap()]);
+        support::printed(&mut warm());
+        disk.does("trace", &["stop"]);
+        // Metadata is read in smaller pieces.
+        let requests = requests(&trace, 16 << 10);
+        let read: u64 = requests.iter().map(|r| r.1).sum();
+        match turns(&requests) == 0 && read >= SIZE * 15 / 16 {
+            true => Ok(()),
+            false => Err(format!(
+                "{} of {} requests go back, the file {goes_back} times; {read} bytes",
+                turns(&requests),
+                requests.len()
+            )),
+        }
+    });
+    if !support::have("script") {
+        return support::skip(name, "script is not installed");
+    }
+    eventually(|| {
+        disk.does("cold", &[]);
+        let line = format!("{} warm {}", outrider().display(), path.display());
+        let output = Command::new("script")
+            .args(["-qec", &line, "/dev/null"])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        match shown.contains('█') && shown.contains("of 64.00 MiB") {
+            true => Ok(()),
+            false => Err(shown),
+        }
+    });
+}
+
 /// What a sequential reader makes us fetch is asked for in the order in which it lies: a disk
 /// with a head would seek twice for each piece that comes out of turn.
 #[test]
@@ -1090,20 +1388,10 @@ fn a_stream_reaches_the_device_in_order() {
         let argv = [work.to_str().unwrap(), "read", file.to_str().unwrap()];
         let (totals, _) = run(&dir, &argv);
         disk.does("trace", &["stop"]);
-        let (mut large, mut back, mut last) = (0, 0, 0);
-        for line in fs::read_to_string(&trace).unwrap().lines() {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            if let [_, _, "R", offset, length] = words[..] {
-                let (offset, length): (u64, u64) =
-                    (offset.parse().unwrap(), length.parse().unwrap());
-                // Metadata is read in smaller pieces.
-                if length >= 64 << 10 {
-                    large += length;
-                    back += usize::from(offset < last);
-                    last = offset;
-                }
-            }
-        }
+        // Metadata is read in smaller pieces.
+        let requests = requests(&trace, 64 << 10);
+        let large: u64 = requests.iter().map(|r| r.1).sum();
+        let back = turns(&requests);
         let fetched = number(&totals, "prefetched_bytes");
         if fetched > SIZE * 9 / 10 && large > SIZE * 9 / 10 && back <= file_goes_back {
             Ok(())

@@ -6,6 +6,7 @@ mod support;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -293,6 +294,63 @@ fn processes_share_one_budget() {
             Ok(())
         } else {
             Err(format!("too little was prefetched: {report:#}"))
+        }
+    });
+}
+
+/// CP10: of a large file that is being read the least recently used ranges go under pressure, and before what was read last.
+#[test]
+fn ranges_of_a_large_file_make_room() {
+    // What is known of a file is kept in nodes of at most 64 MiB, which are these ranges.
+    const SIZE: u64 = 256 << 20;
+    const RANGE: u64 = 64 << 20;
+    const NAME: &str = "ranges_of_a_large_file_make_room";
+    // Holds a quarter of the group's memory, and reads the file from its end, slowly.
+    const SCRIPT: &str = "import os, sys, time
+held = bytearray(128 << 20)
+fd = os.open('file', os.O_RDONLY)
+for at in range((256 << 20) - 16384, -1, -16384):
+    os.pread(fd, 16384, at)
+    if at % (1 << 20) == 0: time.sleep(0.02)
+print(flush=True)
+sys.stdin.read()
+";
+    let group = match Group::new(512 << 20) {
+        Ok(group) => group,
+        Err(reason) => return support::skip_unprivileged(NAME, &reason),
+    };
+    let dir = fresh(NAME);
+    let path = dir.join("file");
+    let config = "budget.high_watermark = 0.9\nreclaim.inactive_after_s = 2\n";
+    fs::write(dir.join("config.toml"), config).unwrap();
+    make(&path, 19, SIZE as usize);
+    let file = File::open(&path).unwrap();
+    let cached = |range| {
+        let pages = outrider_sys::cache::cached_pages(file.as_fd(), range);
+        pages.unwrap() * outrider_sys::cache::page_size()
+    };
+    eventually(|| {
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        let flags = ["--config=config.toml"];
+        let run = outrider_run(&dir, &flags, &["python3", "-c", SCRIPT]);
+        let mut child = group
+            .start(&run)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let (old, new) = (cached(SIZE - RANGE..SIZE), cached(0..RANGE / 2));
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success());
+        match old < RANGE / 8 && new == RANGE / 2 {
+            true => Ok(()),
+            false => Err(format!(
+                "{old} bytes of what was read first are cached, {new} of what was read last"
+            )),
         }
     });
 }

@@ -843,6 +843,101 @@ fn usage_errors() {
     );
 }
 
+/// Where a report or an explanation can't go, nothing is started and nothing that was there is changed; two of them in one file are refused.
+#[test]
+fn files_that_are_named_stay_as_they_are_on_errors() {
+    let dir = fresh("named_files");
+    let fifo = Command::new("mkfifo").arg(dir.join("fifo")).status();
+    assert!(fifo.unwrap().success());
+    for (flags, words) in [
+        (["--report=kept", "--explain=/no/x"], &["/no/x"][..]),
+        (["--report=new", "--explain=/no/x"], &["/no/x"]),
+        (["--report=/no/x", "--explain=kept"], &["/no/x"]),
+        (["--report=/no/x", "--explain=new"], &["/no/x"]),
+        (
+            ["--report=kept", "--explain=./kept"],
+            &["--report=kept", "--explain=./kept"],
+        ),
+        (
+            ["--report=new", "--explain=new"],
+            &["--report=new", "--explain=new"],
+        ),
+        (
+            ["--report=fifo", "--explain=fifo"],
+            &["--report=fifo", "--explain=fifo"],
+        ),
+    ] {
+        fs::write(dir.join("kept"), "old").unwrap();
+        let run = outrider_run(&dir, &flags, &["touch", "started"]).output();
+        let run = run.unwrap();
+        let said = text(&run.stderr);
+        assert_eq!(run.status.code(), Some(2), "{flags:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{flags:?}: {said}");
+        assert!(words.iter().all(|w| said.contains(w)), "{flags:?}: {said}");
+        assert_eq!(fs::read(dir.join("kept")).unwrap(), b"old", "{flags:?}");
+        for name in ["new", "started"] {
+            assert!(!dir.join(name).exists(), "{flags:?} left {name}");
+        }
+    }
+    // What was there is gone where all is well, and devices take both.
+    for (flags, left) in [
+        (["--report=kept", "--explain=kept2"], "kept2"),
+        (["--report=/dev/null", "--explain=/dev/null"], "kept"),
+    ] {
+        fs::write(dir.join(left), "").unwrap();
+        let run = outrider_run(&dir, &flags, &["true"]).output().unwrap();
+        assert!(run.status.success() && run.stderr.is_empty(), "{run:?}");
+    }
+    let report = outrider_run(&dir, &["--report=kept"], &["true"]).status();
+    assert!(report.unwrap().success());
+    let report = fs::read(dir.join("kept")).unwrap();
+    assert!(serde_json::from_slice::<Value>(&report).is_ok());
+}
+
+/// A report that can't be written is a line on standard error, and a pipe for it keeps nobody waiting: the program ends as it does otherwise.
+#[test]
+fn reports_that_nobody_gets_change_nothing() {
+    let dir = fresh("lost_reports");
+    let fifo = dir.join("fifo");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&fifo)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let run = |target: &str, script: &str| {
+        let flag = format!("--report={target}");
+        let mut run = outrider_run(&dir, &[&flag], &["sh", "-c", script]);
+        let child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = child.unwrap();
+        let ended = wait_for(PATIENCE, || child.try_wait().unwrap());
+        if ended.is_none() {
+            let _ = child.kill();
+        }
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(ended.and_then(|e| e.code()), Some(4), "{target}");
+        assert_eq!(text(&output.stdout), "out\n", "{target}");
+        text(&output.stderr)
+    };
+    for target in ["/dev/full", "fifo"] {
+        let said = run(target, "echo out; exit 4");
+        let flag = format!("--report={target}: ");
+        let one = said.lines().count() == 1 && said.ends_with("the report is lost\n");
+        assert!(one && said.contains(&flag), "{target}: {said}");
+    }
+    let script = "{ : >opened; cat; } <fifo >got & until test -e opened; do sleep 0.01; done; echo out; exit 4";
+    assert_eq!(run("fifo", script), "");
+    let report = wait_for(PATIENCE, || {
+        serde_json::from_slice::<Value>(&fs::read(dir.join("got")).unwrap()).ok()
+    });
+    assert_eq!(report.expect("a whole report")["version"], 1);
+
+    // Whoever read the table is gone.
+    let script = "{ $OUTRIDER run --report -- sh -c 'sleep 0.5; exit 4'; echo $? >code; } 2>&1 | true; cat code";
+    assert_eq!(text(&shell(&dir, script).stdout), "4\n");
+}
+
 /// A command that is not there: 127; one that is no program: 126; in env's words.
 #[test]
 fn commands_that_do_not_start() {
@@ -924,6 +1019,47 @@ fn straced(dir: &Path, flags: &[&str], run: &Command) -> String {
         .unwrap();
     assert!(output.status.success(), "{output:?}");
     fs::read_to_string(&trace).unwrap()
+}
+
+/// CP2: `app-only` leaves a program's own hints as they are, each of them, and `os-only` drops those of reading ahead.
+#[test]
+fn modes_pass_hints_on_or_drop_them() {
+    const NAME: &str = "modes_pass_hints_on_or_drop_them";
+    const SCRIPT: &str = "import os
+fd = os.open('big.dat', os.O_RDONLY)
+os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+for i in range(40):
+    os.posix_fadvise(fd, i << 19, 1 << 19, os.POSIX_FADV_WILLNEED)
+    os.pread(fd, 4096, i << 19)
+os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+";
+    if !support::have("strace") {
+        return support::skip(NAME, "strace is not installed");
+    }
+    let dir = fresh_with(NAME, &[Big]);
+    let hints = |run: &Command| -> Vec<String> {
+        support::make_cold(&dir);
+        let calls = straced(&dir, &["-f", "-y", "-etrace=fadvise64,readahead"], run);
+        calls
+            .lines()
+            .filter(|l| l.contains("/big.dat>"))
+            .filter_map(|l| l.split_once("big.dat>, ").map(|call| call.1.to_owned()))
+            .collect()
+    };
+    let argv = ["python3", "-c", SCRIPT];
+    let mut plain = Command::new(argv[0]);
+    let stock = hints(plain.args(&argv[1..]));
+    assert_eq!(stock.len(), 42, "{stock:?}");
+    let app = hints(&outrider_run(&dir, &["--mode=app-only"], &argv));
+    assert_eq!(app, stock);
+    let os = hints(&outrider_run(&dir, &["--mode=os-only"], &argv));
+    // Only what gives memory back is none of reading ahead; a call that means nothing may take a hint's place.
+    let left: Vec<&str> = os
+        .iter()
+        .map(String::as_str)
+        .filter(|call| !call.contains("_NORMAL"))
+        .collect();
+    assert_eq!(left, [&stock[41]]);
 }
 
 /// Must 7: a program that reads nothing costs nothing: no thread, no helper; one that reads a warm

@@ -575,11 +575,49 @@ fn bad_input_exits_2_with_one_line() {
         (&["cached", fifo], "regular file"),
         (&["warm", "--budget", "12Q", small], "128K"),
         (&["warm", "--budget", "-1", small], "--budget"),
-        (&["warm", "--jobs", "0", small], "1..=16"),
+        (&["warm", "--jobs", "0", small], "1 to 16"),
+        (&["warm", "--jobs", "-1", small], "1 to 16"),
+        (&["warm", "--jobs", "x", small], "1 to 16"),
+        (
+            &["warm", "--budget", "99999999T", small],
+            "K, M, G or T, such as 4096, 128K or 1.5G, at most 16777215T",
+        ),
+        (
+            &["warm", "--jsno", small],
+            "accepts --budget, --jobs, --help, <PATH>...",
+        ),
+        (
+            &["cached", "--jsno", small],
+            "accepts --json, --help, <PATH>...",
+        ),
+        (&["evict", "--json", small], "accepts --help, <PATH>..."),
+        (
+            &["probe", "--jsno", small],
+            "accepts --json, --save, --help, <PATH>",
+        ),
+        (&["probe", small, small], "accepts --json, --save"),
+        (&["doctor", "--jsno"], "accepts --json, --help, [PROGRAM]"),
+        (
+            &["run", "--jsno", "true"],
+            "accepted are --mode, --engine, --budget, --config, --report, --explain and --plugin",
+        ),
+        (&["--jsno"], "accepts --help, --version, run, cached"),
+        (&["graph"], "`outrider graph` accepts check, show"),
+        (&["graph", "bogus"], "`outrider graph` accepts check, show"),
+        (
+            &["graph", "show", "--jsno"],
+            "`outrider graph show` accepts --plugin, --text",
+        ),
         (&["evict", small, "/no/such"], "/no/such"),
         (&["probe", "/no/such"], "/no/such"),
         (&["probe", small], "1 MiB"),
+        (&["probe", "/dev/null"], "regular file"),
+        (&["probe", fifo], "regular file"),
         (&["doctor", "no-such-program"], "PATH"),
+        (
+            &["doctor", dir.path().to_str().unwrap()],
+            "accepted are the path of a file or the name of a program in PATH",
+        ),
         (&["run"], "<CMD>"),
         (&["run", "--mode", "fast", "true"], "predict+opt"),
         (&["run", "--engine", "warp", "true"], "readahead"),
@@ -602,6 +640,13 @@ fn bad_input_exits_2_with_one_line() {
     }
     for args in [["--help"], ["--version"]] {
         assert_eq!(outrider(args).status.code(), Some(0));
+        let full = Command::new(OUTRIDER)
+            .args(args)
+            .stdout(File::create("/dev/full").unwrap())
+            .output()
+            .unwrap();
+        assert_eq!(full.status.code(), Some(1), "{args:?}");
+        assert!(stderr(&full).contains("standard output"), "{full:?}");
     }
 }
 
@@ -619,9 +664,17 @@ fn config_mistakes_name_file_and_line() {
             2,
             "budget.high_watermark",
         ),
-        ("[engine]\nworkers = \"two\"\n", 2, "workers"),
+        (
+            "[engine]\nworkers = \"two\"\n",
+            2,
+            "engine.workers: \"two\" is not accepted; accepted is a whole number, 1 to 4",
+        ),
         ("[engine]\nio_priority = \"realtime\"\n", 2, "idle"),
-        ("[view]\nrange_tree = 3\n", 2, ""),
+        (
+            "[view]\nrange_tree = 3\n",
+            2,
+            "\"page\", \"coarse\", \"off\"",
+        ),
         ("[surprise]\n", 1, "predict"),
         ("[files\n", 1, ""),
     ] {
@@ -766,7 +819,16 @@ fn doctor_tells_programs_apart() {
     // Looked up in PATH.
     assert_eq!(program(Path::new("ls"))["kind"], "dynamic");
     // Rust, but this command is not one that hides from the hooks by being misread as Go.
-    assert_eq!(program(Path::new(OUTRIDER))["kind"], "dynamic");
+    let own = program(Path::new(OUTRIDER));
+    assert_eq!(own["kind"], "dynamic");
+    // It makes system calls by rustix, which hooks don't see; ls makes none.
+    let direct = "can make system calls without the C library";
+    assert!(own["may_miss"].as_str().unwrap().contains(direct), "{own}");
+    assert_eq!(ls["may_miss"], Value::Null);
+    for (path, says) in [(OUTRIDER, true), ("ls", false)] {
+        let said = stdout(&outrider(["doctor", path]));
+        assert_eq!(said.contains(direct), says, "{said}");
+    }
 
     let script = root.join("script");
     fs::write(&script, "#! /bin/sh -e\necho\n").unwrap();

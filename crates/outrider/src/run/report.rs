@@ -12,9 +12,9 @@ use outrider_core::shared::Shared;
 use outrider_core::shm::{FIGURES as BYTES, Figure, FileStat, MAX_FILES, lost};
 use serde_json::{Value, json};
 
+use super::written::Written;
 use crate::cli::RunArgs;
 use crate::graph;
-use crate::output::Failure;
 
 /// Where a report goes.
 pub enum Target {
@@ -24,37 +24,37 @@ pub enum Target {
     Table(Option<File>),
     /// What `outrider graph check` has to say, on this copy of standard error.
     Verdict(Option<File>),
-    /// JSON into this file, opened before the program starts, so that a bad path is told at once.
-    Json(File),
+    /// JSON into this file; that it could not be written, on this copy of standard error.
+    Json(Written, Option<File>),
 }
 
 impl Target {
-    /// Opens what `--report` names.
-    pub fn open(args: &RunArgs) -> Result<Target, Failure> {
-        match &args.report {
-            None => Ok(Target::None),
-            Some(None) => Ok(Target::Table(None)),
-            Some(Some(path)) => File::create(path).map(Target::Json).map_err(|e| {
-                Failure::usage(format!(
-                    "--report={}: {e}; accepted is a file that can be written",
-                    path.display()
-                ))
-            }),
+    /// What `--report` asks for that names no file.
+    pub fn without_file(args: &RunArgs) -> Target {
+        match args.report {
+            None => Target::None,
+            Some(_) => Target::Table(None),
         }
     }
 
-    /// The descriptor that the report needs, which must stay open.
-    pub fn keep(&mut self) -> Option<i32> {
+    /// The descriptors that the report needs, which must stay open.
+    pub fn keep(&mut self) -> Vec<i32> {
+        // The number 2 is given up like the program's other descriptors.
+        let stderr = || {
+            let copy = rustix::io::fcntl_dupfd_cloexec(super::stderr(), 3);
+            copy.ok().map(File::from)
+        };
         match self {
-            Target::None => None,
+            Target::None => Vec::new(),
             Target::Table(copy) | Target::Verdict(copy) => {
-                // The number 2 is given up like the program's other descriptors.
-                *copy = rustix::io::fcntl_dupfd_cloexec(super::stderr(), 3)
-                    .ok()
-                    .map(File::from);
-                copy.as_ref().map(AsRawFd::as_raw_fd)
+                *copy = stderr();
+                copy.iter().map(AsRawFd::as_raw_fd).collect()
             }
-            Target::Json(file) => Some(file.as_raw_fd()),
+            Target::Json(file, copy) => {
+                *copy = stderr();
+                let copy = copy.iter().map(AsRawFd::as_raw_fd);
+                copy.chain([file.descriptor()]).collect()
+            }
         }
     }
 
@@ -106,10 +106,15 @@ impl Target {
     ) {
         match self {
             Target::None | Target::Verdict(_) => {}
-            Target::Json(mut file) => {
+            Target::Json(file, copy) => {
                 let text = format!("{:#}\n", document(args, files, shared, &notes));
-                // There is nobody left to tell if this fails.
-                let _ = file.write_all(text.as_bytes());
+                let name = file.name();
+                let written = file
+                    .into_file()
+                    .and_then(|mut file| file.write_all(text.as_bytes()));
+                if let (Err(e), Some(mut out)) = (written, copy) {
+                    let _ = writeln!(out, "outrider: {name}: {e}; the report is lost");
+                }
             }
             Target::Table(copy) => {
                 // A closed or full standard error must not change how the program ends.

@@ -1,0 +1,135 @@
+//! A file that a flag names and a run writes into.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use crate::output::Failure;
+
+/// Bytes that a pipe is asked to hold for its reader.
+const PIPE: libc::c_int = 1 << 20;
+
+/// Open before the program starts, so that a bad path is told at once, and as it was until [`empty`](Written::empty).
+pub struct Written {
+    flag: &'static str,
+    path: PathBuf,
+    file: File,
+    /// It was not there before.
+    made: bool,
+    /// A pipe is held open, for reading too: nobody waits for a reader who comes late, and he doesn't see its end before.
+    pub is_pipe: bool,
+}
+
+/// Opens the files of `--report` and `--explain`, and empties them. If something is wrong with one of them, both are left as they were.
+pub fn open(
+    report: Option<&Path>,
+    explain: Option<&Path>,
+) -> Result<(Option<Written>, Option<Written>), Failure> {
+    let report = report.map(|p| Written::open("--report", p)).transpose()?;
+    let explain = match explain.map(|p| Written::open("--explain", p)).transpose() {
+        Ok(explain) => explain,
+        Err(failure) => {
+            report.inspect(Written::undo);
+            return Err(failure);
+        }
+    };
+    if let (Some(r), Some(e)) = (&report, &explain)
+        && r.is_same(e)
+    {
+        [r, e].into_iter().for_each(Written::undo);
+        return Err(Failure::usage(format!(
+            "{} and {} are one file; accepted are two",
+            r.name(),
+            e.name()
+        )));
+    }
+    report.iter().chain(&explain).try_for_each(Written::empty)?;
+    Ok((report, explain))
+}
+
+impl Written {
+    fn open(flag: &'static str, path: &Path) -> Result<Written, Failure> {
+        let is_pipe = fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo());
+        let open = |made: bool| {
+            // A pipe that is opened for writing alone waits for a reader.
+            let mut options = File::options();
+            options.write(true).read(is_pipe).create(made).open(path)
+        };
+        let (file, made) = match open(false) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => (open(true), true),
+            other => (other, false),
+        };
+        let file = file.map_err(|e| refused(flag, path, &e))?;
+        if is_pipe {
+            // SAFETY: takes numbers only. A smaller pipe is none the worse.
+            unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE) };
+        }
+        Ok(Written {
+            flag,
+            path: path.to_owned(),
+            file,
+            made,
+            is_pipe,
+        })
+    }
+
+    /// Removes the file if it was made.
+    fn undo(&self) {
+        if self.made {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+
+    fn empty(&self) -> Result<(), Failure> {
+        let refused = |e| refused(self.flag, &self.path, &e);
+        match self.file.metadata().map_err(refused)?.is_file() {
+            true => self.file.set_len(0).map_err(refused),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether what goes into both would be mixed. Devices take it as it comes.
+    fn is_same(&self, other: &Written) -> bool {
+        let key = |w: &Written| {
+            let meta = w.file.metadata().ok()?;
+            let mixed = meta.is_file() || w.is_pipe;
+            mixed.then_some((meta.dev(), meta.ino()))
+        };
+        key(self).is_some_and(|k| Some(k) == key(other))
+    }
+
+    /// The flag as it was given.
+    pub fn name(&self) -> String {
+        format!("{}={}", self.flag, self.path.display())
+    }
+
+    /// Where it lies, for programs that may change their directory.
+    pub fn path(&self) -> Result<PathBuf, Failure> {
+        let path = self.path.canonicalize();
+        path.map_err(|e| refused(self.flag, &self.path, &e))
+    }
+
+    /// The descriptor that must stay open.
+    pub fn descriptor(&self) -> i32 {
+        self.file.as_raw_fd()
+    }
+
+    /// The file, to be written; a pipe without this end for reading, so that it is an error if nobody reads it.
+    pub fn into_file(self) -> io::Result<File> {
+        if !self.is_pipe {
+            return Ok(self.file);
+        }
+        File::options()
+            .write(true)
+            .open(format!("/proc/self/fd/{}", self.descriptor()))
+    }
+}
+
+fn refused(flag: &str, path: &Path, e: &io::Error) -> Failure {
+    Failure::usage(format!(
+        "{flag}={}: {e}; accepted is a file that can be written",
+        path.display()
+    ))
+}
