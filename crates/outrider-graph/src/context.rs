@@ -98,6 +98,29 @@ pub struct Place {
     pub result: i64,
 }
 
+impl Place {
+    /// What the call did is what the program gets. Otherwise the program makes it again, and what lies behind it has to wait for that: it failed for a
+    /// moment only, was not made after all, or is out of date. EFBIG may come with a signal, which the program is to get.
+    pub fn stands(&self) -> bool {
+        let again = [
+            libc::EINTR,
+            libc::EAGAIN,
+            libc::ECANCELED,
+            libc::ENOMEM,
+            libc::EFBIG,
+        ];
+        self.progress == Progress::Done
+            && !self.stale
+            && (self.result >= 0 || !again.contains(&(-self.result as i32)))
+    }
+
+    /// All that was asked for.
+    pub fn is_whole(&self) -> bool {
+        let moves = self.args.kind.reads() || self.args.kind.writes();
+        self.result >= 0 && (!moves || self.result == self.args.len as i64)
+    }
+}
+
 /// The part of a place that others write to.
 pub struct Flight {
     pub job: Job,
@@ -623,6 +646,13 @@ impl Context {
             if p.progress == Progress::Flying && !p.on_ring {
                 self.collect(i);
             }
+        }
+    }
+
+    /// Waits until `i` is done.
+    pub fn land(&mut self, i: u16) {
+        while !self.poll(i) && !self.broken {
+            self.sleep(i);
         }
     }
 

@@ -57,8 +57,10 @@ impl Instance<'_> {
         }
         let r = p.result as isize;
         let kind = p.args.kind;
-        let again = [libc::EINTR, libc::EAGAIN, libc::ECANCELED, libc::ENOMEM];
         if kind.has_effects() {
+            if !p.stands() {
+                return None;
+            }
             if kind.writes() {
                 let b = p.buffer.as_ref()?;
                 let ours = b.at().cast_const();
@@ -80,10 +82,6 @@ impl Instance<'_> {
                     self.shared.diverged(&self.counts);
                     return None;
                 }
-            }
-            // EFBIG comes with a signal, which the program is to get.
-            if r < 0 && (again.contains(&(-r as i32)) || r == -libc::EFBIG as isize) {
-                return None;
             }
             if kind == Kind::Write && r > 0 {
                 let (fd, position) = (p.args.fd, p.position?);

@@ -29,7 +29,7 @@ use outrider_sys::raw::{self, syscall6};
 
 use crate::buffers::{Block, Buffer, Buffers, LARGEST};
 use crate::call::{Args, Call, Data, Kind};
-use crate::conflict::{File, Touch, Writes, conflict, has_effects, may_be_written};
+use crate::conflict::{File, Touch, Writes, conflict, has_effects, is_of_kernel, may_be_written};
 use crate::context::{self, Context, Progress, Start, opens_directory};
 use crate::device;
 use crate::graph::{At, Cursor, Engine, Follow, Options, Source, is_linked};
@@ -146,6 +146,10 @@ pub struct Instance<'g> {
     misses: Misses,
     /// The call that the program is making was found not to be cached, and is counted there.
     asked: bool,
+    /// Whether files may only become so long; `None`: not asked for yet.
+    size_limit: Option<bool>,
+    /// The last file system without a disk that was met, and whether it is one of the kernel's own (see `conflict::is_of_kernel`).
+    diskless: Option<(u64, bool)>,
     /// The graph was switched off; what it has done ahead is still handed out.
     closing: bool,
     /// The last call was found behind others, which it may have been like by chance: no effect is certain before the next one follows it.
@@ -198,6 +202,8 @@ impl<'g> Instance<'g> {
             sweep: None,
             misses: Misses::default(),
             asked: false,
+            size_limit: None,
+            diskless: None,
             closing: false,
             unsure: false,
             halted: false,
@@ -360,7 +366,7 @@ impl<'g> Instance<'g> {
         let Some(cx) = self.cx.as_ref() else { return };
         let owed = cx.order.iter().chain(&self.current).any(|i| {
             let p = &cx.places[*i as usize];
-            p.args.kind.has_effects() && matches!(p.progress, Progress::Flying | Progress::Done)
+            p.args.kind.has_effects() && (p.progress == Progress::Flying || p.stands())
         });
         if !owed {
             self.halt();
@@ -516,7 +522,7 @@ impl<'g> Instance<'g> {
         }
         if call.args.kind == Kind::Close {
             self.settle(call.args.fd);
-        } else if has_effects(&call.args) && !self.options.stable {
+        } else if self.may_outdate(call) {
             self.forget_caches();
             self.outdate(call);
         }
@@ -537,14 +543,19 @@ impl<'g> Instance<'g> {
         self.follows = Follows::Yes;
         self.unsure = at > 0;
         self.advance(at);
-        let known = self
-            .current
-            .and_then(|i| self.place(i))
-            .is_some_and(|p| p.progress != Progress::NotReady);
+        let (known, longer) =
+            self.current
+                .and_then(|i| self.place(i))
+                .map_or((false, false), |p| {
+                    let known = p.progress != Progress::NotReady;
+                    (known, call.args.len > p.args.len)
+                });
         self.counts.foreseen += u64::from(known);
         self.cx.as_ref()?;
         let i = self.current?;
         self.look_at_warmed(i);
+        // Those behind it were made ahead as if it had no effects, or less.
+        let surprises = (!known || longer) && self.may_outdate(call);
         self.adopt(i, call);
         let was_issued = |p: &crate::context::Place| {
             p.args.kind.runs_ahead() && matches!(p.progress, Progress::Flying | Progress::Done)
@@ -571,6 +582,10 @@ impl<'g> Instance<'g> {
                 Some(r)
             }
             None => {
+                let again = call.args.kind.has_effects() && self.place(i).is_some_and(was_issued);
+                if again || surprises {
+                    self.outdate(call);
+                }
                 let timed = call.args.kind.runs_ahead() || call.args.kind == Kind::Openat;
                 if self.adapts() && timed {
                     self.began = Some(Instant::now());
@@ -777,16 +792,6 @@ impl<'g> Instance<'g> {
         }
         cx.drain();
         while let Some(i) = self.pop() {
-            // An effect that was cancelled, or failed, did not happen.
-            let undone = self.place(i).is_some_and(|p| {
-                p.progress == Progress::Done
-                    && !p.pretended
-                    && p.args.kind.has_effects()
-                    && p.result < 0
-            });
-            if undone && let Some(cx) = self.cx.as_mut() {
-                cx.places[i as usize].progress = Progress::Ready;
-            }
             self.discard(i);
         }
     }
@@ -808,9 +813,7 @@ impl<'g> Instance<'g> {
                 cx.places[i as usize].never = true;
                 continue;
             }
-            while !cx.poll(i) && !cx.broken {
-                cx.sleep(i);
-            }
+            cx.land(i);
             let p = &mut cx.places[i as usize];
             if p.progress != Progress::Done {
                 continue;

@@ -1,5 +1,6 @@
 //! The window: what the graph foresees next, and what of it the program makes.
 
+use super::issue::Pending;
 use super::*;
 
 impl Instance<'_> {
@@ -293,12 +294,18 @@ impl Instance<'_> {
     /// A foreseen call does not come.
     pub(super) fn discard(&mut self, i: u16) {
         let Some(cx) = self.cx.as_mut() else { return };
-        let taken_back = cx.take_back(i);
+        cx.take_back(i);
         let p = &cx.places[i as usize];
-        let issued = matches!(p.progress, Progress::Flying | Progress::Done);
+        let effects = p.args.kind.has_effects();
+        // An effect that was cancelled, or failed, did not happen.
+        let issued = match p.progress {
+            Progress::Flying => true,
+            Progress::Done => !effects || p.pretended || p.result >= 0,
+            Progress::NotReady | Progress::Ready => false,
+        };
         if issued && p.args.kind.runs_ahead() {
             self.counts.unused += 1;
-            if p.args.kind.has_effects() && !taken_back {
+            if effects {
                 self.counts.unclaimed_effects += 1;
                 let verb = if p.pretended {
                     "would have been"
@@ -363,9 +370,14 @@ impl Instance<'_> {
         }
         if call.args.kind == Kind::Close {
             self.settle(call.args.fd);
-        } else if has_effects(&call.args) && !self.options.stable {
+        } else if self.may_outdate(call) {
             self.outdate(call);
         }
+    }
+
+    /// Whether a call changes what the graph's calls return.
+    pub(super) fn may_outdate(&self, call: &Call) -> bool {
+        has_effects(&call.args) && !(self.options.stable && self.pure)
     }
 
     /// Waits until nothing uses a descriptor that the program is about to close, and forgets what was read from it.
@@ -381,9 +393,7 @@ impl Instance<'_> {
             if p.warmed {
                 cx.take_back(i);
             }
-            while !cx.poll(i) && !cx.broken {
-                cx.sleep(i);
-            }
+            cx.land(i);
         }
         for f in &mut self.files {
             f.take_if(|f| f.fd == fd);
@@ -397,7 +407,9 @@ impl Instance<'_> {
         }
     }
 
-    /// The program has effects that the graph did not foresee: what was read ahead and may be different now is forgotten.
+    /// The program makes a call, or makes it again, of which what lies behind it knew nothing: what was made ahead there and meets it is out of date. Reads
+    /// and look-ups are made anew when the program comes to them, and so are writes and fsync: those that are under way are waited for first, and
+    /// whatever meets one that is made anew is out of date, too. What changed names can't be made twice and stays.
     pub(super) fn outdate(&mut self, call: &Call) {
         let file = if uses_file(call.args.kind) {
             self.file(call.args.fd)
@@ -408,37 +420,40 @@ impl Instance<'_> {
             // A pipe, a terminal: no file changes.
             return;
         }
-        let path = path_bytes(call.path.cast());
+        let theirs = Touch {
+            args: &call.args,
+            position: (call.args.kind == Kind::Pwrite).then_some(call.args.offset),
+            path: path_bytes(call.path.cast()),
+            file,
+        };
+        let mut again = Pending::default();
         let mut n = 0;
         while let Some(i) = self.cx.as_ref().and_then(|cx| cx.order.get(n).copied()) {
             n += 1;
-            let Some((args, position)) = self.place(i).map(|p| (p.args, p.position)) else {
-                return;
+            let issued = |p: &crate::context::Place| {
+                matches!(p.progress, Progress::Flying | Progress::Done)
+                    && !(self.options.stable && !p.args.kind.has_effects())
             };
-            let own = if uses_file(args.kind) {
-                self.file(args.fd)
-            } else {
-                None
-            };
-            let Some(cx) = self.cx.as_mut() else { return };
-            let p = &mut cx.places[i as usize];
-            if !matches!(p.progress, Progress::Flying | Progress::Done) || args.kind.has_effects() {
+            if !self.place(i).is_some_and(issued) {
                 continue;
             }
-            let theirs = Touch {
-                args: &call.args,
-                position: (call.args.kind == Kind::Pwrite).then_some(call.args.offset),
-                path,
-                file,
+            let own = self.file_of(i);
+            let meets = self.touch(i, own).is_none_or(|t| conflict(&theirs, &t))
+                || again.into_iter().any(|e| self.meet(*e, i));
+            let Some(cx) = self.cx.as_mut().filter(|_| meets) else {
+                continue;
             };
-            let ours = Touch {
-                args: &args,
-                position,
-                path: cx.paths(i).0,
-                file: own,
-            };
-            if conflict(&theirs, &ours) {
+            if !cx.places[i as usize].args.kind.has_effects() {
                 cx.places[i as usize].stale = true;
+            } else if cx.take_back(i) {
+                cx.places[i as usize].never = true;
+            } else {
+                cx.land(i);
+                let p = &mut cx.places[i as usize];
+                if p.args.kind.writes() || p.args.kind == Kind::Fsync {
+                    p.stale = true;
+                    again.push(i);
+                }
             }
         }
     }
