@@ -334,7 +334,9 @@ pub struct Call {
     pub second_path: *const c_char,
     /// Where the result goes, or what is written; null where `vectors` is used.
     pub buffer: *mut c_void,
-    /// readv, preadv: the caller's array.
+    /// It is readv or preadv.
+    pub vectored: bool,
+    /// Their array.
     pub vectors: *const libc::iovec,
     /// Entries of `vectors`.
     pub vector_count: i32,
@@ -349,6 +351,7 @@ impl Call {
             path: core::ptr::null(),
             second_path: core::ptr::null(),
             buffer: core::ptr::null_mut(),
+            vectored: false,
             vectors: core::ptr::null(),
             vector_count: 0,
         }
@@ -366,7 +369,7 @@ impl Call {
         let path = self.path as usize;
         let buffer = self.buffer as usize;
         let fd = a.fd as usize;
-        if !self.vectors.is_null() {
+        if self.vectored {
             let (at, n) = (self.vectors as usize, self.vector_count as usize);
             return match a.kind {
                 Kind::Pread => (libc::SYS_preadv, [fd, at, n, a.offset as usize, 0, 0]),

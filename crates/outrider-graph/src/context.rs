@@ -114,6 +114,17 @@ impl Place {
             && (self.result >= 0 || !again.contains(&(-self.result as i32)))
     }
 
+    /// Reads into the buffer what the program has just read: the check made no read ahead.
+    pub fn read_again(&self) {
+        if let (Some(buffer), Some(at)) = (&self.buffer, self.position) {
+            let mut call = crate::call::Call::new(self.args);
+            (call.args.kind, call.args.offset) = (Kind::Pread, at);
+            call.buffer = buffer.at().cast();
+            // SAFETY: the buffer holds `len` bytes.
+            unsafe { call.make() };
+        }
+    }
+
     /// All that was asked for.
     pub fn is_whole(&self) -> bool {
         let moves = self.args.kind.reads() || self.args.kind.writes();

@@ -162,11 +162,10 @@ impl Instance<'_> {
             return;
         };
         // What was only warmed is still to be made: an open may create its file.
-        let back = p.progress == Progress::Done && !p.pretended && p.args.kind.runs_ahead();
+        let back = p.progress == Progress::Done && p.args.kind.runs_ahead();
         let effects = has_effects(&p.args);
-        if p.args.kind != Kind::Lseek && (back || !effects) {
-            walk.expected &=
-                p.args.kind.runs_ahead() && !p.stale && (p.pretended || back && p.is_whole());
+        if p.args.kind != Kind::Lseek && (back || !effects || self.options.stops) {
+            walk.expected &= back && !p.stale && (p.pretended || p.is_whole());
         }
         if !back || effects && !p.stands() {
             walk.effects |= effects;

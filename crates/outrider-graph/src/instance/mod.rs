@@ -520,11 +520,14 @@ impl<'g> Instance<'g> {
         if self.is_passing() || !process::is(self.token) {
             return;
         }
-        if call.args.kind == Kind::Close {
-            self.settle(call.args.fd);
-        } else if self.may_outdate(call) {
-            self.forget_caches();
-            self.outdate(call);
+        self.forget_caches();
+        self.disturbed(call);
+    }
+
+    /// The thread is about to close descriptors `first..=last`.
+    pub fn closing_range(&mut self, first: u32, last: u32) {
+        if !self.is_passing() && process::is(self.token) {
+            self.settle(|fd| (first..=last).contains(&(fd as u32)));
         }
     }
 
@@ -566,7 +569,7 @@ impl<'g> Instance<'g> {
             return None;
         }
         if call.args.kind == Kind::Close {
-            self.settle(call.args.fd);
+            self.settle(|fd| fd == call.args.fd);
         }
         let answer = if self.place(i).is_some_and(was_issued) {
             self.wait(source, i, was_ahead);
@@ -582,7 +585,8 @@ impl<'g> Instance<'g> {
                 Some(r)
             }
             None => {
-                let again = call.args.kind.has_effects() && self.place(i).is_some_and(was_issued);
+                let made = |p: &crate::context::Place| was_issued(p) && !p.pretended;
+                let again = call.args.kind.has_effects() && self.place(i).is_some_and(made);
                 if again || surprises {
                     self.outdate(call);
                 }
@@ -661,14 +665,22 @@ impl<'g> Instance<'g> {
         {
             let p = &cx.places[i as usize];
             let cursor = p.cursor;
-            let short = !p.args.kind.has_effects()
-                && (result < 0 || p.args.kind.reads() && result as usize != p.args.len);
-            cx.release(i);
-            self.unlink(i);
-            if short && self.options.engine == Engine::Check {
-                self.not_pretended();
+            if self.options.engine == Engine::Check {
+                let moves = p.args.kind.reads() || p.args.kind.writes();
+                let whole = result >= 0 && (!moves || result as usize == p.args.len);
+                if whole && p.link {
+                    p.read_again();
+                } else if !whole && (self.options.stops || !p.args.kind.has_effects()) {
+                    self.not_pretended();
+                }
             }
-            source.harvest(&cursor, result);
+            if let Some(cx) = self.cx.as_mut() {
+                cx.release(i);
+            }
+            self.unlink(i);
+            if !self.closing {
+                source.harvest(&cursor, result);
+            }
             self.doze(source);
         }
         if self.closing {
@@ -676,7 +688,8 @@ impl<'g> Instance<'g> {
         }
     }
 
-    /// A read came back short, or a look-up failed: in a normal run no effect behind it would have been made ahead.
+    /// A read came back short, or a look-up failed, or an effect on whose success others depend: in a normal run no effect behind it would have been made
+    /// ahead.
     fn not_pretended(&mut self) {
         let Some(cx) = self.cx.as_deref_mut() else {
             return;
@@ -785,10 +798,11 @@ impl<'g> Instance<'g> {
         if let Some(i) = self.current.take() {
             cx.release(i);
         }
-        // What no thread has begun is taken back before anything is waited for.
-        for n in 0..cx.order.len() {
-            let i = cx.order[n];
-            cx.take_back(i);
+        // What no thread has begun is taken back before anything is waited for, and so is what nobody wants any more.
+        if cx.in_pool > 0 {
+            for i in 0..cx.places.len() as u16 {
+                cx.take_back(i);
+            }
         }
         cx.drain();
         while let Some(i) = self.pop() {
@@ -796,16 +810,29 @@ impl<'g> Instance<'g> {
         }
     }
 
-    /// The thread is about to change who makes its calls, or with which limits (`names_only`: only where its paths lead). What nobody has begun
-    /// is taken back, effects that are under way are waited for, and nothing more is made ahead.
+    /// The thread is about to change who makes its calls, or with which limits (`names_only`: only where its paths lead).
     pub fn unsettle(&mut self, names_only: bool) {
         if self.is_passing() || !process::is(self.token) || names_only && self.pure {
             return;
         }
+        let why = "the function changes its user, its limits or its paths between effects that are certain";
+        // Between effects that are certain the thread must not do that.
+        match self.retire() {
+            Some(true) => self.shared.note(format_args!("{why}")),
+            Some(false) => self.shared.switch_off(why),
+            None => {}
+        }
+    }
+
+    /// From now on the graph is asked for nothing, and nothing is made ahead: what nobody has begun is taken back, effects that are under way are waited for.
+    /// Those that were made are still handed out. Says whether there are any, and whether they are the check's.
+    pub fn retire(&mut self) -> Option<bool> {
+        if self.is_passing() || !process::is(self.token) {
+            self.halt();
+            return None;
+        }
         self.closing = true;
-        let Some(cx) = self.cx.as_deref_mut() else {
-            return;
-        };
+        let cx = self.cx.as_deref_mut()?;
         let mut effects = None;
         for n in 0..cx.order.len() {
             let i = cx.order[n];
@@ -824,14 +851,8 @@ impl<'g> Instance<'g> {
                 p.stale = true;
             }
         }
-        // Between effects that are certain the thread must not do that.
-        let why = "the function changes its user, its limits or its paths between effects that are certain";
-        match effects {
-            Some(true) => self.shared.note(format_args!("{why}")),
-            Some(false) => self.shared.switch_off(why),
-            None => {}
-        }
         self.close_if_done();
+        effects
     }
 
     /// Ends the run.

@@ -152,7 +152,7 @@ impl Instance<'_> {
     /// Asks again for the arguments of a place that was not ready.
     pub(super) fn ask_again(&mut self, source: &dyn Source, i: u16) {
         let Some(p) = self.place(i) else { return };
-        if p.progress == Progress::NotReady {
+        if p.progress == Progress::NotReady && !self.closing {
             let at = source.at(&p.cursor.clone());
             self.fill(i, at);
         }
@@ -202,6 +202,9 @@ impl Instance<'_> {
             p.args == call.args
         };
         if numbers && p.long {
+            if self.closing {
+                return false;
+            }
             let At::Call { op, .. } = source.at(&p.cursor) else {
                 return false;
             };
@@ -343,7 +346,7 @@ impl Instance<'_> {
     /// The program makes a call that the graph does not have here.
     pub(super) fn unforeseen(&mut self, call: &Call) {
         // Calls that the graph never speaks of are no reason to doubt it.
-        if self.kinds & (1 << call.args.kind as u32) != 0 && !self.options.among {
+        if self.kinds & (1 << call.args.kind as u32) != 0 && !self.options.among && !self.closing {
             self.counts.divergences += 1;
             if self.options.engine == Engine::Check {
                 let cx = self.cx.as_ref();
@@ -368,10 +371,18 @@ impl Instance<'_> {
                 }
             }
         }
-        if call.args.kind == Kind::Close {
-            self.settle(call.args.fd);
-        } else if self.may_outdate(call) {
+        self.disturbed(call);
+    }
+
+    /// The thread makes a call that the graph does not have here.
+    pub(super) fn disturbed(&mut self, call: &Call) {
+        let closes = call.args.kind == Kind::Close;
+        let checks = self.options.engine == Engine::Check;
+        if checks || !closes && self.may_outdate(call) {
             self.outdate(call);
+        }
+        if closes {
+            self.settle(|fd| fd == call.args.fd);
         }
     }
 
@@ -380,12 +391,12 @@ impl Instance<'_> {
         has_effects(&call.args) && !(self.options.stable && self.pure)
     }
 
-    /// Waits until nothing uses a descriptor that the program is about to close, and forgets what was read from it.
-    pub(super) fn settle(&mut self, fd: i32) {
+    /// Waits until nothing uses descriptors that the program is about to close, and forgets what was read from them.
+    pub(super) fn settle(&mut self, closes: impl Fn(i32) -> bool) {
         let Some(cx) = self.cx.as_mut() else { return };
         for i in 0..cx.places.len() as u16 {
             let p = &mut cx.places[i as usize];
-            let uses = p.args.fd == fd || p.args.kind == Kind::Renameat && p.args.fd2 == fd;
+            let uses = closes(p.args.fd) || p.args.kind == Kind::Renameat && closes(p.args.fd2);
             if !uses || Some(i) == self.current {
                 continue;
             }
@@ -396,11 +407,11 @@ impl Instance<'_> {
             cx.land(i);
         }
         for f in &mut self.files {
-            f.take_if(|f| f.fd == fd);
+            f.take_if(|f| closes(f.fd));
         }
-        if let Some(n) = self.listed[..self.listed_count]
+        while let Some(n) = self.listed[..self.listed_count]
             .iter()
-            .position(|f| *f == fd)
+            .position(|f| closes(*f))
         {
             self.listed_count -= 1;
             self.listed.swap(n, self.listed_count);
@@ -409,7 +420,7 @@ impl Instance<'_> {
 
     /// The program makes a call, or makes it again, of which what lies behind it knew nothing: what was made ahead there and meets it is out of date. Reads
     /// and look-ups are made anew when the program comes to them, and so are writes and fsync: those that are under way are waited for first, and
-    /// whatever meets one that is made anew is out of date, too. What changed names can't be made twice and stays.
+    /// whatever meets one that is made anew is out of date, too. What changed names can't be made twice and stays. The check says what it meets.
     pub(super) fn outdate(&mut self, call: &Call) {
         let file = if uses_file(call.args.kind) {
             self.file(call.args.fd)
@@ -432,7 +443,7 @@ impl Instance<'_> {
             n += 1;
             let issued = |p: &crate::context::Place| {
                 matches!(p.progress, Progress::Flying | Progress::Done)
-                    && !(self.options.stable && !p.args.kind.has_effects())
+                    && (!self.options.stable || p.args.kind.has_effects())
             };
             if !self.place(i).is_some_and(issued) {
                 continue;
@@ -443,8 +454,15 @@ impl Instance<'_> {
             let Some(cx) = self.cx.as_mut().filter(|_| meets) else {
                 continue;
             };
-            if !cx.places[i as usize].args.kind.has_effects() {
-                cx.places[i as usize].stale = true;
+            let p = &mut cx.places[i as usize];
+            if p.pretended && p.args.kind.has_effects() {
+                self.shared.note(format_args!(
+                    "{} may meet {}, which would have been made ahead by then",
+                    Words::of(call),
+                    cx.words(i)
+                ));
+            } else if !p.args.kind.has_effects() {
+                p.stale = true;
             } else if cx.take_back(i) {
                 cx.places[i as usize].never = true;
             } else {
