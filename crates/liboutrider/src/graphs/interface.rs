@@ -267,6 +267,9 @@ fn with_flags(mut graph: Graph<*mut c_void>, flags: c_uint) -> *mut CGraph {
         Ok("check") => Engine::Check,
         _ => Engine::Auto,
     };
+    if engine == Engine::Check {
+        scopes::check();
+    }
     plugins::show(&graph);
     Box::into_raw(Box::new(CGraph(graph.engine(engine))))
 }

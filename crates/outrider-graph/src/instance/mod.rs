@@ -527,7 +527,8 @@ impl<'g> Instance<'g> {
     /// The thread is about to close descriptors `first..=last`.
     pub fn closing_range(&mut self, first: u32, last: u32) {
         if !self.is_passing() && process::is(self.token) {
-            self.settle(|fd| (first..=last).contains(&(fd as u32)));
+            // AT_FDCWD is none of them.
+            self.settle(|fd| fd >= 0 && (first..=last).contains(&(fd as u32)));
         }
     }
 
@@ -984,6 +985,10 @@ impl std::fmt::Display for Words<'_> {
                 None => f.write_str("a call"),
             };
         };
+        if a.kind == Kind::Write && a.len == 0 {
+            // Whatever function changes it.
+            return write!(f, "a change of the file of descriptor {}", a.fd);
+        }
         write!(f, "{}(", a.kind.name())?;
         if a.fd == libc::AT_FDCWD {
             f.write_str("AT_FDCWD")?;
