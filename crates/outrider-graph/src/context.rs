@@ -394,6 +394,20 @@ impl Context {
         }
     }
 
+    /// In a forked child, of a scope that has nothing under way: what is done may be used, and that is all.
+    pub fn inherit(&mut self, token: u64) {
+        self.token = token;
+        // The ring's memory is not there.
+        std::mem::forget(self.ring.take());
+        if !self.batch.is_empty() {
+            self.batch.close();
+        }
+        self.for_pool.clear();
+        (self.on_ring, self.in_pool) = (0, 0);
+        (self.enlisted, self.enlists) = (false, false);
+        self.broken = true;
+    }
+
     /// The scope ends in a forked child.
     pub fn abandon(cx: Mapped<Context>) {
         std::mem::forget(cx);

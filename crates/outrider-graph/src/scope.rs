@@ -190,6 +190,17 @@ impl<C: ?Sized> Scope<'_, C> {
         self.instance.retire();
     }
 
+    /// The process is about to be forked by this thread. If the graph has effects, nothing more is made ahead: of those that are left, either process
+    /// may make the next.
+    pub fn forking(&mut self) {
+        self.instance.forking();
+    }
+
+    /// After [`Scope::forking`], in the child: has effects handed out here that were made ahead. `false`: there are none, and calls pass through.
+    pub fn forked(&mut self) -> bool {
+        self.instance.forked()
+    }
+
     /// Cancels what is not needed and asks the graph for nothing any more. Does not allocate or free.
     pub fn halt(&mut self) {
         self.instance.halt();

@@ -270,6 +270,7 @@ fn with_flags(mut graph: Graph<*mut c_void>, flags: c_uint) -> *mut CGraph {
     if engine == Engine::Check {
         scopes::check();
     }
+    scopes::watch_forks();
     plugins::show(&graph);
     Box::into_raw(Box::new(CGraph(graph.engine(engine))))
 }

@@ -205,6 +205,35 @@ pub fn unshare_files() {
     }
 }
 
+/// Has forks told of, once there are graphs.
+pub fn watch_forks() {
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    if !WATCHED.swap(true, Relaxed) {
+        // SAFETY: functions of a library that is never unloaded.
+        unsafe { libc::pthread_atfork(Some(forking), None, Some(forked)) };
+    }
+}
+
+unsafe extern "C" fn forking() {
+    each_of_thread(Scope::forking);
+}
+
+/// In the child, on the thread that has forked.
+unsafe extern "C" fn forked() {
+    let Some(local) = turn() else { return };
+    at_work(local, || {
+        // SAFETY: the calling thread's record, null or a copy of the parent's.
+        let Some(thread) = (unsafe { (*local).thread.as_mut() }) else {
+            return;
+        };
+        let mut inherits = false;
+        thread.each(|s| inherits |= s.forked());
+        if inherits {
+            thread.pid = raw::getpid();
+        }
+    });
+}
+
 /// Some graph is only checked: its scopes are told of all calls, not only of those that change something.
 static CHECKS: AtomicBool = AtomicBool::new(false);
 

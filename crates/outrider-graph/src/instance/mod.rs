@@ -361,14 +361,20 @@ impl<'g> Instance<'g> {
         self.closing = true;
     }
 
-    /// Stops as soon as no effect is left that was made ahead and that the program is still to ask for.
-    fn close_if_done(&mut self) {
-        let Some(cx) = self.cx.as_ref() else { return };
-        let owed = cx.order.iter().chain(&self.current).any(|i| {
+    /// Whether an effect is left that was made ahead and that the program is still to ask for.
+    fn owes(&self) -> bool {
+        let Some(cx) = self.cx.as_ref() else {
+            return false;
+        };
+        cx.order.iter().chain(&self.current).any(|i| {
             let p = &cx.places[*i as usize];
             p.args.kind.has_effects() && (p.progress == Progress::Flying || p.stands())
-        });
-        if !owed {
+        })
+    }
+
+    /// Stops as soon as that is not so.
+    fn close_if_done(&mut self) {
+        if !self.owes() {
             self.halt();
         }
     }
@@ -854,6 +860,26 @@ impl<'g> Instance<'g> {
         }
         self.close_if_done();
         effects
+    }
+
+    /// The process is about to be forked. Either process may go on in the function: nothing that has effects is made ahead any more.
+    pub fn forking(&mut self) {
+        if !self.pure && self.retire() == Some(true) {
+            self.shared.note(format_args!(
+                "the function forks between effects that are certain"
+            ));
+        }
+    }
+
+    /// This is the child: effects that were made are handed out here, too. `false`: there are none.
+    pub fn forked(&mut self) -> bool {
+        let owes = self.closing && self.owes();
+        let (Some(cx), Some(token), true) = (self.cx.as_mut(), process::token(), owes) else {
+            return false;
+        };
+        cx.inherit(token);
+        self.token = token;
+        true
     }
 
     /// Ends the run.
