@@ -1891,3 +1891,56 @@ fn blocks_are_aligned_in_every_scope() {
         }
     }
 }
+
+/// FA3: behind an effect that failed only what was on its way beside it has happened, and nothing where the graph says that the function ends there.
+#[test]
+fn effects_behind_one_that_failed_wait_for_the_function() {
+    const DEPTH: usize = 4;
+    const FAILS: usize = 2;
+    struct Names {
+        dir: File,
+        names: Vec<CString>,
+    }
+    for engine in ENGINES {
+        for stops in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let at = |i: usize| dir.path().join(i.to_string());
+            fs::create_dir(at(FAILS)).unwrap();
+            let context = Names {
+                dir: File::open(dir.path()).unwrap(),
+                names: (0..40)
+                    .map(|i: i32| CString::new(i.to_string()).unwrap())
+                    .collect(),
+            };
+            let mut graph = Graph::generator("makes", |c: &Names, i| {
+                let Some(path) = c.names.get(i as usize) else {
+                    return Next::End;
+                };
+                Next::Call(Op::Mkdirat {
+                    dir: c.dir.as_raw_fd(),
+                    path,
+                    mode: 0o755,
+                })
+            })
+            .engine(engine)
+            .fixed_depth(DEPTH);
+            if stops {
+                graph = graph.stops();
+            }
+            let mut scope = graph.enter(&context);
+            let failed = context.names.iter().position(|name| {
+                let r = scope.mkdirat(&context.dir, name, 0o755);
+                std::thread::sleep(Duration::from_millis(5));
+                r.is_err()
+            });
+            drop(scope);
+            assert_eq!(failed, Some(FAILS), "{engine:?}");
+            let most = if stops { FAILS } else { DEPTH };
+            let made = (most + 1..40).find(|i| at(*i).exists());
+            assert_eq!(made, None, "{engine:?}, {stops}");
+            if stops {
+                assert_eq!(graph.problems(), Vec::<String>::new(), "{engine:?}");
+            }
+        }
+    }
+}

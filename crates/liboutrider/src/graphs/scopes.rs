@@ -419,7 +419,7 @@ unsafe fn begin(
         (*slots).used.fetch_or(1 << slot, AcqRel);
         let own_context = (&raw mut (*slots).contexts[slot]).cast::<*mut c_void>();
         own_context.write(context);
-        let new = (&raw mut (*slots).scopes[slot]).cast::<CScope>();
+        let new = (*thread).at(slot);
         new.write(CScope::new(thread, slots, slot, stack));
         let scope = enter(&*own_context);
         // To a graph that was switched off no calls are offered.
@@ -448,18 +448,15 @@ pub unsafe fn leave(scope: *mut CScope) {
             return;
         }
         at_work(local, || {
-            if let Some(thread) = (*scope).thread.as_mut()
-                && let Some(at) = thread.scopes.iter().position(|s| *s == scope)
-            {
-                thread.scopes.remove(at);
-            }
-            drop((*scope).scope.take());
             if let Some(thread) = (*scope).thread.as_mut() {
+                thread.end(scope);
                 thread.jumped &= !(1 << (*scope).slot);
                 if thread.jumped != 0 {
                     // What was entered by functions that this one called.
                     thread.end_jumped((*scope).stack.saturating_sub(1));
                 }
+            } else {
+                drop((*scope).scope.take());
             }
             Slots::release((*scope).slots, 1 << (*scope).slot);
         });
@@ -601,22 +598,20 @@ impl Thread {
     /// The program leaves functions by longjmp(3), and with them perhaps scopes, whose contexts are gone then. Those of which nothing is to be handed out any
     /// more end here. Their slots stay: who entered may still hold them.
     fn jump(&mut self) {
-        for at in (0..self.scopes.len()).rev() {
-            let Some(at_scope) = self.scopes.get(at).copied() else {
-                continue;
-            };
-            // SAFETY: entered and not left.
-            let scope = unsafe { &mut *at_scope };
+        // SAFETY: the thread's own.
+        let used = unsafe { (*self.slots).used.load(Relaxed) } & !(OF_THREAD | self.jumped);
+        for slot in (0..MOST_SCOPES).filter(|slot| used & 1 << slot != 0) {
+            // SAFETY: a slot that is in use has a scope.
+            let scope = unsafe { &mut *self.at(slot) };
             if scope.is_bound {
                 continue;
             }
-            self.jumped |= 1 << scope.slot;
+            self.jumped |= 1 << slot;
             if let Some(s) = scope.scope.as_mut() {
                 s.retire();
             }
             if scope.scope.as_ref().is_none_or(Scope::is_passing) {
-                drop(scope.scope.take());
-                self.scopes.remove(at);
+                self.end(scope);
             }
         }
     }
@@ -625,23 +620,35 @@ impl Thread {
     /// theirs are free.
     #[cold]
     fn end_jumped(&mut self, stack: usize) {
-        for slot in 0..MOST_SCOPES {
+        let jumped = self.jumped;
+        for slot in (0..MOST_SCOPES).filter(|slot| jumped & 1 << slot != 0) {
+            let scope = self.at(slot);
             // SAFETY: a slot that is in use has a scope.
             unsafe {
-                let scope = (&raw mut (*self.slots).scopes[slot]).cast::<CScope>();
-                if self.jumped & 1 << slot == 0 || (*scope).stack > stack {
+                if (*scope).stack > stack {
                     continue;
                 }
-                if let Some(at) = self.scopes.iter().position(|s| *s == scope) {
-                    self.scopes.remove(at);
-                }
-                drop((*scope).scope.take());
+                self.end(scope);
                 if (*self.slots).used.load(Relaxed) == u64::MAX {
                     self.jumped &= !(1 << slot);
                     Slots::release(self.slots, 1 << slot);
                 }
             }
         }
+    }
+
+    fn at(&self, slot: usize) -> *mut CScope {
+        // SAFETY: within the thread's slots.
+        unsafe { (&raw mut (*self.slots).scopes[slot]).cast() }
+    }
+
+    /// Ends a scope of this thread, whose slot stays in use.
+    fn end(&mut self, scope: *mut CScope) {
+        if let Some(at) = self.scopes.iter().position(|s| *s == scope) {
+            self.scopes.remove(at);
+        }
+        // SAFETY: entered and not left.
+        drop(unsafe { (*scope).scope.take() });
     }
 
     /// Tells all scopes but one of a call.

@@ -703,6 +703,8 @@ impl<'g> Instance<'g> {
         };
         for n in 0..cx.order.len() {
             let p = &mut cx.places[cx.order[n] as usize];
+            // The function may end here.
+            p.weak_before |= self.options.stops && n == 0;
             if p.pretended && p.args.kind.has_effects() {
                 p.pretended = false;
                 p.progress = Progress::Ready;
