@@ -301,7 +301,7 @@ impl Context {
             free: Row::new(PLACES)?,
             order: Fifo::new(PLACES)?,
             buffers: Buffers::new()?,
-            bell: Bell::take()?,
+            bell: Bell::take(process::pool()?)?,
             on_ring: 0,
             in_pool: 0,
             broken: false,
@@ -813,7 +813,9 @@ impl Drop for Context {
             std::mem::forget(self.ring.take());
             return;
         }
-        self.bell.give_back();
+        if let Some(pool) = process::pool() {
+            self.bell.give_back(pool);
+        }
     }
 }
 
