@@ -26,6 +26,24 @@ pub enum Kind {
 }
 
 impl Kind {
+    pub(crate) const ALL: [Kind; 15] = [
+        Kind::Openat,
+        Kind::Close,
+        Kind::Read,
+        Kind::Pread,
+        Kind::Write,
+        Kind::Pwrite,
+        Kind::Lseek,
+        Kind::Fstat,
+        Kind::Fstatat,
+        Kind::Statx,
+        Kind::Getdents,
+        Kind::Fsync,
+        Kind::Unlinkat,
+        Kind::Renameat,
+        Kind::Mkdirat,
+    ];
+
     /// The system call's name.
     pub fn name(self) -> &'static str {
         match self {

@@ -256,6 +256,8 @@ thread_local! {
     static PREPARED: Cell<bool> = const { Cell::new(false) };
     /// Scopes of the thread that look ahead.
     static LIVE: Cell<usize> = const { Cell::new(0) };
+    /// Calls with effects that scopes of the thread have passed through while others looked ahead.
+    static CHANGES: Cell<u64> = const { Cell::new(0) };
     /// Contexts in `KEPT`.
     static SPARE: Cell<usize> = const { Cell::new(0) };
 }
@@ -279,6 +281,21 @@ extern "C" fn ended(_: *mut c_void) {
     let _ = PREPARED.try_with(|p| p.set(false));
     let _ = SPARE.try_with(|n| n.set(0));
     drop(kept());
+}
+
+/// Whether a scope of the thread looks ahead.
+pub fn is_live() -> bool {
+    LIVE.try_with(Cell::get).unwrap_or(0) > 0
+}
+
+/// A scope of the thread makes a call with effects of which no other is told.
+pub fn changed() {
+    let _ = CHANGES.try_with(|n| n.set(n.get() + 1));
+}
+
+/// How many such calls there were.
+pub fn changes() -> u64 {
+    CHANGES.try_with(Cell::get).unwrap_or(0)
 }
 
 /// Sees to it that what the thread keeps is freed when it ends. `false` where there is no memory for that.

@@ -1429,6 +1429,30 @@ fn panics_and_nesting() {
         }
         drop(outer);
         assert!(!graph.enter(&blocks).is_passing());
+
+        // What the inner function writes, the outer reads, whether or not the inner graph is followed.
+        let off = block_graph().engine(Engine::Serial);
+        for within in [&graph, &off] {
+            let mut outer = graph.enter(&blocks);
+            for i in 0..64 {
+                let mut block = [0; 4096];
+                outer.pread(&file, &mut block, i * 4096).unwrap();
+                let mut inner = within.enter(&blocks);
+                for ahead in [1, 2] {
+                    // The first call of a scope that passes through, and one after it.
+                    let at = (i + ahead) * 4096;
+                    if at < 64 * 4096 {
+                        inner.pwrite(&file, &[i as u8; 4096], at).unwrap();
+                    }
+                }
+                let expected = if i > 0 { [i as u8 - 1; 4096] } else { block };
+                assert!(block == expected, "{engine:?}, block {i}");
+            }
+        }
+        let bytes: Vec<u8> = (0..64u64)
+            .flat_map(|i| i.to_le_bytes().repeat(512))
+            .collect();
+        file.write_all_at(&bytes, 0).unwrap();
     }
 }
 

@@ -146,6 +146,8 @@ pub struct Instance<'g> {
     misses: Misses,
     /// The call that the program is making was found not to be cached, and is counted there.
     asked: bool,
+    /// Effects that other scopes had passed through when this one was last asked (see `context::changes`).
+    changes: u64,
     /// Whether files may only become so long; `None`: not asked for yet.
     size_limit: Option<bool>,
     /// The last file system without a disk that was met, and whether it is one of the kernel's own (see `conflict::is_of_kernel`).
@@ -202,6 +204,7 @@ impl<'g> Instance<'g> {
             sweep: None,
             misses: Misses::default(),
             asked: false,
+            changes: context::changes(),
             size_limit: None,
             diskless: None,
             closing: false,
@@ -387,6 +390,9 @@ impl<'g> Instance<'g> {
         // SAFETY: as promised by the caller.
         let answer = unsafe { self.before(source, call, Into::Memory) };
         answer.unwrap_or_else(|| {
+            if self.cx.is_none() && has_effects(&call.args) {
+                context::changed();
+            }
             // SAFETY: as promised by the caller.
             let r = unsafe { call.make() };
             self.passed(source, r);
@@ -416,9 +422,9 @@ impl<'g> Instance<'g> {
         let share = self.shared.worth.share();
         (self.passes_until, self.passing_kinds) = if self.resting {
             let timed = |n: &u64| self.is_timed(*n, share);
-            ((made..).find(timed).unwrap_or(made), u32::MAX)
+            ((made..).find(timed).unwrap_or(made), self.untold())
         } else if self.is_passing() {
-            (u64::MAX, u32::MAX)
+            (u64::MAX, self.untold())
         } else if self.follows == Follows::Counting {
             let first = self.counted.wrapping_add(1);
             let looked_at = |n: &u64| worth::is_timed(first + n, share) || self.is_turn(first + n);
@@ -427,6 +433,19 @@ impl<'g> Instance<'g> {
         } else {
             (made, 0)
         };
+    }
+
+    /// Kinds of calls that nobody is to know of, a bit each, while this scope passes its calls through. A scope around it looks ahead of reads that
+    /// effects may change.
+    fn untold(&self) -> u32 {
+        if context::is_live() {
+            let told = Kind::ALL
+                .iter()
+                .filter(|k| k.has_effects() || **k == Kind::Openat);
+            told.fold(u32::MAX, |kinds, k| kinds & !(1 << *k as u32))
+        } else {
+            u32::MAX
+        }
     }
 
     /// Takes those that have passed into account.
@@ -478,6 +497,10 @@ impl<'g> Instance<'g> {
             return None;
         }
         self.forget_caches();
+        let changes = context::changes();
+        if std::mem::replace(&mut self.changes, changes) != changes {
+            self.outdate_reads();
+        }
         if self.sweep.is_some() && (counting || self.tail == Tail::Before) {
             if self.sweep_on(source, call) {
                 return None;

@@ -418,6 +418,20 @@ impl Instance<'_> {
         }
     }
 
+    /// Another scope of the thread has made a call with effects; which one, nobody said.
+    pub(super) fn outdate_reads(&mut self) {
+        let stable = self.options.stable;
+        let Some(cx) = self.cx.as_deref_mut() else {
+            return;
+        };
+        for n in 0..cx.order.len() {
+            let p = &mut cx.places[cx.order[n] as usize];
+            let kind = p.args.kind;
+            p.stale |= matches!(p.progress, Progress::Flying | Progress::Done)
+                && (!kind.has_effects() && !stable || kind == Kind::Fsync);
+        }
+    }
+
     /// The program makes a call, or makes it again, of which what lies behind it knew nothing: what was made ahead there and meets it is out of date. Reads
     /// and look-ups are made anew when the program comes to them, and so are writes and fsync: those that are under way are waited for first, and
     /// whatever meets one that is made anew is out of date, too. What changed names can't be made twice and stays. The check says what it meets.
