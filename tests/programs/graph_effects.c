@@ -74,9 +74,11 @@ static int next_name(void *ctx, uint64_t i, struct outrider_op *op)
 
 static jmp_buf back;
 
-/* Directories are made; after the second something happens that ends looking ahead. Each is made once. */
+/* Directories are made; after the second something happens that ends looking ahead, or lets one be made that could not be before. Each is made once. */
 static void once(const char *how)
 {
+    if (strcmp(how, "removed") == 0)
+        CHECK(mkdir(names[2], 0755) == 0);
     build(next_name, 0);
     outrider_scope *scope = outrider_enter(graph, NULL);
     for (volatile int i = 0; i < COUNT; i++) {
@@ -84,7 +86,9 @@ static void once(const char *how)
         if (i != 1)
             continue;
         a_moment();
-        if (strcmp(how, "jump") == 0) {
+        if (strcmp(how, "removed") == 0) {
+            CHECK(rmdir(names[2]) == 0);
+        } else if (strcmp(how, "jump") == 0) {
             if (setjmp(back) == 0)
                 longjmp(back, 1);
         } else if (strcmp(how, "close-range") == 0) {

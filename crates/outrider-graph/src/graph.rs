@@ -641,7 +641,7 @@ impl<C: ?Sized> Graph<C> {
         self
     }
 
-    /// Says that nobody but the function moves the positions of the descriptors that it writes at their positions. Without that
+    /// Says that nobody moves the positions of the descriptors that the function writes at their positions, and the function only by calls of the graph. Without that
     /// write(2) is never made ahead; read(2) is, since its position can be checked afterwards.
     pub fn private_positions(mut self) -> Graph<C> {
         self.options.private_positions = true;

@@ -275,6 +275,7 @@ fn effects_are_those_of_the_serial_run() {
         ("once-close-range", None, 4..6),
         ("once-closefrom", None, 4..6),
         ("once-unshare", None, 4..6),
+        ("once-removed", Some("may meet mkdirat"), 1..6),
         ("once-fork", Some("forks between effects"), 4..6),
         ("writes-plain", None, 1..6),
         ("writes-bytes", Some("other bytes than foreseen"), 1..6),
@@ -319,7 +320,10 @@ fn effects_are_those_of_the_serial_run() {
     for (case, problem) in [
         ("moves", "was moved by someone else: write("),
         ("recursion", "at 0) may meet pwrite"),
-        ("beside", "may meet pwrite"),
+        (
+            "beside",
+            "pread(3, 4096 bytes at 4096) may meet pwrite(3, 4096 bytes at 4096)",
+        ),
         (
             "fails",
             "would have been made ahead as certain, and the function did",

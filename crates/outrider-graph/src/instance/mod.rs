@@ -8,11 +8,13 @@
 //!
 //! - a call without effects, if no earlier call that is not done conflicts with it (see `conflict`);
 //! - a call with effects, if moreover no weak edge lies between the program and it, and every read or look-up before it has come back as
-//!   the graph expects: whole, without error. So a read that fails or comes back short stops every effect behind it. After a call that was found
-//!   behind others, which were left out, the next has to follow it first.
+//!   the graph expects: whole, without error. So a read that fails or comes back short stops every effect behind it, and so does an effect, but for
+//!   those that are on their way beside it. After a call that was found behind others, which were left out, the next has to follow it first.
 //!
-//! What is used: the whole result of a read, a successful stat, and what an effect returned. A call without effects that failed or was
-//! short is made again by the program itself; so errors, ends of files and interruptions are exactly the program's own.
+//! What is used: the whole result of a read, a successful stat, and what an effect returned, unless it failed for a moment only. A call without effects
+//! that failed or was short is made again by the program itself; so errors, ends of files and interruptions are exactly the program's own. Where the program
+//! makes an effect itself that was made ahead, or one that nobody foresaw, what was made ahead behind it and conflicts with it is made anew, too (see
+//! `Instance::outdate`).
 //!
 //! How far ahead: the window doubles when the program had to wait for a call that was on its way; what is certain is not waste, so of that it begins
 //! large. What was learned of one device is not taken for another (see `device`). Where the data is cached, looking ahead rests (see `worth`).

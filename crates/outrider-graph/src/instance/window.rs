@@ -434,7 +434,7 @@ impl Instance<'_> {
 
     /// The program makes a call, or makes it again, of which what lies behind it knew nothing: what was made ahead there and meets it is out of date. Reads
     /// and look-ups are made anew when the program comes to them, and so are writes and fsync: those that are under way are waited for first, and
-    /// whatever meets one that is made anew is out of date, too. What changed names can't be made twice and stays. The check says what it meets.
+    /// whatever meets one that is made anew is out of date, too. What has changed names can't be made twice and stays. The check says what it meets.
     pub(super) fn outdate(&mut self, call: &Call) {
         let file = if uses_file(call.args.kind) {
             self.file(call.args.fd)
@@ -447,7 +447,8 @@ impl Instance<'_> {
         }
         let theirs = Touch {
             args: &call.args,
-            position: (call.args.kind == Kind::Pwrite).then_some(call.args.offset),
+            position: matches!(call.args.kind, Kind::Pread | Kind::Pwrite)
+                .then_some(call.args.offset),
             path: path_bytes(call.path.cast()),
             file,
         };
@@ -482,7 +483,7 @@ impl Instance<'_> {
             } else {
                 cx.land(i);
                 let p = &mut cx.places[i as usize];
-                if p.args.kind.writes() || p.args.kind == Kind::Fsync {
+                if p.args.kind.writes() || p.args.kind == Kind::Fsync || p.result < 0 {
                     p.stale = true;
                     again.push(i);
                 }
