@@ -4,8 +4,15 @@
  * A graph is built once, and shared by all threads. A function enters it, makes its calls through the scope that it gets, and
  * leaves. Each call gives exactly what it would give without a graph; its result may be there already. A wrong graph costs time, and
  * is switched off. Only a graph that calls something certain that the function then does not do has effects that the
- * function did not have; run it once with OUTRIDER_GRAPH=check in the environment to find that. Between effects that are certain a function
- * does not change its umask, user, groups, limits, descriptors' flags, working directory, root or mounts.
+ * function did not have; run it once with OUTRIDER_GRAPH=check in the environment to find that.
+ *
+ * Between effects that are certain the thread makes no calls besides, in this function, in another scope or in none, that would see them or be seen by
+ * them; it writes no other bytes than the graph says; it moves positions that the graph calls private only by calls that the graph has; and it does not
+ * change its umask, user, groups, RLIMIT_FSIZE, descriptors' flags, working directory, root or mounts, close descriptors of the effects, nor confine
+ * itself by seccomp(2). After fork(2) either the parent or the child makes the rest of them. The check finds these, too.
+ *
+ * An effect that fails: those behind it that were on their way beside it may have happened; nothing more is made ahead until the function has called the
+ * one that failed. Where a function ends at the first failure, OUTRIDER_STOPS says so.
  *
  * Environment, read when a graph is built: OUTRIDER_GRAPH=auto (io_uring, or threads where it is refused; the default), uring,
  * threads, serial (nothing is made ahead) or check (nothing is made ahead, and every prediction is compared with what the
@@ -60,7 +67,7 @@ struct outrider_op {
     size_t      length; /* bytes */
     const char *path;
     const char *path2;
-    const void *data;   /* copied when it is written ahead, and compared when the function writes it */
+    const void *data;   /* copied when it is written ahead, and compared when the function writes it: written again if it is other */
 };
 
 typedef struct outrider_graph outrider_graph;
@@ -86,6 +93,8 @@ typedef int (*outrider_graph_next)(void *ctx, uint64_t i, struct outrider_op *op
 
 #define OUTRIDER_WALK              16u /* it asks for the attributes of the entries of the directories that it lists: they are looked up ahead */
 #define OUTRIDER_FETCH             32u /* it often ends early, or scans: reads through the page cache are fetched into it, not made ahead */
+#define OUTRIDER_STOPS             64u /* it ends, or goes another way, after an effect that fails or is short: each is made ahead only when those
+                                          before it have succeeded */
 
 /* Builds a graph of the function `name`. Null with EINVAL: name or next is null, or a flag is unknown. */
 outrider_graph *outrider_graph_generator(const char *name, outrider_graph_next next, unsigned flags);
@@ -139,7 +148,8 @@ size_t outrider_graph_report(const outrider_graph *graph, char *text, size_t roo
  *
  * Until then the calls below are made through the scope, or the thread's calls of the C library are offered to it as they come (they are
  * not any more once it was named in one of the calls below). Scopes may lie within each other, up to 32 of a thread; a call goes to the
- * innermost that foresees it. The scopes that a forked child finds pass their calls through. */
+ * innermost that foresees it. The scopes that a forked child finds pass their calls through, except that effects which were made before the fork are
+ * handed out to the thread that forked. */
 outrider_scope *outrider_enter(const outrider_graph *graph, void *ctx);
 
 /* Only calls of the C library on this descriptor (or by a path relative to it; AT_FDCWD is one) are offered to the scope, and on others that

@@ -56,7 +56,7 @@ fn vectored(kind: Step, fd: c_int, iov: *const iovec, n: c_int, offset: off_t) -
     let mut c = graphs::call(kind, fd);
     c.args.offset = offset;
     c.args.len = graphs::total(iov, n);
-    (c.vectors, c.vector_count) = (iov, n);
+    (c.vectored, c.vectors, c.vector_count) = (true, iov, n);
     c
 }
 

@@ -26,6 +26,24 @@ pub enum Kind {
 }
 
 impl Kind {
+    pub(crate) const ALL: [Kind; 15] = [
+        Kind::Openat,
+        Kind::Close,
+        Kind::Read,
+        Kind::Pread,
+        Kind::Write,
+        Kind::Pwrite,
+        Kind::Lseek,
+        Kind::Fstat,
+        Kind::Fstatat,
+        Kind::Statx,
+        Kind::Getdents,
+        Kind::Fsync,
+        Kind::Unlinkat,
+        Kind::Renameat,
+        Kind::Mkdirat,
+    ];
+
     /// The system call's name.
     pub fn name(self) -> &'static str {
         match self {
@@ -334,7 +352,9 @@ pub struct Call {
     pub second_path: *const c_char,
     /// Where the result goes, or what is written; null where `vectors` is used.
     pub buffer: *mut c_void,
-    /// readv, preadv: the caller's array.
+    /// It is readv or preadv.
+    pub vectored: bool,
+    /// Their array.
     pub vectors: *const libc::iovec,
     /// Entries of `vectors`.
     pub vector_count: i32,
@@ -349,6 +369,7 @@ impl Call {
             path: core::ptr::null(),
             second_path: core::ptr::null(),
             buffer: core::ptr::null_mut(),
+            vectored: false,
             vectors: core::ptr::null(),
             vector_count: 0,
         }
@@ -366,7 +387,7 @@ impl Call {
         let path = self.path as usize;
         let buffer = self.buffer as usize;
         let fd = a.fd as usize;
-        if !self.vectors.is_null() {
+        if self.vectored {
             let (at, n) = (self.vectors as usize, self.vector_count as usize);
             return match a.kind {
                 Kind::Pread => (libc::SYS_preadv, [fd, at, n, a.offset as usize, 0, 0]),

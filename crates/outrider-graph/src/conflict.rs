@@ -15,7 +15,9 @@ pub struct File {
     pub device: u64,
     pub inode: u64,
     pub size: i64,
+    /// A regular file, and not one [of the kernel's own](is_of_kernel) …
     pub regular: bool,
+    /// … or such a directory.
     pub directory: bool,
     /// O_APPEND: writes go to the end whatever their offset.
     pub append: bool,
@@ -31,6 +33,46 @@ pub struct Touch<'a> {
     pub path: &'a [u8],
     /// The file that `args.fd` names, of calls that take no path.
     pub file: Option<File>,
+}
+
+/// Whether a file is on a file system by which the kernel shows itself (linux/magic.h): its regular files are none, and to read one may take a message
+/// away, wait for the next, or set something off.
+pub fn is_of_kernel(fd: i32) -> bool {
+    const KINDS: [u32; 32] = [
+        0x9fa0,      // proc
+        0x6265_6572, // sysfs
+        0x6462_6720, // debugfs
+        0x7472_6163, // tracefs
+        0x7363_6673, // securityfs
+        0x6265_6570, // configfs
+        0x0027_e0eb, // cgroup
+        0x6367_7270, // cgroup2
+        0xcafe_4a11, // bpf
+        0x6165_676c, // pstore
+        0xde5e_81e4, // efivarfs
+        0xf97c_ff8c, // selinuxfs
+        0x4341_5d53, // smackfs
+        0x5a3c_69f0, // apparmorfs
+        0x4249_4e4d, // binfmt_misc
+        0x1cd1,      // devpts
+        0x1980_0202, // mqueue
+        0x6e73_6673, // nsfs
+        0x5049_4446, // pidfs
+        0x534f_434b, // sockfs
+        0x5049_5045, // pipefs
+        0x0904_1934, // anon_inode
+        0x444d_4142, // dma-buf
+        0x6c6f_6f70, // binder
+        0x6573_5543, // fusectl
+        0x0765_5821, // resctrl
+        0x9584_58f6, // hugetlbfs
+        0x9fa1,      // openprom
+        0x9fa2,      // usbdevfs
+        0xabba_1974, // xenfs
+        0x6759_6969, // rpc_pipefs
+        0x6e66_7364, // nfsd
+    ];
+    KINDS.contains(&(outrider_sys::raw::file_system(fd) as u32))
 }
 
 type Asked = fn(u64, u64) -> bool;

@@ -98,6 +98,40 @@ pub struct Place {
     pub result: i64,
 }
 
+impl Place {
+    /// What the call did is what the program gets. Otherwise the program makes it again, and what lies behind it has to wait for that: it failed for a
+    /// moment only, was not made after all, or is out of date. EFBIG may come with a signal, which the program is to get.
+    pub fn stands(&self) -> bool {
+        let again = [
+            libc::EINTR,
+            libc::EAGAIN,
+            libc::ECANCELED,
+            libc::ENOMEM,
+            libc::EFBIG,
+        ];
+        self.progress == Progress::Done
+            && !self.stale
+            && (self.result >= 0 || !again.contains(&(-self.result as i32)))
+    }
+
+    /// Reads into the buffer what the program has just read: the check made no read ahead.
+    pub fn read_again(&self) {
+        if let (Some(buffer), Some(at)) = (&self.buffer, self.position) {
+            let mut call = crate::call::Call::new(self.args);
+            (call.args.kind, call.args.offset) = (Kind::Pread, at);
+            call.buffer = buffer.at().cast();
+            // SAFETY: the buffer holds `len` bytes.
+            unsafe { call.make() };
+        }
+    }
+
+    /// All that was asked for.
+    pub fn is_whole(&self) -> bool {
+        let moves = self.args.kind.reads() || self.args.kind.writes();
+        self.result >= 0 && (!moves || self.result == self.args.len as i64)
+    }
+}
+
 /// The part of a place that others write to.
 pub struct Flight {
     pub job: Job,
@@ -222,6 +256,8 @@ thread_local! {
     static PREPARED: Cell<bool> = const { Cell::new(false) };
     /// Scopes of the thread that look ahead.
     static LIVE: Cell<usize> = const { Cell::new(0) };
+    /// Calls with effects that scopes of the thread have passed through while others looked ahead.
+    static CHANGES: Cell<u64> = const { Cell::new(0) };
     /// Contexts in `KEPT`.
     static SPARE: Cell<usize> = const { Cell::new(0) };
 }
@@ -247,6 +283,21 @@ extern "C" fn ended(_: *mut c_void) {
     drop(kept());
 }
 
+/// Whether a scope of the thread looks ahead.
+pub fn is_live() -> bool {
+    LIVE.try_with(Cell::get).unwrap_or(0) > 0
+}
+
+/// A scope of the thread makes a call with effects of which no other is told.
+pub fn changed() {
+    let _ = CHANGES.try_with(|n| n.set(n.get() + 1));
+}
+
+/// How many such calls there were.
+pub fn changes() -> u64 {
+    CHANGES.try_with(Cell::get).unwrap_or(0)
+}
+
 /// Sees to it that what the thread keeps is freed when it ends. `false` where there is no memory for that.
 pub fn prepare() -> bool {
     PREPARED.try_with(Cell::get).unwrap_or(false)
@@ -267,7 +318,7 @@ impl Context {
             free: Row::new(PLACES)?,
             order: Fifo::new(PLACES)?,
             buffers: Buffers::new()?,
-            bell: Bell::take()?,
+            bell: Bell::take(process::pool()?)?,
             on_ring: 0,
             in_pool: 0,
             broken: false,
@@ -358,6 +409,20 @@ impl Context {
             cx.next = kept();
             keep(Some(cx));
         }
+    }
+
+    /// In a forked child, of a scope that has nothing under way: what is done may be used, and that is all.
+    pub fn inherit(&mut self, token: u64) {
+        self.token = token;
+        // The ring's memory is not there.
+        std::mem::forget(self.ring.take());
+        if !self.batch.is_empty() {
+            self.batch.close();
+        }
+        self.for_pool.clear();
+        (self.on_ring, self.in_pool) = (0, 0);
+        (self.enlisted, self.enlists) = (false, false);
+        self.broken = true;
     }
 
     /// The scope ends in a forked child.
@@ -626,6 +691,13 @@ impl Context {
         }
     }
 
+    /// Waits until `i` is done.
+    pub fn land(&mut self, i: u16) {
+        while !self.poll(i) && !self.broken {
+            self.sleep(i);
+        }
+    }
+
     /// Sleeps until something may have changed for `i`, which is in flight.
     pub fn sleep(&mut self, i: u16) {
         if self.places[i as usize].on_ring {
@@ -758,7 +830,9 @@ impl Drop for Context {
             std::mem::forget(self.ring.take());
             return;
         }
-        self.bell.give_back();
+        if let Some(pool) = process::pool() {
+            self.bell.give_back(pool);
+        }
     }
 }
 

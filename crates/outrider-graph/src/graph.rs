@@ -37,7 +37,8 @@ pub enum Next<'a> {
     Broken(&'static str),
 }
 
-type Stub<C> = Box<dyn for<'a> Fn(&'a C, &[u64]) -> Option<Op<'a>> + Send + Sync>;
+type Stub<C> =
+    Box<dyn for<'a> Fn(&'a C, &[u64]) -> Result<Option<Op<'a>>, &'static str> + Send + Sync>;
 type Choice<C> = Box<dyn Fn(&C, &[u64]) -> Option<usize> + Send + Sync>;
 type Harvest<C> = Box<dyn Fn(&C, &[u64], isize) + Send + Sync>;
 type Generate<C> = Box<dyn for<'a> Fn(&'a C, u64) -> Next<'a> + Send + Sync>;
@@ -162,6 +163,19 @@ impl<C: ?Sized> Builder<C> {
         name: &str,
         kind: Kind,
         args: impl for<'a> Fn(&'a C, &[u64]) -> Option<Op<'a>> + Send + Sync + 'static,
+    ) -> Node {
+        self.call_or_broken(name, kind, move |context, epochs| Ok(args(context, epochs)))
+    }
+
+    /// The same with a stub that may find that it can't go on: the graph is switched off, for the reason that it gives.
+    pub fn call_or_broken(
+        &mut self,
+        name: &str,
+        kind: Kind,
+        args: impl for<'a> Fn(&'a C, &[u64]) -> Result<Option<Op<'a>>, &'static str>
+        + Send
+        + Sync
+        + 'static,
     ) -> Node {
         self.add(
             name,
@@ -559,6 +573,8 @@ pub(crate) struct Options {
     pub private_positions: bool,
     pub among: bool,
     pub stable: bool,
+    /// The function ends with the first effect that fails.
+    pub stops: bool,
     /// Its scopes look ahead also beside others of the thread.
     pub beside: bool,
     /// Directories that are listed ahead have their entries looked up.
@@ -578,6 +594,7 @@ impl Default for Options {
             private_positions: false,
             among: false,
             stable: false,
+            stops: false,
             beside: false,
             walk: false,
             fetch: false,
@@ -624,7 +641,7 @@ impl<C: ?Sized> Graph<C> {
         self
     }
 
-    /// Says that nobody but the function moves the positions of the descriptors that it writes at their positions. Without that
+    /// Says that nobody moves the positions of the descriptors that the function writes at their positions, and the function only by calls of the graph. Without that
     /// write(2) is never made ahead; read(2) is, since its position can be checked afterwards.
     pub fn private_positions(mut self) -> Graph<C> {
         self.options.private_positions = true;
@@ -641,6 +658,13 @@ impl<C: ?Sized> Graph<C> {
     /// Says that what the graph's calls without effects return is changed by nothing that the function does besides.
     pub fn stable(mut self) -> Graph<C> {
         self.options.stable = true;
+        self
+    }
+
+    /// Says that the function ends, or does something else, after a call with effects that fails or writes less than it should. Each effect is then made ahead
+    /// only when all before it have succeeded. Otherwise those may have been made that were on their way beside the one that failed.
+    pub fn stops(mut self) -> Graph<C> {
+        self.options.stops = true;
         self
     }
 
@@ -951,14 +975,15 @@ impl<C: ?Sized> Source for Bound<'_, C> {
                     return At::End;
                 };
                 match stub(self.context, &cursor.epochs[..v.loops.len()]) {
-                    None => At::NotReady {
+                    Err(why) => At::Broken(why),
+                    Ok(None) => At::NotReady {
                         kind: Some(*kind),
                         link: *link,
                     },
-                    Some(op) if op.kind() != *kind => {
+                    Ok(Some(op)) if op.kind() != *kind => {
                         At::Broken("a node gave arguments of another call than its own")
                     }
-                    Some(op) => At::Call {
+                    Ok(Some(op)) => At::Call {
                         op,
                         link: *link,
                         weak: false,

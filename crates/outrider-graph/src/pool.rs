@@ -55,16 +55,14 @@ pub struct Bell {
     next: AtomicPtr<Bell>,
 }
 
-/// The first of the bells without an owner.
-static BELLS: Mutex<Option<&'static Bell>> = Mutex::new(None);
 /// Bytes of bells that are made together.
 const BELL_BYTES: usize = 4096;
 
 impl Bell {
-    /// A bell for a new owner; `None` where there is no memory.
-    pub fn take() -> Option<&'static Bell> {
+    /// A bell for a new owner, of those that lie in `pool`; `None` where there is no memory.
+    pub fn take(pool: &Pool) -> Option<&'static Bell> {
         let _signals = Undisturbed::new();
-        let mut bells = BELLS.lock().unwrap_or_else(|e| e.into_inner());
+        let mut bells = pool.bells.lock().unwrap_or_else(|e| e.into_inner());
         if bells.is_none() {
             let new = memory::map(BELL_BYTES)?.cast::<Bell>();
             for i in 0..BELL_BYTES / size_of::<Bell>() {
@@ -80,9 +78,9 @@ impl Bell {
     }
 
     /// The owner ends; another may take it.
-    pub fn give_back(&'static self) {
+    pub fn give_back(&'static self, pool: &Pool) {
         let _signals = Undisturbed::new();
-        self.hang_up(&mut BELLS.lock().unwrap_or_else(|e| e.into_inner()));
+        self.hang_up(&mut pool.bells.lock().unwrap_or_else(|e| e.into_inner()));
     }
 
     fn hang_up(&'static self, bells: &mut Option<&'static Bell>) {
@@ -159,6 +157,8 @@ pub struct Pool {
     queue: Mutex<Queue>,
     work: Condvar,
     listing: Condvar,
+    /// The first of the bells without an owner. Here, so that a forked child finds no lock that another thread held.
+    bells: Mutex<Option<&'static Bell>>,
     /// The number of the present walk.
     walk: AtomicUsize,
     /// The signals that the thread blocked which started the first of these.
@@ -181,6 +181,7 @@ impl Pool {
             }),
             work: Condvar::new(),
             listing: Condvar::new(),
+            bells: Mutex::new(None),
             walk: AtomicUsize::new(0),
             mask: AtomicU64::new(0),
         })

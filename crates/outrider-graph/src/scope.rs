@@ -180,6 +180,27 @@ impl<C: ?Sized> Scope<'_, C> {
         self.instance.unsettle(names_only);
     }
 
+    /// The thread is about to close descriptors `first..=last`. Does not allocate or free.
+    pub fn closing_range(&mut self, first: u32, last: u32) {
+        self.instance.closing_range(first, last);
+    }
+
+    /// Makes nothing more ahead and asks the graph for nothing any more; effects that were made are still handed out. Does not allocate or free.
+    pub fn retire(&mut self) {
+        self.instance.retire();
+    }
+
+    /// The process is about to be forked by this thread. If the graph has effects, nothing more is made ahead: of those that are left, either process
+    /// may make the next.
+    pub fn forking(&mut self) {
+        self.instance.forking();
+    }
+
+    /// After [`Scope::forking`], in the child: has effects handed out here that were made ahead. `false`: there are none, and calls pass through.
+    pub fn forked(&mut self) -> bool {
+        self.instance.forked()
+    }
+
     /// Cancels what is not needed and asks the graph for nothing any more. Does not allocate or free.
     pub fn halt(&mut self) {
         self.instance.halt();
@@ -298,6 +319,7 @@ impl<C: ?Sized> Scope<'_, C> {
         args.len = parts.iter().map(|p| p.len()).sum();
         self.with(args, |c| {
             // IoSliceMut has the layout of iovec.
+            c.vectored = true;
             c.vectors = parts.as_ptr().cast();
             c.vector_count = parts.len() as i32;
         })

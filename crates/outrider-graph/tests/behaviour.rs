@@ -1429,6 +1429,30 @@ fn panics_and_nesting() {
         }
         drop(outer);
         assert!(!graph.enter(&blocks).is_passing());
+
+        // What the inner function writes, the outer reads, whether or not the inner graph is followed.
+        let off = block_graph().engine(Engine::Serial);
+        for within in [&graph, &off] {
+            let mut outer = graph.enter(&blocks);
+            for i in 0..64 {
+                let mut block = [0; 4096];
+                outer.pread(&file, &mut block, i * 4096).unwrap();
+                let mut inner = within.enter(&blocks);
+                for ahead in [1, 2] {
+                    // The first call of a scope that passes through, and one after it.
+                    let at = (i + ahead) * 4096;
+                    if at < 64 * 4096 {
+                        inner.pwrite(&file, &[i as u8; 4096], at).unwrap();
+                    }
+                }
+                let expected = if i > 0 { [i as u8 - 1; 4096] } else { block };
+                assert!(block == expected, "{engine:?}, block {i}");
+            }
+        }
+        let bytes: Vec<u8> = (0..64u64)
+            .flat_map(|i| i.to_le_bytes().repeat(512))
+            .collect();
+        file.write_all_at(&bytes, 0).unwrap();
     }
 }
 
@@ -1888,6 +1912,59 @@ fn blocks_are_aligned_in_every_scope() {
         for (i, block) in held.into_iter().chain(more).enumerate() {
             assert!((block.as_ptr() as usize).is_multiple_of(4096), "{engine:?}");
             assert!(is_block(&block, i as u64 % 16), "{engine:?}");
+        }
+    }
+}
+
+/// FA3: behind an effect that failed only what was on its way beside it has happened, and nothing where the graph says that the function ends there.
+#[test]
+fn effects_behind_one_that_failed_wait_for_the_function() {
+    const DEPTH: usize = 4;
+    const FAILS: usize = 2;
+    struct Names {
+        dir: File,
+        names: Vec<CString>,
+    }
+    for engine in ENGINES {
+        for stops in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let at = |i: usize| dir.path().join(i.to_string());
+            fs::create_dir(at(FAILS)).unwrap();
+            let context = Names {
+                dir: File::open(dir.path()).unwrap(),
+                names: (0..40)
+                    .map(|i: i32| CString::new(i.to_string()).unwrap())
+                    .collect(),
+            };
+            let mut graph = Graph::generator("makes", |c: &Names, i| {
+                let Some(path) = c.names.get(i as usize) else {
+                    return Next::End;
+                };
+                Next::Call(Op::Mkdirat {
+                    dir: c.dir.as_raw_fd(),
+                    path,
+                    mode: 0o755,
+                })
+            })
+            .engine(engine)
+            .fixed_depth(DEPTH);
+            if stops {
+                graph = graph.stops();
+            }
+            let mut scope = graph.enter(&context);
+            let failed = context.names.iter().position(|name| {
+                let r = scope.mkdirat(&context.dir, name, 0o755);
+                std::thread::sleep(Duration::from_millis(5));
+                r.is_err()
+            });
+            drop(scope);
+            assert_eq!(failed, Some(FAILS), "{engine:?}");
+            let most = if stops { FAILS } else { DEPTH };
+            let made = (most + 1..40).find(|i| at(*i).exists());
+            assert_eq!(made, None, "{engine:?}, {stops}");
+            if stops {
+                assert_eq!(graph.problems(), Vec::<String>::new(), "{engine:?}");
+            }
         }
     }
 }

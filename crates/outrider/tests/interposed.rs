@@ -251,6 +251,90 @@ fn random_functions_cannot_be_told_from_the_serial_ones() {
     assert!(used > 6000 && effects > 2000, "{used}, {effects}");
 }
 
+/// FA3, FA8, FA12: whatever comes between effects that were made ahead, each is made as often as in the serial run and with the same outcome; what
+/// a normal run can't make good, the check finds.
+#[test]
+fn effects_are_those_of_the_serial_run() {
+    let own = linked("graph_effects");
+    let work = scratch().join("effects");
+    let run = |case: &str, engine: &str| {
+        let _ = fs::remove_dir_all(&work);
+        fs::create_dir_all(&work).unwrap();
+        let out = Command::new(&own)
+            .args([Path::new(case), &work])
+            .env("OUTRIDER_GRAPH", engine)
+            .output()
+            .unwrap();
+        let report = text(&out.stderr);
+        assert!(out.status.success(), "{case} on {engine}: {report}");
+        ((text(&out.stdout), tree(&work)), report)
+    };
+    // A part of what the check says of it; and how many results are used at least, and at most.
+    let cases = [
+        ("once-jump", None, 4..6),
+        ("once-close-range", None, 4..6),
+        ("once-closefrom", None, 4..6),
+        ("once-unshare", None, 4..6),
+        ("once-removed", Some("may meet mkdirat"), 1..6),
+        ("once-fork", Some("forks between effects"), 4..6),
+        ("writes-plain", None, 1..6),
+        ("writes-bytes", Some("other bytes than foreseen"), 1..6),
+        ("writes-truncate", Some("a change of the file of"), 1..4),
+        ("writes-write", Some("may meet pwrite"), 1..5),
+        ("looks", Some("other bytes than foreseen"), 0..1),
+        ("limited", None, 0..1),
+        ("sync-stream", None, 0..1),
+        ("sync-write", Some("may meet fsync"), 0..1),
+        ("copies", None, 1..13),
+        ("copies-changed", Some("other bytes than foreseen"), 1..13),
+        ("stops", None, 0..1),
+        ("plain", None, 1..7),
+        ("jumps", None, 4..6),
+        ("forgets", Some("a call without its path"), 0..1),
+    ];
+    for (case, problem, used) in cases {
+        let (serial, _) = run(case, "serial");
+        for engine in ["uring", "threads"] {
+            let (seen, report) = run(case, engine);
+            assert!(
+                seen == serial,
+                "{case} on {engine}: {seen:?}, not {serial:?}"
+            );
+            // Child and parent have reports of their own.
+            let n = count(&report, "effects", "used");
+            assert!(used.contains(&n), "{case} on {engine}: {report}");
+            assert!(
+                !report.contains("EFFECTS NOT"),
+                "{case} on {engine}: {report}"
+            );
+        }
+        let (seen, report) = run(case, "check");
+        assert!(seen == serial, "{case}, checked: {seen:?}, not {serial:?}");
+        let problems: Vec<_> = report.lines().skip(1).collect();
+        match problem {
+            Some(part) => assert!(report.contains(part), "{case}: {report}"),
+            None => assert!(problems.is_empty(), "{case}: {report}"),
+        }
+    }
+    // What graphs may not do.
+    for (case, problem) in [
+        ("moves", "was moved by someone else: write("),
+        ("recursion", "at 0) may meet pwrite"),
+        (
+            "beside",
+            "pread(3, 4096 bytes at 4096) may meet pwrite(3, 4096 bytes at 4096)",
+        ),
+        (
+            "fails",
+            "would have been made ahead as certain, and the function did",
+        ),
+    ] {
+        let (seen, report) = run(case, "check");
+        assert!(seen == run(case, "serial").0, "{case}, checked");
+        assert!(report.contains(problem), "{case}: {report}");
+    }
+}
+
 /// FA10: a function of a program that is linked anew, and whose source is not touched.
 #[test]
 fn the_linker_wraps_a_function() {

@@ -9,7 +9,7 @@ use libc::{gid_t, mode_t, off_t, rlimit, size_t, uid_t};
 
 use super::names::{change_by_path, change_of_names};
 use super::scopes::turn;
-use super::{announce, change, close, disable, restrict, unsettle};
+use super::{announce, change, close, restrict, unsettle, unshare_files};
 use crate::real;
 use outrider_sys::raw;
 
@@ -246,7 +246,7 @@ fn by_old_number(_: c_long, _: usize) {}
 /// unshare(2): a descriptor table of its own makes numbers say nothing; whatever else makes paths or rights the thread's own.
 pub fn unsharing(flags: c_int) {
     if flags & libc::CLONE_FILES != 0 {
-        disable();
+        unshare_files();
     } else if flags & !libc::CLONE_SYSVSEM != 0 {
         paths();
         restrict();

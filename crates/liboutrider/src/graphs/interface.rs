@@ -45,7 +45,8 @@ const AMONG: c_uint = 4;
 const STABLE: c_uint = 8;
 const WALK: c_uint = 16;
 const FETCH: c_uint = 32;
-const FLAGS: c_uint = PURE | PRIVATE_POSITIONS | AMONG | STABLE | WALK | FETCH;
+const STOPS: c_uint = 64;
+const FLAGS: c_uint = PURE | PRIVATE_POSITIONS | AMONG | STABLE | WALK | FETCH | STOPS;
 const EDGE_WEAK: c_uint = 1;
 const EDGE_BACK: c_uint = 2;
 const NODE_LINK: c_uint = 1;
@@ -255,6 +256,9 @@ fn with_flags(mut graph: Graph<*mut c_void>, flags: c_uint) -> *mut CGraph {
     if flags & FETCH != 0 {
         graph = graph.fetch();
     }
+    if flags & STOPS != 0 {
+        graph = graph.stops();
+    }
     graph = graph.beside().changing();
     let engine = match std::env::var("OUTRIDER_GRAPH").as_deref() {
         Ok("uring") => Engine::Uring,
@@ -263,6 +267,10 @@ fn with_flags(mut graph: Graph<*mut c_void>, flags: c_uint) -> *mut CGraph {
         Ok("check") => Engine::Check,
         _ => Engine::Auto,
     };
+    if engine == Engine::Check {
+        scopes::check();
+    }
+    scopes::watch_forks();
     plugins::show(&graph);
     Box::into_raw(Box::new(CGraph(graph.engine(engine))))
 }
@@ -333,15 +341,15 @@ unsafe extern "C" fn outrider_builder_call(
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
     let node = b
         .inner
-        .call(&name, *kind, move |context: &*mut c_void, epochs| {
+        .call_or_broken(&name, *kind, move |context: &*mut c_void, epochs| {
             let mut op = Foreseen::new();
             op.kind = *kind as u32;
             // SAFETY: the stub, with the context that it is meant for; what it gives lives as long as the header says.
             unsafe {
                 if args(*context, epochs.as_ptr(), epochs.len(), &raw mut op) == 0 {
-                    return None;
+                    return Ok(None);
                 }
-                op.op().ok()
+                op.op().map(Some)
             }
         });
     b.nodes.push(node);
@@ -587,10 +595,10 @@ calls! {
         = Pread fd { len: n, offset: offset } { buffer: buffer };
     outrider_readv(fd: c_int, parts: *const iovec, n: c_int) -> ssize_t
         // SAFETY: the caller's array.
-        = Read fd { len: unsafe { total(parts, n) } } { vectors: parts, vector_count: n };
+        = Read fd { len: unsafe { total(parts, n) } } { vectored: true, vectors: parts, vector_count: n };
     outrider_preadv(fd: c_int, parts: *const iovec, n: c_int, offset: off_t) -> ssize_t
         // SAFETY: the caller's array.
-        = Pread fd { len: unsafe { total(parts, n) }, offset: offset } { vectors: parts, vector_count: n };
+        = Pread fd { len: unsafe { total(parts, n) }, offset: offset } { vectored: true, vectors: parts, vector_count: n };
     outrider_write(fd: c_int, bytes: *const c_void, n: size_t) -> ssize_t = Write fd { len: n } { buffer: bytes.cast_mut() };
     outrider_pwrite(fd: c_int, bytes: *const c_void, n: size_t, offset: off_t) -> ssize_t
         = Pwrite fd { len: n, offset: offset } { buffer: bytes.cast_mut() };

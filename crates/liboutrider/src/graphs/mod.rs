@@ -25,7 +25,7 @@ pub use changes::{by_number, new_flags, paths, unsharing};
 pub use plugins::Event;
 pub use scopes::{
     announce, closing_range, disable, happened, read_entry, restrict, through, through_or_past,
-    unsettle,
+    unsettle, unshare_files,
 };
 
 /// Runs before `main`.

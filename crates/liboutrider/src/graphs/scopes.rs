@@ -42,6 +42,8 @@ pub struct CScope {
     /// Where it lies, and in which slot; null for the one that passes calls through.
     slots: *mut Slots,
     slot: usize,
+    /// Where on the stack it was entered.
+    stack: usize,
     /// Descriptors that it is bound to.
     bound: [c_int; MOST_BOUND],
     bound_count: usize,
@@ -55,7 +57,7 @@ struct Passing(CScope);
 // SAFETY: as said.
 unsafe impl Sync for Passing {}
 
-static PASSING: Passing = Passing(CScope::new(null_mut(), null_mut(), 0));
+static PASSING: Passing = Passing(CScope::new(null_mut(), null_mut(), 0, 0));
 
 fn passing() -> *mut CScope {
     (&raw const PASSING.0).cast_mut()
@@ -102,6 +104,8 @@ pub struct Thread {
     /// From the oldest to the newest.
     scopes: Row<*mut CScope>,
     slots: *mut Slots,
+    /// Slots of scopes that may have been jumped over, a bit each.
+    jumped: u64,
     /// The directories that it is listing; in memory of its own, since what happens there enters and leaves scopes.
     listings: *mut Listings,
 }
@@ -169,7 +173,7 @@ pub fn use_graphs() {
     IN_USE.store(!DISABLED.load(Relaxed), Relaxed);
 }
 
-/// The thread is about to confine itself, or to have descriptors of its own: others can't make its calls any more.
+/// The thread is about to forbid itself system calls, so that nobody may make others in its place, nor ask the kernel anything.
 #[cold]
 pub fn disable() {
     let local = local::get();
@@ -182,32 +186,93 @@ pub fn disable() {
         DISABLED.store(true, Relaxed);
         if !thread.is_null() && (*local).state == PROGRAM {
             (*local).state = OURS;
-            (*thread).each(|_, s| s.halt());
+            (*thread).each(Scope::halt);
             (*local).state = PROGRAM;
         }
     }
     IN_USE.store(false, Relaxed);
 }
 
+/// The thread is about to have a table of descriptors of its own: others can't make its calls any more, on this table or the old one. Effects that were
+/// made are still handed out; who observes calls is told of no more.
+#[cold]
+pub fn unshare_files() {
+    each_of_thread(|s| {
+        s.retire();
+    });
+    if forbid() {
+        plugins::stop();
+    }
+}
+
+/// Has forks told of, once there are graphs.
+pub fn watch_forks() {
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    if !WATCHED.swap(true, Relaxed) {
+        // SAFETY: functions of a library that is never unloaded.
+        unsafe { libc::pthread_atfork(Some(forking), None, Some(forked)) };
+    }
+}
+
+unsafe extern "C" fn forking() {
+    each_of_thread(Scope::forking);
+}
+
+/// In the child, on the thread that has forked.
+unsafe extern "C" fn forked() {
+    let Some(local) = turn() else { return };
+    at_work(local, || {
+        // SAFETY: the calling thread's record, null or a copy of the parent's.
+        let Some(thread) = (unsafe { (*local).thread.as_mut() }) else {
+            return;
+        };
+        let mut inherits = false;
+        thread.each(|s| inherits |= s.forked());
+        if inherits {
+            thread.pid = raw::getpid();
+        }
+    });
+}
+
+/// Some graph is only checked: its scopes are told of all calls, not only of those that change something.
+static CHECKS: AtomicBool = AtomicBool::new(false);
+
+/// From now on that is so.
+pub fn check() {
+    CHECKS.store(true, Relaxed);
+}
+
+/// Whether all scopes are told of a call.
+#[inline(always)]
+fn is_told(call: &Call) -> bool {
+    call.changes() || CHECKS.load(Relaxed)
+}
+
+/// Does something with each scope of the calling thread.
+fn each_of_thread(f: impl FnMut(&mut Scope<'static, *mut c_void>)) {
+    let Some(local) = turn() else { return };
+    let was = errno();
+    at_work(local, || {
+        if let Some(thread) = own(local, raw::getpid()) {
+            // SAFETY: the thread's own record.
+            unsafe { (*thread).each(f) };
+        }
+    });
+    set_errno(was);
+}
+
 /// The thread is about to change who makes its calls, or with which limits (`names_only`: where its paths lead).
 #[inline(always)]
 pub fn unsettle(names_only: bool) {
-    if let Some(local) = turn() {
-        unsettled(local, names_only);
+    if turn().is_some() {
+        unsettled(names_only);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn unsettled(local: *mut Local, names_only: bool) {
-    let was = errno();
-    at_work(local, || {
-        if let Some(thread) = own(local, raw::getpid()) {
-            // SAFETY: the thread's own record.
-            unsafe { (*thread).each(|_, s| s.unsettle(names_only)) };
-        }
-    });
-    set_errno(was);
+fn unsettled(names_only: bool) {
+    each_of_thread(|s| s.unsettle(names_only));
 }
 
 /// The thread is about to confine itself: others can't make its calls any more. No scope that is entered from now on, on any thread, looks
@@ -215,12 +280,18 @@ fn unsettled(local: *mut Local, names_only: bool) {
 #[cold]
 pub fn restrict() {
     unsettle(false);
-    let local = local::get();
-    // SAFETY: the calling thread's own words. A vfork child speaks for itself only.
-    let thread = unsafe { (*local).thread.as_ref() };
-    if thread.is_none_or(|t| t.pid == raw::getpid() || plugins::forked()) {
+    forbid();
+}
+
+/// No scope that is entered from now on looks ahead. `false` in a vfork child, which speaks for itself only.
+fn forbid() -> bool {
+    // SAFETY: the calling thread's own words.
+    let thread = unsafe { (*local::get()).thread.as_ref() };
+    let speaks = thread.is_none_or(|t| t.pid == raw::getpid() || plugins::forked());
+    if speaks {
         DISABLED.store(true, Relaxed);
     }
+    speaks
 }
 
 /// The thread's record; made if there is none, which no handler may do. `None` in a vfork child, in a thread that ends, and where there is
@@ -295,7 +366,7 @@ pub fn enter(graph: &'static Graph<*mut c_void>, context: *mut c_void) -> *mut C
         // SAFETY: the calling thread's.
         match unsafe { record(local, raw::getpid()) } {
             // SAFETY: the calling thread's record.
-            Some(thread) => unsafe { begin(thread, context, |c| graph.enter_prepared(c)) },
+            Some(thread) => unsafe { begin(thread, context, stack(), |c| graph.enter_prepared(c)) },
             None => passing(),
         }
     })
@@ -310,23 +381,36 @@ pub fn enter_quietly(graph: &'static Graph<*mut c_void>, context: *mut c_void) -
         }
         match own(local, raw::getpid()) {
             // SAFETY: the calling thread's record.
-            Some(thread) => unsafe { begin(thread, context, |c| graph.enter_quietly(c)) },
+            Some(thread) => unsafe {
+                begin(thread, context, usize::MAX, |c| graph.enter_quietly(c))
+            },
             None => passing(),
         }
     })
 }
 
-/// Puts a scope into a free slot.
+/// Where the stack is now, to tell the functions that called each other.
+#[inline(always)]
+fn stack() -> usize {
+    let here = 0u8;
+    black_box(&raw const here) as usize
+}
+
+/// Puts a scope into a free slot. `stack`: where it is entered.
 ///
 /// # Safety
 /// The calling thread's record.
 unsafe fn begin(
     thread: *mut Thread,
     context: *mut c_void,
+    stack: usize,
     enter: impl FnOnce(&'static *mut c_void) -> Scope<'static, *mut c_void>,
 ) -> *mut CScope {
     // SAFETY: as promised; a slot that is not in use is nobody's, and its context stays until its scope has ended.
     unsafe {
+        if (*thread).jumped != 0 {
+            (*thread).end_jumped(stack);
+        }
         let slots = (*thread).slots;
         let slot = (*slots).used.load(Relaxed).trailing_ones() as usize;
         if slot >= MOST_SCOPES {
@@ -335,8 +419,8 @@ unsafe fn begin(
         (*slots).used.fetch_or(1 << slot, AcqRel);
         let own_context = (&raw mut (*slots).contexts[slot]).cast::<*mut c_void>();
         own_context.write(context);
-        let new = (&raw mut (*slots).scopes[slot]).cast::<CScope>();
-        new.write(CScope::new(thread, slots, slot));
+        let new = (*thread).at(slot);
+        new.write(CScope::new(thread, slots, slot, stack));
         let scope = enter(&*own_context);
         // To a graph that was switched off no calls are offered.
         let is_off = scope.is_off();
@@ -364,12 +448,16 @@ pub unsafe fn leave(scope: *mut CScope) {
             return;
         }
         at_work(local, || {
-            if let Some(thread) = (*scope).thread.as_mut()
-                && let Some(at) = thread.scopes.iter().position(|s| *s == scope)
-            {
-                thread.scopes.remove(at);
+            if let Some(thread) = (*scope).thread.as_mut() {
+                thread.end(scope);
+                thread.jumped &= !(1 << (*scope).slot);
+                if thread.jumped != 0 {
+                    // What was entered by functions that this one called.
+                    thread.end_jumped((*scope).stack.saturating_sub(1));
+                }
+            } else {
+                drop((*scope).scope.take());
             }
-            drop((*scope).scope.take());
             Slots::release((*scope).slots, 1 << (*scope).slot);
         });
     }
@@ -425,12 +513,13 @@ pub unsafe fn walk(scope: *mut CScope, fd: c_int) {
 }
 
 impl CScope {
-    const fn new(thread: *mut Thread, slots: *mut Slots, slot: usize) -> CScope {
+    const fn new(thread: *mut Thread, slots: *mut Slots, slot: usize, stack: usize) -> CScope {
         CScope {
             scope: None,
             thread,
             slots,
             slot,
+            stack,
             bound: [-1; MOST_BOUND],
             bound_count: 0,
             is_bound: false,
@@ -448,8 +537,11 @@ impl CScope {
                 || call.args.kind == Kind::Renameat && on(call.args.fd2))
     }
 
-    fn unbind(&mut self, fd: c_int) {
-        if let Some(i) = self.bound[..self.bound_count].iter().position(|b| *b == fd) {
+    fn unbind(&mut self, closes: impl Fn(c_int) -> bool) {
+        while let Some(i) = self.bound[..self.bound_count]
+            .iter()
+            .position(|b| closes(*b))
+        {
             self.bound_count -= 1;
             self.bound.swap(i, self.bound_count);
         }
@@ -465,6 +557,7 @@ impl Thread {
             pid,
             scopes,
             slots,
+            jumped: 0,
             listings,
         })?;
         AT_END.ask().then(|| new.into_raw())
@@ -491,15 +584,71 @@ impl Thread {
         of_all && !self.scopes.is_empty() || heard.any(|h| h) || listings.are_concerned(call)
     }
 
-    /// Runs `f` with whether it is bound, and each scope that the thread has entered and not left.
-    fn each(&mut self, mut f: impl FnMut(bool, &mut Scope<'static, *mut c_void>)) {
+    /// Runs `f` with each scope that the thread has entered and not left.
+    fn each(&mut self, mut f: impl FnMut(&mut Scope<'static, *mut c_void>)) {
         for scope in self.scopes.iter() {
             // SAFETY: entered and not left.
             let scope = unsafe { &mut **scope };
             if let Some(s) = scope.scope.as_mut() {
-                f(scope.is_bound, s);
+                f(s);
             }
         }
+    }
+
+    /// The program leaves functions by longjmp(3), and with them perhaps scopes, whose contexts are gone then. Those of which nothing is to be handed out any
+    /// more end here. Their slots stay: who entered may still hold them.
+    fn jump(&mut self) {
+        // SAFETY: the thread's own.
+        let used = unsafe { (*self.slots).used.load(Relaxed) } & !(OF_THREAD | self.jumped);
+        for slot in (0..MOST_SCOPES).filter(|slot| used & 1 << slot != 0) {
+            // SAFETY: a slot that is in use has a scope.
+            let scope = unsafe { &mut *self.at(slot) };
+            if scope.is_bound {
+                continue;
+            }
+            self.jumped |= 1 << slot;
+            if let Some(s) = scope.scope.as_mut() {
+                s.retire();
+            }
+            if scope.scope.as_ref().is_none_or(Scope::is_passing) {
+                self.end(scope);
+            }
+        }
+    }
+
+    /// Scopes that may have been jumped over were, if the stack is back where they were entered or beyond. They end, and where there are no other slots,
+    /// theirs are free.
+    #[cold]
+    fn end_jumped(&mut self, stack: usize) {
+        let jumped = self.jumped;
+        for slot in (0..MOST_SCOPES).filter(|slot| jumped & 1 << slot != 0) {
+            let scope = self.at(slot);
+            // SAFETY: a slot that is in use has a scope.
+            unsafe {
+                if (*scope).stack > stack {
+                    continue;
+                }
+                self.end(scope);
+                if (*self.slots).used.load(Relaxed) == u64::MAX {
+                    self.jumped &= !(1 << slot);
+                    Slots::release(self.slots, 1 << slot);
+                }
+            }
+        }
+    }
+
+    fn at(&self, slot: usize) -> *mut CScope {
+        // SAFETY: within the thread's slots.
+        unsafe { (&raw mut (*self.slots).scopes[slot]).cast() }
+    }
+
+    /// Ends a scope of this thread, whose slot stays in use.
+    fn end(&mut self, scope: *mut CScope) {
+        if let Some(at) = self.scopes.iter().position(|s| *s == scope) {
+            self.scopes.remove(at);
+        }
+        // SAFETY: entered and not left.
+        drop(unsafe { (*scope).scope.take() });
     }
 
     /// Tells all scopes but one of a call.
@@ -514,7 +663,7 @@ impl Thread {
                 s.notice(call);
             }
             if call.args.kind == Kind::Close {
-                scope.unbind(call.args.fd);
+                scope.unbind(|fd| fd == call.args.fd);
             }
         }
     }
@@ -544,7 +693,7 @@ impl Thread {
                 break;
             }
         }
-        if call.changes() {
+        if is_told(call) {
             self.notice(call, asked);
         }
         // SAFETY: entered and not left.
@@ -561,7 +710,7 @@ impl Thread {
         };
         if answer.is_none() && call.args.kind == Kind::Close {
             // SAFETY: as above.
-            unsafe { (*asked).unbind(call.args.fd) };
+            unsafe { (*asked).unbind(|fd| fd == call.args.fd) };
         }
         (asked, answer)
     }
@@ -958,7 +1107,7 @@ fn heard(local: *mut Local, event: Event) {
     set_errno(was);
 }
 
-/// The program is about to close descriptors `first..=last`: nothing that is foreseen is worth looking through all of them.
+/// The program is about to close descriptors `first..=last`.
 pub fn closing_range(first: u32, last: u32) {
     let Some(local) = turn() else { return };
     let was = errno();
@@ -966,7 +1115,12 @@ pub fn closing_range(first: u32, last: u32) {
         if let Some(thread) = own(local, raw::getpid()) {
             // SAFETY: the thread's own record.
             unsafe {
-                (*thread).each(|_, s| s.halt());
+                for scope in (*thread).scopes.iter() {
+                    if let Some(s) = (**scope).scope.as_mut() {
+                        s.closing_range(first, last);
+                    }
+                    (**scope).unbind(|fd| (first..=last).contains(&(fd as u32)));
+                }
                 (*(*thread).listings).closing_range(first, last);
             }
         }
@@ -980,12 +1134,20 @@ pub fn closing_range(first: u32, last: u32) {
 /// The scope is null or one of this thread; the call's pointers are what the system call wants.
 pub unsafe fn make(scope: *mut CScope, call: &Call) -> isize {
     let local = local::get();
-    at_work(local, || {
-        if call.changes()
+    let was = errno();
+    let r = at_work(local, || {
+        if is_told(call)
             && let Some(thread) = own(local, raw::getpid())
         {
             // SAFETY: the thread's own record.
-            unsafe { (*thread).notice(call, scope) };
+            unsafe {
+                (*(*thread).listings).calling(call);
+                (*thread).notice(call, scope);
+            }
+        }
+        if call.args.kind == Kind::Close {
+            crate::declared::closing(call.args.fd);
+            crate::track::closing(call.args.fd);
         }
         // SAFETY: as promised.
         unsafe {
@@ -999,11 +1161,14 @@ pub unsafe fn make(scope: *mut CScope, call: &Call) -> isize {
             }
             call.make()
         }
-    })
+    });
+    // Stubs may have set it.
+    set_errno(was);
+    r
 }
 
 /// The program is about to leave functions by longjmp(3). The contexts of scopes that they have entered may lie on the stack that is left:
-/// nothing more is asked of their graphs. Scopes that are bound to descriptors go on.
+/// nothing more is asked of their graphs, and effects that were made are handed out. Scopes that are bound to descriptors go on.
 pub fn jumping() {
     if !IN_USE.load(Relaxed) {
         return;
@@ -1021,11 +1186,7 @@ pub fn jumping() {
         }
         if let Some(thread) = own(local, raw::getpid()) {
             (*local).state = OURS;
-            (*thread).each(|is_bound, s| {
-                if !is_bound {
-                    s.halt();
-                }
-            });
+            (*thread).jump();
         }
         (*local).state = PROGRAM;
     }

@@ -2,6 +2,8 @@
 
 use super::*;
 
+const MOVED: &str = "a position that was declared private was moved by someone else";
+
 impl Instance<'_> {
     /// Waits until the call of place `i` is done, and has what depends on others issued meanwhile. `was_ahead`: it was issued before the program asked for
     /// it. One that was not, a run's first, is waited for however far is looked ahead.
@@ -57,8 +59,10 @@ impl Instance<'_> {
         }
         let r = p.result as isize;
         let kind = p.args.kind;
-        let again = [libc::EINTR, libc::EAGAIN, libc::ECANCELED, libc::ENOMEM];
         if kind.has_effects() {
+            if !p.stands() {
+                return None;
+            }
             if kind.writes() {
                 let b = p.buffer.as_ref()?;
                 let ours = b.at().cast_const();
@@ -81,16 +85,10 @@ impl Instance<'_> {
                     return None;
                 }
             }
-            // EFBIG comes with a signal, which the program is to get.
-            if r < 0 && (again.contains(&(-r as i32)) || r == -libc::EFBIG as isize) {
-                return None;
-            }
             if kind == Kind::Write && r > 0 {
                 let (fd, position) = (p.args.fd, p.position?);
                 if raw::lseek(fd, 0, libc::SEEK_CUR) != position {
-                    self.switch_off(
-                        "a position that was declared private was moved by someone else",
-                    );
+                    self.switch_off(MOVED);
                     return None;
                 }
                 raw::lseek(fd, r as i64, libc::SEEK_CUR);
@@ -104,8 +102,8 @@ impl Instance<'_> {
             Kind::Pread | Kind::Read => {
                 // A buffer that O_DIRECT would not take must fail as it would.
                 let aligned = |at: usize| !p.direct || at.is_multiple_of(512);
-                if call.vectors.is_null() && into == Into::Memory && !aligned(call.buffer as usize)
-                    || p.direct && !call.vectors.is_null()
+                if !call.vectored && into == Into::Memory && !aligned(call.buffer as usize)
+                    || p.direct && call.vectored
                 {
                     return None;
                 }
@@ -168,12 +166,17 @@ impl Instance<'_> {
         if p.pretended && p.args.kind.writes() {
             let same = p.buffer.as_ref().is_some_and(|b| {
                 // SAFETY: both have `len` bytes.
-                p.linked.is_some()
-                    || unsafe {
-                        core::slice::from_raw_parts(b.at(), p.args.len)
-                            == core::slice::from_raw_parts(call.buffer.cast::<u8>(), p.args.len)
-                    }
+                unsafe {
+                    core::slice::from_raw_parts(b.at(), p.args.len)
+                        == core::slice::from_raw_parts(call.buffer.cast::<u8>(), p.args.len)
+                }
             });
+            let elsewhere = p.args.kind == Kind::Write
+                && p.position != Some(raw::lseek(p.args.fd, 0, libc::SEEK_CUR));
+            if elsewhere {
+                self.shared
+                    .note(format_args!("{MOVED}: {}", Words::of(call)));
+            }
             if !same {
                 self.counts.divergences += 1;
                 self.shared.note(format_args!(
@@ -219,7 +222,7 @@ impl Instance<'_> {
 unsafe fn copy_out(from: *const u8, n: usize, call: &Call) {
     // SAFETY: as promised.
     unsafe {
-        if call.vectors.is_null() {
+        if !call.vectored {
             core::ptr::copy_nonoverlapping(from, call.buffer.cast(), n);
             return;
         }

@@ -162,19 +162,13 @@ impl Instance<'_> {
             return;
         };
         // What was only warmed is still to be made: an open may create its file.
-        let done = p.progress == Progress::Done && !p.pretended && p.args.kind.runs_ahead();
-        let pure = !has_effects(&p.args);
-        if pure && !matches!(p.args.kind, Kind::Lseek) {
-            let whole = if p.args.kind.reads() {
-                p.result == p.args.len as i64
-            } else {
-                p.result >= 0
-            };
-            let known = p.args.kind.runs_ahead() && (done || p.pretended) && !p.stale;
-            walk.expected &= known && (whole || p.pretended);
+        let back = p.progress == Progress::Done && p.args.kind.runs_ahead();
+        let effects = has_effects(&p.args);
+        if p.args.kind != Kind::Lseek && (back || !effects || self.options.stops) {
+            walk.expected &= back && !p.stale && (p.pretended || p.is_whole());
         }
-        if !done {
-            walk.effects |= !pure;
+        if !back || effects && !p.stands() {
+            walk.effects |= effects;
             walk.writes.add(&p.args);
             walk.pending.push(i);
         }
@@ -266,13 +260,22 @@ impl Instance<'_> {
             )
         } as i32;
         let format = st.st_mode & libc::S_IFMT;
+        let of_kernel = match self.diskless {
+            _ if libc::major(st.st_dev) != 0 => false,
+            Some((device, known)) if device == st.st_dev => known,
+            _ => {
+                let asked = is_of_kernel(fd);
+                self.diskless = Some((st.st_dev, asked));
+                asked
+            }
+        };
         let file = File {
             fd,
             device: st.st_dev,
             inode: st.st_ino,
             size: st.st_size,
-            regular: format == libc::S_IFREG,
-            directory: format == libc::S_IFDIR,
+            regular: format == libc::S_IFREG && !of_kernel,
+            directory: format == libc::S_IFDIR && !of_kernel,
             append: flags & libc::O_APPEND != 0,
             direct: flags & libc::O_DIRECT != 0,
         };
@@ -312,36 +315,32 @@ impl Instance<'_> {
         if walk.writes.let_by(&alone) {
             return true;
         }
-        for e in &walk.pending {
-            let Some((earlier, earlier_position)) = self.place(*e).map(|p| (p.args, p.position))
-            else {
-                return false;
-            };
-            let file = if uses_file(earlier.kind) {
-                self.file(earlier.fd)
-            } else {
-                None
-            };
-            let Some(cx) = self.cx.as_ref() else {
-                return false;
-            };
-            let first = Touch {
-                args: &earlier,
-                position: earlier_position,
-                path: cx.paths(*e).0,
-                file,
-            };
-            let second = Touch {
-                args: &args,
-                position,
-                path: cx.paths(i).0,
-                file: own,
-            };
-            if conflict(&first, &second) {
-                return false;
-            }
-        }
-        true
+        !walk.pending.into_iter().any(|e| self.meet(*e, i))
+    }
+
+    /// Whether the calls of two places must keep their order.
+    pub(super) fn meet(&mut self, earlier: u16, later: u16) -> bool {
+        let (first, second) = (self.file_of(earlier), self.file_of(later));
+        let touches = (self.touch(earlier, first), self.touch(later, second));
+        !matches!(touches, (Some(a), Some(b)) if !conflict(&a, &b))
+    }
+
+    /// What the call of a place reads or writes.
+    pub(super) fn touch(&self, i: u16, file: Option<File>) -> Option<Touch<'_>> {
+        let cx = self.cx.as_ref()?;
+        let p = cx.places.get(i as usize)?;
+        Some(Touch {
+            args: &p.args,
+            position: p.position,
+            path: cx.paths(i).0,
+            file,
+        })
+    }
+
+    /// The file of a place's call, if it takes no path.
+    pub(super) fn file_of(&mut self, i: u16) -> Option<File> {
+        let args = self.place(i)?.args;
+        uses_file(args.kind).then(|| self.file(args.fd))?
     }
 
     /// Gives a call to the engine. `false`: not now. A call that can't be made ahead at all is marked so.
@@ -361,10 +360,12 @@ impl Instance<'_> {
                 let fits = linked.is_some() || (1..=LARGEST).contains(&len);
                 let allowed = args.kind != Kind::Write || self.options.private_positions;
                 let file = self.file(args.fd);
+                let writes = args.kind.writes();
                 let usable = file.is_some_and(|f| {
-                    let appends = f.append && args.kind.writes();
-                    f.regular && !appends && !may_be_written(f.device, f.inode)
+                    f.regular && !(f.append && writes) && !may_be_written(f.device, f.inode)
                 });
+                // A write beyond the limit brings a signal, to whoever makes it.
+                let usable = usable && !(writes && self.has_size_limit());
                 direct = file.is_some_and(|f| f.direct);
                 // Where the program's own bytes of a linked write lie is not known yet, and O_DIRECT may refuse them.
                 if !fits || !allowed || !usable || direct && linked.is_some() {
@@ -420,6 +421,14 @@ impl Instance<'_> {
                     return false;
                 }
             }
+            // What a stream writes and when is not seen.
+            Kind::Fsync
+                if self
+                    .file(args.fd)
+                    .is_some_and(|f| may_be_written(f.device, f.inode)) =>
+            {
+                return self.never(i);
+            }
             // Listers come to it.
             Kind::Openat
                 if self.walk != 0
@@ -463,6 +472,20 @@ impl Instance<'_> {
         self.counts.ahead += 1;
         self.settle_account();
         true
+    }
+
+    /// Whether RLIMIT_FSIZE is set; asked once in a run.
+    fn has_size_limit(&mut self) -> bool {
+        *self.size_limit.get_or_insert_with(|| {
+            let mut limit = libc::rlimit64 {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
+            let (what, at) = (libc::RLIMIT_FSIZE as usize, &raw mut limit as usize);
+            // SAFETY: the kernel fills a struct of this kind.
+            let r = unsafe { syscall6(libc::SYS_prlimit64, 0, what, 0, at, 0, 0) };
+            r < 0 || limit.rlim_cur != libc::RLIM64_INFINITY
+        })
     }
 
     /// A read of byte `at` is issued: on which device it lies, and whether that is to be seen by it.
@@ -563,10 +586,7 @@ impl Default for Walk {
             effects: false,
             unknown_position: false,
             stopped: false,
-            pending: Pending {
-                list: [0; DEEPEST_WINDOW + SEARCH + 1],
-                len: 0,
-            },
+            pending: Pending::default(),
             writes: Writes::None,
         }
     }
@@ -578,8 +598,17 @@ pub(super) struct Pending {
     len: usize,
 }
 
+impl Default for Pending {
+    fn default() -> Pending {
+        Pending {
+            list: [0; DEEPEST_WINDOW + SEARCH + 1],
+            len: 0,
+        }
+    }
+}
+
 impl Pending {
-    fn push(&mut self, i: u16) {
+    pub(super) fn push(&mut self, i: u16) {
         if let Some(at) = self.list.get_mut(self.len) {
             *at = i;
             self.len += 1;

@@ -8,11 +8,13 @@
 //!
 //! - a call without effects, if no earlier call that is not done conflicts with it (see `conflict`);
 //! - a call with effects, if moreover no weak edge lies between the program and it, and every read or look-up before it has come back as
-//!   the graph expects: whole, without error. So a read that fails or comes back short stops every effect behind it. After a call that was found
-//!   behind others, which were left out, the next has to follow it first.
+//!   the graph expects: whole, without error. So a read that fails or comes back short stops every effect behind it, and so does an effect, but for
+//!   those that are on their way beside it. After a call that was found behind others, which were left out, the next has to follow it first.
 //!
-//! What is used: the whole result of a read, a successful stat, and what an effect returned. A call without effects that failed or was
-//! short is made again by the program itself; so errors, ends of files and interruptions are exactly the program's own.
+//! What is used: the whole result of a read, a successful stat, and what an effect returned, unless it failed for a moment only. A call without effects
+//! that failed or was short is made again by the program itself; so errors, ends of files and interruptions are exactly the program's own. Where the program
+//! makes an effect itself that was made ahead, or one that nobody foresaw, what was made ahead behind it and conflicts with it is made anew, too (see
+//! `Instance::outdate`).
 //!
 //! How far ahead: the window doubles when the program had to wait for a call that was on its way; what is certain is not waste, so of that it begins
 //! large. What was learned of one device is not taken for another (see `device`). Where the data is cached, looking ahead rests (see `worth`).
@@ -29,7 +31,7 @@ use outrider_sys::raw::{self, syscall6};
 
 use crate::buffers::{Block, Buffer, Buffers, LARGEST};
 use crate::call::{Args, Call, Data, Kind};
-use crate::conflict::{File, Touch, Writes, conflict, has_effects, may_be_written};
+use crate::conflict::{File, Touch, Writes, conflict, has_effects, is_of_kernel, may_be_written};
 use crate::context::{self, Context, Progress, Start, opens_directory};
 use crate::device;
 use crate::graph::{At, Cursor, Engine, Follow, Options, Source, is_linked};
@@ -146,6 +148,12 @@ pub struct Instance<'g> {
     misses: Misses,
     /// The call that the program is making was found not to be cached, and is counted there.
     asked: bool,
+    /// Effects that other scopes had passed through when this one was last asked (see `context::changes`).
+    changes: u64,
+    /// Whether files may only become so long; `None`: not asked for yet.
+    size_limit: Option<bool>,
+    /// The last file system without a disk that was met, and whether it is one of the kernel's own (see `conflict::is_of_kernel`).
+    diskless: Option<(u64, bool)>,
     /// The graph was switched off; what it has done ahead is still handed out.
     closing: bool,
     /// The last call was found behind others, which it may have been like by chance: no effect is certain before the next one follows it.
@@ -198,6 +206,9 @@ impl<'g> Instance<'g> {
             sweep: None,
             misses: Misses::default(),
             asked: false,
+            changes: context::changes(),
+            size_limit: None,
+            diskless: None,
             closing: false,
             unsure: false,
             halted: false,
@@ -355,14 +366,20 @@ impl<'g> Instance<'g> {
         self.closing = true;
     }
 
-    /// Stops as soon as no effect is left that was made ahead and that the program is still to ask for.
-    fn close_if_done(&mut self) {
-        let Some(cx) = self.cx.as_ref() else { return };
-        let owed = cx.order.iter().chain(&self.current).any(|i| {
+    /// Whether an effect is left that was made ahead and that the program is still to ask for.
+    fn owes(&self) -> bool {
+        let Some(cx) = self.cx.as_ref() else {
+            return false;
+        };
+        cx.order.iter().chain(&self.current).any(|i| {
             let p = &cx.places[*i as usize];
-            p.args.kind.has_effects() && matches!(p.progress, Progress::Flying | Progress::Done)
-        });
-        if !owed {
+            p.args.kind.has_effects() && (p.progress == Progress::Flying || p.stands())
+        })
+    }
+
+    /// Stops as soon as that is not so.
+    fn close_if_done(&mut self) {
+        if !self.owes() {
             self.halt();
         }
     }
@@ -375,6 +392,9 @@ impl<'g> Instance<'g> {
         // SAFETY: as promised by the caller.
         let answer = unsafe { self.before(source, call, Into::Memory) };
         answer.unwrap_or_else(|| {
+            if self.cx.is_none() && has_effects(&call.args) {
+                context::changed();
+            }
             // SAFETY: as promised by the caller.
             let r = unsafe { call.make() };
             self.passed(source, r);
@@ -404,9 +424,9 @@ impl<'g> Instance<'g> {
         let share = self.shared.worth.share();
         (self.passes_until, self.passing_kinds) = if self.resting {
             let timed = |n: &u64| self.is_timed(*n, share);
-            ((made..).find(timed).unwrap_or(made), u32::MAX)
+            ((made..).find(timed).unwrap_or(made), self.untold())
         } else if self.is_passing() {
-            (u64::MAX, u32::MAX)
+            (u64::MAX, self.untold())
         } else if self.follows == Follows::Counting {
             let first = self.counted.wrapping_add(1);
             let looked_at = |n: &u64| worth::is_timed(first + n, share) || self.is_turn(first + n);
@@ -415,6 +435,19 @@ impl<'g> Instance<'g> {
         } else {
             (made, 0)
         };
+    }
+
+    /// Kinds of calls that nobody is to know of, a bit each, while this scope passes its calls through. A scope around it looks ahead of reads that
+    /// effects may change.
+    fn untold(&self) -> u32 {
+        if context::is_live() {
+            let told = Kind::ALL
+                .iter()
+                .filter(|k| k.has_effects() || **k == Kind::Openat);
+            told.fold(u32::MAX, |kinds, k| kinds & !(1 << *k as u32))
+        } else {
+            u32::MAX
+        }
     }
 
     /// Takes those that have passed into account.
@@ -466,6 +499,10 @@ impl<'g> Instance<'g> {
             return None;
         }
         self.forget_caches();
+        let changes = context::changes();
+        if std::mem::replace(&mut self.changes, changes) != changes {
+            self.outdate_reads();
+        }
         if self.sweep.is_some() && (counting || self.tail == Tail::Before) {
             if self.sweep_on(source, call) {
                 return None;
@@ -514,11 +551,15 @@ impl<'g> Instance<'g> {
         if self.is_passing() || !process::is(self.token) {
             return;
         }
-        if call.args.kind == Kind::Close {
-            self.settle(call.args.fd);
-        } else if has_effects(&call.args) && !self.options.stable {
-            self.forget_caches();
-            self.outdate(call);
+        self.forget_caches();
+        self.disturbed(call);
+    }
+
+    /// The thread is about to close descriptors `first..=last`.
+    pub fn closing_range(&mut self, first: u32, last: u32) {
+        if !self.is_passing() && process::is(self.token) {
+            // AT_FDCWD is none of them.
+            self.settle(|fd| fd >= 0 && (first..=last).contains(&(fd as u32)));
         }
     }
 
@@ -537,14 +578,19 @@ impl<'g> Instance<'g> {
         self.follows = Follows::Yes;
         self.unsure = at > 0;
         self.advance(at);
-        let known = self
-            .current
-            .and_then(|i| self.place(i))
-            .is_some_and(|p| p.progress != Progress::NotReady);
+        let (known, longer) =
+            self.current
+                .and_then(|i| self.place(i))
+                .map_or((false, false), |p| {
+                    let known = p.progress != Progress::NotReady;
+                    (known, call.args.len > p.args.len)
+                });
         self.counts.foreseen += u64::from(known);
         self.cx.as_ref()?;
         let i = self.current?;
         self.look_at_warmed(i);
+        // Those behind it were made ahead as if it had no effects, or less.
+        let surprises = (!known || longer) && self.may_outdate(call);
         self.adopt(i, call);
         let was_issued = |p: &crate::context::Place| {
             p.args.kind.runs_ahead() && matches!(p.progress, Progress::Flying | Progress::Done)
@@ -555,7 +601,7 @@ impl<'g> Instance<'g> {
             return None;
         }
         if call.args.kind == Kind::Close {
-            self.settle(call.args.fd);
+            self.settle(|fd| fd == call.args.fd);
         }
         let answer = if self.place(i).is_some_and(was_issued) {
             self.wait(source, i, was_ahead);
@@ -571,6 +617,11 @@ impl<'g> Instance<'g> {
                 Some(r)
             }
             None => {
+                let made = |p: &crate::context::Place| was_issued(p) && !p.pretended;
+                let again = call.args.kind.has_effects() && self.place(i).is_some_and(made);
+                if again || surprises {
+                    self.outdate(call);
+                }
                 let timed = call.args.kind.runs_ahead() || call.args.kind == Kind::Openat;
                 if self.adapts() && timed {
                     self.began = Some(Instant::now());
@@ -646,14 +697,22 @@ impl<'g> Instance<'g> {
         {
             let p = &cx.places[i as usize];
             let cursor = p.cursor;
-            let short = !p.args.kind.has_effects()
-                && (result < 0 || p.args.kind.reads() && result as usize != p.args.len);
-            cx.release(i);
-            self.unlink(i);
-            if short && self.options.engine == Engine::Check {
-                self.not_pretended();
+            if self.options.engine == Engine::Check {
+                let moves = p.args.kind.reads() || p.args.kind.writes();
+                let whole = result >= 0 && (!moves || result as usize == p.args.len);
+                if whole && p.link {
+                    p.read_again();
+                } else if !whole && (self.options.stops || !p.args.kind.has_effects()) {
+                    self.not_pretended();
+                }
             }
-            source.harvest(&cursor, result);
+            if let Some(cx) = self.cx.as_mut() {
+                cx.release(i);
+            }
+            self.unlink(i);
+            if !self.closing {
+                source.harvest(&cursor, result);
+            }
             self.doze(source);
         }
         if self.closing {
@@ -661,13 +720,16 @@ impl<'g> Instance<'g> {
         }
     }
 
-    /// A read came back short, or a look-up failed: in a normal run no effect behind it would have been made ahead.
+    /// A read came back short, or a look-up failed, or an effect on whose success others depend: in a normal run no effect behind it would have been made
+    /// ahead.
     fn not_pretended(&mut self) {
         let Some(cx) = self.cx.as_deref_mut() else {
             return;
         };
         for n in 0..cx.order.len() {
             let p = &mut cx.places[cx.order[n] as usize];
+            // The function may end here.
+            p.weak_before |= self.options.stops && n == 0;
             if p.pretended && p.args.kind.has_effects() {
                 p.pretended = false;
                 p.progress = Progress::Ready;
@@ -770,37 +832,41 @@ impl<'g> Instance<'g> {
         if let Some(i) = self.current.take() {
             cx.release(i);
         }
-        // What no thread has begun is taken back before anything is waited for.
-        for n in 0..cx.order.len() {
-            let i = cx.order[n];
-            cx.take_back(i);
+        // What no thread has begun is taken back before anything is waited for, and so is what nobody wants any more.
+        if cx.in_pool > 0 {
+            for i in 0..cx.places.len() as u16 {
+                cx.take_back(i);
+            }
         }
         cx.drain();
         while let Some(i) = self.pop() {
-            // An effect that was cancelled, or failed, did not happen.
-            let undone = self.place(i).is_some_and(|p| {
-                p.progress == Progress::Done
-                    && !p.pretended
-                    && p.args.kind.has_effects()
-                    && p.result < 0
-            });
-            if undone && let Some(cx) = self.cx.as_mut() {
-                cx.places[i as usize].progress = Progress::Ready;
-            }
             self.discard(i);
         }
     }
 
-    /// The thread is about to change who makes its calls, or with which limits (`names_only`: only where its paths lead). What nobody has begun
-    /// is taken back, effects that are under way are waited for, and nothing more is made ahead.
+    /// The thread is about to change who makes its calls, or with which limits (`names_only`: only where its paths lead).
     pub fn unsettle(&mut self, names_only: bool) {
         if self.is_passing() || !process::is(self.token) || names_only && self.pure {
             return;
         }
+        let why = "the function changes its user, its limits or its paths between effects that are certain";
+        // Between effects that are certain the thread must not do that.
+        match self.retire() {
+            Some(true) => self.shared.note(format_args!("{why}")),
+            Some(false) => self.shared.switch_off(why),
+            None => {}
+        }
+    }
+
+    /// From now on the graph is asked for nothing, and nothing is made ahead: what nobody has begun is taken back, effects that are under way are waited for.
+    /// Those that were made are still handed out. Says whether there are any, and whether they are the check's.
+    pub fn retire(&mut self) -> Option<bool> {
+        if self.is_passing() || !process::is(self.token) {
+            self.halt();
+            return None;
+        }
         self.closing = true;
-        let Some(cx) = self.cx.as_deref_mut() else {
-            return;
-        };
+        let cx = self.cx.as_deref_mut()?;
         let mut effects = None;
         for n in 0..cx.order.len() {
             let i = cx.order[n];
@@ -808,9 +874,7 @@ impl<'g> Instance<'g> {
                 cx.places[i as usize].never = true;
                 continue;
             }
-            while !cx.poll(i) && !cx.broken {
-                cx.sleep(i);
-            }
+            cx.land(i);
             let p = &mut cx.places[i as usize];
             if p.progress != Progress::Done {
                 continue;
@@ -821,14 +885,28 @@ impl<'g> Instance<'g> {
                 p.stale = true;
             }
         }
-        // Between effects that are certain the thread must not do that.
-        let why = "the function changes its user, its limits or its paths between effects that are certain";
-        match effects {
-            Some(true) => self.shared.note(format_args!("{why}")),
-            Some(false) => self.shared.switch_off(why),
-            None => {}
-        }
         self.close_if_done();
+        effects
+    }
+
+    /// The process is about to be forked. Either process may go on in the function: nothing that has effects is made ahead any more.
+    pub fn forking(&mut self) {
+        if !self.pure && self.retire() == Some(true) {
+            self.shared.note(format_args!(
+                "the function forks between effects that are certain"
+            ));
+        }
+    }
+
+    /// This is the child: effects that were made are handed out here, too. `false`: there are none.
+    pub fn forked(&mut self) -> bool {
+        let owes = self.closing && self.owes();
+        let (Some(cx), Some(token), true) = (self.cx.as_mut(), process::token(), owes) else {
+            return false;
+        };
+        cx.inherit(token);
+        self.token = token;
+        true
     }
 
     /// Ends the run.
@@ -960,6 +1038,10 @@ impl std::fmt::Display for Words<'_> {
                 None => f.write_str("a call"),
             };
         };
+        if a.kind == Kind::Write && a.len == 0 {
+            // Whatever function changes it.
+            return write!(f, "a change of the file of descriptor {}", a.fd);
+        }
         write!(f, "{}(", a.kind.name())?;
         if a.fd == libc::AT_FDCWD {
             f.write_str("AT_FDCWD")?;

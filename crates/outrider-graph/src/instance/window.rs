@@ -1,5 +1,6 @@
 //! The window: what the graph foresees next, and what of it the program makes.
 
+use super::issue::Pending;
 use super::*;
 
 impl Instance<'_> {
@@ -151,7 +152,7 @@ impl Instance<'_> {
     /// Asks again for the arguments of a place that was not ready.
     pub(super) fn ask_again(&mut self, source: &dyn Source, i: u16) {
         let Some(p) = self.place(i) else { return };
-        if p.progress == Progress::NotReady {
+        if p.progress == Progress::NotReady && !self.closing {
             let at = source.at(&p.cursor.clone());
             self.fill(i, at);
         }
@@ -201,6 +202,9 @@ impl Instance<'_> {
             p.args == call.args
         };
         if numbers && p.long {
+            if self.closing {
+                return false;
+            }
             let At::Call { op, .. } = source.at(&p.cursor) else {
                 return false;
             };
@@ -293,12 +297,18 @@ impl Instance<'_> {
     /// A foreseen call does not come.
     pub(super) fn discard(&mut self, i: u16) {
         let Some(cx) = self.cx.as_mut() else { return };
-        let taken_back = cx.take_back(i);
+        cx.take_back(i);
         let p = &cx.places[i as usize];
-        let issued = matches!(p.progress, Progress::Flying | Progress::Done);
+        let effects = p.args.kind.has_effects();
+        // An effect that was cancelled, or failed, did not happen.
+        let issued = match p.progress {
+            Progress::Flying => true,
+            Progress::Done => !effects || p.pretended || p.result >= 0,
+            Progress::NotReady | Progress::Ready => false,
+        };
         if issued && p.args.kind.runs_ahead() {
             self.counts.unused += 1;
-            if p.args.kind.has_effects() && !taken_back {
+            if effects {
                 self.counts.unclaimed_effects += 1;
                 let verb = if p.pretended {
                     "would have been"
@@ -336,7 +346,7 @@ impl Instance<'_> {
     /// The program makes a call that the graph does not have here.
     pub(super) fn unforeseen(&mut self, call: &Call) {
         // Calls that the graph never speaks of are no reason to doubt it.
-        if self.kinds & (1 << call.args.kind as u32) != 0 && !self.options.among {
+        if self.kinds & (1 << call.args.kind as u32) != 0 && !self.options.among && !self.closing {
             self.counts.divergences += 1;
             if self.options.engine == Engine::Check {
                 let cx = self.cx.as_ref();
@@ -361,19 +371,32 @@ impl Instance<'_> {
                 }
             }
         }
-        if call.args.kind == Kind::Close {
-            self.settle(call.args.fd);
-        } else if has_effects(&call.args) && !self.options.stable {
+        self.disturbed(call);
+    }
+
+    /// The thread makes a call that the graph does not have here.
+    pub(super) fn disturbed(&mut self, call: &Call) {
+        let closes = call.args.kind == Kind::Close;
+        let checks = self.options.engine == Engine::Check;
+        if checks || !closes && self.may_outdate(call) {
             self.outdate(call);
+        }
+        if closes {
+            self.settle(|fd| fd == call.args.fd);
         }
     }
 
-    /// Waits until nothing uses a descriptor that the program is about to close, and forgets what was read from it.
-    pub(super) fn settle(&mut self, fd: i32) {
+    /// Whether a call changes what the graph's calls return.
+    pub(super) fn may_outdate(&self, call: &Call) -> bool {
+        has_effects(&call.args) && !(self.options.stable && self.pure)
+    }
+
+    /// Waits until nothing uses descriptors that the program is about to close, and forgets what was read from them.
+    pub(super) fn settle(&mut self, closes: impl Fn(i32) -> bool) {
         let Some(cx) = self.cx.as_mut() else { return };
         for i in 0..cx.places.len() as u16 {
             let p = &mut cx.places[i as usize];
-            let uses = p.args.fd == fd || p.args.kind == Kind::Renameat && p.args.fd2 == fd;
+            let uses = closes(p.args.fd) || p.args.kind == Kind::Renameat && closes(p.args.fd2);
             if !uses || Some(i) == self.current {
                 continue;
             }
@@ -381,23 +404,37 @@ impl Instance<'_> {
             if p.warmed {
                 cx.take_back(i);
             }
-            while !cx.poll(i) && !cx.broken {
-                cx.sleep(i);
-            }
+            cx.land(i);
         }
         for f in &mut self.files {
-            f.take_if(|f| f.fd == fd);
+            f.take_if(|f| closes(f.fd));
         }
-        if let Some(n) = self.listed[..self.listed_count]
+        while let Some(n) = self.listed[..self.listed_count]
             .iter()
-            .position(|f| *f == fd)
+            .position(|f| closes(*f))
         {
             self.listed_count -= 1;
             self.listed.swap(n, self.listed_count);
         }
     }
 
-    /// The program has effects that the graph did not foresee: what was read ahead and may be different now is forgotten.
+    /// Another scope of the thread has made a call with effects; which one, nobody said.
+    pub(super) fn outdate_reads(&mut self) {
+        let stable = self.options.stable;
+        let Some(cx) = self.cx.as_deref_mut() else {
+            return;
+        };
+        for n in 0..cx.order.len() {
+            let p = &mut cx.places[cx.order[n] as usize];
+            let kind = p.args.kind;
+            p.stale |= matches!(p.progress, Progress::Flying | Progress::Done)
+                && (!kind.has_effects() && !stable || kind == Kind::Fsync);
+        }
+    }
+
+    /// The program makes a call, or makes it again, of which what lies behind it knew nothing: what was made ahead there and meets it is out of date. Reads
+    /// and look-ups are made anew when the program comes to them, and so are writes and fsync: those that are under way are waited for first, and
+    /// whatever meets one that is made anew is out of date, too. What has changed names can't be made twice and stays. The check says what it meets.
     pub(super) fn outdate(&mut self, call: &Call) {
         let file = if uses_file(call.args.kind) {
             self.file(call.args.fd)
@@ -408,37 +445,48 @@ impl Instance<'_> {
             // A pipe, a terminal: no file changes.
             return;
         }
-        let path = path_bytes(call.path.cast());
+        let theirs = Touch {
+            args: &call.args,
+            position: matches!(call.args.kind, Kind::Pread | Kind::Pwrite)
+                .then_some(call.args.offset),
+            path: path_bytes(call.path.cast()),
+            file,
+        };
+        let mut again = Pending::default();
         let mut n = 0;
         while let Some(i) = self.cx.as_ref().and_then(|cx| cx.order.get(n).copied()) {
             n += 1;
-            let Some((args, position)) = self.place(i).map(|p| (p.args, p.position)) else {
-                return;
+            let issued = |p: &crate::context::Place| {
+                matches!(p.progress, Progress::Flying | Progress::Done)
+                    && (!self.options.stable || p.args.kind.has_effects())
             };
-            let own = if uses_file(args.kind) {
-                self.file(args.fd)
-            } else {
-                None
-            };
-            let Some(cx) = self.cx.as_mut() else { return };
-            let p = &mut cx.places[i as usize];
-            if !matches!(p.progress, Progress::Flying | Progress::Done) || args.kind.has_effects() {
+            if !self.place(i).is_some_and(issued) {
                 continue;
             }
-            let theirs = Touch {
-                args: &call.args,
-                position: (call.args.kind == Kind::Pwrite).then_some(call.args.offset),
-                path,
-                file,
+            let own = self.file_of(i);
+            let meets = self.touch(i, own).is_none_or(|t| conflict(&theirs, &t))
+                || again.into_iter().any(|e| self.meet(*e, i));
+            let Some(cx) = self.cx.as_mut().filter(|_| meets) else {
+                continue;
             };
-            let ours = Touch {
-                args: &args,
-                position,
-                path: cx.paths(i).0,
-                file: own,
-            };
-            if conflict(&theirs, &ours) {
-                cx.places[i as usize].stale = true;
+            let p = &mut cx.places[i as usize];
+            if p.pretended && p.args.kind.has_effects() {
+                self.shared.note(format_args!(
+                    "{} may meet {}, which would have been made ahead by then",
+                    Words::of(call),
+                    cx.words(i)
+                ));
+            } else if !p.args.kind.has_effects() {
+                p.stale = true;
+            } else if cx.take_back(i) {
+                cx.places[i as usize].never = true;
+            } else {
+                cx.land(i);
+                let p = &mut cx.places[i as usize];
+                if p.args.kind.writes() || p.args.kind == Kind::Fsync || p.result < 0 {
+                    p.stale = true;
+                    again.push(i);
+                }
             }
         }
     }
