@@ -346,7 +346,7 @@ sys.stdin.read()
         let (old, new) = (cached(SIZE - RANGE..SIZE), cached(0..RANGE / 2));
         drop(child.stdin.take());
         assert!(child.wait().unwrap().success());
-        match old < RANGE / 8 && new == RANGE / 2 {
+        match old < RANGE / 8 && new > RANGE / 2 - (1 << 20) {
             true => Ok(()),
             false => Err(format!(
                 "{old} bytes of what was read first are cached, {new} of what was read last"
