@@ -325,7 +325,7 @@ fn run(
     };
     let mut graph = graph.engine(engine).private_positions();
     // As far ahead as it finds useful, and always so far.
-    if plan.len() % 2 == 0 {
+    if plan.len().is_multiple_of(2) {
         graph = graph.fixed_depth(12);
     }
     let mut scope = graph.enter(&context);
