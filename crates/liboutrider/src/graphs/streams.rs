@@ -6,7 +6,7 @@
 use core::ffi::{CStr, c_char, c_int};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
 use libc::{AT_FDCWD, FILE};
 use outrider_sys::raw;
@@ -26,6 +26,8 @@ const OTHER: u32 = 2;
 
 struct Stream {
     at: AtomicPtr<FILE>,
+    /// Its descriptor: the stream itself may be freed by ways that no hook sees.
+    fd: AtomicI32,
     state: AtomicU32,
     device: AtomicU64,
     inode: AtomicU64,
@@ -34,6 +36,7 @@ struct Stream {
 static STREAMS: [Stream; MOST] = [const {
     Stream {
         at: AtomicPtr::new(null_mut()),
+        fd: AtomicI32::new(-1),
         state: AtomicU32::new(UNKNOWN),
         device: AtomicU64::new(0),
         inode: AtomicU64::new(0),
@@ -94,6 +97,7 @@ fn add(stream: *mut FILE) {
     for (i, s) in STREAMS.iter().enumerate() {
         let free = s.at.compare_exchange(null_mut(), stream, AcqRel, Relaxed);
         if free.is_ok() {
+            s.fd.store(descriptor(stream), Release);
             s.state.store(UNKNOWN, Release);
             USED.fetch_max(i as u32 + 1, AcqRel);
             return;
@@ -121,7 +125,7 @@ pub fn closing(stream: *mut FILE) {
 /// A descriptor names another file.
 pub fn replaced(fd: c_int) {
     for s in known() {
-        if descriptor(s.at.load(Acquire)) == fd {
+        if s.fd.load(Acquire) == fd {
             s.state.store(UNKNOWN, Release);
         }
     }
@@ -131,12 +135,11 @@ pub fn replaced(fd: c_int) {
 fn may_write(device: u64, inode: u64) -> bool {
     MORE.load(Relaxed)
         || known().iter().any(|s| {
-            let stream = s.at.load(Acquire);
-            if stream.is_null() {
+            if s.at.load(Acquire).is_null() {
                 return false;
             }
             if s.state.load(Acquire) == UNKNOWN {
-                let about = raw::fstat(descriptor(stream)).ok();
+                let about = raw::fstat(s.fd.load(Acquire)).ok();
                 let about = about.filter(|st| st.st_mode & libc::S_IFMT == libc::S_IFREG);
                 s.device.store(about.map_or(0, |st| st.st_dev), Relaxed);
                 s.inode.store(about.map_or(0, |st| st.st_ino), Relaxed);
