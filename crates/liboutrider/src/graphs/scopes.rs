@@ -412,11 +412,14 @@ unsafe fn begin(
             (*thread).end_jumped(stack);
         }
         let slots = (*thread).slots;
-        let slot = (*slots).used.load(Relaxed).trailing_ones() as usize;
-        if slot >= MOST_SCOPES {
+        let mut slot = (*slots).used.load(Relaxed).trailing_ones() as usize;
+        if slot < MOST_SCOPES {
+            (*slots).used.fetch_or(1 << slot, AcqRel);
+        } else if let Some(left) = (*thread).jumped_slot() {
+            slot = left;
+        } else {
             return passing();
         }
-        (*slots).used.fetch_or(1 << slot, AcqRel);
         let own_context = (&raw mut (*slots).contexts[slot]).cast::<*mut c_void>();
         own_context.write(context);
         let new = (*thread).at(slot);
@@ -616,25 +619,31 @@ impl Thread {
         }
     }
 
-    /// Scopes that may have been jumped over were, if the stack is back where they were entered or beyond. They end, and where there are no other slots,
-    /// theirs are free.
+    /// Scopes that may have been jumped over were, if the stack is back where they were entered or beyond. They end.
     #[cold]
     fn end_jumped(&mut self, stack: usize) {
         let jumped = self.jumped;
         for slot in (0..MOST_SCOPES).filter(|slot| jumped & 1 << slot != 0) {
             let scope = self.at(slot);
             // SAFETY: a slot that is in use has a scope.
-            unsafe {
-                if (*scope).stack > stack {
-                    continue;
-                }
+            if unsafe { (*scope).stack } <= stack {
                 self.end(scope);
-                if (*self.slots).used.load(Relaxed) == u64::MAX {
-                    self.jumped &= !(1 << slot);
-                    Slots::release(self.slots, 1 << slot);
-                }
             }
         }
+    }
+
+    /// Where no slot is free, that of an ended scope that may have been jumped over, still in use: the deepest on the stack. If its function goes on all the same and
+    /// leaves it in the end, functions that it has called by then, and their scopes, are over.
+    #[cold]
+    fn jumped_slot(&mut self) -> Option<usize> {
+        let jumped = self.jumped;
+        // SAFETY: a slot that is in use has a scope.
+        let slot = (0..MOST_SCOPES)
+            .filter(|slot| jumped & 1 << slot != 0)
+            .filter(|slot| unsafe { (*self.at(*slot)).scope.is_none() })
+            .min_by_key(|slot| unsafe { (*self.at(*slot)).stack })?;
+        self.jumped &= !(1 << slot);
+        Some(slot)
     }
 
     fn at(&self, slot: usize) -> *mut CScope {
