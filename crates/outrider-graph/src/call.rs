@@ -26,7 +26,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 15] = [
+    /// All of them, in the order of their numbers, which are those of the C interface.
+    pub const ALL: [Kind; 15] = [
         Kind::Openat,
         Kind::Close,
         Kind::Read,

@@ -71,24 +71,6 @@ impl CBuilder {
     }
 }
 
-const KINDS: [Kind; 15] = [
-    Kind::Openat,
-    Kind::Close,
-    Kind::Read,
-    Kind::Pread,
-    Kind::Write,
-    Kind::Pwrite,
-    Kind::Lseek,
-    Kind::Fstat,
-    Kind::Fstatat,
-    Kind::Statx,
-    Kind::Getdents,
-    Kind::Fsync,
-    Kind::Unlinkat,
-    Kind::Renameat,
-    Kind::Mkdirat,
-];
-
 fn fail<T>(errno: c_int, r: T) -> T {
     // SAFETY: errno of this thread.
     unsafe { *libc::__errno_location() = errno };
@@ -155,7 +137,7 @@ impl Foreseen {
             })),
             _ => Ok(Data::Linked),
         };
-        let Some(kind) = KINDS.get(self.kind as usize) else {
+        let Some(kind) = Kind::ALL.get(self.kind as usize) else {
             return Err("a stub gave a call of an unknown kind");
         };
         let (fd, dir, flags, mode) = (self.fd, self.fd, self.flags, self.mode);
@@ -331,7 +313,7 @@ unsafe extern "C" fn outrider_builder_call(
 ) -> c_int {
     // SAFETY: null or a builder.
     let b = unsafe { b.as_mut() };
-    let (Some(b), Some(args), Some(kind)) = (b, args, KINDS.get(kind as usize)) else {
+    let (Some(b), Some(args), Some(kind)) = (b, args, Kind::ALL.get(kind as usize)) else {
         return fail(libc::EINVAL, -1);
     };
     if name.is_null() {
