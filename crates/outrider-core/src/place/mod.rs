@@ -160,19 +160,18 @@ impl DeviceModel {
     }
 
     /// Bytes that arrive while a worker waits for a processor, which it shares with the program: with less in flight the device would stand
-    /// idle meanwhile. But for flash no fewer than 2 MiB, if these arrive in 4 ms: where requests are small each costs the less the more of them wait, so
-    /// that the bandwidth that was measured with few is too small.
+    /// idle meanwhile. But no fewer than 4 MiB, if these arrive in 8 ms, or in 4 ms where a head moves: where requests are small each costs the less the more of them
+    /// wait, so that the bandwidth that was measured with few is too small.
     pub fn reserve(&self) -> u64 {
-        const LEAST: f64 = (2 << 20) as f64;
-        const LONGEST_US: f64 = 4000.0;
+        const LEAST: f64 = (4 << 20) as f64;
+        let longest_us = if self.has_head() { 4000.0 } else { 8000.0 };
         let arrive = |us: f64| us * self.bandwidth;
-        let least = if self.is_flash() { 0.0 } else { LEAST };
-        arrive(AWAY_US).max(least.min(arrive(LONGEST_US))) as u64
+        arrive(AWAY_US).max(LEAST.min(arrive(longest_us))) as u64
     }
 
     /// Bytes in flight with which a device begins that is nobody else's, if more than any begins with; see [`InFlight::fall_from`].
     pub fn deep(&self) -> Option<u64> {
-        (!self.is_flash() && !self.has_head()).then(|| 2 * self.reserve())
+        (!self.has_head()).then(|| self.reserve())
     }
 
     /// Bytes in flight at most while others read from the device: as many as the kernel's own readahead has there, two windows of 128 KiB, or what

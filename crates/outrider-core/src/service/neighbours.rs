@@ -60,8 +60,10 @@ pub struct Neighbours {
 /// Requests of a disk at a look, since whenever.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
-    /// Given to the disk: no fewer and no more than these.
+    /// Given to the disk by its own counts, between these: which for a moment leave out what it has finished and nobody has been told of, dozens beside a busy processor …
     begun: (u64, u64),
+    /// … wherefore no more than these are taken to have been given to it.
+    most: u64,
     /// Of the engine, which the disk had surely been given …
     handed: u64,
     /// … and may have been given.
@@ -71,9 +73,14 @@ struct Count {
 }
 
 impl Count {
+    /// Requests that the disk has been given if at `before` it had been given what it counted, and then what the engine has surely given it.
+    fn at_least(&self, before: &Count) -> u64 {
+        before.begun.1 + self.handed.saturating_sub(before.issued)
+    }
+
     /// How many requests since `before` were surely somebody else's. `holes` of ours may have been cut in two, besides those that the kernel cuts.
     fn foreign_since(&self, before: &Count, holes: u64) -> u64 {
-        let begun = self.begun.0.saturating_sub(before.begun.1);
+        let begun = self.begun.0.saturating_sub(before.most);
         let engine = self.issued.saturating_sub(before.handed);
         let programs = self.programs - before.programs;
         let holes = holes.min(engine * HOLES);
@@ -115,11 +122,13 @@ impl Disk {
     /// Takes a look into account; `None`: nothing could be counted. `answer`: the disk's latency. `streaming`: files that programs have read at random
     /// are on their way as a whole.
     fn look(&mut self, count: Option<Count>, answer: Duration, streaming: bool) {
-        let Some(count) = count else {
+        let Some(mut count) = count else {
             self.counts.clear();
             self.pass(answer);
             return;
         };
+        let before = self.counts.iter().map(|c| count.at_least(c));
+        count.most = before.fold(count.begun.1, u64::max);
         if self.own.len() == 2 * WINDOW {
             self.own.pop_front();
         }
@@ -300,6 +309,7 @@ impl Service {
                 let after = after.iter().find(|l| l.device == load.device)?;
                 Some(Count {
                     begun,
+                    most: begun.1,
                     handed: load.handed,
                     issued: after.issued,
                     programs: d.counts.back().map_or(0, |c| c.programs) + own,
@@ -340,7 +350,7 @@ mod tests {
                 begun: (handed + others, issued + others),
                 handed,
                 issued,
-                programs: 0,
+                ..Count::default()
             };
             disk.look(Some(count), answer, false);
             done += 100;
@@ -388,6 +398,25 @@ mod tests {
         assert_eq!(believed[100 + ALONE as usize], Company::Nobody);
     }
 
+    /// DR7: what a disk has finished and its processor has not told anybody of yet is in none of its counts at a look, and in them at the next: that is nobody.
+    #[test]
+    fn what_is_counted_late_is_nobody() {
+        let mut disk = Disk::new(1);
+        for k in 0..200 {
+            let given = 20 * k + 64;
+            let late = if k % 7 == 6 { 64 } else { 0 };
+            let count = Count {
+                begun: (given - late, given - late),
+                handed: given - 16,
+                issued: given,
+                ..Count::default()
+            };
+            disk.look(Some(count), FAST, false);
+            assert!(!disk.suspected, "look {k}");
+        }
+        assert_eq!(disk.company, Company::Nobody);
+    }
+
     /// DR7: some requests that nobody goes on with, as of a journal, shorten the queue only for a moment.
     #[test]
     fn a_burst_is_nobody() {
@@ -418,6 +447,7 @@ mod tests {
             handed: 40,
             issued: 40,
             programs: 10,
+            ..Count::default()
         };
         assert_eq!(now.foreign_since(&Count::default(), 10), 0);
         assert_eq!(now.foreign_since(&Count::default(), 0), 10);
