@@ -132,11 +132,16 @@ pub fn current() -> Option<&'static Proc> {
     unsafe { (*local).proc.load(Ordering::Acquire).as_ref() }
 }
 
+/// Whether this process or one that it is a copy of has ever attached.
+#[inline(always)]
+pub fn ever() -> bool {
+    EVER.load(Ordering::Relaxed)
+}
+
 /// Whether this is a forked child of a process that had attached, has not done so itself, and knows nothing of `fd` yet.
 #[inline]
 pub fn orphaned(fd: i32) -> bool {
-    EVER.load(Ordering::Relaxed)
-        && ignored(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit == 0)
+    ever() && ignored(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit == 0)
 }
 
 fn ignored(fd: i32) -> Option<(&'static AtomicU64, u64)> {
@@ -150,7 +155,7 @@ fn ignored(fd: i32) -> Option<(&'static AtomicU64, u64)> {
 
 /// Notes for a process without an entry whether `fd` is known not to be ours.
 pub fn ignore(fd: i32, yes: bool) {
-    if EVER.load(Ordering::Relaxed)
+    if ever()
         && let Some((word, bit)) = ignored(fd)
     {
         if yes {

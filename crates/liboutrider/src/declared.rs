@@ -51,6 +51,12 @@ fn current() -> Option<&'static Process> {
     declared(page)
 }
 
+/// Whether this process may have declared anything.
+#[inline(always)]
+pub fn declares() -> bool {
+    !PAGE.load(Ordering::Relaxed).is_null()
+}
+
 #[cold]
 #[inline(never)]
 fn declared(page: *mut Page) -> Option<&'static Process> {

@@ -65,6 +65,36 @@ fn drops_hints() -> bool {
     attach::MODE.load(Relaxed) == shm::MODE_OS_ONLY
 }
 
+/// A read(2) that somebody may have to hear of.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn heard_read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t {
+    through(
+        move || transfer(Step::Read, fd, buf, n, 0),
+        move || {
+            let slot = track::reading(fd, n);
+            // SAFETY: the caller's arguments, unchanged.
+            let r = unsafe { real::read(fd, buf, n) };
+            track::advanced(slot, r);
+            r
+        },
+    )
+}
+
+/// A pread(2) that somebody may have to hear of.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn heard_pread(fd: c_int, buf: *mut c_void, n: size_t, offset: off_t) -> ssize_t {
+    through(
+        move || transfer(Step::Pread, fd, buf, n, offset),
+        move || {
+            track::reading_at(fd, offset as u64, n);
+            // SAFETY: the caller's arguments, unchanged.
+            unsafe { real::pread(fd, buf, n, offset) }
+        },
+    )
+}
+
 hook! {
     /// See open(2).
     open = open64 = __open = __open64 (path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
@@ -201,13 +231,14 @@ hook! {
     }
     /// See read(2).
     read = __read (fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t {
-        through(move || transfer(Step::Read, fd, buf, n, 0), move || {
-            let slot = track::reading(fd, n);
+        let Some(slot) = track::silent_here(fd, n) else {
             // SAFETY: the caller's arguments, unchanged.
-            let r = unsafe { real::read(fd, buf, n) };
-            track::advanced(slot, r);
-            r
-        })
+            return unsafe { heard_read(fd, buf, n) };
+        };
+        // SAFETY: the caller's arguments, unchanged.
+        let r = unsafe { real::read(fd, buf, n) };
+        track::advanced(slot, r);
+        r
     }
     /// The fortified read(2).
     __read_chk (fd: c_int, buf: *mut c_void, n: size_t, room: size_t) -> ssize_t {
@@ -223,11 +254,12 @@ hook! {
     }
     /// See pread(2).
     pread = pread64 = __pread64 (fd: c_int, buf: *mut c_void, n: size_t, offset: off_t) -> ssize_t {
-        through(move || transfer(Step::Pread, fd, buf, n, offset), move || {
-            track::reading_at(fd, offset as u64, n);
+        if !track::silent_at(fd, offset as u64, n) {
             // SAFETY: the caller's arguments, unchanged.
-            unsafe { real::pread(fd, buf, n, offset) }
-        })
+            return unsafe { heard_pread(fd, buf, n, offset) };
+        }
+        // SAFETY: the caller's arguments, unchanged.
+        unsafe { real::pread(fd, buf, n, offset) }
     }
     /// The fortified pread(2).
     __pread_chk = __pread64_chk (fd: c_int, buf: *mut c_void, n: size_t, offset: off_t, room: size_t) -> ssize_t {

@@ -24,8 +24,8 @@ use outrider_graph::{Args, Call, Kind, open_creates};
 pub use changes::{by_number, new_flags, paths, unsharing};
 pub use plugins::Event;
 pub use scopes::{
-    announce, closing_range, disable, happened, read_entry, restrict, through, through_or_past,
-    unsettle, unshare_files,
+    announce, closing_range, disable, happened, is_nobodys, read_entry, restrict, through,
+    through_or_past, unsettle, unshare_files,
 };
 
 /// Runs before `main`.

@@ -883,6 +883,12 @@ pub fn turn() -> Option<*mut Local> {
     (state == PROGRAM && (scopes || plugins::observed())).then_some(local)
 }
 
+/// Whether a call of the thread concerns nobody here.
+#[inline(always)]
+pub fn is_nobodys() -> bool {
+    turn().is_none()
+}
+
 /// Who is told of a call's result.
 struct Told {
     /// The thread's record, null where its calls are not the process's own.
