@@ -4,12 +4,12 @@
 //! were built for. A program without a dynamic linker, with another C library, or that makes its system
 //! calls itself passes them by, and the linker itself ignores preloads for privileged programs. The
 //! checks read headers and section names only, except for programs linked
-//! statically and, where more is asked than whether they can be hooked, those marked as written in Rust, whose bytes
-//! are searched as well.
+//! statically and where more is asked than whether they can be hooked: then their bytes are searched as well.
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ pub enum Privilege {
 pub enum ProgramKind {
     /// Dynamically linked with the GNU C library: can be hooked.
     Dynamic {
-        /// Written in Rust and carries code that makes system calls of its own (rustix).
+        /// Carries code that makes system calls of its own.
         direct_calls: bool,
     },
     /// Dynamically linked with musl.
@@ -142,10 +142,9 @@ impl ProgramKind {
     /// What the hooks may miss in a program that they do reach; `None` if nothing is known to be missed.
     pub fn may_miss(&self) -> Option<String> {
         match self {
-            Self::Dynamic { direct_calls: true } => Some(
-                "contains Rust code that can make system calls without the C library (rustix)"
-                    .to_owned(),
-            ),
+            Self::Dynamic { direct_calls: true } => {
+                Some("contains code that can make system calls without the C library".to_owned())
+            }
             Self::Script {
                 kind: Some(kind), ..
             } => kind.may_miss(),
@@ -160,7 +159,7 @@ impl ProgramKind {
                 direct_calls: false,
             } => "dynamically linked (GNU C library)".to_owned(),
             Self::Dynamic { direct_calls: true } => {
-                "dynamically linked (GNU C library), Rust with direct system calls".to_owned()
+                "dynamically linked (GNU C library), with direct system calls".to_owned()
             }
             Self::Musl => "dynamically linked (musl)".to_owned(),
             Self::OtherLinker { linker } => format!("dynamically linked by {}", linker.display()),
@@ -289,6 +288,8 @@ struct Facts {
     linker: Option<PathBuf>,
     /// A section that only Go's linker writes.
     go: bool,
+    /// Where in the file its instructions lie.
+    code: Vec<Range<usize>>,
     /// The compiler left its name, or the libraries are those that Rust programs have and others rarely.
     rust: bool,
     /// A table of sections is there at all.
@@ -303,6 +304,12 @@ fn read_facts(file: &File) -> Option<Facts> {
     for segment in header.program_headers(endian, &data).ok()? {
         if let Ok(Some(linker)) = segment.interpreter(endian, &data) {
             facts.linker = Some(PathBuf::from(OsStr::from_bytes(linker)));
+        }
+        if segment.p_type(endian) == elf::PT_LOAD && segment.p_flags(endian).contains(elf::PF_X) {
+            let (at, bytes) = segment.file_range(endian);
+            facts
+                .code
+                .push(at as usize..at.saturating_add(bytes) as usize);
         }
     }
     // A program whose section table was stripped still runs: what it would have told stays unknown.
@@ -371,12 +378,13 @@ fn classify_elf(file: &File, size: u64, facts: Facts, search: bool) -> ProgramKi
     if !name.starts_with(b"ld-linux") && name != b"ld64.so.1" && name != b"ld.so.1" {
         return ProgramKind::OtherLinker { linker };
     }
-    let all = contents(facts.rust && search || !facts.sections);
+    let all = contents(search || !facts.sections);
     if !facts.sections && !has_rust_paths(&all) && find(&all, b"\xff Go buildinf:") {
         return ProgramKind::Go { dynamic };
     }
+    let code = facts.code.iter().filter_map(|r| all.get(r.clone()));
     ProgramKind::Dynamic {
-        direct_calls: makes_direct_calls(&all),
+        direct_calls: names_rustix(&all) || { code }.any(reads_directly),
     }
 }
 
@@ -387,8 +395,36 @@ fn has_rust_paths(contents: &[u8]) -> bool {
 
 /// Traces of rustix's backend that makes system calls itself. The path is in the program where some call
 /// can panic, so its absence proves nothing.
-fn makes_direct_calls(contents: &[u8]) -> bool {
+fn names_rustix(contents: &[u8]) -> bool {
     find(contents, b"backend/linux_raw/")
+}
+
+/// Whether read(2), pread(2), readv(2) or preadv(2) is called by number somewhere in these instructions, which the C library does within itself. Numbers that come from elsewhere (as in a function
+/// like syscall(2)) aren't seen.
+fn reads_directly(code: &[u8]) -> bool {
+    /// As far before the call as its number is looked for, bytes: its other arguments are put in place between.
+    const NEAR: usize = 24;
+    if cfg!(target_arch = "aarch64") {
+        // svc #0, after movz to w8 or x8.
+        return memchr::memmem::find_iter(code, b"\x01\0\0\xd4").any(|at| {
+            let before = code[at.saturating_sub(NEAR)..at].chunks_exact(4);
+            before
+                .map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]]))
+                .any(|word| {
+                    let number = word >> 5 & 0xffff;
+                    word & 0x7fe0_001f == 0x5280_0008 && matches!(number, 63 | 65 | 67 | 69)
+                })
+        });
+    }
+    // syscall, after mov to eax; of zero also right after xor eax, eax. What is found at random is not preceded by such.
+    memchr::memmem::find_iter(code, b"\x0f\x05").any(|at| {
+        let before = &code[at.saturating_sub(NEAR)..at];
+        let moved = |number: u16| {
+            let [low, high] = number.to_le_bytes();
+            find(before, &[0xb8, low, high, 0, 0])
+        };
+        [0, 17, 19, 295].into_iter().any(moved) || before.ends_with(&[0x31, 0xc0])
+    })
 }
 
 fn find(haystack: &[u8], needle: &[u8]) -> bool {

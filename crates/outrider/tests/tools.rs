@@ -825,6 +825,26 @@ fn doctor_tells_programs_apart() {
     let direct = "can make system calls without the C library";
     assert!(own["may_miss"].as_str().unwrap().contains(direct), "{own}");
     assert_eq!(ls["may_miss"], Value::Null);
+    // So does a program that calls by number, in whatever language.
+    let source = root.join("direct.c");
+    let call = if cfg!(target_arch = "aarch64") {
+        "register long x8 asm(\"x8\") = 67, x0 asm(\"x0\") = 0; asm volatile(\"svc #0\" : \"+r\"(x0) : \"r\"(x8) : \"memory\"); return (int)x0;"
+    } else {
+        "long r; asm volatile(\"syscall\" : \"=a\"(r) : \"a\"(17), \"D\"(0) : \"rcx\", \"r11\", \"memory\"); return (int)r;"
+    };
+    fs::write(&source, format!("int main(void) {{ {call} }}")).unwrap();
+    let by_number = root.join("by_number");
+    let mut cc = Command::new("cc");
+    cc.arg("-O2").arg("-o").args([&by_number, &source]);
+    if built("a program that calls by number", &mut cc) {
+        let found = program(&by_number);
+        assert!(
+            found["may_miss"]
+                .as_str()
+                .is_some_and(|m| m.contains(direct)),
+            "{found}"
+        );
+    }
     for (path, says) in [(OUTRIDER, true), ("ls", false)] {
         let said = stdout(&outrider(["doctor", path]));
         assert_eq!(said.contains(direct), says, "{said}");
