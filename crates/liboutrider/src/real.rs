@@ -182,6 +182,8 @@ syscalls! {
     mmap(address: *mut c_void, n: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void
         = SYS_mmap(address, n, protection, flags, fd, offset);
     munmap(address: *mut c_void, n: size_t) -> c_int = SYS_munmap(address, n);
+    mremap(old: *mut c_void, n: size_t, new_n: size_t, flags: c_int, place: *mut c_void) -> *mut c_void
+        = SYS_mremap(old, n, new_n, flags, place);
     madvise(address: *mut c_void, n: size_t, advice: c_int) -> c_int
         = SYS_madvise(address, n, advice);
     readahead(fd: c_int, offset: off_t, n: size_t) -> ssize_t = SYS_readahead(fd, offset, n);

@@ -598,11 +598,11 @@ fn saves(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
     false
 }
 
-/// An address range of this process was mapped, unmapped or advised; only told where the process is followed.
-pub fn about_memory(kind: Kind, address: usize, len: usize) {
+/// An address range of this process was unmapped, moved or advised; only told where the process is followed.
+pub fn about_memory(kind: Kind, extra: u64, address: usize, len: usize) {
     if let Some(proc) = attach::current()
         && proc.announced.load(Relaxed) != 0
     {
-        tell(proc, kind, 0, 0, address as u64, len as u64);
+        tell(proc, kind, 0, extra, address as u64, len as u64);
     }
 }

@@ -163,6 +163,8 @@ pub enum Kind {
     /// The kernel is about to move `offset..offset+len` to another file. The read is told when it is done; if
     /// it failed, a move of nothing is.
     Move = 16,
+    /// A mapping was moved or has changed its length: offset = its address before, extra = its address, len = bytes.
+    Remap = 17,
 }
 
 impl Kind {
@@ -184,6 +186,7 @@ impl Kind {
             14 => Kind::Attributes,
             15 => Kind::Seek,
             16 => Kind::Move,
+            17 => Kind::Remap,
             _ => return None,
         })
     }
@@ -198,7 +201,7 @@ pub struct Event {
     pub fd: u16,
     /// The lowest bits of [`Slot::generation`] when it was told.
     pub generation: u8,
-    /// Read: a hash of the thread; Map: the file offset in pages; otherwise 0.
+    /// Read: a hash of the thread; otherwise as [`Kind`] says, or 0.
     pub extra: u64,
     /// Bytes, or an address for mappings.
     pub offset: u64,

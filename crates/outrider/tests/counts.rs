@@ -971,6 +971,50 @@ print(sum(m[i] for i in range(0, len(m), 1 << 16)))
     }
 }
 
+/// CP11: a mapping that is moved, extended or unmapped in part is followed where it is, and one that another covers is followed no longer.
+#[test]
+fn mappings_are_followed_where_they_are() {
+    const SIZE: u64 = 96 << 20;
+    let dir = fresh("remapped");
+    let Some(disk) = Disk::of("mappings_are_followed_where_they_are", &dir) else {
+        return;
+    };
+    let [file, other] = ["file", "other"].map(|name| {
+        let path = disk.dir.join(name);
+        fs::write(&path, Random(6).bytes(SIZE as usize)).unwrap();
+        path.display().to_string()
+    });
+    let remapped = program("remapped").display().to_string();
+    disk.does("model", &["nvme"]);
+    for how in ["moved", "cut", "covered"] {
+        let argv: [&str; 4] = [&remapped, &file, how, &other];
+        let plain = Command::new(&remapped).args(&argv[1..]).output().unwrap();
+        eventually(|| {
+            disk.does("cold", &[]);
+            let output = outrider_run(&dir, &["--report=r.json"], &argv)
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{output:?}");
+            assert_eq!(output.stdout, plain.stdout);
+            let report: Value =
+                serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+            let files = report["files"].as_array().unwrap();
+            let fetched = |name: &str| {
+                let of = files.iter().filter(|f| f["path"] == *name);
+                of.map(|f| number(f, "prefetched_bytes")).sum::<u64>()
+            };
+            let fetched = [fetched(&file), fetched(&other)];
+            let right = match how {
+                "covered" => fetched[0] < SIZE / 2 && fetched[1] > SIZE / 4 * 3,
+                _ => fetched[0] > SIZE / 10 * 9,
+            };
+            right
+                .then_some(())
+                .ok_or_else(|| format!("{how}: {fetched:?} of {SIZE} bytes fetched"))
+        });
+    }
+}
+
 /// CP3, B11: who reads on for a while, seeks far ahead and reads on (unzip of some members) finds each run fetched, and what it left out mostly isn't: neither for
 /// what was passed in silence nor for windows that grow from run to run.
 #[test]

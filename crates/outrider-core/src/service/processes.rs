@@ -293,23 +293,15 @@ impl Service {
                 self.map_pause = Duration::from_millis(1);
             }
             Kind::Unmap => {
-                let range = e.offset..e.offset.saturating_add(e.len);
-                let mut gone = Vec::new();
-                if let Some(state) = &mut self.procs[i] {
-                    state.mapped.retain(|m| {
-                        let over = m.memory().start >= range.start && m.memory().end <= range.end;
-                        if over {
-                            gone.push(FileKey {
-                                dev: m.file().0,
-                                ino: m.file().1,
-                            });
-                        }
-                        !over
-                    });
-                }
-                for key in gone {
-                    self.unlink(key);
-                }
+                let gone = e.offset..e.offset.saturating_add(e.len);
+                self.remap(i, |m| m.without(&gone));
+            }
+            Kind::Remap => {
+                let to = e.extra..e.extra.saturating_add(e.len);
+                self.remap(i, |m| match m.memory().start == e.offset {
+                    true => Some(vec![m.at(to.clone())]),
+                    false => None,
+                });
             }
             Kind::Leave => {
                 let key = FileKey {
@@ -336,6 +328,29 @@ impl Service {
                     self.advise(FileKey { dev, ino }, range);
                 }
             }
+        }
+    }
+
+    /// Puts others in the place of mappings of a process, for which `others` names any.
+    fn remap(&mut self, i: usize, others: impl Fn(&Mapped) -> Option<Vec<Mapped>>) {
+        let Some(state) = &mut self.procs[i] else {
+            return;
+        };
+        let mut changed = Vec::new();
+        for m in std::mem::take(&mut state.mapped) {
+            let Some(instead) = others(&m) else {
+                state.mapped.push(m);
+                continue;
+            };
+            let (dev, ino) = m.file();
+            changed.push((FileKey { dev, ino }, instead.len() as u32));
+            state.mapped.extend(instead);
+        }
+        for (key, instead) in changed {
+            if let Some(f) = self.files.get_mut(&key) {
+                f.openers += instead;
+            }
+            self.unlink(key);
         }
     }
 

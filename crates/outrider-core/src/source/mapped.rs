@@ -54,6 +54,16 @@ impl Mapped {
         file_offset: u64,
         limits: &Limits,
     ) -> Mapped {
+        Mapped::with(dev, ino, memory, file_offset, Detector::new(limits))
+    }
+
+    fn with(
+        dev: u64,
+        ino: u64,
+        memory: Range<u64>,
+        file_offset: u64,
+        detector: Detector,
+    ) -> Mapped {
         let start = memory.start / PAGE * PAGE;
         let end = (memory.end.saturating_add(PAGE - 1) / PAGE * PAGE)
             .clamp(start, start.saturating_add(LONGEST));
@@ -68,7 +78,7 @@ impl Mapped {
             lost: false,
             down: false,
             scan_refused: false,
-            detector: Detector::new(limits),
+            detector,
         }
     }
 
@@ -80,6 +90,56 @@ impl Mapped {
     /// Its addresses.
     pub fn memory(&self) -> Range<u64> {
         self.memory.clone()
+    }
+
+    /// What is left of it when addresses `gone` are no longer its own; `None` if they never were.
+    pub fn without(&self, gone: &Range<u64>) -> Option<Vec<Mapped>> {
+        let own = self.memory();
+        if gone.end <= own.start || own.end <= gone.start {
+            return None;
+        }
+        let left = [own.start..gone.start, gone.end..own.end];
+        let left = left.into_iter().filter(|r| r.start < r.end);
+        Some(left.map(|r| self.part(r.start - own.start, r)).collect())
+    }
+
+    /// The same mapping at addresses `memory`, perhaps longer or shorter.
+    pub fn at(&self, memory: Range<u64>) -> Mapped {
+        self.part(0, memory)
+    }
+
+    /// What is mapped from `further` bytes on, at addresses `memory`.
+    fn part(&self, further: u64, memory: Range<u64>) -> Mapped {
+        let from = self.memory.start + further;
+        let mut part = Mapped::with(
+            self.dev,
+            self.ino,
+            memory,
+            self.file_offset + further,
+            self.detector.clone(),
+        );
+        let moved =
+            |address: u64| (address.max(from) - from + part.memory.start).min(part.memory.end);
+        let first = self.memory.start / BLOCK;
+        let blocks = part.touched.len() as u64 * 64;
+        let mut touched = std::mem::take(&mut part.touched);
+        for block in (0..self.touched.len() * 64).filter(|b| self.is_touched(*b)) {
+            let whole = (first + block as u64) * BLOCK..(first + block as u64 + 1) * BLOCK;
+            if whole.end <= from {
+                continue;
+            }
+            // Both that it lies in now.
+            for at in [moved(whole.start), moved(whole.end) - 1] {
+                let number = (at / BLOCK).saturating_sub(part.memory.start / BLOCK);
+                if at < part.memory.end && number < blocks {
+                    touched[number as usize / 64] |= 1 << (number % 64);
+                }
+            }
+        }
+        (part.last, part.down, part.scan_refused) =
+            (moved(self.last), self.down, self.scan_refused);
+        part.touched = touched;
+        part
     }
 
     /// The part of the file behind `addresses`, bytes; `None` where they lie elsewhere.
