@@ -363,11 +363,14 @@ hook! {
     mmap = mmap64 (address: *mut c_void, n: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void {
         // SAFETY: the caller's arguments, unchanged.
         let p = unsafe { real::mmap(address, n, protection, flags, fd, offset) };
-        if p != libc::MAP_FAILED && flags & libc::MAP_FIXED != 0 && n as u64 >= SMALLEST_MAP {
-            track::about_memory(Kind::Unmap, 0, p as usize, n);
+        if p == libc::MAP_FAILED || (n as u64) < SMALLEST_MAP {
+            return p;
         }
-        if p != libc::MAP_FAILED && fd >= 0 && flags & libc::MAP_ANONYMOUS == 0 && n as u64 >= SMALLEST_MAP {
-            track::about(fd, Kind::Map, offset as u64, p as u64, n as u64);
+        if flags & libc::MAP_FIXED != 0 {
+            track::mapping_changed(Kind::Unmap, 0, p as usize, n);
+        }
+        if fd >= 0 && flags & libc::MAP_ANONYMOUS == 0 {
+            track::mapped(fd, offset as u64, p as usize, n);
         }
         p
     }
@@ -375,8 +378,8 @@ hook! {
     munmap (address: *mut c_void, n: size_t) -> c_int {
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::munmap(address, n) };
-        if n as u64 >= SMALLEST_MAP {
-            track::about_memory(Kind::Unmap, 0, address as usize, n);
+        if r == 0 && n as u64 >= SMALLEST_MAP {
+            track::mapping_changed(Kind::Unmap, 0, address as usize, n);
         }
         r
     }
@@ -384,11 +387,16 @@ hook! {
     mremap (old: *mut c_void, n: size_t, new_n: size_t, flags: c_int, place: *mut c_void) -> *mut c_void {
         // SAFETY: the caller's arguments, unchanged.
         let p = unsafe { real::mremap(old, n, new_n, flags, place) };
-        if p != libc::MAP_FAILED && new_n as u64 >= SMALLEST_MAP {
+        let moved = p != libc::MAP_FAILED && n > 0 && flags & libc::MREMAP_DONTUNMAP == 0;
+        if moved && n.max(new_n) as u64 >= SMALLEST_MAP {
             if flags & libc::MREMAP_FIXED != 0 {
-                track::about_memory(Kind::Unmap, 0, p as usize, new_n);
+                track::mapping_changed(Kind::Unmap, 0, p as usize, new_n);
             }
-            track::about_memory(Kind::Remap, p as u64, old as usize, new_n);
+            track::mapping_changed(Kind::Remap, p as u64, old as usize, new_n);
+            if p != old {
+                // Of a part of a mapping nothing is followed any longer.
+                track::mapping_changed(Kind::Unmap, 0, old as usize, n);
+            }
         }
         p
     }
@@ -398,7 +406,7 @@ hook! {
         let r = unsafe { real::madvise(address, n, if hint(advice) && drops_hints() { libc::MADV_NORMAL } else { advice }) };
         if advice == libc::MADV_WILLNEED && r == 0 {
             // The kernel clips this silently; the service completes it.
-            track::about_memory(Kind::MapWillNeed, 0, address as usize, n);
+            track::mapping_changed(Kind::MapWillNeed, 0, address as usize, n);
         }
         r
     }
@@ -407,7 +415,7 @@ hook! {
         // SAFETY: as for madvise; the POSIX numbers of these hints are the same.
         let r = unsafe { real::posix_madvise(address, n, if hint(advice) && drops_hints() { libc::POSIX_MADV_NORMAL } else { advice }) };
         if advice == libc::POSIX_MADV_WILLNEED && r == 0 {
-            track::about_memory(Kind::MapWillNeed, 0, address as usize, n);
+            track::mapping_changed(Kind::MapWillNeed, 0, address as usize, n);
         }
         r
     }

@@ -4,7 +4,7 @@
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use core::sync::atomic::{AtomicU64, fence};
+use core::sync::atomic::{AtomicBool, AtomicU64, fence};
 
 use outrider_core::hints;
 use outrider_core::shm::{
@@ -301,7 +301,7 @@ pub fn reading_at(fd: c_int, offset: u64, len: usize) {
     }
 }
 
-/// The same where that is seen without calling anything; if it isn't, nothing has been changed that would be another time.
+/// Whether [`hushed`] says so, where that is seen without calling anything; if it isn't, nothing has been changed that would be another time.
 #[inline(always)]
 fn plainly_hushed(slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
     let flags = slot.flags.load(Relaxed);
@@ -598,9 +598,20 @@ fn saves(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
     false
 }
 
-/// An address range of this process was unmapped, moved or advised; only told where the process is followed.
-pub fn about_memory(kind: Kind, extra: u64, address: usize, len: usize) {
-    if let Some(proc) = attach::current()
+/// Some file that is followed was mapped in this process, or one that it is a copy of.
+static MAPS: AtomicBool = AtomicBool::new(false);
+
+/// A file was mapped at `address`, `len` bytes from `offset` on.
+pub fn mapped(fd: c_int, offset: u64, address: usize, len: usize) {
+    if about(fd, Kind::Map, offset, address as u64, len as u64) {
+        MAPS.store(true, Relaxed);
+    }
+}
+
+/// An address range of this process was unmapped, moved or advised; only told where a file was mapped that is followed.
+pub fn mapping_changed(kind: Kind, extra: u64, address: usize, len: usize) {
+    if MAPS.load(Relaxed)
+        && let Some(proc) = attach::current()
         && proc.announced.load(Relaxed) != 0
     {
         tell(proc, kind, 0, extra, address as u64, len as u64);

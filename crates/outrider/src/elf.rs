@@ -19,8 +19,7 @@ use object::elf;
 use object::read::ReadCache;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 
-/// Programs larger than this, bytes, are not searched for traces of their origin: nothing else that is
-/// decided here needs their contents, and reading them cold takes longer than the answer is worth.
+/// Programs larger than this, bytes, are not searched for traces of their origin and for system calls: reading them cold takes longer than the answer is worth.
 const SEARCH_LIMIT: u64 = 64 << 20;
 
 /// Scripts may name scripts as their interpreters; the kernel follows five (`fs/exec.c`).
@@ -416,12 +415,15 @@ fn reads_directly(code: &[u8]) -> bool {
                 })
         });
     }
-    // syscall, after mov to eax; of zero also right after xor eax, eax. What is found at random is not preceded by such.
+    // syscall, after mov to eax; of zero also right after xor eax, eax. Bytes of something else are rarely preceded by these.
     memchr::memmem::find_iter(code, b"\x0f\x05").any(|at| {
         let before = &code[at.saturating_sub(NEAR)..at];
         let moved = |number: u16| {
             let [low, high] = number.to_le_bytes();
-            find(before, &[0xb8, low, high, 0, 0])
+            let to_eax = [0xb8, low, high, 0, 0];
+            let mut found = memchr::memmem::find_iter(before, &to_eax);
+            // With such a prefix it goes to another register.
+            found.any(|i| i == 0 || !(0x40..0x50).contains(&before[i - 1]))
         };
         [0, 17, 19, 295].into_iter().any(moved) || before.ends_with(&[0x31, 0xc0])
     })

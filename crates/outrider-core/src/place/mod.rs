@@ -169,7 +169,7 @@ impl DeviceModel {
         arrive(AWAY_US).max(LEAST.min(arrive(longest_us))) as u64
     }
 
-    /// Bytes in flight with which a device begins that is nobody else's, if more than any begins with; see [`InFlight::fall_from`].
+    /// Bytes in flight with which a device begins that is nobody else's, if that is more than any begins with.
     pub fn deep(&self) -> Option<u64> {
         (!self.has_head()).then(|| self.reserve())
     }
@@ -322,6 +322,8 @@ impl InFlight {
                 self.before = rate;
                 self.bound = (self.bound / MOVE).max(low);
             }
+            // It lies at the least.
+            Step::Down if rate > self.before * 0.97 => self.step = Step::Hold(REST, true),
             Step::Down => {
                 self.bound = (self.bound * MOVE).min(high);
                 self.step = Step::Hold(REST, true);

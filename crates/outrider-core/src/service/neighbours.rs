@@ -34,6 +34,8 @@ const SURE: u32 = 3 * PROOF;
 const ALONE: u32 = 100;
 /// Looks over which requests are counted: of a reader who reads every 10 ms there are enough.
 const WINDOW: usize = 32;
+/// Looks after which nothing is left that one of them didn't count, though it had been given to the disk.
+const MOMENTS: usize = 4;
 /// Foreign requests that are no sign of anybody: journals and directories are read now and then …
 const FEW: u64 = 8;
 /// … nor are so many more, once these were there …
@@ -62,7 +64,7 @@ pub struct Neighbours {
 struct Count {
     /// Given to the disk by its own counts, between these: which for a moment leave out what it has finished and nobody has been told of, dozens beside a busy processor …
     begun: (u64, u64),
-    /// … wherefore no more than these are taken to have been given to it.
+    /// … wherefore it may have been given as many as these.
     most: u64,
     /// Of the engine, which the disk had surely been given …
     handed: u64,
@@ -73,9 +75,9 @@ struct Count {
 }
 
 impl Count {
-    /// Requests that the disk has been given if at `before` it had been given what it counted, and then what the engine has surely given it.
+    /// Requests that the disk has been given if at `before` it had been given no more than it counted, and then what the engine has handed over.
     fn at_least(&self, before: &Count) -> u64 {
-        before.begun.1 + self.handed.saturating_sub(before.issued)
+        before.begun.0 + self.handed.saturating_sub(before.issued)
     }
 
     /// How many requests since `before` were surely somebody else's. `holes` of ours may have been cut in two, besides those that the kernel cuts.
@@ -127,7 +129,8 @@ impl Disk {
             self.pass(answer);
             return;
         };
-        let before = self.counts.iter().map(|c| count.at_least(c));
+        let before = self.counts.iter().rev().take(MOMENTS);
+        let before = before.map(|c| count.at_least(c));
         count.most = before.fold(count.begun.1, u64::max);
         if self.own.len() == 2 * WINDOW {
             self.own.pop_front();
@@ -415,6 +418,21 @@ mod tests {
             assert!(!disk.suspected, "look {k}");
         }
         assert_eq!(disk.company, Company::Nobody);
+        // A look during which the processor was away counts too many, and hides nobody for long.
+        let (mut disk, mut others) = (Disk::new(1), 0);
+        let found = (0..40).position(|k| {
+            others += 2;
+            let given = 20 * k + 64 + others;
+            let count = Count {
+                begun: (given, given + if k == 2 { 300 } else { 0 }),
+                handed: 20 * k + 64,
+                issued: 20 * k + 64,
+                ..Count::default()
+            };
+            disk.look(Some(count), FAST, false);
+            disk.company == Company::Others
+        });
+        assert!(found.is_some_and(|looks| looks < 16), "{found:?}");
     }
 
     /// DR7: some requests that nobody goes on with, as of a journal, shorten the queue only for a moment.

@@ -1,13 +1,23 @@
 //! Processes and descriptors: who is there, what they say, what they open and close.
 
+use std::ops::Range;
+
 use super::*;
 
 /// Mappings looked at per process.
 const MAPPINGS: usize = 64;
+/// Addresses and offsets lie below: what is told of others was scribbled.
+const TOP: u64 = 1 << 62;
 /// A cell that was reserved so long ago and not filled is given up.
 const ABANDONED: Duration = Duration::from_secs(1);
 /// Events of one process are taken for so long at a time.
 const TURN: Duration = Duration::from_millis(2);
+
+/// The addresses that an event names, if any process can have them.
+fn memory(address: u64, len: u64) -> Option<Range<u64>> {
+    let end = address.checked_add(len)?;
+    (len > 0 && end <= TOP).then_some(address..end)
+}
 
 impl Service {
     /// Takes in processes that have attached.
@@ -277,13 +287,13 @@ impl Service {
                     return;
                 };
                 let limits = self.limits(key);
-                let Some(state) = &mut self.procs[i] else {
+                let (Some(state), Some(memory)) = (&mut self.procs[i], memory(e.offset, e.len))
+                else {
                     return;
                 };
-                if state.mapped.len() >= MAPPINGS {
+                if state.mapped.len() >= MAPPINGS || e.extra >= TOP {
                     return;
                 }
-                let memory = e.offset..e.offset.saturating_add(e.len);
                 state
                     .mapped
                     .push(Mapped::new(key.dev, key.ino, memory, e.extra, &limits));
@@ -293,15 +303,16 @@ impl Service {
                 self.map_pause = Duration::from_millis(1);
             }
             Kind::Unmap => {
-                let gone = e.offset..e.offset.saturating_add(e.len);
-                self.remap(i, |m| m.without(&gone));
+                if let Some(gone) = memory(e.offset, e.len) {
+                    self.remap(i, |m| m.without(&gone));
+                }
             }
             Kind::Remap => {
-                let to = e.extra..e.extra.saturating_add(e.len);
-                self.remap(i, |m| match m.memory().start == e.offset {
-                    true => Some(vec![m.at(to.clone())]),
-                    false => None,
-                });
+                if let Some(to) = memory(e.extra, e.len) {
+                    self.remap(i, |m| {
+                        (m.memory().start == e.offset).then(|| vec![m.at(to.clone())])
+                    });
+                }
             }
             Kind::Leave => {
                 let key = FileKey {
@@ -318,13 +329,14 @@ impl Service {
                 }
             }
             Kind::MapWillNeed => {
-                let found = self.procs[i].as_ref().and_then(|p| {
-                    p.mapped.iter().find_map(|m| {
-                        m.file_range(e.offset..e.offset.saturating_add(e.len))
-                            .map(|r| (m.file(), r))
-                    })
-                });
-                if let Some(((dev, ino), range)) = found {
+                let Some(memory) = memory(e.offset, e.len) else {
+                    return;
+                };
+                let mapped = self.procs[i].iter().flat_map(|p| &p.mapped);
+                let found: Vec<_> = mapped
+                    .filter_map(|m| Some((m.file(), m.file_range(memory.clone())?)))
+                    .collect();
+                for ((dev, ino), range) in found {
                     self.advise(FileKey { dev, ino }, range);
                 }
             }
@@ -337,11 +349,17 @@ impl Service {
             return;
         };
         let mut changed = Vec::new();
+        let mut count = state.mapped.len();
         for m in std::mem::take(&mut state.mapped) {
-            let Some(instead) = others(&m) else {
+            let Some(mut instead) = others(&m) else {
                 state.mapped.push(m);
                 continue;
             };
+            // Holes must not make more of them than are followed.
+            if count - 1 + instead.len() > MAPPINGS {
+                instead.truncate(1);
+            }
+            count = count - 1 + instead.len();
             let (dev, ino) = m.file();
             changed.push((FileKey { dev, ino }, instead.len() as u32));
             state.mapped.extend(instead);

@@ -92,14 +92,18 @@ impl Mapped {
         self.memory.clone()
     }
 
-    /// What is left of it when addresses `gone` are no longer its own; `None` if they never were.
+    /// What is left of it when the pages of addresses `gone` are no longer its own; `None` if they never were.
     pub fn without(&self, gone: &Range<u64>) -> Option<Vec<Mapped>> {
         let own = self.memory();
+        if gone.is_empty() {
+            return None;
+        }
+        let gone = gone.start / PAGE * PAGE..gone.end.saturating_add(PAGE - 1) / PAGE * PAGE;
         if gone.end <= own.start || own.end <= gone.start {
             return None;
         }
         let left = [own.start..gone.start, gone.end..own.end];
-        let left = left.into_iter().filter(|r| r.start < r.end);
+        let left = left.into_iter().filter(|r| !r.is_empty());
         Some(left.map(|r| self.part(r.start - own.start, r)).collect())
     }
 
@@ -110,7 +114,6 @@ impl Mapped {
 
     /// What is mapped from `further` bytes on, at addresses `memory`.
     fn part(&self, further: u64, memory: Range<u64>) -> Mapped {
-        let from = self.memory.start + further;
         let mut part = Mapped::with(
             self.dev,
             self.ino,
@@ -118,27 +121,27 @@ impl Mapped {
             self.file_offset + further,
             self.detector.clone(),
         );
-        let moved =
-            |address: u64| (address.max(from) - from + part.memory.start).min(part.memory.end);
-        let first = self.memory.start / BLOCK;
-        let blocks = part.touched.len() as u64 * 64;
-        let mut touched = std::mem::take(&mut part.touched);
-        for block in (0..self.touched.len() * 64).filter(|b| self.is_touched(*b)) {
-            let whole = (first + block as u64) * BLOCK..(first + block as u64 + 1) * BLOCK;
-            if whole.end <= from {
-                continue;
-            }
-            // Both that it lies in now.
-            for at in [moved(whole.start), moved(whole.end) - 1] {
-                let number = (at / BLOCK).saturating_sub(part.memory.start / BLOCK);
-                if at < part.memory.end && number < blocks {
-                    touched[number as usize / 64] |= 1 << (number % 64);
+        let to = part.memory.clone();
+        let from = self.memory.start + further;
+        let from = from..from + (to.end - to.start);
+        let blocks = |r: &Range<u64>| r.start / BLOCK..r.end.div_ceil(BLOCK);
+        for (word, _) in (0..).zip(&self.touched).filter(|(_, bits)| **bits != 0) {
+            for number in (word * 64..word * 64 + 64).filter(|n| self.is_touched(*n)) {
+                let block = self.memory.start / BLOCK + number as u64;
+                let low = (block * BLOCK).max(from.start);
+                let high = ((block + 1) * BLOCK).min(from.end);
+                if low >= high {
+                    continue;
+                }
+                // It may lie in two now.
+                let moved = low - from.start + to.start..high - from.start + to.start;
+                for number in blocks(&moved).map(|b| (b - to.start / BLOCK) as usize) {
+                    part.touched[number / 64] |= 1 << (number % 64);
                 }
             }
         }
-        (part.last, part.down, part.scan_refused) =
-            (moved(self.last), self.down, self.scan_refused);
-        part.touched = touched;
+        part.last = self.last.clamp(from.start, from.end) - from.start + to.start;
+        (part.looks, part.down, part.scan_refused) = (self.looks, self.down, self.scan_refused);
         part
     }
 
@@ -231,5 +234,84 @@ impl Mapped {
         self.touched
             .get(block / 64)
             .is_some_and(|w| w & 1 << (block % 64) != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mapping of 1 MiB of a file from 64 KiB on, at `start`, of which the blocks at these bytes of it were touched.
+    fn mapping(start: u64, touched: &[u64]) -> Mapped {
+        let mut m = Mapped::with(1, 2, start..start + (1 << 20), BLOCK, detector());
+        for at in touched {
+            m.mark(start + at..start + at + PAGE, &mut Vec::new());
+        }
+        m
+    }
+
+    fn detector() -> Detector {
+        Detector::new(&Limits {
+            counter_bits: 3,
+            random_distance: 128 << 10,
+            max_streams: 16,
+            initial: 128 << 10,
+            max: 64 << 20,
+            quantum: 1 << 20,
+            chunk: 128 << 10,
+            skip_when_steady: true,
+            sparse: 0,
+        })
+    }
+
+    /// The bytes of the file behind the blocks of a mapping that were touched.
+    fn touched(m: &Mapped) -> Vec<u64> {
+        let blocks = (0..m.touched.len() * 64).filter(|b| m.is_touched(*b));
+        let address = |b| ((m.memory.start / BLOCK + b as u64) * BLOCK).max(m.memory.start);
+        blocks
+            .map(|b| address(b) - m.memory.start + m.file_offset)
+            .collect()
+    }
+
+    /// CP11: what is cut off is gone, with the rest of its last page, and what is left has its part of the file and its touches; nothing is left of a whole one.
+    #[test]
+    fn parts_keep_what_was_touched() {
+        let start = 1 << 30;
+        let m = mapping(start, &[0, 4 * BLOCK, 15 * BLOCK]);
+        let before = m.without(&(start + 8 * BLOCK..start + (1 << 20))).unwrap();
+        assert_eq!(before.len(), 1);
+        assert_eq!(before[0].memory(), start..start + 8 * BLOCK);
+        assert_eq!(touched(&before[0]), [BLOCK, 5 * BLOCK]);
+        let both = m
+            .without(&(start + BLOCK + 1..start + 2 * BLOCK - 1))
+            .unwrap();
+        assert_eq!(both.len(), 2);
+        assert_eq!(both[1].memory(), start + 2 * BLOCK..start + (1 << 20));
+        assert_eq!(touched(&both[1]), [5 * BLOCK, 16 * BLOCK]);
+        assert_eq!(
+            both[1].file_range(start..start + 3 * BLOCK),
+            Some(3 * BLOCK..4 * BLOCK)
+        );
+        assert!(
+            m.without(&(start..start + (1 << 20) - 100))
+                .unwrap()
+                .is_empty()
+        );
+        for elsewhere in [0..start, start + (1 << 20)..u64::MAX, start + 5..start + 5] {
+            assert!(m.without(&elsewhere).is_none(), "{elsewhere:?}");
+        }
+    }
+
+    /// CP11: a mapping that was moved, also by no multiple of a block, and made longer or shorter keeps its touches.
+    #[test]
+    fn moved_mappings_keep_what_was_touched() {
+        let m = mapping(1 << 30, &[0, 4 * BLOCK, 15 * BLOCK]);
+        let longer = m.at(1 << 40..(1 << 40) + (2 << 20));
+        assert_eq!(touched(&longer), [BLOCK, 5 * BLOCK, 16 * BLOCK]);
+        let shorter = m.at(1 << 40..(1 << 40) + 6 * BLOCK);
+        assert_eq!(touched(&shorter), [BLOCK, 5 * BLOCK]);
+        let askew = m.at((1 << 40) + PAGE..(1 << 40) + PAGE + 6 * BLOCK);
+        let of = touched(&askew);
+        assert!(of.contains(&BLOCK) && of.len() == 4, "{of:?}");
     }
 }
