@@ -23,8 +23,12 @@ fn run(dir: &Path, argv: &[&str]) -> (Value, Vec<u8>) {
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
-    let report: Value = serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
-    (report["totals"].clone(), output.stdout)
+    (report(dir)["totals"].clone(), output.stdout)
+}
+
+/// The report that a run has left in `dir`.
+fn report(dir: &Path) -> Value {
+    serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap()
 }
 
 fn number(totals: &Value, field: &str) -> u64 {
@@ -149,8 +153,7 @@ for reads, pause in (2000, 0.3), (100, 0):
         .output()
         .unwrap();
         assert!(output.status.success(), "{output:?}");
-        let report = fs::read(dir.join("r.json")).unwrap();
-        let report: Value = serde_json::from_slice(&report).unwrap();
+        let report = report(&dir);
         let file = report["files"]
             .as_array()
             .unwrap()
@@ -344,8 +347,7 @@ for half in range(2):
             input.write_all(b"\n").unwrap();
             assert!(program.wait().unwrap().success());
             dropped?;
-            let report = fs::read(dir.join("r.json")).unwrap();
-            let report: Value = serde_json::from_slice(&report).unwrap();
+            let report = report(&dir);
             let totals = &report["totals"];
             let told = number(totals, "events") + number(totals, "events_dropped");
             if told < most && number(totals, "hot_bytes") > (PASSES + passes) * SIZE {
@@ -516,8 +518,7 @@ fn crowds_are_left_alone_while_they_last() {
         support::make_cold(&dir);
         let (totals, printed) = run(&dir, &argv);
         assert_eq!(printed, plain);
-        let report = fs::read(dir.join("r.json")).unwrap();
-        let report: Value = serde_json::from_slice(&report).unwrap();
+        let report = report(&dir);
         let files = report["files"].as_array().unwrap();
         let heard = files
             .iter()
@@ -777,8 +778,7 @@ tree|predict+opt|files.walk=false|files_ahead|0|0
             disk.does("cold", &[]);
             let output = run.output().unwrap();
             assert!(output.status.success(), "{row}: {output:?}");
-            let report = fs::read(dir.join("r.json")).unwrap();
-            let report: Value = serde_json::from_slice(&report).unwrap();
+            let report = report(&dir);
             let found = number(&report["totals"], figure);
             match (bounds[0]..=bounds[1]).contains(&found) {
                 true => Ok(()),
@@ -954,8 +954,7 @@ print(sum(m[i] for i in range(0, len(m), 1 << 16)))
                 .unwrap();
             assert!(output.status.success(), "{output:?}");
             assert_eq!(output.stdout, format!("{sum}\n").into_bytes());
-            let report: Value =
-                serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+            let report = report(&dir);
             let totals = &report["totals"];
             let fetched = number(totals, "prefetched_bytes");
             // A touch every 64 KiB is not taken for a stride: what a fault maps at once would look like that only where it is cached in part.
@@ -987,17 +986,13 @@ fn mappings_are_followed_where_they_are() {
     let remapped = program("remapped").display().to_string();
     disk.does("model", &["nvme"]);
     for how in ["moved", "cut", "covered"] {
-        let argv: [&str; 4] = [&remapped, &file, how, &other];
+        let argv = [&*remapped, &file, how, &other];
         let plain = Command::new(&remapped).args(&argv[1..]).output().unwrap();
         eventually(|| {
             disk.does("cold", &[]);
-            let output = outrider_run(&dir, &["--report=r.json"], &argv)
-                .output()
-                .unwrap();
-            assert!(output.status.success(), "{output:?}");
-            assert_eq!(output.stdout, plain.stdout);
-            let report: Value =
-                serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+            let (_, printed) = run(&dir, &argv);
+            assert_eq!(printed, plain.stdout);
+            let report = report(&dir);
             let files = report["files"].as_array().unwrap();
             let fetched = |name: &str| {
                 let of = files.iter().filter(|f| f["path"] == *name);
@@ -1219,8 +1214,7 @@ print(sum(m[i] for i in pages))
             .unwrap();
             assert!(output.status.success(), "{output:?}");
             assert_eq!(output.stdout, format!("{sum}\n").into_bytes());
-            let report: Value =
-                serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+            let report = report(&dir);
             let fetched = number(&report["totals"], "prefetched_bytes");
             match streamed {
                 true if fetched > SIZE / 2 => Ok(()),

@@ -62,10 +62,9 @@ pub struct Neighbours {
 /// Requests of a disk at a look, since whenever.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
-    /// Given to the disk by its own counts, between these: which for a moment leave out what it has finished and nobody has been told of, dozens beside a busy processor …
+    /// Given to the disk: no fewer, by its own counts, which for a moment leave out what it has finished and nobody has been told of, dozens beside a busy processor, and
+    /// perhaps as many as these.
     begun: (u64, u64),
-    /// … wherefore it may have been given as many as these.
-    most: u64,
     /// Of the engine, which the disk had surely been given …
     handed: u64,
     /// … and may have been given.
@@ -82,7 +81,7 @@ impl Count {
 
     /// How many requests since `before` were surely somebody else's. `holes` of ours may have been cut in two, besides those that the kernel cuts.
     fn foreign_since(&self, before: &Count, holes: u64) -> u64 {
-        let begun = self.begun.0.saturating_sub(before.most);
+        let begun = self.begun.0.saturating_sub(before.begun.1);
         let engine = self.issued.saturating_sub(before.handed);
         let programs = self.programs - before.programs;
         let holes = holes.min(engine * HOLES);
@@ -131,7 +130,7 @@ impl Disk {
         };
         let before = self.counts.iter().rev().take(MOMENTS);
         let before = before.map(|c| count.at_least(c));
-        count.most = before.fold(count.begun.1, u64::max);
+        count.begun.1 = before.fold(count.begun.1, u64::max);
         if self.own.len() == 2 * WINDOW {
             self.own.pop_front();
         }
@@ -312,7 +311,6 @@ impl Service {
                 let after = after.iter().find(|l| l.device == load.device)?;
                 Some(Count {
                     begun,
-                    most: begun.1,
                     handed: load.handed,
                     issued: after.issued,
                     programs: d.counts.back().map_or(0, |c| c.programs) + own,
@@ -353,7 +351,7 @@ mod tests {
                 begun: (handed + others, issued + others),
                 handed,
                 issued,
-                ..Count::default()
+                programs: 0,
             };
             disk.look(Some(count), answer, false);
             done += 100;
@@ -465,7 +463,6 @@ mod tests {
             handed: 40,
             issued: 40,
             programs: 10,
-            ..Count::default()
         };
         assert_eq!(now.foreign_since(&Count::default(), 10), 0);
         assert_eq!(now.foreign_since(&Count::default(), 0), 10);

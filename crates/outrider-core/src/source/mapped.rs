@@ -125,7 +125,7 @@ impl Mapped {
         let from = self.memory.start + further;
         let from = from..from + (to.end - to.start);
         let blocks = |r: &Range<u64>| r.start / BLOCK..r.end.div_ceil(BLOCK);
-        for (word, _) in (0..).zip(&self.touched).filter(|(_, bits)| **bits != 0) {
+        for (word, _) in self.touched.iter().enumerate().filter(|w| *w.1 != 0) {
             for number in (word * 64..word * 64 + 64).filter(|n| self.is_touched(*n)) {
                 let block = self.memory.start / BLOCK + number as u64;
                 let low = (block * BLOCK).max(from.start);
