@@ -4,8 +4,9 @@
     outrider-lab disk up --size 2G --mount DIR nvme
     beside.py --dir DIR --outrider OUTRIDER [--before OUTRIDER] [--runs 9] [--jsonl FILE] seq|cat|cp
 
-DIR/stream (512 MB) and DIR/foreign (256 MB) are made the first time. Medians: the seconds of the command, the reader's p50 and p99 (µs), and of the disk's own record of requests the KiB of all
-others that were on their way when one of the reader's came: mean, p99. These don't depend on how soon a busy machine wakes whom. Needs root and a C compiler.
+DIR/stream (512 MB) and DIR/foreign (256 MB) are made the first time. Medians: the seconds of the command, the reader's p50 and p99 (µs), and of the disk's own record of requests how long the
+reader's took (p99, µs), and the KiB of all others that were on their way when one of them came (mean, p99). These depend less, or not at all, on how soon a busy machine wakes whom. Needs root and
+a C compiler.
 """
 import argparse, heapq, json, os, statistics, subprocess, sys, tempfile, time
 
@@ -39,19 +40,20 @@ def disk(*words):
 
 
 def ahead():
-    """KiB on their way at each of the reader's requests, from the command's first on, in order of size."""
+    """Of each of the reader's requests, from the command's first on: KiB on their way when it came, and how long the disk took for it, µs; each in order of size."""
     requests = [line.split() for line in open(trace)]
     reads = [(float(start), float(done), int(length)) for start, done, what, _, length in requests if what == "R"]
     first = next(start for start, _, length in reads if length > 4096)
-    found, waiting, sum_ = [], [], 0
+    found, took, waiting, sum_ = [], [], [], 0
     for start, done, length in reads:
         while waiting and waiting[0][0] <= start:
             sum_ -= heapq.heappop(waiting)[1]
         if length == 4096 and start >= first:
             found.append(sum_ / 1024)
+            took.append(done - start)
         heapq.heappush(waiting, (done, length))
         sum_ += length
-    return sorted(found)
+    return sorted(found), sorted(took)
 
 
 results = {name: [] for name in columns}
@@ -64,8 +66,9 @@ for run in range(args.runs):
         disk("trace", "start", trace)
         done = subprocess.run([beside, foreign, *columns[name], *command], check=True, capture_output=True, text=True)
         disk("trace", "stop")
-        words, found = done.stdout.split("\n")[-2].split(), ahead()
-        values = {"seconds": float(words[0]), "p50_us": float(words[2]), "p99_us": float(words[3]), "ahead_kib": statistics.mean(found), "ahead_p99_kib": found[len(found) * 99 // 100]}
+        words, (found, took) = done.stdout.split("\n")[-2].split(), ahead()
+        values = {"seconds": float(words[0]), "p50_us": float(words[2]), "p99_us": float(words[3]), "disk_p99_us": took[len(took) * 99 // 100]}
+        values |= {"ahead_kib": statistics.mean(found), "ahead_p99_kib": found[len(found) * 99 // 100]}
         results[name].append(values)
         if args.jsonl:
             with open(args.jsonl, "a") as out:

@@ -905,26 +905,26 @@ impl Device {
         if !self.full {
             return;
         }
-        if self.company == Company::Others {
-            // What arrives says how much of the device others have left.
-            (self.full, self.span, self.before) = (false, None, (0, 0.0));
-            return;
-        }
-        let long = (4 * self.allowed.bound()).max(2 << 20);
+        let long = (4 * self.bound()).max(2 << 20);
         self.full = self.queues.iter().any(|q| !q.is_empty());
         if let Some(since) = self.span {
             self.before.0 += bytes;
             let took = self.before.1 + since.elapsed().as_secs_f64() * 1e6;
             if self.before.0 >= long {
                 let rate = self.before.0 as f64 / took.max(1.0);
-                // With little in flight a device shows less than it has, unless its head makes the rate.
-                let little = self.company == Company::Unknown && !self.model.has_head();
-                if !little || rate > self.model.bandwidth {
-                    self.model.full_span(self.before.0, took);
-                }
-                if self.company == Company::Nobody {
-                    let low = self.model.reserve().clamp(bounds.0, bounds.1);
-                    self.allowed.epoch(rate, low..bounds.1);
+                match self.company {
+                    Company::Nobody => {
+                        self.model.full_span(self.before.0, took);
+                        let low = self.model.reserve().clamp(bounds.0, bounds.1);
+                        self.allowed.epoch(rate, low..bounds.1);
+                    }
+                    // With little in flight a device shows less than it has, unless its head makes the rate.
+                    Company::Unknown if self.model.has_head() || rate > self.model.bandwidth => {
+                        self.model.full_span(self.before.0, took);
+                    }
+                    Company::Unknown => {}
+                    // It is no more than others have left.
+                    Company::Others => self.model.delivers(rate),
                 }
                 self.before = (0, 0.0);
                 self.span = Some(Instant::now());

@@ -24,10 +24,33 @@ pub struct DeviceModel {
     /// Samples before the first of them that others of ours shared the device with.
     shared: u32,
     spans: u32,
-    /// Whether each of the last answers came as only flash's do, newest lowest.
-    quick: u8,
-    /// How many of these there are.
-    answers: u32,
+    answers: Answers,
+}
+
+/// What the last requests took that had next to nothing of ours ahead of them, less their transfer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Answers {
+    us: [f32; Answers::TELLING],
+    count: usize,
+}
+
+impl Answers {
+    /// So many tell what kind of device it is.
+    const TELLING: usize = 16;
+    /// Of these, as many may have come too soon, because a part of what was asked for was on its way already.
+    const TOO_SOON: usize = 3;
+
+    fn note(&mut self, us: f64) {
+        self.us[self.count % Self::TELLING] = us as f32;
+        self.count += 1;
+    }
+
+    /// Microseconds in which the device answers if nobody holds it up. Beside others, and on a busy machine, most answers take longer.
+    fn undisturbed(&self) -> Option<f64> {
+        let mut us = self.us;
+        let (_, us, _) = us.select_nth_unstable_by(Self::TOO_SOON, f32::total_cmp);
+        (self.count >= Self::TELLING).then_some(f64::from(*us))
+    }
 }
 
 impl Default for DeviceModel {
@@ -40,8 +63,7 @@ impl Default for DeviceModel {
             samples: 0,
             shared: 0,
             spans: 0,
-            quick: 0,
-            answers: 0,
+            answers: Answers::default(),
         }
     }
 }
@@ -77,8 +99,7 @@ impl DeviceModel {
             samples: 1,
             shared: 0,
             spans: 1,
-            quick: 0,
-            answers: 0,
+            answers: Answers::default(),
         })
     }
 
@@ -104,24 +125,16 @@ impl DeviceModel {
         }
     }
 
-    /// A request of `bytes` that was made when `ahead` bytes of ours were on their way took `took_us`. Beside others hardly any has the device to itself; which of the
-    /// two kinds of device it is shows in most of the answers all the same.
+    /// A request of `bytes` that was made when `ahead` bytes of ours were on their way took `took_us`. Beside others hardly any has the device to itself; what kind
+    /// of device it is shows in the quickest of them all the same.
     pub fn answered(&mut self, bytes: u64, ahead: u64, took_us: f64) {
         /// Sooner than any device's: it was cached.
         const CACHED_US: f64 = 60.0;
-        /// Between a flash device's answer behind another request, and the quickest network's.
-        const QUICK_US: f64 = 420.0;
-        let alone = took_us - bytes as f64 / self.bandwidth.max(self.fastest);
         // Of more than one window the transfer takes as long as another device's latency.
         if ahead <= READAHEAD && took_us > CACHED_US {
-            self.quick = self.quick << 1 | u8::from(alone < QUICK_US);
-            self.answers = self.answers.saturating_add(1);
+            let transfer = bytes as f64 / self.bandwidth.max(self.fastest);
+            self.answers.note(took_us - transfer);
         }
-    }
-
-    /// Whether the last answers tell whether it is flash.
-    fn is_told(&self) -> bool {
-        self.answers >= u8::BITS
     }
 
     /// Takes a latency into account, after `n` others.
@@ -150,8 +163,13 @@ impl DeviceModel {
             0.2
         };
         self.bandwidth += (sample - self.bandwidth) * weight;
-        self.fastest = self.fastest.max(sample);
+        self.delivers(sample);
         self.spans += 1;
+    }
+
+    /// Data arrived at `rate` bytes per µs, of which it may be able to give more.
+    pub fn delivers(&mut self, rate: f64) {
+        self.fastest = self.fastest.max(rate);
     }
 
     /// Bytes that are on their way when the device is just busy.
@@ -174,20 +192,22 @@ impl DeviceModel {
         (!self.has_head()).then(|| self.reserve())
     }
 
-    /// Bytes in flight at most while others read from the device: as many as the kernel's own readahead has there, two windows of 128 KiB, or what
-    /// just keeps the device busy, if that is more.
+    /// Bytes in flight at most while others read from the device: as many as the kernel's own readahead has there, two windows of 128 KiB, or half of what
+    /// just keeps the device busy, if that is more. With all of it their slowest reads wait longer than beside the kernel's.
     pub fn beside_others(&self) -> u64 {
-        match self.is_told() {
-            true => self.bandwidth_delay().max(WINDOWS),
-            false => WINDOWS,
-        }
+        // Up to a window of what an undisturbed answer took was the window before it.
+        let busy = |us: f64| ((us * self.bandwidth) as u64).saturating_sub(READAHEAD);
+        let half = self.answers.undisturbed().map_or(0, busy) / 2;
+        half.next_multiple_of(READAHEAD).max(WINDOWS)
     }
 
     /// Bytes in flight at most until it is known whether others read from the device: it is kept busy, and their reads wait behind ours for a
-    /// tenth of a millisecond.
+    /// tenth of a millisecond. One late answer makes no far device.
     pub fn unproven(&self) -> u64 {
         const WAIT_US: f64 = 100.0;
-        (self.bandwidth_delay() + (WAIT_US * self.bandwidth) as u64).max(512 << 10)
+        let far = Some(self.latency_us).filter(|us| *us >= SEEK_US);
+        let us = far.or(self.answers.undisturbed()).unwrap_or(0.0);
+        (((us + WAIT_US) * self.bandwidth) as u64).max(512 << 10)
     }
 
     /// Bytes of one refill of a window: a tenth of its time is then spent on the way to its first byte.
@@ -214,8 +234,15 @@ impl DeviceModel {
     pub fn answers_as_flash(&self) -> bool {
         /// Microseconds that no device with heads reaches.
         const FLASH: f64 = 300.0;
-        let most = self.is_told() && self.fastest > TRACK && self.quick.count_ones() > u8::BITS / 2;
-        self.has_latency() && self.latency_us < FLASH || most
+        /// Between a flash device's answer behind another request, and the quickest network's.
+        const QUICK_US: f64 = 420.0;
+        let is_quick = self.has_latency() && self.latency_us < FLASH;
+        match self.answers.undisturbed().map(|us| us < QUICK_US) {
+            Some(true) => is_quick || self.fastest > TRACK,
+            // A few requests of which a part was on its way already may have made it look quick.
+            Some(false) => is_quick && self.samples >= EARLY,
+            None => is_quick,
+        }
     }
 
     /// Requests whose latency has been measured, with nothing behind them.
@@ -413,11 +440,11 @@ mod tests {
         assert!(head.latency_us > SEEK_US, "{head:?}");
     }
 
-    /// DR7: whether a device is flash shows in most of its answers where others read from it from the beginning, and nothing that comes sooner than devices answer, or
-    /// behind much else, says anything.
+    /// DR7: what a device is shows in the quickest of its answers where others read from it from the beginning, and on a busy machine; nothing that comes sooner than
+    /// devices answer, or behind much else, says anything, nor do a few of which a part was on its way already.
     #[test]
-    fn most_answers_tell_what_it_is() {
-        let answers = |rate: f64, answer: fn(u32) -> f64| {
+    fn the_quickest_answers_tell_what_it_is() {
+        let told = |rate: f64, answer: fn(u32) -> f64| {
             let mut model = DeviceModel::default();
             model.lone_request(131_072, 131_072, 900.0);
             model.full_span(4 << 20, (4 << 20) as f64 / rate);
@@ -426,21 +453,27 @@ mod tests {
                 model.answered(131_072, 393_216, 100.0);
                 model.answered(131_072, 0, 20.0);
             }
-            model.is_flash()
+            model
         };
-        assert!(answers(1400.0, |k| if k % 3 == 0 { 2000.0 } else { 350.0 }));
-        assert!(!answers(1000.0, |k| if k % 3 == 0 { 200.0 } else { 760.0 }));
+        let flash = |rate, answer| told(rate, answer).is_flash();
+        assert!(flash(1400.0, |k| if k % 3 > 0 { 2000.0 } else { 350.0 }));
+        let far: fn(u32) -> f64 = |k| if k % 8 == 0 { 200.0 } else { 1131.0 };
+        assert!(!flash(1000.0, far));
         // What a disk's own cache answers.
-        assert!(!answers(250.0, |_| 300.0));
-        // Until then no more is in flight beside others than the kernel has there.
+        assert!(!flash(250.0, |_| 300.0));
+        // A request of which a part was on its way already doesn't make a network flash.
+        let mut network = told(1000.0, far);
+        network.lone_request(4096, 0, 70.0);
+        assert!(network.latency_us < 300.0 && !network.is_flash());
+        // Beside others no more is in flight than the kernel has there until that is told, however late the first answers come.
         let mut unknown = DeviceModel::default();
         unknown.lone_request(131_072, 131_072, 1131.0);
-        let bounds = [0, 7, 1].map(|answers| {
+        let bounds = [0, 15, 1].map(|answers| {
             (0..answers).for_each(|_| unknown.answered(131_072, 131_072, 1131.0));
             unknown.beside_others()
         });
         assert_eq!(bounds[..2], [WINDOWS; 2]);
-        assert!(bounds[2] > 900_000, "{bounds:?}");
+        assert_eq!(bounds[2], 4 * READAHEAD);
     }
 
     /// DR7: how long a request took beside what was asked for behind it says of the latency only what that can't explain; whether it is found high, low or not at all.
