@@ -1,6 +1,7 @@
 //! From foreseen ranges to requests.
 
 use super::*;
+use crate::engine::Company;
 
 /// From so many bytes that the kernel reads ahead on it is worth leaving a whole file to it: eight times its usual readahead.
 const FAR: u64 = 1 << 20;
@@ -225,7 +226,10 @@ impl Service {
     }
 
     pub(super) fn limits(&mut self, key: FileKey) -> Limits {
-        let quantum = self.model(self.device(key)).quantum();
+        /// Bytes that are asked for ahead where a stream may soon be left to the kernel.
+        const NEAR: u64 = 8 << 20;
+        let model = self.model(self.device(key));
+        let may_be_left = !model.has_head() && self.company(key) != Company::Nobody;
         let config = &self.config;
         let chunk = self.files.get(&key).map_or(0, |f| f.chunk).max(PAGE);
         let largest = match self.mode {
@@ -241,7 +245,8 @@ impl Service {
             max_streams: config.predict.max_streams as usize,
             initial: config.window.initial.0,
             max: largest.min(share).max(PAGE),
-            quantum,
+            near: if may_be_left { NEAR } else { u64::MAX },
+            quantum: model.quantum(),
             chunk,
             skip_when_steady: config.predict.skip_when_steady,
             sparse: 0,

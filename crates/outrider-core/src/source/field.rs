@@ -171,6 +171,7 @@ mod tests {
             counter_bits: 3,
             random_distance: 128 << 10,
             sparse: 0,
+            near: u64::MAX,
             max_streams: 16,
             initial: 128 << 10,
             max,

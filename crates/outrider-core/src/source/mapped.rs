@@ -261,6 +261,7 @@ mod tests {
             chunk: 128 << 10,
             skip_when_steady: true,
             sparse: 0,
+            near: u64::MAX,
         })
     }
 

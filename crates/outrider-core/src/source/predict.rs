@@ -34,6 +34,8 @@ pub struct Limits {
     pub initial: u64,
     /// Largest window, bytes (paper: 64 MB; 128 KB in mode `predict`).
     pub max: u64,
+    /// Largest window of a stream that reads forward without gaps, bytes: less than others' where it may soon be left to the kernel's own readahead.
+    pub near: u64,
     /// Smallest quantum in which a window is refilled, bytes: long enough that a seek does not show.
     pub quantum: u64,
     /// Bytes of one request, at whose multiples windows end: the next one then begins with a whole request.
@@ -938,7 +940,8 @@ impl Detector {
             };
             s.distance = (s.distance * 2).min(most).max(limits.initial);
         }
-        s.distance = s.distance.min(limits.max);
+        let most = if s.plain() { limits.near } else { u64::MAX };
+        s.distance = s.distance.min(limits.max.min(most));
         if self.run > 0 && s.plain() {
             let run = (offset + len).saturating_sub(s.begun);
             let most = self.run.max(run).max(limits.quantum / 8);
@@ -1140,6 +1143,7 @@ mod tests {
             chunk: 128 << 10,
             skip_when_steady: true,
             sparse: 256 << 10,
+            near: u64::MAX,
         }
     }
 
