@@ -11,6 +11,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use outrider_sys::cache::cachestat;
 use outrider_sys::extent::extents;
@@ -1439,4 +1440,87 @@ fn a_stream_reaches_the_device_in_order() {
             ))
         }
     });
+}
+
+/// The most bytes of other requests that were on their way when one of 4 KiB came, by a trace of an emulated disk, from `after` µs behind the first longer
+/// one on; and how many of these came.
+fn most_ahead(trace: &Path, after: f64) -> (u64, usize) {
+    let text = fs::read_to_string(trace).unwrap();
+    let reads: Vec<(f64, f64, u64)> = text
+        .lines()
+        .filter_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [start, done, "R", _, length] = words[..] else {
+                return None;
+            };
+            let read = (
+                start.parse().ok()?,
+                done.parse().ok()?,
+                length.parse().ok()?,
+            );
+            Some(read)
+        })
+        .collect();
+    let first = reads.iter().find(|r| r.2 > 4096).map_or(0.0, |r| r.0);
+    let ahead = |at: usize| -> u64 {
+        let before = reads[..at].iter().filter(|r| r.1 > reads[at].0);
+        before.map(|r| r.2).sum()
+    };
+    let mut found = (0, 0);
+    for (at, read) in reads.iter().enumerate() {
+        if read.2 == 4096 && read.0 > first + after {
+            found = (ahead(at).max(found.0), found.1 + 1);
+        }
+    }
+    found
+}
+
+/// DR7, and design, "a foreign reader is not stalled": who reads from the disk that a stream of ours is fetched from is noticed within a tenth of a second, and has no
+/// more ahead of him from then on than a shared queue may hold, 1 MiB (256 to 384 KiB on a quiet machine), though 4 MiB are in flight where nobody else reads.
+#[test]
+fn a_neighbour_finds_little_ahead_of_him() {
+    const SIZE: usize = 160 << 20;
+    const PAGES: u64 = 8192;
+    let dir = fresh("neighbour");
+    let Some(disk) = Disk::of("a_neighbour_finds_little_ahead_of_him", &dir) else {
+        return;
+    };
+    let (file, foreign) = (disk.dir.join("file"), disk.dir.join("foreign"));
+    fs::write(&file, Random(12).bytes(SIZE)).unwrap();
+    fs::write(&foreign, Random(13).bytes((PAGES << 12) as usize)).unwrap();
+    let trace = dir.join("trace");
+    let work = outrider().with_file_name("outrider-work");
+    for model in ["nvme", "remote"] {
+        disk.does("model", &[model]);
+        eventually(|| {
+            disk.does("cold", &[]);
+            disk.does("trace", &["start", trace.to_str().unwrap()]);
+            let over = AtomicBool::new(false);
+            let totals = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let file = File::open(&foreign).unwrap();
+                    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+                    // Each page once, in no order.
+                    for k in (0..PAGES).take_while(|_| !over.load(Ordering::Relaxed)) {
+                        let page = k * 2731 % PAGES;
+                        file.read_exact_at(&mut [0; 4096], page << 12).unwrap();
+                    }
+                });
+                let argv = [work.to_str().unwrap(), "read", file.to_str().unwrap()];
+                let (totals, _) = run(&dir, &argv);
+                over.store(true, Ordering::Relaxed);
+                totals
+            });
+            disk.does("trace", &["stop"]);
+            let (ahead, reads) = most_ahead(&trace, 100e3);
+            let fetched = number(&totals, "prefetched_bytes");
+            if ahead <= 1 << 20 && reads > 100 && fetched > 4 << 20 {
+                Ok(())
+            } else {
+                Err(format!(
+                    "{model}: up to {ahead} bytes ahead of {reads} reads: {totals}"
+                ))
+            }
+        });
+    }
 }
