@@ -727,7 +727,8 @@ sequential|predict+opt|view.range_tree='off'|used_bytes|0|0
 stride|predict+opt||used_bytes|25M|33M
 stride|predict+opt|view.range_tree='coarse'|used_bytes|0|12M
 stride|predict+opt||prefetched_bytes|25M|45M
-stride|predict+opt|predict.counter_bits=8|prefetched_bytes|60M|128M
+stride|predict+opt||wasted_bytes|0|4M
+stride|predict+opt|predict.counter_bits=8|wasted_bytes|5M|128M
 three|predict+opt||peak_unused_bytes|16M|128M
 three|predict+opt|predict.max_streams=2|peak_unused_bytes|0|8M
 random|predict+opt||prefetched_bytes|64M|128M
