@@ -1317,19 +1317,37 @@ fn goes_back(file: &Path) -> usize {
         .count()
 }
 
-/// The requests of at least `least` bytes that a trace of an emulated disk has: where each reads, and how much.
-fn requests(trace: &Path, least: u64) -> Vec<(u64, u64)> {
+/// A read in the trace of an emulated disk: µs when it came and when it was answered, offset and length, bytes.
+struct Traced {
+    came: f64,
+    done: f64,
+    offset: u64,
+    length: u64,
+}
+
+/// The reads that a trace of an emulated disk has, in the order in which they came.
+fn traced(trace: &Path) -> Vec<Traced> {
     let text = fs::read_to_string(trace).unwrap();
     text.lines()
         .filter_map(|line| {
             let words: Vec<&str> = line.split_whitespace().collect();
-            let [_, _, "R", offset, length] = words[..] else {
+            let [came, done, "R", offset, length] = words[..] else {
                 return None;
             };
-            Some((offset.parse().unwrap(), length.parse().unwrap()))
+            Some(Traced {
+                came: came.parse().unwrap(),
+                done: done.parse().unwrap(),
+                offset: offset.parse().unwrap(),
+                length: length.parse().unwrap(),
+            })
         })
-        .filter(|(_, length)| *length >= least)
         .collect()
+}
+
+/// The requests of at least `least` bytes that a trace of an emulated disk has: where each reads, and how much.
+fn requests(trace: &Path, least: u64) -> Vec<(u64, u64)> {
+    let reads = traced(trace).into_iter().filter(|r| r.length >= least);
+    reads.map(|r| (r.offset, r.length)).collect()
 }
 
 /// How often a request lies before the one before it.
@@ -1446,30 +1464,16 @@ fn a_stream_reaches_the_device_in_order() {
 /// The most bytes of other requests that were on their way when one of 4 KiB came, by a trace of an emulated disk, from `after` µs behind the first longer
 /// one on; and how many of these came.
 fn most_ahead(trace: &Path, after: f64) -> (u64, usize) {
-    let text = fs::read_to_string(trace).unwrap();
-    let reads: Vec<(f64, f64, u64)> = text
-        .lines()
-        .filter_map(|line| {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let [start, done, "R", _, length] = words[..] else {
-                return None;
-            };
-            let read = (
-                start.parse().ok()?,
-                done.parse().ok()?,
-                length.parse().ok()?,
-            );
-            Some(read)
-        })
-        .collect();
-    let first = reads.iter().find(|r| r.2 > 4096).map_or(0.0, |r| r.0);
+    let reads = traced(trace);
+    let first = reads.iter().find(|r| r.length > 4096);
+    let from = first.map_or(0.0, |r| r.came) + after;
     let ahead = |at: usize| -> u64 {
-        let before = reads[..at].iter().filter(|r| r.1 > reads[at].0);
-        before.map(|r| r.2).sum()
+        let before = reads[..at].iter().filter(|r| r.done > reads[at].came);
+        before.map(|r| r.length).sum()
     };
     let mut found = (0, 0);
     for (at, read) in reads.iter().enumerate() {
-        if read.2 == 4096 && read.0 > first + after {
+        if read.length == 4096 && read.came > from {
             found = (ahead(at).max(found.0), found.1 + 1);
         }
     }
