@@ -554,31 +554,59 @@ pub fn watch() {
     if let Some(header) = reach_header() {
         header.watched.store(1, Ordering::Release);
     }
-    release_all();
+    drop(release_all(shm::PATIENCE_US));
 }
 
-/// Asks the service to let go of every descriptor, and waits up to 300 ms until it has: before umount(2)
+/// How long is waited at most, µs, for a service that does not begin (it may be stopped), and for disks where the call can do without.
+pub const IMPATIENCE_US: u64 = 300_000;
+
+/// As long as it lives the service opens no file.
+#[must_use]
+pub struct Away(Option<&'static shm::Header>);
+
+impl Drop for Away {
+    fn drop(&mut self) {
+        if let Some(header) = self.0 {
+            header.release_over.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Asks the service to let go of every descriptor, and waits up to `most_us` µs until it has, and to open none until the call is over: before umount(2)
 /// (EBUSY) and F_SETLEASE (EAGAIN), which an open descriptor elsewhere would disturb. Under a filter of system calls nobody is asked.
 #[cold]
-pub fn release_all() {
+pub fn release_all(most_us: u64) -> Away {
     if MODE.load(Ordering::Relaxed) < shm::MODE_PREDICT || CONFINED.load(Ordering::Relaxed) {
-        return;
+        return Away(None);
     }
-    let Some(header) = reach_header() else { return };
-    if header.service_pid.load(Ordering::Relaxed) == 0 || header.closed.load(Ordering::Relaxed) != 0
-    {
-        return;
+    let Some(header) = reach_header() else {
+        return Away(None);
+    };
+    let is_there = || {
+        let closed = header.closed.load(Ordering::Relaxed) != 0;
+        header.service_pid.load(Ordering::Relaxed) != 0 && !closed
+    };
+    if !is_there() {
+        return Away(None);
     }
     let wanted = header
         .release_wanted
         .fetch_add(1, Ordering::AcqRel)
         .wrapping_add(1);
     header.ring_doorbell();
-    for _ in 0..30 {
-        let done = header.release_done.load(Ordering::Acquire);
-        if done.wrapping_sub(wanted) as i32 >= 0 {
-            return;
+    let asked = raw::monotonic_us();
+    let honours = |word: &AtomicU32| {
+        let value = word.load(Ordering::Acquire);
+        (value, value.wrapping_sub(wanted) as i32 >= 0)
+    };
+    while is_there() {
+        let (done, is_done) = honours(&header.release_done);
+        let (_, has_begun) = honours(&header.release_begun);
+        let most_us = if has_begun { most_us } else { IMPATIENCE_US };
+        if is_done || raw::monotonic_us() - asked >= most_us {
+            break;
         }
         raw::futex_wait(&header.release_done, done, 10_000);
     }
+    Away(Some(header))
 }

@@ -300,11 +300,11 @@ pub fn leave_alone(fd: c_int) {
 }
 
 /// A file system is about to be unmounted: nothing may be open.
-pub fn release_all() {
+pub fn release_all(most_us: u64) {
     if let Some(process) = current()
         && !is_guest()
     {
-        alone(|| process.release_all());
+        alone(|| process.release_all(most_us));
     }
 }
 

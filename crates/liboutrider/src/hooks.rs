@@ -199,9 +199,7 @@ hook! {
     }
     /// See fcntl(2).
     fcntl = fcntl64 = __fcntl (fd: c_int, command: c_int, arg: usize) -> c_int {
-        if command == libc::F_SETLEASE {
-            leasing(fd);
-        }
+        let _away = (command == libc::F_SETLEASE).then(|| leasing(fd));
         if command == libc::F_SETFL {
             graphs::new_flags(fd);
         }
@@ -484,16 +482,19 @@ hook! {
     }
     /// See syscall(2).
     syscall (number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
+        let _away = match number {
+            libc::SYS_fcntl if b as c_int == libc::F_SETLEASE => Some(leasing(a as c_int)),
+            libc::SYS_umount2 => Some(unmounting(b as c_int)),
+            _ => None,
+        };
         match number {
             // SECCOMP_SET_MODE_STRICT and SECCOMP_SET_MODE_FILTER; the others only ask.
             libc::SYS_seccomp if a as c_uint <= libc::SECCOMP_SET_MODE_FILTER => confining(),
             libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => confining(),
             libc::SYS_unshare => unsharing(a as c_int),
             libc::SYS_close_range => closing_range(a as c_uint, b as c_uint, c as c_uint),
-            libc::SYS_fcntl if b as c_int == libc::F_SETLEASE => leasing(a as c_int),
             libc::SYS_inotify_add_watch => watching(c as u32),
             libc::SYS_fanotify_mark => attach::watch(),
-            libc::SYS_umount2 => unmounting(),
             _ => {}
         }
         graphs::by_number(number, a, b, c);
@@ -525,13 +526,13 @@ hook! {
     }
     /// See umount(2).
     umount2 (path: *const c_char, flags: c_int) -> c_int {
-        unmounting();
+        let _away = unmounting(flags);
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::umount2(path, flags) }
     }
     /// See umount(2).
     umount (path: *const c_char) -> c_int {
-        unmounting();
+        let _away = unmounting(0);
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::umount(path) }
     }
@@ -571,10 +572,10 @@ fn closing_range(first: c_uint, last: c_uint, flags: c_uint) {
 
 /// Before fcntl(2) with F_SETLEASE: an open of ours would refuse or break the lease.
 #[cold]
-fn leasing(fd: c_int) {
+fn leasing(fd: c_int) -> attach::Away {
     declared::leave_alone(fd);
     track::leave_alone(fd);
-    attach::release_all();
+    attach::release_all(shm::PATIENCE_US)
 }
 
 /// Before inotify_add_watch(2).
@@ -584,12 +585,16 @@ fn watching(mask: u32) {
     }
 }
 
-/// Before umount(2).
+/// Before umount(2). What is unmounted lazily may be open, and by force a disk that does not answer.
 #[cold]
-fn unmounting() {
+fn unmounting(flags: c_int) -> attach::Away {
     graphs::paths();
-    declared::release_all();
-    attach::release_all();
+    let most_us = match flags & (libc::MNT_DETACH | libc::MNT_FORCE) {
+        0 => shm::PATIENCE_US,
+        _ => attach::IMPATIENCE_US,
+    };
+    declared::release_all(most_us);
+    attach::release_all(most_us)
 }
 
 /// Mappings below this many bytes are not followed: one fault-around and one readahead window cover them.

@@ -469,6 +469,10 @@ pub mod lost {
     pub const SERVICE_SILENT: u32 = 1 << 14;
 }
 
+/// How long a program waits at most, µs, until disks have answered what they were asked and nothing of theirs is open any more: before calls that an open
+/// file would disturb. Whoever reads from such a disk waits as long without us.
+pub const PATIENCE_US: u64 = 5_000_000;
+
 /// The first page: what all processes see.
 #[repr(C, align(4096))]
 pub struct Header {
@@ -496,8 +500,12 @@ pub struct Header {
     pub finish: AtomicU32,
     /// Counts demands to let go of every descriptor (before umount and leases); a futex word.
     pub release_wanted: AtomicU32,
+    /// The value of `release_wanted` that is being honoured.
+    pub release_begun: AtomicU32,
     /// The value of `release_wanted` that has been honoured; a futex word.
     pub release_done: AtomicU32,
+    /// Counts the system calls, of those for which everything was to be let go of, that are over.
+    pub release_over: AtomicU32,
     /// Counts processes that have something to tell; the first one makes the runner start the service.
     pub hello: AtomicU32,
     /// 1: hooks look for themselves whether files are cached; see [`FLAG_HOT`].

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use outrider_sys::cache::cachestat;
 use outrider_sys::extent::extents;
 use serde_json::Value;
-use support::{Random, eventually, fresh, outrider, outrider_run, program};
+use support::{Disk, Random, eventually, fresh, outrider, outrider_run, program};
 
 /// The totals of a run's report, and what it printed.
 fn run(dir: &Path, argv: &[&str]) -> (Value, Vec<u8>) {
@@ -391,56 +391,6 @@ for i in range(16384):
             Err(format!("{told} of {READS} told: {totals}"))
         }
     });
-}
-
-/// An emulated disk that takes half a millisecond for a request, so that each miss costs what it costs on a network.
-struct Disk {
-    dir: PathBuf,
-}
-
-impl Disk {
-    fn lab() -> Command {
-        Command::new(outrider().with_file_name("outrider-lab"))
-    }
-
-    fn up(dir: PathBuf) -> Result<Disk, String> {
-        let output = Self::lab()
-            .args(["disk", "up", "off", "--size", "256M", "--mount"])
-            .arg(&dir)
-            .output()
-            .map_err(|e| format!("outrider-lab: {e}"))?;
-        if output.status.success() {
-            Ok(Disk { dir })
-        } else {
-            Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
-        }
-    }
-
-    /// One below `dir` for a test, or says that the test is skipped.
-    fn of(test: &str, dir: &Path) -> Option<Disk> {
-        Self::up(dir.join("disk"))
-            .inspect_err(|reason| support::skip_unprivileged(test, reason))
-            .ok()
-    }
-
-    fn does(&self, command: &str, words: &[&str]) {
-        let output = Self::lab()
-            .args(["disk", command])
-            .arg(&self.dir)
-            .args(words)
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{command}: {output:?}");
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Self::lab()
-            .args(["disk", "down", "--lazy"])
-            .arg(&self.dir)
-            .status();
-    }
 }
 
 /// CP1: a cached `pread` of 4 KiB costs at most 60 instructions more than without us, and a byte that a stream has in its buffer at most 10.

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use outrider_sys::cache::cachestat;
 use serde_json::Value;
-use support::{Random, eventually, fresh, have, is_root, outrider_run, skip};
+use support::{Disk, Random, eventually, fresh, have, is_root, outrider_run, skip};
 
 /// Subdirectories of a tree, and files in each.
 const DIRECTORIES: u64 = 40;
@@ -524,6 +524,65 @@ finally:
             _ => Err(totals.to_string()),
         }
     });
+}
+
+/// However late a disk answers, what was fetched from it for a program that is over keeps nobody from unmounting it.
+#[test]
+fn a_disk_that_answers_late_can_be_unmounted() {
+    let name = "a_disk_that_answers_late_can_be_unmounted";
+    let dir = fresh(name);
+    let Some(disk) = Disk::of(name, &dir) else {
+        return;
+    };
+    plant(&disk.dir.join("tree"), 12);
+    fs::write(disk.dir.join("file"), Random(13).bytes(128 << 20)).unwrap();
+    fs::create_dir(dir.join("mnt")).unwrap();
+    let script = r#"
+import ctypes, os, subprocess, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+lab, argv = sys.argv[1], sys.argv[2:]
+def latency(us):
+    subprocess.check_call([lab, "disk", "model", "disk", "remote", f"latency_us={us}"])
+subprocess.check_call(["mount", "--bind", "disk", "mnt"])
+latency(5000)
+reader = subprocess.Popen(argv, stdout=subprocess.PIPE)
+for n in range(10):
+    os.read(reader.stdout.fileno(), 65536)
+latency(700000)
+os.set_blocking(reader.stdout.fileno(), False)
+until = time.monotonic() + 0.3
+while time.monotonic() < until:
+    try:
+        os.read(reader.stdout.fileno(), 65536)
+    except BlockingIOError:
+        time.sleep(0.001)
+reader.kill()
+reader.wait()
+print(libc.umount2(b"mnt", 0), ctypes.get_errno())
+latency(100)
+subprocess.run("umount -l mnt 2> /dev/null", shell=True)
+"#;
+    let lab = Disk::lab();
+    let lab = lab.get_program().to_str().unwrap();
+    let programs: [&[&str]; 2] = [
+        &["tar", "c", "--sort=none", "mnt/tree"],
+        &["cat", "mnt/file"],
+    ];
+    for program in programs {
+        let argv = [&["python3", "-c", script, lab], program].concat();
+        cold(&disk.dir);
+        let (_, plain) = run(&dir, "app-only", &argv);
+        eventually(|| {
+            cold(&disk.dir);
+            let (totals, printed) = run(&dir, "predict+opt", &argv);
+            let [plain, printed] = [&plain, &printed].map(|p| String::from_utf8_lossy(p));
+            assert_eq!(printed, plain, "{program:?}: {totals}");
+            match totals["prefetched_bytes"].as_u64() {
+                Some(100_000..) => Ok(()),
+                _ => Err(totals.to_string()),
+            }
+        });
+    }
 }
 
 /// Trees on file systems whose device numbers are made up, and on an overlay, of whose files cachestat(2) tells nothing: they are gone through ahead,

@@ -9,6 +9,7 @@ use super::Kind;
 use super::Process;
 use super::list::MAX_FILES;
 use super::state::{File, State, generation, lock};
+use crate::shm::PATIENCE_US;
 
 impl Process {
     /// Descriptor `fd` is about to be closed, or its number to become another file's.
@@ -91,7 +92,7 @@ impl Process {
             let mut state = lock(&self.state);
             self.drop_file(&mut state, file as u16);
             drop(state);
-            self.release_all();
+            self.release_all(PATIENCE_US);
         }
     }
 

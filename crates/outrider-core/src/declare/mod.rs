@@ -31,7 +31,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use outrider_sys::raw;
 
-use crate::shm::Header;
+use crate::shm::{Header, PATIENCE_US};
 use state::{State, lock};
 
 /// Entries that one list holds (OUTRIDER_LIST_MAX).
@@ -329,16 +329,18 @@ impl Process {
         }
     }
 
-    /// Waits up to 300 ms until nothing of the program's files is held: before umount(2) and F_SETLEASE.
-    pub fn release_all(&self) {
+    /// Waits up to `most_us` µs until nothing of the program's files is held: before umount(2) and F_SETLEASE.
+    pub fn release_all(&self, most_us: u64) {
         if lock(&self.state).fetcher != Fetcher::Runs {
             return;
         }
         let wanted = self.release_wanted.fetch_add(1, AcqRel).wrapping_add(1);
         self.ring();
-        for _ in 0..30 {
+        let asked = raw::monotonic_us();
+        loop {
             let done = self.release_done.load(Acquire);
-            if done.wrapping_sub(wanted) as i32 >= 0 {
+            let is_done = done.wrapping_sub(wanted) as i32 >= 0;
+            if is_done || raw::monotonic_us() - asked >= most_us {
                 return;
             }
             raw::futex_wait(&self.release_done, done, 10_000);
@@ -353,7 +355,7 @@ impl Process {
             self.drop_file(&mut state, file as u16);
         }
         drop(state);
-        self.release_all();
+        self.release_all(PATIENCE_US);
     }
 
     /// The program's first thread is about to end, and others may go on: the fetcher ends after the last of them, so that the process can.

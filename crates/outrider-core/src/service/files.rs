@@ -71,6 +71,9 @@ impl Service {
         if let Some(handle) = &file.handle {
             return Some(handle.clone());
         }
+        if self.away.is_away() {
+            return None;
+        }
         let through = file.source.and_then(|(i, generation, wanted)| {
             let slot = shared.proc(i).slots.get(usize::from(wanted.fd))?;
             fetch::fetch(wanted, slot, generation, shows_opens, shared.header())
@@ -174,20 +177,6 @@ impl Service {
         if let Some(walker) = &self.walker {
             let allowed = self.grant.allowed && self.header().watched.load(Relaxed) == 0;
             walker.limit(if allowed { self.grant.total / 4 } else { 0 });
-        }
-    }
-
-    pub(super) fn release_all(&mut self) {
-        const LIMIT: Duration = Duration::from_millis(200);
-        let until = Instant::now() + LIMIT;
-        let walker = self.walker.as_ref().map(Walker::let_go);
-        self.engine.drain();
-        for file in self.files.values_mut() {
-            file.handle = None;
-        }
-        self.engine.settle(LIMIT);
-        if let Some(walker) = walker {
-            walker.wait(until);
         }
     }
 

@@ -7,6 +7,7 @@
 //! Nothing here is seen by the program: its descriptors, threads, memory, locks and children are its own. What the
 //! service holds of a program's file (see `fetch`) it holds for a few milliseconds after the last request.
 
+mod away;
 mod crowd;
 mod fetching;
 mod files;
@@ -48,6 +49,7 @@ use crate::source::predict::{Arrival, Detector, Foresight, Limits, PAGE, between
 use crate::view::{FileView, Granularity, PageRange};
 use crate::walk::runner::{self as walk, Opened, Walker};
 
+use away::Away;
 use crowd::Crowd;
 use hot::Warmth;
 use neighbours::Neighbours;
@@ -307,6 +309,7 @@ pub struct Service {
     /// Whether many files that are read at once are better left alone.
     crowd: Crowd,
     last_let_go: Instant,
+    away: Away,
     /// Calls that are moving bytes within the kernel.
     moving: Vec<moves::Move>,
     /// Whether anything is fetched: not by the engine `noop`.
@@ -384,6 +387,7 @@ impl Service {
             neighbours: Neighbours::new(),
             crowd: Crowd::new(now),
             last_let_go: now,
+            away: Away::default(),
             moving: Vec::new(),
             fetches,
             walks,
@@ -432,7 +436,7 @@ impl Service {
             // What is reserved and not filled is no work: its thread may be stopped, or never come back.
             let quiet = self.active.iter().all(|i| !self.shared.proc(*i).is_ready());
             let changed = header.hello.load(Relaxed) != self.hellos
-                || header.release_wanted.load(Relaxed) != header.release_done.load(Relaxed)
+                || self.has_to_leave()
                 || (header.finish.load(Relaxed) == 1 && !finished);
             if quiet && !changed {
                 raw::futex_wait(&header.doorbell, bell, self.pause().as_micros() as u64);
@@ -444,7 +448,9 @@ impl Service {
 
     /// How long to sleep when nothing rings.
     fn pause(&self) -> Duration {
-        let mut pause = if self.last_event.elapsed() < RECENT || !self.moving.is_empty() {
+        let mut pause = if self.away.is_leaving() {
+            Duration::from_millis(1)
+        } else if self.last_event.elapsed() < RECENT || !self.moving.is_empty() {
             Duration::from_millis(2)
         } else if self.holding
             || self.last_event.elapsed() < Duration::from_secs(2)
@@ -479,7 +485,6 @@ impl Service {
         if std::mem::take(&mut self.stirred) {
             self.last_event = Instant::now();
         }
-        let wanted = self.header().release_wanted.load(Acquire);
         if self.header().watched.load(Relaxed) != 0 && self.grant.allowed {
             self.grant = Grant {
                 total: 0,
@@ -487,11 +492,7 @@ impl Service {
                 allowed: false,
             };
         }
-        if wanted != self.header().release_done.load(Relaxed) {
-            self.release_all();
-            self.header().release_done.store(wanted, Release);
-            raw::futex_wake(&self.header().release_done, u32::MAX);
-        }
+        self.come_and_go();
         if self.last_budget.elapsed() >= Duration::from_millis(200) {
             self.take_stock();
         }
@@ -551,7 +552,7 @@ impl Service {
         if let Some(walker) = &self.walker {
             walker.limit(0);
         }
-        self.release_all();
+        self.leave_for_good();
         for i in self.active.clone() {
             if let Some(state) = &self.procs[i] {
                 let record = self.record(i, state);

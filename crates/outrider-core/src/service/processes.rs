@@ -423,6 +423,9 @@ impl Service {
 
     /// The file behind an address of process `i`, whose descriptors are closed already; taken in if it is new.
     fn mapped_file(&mut self, i: usize, address: u64) -> Option<FileKey> {
+        if self.away.is_away() {
+            return None;
+        }
         let pid = self.procs[i].as_ref()?.pid;
         let (name, dev, ino, size) = fetch::behind(pid, address)?;
         let key = FileKey { dev, ino };

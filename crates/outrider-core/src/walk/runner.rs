@@ -14,8 +14,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -51,8 +51,6 @@ const LEVELS: usize = 4;
 /// Opens that are not told after a process turned out not to be foreseeable; each time twice as many.
 const REST: u32 = 256;
 const LONGEST_REST: u32 = 1 << 16;
-/// Nothing is opened for so long after somebody wanted everything let go of: the system call for which he did comes next.
-const HELD_BACK: Duration = Duration::from_millis(100);
 /// Inodes that lie side by side and are read together, at least: ext4 has 16 in a block.
 const TOGETHER: u64 = 16;
 /// Entries that one job looks up.
@@ -158,8 +156,8 @@ struct Link {
     limit: AtomicU64,
     /// Threads that have something open.
     busy: AtomicUsize,
-    /// Until when nothing is opened.
-    held_back: Mutex<Option<Instant>>,
+    /// Nothing may be opened for the time being.
+    held_back: AtomicBool,
     /// Messages of what processes do that nobody has taken yet.
     unheard: AtomicUsize,
     /// Files that must never be opened.
@@ -207,7 +205,7 @@ impl Walker {
             work: Condvar::new(),
             limit: AtomicU64::new(0),
             busy: AtomicUsize::new(0),
-            held_back: Mutex::default(),
+            held_back: AtomicBool::new(false),
             unheard: AtomicUsize::new(0),
             untouchable: Mutex::default(),
             settings,
@@ -279,34 +277,39 @@ impl Walker {
         self.link.limit.store(bytes.min(AHEAD_BYTES), Relaxed);
     }
 
-    /// Begins to let go of everything, and opens nothing for a while.
-    pub fn let_go(&self) -> Leaving<'_> {
-        *lock(&self.link.held_back) = Some(Instant::now() + HELD_BACK);
+    /// Begins to let go of everything, and opens nothing until [`Walker::come_back`].
+    pub fn let_go(&self) -> Leaving {
+        self.link.held_back.store(true, SeqCst);
         lock(&self.link.jobs).clear();
         let (done, forgotten) = channel();
         let _ = self.tell.send(Message::Forget(done));
         Leaving {
-            link: &self.link,
-            forgotten,
+            link: self.link.clone(),
+            forgotten: Some(forgotten),
         }
+    }
+
+    /// Files may be opened again.
+    pub fn come_back(&self) {
+        self.link.held_back.store(false, SeqCst);
     }
 }
 
 /// Files that are being let go of.
-pub struct Leaving<'a> {
-    link: &'a Link,
-    forgotten: Receiver<()>,
+pub struct Leaving {
+    link: Arc<Link>,
+    /// Is told when the figures are complete, once.
+    forgotten: Option<Receiver<()>>,
 }
 
-impl Leaving<'_> {
-    /// Nothing is open when it returns, and the figures are complete, unless it is `until` before that.
-    pub fn wait(self, until: Instant) {
-        let _ = self
-            .forgotten
-            .recv_timeout(until.saturating_duration_since(Instant::now()));
-        while self.link.busy.load(SeqCst) > 0 && Instant::now() < until {
-            std::thread::sleep(Duration::from_micros(100));
+impl Leaving {
+    /// Whether nothing is open, and the figures are complete.
+    pub fn is_over(&mut self) -> bool {
+        let forgotten = self.forgotten.as_ref();
+        if forgotten.is_some_and(|f| f.try_recv() != Err(TryRecvError::Empty)) {
+            self.forgotten = None;
         }
+        self.forgotten.is_none() && self.link.busy.load(SeqCst) == 0
     }
 }
 
@@ -323,11 +326,7 @@ impl<'a> Busy<'a> {
         link.busy.fetch_add(1, SeqCst);
         let busy = Busy(link);
         let watched = link.shared.header().watched.load(Relaxed) != 0;
-        let mut held_back = lock(&link.held_back);
-        if held_back.is_some_and(|until| Instant::now() >= until) {
-            *held_back = None;
-        }
-        let free = !watched && held_back.is_none() && link.limit.load(Relaxed) > 0;
+        let free = !watched && !link.held_back.load(SeqCst) && link.limit.load(Relaxed) > 0;
         free.then_some(busy)
     }
 }

@@ -1260,3 +1260,56 @@ impl Drop for Group {
         wait_for(PATIENCE, || fs::remove_dir(&self.dir).ok());
     }
 }
+
+/// An emulated disk of 256 MiB.
+pub struct Disk {
+    /// Where it is mounted.
+    pub dir: PathBuf,
+}
+
+impl Disk {
+    /// The command.
+    pub fn lab() -> Command {
+        Command::new(outrider().with_file_name("outrider-lab"))
+    }
+
+    fn up(dir: PathBuf) -> Result<Disk, String> {
+        let output = Self::lab()
+            .args(["disk", "up", "off", "--size", "256M", "--mount"])
+            .arg(&dir)
+            .output()
+            .map_err(|e| format!("outrider-lab: {e}"))?;
+        if output.status.success() {
+            Ok(Disk { dir })
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+        }
+    }
+
+    /// One below `dir` for a test, or says that the test is skipped.
+    pub fn of(test: &str, dir: &Path) -> Option<Disk> {
+        Self::up(dir.join("disk"))
+            .inspect_err(|reason| skip_unprivileged(test, reason))
+            .ok()
+    }
+
+    /// `outrider-lab disk COMMAND` on it.
+    pub fn does(&self, command: &str, words: &[&str]) {
+        let output = Self::lab()
+            .args(["disk", command])
+            .arg(&self.dir)
+            .args(words)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{command}: {output:?}");
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Self::lab()
+            .args(["disk", "down", "--lazy"])
+            .arg(&self.dir)
+            .status();
+    }
+}

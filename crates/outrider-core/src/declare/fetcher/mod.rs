@@ -32,7 +32,7 @@ use super::list::Entry;
 use super::{Figure, Process, lock};
 use crate::config::Config;
 use crate::engine::{self, Class, Engine, Request};
-use crate::shm::Header;
+use crate::shm::{Header, PATIENCE_US};
 use crate::view::{PAGE_BYTES, PageRange};
 use behind::{Behind, Writer};
 use device::{Manner, Tried};
@@ -329,8 +329,11 @@ impl Fetcher {
         if wanted != self.process.release_done.load(SeqCst) {
             self.engine.drain();
             self.files.clear();
-            self.engine.settle(Duration::from_millis(200));
-            self.writer.settle(Duration::from_millis(50));
+            let patience = Duration::from_micros(PATIENCE_US);
+            let until = Instant::now() + patience;
+            self.engine.settle(patience);
+            let rest = until.saturating_duration_since(Instant::now());
+            self.writer.settle(rest.max(Duration::from_millis(50)));
             self.process.release_done.store(wanted, SeqCst);
             raw::futex_wake(&self.process.release_done, u32::MAX);
         }
