@@ -424,7 +424,13 @@ impl Engine {
     /// Who else reads from a device. Without this call it is nobody.
     pub fn share(&self, device: u64, company: Company) {
         let bounds = self.shared.settings.in_flight;
-        self.shared.lock().device(device, bounds).company = company;
+        let mut state = self.shared.lock();
+        let d = state.device(device, bounds);
+        if d.company != company {
+            d.company = company;
+            // What arrived in different company says nothing of either.
+            (d.span, d.before) = (None, (0, 0.0));
+        }
     }
 
     /// A device was found to be nobody else's: begins with much in flight.
