@@ -551,43 +551,79 @@ pub fn watch() {
     if MODE.load(Ordering::Relaxed) < shm::MODE_PREDICT {
         return;
     }
-    if let Some(header) = reach_header() {
-        header.watched.store(1, Ordering::Release);
+    // Once nothing is opened any more there is nothing to let go of.
+    if let Some(header) = reach_header()
+        && header.watched.swap(1, Ordering::AcqRel) == 0
+    {
+        release_all(impatient());
     }
-    drop(release_all(shm::PATIENCE_US));
 }
 
-/// How long is waited at most, µs, for a service that does not begin (it may be stopped), and for disks where the call can do without.
-pub const IMPATIENCE_US: u64 = 300_000;
+/// What the monotonic clock shows when disks have been waited for that the call can do without, µs.
+pub fn impatient() -> u64 {
+    raw::monotonic_us() + shm::IMPATIENCE_US
+}
 
 /// As long as it lives the service opens no file.
 #[must_use]
-pub struct Away(Option<&'static shm::Header>);
+pub struct Away(Option<Call>);
+
+struct Call {
+    number: u32,
+    word: &'static AtomicU32,
+    pid: u32,
+}
 
 impl Drop for Away {
     fn drop(&mut self) {
-        if let Some(header) = self.0 {
-            header.release_over.fetch_add(1, Ordering::AcqRel);
+        // A child that a signal handler forked has a copy.
+        if let Some(call) = &self.0
+            && call.pid == raw::getpid()
+        {
+            let _ = call
+                .word
+                .compare_exchange(call.number, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 }
 
-/// Asks the service to let go of every descriptor, and waits up to `most_us` µs until it has, and to open none until the call is over: before umount(2)
-/// (EBUSY) and F_SETLEASE (EAGAIN), which an open descriptor elsewhere would disturb. Under a filter of system calls nobody is asked.
-#[cold]
-pub fn release_all(most_us: u64) -> Away {
+/// The runner's memory, if there is a service that may hold descriptors. Under a filter of system calls nobody is asked.
+fn reach_service() -> Option<&'static Header> {
     if MODE.load(Ordering::Relaxed) < shm::MODE_PREDICT || CONFINED.load(Ordering::Relaxed) {
-        return Away(None);
+        return None;
     }
-    let Some(header) = reach_header() else {
+    reach_header().filter(|header| header.closed.load(Ordering::Relaxed) == 0)
+}
+
+/// Before umount(2) (EBUSY) and F_SETLEASE (EAGAIN), which an open descriptor elsewhere would disturb: [`release_all`], and nothing is opened until the
+/// call is over.
+#[cold]
+pub fn keep_away(until_us: u64) -> Away {
+    let Some(header) = reach_service() else {
         return Away(None);
     };
-    let is_there = || {
-        let closed = header.closed.load(Ordering::Relaxed) != 0;
-        header.service_pid.load(Ordering::Relaxed) != 0 && !closed
+    let number = header.called.fetch_add(1, Ordering::Relaxed) << 1 | 1;
+    let claims = |word: &&AtomicU32| {
+        word.compare_exchange(0, number, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
     };
-    if !is_there() {
-        return Away(None);
+    let call = header.calls.iter().find(claims).map(|word| Call {
+        number,
+        word,
+        pid: raw::getpid(),
+    });
+    release_all(until_us);
+    Away(call)
+}
+
+/// Asks the service to let go of every descriptor, and waits until it has, or the monotonic clock shows `until_us` µs.
+#[cold]
+pub fn release_all(until_us: u64) {
+    let Some(header) = reach_service() else {
+        return;
+    };
+    if header.service_pid.load(Ordering::Relaxed) == 0 {
+        return;
     }
     let wanted = header
         .release_wanted
@@ -599,14 +635,16 @@ pub fn release_all(most_us: u64) -> Away {
         let value = word.load(Ordering::Acquire);
         (value, value.wrapping_sub(wanted) as i32 >= 0)
     };
-    while is_there() {
+    while header.closed.load(Ordering::Relaxed) == 0 {
         let (done, is_done) = honours(&header.release_done);
         let (_, has_begun) = honours(&header.release_begun);
-        let most_us = if has_begun { most_us } else { IMPATIENCE_US };
-        if is_done || raw::monotonic_us() - asked >= most_us {
-            break;
+        let until_us = match has_begun {
+            true => until_us,
+            false => until_us.min(asked + shm::IMPATIENCE_US),
+        };
+        if is_done || raw::monotonic_us() >= until_us {
+            return;
         }
         raw::futex_wait(&header.release_done, done, 10_000);
     }
-    Away(Some(header))
 }

@@ -290,21 +290,29 @@ pub fn duplicated(from: c_int, to: c_int) {
 }
 
 /// An open of ours would be in the way of a lease on the file of `fd`.
-pub fn leave_alone(fd: c_int) {
+pub fn leave_alone(fd: c_int, until_us: u64) {
     if let Some(process) = current()
         && process.follows(fd)
         && !is_guest()
     {
         alone(|| process.leave_alone(fd));
+        release(process, until_us);
     }
 }
 
 /// A file system is about to be unmounted: nothing may be open.
-pub fn release_all(most_us: u64) {
+pub fn release_all(until_us: u64) {
     if let Some(process) = current()
         && !is_guest()
     {
-        alone(|| process.release_all(most_us));
+        release(process, until_us);
+    }
+}
+
+/// Signals come through while it waits.
+fn release(process: &Process, until_us: u64) {
+    if let Some(demand) = alone(|| process.demand_release(until_us)) {
+        process.await_release(demand, until_us);
     }
 }
 
@@ -324,6 +332,7 @@ pub fn disable() {
         && !is_guest()
     {
         alone(|| process.turn_off());
+        release(process, attach::impatient());
     }
 }
 

@@ -199,7 +199,7 @@ hook! {
     }
     /// See fcntl(2).
     fcntl = fcntl64 = __fcntl (fd: c_int, command: c_int, arg: usize) -> c_int {
-        let _away = (command == libc::F_SETLEASE).then(|| leasing(fd));
+        let _away = (command == libc::F_SETLEASE).then(|| leasing(fd, arg as c_int));
         if command == libc::F_SETFL {
             graphs::new_flags(fd);
         }
@@ -483,8 +483,8 @@ hook! {
     /// See syscall(2).
     syscall (number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
         let _away = match number {
-            libc::SYS_fcntl if b as c_int == libc::F_SETLEASE => Some(leasing(a as c_int)),
-            libc::SYS_umount2 => Some(unmounting(b as c_int)),
+            libc::SYS_fcntl if b as c_int == libc::F_SETLEASE => Some(leasing(a as c_int, c as c_int)),
+            libc::SYS_umount2 => Some(Some(unmounting(b as c_int))),
             _ => None,
         };
         match number {
@@ -570,12 +570,13 @@ fn closing_range(first: c_uint, last: c_uint, flags: c_uint) {
     }
 }
 
-/// Before fcntl(2) with F_SETLEASE: an open of ours would refuse or break the lease.
+/// Before fcntl(2) with F_SETLEASE: an open of ours would break a lease, and refuse one for writing.
 #[cold]
-fn leasing(fd: c_int) -> attach::Away {
-    declared::leave_alone(fd);
+fn leasing(fd: c_int, kind: c_int) -> Option<attach::Away> {
+    let until_us = raw::monotonic_us() + shm::PATIENCE_US;
+    declared::leave_alone(fd, until_us);
     track::leave_alone(fd);
-    attach::release_all(shm::PATIENCE_US)
+    (kind == libc::F_WRLCK as c_int).then(|| attach::keep_away(until_us))
 }
 
 /// Before inotify_add_watch(2).
@@ -589,12 +590,12 @@ fn watching(mask: u32) {
 #[cold]
 fn unmounting(flags: c_int) -> attach::Away {
     graphs::paths();
-    let most_us = match flags & (libc::MNT_DETACH | libc::MNT_FORCE) {
-        0 => shm::PATIENCE_US,
-        _ => attach::IMPATIENCE_US,
+    let until_us = match flags & (libc::MNT_DETACH | libc::MNT_FORCE) {
+        0 => raw::monotonic_us() + shm::PATIENCE_US,
+        _ => attach::impatient(),
     };
-    declared::release_all(most_us);
-    attach::release_all(most_us)
+    declared::release_all(until_us);
+    attach::keep_away(until_us)
 }
 
 /// Mappings below this many bytes are not followed: one fault-around and one readahead window cover them.

@@ -176,7 +176,7 @@ fn forget(proc: &Proc, slot: &Slot, fd: c_int) {
     // A service that was killed leaves its mark: nobody waits for it twice.
     slot.flags.fetch_and(!FLAG_FETCHING, SeqCst);
     if tracked && slot.flags.load(Relaxed) & FLAG_HELD != 0 {
-        drop(attach::release_all(attach::IMPATIENCE_US));
+        attach::release_all(attach::impatient());
     }
 }
 

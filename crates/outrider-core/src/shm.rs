@@ -30,7 +30,7 @@ use crate::hints::{Hints, Saved};
 /// "OUTRIDER" read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OUTRIDER");
 /// Changes whenever the layout does; library and command must agree.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// Processes that can be followed at one time.
 pub const MAX_PROCS: usize = 512;
 /// Descriptors followed per process; numbers from here on are left alone.
@@ -472,6 +472,10 @@ pub mod lost {
 /// How long a program waits at most, µs, until disks have answered what they were asked and nothing of theirs is open any more: before calls that an open
 /// file would disturb. Whoever reads from such a disk waits as long without us.
 pub const PATIENCE_US: u64 = 5_000_000;
+/// The same for a service that does not begin (it may be stopped), and for disks where the call can do without.
+pub const IMPATIENCE_US: u64 = 300_000;
+/// Calls at one time for which nothing may be open. More wait like these, and files may be opened again before they are over.
+pub const CALLS: usize = 8;
 
 /// The first page: what all processes see.
 #[repr(C, align(4096))]
@@ -504,8 +508,10 @@ pub struct Header {
     pub release_begun: AtomicU32,
     /// The value of `release_wanted` that has been honoured; a futex word.
     pub release_done: AtomicU32,
-    /// Counts the system calls, of those for which everything was to be let go of, that are over.
-    pub release_over: AtomicU32,
+    /// System calls that go on for which nothing may be open, each a number of its own; unused entries are zero.
+    pub calls: [AtomicU32; CALLS],
+    /// Counts these.
+    pub called: AtomicU32,
     /// Counts processes that have something to tell; the first one makes the runner start the service.
     pub hello: AtomicU32,
     /// 1: hooks look for themselves whether files are cached; see [`FLAG_HOT`].

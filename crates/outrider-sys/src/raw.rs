@@ -116,7 +116,8 @@ pub fn futex_wake(word: &core::sync::atomic::AtomicU32, n: u32) -> isize {
             libc::SYS_futex,
             word.as_ptr() as usize,
             libc::FUTEX_WAKE as usize,
-            n as usize,
+            // A signed number there.
+            n.min(i32::MAX as u32) as usize,
             0,
             0,
             0,
@@ -315,9 +316,25 @@ pub fn set_signal_mask(mask: u64) -> u64 {
     };
     old
 }
+
 /// What the monotonic clock shows, µs.
 pub fn monotonic_us() -> u64 {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let mut t = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel fills in the structure, which outlives the call.
+    unsafe {
+        syscall6(
+            libc::SYS_clock_gettime,
+            libc::CLOCK_MONOTONIC as usize,
+            &raw mut t as usize,
+            0,
+            0,
+            0,
+            0,
+        )
+    };
     t.tv_sec as u64 * 1_000_000 + t.tv_nsec as u64 / 1000
 }
 

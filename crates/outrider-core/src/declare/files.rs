@@ -9,7 +9,6 @@ use super::Kind;
 use super::Process;
 use super::list::MAX_FILES;
 use super::state::{File, State, generation, lock};
-use crate::shm::PATIENCE_US;
 
 impl Process {
     /// Descriptor `fd` is about to be closed, or its number to become another file's.
@@ -82,7 +81,7 @@ impl Process {
         }
     }
 
-    /// The file behind `fd` is not to be opened by us: it is taken off all lists, and nothing of it is held any more.
+    /// The file behind `fd` is not to be opened by us: it is taken off all lists. What is held of it [`Process::demand_release`] lets go of.
     pub fn leave_alone(&self, fd: i32) {
         let file = self
             .numbers
@@ -91,8 +90,6 @@ impl Process {
         if let Some(file) = file {
             let mut state = lock(&self.state);
             self.drop_file(&mut state, file as u16);
-            drop(state);
-            self.release_all(PATIENCE_US);
         }
     }
 

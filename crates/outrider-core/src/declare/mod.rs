@@ -31,7 +31,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use outrider_sys::raw;
 
-use crate::shm::{Header, PATIENCE_US};
+use crate::shm::Header;
 use state::{State, lock};
 
 /// Entries that one list holds (OUTRIDER_LIST_MAX).
@@ -225,6 +225,10 @@ pub struct Process {
     /// Counts demands to let go of all files, and the last one that was met; futex words.
     release_wanted: AtomicU32,
     release_done: AtomicU32,
+    /// So long the latest of them waits, µs of the monotonic clock.
+    release_until_us: AtomicU64,
+    /// Nobody fetches any more.
+    fetcher_ended: AtomicBool,
 }
 
 impl Process {
@@ -256,6 +260,8 @@ impl Process {
             leader_ended: AtomicBool::new(false),
             release_wanted: AtomicU32::new(0),
             release_done: AtomicU32::new(0),
+            release_until_us: AtomicU64::new(0),
+            fetcher_ended: AtomicBool::new(false),
         }
     }
 
@@ -329,18 +335,24 @@ impl Process {
         }
     }
 
-    /// Waits up to `most_us` µs until nothing of the program's files is held: before umount(2) and F_SETLEASE.
-    pub fn release_all(&self, most_us: u64) {
+    /// Demands that nothing of the program's files is held, before umount(2) and F_SETLEASE: what [`Process::await_release`] waits for, until the
+    /// monotonic clock shows `until_us` µs. `None` where nothing is.
+    pub fn demand_release(&self, until_us: u64) -> Option<u32> {
         if lock(&self.state).fetcher != Fetcher::Runs {
-            return;
+            return None;
         }
+        self.release_until_us.fetch_max(until_us, AcqRel);
         let wanted = self.release_wanted.fetch_add(1, AcqRel).wrapping_add(1);
         self.ring();
-        let asked = raw::monotonic_us();
-        loop {
+        Some(wanted)
+    }
+
+    /// Waits until that is so, or the monotonic clock shows `until_us` µs.
+    pub fn await_release(&self, wanted: u32, until_us: u64) {
+        while !self.fetcher_ended.load(Acquire) {
             let done = self.release_done.load(Acquire);
             let is_done = done.wrapping_sub(wanted) as i32 >= 0;
-            if is_done || raw::monotonic_us() - asked >= most_us {
+            if is_done || raw::monotonic_us() >= until_us {
                 return;
             }
             raw::futex_wait(&self.release_done, done, 10_000);
@@ -354,8 +366,6 @@ impl Process {
         for file in 0..state.files.len() {
             self.drop_file(&mut state, file as u16);
         }
-        drop(state);
-        self.release_all(PATIENCE_US);
     }
 
     /// The program's first thread is about to end, and others may go on: the fetcher ends after the last of them, so that the process can.

@@ -195,6 +195,8 @@ struct Device {
     full: bool,
     /// First arrival since then.
     span: Option<Instant>,
+    /// Bytes that were in flight when the company changed and have not arrived since.
+    mixed: u64,
     /// Bytes that arrived, and the µs that they took, in spans that were too short to say something alone.
     before: (u64, f64),
 }
@@ -428,8 +430,9 @@ impl Engine {
         let d = state.device(device, bounds);
         if d.company != company {
             d.company = company;
-            // What arrived in different company says nothing of either.
+            // What arrived in different company says nothing of either, nor does what is on its way.
             (d.span, d.before) = (None, (0, 0.0));
+            d.mixed = d.in_flight_bytes;
         }
     }
 
@@ -666,6 +669,7 @@ impl State {
                     last_end: (0, 0),
                     full: false,
                     span: None,
+                    mixed: 0,
                     before: (0, 0.0),
                 });
                 self.devices.len() - 1
@@ -908,6 +912,10 @@ impl Device {
     /// in pieces, between which the queue runs empty: the time until it is full again does not count.
     fn measure(&mut self, bytes: u64) {
         let bounds = (self.bounds.0, self.bounds.1.max(self.bounds.0));
+        if self.mixed > 0 {
+            self.mixed = self.mixed.saturating_sub(bytes);
+            return;
+        }
         if !self.full {
             return;
         }

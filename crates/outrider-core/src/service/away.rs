@@ -2,7 +2,9 @@
 //! (EAGAIN), and close(2) where it shows that a file is open.
 //!
 //! The program waits meanwhile (`attach::release_all`). What a disk was asked for can't be taken back: its file is held until the disk has
-//! answered. From the demand until the call is over nothing is opened.
+//! answered. For umount and leases nothing is opened until the call is over: its [`Header::calls`] say so.
+
+use std::sync::atomic::Ordering::AcqRel;
 
 use super::*;
 use crate::walk::runner::Leaving;
@@ -10,29 +12,51 @@ use crate::walk::runner::Leaving;
 /// A call that isn't over so long after everything was let go of is that of a program that was killed, or has long since found out whether
 /// anything is open.
 const LONGEST_CALL: Duration = Duration::from_secs(2);
-/// The end of the whole run waits so long for disks at most.
-const AT_THE_END: Duration = Duration::from_millis(200);
+/// So long is waited for disks on behalf of a call that has begun, …
+const PATIENCE: Duration = Duration::from_micros(shm::PATIENCE_US);
+/// … and so long for no call in particular, at the end of the run, and as long as a disk has not answered for which [`PATIENCE`] was had in vain.
+const IMPATIENCE: Duration = Duration::from_micros(shm::IMPATIENCE_US);
+/// Turns in which is heard what was told before a demand.
+const TURNS: usize = 16;
 
 /// Whether files may be opened.
 #[derive(Default)]
 pub(super) struct Away {
+    away: bool,
     /// The demand that is being honoured.
     leaving: Option<Demand>,
-    /// When the last one was honoured, as long as calls are not over.
-    left: Option<Instant>,
-    /// Calls that are not waited for any more.
-    given_up: u32,
+    /// Calls that go on.
+    calls: [Option<Ongoing>; shm::CALLS],
+    /// A disk did not answer in time, and has not yet.
+    stubborn: bool,
 }
 
 struct Demand {
     /// The value of [`Header::release_wanted`].
     number: u32,
     walker: Option<Leaving>,
+    began: Instant,
+}
+
+#[derive(Clone, Copy)]
+struct Ongoing {
+    /// Its entry in [`Header::calls`].
+    call: u32,
+    seen: Instant,
+    /// When everything had been let go of.
+    honoured: Option<Instant>,
+}
+
+impl Ongoing {
+    fn is_over(&self) -> bool {
+        let honoured = self.honoured.is_some_and(|h| h.elapsed() > LONGEST_CALL);
+        honoured || self.seen.elapsed() > PATIENCE + LONGEST_CALL
+    }
 }
 
 impl Away {
     pub(super) fn is_away(&self) -> bool {
-        self.leaving.is_some() || self.left.is_some()
+        self.away
     }
 
     /// Whether disks have yet to answer.
@@ -48,56 +72,100 @@ impl Service {
         header.release_wanted.load(Relaxed) != header.release_begun.load(Relaxed)
     }
 
-    /// Does what is demanded, step by step.
-    pub(super) fn come_and_go(&mut self) {
-        // In this order no call is over that was not wanted.
-        let over = self.header().release_over.load(Acquire);
+    /// Opens files again once the calls are over for which none was opened: before anything is heard of what came after them.
+    pub(super) fn come_back(&mut self) {
+        if self.away.away && self.away.leaving.is_none() && !self.is_called() {
+            self.away.away = false;
+            if let Some(walker) = &self.walker {
+                walker.come_back();
+            }
+        }
+    }
+
+    /// Whether a call goes on for which nothing may be opened.
+    fn is_called(&mut self) -> bool {
+        let mut called = false;
+        let header = self.shared.header();
+        for (word, ongoing) in header.calls.iter().zip(&mut self.away.calls) {
+            let call = word.load(Acquire);
+            if call == 0 {
+                *ongoing = None;
+                continue;
+            }
+            let now = ongoing.filter(|o| o.call == call).unwrap_or(Ongoing {
+                call,
+                seen: Instant::now(),
+                honoured: None,
+            });
+            let over = now.is_over();
+            if over {
+                let _ = word.compare_exchange(call, 0, AcqRel, Relaxed);
+            }
+            *ongoing = Some(now).filter(|_| !over);
+            called |= !over;
+        }
+        called
+    }
+
+    /// Lets go of everything, if that is demanded, and tells when it is done.
+    pub(super) fn go_away(&mut self) {
         let wanted = self.header().release_wanted.load(Acquire);
         if wanted != self.header().release_begun.load(Relaxed) {
+            self.away.away = true;
+            // Files that were told to be left alone must be known before the demand is honoured.
+            for _ in 0..TURNS {
+                let mut heard = false;
+                for k in 0..self.active.len() {
+                    heard |= self.drain(self.active[k]);
+                }
+                if !heard {
+                    break;
+                }
+            }
             let walker = self.let_go_of_all();
             self.away.leaving = Some(Demand {
                 number: wanted,
                 walker,
+                began: Instant::now(),
             });
             self.header().release_begun.store(wanted, Release);
         }
-        if let Some(mut demand) = self.away.leaving.take() {
-            if !self.is_gone(&mut demand.walker) {
-                self.away.leaving = Some(demand);
-                return;
-            }
-            self.away.left = Some(Instant::now());
-            let header = self.header();
-            header.release_done.store(demand.number, Release);
-            raw::futex_wake(&header.release_done, u32::MAX);
-        }
-        let Some(left) = self.away.left else { return };
-        let open = wanted.wrapping_sub(over);
-        let away = &mut self.away;
-        away.given_up = match left.elapsed() > LONGEST_CALL {
-            true => open,
-            false => away.given_up.min(open),
+        let Some(mut demand) = self.away.leaving.take() else {
+            return;
         };
-        if away.given_up == open {
-            away.left = None;
-            self.come_back();
+        let gone = self.is_gone(&mut demand.walker);
+        let patience = match self.is_called() && !self.away.stubborn {
+            true => PATIENCE,
+            false => IMPATIENCE,
+        };
+        if !gone && demand.began.elapsed() < patience {
+            self.away.leaving = Some(demand);
+            return;
         }
+        self.away.stubborn = !gone;
+        for ongoing in self.away.calls.iter_mut().flatten() {
+            ongoing.honoured.get_or_insert_with(Instant::now);
+        }
+        let header = self.header();
+        header.release_done.store(demand.number, Release);
+        raw::futex_wake(&header.release_done, u32::MAX);
     }
 
     /// The end: lets go of everything, and of what a disk does not answer before long when the process ends.
     pub(super) fn leave_for_good(&mut self) {
-        let until = Instant::now() + AT_THE_END;
+        let began = Instant::now();
         let mut walker = self.let_go_of_all();
-        while !self.is_gone(&mut walker) && Instant::now() < until {
+        while !self.is_gone(&mut walker) && began.elapsed() < IMPATIENCE {
             std::thread::sleep(Duration::from_micros(100));
         }
-        if !self.away.is_away() {
-            self.come_back();
+        if let Some(walker) = self.walker.as_ref().filter(|_| !self.away.away) {
+            walker.come_back();
         }
     }
 
     fn let_go_of_all(&mut self) -> Option<Leaving> {
         let walker = self.walker.as_ref().map(Walker::let_go);
+        self.header().hint_room.store(0, Relaxed);
         self.engine.drain();
         for file in self.files.values_mut() {
             file.handle = None;
@@ -107,11 +175,5 @@ impl Service {
 
     fn is_gone(&self, walker: &mut Option<Leaving>) -> bool {
         !self.engine.is_busy() && walker.as_mut().is_none_or(Leaving::is_over)
-    }
-
-    fn come_back(&self) {
-        if let Some(walker) = &self.walker {
-            walker.come_back();
-        }
     }
 }

@@ -53,7 +53,10 @@ impl Service {
             return refused(first);
         }
         let Some(handle) = self.handle(key) else {
-            return plan::Plan::default();
+            return match self.away.is_away() {
+                true => refused(first),
+                false => plan::Plan::default(),
+            };
         };
         self.learn(key, &handle, ranges, descriptor);
         let room = self.room();

@@ -147,10 +147,14 @@ impl Service {
         if self.walker.is_none() {
             self.walker = Walker::start(self.shared.clone(), walk::Settings::of(&self.config));
             match &self.walker {
-                Some(walker) => self
-                    .untouchable
-                    .iter()
-                    .for_each(|key| walker.leave((key.dev, key.ino))),
+                Some(walker) => {
+                    self.untouchable
+                        .iter()
+                        .for_each(|key| walker.leave((key.dev, key.ino)));
+                    if self.away.is_away() {
+                        drop(walker.let_go());
+                    }
+                }
                 None => self.header().lose(lost::THREADS),
             }
             self.limit_walker();

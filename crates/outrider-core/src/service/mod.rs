@@ -472,6 +472,7 @@ impl Service {
 
     /// One look at everything; `true` if there was something to do.
     fn round(&mut self) -> bool {
+        self.come_back();
         let header = self.shared.header();
         let hellos = header.hello.load(Acquire);
         if hellos != self.hellos {
@@ -492,7 +493,7 @@ impl Service {
                 allowed: false,
             };
         }
-        self.come_and_go();
+        self.go_away();
         if self.last_budget.elapsed() >= Duration::from_millis(200) {
             self.take_stock();
         }
@@ -536,7 +537,8 @@ impl Service {
             self.header().lose(lost::WATCHED);
             return;
         }
-        let room = if self.fetches { self.room() } else { 0 };
+        let hears = self.fetches && !self.away.is_away();
+        let room = if hears { self.room() } else { 0 };
         self.header().hint_room.store(room, Relaxed);
         if !self.grant.aggressive && self.config.reclaim.enabled {
             self.reclaim(m.limit() / 50);

@@ -79,6 +79,9 @@ impl Service {
 
     /// Whether there is more to ask for.
     fn goes_on(&mut self, m: &mut Move) -> bool {
+        if self.away.is_away() {
+            return true;
+        }
         let model = self.model(self.device(m.key));
         let desc = self.procs[m.proc].as_ref().and_then(|p| p.descs.get(&m.fd));
         if desc.is_none_or(|d| d.generation != m.generation)

@@ -525,7 +525,7 @@ impl Service {
         let verdict = file.random.decide(case, price, investment);
         file.verdict = verdict;
         if verdict == Verdict::Now {
-            file.streamed = true;
+            file.streamed = !self.away.is_away();
             self.fetch(key, &[region], Class::Background, None, None);
             return Some(0);
         }

@@ -32,7 +32,7 @@ use super::list::Entry;
 use super::{Figure, Process, lock};
 use crate::config::Config;
 use crate::engine::{self, Class, Engine, Request};
-use crate::shm::{Header, PATIENCE_US};
+use crate::shm::Header;
 use crate::view::{PAGE_BYTES, PageRange};
 use behind::{Behind, Writer};
 use device::{Manner, Tried};
@@ -93,6 +93,8 @@ pub(super) fn start(process: &'static Process) -> bool {
                 return;
             }
             Fetcher::new(process, wishes).run();
+            process.fetcher_ended.store(true, SeqCst);
+            raw::futex_wake(&process.release_done, u32::MAX);
         });
     raw::set_signal_mask(old);
     started.is_ok()
@@ -329,11 +331,10 @@ impl Fetcher {
         if wanted != self.process.release_done.load(SeqCst) {
             self.engine.drain();
             self.files.clear();
-            let patience = Duration::from_micros(PATIENCE_US);
-            let until = Instant::now() + patience;
-            self.engine.settle(patience);
-            let rest = until.saturating_duration_since(Instant::now());
-            self.writer.settle(rest.max(Duration::from_millis(50)));
+            let until_us = self.process.release_until_us.load(SeqCst);
+            let rest = || Duration::from_micros(until_us.saturating_sub(raw::monotonic_us()));
+            self.engine.settle(rest());
+            self.writer.settle(rest());
             self.process.release_done.store(wanted, SeqCst);
             raw::futex_wake(&self.process.release_done, u32::MAX);
         }
