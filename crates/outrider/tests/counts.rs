@@ -841,6 +841,49 @@ if len(sys.argv) > 1:
     }
 }
 
+/// CP13: whatever the pattern, what somebody drops before it is read counts as evicted, and is fetched again.
+#[test]
+fn what_is_evicted_is_fetched_again() {
+    const SIZE: u64 = 128 << 20;
+    const BLOCK: u64 = 16 << 10;
+    const SCRIPT: &str = "import os, random, subprocess, sys, time
+command, pattern, block, size = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+places = list(range(0, size, 4 * block if pattern == 'stride' else block))
+if pattern == 'reverse': places.reverse()
+if pattern == 'random': random.Random(3).shuffle(places)
+fd = os.open('disk/file', os.O_RDONLY)
+quarter = len(places) // 4
+for at in places[:quarter]: os.pread(fd, block, at)
+# What was asked for arrives.
+time.sleep(0.5)
+subprocess.run([command, 'evict', 'disk/file'], stdout=subprocess.DEVNULL)
+for at in places[quarter:]: os.pread(fd, block, at)
+";
+    let name = "what_is_evicted_is_fetched_again";
+    let dir = fresh(name);
+    let Some(disk) = Disk::of(name, &dir) else {
+        return;
+    };
+    let mut random = Random(18);
+    fs::write(disk.dir.join("file"), random.bytes(SIZE as usize)).unwrap();
+    disk.does("model", &["remote"]);
+    let command = outrider().display().to_string();
+    let (block, size) = (BLOCK.to_string(), SIZE.to_string());
+    for (pattern, read) in [("reverse", SIZE), ("stride", SIZE / 4), ("random", SIZE)] {
+        let argv = ["python3", "-c", SCRIPT, &command, pattern, &block, &size];
+        eventually(|| {
+            disk.does("cold", &[]);
+            let (totals, _) = run(&dir, &argv);
+            let [evicted, missed] =
+                ["evicted_bytes", "miss_bytes"].map(|figure| number(&totals, figure));
+            match evicted > 0 && missed < read / 3 {
+                true => Ok(()),
+                false => Err(format!("{pattern}: {totals}")),
+            }
+        });
+    }
+}
+
 /// CP4: who hints each block some reads ahead is left alone: the kernel gets each hint from the program itself, and nobody is told of the
 /// reads; who hints only the next block waits as without hints, and is helped as without.
 #[test]

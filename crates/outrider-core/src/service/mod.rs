@@ -9,6 +9,7 @@
 
 mod away;
 mod crowd;
+mod evictions;
 mod fetching;
 mod files;
 mod hot;
@@ -310,6 +311,8 @@ pub struct Service {
     crowd: Crowd,
     last_let_go: Instant,
     away: Away,
+    /// Counts the looks for evictions.
+    looked: u64,
     /// Calls that are moving bytes within the kernel.
     moving: Vec<moves::Move>,
     /// Whether anything is fetched: not by the engine `noop`.
@@ -388,6 +391,7 @@ impl Service {
             crowd: Crowd::new(now),
             last_let_go: now,
             away: Away::default(),
+            looked: 0,
             moving: Vec::new(),
             fetches,
             walks,
@@ -528,6 +532,7 @@ impl Service {
         self.last_budget = Instant::now();
         self.limit_walker();
         self.notice_silent_reads();
+        self.look_for_evictions();
         if self.header().watched.load(Relaxed) != 0 {
             self.grant = Grant {
                 total: 0,

@@ -1086,6 +1086,17 @@ impl Detector {
         }
     }
 
+    /// What was asked for is gone: the streams ask again from where they are.
+    pub fn go_back(&mut self) {
+        for s in &mut self.streams {
+            let next = s.last.saturating_add(s.stride.unsigned_abs().max(s.len));
+            s.front = match s.stride > 0 {
+                true => s.front.min(next),
+                false => s.front.max(s.last),
+            };
+        }
+    }
+
     /// Everything from the front of the only stream to byte `at` turned out to be cached: it need not be asked for, nor
     /// reads of it be told. Returns what is quiet now.
     pub fn cached_up_to(&mut self, at: u64, offset: u64, size: u64, limits: &Limits) -> Range<u64> {

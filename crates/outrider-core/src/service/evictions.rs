@@ -1,0 +1,149 @@
+//! What was fetched and not read yet, and is gone: the kernel reclaims it before its reader comes, somebody drops it, the memory of a control group is made smaller.
+//!
+//! A reader who finds everything cached is not heard, so it is looked for in a few places of each file five times a second, and only where that shows
+//! something more closely.
+
+use super::*;
+
+/// Files in which it is looked for at a time.
+const FILES: usize = 32;
+/// Places of a file that are looked at …
+const PLACES: usize = 8;
+/// … and so many that are considered for that.
+const CONSIDERED: u64 = 256;
+/// Bytes of such a place.
+const PLACE: u64 = 16 << 10;
+/// Parts of a file that are looked at if places are gone.
+const PARTS: u64 = 256;
+
+impl Service {
+    /// Looks for what is gone, in some of the files that are open.
+    pub(super) fn look_for_evictions(&mut self) {
+        if !self.config.view.cache_visibility || self.away.is_away() {
+            return;
+        }
+        let mut keys: Vec<FileKey> = self
+            .files
+            .values()
+            .filter(|f| f.openers > 0 && !f.blind && f.view.in_flight_pages() == 0)
+            .filter(|f| f.view.unused_pages() > 64)
+            .map(|f| f.key)
+            .collect();
+        // In turns, where there are many.
+        keys.sort_unstable_by_key(|key| key.ino.wrapping_add(self.looked).wrapping_mul(0x9e37));
+        keys.truncate(FILES);
+        self.looked = self.looked.wrapping_add(1);
+        for key in keys {
+            self.look_for_gone(key);
+        }
+    }
+
+    fn look_for_gone(&mut self, key: FileKey) {
+        let Some(file) = self.files.get(&key) else {
+            return;
+        };
+        let held = file.handle.is_some();
+        if !held && self.devices.get(&key.dev).is_none_or(|p| p.shows_opens) {
+            return;
+        }
+        let (view, size, used) = (file.view.clone(), file.size, file.handle_used);
+        let places = self.unread(key, &view, size);
+        if places.is_empty() {
+            return;
+        }
+        let Some(handle) = self.handle(key) else {
+            return;
+        };
+        let is_gone = |pages: &PageRange| {
+            let bytes = pages.start * PAGE..pages.end * PAGE;
+            let cached = self.residency.count(handle.fd(), bytes);
+            cached.is_ok_and(|cached| cached < pages.len())
+        };
+        let gone = places.iter().filter(|place| is_gone(place)).count();
+        if gone * 2 > places.len() {
+            let part = (size.div_ceil(PAGE) / PARTS).max(PLACE / PAGE);
+            let parts = (0..size.div_ceil(PAGE)).step_by(part as usize);
+            let lost: Vec<PageRange> = parts
+                .map(|start| PageRange::new(start, start + part))
+                .filter(|pages| {
+                    let bytes = pages.start * PAGE..pages.end * PAGE;
+                    let present = view.count(*pages).present_pages;
+                    let cached = self.residency.count(handle.fd(), bytes);
+                    present > 0 && cached.is_ok_and(|cached| cached * 2 < present)
+                })
+                .collect();
+            for pages in lost {
+                self.lost_pages(key, pages);
+            }
+            self.ask_again(key);
+        }
+        // A file is held for its reads, not for a look.
+        if let Some(file) = self.files.get_mut(&key) {
+            file.handle_used = used;
+            if !held {
+                file.handle = None;
+            }
+        }
+    }
+
+    /// Some places of a file that were fetched and are still to be read: of its streams what comes next, and elsewhere in equal distances.
+    fn unread(&self, key: FileKey, view: &FileView, size: u64) -> Vec<PageRange> {
+        let mut found = Vec::new();
+        let mut consider = |at: u64, len: u64| {
+            let pages = PageRange::from_bytes(at, len.min(size.saturating_sub(at)));
+            if found.len() < PLACES && view.is_cached(pages) && view.count(pages).unused_pages > 0 {
+                found.push(pages);
+            }
+        };
+        let procs = self.active.iter().filter_map(|i| self.procs[*i].as_ref());
+        let descs = procs.flat_map(|p| p.descs.values().filter(|d| d.key == key));
+        for stream in descs.flat_map(|d| d.detector.streams()) {
+            let step = stream.stride.unsigned_abs().max(stream.len).max(PLACE);
+            let steps = stream.front.abs_diff(stream.last) / step;
+            // Not next to the reader, who takes it away.
+            for k in (1..PLACES as u64).map(|k| k * steps / PLACES as u64) {
+                let at = match stream.stride > 0 {
+                    true => stream.last.saturating_add(k * step),
+                    false => stream.last.saturating_sub(k * step),
+                };
+                if k > 0 && at < size {
+                    consider(at, stream.len.max(PAGE));
+                }
+            }
+        }
+        for k in 0..CONSIDERED {
+            consider(size / CONSIDERED * k, PLACE);
+        }
+        found
+    }
+
+    /// Nothing counts as asked for any more beyond where each stream is, and all reads are told again.
+    fn ask_again(&mut self, key: FileKey) {
+        let limits = self.limits(key);
+        if let Some(file) = self.files.get_mut(&key) {
+            file.random = Random::default();
+            (file.streamed, file.hot) = (false, 0);
+            file.consider_at = dense::FEWEST;
+            file.verdict = Verdict::After(dense::FEWEST);
+        }
+        for i in self.active.clone() {
+            let shared = self.shared.clone();
+            let Some(state) = &mut self.procs[i] else {
+                continue;
+            };
+            for (fd, desc) in state.descs.iter_mut().filter(|(_, d)| d.key == key) {
+                let slot = &shared.proc(i).slots[usize::from(*fd)];
+                if slot.generation.load(Relaxed) != desc.generation {
+                    continue;
+                }
+                desc.detector.shrink(&limits);
+                desc.detector.go_back();
+                (desc.calm, desc.cached, desc.skip_given) = (0, false, 0);
+                desc.hear_rarely(0, shared.proc(i));
+                slot.listen_rarely(0);
+                slot.hush(0, 0, 0);
+                slot.flags.fetch_and(!FLAG_LAZY, Relaxed);
+            }
+        }
+    }
+}
