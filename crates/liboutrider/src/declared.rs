@@ -175,12 +175,6 @@ fn done(result: Result<(), c_int>) -> c_int {
 
 // ---- What the hooks tell
 
-/// Whether this process has declared anything.
-#[inline(always)]
-pub fn any() -> bool {
-    current().is_some()
-}
-
 /// Whether reads through `fd` are followed here.
 #[inline(always)]
 pub fn follows(fd: c_int) -> bool {

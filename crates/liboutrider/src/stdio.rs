@@ -11,9 +11,9 @@ use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 
 use libc::{FILE, off_t, size_t, ssize_t};
-use outrider_core::shm::{FD_TRACKED, FLAG_SHARED_POS};
+use outrider_core::shm::FLAG_SHARED_POS;
 
-use crate::{attach, declared, graphs, real, track};
+use crate::{declared, graphs, real, track};
 
 /// The beginning of glibc's `struct _IO_FILE`.
 #[repr(C)]
@@ -57,8 +57,7 @@ struct Before {
 /// Looks at the buffer before a call. `None` for a stream that is not followed.
 #[inline(always)]
 fn before(fp: *mut FILE) -> Option<Before> {
-    let proc = attach::current();
-    if fp.is_null() || (proc.is_none() && !declared::any()) {
+    if fp.is_null() {
         return None;
     }
     // SAFETY: a FILE* that the caller passes to the C library; the fields lie within every glibc FILE. Another
@@ -66,10 +65,8 @@ fn before(fp: *mut FILE) -> Option<Before> {
     unsafe {
         let s = fp.cast::<Stream>();
         let fd = descriptor(fp);
-        let tracked = proc
-            .and_then(|p| p.slots.get(fd as usize))
-            .is_some_and(|slot| slot.state.load(Relaxed) == FD_TRACKED);
-        if !tracked && !declared::follows(fd) {
+        // The file may have been opened before a fork, or by the C library itself.
+        if track::tracked(fd).is_none() && !declared::follows(fd) {
             return None;
         }
         Some(Before {

@@ -162,6 +162,9 @@ impl Shared {
 
     /// Leaves the processes' records for the runner. Called once, before `finish` is set.
     pub fn write_processes(&self, records: &[ProcessRecord]) {
+        if records.len() > MAX_RECORDS {
+            self.header().lose(shm::lost::RECORDS);
+        }
         for (i, r) in records.iter().take(MAX_RECORDS).enumerate() {
             let mut bytes = [0u8; RECORD_BYTES];
             let numbers = [

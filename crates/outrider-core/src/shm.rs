@@ -425,6 +425,14 @@ pub mod lost {
             "memory: a mapping could not be made (ENOMEM); a process ran without prefetching",
         ),
         (
+            NO_PAGES,
+            "memory: the kernel had none for some requests (ENOMEM); what they asked for was not fetched",
+        ),
+        (
+            RECORDS,
+            "processes: more than 256 of them ended; the figures of the others are in the totals only",
+        ),
+        (
             PAGEMAP,
             "pagemap: refused; memory-mapped reads were not foreseen",
         ),
@@ -467,6 +475,10 @@ pub mod lost {
     pub const EMFILE: u32 = 1 << 12;
     /// The service did not make its figures final.
     pub const SERVICE_SILENT: u32 = 1 << 14;
+    /// The kernel had no memory for a request.
+    pub const NO_PAGES: u32 = 1 << 15;
+    /// More processes ended than [`MAX_RECORDS`](super::MAX_RECORDS).
+    pub const RECORDS: u32 = 1 << 16;
 }
 
 /// How long a program waits at most, µs, until disks have answered what they were asked and nothing of theirs is open any more: before calls that an open

@@ -236,12 +236,25 @@ impl Device {
         }
     }
 
-    /// True if the file system keeps its files in memory: there is nothing to prefetch.
+    /// True if the file system keeps its files in memory, or makes them up when they are read: there is nothing to prefetch.
     pub fn is_memory(&self) -> bool {
         self.mount.as_ref().is_some_and(|m| {
             matches!(
                 m.fs_type.as_str(),
-                "tmpfs" | "ramfs" | "devtmpfs" | "hugetlbfs"
+                "tmpfs"
+                    | "ramfs"
+                    | "devtmpfs"
+                    | "hugetlbfs"
+                    | "proc"
+                    | "sysfs"
+                    | "debugfs"
+                    | "tracefs"
+                    | "securityfs"
+                    | "configfs"
+                    | "cgroup"
+                    | "cgroup2"
+                    | "efivarfs"
+                    | "pstore"
             )
         })
     }

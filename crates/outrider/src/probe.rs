@@ -26,7 +26,7 @@ use io_uring::{IoUring, opcode, types};
 use serde_json::{Value, json};
 
 use outrider_core::config::Config;
-use outrider_core::place::AWAY_US;
+use outrider_core::place::DeviceModel;
 use outrider_sys::cache;
 use outrider_sys::device::Device;
 use outrider_sys::extent;
@@ -687,8 +687,12 @@ struct Assumed {
     bandwidth: f64,
     /// latency x bandwidth, bytes: what must be in flight for the device never to wait.
     product: u64,
-    /// Bytes in flight: the product, and what arrives while a worker waits for a processor, within the configured limits.
+    /// Bytes of a gap between two requests up to which it is read through: only a head moves further than it reads.
+    gap: u64,
+    /// Bytes in flight where nobody else reads, to begin with …
     in_flight: u64,
+    /// … and at most, where more brings more.
+    most: u64,
 }
 
 fn assume(measured: &Measured) -> Assumed {
@@ -697,14 +701,16 @@ fn assume(measured: &Measured) -> Assumed {
         .map_or(measured.latency_p50, |f| f.0)
         // A line through noisy points may cross zero; a request is never faster than that.
         .max(measured.latency_p50 / 4.0);
-    let product = (latency * measured.stream / 1e6) as u64;
+    let model = DeviceModel::saved(latency, measured.stream / 1e6).unwrap_or_default();
     let engine = Config::default().engine;
+    let (least, most) = (engine.in_flight_min.bytes(), engine.in_flight_max.bytes());
     Assumed {
         latency,
         bandwidth: measured.stream,
-        product,
-        in_flight: (product + (AWAY_US * 1e-6 * measured.stream) as u64)
-            .clamp(engine.in_flight_min.bytes(), engine.in_flight_max.bytes()),
+        product: model.bandwidth_delay(),
+        gap: model.merge_gap(),
+        in_flight: model.reserve().clamp(least, most),
+        most,
     }
 }
 
@@ -789,8 +795,9 @@ fn to_json(device: &Device, target: &Target, m: &Measured, a: &Assumed) -> Value
             "latency_us": a.latency,
             "bandwidth_bytes_per_s": a.bandwidth,
             "bandwidth_delay_product_bytes": a.product,
-            "merge_gap_bytes": a.product,
-            "in_flight_cap_bytes": a.in_flight,
+            "merge_gap_bytes": a.gap,
+            "in_flight_bytes": a.in_flight,
+            "in_flight_cap_bytes": a.most,
         },
     })
 }
@@ -888,12 +895,23 @@ fn report(device: &Device, target: &Target, m: &Measured, a: &Assumed) -> io::Re
         per_second(a.bandwidth)
     )?;
     writeln!(out, "  bandwidth-delay product     {}", bytes(a.product))?;
+    match a.gap {
+        0 => writeln!(
+            out,
+            "  merge gap                   none (gaps are not read through)"
+        )?,
+        gap => writeln!(
+            out,
+            "  merge gap                   {} (a smaller gap is read through)",
+            bytes(gap)
+        )?,
+    }
     writeln!(
         out,
-        "  merge gap                   {} (a smaller gap is read through)",
-        bytes(a.product)
+        "  in flight                   {}, up to {} where more brings more; less beside others",
+        bytes(a.in_flight),
+        bytes(a.most)
     )?;
-    writeln!(out, "  in flight at most           {}", bytes(a.in_flight))?;
     out.flush()
 }
 

@@ -12,6 +12,7 @@ use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::Write;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32};
@@ -135,6 +136,7 @@ pub fn run(
             }
         }
     }
+    let file = program_file(&args, &std::env::current_dir().unwrap_or_default());
     let (_arguments, pointers) = c_strings(&args.command)?;
     let old = block_signals();
     let child_action = handle(libc::SIGCHLD, child_changed);
@@ -157,7 +159,7 @@ pub fn run(
         &args,
         &config,
         purpose,
-        program,
+        (program, file),
         shared.as_ref(),
         report,
         notes,
@@ -173,11 +175,14 @@ pub fn carry_on(args: RunArgs) -> Result<i32, Failure> {
     let program = PROGRAM.load(Acquire);
     let report = report::Target::without_file(&args);
     let config = Config::default();
+    // This process is elsewhere already, and the program where it was.
+    let at = std::fs::read_link(format!("/proc/{program}/cwd")).unwrap_or_default();
+    let file = program_file(&args, &at);
     finish(
         &args,
         &config,
         Purpose::Run,
-        program,
+        (program, file),
         Some(&shared),
         report,
         Vec::new(),
@@ -189,7 +194,7 @@ fn finish(
     args: &RunArgs,
     config: &Config,
     purpose: Purpose,
-    program: i32,
+    (program, file): (i32, Option<PathBuf>),
     shared: Option<&Arc<Shared>>,
     report: report::Target,
     mut notes: Vec<String>,
@@ -199,9 +204,7 @@ fn finish(
     let status = wait_for(program, shared, &mut service, || {
         start_service(shared?, config, mode, args.engine)
     });
-    if args.report.is_some()
-        && let Some(missed) = may_miss(&args.command[0])
-    {
+    if let Some(missed) = file.and_then(|file| may_miss(&file)) {
         notes.push(format!(
             "{}: {missed}; what it reads by them was not followed",
             args.command[0].to_string_lossy()
@@ -295,9 +298,19 @@ fn unhookable(program: &OsStr) -> Option<String> {
     elf::obstacle(&path).ok()?
 }
 
+/// The program's file, if there is to be a report, as it was named in the directory `at`: the runner goes elsewhere (`stand_aside`).
+fn program_file(args: &RunArgs, at: &Path) -> Option<PathBuf> {
+    args.report.as_ref()?;
+    let name = &args.command[0];
+    match name.as_bytes().contains(&b'/') {
+        true => Some(at.join(name)),
+        false => Some(at.join(elf::look_up(name)?)),
+    }
+}
+
 /// What hooks may miss in the program. A search through the whole file: for when the program is over.
-fn may_miss(program: &OsStr) -> Option<String> {
-    elf::classify(&elf::look_up(program)?).ok()?.may_miss()
+fn may_miss(program: &Path) -> Option<String> {
+    elf::classify(program).ok()?.may_miss()
 }
 
 fn no_signals() -> libc::sigset_t {

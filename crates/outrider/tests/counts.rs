@@ -133,6 +133,22 @@ for unwanted in sys.argv[1:]:
     });
 }
 
+/// CP1, must 5: a stream that was opened before a fork is followed in the child, too.
+#[test]
+fn streams_are_followed_in_children() {
+    let dir = fresh("streams_in_children");
+    fs::write(dir.join("file"), Random(6).bytes(16 << 20)).unwrap();
+    let reader = program("forked_stream").display().to_string();
+    eventually(|| {
+        support::make_cold(&dir);
+        let (totals, _) = run(&dir, &[&reader, "file"]);
+        match counted(&totals) {
+            bytes if bytes > 15 << 20 => Ok(()),
+            bytes => Err(format!("{bytes} bytes of 16 MiB: {totals}")),
+        }
+    });
+}
+
 /// CP13: reads that were on their way to the helper when it asked to hear rarely are counted once each.
 #[test]
 fn no_more_is_counted_than_was_read() {

@@ -894,6 +894,32 @@ fn files_that_are_named_stay_as_they_are_on_errors() {
     assert!(serde_json::from_slice::<Value>(&report).is_ok());
 }
 
+/// Must 8, CP13: what a report can't tell it says: which program may read past the hooks, however it was named, and that processes are missing.
+#[test]
+fn reports_say_what_they_lack() {
+    let dir = fresh_with("reports_lack", &[Text]);
+    let lost = |argv: &[&str]| -> Value {
+        let output = outrider_run(&dir, &["--report=r.json"], argv)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{argv:?}: {output:?}");
+        let report: Value = serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+        report["lost"].clone()
+    };
+    let direct = support::program("direct");
+    fs::copy(&direct, dir.join("direct")).unwrap();
+    for name in [direct.to_str().unwrap(), "./direct"] {
+        let lost = lost(&[name, "text.txt"]);
+        assert!(
+            lost.to_string().contains("without the C library"),
+            "{name}: {lost}"
+        );
+    }
+    assert_eq!(lost(&["cat", "text.txt"]).to_string(), "[]");
+    let script = "i=0; while [ $i -lt 300 ]; do cat text.txt >/dev/null; i=$((i + 1)); done";
+    let lost = lost(&["sh", "-c", script]);
+    assert!(lost.to_string().contains("more than 256"), "{lost}");
+}
 /// A report that can't be written is a line on standard error, and a pipe for it keeps nobody waiting: the program ends as it does otherwise.
 #[test]
 fn reports_that_nobody_gets_change_nothing() {

@@ -979,7 +979,7 @@ fn settle(
     }
     for (_, failure) in failed {
         match failure {
-            Failure::OutOfMemory => header.lose(lost::MEMORY),
+            Failure::OutOfMemory => header.lose(lost::NO_PAGES),
             Failure::NotAllowed => header.lose(lost::READAHEAD),
             Failure::Engine | Failure::Refused => {}
         }
