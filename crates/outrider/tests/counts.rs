@@ -666,6 +666,7 @@ if what == 'skips':
         at += random.randrange(1, 24) * 8192
 if what == 'three':
     places = [p for i in range(THIRD >> 16) for p in (i << 14, THIRD + (i << 16), 3 * THIRD - 16384 - (i << 16))]
+if what == 'eight': places = [p for i in range(SIZE >> 17) for p in range(i << 14, SIZE, SIZE >> 3)]
 fd = os.open('disk/file', os.O_RDONLY)
 for at in places: os.pread(fd, 16384, at)
 # What was asked for arrives.
@@ -679,15 +680,15 @@ sequential|predict+opt||prefetched_bytes|112M|128M
 sequential|predict+opt|budget.low_watermark=1.0,budget.high_watermark=1.0|prefetched_bytes|0|0
 sequential|predict+opt||events|1|1T
 sequential|predict+opt|files.min_size='1G'|events|0|0
-sequential|predict+opt||peak_unused_bytes|8M|128M
+sequential|predict+opt||peak_unused_bytes|6M|128M
 sequential|predict+opt|budget.high_watermark=1.0|peak_unused_bytes|1|3M
 sequential|predict+opt|window.max='1M'|peak_unused_bytes|1|3M
 sequential|predict+opt|budget.memory='4M'|peak_unused_bytes|1|5M
 sequential|predict+opt|budget.memory='256K'|peak_unused_bytes|1|1M
 sequential|predict+opt|budget.memory='256K',budget.stream_minimum='8M'|peak_unused_bytes|2M|9M
-sequential|predict+opt||requests|500|1400
+sequential|predict+opt||requests|500|1050
 sequential|predict+opt|engine.chunk='32K'|requests|2000|5000
-sequential|predict+opt|view.cache_visibility=false|requests|1500|1T
+sequential|predict+opt|view.cache_visibility=false|requests|1080|1T
 sequential|predict+opt||used_bytes|100M|128M
 sequential|predict+opt|view.range_tree='off'|used_bytes|0|0
 stride|predict+opt||used_bytes|25M|33M
@@ -696,6 +697,7 @@ stride|predict+opt||prefetched_bytes|25M|45M
 stride|predict+opt||wasted_bytes|0|4M
 stride|predict+opt|predict.counter_bits=8|wasted_bytes|5M|128M
 three|predict+opt||peak_unused_bytes|16M|128M
+eight|predict+opt|budget.memory='256K',budget.stream_minimum='4M'|peak_unused_bytes|12M|40M
 three|predict+opt|predict.max_streams=2|peak_unused_bytes|0|8M
 random|predict+opt||prefetched_bytes|64M|128M
 random|predict+opt|dense.enabled=false|prefetched_bytes|0|12M

@@ -190,6 +190,7 @@ fn system_calls_refused() {
             &["--engine", "readahead"],
             &["readahead"],
         ),
+        ("no_pages", "fadvise64=ENOMEM", &[], &["enomem"]),
         ("populate", "madvise:2~22=EINVAL", &[], &[]),
         ("madvise", "madvise=EINVAL,mincore=EPERM", &[], &[]),
         (

@@ -15,7 +15,8 @@ impl Service {
             .sum::<u64>()
             * PAGE;
         self.header().peak_unused.fetch_max(unused, Relaxed);
-        self.grant.room(unused, self.busy, &self.policy)
+        self.grant
+            .room(unused, self.streams.max(self.busy), &self.policy)
     }
 
     /// The program's own hint.

@@ -20,6 +20,9 @@ impl FileState {
     }
 }
 
+/// Files up to which their streams are counted, each of which is granted a minimum.
+const FEW_FILES: usize = 64;
+
 impl Service {
     /// The state of a file, new if it was not known.
     pub(super) fn take_in(&mut self, key: FileKey, size: u64) -> &mut FileState {
@@ -122,6 +125,11 @@ impl Service {
             }
         }
         self.busy = busy.len().max(1) as u64;
+        let procs = self.active.iter().filter_map(|i| self.procs[*i].as_ref());
+        let descs = procs.flat_map(|p| p.descs.values());
+        // Of many files there are enough.
+        let read = descs.filter(|d| busy.len() <= FEW_FILES && busy.contains(&d.key));
+        self.streams = read.map(|d| d.detector.reading().count() as u64).sum();
         self.holding = held > 0;
         self.look_at_crowd(busy.len() as u64);
         let recent = self.last_event.elapsed() < RECENT;

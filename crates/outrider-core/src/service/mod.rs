@@ -302,6 +302,8 @@ pub struct Service {
     active: Vec<usize>,
     /// Files that were fetched from within the last moments: streams that share the budget.
     busy: u64,
+    /// Streams in these files, each of which has its guaranteed minimum.
+    streams: u64,
     /// Bytes of a read in order, on average of the last few.
     read_bytes: u64,
     models: HashMap<u64, (Instant, DeviceModel)>,
@@ -385,6 +387,7 @@ impl Service {
             hellos: 0,
             active: Vec::new(),
             busy: 1,
+            streams: 1,
             read_bytes: 0,
             models: HashMap::new(),
             neighbours: Neighbours::new(),
