@@ -20,7 +20,6 @@ const IMPATIENCE: Duration = Duration::from_micros(shm::IMPATIENCE_US);
 const TURNS: usize = 16;
 
 /// Whether files may be opened.
-#[derive(Default)]
 pub(super) struct Away {
     away: bool,
     /// The demand that is being honoured.
@@ -55,6 +54,16 @@ impl Ongoing {
 }
 
 impl Away {
+    /// A call may have begun before there was a service.
+    pub(super) fn new() -> Away {
+        Away {
+            away: true,
+            leaving: None,
+            calls: [None; shm::CALLS],
+            stubborn: false,
+        }
+    }
+
     pub(super) fn is_away(&self) -> bool {
         self.away
     }

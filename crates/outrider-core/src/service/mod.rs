@@ -393,7 +393,7 @@ impl Service {
             neighbours: Neighbours::new(),
             crowd: Crowd::new(now),
             last_let_go: now,
-            away: Away::default(),
+            away: Away::new(),
             looked: 0,
             moving: Vec::new(),
             fetches,

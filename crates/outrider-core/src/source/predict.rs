@@ -1170,6 +1170,26 @@ mod tests {
         assert_eq!(second.ranges, [2 << 20..4 << 20]);
     }
 
+    /// Design, "stall growth": a window that its reader never waits for stays small, also over thousands of reads, and one that he waits for doubles.
+    #[test]
+    fn windows_grow_only_on_stalls() {
+        let ahead = |arrival, stride: u64| {
+            let (limits, len, size) = (limits(), 16 << 10, 1 << 34);
+            let mut d = Detector::new(&limits);
+            let (mut end, reads) = (0, 4096);
+            for at in (0..reads).map(|k| k * stride) {
+                let f = d.access(at, len, 1, arrival, size, &limits);
+                end = f.ranges.iter().fold(end, |end, r| end.max(r.end));
+            }
+            end - (reads - 1) * stride
+        };
+        for stride in [16 << 10, 64 << 10] {
+            let [hit, waited] = [Arrival::Present, Arrival::Late].map(|a| ahead(a, stride));
+            assert!(hit <= 2 << 20, "{stride}: {hit}");
+            assert!(waited >= limits().max / 2, "{stride}: {waited}");
+        }
+    }
+
     /// SPEC CP3: the names and values of the states, with three bits as in the paper.
     #[test]
     fn counter_states_are_the_papers() {
