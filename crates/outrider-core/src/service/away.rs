@@ -85,6 +85,7 @@ impl Service {
     pub(super) fn come_back(&mut self) {
         if self.away.away && self.away.leaving.is_none() && !self.is_called() {
             self.away.away = false;
+            self.offer_room();
             if let Some(walker) = &self.walker {
                 walker.come_back();
             }

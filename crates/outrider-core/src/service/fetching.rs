@@ -19,6 +19,16 @@ impl Service {
             .room(unused, self.streams.max(self.busy), &self.policy)
     }
 
+    /// Tells the hooks how much of the programs' hints can be carried out.
+    pub(super) fn offer_room(&self) {
+        let watched = self.header().watched.load(Relaxed) != 0;
+        let room = match self.fetches && !self.away.is_away() && !watched {
+            true => self.room(),
+            false => 0,
+        };
+        self.header().hint_room.store(room, Relaxed);
+    }
+
     /// The program's own hint.
     pub(super) fn advise(&mut self, key: FileKey, range: std::ops::Range<u64>) {
         let Some(size) = self.files.get(&key).map(|f| f.size) else {

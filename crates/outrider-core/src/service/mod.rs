@@ -545,9 +545,7 @@ impl Service {
             self.header().lose(lost::WATCHED);
             return;
         }
-        let hears = self.fetches && !self.away.is_away();
-        let room = if hears { self.room() } else { 0 };
-        self.header().hint_room.store(room, Relaxed);
+        self.offer_room();
         if !self.grant.aggressive && self.config.reclaim.enabled {
             self.reclaim(m.limit() / 50);
         }
