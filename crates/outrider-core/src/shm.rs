@@ -382,7 +382,7 @@ pub mod lost {
         ),
         (
             SERVICE_DIED,
-            "service: the helper process was killed; prefetching ended there",
+            "service: the helper process was killed; prefetching ended there, and figures of processes and of what was fetched are missing",
         ),
         (
             SERVICE_SILENT,

@@ -586,7 +586,11 @@ fn reads_that_skip_blocks_are_foreseen() {
             let well = match (mean, cold) {
                 (_, false) => fetched < 1 << 20,
                 ("400" | "-400", _) => fetched < 8 << 20,
-                _ => hits > read / 2 && missed < read / 4 && fetched <= SIZE,
+                // What was read silently is estimated.
+                _ => {
+                    let counted = read / 2..read * 5 / 4;
+                    counted.contains(&hits) && missed < read / 4 && fetched <= SIZE
+                }
             };
             well.then_some(())
                 .ok_or(format!("{mean}: {read} bytes read, {totals}"))

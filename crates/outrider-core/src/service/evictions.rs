@@ -72,10 +72,12 @@ impl Service {
                     present > 0 && cached.is_ok_and(|cached| cached * 2 < present)
                 })
                 .collect();
+            if !lost.is_empty() {
+                self.ask_again(key);
+            }
             for pages in lost {
                 self.lost_pages(key, pages);
             }
-            self.ask_again(key);
         }
         // A file is held for its reads, not for a look.
         if let Some(file) = self.files.get_mut(&key) {

@@ -694,7 +694,7 @@ impl Service {
         };
         let consumed = given.saturating_sub(left);
         for s in &silent {
-            let step = s.stride.unsigned_abs();
+            let step = s.step();
             let share = consumed / silent.len() as u64;
             let end = match (alone, s.stride > 0) {
                 (true, true) => last,

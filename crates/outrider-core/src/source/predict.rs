@@ -260,6 +260,14 @@ impl Stream {
         self.dense() && self.stride > 0 && self.gaps.is_none()
     }
 
+    /// From one read to the next, bytes; on average, where that differs.
+    pub fn step(&self) -> u64 {
+        match &self.gaps {
+            Some(gaps) => gaps.step().max(self.len + 1),
+            None => self.stride.unsigned_abs(),
+        }
+    }
+
     /// The reads that it must have made silently before one at `offset`.
     fn passed(&self, offset: u64) -> Option<Passed> {
         let ahead = offset.wrapping_sub(self.last) as i64;
@@ -271,7 +279,7 @@ impl Stream {
             };
             return (!self.quiet.is_empty() && span.start < span.end).then(|| Passed {
                 span,
-                stride: gaps.step().max(self.len + 1),
+                stride: self.step(),
                 len: self.len,
             });
         }
