@@ -136,7 +136,7 @@ pub fn run(
             }
         }
     }
-    let file = program_file(&args, &std::env::current_dir().unwrap_or_default());
+    let file = program_file(&args, || std::env::current_dir().unwrap_or_default());
     let (_arguments, pointers) = c_strings(&args.command)?;
     let old = block_signals();
     let child_action = handle(libc::SIGCHLD, child_changed);
@@ -176,8 +176,8 @@ pub fn carry_on(args: RunArgs) -> Result<i32, Failure> {
     let report = report::Target::without_file(&args);
     let config = Config::default();
     // This process is elsewhere already, and the program where it was.
-    let at = std::fs::read_link(format!("/proc/{program}/cwd")).unwrap_or_default();
-    let file = program_file(&args, &at);
+    let at = || std::fs::read_link(format!("/proc/{program}/cwd")).unwrap_or_default();
+    let file = program_file(&args, at);
     finish(
         &args,
         &config,
@@ -299,12 +299,12 @@ fn unhookable(program: &OsStr) -> Option<String> {
 }
 
 /// The program's file, if there is to be a report, as it was named in the directory `at`: the runner goes elsewhere (`stand_aside`).
-fn program_file(args: &RunArgs, at: &Path) -> Option<PathBuf> {
+fn program_file(args: &RunArgs, at: impl FnOnce() -> PathBuf) -> Option<PathBuf> {
     args.report.as_ref()?;
     let name = &args.command[0];
     match name.as_bytes().contains(&b'/') {
-        true => Some(at.join(name)),
-        false => Some(at.join(elf::look_up(name)?)),
+        true => Some(at().join(name)),
+        false => Some(at().join(elf::look_up(name)?)),
     }
 }
 

@@ -124,11 +124,7 @@ impl Service {
             self.away.away = true;
             // Files that were told to be left alone must be known before the demand is honoured.
             for _ in 0..TURNS {
-                let mut heard = false;
-                for k in 0..self.active.len() {
-                    heard |= self.drain(self.active[k]);
-                }
-                if !heard {
+                if !self.drain_all() {
                     break;
                 }
             }

@@ -122,30 +122,12 @@ impl Service {
     /// Nothing counts as asked for any more beyond where each stream is, and all reads are told again.
     fn ask_again(&mut self, key: FileKey) {
         let limits = self.limits(key);
-        if let Some(file) = self.files.get_mut(&key) {
-            file.random = Random::default();
-            (file.streamed, file.hot) = (false, 0);
-            file.consider_at = dense::FEWEST;
-            file.verdict = Verdict::After(dense::FEWEST);
-        }
-        for i in self.active.clone() {
-            let shared = self.shared.clone();
-            let Some(state) = &mut self.procs[i] else {
-                continue;
-            };
-            for (fd, desc) in state.descs.iter_mut().filter(|(_, d)| d.key == key) {
-                let slot = &shared.proc(i).slots[usize::from(*fd)];
-                if slot.generation.load(Relaxed) != desc.generation {
-                    continue;
-                }
-                desc.detector.shrink(&limits);
-                desc.detector.go_back();
-                (desc.calm, desc.cached, desc.skip_given) = (0, false, 0);
-                desc.hear_rarely(0, shared.proc(i));
-                slot.listen_rarely(0);
-                slot.hush(0, 0, 0);
-                slot.flags.fetch_and(!FLAG_LAZY, Relaxed);
-            }
-        }
+        self.listen_anew(key, |desc, proc| {
+            desc.detector.shrink(&limits);
+            desc.detector.go_back();
+            (desc.calm, desc.cached, desc.skip_given) = (0, false, 0);
+            desc.hear_rarely(0, proc);
+            0
+        });
     }
 }

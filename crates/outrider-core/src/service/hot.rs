@@ -110,28 +110,44 @@ impl Service {
             .view
             .evicted(PageRange::new(0, u64::MAX / PAGE))
             .unused_pages;
-        file.random = Random::default();
-        (file.streamed, file.hot) = (false, 0);
-        file.consider_at = dense::FEWEST;
-        file.verdict = Verdict::After(dense::FEWEST);
         self.count(key, Figure::Wasted, unused * PAGE);
+        self.listen_anew(key, |desc, _| {
+            *desc = Desc::new(desc.generation, key, Detector::new(&limits));
+            FLAG_HOT
+        });
+        true
+    }
+
+    /// Forgets what random reads of a file have come to, and has all of its reads told again, once `change` has been made to what is known of each descriptor;
+    /// it returns flags to set then.
+    pub(super) fn listen_anew(
+        &mut self,
+        key: FileKey,
+        mut change: impl FnMut(&mut Desc, &Proc) -> u32,
+    ) {
+        if let Some(file) = self.files.get_mut(&key) {
+            file.random = Random::default();
+            (file.streamed, file.hot) = (false, 0);
+            file.consider_at = dense::FEWEST;
+            file.verdict = Verdict::After(dense::FEWEST);
+        }
         for i in &self.active {
             let Some(state) = &mut self.procs[*i] else {
                 continue;
             };
+            let proc = self.shared.proc(*i);
             for (fd, desc) in state.descs.iter_mut().filter(|(_, d)| d.key == key) {
-                let slot = &self.shared.proc(*i).slots[usize::from(*fd)];
+                let slot = &proc.slots[usize::from(*fd)];
                 if slot.generation.load(Relaxed) != desc.generation {
                     continue;
                 }
-                *desc = Desc::new(desc.generation, key, Detector::new(&limits));
+                let flags = change(desc, proc);
                 slot.listen_rarely(0);
                 slot.hush(0, 0, 0);
                 slot.flags.fetch_and(!FLAG_LAZY, Relaxed);
-                slot.flags.fetch_or(FLAG_HOT, Relaxed);
+                slot.flags.fetch_or(flags, Relaxed);
             }
         }
-        true
     }
 
     fn is_cached(&mut self, key: FileKey, offset: u64) -> bool {

@@ -486,10 +486,7 @@ impl Service {
             self.hellos = hellos;
             self.admit();
         }
-        let mut worked = false;
-        for k in 0..self.active.len() {
-            worked |= self.drain(self.active[k]);
-        }
+        let worked = self.drain_all();
         if std::mem::take(&mut self.stirred) {
             self.last_event = Instant::now();
         }

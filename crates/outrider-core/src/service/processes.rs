@@ -161,7 +161,16 @@ impl Service {
         }
     }
 
-    pub(super) fn drain(&mut self, i: usize) -> bool {
+    /// Takes the events of all processes; `true` if there were any.
+    pub(super) fn drain_all(&mut self) -> bool {
+        let mut any = false;
+        for k in 0..self.active.len() {
+            any |= self.drain(self.active[k]);
+        }
+        any
+    }
+
+    fn drain(&mut self, i: usize) -> bool {
         let mut any = false;
         // A reader that finds everything cached can outrun this thread. What it read long ago helps nobody: only
         // the latest reads are looked at.
