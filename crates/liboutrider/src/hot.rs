@@ -67,9 +67,13 @@ struct Count {
     waits: AtomicU32,
     /// … and what was read since, bytes.
     bytes: AtomicU64,
-    /// Bytes of the file in the read that was looked at last.
+    /// Bytes of the file in the read that was looked at last …
     len: AtomicU64,
+    /// … and where it ended if it was at the file position, else [`NOWHERE`].
+    end: AtomicU64,
 }
+
+const NOWHERE: u64 = u64::MAX;
 
 impl Count {
     /// Reads that passed since the last look, if they are those of `name`.
@@ -79,6 +83,16 @@ impl Count {
             given.saturating_sub(left).into()
         } else {
             0
+        }
+    }
+
+    /// Bytes of these: as far as the file position has moved, or as long as the one that was looked at.
+    fn bytes_passed(&self, slot: &Slot, name: u64) -> u64 {
+        let most = self.len.load(Relaxed).saturating_mul(self.passed(name));
+        let end = self.end.load(Relaxed);
+        match slot.pos.load(Relaxed).checked_sub(end) {
+            Some(moved) if end != NOWHERE && moved > 0 => moved.min(most),
+            _ => most,
         }
     }
 
@@ -106,6 +120,7 @@ static COUNTED: [Count; COUNTS] = [const {
         waits: AtomicU32::new(0),
         bytes: AtomicU64::new(0),
         len: AtomicU64::new(0),
+        end: AtomicU64::new(NOWHERE),
     }
 }; COUNTS];
 /// A file with FLAG_BLIND was told, and the service has left none to the hooks since.
@@ -133,6 +148,14 @@ pub fn passes(slot: &Slot, fd: c_int) -> bool {
     }
     count.left.store(left - 1, Relaxed);
     true
+}
+
+/// The read that was let pass last got nothing: it doesn't count.
+pub fn unread(slot: &Slot, fd: c_int) {
+    let (count, name) = count(slot, fd);
+    if count.passed(name) > 0 {
+        count.left.fetch_add(1, Relaxed);
+    }
 }
 
 /// The flags with which a descriptor begins that was just opened or met: FLAG_HOT if the file, of `size` bytes, is cached from `pos` on, in its
@@ -193,7 +216,13 @@ pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool
     }
     let passed = count.passed(name);
     proc.hot_reads.fetch_add(1 + passed, Relaxed);
-    let before = count.len.swap(inside, Relaxed).saturating_mul(passed);
+    let before = count.bytes_passed(slot, name);
+    if inside > 0 {
+        count.len.store(inside, Relaxed);
+    }
+    let here = slot.pos.load(Relaxed) == offset;
+    let end = if here { offset + inside } else { NOWHERE };
+    count.end.store(end, Relaxed);
     proc.hot_bytes
         .fetch_add(inside.saturating_add(before), Relaxed);
     let most = (UNSEEN / len.max(1)).clamp(OFTEN, RARELY);
@@ -211,7 +240,7 @@ pub fn ends(proc: &Proc, slot: &Slot, fd: c_int) {
     let passed = count.passed(name);
     proc.hot_reads.fetch_add(passed, Relaxed);
     proc.hot_bytes
-        .fetch_add(count.len.load(Relaxed).saturating_mul(passed), Relaxed);
+        .fetch_add(count.bytes_passed(slot, name), Relaxed);
 }
 
 /// Looks for a read of a file of `size` bytes, and for what lies further on.

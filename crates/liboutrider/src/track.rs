@@ -440,11 +440,27 @@ pub fn shared_position(fd: c_int, slot: &Slot, done: u64) -> u64 {
 /// The read announced with [`reading`] returned `n`.
 #[inline(always)]
 pub fn advanced(slot: Option<&Slot>, n: isize) {
-    if let Some(slot) = slot
-        && n > 0
+    if let Some(slot) = slot {
+        if n > 0 {
+            slot.pos
+                .store(slot.pos.load(Relaxed).wrapping_add(n as u64), Relaxed);
+        } else {
+            got_nothing(slot);
+        }
+    }
+}
+
+/// A read was at the end of the file, or failed.
+#[cold]
+#[inline(never)]
+fn got_nothing(slot: &Slot) {
+    if slot.flags.load(Relaxed) & FLAG_HOT != 0
+        && let Some(proc) = attach::current()
     {
-        slot.pos
-            .store(slot.pos.load(Relaxed).wrapping_add(n as u64), Relaxed);
+        let from = core::ptr::from_ref(slot)
+            .addr()
+            .wrapping_sub(proc.slots.as_ptr().addr());
+        hot::unread(slot, (from / size_of::<Slot>()) as c_int);
     }
 }
 

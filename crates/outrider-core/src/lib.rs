@@ -15,5 +15,6 @@ pub mod service;
 pub mod shared;
 pub mod shm;
 pub mod source;
+pub mod tally;
 pub mod view;
 pub mod walk;

@@ -2,20 +2,17 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use outrider_sys::raw;
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::board::Board;
-use crate::service::ProcessRecord;
 use crate::shm::{
-    self, FILES_AT, FileStat, Header, MAX_PROCS, MAX_RECORDS, PROCS_AT, Proc, RECORD_BYTES,
-    RECORDS_AT, SHM_BYTES,
+    self, FILES_AT, FileStat, Header, MAX_FILES, MAX_PROCS, MAX_RECORDS, PROCS_AT, Proc,
+    RECORDS_AT, Record, SHM_BYTES,
 };
-
-/// Where a process's name is in its record, behind its length: after six numbers and the figures.
-const NAME_AT: usize = 8 * (6 + shm::FIGURES.len()) + 1;
 
 /// The whole memory object, mapped.
 pub struct Shared {
@@ -102,7 +99,7 @@ impl Shared {
 
     /// Statistics entry `i`, below [`shm::MAX_FILES`].
     pub fn stat(&self, i: usize) -> &FileStat {
-        let i = i.min(shm::MAX_FILES - 1);
+        let i = i.min(MAX_FILES - 1);
         // SAFETY: within the object, aligned, valid when zero.
         unsafe {
             &*self
@@ -126,15 +123,14 @@ impl Shared {
         }
     }
 
-    /// Names a statistics entry; of a long name the tail is kept.
-    pub fn name(&self, i: usize, path: &[u8]) {
+    /// Names a statistics entry and its file, by `st_dev` and `st_ino`; of a long name the tail is kept.
+    pub fn name(&self, i: usize, path: &[u8], file: [u64; 2]) {
         let stat = self.stat(i);
-        let room = stat.path.len() * 8;
+        let room = size_of_val(&stat.path);
         let tail = &path[path.len().saturating_sub(room)..];
-        for (word, bytes) in stat.path.iter().zip(tail.chunks(8)) {
-            let mut w = [0u8; 8];
-            w[..bytes.len()].copy_from_slice(bytes);
-            word.store(u64::from_ne_bytes(w), Relaxed);
+        write_text(&stat.path, tail);
+        for (to, n) in stat.file.iter().zip(file) {
+            to.store(n, Relaxed);
         }
         stat.path_len.store(tail.len().max(1) as u64, Release);
     }
@@ -155,38 +151,82 @@ impl Shared {
         Some(bytes)
     }
 
-    fn record(&self, i: usize) -> *mut u8 {
-        // SAFETY: within the object.
-        unsafe { self.base.add(RECORDS_AT + i * RECORD_BYTES) }
+    /// The record of process number `i` of all that there were; `None` from [`MAX_RECORDS`] on.
+    pub fn record(&self, i: usize) -> Option<&Record> {
+        // SAFETY: within the object, aligned, valid when zero.
+        (i < MAX_RECORDS).then(|| unsafe {
+            let at = RECORDS_AT + i * size_of::<Record>();
+            &*self.base.add(at).cast::<Record>()
+        })
     }
 
-    /// Leaves the processes' records for the runner. Called once, before `finish` is set.
-    pub fn write_processes(&self, records: &[ProcessRecord]) {
-        if records.len() > MAX_RECORDS {
+    /// All records in use.
+    pub fn records(&self) -> impl Iterator<Item = &Record> {
+        let all = (0..MAX_RECORDS).map_while(|i| self.record(i));
+        all.take_while(|r| r.pid.load(Acquire) != 0)
+    }
+
+    /// Begins the record of a process that entry `i` belongs to, as number `who` of all.
+    pub fn begin_record(&self, who: usize, i: usize, pid: u32, command: &str) {
+        let Some(record) = self.record(who) else {
             self.header().lose(shm::lost::RECORDS);
+            return;
+        };
+        write_text(&record.name, command.as_bytes());
+        record.entry.store(i as u32 + 1, Relaxed);
+        record.pid.store(pid, Release);
+    }
+
+    /// Adds what entry `i` has counted itself to its record, if it has one, and to the totals.
+    pub fn settle(&self, i: usize, record: Option<&Record>) {
+        let proc = self.proc(i);
+        let [reads, bytes, dropped, saved] = [
+            &proc.hot_reads,
+            &proc.hot_bytes,
+            &proc.dropped,
+            &proc.calls_saved,
+        ]
+        .map(|n| n.swap(0, Relaxed));
+        let header = self.header();
+        if dropped > 0 {
+            header.lose(shm::lost::QUEUE_FULL);
         }
-        for (i, r) in records.iter().take(MAX_RECORDS).enumerate() {
-            let mut bytes = [0u8; RECORD_BYTES];
-            let numbers = [
-                u64::from(r.pid),
-                r.reads,
-                r.bytes_read,
-                r.events,
-                r.events_dropped,
-                r.calls_saved,
-            ];
-            for (to, n) in bytes
-                .chunks_mut(8)
-                .zip(numbers.into_iter().chain(r.figures))
-            {
-                to.copy_from_slice(&n.to_ne_bytes());
+        header.dropped.fetch_add(dropped, Relaxed);
+        header.calls_saved.fetch_add(saved, Relaxed);
+        header.hot.fetch_add(bytes, Relaxed);
+        if let Some(record) = record {
+            record.reads.fetch_add(reads, Relaxed);
+            record.bytes_read.fetch_add(bytes, Relaxed);
+            record.events_dropped.fetch_add(dropped, Relaxed);
+            record.calls_saved.fetch_add(saved, Relaxed);
+            record.entry.store(0, Relaxed);
+        }
+        if proc.saved.any() {
+            let stats = (0..MAX_FILES).map(|i| self.stat(i));
+            for stat in stats.take_while(|s| s.path_len.load(Acquire) != 0) {
+                let [dev, ino] = stat.file.each_ref().map(|n| n.load(Relaxed));
+                let saved = proc.saved.of(dev, ino);
+                stat.calls_saved.fetch_add(saved, Relaxed);
             }
-            let name = r.command.as_bytes();
-            let n = name.len().min(RECORD_BYTES - NAME_AT);
-            bytes[NAME_AT - 1] = n as u8;
-            bytes[NAME_AT..NAME_AT + n].copy_from_slice(&name[..n]);
-            // SAFETY: within the object; the runner reads only after `finish` is 2.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.record(i), RECORD_BYTES) };
+        }
+    }
+
+    /// Does what the service had to do at the end and could not, because there is none: no process had anything to tell, or it was killed.
+    pub fn settle_all(&self) {
+        for (i, owner) in self.header().owners.iter().enumerate() {
+            // First, because a look at a free entry takes a page of memory.
+            if owner.load(Acquire) == shm::OWNER_FREE {
+                continue;
+            }
+            let pid = self.proc(i).pid.load(Acquire);
+            if pid == 0 {
+                continue;
+            }
+            let its = |r: &&Record| r.entry.load(Relaxed) == i as u32 + 1;
+            if !self.records().any(|r| its(&r)) {
+                self.begin_record(self.records().count(), i, pid, &self.told_name(i));
+            }
+            self.settle(i, self.records().find(its));
         }
     }
 
@@ -196,77 +236,31 @@ impl Shared {
         unsafe { &*self.base.add(shm::BOARD_AT).cast::<Board>() }
     }
 
-    /// The processes' records, once `finish` is 2.
-    pub fn processes(&self) -> Vec<ProcessRecord> {
-        let mut out = Vec::new();
-        for i in 0..MAX_RECORDS {
-            let mut bytes = [0u8; RECORD_BYTES];
-            // SAFETY: within the object; the service has finished writing.
-            unsafe {
-                std::ptr::copy_nonoverlapping(self.record(i), bytes.as_mut_ptr(), RECORD_BYTES)
-            };
-            let number = |k: usize| {
-                let mut w = [0u8; 8];
-                w.copy_from_slice(&bytes[k * 8..k * 8 + 8]);
-                u64::from_ne_bytes(w)
-            };
-            if number(0) == 0 {
-                break;
-            }
-            let n = usize::from(bytes[NAME_AT - 1]).min(RECORD_BYTES - NAME_AT);
-            out.push(ProcessRecord {
-                pid: number(0) as u32,
-                who: i,
-                command: String::from_utf8_lossy(&bytes[NAME_AT..NAME_AT + n]).into_owned(),
-                reads: number(1),
-                bytes_read: number(2),
-                events: number(3),
-                events_dropped: number(4),
-                calls_saved: number(5),
-                figures: std::array::from_fn(|k| number(6 + k)),
-            });
-        }
-        out
-    }
-
     /// The program's name that process entry `i` was given when it attached.
     pub fn told_name(&self, i: usize) -> String {
-        let name = self.proc(i).name.each_ref();
-        let bytes = name.map(|w| w.load(Relaxed).to_ne_bytes()).concat();
-        let told = bytes.split(|b| *b == 0).next().unwrap_or_default();
-        String::from_utf8_lossy(told).into_owned()
-    }
-
-    /// Leaves the records of a run in which no process had anything to tell, so that there was no service to do it.
-    pub fn write_unserved(&self) {
-        let mut records = Vec::new();
-        for (i, owner) in self.header().owners.iter().enumerate() {
-            // First, because a look at a free entry takes a page of memory.
-            if owner.load(Acquire) == shm::OWNER_FREE {
-                continue;
-            }
-            let proc = self.proc(i);
-            let pid = proc.pid.load(Acquire);
-            if pid == 0 {
-                continue;
-            }
-            let bytes_read = proc.hot_bytes.load(Relaxed);
-            self.header().hot.fetch_add(bytes_read, Relaxed);
-            records.push(ProcessRecord {
-                pid,
-                command: self.told_name(i),
-                reads: proc.hot_reads.load(Relaxed),
-                bytes_read,
-                ..ProcessRecord::default()
-            });
-        }
-        self.write_processes(&records);
+        text(&self.proc(i).name)
     }
 
     /// Path under which programs of this user can open the object while process `pid` holds it.
     pub fn path_in(&self, pid: u32) -> String {
         format!("/proc/{pid}/fd/{}", self.fd.as_raw_fd())
     }
+}
+
+/// Writes bytes into words that were zero; what there is no room for is left out.
+fn write_text(words: &[AtomicU64], bytes: &[u8]) {
+    for (word, bytes) in words.iter().zip(bytes.chunks(8)) {
+        let mut w = [0u8; 8];
+        w[..bytes.len()].copy_from_slice(bytes);
+        word.store(u64::from_ne_bytes(w), Relaxed);
+    }
+}
+
+/// What words hold, up to the first zero byte.
+pub fn text(words: &[AtomicU64]) -> String {
+    let bytes = words.iter().flat_map(|w| w.load(Relaxed).to_ne_bytes());
+    let bytes: Vec<u8> = bytes.take_while(|b| *b != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Gives the object its length. A limit on the size of files (RLIMIT_FSIZE) counts here too, and would end the process with

@@ -15,7 +15,7 @@
 //! 0                      Header, one page
 //! PAGE                   file statistics: MAX_FILES x FileStat
 //! PROCS_AT               MAX_PROCS x Proc
-//! RECORDS_AT             MAX_RECORDS processes that have ended
+//! RECORDS_AT             processes' figures: MAX_RECORDS x Record
 //! BOARD_AT               Board, what becomes of foreaction graphs
 //! ```
 
@@ -30,7 +30,7 @@ use crate::hints::{Hints, Saved};
 /// "OUTRIDER" read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OUTRIDER");
 /// Changes whenever the layout does; library and command must agree.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 /// Processes that can be followed at one time.
 pub const MAX_PROCS: usize = 512;
 /// Descriptors followed per process; numbers from here on are left alone.
@@ -44,14 +44,12 @@ pub const MAX_FILES: usize = 1024;
 pub const FILES_AT: usize = 4096;
 /// Where the first `Proc` begins, bytes.
 pub const PROCS_AT: usize = FILES_AT + MAX_FILES * size_of::<FileStat>();
-/// End of the process entries, where the records of ended processes begin, bytes.
+/// End of the process entries, where the records of processes begin, bytes.
 pub const RECORDS_AT: usize = PROCS_AT + MAX_PROCS * size_of::<Proc>();
 /// Processes that the report can name.
 pub const MAX_RECORDS: usize = 256;
-/// Bytes of a record.
-pub const RECORD_BYTES: usize = 256;
 /// Where the board of foreaction graphs begins, bytes.
-pub const BOARD_AT: usize = RECORDS_AT + MAX_RECORDS * RECORD_BYTES;
+pub const BOARD_AT: usize = RECORDS_AT + MAX_RECORDS * size_of::<Record>();
 /// Size of the whole object, bytes. Sparse: only touched pages cost memory.
 pub const SHM_BYTES: usize = BOARD_AT + size_of::<Board>();
 /// What /proc/PID/fd shows for the object.
@@ -366,10 +364,36 @@ pub struct FileStat {
     pub figures: Figures,
     /// Hints of programs for it that never reached the kernel.
     pub calls_saved: AtomicU64,
+    /// `st_dev` and `st_ino`.
+    pub file: [AtomicU64; 2],
     /// Bytes of `path` in use; 0: this entry is free.
     pub path_len: AtomicU64,
     /// The file's name when it was first seen, or its tail where it is longer.
-    pub path: [AtomicU64; 22],
+    pub path: [AtomicU64; 20],
+}
+
+/// What one process did and what was done for it, written by the service as it happens. Its hooks count some of it themselves, in its [`Proc`];
+/// that is added when the process is over.
+#[repr(C, align(64))]
+pub struct Record {
+    /// The process; 0: this record and those after it are free. Stored last.
+    pub pid: AtomicU32,
+    /// Where its entry is, plus one; 0: what the entry counted has been added.
+    pub entry: AtomicU32,
+    /// Reads told of or skipped by agreement.
+    pub reads: AtomicU64,
+    /// Bytes of these.
+    pub bytes_read: AtomicU64,
+    /// Events that were taken.
+    pub events: AtomicU64,
+    /// Events that found the ring full.
+    pub events_dropped: AtomicU64,
+    /// Hints that never reached the kernel.
+    pub calls_saved: AtomicU64,
+    /// What it read, and what became of what was fetched for it.
+    pub figures: Figures,
+    /// Its command's name, zeros after it.
+    pub name: [AtomicU64; 18],
 }
 
 /// Reasons why something was lost, as bits of [`Header::lost`].
@@ -382,7 +406,7 @@ pub mod lost {
         ),
         (
             SERVICE_DIED,
-            "service: the helper process was killed; prefetching ended there, and figures of processes and of what was fetched are missing",
+            "service: the helper process was killed; prefetching and its figures ended there, and what was fetched and not read by then is not counted as wasted",
         ),
         (
             SERVICE_SILENT,
@@ -430,7 +454,7 @@ pub mod lost {
         ),
         (
             RECORDS,
-            "processes: more than 256 of them ended; the figures of the others are in the totals only",
+            "processes: more than 256; the figures of the others are in the totals only",
         ),
         (
             PAGEMAP,
@@ -570,6 +594,7 @@ const _: () = assert!(BOARD_AT.is_multiple_of(4096));
 const _: () = assert!(size_of::<Slot>() == 64);
 const _: () = assert!(size_of::<Cell>() == 32);
 const _: () = assert!(size_of::<FileStat>() == 256);
+const _: () = assert!(size_of::<Record>() == 256);
 
 impl Header {
     /// Makes a zeroed header one that programs accept: how they are helped, from how many bytes on a file is looked after, and whether the system

@@ -857,7 +857,7 @@ fn conclude(shared: &Shared, service: Option<i32>) {
     let header = shared.header();
     let Some(pid) = service else {
         header.closed.store(1, Release);
-        shared.write_unserved();
+        shared.settle_all();
         return;
     };
     header.finish.store(1, Release);
@@ -875,10 +875,12 @@ fn conclude(shared: &Shared, service: Option<i32>) {
         {
             header.lose(lost::SERVICE_DIED);
             header.closed.store(1, Release);
+            shared.settle_all();
             return;
         }
     }
     header.lose(lost::SERVICE_SILENT);
+    shared.settle_all();
 }
 
 /// Ends this process as the program ended.

@@ -236,6 +236,55 @@ fn what_is_read_to_its_end_is_counted() {
     let _ = fs::remove_file(elsewhere);
 }
 
+/// CP13: what a process reads of a file that isn't cached is counted as it is, in all and of the process, though most of it is agreed to go untold, and though
+/// the file is cached again before it ends.
+#[test]
+fn patterns_are_counted_as_they_are_read() {
+    const SIZE: u64 = 64 << 20;
+    const READ: u64 = 16 << 10;
+    let dir = fresh("counted_patterns");
+    fs::write(dir.join("file"), Random(41).bytes(SIZE as usize)).unwrap();
+    let script = "import os, random, sys
+n = 4096
+order = {'none': [], 'forward': range(n), 'backward': range(n - 1, -1, -1), 'stride': range(0, n, 4),
+    'random': random.Random(1).sample(range(n), n)}[sys.argv[1]]
+fd = os.open('file', os.O_RDONLY)
+for at in order:
+    os.pread(fd, 16384, at * 16384)
+";
+    // What Python reads for itself is the same each time.
+    let read_by = |pattern: &str| {
+        let (totals, _) = run(&dir, &["python3", "-c", script, pattern]);
+        let process = report(&dir)["processes"][0].clone();
+        let of_process = ["reads", "bytes_read"].map(|f| number(&process, f));
+        (counted(&totals) + number(&totals, "hot_bytes"), of_process)
+    };
+    let (own, [own_reads, own_bytes]) = read_by("none");
+    for (pattern, reads) in [
+        ("forward", SIZE / READ),
+        ("backward", SIZE / READ),
+        ("stride", SIZE / READ / 4),
+        ("random", SIZE / READ),
+    ] {
+        eventually(|| {
+            support::make_cold(&dir);
+            let (all, [of_process, bytes]) = read_by(pattern);
+            let off = [
+                all.abs_diff(own + reads * READ) / READ,
+                bytes.abs_diff(own_bytes + reads * READ) / READ,
+                of_process.abs_diff(own_reads + reads),
+            ];
+            match off.iter().all(|off| *off <= reads / 50) {
+                true => Ok(()),
+                false => Err(format!(
+                    "{pattern}: of {reads} reads off by {off:?}: {:#}",
+                    report(&dir)
+                )),
+            }
+        });
+    }
+}
+
 /// CP1, CP12: a read at a position that several descriptors share counts from where it began, also where that is known only after it.
 #[test]
 fn what_is_read_at_a_shared_position_is_counted() {

@@ -353,6 +353,10 @@ struct Midway {
 
 impl Midway {
     fn start(name: &str, preads: &str) -> Midway {
+        Midway::start_in("predict+opt", name, preads)
+    }
+
+    fn start_in(mode: &str, name: &str, preads: &str) -> Midway {
         let dir = fresh_with(name, &[Big, Bin]);
         let reader = program("pread_many");
         let plain = Command::new(&reader)
@@ -364,7 +368,7 @@ impl Midway {
         let json = format!("--report={}", dir.join("report.json").display());
         let mut runner = outrider_run(
             &dir,
-            &[&json],
+            &["--mode", mode, &json],
             &[
                 reader.to_str().unwrap(),
                 "big.dat",
@@ -442,11 +446,13 @@ fn send(pid: i32, signal: i32) {
     unsafe { libc::kill(pid, signal) };
 }
 
-/// The helper is killed: before, at the beginning and in the middle of the random reads.
+/// The helper is killed: before, at the beginning and in the middle of the random reads. CP13: what it had counted by then is in the report, of the process as
+/// in all.
 #[test]
 fn helper_killed() {
     for (i, delay_ms) in [0u64, 1, 5, 20, 60].into_iter().enumerate() {
-        let mut run = Midway::start(&format!("helper_killed_{i}"), "300000");
+        let mode = ["fetchall+opt", "predict+opt"][i % 2];
+        let mut run = Midway::start_in(mode, &format!("helper_killed_{i}"), "300000");
         if i == 0 {
             send(run.helper, libc::SIGKILL);
             run.go_on();
@@ -462,6 +468,21 @@ fn helper_killed() {
             !in_time || names(&outcome, &["helper"]),
             "delay {delay_ms} ms; lost: {:?}",
             outcome.lost()
+        );
+        let report = outcome.report.as_ref().unwrap();
+        let [process, all] = [&report["processes"][0], &report["totals"]];
+        let figure = |of: &serde_json::Value, name: &str| of[name].as_u64().unwrap_or(0);
+        for name in ["prefetched_bytes", "used_bytes", "hit_bytes", "miss_bytes"] {
+            assert_eq!(
+                figure(process, name),
+                figure(all, name),
+                "delay {delay_ms} ms, {name}: {report:#}"
+            );
+        }
+        assert!(
+            figure(process, "prefetched_bytes") > 1 << 20
+                && figure(process, "bytes_read") > 4 << 20,
+            "delay {delay_ms} ms: {report:#}"
         );
     }
 }

@@ -920,6 +920,36 @@ fn reports_say_what_they_lack() {
     let lost = lost(&["sh", "-c", script]);
     assert!(lost.to_string().contains("more than 256"), "{lost}");
 }
+
+/// CP13: of cached files just what was read is counted, though hardly a read is looked at: not what the last one asked for beyond the end, nor the one
+/// that finds the end.
+#[test]
+fn cached_reads_are_counted_as_they_were() {
+    let dir = fresh("cached_counts");
+    for size in [70_000, 300_000, 1_000_000, 9_999_999] {
+        fs::write(dir.join("file"), vec![1; size]).unwrap();
+        for argv in [
+            &["cat", "file"][..],
+            &["head", "-c", "66000", "file"],
+            &["dd", "bs=5000", "status=none", "if=file"],
+            &["python3", "-c", "open('file', 'rb', 0).readall()"],
+        ] {
+            let output = outrider_run(&dir, &["--report=r.json"], argv).output();
+            assert!(output.unwrap().status.success(), "{argv:?}");
+            let report = fs::read(dir.join("r.json")).unwrap();
+            let report: Value = serde_json::from_slice(&report).unwrap();
+            let read = report["processes"][0]["bytes_read"].as_u64();
+            // What head asks for it also reads.
+            let expected = if argv[0] == "head" {
+                66_000
+            } else {
+                size as u64
+            };
+            assert_eq!(read, Some(expected), "{size} {argv:?}: {report:#}");
+        }
+    }
+}
+
 /// A report that can't be written is a line on standard error, and a pipe for it keeps nobody waiting: the program ends as it does otherwise.
 #[test]
 fn reports_that_nobody_gets_change_nothing() {

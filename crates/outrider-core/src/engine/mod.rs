@@ -33,7 +33,8 @@ use outrider_sys::threads;
 
 use crate::config::{Config, IoPriority};
 use crate::place::{DeviceModel, InFlight, Spread, Watch};
-use crate::shm::{Header, lost};
+use crate::shm::{Figure, Header, lost};
+use crate::tally::Tally;
 use crate::view::{FileView, PAGE_BYTES, PageRange};
 
 /// An open file of the program, as long as requests need it.
@@ -140,12 +141,45 @@ pub enum Company {
 /// Counts of one file's requests, bytes.
 #[derive(Default)]
 pub struct Account {
-    /// Handed to the kernel.
-    pub issued: AtomicU64,
-    /// Planned, and dropped because the program was there first or closed the file.
-    pub dropped: AtomicU64,
+    /// Handed to the kernel and not taken yet, where there is no tally.
+    issued: AtomicU64,
+    /// Where it is counted what was handed to the kernel, and what was dropped because the program was there first or closed the file.
+    tally: Option<Tally>,
     /// Set while the program has the file closed: what is still queued is dropped.
     pub cancelled: AtomicBool,
+}
+
+impl Account {
+    /// One that counts in shared memory.
+    pub fn with(tally: Tally) -> Account {
+        Account {
+            tally: Some(tally),
+            ..Account::default()
+        }
+    }
+
+    /// Where it counts, if that is shared memory.
+    pub fn tally(&self) -> Option<&Tally> {
+        self.tally.as_ref()
+    }
+
+    fn handed(&self, bytes: u64) {
+        match &self.tally {
+            Some(tally) => tally.add(Figure::Prefetched, bytes),
+            None => drop(self.issued.fetch_add(bytes, Ordering::Relaxed)),
+        }
+    }
+
+    fn dropped(&self, bytes: u64) {
+        if let Some(tally) = &self.tally {
+            tally.add(Figure::Dropped, bytes);
+        }
+    }
+
+    /// Bytes that were handed to the kernel since this was asked last, where there is no tally.
+    pub fn take_issued(&self) -> u64 {
+        self.issued.swap(0, Ordering::Relaxed)
+    }
 }
 
 struct Batch {
@@ -620,9 +654,7 @@ impl Request {
     }
 
     fn drop_it(self) {
-        self.account
-            .dropped
-            .fetch_add(self.bytes(), Ordering::Relaxed);
+        self.account.dropped(self.bytes());
         if let Some(view) = &self.view {
             view.fail(self.pages());
         }
@@ -970,10 +1002,7 @@ fn settle(
             request.drop_it();
             continue;
         }
-        request
-            .account
-            .issued
-            .fetch_add(request.bytes(), Ordering::Relaxed);
+        request.account.handed(request.bytes());
         handle = Some(request.handle.clone());
         parts.push((request.view, request.range));
     }

@@ -10,6 +10,13 @@ const MOST_PASSED: usize = 65536;
 const HOLES: usize = 1024;
 
 impl FileState {
+    /// What becomes of it counts in all, for the file, and for the process that has it.
+    pub(super) fn count(&self, figure: Figure, bytes: u64) {
+        if let Some(tally) = self.account.tally() {
+            tally.add(figure, bytes);
+        }
+    }
+
     /// How many random reads may go unheard before streaming is considered, if that is to be.
     pub(super) fn patience(&self) -> Option<u64> {
         match self.verdict {
@@ -38,15 +45,13 @@ impl Service {
                 },
                 VIEW_BYTES,
             )),
-            account: Arc::default(),
+            account: Arc::new(Account::with(Tally::new(self.shared.clone()))),
             size,
             device: key.dev,
             handle: None,
             handle_used: now,
             source: None,
-            reader: None,
             name: PathBuf::new(),
-            stat: None,
             random: Random::default(),
             consider_at: dense::FEWEST,
             verdict: Verdict::After(dense::FEWEST),
@@ -97,10 +102,11 @@ impl Service {
             let Some(handle) = &file.handle else { return };
             file.name = fetch::name(handle.fd());
         }
-        if file.stat.is_none() && self.named < MAX_FILES {
-            self.shared
-                .name(self.named, file.name.as_os_str().as_bytes());
-            file.stat = Some(self.named);
+        let tally = file.account.tally().filter(|t| !t.has_stat());
+        if let Some(tally) = tally.filter(|_| self.named < MAX_FILES) {
+            let name = file.name.as_os_str().as_bytes();
+            self.shared.name(self.named, name, [key.dev, key.ino]);
+            tally.set_stat(self.named);
             self.named += 1;
         }
     }
@@ -149,7 +155,7 @@ impl Service {
         if !self.walks {
             return;
         }
-        let Some(pid) = self.procs[i].as_ref().map(|p| p.pid) else {
+        let Some((pid, who)) = self.procs[i].as_ref().map(|p| (p.pid, p.who)) else {
             return;
         };
         if self.walker.is_none() {
@@ -171,6 +177,7 @@ impl Service {
             let opened = Opened {
                 proc: i,
                 pid,
+                who,
                 fd,
                 generation: extra as u32,
                 key: (key.dev, key.ino),
@@ -211,8 +218,7 @@ impl Service {
     /// Forgets a file altogether; what was fetched and not used is wasted.
     pub(super) fn forget(&mut self, key: FileKey) {
         if let Some(file) = self.files.remove(&key) {
-            self.count_for(&file, Figure::Wasted, file.view.unused_pages() * PAGE);
-            self.flush(&file);
+            file.count(Figure::Wasted, file.view.unused_pages() * PAGE);
         }
     }
 
@@ -224,48 +230,19 @@ impl Service {
         self.count(key, Figure::Evicted, gone.unused_pages * PAGE);
     }
 
-    /// Process `i` opens or reads a file: what was done so far counts for whoever was there before.
-    pub(super) fn reads_now(&mut self, i: usize, key: FileKey) {
-        let Some(who) = self.procs[i].as_ref().map(|p| p.who) else {
-            return;
-        };
-        let Some(file) = self.files.get(&key).filter(|f| f.reader != Some(who)) else {
-            return;
-        };
-        self.flush(file);
-        if let Some(file) = self.files.get_mut(&key) {
-            file.reader = Some(who);
-        }
-    }
-
-    /// Where what becomes of a file counts: in all, for the file, and for the process that has it.
-    pub(super) fn counts<'a>(&'a self, file: &FileState) -> impl Iterator<Item = &'a Figures> {
-        let all = &self.header().total.figures;
-        let its = file.stat.map(|s| &self.shared.stat(s).figures);
-        let reader = file.reader.and_then(|who| self.figures.get(who));
-        [Some(all), its, reader].into_iter().flatten()
-    }
-
-    pub(super) fn count_for(&self, file: &FileState, figure: Figure, bytes: u64) {
-        if bytes > 0 {
-            for to in self.counts(file) {
-                to.add(figure, bytes);
-            }
+    /// Process `i` opens or reads a file.
+    pub(super) fn reads_now(&self, i: usize, key: FileKey) {
+        let (state, file) = (self.procs[i].as_ref(), self.files.get(&key));
+        if let (Some(state), Some(tally)) = (state, file.and_then(|f| f.account.tally())) {
+            tally.read_by(state.who);
         }
     }
 
     pub(super) fn count(&self, key: FileKey, figure: Figure, bytes: u64) {
         match self.files.get(&key) {
-            Some(file) => self.count_for(file, figure, bytes),
+            Some(file) => file.count(figure, bytes),
             None => self.header().total.figures.add(figure, bytes),
         }
-    }
-
-    /// Copies a file's request counts to its statistics.
-    pub(super) fn flush(&self, file: &FileState) {
-        let account = &file.account;
-        self.count_for(file, Figure::Prefetched, account.issued.swap(0, Relaxed));
-        self.count_for(file, Figure::Dropped, account.dropped.swap(0, Relaxed));
     }
 
     /// The program read these bytes, or so we know by now.
@@ -331,9 +308,19 @@ impl Service {
                 bytes += len;
             }
         }
-        if let Some(state) = &mut self.procs[i] {
-            state.reads += reads;
-            state.bytes += bytes;
+        self.has_read(i, reads, bytes);
+    }
+
+    /// Process `i` has made so many reads, of so many bytes together.
+    pub(super) fn has_read(&mut self, i: usize, reads: u64, bytes: u64) {
+        let Some(state) = &mut self.procs[i] else {
+            return;
+        };
+        state.reads += reads;
+        state.bytes += bytes;
+        if let Some(record) = self.shared.record(state.who) {
+            record.reads.fetch_add(reads, Relaxed);
+            record.bytes_read.fetch_add(bytes, Relaxed);
         }
     }
 

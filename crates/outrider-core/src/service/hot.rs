@@ -76,13 +76,52 @@ impl Service {
         }
         let size = self.files.get(&key).map_or(0, |f| f.size);
         let len = e.len.min(size.saturating_sub(e.offset));
-        if let Some(state) = &mut self.procs[i] {
-            state.reads += 1;
-            state.bytes += len;
-        }
+        let shared = self.shared.clone();
+        let desc = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd));
+        let reads = desc.map_or(1, |desc| {
+            let unheard = desc.unheard(shared.proc(i));
+            match e.offset < desc.passed {
+                true => 0,
+                false => 1 + u64::from(unheard),
+            }
+        });
+        self.has_read(i, reads, len * reads);
         self.reads_now(i, key);
-        self.count(key, Figure::Hit, len);
+        self.count(key, Figure::Hit, len * reads);
         true
+    }
+
+    /// Counts what the streams in a file have read up to now without telling, and a single one also what it has told and nobody has taken yet.
+    fn pass_silent(&mut self, key: FileKey) {
+        let mut passed = Vec::new();
+        for i in &self.active {
+            let proc = self.shared.proc(*i);
+            let descs = self.procs[*i].iter_mut().flat_map(|p| p.descs.iter_mut());
+            for (fd, desc) in descs.filter(|(_, d)| d.key == key) {
+                let slot = &proc.slots[usize::from(*fd)];
+                if slot.generation.load(Relaxed) != desc.generation {
+                    continue;
+                }
+                let last = slot.last.load(Relaxed);
+                let alone = desc.detector.only().filter(|s| s.plain());
+                desc.passed = alone.map_or(0, |_| last);
+                if let Some(s) = alone {
+                    let span = between(s.last, last, s.len, s.stride);
+                    passed.push((*i, (span, s.len, s.len)));
+                    continue;
+                }
+                let left = u64::from(slot.skip.load(Relaxed));
+                let consumed = match proc.waiting() {
+                    0 => u64::from(desc.agreed()).saturating_sub(left),
+                    _ => 0,
+                };
+                let silent = desc.silent_reads(last, consumed);
+                passed.extend(silent.into_iter().map(|reads| (*i, reads)));
+            }
+        }
+        for (i, (span, step, len)) in passed {
+            self.pass(i, key, span, step, len);
+        }
     }
 
     /// A read at `offset` was told. Leaves the file to the hooks if it is cached from there on and nothing of ours is under way.
@@ -105,14 +144,22 @@ impl Service {
             return false;
         };
         file.warmth.left = Some(now);
+        self.pass_silent(key);
+        let Some(file) = self.files.get(&key) else {
+            return false;
+        };
         // What happens to its pages from here on nobody hears.
         let unused = file
             .view
             .evicted(PageRange::new(0, u64::MAX / PAGE))
             .unused_pages;
         self.count(key, Figure::Wasted, unused * PAGE);
-        self.listen_anew(key, |desc, _| {
-            *desc = Desc::new(desc.generation, key, Detector::new(&limits));
+        self.listen_anew(key, |desc, queue| {
+            desc.hear_rarely(0, queue);
+            let new = Desc::new(desc.generation, key, Detector::new(&limits));
+            let old = std::mem::replace(desc, new);
+            (desc.rarely_before, desc.place) = (old.rarely_before, old.place);
+            desc.passed = old.passed;
             FLAG_HOT
         });
         true

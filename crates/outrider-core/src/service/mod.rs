@@ -20,7 +20,7 @@ mod processes;
 mod reads;
 mod worth;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -42,11 +42,12 @@ use crate::residency::Residency;
 use crate::shared::Shared;
 use crate::shm::{
     self, Event, FD_IGNORED, FD_TRACKED, FLAG_BLIND, FLAG_HOT, FLAG_LAZY, FLAG_SEQUENTIAL,
-    FLAG_WRITABLE, Figure, Figures, Header, Kind, MAX_FILES, MAX_PROCS, Proc, Slot, lost,
+    FLAG_WRITABLE, Figure, Header, Kind, MAX_FILES, MAX_PROCS, Proc, Slot, lost,
 };
 use crate::source::dense::{self, Case, Draws, Held, Price, Random, Verdict};
 use crate::source::mapped::Mapped;
-use crate::source::predict::{Arrival, Detector, Foresight, Limits, PAGE, between};
+use crate::source::predict::{Arrival, Detector, Foresight, Limits, PAGE, Stream, between};
+use crate::tally::Tally;
 use crate::view::{FileView, Granularity, PageRange};
 use crate::walk::runner::{self as walk, Opened, Walker};
 
@@ -68,6 +69,8 @@ const VIEW_BYTES: usize = 8 << 20;
 const BEHIND: u32 = 256;
 /// Bytes that a request may have where the kernel module takes it whole, if the user has not set another size: a quarter of the calls.
 const MODULE_CHUNK: u64 = 512 << 10;
+/// Changes of how rarely a descriptor is listened to that are remembered while events from before are on their way.
+const CHANGES: usize = 64;
 /// Files remembered after the program closed them.
 const FILES_KEPT: usize = 4096;
 
@@ -88,11 +91,8 @@ struct FileState {
     handle_used: Instant,
     /// The descriptor through which it can be opened: process entry, and generation of the descriptor's state.
     source: Option<(usize, u32, Wanted)>,
-    /// Who opened or read it last, by place in [`Service::figures`]: what becomes of it counts for that process.
-    reader: Option<usize>,
     /// Its name when it was first opened, to find it by when all descriptors are closed and a mapping is left.
     name: PathBuf,
-    stat: Option<usize>,
     random: Random,
     /// Random reads at which streaming is considered next.
     consider_at: u64,
@@ -129,8 +129,12 @@ struct Desc {
     calm: u32,
     /// Reads that are not told after each that is.
     rarely: u16,
-    /// What `rarely` was for events up to a place in the queue, which were on their way when it changed.
-    rarely_before: (u16, u32),
+    /// What `rarely` was before, and up to which place in the queue: of events that were on their way when it changed.
+    rarely_before: VecDeque<(u16, u32)>,
+    /// The place in the queue of its last read that was told.
+    place: u32,
+    /// Up to this byte everything was counted when the file was left to the hook.
+    passed: u64,
     /// How often it is worth listening.
     worth: Worth,
     /// How fast it is read where nothing is cached.
@@ -149,7 +153,9 @@ impl Desc {
             cached: false,
             calm: 0,
             rarely: 0,
-            rarely_before: (0, 0),
+            rarely_before: VecDeque::new(),
+            place: 0,
+            passed: 0,
             worth: Worth::default(),
             pace: Pace::default(),
         }
@@ -160,23 +166,65 @@ impl Desc {
         self.generation as u8 == generation
     }
 
-    /// Reads that were not told before the event that was just taken from `queue`.
-    fn unheard(&self, queue: &Proc) -> u16 {
-        let (before, until) = self.rarely_before;
+    /// Reads that are not told after its last one, by what was agreed on when that was told.
+    fn agreed(&self) -> u16 {
+        let mut before = self.rarely_before.iter();
+        let before = before.find(|(_, until)| until.wrapping_sub(self.place) as i32 > 0);
+        before.map_or(self.rarely, |b| b.0)
+    }
+
+    /// Reads that were not told before the one that was just taken from `queue`.
+    fn unheard(&mut self, queue: &Proc) -> u16 {
+        let agreed = self.agreed();
         let (taken, _) = queue.places();
-        if until.wrapping_sub(taken) as i32 >= 0 {
-            before
-        } else {
-            self.rarely
+        self.place = taken.wrapping_sub(1);
+        let is_over = |until: u32| until.wrapping_sub(self.place) as i32 <= 0;
+        while self.rarely_before.front().is_some_and(|b| is_over(b.1)) {
+            self.rarely_before.pop_front();
         }
+        agreed
+    }
+
+    /// What its streams read silently until now, `consumed` reads since the last that was told, which ended at `last`: where reads began, bytes from one to the next,
+    /// and of each.
+    fn silent_reads(&self, last: u64, consumed: u64) -> Vec<(std::ops::Range<u64>, u64, u64)> {
+        // The hook's position tells how far a single stream came; of several it is only known how many reads they made together.
+        let alone = self.detector.only().is_some();
+        let silent = || self.detector.reading().filter(|s| s.is_silent());
+        let streams = silent().count() as u64;
+        let span_of = |s: &Stream| {
+            let step = s.step();
+            // Since it was heard last, all have taken turns.
+            let share = (s.unheard + consumed) / streams;
+            let end = match (alone, s.stride > 0) {
+                (true, true) => last,
+                (true, false) => last.saturating_sub(s.len),
+                (false, true) => s.heard.saturating_add(step.saturating_mul(share + 1)),
+                (false, false) => s.heard.saturating_sub(step.saturating_mul(share)),
+            };
+            let mut span = between(s.last, end, s.len, s.stride);
+            if s.stride < 0 {
+                // The last read itself was not told either.
+                span.start = end;
+            }
+            (span, step, s.len)
+        };
+        // Where another one has come already, it took over.
+        let is_over = |span: &std::ops::Range<u64>| silent().any(|s| span.contains(&s.last));
+        silent()
+            .map(span_of)
+            .filter(|(span, ..)| alone || !is_over(span))
+            .collect()
     }
 
     /// From what is told next on so many reads are not told after each that is.
     fn hear_rarely(&mut self, rarely: u16, queue: &Proc) {
         if rarely != self.rarely {
             let (_, told) = queue.places();
-            // The first of them follows on no silence yet.
-            self.rarely_before = (self.unheard(queue), told.wrapping_add(1));
+            if self.rarely_before.len() >= CHANGES {
+                self.rarely_before.pop_front();
+            }
+            self.rarely_before.push_back((self.rarely, told));
             self.rarely = rarely;
         }
     }
@@ -184,7 +232,7 @@ impl Desc {
 
 struct ProcState {
     pid: u32,
-    /// Where its figures are in [`Service::figures`].
+    /// Its number among all that there were, by which its record is found.
     who: usize,
     /// Readable when the process is over, whatever became of its number.
     life: Option<OwnedFd>,
@@ -196,10 +244,9 @@ struct ProcState {
     left: Option<u64>,
     /// The same as of each descriptor, of all together.
     worth: Worth,
+    /// Reads told of or skipped by agreement, and their bytes.
     reads: u64,
     bytes: u64,
-    events: u64,
-    command: String,
 }
 
 /// What is known of a device before anything is measured.
@@ -213,29 +260,6 @@ struct Place {
     read_ahead: u64,
     /// See [`fetch::shows_opens`].
     shows_opens: bool,
-}
-
-/// What becomes of processes for the report.
-#[derive(Clone, Debug, Default)]
-pub struct ProcessRecord {
-    /// Process id.
-    pub pid: u32,
-    /// Where the service keeps its figures.
-    pub who: usize,
-    /// Its command name when last seen.
-    pub command: String,
-    /// Reads told of or skipped by agreement.
-    pub reads: u64,
-    /// Bytes of these.
-    pub bytes_read: u64,
-    /// Events that were taken.
-    pub events: u64,
-    /// Events that found the ring full.
-    pub events_dropped: u64,
-    /// Hints that never reached the kernel.
-    pub calls_saved: u64,
-    /// What it read, and what became of what was fetched for it, bytes by [`shm::Figure`].
-    pub figures: [u64; shm::FIGURES.len()],
 }
 
 /// A reader whose position the hooks publish in its slot.
@@ -279,9 +303,8 @@ pub struct Service {
     sources: MemorySources,
     files: HashMap<FileKey, FileState>,
     procs: Vec<Option<ProcState>>,
-    ended: Vec<ProcessRecord>,
-    /// Of every process that there was: `ended` names them by their place here.
-    figures: Vec<Figures>,
+    /// Processes that there were, and are.
+    followed: usize,
     devices: HashMap<u64, Place>,
     /// Models that were measured at another time, by file system ([`file_system_id`](outrider_sys::device::file_system_id)).
     saved: HashMap<u64, DeviceModel>,
@@ -371,8 +394,7 @@ impl Service {
             sources: MemorySources::of_this_process(),
             files: HashMap::new(),
             procs: (0..MAX_PROCS).map(|_| None).collect(),
-            ended: Vec::new(),
-            figures: Vec::new(),
+            followed: 0,
             devices: HashMap::new(),
             saved,
             untouchable: HashSet::new(),
@@ -560,37 +582,19 @@ impl Service {
         self.leave_for_good();
         for i in self.active.clone() {
             if let Some(state) = &self.procs[i] {
-                let record = self.record(i, state);
-                self.put_on_record(record);
+                self.settle(i, state);
             }
         }
         for file in self.files.values() {
-            self.flush(file);
             // Read before the request was issued: foreseen, but not fetched by us.
-            if let Some(stat) = file.stat.map(|s| &self.shared.stat(s).figures) {
-                let early = stat
-                    .get(Figure::Used)
-                    .saturating_sub(stat.get(Figure::Prefetched));
-                for to in self.counts(file) {
-                    to.take_off(Figure::Used, early);
-                }
+            if let Some(tally) = file.account.tally()
+                && let Some(its) = tally.of_file()
+            {
+                let [prefetched, used] =
+                    [Figure::Prefetched, Figure::Used].map(|f| its[f as usize]);
+                tally.take_off(Figure::Used, used.saturating_sub(prefetched));
             }
-            self.count_for(file, Figure::Wasted, file.view.unused_pages() * PAGE);
-        }
-        let walked = self
-            .walker
-            .as_ref()
-            .map(Walker::figures)
-            .unwrap_or_default();
-        for record in &mut self.ended {
-            if let Some(figures) = self.figures.get(record.who) {
-                record.figures = figures.all();
-            }
-            if let Some(walked) = walked.get(&record.pid) {
-                for (to, bytes) in record.figures.iter_mut().zip(walked.all()) {
-                    *to += bytes;
-                }
-            }
+            file.count(Figure::Wasted, file.view.unused_pages() * PAGE);
         }
         let models = self.engine.models();
         for (to, (dev, model)) in self
@@ -603,7 +607,6 @@ impl Service {
             to[1].store(model.latency_us as u64, Relaxed);
             to[2].store(model.measured_bandwidth().unwrap_or(0.0) as u64, Relaxed);
         }
-        self.shared.write_processes(&self.ended);
         self.header().finish.store(2, Release);
         raw::futex_wake(&self.header().finish, u32::MAX);
     }

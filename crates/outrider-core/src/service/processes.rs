@@ -42,10 +42,10 @@ impl Service {
             command = self.shared.told_name(i);
         }
         self.active.push(i);
-        self.figures.push(Figures::default());
+        self.shared.begin_record(self.followed, i, pid, &command);
         self.procs[i] = Some(ProcState {
             pid,
-            who: self.figures.len() - 1,
+            who: self.followed,
             life: fetch::life(pid),
             descs: HashMap::new(),
             stuck: None,
@@ -54,9 +54,8 @@ impl Service {
             worth: Worth::default(),
             reads: 0,
             bytes: 0,
-            events: 0,
-            command,
         });
+        self.followed += 1;
     }
 
     /// Ends what is over: processes, idle files.
@@ -105,6 +104,11 @@ impl Service {
             }
         }
         self.drain(i);
+        // What they still read counts for it.
+        let descs = self.procs[i].as_mut().map(|p| std::mem::take(&mut p.descs));
+        for (fd, desc) in descs.into_iter().flatten() {
+            self.abandoned(i, fd, desc);
+        }
         let Some(mut state) = self.procs[i].take() else {
             return;
         };
@@ -112,52 +116,19 @@ impl Service {
         if let Some(walker) = &self.walker {
             walker.over(i);
         }
-        for (fd, desc) in state.descs.drain() {
-            self.abandoned(i, fd, desc);
-        }
         for m in state.mapped.drain(..) {
             let (dev, ino) = m.file();
             self.unlink(FileKey { dev, ino });
         }
-        let record = self.record(i, &state);
-        self.put_on_record(record);
+        self.settle(i, &state);
         self.shared.clear(i);
         self.header().owners[i].store(shm::OWNER_FREE, Release);
     }
 
-    pub(super) fn put_on_record(&mut self, record: ProcessRecord) {
-        let header = self.header();
-        header.dropped.fetch_add(record.events_dropped, Relaxed);
-        header.calls_saved.fetch_add(record.calls_saved, Relaxed);
-        self.ended.push(record);
-    }
-
-    pub(super) fn record(&self, i: usize, state: &ProcState) -> ProcessRecord {
-        let proc = self.shared.proc(i);
-        let dropped = proc.dropped.load(Relaxed);
-        if dropped > 0 {
-            self.header().lose(lost::QUEUE_FULL);
-        }
-        let hot = proc.hot_bytes.load(Relaxed);
-        self.header().hot.fetch_add(hot, Relaxed);
-        if proc.saved.any() {
-            for file in self.files.values() {
-                if let Some(s) = file.stat {
-                    let saved = proc.saved.of(file.key.dev, file.key.ino);
-                    self.shared.stat(s).calls_saved.fetch_add(saved, Relaxed);
-                }
-            }
-        }
-        ProcessRecord {
-            pid: state.pid,
-            who: state.who,
-            command: state.command.clone(),
-            reads: state.reads + proc.hot_reads.load(Relaxed),
-            bytes_read: state.bytes + hot,
-            events: state.events,
-            events_dropped: dropped,
-            calls_saved: proc.calls_saved.load(Relaxed),
-            figures: Default::default(),
+    /// Adds what a process has counted itself; nothing does once the statistics are final.
+    pub(super) fn settle(&self, i: usize, state: &ProcState) {
+        if self.header().finish.load(Relaxed) < 2 {
+            self.shared.settle(i, self.shared.record(state.who));
         }
     }
 
@@ -201,8 +172,9 @@ impl Service {
                 return any;
             };
             any = true;
-            if let Some(state) = &mut self.procs[i] {
-                state.events += 1;
+            let who = self.procs[i].as_ref().map(|p| p.who);
+            if let Some(record) = who.and_then(|who| self.shared.record(who)) {
+                record.events.fetch_add(1, Relaxed);
             }
             let no_time = passed_over > 0;
             passed_over = passed_over.saturating_sub(1);
@@ -417,9 +389,14 @@ impl Service {
         if !stale && self.told_before(i, key, e) {
             return;
         }
+        let shared = self.shared.clone();
         let desc = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd));
         self.stirred |= desc.as_ref().is_none_or(|d| d.rarely == 0);
         let followed = desc.is_some_and(|d| {
+            let unheard = d.unheard(shared.proc(i));
+            if unheard > 0 {
+                d.detector.unheard(e.offset, unheard.into());
+            }
             let followed = d.detector.glance(e.offset, e.extra);
             d.overlooked += u64::from(!followed);
             followed
@@ -590,7 +567,8 @@ impl Service {
         let position = slot.pos.load(Relaxed);
         // A program that begins elsewhere was told of by the hook before this service looked.
         let begins = slot.last.load(Relaxed) <= self.config.window.optimistic_open.0;
-        let ahead = if position == 0 && begins && !self.crowded(key) {
+        let whole = self.mode == shm::MODE_FETCHALL_OPT;
+        let ahead = if whole || position == 0 && begins && !self.crowded(key) {
             let reader = Arc::new(Position {
                 shared: shared.clone(),
                 proc: i,
@@ -688,35 +666,12 @@ impl Service {
 
     /// A descriptor was closed: its last read ended at `last`, and `left` more would not have been told.
     fn closed(&mut self, i: usize, desc: Desc, last: u64, left: u64) {
-        // What was read silently to the end: the hook's position tells how far a single stream came; of several it is only
-        // known how many reads they made together.
-        let silent: Vec<_> = desc
-            .detector
-            .reading()
-            .filter(|s| s.is_silent())
-            .cloned()
-            .collect();
-        let alone = desc.detector.only().is_some();
-        let given = match desc.rarely {
+        let given = match desc.agreed() {
             0 => u64::from(desc.skip_given),
             rarely => rarely.into(),
         };
-        let consumed = given.saturating_sub(left);
-        for s in &silent {
-            let step = s.step();
-            let share = consumed / silent.len() as u64;
-            let end = match (alone, s.stride > 0) {
-                (true, true) => last,
-                (true, false) => last.saturating_sub(s.len),
-                (false, true) => s.heard.saturating_add(step.saturating_mul(share + 1)),
-                (false, false) => s.heard.saturating_sub(step.saturating_mul(share)),
-            };
-            let mut span = between(s.last, end, s.len, s.stride);
-            if s.stride < 0 {
-                // The last read itself was not told either.
-                span.start = end;
-            }
-            self.pass(i, desc.key, span, step, s.len);
+        for (span, step, len) in desc.silent_reads(last, given.saturating_sub(left)) {
+            self.pass(i, desc.key, span, step, len);
         }
         self.unlink(desc.key);
     }

@@ -48,6 +48,9 @@ impl Service {
         let given = std::mem::take(&mut desc.skip_given);
         let left = slot.skip.load(Relaxed);
         let unheard = desc.unheard(shared.proc(i));
+        if unheard > 0 {
+            desc.detector.unheard(e.offset, unheard.into());
+        }
         let skipped = match unheard {
             0 if left == 0 => u64::from(given),
             rarely => u64::from(rarely),
@@ -68,8 +71,8 @@ impl Service {
         // Reads that were told rarely are of the kind of the one that was.
         let unheard = u64::from(unheard) * e.len;
         let unheard = if f.random { unheard } else { 0 };
-        state.reads += counted;
-        state.bytes += e.len.min(size.saturating_sub(e.offset)) * counted;
+        let len = e.len.min(size.saturating_sub(e.offset));
+        self.has_read(i, counted, len * counted);
         self.count(key, Figure::Hit, unheard);
         if let Some(p) = &f.passed {
             let (span, stride, len) = (p.span.clone(), p.stride, p.len);

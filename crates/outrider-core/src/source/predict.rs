@@ -162,6 +162,8 @@ pub struct Stream {
     together: bool,
     /// Start of the last read that was told, looked at or not, bytes.
     pub heard: u64,
+    /// Reads of all streams that were not told since then, at most, where it is known how many.
+    pub unheard: u64,
     /// Its last read was exactly the expected one.
     proven: bool,
     /// Where the run began that it is in.
@@ -318,6 +320,18 @@ impl Stream {
     /// Whether it may have gone on without being told.
     pub fn is_silent(&self) -> bool {
         !self.quiet.is_empty()
+    }
+
+    /// Whether it may be at `offset`, with no more reads than were not told.
+    fn comes_to(&self, offset: u64) -> bool {
+        let ahead = match self.stride > 0 {
+            true => offset.checked_sub(self.last),
+            false => self.last.checked_sub(offset),
+        };
+        let step = self.step().max(1);
+        ahead.is_some_and(|ahead| {
+            ahead > 0 && ahead.is_multiple_of(step) && ahead / step <= self.unheard + 1
+        })
     }
 
     /// Whether a read at `offset` goes on where this stream is. After a silence it may be anywhere up to the front; otherwise it
@@ -515,6 +529,7 @@ impl Detector {
             quiet: 0..0,
             together: false,
             heard: 0,
+            unheard: 0,
             proven: false,
             begun: 0,
             gaps: None,
@@ -657,6 +672,7 @@ impl Detector {
             quiet: 0..0,
             together: false,
             heard: 0,
+            unheard: 0,
             proven: false,
             begun: offset,
             tick: self.tick,
@@ -731,6 +747,7 @@ impl Detector {
             quiet: 0..0,
             together: false,
             heard: 0,
+            unheard: 0,
             proven: false,
             begun: offset,
             gaps: None,
@@ -764,6 +781,7 @@ impl Detector {
             quiet: 0..0,
             together: false,
             heard: 0,
+            unheard: 0,
             proven: false,
             begun: offset,
             gaps: Some(Gaps::new(step)),
@@ -819,6 +837,24 @@ impl Detector {
         s.quiet = s.last.min(offset)..s.last.max(offset).saturating_add(s.len);
         s.heard = offset;
         s.reads > 0
+    }
+
+    /// Up to so many reads were not told before the one at `offset`, which is about to be heard: the nearest stream that would have come there with them
+    /// goes on there.
+    pub fn unheard(&mut self, offset: u64, reads: u64) {
+        for s in &mut self.streams {
+            s.unheard = s.unheard.saturating_add(reads);
+        }
+        let fit = self.streams.iter_mut().filter(|s| s.comes_to(offset));
+        if let Some(s) = fit.min_by_key(|s| s.last.abs_diff(offset))
+            && !s.expects(offset)
+        {
+            s.quiet = s.last.min(offset)..s.last.max(offset).saturating_add(s.len);
+            s.front = match s.stride > 0 {
+                true => s.front.max(offset),
+                false => s.front.min(offset.saturating_add(s.len)),
+            };
+        }
     }
 
     /// The position was moved to byte `to`, where no stream goes on, after a stream forward had read up to byte `from`. If its run was long enough to be one, it
@@ -921,7 +957,7 @@ impl Detector {
         } else {
             s.len = s.len.max(len);
         }
-        (s.last, s.heard) = (offset, offset);
+        (s.last, s.heard, s.unheard) = (offset, offset, 0);
         s.thread = thread;
         s.tick = tick;
         s.reads += 1;

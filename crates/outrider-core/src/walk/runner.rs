@@ -32,7 +32,7 @@ use crate::config::Config;
 use crate::engine::{self, become_background};
 use crate::fetch;
 use crate::shared::Shared;
-use crate::shm::{self, Figure, Figures};
+use crate::shm::{self, Figure};
 
 /// Threads that wait for the disk: as many requests as a disk of a network answers at once are more than a walk needs.
 const WORKERS: usize = 16;
@@ -96,6 +96,8 @@ pub struct Opened {
     pub proc: usize,
     /// The process.
     pub pid: u32,
+    /// Its number among all that there were, by which its record is found.
+    pub who: usize,
     /// Number of the descriptor.
     pub fd: u16,
     /// Generation of the descriptor's state then.
@@ -163,8 +165,6 @@ struct Link {
     /// Files that must never be opened.
     untouchable: Mutex<HashSet<Key>>,
     settings: Settings,
-    /// What was fetched for processes, and what became of it.
-    figures: Mutex<HashMap<u32, Figures>>,
 }
 
 /// How it is set up.
@@ -209,7 +209,6 @@ impl Walker {
             unheard: AtomicUsize::new(0),
             untouchable: Mutex::default(),
             settings,
-            figures: Mutex::default(),
         });
         let (tell, told) = channel();
         let guide = Guide {
@@ -227,11 +226,6 @@ impl Walker {
         };
         spawn(move || guide.run(&told))?;
         Some(Walker { link, tell })
-    }
-
-    /// What was fetched for each process before it was opened, and what became of it. Empties the count.
-    pub fn figures(&self) -> HashMap<u32, Figures> {
-        std::mem::take(&mut *lock(&self.link.figures))
     }
 
     /// A process has opened a file.
@@ -425,11 +419,11 @@ impl Guide {
                     let header = self.link.shared.header();
                     header.walked[0].fetch_add(u64::from(here.cold), Relaxed);
                     let bytes = here.bytes;
-                    let pid = self.walks.get(&proc).map_or(0, |w| w.pid);
-                    self.count(pid, Figure::Prefetched, bytes);
+                    let who = self.walks.get(&proc).and_then(|w| w.who);
+                    self.count(who, Figure::Prefetched, bytes);
                     match self.walks.get_mut(&proc) {
                         Some(walks) => walks.arrived(key, here),
-                        None => self.count(pid, Figure::Wasted, bytes),
+                        None => self.count(who, Figure::Wasted, bytes),
                     }
                     proc
                 }
@@ -465,19 +459,19 @@ impl Guide {
         let header = self.link.shared.header();
         let tally = walks.take_tally();
         header.walked[1].fetch_add(tally.used, Relaxed);
-        self.count(walks.pid, Figure::Used, tally.used_bytes);
-        self.count(walks.pid, Figure::Wasted, tally.wasted_bytes);
+        self.count(walks.who, Figure::Used, tally.used_bytes);
+        self.count(walks.who, Figure::Wasted, tally.wasted_bytes);
     }
 
-    /// Adds to the figures of all, and of a process unless it is 0.
-    fn count(&self, pid: u32, figure: Figure, bytes: u64) {
+    /// Adds to the figures of all, and of a process.
+    fn count(&self, who: Option<usize>, figure: Figure, bytes: u64) {
         if bytes == 0 {
             return;
         }
-        self.link.shared.header().total.figures.add(figure, bytes);
-        if pid != 0 {
-            let mut figures = lock(&self.link.figures);
-            figures.entry(pid).or_default().add(figure, bytes);
+        let shared = &self.link.shared;
+        shared.header().total.figures.add(figure, bytes);
+        if let Some(record) = who.and_then(|who| shared.record(who)) {
+            record.figures.add(figure, bytes);
         }
     }
 
@@ -489,7 +483,7 @@ impl Guide {
     }
 
     fn opened(&mut self, opened: Opened) {
-        let Opened { proc, pid, .. } = opened;
+        let Opened { proc, pid, who, .. } = opened;
         let link = self.link.clone();
         let Some(_busy) = Busy::begin(&link) else {
             // Nothing is known of what may not be opened, and so nothing can be learned.
@@ -504,9 +498,7 @@ impl Guide {
             self.relate(&latest, &place.dir.path);
         }
         let walks = self.walks.entry(proc).or_default();
-        if walks.pid == 0 {
-            walks.pid = self.link.shared.proc(proc).pid.load(Relaxed);
-        }
+        walks.who = Some(who);
         let listen = match place {
             Some(place) => walks.opened(&self.tree, place),
             None => walks.astray(),

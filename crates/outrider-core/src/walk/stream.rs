@@ -118,8 +118,8 @@ pub struct Walks {
     /// What is told at all is not cached.
     only_cold: bool,
     tally: Tally,
-    /// The process, once it is known.
-    pub pid: u32,
+    /// The process's number among all that there were, once it is known.
+    pub who: Option<usize>,
 }
 
 /// The directory that holds both.

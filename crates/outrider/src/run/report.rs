@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use outrider_core::board;
 use outrider_core::declare::FIGURES;
-use outrider_core::shared::Shared;
+use outrider_core::shared::{Shared, text};
 use outrider_core::shm::{FIGURES as BYTES, Figure, FileStat, MAX_FILES, lost};
 use serde_json::{Value, json};
 
@@ -155,16 +155,21 @@ fn document(
         })
         .collect();
     let processes: Vec<Value> = shared
-        .map(Shared::processes)
-        .unwrap_or_default()
         .into_iter()
+        .flat_map(Shared::records)
         .map(|p| {
-            let mut o = object(p.figures);
-            let rest = json!({
-                "pid": p.pid, "command": p.command, "reads": p.reads, "bytes_read": p.bytes_read,
-                "events": p.events, "events_dropped": p.events_dropped, "calls_saved": p.calls_saved,
-            });
-            o.extend(rest.as_object().cloned().unwrap_or_default());
+            let mut o = object(p.figures.all());
+            o.insert("pid".into(), json!(p.pid.load(Relaxed)));
+            o.insert("command".into(), json!(text(&p.name)));
+            for (name, count) in [
+                ("reads", &p.reads),
+                ("bytes_read", &p.bytes_read),
+                ("events", &p.events),
+                ("events_dropped", &p.events_dropped),
+                ("calls_saved", &p.calls_saved),
+            ] {
+                o.insert(name.into(), json!(count.load(Relaxed)));
+            }
             Value::Object(o)
         })
         .collect();
@@ -287,19 +292,15 @@ fn table(
             out += &format!("{:>10} more files\n", files.len() - ROWS);
         }
         let h = shared.header();
-        let processes = shared.processes();
-        for p in processes.iter().take(ROWS) {
-            let name = format!(
-                "{} ({}): {} reads, {}",
-                p.command,
-                p.pid,
-                p.reads,
-                size(p.bytes_read)
-            );
-            out += &row(&name, p.figures);
+        for p in shared.records().take(ROWS) {
+            let [reads, bytes] = [&p.reads, &p.bytes_read].map(|n| n.load(Relaxed));
+            let (pid, command) = (p.pid.load(Relaxed), text(&p.name));
+            let name = format!("{command} ({pid}): {reads} reads, {}", size(bytes));
+            out += &row(&name, p.figures.all());
         }
-        if processes.len() > ROWS {
-            out += &format!("{:>10} more processes\n", processes.len() - ROWS);
+        let more = shared.records().count().saturating_sub(ROWS);
+        if more > 0 {
+            out += &format!("{more:>10} more processes\n");
         }
         out += &row("total", h.total.figures.all());
         let [walked, opened] = h.walked.each_ref().map(|n| n.load(Relaxed));

@@ -379,7 +379,7 @@ impl Fetcher {
         }
         self.close_forgotten();
         for own in self.files.values() {
-            let issued = own.account.issued.swap(0, Relaxed);
+            let issued = own.account.take_issued();
             self.stale = self.stale.saturating_sub(issued);
             self.process.count(Figure::Fetched, issued);
         }
@@ -445,7 +445,7 @@ impl Fetcher {
             if !kept {
                 own.account.cancelled.store(true, Relaxed);
                 self.process
-                    .count(Figure::Fetched, own.account.issued.swap(0, Relaxed));
+                    .count(Figure::Fetched, own.account.take_issued());
             }
             kept
         });
