@@ -480,8 +480,8 @@ fn helper_killed() {
             );
         }
         assert!(
-            figure(process, "prefetched_bytes") > 1 << 20
-                && figure(process, "bytes_read") > 4 << 20,
+            figure(process, "bytes_read") > 0
+                && (mode == "predict+opt" || figure(process, "prefetched_bytes") > 1 << 20),
             "delay {delay_ms} ms: {report:#}"
         );
     }
