@@ -58,6 +58,7 @@ impl Service {
             streamed: false,
             openers: 0,
             last_access: now,
+            seen: Seen::default(),
             chunk: 0,
             blind: false,
             hot: 0,
@@ -218,6 +219,7 @@ impl Service {
     /// Forgets a file altogether; what was fetched and not used is wasted.
     pub(super) fn forget(&mut self, key: FileKey) {
         if let Some(file) = self.files.remove(&key) {
+            self.others.forget(&file.seen);
             file.count(Figure::Wasted, file.view.unused_pages() * PAGE);
         }
     }
@@ -365,9 +367,9 @@ impl Service {
 
     /// SPEC CP10: under pressure, files that nobody has read for 30 s go first and whole; then the ranges of large
     /// files that were not touched for the longest time, but what is yet to be read of a file in use. Only what this program tree read or had
-    /// fetched, and only pages that are clean and unmapped: DONTNEED leaves all others alone.
+    /// fetched and nobody else uses, and only pages that are clean and unmapped: DONTNEED leaves all others alone.
     pub(super) fn reclaim(&mut self, target: u64) {
-        let idle = Duration::from_secs(u64::from(self.config.reclaim.inactive_after_s));
+        let idle = self.inactive_after();
         let mut order: Vec<(Instant, FileKey)> = self
             .files
             .values()
@@ -383,19 +385,23 @@ impl Service {
             let Some(view) = self.files.get(&key).map(|f| f.view.clone()) else {
                 continue;
             };
-            if when.elapsed() >= idle {
-                for (_, range) in view.oldest_ranges(usize::MAX) {
+            let (inactive, cold_before) = (when.elapsed() >= idle, self.now_us());
+            let cold_before = cold_before.saturating_sub(idle.as_micros() as u64);
+            let ranges = view.oldest_ranges(if inactive { usize::MAX } else { 4 });
+            let ranges: Vec<PageRange> = ranges
+                .into_iter()
+                .filter(|(touched, range)| {
+                    inactive || *touched < cold_before && view.count(*range).unused_pages == 0
+                })
+                .map(|(_, range)| range)
+                .collect();
+            if ranges.is_empty() || inactive && self.others_read(key) || self.is_open_elsewhere(key)
+            {
+                continue;
+            }
+            for range in ranges {
+                if inactive || freed < target {
                     freed += self.give_up(key, &view, range);
-                }
-            } else {
-                let cold_before = self.now_us().saturating_sub(idle.as_micros() as u64);
-                for (touched, range) in view.oldest_ranges(4) {
-                    if touched < cold_before
-                        && freed < target
-                        && view.count(range).unused_pages == 0
-                    {
-                        freed += self.give_up(key, &view, range);
-                    }
                 }
             }
         }

@@ -15,13 +15,14 @@ mod files;
 mod hot;
 mod moves;
 mod neighbours;
+mod others;
 mod pace;
 mod processes;
 mod reads;
 mod worth;
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -55,6 +56,7 @@ use away::Away;
 use crowd::Crowd;
 use hot::Warmth;
 use neighbours::Neighbours;
+use others::{Others, Seen};
 use pace::Pace;
 use worth::Worth;
 
@@ -102,6 +104,8 @@ struct FileState {
     streamed: bool,
     openers: u32,
     last_access: Instant,
+    /// Whether others read it.
+    seen: Seen,
     chunk: u64,
     /// cachestat is refused for this file.
     blind: bool,
@@ -336,6 +340,8 @@ pub struct Service {
     crowd: Crowd,
     last_let_go: Instant,
     away: Away,
+    /// Who uses the files that are to make room.
+    others: Others,
     /// Counts the looks for evictions.
     looked: u64,
     /// Calls that are moving bytes within the kernel.
@@ -416,6 +422,7 @@ impl Service {
             crowd: Crowd::new(now),
             last_let_go: now,
             away: Away::new(),
+            others: Others::default(),
             looked: 0,
             moving: Vec::new(),
             fetches,
@@ -555,6 +562,7 @@ impl Service {
         self.limit_walker();
         self.notice_silent_reads();
         self.look_for_evictions();
+        self.watch_for_others();
         if self.header().watched.load(Relaxed) != 0 {
             self.grant = Grant {
                 total: 0,
