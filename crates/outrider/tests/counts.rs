@@ -719,6 +719,7 @@ if what == 'skips':
         at += random.randrange(1, 24) * 8192
 if what == 'three':
     places = [p for i in range(THIRD >> 16) for p in (i << 14, THIRD + (i << 16), 3 * THIRD - 16384 - (i << 16))]
+if what == 'near': places = [b + (p << 14) for b in random.sample(range(0, SIZE, 1 << 18), 300) for p in random.sample(range(16), 10)]
 if what == 'eight': places = [p for i in range(SIZE >> 17) for p in range(i << 14, SIZE, SIZE >> 3)]
 fd = os.open('disk/file', os.O_RDONLY)
 for at in places: os.pread(fd, 16384, at)
@@ -754,6 +755,14 @@ eight|predict+opt|budget.memory='256K',budget.stream_minimum='4M'|peak_unused_by
 three|predict+opt|predict.max_streams=2|peak_unused_bytes|0|8M
 random|predict+opt||prefetched_bytes|64M|128M
 random|predict+opt|dense.enabled=false|prefetched_bytes|0|12M
+random|predict+opt||miss_bytes|1|2M
+random|predict+opt|dense.investment=4|miss_bytes|3M|16M
+random|predict+opt|dense.enabled=false|events|1|6000
+random|predict+opt|dense.enabled=false,predict.skip_when_steady=false|events|8K|9K
+sequential|predict+opt|predict.skip_when_steady=false|events|8K|9K
+near|predict+opt|dense.enabled=false|used_bytes|20M|48M
+near|predict+opt|dense.enabled=false,predict.random_distance='8K'|used_bytes|0|8M
+near|predict|dense.enabled=false|used_bytes|0|8M
 skips|predict+opt||prefetched_bytes|64M|128M
 skips|predict+opt|predict.sparse=0|prefetched_bytes|0|12M
 first|predict+opt||prefetched_bytes|2M|2M
@@ -1523,6 +1532,57 @@ fn a_stream_reaches_the_device_in_order() {
             ))
         }
     });
+}
+
+/// CP6, FACTS ("in flight"): what is on its way at one time is what the device wants, within the settings' bounds, by an emulated disk's own record.
+#[test]
+fn in_flight_is_as_configured() {
+    const SIZE: u64 = 64 << 20;
+    const NAME: &str = "in_flight_is_as_configured";
+    let dir = fresh(NAME);
+    let Some(disk) = Disk::of(NAME, &dir) else {
+        return;
+    };
+    fs::write(disk.dir.join("file"), Random(43).bytes(SIZE as usize)).unwrap();
+    disk.does("model", &["remote"]);
+    let trace = dir.join("trace");
+    // What the device wants is some 512 KiB; one request of ours and one of the reader's come on top of a bound.
+    for (settings, least, most) in [
+        ("engine.in_flight_max = '256K'", 128 << 10, 640 << 10),
+        (
+            "engine.in_flight_min = '6M'\nengine.in_flight_max = '8M'",
+            // The emulator takes no more than some 2 MiB at a time.
+            5 << 18,
+            10 << 20,
+        ),
+    ] {
+        fs::write(dir.join("config.toml"), settings).unwrap();
+        eventually(|| {
+            disk.does("cold", &[]);
+            disk.does("trace", &["start", trace.to_str().unwrap()]);
+            let flags = ["--mode", "fetchall+opt", "--config=config.toml"];
+            let argv = [
+                "dd",
+                "if=disk/file",
+                "of=/dev/null",
+                "bs=64k",
+                "status=none",
+            ];
+            let run = outrider_run(&dir, &flags, &argv).status().unwrap();
+            disk.does("trace", &["stop"]);
+            assert!(run.success());
+            let requests = traced(&trace);
+            let way = |at: f64| {
+                let there = requests.iter().filter(|r| r.came <= at && at < r.done);
+                there.map(|r| r.length).sum::<u64>()
+            };
+            let found = requests.iter().map(|r| way(r.came)).max().unwrap_or(0);
+            match (least..=most).contains(&found) {
+                true => Ok(()),
+                false => Err(format!("{settings}: {found} bytes were on their way")),
+            }
+        });
+    }
 }
 
 /// The most bytes of other requests that were on their way when one of 4 KiB came, by a trace of an emulated disk, from `after` µs behind the first longer

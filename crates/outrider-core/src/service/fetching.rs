@@ -264,6 +264,11 @@ impl Service {
             chunk,
             skip_when_steady: config.predict.skip_when_steady,
             sparse: 0,
+            delay: match model.has_latency() && self.mode != shm::MODE_PREDICT {
+                true => model.bandwidth_delay(),
+                false => 0,
+            },
+            now: self.now_us(),
         }
     }
 

@@ -89,7 +89,7 @@ impl Service {
             }
         }
         // Only what shows no pattern can wait until the service looks by itself.
-        let (mut skip, lazy) = (f.skip, f.random);
+        let (mut skip, mut near) = (f.skip, false);
         if !f.random {
             let len = e.len.min(size.saturating_sub(e.offset));
             self.read_bytes = (self.read_bytes * 7 + len) / 8;
@@ -99,7 +99,9 @@ impl Service {
             f.verdict == Verdict::Later || f.streamed && f.view.unused_pages() > 0
         });
         if let Some(state) = self.procs[i].as_mut() {
-            let ordered = !f.random || streams;
+            let desc = state.descs.get(&e.fd);
+            near = desc.is_some_and(|d| d.detector.is_near(&limits));
+            let ordered = !f.random || streams || near;
             // Many descriptors with few reads each are judged together.
             let together = state.worth.heard(ordered);
             if let Some(desc) = state.descs.get_mut(&e.fd) {
@@ -111,6 +113,9 @@ impl Service {
             self.leave(i, None);
             let skipped = skipped + overlooked;
             skip = self.random_read(key, e.offset, e.len, arrival, skipped, skip, f.onward);
+            if let Some(near) = f.near.take().filter(|_| self.grant.aggressive) {
+                self.fetch(key, &[near], Class::Window, None, None);
+            }
         } else if !f.ranges.is_empty() && self.kernel_keeps_up(i, &e, key) {
             f.ranges.clear();
         } else if !f.ranges.is_empty() {
@@ -161,7 +166,16 @@ impl Service {
         } else {
             self.rarely_in_order(i, e, calm.is_some(), size, &limits)
         };
+        // SPEC CP3: in a steady state the next reads are not looked at.
+        let rarely = match self.config.predict.skip_when_steady {
+            true => rarely,
+            false => {
+                (f.quiet, skip) = (0..0, 0);
+                0
+            }
+        };
         self.listen(i, e.fd, slot, rarely);
+        let lazy = f.random && !near;
         self.hush(slot, i, e.fd, f, (skip, given), lazy);
     }
 

@@ -171,6 +171,8 @@ mod tests {
             counter_bits: 3,
             random_distance: 128 << 10,
             sparse: 0,
+            delay: 0,
+            now: 0,
             near: u64::MAX,
             max_streams: 16,
             initial: 128 << 10,

@@ -261,6 +261,8 @@ mod tests {
             chunk: 128 << 10,
             skip_when_steady: true,
             sparse: 0,
+            delay: 0,
+            now: 0,
             near: u64::MAX,
         })
     }

@@ -4,5 +4,6 @@
 pub mod dense;
 pub mod field;
 pub mod mapped;
+mod near;
 pub mod predict;
 mod skip;

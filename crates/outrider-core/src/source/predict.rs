@@ -16,6 +16,7 @@
 use std::ops::Range;
 
 use super::field::Field;
+use super::near::Near;
 use super::skip::{Gaps, Onward, SETTLED};
 
 /// Bytes in a page, the paper's block.
@@ -44,6 +45,10 @@ pub struct Limits {
     pub skip_when_steady: bool,
     /// Reads that go onward by steps of this many bytes on average, or fewer, are answered by reading on in order; 0: never.
     pub sparse: u64,
+    /// Bytes that the device delivers in the time that one read waits, where that was measured; 0: neighbourhoods are not fetched.
+    pub delay: u64,
+    /// The time, µs since any.
+    pub now: u64,
 }
 
 impl Limits {
@@ -185,6 +190,8 @@ pub struct Foresight {
     pub skip: u32,
     /// No pattern was found in this read.
     pub random: bool,
+    /// It is the first or one of the first in a neighbourhood of which more will be read than is worth waiting for one by one: these bytes.
+    pub near: Option<Range<u64>>,
     /// Like those before, it lies behind the last one, but too far for what lies between to be read too.
     pub onward: bool,
     /// The read begins a line whose places were asked for before: they may have been evicted.
@@ -221,9 +228,13 @@ pub fn between(last: u64, offset: u64, len: u64, stride: i64) -> Range<u64> {
 }
 
 const ORPHANS: usize = 16;
+/// Bytes of a neighbourhood that are fetched at most: what the largest of the kernel's requests hold.
+const AREA: u64 = 1 << 20;
 /// After so many reads without a pattern a new one has to show itself once more than usual: among that many, some lie at equal
 /// distances by chance.
 const DOUBT: u32 = 16;
+/// Reads of a stream after which it is none by chance.
+const TRUSTED: u64 = 4;
 /// Reads that were told after which a silent stream is given up for ended.
 const ENDED: u64 = 4096;
 
@@ -238,6 +249,7 @@ const TIMES: u64 = 8;
 pub struct Detector {
     streams: Vec<Stream>,
     field: Option<Field>,
+    near: Near,
     orphans: [(u64, u64); ORPHANS],
     orphan_count: usize,
     counter: Counter,
@@ -476,6 +488,7 @@ impl Detector {
         Detector {
             streams: Vec::new(),
             field: None,
+            near: Near::default(),
             orphans: [(u64::MAX, 0); ORPHANS],
             orphan_count: 0,
             counter: Counter::new(limits.counter_bits),
@@ -558,10 +571,18 @@ impl Detector {
             offset.abs_diff(self.last_end)
         };
         self.last_end = offset + len;
+        self.near
+            .read(offset, len, limits.random_distance, limits.now);
         if let Some(stream) = self.turn(offset, len, thread, limits) {
             self.steady = 0;
             let i = self.admit(stream, size, limits);
             return self.follow(i, offset, len, thread, arrival, size, limits);
+        }
+        if self.near.is_steady() {
+            // What looks like streams in a neighbourhood is chance, but for what goes on read by read.
+            let tick = self.tick;
+            self.streams
+                .retain(|s| s.reads >= SETTLED || s.tick + 1 >= tick);
         }
         let mut found = self.find(offset, thread);
         if let Some(i) = found
@@ -592,25 +613,29 @@ impl Detector {
             }
         }
         if let Some(i) = found {
-            self.steady = 0;
+            // Two reads may meet a stream by chance.
+            if self.streams[i].reads + 1 >= TRUSTED {
+                self.steady = 0;
+            }
             return self.follow(i, offset, len, thread, arrival, size, limits);
         }
         if let Some(mut stream) = self.discover(offset, len, thread, limits) {
             if self.steady > DOUBT || self.goes_on() {
                 stream.counter.value = stream.counter.likely().saturating_sub(2);
-                self.steady += 1;
-            } else {
-                self.steady = 0;
             }
+            self.steady += 1;
             let i = self.admit(stream, size, limits);
             return self.follow(i, offset, len, thread, arrival, size, limits);
         }
         self.orphans[self.orphan_count % ORPHANS] = (offset, len);
         self.orphan_count += 1;
         if self.orphan_count > 1 {
-            // The paper starts at random; the first read says nothing about the pattern.
-            self.counter
-                .lower(if jump > limits.random_distance { 2 } else { 1 });
+            // The paper starts at random; the first read says nothing about the pattern. Who stays within a neighbourhood falls no lower than to the state that
+            // is named after it.
+            match jump > limits.random_distance {
+                true => self.counter.lower(2),
+                false => self.counter.value = self.counter.value.saturating_sub(1).max(1),
+            }
             for s in &mut self.streams {
                 if self.tick - s.tick > 64 {
                     s.counter.lower(1);
@@ -623,7 +648,16 @@ impl Detector {
         self.steady = self.steady.saturating_add(1);
         // A stream of one read is a guess.
         let settled = self.streams.iter().all(|s| s.reads < 2) && self.steady > 64;
-        let skip = if settled && limits.skip_when_steady {
+        let near = self.near.worth(
+            offset,
+            size,
+            (limits.random_distance, limits.delay),
+            limits.max.min(AREA),
+        );
+        let skip = if settled
+            && limits.skip_when_steady
+            && !self.near.pays(limits.random_distance, limits.delay)
+        {
             // n accesses for an n-bit counter at first; rarer the longer nothing else comes.
             limits.counter_bits << (self.steady.saturating_sub(64) / 64).min(3)
         } else {
@@ -631,6 +665,7 @@ impl Detector {
         };
         Foresight {
             random: true,
+            near,
             onward: self.goes_on(),
             skip,
             ..Foresight::default()
@@ -698,7 +733,9 @@ impl Detector {
     /// Looks for earlier reads with which this one makes a pattern.
     fn discover(&mut self, offset: u64, len: u64, thread: u64, limits: &Limits) -> Option<Stream> {
         let mut counter = Counter::new(limits.counter_bits);
-        let known = self.orphan_count.min(ORPHANS);
+        // In a neighbourhood there are all distances: only what is in order read by read is a stream.
+        let most = if self.near.is_steady() { 2 } else { ORPHANS };
+        let known = self.orphan_count.min(most);
         let mut found = None;
         if offset == 0 {
             // Programs that read a file from its beginning mostly go on (mm/readahead.c assumes the same).
@@ -800,6 +837,11 @@ impl Detector {
         if !known {
             self.field = Some(Field::new(start, stride, len));
         }
+    }
+
+    /// Whether random reads come in neighbourhoods that are worth fetching: then each of them has to be heard.
+    pub fn is_near(&self, limits: &Limits) -> bool {
+        self.near.pays(limits.random_distance, limits.delay)
     }
 
     /// Whether the present line's places were asked for together with those of the lines beside it.
@@ -1073,6 +1115,7 @@ impl Detector {
             quiet,
             skip,
             random: false,
+            near: None,
             onward: false,
             line,
             passed,
@@ -1199,6 +1242,8 @@ mod tests {
             skip_when_steady: true,
             sparse: 256 << 10,
             near: u64::MAX,
+            delay: 0,
+            now: 0,
         }
     }
 
