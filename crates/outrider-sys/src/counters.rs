@@ -34,6 +34,12 @@ pub fn begun(device: DeviceId) -> Option<(u64, u64)> {
     ))
 }
 
+/// Bytes of the longest request that a disk is given; longer ones are cut.
+pub fn longest_request(device: DeviceId) -> Option<u64> {
+    let kib: u64 = text::read_number(format!("{}/queue/max_sectors_kb", disk(device)))?;
+    Some(kib * 1024)
+}
+
 /// The directory of the disk in sysfs.
 fn disk(device: DeviceId) -> String {
     let dir = format!("/sys/dev/block/{device}");

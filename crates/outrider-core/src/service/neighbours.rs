@@ -15,7 +15,7 @@ use outrider_sys::counters;
 use outrider_sys::device::DeviceId;
 
 use super::{FileKey, Service};
-use crate::engine::Company;
+use crate::engine::{Company, Load};
 use crate::place::READAHEAD;
 use crate::source::predict::PAGE;
 
@@ -48,6 +48,10 @@ const HOLES: u64 = 16;
 const IDLE: Duration = Duration::from_millis(100);
 /// … and after so long it has to be proven again that it is ours alone.
 const REST: Duration = Duration::from_secs(1);
+/// A look takes so long, and so much more for each process. Who was kept from the processor in the middle of one counts requests of the disk that programs made after theirs
+/// were counted.
+const LASTS: Duration = Duration::from_micros(150);
+const LASTS_EACH: Duration = Duration::from_micros(40);
 /// Processes beyond which nobody is looked for: the look would cost more than it brings.
 const MOST: usize = 32;
 
@@ -79,10 +83,11 @@ impl Count {
         before.begun.0 + self.handed.saturating_sub(before.issued)
     }
 
-    /// How many requests since `before` were surely somebody else's. `holes` of ours may have been cut in two, besides those that the kernel cuts.
-    fn foreign_since(&self, before: &Count, holes: u64) -> u64 {
+    /// How many requests since `before` were surely somebody else's. Ours are cut into so many `pieces` each, and `holes` may have been cut in two, besides those that
+    /// the kernel cuts.
+    fn foreign_since(&self, before: &Count, pieces: u64, holes: u64) -> u64 {
         let begun = self.begun.0.saturating_sub(before.begun.1);
-        let engine = self.issued.saturating_sub(before.handed);
+        let engine = self.issued.saturating_sub(before.handed) * pieces;
         let programs = self.programs - before.programs;
         let holes = holes.min(engine * HOLES);
         begun.saturating_sub(engine + programs + holes + engine / CUT)
@@ -91,6 +96,10 @@ impl Count {
 
 struct Disk {
     device: u64,
+    /// Requests that one of the engine's becomes where the disk takes no longer ones.
+    pieces: u64,
+    /// The longest request, bytes.
+    longest: u64,
     /// The last looks, newest last.
     counts: VecDeque<Count>,
     /// Requests of the programs themselves before each of the last looks, twice as many as counts. What such a read has brought in leaves a hole in a request of ours that
@@ -107,9 +116,12 @@ struct Disk {
 }
 
 impl Disk {
-    fn new(device: u64) -> Disk {
+    /// One that takes requests of `longest` bytes, of ours that have `chunk`.
+    fn new(device: u64, longest: u64, chunk: u64) -> Disk {
         Disk {
             device,
+            pieces: chunk.div_ceil(longest.max(PAGE)).max(1),
+            longest: longest.max(PAGE),
             counts: VecDeque::new(),
             own: VecDeque::new(),
             busy: Instant::now(),
@@ -144,7 +156,7 @@ impl Disk {
         let foreign = self
             .counts
             .iter()
-            .any(|c| count.foreign_since(c, holes(c)) > few);
+            .any(|c| count.foreign_since(c, self.pieces, holes(c)) > few);
         if self.counts.len() == WINDOW {
             self.counts.pop_front();
         }
@@ -187,13 +199,21 @@ impl Neighbours {
         }
     }
 
-    fn disk(&mut self, device: u64) -> &mut Disk {
+    fn disk(&mut self, device: u64, chunk: u64) -> &mut Disk {
         let i = self.disks.iter().position(|d| d.device == device);
         let i = i.unwrap_or_else(|| {
-            self.disks.push(Disk::new(device));
+            let longest = counters::longest_request(DeviceId::from_dev(device));
+            let disk = Disk::new(device, longest.unwrap_or(u64::MAX), chunk);
+            self.disks.push(disk);
             self.disks.len() - 1
         });
         &mut self.disks[i]
+    }
+
+    /// The longest request that the disks take, bytes.
+    fn longest(&self) -> u64 {
+        let longest = self.disks.iter().map(|d| d.longest);
+        longest.min().unwrap_or(u64::MAX)
     }
 
     /// Requests that programs have made since the last look, of which `now` tells what they have had fetched. `None` where one has ended, of
@@ -230,7 +250,8 @@ impl Service {
             return;
         }
         for load in self.engine.loads().iter().filter(|l| l.busy) {
-            self.neighbours.disk(load.device).busy = Instant::now();
+            let chunk = self.config.engine.chunk.0;
+            self.neighbours.disk(load.device, chunk).busy = Instant::now();
         }
         let engine = &self.engine;
         self.neighbours.disks.retain(|d| {
@@ -259,7 +280,7 @@ impl Service {
     pub(super) fn meet_neighbours(&mut self, device: u64) {
         if self.neighbours.disks.iter().all(|d| d.device != device) {
             self.engine.share(device, Company::Unknown);
-            self.neighbours.disk(device);
+            self.neighbours.disk(device, self.config.engine.chunk.0);
             self.count_requests();
         }
     }
@@ -272,6 +293,8 @@ impl Service {
             return;
         }
         let few = self.active.len() <= MOST;
+        let looks_from = Instant::now();
+        let longest = self.neighbours.longest();
         let programs: Option<Vec<(u32, u64, u64)>> = self
             .active
             .iter()
@@ -283,11 +306,26 @@ impl Service {
                     .or_else(|| self.moving_at_once(i))
                     .unwrap_or_else(|| (p.bytes / p.reads.max(1)).clamp(PAGE, READAHEAD));
                 let fetched = few.then(|| counters::bytes_fetched(p.pid)).flatten()?;
-                Some((p.pid, fetched, at_once))
+                Some((p.pid, fetched, at_once.min(longest)))
             })
             .collect();
+        // Of each disk what it had been given, between what the engine had surely handed over and may have by now.
+        let disks: Vec<(Load, Option<(u64, u64)>, Option<Load>)> = self
+            .engine
+            .loads()
+            .into_iter()
+            .map(|before| {
+                let begun = counters::begun(DeviceId::from_dev(before.device));
+                let after = self.engine.loads();
+                let after = after.into_iter().find(|l| l.device == before.device);
+                (before, begun, after)
+            })
+            .collect();
+        if looks_from.elapsed() > LASTS + LASTS_EACH * self.active.len().min(MOST) as u32 {
+            return;
+        }
         let own = programs.and_then(|now| self.neighbours.requests(now));
-        for load in self.engine.loads() {
+        for (load, begun, after) in disks {
             let streaming = self
                 .files
                 .values()
@@ -306,13 +344,10 @@ impl Service {
                 continue;
             }
             let count = own.and_then(|own| {
-                let begun = counters::begun(DeviceId::from_dev(load.device))?;
-                let after = self.engine.loads();
-                let after = after.iter().find(|l| l.device == load.device)?;
                 Some(Count {
-                    begun,
+                    begun: begun?,
                     handed: load.handed,
-                    issued: after.issued,
+                    issued: after?.issued,
                     programs: d.counts.back().map_or(0, |c| c.programs) + own,
                 })
             });
@@ -340,7 +375,7 @@ mod tests {
         looks: u32,
         foreign: impl Fn(u32) -> u64,
     ) -> Vec<Company> {
-        let mut disk = Disk::new(1);
+        let mut disk = Disk::new(1, u64::MAX, READAHEAD);
         let (mut done, mut others) = (0, 0);
         let believed = (0..looks).map(|k| {
             others += foreign(k);
@@ -402,7 +437,7 @@ mod tests {
     /// DR7: what a disk has finished and its processor has not told anybody of yet is in none of its counts at a look, and in them at the next: that is nobody.
     #[test]
     fn what_is_counted_late_is_nobody() {
-        let mut disk = Disk::new(1);
+        let mut disk = Disk::new(1, u64::MAX, READAHEAD);
         for k in 0..200 {
             let given = 20 * k + 64;
             let late = if k % 7 == 6 { 64 } else { 0 };
@@ -417,7 +452,7 @@ mod tests {
         }
         assert_eq!(disk.company, Company::Nobody);
         // A look during which the processor was away counts too many, and hides nobody for long.
-        let (mut disk, mut others) = (Disk::new(1), 0);
+        let (mut disk, mut others) = (Disk::new(1, u64::MAX, READAHEAD), 0);
         let found = (0..40).position(|k| {
             others += 2;
             let given = 20 * k + 64 + others;
@@ -480,7 +515,7 @@ mod tests {
     #[test]
     fn holes_in_what_is_streamed_are_nobodys() {
         let stream = |streamed, own: u64, foreign: u64| {
-            let mut disk = Disk::new(1);
+            let mut disk = Disk::new(1, u64::MAX, READAHEAD);
             let mut count = Count {
                 programs: own,
                 ..Count::default()

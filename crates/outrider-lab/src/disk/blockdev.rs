@@ -49,6 +49,9 @@ struct LoopInfo {
 
 const _: () = assert!(size_of::<LoopInfo>() == 232 && size_of::<LoopConfig>() == 304);
 
+/// The kernel's own limit for a request, KiB (BLK_DEF_MAX_SECTORS_CAP of 2560 sectors).
+const LONGEST_KB: u32 = 1280;
+
 impl LoopInfo {
     const EMPTY: Self = Self {
         device: 0,
@@ -120,6 +123,10 @@ impl Loop {
             self.sysfs("queue/rotational"),
             if rotational { "1" } else { "0" },
         )?;
+        // What somebody has set for the file that this device was before.
+        let longest = fs::read_to_string(self.sysfs("queue/max_hw_sectors_kb"))?;
+        let longest = longest.trim().parse().unwrap_or(LONGEST_KB).min(LONGEST_KB);
+        fs::write(self.sysfs("queue/max_sectors_kb"), longest.to_string())?;
         // A kernel may lack a scheduler; the default does then.
         let _ = fs::write(self.sysfs("queue/scheduler"), scheduler);
         let readahead = self.sysfs("queue/read_ahead_kb");
