@@ -499,15 +499,15 @@ mod tests {
             issued: 40,
             programs: 10,
         };
-        assert_eq!(now.foreign_since(&Count::default(), 10), 0);
-        assert_eq!(now.foreign_since(&Count::default(), 0), 10);
+        assert_eq!(now.foreign_since(&Count::default(), 1, 10), 0);
+        assert_eq!(now.foreign_since(&Count::default(), 1, 0), 10);
         // Where nothing was asked for nothing of it was cut in two.
         let idle = Count {
             begun: (20, 20),
             programs: 10,
             ..Count::default()
         };
-        assert_eq!(idle.foreign_since(&Count::default(), 10), 10);
+        assert_eq!(idle.foreign_since(&Count::default(), 1, 10), 10);
     }
 
     /// DR7, B11: what a program has read at random leaves holes in a file that is streamed afterwards, which cut our requests for long after;
