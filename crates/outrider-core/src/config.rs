@@ -301,7 +301,7 @@ pub enum RangeTree {
     Page,
     /// One bit per range.
     Coarse,
-    /// None: one lock and one state a file.
+    /// None: a bitmap with one lock a file (Table 5, cache visibility alone).
     Off,
 }
 

@@ -309,9 +309,13 @@ proptest! {
     #[test]
     fn tree_equals_model(
         granularity in granularity(),
+        one_lock in any::<bool>(),
         ops in prop::collection::vec((op(), range()), 1..50),
     ) {
-        let view = FileView::new(granularity, NO_CAP);
+        let mut view = FileView::new(granularity, NO_CAP);
+        if one_lock {
+            view = view.with_one_lock();
+        }
         let mut model = Model::new(granularity);
         for (now_us, (op, r)) in ops.into_iter().enumerate() {
             step(&view, &mut model, op, r, now_us as u64)?;

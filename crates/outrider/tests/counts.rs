@@ -744,7 +744,8 @@ sequential|predict+opt||requests|500|1050
 sequential|predict+opt|engine.chunk='32K'|requests|2000|5000
 sequential|predict+opt|view.cache_visibility=false|requests|1080|1T
 sequential|predict+opt||used_bytes|100M|128M
-sequential|predict+opt|view.range_tree='off'|used_bytes|0|0
+sequential|predict+opt|view.range_tree='off'|used_bytes|100M|128M
+sequential|predict+opt|view.cache_visibility=false|used_bytes|0|0
 stride|predict+opt||used_bytes|25M|33M
 stride|predict+opt|view.range_tree='coarse'|used_bytes|0|12M
 stride|predict+opt||prefetched_bytes|25M|45M

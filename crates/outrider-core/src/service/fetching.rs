@@ -85,8 +85,7 @@ impl Service {
             room,
             size: file.size,
         };
-        let visible =
-            self.config.view.cache_visibility && self.config.view.range_tree != RangeTree::Off;
+        let visible = self.config.view.cache_visibility;
         let plan = plan::plan(ranges, visible.then_some(&*file.view), terms, now);
         let requests = plan
             .requests

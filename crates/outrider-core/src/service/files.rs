@@ -33,18 +33,16 @@ const FEW_FILES: usize = 64;
 impl Service {
     /// The state of a file, new if it was not known.
     pub(super) fn take_in(&mut self, key: FileKey, size: u64) -> &mut FileState {
-        let coarse = self.config.view.range_tree == RangeTree::Coarse;
+        let range_tree = self.config.view.range_tree;
+        let view = || match range_tree {
+            RangeTree::Page => FileView::new(Granularity::Page, VIEW_BYTES),
+            RangeTree::Coarse => FileView::new(Granularity::Coarse, VIEW_BYTES),
+            RangeTree::Off => FileView::new(Granularity::Page, VIEW_BYTES).with_one_lock(),
+        };
         let now = Instant::now();
         self.files.entry(key).or_insert_with(|| FileState {
             key,
-            view: Arc::new(FileView::new(
-                if coarse {
-                    Granularity::Coarse
-                } else {
-                    Granularity::Page
-                },
-                VIEW_BYTES,
-            )),
+            view: Arc::new(view()),
             account: Arc::new(Account::with(Tally::new(self.shared.clone()))),
             size,
             device: key.dev,

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::bitmap::{Change, Tally, Word};
 use super::node::{Body, GAP_UNITS, NODE_BYTES, Node};
@@ -41,6 +41,8 @@ pub struct FileView {
     /// lock held for reading, only who holds that node's lock may grow into them.
     skeleton: RwLock<Skeleton>,
     totals: Totals,
+    /// Held by whoever looks or changes anything, where there is to be one lock for all.
+    one_lock: Option<Mutex<()>>,
 }
 
 /// Sums over all nodes, in units and bytes. Written with the lock held of the node that changed, so
@@ -129,7 +131,21 @@ impl FileView {
             max_bytes: max_bytes.max(MIN_MAX_BYTES),
             skeleton: RwLock::default(),
             totals: Totals::default(),
+            one_lock: None,
         }
+    }
+
+    /// The same with one lock a file, as a bitmap without a range tree has (Table 5): for comparison.
+    pub fn with_one_lock(self) -> Self {
+        Self {
+            one_lock: Some(Mutex::default()),
+            ..self
+        }
+    }
+
+    fn alone(&self) -> Option<MutexGuard<'_, ()>> {
+        let lock = self.one_lock.as_ref()?;
+        Some(lock.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Appends to `out` the sub-ranges of `range` that are neither present nor in flight: ascending,
@@ -139,6 +155,7 @@ impl FileView {
     /// where `limit` cut the answer short. With coarse granularity the first and last sub-range are cut
     /// to `range`, and so may begin or end within a block.
     pub fn missing(&self, range: PageRange, limit: usize, out: &mut Vec<PageRange>) -> u64 {
+        let _alone = self.alone();
         let Some(range) = clip(range) else {
             return range.end;
         };
@@ -169,6 +186,7 @@ impl FileView {
     /// A prefetch of `range` was issued: its missing pages are in flight and unused from now on.
     /// Returns how many pages that were.
     pub fn begin(&self, range: PageRange, now_us: u64) -> u64 {
+        let _alone = self.alone();
         let Some(range) = clip(range) else { return 0 };
         let tally = self.mark(self.cut(range).whole, Change::Begin, now_us);
         (tally.in_flight - tally.was_in_flight) * self.unit_pages
@@ -177,6 +195,7 @@ impl FileView {
     /// The prefetch of `range` arrived: its pages in flight are present. Others stay as they are, and
     /// so does whether they are unused.
     pub fn complete(&self, range: PageRange, now_us: u64) {
+        let _alone = self.alone();
         if let Some(range) = clip(range) {
             self.visit(self.touched(range), Change::Complete, Some(now_us));
         }
@@ -184,6 +203,7 @@ impl FileView {
 
     /// The prefetch of `range` failed: its pages in flight are missing. Returns how many pages that were.
     pub fn fail(&self, range: PageRange) -> u64 {
+        let _alone = self.alone();
         let Some(range) = clip(range) else { return 0 };
         let tally = self.visit(self.touched(range), Change::Fail, None);
         (tally.was_in_flight - tally.in_flight) * self.unit_pages
@@ -192,6 +212,7 @@ impl FileView {
     /// The program read `range`. Says what it found; afterwards all of it is present and none unused
     /// (blocks missing before and read in part excepted, see [`Granularity::Coarse`]).
     pub fn access(&self, range: PageRange, now_us: u64) -> Access {
+        let _alone = self.alone();
         let Some(range) = clip(range) else {
             return Access::default();
         };
@@ -218,6 +239,7 @@ impl FileView {
     /// All of `range` was seen in the page cache (cachestat, mincore): it is present. What was unused
     /// stays so, and nothing becomes unused.
     pub fn present(&self, range: PageRange, now_us: u64) {
+        let _alone = self.alone();
         if let Some(range) = clip(range) {
             self.mark(self.cut(range).whole, Change::Present, now_us);
         }
@@ -225,6 +247,7 @@ impl FileView {
 
     /// `range` left the page cache, or was told to: all of it is missing. Returns what was lost.
     pub fn evicted(&self, range: PageRange) -> Evicted {
+        let _alone = self.alone();
         let Some(range) = clip(range) else {
             return Evicted::default();
         };
@@ -294,6 +317,7 @@ impl FileView {
     /// What is known about the pages of `range`, in numbers. With coarse granularity a block that lies in it in part counts
     /// as a whole.
     pub fn count(&self, range: PageRange) -> Count {
+        let _alone = self.alone();
         let Some(range) = clip(range) else {
             return Count::default();
         };
@@ -312,6 +336,7 @@ impl FileView {
 
     /// Whether every page of `range` is present or in flight: a prefetch of it has nothing to do.
     pub fn is_cached(&self, range: PageRange) -> bool {
+        let _alone = self.alone();
         clip(range).is_none_or(|range| self.missing_units(&self.touched(range), |_| false))
     }
 
@@ -319,6 +344,7 @@ impl FileView {
     /// `now_us` of its last touch. A node's range may contain missing pages. Walks all nodes: meant for
     /// reclaim, not for the path of a read.
     pub fn oldest_ranges(&self, max: usize) -> Vec<(u64, PageRange)> {
+        let _alone = self.alone();
         if max == 0 {
             return Vec::new();
         }
