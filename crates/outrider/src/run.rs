@@ -6,6 +6,7 @@
 //! of the service costs the speed-up and nothing else.
 
 mod report;
+mod strangers;
 mod written;
 
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32};
+use std::time::Duration;
 
 use outrider_core::board;
 use outrider_core::config::Config;
@@ -28,6 +30,7 @@ use outrider_sys::{child, raw, seccomp};
 use crate::cli::{Engine, Mode, RunArgs};
 use crate::output::{self, Failure};
 use crate::{confined, elf, graph, locks, models, plugin, preload};
+use strangers::Strangers;
 use written::Written;
 
 /// The program's process, for the signal handlers.
@@ -200,10 +203,14 @@ fn finish(
     mut notes: Vec<String>,
 ) -> Result<i32, Failure> {
     let mode = mode_of(args);
-    let mut service = None;
-    let status = wait_for(program, shared, &mut service, || {
+    let (mut service, mut strangers) = (None, None);
+    if args.report.is_some() {
+        strangers = Strangers::below(program);
+    }
+    let status = wait_for(program, shared, &mut service, &mut strangers, || {
         start_service(shared?, config, mode, args.engine)
     });
+    notes.extend(strangers.into_iter().flat_map(Strangers::notes));
     if let Some(missed) = file.and_then(|file| may_miss(&file)) {
         notes.push(format!(
             "{}: {missed}; what it reads by them was not followed",
@@ -640,6 +647,7 @@ fn wait_for(
     program: i32,
     shared: Option<&Arc<Shared>>,
     service: &mut Option<i32>,
+    strangers: &mut Option<Strangers>,
     start: impl Fn() -> Option<i32>,
 ) -> i32 {
     let mut started = false;
@@ -649,7 +657,7 @@ fn wait_for(
             let mut status = 0;
             // Until the service runs, this process is the one that listens; afterwards it only waits.
             let flags = libc::WUNTRACED
-                | if started || shared.is_none() {
+                | if (started || shared.is_none()) && strangers.is_none() {
                     0
                 } else {
                     libc::WNOHANG
@@ -679,10 +687,13 @@ fn wait_for(
                 break;
             }
         }
-        let Some(shared) = shared else { continue };
-        if started {
+        let Some(shared) = shared.filter(|_| !started) else {
+            if let Some(strangers) = strangers {
+                strangers.wait();
+                strangers.look();
+            }
             continue;
-        }
+        };
         let header = shared.header();
         if header.hello.load(Acquire) != 0 {
             started = true;
@@ -696,7 +707,16 @@ fn wait_for(
         header.sleeping.store(1, Release);
         if header.hello.load(Acquire) == 0 {
             // A minute bounds the wait should a wake-up ever be missed.
-            raw::futex_wait(&header.doorbell, bell.unwrap_or(0), 60_000_000);
+            let longest = Duration::from_secs(60);
+            let pause = strangers.as_ref().map_or(longest, Strangers::pause);
+            raw::futex_wait(
+                &header.doorbell,
+                bell.unwrap_or(0),
+                pause.as_micros() as u64,
+            );
+        }
+        if let Some(strangers) = strangers {
+            strangers.look();
         }
     }
 }

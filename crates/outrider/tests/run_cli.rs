@@ -916,6 +916,15 @@ fn reports_say_what_they_lack() {
         );
     }
     assert_eq!(lost(&["cat", "text.txt"]).to_string(), "[]");
+    // One that a shell starts, and that runs for some time.
+    let fixed = compile("static_reader", "fixed_reader", &["-O1", "-static"]);
+    let script = "mkfifo pipe; \"$0\" pipe & sleep 0.5
+while kill -0 $! 2>/dev/null; do timeout 0.2 sh -c 'echo >pipe'; done; exit 0";
+    let said = lost(&["bash", "-c", script, fixed.to_str().unwrap()]).to_string();
+    assert!(
+        said.contains("fixed_reader: is statically linked"),
+        "{said}"
+    );
     let script = "i=0; while [ $i -lt 300 ]; do cat text.txt >/dev/null; i=$((i + 1)); done";
     let lost = lost(&["sh", "-c", script]);
     assert!(lost.to_string().contains("more than 256"), "{lost}");
