@@ -217,11 +217,15 @@ pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool
     let passed = count.passed(name);
     proc.hot_reads.fetch_add(1 + passed, Relaxed);
     let before = count.bytes_passed(slot, name);
-    if inside > 0 {
+    if inside > 0 || count.whose.load(Relaxed) != name {
         count.len.store(inside, Relaxed);
     }
     let here = slot.pos.load(Relaxed) == offset;
-    let end = if here { offset + inside } else { NOWHERE };
+    let end = if here {
+        offset.saturating_add(inside)
+    } else {
+        NOWHERE
+    };
     count.end.store(end, Relaxed);
     proc.hot_bytes
         .fetch_add(inside.saturating_add(before), Relaxed);

@@ -99,13 +99,13 @@ impl Saved {
         }
     }
 
-    /// How many there were of a file.
-    pub fn of(&self, dev: u64, ino: u64) -> u64 {
+    /// How many there were of a file; they are counted from zero again.
+    pub fn take(&self, dev: u64, ino: u64) -> u64 {
         let tag = Self::tag(dev, ino);
         for [file, count] in self.places(tag) {
             match file.load(Relaxed) {
                 0 => return 0,
-                found if found == tag => return count.load(Relaxed),
+                found if found == tag => return count.swap(0, Relaxed),
                 _ => {}
             }
         }

@@ -205,7 +205,7 @@ impl Shared {
             let stats = (0..MAX_FILES).map(|i| self.stat(i));
             for stat in stats.take_while(|s| s.path_len.load(Acquire) != 0) {
                 let [dev, ino] = stat.file.each_ref().map(|n| n.load(Relaxed));
-                let saved = proc.saved.of(dev, ino);
+                let saved = proc.saved.take(dev, ino);
                 stat.calls_saved.fetch_add(saved, Relaxed);
             }
         }

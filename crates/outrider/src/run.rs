@@ -657,7 +657,9 @@ fn wait_for(
             let mut status = 0;
             // Until the service runs, this process is the one that listens; afterwards it only waits.
             let flags = libc::WUNTRACED
-                | if (started || shared.is_none()) && strangers.is_none() {
+                | if (started || shared.is_none())
+                    && !strangers.as_ref().is_some_and(Strangers::go_on)
+                {
                     0
                 } else {
                     libc::WNOHANG
@@ -689,7 +691,9 @@ fn wait_for(
         }
         let Some(shared) = shared.filter(|_| !started) else {
             if let Some(strangers) = strangers {
-                strangers.wait();
+                let old = block_signals();
+                strangers.wait(&old);
+                set_mask(&old);
                 strangers.look();
             }
             continue;

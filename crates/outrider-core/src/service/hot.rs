@@ -103,7 +103,7 @@ impl Service {
                     continue;
                 }
                 let last = slot.last.load(Relaxed);
-                let alone = desc.detector.only().filter(|s| s.plain());
+                let alone = desc.detector.going();
                 desc.passed = alone.map_or(0, |_| last);
                 if let Some(s) = alone {
                     let span = between(s.last, last, s.len, s.stride);

@@ -199,7 +199,7 @@ impl Desc {
         let span_of = |s: &Stream| {
             let step = s.step();
             // Since it was heard last, all have taken turns.
-            let share = (s.unheard + consumed) / streams;
+            let share = (s.untold + consumed) / streams;
             let end = match (alone, s.stride > 0) {
                 (true, true) => last,
                 (true, false) => last.saturating_sub(s.len),

@@ -52,6 +52,8 @@ const REST: Duration = Duration::from_secs(1);
 /// were counted.
 const LASTS: Duration = Duration::from_micros(150);
 const LASTS_EACH: Duration = Duration::from_micros(40);
+/// After so many of these in succession they may take twice as long, after twice as many three times.
+const INTERRUPTED: u32 = 8;
 /// Processes beyond which nobody is looked for: the look would cost more than it brings.
 const MOST: usize = 32;
 
@@ -59,6 +61,8 @@ const MOST: usize = 32;
 pub struct Neighbours {
     at: Instant,
     disks: Vec<Disk>,
+    /// Looks in succession that took too long.
+    interrupted: u32,
     /// What each process had fetched, and what it reads at once, bytes.
     programs: Vec<(u32, u64, u64)>,
 }
@@ -195,6 +199,7 @@ impl Neighbours {
         Neighbours {
             at: Instant::now(),
             disks: Vec::new(),
+            interrupted: 0,
             programs: Vec::new(),
         }
     }
@@ -250,7 +255,7 @@ impl Service {
             return;
         }
         for load in self.engine.loads().iter().filter(|l| l.busy) {
-            let chunk = self.config.engine.chunk.0;
+            let chunk = self.longest_chunk();
             self.neighbours.disk(load.device, chunk).busy = Instant::now();
         }
         let engine = &self.engine;
@@ -280,9 +285,16 @@ impl Service {
     pub(super) fn meet_neighbours(&mut self, device: u64) {
         if self.neighbours.disks.iter().all(|d| d.device != device) {
             self.engine.share(device, Company::Unknown);
-            self.neighbours.disk(device, self.config.engine.chunk.0);
+            let chunk = self.longest_chunk();
+            self.neighbours.disk(device, chunk);
             self.count_requests();
         }
+    }
+
+    /// Bytes of the longest requests that are made.
+    fn longest_chunk(&self) -> u64 {
+        let chunks = self.files.values().map(|f| f.chunk);
+        chunks.fold(self.config.engine.chunk.0, u64::max)
     }
 
     fn count_requests(&mut self) {
@@ -291,6 +303,9 @@ impl Service {
         if !self.neighbours.disks.iter().any(looked_at) {
             self.neighbours.programs.clear();
             return;
+        }
+        for d in self.neighbours.disks.iter_mut().filter(|d| !looked_at(d)) {
+            d.counts.clear();
         }
         let few = self.active.len() <= MOST;
         let looks_from = Instant::now();
@@ -314,6 +329,10 @@ impl Service {
             .engine
             .loads()
             .into_iter()
+            .filter(|l| {
+                let disks = &self.neighbours.disks;
+                disks.iter().any(|d| d.device == l.device && looked_at(d))
+            })
             .map(|before| {
                 let begun = counters::begun(DeviceId::from_dev(before.device));
                 let after = self.engine.loads();
@@ -321,9 +340,14 @@ impl Service {
                 (before, begun, after)
             })
             .collect();
-        if looks_from.elapsed() > LASTS + LASTS_EACH * self.active.len().min(MOST) as u32 {
+        let parts = self.active.len().min(MOST) + disks.len();
+        let lasts = LASTS + LASTS_EACH * parts as u32;
+        self.neighbours.interrupted += 1;
+        // Where all of them take longer, it is the machine.
+        if looks_from.elapsed() > lasts * self.neighbours.interrupted.div_ceil(INTERRUPTED) {
             return;
         }
+        self.neighbours.interrupted = 0;
         let own = programs.and_then(|now| self.neighbours.requests(now));
         for (load, begun, after) in disks {
             let streaming = self
@@ -339,10 +363,6 @@ impl Service {
             else {
                 continue;
             };
-            if !looked_at(d) {
-                d.counts.clear();
-                continue;
-            }
             let count = own.and_then(|own| {
                 Some(Count {
                     begun: begun?,

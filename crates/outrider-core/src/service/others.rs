@@ -17,7 +17,7 @@ const WATCHED: usize = 1024;
 const AT_ONCE: usize = 32;
 /// What was found open is true for so long.
 const LASTS: Duration = Duration::from_secs(2);
-/// Looking through other processes may take so long; what is not known then counts as open.
+/// Looking through other processes may take so long at a time; until all were looked through, what is not known counts as open.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// What is known of other readers of one file.
@@ -29,6 +29,8 @@ pub(super) struct Seen {
     last: Option<Instant>,
     /// The watch, if there is one.
     watch: Option<i32>,
+    /// When it could not be watched.
+    refused: Option<Instant>,
 }
 
 /// The service's eyes.
@@ -37,8 +39,10 @@ pub(super) struct Others {
     /// `Some(None)`: refused.
     inotify: Option<Option<OwnedFd>>,
     watched: HashMap<i32, FileKey>,
-    /// When other processes were looked through, and files that this run knows which were open there; `None`: that took too long.
-    open: Option<(Instant, Option<HashSet<PathBuf>>)>,
+    /// When other processes were last looked through, all of them, and files that this run knows which were open there.
+    open: Option<(Instant, HashSet<PathBuf>)>,
+    /// The same of the round that goes on: what was found, and processes that are still to be looked through.
+    round: Option<(HashSet<PathBuf>, Vec<u32>)>,
 }
 
 impl Others {
@@ -98,32 +102,57 @@ impl Service {
                 false => file.seen.since = None,
             }
         }
-        let half = self.inactive_after() / 2;
+        let idle = self.inactive_after();
         let quiet = |f: &&FileState| {
             let is_held = f.view.present_pages() > 0;
-            is_held && f.seen.watch.is_none() && now - f.last_access >= half
+            let refused = f.seen.refused.is_some_and(|when| now - when < idle);
+            // Where opens show, and others may be on other machines, nothing is opened for this.
+            let shows = self.devices.get(&f.key.dev).is_none_or(|p| p.shows_opens);
+            is_held
+                && f.seen.watch.is_none()
+                && !refused
+                && !shows
+                && now - f.last_access >= idle / 2
         };
         let room = WATCHED.saturating_sub(self.others.watched.len());
         let keys = self.files.values().filter(quiet).map(|f| f.key);
         let keys: Vec<FileKey> = keys.take(AT_ONCE.min(room)).collect();
         for key in keys {
-            let Some(handle) = self.handle(key) else {
-                continue;
-            };
-            let path = format!("/proc/self/fd/{}", handle.fd().as_raw_fd());
-            let flags = WatchFlags::ACCESS | WatchFlags::ONESHOT;
-            let Some(fd) = self.others.inotify() else {
-                return;
-            };
-            let Ok(watch) = inotify::add_watch(fd, path, flags) else {
-                continue;
-            };
-            self.others.watched.insert(watch, key);
-            if let Some(file) = self.files.get_mut(&key) {
-                file.seen.watch = Some(watch);
-                file.seen.since.get_or_insert(now);
+            let watch = self.watch(key);
+            if let Some(watch) = watch {
+                self.others.watched.insert(watch, key);
+            }
+            if let Some(Seen {
+                since,
+                watch: is,
+                refused,
+                ..
+            }) = self.files.get_mut(&key).map(|f| &mut f.seen)
+            {
+                *is = watch;
+                match watch {
+                    Some(_) => drop(since.get_or_insert(now)),
+                    None => (*since, *refused) = (None, Some(now)),
+                }
             }
         }
+    }
+
+    /// Begins to watch a file.
+    fn watch(&mut self, key: FileKey) -> Option<i32> {
+        let file = self.files.get(&key)?;
+        let (held, used) = (file.handle.is_some(), file.handle_used);
+        let handle = self.handle(key);
+        // A file is held for its reads, not for this.
+        if let Some(file) = self.files.get_mut(&key) {
+            file.handle_used = used;
+            if !held {
+                file.handle = None;
+            }
+        }
+        let path = format!("/proc/self/fd/{}", handle.as_ref()?.fd().as_raw_fd());
+        let flags = WatchFlags::ACCESS | WatchFlags::ONESHOT;
+        inotify::add_watch(self.others.inotify()?, path, flags).ok()
     }
 
     /// Whether other processes have read a file lately, or that is not known yet.
@@ -139,8 +168,8 @@ impl Service {
             Some(since) => since.elapsed() < idle / 2,
             // It can't be watched, or there are too many: then it isn't known.
             None => {
-                let refused = matches!(self.others.inotify, Some(None));
-                !refused && self.others.watched.len() < WATCHED
+                let shows = self.devices.get(&key.dev).is_none_or(|p| p.shows_opens);
+                !shows && file.seen.refused.is_none() && self.others.watched.len() < WATCHED
             }
         }
     }
@@ -149,43 +178,41 @@ impl Service {
     pub(super) fn is_open_elsewhere(&mut self, key: FileKey) -> bool {
         let last = self.others.open.as_ref().map(|(when, _)| *when);
         if last.is_none_or(|when| when.elapsed() >= LASTS) {
-            let found = self.open_elsewhere();
-            self.others.open = Some((Instant::now(), found));
+            self.look_through_processes();
         }
-        let found = self.others.open.as_ref().and_then(|(_, f)| f.as_ref());
         let name = self.files.get(&key).map(|f| &f.name);
-        match (found, name) {
-            (Some(found), Some(name)) => found.contains(name),
+        match (&self.others.open, name) {
+            (Some((_, found)), Some(name)) => found.contains(name),
             _ => true,
         }
     }
 
-    /// The files of this run that other processes have open.
-    fn open_elsewhere(&self) -> Option<HashSet<PathBuf>> {
+    /// Looks for the files of this run that other processes have open, in some of these.
+    fn look_through_processes(&mut self) {
         let begun = Instant::now();
         let known: HashSet<&PathBuf> = self.files.values().map(|f| &f.name).collect();
         let followed = self.procs.iter().flatten().map(|p| p.pid);
         let followed: HashSet<u32> = followed.chain([std::process::id()]).collect();
-        let mut found = HashSet::new();
-        for process in std::fs::read_dir("/proc").ok()?.flatten() {
-            let pid = process.file_name().to_str().and_then(|n| n.parse().ok());
-            if pid.is_none_or(|pid| followed.contains(&pid)) {
+        let (mut found, mut left) = self.others.round.take().unwrap_or_else(|| {
+            let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+            let pids = all.filter_map(|p| p.file_name().to_str()?.parse().ok());
+            (HashSet::new(), pids.collect())
+        });
+        while let Some(pid) = left.pop() {
+            if followed.contains(&pid) {
                 continue;
             }
-            let Ok(descriptors) = std::fs::read_dir(process.path().join("fd")) else {
-                continue;
-            };
-            for descriptor in descriptors.flatten() {
-                if begun.elapsed() > PATIENCE {
-                    return None;
-                }
-                if let Ok(name) = std::fs::read_link(descriptor.path())
-                    && known.contains(&name)
-                {
-                    found.insert(name);
-                }
+            let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd"));
+            let links = descriptors.into_iter().flatten().flatten();
+            let names = links.filter_map(|d| std::fs::read_link(d.path()).ok());
+            found.extend(names.filter(|name| known.contains(name)));
+            if begun.elapsed() > PATIENCE {
+                break;
             }
         }
-        Some(found)
+        match left.is_empty() {
+            true => self.others.open = Some((Instant::now(), found)),
+            false => self.others.round = Some((found, left)),
+        }
     }
 }

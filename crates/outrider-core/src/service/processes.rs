@@ -192,7 +192,11 @@ impl Service {
         match e.kind {
             Kind::Open => {
                 // Another file has this number by now: that one is taken in, and then not once more.
-                let size = if self.is_stale(i, &e) { 0 } else { e.offset };
+                let size = if self.is_stale(i, &e) {
+                    0
+                } else {
+                    e.offset.min(TOP)
+                };
                 let Some(state) = &mut self.procs[i] else {
                     return;
                 };
@@ -259,7 +263,7 @@ impl Service {
                         PageRange::new(e.offset.div_ceil(PAGE), u64::MAX / PAGE),
                     );
                     if let Some(f) = self.files.get_mut(&key) {
-                        f.size = e.offset;
+                        f.size = e.offset.min(TOP);
                     }
                 }
             }

@@ -596,7 +596,11 @@ impl Service {
             for m in &mut mapped {
                 let (dev, ino) = m.file();
                 let key = FileKey { dev, ino };
-                let limits = self.limits(key);
+                // Touches are seen too late for their neighbourhood.
+                let limits = Limits {
+                    delay: 0,
+                    ..self.limits(key)
+                };
                 let Some(file) = self.files.get(&key) else {
                     continue;
                 };

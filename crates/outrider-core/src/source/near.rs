@@ -23,6 +23,10 @@ const TRIED: f64 = 8.0;
 const GAIN: f64 = 0.85;
 /// Times are those of about so many neighbourhoods.
 const MEMORY: f64 = 64.0;
+/// Reads without getting any further after which a wide area doesn't drift.
+const STANDS: u64 = 32;
+/// Blocks are no longer than this, bytes.
+const LONGEST: u64 = 1 << 40;
 /// Reads for which all are left alone where that is no gain; each time four times as many.
 const PAUSE: u64 = 4096;
 /// A neighbourhood is at most so many times as wide as two of its reads may lie apart; what goes on further is no neighbourhood.
@@ -46,6 +50,8 @@ struct Visit {
     fetched: bool,
     /// Where it drifts forward, up to where it has been asked for.
     front: u64,
+    /// Reads when its end was last moved on.
+    grown: u64,
     /// When it was read last.
     tick: u64,
 }
@@ -57,6 +63,10 @@ impl Visit {
 
     /// Whether it goes on forward, too far for a neighbourhood, and is read so densely that what comes next is cheaper had at once.
     fn drifts(&self, distance: u64, delay: u64) -> bool {
+        // What is read again and again goes nowhere.
+        if self.reads - self.grown > STANDS {
+            return false;
+        }
         let each = self.reads as f64 * distance as f64 / self.width().max(1) as f64;
         self.width() > WIDTH * distance
             && self.start == self.begun
@@ -143,6 +153,9 @@ impl Near {
             }
         };
         let v = &mut self.visits[place];
+        if end > v.end {
+            v.grown = v.reads;
+        }
         (v.start, v.end) = (v.start.min(offset), v.end.max(end));
         if v.width() <= WIDTH * distance {
             v.begun = v.start;
@@ -177,7 +190,7 @@ impl Near {
             self.off = self.tick + self.pause;
             self.known = 0;
         }
-        while v.start / self.block != (v.end - 1) / self.block {
+        while self.block < LONGEST && v.start / self.block != (v.end - 1) / self.block {
             self.block *= 2;
         }
     }
@@ -189,8 +202,15 @@ impl Near {
 
     /// Whether it pays to fetch one that is entered, or what comes next where the latest drifts: where `delay` bytes come in the time that one read waits.
     pub fn pays(&self, distance: u64, delay: u64) -> bool {
+        if delay == 0 || self.tick < self.off {
+            return false;
+        }
         let latest = self.visits.iter().find(|v| v.tick == self.tick);
-        self.is_steady() && delay > 0 && self.places > 2.0 + self.width / delay as f64
+        let bytes = match self.is_aligned() {
+            true => self.block,
+            false => 2 * self.reach(),
+        };
+        self.is_steady() && self.places > 2.0 + bytes as f64 / delay as f64
             || latest.is_some_and(|v| v.drifts(distance, delay))
     }
 
@@ -204,7 +224,8 @@ impl Near {
         most: u64,
     ) -> Option<Range<u64>> {
         let latest = self.visits.iter_mut().find(|v| v.tick == self.tick);
-        if let Some(v) = latest.filter(|v| v.drifts(distance, delay)) {
+        let drifts = |v: &&mut Visit| self.tick >= self.off && v.drifts(distance, delay);
+        if let Some(v) = latest.filter(drifts) {
             let next = v.end.max(v.front);
             let ahead = (WIDTH * distance).min(most);
             if next >= v.end.saturating_add(ahead / 2).min(size) {
@@ -213,7 +234,7 @@ impl Near {
             v.front = v.end.saturating_add(ahead).min(size);
             return (next < v.front).then_some(next..v.front);
         }
-        if !self.is_steady() || delay == 0 {
+        if !self.pays(distance, delay) {
             return None;
         }
         let area = self.area(offset, most);
@@ -228,14 +249,22 @@ impl Near {
         Some(area.start..area.end.min(size))
     }
 
+    /// Where blocks are a little wider than what is read of them, they are what is read …
+    fn is_aligned(&self) -> bool {
+        self.block <= 2 * self.reach()
+    }
+
+    /// … and elsewhere so many bytes to either side of a read.
+    fn reach(&self) -> u64 {
+        (self.width as u64).div_ceil(PAGE) * PAGE
+    }
+
     fn area(&self, offset: u64, most: u64) -> Range<u64> {
-        let width = (self.width as u64).div_ceil(PAGE) * PAGE;
-        // Where blocks are a little wider than what is read of them, they are what is read.
-        if self.block <= 2 * width {
+        if self.is_aligned() {
             let start = offset / self.block * self.block;
             return start..start + self.block.min(most);
         }
-        let reach = width.min(most / 2);
+        let reach = self.reach().min(most / 2);
         let page = offset / PAGE * PAGE;
         page.saturating_sub(reach)..page.saturating_add(reach)
     }

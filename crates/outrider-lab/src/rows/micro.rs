@@ -40,6 +40,13 @@ pub fn rows() -> Vec<Row> {
             THREE,
         ),
         (
+            "near",
+            "neighbourhoods of 128K in random order, 4K eight times in each of 128 MB",
+            "1x128M",
+            "--pattern near --block 4K --stride 128K",
+            THREE,
+        ),
+        (
             "reverse",
             "from the end to the start, 16K reads of 256 MB",
             "1x256M",

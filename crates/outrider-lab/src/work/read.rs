@@ -72,6 +72,8 @@ enum Pattern {
     Stride,
     /// Onward by steps that differ, of --stride bytes on average.
     Skip,
+    /// A quarter of the blocks of each --stride bytes, in random order, and these in random order.
+    Near,
     /// All in random order, each once.
     Permutation,
     /// Random ones, again and again.
@@ -231,6 +233,17 @@ fn part(args: &Args, sources: &[Source], thread: u64) -> Result<Part> {
             let rare = (args.stride / args.block).max(1);
             let chosen = (0..count).filter(|_| random.below(rare) == 0);
             chosen.take(ops as usize).collect()
+        }
+        Pattern::Near => {
+            let each = (args.stride / args.block).clamp(4, count.max(4));
+            let mut chosen = Vec::new();
+            for group in random.permutation(count / each) {
+                let order = random.permutation(each);
+                let some = order.into_iter().take(each as usize / 4);
+                chosen.extend(some.map(|k| group * each + k));
+            }
+            chosen.truncate(ops as usize);
+            chosen
         }
         Pattern::Permutation => {
             let order = random.permutation(count);

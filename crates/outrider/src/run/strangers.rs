@@ -1,31 +1,33 @@
 //! Programs below the one that was started which no hook reaches: looked for while they run, at most once a second, where there is to be a report.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use outrider_core::fetch;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{WaitId, WaitIdOptions, waitid};
 
 use crate::elf;
 
 /// From one look to the next, at first and at most.
 const FIRST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(1);
-/// Processes that are looked at, and programs that are named.
+/// Processes that are looked at, programs that are remembered, and those that are named.
 const PROCESSES: usize = 256;
+const PROGRAMS: usize = 1024;
 const NAMES: usize = 8;
 
 /// What was found.
 pub struct Strangers {
     program: u32,
-    /// Readable when the program is over.
-    life: OwnedFd,
+    /// Readable when the program is over; `None` once it is.
+    life: Option<OwnedFd>,
     pause: Duration,
-    known: HashSet<(u32, PathBuf)>,
-    /// Why they can't be hooked, by file.
-    found: BTreeMap<PathBuf, String>,
+    /// Device and inode of each program that was seen, by name.
+    seen: BTreeMap<PathBuf, (u64, u64)>,
 }
 
 impl Strangers {
@@ -34,10 +36,9 @@ impl Strangers {
         let program = program as u32;
         Some(Strangers {
             program,
-            life: fetch::life(program)?,
+            life: Some(fetch::life(program)?),
             pause: FIRST,
-            known: HashSet::new(),
-            found: BTreeMap::new(),
+            seen: BTreeMap::new(),
         })
     }
 
@@ -46,14 +47,32 @@ impl Strangers {
         self.pause
     }
 
-    /// Waits until it is time for a look, a signal comes, or the program is over.
-    pub fn wait(&self) {
-        let mut life = [PollFd::new(&self.life, PollFlags::IN)];
-        let timeout = Timespec {
+    /// Whether the program goes on, as far as can be seen: otherwise there is only its end to wait for.
+    pub fn go_on(&self) -> bool {
+        self.life.is_some()
+    }
+
+    /// Waits until it is time for a look, a child changes its state, or the program is over. To be called with all signals blocked, of which `mask` is what lets them
+    /// through: whatever came before is still there to be waited for.
+    pub fn wait(&mut self, mask: &libc::sigset_t) {
+        let children = WaitIdOptions::EXITED
+            | WaitIdOptions::STOPPED
+            | WaitIdOptions::NOHANG
+            | WaitIdOptions::NOWAIT;
+        if !matches!(waitid(WaitId::All, children), Ok(None)) {
+            return;
+        }
+        let Some(life) = &self.life else { return };
+        let mut poll = [PollFd::new(life, PollFlags::IN)];
+        let timeout = libc::timespec {
             tv_sec: self.pause.as_secs() as i64,
             tv_nsec: self.pause.subsec_nanos().into(),
         };
-        let _ = poll(&mut life, Some(&timeout));
+        // SAFETY: PollFd is laid out as pollfd; the structures are this frame's.
+        unsafe { libc::ppoll(poll.as_mut_ptr().cast(), 1, &timeout, mask) };
+        if poll[0].revents().contains(PollFlags::IN) {
+            self.life = None;
+        }
     }
 
     /// Looks who is there.
@@ -65,46 +84,38 @@ impl Strangers {
             let pid = below[at];
             at += 1;
             below.extend(children(pid));
-            let link = PathBuf::from(format!("/proc/{pid}/exe"));
-            let Ok(name) = std::fs::read_link(&link) else {
-                continue;
-            };
-            if self.found.len() < NAMES
-                && self.known.insert((pid, name.clone()))
-                && !self.found.contains_key(&name)
-                && let Some(reason) = obstacle(&link, &name)
+            let link = format!("/proc/{pid}/exe");
+            if self.seen.len() < PROGRAMS
+                && let (Ok(name), Ok(meta)) = (std::fs::read_link(&link), std::fs::metadata(&link))
             {
-                self.found.insert(name, reason);
+                self.seen.insert(name, (meta.dev(), meta.ino()));
             }
         }
     }
 
-    /// A line for each program.
+    /// A line for each program that can't be hooked. Looks into the programs, which takes time and reads them.
     pub fn notes(self) -> impl Iterator<Item = String> {
-        let found = self.found.into_iter();
-        found.map(|(name, why)| format!("{}: {why}; it ran without Outrider", name.display()))
+        let seen = self.seen.into_iter().filter(|(name, file)| {
+            // Not another one of this name: there are other roots, and names are given again.
+            let meta = std::fs::metadata(name);
+            meta.is_ok_and(|m| (m.dev(), m.ino()) == *file)
+        });
+        let found = seen.filter_map(|(name, _)| {
+            let why = elf::obstacle(&name).ok()??;
+            Some(format!(
+                "{}: {why}; it ran without Outrider",
+                name.display()
+            ))
+        });
+        found.take(NAMES)
     }
-}
-
-/// Why a program can't be hooked. By its link it is found also where it has been removed meanwhile.
-fn obstacle(link: &Path, name: &Path) -> Option<String> {
-    let found = elf::obstacle(name).or_else(|_| elf::obstacle(link));
-    found.ok().flatten()
 }
 
 fn children(pid: u32) -> Vec<u32> {
-    let mut all = Vec::new();
-    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))
-        .into_iter()
-        .flatten()
-    {
-        let Ok(thread) = thread else { continue };
-        let text = std::fs::read_to_string(thread.path().join("children"));
-        let text = text.unwrap_or_default();
-        all.extend(
-            text.split_ascii_whitespace()
-                .filter_map(|p| p.parse::<u32>().ok()),
-        );
-    }
-    all
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let lists = threads.filter_map(|t| std::fs::read_to_string(t.path().join("children")).ok());
+    let lists: Vec<String> = lists.collect();
+    let pids = lists.iter().flat_map(|list| list.split_ascii_whitespace());
+    pids.filter_map(|pid| pid.parse().ok()).collect()
 }
