@@ -753,7 +753,7 @@ stride|predict+opt||wasted_bytes|0|4M
 stride|predict+opt|predict.counter_bits=8|wasted_bytes|5M|128M
 three|predict+opt||peak_unused_bytes|16M|128M
 eight|predict+opt|budget.memory='256K',budget.stream_minimum='4M'|peak_unused_bytes|12M|40M
-three|predict+opt|predict.max_streams=2|peak_unused_bytes|0|8M
+three|predict+opt|dense.enabled=false,predict.max_streams=2|peak_unused_bytes|0|8M
 random|predict+opt||prefetched_bytes|64M|128M
 random|predict+opt|dense.enabled=false|prefetched_bytes|0|12M
 random|predict+opt||miss_bytes|1|2M

@@ -114,7 +114,21 @@ impl Service {
             let skipped = skipped + overlooked;
             skip = self.random_read(key, e.offset, e.len, arrival, skipped, skip, f.onward);
             if let Some(near) = f.near.take().filter(|_| self.grant.aggressive) {
-                self.fetch(key, &[near], Class::Window, None, None);
+                // What is on its way or waits to be read was fetched for this.
+                let pages = PageRange::from_bytes(near.start, near.end - near.start);
+                let ours = self
+                    .files
+                    .get(&key)
+                    .map(|f| f.view.count(pages).unused_pages);
+                let plan = self.fetch(key, &[near], Class::Window, None, None);
+                let desc = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd));
+                if let Some(desc) = desc.filter(|_| plan.refused_at.is_none()) {
+                    let ours = ours.unwrap_or(0) * PAGE;
+                    desc.detector.near_asked(plan.bytes + ours);
+                }
+            }
+            if near {
+                skip = 0;
             }
         } else if !f.ranges.is_empty() && self.kernel_keeps_up(i, &e, key) {
             f.ranges.clear();
@@ -158,8 +172,8 @@ impl Service {
                 f.quiet = quiet;
             }
         }
-        let rarely = if in_field {
-            // Where lines begin has to be heard.
+        let rarely = if in_field || near {
+            // Where lines begin has to be heard, and where neighbourhoods do.
             0
         } else if f.random {
             self.rarely_at_random(i, key, e)

@@ -25,6 +25,8 @@ const GAIN: f64 = 0.85;
 const MEMORY: f64 = 64.0;
 /// Reads without getting any further after which a wide area doesn't drift.
 const STANDS: u64 = 32;
+/// What is found cached so often, in succession, needs no fetching.
+const CACHED: u32 = 4;
 /// Blocks are no longer than this, bytes.
 const LONGEST: u64 = 1 << 40;
 /// Reads for which all are left alone where that is no gain; each time four times as many.
@@ -125,6 +127,8 @@ pub struct Near {
     /// Up to this read nothing is fetched.
     off: u64,
     pause: u64,
+    /// What was asked for last, so many times, was cached.
+    cached: u32,
 }
 
 impl Near {
@@ -133,8 +137,11 @@ impl Near {
         self.tick += 1;
         let end = offset.saturating_add(len);
         let near = |v: &Visit| {
+            // From the begin of one neighbourhood to the end of the next it is twice as far.
+            let is_wide = v.width() > WIDTH * distance;
+            let reach = if is_wide { 2 * distance } else { distance };
             v.places != 0
-                && offset <= v.end.saturating_add(distance)
+                && offset <= v.end.saturating_add(reach)
                 && end.saturating_add(distance) >= v.start
         };
         let place = match self.visits.iter().position(near) {
@@ -186,12 +193,25 @@ impl Near {
         self.times[usize::from(v.fetched)].count(&v);
         let [alone, fetched] = &self.times;
         if fetched.visits >= TRIED && fetched.each() > GAIN * alone.each() {
-            self.pause = (4 * self.pause).max(PAUSE);
-            self.off = self.tick + self.pause;
-            self.known = 0;
+            self.let_be();
         }
         while self.block < LONGEST && v.start / self.block != (v.end - 1) / self.block {
             self.block *= 2;
+        }
+    }
+
+    /// Nothing is fetched for some time.
+    fn let_be(&mut self) {
+        self.pause = (4 * self.pause).max(PAUSE);
+        self.off = self.tick + self.pause;
+        (self.known, self.cached) = (0, 0);
+    }
+
+    /// What [`worth`](Self::worth) named was asked for, and so many bytes of it were not cached, or only because they had been asked for before.
+    pub fn asked(&mut self, bytes: u64) {
+        self.cached = if bytes == 0 { self.cached + 1 } else { 0 };
+        if self.cached >= CACHED {
+            self.let_be();
         }
     }
 

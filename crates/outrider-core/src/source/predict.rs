@@ -850,6 +850,11 @@ impl Detector {
         self.near.pays(limits.random_distance, limits.delay)
     }
 
+    /// What [`Foresight::near`] named was asked for, and so many bytes of it were not cached.
+    pub fn near_asked(&mut self, bytes: u64) {
+        self.near.asked(bytes);
+    }
+
     /// Whether the present line's places were asked for together with those of the lines beside it.
     pub fn in_band(&self) -> bool {
         self.field.as_ref().is_some_and(|f| {
