@@ -15,7 +15,7 @@ use outrider_sys::counters;
 use outrider_sys::device::DeviceId;
 
 use super::{FileKey, Service};
-use crate::engine::{Company, Load};
+use crate::engine::Company;
 use crate::place::READAHEAD;
 use crate::source::predict::PAGE;
 
@@ -325,7 +325,7 @@ impl Service {
             })
             .collect();
         // Of each disk what it had been given, between what the engine had surely handed over and may have by now.
-        let disks: Vec<(Load, Option<(u64, u64)>, Option<Load>)> = self
+        let disks: Vec<_> = self
             .engine
             .loads()
             .into_iter()
