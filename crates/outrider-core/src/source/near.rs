@@ -216,7 +216,7 @@ impl Near {
     }
 
     /// Whether reads have come in neighbourhoods for some time.
-    pub fn is_steady(&self) -> bool {
+    fn is_steady(&self) -> bool {
         self.known >= FEWEST && self.places >= 2.0 && self.tick >= self.off
     }
 
@@ -280,9 +280,9 @@ impl Near {
     }
 
     fn area(&self, offset: u64, most: u64) -> Range<u64> {
-        if self.is_aligned() {
+        if self.is_aligned() && self.block <= most {
             let start = offset / self.block * self.block;
-            return start..start + self.block.min(most);
+            return start..start + self.block;
         }
         let reach = self.reach().min(most / 2);
         let page = offset / PAGE * PAGE;
