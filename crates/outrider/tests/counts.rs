@@ -236,6 +236,47 @@ fn what_is_read_to_its_end_is_counted() {
     let _ = fs::remove_file(elsewhere);
 }
 
+/// CP1: a file that isn't cached is followed by whatever function of the C library it is read, also by the fortified and the unlocked ones.
+#[test]
+fn every_function_is_heard() {
+    const LINES: u64 = 40_000;
+    const SIZE: u64 = LINES * 64;
+    const NAMES: &str = "fread fread_unlocked __fread_chk __fread_unlocked_chk fgetc fgetc_unlocked getc getc_unlocked _IO_getc fgetwc fgetwc_unlocked getwc \
+        getwc_unlocked fgets fgets_unlocked __fgets_chk __fgets_unlocked_chk getline getdelim __getdelim fscanf __isoc99_fscanf read __read __read_chk pread pread64 \
+        __pread_chk __pread64_chk readv preadv preadv64 preadv2 preadv64v2 splice sendfile sendfile64 copy_file_range";
+    let dir = fresh("every_function");
+    let file = dir.join("file");
+    let text: String = (0..LINES).map(|i| format!("{i:063}\n")).collect();
+    fs::write(&file, text).unwrap();
+    let reader = program("names").display().to_string();
+    for name in NAMES.split_ascii_whitespace() {
+        eventually(|| {
+            support::make_cold(&dir);
+            let output =
+                outrider_run(&dir, &["--report=r.json"], &[&reader, "file", name]).output();
+            let output = output.unwrap();
+            if output.status.code() == Some(77) {
+                // Not on every system; most are.
+                assert!(name.starts_with('_'), "{name}: {output:?}");
+                return Ok(());
+            }
+            assert_eq!(
+                output.stdout,
+                format!("{SIZE}\n").as_bytes(),
+                "{name}: {output:?}"
+            );
+            let totals = report(&dir)["totals"].clone();
+            let counted = counted(&totals) + number(&totals, "hot_bytes");
+            match counted.abs_diff(SIZE) < SIZE / 20 {
+                true => Ok(()),
+                false => Err(format!(
+                    "{name}: {counted} of {SIZE} bytes counted: {totals}"
+                )),
+            }
+        });
+    }
+}
+
 /// CP13: what a process reads of a file that isn't cached is counted as it is, in all and of the process, though most of it is agreed to go untold, and though
 /// the file is cached again before it ends.
 #[test]

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use outrider_core::board;
@@ -278,15 +279,16 @@ fn table(
         args.mode.name(),
         args.engine.name()
     );
-    let row = |name: &str, figures: [u64; BYTES.len()]| {
+    let row = |name: &str, figures: [u64; BYTES.len()], saved: &AtomicU64| {
         let cells = figures.map(|v| format!("{:>10}", size(v)));
-        format!("{} {name}\n", cells.join(" "))
+        let saved = saved.load(Relaxed);
+        format!("{} {saved:>11} {name}\n", cells.join(" "))
     };
     if let Some(shared) = shared {
         out += &BYTES.map(|h| format!("{h:>10}")).join(" ");
-        out += " file or process\n";
+        out += " calls saved file or process\n";
         for (path, s) in files.iter().take(ROWS) {
-            out += &row(path, s.figures.all());
+            out += &row(path, s.figures.all(), &s.calls_saved);
         }
         if files.len() > ROWS {
             out += &format!("{:>10} more files\n", files.len() - ROWS);
@@ -296,13 +298,13 @@ fn table(
             let [reads, bytes] = [&p.reads, &p.bytes_read].map(|n| n.load(Relaxed));
             let (pid, command) = (p.pid.load(Relaxed), text(&p.name));
             let name = format!("{command} ({pid}): {reads} reads, {}", size(bytes));
-            out += &row(&name, p.figures.all());
+            out += &row(&name, p.figures.all(), &p.calls_saved);
         }
         let more = shared.records().count().saturating_sub(ROWS);
         if more > 0 {
             out += &format!("{more:>10} more processes\n");
         }
-        out += &row("total", h.total.figures.all());
+        out += &row("total", h.total.figures.all(), &h.calls_saved);
         let [walked, opened] = h.walked.each_ref().map(|n| n.load(Relaxed));
         if walked > 0 {
             out +=
@@ -317,9 +319,8 @@ fn table(
             out += &format!("{} read of files that were cached anyway\n", size(hot));
         }
         out += &format!(
-            "{} requests, {} calls saved, {} events, {} dropped\n",
+            "{} requests, {} events, {} dropped\n",
             h.requests.load(Relaxed),
-            h.calls_saved.load(Relaxed),
             h.events.load(Relaxed),
             h.dropped.load(Relaxed)
         );
