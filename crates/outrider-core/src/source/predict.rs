@@ -651,16 +651,12 @@ impl Detector {
         self.steady = self.steady.saturating_add(1);
         // A stream of one read is a guess.
         let settled = self.streams.iter().all(|s| s.reads < 2) && self.steady > 64;
-        let near = self.near.worth(
-            offset,
-            size,
-            (limits.random_distance, limits.delay),
-            limits.max.min(AREA),
-        );
-        let skip = if settled
-            && limits.skip_when_steady
-            && !self.near.pays(limits.random_distance, limits.delay)
-        {
+        let is_near = self.is_near(limits);
+        let near = is_near.then(|| {
+            let how = (limits.random_distance, limits.delay);
+            self.near.worth(offset, size, how, limits.max.min(AREA))
+        });
+        let skip = if settled && limits.skip_when_steady && !is_near && !self.goes_on() {
             // n accesses for an n-bit counter at first; rarer the longer nothing else comes.
             limits.counter_bits << (self.steady.saturating_sub(64) / 64).min(3)
         } else {
@@ -668,7 +664,7 @@ impl Detector {
         };
         Foresight {
             random: true,
-            near,
+            near: near.flatten(),
             onward: self.goes_on(),
             skip,
             ..Foresight::default()
@@ -845,9 +841,9 @@ impl Detector {
         }
     }
 
-    /// Whether random reads come in neighbourhoods that are worth fetching: then each of them has to be heard.
+    /// Whether random reads come in neighbourhoods that are worth fetching: then each of them has to be heard. What goes onward is none.
     pub fn is_near(&self, limits: &Limits) -> bool {
-        self.near.pays(limits.random_distance, limits.delay)
+        !self.goes_on() && self.near.pays(limits.random_distance, limits.delay)
     }
 
     /// What [`Foresight::near`] named was asked for, and so many bytes of it were not cached.
