@@ -46,12 +46,12 @@ impl Service {
         if !held && self.devices.get(&key.dev).is_none_or(|p| p.shows_opens) {
             return;
         }
-        let (view, size, used) = (file.view.clone(), file.size, file.handle_used);
+        let (view, size) = (file.view.clone(), file.size);
         let places = self.unread(key, &view, size);
         if places.is_empty() {
             return;
         }
-        let Some(handle) = self.handle(key) else {
+        let Some(handle) = self.handle_for_a_look(key) else {
             return;
         };
         let is_gone = |pages: &PageRange| {
@@ -77,13 +77,6 @@ impl Service {
             }
             for pages in lost {
                 self.lost_pages(key, pages);
-            }
-        }
-        // A file is held for its reads, not for a look.
-        if let Some(file) = self.files.get_mut(&key) {
-            file.handle_used = used;
-            if !held {
-                file.handle = None;
             }
         }
     }

@@ -92,6 +92,20 @@ impl Service {
         Some(handle)
     }
 
+    /// The same for a look: a file is held for its reads, not for that.
+    pub(super) fn handle_for_a_look(&mut self, key: FileKey) -> Option<Arc<Handle>> {
+        let file = self.files.get(&key)?;
+        let (held, used) = (file.handle.is_some(), file.handle_used);
+        let handle = self.handle(key);
+        if let Some(file) = self.files.get_mut(&key) {
+            file.handle_used = used;
+            if !held {
+                file.handle = None;
+            }
+        }
+        handle
+    }
+
     /// Notes a file's name, and gives it an entry of its own in the statistics.
     pub(super) fn introduce(&mut self, key: FileKey) {
         let Some(file) = self.files.get_mut(&key) else {

@@ -189,6 +189,15 @@ impl Desc {
         agreed
     }
 
+    /// The same before a read at `offset`, of which its streams learn.
+    fn catch_up(&mut self, offset: u64, queue: &Proc) -> u16 {
+        let unheard = self.unheard(queue);
+        if unheard > 0 {
+            self.detector.unheard(offset, unheard.into());
+        }
+        unheard
+    }
+
     /// What its streams read silently until now, `consumed` reads since the last that was told, which ended at `last`: where reads began, bytes from one to the next,
     /// and of each.
     fn silent_reads(&self, last: u64, consumed: u64) -> Vec<(std::ops::Range<u64>, u64, u64)> {

@@ -8,13 +8,14 @@
 //! handed over at the moment, and whoever waits behind a long queue is counted as soon as one who waits behind a short one. The queue is kept short until
 //! [`PROOF`] looks have found nobody, because who waits long makes few requests, and again at the first sign of somebody; who is seen once more is there.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use outrider_sys::counters;
 use outrider_sys::device::DeviceId;
 
-use super::{FileKey, Service};
+use super::{FileKey, FileState, Service};
+use crate::config::Config;
 use crate::engine::Company;
 use crate::place::READAHEAD;
 use crate::source::predict::PAGE;
@@ -204,11 +205,11 @@ impl Neighbours {
         }
     }
 
-    fn disk(&mut self, device: u64, chunk: u64) -> &mut Disk {
+    fn disk(&mut self, device: u64, chunk: impl FnOnce() -> u64) -> &mut Disk {
         let i = self.disks.iter().position(|d| d.device == device);
         let i = i.unwrap_or_else(|| {
             let longest = counters::longest_request(DeviceId::from_dev(device));
-            let disk = Disk::new(device, longest.unwrap_or(u64::MAX), chunk);
+            let disk = Disk::new(device, longest.unwrap_or(u64::MAX), chunk());
             self.disks.push(disk);
             self.disks.len() - 1
         });
@@ -237,6 +238,12 @@ impl Neighbours {
     }
 }
 
+/// Bytes of the longest requests that are made.
+fn longest_chunk(config: &Config, files: &HashMap<FileKey, FileState>) -> u64 {
+    let chunks = files.values().map(|f| f.chunk);
+    chunks.fold(config.engine.chunk.0, u64::max)
+}
+
 impl Service {
     /// Looks from time to time who reads from the disks that are being fetched from, and tells the engine.
     pub(super) fn look_for_neighbours(&mut self) {
@@ -255,7 +262,7 @@ impl Service {
             return;
         }
         for load in self.engine.loads().iter().filter(|l| l.busy) {
-            let chunk = self.longest_chunk();
+            let chunk = || longest_chunk(&self.config, &self.files);
             self.neighbours.disk(load.device, chunk).busy = Instant::now();
         }
         let engine = &self.engine;
@@ -285,16 +292,10 @@ impl Service {
     pub(super) fn meet_neighbours(&mut self, device: u64) {
         if self.neighbours.disks.iter().all(|d| d.device != device) {
             self.engine.share(device, Company::Unknown);
-            let chunk = self.longest_chunk();
+            let chunk = || longest_chunk(&self.config, &self.files);
             self.neighbours.disk(device, chunk);
             self.count_requests();
         }
-    }
-
-    /// Bytes of the longest requests that are made.
-    fn longest_chunk(&self) -> u64 {
-        let chunks = self.files.values().map(|f| f.chunk);
-        chunks.fold(self.config.engine.chunk.0, u64::max)
     }
 
     fn count_requests(&mut self) {

@@ -122,35 +122,21 @@ impl Service {
             if let Some(watch) = watch {
                 self.others.watched.insert(watch, key);
             }
-            if let Some(Seen {
-                since,
-                watch: is,
-                refused,
-                ..
-            }) = self.files.get_mut(&key).map(|f| &mut f.seen)
-            {
-                *is = watch;
-                match watch {
-                    Some(_) => drop(since.get_or_insert(now)),
-                    None => (*since, *refused) = (None, Some(now)),
-                }
-            }
+            let Some(file) = self.files.get_mut(&key) else {
+                continue;
+            };
+            file.seen.watch = watch;
+            (file.seen.since, file.seen.refused) = match watch {
+                Some(_) => (file.seen.since.or(Some(now)), file.seen.refused),
+                None => (None, Some(now)),
+            };
         }
     }
 
     /// Begins to watch a file.
     fn watch(&mut self, key: FileKey) -> Option<i32> {
-        let file = self.files.get(&key)?;
-        let (held, used) = (file.handle.is_some(), file.handle_used);
-        let handle = self.handle(key);
-        // A file is held for its reads, not for this.
-        if let Some(file) = self.files.get_mut(&key) {
-            file.handle_used = used;
-            if !held {
-                file.handle = None;
-            }
-        }
-        let path = format!("/proc/self/fd/{}", handle.as_ref()?.fd().as_raw_fd());
+        let handle = self.handle_for_a_look(key)?;
+        let path = format!("/proc/self/fd/{}", handle.fd().as_raw_fd());
         let flags = WatchFlags::ACCESS | WatchFlags::ONESHOT;
         inotify::add_watch(self.others.inotify()?, path, flags).ok()
     }

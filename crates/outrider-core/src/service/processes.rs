@@ -397,10 +397,7 @@ impl Service {
         let desc = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd));
         self.stirred |= desc.as_ref().is_none_or(|d| d.rarely == 0);
         let followed = desc.is_some_and(|d| {
-            let unheard = d.unheard(shared.proc(i));
-            if unheard > 0 {
-                d.detector.unheard(e.offset, unheard.into());
-            }
+            d.catch_up(e.offset, shared.proc(i));
             let followed = d.detector.glance(e.offset, e.extra);
             d.overlooked += u64::from(!followed);
             followed

@@ -47,10 +47,7 @@ impl Service {
         // Events that were on their way when the silence was agreed on come first; only what was used of it counts.
         let given = std::mem::take(&mut desc.skip_given);
         let left = slot.skip.load(Relaxed);
-        let unheard = desc.unheard(shared.proc(i));
-        if unheard > 0 {
-            desc.detector.unheard(e.offset, unheard.into());
-        }
+        let unheard = desc.catch_up(e.offset, shared.proc(i));
         let skipped = match unheard {
             0 if left == 0 => u64::from(given),
             rarely => u64::from(rarely),
