@@ -1,28 +1,37 @@
-//! Connecting a process with the service's memory.
+//! Connecting a process with the service.
 //!
 //! A process attaches when it first opens (or, after a fork, reads) a file that is worth following, so that
-//! the many that never do (`true`, most of a shell script) pay for a getenv and no more. Everything here is raw
-//! system calls on memory from the kernel, so it is safe wherever open(2) is: in signal handlers, in
-//! allocators, between fork and exec.
+//! the many that never do (`true`, most of a shell script) pay for a getenv and no more. At first what the hooks keep is in memory that
+//! only the process has: of files that are cached there is nothing to tell. When there is, or a report is wanted, the process makes
+//! memory that can be shared, takes over what it has kept, and hands it to the service over a socket (`outrider_sys::handover`), without
+//! waiting for an answer. Everything here is raw system calls on memory from the kernel, so it is safe wherever open(2) is: in signal
+//! handlers, in allocators, between fork and exec.
 //!
-//! A forked child must not write into its parent's entry. It has no way to know that it is a child except
-//! asking (a system call per read) or memory that the kernel clears for it: the page `Local` is marked
-//! MADV_WIPEONFORK (Linux 4.14), so a child of fork, of raw clone and of anything else that copies the address
+//! A forked child must not write into its parent's memory. It does not have it (MADV_DONTFORK), and the page `Local`, which says where it is, is
+//! marked MADV_WIPEONFORK (Linux 4.14), so that a child of fork, of raw clone and of anything else that copies the address
 //! space finds it zero and attaches anew. A vfork child shares the memory and is meant to.
+//!
+//! Before a process gives up rights (its user, capabilities, root, namespaces, system calls) the memory goes, too: what it may do then is
+//! another matter, and another service's.
 
 use core::ffi::CStr;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use outrider_core::board::Board;
-use outrider_core::shm::{self, Header, MAX_FDS, Proc};
+use outrider_core::shm::{self, MAX_FDS, Notes, PROC_BYTES, PROC_BYTES_USED, Proc};
+use outrider_sys::handover::{self, NAME_BYTES, Peer};
 use outrider_sys::{decimal, mapped, raw, seccomp};
 
 /// What is cleared in a forked child.
 #[repr(C, align(4096))]
 pub struct Local {
-    /// This process's entry, null before it has attached.
+    /// What the hooks of this process keep, null before it has attached.
     pub proc: AtomicPtr<Proc>,
+    /// Memory that the service has, where the hooks keep nothing (foreaction graphs alone); else null.
+    told: AtomicPtr<Proc>,
+    /// 1: the service has been handed the memory.
+    handed: AtomicU32,
     /// The process that owns this memory; 0 in a forked child that has not looked yet. A vfork child finds its parent's.
     pid: AtomicU32,
     /// Descriptors known not to be ours, a bit each, while the process has no entry to note that in.
@@ -31,9 +40,10 @@ pub struct Local {
 
 /// The wiped page; null where there is no service.
 pub static LOCAL: AtomicPtr<Local> = AtomicPtr::new(null_mut());
-static HEADER: AtomicPtr<Header> = AtomicPtr::new(null_mut());
 /// This process or an ancestor since exec has attached.
 static EVER: AtomicBool = AtomicBool::new(false);
+/// Memory that the service has been handed, of this process or, in a child that has not handed over any, of its parent: there it is a hole.
+static SHARED: [AtomicPtr<u8>; 2] = [const { AtomicPtr::new(null_mut()) }; 2];
 
 /// No service is named in the environment, or this process cannot reach it.
 const OFF: u64 = 0;
@@ -46,23 +56,28 @@ const FORBIDDEN: u64 = 4;
 /// The above, and in the upper half the process that set BUSY: a parent that forks while it attaches leaves it behind.
 static STATE: AtomicU64 = AtomicU64::new(OFF);
 
-/// Mode and smallest file, copied from the header or the environment.
+/// Mode and smallest file, from the environment.
 pub static MODE: AtomicU32 = AtomicU32::new(shm::MODE_APP_ONLY);
 pub static MIN_SIZE: AtomicU64 = AtomicU64::new(u64::MAX);
+/// `shm::ENVIRONMENT_*`.
+static FLAGS: AtomicU64 = AtomicU64::new(0);
+/// User of the runner, who alone is trusted to listen, but for root.
+static USER: AtomicU32 = AtomicU32::new(0);
+/// See [`Notes::settings`]; the first is 0 where the defaults hold.
+static SETTINGS: [AtomicU64; shm::SETTINGS] = [const { AtomicU64::new(0) }; shm::SETTINGS];
+/// The name of the socket, written once before any thread exists.
+static NAME: [AtomicU64; NAME_BYTES.div_ceil(8)] =
+    [const { AtomicU64::new(0) }; NAME_BYTES.div_ceil(8)];
 
 /// A filter of system calls stands over this process: whatever the C library has not asked the kernel before may kill it.
 static CONFINED: AtomicBool = AtomicBool::new(false);
+/// This program watches files for being opened or closed.
+static WATCHES: AtomicBool = AtomicBool::new(false);
+/// Times that the service did not take what was handed to it because too many others were waiting, and how often it is not tried after the last.
+static REFUSED: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
 
-/// From this entry on processes make themselves heard although they have nothing to tell.
-const SCARCE: usize = shm::MAX_PROCS / 4;
-
-const PATH_MAX: usize = 64;
-/// The path of the memory object, a C string, written once before any thread exists.
-static PATH: [AtomicUsize; PATH_MAX / size_of::<usize>()] =
-    [const { AtomicUsize::new(0) }; PATH_MAX / size_of::<usize>()];
-
-/// Reads `OUTRIDER_SHM=PATH:MODE:MIN_SIZE:FILTERS`, which `outrider run` sets. Called once, from the constructor. `false`: a filter of system
-/// calls stands over this process that the runner is not under, so that nothing may be done in it.
+/// Reads `OUTRIDER_SHM=NAME:MODE:MIN_SIZE:FILTERS:FLAGS:USER[:SETTINGS…]`, which `outrider run` sets. Called once, from the constructor. `false`: a
+/// filter of system calls stands over this process that the runner is not under, so that nothing may be done in it.
 pub fn start() -> bool {
     // SAFETY: the constructor runs before the program can change its environment from another thread.
     let text = unsafe {
@@ -75,34 +90,47 @@ pub fn start() -> bool {
     let Some(end) = text.iter().position(|b| *b == b':') else {
         return true;
     };
-    let (Some(path), Some(rest)) = (text.get(..end), text.get(end + 1..)) else {
+    let (Some(name), Some(rest)) = (text.get(..end), text.get(end + 1..)) else {
         return true;
     };
     let mut numbers = rest.split(|b| *b == b':').map(decimal);
-    let [Some(mode), Some(min_size), Some(filters)] = [(); 3].map(|()| numbers.next().flatten())
+    let [
+        Some(mode),
+        Some(min_size),
+        Some(filters),
+        Some(flags),
+        Some(user),
+    ] = [(); 5].map(|()| numbers.next().flatten())
     else {
         return true;
     };
-    if path.len() >= PATH_MAX {
+    if name.len() != NAME_BYTES && name != b"none" {
         return true;
     }
     if filters == u64::from(seccomp::UNKNOWN) || seccomp::filters().map(u64::from) != Some(filters)
     {
         return false;
     }
-    for (word, bytes) in PATH.iter().zip(path.chunks(size_of::<usize>())) {
-        let mut w = [0u8; size_of::<usize>()];
+    for (word, bytes) in NAME.iter().zip(name.chunks(8)) {
+        let mut w = [0u8; 8];
         for (to, from) in w.iter_mut().zip(bytes) {
             *to = *from;
         }
-        word.store(usize::from_ne_bytes(w), Ordering::Relaxed);
+        word.store(u64::from_ne_bytes(w), Ordering::Relaxed);
     }
-    if mode as u32 >= shm::MODE_PREDICT && !make_local() {
+    for (to, value) in SETTINGS.iter().zip(numbers) {
+        to.store(value.unwrap_or(0), Ordering::Relaxed);
+    }
+    if name.len() == NAME_BYTES && !make_local() {
         return true;
     }
+    FLAGS.store(flags, Ordering::Relaxed);
+    USER.store(user as u32, Ordering::Relaxed);
     MODE.store(mode as u32, Ordering::Relaxed);
     MIN_SIZE.store(min_size, Ordering::Relaxed);
-    STATE.store(IDLE, Ordering::Release);
+    if name.len() == NAME_BYTES {
+        STATE.store(IDLE, Ordering::Release);
+    }
     if predicts() {
         // A redirected standard input is a file that no hook sees being opened.
         crate::track::adopt(0);
@@ -118,6 +146,11 @@ pub fn predicts() -> bool {
 
 fn may_attach(state: u64) -> bool {
     state & FORBIDDEN == 0 && state & 3 != OFF
+}
+
+fn local() -> Option<&'static Local> {
+    // SAFETY: LOCAL points to a page that is never unmapped.
+    unsafe { LOCAL.load(Ordering::Acquire).as_ref() }
 }
 
 /// This process's entry, if it has attached.
@@ -185,7 +218,14 @@ pub fn at_home() -> bool {
 /// In the child of fork(3): the memory is its own, and not that of a child which it makes with vfork before it has looked. A child of the
 /// bare system call says so when it first looks. Where nothing is followed nobody asks.
 unsafe extern "C" fn forked() {
-    if predicts() {
+    // Where the parent's memory was is a hole, which a hook that a signal handler forked in may still look into.
+    for place in &SHARED {
+        let at = place.swap(null_mut(), Ordering::AcqRel);
+        if !at.is_null() && !CONFINED.load(Ordering::Relaxed) {
+            mapped::map_over(at, PROC_BYTES);
+        }
+    }
+    if may_attach(STATE.load(Ordering::Relaxed)) {
         at_home();
     }
 }
@@ -215,155 +255,8 @@ fn make_local() -> bool {
     at_home()
 }
 
-/// The memory all processes share, if it has been mapped.
-#[inline]
-pub fn header() -> Option<&'static Header> {
-    // SAFETY: mapped once and never unmapped.
-    unsafe { HEADER.load(Ordering::Acquire).as_ref() }
-}
-
-/// The board on which processes tell of their foreaction graphs; null where there is none. Not through the process's entry, which
-/// only those get that read files worth following.
-static BOARD: AtomicPtr<Board> = AtomicPtr::new(null_mut());
-
-/// The board, mapped at the first call; for when a graph is built.
-pub fn board() -> Option<&'static Board> {
-    if BOARD.load(Ordering::Acquire).is_null()
-        && may_attach(STATE.load(Ordering::Relaxed))
-        && let Some(shm) = Shm::open()
-    {
-        // SAFETY: zero is a valid board.
-        let at = unsafe { shm.map(shm::BOARD_AT, size_of::<Board>()) };
-        let _ = BOARD.compare_exchange(null_mut(), at.cast(), Ordering::AcqRel, Ordering::Relaxed);
-    }
-    // SAFETY: null or mapped for good.
-    unsafe { BOARD.load(Ordering::Acquire).as_ref() }
-}
-
-/// The memory object, open for some microseconds. Another thread may close all descriptors meanwhile, and the number be another file's: nothing
-/// is believed, and nothing closed, before it was looked at again.
-struct Shm {
-    fd: i32,
-    dev: u64,
-    ino: u64,
-}
-
-impl Shm {
-    /// Finds it through PATH.
-    fn open() -> Option<Shm> {
-        let path = PATH.as_ptr() as usize;
-        // The number may be another file's by now, in another process: only the memory object is opened at all.
-        let mut target = [0u8; 32];
-        // SAFETY: PATH is a C string in static memory; the kernel writes at most the length given.
-        let n = unsafe {
-            raw::syscall6(
-                libc::SYS_readlinkat,
-                libc::AT_FDCWD as usize,
-                path,
-                target.as_mut_ptr() as usize,
-                target.len(),
-                0,
-                0,
-            )
-        };
-        if target.get(..n.max(0) as usize) != Some(shm::SHM_NAME.as_bytes()) {
-            return None;
-        }
-        // SAFETY: PATH is a C string in static memory.
-        let fd = unsafe {
-            raw::syscall6(
-                libc::SYS_openat,
-                libc::AT_FDCWD as usize,
-                path,
-                (libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK) as usize,
-                0,
-                0,
-                0,
-            ) as i32
-        };
-        if fd < 0 {
-            return None;
-        }
-        match raw::fstat(fd) {
-            Ok(st) if st.st_size as usize == shm::SHM_BYTES => Some(Shm {
-                fd,
-                dev: st.st_dev,
-                ino: st.st_ino,
-            }),
-            _ => {
-                raw::close(fd);
-                None
-            }
-        }
-    }
-
-    fn is_still_open(&self) -> bool {
-        raw::fstat(self.fd).is_ok_and(|st| st.st_dev == self.dev && st.st_ino == self.ino)
-    }
-
-    /// Maps `len` bytes from `offset` on; null where that fails.
-    ///
-    /// # Safety
-    /// Whatever the object has there is valid for what the mapping is taken for.
-    unsafe fn map(&self, offset: usize, len: usize) -> *mut u8 {
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
-        let r = unsafe {
-            raw::syscall6(
-                libc::SYS_mmap,
-                0,
-                len,
-                (libc::PROT_READ | libc::PROT_WRITE) as usize,
-                libc::MAP_SHARED as usize,
-                self.fd as usize,
-                offset,
-            )
-        };
-        if r < 0 && r > -4096 {
-            return null_mut();
-        }
-        if !self.is_still_open() {
-            // SAFETY: mapped just now, and nobody was told of it.
-            unsafe { raw::syscall6(libc::SYS_munmap, r as usize, len, 0, 0, 0, 0) };
-            return null_mut();
-        }
-        r as *mut u8
-    }
-}
-
-impl Drop for Shm {
-    fn drop(&mut self) {
-        if self.is_still_open() {
-            raw::close(self.fd);
-        }
-    }
-}
-
-/// This process's number in the /proc that the service shares with us: in a pid namespace of its own a process has
-/// another number for itself.
-fn visible_pid() -> Option<u32> {
-    let mut text = [0u8; 16];
-    // SAFETY: a constant C string; the kernel writes at most the length given.
-    let n = unsafe {
-        raw::syscall6(
-            libc::SYS_readlinkat,
-            libc::AT_FDCWD as usize,
-            c"/proc/self".as_ptr() as usize,
-            text.as_mut_ptr() as usize,
-            text.len(),
-            0,
-            0,
-        )
-    };
-    decimal(text.get(..n.max(0) as usize)?).map(|pid| pid as u32)
-}
-
-/// This process's entry; attaches if that has not been done. `None` where it cannot be (then for good).
-#[cold]
-#[inline(never)]
-pub fn attach() -> Option<&'static Proc> {
-    if let Some(p) = current() {
-        return Some(p);
-    }
+/// Runs `claim` while no other thread attaches or hands over. `None`: another one does, or it may not be.
+fn alone<T>(claim: impl FnOnce() -> T) -> Option<T> {
     if !at_home() {
         return None;
     }
@@ -372,122 +265,211 @@ pub fn attach() -> Option<&'static Proc> {
     if !may_attach(state) || state == busy {
         return None;
     }
-    if STATE
+    STATE
         .compare_exchange(state, busy, Ordering::AcqRel, Ordering::Relaxed)
-        .is_err()
-    {
-        return None;
-    }
-    // Another thread may have attached between the first look and the claim.
-    let done = match current() {
-        Some(p) => Some(p),
-        None => try_attach(),
-    };
-    let state = if done.is_some() { IDLE } else { OFF };
+        .ok()?;
+    let done = claim();
     if STATE
-        .compare_exchange(busy, state, Ordering::AcqRel, Ordering::Relaxed)
+        .compare_exchange(busy, IDLE, Ordering::AcqRel, Ordering::Relaxed)
         .is_err()
     {
         // Forbidden meanwhile.
         detach();
         return None;
     }
-    done
+    Some(done)
 }
 
-fn detach() {
-    // SAFETY: LOCAL's page is never unmapped.
-    if let Some(local) = unsafe { LOCAL.load(Ordering::Acquire).as_ref() } {
-        local.proc.store(null_mut(), Ordering::Release);
-    }
+/// Not again in this process.
+fn give_up() {
+    STATE.fetch_or(FORBIDDEN, Ordering::AcqRel);
 }
 
+/// What the hooks of this process keep; attaches if that has not been done. `None` where it cannot be (then for good).
+#[cold]
 #[inline(never)]
-fn try_attach() -> Option<&'static Proc> {
-    let pid = visible_pid()?;
-    attach_through(&Shm::open()?, pid)
-}
-
-/// Maps the first page of the shared memory, if that has not been done.
-fn header_through(shm: &Shm) -> Option<&'static Header> {
-    if HEADER.load(Ordering::Relaxed).is_null() {
-        // SAFETY: maps the object's first page.
-        let p = unsafe { shm.map(0, size_of::<Header>()) } as *mut Header;
-        // SAFETY: p is null or a page-sized mapping of a Header.
-        let h = unsafe { p.as_ref() }?;
-        if h.magic.load(Ordering::Acquire) != shm::MAGIC
-            || h.version.load(Ordering::Relaxed) != shm::VERSION
-        {
+pub fn attach() -> Option<&'static Proc> {
+    if let Some(p) = current() {
+        return Some(p);
+    }
+    let proc = alone(|| {
+        // Another thread may have attached between the first look and the claim.
+        if let Some(p) = current() {
+            return Some(p);
+        }
+        let Some(at) = mapped::map(PROC_BYTES) else {
+            give_up();
             return None;
-        }
-        // Two threads may both have mapped it; either will do.
-        HEADER.store(p, Ordering::Release);
+        };
+        // SAFETY: fresh memory, for good; zero is a valid Proc. A forked child has a copy, in which it does not look.
+        let proc = unsafe { &*at.cast::<Proc>() };
+        begin(proc);
+        local()?.proc.store(at.cast(), Ordering::Release);
+        EVER.store(true, Ordering::Release);
+        Some(proc)
+    });
+    let proc = proc??;
+    if FLAGS.load(Ordering::Relaxed) & shm::ENVIRONMENT_REPORTS != 0 {
+        return Some(announce(proc));
     }
-    header()
+    Some(proc)
 }
 
-/// The header, mapped if need be, for what concerns more than this process: whether it is followed itself does not matter, but a filter of
-/// system calls may not stand over it.
-fn reach_header() -> Option<&'static Header> {
-    if let Some(header) = header() {
-        return Some(header);
+/// What is known of a process before it has told anything.
+fn begin(proc: &Proc) {
+    let looks = FLAGS.load(Ordering::Relaxed) & shm::ENVIRONMENT_LOOKS != 0;
+    proc.looks.store(looks.into(), Ordering::Relaxed);
+    let watches = WATCHES.load(Ordering::Relaxed);
+    proc.watches.store(watches.into(), Ordering::Relaxed);
+    for (to, value) in proc.notes.settings.iter().zip(&SETTINGS) {
+        to.store(value.load(Ordering::Relaxed), Ordering::Relaxed);
     }
-    if PATH[0].load(Ordering::Relaxed) == 0 || CONFINED.load(Ordering::Relaxed) {
-        return None;
-    }
-    header_through(&Shm::open()?)
+    tell_name(proc);
 }
 
-fn attach_through(shm: &Shm, pid: u32) -> Option<&'static Proc> {
-    let header = header_through(shm)?;
-    if header.closed.load(Ordering::Relaxed) != 0 {
-        return None;
+/// Whether hooks look for themselves whether files are cached.
+pub fn looks() -> bool {
+    match current() {
+        Some(proc) => proc.looks.load(Ordering::Relaxed) != 0,
+        None => FLAGS.load(Ordering::Relaxed) & shm::ENVIRONMENT_LOOKS != 0,
     }
-    let mut claimed = None;
-    for (i, owner) in header.owners.iter().enumerate() {
-        let o = owner.load(Ordering::Relaxed);
-        if o == pid {
-            // Ours, from before an exec: its descriptors are another program's.
-            owner.store(shm::OWNER_GONE, Ordering::Release);
-        } else if o == shm::OWNER_FREE
-            && claimed.is_none()
-            && owner
-                .compare_exchange(o, pid, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
-        {
-            claimed = Some((i, owner));
+}
+
+/// The service is to hear from this process: hands its memory over if that has not been done. What is told, and what is kept, from here on belongs into
+/// what this returns.
+#[inline]
+pub fn announce(proc: &'static Proc) -> &'static Proc {
+    match local() {
+        Some(local) if local.handed.load(Ordering::Acquire) == 0 => announce_first(proc),
+        _ => proc,
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn announce_first(proc: &'static Proc) -> &'static Proc {
+    let [refused, left] = &REFUSED;
+    let passes = left.load(Ordering::Relaxed);
+    if passes > 0 {
+        left.store(passes - 1, Ordering::Relaxed);
+        return proc;
+    }
+    let handed = alone(|| {
+        let local = local()?;
+        if local.handed.load(Ordering::Acquire) != 0 {
+            return current();
+        }
+        let new = hand_over(Some(proc), &SHARED[0])?;
+        local.proc.store(core::ptr::from_ref(new).cast_mut(), Ordering::Release);
+        local.handed.store(1, Ordering::Release);
+        Some(new)
+    });
+    if handed.is_some_and(|h| h.is_none()) && may_attach(STATE.load(Ordering::Relaxed)) {
+        let times = refused.fetch_add(1, Ordering::Relaxed).min(10);
+        left.store(1 << times, Ordering::Relaxed);
+    }
+    handed.flatten().or_else(current).unwrap_or(proc)
+}
+
+/// Makes memory that can be shared, into which goes what was kept elsewhere, and hands it over. `None` where it cannot be: now, or, when that
+/// is said, for good. Where it lies is noted in `place`.
+fn hand_over(old: Option<&Proc>, place: &AtomicPtr<u8>) -> Option<&'static Proc> {
+    let strict = FLAGS.load(Ordering::Relaxed) & shm::ENVIRONMENT_STRICT != 0;
+    let reserve = if strict { PROC_BYTES_USED } else { 0 };
+    let made = handover::memory(shm::NAME, PROC_BYTES, reserve);
+    let Ok((fd, at)) = made else {
+        if let Some(old) = old {
+            old.notes.lose(shm::lost::MEMORY);
+        }
+        give_up();
+        return None;
+    };
+    let Ok(st) = raw::fstat(fd) else {
+        give_up();
+        return None;
+    };
+    // SAFETY: new memory of this size, for good; zero is a valid Proc.
+    let new = unsafe { &*at.cast::<Proc>() };
+    match old {
+        Some(old) => new.take_over(old),
+        None => begin(new),
+    }
+    let user = USER.load(Ordering::Relaxed);
+    let trusted = |peer: Peer| peer.uid == user || peer.uid == 0;
+    let sent = handover::send(&name(), fd, shm::VERSION, 0, trusted);
+    // Another thread may have closed all descriptors, and the number be another file's.
+    if raw::fstat(fd).is_ok_and(|now| (now.st_dev, now.st_ino) == (st.st_dev, st.st_ino)) {
+        raw::close(fd);
+    }
+    if sent == 0 {
+        place.store(at, Ordering::Release);
+        return Some(new);
+    }
+    if let Some(old) = old {
+        old.take_over(new);
+    }
+    mapped::unmap(at, PROC_BYTES);
+    if sent != -(libc::EAGAIN as isize) {
+        // The run is over, or out of reach.
+        give_up();
+    }
+    None
+}
+
+fn name() -> [u8; NAME_BYTES] {
+    let mut name = [0; NAME_BYTES];
+    let bytes = NAME.iter().flat_map(|w| w.load(Ordering::Relaxed).to_ne_bytes());
+    for (to, from) in name.iter_mut().zip(bytes) {
+        *to = from;
+    }
+    name
+}
+
+/// Nothing is kept any more, and the service's memory is gone from this process. Other threads may still write where it was.
+fn detach() {
+    let Some(local) = local() else {
+        return;
+    };
+    local.proc.store(null_mut(), Ordering::Release);
+    local.told.store(null_mut(), Ordering::Release);
+    local.handed.store(0, Ordering::Release);
+    for place in &SHARED {
+        let at = place.swap(null_mut(), Ordering::AcqRel);
+        if !at.is_null() {
+            mapped::map_over(at, PROC_BYTES);
         }
     }
-    let Some((index, owner)) = claimed else {
-        header.lose(shm::lost::PROCS_FULL);
-        return None;
-    };
-    let at = shm::PROCS_AT + index * size_of::<Proc>();
-    let entry = if shm.is_still_open() && header.reserve(shm.fd, at, size_of::<Proc>()) {
-        // SAFETY: the object is SHM_BYTES long; the entry lies within it and is page-aligned.
-        unsafe { shm.map(at, size_of::<Proc>()) }.cast::<Proc>()
-    } else {
-        null_mut()
-    };
-    // SAFETY: null, or a mapping of a whole Proc that stays for the life of this process (a forked child keeps its
-    // parent's too: a hook that a signal handler forked in may still hold it).
-    let Some(found) = (unsafe { entry.as_ref() }) else {
-        header.lose(shm::lost::MEMORY);
-        owner.store(shm::OWNER_FREE, Ordering::Release);
-        return None;
-    };
-    tell_name(found);
-    found.pid.store(pid, Ordering::Release);
-    EVER.store(true, Ordering::Release);
-    // SAFETY: LOCAL's page is never unmapped, and predicting modes begin with making it.
-    unsafe { LOCAL.load(Ordering::Acquire).as_ref() }?
-        .proc
-        .store(entry, Ordering::Release);
-    if index >= SCARCE {
-        // Only the service clears the entries of ended processes.
-        found.announce(header);
+}
+
+/// The memory that the service has of this process, handed over if need be; `None` where it can't be.
+fn handed() -> Option<&'static Proc> {
+    if MODE.load(Ordering::Relaxed) >= shm::MODE_PREDICT {
+        let proc = announce(attach()?);
+        return local().filter(|l| l.handed.load(Ordering::Acquire) != 0).map(|_| proc);
     }
-    Some(found)
+    // SAFETY: null, or memory that stays; a forked child finds null.
+    let told = unsafe { local()?.told.load(Ordering::Acquire).as_ref() };
+    if told.is_some() {
+        return told;
+    }
+    alone(|| {
+        let new = hand_over(None, &SHARED[1])?;
+        local()?.told.store(core::ptr::from_ref(new).cast_mut(), Ordering::Release);
+        Some(new)
+    })?
+}
+
+/// Where this process tells of its foreaction graphs, if there is a report.
+pub fn board() -> Option<&'static Board> {
+    if FLAGS.load(Ordering::Relaxed) & shm::ENVIRONMENT_REPORTS == 0 {
+        return None;
+    }
+    Some(&handed()?.board)
+}
+
+/// Where this process notes what is for the report, if there is one.
+pub fn notes() -> Option<&'static Notes> {
+    current().map(|proc| &proc.notes)
 }
 
 unsafe extern "C" {
@@ -526,21 +508,36 @@ pub fn disable() {
     if !at_home() {
         return;
     }
-    // The service holds nothing for this process any longer, because nobody would tell it when that is in the way.
+    leave();
+    give_up();
+    detach();
+}
+
+/// The service holds nothing for this process any longer, because nobody would tell it when that is in the way.
+fn leave() {
     crate::track::closing_range(0, u32::MAX);
-    STATE.fetch_or(FORBIDDEN, Ordering::AcqRel);
+}
+
+/// The program is about to change what it may do: its user, capabilities, root or namespaces. What it opens from here on is followed
+/// by a service that may do the same.
+#[cold]
+pub fn change_rights() {
+    if !may_attach(STATE.load(Ordering::Relaxed)) || !at_home() {
+        return;
+    }
+    if local().is_some_and(|l| l.handed.load(Ordering::Acquire) != 0)
+        && let Some(proc) = current()
+    {
+        leave();
+        proc.closed.store(1, Ordering::Release);
+    }
     detach();
 }
 
 /// The program is about to forbid itself and the programs that it starts some system calls, on pain of death perhaps: from here on hooks
-/// ask the kernel nothing that programs don't ask themselves, in no process of the tree.
+/// ask the kernel nothing that programs don't ask themselves, in no process that this one becomes or makes.
 #[cold]
 pub fn confine() {
-    if MODE.load(Ordering::Relaxed) >= shm::MODE_PREDICT
-        && let Some(header) = reach_header()
-    {
-        header.looks.store(0, Ordering::Release);
-    }
     disable();
     CONFINED.store(true, Ordering::Release);
 }
@@ -548,13 +545,15 @@ pub fn confine() {
 /// The program is about to watch files for being opened or closed, by anyone: from here on nobody opens any for its sake.
 #[cold]
 pub fn watch() {
-    if MODE.load(Ordering::Relaxed) < shm::MODE_PREDICT {
+    if MODE.load(Ordering::Relaxed) < shm::MODE_PREDICT
+        || CONFINED.load(Ordering::Relaxed)
+        || WATCHES.swap(true, Ordering::AcqRel)
+    {
         return;
     }
-    // Once nothing is opened any more there is nothing to let go of.
-    if let Some(header) = reach_header()
-        && header.watched.swap(1, Ordering::AcqRel) == 0
-    {
+    if let Some(proc) = attach() {
+        proc.watches.store(1, Ordering::Release);
+        // Once nothing is opened any more there is nothing to let go of.
         release_all(impatient());
     }
 }
@@ -576,7 +575,7 @@ struct Call {
 
 impl Drop for Away {
     fn drop(&mut self) {
-        // A child that a signal handler forked has a copy.
+        // A child that a signal handler forked does not have the word.
         if let Some(call) = &self.0
             && call.pid == raw::getpid()
         {
@@ -587,27 +586,29 @@ impl Drop for Away {
     }
 }
 
-/// The runner's memory, if there is a service that may hold descriptors. Under a filter of system calls nobody is asked.
-fn reach_service() -> Option<&'static Header> {
+/// The memory of this process that the service has, if there is a service that may hold descriptors. Under a filter of system calls nobody is asked.
+fn reach_service() -> Option<&'static Proc> {
     if MODE.load(Ordering::Relaxed) < shm::MODE_PREDICT || CONFINED.load(Ordering::Relaxed) {
         return None;
     }
-    reach_header().filter(|header| header.closed.load(Ordering::Relaxed) == 0)
+    handed().filter(|proc| {
+        [&proc.closed, &proc.confined].map(|w| w.load(Ordering::Relaxed)) == [0, 0]
+    })
 }
 
 /// Before umount(2) (EBUSY) and F_SETLEASE (EAGAIN), which an open descriptor elsewhere would disturb: [`release_all`], and nothing is opened until the
 /// call is over.
 #[cold]
 pub fn keep_away(until_us: u64) -> Away {
-    let Some(header) = reach_service() else {
+    let Some(proc) = reach_service() else {
         return Away(None);
     };
-    let number = header.called.fetch_add(1, Ordering::Relaxed) << 1 | 1;
+    let number = proc.called.fetch_add(1, Ordering::Relaxed) << 1 | 1;
     let claims = |word: &&AtomicU32| {
         word.compare_exchange(0, number, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     };
-    let call = header.calls.iter().find(claims).map(|word| Call {
+    let call = proc.calls.iter().find(claims).map(|word| Call {
         number,
         word,
         pid: raw::getpid(),
@@ -619,25 +620,22 @@ pub fn keep_away(until_us: u64) -> Away {
 /// Asks the service to let go of every descriptor, and waits until it has, or the monotonic clock shows `until_us` µs.
 #[cold]
 pub fn release_all(until_us: u64) {
-    let Some(header) = reach_service() else {
+    let Some(proc) = reach_service() else {
         return;
     };
-    if header.service_pid.load(Ordering::Relaxed) == 0 {
-        return;
-    }
-    let wanted = header
+    let wanted = proc
         .release_wanted
         .fetch_add(1, Ordering::AcqRel)
         .wrapping_add(1);
-    header.ring_doorbell();
+    handover::knock_at(&name());
     let asked = raw::monotonic_us();
     let honours = |word: &AtomicU32| {
         let value = word.load(Ordering::Acquire);
         (value, value.wrapping_sub(wanted) as i32 >= 0)
     };
-    while header.closed.load(Ordering::Relaxed) == 0 {
-        let (done, is_done) = honours(&header.release_done);
-        let (_, has_begun) = honours(&header.release_begun);
+    while proc.closed.load(Ordering::Relaxed) == 0 {
+        let (done, is_done) = honours(&proc.release_done);
+        let (_, has_begun) = honours(&proc.release_begun);
         let until_us = match has_begun {
             true => until_us,
             false => until_us.min(asked + shm::IMPATIENCE_US),
@@ -645,6 +643,6 @@ pub fn release_all(until_us: u64) {
         if is_done || raw::monotonic_us() >= until_us {
             return;
         }
-        raw::futex_wait(&header.release_done, done, 10_000);
+        raw::futex_wait(&proc.release_done, done, 10_000);
     }
 }

@@ -447,11 +447,11 @@ fn client(handle: *mut c_void) -> Result<(&'static Process, ClientId), c_int> {
 
 /// Under a runner: what is declared is not predicted as well, and figures go into its report.
 fn report(process: &Process) {
-    if attach::predicts() {
-        attach::attach();
-        if let Some(header) = attach::header() {
-            process.report_to(header);
-        }
+    if attach::predicts()
+        && let Some(proc) = attach::attach()
+    {
+        attach::announce(proc);
+        process.report_to(attach::notes);
     }
 }
 

@@ -188,8 +188,7 @@ pub fn begins(slot: &Slot, fd: c_int, pos: u64, size: u64) -> u32 {
 
 /// Whether what is cached is to be known here.
 fn looks() -> bool {
-    attach::header()
-        .is_some_and(|h| h.looks.load(Relaxed) != 0 && h.mode.load(Relaxed) != MODE_FETCHALL_OPT)
+    attach::MODE.load(Relaxed) != MODE_FETCHALL_OPT && attach::looks()
 }
 
 /// Where to look in a file of `size` bytes for what lies at `at`.

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, fence};
 use outrider_core::hints;
 use outrider_core::shm::{
     FD_IGNORED, FD_TRACKED, FD_UNKNOWN, FLAG_FETCHING, FLAG_HELD, FLAG_HOT, FLAG_READABLE,
-    FLAG_SEQUENTIAL, FLAG_SHARED_POS, FLAG_UNTOLD, FLAG_WRITABLE, Header, Kind, MAX_FDS, Proc,
+    FLAG_SEQUENTIAL, FLAG_SHARED_POS, FLAG_UNTOLD, FLAG_WRITABLE, Kind, MAX_FDS, Proc,
     RARELY_SHIFT, Slot, UNHEARD, UNTOLD,
 };
 use outrider_sys::raw;
@@ -149,7 +149,7 @@ pub fn closing(fd: c_int) {
 
 #[cold]
 #[inline(never)]
-fn forget(proc: &Proc, slot: &Slot, fd: c_int) {
+fn forget(proc: &'static Proc, slot: &'static Slot, fd: c_int) {
     if !attach::at_home() {
         // A vfork child closes its own descriptor, not the parent's.
         return;
@@ -253,15 +253,9 @@ fn thread_tag() -> u64 {
     (raw::thread_pointer() >> 6) as u64
 }
 
-/// Whether the service is to be woken for what it might help with.
-#[inline]
-fn hurried(header: &Header) -> bool {
-    header.unhurried.load(Relaxed) == 0
-}
-
 /// Whether the service need not know of files that nobody has told of yet.
 fn untold() -> bool {
-    attach::header().is_some_and(|h| h.unhurried.load(Relaxed) == UNTOLD)
+    attach::current().is_some_and(|p| p.unhurried.load(Relaxed) == UNTOLD)
 }
 
 /// Whether a read of a descriptor that nobody has told of need not be told either; otherwise all that follow are.
@@ -277,16 +271,20 @@ fn passes_untold(slot: &Slot, offset: u64, len: u64) -> bool {
 }
 
 #[inline]
-fn tell(proc: &Proc, kind: Kind, fd: c_int, extra: u64, offset: u64, len: u64) -> bool {
-    let told = proc.push(kind, fd as u16, extra, offset, len);
+fn tell(
+    proc: &'static Proc,
+    kind: Kind,
+    fd: c_int,
+    extra: u64,
+    offset: u64,
+    len: u64,
+) -> bool {
     // Nobody waits for the end of a file: the service looks by itself while it holds one.
-    if kind != Kind::Close
-        && let Some(header) = attach::header()
-        && (kind != Kind::Open || hurried(header))
-    {
-        proc.announce(header);
-    }
-    told
+    let proc = match kind {
+        Kind::Close => proc,
+        _ => attach::announce(proc),
+    };
+    proc.push(kind, fd as u16, extra, offset, len)
 }
 
 /// A read of `offset..offset+len` is about to be made.
@@ -370,7 +368,7 @@ fn hushed(slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
 
 #[cold]
 #[inline(never)]
-fn speak(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) {
+fn speak(proc: &'static Proc, slot: &'static Slot, fd: c_int, offset: u64, len: u64) {
     if slot.flags.load(Relaxed) & FLAG_HOT != 0 {
         if hot::stays(proc, slot, fd, offset, len) {
             return;
@@ -383,19 +381,14 @@ fn speak(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) {
     if proc.hinted.load(Relaxed) != 0 && proc.hints.in_time(fd, generation, offset) {
         return;
     }
+    let proc = attach::announce(proc);
     if SOUGHT[0].load(Relaxed) == fd as u64 + 1 {
         sought(proc, fd, offset);
     }
-    let told = proc.push(Kind::Read, fd as u16, thread_tag(), offset, len);
-    if !told {
-        slot.skip.store(UNHEARD, Relaxed);
-    }
-    if told
-        && slot.flags.load(Relaxed) & outrider_core::shm::FLAG_LAZY == 0
-        && let Some(header) = attach::header()
-        && hurried(header)
+    if !proc.push(Kind::Read, fd as u16, thread_tag(), offset, len)
+        && let Some(slot) = proc.slots.get(fd as usize)
     {
-        proc.announce(header);
+        slot.skip.store(UNHEARD, Relaxed);
     }
 }
 
@@ -577,7 +570,7 @@ pub fn take_over(fd: c_int, offset: u64, len: u64) -> bool {
 }
 
 /// Whether the kernel would have nothing to do that the service doesn't do, of a hint for a followed file.
-fn saves(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
+fn saves(proc: &'static Proc, slot: &'static Slot, fd: c_int, offset: u64, len: u64) -> bool {
     let short = len <= hints::WHOLE;
     let cared_for =
         offset.wrapping_sub(slot.quiet_start.load(Relaxed)) < slot.quiet_len.load(Relaxed);
@@ -587,9 +580,6 @@ fn saves(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
             .give(fd, slot.generation.load(Relaxed), offset, len);
         return hot::holds(fd, offset, len);
     }
-    let Some(header) = attach::header() else {
-        return false;
-    };
     // The call is answered here, so its errors are too: the number must still be this file (a system call that no hook
     // sees may have closed it).
     let Some(st) = raw::fstat(fd)
@@ -599,7 +589,7 @@ fn saves(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
         return false;
     };
     let len = len.min((st.st_size as u64).saturating_sub(offset));
-    if header.is_served() && header.takes_hint(len) {
+    if proc.is_served() && proc.takes_hint(len) {
         slot.is_told();
         return short || tell(proc, Kind::WillNeed, fd, 0, offset, len);
     }
@@ -607,7 +597,7 @@ fn saves(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
         return true;
     }
     // The kernel begins, and drops what is beyond its limit: as much of that as there is room for is the service's, once it is there.
-    if !short && header.watched.load(Relaxed) == 0 {
+    if !short && proc.watched.load(Relaxed) == 0 {
         slot.is_told();
         tell(proc, Kind::WillNeed, fd, 0, offset, len);
     }
@@ -628,7 +618,6 @@ pub fn mapped(fd: c_int, offset: u64, address: usize, len: usize) {
 pub fn mapping_changed(kind: Kind, extra: u64, address: usize, len: usize) {
     if MAPS.load(Relaxed)
         && let Some(proc) = attach::current()
-        && proc.announced.load(Relaxed) != 0
     {
         tell(proc, kind, 0, extra, address as u64, len as u64);
     }

@@ -22,8 +22,6 @@ use crate::hot::{PAGE, file};
 const FEW: u32 = 8;
 /// Most that are not looked at after one that was cached.
 const RARELY: u32 = 63;
-/// So many of either are told before the service is woken for them while it goes ahead; it looks by itself, too.
-const TOGETHER: u32 = 8;
 
 /// Blocks of 512 bytes read in a large directory that are worth telling of: four of ext4's.
 const SOME: u32 = 32;
@@ -46,8 +44,6 @@ struct Attention {
     passed: AtomicU32,
     /// So many were not cached.
     cold: AtomicU32,
-    /// So many were told.
-    told: AtomicU32,
 }
 
 static FILES: Attention = Attention::new();
@@ -75,7 +71,7 @@ pub fn opened(fd: c_int, st: &libc::stat) {
     if !is_on_disk(fd, st.st_dev) {
         return;
     }
-    if attach::header().is_some_and(|h| h.looks.load(Relaxed) == 0) {
+    if !attach::looks() {
         return;
     }
     let current = attach::current();
@@ -88,7 +84,7 @@ pub fn opened(fd: c_int, st: &libc::stat) {
     };
     if !rests(&proc.rest) {
         TOLD.store(fd, Relaxed);
-        tell(proc, Kind::Entry, fd, st, FILES.wakes(walking));
+        tell(proc, Kind::Entry, fd, st);
     }
 }
 
@@ -112,7 +108,7 @@ fn told_again(to: c_int) {
     {
         // So that closing it is noticed.
         slot.state.store(FD_IGNORED, Relaxed);
-        tell(proc, Kind::Entry, to, &st, true);
+        tell(proc, Kind::Entry, to, &st);
     }
 }
 
@@ -145,7 +141,7 @@ pub fn visited(fd: c_int) {
     if let Some(slot) = proc.slots.get(fd as usize) {
         slot.state.store(FD_IGNORED, Relaxed);
     }
-    tell(proc, Kind::Visit, fd, &st, DIRECTORIES.wakes(visiting));
+    tell(proc, Kind::Visit, fd, &st);
 }
 
 /// Attributes were asked for by name.
@@ -164,13 +160,9 @@ pub fn asked() {
 
 #[cold]
 #[inline(never)]
-fn waited_for_attributes(proc: &Proc) {
-    if has_waited()
-        && attach::at_home()
-        && let Some(header) = attach::header()
-    {
-        proc.push(Kind::Attributes, 0, 0, 0, 0);
-        proc.announce(header);
+fn waited_for_attributes(proc: &'static Proc) {
+    if has_waited() && attach::at_home() {
+        attach::announce(proc).push(Kind::Attributes, 0, 0, 0, 0);
     }
 }
 
@@ -209,7 +201,7 @@ pub fn filled(fd: c_int, entry: *mut dirent) {
         slot.state.store(FD_IGNORED, Relaxed);
     }
     let at = raw::lseek(fd, 0, libc::SEEK_CUR).max(0) as u64;
-    tell_at(proc, Kind::Listing, fd, &st, at, true);
+    tell_at(proc, Kind::Listing, fd, &st, at);
 }
 
 /// Whether the calling thread has had more read from a disk than a directory's way takes since it was last asked that, or [`has_read`].
@@ -232,21 +224,19 @@ fn rests(left: &AtomicU32) -> bool {
     rest > 0
 }
 
-fn tell(proc: &Proc, kind: Kind, fd: c_int, st: &libc::stat, wakes: bool) {
-    tell_at(proc, kind, fd, st, 0, wakes);
+fn tell(proc: &'static Proc, kind: Kind, fd: c_int, st: &libc::stat) {
+    tell_at(proc, kind, fd, st, 0);
 }
 
 /// The same of what happens at position `at`.
-fn tell_at(proc: &Proc, kind: Kind, fd: c_int, st: &libc::stat, at: u64, wakes: bool) {
-    let (Some(slot), Some(header)) = (proc.slots.get(fd as usize), attach::header()) else {
+fn tell_at(proc: &'static Proc, kind: Kind, fd: c_int, st: &libc::stat, at: u64) {
+    let proc = attach::announce(proc);
+    let Some(slot) = proc.slots.get(fd as usize) else {
         return;
     };
     let generation = slot.generation.load(Relaxed);
     let extra = at >> 32 << 32 | u64::from(generation);
     proc.push(kind, fd as u16, extra, st.st_dev, st.st_ino);
-    if wakes {
-        proc.announce(header);
-    }
 }
 
 impl Attention {
@@ -255,13 +245,7 @@ impl Attention {
             pass: AtomicU32::new(0),
             passed: AtomicU32::new(0),
             cold: AtomicU32::new(0),
-            told: AtomicU32::new(0),
         }
-    }
-
-    /// Whether the service is woken for what is told; `ahead`: it goes ahead.
-    fn wakes(&self, ahead: bool) -> bool {
-        !ahead || self.told.fetch_add(1, Relaxed).is_multiple_of(TOGETHER)
     }
 
     /// Whether something is not cached, and not one of few.

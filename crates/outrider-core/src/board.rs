@@ -1,7 +1,7 @@
 //! What becomes of foreaction graphs, told by the processes that use them, for the report.
 //!
-//! Part of the memory object that programs share with the runner (see `shm`). Graphs of one name are one entry, in whatever process
-//! they were built. Nothing here allocates or waits on the programs' side.
+//! Part of the memory that each process has with the service (see `shm`); what all have told is gathered in the runner's. Graphs of one name
+//! are one entry. Nothing here allocates or waits on the programs' side.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
@@ -69,6 +69,38 @@ pub fn entry<'a>(board: &'a Board, name: &str) -> Option<&'a Entry> {
     None
 }
 
+/// Adds what a process has told to what others have, and takes it off there. Not for programs.
+pub fn gather(all: &Board, its: &Board) {
+    for from in its.iter().filter(|e| e.state.load(Acquire) == NAMED) {
+        let Some(to) = entry(all, &string(&from.name)) else {
+            continue;
+        };
+        for (to, from) in to.counts.iter().zip(&from.counts) {
+            to.fetch_add(from.swap(0, Relaxed), Relaxed);
+        }
+        let told = told_by(from);
+        let known = told_by(to).problems;
+        for line in told.problems.iter().filter(|line| !known.contains(line)) {
+            to.note(line, told.off.as_ref() == Some(line));
+        }
+    }
+}
+
+/// What an entry has told.
+fn told_by(e: &Entry) -> Told {
+    let text = string(&e.text);
+    let off = e.off.load(Relaxed).checked_sub(1).and_then(|at| {
+        let rest = e.text.get(at as usize..).map(string)?;
+        rest.lines().next().map(str::to_owned)
+    });
+    Told {
+        name: string(&e.name),
+        counts: e.counts.each_ref().map(|c| c.load(Relaxed)),
+        off,
+        problems: text.lines().map(str::to_owned).collect(),
+    }
+}
+
 impl Entry {
     fn is_named(&self, name: &[u8]) -> bool {
         let own = self.name.iter().map(|b| b.load(Relaxed));
@@ -119,30 +151,18 @@ pub struct Told {
 pub fn told(board: &Board) -> Vec<Told> {
     let mut all: Vec<Told> = Vec::new();
     for e in board.iter().filter(|e| e.state.load(Acquire) == NAMED) {
-        let name = string(&e.name);
-        if !all.iter().any(|t| t.name == name) {
-            all.push(Told {
-                name: name.clone(),
-                ..Told::default()
-            });
-        }
-        let Some(t) = all.iter_mut().find(|t| t.name == name) else {
+        let its = told_by(e);
+        let Some(t) = all.iter_mut().find(|t| t.name == its.name) else {
+            all.push(its);
             continue;
         };
-        for (sum, c) in t.counts.iter_mut().zip(&e.counts) {
-            *sum += c.load(Relaxed);
+        for (sum, n) in t.counts.iter_mut().zip(its.counts) {
+            *sum += n;
         }
-        for line in string(&e.text).lines() {
-            if !t.problems.iter().any(|p| p == line) {
-                t.problems.push(line.to_owned());
-            }
-        }
-        if let Some(at) = e.off.load(Relaxed).checked_sub(1)
-            && t.off.is_none()
-        {
-            let rest = e.text.get(at as usize..).map(string).unwrap_or_default();
-            t.off = rest.lines().next().map(str::to_owned);
-        }
+        let new = its.problems.into_iter();
+        let new: Vec<_> = new.filter(|line| !t.problems.contains(line)).collect();
+        t.problems.extend(new);
+        t.off = t.off.take().or(its.off);
     }
     all
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
 use outrider_sys::device::Device;
-use outrider_sys::raw::{self, Fd};
+use outrider_sys::raw::Fd;
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::shm::{FD_TRACKED, FLAG_FETCHING, FLAG_HELD, Header, Slot, lost};
@@ -45,6 +45,30 @@ fn note(e: rustix::io::Errno, header: &Header) {
     if matches!(e, rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) {
         header.lose(lost::EMFILE);
     }
+}
+
+/// Whether what process `pid` has open under number `fd` at this moment is the file that `found` is, opened for reading: what is open for writing alone,
+/// or without any right (O_PATH), says nothing about what the process may read. The kernel tells flags, mount and inode of one open file at once.
+fn is_readable(pid: u32, fd: u16, found: &Fd) -> bool {
+    let tell = |path: String| -> Option<[u64; 3]> {
+        let text = std::fs::read_to_string(path).ok()?;
+        let field = |name: &str, radix| {
+            let value = text.lines().find_map(|l| l.strip_prefix(name))?.trim();
+            u64::from_str_radix(value, radix).ok()
+        };
+        // Before Linux 5.14 no inode is told.
+        let ino = field("ino:", 10).unwrap_or(0);
+        Some([field("flags:", 8)?, field("mnt_id:", 10)?, ino])
+    };
+    let its = tell(format!("/proc/{pid}/fdinfo/{fd}"));
+    let ours = tell(format!("/proc/self/fdinfo/{}", found.as_raw_fd()));
+    let (Some([flags, mount, ino]), Some([_, our_mount, our_ino])) = (its, ours) else {
+        return false;
+    };
+    let access = flags as i32 & libc::O_ACCMODE;
+    (mount, ino) == (our_mount, our_ino)
+        && flags as i32 & libc::O_PATH == 0
+        && matches!(access, libc::O_RDONLY | libc::O_RDWR)
 }
 
 /// Looks at a descriptor of the program that is still the one of this generation, while nobody closes it: the slot is marked, and the hook waits
@@ -88,9 +112,11 @@ pub fn fetch(
         if slot.state.load(Relaxed) != FD_TRACKED {
             return None;
         }
-        rustix::fs::openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        let found = rustix::fs::openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
             .map_err(lose)
-            .ok()
+            .ok()?;
+        let found = Fd::from(found);
+        is_readable(wanted.pid, wanted.fd, &found).then_some(found)
     });
     let (found, size) = checked(found?, wanted.dev, wanted.ino)?;
     open(&found).map_err(lose).ok().map(|fd| (fd, size))
@@ -231,11 +257,17 @@ pub fn shows_opens(device: &Device) -> bool {
         .any(|k| kind.starts_with(k))
 }
 
-/// Whether a process exists.
+/// Whether a process exists, as /proc shows it.
 pub fn alive(pid: u32) -> bool {
-    // SAFETY: signal 0 only asks.
-    let r = unsafe { raw::syscall6(libc::SYS_kill, pid as usize, 0, 0, 0, 0, 0) };
-    r != -(libc::ESRCH as isize)
+    Path::new(&format!("/proc/{pid}/stat")).exists()
+}
+
+/// The numbers of a process in the namespaces in which it is, outermost first, as far as they are seen from here.
+pub fn numbers(pid: u32) -> Vec<u32> {
+    let status = std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.split(|b| *b == b'\n').find_map(|l| l.strip_prefix(b"NSpid:"));
+    let words = std::str::from_utf8(line.unwrap_or_default()).unwrap_or_default();
+    words.split_whitespace().filter_map(|w| w.parse().ok()).collect()
 }
 
 /// The command of a process, from /proc/PID/comm.

@@ -1,106 +1,183 @@
-//! The service's and the runner's hold on the shared memory.
+//! What runner and service have between them, and the service's hold on the memory of processes.
+//!
+//! The report's figures and names lie in memory that was there before the service was forked and that no program ever has. A process's
+//! memory comes over a socket, to which the runner is bound and the service listens: the process makes it, and the kernel says whose it is.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::AtomicU64;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 
-use outrider_sys::raw;
-use rustix::fs::{MemfdFlags, SealFlags};
+use outrider_sys::standing::Watch;
+use outrider_sys::{handover, mapped};
 
-use crate::board::Board;
+use crate::board::{self, Board};
 use crate::shm::{
-    self, FILES_AT, FileStat, Header, MAX_FILES, MAX_PROCS, MAX_RECORDS, PROCS_AT, Proc,
-    RECORDS_AT, Record, SHM_BYTES,
+    self, FileStat, HEIRS, Header, MAX_FILES, MAX_PROCS, MAX_RECORDS, Notes, PROC_BYTES, Proc, Record,
 };
 
-/// The whole memory object, mapped.
+/// Where the statistics of files begin, bytes.
+const FILES_AT: usize = size_of::<Header>();
+/// Where the records of processes begin, bytes.
+const RECORDS_AT: usize = FILES_AT + MAX_FILES * size_of::<FileStat>();
+/// Where the board of foreaction graphs begins, bytes.
+const BOARD_AT: usize = RECORDS_AT + MAX_RECORDS * size_of::<Record>();
+/// Bytes of what one service keeps.
+const BOOK_BYTES: usize = BOARD_AT + size_of::<Board>();
+/// Bytes of what all services keep. Sparse: only touched pages cost memory.
+pub const BOOKS_BYTES: usize = (1 + HEIRS) * BOOK_BYTES;
+
+const _: () = assert!(BOARD_AT.is_multiple_of(4096));
+const _: () = assert!(BOOK_BYTES.is_multiple_of(4096));
+
+/// What one service and the runner have between them, and the processes that the service has taken in.
 pub struct Shared {
-    fd: OwnedFd,
+    /// Programs send their memory here.
+    socket: OwnedFd,
     base: *mut u8,
+    /// By entry: the process's memory, or some that nobody has.
+    procs: Vec<AtomicPtr<Proc>>,
+    /// By entry: where it lies once the entry was used.
+    places: Vec<AtomicPtr<Proc>>,
+    /// By entry: the rights of the process, where it may be asked for them.
+    standings: Vec<Mutex<Option<Watch>>>,
+    /// By entry: it was found to have other rights than this process.
+    strays: Vec<AtomicBool>,
 }
 
-// SAFETY: the mapping lives as long as the value, and everything in it is atomics.
+// SAFETY: mappings live as long as the process, and everything in them is atomics.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Makes the memory object (memfd_create, sparse) and maps it.
+    /// Makes the socket, and the memory for what is kept.
     pub fn create(mode: u32, min_size: u64) -> io::Result<Shared> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = rustix::fs::memfd_create("outrider", flags)?;
+        let socket = handover::listen()?;
         // Not a standard stream's number, should one of these be closed.
-        let fd = rustix::io::fcntl_dupfd_cloexec(&fd, 3)?;
-        set_length(&fd)?;
-        // Whoever may open it must not be able to take pages from under the processes that have it mapped.
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        rustix::fs::fcntl_add_seals(&fd, seals)?;
-        let strict = std::fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|v| v == b"2\n");
-        if strict {
-            // All but the entries of processes, which these reserve themselves.
-            for part in [0..PROCS_AT, RECORDS_AT..SHM_BYTES] {
-                if !raw::fallocate(fd.as_raw_fd(), part.start, part.len()) {
-                    return Err(io::ErrorKind::OutOfMemory.into());
-                }
-            }
-        }
-        // SAFETY: a new shared mapping of the whole object.
-        let base = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                SHM_BYTES,
-                rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE,
-                rustix::mm::MapFlags::SHARED,
-                &fd,
-                0,
-            )?
-        };
-        let shared = Shared {
-            fd,
-            base: base.cast(),
-        };
-        shared.header().begin(mode, min_size, strict);
+        let socket = rustix::io::fcntl_dupfd_cloexec(&socket, 3)?;
+        let base = mapped::map_shared(BOOKS_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
+        let shared = Shared::over(socket, base);
+        shared.header().begin(mode, min_size);
         Ok(shared)
     }
 
-    /// Takes over an object that has been made and mapped as [`Shared::create`] does, its header written.
+    /// Takes over a socket and memory that have been made as [`Shared::create`] does, the header written.
     ///
     /// # Safety
-    /// `fd` is the object and `base` its mapping; both are nobody else's.
+    /// `fd` is the socket and `base` the memory; both are nobody else's.
     pub unsafe fn adopt(fd: i32, base: *mut u8) -> Shared {
         // SAFETY: as promised.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Shared { fd, base }
+        Shared::over(unsafe { OwnedFd::from_raw_fd(fd) }, base)
     }
 
-    /// The descriptor, which programs open through /proc/PID/fd.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+    fn over(socket: OwnedFd, base: *mut u8) -> Shared {
+        Shared {
+            socket,
+            base,
+            procs: (0..MAX_PROCS).map(|_| AtomicPtr::default()).collect(),
+            places: (0..MAX_PROCS).map(|_| AtomicPtr::default()).collect(),
+            standings: (0..MAX_PROCS).map(|_| Mutex::default()).collect(),
+            strays: (0..MAX_PROCS).map(|_| AtomicBool::new(false)).collect(),
+        }
+    }
+
+    /// What service number `i` after the first keeps, `i` below [`HEIRS`]. The socket is another one.
+    pub fn heir(&self, i: usize, socket: OwnedFd) -> Shared {
+        let i = i.min(HEIRS - 1);
+        // SAFETY: within what `create` or `early` has mapped, which stays mapped.
+        Shared::over(socket, unsafe { self.base.add((1 + i) * BOOK_BYTES) })
+    }
+
+    /// The socket to which programs send their memory.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Wakes whoever listens.
+    pub fn knock(&self) {
+        handover::knock(self.socket.as_raw_fd());
     }
 
     /// The first page.
     pub fn header(&self) -> &Header {
-        // SAFETY: the object begins with a Header; zeroed memory is a valid one.
+        // SAFETY: the memory begins with a Header; zeroed memory is a valid one.
         unsafe { &*self.base.cast::<Header>() }
+    }
+
+    /// Takes the memory that process `pid` has sent into entry `i`, below [`MAX_PROCS`]. `false`: it is none that can be trusted
+    /// to stay as it is, or can't be mapped.
+    pub fn take_in(&self, i: usize, pid: u32, memory: &OwnedFd) -> bool {
+        if !handover::is_sealed(memory.as_fd(), PROC_BYTES) {
+            return false;
+        }
+        let (Some(proc), Some(place)) = (self.procs.get(i), self.places.get(i)) else {
+            return false;
+        };
+        let Some(at) = mapped::map_file(memory.as_raw_fd(), PROC_BYTES, place.load(Relaxed).cast())
+        else {
+            return false;
+        };
+        place.store(at.cast(), Relaxed);
+        proc.store(at.cast(), Release);
+        if let (Some(standing), Some(stray)) = (self.standings.get(i), self.strays.get(i)) {
+            *lock(standing) = Watch::of(pid);
+            stray.store(false, Relaxed);
+        }
+        self.header().owners[i].store(pid, Release);
+        true
+    }
+
+    /// Whether the process in entry `i` has exactly the rights of this process: user, groups, capabilities, root and namespaces, and no filter of
+    /// system calls. Asks the kernel, if it has not in the last millisecond.
+    pub fn stands(&self, i: usize) -> bool {
+        let Some(standing) = self.standings.get(i) else {
+            return false;
+        };
+        let stands = lock(standing).as_mut().is_some_and(Watch::is_like_this);
+        if !stands && let Some(stray) = self.strays.get(i) {
+            stray.store(true, Relaxed);
+        }
+        stands
+    }
+
+    /// Tells a process that nobody listens to it, in memory that was not taken in.
+    pub fn refuse(memory: &OwnedFd) {
+        if handover::is_sealed(memory.as_fd(), PROC_BYTES)
+            && let Some(at) = mapped::map_file(memory.as_raw_fd(), PROC_BYTES, std::ptr::null_mut())
+        {
+            // SAFETY: mapped just now; zero is a valid Proc.
+            unsafe { &*at.cast::<Proc>() }.closed.store(1, Release);
+            mapped::unmap(at, PROC_BYTES);
+        }
+    }
+
+    /// Whether a filter of system calls stands over the process in entry `i`.
+    pub fn is_filtered(&self, i: usize) -> bool {
+        let standing = self.standings.get(i);
+        standing.is_some_and(|s| lock(s).as_ref().is_some_and(Watch::is_filtered))
+    }
+
+    /// Whether the process in entry `i` was found to have other rights than this one.
+    pub fn has_strayed(&self, i: usize) -> bool {
+        self.strays.get(i).is_some_and(|s| s.load(Relaxed))
     }
 
     /// Process entry `i`, below [`MAX_PROCS`].
     pub fn proc(&self, i: usize) -> &Proc {
-        let i = i.min(MAX_PROCS - 1);
-        // SAFETY: within the object, page-aligned, valid when zero.
-        unsafe {
-            &*self
-                .base
-                .add(PROCS_AT + i * size_of::<Proc>())
-                .cast::<Proc>()
+        let proc = self.procs.get(i).map_or(std::ptr::null_mut(), |p| p.load(Acquire));
+        match std::ptr::NonNull::new(proc) {
+            // SAFETY: a mapping of a whole Proc; other memory may come to lie there, but none is taken away.
+            Some(proc) => unsafe { proc.as_ref() },
+            None => nobody(),
         }
     }
 
     /// Statistics entry `i`, below [`shm::MAX_FILES`].
     pub fn stat(&self, i: usize) -> &FileStat {
         let i = i.min(MAX_FILES - 1);
-        // SAFETY: within the object, aligned, valid when zero.
+        // SAFETY: within the memory, aligned, valid when zero.
         unsafe {
             &*self
                 .base
@@ -109,18 +186,19 @@ impl Shared {
         }
     }
 
-    /// Zeroes a process entry and gives its memory back.
+    /// Frees a process entry: the memory is the process's alone again.
     pub fn clear(&self, i: usize) {
-        use rustix::fs::FallocateFlags;
-        let (at, len) = (
-            (PROCS_AT + i.min(MAX_PROCS - 1) * size_of::<Proc>()) as u64,
-            size_of::<Proc>() as u64,
-        );
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        if rustix::fs::fallocate(&self.fd, flags, at, len).is_err() {
-            // SAFETY: the entry has no owner; its memory is plain atomics, for which zero is valid.
-            unsafe { std::ptr::write_bytes(self.base.add(at as usize), 0, len as usize) };
+        let Some(place) = self.places.get(i) else {
+            return;
+        };
+        *lock(&self.standings[i]) = None;
+        let at = place.load(Relaxed);
+        // Another thread may still look at it.
+        if !at.is_null() && !mapped::map_over(at.cast(), PROC_BYTES) {
+            self.procs[i].store(std::ptr::null_mut(), Release);
+            place.store(std::ptr::null_mut(), Relaxed);
         }
+        self.header().owners[i].store(shm::OWNER_FREE, Release);
     }
 
     /// Names a statistics entry and its file, by `st_dev` and `st_ino`; of a long name the tail is kept.
@@ -153,7 +231,7 @@ impl Shared {
 
     /// The record of process number `i` of all that there were; `None` from [`MAX_RECORDS`] on.
     pub fn record(&self, i: usize) -> Option<&Record> {
-        // SAFETY: within the object, aligned, valid when zero.
+        // SAFETY: within the memory, aligned, valid when zero.
         (i < MAX_RECORDS).then(|| unsafe {
             let at = RECORDS_AT + i * size_of::<Record>();
             &*self.base.add(at).cast::<Record>()
@@ -166,18 +244,17 @@ impl Shared {
         all.take_while(|r| r.pid.load(Acquire) != 0)
     }
 
-    /// Begins the record of a process that entry `i` belongs to, as number `who` of all.
-    pub fn begin_record(&self, who: usize, i: usize, pid: u32, command: &str) {
+    /// Begins the record of process `pid` as number `who` of all.
+    pub fn begin_record(&self, who: usize, pid: u32, command: &str) {
         let Some(record) = self.record(who) else {
             self.header().lose(shm::lost::RECORDS);
             return;
         };
         write_text(&record.name, command.as_bytes());
-        record.entry.store(i as u32 + 1, Relaxed);
         record.pid.store(pid, Release);
     }
 
-    /// Adds what entry `i` has counted itself to its record, if it has one, and to the totals.
+    /// Adds what the process in entry `i` has counted itself since this was done last to its record, if it has one, and to the totals.
     pub fn settle(&self, i: usize, record: Option<&Record>) {
         let proc = self.proc(i);
         let [reads, bytes, dropped, saved] = [
@@ -191,6 +268,7 @@ impl Shared {
         if dropped > 0 {
             header.lose(shm::lost::QUEUE_FULL);
         }
+        header.notes.take_over(&proc.notes);
         header.dropped.fetch_add(dropped, Relaxed);
         header.calls_saved.fetch_add(saved, Relaxed);
         header.hot.fetch_add(bytes, Relaxed);
@@ -199,7 +277,6 @@ impl Shared {
             record.bytes_read.fetch_add(bytes, Relaxed);
             record.events_dropped.fetch_add(dropped, Relaxed);
             record.calls_saved.fetch_add(saved, Relaxed);
-            record.entry.store(0, Relaxed);
         }
         if proc.saved.any() {
             let stats = (0..MAX_FILES).map(|i| self.stat(i));
@@ -209,42 +286,91 @@ impl Shared {
                 stat.calls_saved.fetch_add(saved, Relaxed);
             }
         }
+        board::gather(self.board(), &proc.board);
     }
 
-    /// Does what the service had to do at the end and could not, because there is none: no process had anything to tell, or it was killed.
-    pub fn settle_all(&self) {
-        for (i, owner) in self.header().owners.iter().enumerate() {
-            // First, because a look at a free entry takes a page of memory.
-            if owner.load(Acquire) == shm::OWNER_FREE {
-                continue;
-            }
-            let pid = self.proc(i).pid.load(Acquire);
-            if pid == 0 {
-                continue;
-            }
-            let its = |r: &&Record| r.entry.load(Relaxed) == i as u32 + 1;
-            if !self.records().any(|r| its(&r)) {
-                self.begin_record(self.records().count(), i, pid, &self.told_name(i));
-            }
-            self.settle(i, self.records().find(its));
+    /// Adds what another service has kept.
+    pub fn gather(&self, heir: &Shared) {
+        let (to, from) = (self.header(), heir.header());
+        to.notes.take_over(&from.notes);
+        to.total.figures.gather(&from.total.figures);
+        let counts = [
+            (&to.total.calls_saved, &from.total.calls_saved),
+            (&to.dropped, &from.dropped),
+            (&to.calls_saved, &from.calls_saved),
+            (&to.hot, &from.hot),
+            (&to.events, &from.events),
+            (&to.wakeups, &from.wakeups),
+        ];
+        let pairs = to.walked.iter().zip(&from.walked);
+        let pairs = pairs.chain(to.listed.iter().zip(&from.listed));
+        for (to, from) in counts.into_iter().chain(pairs) {
+            to.fetch_add(from.swap(0, Relaxed), Relaxed);
         }
+        let peak = from.peak_unused.swap(0, Relaxed);
+        to.peak_unused.fetch_add(peak, Relaxed);
+        let mut who = self.records().count();
+        for record in heir.records() {
+            self.begin_record(who, record.pid.load(Relaxed), &text(&record.name));
+            if let Some(to) = self.record(who) {
+                to.figures.gather(&record.figures);
+                let counts = [
+                    (&to.reads, &record.reads),
+                    (&to.bytes_read, &record.bytes_read),
+                    (&to.events, &record.events),
+                    (&to.events_dropped, &record.events_dropped),
+                    (&to.calls_saved, &record.calls_saved),
+                ];
+                for (to, from) in counts {
+                    to.fetch_add(from.load(Relaxed), Relaxed);
+                }
+            }
+            who += 1;
+        }
+        let mut free = (0..MAX_FILES).find(|i| self.path(*i).is_none());
+        for i in (0..MAX_FILES).take_while(|i| heir.path(*i).is_some()) {
+            let from = heir.stat(i);
+            let file = from.file.each_ref().map(|n| n.load(Relaxed));
+            let same = |k: &usize| self.stat(*k).file.each_ref().map(|n| n.load(Relaxed)) == file;
+            let named = (0..MAX_FILES).take_while(|k| self.path(*k).is_some());
+            let Some(k) = named.into_iter().find(same).or(free) else {
+                break;
+            };
+            if Some(k) == free {
+                self.name(k, &heir.path(i).unwrap_or_default(), file);
+                free = (k + 1 < MAX_FILES).then_some(k + 1);
+            }
+            self.stat(k).figures.gather(&from.figures);
+            let saved = from.calls_saved.load(Relaxed);
+            self.stat(k).calls_saved.fetch_add(saved, Relaxed);
+        }
+        board::gather(self.board(), heir.board());
     }
 
     /// What programs tell of their foreaction graphs.
     pub fn board(&self) -> &Board {
-        // SAFETY: within the object, page-aligned, valid when zero.
-        unsafe { &*self.base.add(shm::BOARD_AT).cast::<Board>() }
+        // SAFETY: within the memory, page-aligned, valid when zero.
+        unsafe { &*self.base.add(BOARD_AT).cast::<Board>() }
     }
 
     /// The program's name that process entry `i` was given when it attached.
     pub fn told_name(&self, i: usize) -> String {
         text(&self.proc(i).name)
     }
+}
 
-    /// Path under which programs of this user can open the object while process `pid` holds it.
-    pub fn path_in(&self, pid: u32) -> String {
-        format!("/proc/{pid}/fd/{}", self.fd.as_raw_fd())
-    }
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// An entry that no process has. What is written there nobody reads.
+fn nobody() -> &'static Proc {
+    static NOBODY: std::sync::LazyLock<usize> = std::sync::LazyLock::new(|| {
+        let at = mapped::map(PROC_BYTES).map(|at| at as usize);
+        at.unwrap_or_else(|| std::alloc::handle_alloc_error(std::alloc::Layout::new::<Proc>()))
+    });
+    // SAFETY: fresh memory from the kernel, for good; zero is a valid Proc.
+    unsafe { &*(*NOBODY as *const Proc) }
 }
 
 /// Writes bytes into words that were zero; what there is no room for is left out.
@@ -263,35 +389,8 @@ pub fn text(words: &[AtomicU64]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Gives the object its length. A limit on the size of files (RLIMIT_FSIZE) counts here too, and would end the process with
-/// SIGXFSZ: the soft limit is lifted for the moment, and the signal ignored.
-fn set_length(fd: &OwnedFd) -> io::Result<()> {
-    // SAFETY: plain calls on local structures; the disposition and the limit are put back.
-    unsafe {
-        let old = libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-        let mut limit: libc::rlimit = std::mem::zeroed();
-        libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit);
-        let lifted = libc::rlimit {
-            rlim_cur: limit.rlim_max,
-            rlim_max: limit.rlim_max,
-        };
-        libc::setrlimit(libc::RLIMIT_FSIZE, &lifted);
-        let result = rustix::fs::ftruncate(fd, SHM_BYTES as u64);
-        libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
-        libc::signal(libc::SIGXFSZ, old);
-        Ok(result?)
-    }
-}
-
-impl AsRef<Header> for Shared {
-    fn as_ref(&self) -> &Header {
-        self.header()
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping; no reference outlives self.
-        let _ = unsafe { rustix::mm::munmap(self.base.cast(), SHM_BYTES) };
+impl AsRef<Notes> for Shared {
+    fn as_ref(&self) -> &Notes {
+        &self.header().notes
     }
 }

@@ -1,4 +1,4 @@
-//! The memory that hooked programs share with the service.
+//! What hooked programs, the service and the runner have in memory between them.
 //!
 //! Foresight, bookkeeping and issuing all happen in a process of their own (see DESIGN.md for why).
 //! What the hooks in a program do is reduced to this module: look up the state of a descriptor, compare
@@ -6,31 +6,21 @@
 //! ring. Nothing here allocates, locks, or panics; every structure is plain atomics for which zero is the
 //! initial state, so that fresh memory from the kernel is ready as it is.
 //!
-//! Nothing that is read from this memory is trusted by the service: a program that scribbles over it
-//! harms its own prefetching only.
-//!
-//! Layout of the memory object, in bytes:
-//!
-//! ```text
-//! 0                      Header, one page
-//! PAGE                   file statistics: MAX_FILES x FileStat
-//! PROCS_AT               MAX_PROCS x Proc
-//! RECORDS_AT             processes' figures: MAX_RECORDS x Record
-//! BOARD_AT               Board, what becomes of foreaction graphs
-//! ```
+//! Each process has memory of its own, a [`Proc`], which it makes itself and hands to the service over a socket:
+//! the kernel says who sent it. Nobody else has that memory mapped, and what the service reads there is a claim
+//! of that one process: it harms its own prefetching at most. What runner and service keep for the report is a
+//! [`Header`], [`FileStat`]s and [`Record`]s in memory that no program has ([`crate::shared`]).
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use outrider_sys::raw;
+use outrider_sys::handover::NAME_BYTES;
 
 use crate::board::Board;
 use crate::config::{Config, IoPriority, Size};
 use crate::hints::{Hints, Saved};
 
-/// "OUTRIDER" read as a little-endian number.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"OUTRIDER");
 /// Changes whenever the layout does; library and command must agree.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 /// Processes that can be followed at one time.
 pub const MAX_PROCS: usize = 512;
 /// Descriptors followed per process; numbers from here on are left alone.
@@ -40,25 +30,20 @@ pub const MAX_FDS: usize = 4096;
 pub const RING: usize = 2048;
 /// Files with statistics of their own; later ones are counted in the totals only.
 pub const MAX_FILES: usize = 1024;
-/// Where the statistics begin, bytes.
-pub const FILES_AT: usize = 4096;
-/// Where the first `Proc` begins, bytes.
-pub const PROCS_AT: usize = FILES_AT + MAX_FILES * size_of::<FileStat>();
-/// End of the process entries, where the records of processes begin, bytes.
-pub const RECORDS_AT: usize = PROCS_AT + MAX_PROCS * size_of::<Proc>();
 /// Processes that the report can name.
 pub const MAX_RECORDS: usize = 256;
-/// Where the board of foreaction graphs begins, bytes.
-pub const BOARD_AT: usize = RECORDS_AT + MAX_RECORDS * size_of::<Record>();
-/// Size of the whole object, bytes. Sparse: only touched pages cost memory.
-pub const SHM_BYTES: usize = BOARD_AT + size_of::<Board>();
-/// What /proc/PID/fd shows for the object.
-pub const SHM_NAME: &str = "/memfd:outrider (deleted)";
+/// What /proc/PID/maps shows for a process's memory.
+pub const NAME: &core::ffi::CStr = c"outrider";
+
+/// Flags in the environment of programs: hooks look for themselves whether files are cached; see [`FLAG_HOT`].
+pub const ENVIRONMENT_LOOKS: u64 = 1;
+/// There is to be a report: the service hears of every process that reads files worth following, cached or not.
+pub const ENVIRONMENT_REPORTS: u64 = 2;
+/// The kernel commits memory strictly (vm.overcommit_memory=2).
+pub const ENVIRONMENT_STRICT: u64 = 4;
 
 /// Nobody's entry.
 pub const OWNER_FREE: u32 = 0;
-/// Its process has executed another program; waits for the service to clear it.
-pub const OWNER_GONE: u32 = u32::MAX;
 
 /// The program's own hints pass unchanged and nothing is predicted (Table 2, `APPonly`).
 pub const MODE_APP_ONLY: u32 = 0;
@@ -219,6 +204,10 @@ pub struct Cell {
     len: AtomicU64,
 }
 
+/// All cells, from the beginning of a cache line on.
+#[repr(C, align(64))]
+struct Ring([Cell; RING]);
+
 /// State of one descriptor: one cache line, written by hooks and service with relaxed stores. A torn view
 /// of two fields costs a needless or a missed event, nothing else.
 #[repr(C, align(64))]
@@ -250,16 +239,13 @@ pub const LARGE_DIRECTORY: u64 = 128 << 10;
 /// [`Proc::visiting`]: a large directory is being listed.
 pub const COUNTS: u32 = 2;
 
-/// What one process shares with the service.
+/// What one process and the service tell each other, in memory that nobody else has.
 #[repr(C, align(4096))]
 pub struct Proc {
-    /// Process that owns this entry; stored last when it attaches.
-    pub pid: AtomicU32,
-    _pad: u32,
     /// The name that the program was called by, up to 16 bytes, zeros after it; for when the process is over before the
     /// service has looked.
     pub name: [AtomicU64; 2],
-    _pad0: [u32; 10],
+    _pad0: [u32; 12],
     head: AtomicU32,
     _pad1: [u32; 15],
     tail: AtomicU32,
@@ -272,8 +258,32 @@ pub struct Proc {
     pub hot_reads: AtomicU64,
     /// … and their bytes.
     pub hot_bytes: AtomicU64,
-    /// 1: the service has something to hear from this process; see [`Proc::announce`].
-    pub announced: AtomicU32,
+    /// Bytes of the program's own hints that the service has memory for; see [`Proc::takes_hint`].
+    pub hint_room: AtomicU64,
+    /// 1: the service listens. It says so when it has taken the process in.
+    pub served: AtomicU32,
+    /// 1: nobody listens any more, hooks pass straight through.
+    pub closed: AtomicU32,
+    /// 1: hooks look for themselves whether files are cached; see [`FLAG_HOT`].
+    pub looks: AtomicU32,
+    /// [`UNHURRIED`] or [`UNTOLD`], or 0.
+    pub unhurried: AtomicU32,
+    /// 1: a filter of system calls was seen to stand over this process: what the program does not ask the kernel itself may kill it.
+    pub confined: AtomicU32,
+    /// 1: this program watches files for being opened and closed (inotify, fanotify); the service opens no more.
+    pub watches: AtomicU32,
+    /// 1: some program of the run does.
+    pub watched: AtomicU32,
+    /// Counts demands to let go of every descriptor (before umount and leases).
+    pub release_wanted: AtomicU32,
+    /// The value of `release_wanted` that is being honoured.
+    pub release_begun: AtomicU32,
+    /// The value of `release_wanted` that has been honoured; a futex word.
+    pub release_done: AtomicU32,
+    /// System calls that go on for which nothing may be open, each a number of its own; unused entries are zero.
+    pub calls: [AtomicU32; CALLS],
+    /// Counts these.
+    pub called: AtomicU32,
     /// 1: small files that are opened are told of, whether they are cached or not; otherwise only those that are not.
     pub walking: AtomicU32,
     /// Of these, so many need not be told.
@@ -287,14 +297,23 @@ pub struct Proc {
     /// 1: it has given a hint; see `hints`.
     pub hinted: AtomicU32,
     _pad3: u32,
-    ring: [Cell; RING],
+    /// What it notes for the report.
+    pub notes: Notes,
+    ring: Ring,
     /// Descriptor states, by number.
     pub slots: [Slot; MAX_FDS],
     /// The hints that it gave last.
     pub hints: Hints,
     /// Of which files hints never reached the kernel.
     pub saved: Saved,
+    /// What becomes of its foreaction graphs.
+    pub board: Board,
 }
+
+/// Size of a process's memory, bytes. Sparse: only touched pages cost memory.
+pub const PROC_BYTES: usize = size_of::<Proc>();
+/// Bytes of it that a process without foreaction graphs may come to touch.
+pub const PROC_BYTES_USED: usize = core::mem::offset_of!(Proc, board);
 
 /// What the report counts of a file, of a process, and of all: bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -335,6 +354,13 @@ pub const FIGURES: [&str; 8] = [
 pub struct Figures([AtomicU64; FIGURES.len()]);
 
 impl Figures {
+    /// Adds all of other counts.
+    pub fn gather(&self, from: &Figures) {
+        for (to, from) in self.0.iter().zip(from.all()) {
+            to.fetch_add(from, Ordering::Relaxed);
+        }
+    }
+
     /// Adds bytes.
     pub fn add(&self, figure: Figure, bytes: u64) {
         self.0[figure as usize].fetch_add(bytes, Ordering::Relaxed);
@@ -378,8 +404,7 @@ pub struct FileStat {
 pub struct Record {
     /// The process; 0: this record and those after it are free. Stored last.
     pub pid: AtomicU32,
-    /// Where its entry is, plus one; 0: what the entry counted has been added.
-    pub entry: AtomicU32,
+    _pad: u32,
     /// Reads told of or skipped by agreement.
     pub reads: AtomicU64,
     /// Bytes of these.
@@ -465,6 +490,10 @@ pub mod lost {
             "descriptors: the helper ran out of file descriptors (EMFILE); some files were not prefetched",
         ),
         (
+            RIGHTS,
+            "rights: a process changed its user, its capabilities, its root or its namespaces, and no helper with just these rights could be had; it was left alone",
+        ),
+        (
             READAHEAD,
             "readahead: posix_fadvise(WILLNEED) refused; nothing could be fetched",
         ),
@@ -503,6 +532,8 @@ pub mod lost {
     pub const NO_PAGES: u32 = 1 << 15;
     /// More processes ended than [`MAX_RECORDS`](super::MAX_RECORDS).
     pub const RECORDS: u32 = 1 << 16;
+    /// A process has other rights than any service.
+    pub const RIGHTS: u32 = 1 << 17;
 }
 
 /// How long a program waits at most, µs, until disks have answered what they were asked and nothing of theirs is open any more: before calls that an open
@@ -513,61 +544,49 @@ pub const IMPATIENCE_US: u64 = 300_000;
 /// Calls at one time for which nothing may be open. More wait like these, and files may be opened again before they are over.
 pub const CALLS: usize = 8;
 
-/// The first page: what all processes see.
-#[repr(C, align(4096))]
-pub struct Header {
-    /// [`MAGIC`] once the object is ready.
-    pub magic: AtomicU64,
-    /// [`VERSION`].
-    pub version: AtomicU32,
-    /// `MODE_*`.
-    pub mode: AtomicU32,
-    /// Smallest file that is followed, bytes.
-    pub min_size: AtomicU64,
-    /// Futex word on which the service sleeps.
-    pub doorbell: AtomicU32,
-    /// 1 while the service sleeps and wants to be woken.
-    pub sleeping: AtomicU32,
-    /// 1: nobody listens any more, hooks pass straight through.
-    pub closed: AtomicU32,
-    /// Process id of the service, 0 before it is started.
-    pub service_pid: AtomicU32,
-    /// 1: a program watches files for being opened and closed (inotify, fanotify); the service opens no more.
-    pub watched: AtomicU32,
+/// What is noted for the report, by whoever has something to note; and the settings that matter inside a program.
+#[repr(C)]
+#[derive(Default)]
+pub struct Notes {
     /// `lost::*` bits.
     pub lost: AtomicU32,
-    /// 1: the program is over and a report is wanted; 2: the statistics are final.
-    pub finish: AtomicU32,
-    /// Counts demands to let go of every descriptor (before umount and leases); a futex word.
-    pub release_wanted: AtomicU32,
-    /// The value of `release_wanted` that is being honoured.
-    pub release_begun: AtomicU32,
-    /// The value of `release_wanted` that has been honoured; a futex word.
-    pub release_done: AtomicU32,
-    /// System calls that go on for which nothing may be open, each a number of its own; unused entries are zero.
-    pub calls: [AtomicU32; CALLS],
-    /// Counts these.
-    pub called: AtomicU32,
-    /// Counts processes that have something to tell; the first one makes the runner start the service.
-    pub hello: AtomicU32,
-    /// 1: hooks look for themselves whether files are cached; see [`FLAG_HOT`].
-    pub looks: AtomicU32,
-    /// [`UNHURRIED`] or [`UNTOLD`], or 0.
-    pub unhurried: AtomicU32,
-    /// 1: the kernel commits memory strictly; see [`Header::reserve`].
-    pub strict: AtomicU32,
-    /// Bytes of the programs' own hints that the service has memory for; see [`Header::takes_hint`].
-    pub hint_room: AtomicU64,
-    /// Totals over all files, also of those without an entry of their own.
-    pub total: FileStat,
-    /// Ended processes' dropped events.
-    pub dropped: AtomicU64,
-    /// Ended processes' saved calls.
-    pub calls_saved: AtomicU64,
-    /// Bytes of reads that found everything cached and were told nobody, of ended processes.
-    pub hot: AtomicU64,
+    _pad: u32,
     /// Requests issued to the kernel.
     pub requests: AtomicU64,
+    /// What declared access came to; `declare::FIGURES` names them.
+    pub declared: [AtomicU64; 11],
+    /// See [`Notes::configure`].
+    pub settings: [AtomicU64; SETTINGS],
+}
+
+/// Numbers of [`Notes::settings`].
+pub const SETTINGS: usize = 7;
+
+/// What runner and service keep for the report, and how they tell each other of their ends.
+#[repr(C, align(4096))]
+pub struct Header {
+    /// `MODE_*`.
+    pub mode: AtomicU32,
+    /// Process id of the service, 0 before it is started.
+    pub service_pid: AtomicU32,
+    /// 1: nobody listens any more.
+    pub closed: AtomicU32,
+    /// 1: a program watches files for being opened and closed (inotify, fanotify); the service opens no more.
+    pub watched: AtomicU32,
+    /// 1: the program is over and a report is wanted; 2: the statistics are final.
+    pub finish: AtomicU32,
+    /// Smallest file that is followed, bytes.
+    pub min_size: AtomicU64,
+    /// What is noted of all processes.
+    pub notes: Notes,
+    /// Totals over all files, also of those without an entry of their own.
+    pub total: FileStat,
+    /// Events that found a ring full.
+    pub dropped: AtomicU64,
+    /// Hints that never reached the kernel.
+    pub calls_saved: AtomicU64,
+    /// Bytes of reads that found everything cached and were told nobody.
+    pub hot: AtomicU64,
     /// Read events that the service has taken.
     pub events: AtomicU64,
     /// How often the service went to sleep and woke up.
@@ -580,64 +599,62 @@ pub struct Header {
     pub walked: [AtomicU64; 2],
     /// Directories that were listed ahead, all or the rest of them, and not cached, and how many of these were opened.
     pub listed: [AtomicU64; 2],
-    /// What declared access came to, in all processes; `declare::FIGURES` names them.
-    pub declared: [AtomicU64; 11],
-    /// The settings that matter inside a program; see [`Header::configure`].
-    pub settings: [AtomicU64; 7],
-    /// Owners of the process entries: a process id, [`OWNER_FREE`] or [`OWNER_GONE`]. A free entry's memory is
-    /// all zero; the service frees entries of ended processes by punching a hole.
+    /// Services for processes with rights of their own, which the first one asks the runner for.
+    pub heirs: [Heir; HEIRS],
+    /// Owners of the process entries: a process id, or [`OWNER_FREE`].
     pub owners: [AtomicU32; MAX_PROCS],
 }
 
+/// A service beside the first, with the rights of a process that has others.
+#[repr(C)]
+pub struct Heir {
+    /// One of `HEIR_*`; a futex word.
+    pub state: AtomicU32,
+    /// The process whose rights it is to have.
+    pub of: AtomicU32,
+    /// Of the numbers that /proc/PID/status shows under NSpid, the one by which it knows processes.
+    pub level: AtomicU32,
+    /// Its process id.
+    pub pid: AtomicU32,
+    /// The name of its socket.
+    pub name: [AtomicU64; NAME_BYTES.div_ceil(8)],
+}
+
+/// Nobody's.
+pub const HEIR_NONE: u32 = 0;
+/// The runner is to start it.
+pub const HEIR_WANTED: u32 = 1;
+/// It has not got its rights yet.
+pub const HEIR_BEGINS: u32 = 2;
+/// It listens.
+pub const HEIR_LISTENS: u32 = 3;
+/// It could not get the rights, or has ended.
+pub const HEIR_FAILED: u32 = 4;
+
+/// Services beside the first, each for processes with rights of their own.
+pub const HEIRS: usize = 4;
+
 const _: () = assert!(size_of::<Header>() == 4096);
-const _: () = assert!(BOARD_AT.is_multiple_of(4096));
 const _: () = assert!(size_of::<Slot>() == 64);
 const _: () = assert!(size_of::<Cell>() == 32);
 const _: () = assert!(size_of::<FileStat>() == 256);
 const _: () = assert!(size_of::<Record>() == 256);
 
-impl Header {
-    /// Makes a zeroed header one that programs accept: how they are helped, from how many bytes on a file is looked after, and whether the system
-    /// commits memory strictly.
-    pub fn begin(&self, mode: u32, min_size: u64, strict: bool) {
-        self.version.store(VERSION, Ordering::Relaxed);
-        self.mode.store(mode, Ordering::Relaxed);
-        self.min_size.store(min_size, Ordering::Relaxed);
-        self.strict.store(strict.into(), Ordering::Relaxed);
-        self.magic.store(MAGIC, Ordering::Release);
-    }
-
+impl Notes {
     /// Hands the settings that matter inside a program to it.
     pub fn configure(&self, config: &Config) {
-        let e = &config.engine;
-        let values = [
-            1,
-            u64::from(e.workers),
-            e.chunk.0,
-            e.in_flight_min.0,
-            e.in_flight_max.0,
-            match e.io_priority {
-                IoPriority::BestEffort7 => 0,
-                IoPriority::Idle => 1,
-                IoPriority::None => 2,
-            },
-            config.budget.memory.map_or(u64::MAX, |s| s.0),
-        ];
-        self.looks
-            .store(config.view.cache_visibility.into(), Ordering::Release);
-        for (to, value) in self.settings.iter().zip(values) {
+        for (to, value) in self.settings.iter().zip(settings(config)) {
             to.store(value, Ordering::Release);
         }
     }
 
-    /// The settings of [`Header::configure`], where somebody called it; else the defaults.
+    /// The settings of [`Notes::configure`], where somebody called it; else the defaults.
     pub fn configured(&self) -> Config {
         let mut config = Config::default();
-        let [set, workers, chunk, least, most, priority, memory] = std::array::from_fn(|i| {
-            self.settings
-                .get(i)
-                .map_or(0, |s| s.load(Ordering::Acquire))
-        });
+        let [set, workers, chunk, least, most, priority, memory] = self
+            .settings
+            .each_ref()
+            .map(|s| s.load(Ordering::Acquire));
         if set == 1 {
             let mut given = config.clone();
             given.engine.workers = workers as u32;
@@ -650,7 +667,7 @@ impl Header {
                 _ => IoPriority::None,
             };
             given.budget.memory = (memory != u64::MAX).then_some(Size(memory));
-            // Shared memory is anybody's to scribble on.
+            // They came through the environment.
             if given.validate().is_ok() {
                 config = given;
             }
@@ -658,43 +675,68 @@ impl Header {
         config
     }
 
-    /// One that is shared with nobody.
-    pub fn private() -> Box<Header> {
-        let layout = std::alloc::Layout::new::<Header>();
-        // SAFETY: not of size zero; plain atomics, for which zero is valid; allocated as a Box would be.
-        unsafe {
-            let new = std::alloc::alloc_zeroed(layout).cast::<Header>();
-            if new.is_null() {
-                std::alloc::handle_alloc_error(layout);
+    /// Notes a lost capability once.
+    pub fn lose(&self, bit: u32) {
+        if self.lost.load(Ordering::Relaxed) & bit == 0 {
+            self.lost.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Notes {
+    /// Adds what was noted elsewhere, and takes it off there.
+    pub fn take_over(&self, from: &Notes) {
+        self.lose(from.lost.swap(0, Ordering::Relaxed));
+        let requests = from.requests.swap(0, Ordering::Relaxed);
+        self.requests.fetch_add(requests, Ordering::Relaxed);
+        for (to, from) in self.declared.iter().zip(&from.declared) {
+            to.fetch_add(from.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        }
+        for (to, from) in self.settings.iter().zip(&from.settings) {
+            let value = from.load(Ordering::Relaxed);
+            if value != 0 {
+                to.store(value, Ordering::Release);
             }
-            Box::from_raw(new)
         }
     }
+}
 
-    /// Wakes the service if it sleeps. One relaxed-ish load where it is awake.
-    #[inline]
-    pub fn ring_doorbell(&self) {
-        // The fence orders the event just published before the look at `sleeping`; the service
-        // publishes `sleeping` and then looks at the rings once more.
-        fence(Ordering::SeqCst);
-        if self.sleeping.load(Ordering::Relaxed) != 0
-            && self.sleeping.swap(0, Ordering::AcqRel) != 0
-        {
-            self.doorbell.fetch_add(1, Ordering::Release);
-            raw::futex_wake(&self.doorbell, 1);
-        }
+/// The settings that matter inside a program, as [`Notes::settings`] has them.
+pub fn settings(config: &Config) -> [u64; SETTINGS] {
+    let e = &config.engine;
+    [
+        1,
+        u64::from(e.workers),
+        e.chunk.0,
+        e.in_flight_min.0,
+        e.in_flight_max.0,
+        match e.io_priority {
+            IoPriority::BestEffort7 => 0,
+            IoPriority::Idle => 1,
+            IoPriority::None => 2,
+        },
+        config.budget.memory.map_or(u64::MAX, |s| s.0),
+    ]
+}
+
+impl Header {
+    /// Makes a zeroed header that of a run: how programs are helped, and from how many bytes on a file is looked after.
+    pub fn begin(&self, mode: u32, min_size: u64) {
+        self.mode.store(mode, Ordering::Relaxed);
+        self.min_size.store(min_size, Ordering::Release);
     }
 
-    /// Takes the memory of `len` bytes of the object `fd` from `at` on. Where memory is committed strictly (vm.overcommit_memory=2) a
-    /// page for which nothing is left is SIGBUS when it is first touched; here it is an answer. Elsewhere nothing is done.
-    pub fn reserve(&self, fd: i32, at: usize, len: usize) -> bool {
-        self.strict.load(Ordering::Relaxed) == 0 || raw::fallocate(fd, at, len)
+    /// Notes a lost capability once.
+    pub fn lose(&self, bit: u32) {
+        self.notes.lose(bit);
     }
+}
 
+impl Proc {
     /// Whether the service is there, and opens files.
     pub fn is_served(&self) -> bool {
         let [closed, watched] = [&self.closed, &self.watched].map(|w| w.load(Ordering::Relaxed));
-        self.service_pid.load(Ordering::Relaxed) != 0 && closed == 0 && watched == 0
+        self.served.load(Ordering::Relaxed) != 0 && closed == 0 && watched == 0
     }
 
     /// Whether the service can carry out a hint of `len` bytes, which are taken off its room. The kernel is to have it otherwise.
@@ -706,24 +748,34 @@ impl Header {
             .is_ok()
     }
 
-    /// Notes a lost capability once.
-    pub fn lose(&self, bit: u32) {
-        if self.lost.load(Ordering::Relaxed) & bit == 0 {
-            self.lost.fetch_or(bit, Ordering::Relaxed);
+    /// Takes over what a process has kept in memory that only it has, from there: states of descriptors, counts and settings.
+    pub fn take_over(&self, from: &Proc) {
+        let words = [
+            (&self.looks, &from.looks),
+            (&self.unhurried, &from.unhurried),
+            (&self.hinted, &from.hinted),
+            (&self.watches, &from.watches),
+            (&self.confined, &from.confined),
+        ];
+        for (to, from) in words {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-    }
-}
-
-impl Proc {
-    /// Makes the service hear this process, and starts it where it doesn't run yet.
-    #[inline]
-    pub fn announce(&self, header: &Header) {
-        if self.announced.load(Ordering::Relaxed) == 0
-            && self.announced.swap(1, Ordering::Relaxed) == 0
-        {
-            header.hello.fetch_add(1, Ordering::Release);
+        let counts = [
+            (&self.dropped, &from.dropped),
+            (&self.calls_saved, &from.calls_saved),
+            (&self.hot_reads, &from.hot_reads),
+            (&self.hot_bytes, &from.hot_bytes),
+        ];
+        for (to, from) in counts {
+            to.fetch_add(from.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         }
-        header.ring_doorbell();
+        for (to, from) in self.name.iter().zip(&from.name) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.notes.take_over(&from.notes);
+        for (to, from) in self.slots.iter().zip(&from.slots) {
+            to.take_over(from);
+        }
     }
 
     /// Puts an event into the ring; `false` (and one more in `dropped`) where it is full.
@@ -736,7 +788,7 @@ impl Proc {
         // Bounded: memory that someone scribbles over must not hold a program up.
         for _ in 0..64 {
             let index = pos as usize & (RING - 1);
-            let cell = &self.ring[index];
+            let cell = &self.ring.0[index];
             let free = pos.wrapping_sub(index as u32);
             let ahead = cell.seq.load(Ordering::Acquire).wrapping_sub(free) as i32;
             if ahead < 0 {
@@ -785,7 +837,7 @@ impl Proc {
         for _ in 0..RING {
             let pos = self.tail.load(Ordering::Relaxed);
             let index = pos as usize & (RING - 1);
-            let cell = &self.ring[index];
+            let cell = &self.ring.0[index];
             let free = pos.wrapping_sub(index as u32);
             let again = free.wrapping_add(RING as u32);
             if cell.seq.load(Ordering::Acquire) != free.wrapping_add(1) {
@@ -824,7 +876,7 @@ impl Proc {
         let pos = self.tail.load(Ordering::Relaxed);
         let index = pos as usize & (RING - 1);
         let filled = pos.wrapping_sub(index as u32).wrapping_add(1);
-        self.ring[index].seq.load(Ordering::Acquire) == filled
+        self.ring.0[index].seq.load(Ordering::Acquire) == filled
     }
 
     /// The places in the order of all events up to which they are taken, and up to which they are told.
@@ -843,6 +895,32 @@ impl Proc {
 }
 
 impl Slot {
+    /// Becomes what another slot is, if that is anything.
+    fn take_over(&self, from: &Slot) {
+        let state = from.state.load(Ordering::Acquire);
+        if state == FD_UNKNOWN {
+            return;
+        }
+        let words = [
+            (&self.flags, &from.flags),
+            (&self.generation, &from.generation),
+            (&self.skip, &from.skip),
+        ];
+        for (to, from) in words {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        let words = [
+            (&self.dev, &from.dev),
+            (&self.ino, &from.ino),
+            (&self.pos, &from.pos),
+            (&self.last, &from.last),
+        ];
+        for (to, from) in words {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.state.store(state, Ordering::Release);
+    }
+
     /// Back to [`FD_UNKNOWN`], with a new generation.
     #[inline]
     pub fn forget(&self) {

@@ -7,6 +7,7 @@ pub mod child;
 pub mod counters;
 pub mod device;
 pub mod extent;
+pub mod handover;
 pub mod kernel_cache;
 pub mod mapped;
 pub mod memory;
@@ -16,6 +17,7 @@ pub mod raw;
 pub mod ring;
 pub mod seccomp;
 pub mod size;
+pub mod standing;
 mod text;
 pub mod threads;
 

@@ -10,19 +10,40 @@ use core::ptr::NonNull;
 use crate::raw::syscall6;
 
 /// New zeroed memory of `len` bytes, aligned to a page.
+#[inline(always)]
 pub fn map(len: usize) -> Option<*mut u8> {
-    // SAFETY: a new anonymous mapping at an address of the kernel's choice.
-    let r = unsafe {
-        syscall6(
-            libc::SYS_mmap,
-            0,
-            len,
-            (libc::PROT_READ | libc::PROT_WRITE) as usize,
-            (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize,
-            usize::MAX,
-            0,
-        )
-    };
+    anonymous(0, len, libc::MAP_PRIVATE)
+}
+
+/// The same, which children of fork(2) share.
+#[inline(always)]
+pub fn map_shared(len: usize) -> Option<*mut u8> {
+    anonymous(0, len, libc::MAP_SHARED | libc::MAP_NORESERVE)
+}
+
+/// Puts new zeroed memory in the place of a mapping of ours at `at`.
+pub fn map_over(at: *mut u8, len: usize) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    anonymous(at as usize, len, flags).is_some()
+}
+
+#[inline(always)]
+fn anonymous(at: usize, len: usize, flags: libc::c_int) -> Option<*mut u8> {
+    let access = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+    let flags = (flags | libc::MAP_ANONYMOUS) as usize;
+    // SAFETY: a new anonymous mapping, at an address of the kernel's choice or in the place of one of ours.
+    let r = unsafe { syscall6(libc::SYS_mmap, at, len, access, flags, usize::MAX, 0) };
+    (!(-4095..=0).contains(&r)).then_some(r as *mut u8)
+}
+
+/// Maps `len` bytes of a file, to be read and written by all who have it mapped: in the place of a mapping of ours at `at`, or where the kernel
+/// chooses if that is null.
+pub fn map_file(fd: i32, len: usize, at: *mut u8) -> Option<*mut u8> {
+    let access = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+    let fixed = if at.is_null() { 0 } else { libc::MAP_FIXED };
+    let flags = (libc::MAP_SHARED | fixed) as usize;
+    // SAFETY: a new mapping, at an address of the kernel's choice or in the place of one of ours.
+    let r = unsafe { syscall6(libc::SYS_mmap, at as usize, len, access, flags, fd as usize, 0) };
     (!(-4095..=0).contains(&r)).then_some(r as *mut u8)
 }
 

@@ -19,15 +19,17 @@ mod plugins;
 use core::arch::global_asm;
 use core::ptr::{null, null_mut};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicI32, AtomicU32};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32};
 
 use outrider_core::config;
+use outrider_core::shared::BOOKS_BYTES;
 use outrider_core::shm::{self, Header};
+use outrider_sys::handover::{self, NAME_BYTES};
 use outrider_sys::{mapped, raw};
 
 use crate::locks;
 use crate::preload;
-use crate::run::{HEADER, PROGRAM, child_changed, is_passed_on, pass_on};
+use crate::run::{PROGRAM, child_changed, is_passed_on, pass_on};
 
 global_asm!(
     ".globl outrider_entry",
@@ -78,8 +80,10 @@ unsafe extern "C" {
     fn outrider_return();
 }
 
-/// The descriptor of the shared memory once a program was started; 0 before.
+/// The socket to which programs hand their memory, once a program was started; 0 before.
 static SHARED: AtomicI32 = AtomicI32::new(0);
+/// The memory of runner and service.
+static BASE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 /// The program's process could not become the program.
 static FAILED: AtomicU32 = AtomicU32::new(0);
 
@@ -88,9 +92,9 @@ pub fn has_started() -> bool {
     SHARED.load(Relaxed) != 0
 }
 
-/// The shared memory of the program that was started here: its descriptor and its address.
+/// The socket and the memory that were made for the program that was started here.
 pub fn shared() -> (i32, *mut u8) {
-    (SHARED.load(Relaxed), HEADER.load(Relaxed).cast())
+    (SHARED.load(Relaxed), BASE.load(Relaxed))
 }
 
 /// Longest path that is built here, its end included.
@@ -599,9 +603,14 @@ unsafe fn set(environment: *mut Text, name: &[u8], entry: Text) {
     }
 }
 
-/// Makes the shared memory: see `Shared::create`. Its descriptor; nothing is left of it where that fails.
+/// Makes the socket to which programs hand their memory, whose name goes to `name`, and the memory of runner and service: see `Shared::create`. The socket's descriptor;
+/// nothing is left of it where that fails.
 #[unsafe(link_section = ".text")]
-unsafe fn make_shared(mode: u32, arena: &mut Arena) -> Option<i32> {
+unsafe fn make_shared(
+    mode: u32,
+    name: &mut [u8; NAME_BYTES],
+    arena: &mut Arena,
+) -> Option<i32> {
     // SAFETY: plain calls; a new mapping touches no existing memory.
     unsafe {
         let strict = c"/proc/sys/vm/overcommit_memory".as_ptr().cast();
@@ -609,63 +618,23 @@ unsafe fn make_shared(mode: u32, arena: &mut Arena) -> Option<i32> {
         if byte(strict, 0) == b'2' {
             return None;
         }
-        let mut limit = [0u64; 2];
-        let which = libc::RLIMIT_FSIZE as usize;
-        call(
-            libc::SYS_prlimit64,
-            0,
-            which,
-            NOTHING,
-            limit.as_mut_ptr() as usize,
-        );
-        if limit[0] != u64::MAX {
-            return None;
-        }
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        let fd = call(
-            libc::SYS_memfd_create,
-            c"outrider".as_ptr() as usize,
-            flags as usize,
-            0,
-            0,
-        );
-        if fd < 0 {
-            return None;
-        }
-        let fd = fd as i32;
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        let number = fd as usize;
-        let add = libc::F_ADD_SEALS as usize;
+        let fd = handover::listen_as(name) as i32;
         // The number of a standard stream that is closed is none for it.
-        let mut at = -1;
-        if fd > 2
-            && call(libc::SYS_ftruncate, number, shm::SHM_BYTES, 0, 0) == 0
-            && call(libc::SYS_fcntl, number, add, seals as usize, 0) == 0
-        {
-            let access = (libc::PROT_READ | libc::PROT_WRITE) as usize;
-            let kind = libc::MAP_SHARED as usize;
-            at = raw::syscall6(libc::SYS_mmap, 0, shm::SHM_BYTES, access, kind, number, 0);
-        }
-        if (-4095..=0).contains(&at) {
-            raw::close(fd);
+        let base = (fd > 2).then(|| mapped::map_shared(BOOKS_BYTES)).flatten();
+        let Some(base) = base else {
+            if fd >= 0 {
+                raw::close(fd);
+            }
             return None;
-        }
-        let header = at as *mut Header;
-        let h = &*header;
-        h.looks.store(1, Relaxed);
-        h.sleeping.store(1, Relaxed);
-        h.begin(mode, config::Files::MIN_SIZE.0, false);
-        HEADER.store(header, Release);
+        };
+        (*base.cast::<Header>()).begin(mode, config::Files::MIN_SIZE.0);
+        BASE.store(base, Release);
         Some(fd)
     }
 }
 
 unsafe fn give_up_shared(fd: i32) {
-    // SAFETY: our own mapping; nobody refers to it.
-    unsafe {
-        let at = HEADER.swap(null_mut(), Relaxed);
-        call(libc::SYS_munmap, at as usize, shm::SHM_BYTES, 0, 0);
-    }
+    mapped::unmap(BASE.swap(null_mut(), Relaxed), BOOKS_BYTES);
     raw::close(fd);
 }
 
@@ -756,7 +725,9 @@ unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
             }
         }
         let found = &found[..count];
-        let fd = make_shared(wanted.mode, &mut arena)?;
+        let mut socket = core::mem::MaybeUninit::<[u8; NAME_BYTES]>::uninit();
+        let socket = &mut *socket.as_mut_ptr();
+        let fd = make_shared(wanted.mode, socket, &mut arena)?;
         let own = arena.at;
         arena.add_text(library);
         for path in found {
@@ -787,15 +758,17 @@ unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
             set(given, b"OUTRIDER_PLUGINS=", name);
         }
         let name = arena.at;
-        arena.add(b"OUTRIDER_SHM=/proc/");
-        arena.number(runner.into());
-        arena.add(b"/fd/");
-        arena.number(fd as u64);
+        arena.add(b"OUTRIDER_SHM=");
+        arena.bytes(socket.as_ptr(), NAME_BYTES);
         arena.put(b':');
         arena.number(wanted.mode.into());
         arena.put(b':');
         arena.number(config::Files::MIN_SIZE.0);
-        arena.add(b":0\0");
+        arena.add(b":0:");
+        arena.number(shm::ENVIRONMENT_LOOKS);
+        arena.put(b':');
+        arena.number(call(libc::SYS_geteuid, 0, 0, 0, 0) as u64);
+        arena.put(0);
         set(given, b"OUTRIDER_SHM=", name);
 
         let launch = arena.at.add(16 - arena.at as usize % 16).cast::<Launch>();
@@ -941,11 +914,11 @@ unsafe extern "C" fn become_program(launch: *mut Launch) -> ! {
 
 /// Waits for the program, and ends as it ends. Returns when there is something else to do; see `run::wait_for`.
 unsafe fn wait() {
-    // SAFETY: mapped by `make_shared`, and stays.
-    let header = unsafe { &*HEADER.load(Relaxed) };
+    let socket = SHARED.load(Relaxed);
     let program = PROGRAM.load(Relaxed) as usize;
     loop {
-        let bell = header.doorbell.load(Acquire);
+        // Whatever comes from here on interrupts the wait.
+        raw::set_signal_mask(u64::MAX);
         // siginfo_t: signal, error, code, and from the fifth on process, user, status.
         let mut info = core::mem::MaybeUninit::<[i32; 32]>::uninit();
         let info = info.as_mut_ptr().cast::<i32>();
@@ -964,7 +937,6 @@ unsafe fn wait() {
             );
             let changed = word(0).read_volatile() != 0;
             if answer == 0 && changed && word(2).read_volatile() == libc::CLD_EXITED {
-                header.closed.store(1, Release);
                 // What it used counts as used by this process's children.
                 call(libc::SYS_wait4, program, NOTHING, 0, NOTHING);
                 call(
@@ -975,15 +947,18 @@ unsafe fn wait() {
                     0,
                 );
             }
-            if answer != 0 || changed {
+            let mut somebody = 0;
+            if answer == 0 && !changed {
+                // struct pollfd: the descriptor, and behind it what is waited for and what was found.
+                let mut asked = [socket, i32::from(libc::POLLIN)];
+                let none = 0u64;
+                let (at, mask) = (asked.as_mut_ptr() as usize, &raw const none as usize);
+                somebody = raw::syscall6(libc::SYS_ppoll, at, 1, NOTHING, mask, 8, 0);
+            }
+            raw::set_signal_mask(0);
+            if answer != 0 || changed || somebody > 0 {
                 return;
             }
         }
-        header.sleeping.store(1, Release);
-        if header.hello.load(Acquire) != 0 {
-            return;
-        }
-        // A minute bounds the wait should a wake-up ever be missed.
-        raw::futex_wait(&header.doorbell, bell, 60_000_000);
     }
 }

@@ -11,21 +11,21 @@ mod written;
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::Write;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32};
-use std::time::Duration;
+use std::sync::atomic::{AtomicI32, AtomicU32};
 
 use outrider_core::board;
 use outrider_core::config::Config;
 use outrider_core::engine;
 use outrider_core::service::Service;
 use outrider_core::shared::Shared;
-use outrider_core::shm::{self, Header, lost};
-use outrider_sys::{child, raw, seccomp};
+use outrider_core::shm::{self, lost};
+use outrider_sys::standing::Watch;
+use outrider_sys::{child, handover, raw, seccomp};
 
 use crate::cli::{Engine, Mode, RunArgs};
 use crate::output::{self, Failure};
@@ -41,8 +41,6 @@ const GOING: u32 = 0;
 const STOPPING: u32 = 1;
 /// Somebody has sent SIGCONT since.
 const CONTINUED: u32 = 2;
-/// The shared memory, for the signal handlers.
-pub static HEADER: AtomicPtr<Header> = AtomicPtr::new(std::ptr::null_mut());
 
 /// What a run is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -112,11 +110,6 @@ pub fn run(
     if shared.is_none() && purpose == Purpose::Check {
         return Err(Failure::system(notes.remove(notes.len() - 1)));
     }
-    if let Some(shared) = &shared {
-        HEADER.store(std::ptr::from_ref(shared.header()).cast_mut(), Release);
-        shared.header().sleeping.store(1, Release);
-        shared.header().configure(&config);
-    }
     let environment = environment();
     let hooked = mode != shm::MODE_APP_ONLY && (shared.is_some() || mode == shm::MODE_OS_ONLY);
     if hooked || graphs {
@@ -124,10 +117,8 @@ pub fn run(
         unsafe { preload::set(&library, &plugins) };
     }
     if hooked || graphs && shared.is_some() {
-        let path = shared
-            .as_ref()
-            .map_or("none".into(), |s| s.path_in(raw::getpid()));
-        let value = format!("{path}:{mode}:{}:{filters}", config.files.min_size.0);
+        let reports = args.report.is_some() || purpose == Purpose::Check;
+        let value = environment_of(shared.as_deref(), &config, mode, filters, reports);
         // SAFETY: this process has one thread.
         unsafe {
             std::env::set_var("OUTRIDER_SHM", value);
@@ -207,9 +198,18 @@ fn finish(
     if args.report.is_some() {
         strangers = Strangers::below(program);
     }
-    let status = wait_for(program, shared, &mut service, &mut strangers, || {
-        start_service(shared?, config, mode, args.engine)
-    });
+    let status = wait_for(
+        program,
+        shared,
+        &mut service,
+        &mut strangers,
+        || start_service(shared?, config, mode, args.engine),
+        |i| {
+            if let Some(shared) = shared {
+                start_heir(shared, i, config, mode, args.engine);
+            }
+        },
+    );
     notes.extend(strangers.into_iter().flat_map(Strangers::notes));
     if let Some(missed) = file.and_then(|file| may_miss(&file)) {
         notes.push(format!(
@@ -237,6 +237,25 @@ fn finish(
         report.write_without(args, notes);
     }
     die_like(status)
+}
+
+/// What programs are told in their environment: see `attach::start` in the library.
+fn environment_of(shared: Option<&Shared>, config: &Config, mode: u32, filters: u32, reports: bool) -> String {
+    let name = shared.and_then(|s| handover::name_of(s.socket()));
+    let name = name.map_or("none".into(), |n| String::from_utf8_lossy(&n).into_owned());
+    let strict = std::fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|v| v == b"2\n");
+    let flags = [
+        (config.view.cache_visibility, shm::ENVIRONMENT_LOOKS),
+        (reports, shm::ENVIRONMENT_REPORTS),
+        (strict, shm::ENVIRONMENT_STRICT),
+    ];
+    let flags: u64 = flags.iter().filter(|f| f.0).map(|f| f.1).sum();
+    let user = rustix::process::geteuid().as_raw();
+    let mut value = format!("{name}:{mode}:{}:{filters}:{flags}:{user}", config.files.min_size.0);
+    for setting in shm::settings(config) {
+        value.push_str(&format!(":{setting}"));
+    }
+    value
 }
 
 fn mode_of(args: &RunArgs) -> u32 {
@@ -507,7 +526,7 @@ fn take_timers() -> Vec<(libc::c_int, libc::itimerval)> {
 /// closes it and a file system can be unmounted.
 fn stand_aside(shared: Option<&Shared>, report: &mut report::Target, pipe: Option<&Written>) {
     let mut kept: Vec<u32> = shared
-        .map(|s| s.fd().as_raw_fd() as u32)
+        .map(|s| s.socket().as_raw_fd() as u32)
         .into_iter()
         .collect();
     kept.extend(report.keep().into_iter().map(|fd| fd as u32));
@@ -587,15 +606,10 @@ pub extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *m
     }
 }
 
-/// A child changed its state: wakes the runner out of its futex, also if it was just about to sleep.
+/// A child changed its state: interrupts what the runner waits in.
 // Where `early` lies.
 #[unsafe(link_section = ".text")]
-pub extern "C" fn child_changed(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: null or the mapped header, which is never unmapped while handlers are installed.
-    if let Some(h) = unsafe { HEADER.load(Acquire).as_ref() } {
-        h.doorbell.fetch_add(1, Release);
-    }
-}
+pub extern "C" fn child_changed(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {}
 
 /// Installs a handler; returns what was there.
 fn handle(
@@ -642,86 +656,102 @@ fn forward_signals() {
     }
 }
 
-/// Waits for the program; starts the service when the first process attaches, and notices its end.
+/// Waits for the program; starts the service when the first process hands over its memory, and notices its end.
 fn wait_for(
     program: i32,
     shared: Option<&Arc<Shared>>,
     service: &mut Option<i32>,
     strangers: &mut Option<Strangers>,
     start: impl Fn() -> Option<i32>,
+    start_heir: impl Fn(usize),
 ) -> i32 {
     let mut started = false;
     loop {
-        let bell = shared.map(|s| s.header().doorbell.load(Acquire));
+        // Whatever comes from here on interrupts the wait.
+        let old = block_signals();
         loop {
             let mut status = 0;
-            // Until the service runs, this process is the one that listens; afterwards it only waits.
-            let flags = libc::WUNTRACED
-                | if (started || shared.is_none())
-                    && !strangers.as_ref().is_some_and(Strangers::go_on)
-                {
-                    0
-                } else {
-                    libc::WNOHANG
-                };
             // SAFETY: status is written by the call.
-            let pid = unsafe { libc::waitpid(-1, &mut status, flags) };
+            let pid = unsafe { libc::waitpid(-1, &mut status, libc::WUNTRACED | libc::WNOHANG) };
             if pid == program {
+                set_mask(&old);
                 if libc::WIFSTOPPED(status) {
                     stop_with(program, libc::WSTOPSIG(status));
+                    block_signals();
                     continue;
                 }
                 return status;
             }
-            if pid > 0 && Some(pid) == *service && !libc::WIFSTOPPED(status) {
-                *service = None;
-                if let Some(s) = shared {
-                    s.header().lose(lost::SERVICE_DIED);
-                    s.header().closed.store(1, Release);
+            if pid > 0 && !libc::WIFSTOPPED(status) {
+                if Some(pid) == *service {
+                    *service = None;
+                    if let Some(s) = shared {
+                        s.header().lose(lost::SERVICE_DIED);
+                        s.header().closed.store(1, Release);
+                    }
+                } else if let Some(s) = shared {
+                    heir_ended(s, pid);
                 }
                 continue;
             }
             if pid < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD) {
                 // Somebody else has waited for it.
+                set_mask(&old);
                 return 0;
             }
             if pid <= 0 {
                 break;
             }
         }
-        let Some(shared) = shared.filter(|_| !started) else {
-            if let Some(strangers) = strangers {
-                let old = block_signals();
-                strangers.wait(&old);
-                set_mask(&old);
-                strangers.look();
+        if let Some(shared) = shared.filter(|_| service.is_some()) {
+            for (i, heir) in shared.header().heirs.iter().enumerate() {
+                if heir.state.load(Acquire) == shm::HEIR_WANTED {
+                    start_heir(i);
+                }
             }
-            continue;
+        }
+        let socket = shared.filter(|_| !started).map(|s| s.socket());
+        let somebody = match strangers {
+            Some(strangers) => strangers.wait(&old, socket),
+            None => wait_at(socket, &old),
         };
-        let header = shared.header();
-        if header.hello.load(Acquire) != 0 {
+        set_mask(&old);
+        if let (true, Some(shared)) = (somebody, shared) {
             started = true;
             *service = start();
             if service.is_none() {
-                header.lose(lost::SERVICE_START);
-                header.closed.store(1, Release);
+                shared.header().lose(lost::SERVICE_START);
+                shared.header().closed.store(1, Release);
             }
-            continue;
-        }
-        header.sleeping.store(1, Release);
-        if header.hello.load(Acquire) == 0 {
-            // A minute bounds the wait should a wake-up ever be missed.
-            let longest = Duration::from_secs(60);
-            let pause = strangers.as_ref().map_or(longest, Strangers::pause);
-            raw::futex_wait(
-                &header.doorbell,
-                bell.unwrap_or(0),
-                pause.as_micros() as u64,
-            );
         }
         if let Some(strangers) = strangers {
             strangers.look();
         }
+    }
+}
+
+/// Waits until a signal comes that `mask` lets through, or somebody comes to the socket: whether somebody did.
+fn wait_at(socket: Option<BorrowedFd<'_>>, mask: &libc::sigset_t) -> bool {
+    let mut poll = libc::pollfd {
+        // A negative one is passed over.
+        fd: socket.map_or(-1, |s| s.as_raw_fd()),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: structures of this frame; no limit of time.
+    let r = unsafe { libc::ppoll(&mut poll, 1, std::ptr::null(), mask) };
+    r > 0 && poll.revents & libc::POLLIN != 0
+}
+
+/// A service of its own for processes that have other rights has ended.
+fn heir_ended(shared: &Shared, pid: i32) {
+    let header = shared.header();
+    let heir = header.heirs.iter().find(|h| h.pid.load(Relaxed) == pid as u32);
+    if let Some(heir) = heir
+        && heir.state.swap(shm::HEIR_FAILED, Release) == shm::HEIR_LISTENS
+        && header.finish.load(Relaxed) == 0
+    {
+        header.lose(lost::SERVICE_DIED);
     }
 }
 
@@ -824,7 +854,12 @@ fn start_service(shared: &Arc<Shared>, config: &Config, mode: u32, engine: Engin
     // SAFETY: this process has one thread, so the child is whole.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        serve(shared.clone(), config.clone(), mode, engine, runner);
+        begin_to_serve(shared);
+        shared.header().service_pid.store(raw::getpid(), Release);
+        let kind = engine_kind(engine);
+        Service::new(shared.clone(), config.clone(), mode, kind, models::load()).run(runner);
+        // SAFETY: ends the process without running the runner's exit handlers.
+        unsafe { libc::_exit(0) }
     }
     set_mask(&old);
     if pid > 0 {
@@ -833,27 +868,82 @@ fn start_service(shared: &Arc<Shared>, config: &Config, mode: u32, engine: Engin
     (pid > 0).then_some(pid)
 }
 
-/// The service's process. It ends when the program has; of the signals only SIGTERM reaches it.
-fn serve(shared: Arc<Shared>, config: Config, mode: u32, engine: Engine, runner: u32) -> ! {
+/// Forks service number `i` of those that the first one has asked for: it takes on the rights of the process that is named there.
+fn start_heir(shared: &Arc<Shared>, i: usize, config: &Config, mode: u32, engine: Engine) {
+    let heir = &shared.header().heirs[i];
+    let made = handover::listen().ok().and_then(|socket| {
+        let name = handover::name_of(socket.as_fd())?;
+        Some((Shared::heir(shared, i, socket), name))
+    });
+    let Some((own, name)) = made else {
+        heir.state.store(shm::HEIR_FAILED, Release);
+        return;
+    };
+    for (word, bytes) in heir.name.iter().zip(name.chunks(8)) {
+        let mut w = [0; 8];
+        w[..bytes.len()].copy_from_slice(bytes);
+        word.store(u64::from_ne_bytes(w), Relaxed);
+    }
+    heir.state.store(shm::HEIR_BEGINS, Release);
+    let ancestor = shared.header().service_pid.load(Acquire);
+    let old = block_signals();
+    let runner = raw::getpid();
+    // SAFETY: this process has one thread, so the child is whole.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let own = Arc::new(own);
+        begin_to_serve(&own);
+        let level = Watch::of(heir.of.load(Relaxed))
+            .ok_or(std::io::ErrorKind::NotFound.into())
+            .and_then(|watch| watch.assume());
+        let Ok(level) = level else {
+            heir.state.store(shm::HEIR_FAILED, Release);
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(1) }
+        };
+        heir.level.store(level, Relaxed);
+        own.header().begin(mode, config.files.min_size.0);
+        let service = Service::new(
+            own.clone(),
+            config.clone(),
+            mode,
+            engine_kind(engine),
+            Default::default(),
+        );
+        heir.state.store(shm::HEIR_LISTENS, Release);
+        service.inherit(ancestor).run(runner);
+        // SAFETY: as above.
+        unsafe { libc::_exit(0) }
+    }
+    set_mask(&old);
+    match pid {
+        1.. => heir.pid.store(pid as u32, Release),
+        _ => heir.state.store(shm::HEIR_FAILED, Release),
+    }
+}
+
+/// What a service's process does first. It ends when the program has; of the signals only SIGTERM reaches it.
+fn begin_to_serve(shared: &Shared) {
     let mut blocked = all_signals();
     // SAFETY: a valid set; the default action ends the service, which costs the speed-up only.
     unsafe {
         libc::signal(libc::SIGTERM, libc::SIG_DFL);
         libc::sigdelset(&mut blocked, libc::SIGTERM);
+        // Its sleeps are as long as it says.
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0);
     }
     set_mask(&blocked);
-    detach(shared.fd());
-    shared.header().service_pid.store(raw::getpid(), Release);
-    let kind = match engine {
+    detach(shared.socket());
+}
+
+fn engine_kind(engine: Engine) -> engine::Kind {
+    match engine {
         Engine::Auto => engine::Kind::Auto,
         Engine::Uring => engine::Kind::Uring,
         Engine::Threads => engine::Kind::Threads,
         Engine::Readahead => engine::Kind::Readahead,
         Engine::Noop => engine::Kind::Noop,
-    };
-    Service::new(shared, config, mode, kind, models::load()).run(runner);
-    // SAFETY: ends the process without running the runner's exit handlers.
-    unsafe { libc::_exit(0) }
+    }
 }
 
 /// Holds nothing of the runner: no standard stream (a pipe's reader waits for all writers), no terminal, no directory.
@@ -876,35 +966,58 @@ fn detach(keep: BorrowedFd<'_>) {
     }
 }
 
-/// Tells the service that the program is over, and waits until it has let go of the program's files and its figures are final.
+/// Tells the services that the program is over, and waits until they have let go of the program's files and their figures are final.
 fn conclude(shared: &Shared, service: Option<i32>) {
     let header = shared.header();
     let Some(pid) = service else {
         header.closed.store(1, Release);
-        shared.settle_all();
         return;
     };
+    let listens = |i: &usize| header.heirs[*i].state.load(Acquire) == shm::HEIR_LISTENS;
+    let heirs: Vec<(Shared, i32)> = (0..shm::HEIRS)
+        .filter(listens)
+        .filter_map(|i| {
+            let socket = shared.socket().try_clone_to_owned().ok()?;
+            let pid = header.heirs[i].pid.load(Acquire) as i32;
+            Some((shared.heir(i, socket), pid))
+        })
+        .collect();
+    for (heir, _) in &heirs {
+        heir.header().finish.store(1, Release);
+    }
+    for heir in (0..shm::HEIRS).filter(listens).map(|i| &header.heirs[i]) {
+        let mut name = [0; handover::NAME_BYTES];
+        let bytes = heir.name.iter().flat_map(|w| w.load(Relaxed).to_ne_bytes());
+        name.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+        handover::knock_at(&name);
+    }
     header.finish.store(1, Release);
-    header.doorbell.fetch_add(1, Release);
-    header.sleeping.store(0, Relaxed);
-    raw::futex_wake(&header.doorbell, 1);
+    shared.knock();
+    await_end(shared, shared, pid);
+    for (heir, pid) in &heirs {
+        await_end(shared, heir, *pid);
+        shared.gather(heir);
+    }
+}
+
+/// Waits until the figures that a service, process `pid`, keeps in `its` are final.
+fn await_end(shared: &Shared, its: &Shared, pid: i32) {
+    let (header, finish) = (shared.header(), &its.header().finish);
     for _ in 0..100 {
-        if header.finish.load(Acquire) == 2 {
+        if finish.load(Acquire) == 2 {
             return;
         }
-        raw::futex_wait(&header.finish, 1, 20_000);
+        raw::futex_wait(finish, 1, 20_000);
         // SAFETY: no status is wanted.
         if unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) } == pid
-            && header.finish.load(Acquire) != 2
+            && finish.load(Acquire) != 2
         {
             header.lose(lost::SERVICE_DIED);
             header.closed.store(1, Release);
-            shared.settle_all();
             return;
         }
     }
     header.lose(lost::SERVICE_SILENT);
-    shared.settle_all();
 }
 
 /// Ends this process as the program ended.

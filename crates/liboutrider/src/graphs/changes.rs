@@ -10,7 +10,7 @@ use libc::{gid_t, mode_t, off_t, rlimit, size_t, uid_t};
 use super::names::{change_by_path, change_of_names};
 use super::scopes::turn;
 use super::{announce, change, close, restrict, unsettle, unshare_files};
-use crate::real;
+use crate::{attach, real};
 use outrider_sys::raw;
 
 /// Interposes functions; `before` is what is done first.
@@ -42,6 +42,24 @@ fn maker() {
     unsettle(false);
 }
 
+/// The process's user or groups change.
+fn owner() {
+    attach::change_rights();
+    maker();
+}
+
+/// The calling thread's capabilities or namespaces change.
+fn rights() {
+    attach::change_rights();
+    restrict();
+}
+
+/// The root directory is another one.
+fn root() {
+    attach::change_rights();
+    paths();
+}
+
 /// Paths lead elsewhere.
 pub fn paths() {
     names();
@@ -51,16 +69,16 @@ pub fn paths() {
 // Whose calls they are.
 hooks! {
     umask = umask(mask: mode_t) -> mode_t, maker();
-    setuid = setuid(user: uid_t) -> c_int, maker();
-    setgid = setgid(group: gid_t) -> c_int, maker();
-    seteuid = seteuid(user: uid_t) -> c_int, maker();
-    setegid = setegid(group: gid_t) -> c_int, maker();
-    setreuid = setreuid(real: uid_t, effective: uid_t) -> c_int, maker();
-    setregid = setregid(real: gid_t, effective: gid_t) -> c_int, maker();
-    setresuid = setresuid(real: uid_t, effective: uid_t, saved: uid_t) -> c_int, maker();
-    setresgid = setresgid(real: gid_t, effective: gid_t, saved: gid_t) -> c_int, maker();
-    setgroups = setgroups(n: size_t, groups: *const gid_t) -> c_int, maker();
-    initgroups = initgroups(user: *const c_char, group: gid_t) -> c_int, maker();
+    setuid = setuid(user: uid_t) -> c_int, owner();
+    setgid = setgid(group: gid_t) -> c_int, owner();
+    seteuid = seteuid(user: uid_t) -> c_int, owner();
+    setegid = setegid(group: gid_t) -> c_int, owner();
+    setreuid = setreuid(real: uid_t, effective: uid_t) -> c_int, owner();
+    setregid = setregid(real: gid_t, effective: gid_t) -> c_int, owner();
+    setresuid = setresuid(real: uid_t, effective: uid_t, saved: uid_t) -> c_int, owner();
+    setresgid = setresgid(real: gid_t, effective: gid_t, saved: gid_t) -> c_int, owner();
+    setgroups = setgroups(n: size_t, groups: *const gid_t) -> c_int, owner();
+    initgroups = initgroups(user: *const c_char, group: gid_t) -> c_int, owner();
     setrlimit = setrlimit(resource: c_int, limit: *const rlimit) -> c_int, limits(resource);
     setrlimit64 = setrlimit(resource: c_int, limit: *const rlimit) -> c_int, limits(resource);
     prlimit = prlimit(process: c_int, resource: c_int, new: *const rlimit, old: *mut rlimit) -> c_int, limits(resource);
@@ -76,12 +94,12 @@ fn limits(resource: c_int) {
 
 // The thread alone confines itself: others can't make its calls any more.
 hooks! {
-    setfsuid = setfsuid(user: uid_t) -> c_int, restrict();
-    setfsgid = setfsgid(group: gid_t) -> c_int, restrict();
-    capset = capset(header: *mut c_void, data: *const c_void) -> c_int, restrict();
+    setfsuid = setfsuid(user: uid_t) -> c_int, rights();
+    setfsgid = setfsgid(group: gid_t) -> c_int, rights();
+    capset = capset(header: *mut c_void, data: *const c_void) -> c_int, rights();
     setns = setns(fd: c_int, kind: c_int) -> c_int, {
         paths();
-        restrict();
+        rights();
     };
 }
 
@@ -89,8 +107,8 @@ hooks! {
 hooks! {
     chdir = chdir(path: *const c_char) -> c_int, paths();
     fchdir = fchdir(fd: c_int) -> c_int, paths();
-    chroot = chroot(path: *const c_char) -> c_int, paths();
-    pivot_root = pivot_root(new: *const c_char, old: *const c_char) -> c_int, paths();
+    chroot = chroot(path: *const c_char) -> c_int, root();
+    pivot_root = pivot_root(new: *const c_char, old: *const c_char) -> c_int, root();
     mount = mount(from: *const c_char, to: *const c_char, kind: *const c_char, flags: c_ulong, data: *const c_void) -> c_int, paths();
 }
 
@@ -175,16 +193,19 @@ pub fn by_number(number: c_long, a: usize, b: usize, c: usize) {
         | libc::SYS_setgroups
         | libc::SYS_setfsuid
         | libc::SYS_setfsgid
-        | libc::SYS_capset
-        | libc::SYS_landlock_restrict_self => restrict(),
-        libc::SYS_setns => {
-            paths();
+        | libc::SYS_capset => rights(),
+        libc::SYS_landlock_restrict_self => {
+            // What it takes away nobody else can see.
+            attach::disable();
             restrict();
         }
+        libc::SYS_setns => {
+            paths();
+            rights();
+        }
+        libc::SYS_chroot | libc::SYS_pivot_root => root(),
         libc::SYS_chdir
         | libc::SYS_fchdir
-        | libc::SYS_chroot
-        | libc::SYS_pivot_root
         | libc::SYS_mount
         | libc::SYS_move_mount
         | libc::SYS_mount_setattr => paths(),

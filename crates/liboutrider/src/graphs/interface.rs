@@ -200,25 +200,37 @@ impl Foreseen {
     }
 }
 
-/// Tells the runner's report of a graph.
-struct Report(&'static board::Entry);
+/// Tells the runner's report of the graphs of this name.
+struct Report(&'static str);
+
+impl Report {
+    /// Where this process tells it: a child of the one that made the graph tells it elsewhere.
+    fn entry(&self) -> Option<&'static board::Entry> {
+        board::entry(attach::board()?, self.0)
+    }
+}
 
 impl Sink for Report {
     fn add(&self, counts: &Counts) {
-        for (i, n) in counts.values().enumerate() {
-            self.0.add(i, n);
+        if let Some(entry) = self.entry() {
+            for (i, n) in counts.values().enumerate() {
+                entry.add(i, n);
+            }
         }
     }
 
     fn note(&self, problem: &str, off: bool) {
-        self.0.note(problem, off);
+        if let Some(entry) = self.entry() {
+            entry.note(problem, off);
+        }
     }
 }
 
 fn with_flags(mut graph: Graph<*mut c_void>, flags: c_uint) -> *mut CGraph {
-    if let Some(entry) = attach::board().and_then(|b| board::entry(b, graph.name())) {
+    if attach::board().is_some() {
         // A graph may be freed while another thread's counts are on their way: this stays.
-        graph = graph.sink(Box::leak(Box::new(Report(entry))));
+        let name = Box::leak(graph.name().to_owned().into_boxed_str());
+        graph = graph.sink(Box::leak(Box::new(Report(name))));
     }
     if flags & PURE != 0 {
         graph = graph.pure();

@@ -31,7 +31,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use outrider_sys::raw;
 
-use crate::shm::Header;
+use crate::shm::Notes;
 use state::{State, lock};
 
 /// Entries that one list holds (OUTRIDER_LIST_MAX).
@@ -207,7 +207,7 @@ pub struct Process {
     opening: AtomicI32,
     figures: [AtomicU64; 11],
     /// The runner's memory, where there is one.
-    header: AtomicPtr<Header>,
+    notes: AtomicPtr<()>,
     /// File of a descriptor plus 1, by number; 0: not declared. [`NUMBERS`] entries.
     numbers: &'static [AtomicU32],
     /// Counts what was asked for of rounds; a futex word, on which reads wait.
@@ -250,7 +250,7 @@ impl Process {
             settled: AtomicU32::new(0),
             opening: AtomicI32::new(-1),
             figures: [const { AtomicU64::new(0) }; 11],
-            header: AtomicPtr::new(std::ptr::null_mut()),
+            notes: AtomicPtr::new(std::ptr::null_mut()),
             numbers,
             swept: AtomicU32::new(0),
             waited_us: AtomicU64::new(0),
@@ -265,15 +265,19 @@ impl Process {
         }
     }
 
-    /// Reports to a runner from here on.
-    pub fn report_to(&self, header: &'static Header) {
-        self.header
-            .store(std::ptr::from_ref(header).cast_mut(), Release);
+    /// Reports to a runner from here on. A forked child notes elsewhere than its parent: so where is asked each time.
+    pub fn report_to(&self, notes: fn() -> Option<&'static Notes>) {
+        self.notes.store(notes as *mut (), Release);
     }
 
-    fn header(&self) -> Option<&'static Header> {
-        // SAFETY: null, or what `report_to` was given for ever.
-        unsafe { self.header.load(Acquire).as_ref() }
+    fn notes(&self) -> Option<&'static Notes> {
+        let notes = self.notes.load(Acquire);
+        if notes.is_null() {
+            return None;
+        }
+        // SAFETY: what `report_to` was given.
+        let notes: fn() -> Option<&'static Notes> = unsafe { std::mem::transmute(notes) };
+        notes()
     }
 
     fn count(&self, figure: Figure, n: u64) {
@@ -283,7 +287,7 @@ impl Process {
         if let Some(f) = self.figures.get(figure as usize) {
             f.fetch_add(n, Relaxed);
         }
-        if let Some(f) = self.header().and_then(|h| h.declared.get(figure as usize)) {
+        if let Some(f) = self.notes().and_then(|n| n.declared.get(figure as usize)) {
             f.fetch_add(n, Relaxed);
         }
     }

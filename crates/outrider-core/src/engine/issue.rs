@@ -10,7 +10,7 @@ use outrider_sys::kernel_cache::KernelCache;
 use outrider_sys::raw;
 
 use super::{Kind, Request, Settings};
-use crate::shm::{Header, lost};
+use crate::shm::{Notes, lost};
 
 /// Why a request was not issued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,8 +241,8 @@ impl Issue for Monitor {
 }
 
 /// The engine of one worker, behind a [`Monitor`] if that is wanted.
-pub fn engine(settings: &Settings, header: &Header) -> Box<dyn Issue> {
-    let inner = plain(settings.kind, header);
+pub fn engine(settings: &Settings, notes: &Notes) -> Box<dyn Issue> {
+    let inner = plain(settings.kind, notes);
     let (delay, fail_every) = settings.monitor;
     if (delay, fail_every) == (Duration::ZERO, 0) {
         return inner;
@@ -256,13 +256,13 @@ pub fn engine(settings: &Settings, header: &Header) -> Box<dyn Issue> {
 }
 
 /// Falls back to threads where io_uring is refused.
-fn plain(kind: Kind, header: &Header) -> Box<dyn Issue> {
+fn plain(kind: Kind, notes: &Notes) -> Box<dyn Issue> {
     match kind {
         Kind::Noop => Box::new(Noop),
         Kind::Uring => match Uring::new() {
             Ok(u) => Box::new(u),
             Err(_) => {
-                header.lose(lost::URING);
+                notes.lose(lost::URING);
                 Box::new(Readahead)
             }
         },

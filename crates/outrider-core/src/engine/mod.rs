@@ -33,7 +33,7 @@ use outrider_sys::threads;
 
 use crate::config::{Config, IoPriority};
 use crate::place::{DeviceModel, InFlight, Spread, Watch};
-use crate::shm::{Figure, Header, lost};
+use crate::shm::{Figure, Notes, lost};
 use crate::tally::Tally;
 use crate::view::{FileView, PAGE_BYTES, PageRange};
 
@@ -75,8 +75,8 @@ impl Handle {
     }
 
     /// Sleeps until the page that holds byte `at` is up to date. `false` where that can't be known.
-    pub fn wait(&self, at: u64, header: &Header) -> bool {
-        self.windows.wait(self.fd(), at, header)
+    pub fn wait(&self, at: u64, notes: &Notes) -> bool {
+        self.windows.wait(self.fd(), at, notes)
     }
 
     /// The descriptor.
@@ -255,7 +255,7 @@ struct State {
 struct Shared {
     state: Mutex<State>,
     work: Condvar,
-    header: Arc<dyn AsRef<Header> + Send + Sync>,
+    notes: Arc<dyn AsRef<Notes> + Send + Sync>,
     settings: Settings,
     epoch: Instant,
 }
@@ -324,14 +324,14 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine without threads; they start with the first request. `header` is where lost capabilities are noted and
+    /// An engine without threads; they start with the first request. `notes` is where lost capabilities are noted and
     /// requests are counted.
-    pub fn new(settings: Settings, header: Arc<dyn AsRef<Header> + Send + Sync>) -> Engine {
+    pub fn new(settings: Settings, notes: Arc<dyn AsRef<Notes> + Send + Sync>) -> Engine {
         Engine {
             shared: Arc::new(Shared {
                 state: Mutex::default(),
                 work: Condvar::new(),
-                header,
+                notes,
                 settings,
                 epoch: Instant::now(),
             }),
@@ -539,7 +539,7 @@ impl Engine {
                 });
             if started.is_err() {
                 state.workers -= 1;
-                self.shared.header().lose(lost::THREADS);
+                self.shared.notes().lose(lost::THREADS);
                 break;
             }
         }
@@ -666,8 +666,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn header(&self) -> &Header {
-        (*self.header).as_ref()
+    fn notes(&self) -> &Notes {
+        (*self.notes).as_ref()
     }
 
     fn now_us(&self) -> u64 {
@@ -804,7 +804,7 @@ impl State {
 
 fn work(shared: &Shared) {
     issue::become_background(shared.settings.io_priority);
-    let mut engine = issue::engine(&shared.settings, shared.header());
+    let mut engine = issue::engine(&shared.settings, shared.notes());
     let mut state = shared.lock();
     loop {
         match state.next() {
@@ -828,16 +828,16 @@ fn work(shared: &Shared) {
                 let issued = Instant::now();
                 let mut failed = engine.issue(&group, &handed);
                 if failed.iter().any(|(_, f)| *f == Failure::Engine) {
-                    shared.header().lose(lost::URING);
+                    shared.notes().lose(lost::URING);
                     engine = Box::new(Readahead);
                     handed.fetch_sub(asked_for, Ordering::Relaxed);
                     failed = engine.issue(&group, &handed);
                 }
                 shared
-                    .header()
+                    .notes()
                     .requests
                     .fetch_add(group.len() as u64, Ordering::Relaxed);
-                let mut batch = settle(group, failed, bytes, issued, lone, shared.header());
+                let mut batch = settle(group, failed, bytes, issued, lone, shared.notes());
                 match &mut batch {
                     Some(batch) => (batch.watched, batch.ahead) = (watched, ahead),
                     None => drop(watched.and_then(|w| w.end(false))),
@@ -868,7 +868,7 @@ fn work(shared: &Shared) {
                     && batch
                         .handle
                         .windows
-                        .wait(batch.handle.fd(), last, shared.header());
+                        .wait(batch.handle.fd(), last, shared.notes());
                 let took = batch.issued.elapsed().as_secs_f64() * 1e6;
                 // What was asked for without knowing where it lies says something about the disk where it turned out to lie.
                 let holder = batch.watched.take().and_then(|w| w.end(seen));
@@ -993,7 +993,7 @@ fn settle(
     bytes: u64,
     issued: Instant,
     lone: bool,
-    header: &Header,
+    notes: &Notes,
 ) -> Option<Batch> {
     let mut parts = Vec::with_capacity(group.len());
     let mut handle = None;
@@ -1008,8 +1008,8 @@ fn settle(
     }
     for (_, failure) in failed {
         match failure {
-            Failure::OutOfMemory => header.lose(lost::NO_PAGES),
-            Failure::NotAllowed => header.lose(lost::READAHEAD),
+            Failure::OutOfMemory => notes.lose(lost::NO_PAGES),
+            Failure::NotAllowed => notes.lose(lost::READAHEAD),
             Failure::Engine | Failure::Refused => {}
         }
     }

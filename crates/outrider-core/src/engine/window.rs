@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use outrider_sys::raw;
 
 use crate::fetch::leaves_access_time;
-use crate::shm::{Header, lost};
+use crate::shm::{Notes, lost};
 
 const WINDOW: u64 = 64 << 20;
 /// Random reads go round all of a file of 1 GiB without mapping anew.
@@ -87,7 +87,7 @@ pub struct Windows(Mutex<Vec<Arc<Window>>>);
 
 impl Windows {
     /// Sleeps until the page that holds byte `at` is up to date. `false` where that can't be known.
-    pub fn wait(&self, fd: BorrowedFd<'_>, at: u64, header: &Header) -> bool {
+    pub fn wait(&self, fd: BorrowedFd<'_>, at: u64, notes: &Notes) -> bool {
         let Some(window) = self.window(fd, at / WINDOW) else {
             return false;
         };
@@ -97,7 +97,7 @@ impl Windows {
             || r == -(libc::EPERM as isize)
             || r == -(libc::ENOSYS as isize)
         {
-            header.lose(lost::POPULATE);
+            notes.lose(lost::POPULATE);
         }
         // A mapped page could not be dropped from the cache by the program: unmap it and those around it again.
         window.advise(

@@ -2,7 +2,7 @@
 //! (EAGAIN), and close(2) where it shows that a file is open.
 //!
 //! The program waits meanwhile (`attach::release_all`). What a disk was asked for can't be taken back: its file is held until the disk has
-//! answered. For umount and leases nothing is opened until the call is over: its [`Header::calls`] say so.
+//! answered. For umount and leases nothing is opened until the call is over: its [`Proc::calls`] say so.
 
 use std::sync::atomic::Ordering::AcqRel;
 
@@ -22,24 +22,24 @@ const TURNS: usize = 16;
 /// Whether files may be opened.
 pub(super) struct Away {
     away: bool,
-    /// The demand that is being honoured.
+    /// The demands that are being honoured.
     leaving: Option<Demand>,
-    /// Calls that go on.
-    calls: [Option<Ongoing>; shm::CALLS],
+    /// Calls that go on, by process entry and place in [`Proc::calls`].
+    calls: HashMap<(usize, usize), Ongoing>,
     /// A disk did not answer in time, and has not yet.
     stubborn: bool,
 }
 
 struct Demand {
-    /// The value of [`Header::release_wanted`].
-    number: u32,
+    /// By process entry, the values of [`Proc::release_wanted`].
+    numbers: HashMap<usize, u32>,
     walker: Option<Leaving>,
     began: Instant,
 }
 
 #[derive(Clone, Copy)]
 struct Ongoing {
-    /// Its entry in [`Header::calls`].
+    /// Its entry in [`Proc::calls`].
     call: u32,
     seen: Instant,
     /// When everything had been let go of.
@@ -54,13 +54,20 @@ impl Ongoing {
 }
 
 impl Away {
-    /// A call may have begun before there was a service.
     pub(super) fn new() -> Away {
         Away {
-            away: true,
+            away: false,
             leaving: None,
-            calls: [None; shm::CALLS],
+            calls: HashMap::new(),
             stubborn: false,
+        }
+    }
+
+    /// The process in entry `i` is over: it demands nothing any more.
+    pub(super) fn forget(&mut self, i: usize) {
+        self.calls.retain(|(of, _), _| *of != i);
+        if let Some(demand) = &mut self.leaving {
+            demand.numbers.remove(&i);
         }
     }
 
@@ -75,10 +82,18 @@ impl Away {
 }
 
 impl Service {
+    /// The processes that demand what is not being honoured yet, and the numbers of their demands.
+    fn demands(&self) -> impl Iterator<Item = (usize, u32)> {
+        self.active.iter().filter_map(|i| {
+            let proc = self.shared.proc(*i);
+            let wanted = proc.release_wanted.load(Acquire);
+            (wanted != proc.release_begun.load(Relaxed)).then_some((*i, wanted))
+        })
+    }
+
     /// Whether there is a demand that is not being honoured yet.
     pub(super) fn has_to_leave(&self) -> bool {
-        let header = self.header();
-        header.release_wanted.load(Relaxed) != header.release_begun.load(Relaxed)
+        self.demands().next().is_some()
     }
 
     /// Opens files again once the calls are over for which none was opened: before anything is heard of what came after them.
@@ -95,32 +110,36 @@ impl Service {
     /// Whether a call goes on for which nothing may be opened.
     fn is_called(&mut self) -> bool {
         let mut called = false;
-        let header = self.shared.header();
-        for (word, ongoing) in header.calls.iter().zip(&mut self.away.calls) {
-            let call = word.load(Acquire);
-            if call == 0 {
-                *ongoing = None;
-                continue;
+        for i in &self.active {
+            for (place, word) in self.shared.proc(*i).calls.iter().enumerate() {
+                let call = word.load(Acquire);
+                let ongoing = self.away.calls.get(&(*i, place)).copied();
+                if call == 0 {
+                    if ongoing.is_some() {
+                        self.away.calls.remove(&(*i, place));
+                    }
+                    continue;
+                }
+                let now = ongoing.filter(|o| o.call == call).unwrap_or(Ongoing {
+                    call,
+                    seen: Instant::now(),
+                    honoured: None,
+                });
+                if now.is_over() {
+                    let _ = word.compare_exchange(call, 0, AcqRel, Relaxed);
+                    self.away.calls.remove(&(*i, place));
+                    continue;
+                }
+                self.away.calls.insert((*i, place), now);
+                called = true;
             }
-            let now = ongoing.filter(|o| o.call == call).unwrap_or(Ongoing {
-                call,
-                seen: Instant::now(),
-                honoured: None,
-            });
-            let over = now.is_over();
-            if over {
-                let _ = word.compare_exchange(call, 0, AcqRel, Relaxed);
-            }
-            *ongoing = Some(now).filter(|_| !over);
-            called |= !over;
         }
         called
     }
 
     /// Lets go of everything, if that is demanded, and tells when it is done.
     pub(super) fn go_away(&mut self) {
-        let wanted = self.header().release_wanted.load(Acquire);
-        if wanted != self.header().release_begun.load(Relaxed) {
+        if self.has_to_leave() {
             self.away.away = true;
             // Files that were told to be left alone must be known before the demand is honoured.
             for _ in 0..TURNS {
@@ -129,12 +148,18 @@ impl Service {
                 }
             }
             let walker = self.let_go_of_all();
-            self.away.leaving = Some(Demand {
-                number: wanted,
+            let before = self.away.leaving.take();
+            let mut demand = Demand {
+                numbers: before.map(|d| d.numbers).unwrap_or_default(),
                 walker,
                 began: Instant::now(),
-            });
-            self.header().release_begun.store(wanted, Release);
+            };
+            for (i, wanted) in self.demands().collect::<Vec<_>>() {
+                demand.numbers.insert(i, wanted);
+                let proc = self.shared.proc(i);
+                proc.release_begun.store(wanted, Release);
+            }
+            self.away.leaving = Some(demand);
         }
         let Some(mut demand) = self.away.leaving.take() else {
             return;
@@ -149,12 +174,14 @@ impl Service {
             return;
         }
         self.away.stubborn = !gone;
-        for ongoing in self.away.calls.iter_mut().flatten() {
+        for ongoing in self.away.calls.values_mut() {
             ongoing.honoured.get_or_insert_with(Instant::now);
         }
-        let header = self.header();
-        header.release_done.store(demand.number, Release);
-        raw::futex_wake(&header.release_done, u32::MAX);
+        for (i, number) in demand.numbers {
+            let done = &self.shared.proc(i).release_done;
+            done.store(number, Release);
+            raw::futex_wake(done, u32::MAX);
+        }
     }
 
     /// The end: lets go of everything, and of what a disk does not answer before long when the process ends.
@@ -171,7 +198,7 @@ impl Service {
 
     fn let_go_of_all(&mut self) -> Option<Leaving> {
         let walker = self.walker.as_ref().map(Walker::let_go);
-        self.header().hint_room.store(0, Relaxed);
+        self.offer(0);
         self.engine.drain();
         for file in self.files.values_mut() {
             file.handle = None;

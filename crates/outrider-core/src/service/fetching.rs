@@ -26,7 +26,15 @@ impl Service {
             true => self.room(),
             false => 0,
         };
-        self.header().hint_room.store(room, Relaxed);
+        self.offer(room);
+    }
+
+    /// Each process may give hints of its part of so many bytes.
+    pub(super) fn offer(&self, room: u64) {
+        let each = room / self.active.len().max(1) as u64;
+        for i in &self.active {
+            self.shared.proc(*i).hint_room.store(each, Relaxed);
+        }
     }
 
     /// The program's own hint.

@@ -81,7 +81,16 @@ impl Service {
         if self.away.is_away() {
             return None;
         }
-        let through = file.source.and_then(|(i, generation, wanted)| {
+        let source = file.source;
+        let asks = match source {
+            Some((i, ..)) if self.stands(i) => true,
+            _ => self.is_asked_for(key),
+        };
+        if !asks {
+            return None;
+        }
+        let file = self.files.get_mut(&key)?;
+        let through = source.and_then(|(i, generation, wanted)| {
             let slot = shared.proc(i).slots.get(usize::from(wanted.fd))?;
             fetch::fetch(wanted, slot, generation, shows_opens, shared.header())
         });
@@ -90,6 +99,18 @@ impl Service {
         let handle = Arc::new(Handle::new(fd));
         file.handle = Some(handle.clone());
         Some(handle)
+    }
+
+    /// Whether some process that has just the rights of this one has the file open or mapped.
+    fn is_asked_for(&self, key: FileKey) -> bool {
+        let asks = |i: &usize| {
+            self.procs[*i].as_ref().is_some_and(|p| {
+                let mapped = p.mapped.iter().any(|m| m.file() == (key.dev, key.ino));
+                mapped || p.descs.values().any(|d| d.key == key)
+            })
+        };
+        let mut active = self.active.iter().filter(|i| asks(i));
+        active.any(|i| self.stands(*i))
     }
 
     /// The same for a look: a file is held for its reads, not for that.
@@ -159,7 +180,10 @@ impl Service {
             }
             _ => 0,
         };
-        self.header().unhurried.store(unhurried, Relaxed);
+        self.unhurried = unhurried;
+        for i in &self.active {
+            self.shared.proc(*i).unhurried.store(unhurried, Relaxed);
+        }
     }
 
     /// A process has opened a file, or visits or lists a directory, under number `fd`, perhaps one of many; the lower half of `extra` is the generation of the

@@ -198,7 +198,7 @@ impl Service {
     }
 
     fn is_cached(&mut self, key: FileKey, offset: u64) -> bool {
-        let looks = self.header().looks.load(Relaxed) != 0 && self.mode != shm::MODE_FETCHALL_OPT;
+        let looks = self.config.view.cache_visibility && self.mode != shm::MODE_FETCHALL_OPT;
         let Some(file) = self.files.get_mut(&key) else {
             return false;
         };

@@ -1,8 +1,8 @@
 //! The service: a process beside the program that hears of its reads and runs ahead of them.
 //!
 //! One thread takes events from the rings, keeps a detector per descriptor and a view per file, plans, and hands requests to
-//! the engine's workers. It sleeps on a futex that a hook rings; while something is going on it also looks by itself
-//! every millisecond or two.
+//! the engine's workers. Programs don't wake it, as that would take a system call of theirs that they may have forbidden themselves: while
+//! something is going on it looks by itself, the sooner the less time has passed since the last thing that it heard.
 //!
 //! Nothing here is seen by the program: its descriptors, threads, memory, locks and children are its own. What the
 //! service holds of a program's file (see `fetch`) it holds for a few milliseconds after the last request.
@@ -12,6 +12,7 @@ mod crowd;
 mod evictions;
 mod fetching;
 mod files;
+mod heirs;
 mod hot;
 mod moves;
 mod neighbours;
@@ -54,6 +55,7 @@ use crate::walk::runner::{self as walk, Opened, Walker};
 
 use away::Away;
 use crowd::Crowd;
+use heirs::Heirs;
 use hot::Warmth;
 use neighbours::Neighbours;
 use others::{Others, Seen};
@@ -65,6 +67,12 @@ use worth::Worth;
 const HOLD: Duration = Duration::from_millis(30);
 /// After something was told the service looks by itself every 2 ms for so long.
 const RECENT: Duration = Duration::from_millis(50);
+/// The first sleep after something was heard: as long as a quick disk takes for a read …
+const SHORTEST: Duration = Duration::from_micros(50);
+/// … the longest while a process is there that may begin to read any time …
+const LONGEST: Duration = Duration::from_millis(50);
+/// … and while none is.
+const IDLE: Duration = Duration::from_millis(250);
 /// Views of one file may take so many bytes: the bitmaps of 64 GiB.
 const VIEW_BYTES: usize = 8 << 20;
 /// Reads waiting in a ring from which on old ones are passed over.
@@ -333,7 +341,14 @@ pub struct Service {
     last_census: Instant,
     last_map_look: Instant,
     map_pause: Duration,
-    hellos: u32,
+    /// See [`Proc::unhurried`].
+    unhurried: u32,
+    /// Looks that found nothing since the last that found something.
+    idle: u32,
+    /// The service that hands processes on to this one, whose rights are not the runner's.
+    ancestor: Option<u32>,
+    /// Services for processes with other rights.
+    heirs: Heirs,
     /// Indices of the entries in use.
     active: Vec<usize>,
     /// Files that were fetched from within the last moments: streams that share the budget.
@@ -421,7 +436,10 @@ impl Service {
             last_census: now,
             last_map_look: now,
             map_pause: Duration::from_millis(1),
-            hellos: 0,
+            unhurried: 0,
+            idle: 0,
+            ancestor: None,
+            heirs: Heirs::default(),
             active: Vec::new(),
             busy: 1,
             streams: 1,
@@ -453,6 +471,12 @@ impl Service {
         self.start.elapsed().as_micros() as u64
     }
 
+    /// A service that processes are handed on to by the one with process id `ancestor`; it knows them by other numbers.
+    pub fn inherit(mut self, ancestor: u32) -> Service {
+        self.ancestor = Some(ancestor);
+        self
+    }
+
     /// Runs until the program and all that it left behind are over. `runner` is the process that forked this one.
     pub fn run(&mut self, runner: u32) {
         let mut finished = false;
@@ -470,41 +494,49 @@ impl Service {
                 self.header().closed.store(1, Release);
                 return;
             }
-            if worked {
-                continue;
-            }
-            // Announce the sleep, look once more, sleep: see Header::ring_doorbell.
-            let header = self.shared.header();
-            let bell = header.doorbell.load(Acquire);
-            header.sleeping.store(1, Release);
-            std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-            // What is reserved and not filled is no work: its thread may be stopped, or never come back.
-            let quiet = self.active.iter().all(|i| !self.shared.proc(*i).is_ready());
-            let changed = header.hello.load(Relaxed) != self.hellos
+            self.idle = match worked {
+                true => 0,
+                false => self.idle.saturating_add(1),
+            };
+            let pause = self.pause();
+            // What came while that was done.
+            let changed = self.active.iter().any(|i| self.shared.proc(*i).is_ready())
                 || self.has_to_leave()
-                || (header.finish.load(Relaxed) == 1 && !finished);
-            if quiet && !changed {
-                raw::futex_wait(&header.doorbell, bell, self.pause().as_micros() as u64);
-                header.wakeups.fetch_add(1, Relaxed);
+                || (self.header().finish.load(Relaxed) == 1 && !finished);
+            if !worked && !changed {
+                self.sleep(pause);
+                self.header().wakeups.fetch_add(1, Relaxed);
             }
-            header.sleeping.store(0, Relaxed);
         }
     }
 
-    /// How long to sleep when nothing rings.
-    fn pause(&self) -> Duration {
-        let mut pause = if self.away.is_leaving() {
-            Duration::from_millis(1)
-        } else if self.last_event.elapsed() < RECENT || !self.moving.is_empty() {
-            Duration::from_millis(2)
-        } else if self.holding
-            || self.last_event.elapsed() < Duration::from_secs(2)
-            || self.crowd.quiet().is_some()
-        {
-            Duration::from_millis(20)
-        } else {
-            Duration::from_millis(250)
+    /// Sleeps so long, or until somebody hands his memory over or knocks.
+    fn sleep(&self, pause: Duration) {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let pause = Timespec {
+            tv_sec: pause.as_secs() as i64,
+            tv_nsec: i64::from(pause.subsec_nanos()),
         };
+        let socket = self.shared.socket();
+        let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(&pause));
+    }
+
+    /// How long to sleep: longer each time, and the longest while something goes on that is not told.
+    fn pause(&self) -> Duration {
+        let longest = if self.away.is_leaving() {
+            Duration::from_millis(1)
+        } else if self.last_event.elapsed() < RECENT
+            || !self.moving.is_empty()
+            || self.heirs.are_awaited()
+        {
+            Duration::from_millis(2)
+        } else if self.active.is_empty() {
+            IDLE
+        } else {
+            // A program that was silent for long loses little by being heard late: a hundredth of that time.
+            (self.last_event.elapsed() / 100).clamp(Duration::from_millis(2), LONGEST)
+        };
+        let mut pause = (SHORTEST * (1 << self.idle.min(16))).min(longest);
         if self.active.iter().any(|i| {
             self.procs[*i]
                 .as_ref()
@@ -518,12 +550,9 @@ impl Service {
     /// One look at everything; `true` if there was something to do.
     fn round(&mut self) -> bool {
         self.come_back();
-        let header = self.shared.header();
-        let hellos = header.hello.load(Acquire);
-        if hellos != self.hellos {
-            self.hellos = hellos;
-            self.admit();
-        }
+        self.admit();
+        self.look_for_watchers();
+        self.look_after_heirs();
         let worked = self.drain_all();
         if std::mem::take(&mut self.stirred) {
             self.last_event = Instant::now();
@@ -599,7 +628,7 @@ impl Service {
         self.leave_for_good();
         for i in self.active.clone() {
             if let Some(state) = &self.procs[i] {
-                self.settle(i, state);
+                self.settle(i, state.who);
             }
         }
         for file in self.files.values() {

@@ -1,9 +1,14 @@
 //! Processes and descriptors: who is there, what they say, what they open and close.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering::AcqRel;
+
+use outrider_sys::handover::{self, Handed};
 
 use super::*;
 
+/// Processes taken in at a time.
+const ADMITTED: usize = 64;
 /// Mappings looked at per process.
 const MAPPINGS: usize = 64;
 /// Addresses and offsets lie below: what is told of others was scribbled.
@@ -20,17 +25,82 @@ fn memory(address: u64, len: u64) -> Option<Range<u64>> {
 }
 
 impl Service {
-    /// Takes in processes that have attached.
+    /// Takes in processes that have handed over their memory.
     pub(super) fn admit(&mut self) {
-        for i in 0..MAX_PROCS {
-            let owner = self.header().owners[i].load(Acquire);
-            if owner == shm::OWNER_GONE {
-                self.retire(i);
-            } else if owner != shm::OWNER_FREE
-                && self.procs[i].is_none()
-                && self.shared.proc(i).pid.load(Acquire) == owner
-            {
-                self.take_in_process(i, owner);
+        for _ in 0..ADMITTED {
+            match handover::receive(self.shared.socket()) {
+                Some(Some(handed)) => self.admit_one(handed),
+                // Somebody knocked.
+                Some(None) => {}
+                None => break,
+            }
+        }
+    }
+
+    fn admit_one(&mut self, handed: Handed) {
+        let pid = match handed.on_behalf {
+            0 => handed.from.pid,
+            its if Some(handed.from.pid) == self.ancestor => its,
+            _ => return,
+        };
+        if pid == 0 || handed.version != shm::VERSION {
+            return;
+        }
+        // It has become another program, or another user's.
+        let former = self.active.iter().copied();
+        let is_its = |i: &usize| self.procs[*i].as_ref().is_some_and(|p| p.pid == pid);
+        if let Some(i) = former.into_iter().find(is_its) {
+            self.retire(i);
+        }
+        let Some(i) = self.procs.iter().position(Option::is_none) else {
+            self.header().lose(lost::PROCS_FULL);
+            Shared::refuse(&handed.memory);
+            return;
+        };
+        if !self.shared.take_in(i, pid, &handed.memory) {
+            return;
+        }
+        if !self.shared.stands(i) {
+            self.shared.clear(i);
+            self.hand_on(pid, handed.memory);
+            return;
+        }
+        self.take_in_process(i, pid);
+        let proc = self.shared.proc(i);
+        let looks = self.config.view.cache_visibility;
+        proc.looks.store(looks.into(), Relaxed);
+        proc.unhurried.store(self.unhurried, Relaxed);
+        proc.watched
+            .store(self.header().watched.load(Relaxed), Relaxed);
+        proc.notes.configure(&self.config);
+        proc.served.store(1, Release);
+        self.offer_room();
+    }
+
+    /// Whether the process in entry `i` may at this moment do what this one may, and nothing else: only then anything is done for it.
+    pub(super) fn stands(&self, i: usize) -> bool {
+        self.procs[i].is_some() && self.shared.stands(i)
+    }
+
+    /// Nothing is done any more for a process whose rights are others now. It did not say so before, or it would do without us by itself.
+    fn dismiss(&mut self, i: usize) {
+        let proc = self.shared.proc(i);
+        if proc.closed.swap(1, AcqRel) == 0 {
+            match self.shared.is_filtered(i) {
+                true => proc.confined.store(1, Release),
+                false => self.header().lose(lost::RIGHTS),
+            }
+        }
+        self.retire(i);
+    }
+
+    /// Some program of the run watches files: no process is helped any more.
+    pub(super) fn look_for_watchers(&self) {
+        let watches = |i: &usize| self.shared.proc(*i).watches.load(Acquire) != 0;
+        if self.header().watched.load(Relaxed) == 0 && self.active.iter().any(watches) {
+            self.header().watched.store(1, Release);
+            for i in &self.active {
+                self.shared.proc(*i).watched.store(1, Release);
             }
         }
     }
@@ -42,11 +112,12 @@ impl Service {
             command = self.shared.told_name(i);
         }
         self.active.push(i);
-        self.shared.begin_record(self.followed, i, pid, &command);
+        self.shared.begin_record(self.followed, pid, &command);
         self.procs[i] = Some(ProcState {
             pid,
             who: self.followed,
-            life: fetch::life(pid),
+            // An heir knows processes by the numbers of another namespace.
+            life: self.ancestor.is_none().then(|| fetch::life(pid)).flatten(),
             descs: HashMap::new(),
             stuck: None,
             mapped: Vec::new(),
@@ -56,24 +127,27 @@ impl Service {
             bytes: 0,
         });
         self.followed += 1;
+        self.stirred = true;
     }
 
     /// Ends what is over: processes, idle files.
     pub(super) fn census(&mut self) {
         self.last_census = Instant::now();
-        for i in 0..MAX_PROCS {
-            let owner = self.header().owners[i].load(Acquire);
-            if owner == shm::OWNER_FREE {
+        for i in self.active.clone() {
+            let Some(state) = &self.procs[i] else {
                 continue;
-            }
-            let over = match self.procs[i].as_ref().and_then(|p| p.life.as_ref()) {
-                Some(life) => fetch::over(life),
-                None => !fetch::alive(owner),
             };
-            if owner == shm::OWNER_GONE || over {
+            let over = match &state.life {
+                Some(life) => fetch::over(life),
+                None => !fetch::alive(state.pid),
+            };
+            let left = self.shared.proc(i).closed.load(Acquire) != 0;
+            if over || left {
                 self.retire(i);
-            } else if self.procs[i].is_none() {
-                self.admit();
+            } else if self.shared.has_strayed(i) || !self.stands(i) {
+                self.dismiss(i);
+            } else {
+                self.settle(i, state.who);
             }
         }
         if self.files.len() > FILES_KEPT {
@@ -92,17 +166,6 @@ impl Service {
 
     /// A process is over: takes what it still said, closes its descriptors, and clears its entry.
     pub(super) fn retire(&mut self, i: usize) {
-        if self.procs[i].is_none() {
-            // Over before anybody looked; what it said still counts.
-            match self.shared.proc(i).pid.load(Acquire) {
-                0 => {
-                    self.shared.clear(i);
-                    self.header().owners[i].store(shm::OWNER_FREE, Release);
-                    return;
-                }
-                pid => self.take_in_process(i, pid),
-            }
-        }
         self.drain(i);
         // What they still read counts for it.
         let descs = self.procs[i].as_mut().map(|p| std::mem::take(&mut p.descs));
@@ -120,15 +183,15 @@ impl Service {
             let (dev, ino) = m.file();
             self.unlink(FileKey { dev, ino });
         }
-        self.settle(i, &state);
+        self.away.forget(i);
+        self.settle(i, state.who);
         self.shared.clear(i);
-        self.header().owners[i].store(shm::OWNER_FREE, Release);
     }
 
     /// Adds what a process has counted itself; nothing does once the statistics are final.
-    pub(super) fn settle(&self, i: usize, state: &ProcState) {
+    pub(super) fn settle(&self, i: usize, who: usize) {
         if self.header().finish.load(Relaxed) < 2 {
-            self.shared.settle(i, self.shared.record(state.who));
+            self.shared.settle(i, self.shared.record(who));
         }
     }
 
@@ -414,6 +477,9 @@ impl Service {
             return None;
         }
         let pid = self.procs[i].as_ref()?.pid;
+        if !self.stands(i) {
+            return None;
+        }
         let (name, dev, ino, size) = fetch::behind(pid, address)?;
         let key = FileKey { dev, ino };
         if size < self.config.files.min_size.0 {

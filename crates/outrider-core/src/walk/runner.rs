@@ -316,12 +316,13 @@ fn spawn(work: impl FnOnce() + Send + 'static) -> Option<()> {
 struct Busy<'a>(&'a Link);
 
 impl<'a> Busy<'a> {
-    fn begin(link: &'a Link) -> Option<Busy<'a>> {
+    /// On behalf of the process in entry `proc`, as long as that may do just what this one may.
+    fn begin(link: &'a Link, proc: usize) -> Option<Busy<'a>> {
         link.busy.fetch_add(1, SeqCst);
         let busy = Busy(link);
         let watched = link.shared.header().watched.load(Relaxed) != 0;
         let free = !watched && !link.held_back.load(SeqCst) && link.limit.load(Relaxed) > 0;
-        free.then_some(busy)
+        (free && link.shared.stands(proc)).then_some(busy)
     }
 }
 
@@ -485,7 +486,7 @@ impl Guide {
     fn opened(&mut self, opened: Opened) {
         let Opened { proc, pid, who, .. } = opened;
         let link = self.link.clone();
-        let Some(_busy) = Busy::begin(&link) else {
+        let Some(_busy) = Busy::begin(&link, opened.proc) else {
             // Nothing is known of what may not be opened, and so nothing can be learned.
             return self.listen(Told::Files, proc, pid, Listen::Cold);
         };
@@ -495,7 +496,7 @@ impl Guide {
         };
         let latest = self.walks.get(&proc).and_then(Walks::latest);
         if let (Some(latest), Some(place)) = (latest.map(Path::to_owned), &place) {
-            self.relate(&latest, &place.dir.path);
+            self.relate(proc, &latest, &place.dir.path);
         }
         let walks = self.walks.entry(proc).or_default();
         walks.who = Some(who);
@@ -510,7 +511,7 @@ impl Guide {
         let Opened { proc, pid, .. } = opened;
         let link = self.link.clone();
         let found = self.tree.find(opened.key).map(|place| place.path());
-        let Some(_busy) = Busy::begin(&link) else {
+        let Some(_busy) = Busy::begin(&link, opened.proc) else {
             if let (Some(path), Some(visits)) = (found, self.visits.get_mut(&proc)) {
                 visits.count(&path);
             }
@@ -526,11 +527,11 @@ impl Guide {
         let known = self.tree.get(&path).map(|dir| dir.key == opened.key);
         let unknown = known == Some(false) || known.is_none() && !sure;
         if unknown && !self.list_in_parts(opened, &path, 0) {
-            self.list_now(&path);
+            self.list_now(proc, &path);
             self.look_up(proc, &path, 0);
         }
         if let Some(latest) = latest {
-            self.relate(&latest, &path);
+            self.relate(proc, &latest, &path);
         }
         let asked = self.link.shared.proc(proc).asked.load(Relaxed);
         let visits = self.visits.entry(proc).or_default();
@@ -542,7 +543,7 @@ impl Guide {
     fn listing(&mut self, opened: Opened, at: u64) {
         let Opened { proc, key, .. } = opened;
         let link = self.link.clone();
-        let Some(_busy) = Busy::begin(&link) else {
+        let Some(_busy) = Busy::begin(&link, opened.proc) else {
             return;
         };
         if let Some(large) = self.large.get_mut(&proc).filter(|l| l.key == key) {
@@ -667,14 +668,14 @@ impl Guide {
             return None;
         }
         match self.tree.get(dir) {
-            None => self.list_now(dir),
+            None => self.list_now(opened.proc, dir),
             Some(known) => {
                 let now = rustix::fs::stat(dir).ok()?;
                 let patience = self.patience.get_mut(dir);
                 match patience {
                     _ if modified(&now) == known.modified => {}
                     Some(left) if *left > 0 => *left -= 1,
-                    _ => self.list_now(dir),
+                    _ => self.list_now(opened.proc, dir),
                 }
             }
         }
@@ -706,22 +707,22 @@ impl Guide {
     }
 
     /// Lists what lies between two directories and the one that holds both.
-    fn relate(&mut self, a: &Path, b: &Path) {
+    fn relate(&mut self, proc: usize, a: &Path, b: &Path) {
         let above = common(a, b);
         for dir in [a, b] {
             let up = dir.ancestors().skip(1).take(LEVELS);
             for dir in up.take_while(|d| d.starts_with(&above)) {
                 if self.tree.get(dir).is_none() {
-                    self.list_now(dir);
+                    self.list_now(proc, dir);
                 }
             }
         }
     }
 
     /// Lists a directory. One that can't be listed is one without entries.
-    fn list_now(&mut self, path: &Path) {
+    fn list_now(&mut self, proc: usize, path: &Path) {
         let link = self.link.clone();
-        let Some(_busy) = Busy::begin(&link) else {
+        let Some(_busy) = Busy::begin(&link, proc) else {
             return;
         };
         let listed = list(path, None).map(|(dir, _)| dir).unwrap_or_else(|| {
@@ -834,7 +835,7 @@ fn work(link: &Link, tell: &Sender<Message>) {
             }
         };
         drop(jobs);
-        let busy = Busy::begin(link);
+        let busy = Busy::begin(link, job.proc());
         let done = match job {
             Job::Fetch {
                 proc,

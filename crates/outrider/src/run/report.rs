@@ -69,7 +69,7 @@ impl Target {
 
     /// Writes the report.
     pub fn write(self, args: &RunArgs, shared: &Shared, mut notes: Vec<String>) {
-        let bits = shared.header().lost.load(Relaxed);
+        let bits = shared.header().notes.lost.load(Relaxed);
         notes.extend(
             lost::LINES
                 .iter()
@@ -182,7 +182,7 @@ fn document(
         totals.insert("events".into(), json!(h.events.load(Relaxed)));
         totals.insert("events_dropped".into(), json!(h.dropped.load(Relaxed)));
         totals.insert("hot_bytes".into(), json!(h.hot.load(Relaxed)));
-        totals.insert("requests".into(), json!(h.requests.load(Relaxed)));
+        totals.insert("requests".into(), json!(h.notes.requests.load(Relaxed)));
         totals.insert("wake_ups".into(), json!(h.wakeups.load(Relaxed)));
         let [walked, opened] = &h.walked;
         totals.insert("files_ahead".into(), json!(walked.load(Relaxed)));
@@ -227,7 +227,7 @@ fn graphs(shared: Option<&Shared>) -> Vec<board::Told> {
 fn declared(shared: Option<&Shared>) -> impl Iterator<Item = (&'static str, u64)> {
     let figure = move |i: usize| {
         shared
-            .and_then(|s| s.header().declared.get(i))
+            .and_then(|s| s.header().notes.declared.get(i))
             .map_or(0, |n| n.load(Relaxed))
     };
     FIGURES
@@ -320,7 +320,7 @@ fn table(
         }
         out += &format!(
             "{} requests, {} events, {} dropped\n",
-            h.requests.load(Relaxed),
+            h.notes.requests.load(Relaxed),
             h.events.load(Relaxed),
             h.dropped.load(Relaxed)
         );

@@ -1,15 +1,12 @@
 //! Programs below the one that was started which no hook reaches: looked for while they run, at most once a second, where there is to be a report.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use outrider_core::fetch;
-use rustix::event::{PollFd, PollFlags};
-use rustix::process::{WaitId, WaitIdOptions, waitid};
-
 use crate::elf;
 
 /// From one look to the next, at first and at most.
@@ -42,37 +39,29 @@ impl Strangers {
         })
     }
 
-    /// How long to wait until the next look.
-    pub fn pause(&self) -> Duration {
-        self.pause
-    }
-
-    /// Whether the program goes on, as far as can be seen: otherwise there is only its end to wait for.
-    pub fn go_on(&self) -> bool {
-        self.life.is_some()
-    }
-
-    /// Waits until it is time for a look, a child changes its state, or the program is over. To be called with all signals blocked, of which `mask` is what lets them
-    /// through: whatever came before is still there to be waited for.
-    pub fn wait(&mut self, mask: &libc::sigset_t) {
-        let children = WaitIdOptions::EXITED
-            | WaitIdOptions::STOPPED
-            | WaitIdOptions::NOHANG
-            | WaitIdOptions::NOWAIT;
-        if !matches!(waitid(WaitId::All, children), Ok(None)) {
-            return;
-        }
-        let Some(life) = &self.life else { return };
-        let mut poll = [PollFd::new(life, PollFlags::IN)];
-        let timeout = libc::timespec {
+    /// Waits until it is time for a look, a child changes its state, the program is over, or somebody comes to the socket: whether somebody did. To be called
+    /// with all signals blocked, of which `mask` is what lets them through: whatever came before is still there to be waited for.
+    pub fn wait(&mut self, mask: &libc::sigset_t, socket: Option<BorrowedFd<'_>>) -> bool {
+        // A negative one is passed over.
+        let number = |fd: Option<BorrowedFd<'_>>| libc::pollfd {
+            fd: fd.map_or(-1, |fd| fd.as_raw_fd()),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let life = self.life.as_ref().map(AsFd::as_fd);
+        let mut poll = [number(life), number(socket)];
+        // Once the program is over there is only its end to wait for.
+        let timeout = self.life.as_ref().map(|_| libc::timespec {
             tv_sec: self.pause.as_secs() as i64,
             tv_nsec: self.pause.subsec_nanos().into(),
-        };
-        // SAFETY: PollFd is laid out as pollfd; the structures are this frame's.
-        unsafe { libc::ppoll(poll.as_mut_ptr().cast(), 1, &timeout, mask) };
-        if poll[0].revents().contains(PollFlags::IN) {
+        });
+        let limit = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: structures of this frame.
+        let r = unsafe { libc::ppoll(poll.as_mut_ptr(), 2, limit, mask) };
+        if r > 0 && poll[0].revents & libc::POLLIN != 0 {
             self.life = None;
         }
+        r > 0 && poll[1].revents & libc::POLLIN != 0
     }
 
     /// Looks who is there.

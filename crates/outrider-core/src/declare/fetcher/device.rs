@@ -312,7 +312,7 @@ impl Fetcher {
         self.files
             .get(&file)
             .and_then(|o| o.handle.as_ref())
-            .is_some_and(|h| h.wait(page * PAGE_BYTES, self.header))
+            .is_some_and(|h| h.wait(page * PAGE_BYTES, self.notes))
     }
 }
 

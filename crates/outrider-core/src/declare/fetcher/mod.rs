@@ -32,7 +32,7 @@ use super::list::Entry;
 use super::{Figure, Process, lock};
 use crate::config::Config;
 use crate::engine::{self, Class, Engine, Request};
-use crate::shm::Header;
+use crate::shm::Notes;
 use crate::view::{PAGE_BYTES, PageRange};
 use behind::{Behind, Writer};
 use device::{Manner, Tried};
@@ -101,10 +101,10 @@ pub(super) fn start(process: &'static Process) -> bool {
 }
 
 /// The shared memory, for an engine that wants to hold it.
-struct HeaderRef(&'static Header);
+struct NotesRef(&'static Notes);
 
-impl AsRef<Header> for HeaderRef {
-    fn as_ref(&self) -> &Header {
+impl AsRef<Notes> for NotesRef {
+    fn as_ref(&self) -> &Notes {
         self.0
     }
 }
@@ -222,7 +222,7 @@ struct Fetcher {
     stock: Instant,
     checked: Instant,
     start: Instant,
-    header: &'static Header,
+    notes: &'static Notes,
     wishes: Wishes,
     manners: HashMap<u64, Manner>,
     /// Devices that could not be measured well yet.
@@ -243,18 +243,18 @@ struct Piece {
 
 impl Fetcher {
     fn new(process: &'static Process, mut wishes: Wishes) -> Fetcher {
-        let header = process.header().unwrap_or_else(|| {
-            // Zeroed memory is a valid header; this one is read by nobody.
-            Box::leak(Header::private())
+        let notes = process.notes().unwrap_or_else(|| {
+            // These are read by nobody.
+            Box::leak(Box::default())
         });
-        let config = header.configured();
+        let config = notes.configured();
         let memory = MemorySources::of_this_process();
         let contention = Contention::new(memory.read().headroom());
         let mut fetcher = Fetcher {
             process,
             engine: Engine::new(
                 engine::Settings::of(&config, engine::Kind::Auto),
-                Arc::new(HeaderRef(header)),
+                Arc::new(NotesRef(notes)),
             ),
             batch: (0, Vec::new()),
             config,
@@ -274,7 +274,7 @@ impl Fetcher {
             stock: Instant::now(),
             checked: Instant::now(),
             start: Instant::now(),
-            header,
+            notes,
             manners: HashMap::new(),
             tried: HashMap::new(),
             explain: Explain::new(wishes.explain.take()),
