@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use outrider_core::board::Board;
 use outrider_core::shm::{self, MAX_FDS, Notes, PROC_BYTES, PROC_BYTES_USED, Proc};
-use outrider_sys::handover::{self, NAME_BYTES, Peer};
+use outrider_sys::handover::{self, Message, NAME_BYTES, Peer};
 use outrider_sys::{decimal, mapped, raw, seccomp};
 
 /// What is cleared in a forked child.
@@ -61,8 +61,11 @@ pub static MODE: AtomicU32 = AtomicU32::new(shm::MODE_APP_ONLY);
 pub static MIN_SIZE: AtomicU64 = AtomicU64::new(u64::MAX);
 /// `shm::ENVIRONMENT_*`.
 static FLAGS: AtomicU64 = AtomicU64::new(0);
-/// User of the runner, who alone is trusted to listen, but for root.
+/// User and process of the runner, who alone is trusted to listen, but for root.
 static USER: AtomicU32 = AtomicU32::new(0);
+static RUNNER: AtomicU32 = AtomicU32::new(0);
+/// What the kernel calls a user whom the caller's user namespace does not have (/proc/sys/kernel/overflowuid).
+const NOBODY: u32 = 65534;
 /// See [`Notes::settings`]; the first is 0 where the defaults hold.
 static SETTINGS: [AtomicU64; shm::SETTINGS] = [const { AtomicU64::new(0) }; shm::SETTINGS];
 /// The name of the socket, written once before any thread exists.
@@ -76,7 +79,7 @@ static WATCHES: AtomicBool = AtomicBool::new(false);
 /// Times that the service did not take what was handed to it because too many others were waiting, and how often it is not tried after the last.
 static REFUSED: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
 
-/// Reads `OUTRIDER_SHM=NAME:MODE:MIN_SIZE:FILTERS:FLAGS:USER[:SETTINGS…]`, which `outrider run` sets. Called once, from the constructor. `false`: a
+/// Reads `OUTRIDER_SHM=NAME:MODE:MIN_SIZE:FILTERS:FLAGS:USER:RUNNER[:SETTINGS…]`, which `outrider run` sets. Called once, from the constructor. `false`: a
 /// filter of system calls stands over this process that the runner is not under, so that nothing may be done in it.
 pub fn start() -> bool {
     // SAFETY: the constructor runs before the program can change its environment from another thread.
@@ -100,7 +103,8 @@ pub fn start() -> bool {
         Some(filters),
         Some(flags),
         Some(user),
-    ] = [(); 5].map(|()| numbers.next().flatten())
+        Some(runner),
+    ] = [(); 6].map(|()| numbers.next().flatten())
     else {
         return true;
     };
@@ -126,6 +130,7 @@ pub fn start() -> bool {
     }
     FLAGS.store(flags, Ordering::Relaxed);
     USER.store(user as u32, Ordering::Relaxed);
+    RUNNER.store(runner as u32, Ordering::Relaxed);
     MODE.store(mode as u32, Ordering::Relaxed);
     MIN_SIZE.store(min_size, Ordering::Relaxed);
     if name.len() == NAME_BYTES {
@@ -360,7 +365,9 @@ fn announce_first(proc: &'static Proc) -> &'static Proc {
             return current();
         }
         let new = hand_over(Some(proc), &SHARED[0])?;
-        local.proc.store(core::ptr::from_ref(new).cast_mut(), Ordering::Release);
+        local
+            .proc
+            .store(core::ptr::from_ref(new).cast_mut(), Ordering::Release);
         local.handed.store(1, Ordering::Release);
         Some(new)
     });
@@ -394,9 +401,17 @@ fn hand_over(old: Option<&Proc>, place: &AtomicPtr<u8>) -> Option<&'static Proc>
         Some(old) => new.take_over(old),
         None => begin(new),
     }
-    let user = USER.load(Ordering::Relaxed);
-    let trusted = |peer: Peer| peer.uid == user || peer.uid == 0;
-    let sent = handover::send(&name(), fd, shm::VERSION, 0, trusted);
+    let [user, runner] = [&USER, &RUNNER].map(|n| n.load(Ordering::Relaxed));
+    let trusted = |peer: Peer| {
+        let unknown = peer.uid == NOBODY && (peer.pid == runner || peer.pid == 0);
+        peer.uid == user || peer.uid == 0 || unknown
+    };
+    let message = Message {
+        version: shm::VERSION,
+        on_behalf: 0,
+        token: 0,
+    };
+    let sent = handover::send(&name(), fd, message, trusted);
     // Another thread may have closed all descriptors, and the number be another file's.
     if raw::fstat(fd).is_ok_and(|now| (now.st_dev, now.st_ino) == (st.st_dev, st.st_ino)) {
         raw::close(fd);
@@ -418,7 +433,9 @@ fn hand_over(old: Option<&Proc>, place: &AtomicPtr<u8>) -> Option<&'static Proc>
 
 fn name() -> [u8; NAME_BYTES] {
     let mut name = [0; NAME_BYTES];
-    let bytes = NAME.iter().flat_map(|w| w.load(Ordering::Relaxed).to_ne_bytes());
+    let bytes = NAME
+        .iter()
+        .flat_map(|w| w.load(Ordering::Relaxed).to_ne_bytes());
     for (to, from) in name.iter_mut().zip(bytes) {
         *to = from;
     }
@@ -445,7 +462,9 @@ fn detach() {
 fn handed() -> Option<&'static Proc> {
     if MODE.load(Ordering::Relaxed) >= shm::MODE_PREDICT {
         let proc = announce(attach()?);
-        return local().filter(|l| l.handed.load(Ordering::Acquire) != 0).map(|_| proc);
+        return local()
+            .filter(|l| l.handed.load(Ordering::Acquire) != 0)
+            .map(|_| proc);
     }
     // SAFETY: null, or memory that stays; a forked child finds null.
     let told = unsafe { local()?.told.load(Ordering::Acquire).as_ref() };
@@ -454,7 +473,9 @@ fn handed() -> Option<&'static Proc> {
     }
     alone(|| {
         let new = hand_over(None, &SHARED[1])?;
-        local()?.told.store(core::ptr::from_ref(new).cast_mut(), Ordering::Release);
+        local()?
+            .told
+            .store(core::ptr::from_ref(new).cast_mut(), Ordering::Release);
         Some(new)
     })?
 }
@@ -534,6 +555,18 @@ pub fn change_rights() {
     detach();
 }
 
+/// The program is about to enter another network namespace, where nobody listens: what it opens from there on is not followed, and the report says so.
+#[cold]
+pub fn leave_network() {
+    if predicts()
+        && at_home()
+        && let Some(proc) = attach()
+    {
+        proc.notes.lose(shm::lost::NETWORK);
+        announce(proc);
+    }
+}
+
 /// The program is about to forbid itself and the programs that it starts some system calls, on pain of death perhaps: from here on hooks
 /// ask the kernel nothing that programs don't ask themselves, in no process that this one becomes or makes.
 #[cold]
@@ -591,9 +624,8 @@ fn reach_service() -> Option<&'static Proc> {
     if MODE.load(Ordering::Relaxed) < shm::MODE_PREDICT || CONFINED.load(Ordering::Relaxed) {
         return None;
     }
-    handed().filter(|proc| {
-        [&proc.closed, &proc.confined].map(|w| w.load(Ordering::Relaxed)) == [0, 0]
-    })
+    handed()
+        .filter(|proc| [&proc.closed, &proc.confined].map(|w| w.load(Ordering::Relaxed)) == [0, 0])
 }
 
 /// Before umount(2) (EBUSY) and F_SETLEASE (EAGAIN), which an open descriptor elsewhere would disturb: [`release_all`], and nothing is opened until the

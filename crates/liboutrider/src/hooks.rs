@@ -554,6 +554,9 @@ fn unsharing(flags: c_int) {
         attach::disable();
         declared::disable();
     }
+    if flags & libc::CLONE_NEWNET != 0 {
+        attach::leave_network();
+    }
     if flags & (libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_FS) != 0 {
         attach::change_rights();
     }

@@ -14,7 +14,8 @@ use outrider_sys::{handover, mapped};
 
 use crate::board::{self, Board};
 use crate::shm::{
-    self, FileStat, HEIRS, Header, MAX_FILES, MAX_PROCS, MAX_RECORDS, Notes, PROC_BYTES, Proc, Record,
+    self, FileStat, HEIRS, Header, MAX_FILES, MAX_PROCS, MAX_RECORDS, Notes, PROC_BYTES, Proc,
+    Record,
 };
 
 /// Where the statistics of files begin, bytes.
@@ -85,9 +86,25 @@ impl Shared {
 
     /// What service number `i` after the first keeps, `i` below [`HEIRS`]. The socket is another one.
     pub fn heir(&self, i: usize, socket: OwnedFd) -> Shared {
-        let i = i.min(HEIRS - 1);
-        // SAFETY: within what `create` or `early` has mapped, which stays mapped.
-        Shared::over(socket, unsafe { self.base.add((1 + i) * BOOK_BYTES) })
+        Shared::over(socket, self.book(1 + i.min(HEIRS - 1)))
+    }
+
+    /// How service number `i` after the first came to be, `i` below [`HEIRS`].
+    pub fn heir_header(&self, i: usize) -> &Header {
+        // SAFETY: the memory begins with a Header; zeroed memory is a valid one.
+        unsafe { &*self.book(1 + i.min(HEIRS - 1)).cast::<Header>() }
+    }
+
+    fn book(&self, i: usize) -> *mut u8 {
+        // SAFETY: within what `create` or `early` has mapped, which stays mapped where the first service is.
+        unsafe { self.base.add(i * BOOK_BYTES) }
+    }
+
+    /// In the process of service number `i` after the first: what others keep goes from its memory. Nothing may refer to it.
+    pub fn keep_only_heir(&self, i: usize) {
+        for other in (0..=HEIRS).filter(|n| *n != 1 + i) {
+            mapped::unmap(self.book(other), BOOK_BYTES);
+        }
     }
 
     /// The socket to which programs send their memory.
@@ -166,7 +183,10 @@ impl Shared {
 
     /// Process entry `i`, below [`MAX_PROCS`].
     pub fn proc(&self, i: usize) -> &Proc {
-        let proc = self.procs.get(i).map_or(std::ptr::null_mut(), |p| p.load(Acquire));
+        let proc = self
+            .procs
+            .get(i)
+            .map_or(std::ptr::null_mut(), |p| p.load(Acquire));
         match std::ptr::NonNull::new(proc) {
             // SAFETY: a mapping of a whole Proc; other memory may come to lie there, but none is taken away.
             Some(proc) => unsafe { proc.as_ref() },

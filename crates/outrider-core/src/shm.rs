@@ -494,6 +494,10 @@ pub mod lost {
             "rights: a process changed its user, its capabilities, its root or its namespaces, and no helper with just these rights could be had; it was left alone",
         ),
         (
+            NETWORK,
+            "network namespace: a program entered another one, in which the helper can't be reached; what it read and started there was left alone",
+        ),
+        (
             READAHEAD,
             "readahead: posix_fadvise(WILLNEED) refused; nothing could be fetched",
         ),
@@ -534,6 +538,8 @@ pub mod lost {
     pub const RECORDS: u32 = 1 << 16;
     /// A process has other rights than any service.
     pub const RIGHTS: u32 = 1 << 17;
+    /// A process is in a network namespace of its own.
+    pub const NETWORK: u32 = 1 << 18;
 }
 
 /// How long a program waits at most, µs, until disks have answered what they were asked and nothing of theirs is open any more: before calls that an open
@@ -599,16 +605,16 @@ pub struct Header {
     pub walked: [AtomicU64; 2],
     /// Directories that were listed ahead, all or the rest of them, and not cached, and how many of these were opened.
     pub listed: [AtomicU64; 2],
-    /// Services for processes with rights of their own, which the first one asks the runner for.
-    pub heirs: [Heir; HEIRS],
+    /// How this service came to be, if it is not the first.
+    pub heir: Heir,
     /// Owners of the process entries: a process id, or [`OWNER_FREE`].
     pub owners: [AtomicU32; MAX_PROCS],
 }
 
-/// A service beside the first, with the rights of a process that has others.
+/// A service beside the first, with the rights of a process that has others: what the first one, the runner and it tell each other.
 #[repr(C)]
 pub struct Heir {
-    /// One of `HEIR_*`; a futex word.
+    /// One of `HEIR_*`.
     pub state: AtomicU32,
     /// The process whose rights it is to have.
     pub of: AtomicU32,
@@ -616,8 +622,30 @@ pub struct Heir {
     pub level: AtomicU32,
     /// Its process id.
     pub pid: AtomicU32,
+    /// By which it knows the first one.
+    pub token: AtomicU64,
     /// The name of its socket.
-    pub name: [AtomicU64; NAME_BYTES.div_ceil(8)],
+    name: [AtomicU64; NAME_BYTES.div_ceil(8)],
+}
+
+impl Heir {
+    /// The name of its socket.
+    pub fn name(&self) -> [u8; NAME_BYTES] {
+        let mut name = [0; NAME_BYTES];
+        let words = self.name.iter();
+        let bytes = words.flat_map(|w| w.load(Ordering::Acquire).to_ne_bytes());
+        name.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+        name
+    }
+
+    /// Says under which name it listens.
+    pub fn set_name(&self, name: &[u8; NAME_BYTES]) {
+        for (word, bytes) in self.name.iter().zip(name.chunks(8)) {
+            let mut w = [0; 8];
+            w.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+            word.store(u64::from_ne_bytes(w), Ordering::Release);
+        }
+    }
 }
 
 /// Nobody's.
@@ -651,10 +679,8 @@ impl Notes {
     /// The settings of [`Notes::configure`], where somebody called it; else the defaults.
     pub fn configured(&self) -> Config {
         let mut config = Config::default();
-        let [set, workers, chunk, least, most, priority, memory] = self
-            .settings
-            .each_ref()
-            .map(|s| s.load(Ordering::Acquire));
+        let [set, workers, chunk, least, most, priority, memory] =
+            self.settings.each_ref().map(|s| s.load(Ordering::Acquire));
         if set == 1 {
             let mut given = config.clone();
             given.engine.workers = workers as u32;
@@ -961,5 +987,31 @@ impl Slot {
         self.quiet_start.store(start, Ordering::Relaxed);
         self.quiet_len.store(len, Ordering::Relaxed);
         self.skip.store(skip, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::mem::offset_of;
+
+    use super::*;
+
+    /// What `tests/programs/deputy.c` takes for granted.
+    #[test]
+    fn layout() {
+        let proc = [
+            offset_of!(Proc, head),
+            offset_of!(Proc, ring),
+            offset_of!(Proc, slots),
+        ];
+        assert_eq!(proc, [64, 512, 512 + 65536]);
+        let slot = [
+            offset_of!(Slot, state),
+            offset_of!(Slot, flags),
+            offset_of!(Slot, generation),
+            offset_of!(Slot, dev),
+            offset_of!(Slot, ino),
+        ];
+        assert_eq!(slot, [0, 4, 8, 16, 24]);
     }
 }

@@ -13,10 +13,22 @@ use crate::raw::{self, syscall6};
 
 /// Bytes of a name: `outrider-`, and as many digits as a random number of 64 bits has in hexadecimal.
 pub const NAME_BYTES: usize = 25;
-/// What is sent with the memory's descriptor: which layout it has, and whose it is where another than the owner sends it.
-const MESSAGE_BYTES: usize = 8;
+/// Bytes of what is sent with the memory's descriptor: see [`Message`].
+const MESSAGE_BYTES: usize = size_of::<Message>();
 /// Processes that may wait to be taken in; others try again.
 const BACKLOG: usize = 128;
+
+/// What is sent with the memory's descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct Message {
+    /// Which layout the memory has.
+    pub version: u32,
+    /// Whose it is where another than the owner sends it, else 0.
+    pub on_behalf: u32,
+    /// By which the receiver knows that other.
+    pub token: u64,
+}
 
 /// struct sockaddr_un with an abstract name of ours: behind the family a zero, and the name.
 #[repr(C, align(8))]
@@ -61,7 +73,11 @@ pub fn listen_as(name: &mut [u8; NAME_BYTES]) -> isize {
         }
         for i in 0..16 {
             let digit = (random >> (4 * i) & 15) as u8;
-            let digit = if digit < 10 { b'0' + digit } else { b'a' - 10 + digit };
+            let digit = if digit < 10 {
+                b'0' + digit
+            } else {
+                b'a' - 10 + digit
+            };
             name.as_mut_ptr().add(9 + i).write_volatile(digit);
         }
         let fd = socket();
@@ -87,6 +103,14 @@ fn socket() -> isize {
     let family = libc::AF_UNIX as usize;
     // SAFETY: numbers only.
     unsafe { syscall6(libc::SYS_socket, family, kind as usize, 0, 0, 0, 0) }
+}
+
+/// A number that nobody can guess; `None` where the kernel has none.
+pub fn random() -> Option<u64> {
+    let mut number = 0u64;
+    // SAFETY: the kernel writes eight bytes.
+    let got = unsafe { syscall6(libc::SYS_getrandom, &raw mut number as usize, 8, 0, 0, 0, 0) };
+    (got == 8).then_some(number)
 }
 
 /// Makes the socket.
@@ -160,13 +184,12 @@ struct Control {
 /// Bytes of a header of control data and one descriptor.
 const CONTROL_BYTES: usize = 16 + 4;
 
-/// Sends the descriptor of a process's memory, whose layout is number `version`, to whoever listens under `name`, if `trusted` says so of that
-/// process. `on_behalf` is the process whose memory it is, or 0 for the caller's. 0, or a negated errno: EAGAIN where too many wait.
+/// Sends the descriptor of a process's memory to whoever listens under `name`, if `trusted` says so of that process. 0, or a negated errno: EAGAIN where
+/// too many wait.
 pub fn send(
     name: &[u8; NAME_BYTES],
     memory: i32,
-    version: u32,
-    on_behalf: u32,
+    message: Message,
     trusted: impl Fn(Peer) -> bool,
 ) -> isize {
     let fd = socket();
@@ -176,7 +199,7 @@ pub fn send(
     let Ok(st) = raw::fstat(fd as i32) else {
         return -(libc::EBADF as isize);
     };
-    let sent = send_through(fd as i32, name, memory, version, on_behalf, trusted);
+    let sent = send_through(fd as i32, name, memory, message, trusted);
     // Another thread may have closed all descriptors, and the number be another file's.
     if raw::fstat(fd as i32).is_ok_and(|now| (now.st_dev, now.st_ino) == (st.st_dev, st.st_ino)) {
         raw::close(fd as i32);
@@ -188,8 +211,7 @@ fn send_through(
     fd: i32,
     name: &[u8; NAME_BYTES],
     memory: i32,
-    version: u32,
-    on_behalf: u32,
+    words: Message,
     trusted: impl Fn(Peer) -> bool,
 ) -> isize {
     let mut address = MaybeUninit::uninit();
@@ -203,9 +225,8 @@ fn send_through(
         if !peer(fd).is_some_and(trusted) {
             return -(libc::EACCES as isize);
         }
-        let words = [version, on_behalf];
         let part = libc::iovec {
-            iov_base: words.as_ptr().cast_mut().cast(),
+            iov_base: (&raw const words).cast_mut().cast(),
             iov_len: MESSAGE_BYTES,
         };
         let control = Control {
@@ -253,10 +274,8 @@ pub fn knock(socket: i32) {
 pub struct Handed {
     /// Who sent it.
     pub from: Peer,
-    /// Which layout it has.
-    pub version: u32,
-    /// Whose it is where another sent it.
-    pub on_behalf: u32,
+    /// What was sent with it.
+    pub message: Message,
     /// The memory.
     pub memory: OwnedFd,
 }
@@ -281,9 +300,9 @@ pub fn receive(socket: BorrowedFd<'_>) -> Option<Option<Handed>> {
 fn received(connection: &OwnedFd) -> Option<Handed> {
     let fd = connection.as_raw_fd();
     let from = peer(fd)?;
-    let mut words = [0u32; 2];
+    let mut words = Message::default();
     let part = libc::iovec {
-        iov_base: words.as_mut_ptr().cast(),
+        iov_base: (&raw mut words).cast(),
         iov_len: MESSAGE_BYTES,
     };
     let mut control = Control {
@@ -313,8 +332,7 @@ fn received(connection: &OwnedFd) -> Option<Handed> {
     let memory = unsafe { OwnedFd::from_raw_fd(control.fd) };
     (n == MESSAGE_BYTES as isize).then_some(Handed {
         from,
-        version: words[0],
-        on_behalf: words[1],
+        message: words,
         memory,
     })
 }
@@ -326,7 +344,15 @@ pub fn memory(name: &core::ffi::CStr, len: usize, reserve: usize) -> Result<(i32
     let flags = (libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) as usize;
     // SAFETY: a C string; numbers; a new mapping at an address of the kernel's choice.
     unsafe {
-        let fd = syscall6(libc::SYS_memfd_create, name.as_ptr() as usize, flags, 0, 0, 0, 0);
+        let fd = syscall6(
+            libc::SYS_memfd_create,
+            name.as_ptr() as usize,
+            flags,
+            0,
+            0,
+            0,
+            0,
+        );
         if fd < 0 {
             return Err(-fd as i32);
         }
@@ -370,8 +396,17 @@ const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 pub fn is_sealed(fd: BorrowedFd<'_>, len: usize) -> bool {
     let number = fd.as_raw_fd();
     // SAFETY: numbers only.
-    let seals =
-        unsafe { syscall6(libc::SYS_fcntl, number as usize, libc::F_GET_SEALS as usize, 0, 0, 0, 0) };
+    let seals = unsafe {
+        syscall6(
+            libc::SYS_fcntl,
+            number as usize,
+            libc::F_GET_SEALS as usize,
+            0,
+            0,
+            0,
+            0,
+        )
+    };
     seals >= 0
         && seals as i32 & SEALS == SEALS
         && seals as i32 & (libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE) == 0
@@ -393,13 +428,24 @@ mod tests {
         let (fd, at) = memory(c"test", 8192, 0).unwrap();
         // SAFETY: mapped just now.
         unsafe { at.write(7) };
-        assert_eq!(send(&name, fd, 3, 0, |_| false), -(libc::EACCES as isize));
-        assert_eq!(send(&name, fd, 3, 9, |peer| peer.pid == raw::getpid()), 0);
+        let message = Message {
+            version: 3,
+            on_behalf: 9,
+            token: 7,
+        };
+        assert_eq!(
+            send(&name, fd, message, |_| false),
+            -(libc::EACCES as isize)
+        );
+        assert_eq!(
+            send(&name, fd, message, |peer| peer.pid == raw::getpid()),
+            0
+        );
         knock(socket.as_raw_fd());
         // Turned away.
         assert!(receive(socket.as_fd()).unwrap().is_none());
         let handed = receive(socket.as_fd()).unwrap().unwrap();
-        assert_eq!((handed.version, handed.on_behalf), (3, 9));
+        assert_eq!(handed.message, message);
         // SAFETY: takes no arguments.
         let uid = unsafe { libc::geteuid() };
         assert_eq!((handed.from.pid, handed.from.uid), (raw::getpid(), uid));

@@ -108,7 +108,10 @@ impl Watch {
 
     fn label(&self) -> Vec<u8> {
         let mut label = vec![0; 4096];
-        let read = self.label.as_ref().and_then(|f| f.read_at(&mut label, 0).ok());
+        let read = self
+            .label
+            .as_ref()
+            .and_then(|f| f.read_at(&mut label, 0).ok());
         label.truncate(read.unwrap_or(0));
         label
     }
@@ -131,74 +134,104 @@ impl Watch {
 
     /// Whether a filter of system calls stands over the process.
     pub fn is_filtered(&self) -> bool {
-        self.status()
-            .is_some_and(|text| text.lines().any(|l| l.starts_with("Seccomp:") && !l.ends_with("\t0")))
+        self.status().is_some_and(|text| {
+            text.lines()
+                .any(|l| l.starts_with("Seccomp:") && !l.ends_with("\t0"))
+        })
     }
 
-    /// Makes this process, which has one thread, one that may do just what that one may. On failure it may have lost some rights already, and is of no use.
-    /// By which of the numbers under NSpid in /proc/PID/status that process, and others with the same rights, go in the /proc that is seen from then on.
-    pub fn assume(&self) -> io::Result<u32> {
-        let status = self.status().ok_or(io::ErrorKind::NotFound)?;
-        let wanted = self.standing().ok_or(io::ErrorKind::NotFound)?;
-        let field = |name: &str| status.lines().find_map(|l| l.strip_prefix(name));
-        let numbers = |name: &str, radix| -> Vec<u64> {
-            let words = field(name).unwrap_or_default().split_whitespace();
-            words.filter_map(|w| u64::from_str_radix(w, radix).ok()).collect()
+    /// Enters the namespaces and the root of that process, of which [`Watch::assume`] is then to be called. Whether that is for a child to do, since the
+    /// process is in another process namespace: only children come to be there. This process is to have one thread; on failure it is of no use.
+    pub fn enter(&self) -> io::Result<bool> {
+        let own = Watch::at("/proc/self").ok_or(io::ErrorKind::NotFound)?;
+        let differs = |name: &str| -> io::Result<bool> {
+            let [its, own] = [self, &own].map(|w| readlinkat(&w.directory, name, Vec::new()));
+            Ok(its? != own?)
         };
-        if numbers("Seccomp:", 10) != [0] {
-            return Err(io::Error::other("a filter of system calls stands over it"));
-        }
-        let began = self.began();
-        let own = Watch::at("/proc/self").and_then(|w| w.standing());
-        let own = own.ok_or(io::ErrorKind::NotFound)?;
         let open = |name: &str, flags| openat(&self.directory, name, flags, Mode::empty());
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let user = open("ns/user", flags)?;
-        let mounts = open("ns/mnt", flags)?;
         let root = open("root", OFlags::PATH | OFlags::CLOEXEC | OFlags::DIRECTORY)?;
-        let enter = |fd: &OwnedFd, kind| {
+        let enter = |name: &str, kind| -> io::Result<bool> {
+            if !differs(name)? {
+                return Ok(false);
+            }
+            let space = open(name, OFlags::RDONLY | OFlags::CLOEXEC)?;
             // SAFETY: numbers only.
-            match unsafe { libc::setns(fd.as_raw_fd(), kind) } {
-                0 => Ok(()),
+            match unsafe { libc::setns(space.as_raw_fd(), kind) } {
+                0 => Ok(true),
                 _ => Err(io::Error::last_os_error()),
             }
         };
-        if own.namespaces[1] != wanted.namespaces[1] {
-            enter(&user, libc::CLONE_NEWUSER)?;
+        let roots = [&self.directory, &own.directory].map(|d| statat(d, "root", AtFlags::empty()));
+        let [its_root, own_root] = roots;
+        let (its_root, own_root) = (its_root?, own_root?);
+        // In a user namespace of its own it may be forbidden.
+        let groups = |of: &Watch| of.status().map(|status| numbers(&status, "Groups:", 10));
+        let its = groups(self).ok_or(io::ErrorKind::NotFound)?;
+        if groups(&own).as_ref() != Some(&its) {
+            set_groups(&its)?;
         }
-        if own.namespaces[0] != wanted.namespaces[0] {
-            enter(&mounts, libc::CLONE_NEWNS)?;
-        }
-        if own.namespaces[0] != wanted.namespaces[0] || own.root != wanted.root {
+        enter("ns/user", libc::CLONE_NEWUSER)?;
+        let elsewhere = enter("ns/pid", libc::CLONE_NEWPID)?;
+        let mounts = enter("ns/mnt", libc::CLONE_NEWNS)?;
+        if mounts || (its_root.st_dev, its_root.st_ino) != (own_root.st_dev, own_root.st_ino) {
             rustix::process::fchdir(&root)?;
             rustix::process::chroot(".")?;
         }
-        let [uids, gids] = ["Uid:", "Gid:"].map(|name| numbers(name, 10));
-        let groups: Vec<libc::gid_t> = numbers("Groups:", 10).iter().map(|g| *g as _).collect();
-        let ids = |ids: &[u64]| -> io::Result<[libc::uid_t; 4]> {
-            let ids: Vec<_> = ids.iter().map(|n| *n as libc::uid_t).collect();
-            ids.try_into().map_err(|_| io::ErrorKind::InvalidData.into())
+        Ok(elsewhere)
+    }
+
+    /// Makes this process, which has one thread and is where that one is, one that may do just what that one may. On failure it may have lost some rights already, and is
+    /// of no use. By which of the numbers under NSpid in /proc/PID/status that process, and others with the same rights, go in the /proc that is seen from there.
+    pub fn assume(&self) -> io::Result<u32> {
+        // Users are numbered as in the namespace of who opens the file.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let open = |name: &str| openat(&self.directory, name, flags, Mode::empty());
+        let inside = Watch {
+            directory: self.directory.try_clone()?,
+            status: open("status")?.into(),
+            label: self.label.as_ref().map(File::try_clone).transpose()?,
+            alike: None,
         };
-        let ([ruid, euid, suid, fsuid], [rgid, egid, sgid, fsgid]) = (ids(&uids)?, ids(&gids)?);
+        let status = inside.status().ok_or(io::ErrorKind::NotFound)?;
+        let wanted = inside.standing().ok_or(io::ErrorKind::NotFound)?;
+        let numbers = |name: &str, radix| numbers(&status, name, radix);
+        if numbers("Seccomp:", 10) != [0] {
+            return Err(io::Error::other("a filter of system calls stands over it"));
+        }
+        let began = inside.began();
+        let own = Watch::at("/proc/self").and_then(|w| w.standing());
+        let own = own.ok_or(io::ErrorKind::NotFound)?;
+        let ids = |name| -> io::Result<[libc::uid_t; 4]> {
+            let ids: Vec<_> = numbers(name, 10)
+                .iter()
+                .map(|n| *n as libc::uid_t)
+                .collect();
+            ids.try_into()
+                .map_err(|_| io::ErrorKind::InvalidData.into())
+        };
+        let ([ruid, euid, suid, fsuid], [rgid, egid, sgid, fsgid]) = (ids("Uid:")?, ids("Gid:")?);
+        let line =
+            |of: &Standing, name: &str| of.lines.iter().find(|l| l.starts_with(name)).cloned();
+        let differ = |name: &str| line(&own, name) != line(&wanted, name);
         let done = |r: libc::c_long| match r {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         };
         // SAFETY: numbers, and arrays that outlive the calls. Bare calls: this process has one thread.
         unsafe {
-            if own.lines != wanted.lines {
-                // What is not to be lost by changing the user.
-                let keep = libc::prctl(libc::PR_SET_SECUREBITS, SECBIT_KEEP_CAPS | SECBIT_NO_SETUID_FIXUP);
-                if keep != 0 {
-                    libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0);
-                }
-                let own_groups = own.lines.iter().find(|l| l.starts_with("Groups:"));
-                let its_groups = wanted.lines.iter().find(|l| l.starts_with("Groups:"));
-                if own_groups != its_groups {
-                    done(libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()))?;
-                }
+            // What is not to be lost by changing the user.
+            let bits = SECBIT_KEEP_CAPS | SECBIT_NO_SETUID_FIXUP;
+            if libc::prctl(libc::PR_SET_SECUREBITS, bits, 0, 0, 0) != 0 {
+                libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0);
+            }
+            if differ("Groups:") {
+                set_groups(&numbers("Groups:", 10))?;
+            }
+            if differ("Gid:") {
                 done(libc::syscall(libc::SYS_setresgid, rgid, egid, sgid))?;
                 libc::syscall(libc::SYS_setfsgid, fsgid);
+            }
+            if differ("Uid:") {
                 done(libc::syscall(libc::SYS_setresuid, ruid, euid, suid))?;
                 libc::syscall(libc::SYS_setfsuid, fsuid);
             }
@@ -211,22 +244,26 @@ impl Watch {
                 let part = |bits: u64| (bits >> (32 * half)) as u32;
                 chunk.copy_from_slice(&[part(effective), part(permitted), part(inheritable)]);
             }
-            done(libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()))?;
+            done(libc::syscall(
+                libc::SYS_capset,
+                header.as_ptr(),
+                data.as_ptr(),
+            ))?;
             let ambient = capabilities("CapAmb:");
             for capability in 0..64u64 {
                 if ambient >> capability & 1 != 0 {
-                    libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, capability, 0, 0);
+                    let raise = libc::PR_CAP_AMBIENT_RAISE;
+                    libc::prctl(libc::PR_CAP_AMBIENT, raise, capability, 0, 0);
                 }
             }
-            // It holds nothing secret, and who has its rights may look at it: /proc/self is its own again.
-            libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
         }
         let now = Watch::at("/proc/self").and_then(|w| w.standing());
         if now.as_ref() != Some(&wanted) {
             return Err(io::Error::other("its rights can't be had exactly"));
         }
         let names = numbers("NSpid:", 10);
-        let is_it = |n: &u64| began.is_some() && Watch::of(*n as u32).is_some_and(|w| w.began() == began);
+        let is_it =
+            |n: &u64| began.is_some() && Watch::of(*n as u32).is_some_and(|w| w.began() == began);
         let level = names.iter().rposition(is_it);
         level
             .map(|level| level as u32)
@@ -246,6 +283,24 @@ impl Watch {
     }
 }
 
+/// The numbers behind a name in what /proc/PID/status says.
+fn numbers(status: &str, name: &str, radix: u32) -> Vec<u64> {
+    let line = status.lines().find_map(|l| l.strip_prefix(name));
+    let words = line.unwrap_or_default().split_whitespace();
+    words
+        .filter_map(|w| u64::from_str_radix(w, radix).ok())
+        .collect()
+}
+
+fn set_groups(groups: &[u64]) -> io::Result<()> {
+    let groups: Vec<libc::gid_t> = groups.iter().map(|g| *g as libc::gid_t).collect();
+    // SAFETY: an array that outlives the call. A bare call: this process has one thread.
+    match unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// linux/securebits.h.
 const SECBIT_KEEP_CAPS: libc::c_ulong = 1 << 4;
 const SECBIT_NO_SETUID_FIXUP: libc::c_ulong = 1 << 2;
@@ -261,7 +316,10 @@ mod tests {
     fn rights_are_told_apart() {
         let mut own = Watch::of(std::process::id()).unwrap();
         assert!(own.is_like_this());
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
         assert!(Watch::of(child.id()).unwrap().is_like_this());
         child.kill().unwrap();
         child.wait().unwrap();
@@ -272,7 +330,13 @@ mod tests {
             return;
         }
         let other = std::process::Command::new("setpriv")
-            .args(["--reuid=65534", "--regid=65534", "--clear-groups", "sleep", "60"])
+            .args([
+                "--reuid=65534",
+                "--regid=65534",
+                "--clear-groups",
+                "sleep",
+                "60",
+            ])
             .spawn();
         let Ok(mut other) = other else { return };
         while std::fs::read_to_string(format!("/proc/{}/comm", other.id())).unwrap() != "sleep\n" {

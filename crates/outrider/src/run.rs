@@ -240,7 +240,13 @@ fn finish(
 }
 
 /// What programs are told in their environment: see `attach::start` in the library.
-fn environment_of(shared: Option<&Shared>, config: &Config, mode: u32, filters: u32, reports: bool) -> String {
+fn environment_of(
+    shared: Option<&Shared>,
+    config: &Config,
+    mode: u32,
+    filters: u32,
+    reports: bool,
+) -> String {
     let name = shared.and_then(|s| handover::name_of(s.socket()));
     let name = name.map_or("none".into(), |n| String::from_utf8_lossy(&n).into_owned());
     let strict = std::fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|v| v == b"2\n");
@@ -251,7 +257,8 @@ fn environment_of(shared: Option<&Shared>, config: &Config, mode: u32, filters: 
     ];
     let flags: u64 = flags.iter().filter(|f| f.0).map(|f| f.1).sum();
     let user = rustix::process::geteuid().as_raw();
-    let mut value = format!("{name}:{mode}:{}:{filters}:{flags}:{user}", config.files.min_size.0);
+    let (size, runner) = (config.files.min_size.0, raw::getpid());
+    let mut value = format!("{name}:{mode}:{size}:{filters}:{flags}:{user}:{runner}");
     for setting in shm::settings(config) {
         value.push_str(&format!(":{setting}"));
     }
@@ -704,11 +711,9 @@ fn wait_for(
             }
         }
         if let Some(shared) = shared.filter(|_| service.is_some()) {
-            for (i, heir) in shared.header().heirs.iter().enumerate() {
-                if heir.state.load(Acquire) == shm::HEIR_WANTED {
-                    start_heir(i);
-                }
-            }
+            let wanted =
+                |i: &usize| shared.heir_header(*i).heir.state.load(Acquire) == shm::HEIR_WANTED;
+            (0..shm::HEIRS).filter(wanted).for_each(&start_heir);
         }
         let socket = shared.filter(|_| !started).map(|s| s.socket());
         let somebody = match strangers {
@@ -746,8 +751,8 @@ fn wait_at(socket: Option<BorrowedFd<'_>>, mask: &libc::sigset_t) -> bool {
 /// A service of its own for processes that have other rights has ended.
 fn heir_ended(shared: &Shared, pid: i32) {
     let header = shared.header();
-    let heir = header.heirs.iter().find(|h| h.pid.load(Relaxed) == pid as u32);
-    if let Some(heir) = heir
+    let mut heirs = (0..shm::HEIRS).map(|i| &shared.heir_header(i).heir);
+    if let Some(heir) = heirs.find(|h| h.pid.load(Relaxed) == pid as u32)
         && heir.state.swap(shm::HEIR_FAILED, Release) == shm::HEIR_LISTENS
         && header.finish.load(Relaxed) == 0
     {
@@ -850,14 +855,13 @@ fn stop_like(signal: i32) {
 /// Forks the service. `None` if that fails.
 fn start_service(shared: &Arc<Shared>, config: &Config, mode: u32, engine: Engine) -> Option<i32> {
     let old = block_signals();
-    let runner = raw::getpid();
     // SAFETY: this process has one thread, so the child is whole.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         begin_to_serve(shared);
         shared.header().service_pid.store(raw::getpid(), Release);
         let kind = engine_kind(engine);
-        Service::new(shared.clone(), config.clone(), mode, kind, models::load()).run(runner);
+        Service::new(shared.clone(), config.clone(), mode, kind, models::load()).run();
         // SAFETY: ends the process without running the runner's exit handlers.
         unsafe { libc::_exit(0) }
     }
@@ -870,49 +874,37 @@ fn start_service(shared: &Arc<Shared>, config: &Config, mode: u32, engine: Engin
 
 /// Forks service number `i` of those that the first one has asked for: it takes on the rights of the process that is named there.
 fn start_heir(shared: &Arc<Shared>, i: usize, config: &Config, mode: u32, engine: Engine) {
-    let heir = &shared.header().heirs[i];
+    let heir = &shared.heir_header(i).heir;
     let made = handover::listen().ok().and_then(|socket| {
         let name = handover::name_of(socket.as_fd())?;
-        Some((Shared::heir(shared, i, socket), name))
+        Some((Shared::heir(shared, i, socket), name, handover::random()?))
     });
-    let Some((own, name)) = made else {
+    let Some((own, name, token)) = made else {
         heir.state.store(shm::HEIR_FAILED, Release);
         return;
     };
-    for (word, bytes) in heir.name.iter().zip(name.chunks(8)) {
-        let mut w = [0; 8];
-        w[..bytes.len()].copy_from_slice(bytes);
-        word.store(u64::from_ne_bytes(w), Relaxed);
-    }
+    heir.set_name(&name);
+    heir.token.store(token, Relaxed);
     heir.state.store(shm::HEIR_BEGINS, Release);
-    let ancestor = shared.header().service_pid.load(Acquire);
     let old = block_signals();
-    let runner = raw::getpid();
     // SAFETY: this process has one thread, so the child is whole.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        let own = Arc::new(own);
         begin_to_serve(&own);
-        let level = Watch::of(heir.of.load(Relaxed))
-            .ok_or(std::io::ErrorKind::NotFound.into())
-            .and_then(|watch| watch.assume());
-        let Ok(level) = level else {
+        shared.keep_only_heir(i);
+        if let Ok(level) = take_on(heir.of.load(Relaxed)) {
+            let header = own.header();
+            header.begin(mode, config.files.min_size.0);
+            heir.level.store(level, Relaxed);
+            let (own, config) = (Arc::new(own), config.clone());
+            let kind = engine_kind(engine);
+            let service = Service::new(own.clone(), config, mode, kind, Default::default());
+            own.header().heir.state.store(shm::HEIR_LISTENS, Release);
+            service.inherit(token).run();
+        } else {
             heir.state.store(shm::HEIR_FAILED, Release);
-            // SAFETY: ends the process.
-            unsafe { libc::_exit(1) }
-        };
-        heir.level.store(level, Relaxed);
-        own.header().begin(mode, config.files.min_size.0);
-        let service = Service::new(
-            own.clone(),
-            config.clone(),
-            mode,
-            engine_kind(engine),
-            Default::default(),
-        );
-        heir.state.store(shm::HEIR_LISTENS, Release);
-        service.inherit(ancestor).run(runner);
-        // SAFETY: as above.
+        }
+        // SAFETY: ends the process without running the runner's exit handlers.
         unsafe { libc::_exit(0) }
     }
     set_mask(&old);
@@ -922,13 +914,36 @@ fn start_heir(shared: &Arc<Shared>, i: usize, config: &Config, mode: u32, engine
     }
 }
 
-/// What a service's process does first. It ends when the program has; of the signals only SIGTERM reaches it.
+/// Becomes one that may do what process `of` may: see [`Watch::assume`]. Where only children come to be where that is, the process that returns is a child.
+fn take_on(of: u32) -> std::io::Result<u32> {
+    let watch = Watch::of(of).ok_or(std::io::ErrorKind::NotFound)?;
+    if watch.enter()? {
+        // SAFETY: this process has one thread, so the child is whole; plain calls.
+        unsafe {
+            match libc::fork() {
+                0 => {
+                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+                }
+                child if child < 0 => return Err(std::io::Error::last_os_error()),
+                child => {
+                    libc::waitpid(child, std::ptr::null_mut(), 0);
+                    libc::_exit(0);
+                }
+            }
+        }
+    }
+    watch.assume()
+}
+
+/// What a service's process does first. It ends when the program has; of the signals only SIGTERM reaches it. Nobody but root may look into it, whoever
+/// has the same user: it knows the names of all programs' files.
 fn begin_to_serve(shared: &Shared) {
     let mut blocked = all_signals();
     // SAFETY: a valid set; the default action ends the service, which costs the speed-up only.
     unsafe {
         libc::signal(libc::SIGTERM, libc::SIG_DFL);
         libc::sigdelset(&mut blocked, libc::SIGTERM);
+        libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
         // Its sleeps are as long as it says.
         libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0);
     }
@@ -973,29 +988,22 @@ fn conclude(shared: &Shared, service: Option<i32>) {
         header.closed.store(1, Release);
         return;
     };
-    let listens = |i: &usize| header.heirs[*i].state.load(Acquire) == shm::HEIR_LISTENS;
-    let heirs: Vec<(Shared, i32)> = (0..shm::HEIRS)
-        .filter(listens)
-        .filter_map(|i| {
-            let socket = shared.socket().try_clone_to_owned().ok()?;
-            let pid = header.heirs[i].pid.load(Acquire) as i32;
-            Some((shared.heir(i, socket), pid))
-        })
-        .collect();
-    for (heir, _) in &heirs {
+    let listens = |i: &usize| shared.heir_header(*i).heir.state.load(Acquire) == shm::HEIR_LISTENS;
+    let heirs = (0..shm::HEIRS).filter(listens).filter_map(|i| {
+        let socket = shared.socket().try_clone_to_owned().ok()?;
+        Some(shared.heir(i, socket))
+    });
+    let heirs: Vec<Shared> = heirs.collect();
+    for heir in &heirs {
         heir.header().finish.store(1, Release);
-    }
-    for heir in (0..shm::HEIRS).filter(listens).map(|i| &header.heirs[i]) {
-        let mut name = [0; handover::NAME_BYTES];
-        let bytes = heir.name.iter().flat_map(|w| w.load(Relaxed).to_ne_bytes());
-        name.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
-        handover::knock_at(&name);
+        handover::knock_at(&heir.header().heir.name());
     }
     header.finish.store(1, Release);
     shared.knock();
     await_end(shared, shared, pid);
-    for (heir, pid) in &heirs {
-        await_end(shared, heir, *pid);
+    for heir in &heirs {
+        let pid = heir.header().heir.pid.load(Acquire) as i32;
+        await_end(shared, heir, pid);
         shared.gather(heir);
     }
 }

@@ -145,29 +145,6 @@ fn filters_that_cannot_be_counted() {
     assert_eq!(json["processes"].as_array().map(Vec::len), Some(0));
 }
 
-/// SPEC B11: whoever finds the shared memory can't take its pages from under the programs.
-#[test]
-fn shared_memory_keeps_its_length() {
-    let script = "import os
-path = os.environ['OUTRIDER_SHM'].split(':')[0]
-fd = os.open(path, os.O_RDWR)
-for size in 0, os.fstat(fd).st_size * 2:
-    try:
-        os.ftruncate(fd, size)
-        print('truncated')
-    except OSError as e:
-        print(e.errno)
-";
-    let dir = fresh("shared_memory");
-    let output = support::printed(&mut support::outrider_run(
-        &dir,
-        &[],
-        &["python3", "-c", script],
-    ));
-    let refused = format!("{}\n", libc::EPERM);
-    assert_eq!(output, refused.repeat(2));
-}
-
 /// SPEC B11: what is not the caller's own file keeps its access time as long as the program reads nothing of it.
 #[test]
 fn access_times_of_others_files() {

@@ -54,6 +54,15 @@ fn rights() {
     restrict();
 }
 
+/// Before setns(2): of any kind, if that is 0.
+fn entering(kind: c_int) {
+    if kind == 0 || kind & libc::CLONE_NEWNET != 0 {
+        attach::leave_network();
+    }
+    paths();
+    rights();
+}
+
 /// The root directory is another one.
 fn root() {
     attach::change_rights();
@@ -97,10 +106,7 @@ hooks! {
     setfsuid = setfsuid(user: uid_t) -> c_int, rights();
     setfsgid = setfsgid(group: gid_t) -> c_int, rights();
     capset = capset(header: *mut c_void, data: *const c_void) -> c_int, rights();
-    setns = setns(fd: c_int, kind: c_int) -> c_int, {
-        paths();
-        rights();
-    };
+    setns = setns(fd: c_int, kind: c_int) -> c_int, entering(kind);
 }
 
 // Where paths lead.
@@ -199,10 +205,7 @@ pub fn by_number(number: c_long, a: usize, b: usize, c: usize) {
             attach::disable();
             restrict();
         }
-        libc::SYS_setns => {
-            paths();
-            rights();
-        }
+        libc::SYS_setns => entering(b as c_int),
         libc::SYS_chroot | libc::SYS_pivot_root => root(),
         libc::SYS_chdir
         | libc::SYS_fchdir

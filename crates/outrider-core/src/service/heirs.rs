@@ -4,7 +4,7 @@
 //! root or namespace, is handed on to a service that has taken on the rights of that process. The runner, which has one thread, forks it when
 //! asked to; what can't be had (by a runner that is not root, mostly) is said in the report.
 
-use outrider_sys::handover::{self, NAME_BYTES};
+use outrider_sys::handover::{self, Message};
 use outrider_sys::standing::{Standing, Watch};
 
 use super::*;
@@ -43,9 +43,13 @@ impl Service {
     pub(super) fn hand_on(&mut self, pid: u32, memory: OwnedFd) {
         let watch = Watch::of(pid);
         let standing = watch.as_ref().and_then(Watch::standing);
-        let (Some(watch), Some(standing), None) = (watch, standing, self.ancestor) else {
-            return self.turn_away(pid, &memory);
+        let (Some(watch), Some(standing)) = (watch, standing) else {
+            // It is over.
+            return Shared::refuse(&memory);
         };
+        if self.ancestor.is_some() {
+            return self.turn_away(&memory);
+        }
         if watch.is_filtered() {
             // It may not do what it could be helped with.
             return Shared::refuse(&memory);
@@ -55,12 +59,12 @@ impl Service {
             None if self.heirs.known.len() < shm::HEIRS => {
                 self.heirs.known.push(standing);
                 let new = self.heirs.known.len() - 1;
-                let heir = &self.header().heirs[new];
+                let heir = &self.shared.heir_header(new).heir;
                 heir.of.store(pid, Relaxed);
                 heir.state.store(shm::HEIR_WANTED, Release);
                 new
             }
-            None => return self.turn_away(pid, &memory),
+            None => return self.turn_away(&memory),
         };
         self.heirs.waiting.push(Waiting {
             heir,
@@ -71,12 +75,10 @@ impl Service {
         self.look_after_heirs();
     }
 
-    /// Nobody serves it, and the report says so, unless it is over already.
-    fn turn_away(&self, pid: u32, memory: &OwnedFd) {
+    /// Nobody serves it, and the report says so.
+    fn turn_away(&self, memory: &OwnedFd) {
         Shared::refuse(memory);
-        if fetch::alive(pid) {
-            self.header().lose(lost::RIGHTS);
-        }
+        self.header().lose(lost::RIGHTS);
     }
 
     /// Hands processes on to services that have begun to listen.
@@ -87,14 +89,14 @@ impl Service {
         let now = Instant::now();
         let mut remind = false;
         for waiting in std::mem::take(&mut self.heirs.waiting) {
-            let heir = &self.header().heirs[waiting.heir];
+            let heir = &self.shared.heir_header(waiting.heir).heir;
             match heir.state.load(Acquire) {
                 shm::HEIR_LISTENS => self.pass_on(&waiting),
                 shm::HEIR_WANTED | shm::HEIR_BEGINS if now - waiting.since < PATIENCE => {
                     remind |= heir.state.load(Relaxed) == shm::HEIR_WANTED;
                     self.heirs.waiting.push(waiting);
                 }
-                _ => self.turn_away(waiting.pid, &waiting.memory),
+                _ => self.turn_away(&waiting.memory),
             }
         }
         let due = self.heirs.reminded.is_none_or(|at| now - at >= REMINDER);
@@ -108,21 +110,22 @@ impl Service {
     }
 
     fn pass_on(&self, waiting: &Waiting) {
-        let heir = &self.header().heirs[waiting.heir];
-        let mut name = [0; NAME_BYTES];
-        let bytes = heir.name.iter().flat_map(|w| w.load(Relaxed).to_ne_bytes());
-        for (to, from) in name.iter_mut().zip(bytes) {
-            *to = from;
-        }
+        let heir = &self.shared.heir_header(waiting.heir).heir;
         let level = heir.level.load(Relaxed) as usize;
         let its = fetch::numbers(waiting.pid).get(level).copied();
-        let listens = |peer: handover::Peer| peer.uid != u32::MAX;
         let sent = its.map(|pid| {
-            let memory = waiting.memory.as_raw_fd();
-            handover::send(&name, memory, shm::VERSION, pid, listens)
+            let message = Message {
+                version: shm::VERSION,
+                on_behalf: pid,
+                token: heir.token.load(Relaxed),
+            };
+            handover::send(&heir.name(), waiting.memory.as_raw_fd(), message, |_| true)
         });
-        if sent != Some(0) {
-            self.turn_away(waiting.pid, &waiting.memory);
+        match sent {
+            Some(0) => {}
+            // It is over.
+            None => Shared::refuse(&waiting.memory),
+            Some(_) => self.turn_away(&waiting.memory),
         }
     }
 }

@@ -67,7 +67,7 @@ use worth::Worth;
 const HOLD: Duration = Duration::from_millis(30);
 /// After something was told the service looks by itself every 2 ms for so long.
 const RECENT: Duration = Duration::from_millis(50);
-/// The first sleep after something was heard: as long as a quick disk takes for a read …
+/// The shortest sleep, after something was heard: half of what a quick disk takes for a read …
 const SHORTEST: Duration = Duration::from_micros(50);
 /// … the longest while a process is there that may begin to read any time …
 const LONGEST: Duration = Duration::from_millis(50);
@@ -343,10 +343,10 @@ pub struct Service {
     map_pause: Duration,
     /// See [`Proc::unhurried`].
     unhurried: u32,
-    /// Looks that found nothing since the last that found something.
-    idle: u32,
-    /// The service that hands processes on to this one, whose rights are not the runner's.
-    ancestor: Option<u32>,
+    /// When something was heard last.
+    heard: Instant,
+    /// By which the service is known that hands processes on to this one, whose rights are not the runner's.
+    ancestor: Option<u64>,
     /// Services for processes with other rights.
     heirs: Heirs,
     /// Indices of the entries in use.
@@ -437,7 +437,7 @@ impl Service {
             last_map_look: now,
             map_pause: Duration::from_millis(1),
             unhurried: 0,
-            idle: 0,
+            heard: now,
             ancestor: None,
             heirs: Heirs::default(),
             active: Vec::new(),
@@ -471,14 +471,18 @@ impl Service {
         self.start.elapsed().as_micros() as u64
     }
 
-    /// A service that processes are handed on to by the one with process id `ancestor`; it knows them by other numbers.
-    pub fn inherit(mut self, ancestor: u32) -> Service {
-        self.ancestor = Some(ancestor);
+    /// A service that processes are handed on to by one that shows this token; it may know them by other numbers.
+    pub fn inherit(mut self, token: u64) -> Service {
+        self.ancestor = Some(token);
         self
     }
 
-    /// Runs until the program and all that it left behind are over. `runner` is the process that forked this one.
-    pub fn run(&mut self, runner: u32) {
+    /// Runs until the program and all that it left behind are over, or its parent is.
+    pub fn run(&mut self) {
+        // 0 where it is in another namespace: then its death is this one's.
+        // SAFETY: takes no arguments.
+        let parent = || unsafe { libc::getppid() };
+        let runner = parent();
         let mut finished = false;
         loop {
             let worked = self.round();
@@ -487,17 +491,15 @@ impl Service {
                 self.finish();
                 finished = true;
             }
-            let orphaned = rustix::process::getppid()
-                .is_none_or(|p| p.as_raw_nonzero().get() as u32 != runner);
+            let orphaned = parent() != runner;
             if (finished || orphaned) && self.active.is_empty() {
                 // Whoever attaches from here on is not heard.
                 self.header().closed.store(1, Release);
                 return;
             }
-            self.idle = match worked {
-                true => 0,
-                false => self.idle.saturating_add(1),
-            };
+            if worked {
+                self.heard = Instant::now();
+            }
             let pause = self.pause();
             // What came while that was done.
             let changed = self.active.iter().any(|i| self.shared.proc(*i).is_ready())
@@ -518,10 +520,14 @@ impl Service {
             tv_nsec: i64::from(pause.subsec_nanos()),
         };
         let socket = self.shared.socket();
-        let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(&pause));
+        let _ = poll(
+            &mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)],
+            Some(&pause),
+        );
     }
 
-    /// How long to sleep: longer each time, and the longest while something goes on that is not told.
+    /// How long to sleep: a quarter of the time in which nothing was heard, so that what a program does next is heard little later than it would be by a
+    /// call of its own, and up to a longest time.
     fn pause(&self) -> Duration {
         let longest = if self.away.is_leaving() {
             Duration::from_millis(1)
@@ -536,7 +542,7 @@ impl Service {
             // A program that was silent for long loses little by being heard late: a hundredth of that time.
             (self.last_event.elapsed() / 100).clamp(Duration::from_millis(2), LONGEST)
         };
-        let mut pause = (SHORTEST * (1 << self.idle.min(16))).min(longest);
+        let mut pause = (self.heard.elapsed() / 4).clamp(SHORTEST, longest.max(SHORTEST));
         if self.active.iter().any(|i| {
             self.procs[*i]
                 .as_ref()

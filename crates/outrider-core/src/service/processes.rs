@@ -38,12 +38,12 @@ impl Service {
     }
 
     fn admit_one(&mut self, handed: Handed) {
-        let pid = match handed.on_behalf {
-            0 => handed.from.pid,
-            its if Some(handed.from.pid) == self.ancestor => its,
+        let pid = match (handed.message.on_behalf, self.ancestor) {
+            (0, None) => handed.from.pid,
+            (its, Some(token)) if handed.message.token == token => its,
             _ => return,
         };
-        if pid == 0 || handed.version != shm::VERSION {
+        if pid == 0 || handed.message.version != shm::VERSION {
             return;
         }
         // It has become another program, or another user's.

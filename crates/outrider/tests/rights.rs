@@ -1,0 +1,288 @@
+//! The service never does what the program could not (SPEC B16): whoever gives up rights is served by a service with just his, or not at all; what
+//! a program writes into the memory that it shares makes nobody else's file be opened; and sandboxes have no memory of ours.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+
+use support::Data::{Big, Bin};
+use support::{Case, check, fresh_with, outrider, outrider_run, program, skip_unprivileged};
+
+/// Pages of a file that are in the cache.
+fn cached(file: &Path) -> u64 {
+    use std::os::fd::AsFd;
+    let open = fs::File::open(file).unwrap();
+    let len = open.metadata().unwrap().len();
+    outrider_sys::cache::counted(open.as_fd(), 0..len).map_or_else(
+        |_| {
+            let output = Command::new(outrider())
+                .arg("cached")
+                .arg("--json")
+                .arg(file)
+                .output();
+            let text = String::from_utf8(output.unwrap().stdout).unwrap();
+            panic!("cachestat is needed: {text}")
+        },
+        |found| found.cached,
+    )
+}
+
+/// A file that only its owner may read, and nothing of which is cached.
+fn secret(dir: &Path) -> std::path::PathBuf {
+    let file = dir.join("big.dat");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    support::make_cold(dir);
+    assert_eq!(cached(&file), 0);
+    file
+}
+
+/// Whoever runs the tests as root has this in directories that others may enter.
+fn open_to_all(dir: &Path) {
+    for above in dir.ancestors().take_while(|d| d.parent().is_some()) {
+        let Ok(meta) = fs::metadata(above) else {
+            continue;
+        };
+        if meta.uid() == 0 && meta.permissions().mode() & 0o5 != 0o5 {
+            let mode = meta.permissions().mode() | 0o5;
+            fs::set_permissions(above, fs::Permissions::from_mode(mode)).unwrap();
+        }
+    }
+}
+
+/// SPEC B16: programs that change their user, their capabilities, their root or their namespaces are run ahead of all the same, by a service
+/// that has just these rights.
+#[test]
+fn who_changes_rights_is_served() {
+    const NAME: &str = "who_changes_rights_is_served";
+    if !support::is_root() {
+        return skip_unprivileged(NAME, "changes users");
+    }
+    let backwards = "python3 -c \"import os
+f = os.open('big.dat', os.O_RDONLY)
+for at in reversed(range(0, 32 << 20, 16384)): os.pread(f, 16384, at)
+print(os.getuid(), os.getgid(), os.getgroups())\"";
+    let ways = [
+        (
+            "setpriv",
+            "setpriv --reuid 65534 --regid 65534 --clear-groups",
+        ),
+        (
+            "groups",
+            "setpriv --reuid 65534 --regid 65534 --groups 4,24",
+        ),
+        ("chroot", "chroot --userspec=65534:65534 --skip-chdir /"),
+        ("unshare-mounts", "unshare -m"),
+        ("unshare-user", "unshare -r"),
+        ("unshare-all", "unshare -r -m -p -f --mount-proc"),
+        (
+            "inner-user",
+            "setpriv --reuid 65534 --regid 65534 --clear-groups unshare -r",
+        ),
+    ];
+    let cases = ways.map(|(name, way)| {
+        Case::sh(&format!("rights_{name}"), &format!("{way} {backwards}"))
+            .data(&[Big])
+            .setup(open_to_all)
+            .needs(&["setpriv", "chroot", "unshare"])
+            .modes(&["predict+opt"])
+            .expects_prefetch()
+    });
+    check(cases.into());
+}
+
+/// SPEC B16: where no service can be had with a program's rights, or none can be reached, the report says so and the program runs.
+#[test]
+fn who_is_not_served_is_told_of() {
+    const NAME: &str = "who_is_not_served_is_told_of";
+    if !support::is_root() {
+        return skip_unprivileged(NAME, "changes users");
+    }
+    let dir = fresh_with(NAME, &[Bin]);
+    open_to_all(&dir);
+    for (wrapper, word) in [
+        (&["unshare", "-n"][..], "network namespace"),
+        // More users than there are services.
+        (
+            &[
+                "sh",
+                "-c",
+                "for u in 1 2 3 4 5 6 7; do setpriv --reuid $u --regid $u --clear-groups \"$@\" || exit; done",
+                "sh",
+            ][..],
+            "rights",
+        ),
+    ] {
+        support::make_cold(&dir);
+        let report = dir.join("report.json");
+        // It lives until it was looked at.
+        let program = "import os, sys, time
+os.write(1, open('bin.dat', 'rb').read())
+time.sleep(.2)";
+        let argv = wrapper.iter().copied().chain(["python3", "-c", program]);
+        let argv: Vec<&str> = argv.collect();
+        let flag = format!("--report={}", report.display());
+        let output = outrider_run(&dir, &[&flag], &argv).output().unwrap();
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{output:?}"
+        );
+        let expected = fs::read(dir.join("bin.dat")).unwrap();
+        assert!(
+            output
+                .stdout
+                .chunks(expected.len())
+                .all(|part| part == expected)
+        );
+        let text = fs::read(&report).unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        assert!(
+            report["lost"].to_string().contains(word),
+            "{argv:?}: {}",
+            report["lost"]
+        );
+    }
+}
+
+/// SPEC B16: nothing of a file is read that a program names which may not read it, however the program lost its rights: its events and
+/// descriptors are forged. One without any right to a descriptor (O_PATH) has none through us, whoever it is.
+#[test]
+fn forged_descriptors_open_nothing() {
+    const NAME: &str = "forged_descriptors_open_nothing";
+    if !support::is_root() {
+        return skip_unprivileged(NAME, "has files that others may not read");
+    }
+    let dir = fresh_with(NAME, &[Bin, Big]);
+    open_to_all(&dir);
+    let attacker = program("deputy");
+    for who in ["nobody", "owner"] {
+        let file = secret(&dir);
+        let report = dir.join("report.json");
+        let flag = format!("--report={}", report.display());
+        let argv = [attacker.to_str().unwrap(), "bin.dat", "big.dat", who];
+        let output = outrider_run(&dir, &[&flag], &argv).output().unwrap();
+        assert!(output.status.success(), "{who}: {output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "told\n", "{who}");
+        assert_eq!(
+            cached(&file),
+            0,
+            "{who}: a file was read that was only named"
+        );
+        let text = fs::read_to_string(&report).unwrap();
+        assert!(!text.contains("big.dat"), "{who}: {text}");
+    }
+}
+
+/// SPEC B16: what a dropped program goes through is not gone through ahead with the rights that it had.
+#[test]
+fn walks_of_the_dropped_read_nothing() {
+    const NAME: &str = "walks_of_the_dropped_read_nothing";
+    if !support::is_root() {
+        return skip_unprivileged(NAME, "has files that others may not read");
+    }
+    let dir = fresh_with(NAME, &[Bin]);
+    open_to_all(&dir);
+    let tree = dir.join("w");
+    fs::create_dir(&tree).unwrap();
+    for i in 0..200 {
+        let file = tree.join(format!("f{i:03}"));
+        fs::write(&file, [7; 20000]).unwrap();
+        let mode = if i % 2 == 0 { 0o600 } else { 0o644 };
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    for raw in [false, true] {
+        for file in fs::read_dir(&tree).unwrap() {
+            let file = fs::File::open(file.unwrap().path()).unwrap();
+            file.sync_all().unwrap();
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        }
+        support::make_cold(&dir);
+        let script = format!(
+            "import ctypes, os
+f = os.open('bin.dat', os.O_RDONLY)
+for i in range(20): os.pread(f, 65536, i * 65536)
+if {}:
+    call = ctypes.CDLL(None).syscall
+    call(116, 0, 0); call(119, 65534, 65534, 65534); call(117, 65534, 65534, 65534)
+else:
+    os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
+read = denied = 0
+for name in sorted(os.listdir('w')):
+    try: read += len(open('w/' + name, 'rb').read())
+    except PermissionError: denied += 1
+print(read, denied)",
+            if raw { "True" } else { "False" }
+        );
+        let output = support::printed(&mut outrider_run(&dir, &[], &["python3", "-c", &script]));
+        assert_eq!(output, "2000000 100\n");
+        let unreadable = (0..200).step_by(2).map(|i| tree.join(format!("f{i:03}")));
+        let fetched: Vec<_> = unreadable.filter(|f| cached(f) > 0).collect();
+        assert!(fetched.is_empty(), "raw {raw}: {fetched:?}");
+    }
+}
+
+/// SPEC B16: children, and whoever gives up rights, have no memory through which they could speak to a service that has them still.
+#[test]
+fn sandboxes_have_no_memory_of_ours() {
+    const NAME: &str = "sandboxes_have_no_memory_of_ours";
+    if !support::is_root() {
+        return skip_unprivileged(NAME, "changes users");
+    }
+    let dir = fresh_with(NAME, &[Bin]);
+    let tested = program("confided");
+    let tested = tested.to_str().unwrap();
+    for steps in [
+        &["fork", "mounts", "seccomp"][..],
+        &["fork", "user", "seccomp"],
+        &["raw-fork", "user", "seccomp"],
+        &["raw-fork", "seccomp"],
+        &["mounts"],
+        &["chroot"],
+        &["setuid"],
+        &["capset"],
+        &["seccomp"],
+    ] {
+        support::make_cold(&dir);
+        let argv: Vec<&str> = [tested, "bin.dat"]
+            .into_iter()
+            .chain(steps.iter().copied())
+            .collect();
+        let output = outrider_run(&dir, &[], &argv).output().unwrap();
+        assert!(output.status.success(), "{steps:?}: {output:?}");
+        let had = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(had, "1\n", "{steps:?}: the program itself has some");
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(said.lines().count(), steps.len(), "{steps:?}: {said}");
+        let none = |line: &str| line.ends_with(": 0") || line.ends_with(": done, 0");
+        assert!(said.lines().all(none), "{steps:?}: {said}");
+    }
+}
+
+/// SPEC B16: what programs share with the service nobody else can open, or change the length of.
+#[test]
+fn memory_keeps_its_length() {
+    let dir = fresh_with("memory_keeps_its_length", &[Bin]);
+    let script = "import os
+f = os.open('bin.dat', os.O_RDONLY)
+for at in reversed(range(0, 4 << 20, 65536)): os.pread(f, 4096, at)
+for line in open('/proc/self/maps'):
+    if 'memfd:outrider' in line:
+        try: fd = os.open('/proc/self/map_files/' + line.split()[0], os.O_RDWR)
+        except PermissionError: print('not opened'); continue
+        for size in 0, os.fstat(fd).st_size * 2:
+            try: os.ftruncate(fd, size); print('truncated')
+            except OSError as e: print('not truncated')
+runner = os.getppid()
+for fd in os.listdir(f'/proc/{runner}/fd'):
+    try: os.open(f'/proc/{runner}/fd/{fd}', os.O_RDWR); print('opened', fd)
+    except OSError: pass
+";
+    let output = support::printed(&mut outrider_run(&dir, &[], &["python3", "-c", script]));
+    let expected = match output.starts_with("not opened") {
+        true => "not opened\n",
+        false => "not truncated\nnot truncated\n",
+    };
+    assert_eq!(output, expected);
+}
