@@ -53,6 +53,8 @@ const IDLE: u64 = 1;
 const BUSY: u64 = 2;
 /// Beside one of the above, for good: nothing is to be followed in this process any more.
 const FORBIDDEN: u64 = 4;
+/// Likewise: the service can't be reached, or may not be.
+const UNREACHABLE: u64 = 8;
 /// The above, and in the upper half the process that set BUSY: a parent that forks while it attaches leaves it behind.
 static STATE: AtomicU64 = AtomicU64::new(OFF);
 
@@ -150,7 +152,11 @@ pub fn predicts() -> bool {
 }
 
 fn may_attach(state: u64) -> bool {
-    state & FORBIDDEN == 0 && state & 3 != OFF
+    state & FORBIDDEN == 0 && may_reach(state)
+}
+
+fn may_reach(state: u64) -> bool {
+    state & UNREACHABLE == 0 && state & 3 != OFF
 }
 
 fn local() -> Option<&'static Local> {
@@ -260,14 +266,15 @@ fn make_local() -> bool {
     at_home()
 }
 
-/// Runs `claim` while no other thread attaches or hands over. `None`: another one does, or it may not be.
-fn alone<T>(claim: impl FnOnce() -> T) -> Option<T> {
+/// Runs `claim` while no other thread attaches or hands over. `None`: another one does, or `may` does not allow it.
+fn alone<T>(may: impl Fn(u64) -> bool, claim: impl FnOnce() -> T) -> Option<T> {
     if !at_home() {
         return None;
     }
-    let busy = u64::from(raw::getpid()) << 32 | BUSY;
     let state = STATE.load(Ordering::Acquire);
-    if !may_attach(state) || state == busy {
+    let before = state & (FORBIDDEN | UNREACHABLE);
+    let busy = u64::from(raw::getpid()) << 32 | BUSY | before;
+    if !may(state) || state == busy {
         return None;
     }
     STATE
@@ -275,7 +282,7 @@ fn alone<T>(claim: impl FnOnce() -> T) -> Option<T> {
         .ok()?;
     let done = claim();
     if STATE
-        .compare_exchange(busy, IDLE, Ordering::AcqRel, Ordering::Relaxed)
+        .compare_exchange(busy, IDLE | before, Ordering::AcqRel, Ordering::Relaxed)
         .is_err()
     {
         // Forbidden meanwhile.
@@ -287,7 +294,7 @@ fn alone<T>(claim: impl FnOnce() -> T) -> Option<T> {
 
 /// Not again in this process.
 fn give_up() {
-    STATE.fetch_or(FORBIDDEN, Ordering::AcqRel);
+    STATE.fetch_or(FORBIDDEN | UNREACHABLE, Ordering::AcqRel);
 }
 
 /// What the hooks of this process keep; attaches if that has not been done. `None` where it cannot be (then for good).
@@ -297,12 +304,13 @@ pub fn attach() -> Option<&'static Proc> {
     if let Some(p) = current() {
         return Some(p);
     }
-    let proc = alone(|| {
+    let proc = alone(may_attach, || {
         // Another thread may have attached between the first look and the claim.
         if let Some(p) = current() {
             return Some(p);
         }
         let Some(at) = mapped::map(PROC_BYTES) else {
+            handover::complain(&name(), shm::lost::MEMORY, trusted);
             give_up();
             return None;
         };
@@ -359,7 +367,7 @@ fn announce_first(proc: &'static Proc) -> &'static Proc {
         left.store(passes - 1, Ordering::Relaxed);
         return proc;
     }
-    let handed = alone(|| {
+    let handed = alone(may_attach, || {
         let local = local()?;
         if local.handed.load(Ordering::Acquire) != 0 {
             return current();
@@ -385,9 +393,7 @@ fn hand_over(old: Option<&Proc>, place: &AtomicPtr<u8>) -> Option<&'static Proc>
     let reserve = if strict { PROC_BYTES_USED } else { 0 };
     let made = handover::memory(shm::NAME, PROC_BYTES, reserve);
     let Ok((fd, at)) = made else {
-        if let Some(old) = old {
-            old.notes.lose(shm::lost::MEMORY);
-        }
+        handover::complain(&name(), shm::lost::MEMORY, trusted);
         give_up();
         return None;
     };
@@ -401,11 +407,6 @@ fn hand_over(old: Option<&Proc>, place: &AtomicPtr<u8>) -> Option<&'static Proc>
         Some(old) => new.take_over(old),
         None => begin(new),
     }
-    let [user, runner] = [&USER, &RUNNER].map(|n| n.load(Ordering::Relaxed));
-    let trusted = |peer: Peer| {
-        let unknown = peer.uid == NOBODY && (peer.pid == runner || peer.pid == 0);
-        peer.uid == user || peer.uid == 0 || unknown
-    };
     let message = Message {
         version: shm::VERSION,
         on_behalf: 0,
@@ -429,6 +430,13 @@ fn hand_over(old: Option<&Proc>, place: &AtomicPtr<u8>) -> Option<&'static Proc>
         give_up();
     }
     None
+}
+
+/// Whether that process may be told what this one does.
+fn trusted(peer: Peer) -> bool {
+    let [user, runner] = [&USER, &RUNNER].map(|n| n.load(Ordering::Relaxed));
+    let unknown = peer.uid == NOBODY && (peer.pid == runner || peer.pid == 0);
+    peer.uid == user || peer.uid == 0 || unknown
 }
 
 fn name() -> [u8; NAME_BYTES] {
@@ -460,18 +468,19 @@ fn detach() {
 
 /// The memory that the service has of this process, handed over if need be; `None` where it can't be.
 fn handed() -> Option<&'static Proc> {
-    if MODE.load(Ordering::Relaxed) >= shm::MODE_PREDICT {
+    if predicts() {
         let proc = announce(attach()?);
         return local()
             .filter(|l| l.handed.load(Ordering::Acquire) != 0)
             .map(|_| proc);
     }
+    // Nothing is followed in this process.
     // SAFETY: null, or memory that stays; a forked child finds null.
     let told = unsafe { local()?.told.load(Ordering::Acquire).as_ref() };
     if told.is_some() {
         return told;
     }
-    alone(|| {
+    alone(may_reach, || {
         let new = hand_over(None, &SHARED[1])?;
         local()?
             .told
@@ -522,15 +531,26 @@ fn tell_name(proc: &Proc) {
     }
 }
 
-/// Nothing is followed in this process any more: its threads no longer share one descriptor table, so that numbers say nothing,
-/// or a filter of system calls (seccomp) would kill it for one of ours.
+/// Nothing is followed in this process any more: its threads no longer share one descriptor table, so that numbers say nothing.
 #[cold]
 pub fn disable() {
     if !at_home() {
         return;
     }
-    leave();
-    give_up();
+    if local().is_some_and(|l| l.handed.load(Ordering::Acquire) != 0) {
+        leave();
+        // Nobody will tell when what it still holds is in the way.
+        release_all(impatient());
+    }
+    STATE.fetch_or(FORBIDDEN, Ordering::AcqRel);
+    retire();
+}
+
+/// The service need not listen any longer, and its memory goes.
+fn retire() {
+    if let Some(proc) = current() {
+        proc.closed.store(1, Ordering::Release);
+    }
     detach();
 }
 
@@ -546,13 +566,10 @@ pub fn change_rights() {
     if !may_attach(STATE.load(Ordering::Relaxed)) || !at_home() {
         return;
     }
-    if local().is_some_and(|l| l.handed.load(Ordering::Acquire) != 0)
-        && let Some(proc) = current()
-    {
+    if local().is_some_and(|l| l.handed.load(Ordering::Acquire) != 0) {
         leave();
-        proc.closed.store(1, Ordering::Release);
     }
-    detach();
+    retire();
 }
 
 /// The program is about to enter another network namespace, where nobody listens: what it opens from there on is not followed, and the report says so.
@@ -572,6 +589,8 @@ pub fn leave_network() {
 #[cold]
 pub fn confine() {
     disable();
+    give_up();
+    retire();
     CONFINED.store(true, Ordering::Release);
 }
 

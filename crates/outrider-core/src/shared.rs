@@ -9,8 +9,9 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 
+use outrider_sys::handover::{self, Arrival};
+use outrider_sys::mapped;
 use outrider_sys::standing::Watch;
-use outrider_sys::{handover, mapped};
 
 use crate::board::{self, Board};
 use crate::shm::{
@@ -139,7 +140,7 @@ impl Shared {
         place.store(at.cast(), Relaxed);
         proc.store(at.cast(), Release);
         if let (Some(standing), Some(stray)) = (self.standings.get(i), self.strays.get(i)) {
-            *lock(standing) = Watch::of(pid);
+            *lock(standing) = Watch::of(pid).ok();
             stray.store(false, Relaxed);
         }
         self.header().owners[i].store(pid, Release);
@@ -307,6 +308,28 @@ impl Shared {
             }
         }
         board::gather(self.board(), &proc.board);
+    }
+
+    /// Takes what processes have handed over and no service will take: what they have counted counts.
+    pub fn settle_waiting(&self) {
+        let mut who = self.records().count();
+        let mut waiting = handover::Waiting::default();
+        loop {
+            match waiting.receive(self.socket()) {
+                Arrival::Memory(handed) if handed.message.version == shm::VERSION => {
+                    if self.take_in(0, handed.from.pid, &handed.memory) {
+                        self.begin_record(who, handed.from.pid, &self.told_name(0));
+                        self.settle(0, self.record(who));
+                        self.proc(0).closed.store(1, Release);
+                        self.clear(0);
+                        who += 1;
+                    }
+                }
+                Arrival::Complaint(lost) => self.header().lose(lost & shm::lost::MEMORY),
+                Arrival::Nobody | Arrival::Deaf => break,
+                Arrival::Memory(_) | Arrival::Knock => {}
+            }
+        }
     }
 
     /// Adds what another service has kept.

@@ -471,7 +471,7 @@ pub mod lost {
         ),
         (
             MEMORY,
-            "memory: a mapping could not be made (ENOMEM); a process ran without prefetching",
+            "shared memory: a process could not make any (memfd_create, its size or its mapping was refused); it ran without prefetching",
         ),
         (
             NO_PAGES,
@@ -522,7 +522,7 @@ pub mod lost {
     pub const QUEUE_FULL: u32 = 1 << 8;
     /// No free process entry.
     pub const PROCS_FULL: u32 = 1 << 9;
-    /// A mapping failed.
+    /// A process could make no memory.
     pub const MEMORY: u32 = 1 << 10;
     /// /proc/PID/pagemap could not be read.
     pub const PAGEMAP: u32 = 1 << 11;

@@ -8,6 +8,7 @@
 use core::mem::MaybeUninit;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use crate::raw::{self, syscall6};
 
@@ -22,9 +23,9 @@ const BACKLOG: usize = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Message {
-    /// Which layout the memory has.
+    /// Which layout the memory has; 0 where none is sent.
     pub version: u32,
-    /// Whose it is where another than the owner sends it, else 0.
+    /// Whose it is where another than the owner sends it, else 0. Without memory: what the sender has lost, as bits.
     pub on_behalf: u32,
     /// By which the receiver knows that other.
     pub token: u64,
@@ -211,41 +212,62 @@ fn send_through(
     fd: i32,
     name: &[u8; NAME_BYTES],
     memory: i32,
-    words: Message,
+    message: Message,
     trusted: impl Fn(Peer) -> bool,
 ) -> isize {
+    let r = connect(fd, name);
+    if r < 0 {
+        return r;
+    }
+    if !peer(fd).is_some_and(trusted) {
+        return -(libc::EACCES as isize);
+    }
+    send_message(fd, memory, message)
+}
+
+fn connect(fd: i32, name: &[u8; NAME_BYTES]) -> isize {
     let mut address = MaybeUninit::uninit();
     let at = write_address(&mut address, name);
-    // SAFETY: structures that outlive the calls.
+    // SAFETY: the address outlives the call.
+    unsafe { syscall6(libc::SYS_connect, fd as usize, at, ADDRESS_BYTES, 0, 0, 0) }
+}
+
+fn send_message(fd: i32, memory: i32, words: Message) -> isize {
+    let part = libc::iovec {
+        iov_base: (&raw const words).cast_mut().cast(),
+        iov_len: MESSAGE_BYTES,
+    };
+    let control = Control {
+        len: CONTROL_BYTES,
+        level: libc::SOL_SOCKET,
+        kind: libc::SCM_RIGHTS,
+        fd: memory,
+        _pad: 0,
+    };
+    // SAFETY: structures that outlive the call.
     unsafe {
-        let r = syscall6(libc::SYS_connect, fd as usize, at, ADDRESS_BYTES, 0, 0, 0);
-        if r < 0 {
-            return r;
-        }
-        if !peer(fd).is_some_and(trusted) {
-            return -(libc::EACCES as isize);
-        }
-        let part = libc::iovec {
-            iov_base: (&raw const words).cast_mut().cast(),
-            iov_len: MESSAGE_BYTES,
-        };
-        let control = Control {
-            len: CONTROL_BYTES,
-            level: libc::SOL_SOCKET,
-            kind: libc::SCM_RIGHTS,
-            fd: memory,
-            _pad: 0,
-        };
         let mut message: libc::msghdr = core::mem::zeroed();
         message.msg_iov = (&raw const part).cast_mut();
         message.msg_iovlen = 1;
-        message.msg_control = (&raw const control).cast_mut().cast();
-        message.msg_controllen = size_of::<Control>() as _;
-        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        if memory >= 0 {
+            message.msg_control = (&raw const control).cast_mut().cast();
+            message.msg_controllen = size_of::<Control>() as _;
+        }
+        let flags = (libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) as usize;
         let at = &raw const message as usize;
-        let r = syscall6(libc::SYS_sendmsg, fd as usize, at, flags as usize, 0, 0, 0);
+        let r = syscall6(libc::SYS_sendmsg, fd as usize, at, flags, 0, 0, 0);
         if r < 0 { r } else { 0 }
     }
+}
+
+/// Says what is lost, as bits, where there is no memory to say it in.
+pub fn complain(name: &[u8; NAME_BYTES], lost: u32, trusted: impl Fn(Peer) -> bool) {
+    let message = Message {
+        version: 0,
+        on_behalf: lost,
+        token: 0,
+    };
+    send(name, -1, message, trusted);
 }
 
 /// Wakes whoever listens under `name`: a connection that says nothing.
@@ -254,10 +276,7 @@ pub fn knock_at(name: &[u8; NAME_BYTES]) {
     if fd < 0 {
         return;
     }
-    let mut address = MaybeUninit::uninit();
-    let at = write_address(&mut address, name);
-    // SAFETY: the address outlives the call.
-    unsafe { syscall6(libc::SYS_connect, fd as usize, at, ADDRESS_BYTES, 0, 0, 0) };
+    connect(fd as i32, name);
     raw::close(fd as i32);
 }
 
@@ -280,26 +299,77 @@ pub struct Handed {
     pub memory: OwnedFd,
 }
 
-/// Takes what somebody has sent; `None` where nobody waits.
-pub fn receive(socket: BorrowedFd<'_>) -> Option<Option<Handed>> {
-    let flags = (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as usize;
-    let fd = socket.as_raw_fd() as usize;
-    // SAFETY: numbers only.
-    let r = unsafe { syscall6(libc::SYS_accept4, fd, 0, 0, flags, 0, 0) };
-    match r {
-        0.. => {}
-        // That one is gone, others may not be.
-        _ if r == -(libc::ECONNABORTED as isize) => return Some(None),
-        _ => return None,
-    }
-    // SAFETY: a new descriptor, nobody else's.
-    let connection = unsafe { OwnedFd::from_raw_fd(r as i32) };
-    Some(received(&connection))
+/// What came to a socket.
+pub enum Arrival {
+    /// Nothing.
+    Nobody,
+    /// Somebody knocked, or sent what makes no sense.
+    Knock,
+    /// Somebody has lost something, as bits.
+    Complaint(u32),
+    /// Memory.
+    Memory(Handed),
+    /// There is something, but this process has no descriptor for it (EMFILE): it stays there.
+    Deaf,
 }
 
-fn received(connection: &OwnedFd) -> Option<Handed> {
+/// Who has come and not said anything yet.
+#[derive(Default)]
+pub struct Waiting(Vec<(OwnedFd, Instant)>);
+
+/// Connections that may have said nothing yet, and for how long: others, and what is said later, are not heard. Between the two calls of [`send`] a process
+/// may be stopped, but seldom is.
+const SILENT: usize = 64;
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Waiting {
+    /// Takes what came first.
+    pub fn receive(&mut self, socket: BorrowedFd<'_>) -> Arrival {
+        let mut found = None;
+        self.0.retain(|(connection, since)| {
+            if found.is_none() {
+                found = received(connection);
+                found.is_none() && since.elapsed() < PATIENCE
+            } else {
+                true
+            }
+        });
+        if let Some(found) = found {
+            return found;
+        }
+        let flags = (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as usize;
+        let fd = socket.as_raw_fd() as usize;
+        // SAFETY: numbers only.
+        let r = unsafe { syscall6(libc::SYS_accept4, fd, 0, 0, flags, 0, 0) };
+        match -r as i32 {
+            ..=0 => {}
+            // That one is gone, others may not be.
+            libc::ECONNABORTED => return Arrival::Knock,
+            libc::EMFILE | libc::ENFILE => return Arrival::Deaf,
+            _ => return Arrival::Nobody,
+        }
+        // SAFETY: a new descriptor, nobody else's.
+        let connection = unsafe { OwnedFd::from_raw_fd(r as i32) };
+        received(&connection).unwrap_or_else(|| {
+            if self.0.len() < SILENT {
+                self.0.push((connection, Instant::now()));
+            }
+            Arrival::Knock
+        })
+    }
+
+    /// Whether nobody has come who has not said anything.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// What a connection has said; `None`: nothing yet.
+fn received(connection: &OwnedFd) -> Option<Arrival> {
     let fd = connection.as_raw_fd();
-    let from = peer(fd)?;
+    let Some(from) = peer(fd) else {
+        return Some(Arrival::Knock);
+    };
     let mut words = Message::default();
     let part = libc::iovec {
         iov_base: (&raw mut words).cast(),
@@ -313,7 +383,7 @@ fn received(connection: &OwnedFd) -> Option<Handed> {
         _pad: 0,
     };
     // SAFETY: structures that outlive the call, with room for one descriptor: the kernel closes others.
-    let n = unsafe {
+    let (n, flags) = unsafe {
         let mut message: libc::msghdr = core::mem::zeroed();
         message.msg_iov = (&raw const part).cast_mut();
         message.msg_iovlen = 1;
@@ -321,19 +391,31 @@ fn received(connection: &OwnedFd) -> Option<Handed> {
         message.msg_controllen = CONTROL_BYTES as _;
         let flags = (libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT) as usize;
         let at = &raw mut message as usize;
-        syscall6(libc::SYS_recvmsg, fd as usize, at, flags, 0, 0, 0)
+        let n = syscall6(libc::SYS_recvmsg, fd as usize, at, flags, 0, 0, 0);
+        (n, message.msg_flags)
     };
+    if n == -(libc::EAGAIN as isize) {
+        return None;
+    }
     let one = control.len == CONTROL_BYTES
         && (control.level, control.kind) == (libc::SOL_SOCKET, libc::SCM_RIGHTS);
     if !one || control.fd < 0 {
-        return None;
+        let complains = n == MESSAGE_BYTES as isize && words.version == 0;
+        return Some(match () {
+            () if flags & libc::MSG_CTRUNC != 0 => Arrival::Deaf,
+            () if complains => Arrival::Complaint(words.on_behalf),
+            () => Arrival::Knock,
+        });
     }
     // SAFETY: the kernel has made it for this process.
     let memory = unsafe { OwnedFd::from_raw_fd(control.fd) };
-    (n == MESSAGE_BYTES as isize).then_some(Handed {
-        from,
-        message: words,
-        memory,
+    Some(match n == MESSAGE_BYTES as isize {
+        true => Arrival::Memory(Handed {
+            from,
+            message: words,
+            memory,
+        }),
+        false => Arrival::Knock,
     })
 }
 
@@ -341,6 +423,14 @@ fn received(connection: &OwnedFd) -> Option<Handed> {
 /// `reserve` bytes are taken at once, where that is demanded: where memory is committed strictly a page for which nothing is left is
 /// SIGBUS when it is first touched; here it is an answer.
 pub fn memory(name: &core::ffi::CStr, len: usize, reserve: usize) -> Result<(i32, *mut u8), i32> {
+    // A limit on the size of files (RLIMIT_FSIZE) counts here, too, and would end the process with SIGXFSZ.
+    let mut limit = [0u64; 2];
+    let (which, at) = (libc::RLIMIT_FSIZE as usize, limit.as_mut_ptr() as usize);
+    // SAFETY: the kernel writes two numbers.
+    let asked = unsafe { syscall6(libc::SYS_prlimit64, 0, which, 0, at, 0, 0) };
+    if asked != 0 || limit[0] < len as u64 {
+        return Err(libc::EFBIG);
+    }
     let flags = (libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) as usize;
     // SAFETY: a C string; numbers; a new mapping at an address of the kernel's choice.
     unsafe {
@@ -419,12 +509,19 @@ mod tests {
 
     use super::*;
 
+    fn socket_to(name: &[u8; NAME_BYTES]) -> i32 {
+        let fd = socket() as i32;
+        assert_eq!(connect(fd, name), 0);
+        fd
+    }
+
     /// SPEC B16: the receiver learns from the kernel who has sent what, whatever the message says; memory that may shrink is none.
     #[test]
     fn memory_is_handed_over() {
         let socket = listen().unwrap();
         let name = name_of(socket.as_fd()).unwrap();
-        assert!(receive(socket.as_fd()).is_none());
+        let mut waiting = Waiting::default();
+        assert!(matches!(waiting.receive(socket.as_fd()), Arrival::Nobody));
         let (fd, at) = memory(c"test", 8192, 0).unwrap();
         // SAFETY: mapped just now.
         unsafe { at.write(7) };
@@ -443,8 +540,10 @@ mod tests {
         );
         knock(socket.as_raw_fd());
         // Turned away.
-        assert!(receive(socket.as_fd()).unwrap().is_none());
-        let handed = receive(socket.as_fd()).unwrap().unwrap();
+        assert!(matches!(waiting.receive(socket.as_fd()), Arrival::Knock));
+        let Arrival::Memory(handed) = waiting.receive(socket.as_fd()) else {
+            panic!("no memory")
+        };
         assert_eq!(handed.message, message);
         // SAFETY: takes no arguments.
         let uid = unsafe { libc::geteuid() };
@@ -455,9 +554,24 @@ mod tests {
         rustix::fs::ftruncate(&open, 8192).unwrap();
         assert!(!is_sealed(open.as_fd(), 8192));
         assert!(!is_sealed(socket.as_fd(), 8192));
-        // The knock, and nothing more.
-        assert!(receive(socket.as_fd()).unwrap().is_none());
-        assert!(receive(socket.as_fd()).is_none());
+        assert!(matches!(waiting.receive(socket.as_fd()), Arrival::Knock));
+        // Who has connected and is yet to say something is heard later.
+        let silent = socket_to(&name);
+        assert!(matches!(waiting.receive(socket.as_fd()), Arrival::Knock));
+        assert!(!waiting.is_empty());
+        assert_eq!(send_message(silent, fd, message), 0);
+        assert!(matches!(
+            waiting.receive(socket.as_fd()),
+            Arrival::Memory(_)
+        ));
+        assert!(waiting.is_empty());
+        raw::close(silent);
+        complain(&name, 5, |_| true);
+        assert!(matches!(
+            waiting.receive(socket.as_fd()),
+            Arrival::Complaint(5)
+        ));
+        assert!(matches!(waiting.receive(socket.as_fd()), Arrival::Nobody));
         raw::close(fd);
     }
 }

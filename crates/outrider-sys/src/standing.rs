@@ -54,19 +54,22 @@ pub struct Watch {
 const VALID: Duration = Duration::from_millis(1);
 
 impl Watch {
-    /// Of process `pid`; `None` where /proc does not show it.
-    pub fn of(pid: u32) -> Option<Watch> {
+    /// Of process `pid`.
+    ///
+    /// # Errors
+    /// Where /proc does not show it, or there are no descriptors for it (EMFILE).
+    pub fn of(pid: u32) -> io::Result<Watch> {
         Watch::at(&format!("/proc/{pid}"))
     }
 
-    fn at(path: &str) -> Option<Watch> {
+    fn at(path: &str) -> io::Result<Watch> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = openat(CWD, path, flags, Mode::empty()).ok()?;
+        let directory = openat(CWD, path, flags, Mode::empty())?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let status = openat(&directory, "status", flags, Mode::empty()).ok()?;
+        let status = openat(&directory, "status", flags, Mode::empty())?;
         let label = openat(&directory, "attr/current", flags, Mode::empty()).ok();
         let label = label.map(File::from);
-        Some(Watch {
+        Ok(Watch {
             directory,
             status: status.into(),
             label: label.filter(|file| file.read_at(&mut [0], 0).is_ok()),
@@ -120,7 +123,7 @@ impl Watch {
     pub fn is_like_this(&mut self) -> bool {
         thread_local! {
             // Threads of a service change nothing of theirs.
-            static OWN: Option<Standing> = Watch::at("/proc/self").and_then(|w| w.standing());
+            static OWN: Option<Standing> = Watch::at("/proc/self").ok().and_then(|w| w.standing());
         }
         let now = Instant::now();
         if self.alike.is_some_and(|at| now - at < VALID) {
@@ -143,7 +146,7 @@ impl Watch {
     /// Enters the namespaces and the root of that process, of which [`Watch::assume`] is then to be called. Whether that is for a child to do, since the
     /// process is in another process namespace: only children come to be there. This process is to have one thread; on failure it is of no use.
     pub fn enter(&self) -> io::Result<bool> {
-        let own = Watch::at("/proc/self").ok_or(io::ErrorKind::NotFound)?;
+        let own = Watch::at("/proc/self")?;
         let differs = |name: &str| -> io::Result<bool> {
             let [its, own] = [self, &own].map(|w| readlinkat(&w.directory, name, Vec::new()));
             Ok(its? != own?)
@@ -199,7 +202,7 @@ impl Watch {
             return Err(io::Error::other("a filter of system calls stands over it"));
         }
         let began = inside.began();
-        let own = Watch::at("/proc/self").and_then(|w| w.standing());
+        let own = Watch::at("/proc/self").ok().and_then(|w| w.standing());
         let own = own.ok_or(io::ErrorKind::NotFound)?;
         let ids = |name| -> io::Result<[libc::uid_t; 4]> {
             let ids: Vec<_> = numbers(name, 10)
@@ -257,13 +260,13 @@ impl Watch {
                 }
             }
         }
-        let now = Watch::at("/proc/self").and_then(|w| w.standing());
+        let now = Watch::at("/proc/self").ok().and_then(|w| w.standing());
         if now.as_ref() != Some(&wanted) {
             return Err(io::Error::other("its rights can't be had exactly"));
         }
         let names = numbers("NSpid:", 10);
         let is_it =
-            |n: &u64| began.is_some() && Watch::of(*n as u32).is_some_and(|w| w.began() == began);
+            |n: &u64| began.is_some() && Watch::of(*n as u32).is_ok_and(|w| w.began() == began);
         let level = names.iter().rposition(is_it);
         level
             .map(|level| level as u32)

@@ -259,8 +259,9 @@ fn environment_of(
     let user = rustix::process::geteuid().as_raw();
     let (size, runner) = (config.files.min_size.0, raw::getpid());
     let mut value = format!("{name}:{mode}:{size}:{filters}:{flags}:{user}:{runner}");
-    for setting in shm::settings(config) {
-        value.push_str(&format!(":{setting}"));
+    let settings = shm::settings(config);
+    if settings != shm::settings(&Config::default()) {
+        value.extend(settings.iter().map(|n| format!(":{n}")));
     }
     value
 }
@@ -916,7 +917,7 @@ fn start_heir(shared: &Arc<Shared>, i: usize, config: &Config, mode: u32, engine
 
 /// Becomes one that may do what process `of` may: see [`Watch::assume`]. Where only children come to be where that is, the process that returns is a child.
 fn take_on(of: u32) -> std::io::Result<u32> {
-    let watch = Watch::of(of).ok_or(std::io::ErrorKind::NotFound)?;
+    let watch = Watch::of(of)?;
     if watch.enter()? {
         // SAFETY: this process has one thread, so the child is whole; plain calls.
         unsafe {
@@ -944,6 +945,12 @@ fn begin_to_serve(shared: &Shared) {
         libc::signal(libc::SIGTERM, libc::SIG_DFL);
         libc::sigdelset(&mut blocked, libc::SIGTERM);
         libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
+        // Its descriptors are its own.
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
         // Its sleeps are as long as it says.
         libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0);
     }
@@ -986,6 +993,7 @@ fn conclude(shared: &Shared, service: Option<i32>) {
     let header = shared.header();
     let Some(pid) = service else {
         header.closed.store(1, Release);
+        shared.settle_waiting();
         return;
     };
     let listens = |i: &usize| shared.heir_header(*i).heir.state.load(Acquire) == shm::HEIR_LISTENS;

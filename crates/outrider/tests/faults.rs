@@ -254,14 +254,7 @@ fn limits() {
         ])
     };
     let mut failures = Vec::new();
-    for (case, words) in [
-        (
-            under("named_address_space", "ulimit -v 40000"),
-            "shared memory",
-        ),
-        (few_files("named_files_5", 5), "shared memory"),
-        (few_files("named_files_6", 6), "descriptors"),
-    ] {
+    for (case, words) in [(few_files("named_files_5", 5), "shared memory")] {
         must_be_named(case, &[words], &mut failures);
     }
     report(failures);

@@ -202,7 +202,7 @@ pub fn by_number(number: c_long, a: usize, b: usize, c: usize) {
         | libc::SYS_capset => rights(),
         libc::SYS_landlock_restrict_self => {
             // What it takes away nobody else can see.
-            attach::disable();
+            attach::confine();
             restrict();
         }
         libc::SYS_setns => entering(b as c_int),

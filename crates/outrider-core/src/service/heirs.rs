@@ -26,7 +26,8 @@ pub(super) struct Heirs {
 
 struct Waiting {
     heir: usize,
-    pid: u32,
+    /// Its numbers in the namespaces in which it is, outermost first.
+    numbers: Vec<u32>,
     memory: OwnedFd,
     since: Instant,
 }
@@ -41,7 +42,7 @@ impl Heirs {
 impl Service {
     /// A process has handed over its memory that has other rights.
     pub(super) fn hand_on(&mut self, pid: u32, memory: OwnedFd) {
-        let watch = Watch::of(pid);
+        let watch = Watch::of(pid).ok();
         let standing = watch.as_ref().and_then(Watch::standing);
         let (Some(watch), Some(standing)) = (watch, standing) else {
             // It is over.
@@ -68,7 +69,7 @@ impl Service {
         };
         self.heirs.waiting.push(Waiting {
             heir,
-            pid,
+            numbers: fetch::numbers(pid),
             memory,
             since: Instant::now(),
         });
@@ -112,7 +113,7 @@ impl Service {
     fn pass_on(&self, waiting: &Waiting) {
         let heir = &self.shared.heir_header(waiting.heir).heir;
         let level = heir.level.load(Relaxed) as usize;
-        let its = fetch::numbers(waiting.pid).get(level).copied();
+        let its = waiting.numbers.get(level).copied();
         let sent = its.map(|pid| {
             let message = Message {
                 version: shm::VERSION,
@@ -121,11 +122,8 @@ impl Service {
             };
             handover::send(&heir.name(), waiting.memory.as_raw_fd(), message, |_| true)
         });
-        match sent {
-            Some(0) => {}
-            // It is over.
-            None => Shared::refuse(&waiting.memory),
-            Some(_) => self.turn_away(&waiting.memory),
+        if sent != Some(0) {
+            self.turn_away(&waiting.memory);
         }
     }
 }

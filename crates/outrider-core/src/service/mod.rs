@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use outrider_sys::cache::{self, CacheStatError};
 use outrider_sys::device::{Device, file_system_id};
 use outrider_sys::memory::MemorySources;
-use outrider_sys::raw;
+use outrider_sys::{handover, raw};
 
 use crate::budget::{Grant, Policy, Supply};
 use crate::config::{Config, RangeTree};
@@ -345,6 +345,10 @@ pub struct Service {
     unhurried: u32,
     /// When something was heard last.
     heard: Instant,
+    /// Who has come to the socket and not said anything yet.
+    coming: handover::Waiting,
+    /// Processes wait to be taken in for whom there is no descriptor.
+    deaf: bool,
     /// By which the service is known that hands processes on to this one, whose rights are not the runner's.
     ancestor: Option<u64>,
     /// Services for processes with other rights.
@@ -438,6 +442,8 @@ impl Service {
             map_pause: Duration::from_millis(1),
             unhurried: 0,
             heard: now,
+            coming: handover::Waiting::default(),
+            deaf: false,
             ancestor: None,
             heirs: Heirs::default(),
             active: Vec::new(),
@@ -534,6 +540,7 @@ impl Service {
         } else if self.last_event.elapsed() < RECENT
             || !self.moving.is_empty()
             || self.heirs.are_awaited()
+            || !self.coming.is_empty()
         {
             Duration::from_millis(2)
         } else if self.active.is_empty() {
@@ -624,6 +631,7 @@ impl Service {
 
     /// The program is over: makes the statistics final.
     fn finish(&mut self) {
+        self.admit();
         self.census();
         // What was asked for last counts too.
         self.room();

@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering::AcqRel;
 
-use outrider_sys::handover::{self, Handed};
+use outrider_sys::handover::{Arrival as Handover, Handed};
+use outrider_sys::standing::Watch;
 
 use super::*;
 
@@ -27,12 +28,18 @@ fn memory(address: u64, len: u64) -> Option<Range<u64>> {
 impl Service {
     /// Takes in processes that have handed over their memory.
     pub(super) fn admit(&mut self) {
+        self.deaf = false;
         for _ in 0..ADMITTED {
-            match handover::receive(self.shared.socket()) {
-                Some(Some(handed)) => self.admit_one(handed),
-                // Somebody knocked.
-                Some(None) => {}
-                None => break,
+            match self.coming.receive(self.shared.socket()) {
+                Handover::Memory(handed) => self.admit_one(handed),
+                Handover::Complaint(lost) => self.header().lose(lost & lost::MEMORY),
+                Handover::Knock => {}
+                Handover::Nobody => break,
+                Handover::Deaf => {
+                    self.header().lose(lost::EMFILE);
+                    self.deaf = true;
+                    break;
+                }
             }
         }
     }
@@ -61,8 +68,21 @@ impl Service {
             return;
         }
         if !self.shared.stands(i) {
-            self.shared.clear(i);
-            self.hand_on(pid, handed.memory);
+            match Watch::of(pid).map(|watch| watch.standing().is_some()) {
+                Ok(true) => {
+                    self.shared.clear(i);
+                    self.hand_on(pid, handed.memory);
+                }
+                // Over before anybody looked; what it said still counts.
+                looked => {
+                    let lacks = looked.err().and_then(|e| e.raw_os_error());
+                    if matches!(lacks, Some(libc::EMFILE | libc::ENFILE)) {
+                        self.header().lose(lost::EMFILE);
+                    }
+                    self.take_in_process(i, pid);
+                    self.retire(i);
+                }
+            }
             return;
         }
         self.take_in_process(i, pid);
