@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 
 use outrider_core::board::Board;
 use outrider_core::shm::{self, Header, MAX_FDS, Proc};
-use outrider_sys::{decimal, mapped, raw, seccomp};
+use outrider_sys::{decimal, environment, mapped, raw, seccomp};
 
 /// What is cleared in a forked child.
 #[repr(C, align(4096))]
@@ -65,12 +65,8 @@ static PATH: [AtomicUsize; PATH_MAX / size_of::<usize>()] =
 /// calls stands over this process that the runner is not under, so that nothing may be done in it.
 pub fn start() -> bool {
     // SAFETY: the constructor runs before the program can change its environment from another thread.
-    let text = unsafe {
-        let p = libc::getenv(c"OUTRIDER_SHM".as_ptr());
-        if p.is_null() {
-            return true;
-        }
-        CStr::from_ptr(p).to_bytes()
+    let Some(text) = (unsafe { environment::variable(c"OUTRIDER_SHM") }).map(CStr::to_bytes) else {
+        return true;
     };
     let Some(end) = text.iter().position(|b| *b == b':') else {
         return true;

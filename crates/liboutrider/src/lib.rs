@@ -15,6 +15,7 @@
 //! - `hooks` are the interposed names, `stdio` those of buffered streams.
 
 mod attach;
+mod baseline;
 mod declared;
 mod graphs;
 mod heap;

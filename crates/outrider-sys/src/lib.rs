@@ -6,6 +6,7 @@ pub mod caps;
 pub mod child;
 pub mod counters;
 pub mod device;
+pub mod environment;
 pub mod extent;
 pub mod kernel_cache;
 pub mod mapped;
