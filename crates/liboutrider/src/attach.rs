@@ -555,6 +555,14 @@ pub fn watch() {
     }
 }
 
+/// The report is to say what was lost.
+#[cold]
+pub fn lose(bit: u32) {
+    if let Some(header) = reach_header() {
+        header.lose(bit);
+    }
+}
+
 /// What the monotonic clock shows when disks have been waited for that the call can do without, µs.
 pub fn impatient() -> u64 {
     raw::monotonic_us() + shm::IMPATIENCE_US

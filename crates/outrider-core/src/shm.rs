@@ -468,6 +468,14 @@ pub mod lost {
             READAHEAD,
             "readahead: posix_fadvise(WILLNEED) refused; nothing could be fetched",
         ),
+        (
+            ENVIRONMENT,
+            "LD_PRELOAD: a program was started with an environment that doesn't name our library (env -i, sudo); it ran without Outrider, and so did what it started",
+        ),
+        (
+            LIBRARY,
+            "library: it isn't there or may not be read where a program was started (another root, another user); it ran without Outrider, and so did what it started",
+        ),
     ];
     /// fork of the service failed.
     pub const SERVICE_START: u32 = 1;
@@ -503,6 +511,10 @@ pub mod lost {
     pub const NO_PAGES: u32 = 1 << 15;
     /// More processes ended than [`MAX_RECORDS`](super::MAX_RECORDS).
     pub const RECORDS: u32 = 1 << 16;
+    /// A program was started without our entry in LD_PRELOAD.
+    pub const ENVIRONMENT: u32 = 1 << 17;
+    /// A program could not have loaded the library.
+    pub const LIBRARY: u32 = 1 << 18;
 }
 
 /// How long a program waits at most, µs, until disks have answered what they were asked and nothing of theirs is open any more: before calls that an open

@@ -13,6 +13,7 @@ pub mod mapped;
 pub mod memory;
 pub mod pagemap;
 pub mod peers;
+pub mod program;
 pub mod raw;
 pub mod ring;
 pub mod seccomp;

@@ -119,9 +119,11 @@ pub fn run(
     }
     let environment = environment();
     let hooked = mode != shm::MODE_APP_ONLY && (shared.is_some() || mode == shm::MODE_OS_ONLY);
-    if hooked || graphs {
+    if (hooked || graphs) && preload::fits(&args.command) {
         // SAFETY: this process has one thread.
         unsafe { preload::set(&library, &plugins) };
+    } else if (hooked || graphs) && notes.is_empty() {
+        notes.push(preload::UNFIT.to_owned());
     }
     if hooked || graphs && shared.is_some() {
         let path = shared
