@@ -297,7 +297,10 @@ unsafe fn takes(program: Program, arguments: Texts) -> bool {
         };
         match found {
             Taking::Fits => true,
-            Taking::Unfit => false,
+            Taking::Unfit => {
+                attach::lose(lost::UNFIT);
+                false
+            }
             // SAFETY: the caller's arguments.
             Taking::Linker => unsafe { !only_lists(arguments) },
         }

@@ -476,6 +476,10 @@ pub mod lost {
             LIBRARY,
             "library: it isn't there or may not be read where a program was started (another root, another user); it ran without Outrider, and so did what it started",
         ),
+        (
+            UNFIT,
+            "library: a program was started that can't load it (another C library, another word size, another processor); it ran without Outrider, and so did what it started",
+        ),
     ];
     /// fork of the service failed.
     pub const SERVICE_START: u32 = 1;
@@ -515,6 +519,8 @@ pub mod lost {
     pub const ENVIRONMENT: u32 = 1 << 17;
     /// A program could not have loaded the library.
     pub const LIBRARY: u32 = 1 << 18;
+    /// A program was started that another linker loads.
+    pub const UNFIT: u32 = 1 << 19;
 }
 
 /// How long a program waits at most, µs, until disks have answered what they were asked and nothing of theirs is open any more: before calls that an open

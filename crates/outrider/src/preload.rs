@@ -13,7 +13,12 @@ use crate::elf;
 use crate::output::Failure;
 
 /// The library's file.
-const LIBRARY: &str = "liboutrider.so";
+pub const LIBRARY: &str = "liboutrider.so";
+
+/// Whether an entry of LD_PRELOAD is the library.
+pub fn is_ours(entry: &[u8]) -> bool {
+    Path::new(OsStr::from_bytes(entry)).file_name() == Some(OsStr::new(LIBRARY))
+}
 
 /// The library: beside the command, or in ../lib.
 pub fn library() -> Result<PathBuf, Failure> {

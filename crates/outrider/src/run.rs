@@ -69,7 +69,9 @@ pub fn run(
     let plugins = plugin::check(&args.plugin)?;
     let mut notes = Vec::from_iter(lost);
     let told = args.report.is_some() || rustix::termios::isatty(stderr());
-    if let Some(reason) = told.then(|| unhookable(&args.command[0])).flatten() {
+    let reason = told.then(|| unhookable(&args.command[0])).flatten();
+    let explained = reason.is_some();
+    if let Some(reason) = reason {
         notes.push(format!("{}: {reason}", args.command[0].to_string_lossy()));
     }
     if told && args.report.is_none() {
@@ -122,7 +124,7 @@ pub fn run(
     if (hooked || graphs) && preload::fits(&args.command) {
         // SAFETY: this process has one thread.
         unsafe { preload::set(&library, &plugins) };
-    } else if (hooked || graphs) && notes.is_empty() {
+    } else if (hooked || graphs) && !explained {
         notes.push(preload::UNFIT.to_owned());
     }
     if hooked || graphs && shared.is_some() {
@@ -207,7 +209,8 @@ fn finish(
     let mode = mode_of(args);
     let (mut service, mut strangers) = (None, None);
     if args.report.is_some() {
-        strangers = Strangers::below(program);
+        let preloaded = mode != shm::MODE_APP_ONLY || !args.plugin.is_empty();
+        strangers = Strangers::below(program, preloaded);
     }
     let status = wait_for(program, shared, &mut service, &mut strangers, || {
         start_service(shared?, config, mode, args.engine)

@@ -1,4 +1,4 @@
-//! Programs below the one that was started which no hook reaches: looked for while they run, at most once a second, where there is to be a report.
+//! Programs that no hook reaches, the one that was started and those below: looked for while they run, at most once a second, where there is to be a report.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -10,10 +10,10 @@ use outrider_core::fetch;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
-use crate::elf;
+use crate::{elf, preload};
 
 /// From one look to the next, at first and at most.
-const FIRST: Duration = Duration::from_millis(20);
+const FIRST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_secs(1);
 /// Processes that are looked at, programs that are remembered, and those that are named.
 const PROCESSES: usize = 256;
@@ -28,17 +28,26 @@ pub struct Strangers {
     pause: Duration,
     /// Device and inode of each program that was seen, by name.
     seen: BTreeMap<PathBuf, (u64, u64)>,
+    /// The library is to be in all that can load it.
+    preloaded: bool,
+    /// Programs that could have loaded it and haven't, and whether it was named to them.
+    without: BTreeMap<PathBuf, bool>,
+    /// Processes that were looked into, with what they ran.
+    known: BTreeMap<u32, (u64, u64)>,
 }
 
 impl Strangers {
-    /// `None` where the end of `program` could not be told from the outside.
-    pub fn below(program: i32) -> Option<Strangers> {
+    /// `None` where the end of `program` could not be told from the outside. `preloaded` says whether there is a library to be loaded.
+    pub fn below(program: i32, preloaded: bool) -> Option<Strangers> {
         let program = program as u32;
         Some(Strangers {
             program,
             life: Some(fetch::life(program)?),
             pause: FIRST,
             seen: BTreeMap::new(),
+            preloaded,
+            without: BTreeMap::new(),
+            known: BTreeMap::new(),
         })
     }
 
@@ -78,6 +87,7 @@ impl Strangers {
     /// Looks who is there.
     pub fn look(&mut self) {
         self.pause = (2 * self.pause).min(LONGEST);
+        self.look_into(self.program);
         let mut below = children(self.program);
         let mut at = 0;
         while at < below.len().min(PROCESSES) {
@@ -90,6 +100,46 @@ impl Strangers {
             {
                 self.seen.insert(name, (meta.dev(), meta.ino()));
             }
+            self.look_into(pid);
+        }
+    }
+
+    /// Looks whether a process has the library, once for each program that it becomes. Whoever has loaded the C library has loaded what
+    /// LD_PRELOAD names before that.
+    fn look_into(&mut self, pid: u32) {
+        if !self.preloaded || self.known.len() >= PROGRAMS {
+            return;
+        }
+        let link = format!("/proc/{pid}/exe");
+        let Ok(meta) = std::fs::metadata(&link) else {
+            return;
+        };
+        let file = (meta.dev(), meta.ino());
+        if self.known.get(&pid) == Some(&file) {
+            return;
+        }
+        let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else {
+            return;
+        };
+        let has = |name: &str| maps.lines().any(|line| line.ends_with(name));
+        let loaded = has(&format!("/{}", preload::LIBRARY));
+        if !loaded && !has("/libc.so.6") {
+            // Another kind of program, or on its way.
+            return;
+        }
+        self.known.insert(pid, file);
+        if loaded {
+            return;
+        }
+        if let (Ok(name), Ok(environment)) = (
+            std::fs::read_link(&link),
+            std::fs::read(format!("/proc/{pid}/environ")),
+        ) {
+            let named = environment
+                .split(|b| *b == 0)
+                .filter_map(|entry| entry.strip_prefix(b"LD_PRELOAD="))
+                .any(|list| list.split(|b| matches!(b, b':' | b' ')).any(preload::is_ours));
+            self.without.insert(name, named);
         }
     }
 
@@ -100,6 +150,13 @@ impl Strangers {
             let meta = std::fs::metadata(name);
             meta.is_ok_and(|m| (m.dev(), m.ino()) == *file)
         });
+        let without = self.without.into_iter().map(|(name, named)| {
+            let why = match named {
+                true => "could not load the library, which isn't there for it or may not be read",
+                false => "was not told of the library, which LD_PRELOAD doesn't name in its environment",
+            };
+            format!("{}: {why}; it ran without Outrider", name.display())
+        });
         let found = seen.filter_map(|(name, _)| {
             let why = elf::obstacle(&name).ok()??;
             Some(format!(
@@ -107,7 +164,7 @@ impl Strangers {
                 name.display()
             ))
         });
-        found.take(NAMES)
+        found.take(NAMES).chain(without.take(NAMES))
     }
 }
 
