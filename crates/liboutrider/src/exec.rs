@@ -69,6 +69,63 @@ pub fn disable() {
     ENTRY.store(core::ptr::null_mut(), Relaxed);
 }
 
+/// Before chroot(2): where the library isn't below that directory, what is started there has none. It is told now, because nothing of
+/// ours may be within reach afterwards.
+#[cold]
+pub fn changing_root(root: Text) {
+    let own = ENTRY.load(Relaxed);
+    if own.is_null() || !plausible(root) || !may_change_root() {
+        return;
+    }
+    // SAFETY: C strings.
+    let (root, own) = unsafe { (CStr::from_ptr(root), CStr::from_ptr(own)) };
+    let (root, own) = (root.to_bytes(), own.to_bytes_with_nul());
+    let mut path = [const { MaybeUninit::<u8>::uninit() }; PATH];
+    if root.len() + own.len() > PATH {
+        return;
+    }
+    for (to, from) in path.iter_mut().zip(root.iter().chain(own)) {
+        to.write(*from);
+    }
+    let at = libc::AT_FDCWD as usize;
+    // SAFETY: a C string.
+    let answer = unsafe {
+        raw::syscall6(
+            libc::SYS_faccessat,
+            at,
+            path.as_ptr() as usize,
+            libc::F_OK as usize,
+            0,
+            0,
+            0,
+        )
+    };
+    if matches!(-answer as c_int, libc::ENOENT | libc::ENOTDIR) {
+        attach::lose(lost::LIBRARY);
+    }
+}
+
+/// Whether this thread has CAP_SYS_CHROOT.
+fn may_change_root() -> bool {
+    const VERSION: u32 = 0x2008_0522;
+    const SYS_CHROOT: u32 = 18;
+    let header = [VERSION, 0];
+    let mut sets = [0u32; 6];
+    // SAFETY: structures of the sizes that this version has.
+    let answer = unsafe {
+        raw::syscall6(
+            libc::SYS_capget,
+            header.as_ptr() as usize,
+            sets.as_mut_ptr() as usize,
+            0,
+            0,
+            0,
+            0,
+        )
+    };
+    answer == 0 && sets[0] & 1 << SYS_CHROOT != 0
+}
+
 /// This process is about to set a POSIX lock.
 pub fn locking() {
     LOCKED.store(true, Relaxed);

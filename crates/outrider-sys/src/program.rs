@@ -61,11 +61,7 @@ pub unsafe fn taking(program: Named) -> Taking {
     loop {
         // SAFETY: as promised; the buffer has room for what is asked for, and a path that lies in it is read before it is written over.
         unsafe {
-            let fd = if at.path.is_null() {
-                at.dir
-            } else {
-                open(at)
-            };
+            let fd = if at.path.is_null() { at.dir } else { open(at) };
             if fd < 0 {
                 return Taking::Fits;
             }
@@ -327,15 +323,33 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let native = MACHINE as u16;
         let cases = [
-            (program(2, native, Some("/lib64/ld-linux-x86-64.so.2")), Taking::Fits),
-            (program(2, native, Some("/nix/store/x/lib/ld-linux-x86-64.so.2")), Taking::Fits),
-            (program(2, native, Some("/lib/ld-musl-x86_64.so.1")), Taking::Unfit),
-            (program(2, native, Some("/system/bin/linker64")), Taking::Unfit),
+            (
+                program(2, native, Some("/lib64/ld-linux-x86-64.so.2")),
+                Taking::Fits,
+            ),
+            (
+                program(2, native, Some("/nix/store/x/lib/ld-linux-x86-64.so.2")),
+                Taking::Fits,
+            ),
+            (
+                program(2, native, Some("/lib/ld-musl-x86_64.so.1")),
+                Taking::Unfit,
+            ),
+            (
+                program(2, native, Some("/system/bin/linker64")),
+                Taking::Unfit,
+            ),
             (program(2, native, None), Taking::Fits),
             (program(1, 3, Some("/lib/ld-linux.so.2")), Taking::Unfit),
             (program(1, 3, None), Taking::Fits),
-            (program(1, native, Some("/libx32/ld-linux-x32.so.2")), Taking::Unfit),
-            (program(2, 243, Some("/lib/ld-linux-riscv64-lp64d.so.1")), Taking::Unfit),
+            (
+                program(1, native, Some("/libx32/ld-linux-x32.so.2")),
+                Taking::Unfit,
+            ),
+            (
+                program(2, 243, Some("/lib/ld-linux-riscv64-lp64d.so.1")),
+                Taking::Unfit,
+            ),
             (b"#!/bin/true\n".to_vec(), Taking::Fits),
             (b"echo hello\n".to_vec(), Taking::Fits),
             (Vec::new(), Taking::Fits),

@@ -15,11 +15,6 @@ use crate::output::Failure;
 /// The library's file.
 pub const LIBRARY: &str = "liboutrider.so";
 
-/// Whether an entry of LD_PRELOAD is the library.
-pub fn is_ours(entry: &[u8]) -> bool {
-    Path::new(OsStr::from_bytes(entry)).file_name() == Some(OsStr::new(LIBRARY))
-}
-
 /// The library: beside the command, or in ../lib.
 pub fn library() -> Result<PathBuf, Failure> {
     let exe = std::env::current_exe()

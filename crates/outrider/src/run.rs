@@ -210,7 +210,8 @@ fn finish(
     let (mut service, mut strangers) = (None, None);
     if args.report.is_some() {
         let preloaded = mode != shm::MODE_APP_ONLY || !args.plugin.is_empty();
-        strangers = Strangers::below(program, preloaded);
+        let library = preloaded.then(|| preload::library().ok()).flatten();
+        strangers = Strangers::below(program, library);
     }
     let status = wait_for(program, shared, &mut service, &mut strangers, || {
         start_service(shared?, config, mode, args.engine)

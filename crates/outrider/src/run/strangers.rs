@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use outrider_core::fetch;
@@ -29,23 +29,23 @@ pub struct Strangers {
     /// Device and inode of each program that was seen, by name.
     seen: BTreeMap<PathBuf, (u64, u64)>,
     /// The library is to be in all that can load it.
-    preloaded: bool,
-    /// Programs that could have loaded it and haven't, and whether it was named to them.
-    without: BTreeMap<PathBuf, bool>,
+    library: Option<PathBuf>,
+    /// Programs that could have loaded it and haven't, and why.
+    without: BTreeMap<PathBuf, &'static str>,
     /// Processes that were looked into, with what they ran.
     known: BTreeMap<u32, (u64, u64)>,
 }
 
 impl Strangers {
-    /// `None` where the end of `program` could not be told from the outside. `preloaded` says whether there is a library to be loaded.
-    pub fn below(program: i32, preloaded: bool) -> Option<Strangers> {
+    /// `None` where the end of `program` could not be told from the outside. `library` is what was preloaded, if anything was.
+    pub fn below(program: i32, library: Option<PathBuf>) -> Option<Strangers> {
         let program = program as u32;
         Some(Strangers {
             program,
             life: Some(fetch::life(program)?),
             pause: FIRST,
             seen: BTreeMap::new(),
-            preloaded,
+            library,
             without: BTreeMap::new(),
             known: BTreeMap::new(),
         })
@@ -107,9 +107,13 @@ impl Strangers {
     /// Looks whether a process has the library, once for each program that it becomes. Whoever has loaded the C library has loaded what
     /// LD_PRELOAD names before that.
     fn look_into(&mut self, pid: u32) {
-        if !self.preloaded || self.known.len() >= PROGRAMS {
+        let Some(library) = self
+            .library
+            .as_ref()
+            .filter(|_| self.known.len() < PROGRAMS)
+        else {
             return;
-        }
+        };
         let link = format!("/proc/{pid}/exe");
         let Ok(meta) = std::fs::metadata(&link) else {
             return;
@@ -131,16 +135,21 @@ impl Strangers {
         if loaded {
             return;
         }
-        if let (Ok(name), Ok(environment)) = (
-            std::fs::read_link(&link),
-            std::fs::read(format!("/proc/{pid}/environ")),
-        ) {
-            let named = environment
-                .split(|b| *b == 0)
-                .filter_map(|entry| entry.strip_prefix(b"LD_PRELOAD="))
-                .any(|list| list.split(|b| matches!(b, b':' | b' ')).any(preload::is_ours));
-            self.without.insert(name, named);
-        }
+        let Ok(name) = std::fs::read_link(&link) else {
+            return;
+        };
+        let user = std::fs::metadata(format!("/proc/{pid}")).map_or(0, |m| m.uid());
+        let own = rustix::process::geteuid().as_raw();
+        let root = PathBuf::from(format!("/proc/{pid}/root"));
+        let within = root.join(library.strip_prefix("/").unwrap_or(library));
+        let why = if !within.exists() {
+            "could not load the library, which isn't there below its root directory"
+        } else if user != own && !is_everybodys(library) {
+            "could not load the library, which its user may not read"
+        } else {
+            "was not told of the library: LD_PRELOAD doesn't name it in its environment"
+        };
+        self.without.insert(name, why);
     }
 
     /// A line for each program that can't be hooked. Looks into the programs, which takes time and reads them.
@@ -150,13 +159,10 @@ impl Strangers {
             let meta = std::fs::metadata(name);
             meta.is_ok_and(|m| (m.dev(), m.ino()) == *file)
         });
-        let without = self.without.into_iter().map(|(name, named)| {
-            let why = match named {
-                true => "could not load the library, which isn't there for it or may not be read",
-                false => "was not told of the library, which LD_PRELOAD doesn't name in its environment",
-            };
-            format!("{}: {why}; it ran without Outrider", name.display())
-        });
+        let without = self
+            .without
+            .into_iter()
+            .map(|(name, why)| format!("{}: {why}; it ran without Outrider", name.display()));
         let found = seen.filter_map(|(name, _)| {
             let why = elf::obstacle(&name).ok()??;
             Some(format!(
@@ -166,6 +172,16 @@ impl Strangers {
         });
         found.take(NAMES).chain(without.take(NAMES))
     }
+}
+
+/// Whether any user may read a file, by its mode and those of the directories above it.
+fn is_everybodys(file: &Path) -> bool {
+    let mode = |path: &Path| std::fs::metadata(path).map_or(0, |m| m.mode());
+    mode(file) & libc::S_IROTH != 0
+        && file
+            .ancestors()
+            .skip(1)
+            .all(|directory| mode(directory) & libc::S_IXOTH != 0)
 }
 
 fn children(pid: u32) -> Vec<u32> {
