@@ -13,11 +13,11 @@ int main(int count, char **arguments)
     int fd = open(arguments[1], O_RDONLY);
     struct outrider_range ranges[] = {{0, 65536}, {1 << 20, 65536}};
     int declared = outrider_declare(fd, ranges, 2);
+    outrider_settle(5000);
     static char bytes[65536];
     ssize_t n = pread(fd, bytes, sizeof bytes, 0) + pread(fd, bytes, sizeof bytes, 1 << 20);
     for (long at = 2 << 20; pread(fd, bytes, sizeof bytes, at) > 0; at += sizeof bytes)
         ;
-    outrider_settle(2000);
     int mapped = 0;
     char line[4096];
     FILE *maps = fopen("/proc/self/maps", "r");

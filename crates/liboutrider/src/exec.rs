@@ -308,26 +308,22 @@ unsafe fn without<const N: usize>(
     }
 }
 
-/// Whether our library is there for the program, and may be read.
+/// Whether our library is there for the program, and may be read. access(2) asks for the real user without the capabilities that a
+/// process keeps when it becomes another user, which is as the program will have it. (Where the effective user is another one than the real one the dynamic
+/// linker looks at no library.)
 fn readable(own: &[u8]) -> bool {
-    let ask = |number, flags: c_int| {
-        // SAFETY: an entry's end is a C string's.
-        unsafe {
-            raw::syscall6(
-                number,
-                libc::AT_FDCWD as usize,
-                own.as_ptr() as usize,
-                libc::R_OK as usize,
-                flags as usize,
-                0,
-                0,
-            )
-        }
+    // SAFETY: an entry's end is a C string's.
+    let answer = unsafe {
+        raw::syscall6(
+            libc::SYS_faccessat,
+            libc::AT_FDCWD as usize,
+            own.as_ptr() as usize,
+            libc::R_OK as usize,
+            0,
+            0,
+            0,
+        )
     };
-    let mut answer = ask(libc::SYS_faccessat2, libc::AT_EACCESS);
-    if answer == -libc::ENOSYS as isize {
-        answer = ask(libc::SYS_faccessat, 0);
-    }
     let there = !matches!(
         -answer as c_int,
         libc::ENOENT | libc::ENOTDIR | libc::EACCES | libc::ELOOP

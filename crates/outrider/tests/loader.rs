@@ -14,8 +14,8 @@ use object::Endianness;
 use object::read::elf::{FileHeader, SectionHeader};
 use serde_json::Value;
 use support::{
-    Mounted, Random, compile, eventually, fresh, install, is_root, outrider, plain_environment,
-    program, repository, skip, skip_unprivileged,
+    Mounted, Random, compile, eventually, fresh, install, is_root, make_cold, outrider,
+    plain_environment, program, repository, skip, skip_unprivileged,
 };
 
 fn text(bytes: &[u8]) -> String {
@@ -615,6 +615,7 @@ fn privileged_programs_heed_no_environment() {
     fs::set_permissions(&told, fs::Permissions::from_mode(0o666)).unwrap();
     let call = |name: &str, user: &str| {
         fs::write(&told, "").unwrap();
+        make_cold(dir);
         let mut command = Command::new("setpriv");
         plain_environment(&mut command, dir);
         let output = command
