@@ -48,16 +48,13 @@ unsafe extern "C" {
 
 /// Finds out by which entry of LD_PRELOAD the library came. Called once, from the constructor.
 pub fn start() {
-    if environment::is_secure() {
-        return;
-    }
     // SAFETY: the constructor runs before the program can change its environment.
-    let listed = unsafe { libc::getenv(c"LD_PRELOAD".as_ptr()) };
-    let Some(name) = own_name().filter(|_| !listed.is_null()) else {
+    let listed = unsafe { environment::variable(c"LD_PRELOAD") };
+    let (Some(listed), Some(name)) = (listed, own_name()) else {
         return;
     };
-    // SAFETY: C strings.
-    let (name, listed) = unsafe { (CStr::from_ptr(name), CStr::from_ptr(listed)) };
+    // SAFETY: a C string.
+    let name = unsafe { CStr::from_ptr(name) };
     if entries(listed.to_bytes()).any(|entry| entry == name.to_bytes()) {
         ENTRY.store(name.as_ptr().cast_mut(), Relaxed);
     }
@@ -245,9 +242,9 @@ unsafe fn with_environment(
         }
         // The stack of a thread may be small.
         match count {
-            ..64 => without::<64>(own, environment, call),
-            ..512 => without::<512>(own, environment, call),
-            ..8192 => without::<8192>(own, environment, call),
+            0..64 => without::<64>(own, environment, call),
+            64..512 => without::<512>(own, environment, call),
+            512..8192 => without::<8192>(own, environment, call),
             _ => call(environment),
         }
     }
@@ -414,10 +411,12 @@ unsafe fn search(name: Text, look: impl Fn(Text) -> bool) -> bool {
         return look(name);
     }
     let here = own_environment();
-    // SAFETY: the process's own environment. Empty entries of PATH are the working directory.
-    let path = match plausible(here) {
-        true => unsafe { variable(here, b"PATH=") },
-        false => None,
+    // Empty entries of PATH are the working directory.
+    let path = if plausible(here) {
+        // SAFETY: the process's own environment.
+        unsafe { variable(here, b"PATH=") }
+    } else {
+        None
     };
     let mut buffer = [const { MaybeUninit::<u8>::uninit() }; PATH];
     for directory in path.unwrap_or(b"/bin:/usr/bin").split(|b| *b == b':') {
@@ -610,8 +609,8 @@ unsafe fn in_a_row<R>(
         call(row.as_ptr().cast())
     }
     match n {
-        ..32 => filled::<32, R>(n, word, |row| call(row, next)),
-        ..1024 => filled::<1024, R>(n, word, |row| call(row, next)),
+        0..32 => filled::<32, R>(n, word, |row| call(row, next)),
+        32..1024 => filled::<1024, R>(n, word, |row| call(row, next)),
         // Somebody has written so many down in a source file.
         _ => filled::<32768, R>(n.min(32767), word, |row| call(row, next)),
     }
