@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use outrider_core::board::Board;
 use outrider_core::shm::{self, MAX_FDS, Notes, PROC_BYTES, PROC_BYTES_USED, Proc};
 use outrider_sys::handover::{self, Message, NAME_BYTES, Peer};
-use outrider_sys::{decimal, mapped, raw, seccomp};
+use outrider_sys::{decimal, environment, mapped, raw, seccomp};
 
 /// What is cleared in a forked child.
 #[repr(C, align(4096))]
@@ -85,12 +85,8 @@ static REFUSED: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
 /// filter of system calls stands over this process that the runner is not under, so that nothing may be done in it.
 pub fn start() -> bool {
     // SAFETY: the constructor runs before the program can change its environment from another thread.
-    let text = unsafe {
-        let p = libc::getenv(c"OUTRIDER_SHM".as_ptr());
-        if p.is_null() {
-            return true;
-        }
-        CStr::from_ptr(p).to_bytes()
+    let Some(text) = (unsafe { environment::variable(c"OUTRIDER_SHM") }).map(CStr::to_bytes) else {
+        return true;
     };
     let Some(end) = text.iter().position(|b| *b == b':') else {
         return true;
@@ -310,7 +306,7 @@ pub fn attach() -> Option<&'static Proc> {
             return Some(p);
         }
         let Some(at) = mapped::map(PROC_BYTES) else {
-            handover::complain(&name(), shm::lost::MEMORY, trusted);
+            lose(shm::lost::MEMORY);
             give_up();
             return None;
         };
@@ -393,7 +389,7 @@ fn hand_over(old: Option<&Proc>, place: &AtomicPtr<u8>) -> Option<&'static Proc>
     let reserve = if strict { PROC_BYTES_USED } else { 0 };
     let made = handover::memory(shm::NAME, PROC_BYTES, reserve);
     let Ok((fd, at)) = made else {
-        handover::complain(&name(), shm::lost::MEMORY, trusted);
+        lose(shm::lost::MEMORY);
         give_up();
         return None;
     };
@@ -575,12 +571,8 @@ pub fn change_rights() {
 /// The program is about to enter another network namespace, where nobody listens: what it opens from there on is not followed, and the report says so.
 #[cold]
 pub fn leave_network() {
-    if predicts()
-        && at_home()
-        && let Some(proc) = attach()
-    {
-        proc.notes.lose(shm::lost::NETWORK);
-        announce(proc);
+    if predicts() {
+        lose(shm::lost::NETWORK);
     }
 }
 
@@ -607,6 +599,15 @@ pub fn watch() {
         proc.watches.store(1, Ordering::Release);
         // Once nothing is opened any more there is nothing to let go of.
         release_all(impatient());
+    }
+}
+
+/// The report, if there is one, is to say what was lost.
+#[cold]
+pub fn lose(bit: u32) {
+    let reports = FLAGS.load(Ordering::Relaxed) & shm::ENVIRONMENT_REPORTS != 0;
+    if reports && may_reach(STATE.load(Ordering::Relaxed)) && !CONFINED.load(Ordering::Relaxed) {
+        handover::complain(&name(), bit, trusted);
     }
 }
 

@@ -19,7 +19,7 @@ use outrider_graph::{Call, Kind as Step};
 use outrider_sys::raw;
 
 use crate::graphs::{self, through};
-use crate::{attach, declared, real, track};
+use crate::{attach, declared, exec, real, track};
 
 /// Defines an interposed function under its names, which have one body.
 macro_rules! hook {
@@ -200,8 +200,10 @@ hook! {
     /// See fcntl(2).
     fcntl = fcntl64 = __fcntl (fd: c_int, command: c_int, arg: usize) -> c_int {
         let _away = (command == libc::F_SETLEASE).then(|| leasing(fd, arg as c_int));
-        if command == libc::F_SETFL {
-            graphs::new_flags(fd);
+        match command {
+            libc::F_SETFL => graphs::new_flags(fd),
+            libc::F_SETLK | libc::F_SETLKW => exec::locking(),
+            _ => {}
         }
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::fcntl(fd, command, arg) };
@@ -212,6 +214,12 @@ hook! {
             _ => {}
         }
         r
+    }
+    /// See lockf(3).
+    lockf = lockf64 (fd: c_int, command: c_int, n: off_t) -> c_int {
+        exec::locking();
+        // SAFETY: the caller's arguments, unchanged.
+        unsafe { real::lockf(fd, command, n) }
     }
     /// See lseek(2).
     lseek = lseek64 = __lseek (fd: c_int, offset: off_t, whence: c_int) -> off_t {
@@ -497,6 +505,10 @@ hook! {
             libc::SYS_fanotify_mark => attach::watch(),
             _ => {}
         }
+        // SAFETY: the caller's arguments, unchanged.
+        if let Some(r) = unsafe { exec::by_number(number, a, b, c, d, e) } {
+            return r;
+        }
         graphs::by_number(number, a, b, c);
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::syscall(number, a, b, c, d, e, f) };
@@ -545,6 +557,7 @@ hook! {
 fn confining() {
     attach::confine();
     declared::disable();
+    exec::disable();
     graphs::disable();
 }
 

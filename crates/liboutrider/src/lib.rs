@@ -11,11 +11,15 @@
 //! - `hot` lets files that are cached pass without a word.
 //! - `declared` is the C interface through which a program says what it will read.
 //! - `graphs` are foreaction graphs: their C interface, plug-ins, and how the program's calls reach them.
+//! - `exec` starts programs that can't take the library without it.
+//! - `baseline` is how little it needs of the C library's version.
 //! - `heap` is the memory of all this: never the program's.
 //! - `hooks` are the interposed names, `stdio` those of buffered streams.
 
 mod attach;
+mod baseline;
 mod declared;
+mod exec;
 mod graphs;
 mod heap;
 mod hooks;
@@ -34,6 +38,7 @@ unsafe extern "C" {}
 extern "C" fn start() {
     real::resolve();
     if attach::start() {
+        exec::start();
         graphs::start();
     } else {
         graphs::disable();

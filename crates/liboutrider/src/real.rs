@@ -188,6 +188,10 @@ syscalls! {
         = SYS_madvise(address, n, advice);
     readahead(fd: c_int, offset: off_t, n: size_t) -> ssize_t = SYS_readahead(fd, offset, n);
     ftruncate(fd: c_int, size: off_t) -> c_int = SYS_ftruncate(fd, size);
+    execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int
+        = SYS_execve(path, arguments, environment);
+    execveat(dir: c_int, path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char, flags: c_int) -> c_int
+        = SYS_execveat(dir, path, arguments, environment, flags);
     umount2(path: *const c_char, flags: c_int) -> c_int = SYS_umount2(path, flags);
     prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int = SYS_prctl(option, a, b, c, d);
     unshare(flags: c_int) -> c_int = SYS_unshare(flags);
@@ -337,6 +341,14 @@ functions! {
             answer(unsafe { syscall6(libc::SYS_fchmodat, dir as usize, path as usize, mode as usize, 0, 0, 0) }) as c_int
         }
     };
+    execv(path: *const c_char, arguments: *const *const c_char) -> c_int, or -1;
+    execvp(name: *const c_char, arguments: *const *const c_char) -> c_int, or -1;
+    execvpe(name: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int, or -1;
+    fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int, or -1;
+    lockf(fd: c_int, command: c_int, n: off_t) -> c_int, or -1;
+    // These return an error number.
+    posix_spawn(pid: *mut libc::pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int, or libc::ENOSYS;
+    posix_spawnp(pid: *mut libc::pid_t, name: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int, or libc::ENOSYS;
     initgroups(user: *const c_char, group: c_uint) -> c_int, or -1;
     remove(path: *const c_char) -> c_int, or -1;
     utime(path: *const c_char, times: *const c_void) -> c_int, or -1;

@@ -325,7 +325,7 @@ impl Shared {
                         who += 1;
                     }
                 }
-                Arrival::Complaint(lost) => self.header().lose(lost & shm::lost::MEMORY),
+                Arrival::Complaint(lost) => self.header().lose(lost & shm::lost::TOLD),
                 Arrival::Nobody | Arrival::Deaf => break,
                 Arrival::Memory(_) | Arrival::Knock => {}
             }

@@ -501,7 +501,21 @@ pub mod lost {
             READAHEAD,
             "readahead: posix_fadvise(WILLNEED) refused; nothing could be fetched",
         ),
+        (
+            ENVIRONMENT,
+            "LD_PRELOAD: a program was started with an environment that doesn't name our library (env -i, sudo); it ran without Outrider, and so did what it started",
+        ),
+        (
+            LIBRARY,
+            "library: it isn't there or may not be read where a program was started (another root, another user); it ran without Outrider, and so did what it started",
+        ),
+        (
+            UNFIT,
+            "library: a program was started that can't load it (another C library, another word size, another processor); it ran without Outrider, and so did what it started",
+        ),
     ];
+    /// What processes may say themselves.
+    pub const TOLD: u32 = MEMORY | NETWORK | ENVIRONMENT | LIBRARY | UNFIT;
     /// fork of the service failed.
     pub const SERVICE_START: u32 = 1;
     /// The service ended before the program.
@@ -540,6 +554,12 @@ pub mod lost {
     pub const RIGHTS: u32 = 1 << 17;
     /// A process is in a network namespace of its own.
     pub const NETWORK: u32 = 1 << 18;
+    /// A program was started without our entry in LD_PRELOAD.
+    pub const ENVIRONMENT: u32 = 1 << 19;
+    /// A program could not have loaded the library.
+    pub const LIBRARY: u32 = 1 << 20;
+    /// A program was started that another linker loads.
+    pub const UNFIT: u32 = 1 << 21;
 }
 
 /// How long a program waits at most, µs, until disks have answered what they were asked and nothing of theirs is open any more: before calls that an open

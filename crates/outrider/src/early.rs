@@ -25,6 +25,7 @@ use outrider_core::config;
 use outrider_core::shared::BOOKS_BYTES;
 use outrider_core::shm::{self, Header};
 use outrider_sys::handover::{self, NAME_BYTES};
+use outrider_sys::program::{Named, Taking, taking};
 use outrider_sys::{mapped, raw};
 
 use crate::locks;
@@ -332,11 +333,6 @@ unsafe fn unconfigured(environment: *const Text, arena: &mut Arena) -> bool {
     }
 }
 
-unsafe fn open(path: &core::ffi::CStr, flags: i32) -> isize {
-    // SAFETY: a C string.
-    unsafe { open_text(path.as_ptr().cast(), flags) }
-}
-
 unsafe fn open_text(path: Text, flags: i32) -> isize {
     let flags = (flags | libc::O_CLOEXEC) as usize;
     let at = libc::AT_FDCWD as usize;
@@ -516,7 +512,7 @@ unsafe fn path_of(fd: isize, arena: &mut Arena) -> Option<Text> {
 /// Whether LD_PRELOAD can name a file: what separates names there is not in its path.
 unsafe fn can_be_preloaded(path: Text) -> bool {
     // SAFETY: as promised.
-    unsafe { (0..length(path)).all(|i| !matches!(byte(path, i), b':' | b' ' | b'\t' | b'\n')) }
+    unsafe { (0..length(path)).all(|i| !matches!(byte(path, i), 0..=b' ' | b':' | b'$' | 127)) }
 }
 
 /// The library's path as LD_PRELOAD wants it: see [`preload::library`] and [`preload::set`].
@@ -528,28 +524,88 @@ unsafe fn library(arena: &mut Arena) -> Option<Text> {
             return None;
         }
         let directory = (0..length(exe)).rfind(|i| byte(exe, *i) == b'/')?;
-        let fd = open(preload::LINKER, libc::O_PATH);
-        if fd < 0 {
+        if !exists(preload::LINKER.as_ptr().cast()) {
             return None;
         }
-        let linker = path_of(fd, arena);
-        raw::close(fd as i32);
-        // Where it lies elsewhere there is more to be looked at.
-        after(linker?, b"/usr/lib")?;
-        let place = arena.at;
-        arena.add(preload::GLIBC_ONLY.as_bytes());
         let path = arena.at;
         arena.bytes(exe, directory);
         arena.add(b"/liboutrider.so\0");
         if !exists(path) {
-            arena.at = path.add(directory);
-            arena.add(b"/../lib/liboutrider.so\0");
+            let parent = (0..directory).rfind(|i| byte(exe, *i) == b'/')?;
+            arena.at = path.add(parent);
+            arena.add(b"/lib/liboutrider.so\0");
             if !exists(path) {
                 return None;
             }
         }
         read_ahead(path);
-        Some(place)
+        Some(path)
+    }
+}
+
+unsafe fn is_directory(path: Text, arena: &mut Arena) -> bool {
+    // SAFETY: the path lies at the arena's beginning, and what is put behind it has room.
+    unsafe {
+        arena.at = path.cast_mut().add(length(path));
+        arena.add(b"/\0");
+        let answer = exists(path);
+        arena.at = path.cast_mut().add(length(path) - 1);
+        arena.put(0);
+        answer
+    }
+}
+
+/// Whether the program can be given the library: see [`preload::fits`]. What is not found here `main` looks for.
+#[unsafe(link_section = ".text")]
+unsafe fn takes_library(name: Text, path: Text, arena: &mut Arena) -> bool {
+    let look = |path: Text| {
+        let named = Named {
+            dir: libc::AT_FDCWD,
+            path,
+            name: path,
+        };
+        // SAFETY: a text.
+        unsafe { taking(named) == Taking::Fits }
+    };
+    let begin = arena.at;
+    let mut directory = path;
+    // SAFETY: as promised; the arena has room, again for each directory.
+    unsafe {
+        for i in 0..length(name) {
+            if byte(name, i) == b'/' {
+                return look(name);
+            }
+        }
+        loop {
+            let mut n = 0;
+            while byte(directory, n) != 0 && byte(directory, n) != b':' {
+                n += 1;
+            }
+            if n + length(name) + 2 > PATH {
+                return false;
+            }
+            arena.at = begin;
+            arena.bytes(directory, n);
+            if n > 0 {
+                arena.put(b'/');
+            }
+            arena.add_text(name);
+            arena.put(0);
+            let executable = call(
+                libc::SYS_access,
+                begin as usize,
+                libc::X_OK as usize,
+                NOTHING,
+                NOTHING,
+            );
+            if executable == 0 && !is_directory(begin, arena) {
+                return look(begin);
+            }
+            if byte(directory, n) == 0 {
+                return false;
+            }
+            directory = directory.add(n + 1);
+        }
     }
 }
 
@@ -665,6 +721,9 @@ unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
             return None;
         }
         let path = variable(environment, b"PATH=")?;
+        if variable(environment, b"LD_TRACE_LOADED_OBJECTS=").is_some() {
+            return None;
+        }
         let preloaded = variable(environment, b"LD_PRELOAD=");
         let sanitizer = variable(environment, b"ASAN_OPTIONS=");
         let mut variables = 0;
@@ -706,6 +765,9 @@ unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
             // There is more to be handed on, or to be waited for.
             return None;
         }
+        let begin = arena.at;
+        takes_library(wanted.command.read(), path, &mut arena).then_some(())?;
+        arena.at = begin;
         let library = library(&mut arena)?;
         // Behind the library, with a colon before each, as LD_PRELOAD and as OUTRIDER_PLUGINS want them.
         let mut found = [null(); plugins::MOST];
@@ -728,7 +790,6 @@ unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
         arena.add_text(library);
         for path in found {
             arena.put(b':');
-            arena.add(preload::GLIBC_ONLY.as_bytes());
             arena.add_text(*path);
         }
         arena.put(0);

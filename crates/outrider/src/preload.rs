@@ -1,13 +1,19 @@
 //! How the library gets into the program: LD_PRELOAD.
 
-use std::ffi::{CStr, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Component, Path, PathBuf};
 
+use outrider_sys::program::{Named, Taking, taking};
 use outrider_sys::{cache, raw};
 
+use crate::elf;
 use crate::output::Failure;
+
+/// The library's file.
+pub const LIBRARY: &str = "liboutrider.so";
 
 /// The library: beside the command, or in ../lib.
 pub fn library() -> Result<PathBuf, Failure> {
@@ -15,8 +21,12 @@ pub fn library() -> Result<PathBuf, Failure> {
         .map_err(|e| Failure::usage(format!("cannot find this command's own file: {e}")))?;
     let directory = exe.parent().unwrap_or(Path::new("/"));
     let places = [
-        directory.join("liboutrider.so"),
-        directory.join("../lib/liboutrider.so"),
+        directory.join(LIBRARY),
+        directory
+            .parent()
+            .unwrap_or(directory)
+            .join("lib")
+            .join(LIBRARY),
     ];
     let Some(found) = places.iter().find(|p| p.is_file()) else {
         return Err(Failure::usage(format!(
@@ -25,18 +35,93 @@ pub fn library() -> Result<PathBuf, Failure> {
             places[1].display()
         )));
     };
-    if found
-        .as_os_str()
-        .as_bytes()
-        .iter()
-        .any(|b| matches!(b, b':' | b' ' | b'\t' | b'\n'))
-    {
-        return Err(Failure::usage(format!(
-            "{} cannot be preloaded: LD_PRELOAD accepts no path with a colon or white space",
-            found.display()
-        )));
+    if is_plain(found) {
+        return Ok(found.clone());
     }
-    Ok(found.clone())
+    link_to(found).ok_or_else(|| {
+        Failure::usage(format!(
+            "{} cannot be preloaded: LD_PRELOAD accepts no path with a colon, white space, `$` or `..`, and a link to it could be made neither in XDG_RUNTIME_DIR nor in /tmp",
+            found.display()
+        ))
+    })
+}
+
+/// Whether a path means the same to everybody who takes LD_PRELOAD for text: the dynamic linker has no way to quote what separates
+/// entries, and it, make(1) and shells expand what begins with `$`.
+fn is_plain(path: &Path) -> bool {
+    let odd = |b: &u8| matches!(b, b':' | b'$') || b.is_ascii_whitespace() || b.is_ascii_control();
+    path.is_absolute()
+        && !path.as_os_str().as_bytes().iter().any(odd)
+        && !path.components().any(|c| c == Component::ParentDir)
+}
+
+/// A plain path to the library: a link in a directory that only this user can change. It stays there, for programs that go on when the
+/// runner is gone.
+fn link_to(library: &Path) -> Option<PathBuf> {
+    let user = rustix::process::geteuid().as_raw();
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let places = runtime
+        .filter(|directory| is_plain(directory))
+        .map(|directory| directory.join("outrider"))
+        .into_iter()
+        .chain([PathBuf::from(format!("/tmp/outrider-{user}"))]);
+    places.into_iter().find_map(|own| {
+        let within = own.join(name_of(library));
+        for directory in [&own, &within] {
+            // Others may load the library, too.
+            let _ = std::fs::DirBuilder::new().mode(0o755).create(directory);
+            let meta = std::fs::symlink_metadata(directory).ok()?;
+            let is_ours = meta.is_dir() && meta.uid() == user && meta.mode() & 0o022 == 0;
+            is_ours.then_some(())?;
+        }
+        let link = within.join(LIBRARY);
+        // Another run may be making it.
+        let _ = std::os::unix::fs::symlink(library, &link);
+        let leads_there = std::fs::read_link(&link).is_ok_and(|target| target == library);
+        (leads_there && link.is_file()).then_some(link)
+    })
+}
+
+/// A directory's name for a file of this path: FNV-1a, which needs to be no more than another one for another path.
+fn name_of(path: &Path) -> String {
+    let bytes = path.as_os_str().as_bytes();
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, b| {
+        (hash ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{hash:016x}")
+}
+
+/// What the report says where [`fits`] doesn't hold, and nothing else told why.
+pub const UNFIT: &str = "library: what was started can't be given it (no dynamic linker of the GNU C library here, or one that only lists what it would load); it ran without Outrider, and so did what it started";
+
+/// Whether the program, with its arguments, can be given the library: it is not one that another linker starts, or that only has a linker
+/// list what it would load. `false` where the GNU C library's linker isn't there at all.
+pub fn fits(command: &[OsString]) -> bool {
+    if !Path::new(OsStr::from_bytes(LINKER.to_bytes())).exists()
+        || std::env::var_os("LD_TRACE_LOADED_OBJECTS").is_some()
+    {
+        return false;
+    }
+    let Some(path) = elf::look_up(&command[0]) else {
+        return true;
+    };
+    let Ok(text) = CString::new(path.into_os_string().into_vec()) else {
+        return true;
+    };
+    let path = text.as_ptr().cast();
+    let named = Named {
+        dir: libc::AT_FDCWD,
+        path,
+        name: path,
+    };
+    // SAFETY: a C string.
+    match unsafe { taking(named) } {
+        Taking::Fits => true,
+        Taking::Unfit => false,
+        Taking::Linker => !command[1..]
+            .iter()
+            .any(|argument| argument == "--list" || argument == "--verify"),
+    }
 }
 
 /// Bytes of a file that are read ahead: all of the library, and most of it is needed.
@@ -76,16 +161,9 @@ pub unsafe fn set(library: &Path, plugins: &[PathBuf]) {
             read_ahead(file.as_raw_fd());
         }
     }
-    let prefix = glibc_only();
-    let spelled = |path: &Path| match prefix {
-        Some(prefix) if path.is_absolute() => {
-            OsString::from_iter([prefix.as_ref(), path.as_os_str()])
-        }
-        _ => path.into(),
-    };
     let plugins = || plugins.iter().map(PathBuf::as_path);
-    let preloaded = std::iter::once(library).chain(plugins()).map(spelled);
-    listed(preloaded.collect(), "LD_PRELOAD");
+    let preloaded = std::iter::once(library).chain(plugins());
+    listed(preloaded.map(OsString::from).collect(), "LD_PRELOAD");
     suit_sanitizers();
     if plugins().next().is_some() {
         listed(plugins().map(OsString::from).collect(), "OUTRIDER_PLUGINS");
@@ -97,25 +175,6 @@ pub unsafe fn set(library: &Path, plugins: &[PathBuf]) {
 pub const LINKER: &CStr = c"/lib64/ld-linux-x86-64.so.2";
 #[cfg(target_arch = "aarch64")]
 pub const LINKER: &CStr = c"/lib/ld-linux-aarch64.so.1";
-
-/// What to write before an absolute path so that the GNU C library's dynamic linker finds the file and no other does: musl's would end a
-/// program that it can't load the library into. Only the former knows `$LIB`, the name of a directory under /usr from which enough
-/// steps up lead to the root; the latter passes over what it doesn't find.
-pub const GLIBC_ONLY: &str = "/usr/$LIB/../../../../../../../..";
-
-/// [`GLIBC_ONLY`] where that directory is there. `$LIB` is where the dynamic linker itself lies: lib64, lib, or one of those that
-/// Debian has for each architecture.
-fn glibc_only() -> Option<&'static str> {
-    let linker = std::fs::canonicalize(OsStr::from_bytes(LINKER.to_bytes())).ok()?;
-    let directory = linker.parent()?;
-    let under_usr = directory
-        .strip_prefix("/usr")
-        .or(directory.strip_prefix("/"));
-    let lib = under_usr
-        .ok()
-        .filter(|d| d.starts_with("lib") || d.starts_with("lib64"))?;
-    Path::new("/usr").join(lib).is_dir().then_some(GLIBC_ONLY)
-}
 
 /// What makes AddressSanitizer's runtime start where another library comes before it.
 pub const SANITIZER_OPTION: &CStr = c"verify_asan_link_order=0";

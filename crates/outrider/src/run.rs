@@ -67,7 +67,9 @@ pub fn run(
     let plugins = plugin::check(&args.plugin)?;
     let mut notes = Vec::from_iter(lost);
     let told = args.report.is_some() || rustix::termios::isatty(stderr());
-    if let Some(reason) = told.then(|| unhookable(&args.command[0])).flatten() {
+    let reason = told.then(|| unhookable(&args.command[0])).flatten();
+    let explained = reason.is_some();
+    if let Some(reason) = reason {
         notes.push(format!("{}: {reason}", args.command[0].to_string_lossy()));
     }
     if told && args.report.is_none() {
@@ -112,9 +114,11 @@ pub fn run(
     }
     let environment = environment();
     let hooked = mode != shm::MODE_APP_ONLY && (shared.is_some() || mode == shm::MODE_OS_ONLY);
-    if hooked || graphs {
+    if (hooked || graphs) && preload::fits(&args.command) {
         // SAFETY: this process has one thread.
         unsafe { preload::set(&library, &plugins) };
+    } else if (hooked || graphs) && !explained {
+        notes.push(preload::UNFIT.to_owned());
     }
     if hooked || graphs && shared.is_some() {
         let reports = args.report.is_some() || purpose == Purpose::Check;
@@ -196,7 +200,9 @@ fn finish(
     let mode = mode_of(args);
     let (mut service, mut strangers) = (None, None);
     if args.report.is_some() {
-        strangers = Strangers::below(program);
+        let preloaded = mode != shm::MODE_APP_ONLY || !args.plugin.is_empty();
+        let library = preloaded.then(|| preload::library().ok()).flatten();
+        strangers = Strangers::below(program, library);
     }
     let status = wait_for(
         program,

@@ -113,7 +113,10 @@ hooks! {
 hooks! {
     chdir = chdir(path: *const c_char) -> c_int, paths();
     fchdir = fchdir(fd: c_int) -> c_int, paths();
-    chroot = chroot(path: *const c_char) -> c_int, root();
+    chroot = chroot(path: *const c_char) -> c_int, {
+        crate::exec::changing_root(path);
+        root();
+    };
     pivot_root = pivot_root(new: *const c_char, old: *const c_char) -> c_int, root();
     mount = mount(from: *const c_char, to: *const c_char, kind: *const c_char, flags: c_ulong, data: *const c_void) -> c_int, paths();
 }

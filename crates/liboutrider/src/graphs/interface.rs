@@ -8,6 +8,7 @@ use outrider_core::board;
 use outrider_graph::{
     Args, Builder, Call, Counts, Data, Engine, Graph, Kind, Next, Node, Op, Sink, open_creates,
 };
+use outrider_sys::environment::variable;
 
 use super::plugins;
 use super::scopes::{self, CScope};
@@ -254,11 +255,12 @@ fn with_flags(mut graph: Graph<*mut c_void>, flags: c_uint) -> *mut CGraph {
         graph = graph.stops();
     }
     graph = graph.beside().changing();
-    let engine = match std::env::var("OUTRIDER_GRAPH").as_deref() {
-        Ok("uring") => Engine::Uring,
-        Ok("threads") => Engine::Threads,
-        Ok("serial") => Engine::Serial,
-        Ok("check") => Engine::Check,
+    // SAFETY: looked at, at once. Who changes the environment beside other threads can't be helped.
+    let engine = match unsafe { variable(c"OUTRIDER_GRAPH") }.map(CStr::to_bytes) {
+        Some(b"uring") => Engine::Uring,
+        Some(b"threads") => Engine::Threads,
+        Some(b"serial") => Engine::Serial,
+        Some(b"check") => Engine::Check,
         _ => Engine::Auto,
     };
     if engine == Engine::Check {

@@ -11,6 +11,7 @@ use core::sync::atomic::{
 
 use libc::{DIR, dirent};
 use outrider_graph::Call;
+use outrider_sys::environment::variable;
 use outrider_sys::raw;
 
 use super::interface::{CGraph, Foreseen, NextStub};
@@ -137,19 +138,17 @@ pub fn only() -> Option<&'static CGraph> {
 /// Starts the plug-ins that OUTRIDER_PLUGINS names, paths with colons between them. Called once, from the constructor.
 pub fn start() {
     // SAFETY: the constructor runs before the program can change its environment from another thread.
-    let named = unsafe {
-        let p = libc::getenv(c"OUTRIDER_PLUGINS".as_ptr());
-        if p.is_null() {
+    let (named, wanted) = unsafe {
+        let Some(named) = variable(c"OUTRIDER_PLUGINS") else {
             return;
-        }
-        CStr::from_ptr(p)
+        };
+        (named, variable(c"OUTRIDER_GRAPH_SHOW"))
     };
     HOME.store(raw::getpid(), Relaxed);
-    let wanted = std::env::var("OUTRIDER_GRAPH_SHOW");
     SHOWN.store(
-        match wanted.as_deref() {
-            Ok("dot") => SHOW_DOT,
-            Ok("text") => SHOW_TEXT,
+        match wanted.map(CStr::to_bytes) {
+            Some(b"dot") => SHOW_DOT,
+            Some(b"text") => SHOW_TEXT,
             _ => SHOW_NONE,
         },
         Relaxed,

@@ -1,10 +1,12 @@
 //! What the fetcher was told by the environment, and what it tells about its decisions.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::io::Write;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 
+use outrider_sys::environment::variable;
 use outrider_sys::raw::{self, Fd};
 use rustix::fs::{CWD, Mode, OFlags};
 
@@ -25,15 +27,17 @@ pub(super) struct Wishes {
 impl Wishes {
     /// What can't be understood is left alone: a library has nobody to tell.
     pub fn of_environment() -> Wishes {
-        let text = |name| std::env::var(name).unwrap_or_default();
+        // SAFETY: copied at once. Who changes the environment beside other threads can't be helped.
+        let value = |name| unsafe { variable(name) }.map(CStr::to_bytes);
         Wishes {
-            rounds: match text("OUTRIDER_ORDER").as_str() {
-                "rounds" => Some(true),
-                "stream" => Some(false),
+            rounds: match value(c"OUTRIDER_ORDER") {
+                Some(b"rounds") => Some(true),
+                Some(b"stream") => Some(false),
                 _ => None,
             },
-            infill: parse_size(&text("OUTRIDER_INFILL")).ok(),
-            explain: std::env::var_os("OUTRIDER_EXPLAIN"),
+            infill: value(c"OUTRIDER_INFILL")
+                .and_then(|text| parse_size(std::str::from_utf8(text).ok()?).ok()),
+            explain: value(c"OUTRIDER_EXPLAIN").map(|path| OsStr::from_bytes(path).to_owned()),
         }
     }
 }

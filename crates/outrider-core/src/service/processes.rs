@@ -32,7 +32,7 @@ impl Service {
         for _ in 0..ADMITTED {
             match self.coming.receive(self.shared.socket()) {
                 Handover::Memory(handed) => self.admit_one(handed),
-                Handover::Complaint(lost) => self.header().lose(lost & lost::MEMORY),
+                Handover::Complaint(lost) => self.header().lose(lost & lost::TOLD),
                 Handover::Knock => {}
                 Handover::Nobody => break,
                 Handover::Deaf => {

@@ -1,6 +1,8 @@
 //! What the tests share.
 
 /// Runs `body` in a process that runs nothing but this test.
+// The library's own code must not: see clippy.toml.
+#[allow(clippy::disallowed_methods)]
 pub fn in_child(name: &str, body: impl FnOnce()) {
     if std::env::var_os("OUTRIDER_GRAPH_CHILD").is_some() {
         return body();

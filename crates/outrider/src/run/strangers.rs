@@ -1,16 +1,17 @@
-//! Programs below the one that was started which no hook reaches: looked for while they run, at most once a second, where there is to be a report.
+//! Programs that no hook reaches, the one that was started and those below: looked for while they run, at most once a second, where there is to be a report.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::elf;
 use outrider_core::fetch;
 
+use crate::{elf, preload};
+
 /// From one look to the next, at first and at most.
-const FIRST: Duration = Duration::from_millis(20);
+const FIRST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_secs(1);
 /// Processes that are looked at, programs that are remembered, and those that are named.
 const PROCESSES: usize = 256;
@@ -25,17 +26,26 @@ pub struct Strangers {
     pause: Duration,
     /// Device and inode of each program that was seen, by name.
     seen: BTreeMap<PathBuf, (u64, u64)>,
+    /// The library is to be in all that can load it.
+    library: Option<PathBuf>,
+    /// Programs that could have loaded it and haven't, and why.
+    without: BTreeMap<PathBuf, &'static str>,
+    /// Processes that were looked into, with what they ran.
+    known: BTreeMap<u32, (u64, u64)>,
 }
 
 impl Strangers {
-    /// `None` where the end of `program` could not be told from the outside.
-    pub fn below(program: i32) -> Option<Strangers> {
+    /// `None` where the end of `program` could not be told from the outside. `library` is what was preloaded, if anything was.
+    pub fn below(program: i32, library: Option<PathBuf>) -> Option<Strangers> {
         let program = program as u32;
         Some(Strangers {
             program,
             life: Some(fetch::life(program)?),
             pause: FIRST,
             seen: BTreeMap::new(),
+            library,
+            without: BTreeMap::new(),
+            known: BTreeMap::new(),
         })
     }
 
@@ -69,6 +79,7 @@ impl Strangers {
     /// Looks who is there.
     pub fn look(&mut self) {
         self.pause = (2 * self.pause).min(LONGEST);
+        self.look_into(self.program);
         let mut below = children(self.program);
         let mut at = 0;
         while at < below.len().min(PROCESSES) {
@@ -81,7 +92,56 @@ impl Strangers {
             {
                 self.seen.insert(name, (meta.dev(), meta.ino()));
             }
+            self.look_into(pid);
         }
+    }
+
+    /// Looks whether a process has the library, once for each program that it becomes. Whoever has loaded the C library has loaded what
+    /// LD_PRELOAD names before that.
+    fn look_into(&mut self, pid: u32) {
+        let Some(library) = self
+            .library
+            .as_ref()
+            .filter(|_| self.known.len() < PROGRAMS)
+        else {
+            return;
+        };
+        let link = format!("/proc/{pid}/exe");
+        let Ok(meta) = std::fs::metadata(&link) else {
+            return;
+        };
+        let file = (meta.dev(), meta.ino());
+        if self.known.get(&pid) == Some(&file) {
+            return;
+        }
+        let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else {
+            return;
+        };
+        let has = |name: &str| maps.lines().any(|line| line.ends_with(name));
+        let loaded = has(&format!("/{}", preload::LIBRARY));
+        if !loaded && !has("/libc.so.6") {
+            // Another kind of program, or on its way.
+            return;
+        }
+        self.known.insert(pid, file);
+        if loaded {
+            return;
+        }
+        let Ok(name) = std::fs::read_link(&link) else {
+            return;
+        };
+        let user = std::fs::metadata(format!("/proc/{pid}")).map_or(0, |m| m.uid());
+        let own = rustix::process::geteuid().as_raw();
+        let root = PathBuf::from(format!("/proc/{pid}/root"));
+        let within = root.join(library.strip_prefix("/").unwrap_or(library));
+        let why = if !within.exists() {
+            "could not load the library, which isn't there below its root directory"
+        } else if user != own && !is_everybodys(library) {
+            "could not load the library, which its user may not read"
+        } else {
+            "was not told of the library: LD_PRELOAD doesn't name it in its environment"
+        };
+        self.without.insert(name, why);
     }
 
     /// A line for each program that can't be hooked. Looks into the programs, which takes time and reads them.
@@ -91,6 +151,10 @@ impl Strangers {
             let meta = std::fs::metadata(name);
             meta.is_ok_and(|m| (m.dev(), m.ino()) == *file)
         });
+        let without = self
+            .without
+            .into_iter()
+            .map(|(name, why)| format!("{}: {why}; it ran without Outrider", name.display()));
         let found = seen.filter_map(|(name, _)| {
             let why = elf::obstacle(&name).ok()??;
             Some(format!(
@@ -98,8 +162,18 @@ impl Strangers {
                 name.display()
             ))
         });
-        found.take(NAMES)
+        found.take(NAMES).chain(without.take(NAMES))
     }
+}
+
+/// Whether any user may read a file, by its mode and those of the directories above it.
+fn is_everybodys(file: &Path) -> bool {
+    let mode = |path: &Path| std::fs::metadata(path).map_or(0, |m| m.mode());
+    mode(file) & libc::S_IROTH != 0
+        && file
+            .ancestors()
+            .skip(1)
+            .all(|directory| mode(directory) & libc::S_IXOTH != 0)
 }
 
 fn children(pid: u32) -> Vec<u32> {

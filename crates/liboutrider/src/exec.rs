@@ -1,0 +1,692 @@
+//! Programs that this one starts and that can't take the library, or are not to see it.
+//!
+//! The dynamic linker of another C library ends a program whose LD_PRELOAD it can't follow, that of another word size complains, and so
+//! does the right one where our file isn't there (another root) or may not be read (another user). Who reads what `ldd` prints, or
+//! otherwise has the linker list what it loads, would take our library for one that the program needs. So before
+//! execve(2), posix_spawn(3) and their kin the program's file is looked at as the kernel does ([`outrider_sys::program`]), and where
+//! need be the call gets a copy of the environment without our entries. What others put into LD_PRELOAD stays, and so does all else:
+//! our other variables mean nothing without the library. The program's own environment isn't touched, the copy lies
+//! on the stack, and it isn't made where nothing of ours is in the environment that is passed.
+//!
+//! What a program that was started so starts in turn has no library either: there is nobody of ours to put it back. Programs that take no
+//! libraries at all (static ones, privileged ones) keep the entry and hand it on.
+//!
+//! The look opens the file and closes it again in this process's table of descriptors, and that would drop a POSIX lock that this process
+//! has on that very file. So who has ever set one here is not looked for. (A lock that was set before this process executed its
+//! program isn't known of. It would have to be one on the file that is executed next.)
+
+use core::ffi::{CStr, c_char, c_int, c_long, c_void};
+use core::mem::MaybeUninit;
+use core::ptr::null;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicPtr};
+
+use outrider_core::shm::lost;
+use outrider_sys::program::{Named, Taking, taking};
+use outrider_sys::{environment, raw};
+
+use crate::{attach, real};
+
+type Text = *const c_char;
+type Texts = *const Text;
+
+/// The entry by which this library came here, a C string; null where it came otherwise, or nothing may be looked at.
+static ENTRY: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+/// This process has set POSIX locks, or the one that it is a copy of.
+static LOCKED: AtomicBool = AtomicBool::new(false);
+
+const PRELOAD: &[u8] = b"LD_PRELOAD=";
+const PLUGINS: &[u8] = b"OUTRIDER_PLUGINS=";
+const TRACE: &[u8] = b"LD_TRACE_LOADED_OBJECTS=";
+
+/// Bytes of what others have in LD_PRELOAD; with more the environment goes on as it is.
+const OTHERS: usize = 4096;
+
+unsafe extern "C" {
+    static environ: AtomicPtr<Text>;
+}
+
+/// Finds out by which entry of LD_PRELOAD the library came. Called once, from the constructor.
+pub fn start() {
+    // SAFETY: the constructor runs before the program can change its environment.
+    let listed = unsafe { environment::variable(c"LD_PRELOAD") };
+    let (Some(listed), Some(name)) = (listed, own_name()) else {
+        return;
+    };
+    // SAFETY: a C string.
+    let name = unsafe { CStr::from_ptr(name) };
+    if entries(listed.to_bytes()).any(|entry| entry == name.to_bytes()) {
+        ENTRY.store(name.as_ptr().cast_mut(), Relaxed);
+    }
+}
+
+/// Nothing is looked at any more: a filter of system calls stands over this process, or will.
+#[cold]
+pub fn disable() {
+    ENTRY.store(core::ptr::null_mut(), Relaxed);
+}
+
+/// Before chroot(2): where the library isn't below that directory, what is started there has none. It is told now, because nothing of
+/// ours may be within reach afterwards.
+#[cold]
+pub fn changing_root(root: Text) {
+    let own = ENTRY.load(Relaxed);
+    if own.is_null() || !plausible(root) || !may_change_root() {
+        return;
+    }
+    // SAFETY: C strings.
+    let (root, own) = unsafe { (CStr::from_ptr(root), CStr::from_ptr(own)) };
+    let (root, own) = (root.to_bytes(), own.to_bytes_with_nul());
+    let mut path = [const { MaybeUninit::<u8>::uninit() }; PATH];
+    if root.len() + own.len() > PATH {
+        return;
+    }
+    for (to, from) in path.iter_mut().zip(root.iter().chain(own)) {
+        to.write(*from);
+    }
+    let at = libc::AT_FDCWD as usize;
+    // SAFETY: a C string.
+    let answer = unsafe {
+        raw::syscall6(
+            libc::SYS_faccessat,
+            at,
+            path.as_ptr() as usize,
+            libc::F_OK as usize,
+            0,
+            0,
+            0,
+        )
+    };
+    if matches!(-answer as c_int, libc::ENOENT | libc::ENOTDIR) {
+        attach::lose(lost::LIBRARY);
+    }
+}
+
+/// Whether this thread has CAP_SYS_CHROOT.
+fn may_change_root() -> bool {
+    const VERSION: u32 = 0x2008_0522;
+    const SYS_CHROOT: u32 = 18;
+    let header = [VERSION, 0];
+    let mut sets = [0u32; 6];
+    // SAFETY: structures of the sizes that this version has.
+    let answer = unsafe {
+        raw::syscall6(
+            libc::SYS_capget,
+            header.as_ptr() as usize,
+            sets.as_mut_ptr() as usize,
+            0,
+            0,
+            0,
+            0,
+        )
+    };
+    answer == 0 && sets[0] & 1 << SYS_CHROOT != 0
+}
+
+/// This process is about to set a POSIX lock.
+pub fn locking() {
+    LOCKED.store(true, Relaxed);
+}
+
+/// The name by which the dynamic linker knows this library: for what is preloaded, the entry itself.
+fn own_name() -> Option<Text> {
+    struct Search {
+        here: usize,
+        name: Text,
+    }
+    unsafe extern "C" fn look(
+        object: *mut libc::dl_phdr_info,
+        _size: usize,
+        search: *mut c_void,
+    ) -> c_int {
+        // SAFETY: passed below; the object is described as long as this runs, and its name as long as it is loaded: ours for good.
+        unsafe {
+            let (object, search) = (&*object, &mut *search.cast::<Search>());
+            let base = object.dlpi_addr as usize;
+            for i in 0..usize::from(object.dlpi_phnum) {
+                let segment = &*object.dlpi_phdr.add(i);
+                let from = base.wrapping_add(segment.p_vaddr as usize);
+                if segment.p_type == libc::PT_LOAD
+                    && search.here.wrapping_sub(from) < segment.p_memsz as usize
+                {
+                    search.name = object.dlpi_name;
+                    return 1;
+                }
+            }
+        }
+        0
+    }
+    let mut search = Search {
+        here: &raw const ENTRY as usize,
+        name: null(),
+    };
+    // SAFETY: the callback takes what is passed here.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
+    (!search.name.is_null()).then_some(search.name)
+}
+
+/// What LD_PRELOAD lists.
+fn entries(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    list.split(|b| matches!(b, b':' | b' '))
+        .filter(|entry| !entry.is_empty())
+}
+
+/// Whether the pointer may be one to something: for others the kernel has an error.
+fn plausible<T>(p: *const T) -> bool {
+    (4096..1 << 47).contains(&(p as usize)) && (p as usize).is_multiple_of(align_of::<T>())
+}
+
+/// What follows `name` in the first entry that begins so.
+unsafe fn variable<'a>(environment: Texts, name: &[u8]) -> Option<&'a [u8]> {
+    // SAFETY: an array that ends with a null pointer, of C strings.
+    unsafe {
+        let mut at = environment;
+        while !(*at).is_null() {
+            if begins(*at, name) {
+                return Some(CStr::from_ptr((*at).add(name.len())).to_bytes());
+            }
+            at = at.add(1);
+        }
+    }
+    None
+}
+
+unsafe fn begins(text: Text, with: &[u8]) -> bool {
+    with.iter().enumerate().all(|(i, b)| {
+        // SAFETY: all bytes before were those of `with`, which has no zero.
+        (unsafe { *text.add(i) }) as u8 == *b
+    })
+}
+
+/// How a program is named to the call that starts it.
+#[derive(Clone, Copy)]
+pub enum Program {
+    /// A path, from a directory on.
+    At(c_int, Text),
+    /// An open file.
+    Open(c_int),
+    /// A name that is looked for in PATH, if it has no slash.
+    Searched(Text),
+}
+
+/// Makes a call that starts a program, with the environment that the program is to have.
+///
+/// # Safety
+/// What the call that is hooked demands of its arguments.
+#[inline(never)]
+unsafe fn with_environment(
+    program: Program,
+    arguments: Texts,
+    environment: Texts,
+    call: &dyn Fn(Texts) -> c_long,
+) -> c_long {
+    let own = ENTRY.load(Relaxed);
+    if own.is_null() || !plausible(environment) {
+        return call(environment);
+    }
+    // SAFETY: an array that ends with a null pointer, of C strings, as the caller promises.
+    unsafe {
+        let own = CStr::from_ptr(own).to_bytes();
+        let list = variable(environment, PRELOAD);
+        if !list.is_some_and(|list| entries(list).any(|entry| entry == own)) {
+            attach::lose(lost::ENVIRONMENT);
+            return call(environment);
+        }
+        let traced = variable(environment, TRACE).is_some();
+        if !traced && readable(own) && takes(program, arguments) {
+            return call(environment);
+        }
+        let mut count = 0;
+        while !(*environment.add(count)).is_null() {
+            count += 1;
+        }
+        // The stack of a thread may be small.
+        match count {
+            0..64 => without::<64>(own, environment, call),
+            64..512 => without::<512>(own, environment, call),
+            512..8192 => without::<8192>(own, environment, call),
+            _ => call(environment),
+        }
+    }
+}
+
+/// Makes the call with a copy of the environment in which LD_PRELOAD has nothing of ours. It has fewer than N entries.
+#[inline(never)]
+unsafe fn without<const N: usize>(
+    own: &[u8],
+    environment: Texts,
+    call: &dyn Fn(Texts) -> c_long,
+) -> c_long {
+    let mut copy = [const { MaybeUninit::<Text>::uninit() }; N];
+    let mut text = [const { MaybeUninit::<u8>::uninit() }; OTHERS];
+    let (mut used, mut n, mut at) = (0, 0, environment);
+    // SAFETY: as in `with_environment`; the copy has room for as many entries as there are, and is written before it is read.
+    unsafe {
+        let plugins = variable(environment, PLUGINS).unwrap_or_default();
+        let is_ours =
+            |entry: &[u8]| entry == own || plugins.split(|b| *b == b':').any(|p| p == entry);
+        loop {
+            let mut entry = *at;
+            at = at.add(1);
+            if !entry.is_null() && begins(entry, PRELOAD) {
+                let list = CStr::from_ptr(entry.add(PRELOAD.len())).to_bytes();
+                if OTHERS - used < PRELOAD.len() + list.len() + 1 {
+                    return call(environment);
+                }
+                let from = used;
+                let mut put = |bytes: &[u8]| {
+                    for b in bytes {
+                        text[used].write(*b);
+                        used += 1;
+                    }
+                };
+                put(PRELOAD);
+                let mut first = true;
+                for other in entries(list).filter(|entry| !is_ours(entry)) {
+                    if !first {
+                        put(b":");
+                    }
+                    first = false;
+                    put(other);
+                }
+                put(b"\0");
+                if first {
+                    continue;
+                }
+                entry = text.as_ptr().add(from).cast();
+            }
+            copy[n].write(entry);
+            n += 1;
+            if entry.is_null() {
+                break;
+            }
+        }
+        call(copy.as_ptr().cast())
+    }
+}
+
+/// Whether our library is there for the program, and may be read. access(2) asks for the real user without the capabilities that a
+/// process keeps when it becomes another user, which is as the program will have it. (Where the effective user is another one than the real one the dynamic
+/// linker looks at no library.)
+fn readable(own: &[u8]) -> bool {
+    // SAFETY: an entry's end is a C string's.
+    let answer = unsafe {
+        raw::syscall6(
+            libc::SYS_faccessat,
+            libc::AT_FDCWD as usize,
+            own.as_ptr() as usize,
+            libc::R_OK as usize,
+            0,
+            0,
+            0,
+        )
+    };
+    let there = !matches!(
+        -answer as c_int,
+        libc::ENOENT | libc::ENOTDIR | libc::EACCES | libc::ELOOP
+    );
+    if !there {
+        attach::lose(lost::LIBRARY);
+    }
+    there
+}
+
+/// Whether the program takes the library, or doesn't look for it.
+unsafe fn takes(program: Program, arguments: Texts) -> bool {
+    if LOCKED.load(Relaxed) {
+        return true;
+    }
+    let look = |dir, path: Text, name: Text| {
+        // SAFETY: null, or C strings.
+        let found = unsafe {
+            taking(Named {
+                dir,
+                path: path.cast(),
+                name: name.cast(),
+            })
+        };
+        match found {
+            Taking::Fits => true,
+            Taking::Unfit => {
+                attach::lose(lost::UNFIT);
+                false
+            }
+            // SAFETY: the caller's arguments.
+            Taking::Linker => unsafe { !only_lists(arguments) },
+        }
+    };
+    match program {
+        Program::At(dir, path) if plausible(path) => look(dir, path, path),
+        Program::Open(fd) if fd >= 0 => look(fd, null(), null()),
+        // SAFETY: a C string.
+        Program::Searched(name) if plausible(name) => unsafe {
+            search(name, |path| look(libc::AT_FDCWD, path, path))
+        },
+        _ => true,
+    }
+}
+
+/// Whether the dynamic linker's arguments, before the program's name, have it list what it would load.
+unsafe fn only_lists(arguments: Texts) -> bool {
+    if !plausible(arguments) {
+        return false;
+    }
+    // SAFETY: an array that ends with a null pointer, of C strings; the first is a name.
+    unsafe {
+        if (*arguments).is_null() {
+            return false;
+        }
+        let mut at = arguments.add(1);
+        while !(*at).is_null() && begins(*at, b"--") {
+            if begins(*at, b"--list\0") || begins(*at, b"--verify\0") {
+                return true;
+            }
+            // These have a value of their own.
+            let valued: [&[u8]; 6] = [
+                b"--library-path\0",
+                b"--inhibit-rpath\0",
+                b"--audit\0",
+                b"--preload\0",
+                b"--argv0\0",
+                b"--glibc-hwcaps-prepend\0",
+            ];
+            if valued.iter().any(|v| begins(*at, v)) && !(*at.add(1)).is_null() {
+                at = at.add(1);
+            }
+            at = at.add(1);
+        }
+    }
+    false
+}
+
+/// Longest path that is looked for.
+const PATH: usize = 4096;
+
+/// Has the file looked at that execvp(3) would find for a name; `true` without one.
+#[inline(never)]
+unsafe fn search(name: Text, look: impl Fn(Text) -> bool) -> bool {
+    // SAFETY: a C string.
+    let text = unsafe { CStr::from_ptr(name) }.to_bytes();
+    if text.contains(&b'/') {
+        return look(name);
+    }
+    let here = own_environment();
+    // Empty entries of PATH are the working directory.
+    let path = if plausible(here) {
+        // SAFETY: the process's own environment.
+        unsafe { variable(here, b"PATH=") }
+    } else {
+        None
+    };
+    let mut buffer = [const { MaybeUninit::<u8>::uninit() }; PATH];
+    for directory in path.unwrap_or(b"/bin:/usr/bin").split(|b| *b == b':') {
+        if directory.len() + 1 + text.len() + 1 > PATH {
+            continue;
+        }
+        let slash: &[u8] = if directory.is_empty() { b"" } else { b"/" };
+        let all = [directory, slash, text, b"\0"];
+        for (to, from) in buffer.iter_mut().zip(all.into_iter().flatten()) {
+            to.write(*from);
+        }
+        let candidate: Text = buffer.as_ptr().cast();
+        // SAFETY: a C string.
+        let answer = unsafe {
+            raw::syscall6(
+                libc::SYS_faccessat,
+                libc::AT_FDCWD as usize,
+                candidate as usize,
+                libc::X_OK as usize,
+                0,
+                0,
+                0,
+            )
+        };
+        if answer == 0 && is_file(candidate) {
+            return look(candidate);
+        }
+    }
+    true
+}
+
+fn is_file(path: Text) -> bool {
+    let mut status = MaybeUninit::<libc::stat>::uninit();
+    let status = status.as_mut_ptr();
+    // SAFETY: a C string; the kernel writes the structure.
+    unsafe {
+        raw::syscall6(
+            libc::SYS_newfstatat,
+            libc::AT_FDCWD as usize,
+            path as usize,
+            status as usize,
+            0,
+            0,
+            0,
+        ) == 0
+            && (*status).st_mode & libc::S_IFMT == libc::S_IFREG
+    }
+}
+
+/// The program's environment as it is now.
+fn own_environment() -> Texts {
+    // SAFETY: the C library's variable; programs put what they want there.
+    unsafe { environ.load(Relaxed).cast_const() }
+}
+
+/// Defines an interposed function that starts a program: where its file is, what its arguments and its environment are called, and the call.
+macro_rules! starts {
+    ($($(#[$doc:meta])* $name:ident ($($a:ident: $t:ty),*): $program:expr, $arguments:ident, $given:expr => |$environment:ident| $call:expr;)*) => {
+        $(
+            $(#[$doc])*
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name($($a: $t),*) -> c_int {
+                // SAFETY: the caller's arguments, but for our part of the environment.
+                unsafe {
+                    with_environment($program, $arguments, $given, &|$environment| c_long::from($call)) as c_int
+                }
+            }
+        )*
+    };
+}
+
+starts! {
+    /// See execve(2).
+    execve(path: Text, arguments: Texts, environment: Texts):
+        Program::At(libc::AT_FDCWD, path), arguments, environment
+        => |environment| real::execve(path, arguments, environment);
+    /// See execveat(2).
+    execveat(dir: c_int, path: Text, arguments: Texts, environment: Texts, flags: c_int):
+        by_descriptor(dir, path, flags), arguments, environment
+        => |environment| real::execveat(dir, path, arguments, environment, flags);
+    /// See fexecve(3).
+    fexecve(fd: c_int, arguments: Texts, environment: Texts):
+        Program::Open(fd), arguments, environment
+        => |environment| real::fexecve(fd, arguments, environment);
+    /// See execv(3).
+    execv(path: Text, arguments: Texts):
+        Program::At(libc::AT_FDCWD, path), arguments, own_environment()
+        => |environment| match environment == own_environment() {
+            true => real::execv(path, arguments),
+            false => real::execve(path, arguments, environment),
+        };
+    /// See execvp(3).
+    execvp(name: Text, arguments: Texts):
+        Program::Searched(name), arguments, own_environment()
+        => |environment| match environment == own_environment() {
+            true => real::execvp(name, arguments),
+            false => real::execvpe(name, arguments, environment),
+        };
+    /// See execvpe(3).
+    execvpe(name: Text, arguments: Texts, environment: Texts):
+        Program::Searched(name), arguments, environment
+        => |environment| real::execvpe(name, arguments, environment);
+    /// See posix_spawn(3). File actions may lead to another directory first: a relative path is then looked for where it may not be, and what
+    /// isn't found gets the environment as it is.
+    posix_spawn(pid: *mut libc::pid_t, path: Text, actions: *const c_void, attributes: *const c_void, arguments: Texts, environment: Texts):
+        Program::At(libc::AT_FDCWD, path), arguments, environment
+        => |environment| real::posix_spawn(pid, path, actions, attributes, arguments, environment);
+    /// See posix_spawnp(3).
+    posix_spawnp(pid: *mut libc::pid_t, name: Text, actions: *const c_void, attributes: *const c_void, arguments: Texts, environment: Texts):
+        Program::Searched(name), arguments, environment
+        => |environment| real::posix_spawnp(pid, name, actions, attributes, arguments, environment);
+}
+
+unsafe fn by_descriptor(dir: c_int, path: Text, flags: c_int) -> Program {
+    // SAFETY: a path that the caller passes.
+    match flags & libc::AT_EMPTY_PATH != 0 && plausible(path) && unsafe { *path } == 0 {
+        true => Program::Open(dir),
+        false => Program::At(dir, path),
+    }
+}
+
+/// execve(2) and execveat(2) by syscall(2). `None`: it is another call.
+///
+/// # Safety
+/// As for these.
+#[inline]
+pub unsafe fn by_number(
+    number: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+) -> Option<c_long> {
+    // SAFETY: the caller's arguments, but for our part of the environment.
+    unsafe {
+        match number {
+            libc::SYS_execve => Some(with_environment(
+                Program::At(libc::AT_FDCWD, a as Text),
+                b as Texts,
+                c as Texts,
+                &|environment| real::syscall(number, a, b, environment as usize, d, e, 0),
+            )),
+            libc::SYS_execveat => Some(with_environment(
+                by_descriptor(a as c_int, b as Text, e as c_int),
+                c as Texts,
+                d as Texts,
+                &|environment| real::syscall(number, a, b, c, environment as usize, e, 0),
+            )),
+            _ => None,
+        }
+    }
+}
+
+/// Arguments that lie in a row: those of execl(3) and its kin, as `thunks` finds them.
+///
+/// # Safety
+/// `registers` are so many pointers, and behind them on the stack come more, up to a null pointer.
+#[inline(never)]
+unsafe fn in_a_row<R>(
+    registers: *const Text,
+    count: usize,
+    stack: *const Text,
+    call: impl FnOnce(Texts, Text) -> R,
+) -> R {
+    // SAFETY: as promised.
+    let word = |i: usize| unsafe {
+        if i < count {
+            *registers.add(i)
+        } else {
+            *stack.add(i - count)
+        }
+    };
+    let mut n = 0;
+    while !word(n).is_null() {
+        n += 1;
+    }
+    // What lies behind: execle(3)'s environment.
+    let next = word(n + 1);
+    #[inline(never)]
+    fn filled<const N: usize, R>(
+        n: usize,
+        word: impl Fn(usize) -> Text,
+        call: impl FnOnce(Texts) -> R,
+    ) -> R {
+        let mut row = [const { MaybeUninit::<Text>::uninit() }; N];
+        for (i, to) in row.iter_mut().enumerate().take(n + 1) {
+            to.write(word(i));
+        }
+        call(row.as_ptr().cast())
+    }
+    match n {
+        0..32 => filled::<32, R>(n, word, |row| call(row, next)),
+        32..1024 => filled::<1024, R>(n, word, |row| call(row, next)),
+        // Somebody has written so many down in a source file.
+        _ => filled::<32768, R>(n.min(32767), word, |row| call(row, next)),
+    }
+}
+
+unsafe extern "C" fn execl_at(path: Text, registers: *const Text, stack: *const Text) -> c_int {
+    // SAFETY: as for execve.
+    unsafe { in_a_row(registers, REGISTERS, stack, |row, _| execv(path, row)) }
+}
+
+unsafe extern "C" fn execlp_at(name: Text, registers: *const Text, stack: *const Text) -> c_int {
+    // SAFETY: as for execve.
+    unsafe { in_a_row(registers, REGISTERS, stack, |row, _| execvp(name, row)) }
+}
+
+unsafe extern "C" fn execle_at(path: Text, registers: *const Text, stack: *const Text) -> c_int {
+    // SAFETY: as for execve.
+    unsafe {
+        in_a_row(registers, REGISTERS, stack, |row, environment| {
+            execve(path, row, environment.cast())
+        })
+    }
+}
+
+/// Arguments behind the first that come in registers.
+#[cfg(target_arch = "x86_64")]
+const REGISTERS: usize = 5;
+#[cfg(target_arch = "aarch64")]
+const REGISTERS: usize = 7;
+
+/// Functions with a variable number of arguments, which Rust can call and not be: the registers go to the stack, and a function above
+/// gets the addresses of both parts.
+macro_rules! thunks {
+    ($($name:ident = $f:ident)*) => {
+        $(
+            /// See exec(3).
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            unsafe extern "C" fn $name() {
+                #[cfg(target_arch = "x86_64")]
+                core::arch::naked_asm!(
+                    "sub rsp, 40",
+                    "mov [rsp], rsi",
+                    "mov [rsp + 8], rdx",
+                    "mov [rsp + 16], rcx",
+                    "mov [rsp + 24], r8",
+                    "mov [rsp + 32], r9",
+                    "mov rsi, rsp",
+                    "lea rdx, [rsp + 48]",
+                    "call {f}",
+                    "add rsp, 40",
+                    "ret",
+                    f = sym $f,
+                );
+                #[cfg(target_arch = "aarch64")]
+                core::arch::naked_asm!(
+                    "stp x29, x30, [sp, -80]!",
+                    "mov x29, sp",
+                    "stp x1, x2, [sp, 16]",
+                    "stp x3, x4, [sp, 32]",
+                    "stp x5, x6, [sp, 48]",
+                    "str x7, [sp, 64]",
+                    "add x1, sp, 16",
+                    "add x2, sp, 80",
+                    "bl {f}",
+                    "ldp x29, x30, [sp], 80",
+                    "ret",
+                    f = sym $f,
+                );
+            }
+        )*
+    };
+}
+
+thunks! {
+    execl = execl_at
+    execlp = execlp_at
+    execle = execle_at
+}
