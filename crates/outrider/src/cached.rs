@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use outrider_sys::cache;
 
 use crate::cli::CachedArgs;
-use crate::output::{self, Outcome, bytes, json_path, percent, show};
+use crate::output::{self, Outcome, bytes, percent, show};
 use crate::tree::{self, Open};
 
 /// Cells of the residency map.
@@ -160,7 +160,7 @@ pub fn command(args: &CachedArgs) -> Outcome {
             .collect();
         let errors: Vec<Value> = problems
             .iter()
-            .map(|(path, e)| json!({"path": json_path(path.as_os_str()).0, "error": e.to_string()}))
+            .map(|(path, e)| output::with_path(json!({"error": e.to_string()}), "path", path))
             .collect();
         output::print_json(&json!({
             "page_size": cache::page_size(),
@@ -232,9 +232,7 @@ fn write_row(out: &mut impl Write, map: Option<&str>, r: &Residency, name: &str)
 }
 
 fn to_json(path: &std::path::Path, map: Option<&str>, r: &Residency) -> Value {
-    let (path, path_bytes) = json_path(path.as_os_str());
-    let mut row = json!({
-        "path": path,
+    let row = json!({
         "bytes": r.size,
         "pages": r.pages,
         "known": r.resident.is_some(),
@@ -248,8 +246,5 @@ fn to_json(path: &std::path::Path, map: Option<&str>, r: &Residency) -> Value {
             Source::Mincore => "mincore",
         }),
     });
-    if let Some(bytes) = path_bytes {
-        row["path_bytes"] = bytes;
-    }
-    row
+    output::with_path(row, "path", path)
 }

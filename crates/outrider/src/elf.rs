@@ -19,6 +19,8 @@ use object::elf;
 use object::read::ReadCache;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 
+use crate::output::show;
+
 /// Programs larger than this, bytes, are not searched for traces of their origin and for system calls: reading them cold takes longer than the answer is worth.
 const SEARCH_LIMIT: u64 = 64 << 20;
 
@@ -102,7 +104,7 @@ impl ProgramKind {
             Self::OtherLinker { linker } => {
                 format!(
                     "is started by {}, not by the GNU C library's dynamic linker",
-                    linker.display()
+                    show(linker)
                 )
             }
             Self::Static { libc, rust } => {
@@ -127,10 +129,7 @@ impl ProgramKind {
             }
             Self::Script { interpreter, kind } => {
                 let inner = kind.as_ref()?.cannot_hook_reason()?;
-                format!(
-                    "is a script run by {}, which {inner}",
-                    interpreter.display()
-                )
+                format!("is a script run by {}, which {inner}", show(interpreter))
             }
             Self::OtherArchitecture => "is built for another processor or word size".to_owned(),
             Self::NotAProgram => return None,
@@ -161,7 +160,7 @@ impl ProgramKind {
                 "dynamically linked (GNU C library), with direct system calls".to_owned()
             }
             Self::Musl => "dynamically linked (musl)".to_owned(),
-            Self::OtherLinker { linker } => format!("dynamically linked by {}", linker.display()),
+            Self::OtherLinker { linker } => format!("dynamically linked by {}", show(linker)),
             Self::Static { libc, rust } => {
                 let libc = match libc {
                     StaticLibc::Glibc => " (GNU C library)",
@@ -188,7 +187,7 @@ impl ProgramKind {
                 let kind = kind
                     .as_ref()
                     .map_or("unreadable".to_owned(), |k| k.describe());
-                format!("script run by {}, which is {kind}", interpreter.display())
+                format!("script run by {}, which is {kind}", show(interpreter))
             }
             Self::OtherArchitecture => "for another processor or word size".to_owned(),
             Self::NotAProgram => "no program".to_owned(),

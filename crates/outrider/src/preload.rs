@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use outrider_sys::{cache, raw};
 
-use crate::output::Failure;
+use crate::output::{Failure, show};
 
 /// The library: beside the command, or in ../lib.
 pub fn library() -> Result<PathBuf, Failure> {
@@ -21,8 +21,8 @@ pub fn library() -> Result<PathBuf, Failure> {
     let Some(found) = places.iter().find(|p| p.is_file()) else {
         return Err(Failure::usage(format!(
             "liboutrider.so is missing: looked for {} and {}",
-            places[0].display(),
-            places[1].display()
+            show(&places[0]),
+            show(&places[1])
         )));
     };
     if found
@@ -33,7 +33,7 @@ pub fn library() -> Result<PathBuf, Failure> {
     {
         return Err(Failure::usage(format!(
             "{} cannot be preloaded: LD_PRELOAD accepts no path with a colon or white space",
-            found.display()
+            show(found)
         )));
     }
     Ok(found.clone())

@@ -70,7 +70,7 @@ pub fn run(
     let mut notes = Vec::from_iter(lost);
     let told = args.report.is_some() || rustix::termios::isatty(stderr());
     if let Some(reason) = told.then(|| unhookable(&args.command[0])).flatten() {
-        notes.push(format!("{}: {reason}", args.command[0].to_string_lossy()));
+        notes.push(format!("{}: {reason}", output::show(&args.command[0])));
     }
     if told && args.report.is_none() {
         notes.iter().for_each(|note| output::complain(note));
@@ -214,7 +214,7 @@ fn finish(
     if let Some(missed) = file.and_then(|file| may_miss(&file)) {
         notes.push(format!(
             "{}: {missed}; what it reads by them was not followed",
-            args.command[0].to_string_lossy()
+            output::show(&args.command[0])
         ));
     }
     // Who is to read the report may be gone, which must not change how this ends.
@@ -262,7 +262,7 @@ fn bare(command: &[OsString], reason: &str, purpose: Purpose) -> Failure {
     // SAFETY: a null-terminated array of C strings.
     unsafe { libc::execvp(pointers[0], pointers.as_ptr()) };
     let error = std::io::Error::last_os_error();
-    output::complain(&format!("{}: {error}", command[0].to_string_lossy()));
+    output::complain(&format!("{}: {error}", output::show(&command[0])));
     std::process::exit(unstarted(&error))
 }
 
@@ -395,7 +395,10 @@ extern "C" fn become_program(child: *mut libc::c_void) -> libc::c_int {
     let error = std::io::Error::last_os_error();
     // SAFETY: the program's name, a C string.
     let name = unsafe { CStr::from_ptr(child.arguments[0]) };
-    output::complain(&format!("{}: {error}", name.to_string_lossy()));
+    output::complain(&format!(
+        "{}: {error}",
+        output::show(OsStr::from_bytes(name.to_bytes()))
+    ));
     // SAFETY: ends the child without the runner's exit handlers.
     unsafe { libc::_exit(unstarted(&error)) }
 }

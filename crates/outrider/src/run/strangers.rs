@@ -10,7 +10,7 @@ use outrider_core::fetch;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
-use crate::elf;
+use crate::{elf, output};
 
 /// From one look to the next, at first and at most.
 const FIRST: Duration = Duration::from_millis(20);
@@ -104,7 +104,7 @@ impl Strangers {
             let why = elf::obstacle(&name).ok()??;
             Some(format!(
                 "{}: {why}; it ran without Outrider",
-                name.display()
+                output::show(&name)
             ))
         });
         found.take(NAMES)
