@@ -216,9 +216,7 @@ fn names_are_exact_in_json() {
                     .stdout,
             )
         };
-        for command in ["warm", "evict", "probe"] {
-            json(command);
-        }
+        json("probe");
         let cached = json("cached");
         let files = cached["files"].as_array().unwrap();
         let inside = here.join(&place.file);
