@@ -16,6 +16,7 @@ mod early;
 mod elf;
 mod evict;
 mod graph;
+mod kept;
 mod locks;
 mod models;
 mod output;

@@ -9,6 +9,7 @@ mod report;
 mod strangers;
 mod written;
 
+use std::cell::Cell;
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::Write;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -29,7 +30,8 @@ use outrider_sys::{child, raw, seccomp};
 
 use crate::cli::{Engine, Mode, RunArgs};
 use crate::output::{self, Failure};
-use crate::{confined, elf, graph, locks, models, plugin, preload};
+use crate::{confined, elf, graph, kept, models, plugin, preload};
+use kept::Kept;
 use strangers::Strangers;
 use written::Written;
 
@@ -84,8 +86,8 @@ pub fn run(
             format!("a filter of system calls (seccomp) is in force that kills for {call}");
         return Err(bare(&args.command, &reason, purpose));
     }
-    if locks::held() {
-        return Err(bare(&args.command, locks::REASON, purpose));
+    if let Some(reason) = kept::obstacle() {
+        return Err(bare(&args.command, reason, purpose));
     }
     if filters == seccomp::UNKNOWN {
         notes.push(
@@ -145,10 +147,9 @@ pub fn run(
     let child_action = handle(libc::SIGCHLD, child_changed);
     let program = match spawn(&pointers, &old, &child_action) {
         Ok(program) => program,
-        Err(error) => {
+        Err(reason) => {
             // SAFETY: this process has one thread, and the array outlives its use.
             unsafe { environ = environment.as_ptr() };
-            let reason = format!("cannot fork: {error}");
             return Err(bare(&args.command, &reason, purpose));
         }
     };
@@ -360,6 +361,9 @@ const CHILD_STACK: usize = 64 << 10;
 struct Child<'a> {
     arguments: &'a [*const libc::c_char],
     timers: &'a [(libc::c_int, libc::itimerval)],
+    kept: &'a Kept,
+    /// Why it couldn't become the program, for the runner to try itself.
+    failed: Cell<Option<&'static str>>,
     mask: &'a libc::sigset_t,
     action: &'a libc::sigaction,
     runner: u32,
@@ -374,6 +378,10 @@ extern "C" fn become_program(child: *mut libc::c_void) -> libc::c_int {
     let child = unsafe { &*child.cast::<Child<'_>>() };
     // SAFETY: plain calls on the structures above, and a null-terminated array of C strings.
     unsafe {
+        if let Err(why) = child.kept.hand_on() {
+            child.failed.set(Some(why));
+            libc::_exit(127);
+        }
         set_timers(child.timers);
         libc::sigaction(libc::SIGCHLD, child.action, std::ptr::null_mut());
         for number in child.numbers {
@@ -421,11 +429,21 @@ fn spawn(
     arguments: &[*const libc::c_char],
     mask: &libc::sigset_t,
     child_action: &libc::sigaction,
-) -> std::io::Result<i32> {
+) -> Result<i32, String> {
     let runner = raw::getpid();
+    let put_back = |kept: Option<&Kept>, timers| {
+        set_timers(timers);
+        // SAFETY: what was there before.
+        unsafe { libc::sigaction(libc::SIGCHLD, child_action, std::ptr::null_mut()) };
+        kept.inspect(|k| k.put_back());
+        set_mask(mask);
+    };
+    let kept = Kept::take().inspect_err(|_| put_back(None, &[]))?;
     let child = Child {
         arguments,
         timers: &take_timers(),
+        kept: &kept,
+        failed: Cell::new(None),
         mask,
         action: child_action,
         runner,
@@ -438,16 +456,27 @@ fn spawn(
             become_program,
             (&raw const child).cast_mut().cast(),
             CHILD_STACK + size_of_val(arguments),
+            // What is to be done with semaphores when the process ends (SEM_UNDO of semop(2)) …
+            libc::SIGCHLD | libc::CLONE_SYSVSEM,
         )
     };
-    if pid < 0 {
+    if pid < 0 || child.failed.get().is_some() {
         let error = std::io::Error::last_os_error();
-        set_timers(child.timers);
-        // SAFETY: what was there before.
-        unsafe { libc::sigaction(libc::SIGCHLD, child_action, std::ptr::null_mut()) };
-        set_mask(mask);
-        return Err(error);
+        if pid > 0 {
+            // SAFETY: no status is wanted.
+            unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+            kept::forget(libc::SIGCHLD);
+        }
+        put_back(Some(&kept), child.timers);
+        return Err(match child.failed.get() {
+            Some(why) => why.to_owned(),
+            None => format!("cannot fork: {error}"),
+        });
     }
+    // … is the program's alone from now on.
+    // SAFETY: takes a number.
+    unsafe { libc::unshare(libc::CLONE_SYSVSEM) };
+    kept.set_slack();
     Ok(pid)
 }
 
