@@ -854,6 +854,15 @@ unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
         l.path = path;
         l.runner = runner;
         l.mask = raw::set_signal_mask(u64::MAX);
+        let mut waiting = [0u64];
+        let signals = waiting.as_mut_ptr();
+        call(libc::SYS_rt_sigpending, signals as usize, 8, 0, 0);
+        if signals.read_volatile() != 0 {
+            // These are for `main` to hand on.
+            raw::set_signal_mask(l.mask);
+            give_up_shared(fd);
+            return None;
+        }
         handle(
             libc::SIGCHLD,
             child_changed as *const () as usize,
@@ -864,21 +873,12 @@ unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
             let old = timer.as_mut_ptr() as usize;
             call(libc::SYS_setitimer, which, none.as_ptr() as usize, old, 0);
         }
-        let mut waiting = [0u64];
-        let signals = waiting.as_mut_ptr();
-        call(libc::SYS_rt_sigpending, signals as usize, 8, 0, 0);
-        // These are for `main` to hand on.
-        let alone = signals.read_volatile() == 0;
-        let mut program = -1;
-        l.slack = 0;
-        if alone {
-            l.slack = prctl(libc::PR_GET_TIMERSLACK, 0);
-            prctl(libc::PR_SET_TIMERSLACK, 0);
-            if prctl(libc::PR_GET_TIMERSLACK, 0) == l.slack {
-                l.slack = 0;
-            }
-            program = outrider_vfork(become_program, launch, at.add(size));
+        l.slack = prctl(libc::PR_GET_TIMERSLACK, 0);
+        prctl(libc::PR_SET_TIMERSLACK, 0);
+        if prctl(libc::PR_GET_TIMERSLACK, 0) == l.slack {
+            l.slack = 0;
         }
+        let program = outrider_vfork(become_program, launch, at.add(size));
         if program < 0 || FAILED.load(Acquire) != 0 {
             if program > 0 {
                 call(libc::SYS_wait4, program as usize, NOTHING, 0, 0);

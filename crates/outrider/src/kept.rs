@@ -52,8 +52,14 @@ impl Scheduling {
         unsafe { raw::syscall6(libc::SYS_sched_setattr, 0, at, 0, 0, 0, 0) == 0 }
     }
 
-    /// Makes it that of this process. `false` where that is not permitted.
-    fn restore(&self) -> bool {
+    /// Makes it, and the nice value `nice`, those of this process. `false` where that is not permitted.
+    fn restore(&self, nice: usize) -> bool {
+        // Of real-time policies it is what there is to go back to.
+        // SAFETY: takes numbers.
+        let set = |n| unsafe { raw::syscall6(libc::SYS_setpriority, 0, 0, n, 0, 0, 0) };
+        if nice != own_nice() && set(nice) != 0 {
+            return false;
+        }
         let Some(now) = Self::of_this() else {
             return false;
         };
@@ -70,6 +76,12 @@ impl Scheduling {
         }
         wanted.set()
     }
+}
+
+fn own_nice() -> usize {
+    // SAFETY: takes and returns numbers: 40 to 1 for -20 to 19.
+    let inverse = unsafe { raw::syscall6(libc::SYS_getpriority, 0, 0, 0, 0, 0, 0) };
+    (20 - inverse) as usize
 }
 
 /// A signal that waits, as the kernel tells it: number, error, code, and what belongs to that.
@@ -90,7 +102,8 @@ pub const OWNER_PID: i32 = 1;
 
 /// What the program is to have of this process.
 pub struct Kept {
-    scheduling: Option<Scheduling>,
+    /// With the nice value.
+    scheduling: Option<(Scheduling, usize)>,
     /// ns.
     slack: Option<usize>,
     signals: Vec<Waiting>,
@@ -110,14 +123,19 @@ impl Kept {
         // SAFETY: takes and returns numbers.
         let policy = unsafe { raw::syscall6(libc::SYS_sched_getscheduler, 0, 0, 0, 0, 0, 0) };
         if policy >= 0 && (policy & RESET != 0 || policy & !RESET == DEADLINE) {
-            kept.scheduling = Scheduling::of_this();
+            kept.scheduling = Scheduling::of_this().map(|s| (s, own_nice()));
             let plain = Scheduling {
                 size: size_of::<Scheduling>() as u32 - 8,
-                flags: kept.scheduling.map_or(0, |s| s.flags & RESET_ON_FORK),
+                flags: kept.scheduling.map_or(0, |(s, _)| s.flags & RESET_ON_FORK),
+                nice: own_nice() as i32,
                 ..Scheduling::default()
             };
-            // It can't fork, and the two together would have twice the share of the processor that was granted.
-            if kept.scheduling.is_none() || policy & !RESET == DEADLINE && !plain.set() {
+            let Some((own, _)) = kept.scheduling else {
+                return Err(SCHEDULING);
+            };
+            // It can't fork, and the two together would have twice the share of the processor that was granted. Who may not ask for it again, even
+            // for what is there, wouldn't get it back.
+            if policy & !RESET == DEADLINE && !(own.set() && plain.set()) {
                 return Err(SCHEDULING);
             }
         }
@@ -128,7 +146,7 @@ impl Kept {
 
     /// Gives it to the calling process, the program's: why that can't be, if it can't.
     pub fn hand_on(&self) -> Result<(), &'static str> {
-        if self.scheduling.is_some_and(|s| !s.restore()) {
+        if self.scheduling.is_some_and(|(s, nice)| !s.restore(nice)) {
             return Err(SCHEDULING);
         }
         let this = raw::getpid() as i32;
@@ -143,8 +161,8 @@ impl Kept {
 
     /// Gives it back to the process that it was taken from.
     pub fn put_back(&self) {
-        if let Some(scheduling) = &self.scheduling {
-            scheduling.restore();
+        if let Some((scheduling, nice)) = &self.scheduling {
+            scheduling.restore(*nice);
         }
         self.back();
     }

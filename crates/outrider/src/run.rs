@@ -378,12 +378,13 @@ extern "C" fn become_program(child: *mut libc::c_void) -> libc::c_int {
     let child = unsafe { &*child.cast::<Child<'_>>() };
     // SAFETY: plain calls on the structures above, and a null-terminated array of C strings.
     unsafe {
+        set_timers(child.timers);
+        // First: a disposition by which a signal is ignored has those that wait forgotten.
+        libc::sigaction(libc::SIGCHLD, child.action, std::ptr::null_mut());
         if let Err(why) = child.kept.hand_on() {
             child.failed.set(Some(why));
             libc::_exit(127);
         }
-        set_timers(child.timers);
-        libc::sigaction(libc::SIGCHLD, child.action, std::ptr::null_mut());
         for number in child.numbers {
             let mut text = [0; DIGITS];
             let _ = write!(&mut text[..], "{}", raw::getpid());
