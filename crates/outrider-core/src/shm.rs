@@ -468,6 +468,10 @@ pub mod lost {
             READAHEAD,
             "readahead: posix_fadvise(WILLNEED) refused; nothing could be fetched",
         ),
+        (
+            MEMINFO,
+            "memory: /proc/meminfo can't be read; how much of it the page cache may take was estimated",
+        ),
     ];
     /// fork of the service failed.
     pub const SERVICE_START: u32 = 1;
@@ -503,6 +507,8 @@ pub mod lost {
     pub const NO_PAGES: u32 = 1 << 15;
     /// More processes ended than [`MAX_RECORDS`](super::MAX_RECORDS).
     pub const RECORDS: u32 = 1 << 16;
+    /// What memory is available is an estimate.
+    pub const MEMINFO: u32 = 1 << 17;
 }
 
 /// How long a program waits at most, µs, until disks have answered what they were asked and nothing of theirs is open any more: before calls that an open

@@ -44,6 +44,8 @@ pub struct Residency {
     pub dirty: Option<u64>,
     /// Where the number is from.
     pub source: Option<Source>,
+    /// The kernel tells nothing of this file to who neither owns it nor may write to it.
+    pub is_others: bool,
 }
 
 impl Residency {
@@ -62,12 +64,13 @@ pub fn residency(open: &Open) -> Residency {
         resident: None,
         dirty: None,
         source: None,
+        is_others: !cache::residency_is_visible(fd),
     };
     if let Ok(stat) = cache::counted(fd, 0..open.size) {
         found.resident = Some(stat.cached.min(found.pages));
         found.dirty = Some(stat.dirty + stat.writeback);
         found.source = Some(Source::Cachestat);
-    } else if cache::residency_is_visible(fd) {
+    } else if !found.is_others {
         let mut resident = 0;
         let whole = steps(open.size).try_for_each(|range| {
             resident += cache::mincore(fd, range)?
@@ -218,7 +221,10 @@ fn write_row(out: &mut impl Write, map: Option<&str>, r: &Residency, name: &str)
             percent(resident, r.size),
             bytes(resident),
             bytes(r.size),
-            map.unwrap_or("map unknown: not owner, not writable"),
+            map.unwrap_or(match r.is_others {
+                true => "map unknown: not owner, not writable",
+                false => "map unknown: mincore refused",
+            }),
         ),
         None => writeln!(
             out,
@@ -226,7 +232,10 @@ fn write_row(out: &mut impl Write, map: Option<&str>, r: &Residency, name: &str)
             "unknown",
             "?",
             bytes(r.size),
-            "hidden: not owner, not writable",
+            match r.is_others {
+                true => "hidden: not owner, not writable",
+                false => "hidden: cachestat and mincore refused",
+            },
         ),
     }
 }

@@ -150,9 +150,14 @@ fn machine() -> Vec<Finding> {
     all.push(info(
         "memory",
         format!(
-            "{} available of {}",
+            "{} available of {}{}",
             bytes(memory.available),
-            bytes(memory.total)
+            bytes(memory.total),
+            if memory.estimated {
+                ", estimated: /proc/meminfo can't be read"
+            } else {
+                ""
+            }
         ),
     ));
     all.push(match memory.psi_some_avg10 {

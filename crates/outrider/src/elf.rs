@@ -266,7 +266,7 @@ fn classify_nested(path: &Path, depth: u32, search: bool) -> io::Result<ProgramK
     if n < 64 || head[4] != 2 || head[5] != native || machine != native_machine() {
         return Ok(ProgramKind::OtherArchitecture);
     }
-    let facts = read_facts(&file).unwrap_or_default();
+    let facts = read_facts(&file).ok_or_else(|| io::Error::other("its headers can't be read"))?;
     Ok(classify_elf(&file, meta.len(), facts, search))
 }
 
@@ -295,7 +295,7 @@ struct Facts {
 }
 
 fn read_facts(file: &File) -> Option<Facts> {
-    let data = ReadCache::new(file.try_clone().ok()?);
+    let data = ReadCache::new(file);
     let header = elf::FileHeader64::<Endianness>::parse(&data).ok()?;
     let endian = header.endian().ok()?;
     let mut facts = Facts::default();
