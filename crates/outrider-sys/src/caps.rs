@@ -166,9 +166,7 @@ pub fn cachestat_foreign() -> Capability {
                 e @ (CacheStatError::NotPermitted
                 | CacheStatError::Refused
                 | CacheStatError::Unsupported),
-            ) => {
-                Capability::No(e.to_string())
-            }
+            ) => Capability::No(e.to_string()),
             Err(e) => Capability::Unknown(e.to_string()),
         };
     }

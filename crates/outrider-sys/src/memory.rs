@@ -237,9 +237,7 @@ fn of_nodes(nodes: impl Iterator<Item = String>) -> Option<Memory> {
         cache += kib("Active(file):") + kib("Inactive(file):") + kib("SReclaimable:") / 2;
     }
     let kept = memory.total / 64;
-    memory.available = (memory.free + cache)
-        .saturating_sub(kept)
-        .min(memory.total);
+    memory.available = (memory.free + cache).saturating_sub(kept).min(memory.total);
     (memory.total > 0).then_some(memory)
 }
 
@@ -358,15 +356,23 @@ mod tests {
         let memory = memory();
         let nodes = text::read("/sys/devices/system/node/node0/meminfo");
         let other = of_sysinfo();
-        assert!(other.estimated && other.available > 0 && other.total.abs_diff(memory.total) < memory.total / 8);
+        assert!(
+            other.estimated
+                && other.available > 0
+                && other.total.abs_diff(memory.total) < memory.total / 8
+        );
         // Where there is one node only.
         if let Ok(node) = nodes
             && let Some(other) = of_nodes([node].into_iter())
             && other.total.abs_diff(memory.total) < memory.total / 8
         {
-            assert!(other.available.abs_diff(memory.available) < memory.total / 4, "{other:?} {memory:?}");
+            assert!(
+                other.available.abs_diff(memory.available) < memory.total / 4,
+                "{other:?} {memory:?}"
+            );
         }
-        let node = "Node 0 MemTotal:  100 kB\nNode 0 MemFree:  10 kB\nNode 0 Inactive(file): 20 kB".to_owned();
+        let node = "Node 0 MemTotal:  100 kB\nNode 0 MemFree:  10 kB\nNode 0 Inactive(file): 20 kB"
+            .to_owned();
         let two = of_nodes([node.clone(), node].into_iter()).unwrap();
         assert_eq!((two.total, two.free), (200 << 10, 20 << 10));
         assert_eq!(two.available, (60 << 10) - (200 << 10) / 64);

@@ -743,6 +743,10 @@ unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
             return None;
         }
         let path = variable(environment, b"PATH=")?;
+        if variable(environment, b"OUTRIDER=").is_some() {
+            // What it says is `main`'s to understand, which does little else then.
+            return None;
+        }
         let preloaded = variable(environment, b"LD_PRELOAD=");
         let sanitizer = variable(environment, b"ASAN_OPTIONS=");
         let mut variables = 0;

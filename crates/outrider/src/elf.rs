@@ -270,6 +270,18 @@ fn classify_nested(path: &Path, depth: u32, search: bool) -> io::Result<ProgramK
     Ok(classify_elf(&file, meta.len(), facts, search))
 }
 
+/// Whether a file is a shared object for this machine.
+pub fn classify_library(path: &Path) -> io::Result<bool> {
+    let mut head = [0u8; 64];
+    let n = File::open(path)?.read_at(&mut head, 0)?;
+    let native = if cfg!(target_endian = "big") { 2 } else { 1 };
+    let machine = elf::Machine(u16::from_ne_bytes([head[18], head[19]]));
+    Ok(n == head.len()
+        && head.starts_with(&elf::ELFMAG)
+        && head[4..6] == [2, native]
+        && machine == native_machine())
+}
+
 /// The processor that this command, and so the hooks, are built for.
 fn native_machine() -> elf::Machine {
     if cfg!(target_arch = "aarch64") {

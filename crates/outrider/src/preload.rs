@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 
 use outrider_sys::{cache, raw};
 
+use crate::elf;
 use crate::output::{Failure, show};
 
 /// The library: beside the command, or in ../lib.
 pub fn library() -> Result<PathBuf, Failure> {
     let exe = std::env::current_exe()
+        .or_else(|e| named_by_the_kernel().ok_or(e))
         .map_err(|e| Failure::usage(format!("cannot find this command's own file: {e}")))?;
     let directory = exe.parent().unwrap_or(Path::new("/"));
     let places = [
@@ -37,6 +39,28 @@ pub fn library() -> Result<PathBuf, Failure> {
         )));
     }
     Ok(found.clone())
+}
+
+/// This command's own file by the name that it was executed by: for where there is no /proc.
+fn named_by_the_kernel() -> Option<PathBuf> {
+    // SAFETY: a C string that stays, or nothing.
+    let name = unsafe {
+        let at = libc::getauxval(libc::AT_EXECFN) as *const libc::c_char;
+        (!at.is_null()).then(|| CStr::from_ptr(at))?
+    };
+    Path::new(OsStr::from_bytes(name.to_bytes()))
+        .canonicalize()
+        .ok()
+}
+
+/// Why the library can't be loaded, if that can be seen: the dynamic linker would say so in the program's name.
+pub fn unloadable(library: &Path) -> Option<String> {
+    let what = match elf::classify_library(library) {
+        Ok(true) => return None,
+        Ok(false) => "is no shared object of this machine's kind".to_owned(),
+        Err(e) => format!("can't be read: {e}"),
+    };
+    Some(format!("{} {what}", show(library)))
 }
 
 /// Bytes of a file that are read ahead: all of the library, and most of it is needed.

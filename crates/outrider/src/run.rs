@@ -46,6 +46,24 @@ const CONTINUED: u32 = 2;
 /// The shared memory, for the signal handlers.
 pub static HEADER: AtomicPtr<Header> = AtomicPtr::new(std::ptr::null_mut());
 
+/// The variable by which `outrider run` is told to become the program and do nothing else.
+const OFF: &str = "OUTRIDER";
+
+fn is_off(value: &[u8]) -> bool {
+    [&b"off"[..], b"no", b"false", b"0"]
+        .iter()
+        .any(|word| value.eq_ignore_ascii_case(word))
+}
+
+/// Whether a value says what holds anyway. Scripts keep the command's path in a variable of this name.
+fn is_on(value: &[u8]) -> bool {
+    value.is_empty()
+        || value.contains(&b'/')
+        || [&b"on"[..], b"yes", b"true", b"1", b"outrider"]
+            .iter()
+            .any(|word| value.eq_ignore_ascii_case(word))
+}
+
 /// What a run is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
@@ -67,9 +85,43 @@ pub fn run(
         config.budget.memory = Some(outrider_core::config::Size(budget));
     }
     let mode = mode_of(&args);
-    let library = preload::library()?;
     let plugins = plugin::check(&args.plugin)?;
     let mut notes = Vec::from_iter(lost);
+    if let Some(value) = std::env::var_os(OFF).filter(|_| purpose == Purpose::Run) {
+        if is_off(value.as_bytes()) {
+            return Err(become_it(&args.command));
+        }
+        if !is_on(value.as_bytes()) {
+            notes.push(format!(
+                "{OFF}={} is not understood; accepted are off, no, false, 0 and on, yes, true, 1",
+                output::show(value)
+            ));
+        }
+    }
+    let library = preload::library().and_then(|library| match preload::unloadable(&library) {
+        Some(why) => Err(Failure::usage(why)),
+        None => Ok(library),
+    });
+    let library = match library {
+        Ok(library) => Some(library),
+        Err(failure) if purpose == Purpose::Check || !plugins.is_empty() => return Err(failure),
+        Err(failure) if args.report.is_none() => {
+            return Err(bare(&args.command, &failure.message, purpose));
+        }
+        Err(failure) => {
+            notes.push(format!(
+                "{}; the program ran without Outrider",
+                failure.message
+            ));
+            None
+        }
+    };
+    let proc = Path::new("/proc/self/fd").exists();
+    if !proc {
+        notes.push(
+            "/proc: not mounted, or of another PID namespace; no program was followed".to_owned(),
+        );
+    }
     let told = args.report.is_some() || rustix::termios::isatty(stderr());
     if let Some(reason) = told.then(|| unhookable(&args.command[0])).flatten() {
         notes.push(format!("{}: {reason}", output::show(&args.command[0])));
@@ -89,7 +141,7 @@ pub fn run(
     if let Some(reason) = kept::obstacle() {
         return Err(bare(&args.command, reason, purpose));
     }
-    if filters == seccomp::UNKNOWN {
+    if filters == seccomp::UNKNOWN && proc {
         notes.push(
             "seccomp: the filters of system calls in force can't be counted (before Linux 5.9, or without /proc/self/status); no program was followed"
                 .to_owned(),
@@ -120,8 +172,10 @@ pub fn run(
         shared.header().configure(&config);
     }
     let environment = environment();
-    let hooked = mode != shm::MODE_APP_ONLY && (shared.is_some() || mode == shm::MODE_OS_ONLY);
-    if hooked || graphs {
+    let hooked = mode != shm::MODE_APP_ONLY
+        && (shared.is_some() && proc || mode == shm::MODE_OS_ONLY)
+        && library.is_some();
+    if let Some(library) = library.filter(|_| hooked || graphs) {
         // SAFETY: this process has one thread.
         unsafe { preload::set(&library, &plugins) };
     }
@@ -260,6 +314,18 @@ fn bare(command: &[OsString], reason: &str, purpose: Purpose) -> Failure {
         Ok(both) => both,
         Err(failure) => return failure,
     };
+    execute(command, &pointers)
+}
+
+/// Becomes the program without a word.
+fn become_it(command: &[OsString]) -> Failure {
+    match c_strings(command) {
+        Ok((_arguments, pointers)) => execute(command, &pointers),
+        Err(failure) => failure,
+    }
+}
+
+fn execute(command: &[OsString], pointers: &[*const libc::c_char]) -> ! {
     // SAFETY: a null-terminated array of C strings.
     unsafe { libc::execvp(pointers[0], pointers.as_ptr()) };
     let error = std::io::Error::last_os_error();
