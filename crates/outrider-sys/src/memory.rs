@@ -245,8 +245,7 @@ fn of_nodes(nodes: impl Iterator<Item = String>) -> Option<Memory> {
 fn of_sysinfo() -> Memory {
     let info = rustix::system::sysinfo();
     let unit = u64::from(info.mem_unit).max(1);
-    let [total, free, buffers] =
-        [info.totalram, info.freeram, info.bufferram].map(|n| n as u64 * unit);
+    let [total, free, buffers] = [info.totalram, info.freeram, info.bufferram].map(|n| n * unit);
     Memory {
         estimated: true,
         total,
