@@ -67,6 +67,8 @@ pub struct CacheStat {
 pub enum CacheStatError {
     /// The caller neither owns the file nor may write to it (`EPERM`).
     NotPermitted,
+    /// A filter of system calls (seccomp) or a security module answers in the kernel's place.
+    Refused,
     /// The kernel is older than 6.5, a seccomp filter hides the call (`ENOSYS`), or the file system
     /// has no page cache (`EOPNOTSUPP`).
     Unsupported,
@@ -79,6 +81,9 @@ impl fmt::Display for CacheStatError {
         match self {
             Self::NotPermitted => {
                 f.write_str("neither owner of the file nor allowed to write to it")
+            }
+            Self::Refused => {
+                f.write_str("refused, whatever the file: by a filter of system calls (seccomp)")
             }
             Self::Unsupported => f.write_str("no cachestat(2) here (needs Linux 6.5)"),
             Self::Other(e) => e.fmt(f),
@@ -114,17 +119,19 @@ pub fn cachestat(fd: BorrowedFd<'_>, range: Range<u64>) -> Result<CacheStat, Cac
     };
     match -r as i32 {
         _ if r >= 0 => Ok(stat),
-        libc::EPERM => Err(CacheStatError::NotPermitted),
+        libc::EPERM if has_cachestat() => Err(CacheStatError::NotPermitted),
+        libc::EPERM => Err(CacheStatError::Refused),
         libc::ENOSYS | libc::EOPNOTSUPP => Err(CacheStatError::Unsupported),
         e => Err(CacheStatError::Other(io::Error::from_raw_os_error(e))),
     }
 }
 
-/// Whether there is a cachestat(2), whatever it says of a file.
+/// Whether there is a cachestat(2), and nobody refuses it, whatever it says of a file.
 pub fn has_cachestat() -> bool {
     // SAFETY: no descriptor, and no memory.
     let r = unsafe { raw::syscall6(SYS_CACHESTAT, usize::MAX, 0, 0, 0, 0, 0) };
-    r != -(libc::ENOSYS as isize)
+    // So says the kernel. A filter doesn't know what a descriptor is.
+    r == -(libc::EBADF as isize)
 }
 
 /// Whether a file is an overlay's, so that its pages are another file's. Most are known not to be by their device number alone.

@@ -3,7 +3,7 @@
 use core::ffi::{c_int, c_void};
 
 /// Runs `f(argument)` in such a child, on `stack` bytes, until it returns, exits, or executes a program. The child's process id, to be
-/// waited for, or -1 and errno.
+/// waited for, or -1 and errno. `flags` are those of clone(2) besides: the signal that tells of its end, and what is shared.
 ///
 /// # Safety
 /// The calling process has one thread. What the child does to memory is done to the caller's.
@@ -11,6 +11,7 @@ pub unsafe fn vfork(
     f: extern "C" fn(*mut c_void) -> c_int,
     argument: *mut c_void,
     stack: usize,
+    flags: c_int,
 ) -> i32 {
     // Never written to here: only the pages that the child uses are made.
     let mut stack = Vec::<u128>::with_capacity(stack.div_ceil(size_of::<u128>()));
@@ -19,7 +20,7 @@ pub unsafe fn vfork(
         libc::clone(
             f,
             stack.spare_capacity_mut().as_mut_ptr_range().end.cast(),
-            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+            libc::CLONE_VM | libc::CLONE_VFORK | flags,
             argument,
         )
     }

@@ -9,6 +9,7 @@ mod report;
 mod strangers;
 mod written;
 
+use std::cell::Cell;
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -29,7 +30,8 @@ use outrider_sys::{child, handover, raw, seccomp};
 
 use crate::cli::{Engine, Mode, RunArgs};
 use crate::output::{self, Failure};
-use crate::{confined, elf, graph, locks, models, plugin, preload};
+use crate::{confined, elf, graph, kept, models, plugin, preload};
+use kept::Kept;
 use strangers::Strangers;
 use written::Written;
 
@@ -41,6 +43,24 @@ const GOING: u32 = 0;
 const STOPPING: u32 = 1;
 /// Somebody has sent SIGCONT since.
 const CONTINUED: u32 = 2;
+
+/// The variable by which `outrider run` is told to become the program and do nothing else.
+const OFF: &str = "OUTRIDER";
+
+fn is_off(value: &[u8]) -> bool {
+    [&b"off"[..], b"no", b"false", b"0"]
+        .iter()
+        .any(|word| value.eq_ignore_ascii_case(word))
+}
+
+/// Whether a value says what holds anyway. Scripts keep the command's path in a variable of this name.
+fn is_on(value: &[u8]) -> bool {
+    value.is_empty()
+        || value.contains(&b'/')
+        || [&b"on"[..], b"yes", b"true", b"1", b"outrider"]
+            .iter()
+            .any(|word| value.eq_ignore_ascii_case(word))
+}
 
 /// What a run is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,14 +83,48 @@ pub fn run(
         config.budget.memory = Some(outrider_core::config::Size(budget));
     }
     let mode = mode_of(&args);
-    let library = preload::library()?;
     let plugins = plugin::check(&args.plugin)?;
     let mut notes = Vec::from_iter(lost);
+    if let Some(value) = std::env::var_os(OFF).filter(|_| purpose == Purpose::Run) {
+        if is_off(value.as_bytes()) {
+            return Err(become_it(&args.command));
+        }
+        if !is_on(value.as_bytes()) {
+            notes.push(format!(
+                "{OFF}={} is not understood; accepted are off, no, false, 0 and on, yes, true, 1",
+                output::show(value)
+            ));
+        }
+    }
+    let library = preload::library().and_then(|library| match preload::unloadable(&library) {
+        Some(why) => Err(Failure::usage(why)),
+        None => Ok(library),
+    });
+    let library = match library {
+        Ok(library) => Some(library),
+        Err(failure) if purpose == Purpose::Check || !plugins.is_empty() => return Err(failure),
+        Err(failure) if args.report.is_none() => {
+            return Err(bare(&args.command, &failure.message, purpose));
+        }
+        Err(failure) => {
+            notes.push(format!(
+                "{}; the program ran without Outrider",
+                failure.message
+            ));
+            None
+        }
+    };
+    let proc = Path::new("/proc/self/fd").exists();
+    if !proc {
+        notes.push(
+            "/proc: not mounted, or of another PID namespace; no program was followed".to_owned(),
+        );
+    }
     let told = args.report.is_some() || rustix::termios::isatty(stderr());
     let reason = told.then(|| unhookable(&args.command[0])).flatten();
     let explained = reason.is_some();
     if let Some(reason) = reason {
-        notes.push(format!("{}: {reason}", args.command[0].to_string_lossy()));
+        notes.push(format!("{}: {reason}", output::show(&args.command[0])));
     }
     if told && args.report.is_none() {
         notes.iter().for_each(|note| output::complain(note));
@@ -84,10 +138,10 @@ pub fn run(
             format!("a filter of system calls (seccomp) is in force that kills for {call}");
         return Err(bare(&args.command, &reason, purpose));
     }
-    if locks::held() {
-        return Err(bare(&args.command, locks::REASON, purpose));
+    if let Some(reason) = kept::obstacle() {
+        return Err(bare(&args.command, reason, purpose));
     }
-    if filters == seccomp::UNKNOWN {
+    if filters == seccomp::UNKNOWN && proc {
         notes.push(
             "seccomp: the filters of system calls in force can't be counted (before Linux 5.9, or without /proc/self/status); no program was followed"
                 .to_owned(),
@@ -113,11 +167,14 @@ pub fn run(
         return Err(Failure::system(notes.remove(notes.len() - 1)));
     }
     let environment = environment();
-    let hooked = mode != shm::MODE_APP_ONLY && (shared.is_some() || mode == shm::MODE_OS_ONLY);
-    if (hooked || graphs) && preload::fits(&args.command) {
+    let hooked = mode != shm::MODE_APP_ONLY
+        && (shared.is_some() && proc || mode == shm::MODE_OS_ONLY)
+        && library.is_some();
+    let fits = (hooked || graphs) && preload::fits(&args.command);
+    if let Some(library) = library.as_ref().filter(|_| fits) {
         // SAFETY: this process has one thread.
-        unsafe { preload::set(&library, &plugins) };
-    } else if (hooked || graphs) && !explained {
+        unsafe { preload::set(library, &plugins) };
+    } else if (hooked || graphs) && !fits && !explained {
         notes.push(preload::UNFIT.to_owned());
     }
     if hooked || graphs && shared.is_some() {
@@ -140,10 +197,9 @@ pub fn run(
     let child_action = handle(libc::SIGCHLD, child_changed);
     let program = match spawn(&pointers, &old, &child_action) {
         Ok(program) => program,
-        Err(error) => {
+        Err(reason) => {
             // SAFETY: this process has one thread, and the array outlives its use.
             unsafe { environ = environment.as_ptr() };
-            let reason = format!("cannot fork: {error}");
             return Err(bare(&args.command, &reason, purpose));
         }
     };
@@ -220,7 +276,7 @@ fn finish(
     if let Some(missed) = file.and_then(|file| may_miss(&file)) {
         notes.push(format!(
             "{}: {missed}; what it reads by them was not followed",
-            args.command[0].to_string_lossy()
+            output::show(&args.command[0])
         ));
     }
     // Who is to read the report may be gone, which must not change how this ends.
@@ -292,10 +348,22 @@ fn bare(command: &[OsString], reason: &str, purpose: Purpose) -> Failure {
         Ok(both) => both,
         Err(failure) => return failure,
     };
+    execute(command, &pointers)
+}
+
+/// Becomes the program without a word.
+fn become_it(command: &[OsString]) -> Failure {
+    match c_strings(command) {
+        Ok((_arguments, pointers)) => execute(command, &pointers),
+        Err(failure) => failure,
+    }
+}
+
+fn execute(command: &[OsString], pointers: &[*const libc::c_char]) -> ! {
     // SAFETY: a null-terminated array of C strings.
     unsafe { libc::execvp(pointers[0], pointers.as_ptr()) };
     let error = std::io::Error::last_os_error();
-    output::complain(&format!("{}: {error}", command[0].to_string_lossy()));
+    output::complain(&format!("{}: {error}", output::show(&command[0])));
     std::process::exit(unstarted(&error))
 }
 
@@ -393,6 +461,9 @@ const CHILD_STACK: usize = 64 << 10;
 struct Child<'a> {
     arguments: &'a [*const libc::c_char],
     timers: &'a [(libc::c_int, libc::itimerval)],
+    kept: &'a Kept,
+    /// Why it couldn't become the program, for the runner to try itself.
+    failed: Cell<Option<&'static str>>,
     mask: &'a libc::sigset_t,
     action: &'a libc::sigaction,
     runner: u32,
@@ -408,7 +479,12 @@ extern "C" fn become_program(child: *mut libc::c_void) -> libc::c_int {
     // SAFETY: plain calls on the structures above, and a null-terminated array of C strings.
     unsafe {
         set_timers(child.timers);
+        // First: a disposition by which a signal is ignored has those that wait forgotten.
         libc::sigaction(libc::SIGCHLD, child.action, std::ptr::null_mut());
+        if let Err(why) = child.kept.hand_on() {
+            child.failed.set(Some(why));
+            libc::_exit(127);
+        }
         for number in child.numbers {
             let mut text = [0; DIGITS];
             let _ = write!(&mut text[..], "{}", raw::getpid());
@@ -428,7 +504,10 @@ extern "C" fn become_program(child: *mut libc::c_void) -> libc::c_int {
     let error = std::io::Error::last_os_error();
     // SAFETY: the program's name, a C string.
     let name = unsafe { CStr::from_ptr(child.arguments[0]) };
-    output::complain(&format!("{}: {error}", name.to_string_lossy()));
+    output::complain(&format!(
+        "{}: {error}",
+        output::show(OsStr::from_bytes(name.to_bytes()))
+    ));
     // SAFETY: ends the child without the runner's exit handlers.
     unsafe { libc::_exit(unstarted(&error)) }
 }
@@ -451,11 +530,21 @@ fn spawn(
     arguments: &[*const libc::c_char],
     mask: &libc::sigset_t,
     child_action: &libc::sigaction,
-) -> std::io::Result<i32> {
+) -> Result<i32, String> {
     let runner = raw::getpid();
+    let put_back = |kept: Option<&Kept>, timers| {
+        set_timers(timers);
+        // SAFETY: what was there before.
+        unsafe { libc::sigaction(libc::SIGCHLD, child_action, std::ptr::null_mut()) };
+        kept.inspect(|k| k.put_back());
+        set_mask(mask);
+    };
+    let kept = Kept::take().inspect_err(|_| put_back(None, &[]))?;
     let child = Child {
         arguments,
         timers: &take_timers(),
+        kept: &kept,
+        failed: Cell::new(None),
         mask,
         action: child_action,
         runner,
@@ -468,16 +557,27 @@ fn spawn(
             become_program,
             (&raw const child).cast_mut().cast(),
             CHILD_STACK + size_of_val(arguments),
+            // What is to be done with semaphores when the process ends (SEM_UNDO of semop(2)) …
+            libc::SIGCHLD | libc::CLONE_SYSVSEM,
         )
     };
-    if pid < 0 {
+    if pid < 0 || child.failed.get().is_some() {
         let error = std::io::Error::last_os_error();
-        set_timers(child.timers);
-        // SAFETY: what was there before.
-        unsafe { libc::sigaction(libc::SIGCHLD, child_action, std::ptr::null_mut()) };
-        set_mask(mask);
-        return Err(error);
+        if pid > 0 {
+            // SAFETY: no status is wanted.
+            unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+            kept::forget(libc::SIGCHLD);
+        }
+        put_back(Some(&kept), child.timers);
+        return Err(match child.failed.get() {
+            Some(why) => why.to_owned(),
+            None => format!("cannot fork: {error}"),
+        });
     }
+    // … is the program's alone from now on.
+    // SAFETY: takes a number.
+    unsafe { libc::unshare(libc::CLONE_SYSVSEM) };
+    kept.set_slack();
     Ok(pid)
 }
 

@@ -595,6 +595,9 @@ impl Service {
 
     fn take_stock(&mut self) {
         let m = self.sources.read();
+        if m.estimated {
+            self.header().lose(lost::MEMINFO);
+        }
         // Dirty pages come and go in bursts, and while they are there what is clean has less room: the least of the last
         // seconds counts.
         self.headrooms.rotate_right(1);
