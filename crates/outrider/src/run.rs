@@ -141,7 +141,7 @@ pub fn run(
     if let Some(reason) = kept::obstacle() {
         return Err(bare(&args.command, reason, purpose));
     }
-    if filters == seccomp::UNKNOWN && proc {
+    if filters == seccomp::UNKNOWN && (proc || Path::new("/proc/self/status").exists()) {
         notes.push(
             "seccomp: the filters of system calls in force can't be counted (before Linux 5.9, or without /proc/self/status); no program was followed"
                 .to_owned(),
