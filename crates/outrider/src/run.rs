@@ -842,6 +842,12 @@ fn serve(shared: Arc<Shared>, config: Config, mode: u32, engine: Engine, runner:
         libc::sigdelset(&mut blocked, libc::SIGTERM);
     }
     set_mask(&blocked);
+    // Stopped or not, it doesn't outlive a runner that is killed. Once the program is over it is on its own: see Service::finish.
+    child::die_with_parent();
+    if std::os::unix::process::parent_id() != runner {
+        // SAFETY: ends the process without running the runner's exit handlers.
+        unsafe { libc::_exit(1) };
+    }
     detach(shared.fd());
     shared.header().service_pid.store(raw::getpid(), Release);
     let kind = match engine {
@@ -884,6 +890,9 @@ fn conclude(shared: &Shared, service: Option<i32>) {
         shared.settle_all();
         return;
     };
+    // Somebody may have stopped it.
+    // SAFETY: our own child, not waited for yet.
+    unsafe { libc::kill(pid, libc::SIGCONT) };
     header.finish.store(1, Release);
     header.doorbell.fetch_add(1, Release);
     header.sleeping.store(0, Relaxed);
@@ -903,8 +912,24 @@ fn conclude(shared: &Shared, service: Option<i32>) {
             return;
         }
     }
+    end_service(pid);
     header.lose(lost::SERVICE_SILENT);
+    header.closed.store(1, Release);
     shared.settle_all();
+}
+
+/// Ends a service that doesn't answer. One that waits for a disk which doesn't answer either ends when that does, and isn't waited for.
+fn end_service(pid: i32) {
+    // SAFETY: our own child, not waited for yet; no status is wanted.
+    unsafe {
+        libc::kill(pid, libc::SIGKILL);
+        for _ in 0..100 {
+            if libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) != 0 {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 /// Ends this process as the program ended.
