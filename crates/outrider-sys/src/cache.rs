@@ -21,7 +21,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::raw;
+use crate::{raw, valgrind};
 
 /// Bytes that one readahead call always reads in full on a device whose read_ahead_kb is the stock
 /// 128 or more (`mm/readahead.c`, `force_page_cache_ra`: each call is limited to the larger of the
@@ -67,8 +67,8 @@ pub struct CacheStat {
 pub enum CacheStatError {
     /// The caller neither owns the file nor may write to it (`EPERM`).
     NotPermitted,
-    /// The kernel is older than 6.5, a seccomp filter hides the call (`ENOSYS`), or the file system
-    /// has no page cache (`EOPNOTSUPP`).
+    /// The kernel is older than 6.5, a seccomp filter hides the call (`ENOSYS`), Valgrind doesn't know it, or the file
+    /// system has no page cache (`EOPNOTSUPP`).
     Unsupported,
     /// Anything else, such as a bad descriptor.
     Other(io::Error),
@@ -97,6 +97,9 @@ pub fn cachestat(fd: BorrowedFd<'_>, range: Range<u64>) -> Result<CacheStat, Cac
     if range.start >= range.end {
         return Ok(CacheStat::default());
     }
+    if valgrind::is_below() {
+        return Err(CacheStatError::Unsupported);
+    }
     let asked = [range.start, range.end - range.start];
     let mut stat = CacheStat::default();
     // SAFETY: `asked` is a `struct cachestat_range` (two u64) and `stat` a `struct cachestat` (five
@@ -122,6 +125,9 @@ pub fn cachestat(fd: BorrowedFd<'_>, range: Range<u64>) -> Result<CacheStat, Cac
 
 /// Whether there is a cachestat(2), whatever it says of a file.
 pub fn has_cachestat() -> bool {
+    if valgrind::is_below() {
+        return false;
+    }
     // SAFETY: no descriptor, and no memory.
     let r = unsafe { raw::syscall6(SYS_CACHESTAT, usize::MAX, 0, 0, 0, 0, 0) };
     r != -(libc::ENOSYS as isize)

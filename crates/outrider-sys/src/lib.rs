@@ -18,6 +18,7 @@ pub mod seccomp;
 pub mod size;
 mod text;
 pub mod threads;
+pub mod valgrind;
 
 /// A number that is nothing but digits. Allocates nothing.
 pub fn decimal(text: &[u8]) -> Option<u64> {

@@ -18,6 +18,7 @@ mod neighbours;
 mod others;
 mod pace;
 mod processes;
+mod reach;
 mod reads;
 mod worth;
 
@@ -114,8 +115,10 @@ struct FileState {
     samples: u32,
     /// When to look whether it can be left to the hooks.
     warmth: Warmth,
-    /// Bytes fetched at open and not used yet.
-    optimistic: u64,
+    /// Up to which byte it was read without a gap from its beginning, since somebody has it open.
+    reach: u64,
+    /// Where that is remembered.
+    place: Option<reach::Place>,
 }
 
 struct Desc {
@@ -361,9 +364,8 @@ pub struct Service {
     walks: bool,
     /// … and who does it, once there is one.
     walker: Option<Walker>,
-    /// Bytes fetched when files were opened, and how much of these was used.
-    optimism: (u64, u64),
-    opens: u64,
+    /// How far files are read from their beginning.
+    reaches: reach::Reaches,
     /// Files with an entry of their own in the statistics.
     named: usize,
 }
@@ -437,8 +439,7 @@ impl Service {
             fetches,
             walks,
             walker: None,
-            optimism: (0, 0),
-            opens: 0,
+            reaches: reach::Reaches::default(),
             named: 0,
         };
         service.take_stock();
