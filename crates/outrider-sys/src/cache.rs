@@ -21,7 +21,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::raw;
+use crate::{raw, valgrind};
 
 /// Bytes that one readahead call always reads in full on a device whose read_ahead_kb is the stock
 /// 128 or more (`mm/readahead.c`, `force_page_cache_ra`: each call is limited to the larger of the
@@ -37,7 +37,9 @@ pub const SYS_CACHESTAT: i64 = 451;
 
 /// Page size in bytes.
 pub fn page_size() -> u64 {
-    rustix::param::page_size() as u64
+    // Of libc, which has it from the kernel. rustix would open /proc/self/auxv, and believe what that says of the vDSO, which on Valgrind isn't there.
+    // SAFETY: integers only.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
 }
 
 /// Number of pages that a file of `bytes` occupies.
@@ -69,8 +71,8 @@ pub enum CacheStatError {
     NotPermitted,
     /// A filter of system calls (seccomp) or a security module answers in the kernel's place.
     Refused,
-    /// The kernel is older than 6.5, a seccomp filter hides the call (`ENOSYS`), or the file system
-    /// has no page cache (`EOPNOTSUPP`).
+    /// The kernel is older than 6.5, a seccomp filter hides the call (`ENOSYS`), Valgrind doesn't know it, or the file
+    /// system has no page cache (`EOPNOTSUPP`).
     Unsupported,
     /// Anything else, such as a bad descriptor.
     Other(io::Error),
@@ -102,6 +104,9 @@ pub fn cachestat(fd: BorrowedFd<'_>, range: Range<u64>) -> Result<CacheStat, Cac
     if range.start >= range.end {
         return Ok(CacheStat::default());
     }
+    if valgrind::is_below() {
+        return Err(CacheStatError::Unsupported);
+    }
     let asked = [range.start, range.end - range.start];
     let mut stat = CacheStat::default();
     // SAFETY: `asked` is a `struct cachestat_range` (two u64) and `stat` a `struct cachestat` (five
@@ -128,6 +133,9 @@ pub fn cachestat(fd: BorrowedFd<'_>, range: Range<u64>) -> Result<CacheStat, Cac
 
 /// Whether there is a cachestat(2), and nobody refuses it, whatever it says of a file.
 pub fn has_cachestat() -> bool {
+    if valgrind::is_below() {
+        return false;
+    }
     // SAFETY: no descriptor, and no memory.
     let r = unsafe { raw::syscall6(SYS_CACHESTAT, usize::MAX, 0, 0, 0, 0, 0) };
     // So says the kernel. A filter doesn't know what a descriptor is.

@@ -1,4 +1,5 @@
-//! A child process that runs in its parent's memory while the parent waits, as one of vfork(2) does, but on a stack of its own.
+//! Children: one that runs in its parent's memory while the parent waits, as one of vfork(2) does, but on a stack of its own; and one that ends with its
+//! parent.
 
 use core::ffi::{c_int, c_void};
 
@@ -24,4 +25,19 @@ pub unsafe fn vfork(
             argument,
         )
     }
+}
+
+/// Has the kernel kill this process when the thread that forked it ends, whatever state it is in then. Its parent may have ended before.
+pub fn die_with_parent() {
+    on_parents_death(libc::SIGKILL);
+}
+
+/// Takes [`die_with_parent`] back; called by the same thread.
+pub fn outlive_parent() {
+    on_parents_death(0);
+}
+
+fn on_parents_death(signal: c_int) {
+    // SAFETY: integers only.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal as libc::c_ulong) };
 }

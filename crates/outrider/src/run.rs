@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicI32, AtomicU32};
+use std::time::Duration;
 
 use outrider_core::board;
 use outrider_core::config::Config;
@@ -962,10 +963,11 @@ fn stop_like(signal: i32) {
 /// Forks the service. `None` if that fails.
 fn start_service(shared: &Arc<Shared>, config: &Config, mode: u32, engine: Engine) -> Option<i32> {
     let old = block_signals();
+    let runner = raw::getpid();
     // SAFETY: this process has one thread, so the child is whole.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        begin_to_serve(shared);
+        begin_to_serve(shared, runner);
         shared.header().service_pid.store(raw::getpid(), Release);
         let kind = engine_kind(engine);
         Service::new(shared.clone(), config.clone(), mode, kind, models::load()).run();
@@ -994,10 +996,11 @@ fn start_heir(shared: &Arc<Shared>, i: usize, config: &Config, mode: u32, engine
     heir.token.store(token, Relaxed);
     heir.state.store(shm::HEIR_BEGINS, Release);
     let old = block_signals();
+    let runner = raw::getpid();
     // SAFETY: this process has one thread, so the child is whole.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        begin_to_serve(&own);
+        begin_to_serve(&own, runner);
         shared.keep_only_heir(i);
         if let Ok(level) = take_on(heir.of.load(Relaxed)) {
             let header = own.header();
@@ -1028,9 +1031,7 @@ fn take_on(of: u32) -> std::io::Result<u32> {
         // SAFETY: this process has one thread, so the child is whole; plain calls.
         unsafe {
             match libc::fork() {
-                0 => {
-                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
-                }
+                0 => {}
                 child if child < 0 => return Err(std::io::Error::last_os_error()),
                 child => {
                     libc::waitpid(child, std::ptr::null_mut(), 0);
@@ -1039,12 +1040,15 @@ fn take_on(of: u32) -> std::io::Result<u32> {
             }
         }
     }
-    watch.assume()
+    let level = watch.assume();
+    // Who becomes another user forgets it.
+    child::die_with_parent();
+    level
 }
 
 /// What a service's process does first. It ends when the program has; of the signals only SIGTERM reaches it. Nobody but root may look into it, whoever
 /// has the same user: it knows the names of all programs' files.
-fn begin_to_serve(shared: &Shared) {
+fn begin_to_serve(shared: &Shared, runner: u32) {
     let mut blocked = all_signals();
     // SAFETY: a valid set; the default action ends the service, which costs the speed-up only.
     unsafe {
@@ -1061,6 +1065,12 @@ fn begin_to_serve(shared: &Shared) {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0);
     }
     set_mask(&blocked);
+    // Stopped or not, it doesn't outlive a runner that is killed. Once the program is over it is on its own: see Service::finish.
+    child::die_with_parent();
+    if std::os::unix::process::parent_id() != runner {
+        // SAFETY: ends the process without running the runner's exit handlers.
+        unsafe { libc::_exit(1) };
+    }
     detach(shared.socket());
 }
 
@@ -1109,9 +1119,12 @@ fn conclude(shared: &Shared, service: Option<i32>) {
     });
     let heirs: Vec<Shared> = heirs.collect();
     for heir in &heirs {
+        // Somebody may have stopped it.
+        go_on(heir.header().heir.pid.load(Acquire) as i32);
         heir.header().finish.store(1, Release);
         handover::knock_at(&heir.header().heir.name());
     }
+    go_on(pid);
     header.finish.store(1, Release);
     shared.knock();
     await_end(shared, shared, pid);
@@ -1139,7 +1152,28 @@ fn await_end(shared: &Shared, its: &Shared, pid: i32) {
             return;
         }
     }
+    end_service(pid);
     header.lose(lost::SERVICE_SILENT);
+}
+
+/// Has a service go on that somebody has stopped.
+fn go_on(service: i32) {
+    // SAFETY: our own child, not waited for yet.
+    unsafe { libc::kill(service, libc::SIGCONT) };
+}
+
+/// Ends a service that doesn't answer. One that waits for a disk which doesn't answer either ends when that does, and isn't waited for.
+fn end_service(pid: i32) {
+    // SAFETY: our own child, not waited for yet; no status is wanted.
+    unsafe {
+        libc::kill(pid, libc::SIGKILL);
+        for _ in 0..100 {
+            if libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) != 0 {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 /// Ends this process as the program ended.

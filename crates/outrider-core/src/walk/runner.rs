@@ -1030,7 +1030,7 @@ fn fetch(link: &Link, dir: &Path, dir_key: Key, entry: &Entry) -> Option<u64> {
         return Some(0);
     }
     let file = open_quietly(&found, OFlags::empty()).ok()?;
-    let page = rustix::param::page_size() as u64;
+    let page = outrider_sys::cache::page_size();
     let before = blocks_read();
     let cached = counted(file.as_fd(), 0..len).ok().map(|s| s.cached);
     let missing = cached.map(|cached| len.div_ceil(page).saturating_sub(cached) * page);
