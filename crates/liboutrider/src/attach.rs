@@ -185,6 +185,7 @@ pub fn at_home() -> bool {
 /// In the child of fork(3): the memory is its own, and not that of a child which it makes with vfork before it has looked. A child of the
 /// bare system call says so when it first looks. Where nothing is followed nobody asks.
 unsafe extern "C" fn forked() {
+    crate::waits::forked();
     if predicts() {
         at_home();
     }
@@ -614,6 +615,31 @@ pub fn keep_away(until_us: u64) -> Away {
     });
     release_all(until_us);
     Away(call)
+}
+
+/// Asks the service to let go of every descriptor, and waits a moment until it has, asking the kernel nothing.
+#[cold]
+pub fn let_go() {
+    /// Turns of a loop: some tens of milliseconds.
+    const PATIENCE: u32 = 500_000;
+    let Some(header) = reach_service() else {
+        return;
+    };
+    if header.service_pid.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let wanted = header
+        .release_wanted
+        .fetch_add(1, Ordering::AcqRel)
+        .wrapping_add(1);
+    header.ring_doorbell();
+    for _ in 0..PATIENCE {
+        let done = header.release_done.load(Ordering::Acquire);
+        if done.wrapping_sub(wanted) as i32 >= 0 || header.closed.load(Ordering::Relaxed) != 0 {
+            return;
+        }
+        core::hint::spin_loop();
+    }
 }
 
 /// Asks the service to let go of every descriptor, and waits until it has, or the monotonic clock shows `until_us` µs.

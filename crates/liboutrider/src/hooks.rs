@@ -75,6 +75,7 @@ unsafe extern "C" fn heard_read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize
             let slot = track::reading(fd, n);
             // SAFETY: the caller's arguments, unchanged.
             let r = unsafe { real::read(fd, buf, n) };
+            track::came(fd);
             track::advanced(slot, r);
             r
         },
@@ -90,7 +91,9 @@ unsafe extern "C" fn heard_pread(fd: c_int, buf: *mut c_void, n: size_t, offset:
         move || {
             track::reading_at(fd, offset as u64, n);
             // SAFETY: the caller's arguments, unchanged.
-            unsafe { real::pread(fd, buf, n, offset) }
+            let r = unsafe { real::pread(fd, buf, n, offset) };
+            track::came(fd);
+            r
         },
     )
 }
@@ -246,6 +249,7 @@ hook! {
             let slot = track::reading(fd, n);
             // SAFETY: the caller's arguments, unchanged.
             let r = unsafe { real::__read_chk(fd, buf, n, room) };
+            track::came(fd);
             track::advanced(slot, r);
             r
         })
@@ -265,7 +269,9 @@ hook! {
         through(move || transfer(Step::Pread, fd, buf, n_fitting, offset), move || {
             track::reading_at(fd, offset as u64, n);
             // SAFETY: the caller's arguments, unchanged.
-            unsafe { real::__pread_chk(fd, buf, n, offset, room) }
+            let r = unsafe { real::__pread_chk(fd, buf, n, offset, room) };
+            track::came(fd);
+            r
         })
     }
     /// See readv(2).
@@ -669,7 +675,7 @@ fn moving(
     let at = match told {
         // Most continue where the last one ended.
         _ if !here => slot.last.load(Relaxed),
-        Told::After { .. } => track::position(from, slot, 0),
+        Told::After { .. } => slot.pos.load(Relaxed),
         Told::Before | Told::Never => 0,
     };
     let mut announced = false;
@@ -697,6 +703,7 @@ fn has_moved(from: c_int, moved: Option<Moved>, n: ssize_t) {
     let Some(m) = moved.filter(|m| m.slot.generation.load(Relaxed) == m.generation) else {
         return;
     };
+    track::came(from);
     let mut at = m.at;
     if n > 0 && !m.offset.is_null() {
         // SAFETY: the kernel has just read this off_t and written it.

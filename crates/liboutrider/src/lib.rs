@@ -35,6 +35,7 @@ unsafe extern "C" {}
 /// Runs before `main`: resolves the functions that the hooks stand before.
 extern "C" fn start() {
     real::resolve();
+    waits::start();
     if attach::start() {
         graphs::start();
     } else {

@@ -13,7 +13,7 @@
 use core::arch::global_asm;
 use core::ffi::CStr;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
 use outrider_sys::raw;
 
@@ -42,8 +42,8 @@ global_asm!(
     ".popsection",
 );
 
-/// Two sections without an instruction: struct rseq_cs is a version, flags, where the section begins, its length, and where to go on if it is left,
-/// behind the number that the C library has given the kernel.
+// Two sections without an instruction: struct rseq_cs is a version, flags, where the section begins, its length, and where to go on if it is left,
+// behind the number that the C library has given the kernel.
 #[cfg(target_arch = "x86_64")]
 global_asm!(
     ".pushsection .text.outrider_section,\"ax\",@progbits",
@@ -258,6 +258,17 @@ pub fn after() -> bool {
         mark(local, true);
     }
     waited
+}
+
+/// Whether the caller is a child of vfork(2), which runs in its parent's memory.
+#[inline(always)]
+pub fn is_guest() -> bool {
+    local().guests.load(Relaxed) != 0
+}
+
+/// The memory is a copy: whoever runs in it is at home.
+pub fn forked() {
+    local().guests.store(0, Relaxed);
 }
 
 /// How much must have been read meanwhile for a few waits to be none that matter, bytes.
