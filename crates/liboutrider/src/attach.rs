@@ -113,7 +113,21 @@ pub fn start() -> bool {
 /// Whether this mode foresees reads.
 #[inline]
 pub fn predicts() -> bool {
-    MODE.load(Ordering::Relaxed) >= shm::MODE_PREDICT && may_attach(STATE.load(Ordering::Relaxed))
+    MODE.load(Ordering::Relaxed) >= shm::MODE_PREDICT
+        && may_attach(STATE.load(Ordering::Relaxed))
+        && !current().is_some_and(is_confined)
+}
+
+/// Whether the service has found that a filter of system calls stands over the process, which no hook has seen being installed; then nothing is followed
+/// from here on. No call is made.
+fn is_confined(proc: &Proc) -> bool {
+    let confined = proc.confined.load(Ordering::Relaxed) != 0;
+    if confined && !crate::waits::is_guest() {
+        CONFINED.store(true, Ordering::Release);
+        STATE.fetch_or(FORBIDDEN, Ordering::AcqRel);
+        detach();
+    }
+    confined
 }
 
 fn may_attach(state: u64) -> bool {
@@ -524,7 +538,7 @@ fn tell_name(proc: &Proc) {
 /// or a filter of system calls (seccomp) would kill it for one of ours.
 #[cold]
 pub fn disable() {
-    if !at_home() {
+    if crate::waits::is_guest() {
         return;
     }
     // The service holds nothing for this process any longer, because nobody would tell it when that is in the way.
@@ -537,6 +551,10 @@ pub fn disable() {
 /// ask the kernel nothing that programs don't ask themselves, in no process of the tree.
 #[cold]
 pub fn confine() {
+    if CONFINED.load(Ordering::Relaxed) {
+        // The filter that is there already may kill for any call.
+        return;
+    }
     if MODE.load(Ordering::Relaxed) >= shm::MODE_PREDICT
         && let Some(header) = reach_header()
     {
@@ -553,6 +571,9 @@ pub fn watch() {
         return;
     }
     // Once nothing is opened any more there is nothing to let go of.
+    if CONFINED.load(Ordering::Relaxed) {
+        return;
+    }
     if let Some(header) = reach_header()
         && header.watched.swap(1, Ordering::AcqRel) == 0
     {
@@ -562,7 +583,15 @@ pub fn watch() {
 
 /// What the monotonic clock shows when disks have been waited for that the call can do without, µs.
 pub fn impatient() -> u64 {
-    raw::monotonic_us() + shm::IMPATIENCE_US
+    until(shm::IMPATIENCE_US)
+}
+
+/// What the monotonic clock shows when so many µs are over. Where nobody may be asked nobody is waited for.
+pub fn until(us: u64) -> u64 {
+    if CONFINED.load(Ordering::Relaxed) {
+        return 0;
+    }
+    raw::monotonic_us() + us
 }
 
 /// As long as it lives the service opens no file.

@@ -579,7 +579,7 @@ fn closing_range(first: c_uint, last: c_uint, flags: c_uint) {
 /// Before fcntl(2) with F_SETLEASE: an open of ours would break a lease, and refuse one for writing.
 #[cold]
 fn leasing(fd: c_int, kind: c_int) -> Option<attach::Away> {
-    let until_us = raw::monotonic_us() + shm::PATIENCE_US;
+    let until_us = attach::until(shm::PATIENCE_US);
     declared::leave_alone(fd, until_us);
     track::leave_alone(fd);
     (kind == libc::F_WRLCK as c_int).then(|| attach::keep_away(until_us))
@@ -597,7 +597,7 @@ fn watching(mask: u32) {
 fn unmounting(flags: c_int) -> attach::Away {
     graphs::paths();
     let until_us = match flags & (libc::MNT_DETACH | libc::MNT_FORCE) {
-        0 => raw::monotonic_us() + shm::PATIENCE_US,
+        0 => attach::until(shm::PATIENCE_US),
         _ => attach::impatient(),
     };
     declared::release_all(until_us);

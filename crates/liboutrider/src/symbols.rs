@@ -208,6 +208,15 @@ pub fn next(name: &CStr) -> Option<usize> {
     behind.filter_map(tables).find_map(|t| t.function(name))
 }
 
+/// The function behind ours, if it isn't the C library's own: somebody else interposes it, too.
+pub fn not_the_c_librarys(name: &CStr) -> Option<usize> {
+    let behind = objects().skip_while(|map| !is_own(map)).skip(1);
+    let (object, f) = behind
+        .filter_map(tables)
+        .find_map(|t| t.function(name).map(|f| (t, f)))?;
+    object.function(c"gnu_get_libc_version").is_none().then_some(f)
+}
+
 /// Ours.
 fn own(name: &CStr) -> Option<usize> {
     tables(objects().find(|map| is_own(map))?)?.function(name)

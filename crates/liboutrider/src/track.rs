@@ -652,6 +652,9 @@ pub fn about(fd: c_int, kind: Kind, extra: u64, offset: u64, len: u64) -> bool {
 /// A hint of the program need not reach the kernel (SPEC CP4), and the call is to succeed: what it names is cached, or the service fetches it or has
 /// heard of it. What the kernel carries out whole is left to it: the program's thread is there at once.
 pub fn take_over(fd: c_int, offset: u64, len: u64) -> bool {
+    if !attach::predicts() {
+        return false;
+    }
     let Some((proc, slot)) = tracked(fd) else {
         return false;
     };

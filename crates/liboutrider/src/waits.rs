@@ -17,6 +17,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
 use outrider_sys::raw;
 
+use crate::symbols;
+
 /// What a thread knows of itself: initial-exec storage, as in `graphs::local`.
 #[repr(C)]
 struct Local {
@@ -159,10 +161,107 @@ pub fn start() {
     }
     PLACE.store(place, Relaxed);
     CALM.store(calm, Relaxed);
+    if let Some(other) = symbols::not_the_c_librarys(c"vfork") {
+        VFORK.store(other, Relaxed);
+    }
+}
+
+/// A vfork(2) that somebody else interposes; 0: none.
+static VFORK: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" fn not_forked(error: i32) -> i32 {
+    // SAFETY: errno of this thread.
+    unsafe { *libc::__errno_location() = error };
+    -1
+}
+
+/// See vfork(2). A child is known by a count in the thread's memory, which is its parent's thread's: to ask for its number would be a system call.
+/// It goes back to the caller before the parent does, so that the address to go back to is kept in a register.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn vfork() -> i32 {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "mov rax, [rip + {other}]",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",
+        "2:",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_register rip, rdi",
+        "mov eax, {vfork}",
+        "syscall",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset rip, 0",
+        "mov rcx, [rip + outrider_waits@GOTTPOFF]",
+        "test rax, rax",
+        "js 4f",
+        "jnz 3f",
+        "inc dword ptr fs:[rcx + 4]",
+        "ret",
+        "3:",
+        "dec dword ptr fs:[rcx + 4]",
+        "ret",
+        "4:",
+        "mov rdi, rax",
+        "neg edi",
+        "jmp {failed}",
+        ".cfi_endproc",
+        other = sym VFORK,
+        vfork = const libc::SYS_vfork,
+        failed = sym not_forked,
+    )
+}
+
+/// See vfork(2); as above.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn vfork() -> i32 {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "adrp x1, {other}",
+        "ldr x1, [x1, :lo12:{other}]",
+        "cbz x1, 2f",
+        "br x1",
+        "2:",
+        "mov x0, #{flags}",
+        "mov x1, xzr",
+        "mov x2, xzr",
+        "mov x3, xzr",
+        "mov x4, xzr",
+        "mov x8, #{clone}",
+        "svc #0",
+        "adrp x1, :gottprel:outrider_waits",
+        "ldr x1, [x1, :gottprel_lo12:outrider_waits]",
+        "mrs x2, tpidr_el0",
+        "add x1, x1, x2",
+        "ldr w2, [x1, #4]",
+        "tbnz x0, #63, 4f",
+        "cbnz x0, 3f",
+        "add w2, w2, #1",
+        "str w2, [x1, #4]",
+        "ret",
+        "3:",
+        "sub w2, w2, #1",
+        "str w2, [x1, #4]",
+        "ret",
+        "4:",
+        "neg w0, w0",
+        "b {failed}",
+        ".cfi_endproc",
+        other = sym VFORK,
+        flags = const libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+        clone = const libc::SYS_clone,
+        failed = sym not_forked,
+    )
 }
 
 fn symbol(name: &CStr) -> *const u8 {
-    crate::symbols::look_up(libc::RTLD_DEFAULT, name).cast::<u8>()
+    symbols::look_up(libc::RTLD_DEFAULT, name).cast::<u8>()
 }
 
 /// The kernel's version, as LINUX_VERSION_CODE, from a note in the page of code that it maps into each process; `None` where there is none.

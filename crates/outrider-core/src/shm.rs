@@ -255,7 +255,8 @@ pub const COUNTS: u32 = 2;
 pub struct Proc {
     /// Process that owns this entry; stored last when it attaches.
     pub pid: AtomicU32,
-    _pad: u32,
+    /// 1: a filter of system calls stands over a thread of the process, which may kill for ours; the service looks for it.
+    pub confined: AtomicU32,
     /// The name that the program was called by, up to 16 bytes, zeros after it; for when the process is over before the
     /// service has looked.
     pub name: [AtomicU64; 2],

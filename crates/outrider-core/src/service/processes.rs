@@ -61,6 +61,7 @@ impl Service {
     /// Ends what is over: processes, idle files.
     pub(super) fn census(&mut self) {
         self.last_census = Instant::now();
+        let turn = self.start.elapsed().as_millis() as usize / 100;
         for i in 0..MAX_PROCS {
             let owner = self.header().owners[i].load(Acquire);
             if owner == shm::OWNER_FREE {
@@ -74,6 +75,10 @@ impl Service {
                 self.retire(i);
             } else if self.procs[i].is_none() {
                 self.admit();
+            } else if self.shared.proc(i).confined.load(Relaxed) == 0
+                && fetch::is_confined(owner, turn)
+            {
+                self.shared.proc(i).confined.store(1, Release);
             }
         }
         if self.files.len() > FILES_KEPT {
