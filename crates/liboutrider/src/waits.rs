@@ -53,7 +53,7 @@ global_asm!(
     "outrider_section: ud2",
     ".popsection",
     ".pushsection .data.rel.ro.outrider_sections,\"aw\",@progbits",
-    ".p2align 5",
+    ".p2align 6",
     ".hidden outrider_sections",
     ".globl outrider_sections",
     "outrider_sections:",
@@ -71,7 +71,7 @@ global_asm!(
     "outrider_section: udf #0",
     ".popsection",
     ".pushsection .data.rel.ro.outrider_sections,\"aw\",@progbits",
-    ".p2align 5",
+    ".p2align 6",
     ".hidden outrider_sections",
     ".globl outrider_sections",
     "outrider_sections:",
@@ -83,7 +83,7 @@ global_asm!(
 );
 
 unsafe extern "C" {
-    /// The section of a thread that has not waited lately, and that of one whose reads are looked at one by one.
+    /// The section of a thread whose reads are looked at one by one, and that of one that has not waited lately, of whose address alone [`CALM`] is a bit.
     #[link_name = "outrider_sections"]
     static SECTIONS: [[u64; 4]; 2];
 }
@@ -98,8 +98,7 @@ const REGISTERED: u32 = 16;
 
 /// Where a thread's section is registered, from its thread pointer on, bytes.
 static PLACE: AtomicUsize = AtomicUsize::new(0);
-/// The address of the first section, once that is known.
-static CALM: AtomicU64 = AtomicU64::new(0);
+const CALM: u64 = size_of::<[u64; 4]>() as u64;
 /// The coarse clock is what is gone by.
 static BY_CLOCK: AtomicBool = AtomicBool::new(false);
 
@@ -143,7 +142,6 @@ fn section() -> &'static AtomicU64 {
 
 /// Finds out what there is. Called once, from the constructor.
 pub fn start() {
-    let calm = &raw const SECTIONS as u64;
     let mut place = (&raw const local().section as usize).wrapping_sub(raw::thread_pointer());
     let (size, offset) = (symbol(c"__rseq_size"), symbol(c"__rseq_offset"));
     // SAFETY: where the C library has these, they are an unsigned int and a ptrdiff_t.
@@ -160,7 +158,6 @@ pub fn start() {
         _ => BY_CLOCK.store(linux.is_some(), Relaxed),
     }
     PLACE.store(place, Relaxed);
-    CALM.store(calm, Relaxed);
     if let Some(other) = symbols::not_the_c_librarys(c"vfork") {
         VFORK.store(other, Relaxed);
     }
@@ -313,7 +310,8 @@ fn coarse() -> u64 {
 /// Whether the thread's reads need not be looked at one by one: it has not waited for anything since [`before`].
 #[inline(always)]
 pub fn is_calm() -> bool {
-    section().load(Relaxed) == CALM.load(Relaxed)
+    // What somebody else has registered may have the bit: then it is seen when the kernel strikes that out.
+    section().load(Relaxed) & CALM != 0
 }
 
 /// A read that is looked at is about to be made. `true`: the thread's next one is to be looked at, too.
@@ -333,8 +331,9 @@ fn mark(local: &Local, watched: bool) {
     if BY_CLOCK.load(Relaxed) {
         local.before.store(coarse(), Relaxed);
     }
-    let next = size_of::<[u64; 4]>() as u64 * u64::from(watched);
-    section().store(CALM.load(Relaxed).wrapping_add(next), Relaxed);
+    let one_by_one = (&raw const SECTIONS).expose_provenance() as u64;
+    let calm = one_by_one | CALM;
+    section().store(if watched { one_by_one } else { calm }, Relaxed);
 }
 
 /// Whether the thread has waited since [`mark`], if it was called at all.
