@@ -214,7 +214,10 @@ pub fn not_the_c_librarys(name: &CStr) -> Option<usize> {
     let (object, f) = behind
         .filter_map(tables)
         .find_map(|t| t.function(name).map(|f| (t, f)))?;
-    object.function(c"gnu_get_libc_version").is_none().then_some(f)
+    object
+        .function(c"gnu_get_libc_version")
+        .is_none()
+        .then_some(f)
 }
 
 /// Ours.
@@ -228,7 +231,10 @@ fn has_its_own(address: usize, name: &CStr) -> bool {
         // SAFETY: what the kernel has handed over; of all others the file's header lies at its beginning, which is mapped.
         let (parts, n) = unsafe {
             if *i == 0 {
-                (libc::getauxval(libc::AT_PHDR), libc::getauxval(libc::AT_PHNUM))
+                (
+                    libc::getauxval(libc::AT_PHDR),
+                    libc::getauxval(libc::AT_PHNUM),
+                )
             } else if map.base == 0 {
                 return false;
             } else {

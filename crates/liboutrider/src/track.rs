@@ -265,9 +265,7 @@ static SHARED: Pairs = Pairs([const { AtomicU64::new(0) }; 16]);
 impl Pairs {
     fn note(&self, a: c_int, b: c_int) {
         let pair = (a as u64 + 1) << 32 | (b as u64 + 1);
-        let free = |word: &&AtomicU64| {
-            word.compare_exchange(0, pair, Relaxed, Relaxed).is_ok()
-        };
+        let free = |word: &&AtomicU64| word.compare_exchange(0, pair, Relaxed, Relaxed).is_ok();
         let _ = self.0.iter().find(free);
     }
 
