@@ -144,7 +144,21 @@ pub fn start() -> bool {
 /// Whether this mode foresees reads.
 #[inline]
 pub fn predicts() -> bool {
-    MODE.load(Ordering::Relaxed) >= shm::MODE_PREDICT && may_attach(STATE.load(Ordering::Relaxed))
+    MODE.load(Ordering::Relaxed) >= shm::MODE_PREDICT
+        && may_attach(STATE.load(Ordering::Relaxed))
+        && !current().is_some_and(is_confined)
+}
+
+/// Whether the service has found that a filter of system calls stands over the process, which no hook has seen being installed; then nothing is followed
+/// from here on. No call is made.
+fn is_confined(proc: &Proc) -> bool {
+    let confined = proc.confined.load(Ordering::Relaxed) != 0;
+    if confined && !crate::waits::is_guest() {
+        CONFINED.store(true, Ordering::Release);
+        STATE.fetch_or(FORBIDDEN, Ordering::AcqRel);
+        detach();
+    }
+    confined
 }
 
 fn may_attach(state: u64) -> bool {
@@ -225,6 +239,7 @@ pub fn at_home() -> bool {
 /// In the child of fork(3): the memory is its own, and not that of a child which it makes with vfork before it has looked. A child of the
 /// bare system call says so when it first looks. Where nothing is followed nobody asks.
 unsafe extern "C" fn forked() {
+    crate::waits::forked();
     // Where the parent's memory was is a hole, which a hook that a signal handler forked in may still look into.
     for place in &SHARED {
         let at = place.swap(null_mut(), Ordering::AcqRel);
@@ -530,7 +545,7 @@ fn tell_name(proc: &Proc) {
 /// Nothing is followed in this process any more: its threads no longer share one descriptor table, so that numbers say nothing.
 #[cold]
 pub fn disable() {
-    if !at_home() {
+    if crate::waits::is_guest() {
         return;
     }
     if local().is_some_and(|l| l.handed.load(Ordering::Acquire) != 0) {
@@ -580,6 +595,10 @@ pub fn leave_network() {
 /// ask the kernel nothing that programs don't ask themselves, in no process that this one becomes or makes.
 #[cold]
 pub fn confine() {
+    if CONFINED.load(Ordering::Relaxed) {
+        // The filter that is there already may kill for any call.
+        return;
+    }
     disable();
     give_up();
     retire();
@@ -613,7 +632,15 @@ pub fn lose(bit: u32) {
 
 /// What the monotonic clock shows when disks have been waited for that the call can do without, µs.
 pub fn impatient() -> u64 {
-    raw::monotonic_us() + shm::IMPATIENCE_US
+    until(shm::IMPATIENCE_US)
+}
+
+/// What the monotonic clock shows when so many µs are over. Where nobody may be asked nobody is waited for.
+pub fn until(us: u64) -> u64 {
+    if CONFINED.load(Ordering::Relaxed) {
+        return 0;
+    }
+    raw::monotonic_us() + us
 }
 
 /// As long as it lives the service opens no file.
@@ -667,6 +694,27 @@ pub fn keep_away(until_us: u64) -> Away {
     });
     release_all(until_us);
     Away(call)
+}
+
+/// Asks the service to let go of every descriptor, and waits a moment until it has, asking the kernel nothing.
+#[cold]
+pub fn let_go() {
+    /// Turns of a loop: some tens of milliseconds.
+    const PATIENCE: u32 = 500_000;
+    let Some(proc) = current() else {
+        return;
+    };
+    let wanted = proc
+        .release_wanted
+        .fetch_add(1, Ordering::AcqRel)
+        .wrapping_add(1);
+    for _ in 0..PATIENCE {
+        let done = proc.release_done.load(Ordering::Acquire);
+        if done.wrapping_sub(wanted) as i32 >= 0 || proc.closed.load(Ordering::Relaxed) != 0 {
+            return;
+        }
+        core::hint::spin_loop();
+    }
 }
 
 /// Asks the service to let go of every descriptor, and waits until it has, or the monotonic clock shows `until_us` µs.

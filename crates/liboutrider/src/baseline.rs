@@ -117,7 +117,7 @@ type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 /// Nobody has looked yet.
 const UNSEEN: usize = usize::MAX;
 
-local!(dlsym dlopen);
+local!(dlopen);
 
 /// See dlsym(3). It asks for the object that calls it: any code of this library will do.
 unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {

@@ -75,6 +75,7 @@ unsafe extern "C" fn heard_read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize
             let slot = track::reading(fd, n);
             // SAFETY: the caller's arguments, unchanged.
             let r = unsafe { real::read(fd, buf, n) };
+            track::came(fd);
             track::advanced(slot, r);
             r
         },
@@ -90,7 +91,9 @@ unsafe extern "C" fn heard_pread(fd: c_int, buf: *mut c_void, n: size_t, offset:
         move || {
             track::reading_at(fd, offset as u64, n);
             // SAFETY: the caller's arguments, unchanged.
-            unsafe { real::pread(fd, buf, n, offset) }
+            let r = unsafe { real::pread(fd, buf, n, offset) };
+            track::came(fd);
+            r
         },
     )
 }
@@ -254,6 +257,7 @@ hook! {
             let slot = track::reading(fd, n);
             // SAFETY: the caller's arguments, unchanged.
             let r = unsafe { real::__read_chk(fd, buf, n, room) };
+            track::came(fd);
             track::advanced(slot, r);
             r
         })
@@ -273,7 +277,9 @@ hook! {
         through(move || transfer(Step::Pread, fd, buf, n_fitting, offset), move || {
             track::reading_at(fd, offset as u64, n);
             // SAFETY: the caller's arguments, unchanged.
-            unsafe { real::__pread_chk(fd, buf, n, offset, room) }
+            let r = unsafe { real::__pread_chk(fd, buf, n, offset, room) };
+            track::came(fd);
+            r
         })
     }
     /// See readv(2).
@@ -592,7 +598,7 @@ fn closing_range(first: c_uint, last: c_uint, flags: c_uint) {
 /// Before fcntl(2) with F_SETLEASE: an open of ours would break a lease, and refuse one for writing.
 #[cold]
 fn leasing(fd: c_int, kind: c_int) -> Option<attach::Away> {
-    let until_us = raw::monotonic_us() + shm::PATIENCE_US;
+    let until_us = attach::until(shm::PATIENCE_US);
     declared::leave_alone(fd, until_us);
     track::leave_alone(fd);
     (kind == libc::F_WRLCK as c_int).then(|| attach::keep_away(until_us))
@@ -610,7 +616,7 @@ fn watching(mask: u32) {
 fn unmounting(flags: c_int) -> attach::Away {
     graphs::paths();
     let until_us = match flags & (libc::MNT_DETACH | libc::MNT_FORCE) {
-        0 => raw::monotonic_us() + shm::PATIENCE_US,
+        0 => attach::until(shm::PATIENCE_US),
         _ => attach::impatient(),
     };
     declared::release_all(until_us);
@@ -688,7 +694,7 @@ fn moving(
     let at = match told {
         // Most continue where the last one ended.
         _ if !here => slot.last.load(Relaxed),
-        Told::After { .. } => track::position(from, slot, 0),
+        Told::After { .. } => slot.pos.load(Relaxed),
         Told::Before | Told::Never => 0,
     };
     let mut announced = false;
@@ -716,6 +722,7 @@ fn has_moved(from: c_int, moved: Option<Moved>, n: ssize_t) {
     let Some(m) = moved.filter(|m| m.slot.generation.load(Relaxed) == m.generation) else {
         return;
     };
+    track::came(from);
     let mut at = m.at;
     if n > 0 && !m.offset.is_null() {
         // SAFETY: the kernel has just read this off_t and written it.

@@ -1,21 +1,18 @@
 //! Files that are cached already.
 //!
 //! There is nothing to foresee in them, so nothing is said of them: no event, no service, and no cache line that threads share is
-//! written. Whether it is still so the hook asks the kernel itself, with cachestat(2) on what is about to be read, a third of a
-//! microsecond, at ever fewer of the reads. Looked at is also a place further on: cachestat(2) counts a page from the moment its read
-//! begins, so that right in front of a sequential reader the kernel's own readahead makes everything look cached.
+//! written. Whether a file is cached the hook asks the kernel when the file is opened, with cachestat(2) in a few places, a third of a
+//! microsecond each. From then on it asks nothing, since the program may have forbidden itself the call: it goes by what is waited for
+//! (`waits`). A thread that has waited for anything has its next reads looked at one by one, and one that waits for several
+//! of few is told, with everything after it, until the service finds the file cached and sets FLAG_HOT again. A page that went astray changes nothing.
 //!
-//! Where a page is missing, those around it are counted, which takes a hundredth of a millisecond. A page that went astray changes
-//! nothing but that the next reads are looked at again; if there are more, the read is told, and everything after it, until the service
-//! finds the file cached and sets FLAG_HOT again.
+//! What the program itself has dropped from the cache (POSIX_FADV_DONTNEED) need not be waited for: reads that come near it are told.
 //!
 //! Reads are counted off per thread and descriptor. Where the kernel gives no answer (before 6.5; a file that the process neither owns
 //! nor may write to) a file counts as not cached.
 //!
-//! Of an overlay's file, whose pages are another file's, cachestat(2) counts none: it is presumed to be cached as long as the thread that reads it
-//! has nothing read from a disk. What file systems read by other means than a disk is not counted there, but waited for: who waits often is told of,
-//! and the service looks. What it leaves to the hook then is cached as long as nothing is read from a disk. After a file that was told others are not
-//! presumed to be cached, until the service has left one.
+//! Of an overlay's file, whose pages are another file's, cachestat(2) counts none: it is presumed to be cached until it is waited for. After a file
+//! that was told others are not presumed to be cached, until the service has left one.
 
 use core::ffi::c_int;
 use core::ops::Range;
@@ -29,25 +26,24 @@ use outrider_core::shm::{
 use outrider_sys::cache::{CacheStatError, counted, is_overlaid};
 use outrider_sys::raw;
 
-use crate::attach;
+use crate::{attach, waits};
 
-/// Bytes that must be cached where reading begins, and of a large read those looked at on both of its ends.
+/// Bytes that must be cached where reading begins.
 const LOOK: u64 = 128 << 10;
 /// Further than the kernel's readahead reaches, bytes, and how much is looked at there.
 const FAR: u64 = 16 << 20;
 const PLACE: u64 = 16 << 10;
 /// Bytes in which pages are counted where one is missing.
 const AROUND: u64 = 16 << 20;
-/// Most reads between two that are looked at …
+/// Most reads that are counted together …
 const RARELY: u64 = 256;
-/// … and least once so many are, and the bytes that may go by meanwhile where that is more reads: a file that
-/// stops being cached is noticed so late.
+/// … and least once so many are, and their bytes where that is more reads.
 const OFTEN: u64 = 16;
 const UNSEEN: u64 = 2 << 20;
-/// Of a file that is only presumed to be cached so many bytes are read …
-const PRESUMED: u64 = 2 << 20;
-/// … with so few waits, where each 128 KiB that the kernel reads ahead would bring one.
+/// Of a file that is cached so many reads are waited for at most within [`waits::window`], where each 128 KiB that the kernel reads ahead would bring
+/// one, or within so many reads.
 const WAITS: u32 = 4;
+const FEW: u64 = 8;
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
@@ -61,11 +57,9 @@ struct Count {
     given: AtomicU32,
     /// Whose they are: a hash of thread, descriptor and generation.
     whose: AtomicU64,
-    /// Of files with FLAG_BLIND: what the thread had had read from disks at the last look, in blocks …
-    blocks: AtomicU32,
-    /// … how often it had waited when `bytes` was zero, both the lower half …
+    /// So many of these were waited for …
     waits: AtomicU32,
-    /// … and what was read since, bytes.
+    /// … while so many bytes were read.
     bytes: AtomicU64,
     /// Bytes of the file in the read that was looked at last …
     len: AtomicU64,
@@ -96,9 +90,9 @@ impl Count {
         }
     }
 
-    /// Forgets what was read until now, when the thread has waited so often.
-    fn begin(&self, waits: u32) {
-        self.waits.store(waits, Relaxed);
+    /// Forgets what was waited for until now.
+    fn begin(&self) {
+        self.waits.store(0, Relaxed);
         self.bytes.store(0, Relaxed);
     }
 
@@ -116,7 +110,6 @@ static COUNTED: [Count; COUNTS] = [const {
         left: AtomicU32::new(0),
         given: AtomicU32::new(0),
         whose: AtomicU64::new(0),
-        blocks: AtomicU32::new(0),
         waits: AtomicU32::new(0),
         bytes: AtomicU64::new(0),
         len: AtomicU64::new(0),
@@ -143,11 +136,36 @@ fn count(slot: &Slot, fd: c_int) -> (&'static Count, u64) {
 pub fn passes(slot: &Slot, fd: c_int) -> bool {
     let (count, name) = count(slot, fd);
     let left = count.left.load(Relaxed);
-    if left == 0 || count.whose.load(Relaxed) != name {
+    if left == 0 || count.whose.load(Relaxed) != name || !waits::is_calm() {
         return false;
     }
     count.left.store(left - 1, Relaxed);
     true
+}
+
+/// A read of a descriptor with FLAG_HOT was made; before it is counted, if that is done afterwards.
+pub fn came(slot: &Slot, fd: c_int) {
+    if waits::after() {
+        let (count, name) = count(slot, fd);
+        if count.whose.load(Relaxed) == name {
+            count.waits.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// The program has dropped what lies in `offset..offset+len`, of a descriptor with FLAG_HOT: what it reads from there on is missing.
+pub fn dropped(slot: &Slot, offset: u64, len: u64) {
+    if offset.saturating_add(len) > slot.last.load(Relaxed).max(slot.pos.load(Relaxed)) {
+        // No range is quiet while FLAG_HOT is set: the fields are the hooks'. What they hold then means nothing later, since
+        // such a range would begin where the file ends.
+        slot.quiet_len.store(offset.saturating_add(1), Relaxed);
+    }
+}
+
+/// Whether a read that ends at `end` is followed soon by what the program itself has dropped.
+fn nears_dropped(slot: &Slot, end: u64) -> bool {
+    let dropped = slot.quiet_len.load(Relaxed);
+    dropped > 0 && end.saturating_add(FAR) >= dropped
 }
 
 /// The read that was let pass last got nothing: it doesn't count.
@@ -168,17 +186,17 @@ pub fn begins(slot: &Slot, fd: c_int, pos: u64, size: u64) -> u32 {
     let first = pos..pos.saturating_add(LOOK).min(size);
     let [further, middle, last] =
         [pos.saturating_add(FAR), size / 2, size].map(|at| place(at, size));
-    for range in [first, further, middle, last] {
+    // See `stays`.
+    slot.quiet_start.store(size, Relaxed);
+    for range in [first.clone(), further, middle, last] {
+        if range != first && range.start >= first.start && range.end <= first.end {
+            continue;
+        }
         match found(fd, range, size) {
             Found::Cached | Found::Astray => {}
             Found::Missing => return 0,
             Found::Overlaid if TOLD.load(Relaxed) => return FLAG_BLIND,
             Found::Overlaid => {
-                let (count, name) = count(slot, fd);
-                let (blocks, waits) = usage();
-                count.pause(name, 0);
-                count.blocks.store(blocks, Relaxed);
-                count.begin(waits);
                 return FLAG_BLIND | FLAG_HOT;
             }
         }
@@ -197,26 +215,43 @@ fn place(at: u64, size: u64) -> Range<u64> {
     start..start.saturating_add(PLACE).min(size)
 }
 
-/// Looks at a read of a descriptor with FLAG_HOT. `false`: something of it is missing, and not a single page, or the service is to look.
+/// A read of a descriptor with FLAG_HOT that is not merely counted. `false`: its file is no longer cached, as it seems, or will soon not be.
+#[inline(never)]
 pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
     let flags = slot.flags.load(Relaxed);
-    let size = raw::fstat(fd).ok().map(|st| st.st_size as u64);
-    let found = match size {
-        _ if flags & FLAG_BLIND != 0 => found_unread(slot, fd, len, flags & FLAG_UNTOLD != 0),
-        Some(size) => found_around(fd, offset, len, size),
-        None => Found::Missing,
+    let inside = match slot.quiet_start.load(Relaxed) {
+        // The file may have grown since; what is read of it is no less then.
+        0 => len,
+        size if offset <= size => len.min(size - offset),
+        _ => len,
     };
-    let inside = size.map_or(len, |size| len.min(size.saturating_sub(offset)));
     let (count, name) = count(slot, fd);
-    if found == Found::Missing {
+    let known = count.whose.load(Relaxed) == name;
+    let waited = known && count.waits.load(Relaxed) >= WAITS;
+    if waited || nears_dropped(slot, offset.saturating_add(inside)) {
+        if flags & FLAG_BLIND != 0 {
+            TOLD.store(true, Relaxed);
+        }
         ends(proc, slot, fd);
+        count.begin();
         count.pause(name, 0);
         return false;
     }
     let passed = count.passed(name);
+    let since = len.saturating_mul(1 + passed);
+    let bytes = count.bytes.load(Relaxed).saturating_add(since);
+    if known && bytes <= waits::window().max(FEW * len) {
+        count.bytes.store(bytes, Relaxed);
+    } else {
+        count.begin();
+        if flags & (FLAG_BLIND | FLAG_UNTOLD) == FLAG_BLIND {
+            // The service has left it.
+            TOLD.store(false, Relaxed);
+        }
+    }
     proc.hot_reads.fetch_add(1 + passed, Relaxed);
     let before = count.bytes_passed(slot, name);
-    if inside > 0 || count.whose.load(Relaxed) != name {
+    if inside > 0 || !known {
         count.len.store(inside, Relaxed);
     }
     let here = slot.pos.load(Relaxed) == offset;
@@ -229,11 +264,11 @@ pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool
     proc.hot_bytes
         .fetch_add(inside.saturating_add(before), Relaxed);
     let most = (UNSEEN / len.max(1)).clamp(OFTEN, RARELY);
-    let next = match found {
-        Found::Astray => 1,
-        _ => 2 * passed + 1,
+    let next = match waits::before() {
+        true => 0,
+        false => (2 * passed + 1).min(most),
     };
-    count.pause(name, next.min(most) as u32);
+    count.pause(name, next as u32);
     true
 }
 
@@ -244,57 +279,6 @@ pub fn ends(proc: &Proc, slot: &Slot, fd: c_int) {
     proc.hot_reads.fetch_add(passed, Relaxed);
     proc.hot_bytes
         .fetch_add(count.bytes_passed(slot, name), Relaxed);
-}
-
-/// Looks for a read of a file of `size` bytes, and for what lies further on.
-fn found_around(fd: c_int, offset: u64, len: u64, size: u64) -> Found {
-    let end = offset.saturating_add(len).min(size);
-    let first = offset..end.min(offset.saturating_add(LOOK));
-    let last = first.end.max(end.saturating_sub(LOOK))..end;
-    let further = place(end.saturating_add(FAR), size);
-    let mut all = Found::Cached;
-    for range in [first, last, further] {
-        match found(fd, range, size) {
-            Found::Cached => {}
-            Found::Astray => all = Found::Astray,
-            Found::Missing | Found::Overlaid => return Found::Missing,
-        }
-    }
-    all
-}
-
-/// What the calling thread has had read from disks, in blocks, and how often it has waited: the lower halves.
-fn usage() -> (u32, u32) {
-    let (blocks, waits) = raw::blocks_and_waits();
-    (blocks as u32, waits as u32)
-}
-
-/// Whether the calling thread has had nothing read from a disk since it last looked at this descriptor. Of a file that is only `presumed` to be
-/// cached it must not have waited often either.
-fn found_unread(slot: &Slot, fd: c_int, len: u64, presumed: bool) -> Found {
-    let (count, name) = count(slot, fd);
-    let (blocks, waits) = usage();
-    let before = count.blocks.swap(blocks, Relaxed);
-    if count.whose.load(Relaxed) != name {
-        count.begin(waits);
-        return Found::Cached;
-    }
-    let since = len.saturating_mul(1 + count.passed(name));
-    let bytes = count.bytes.load(Relaxed).saturating_add(since);
-    count.bytes.store(bytes, Relaxed);
-    let mut found = before == blocks;
-    if presumed && bytes > PRESUMED {
-        found &= waits.wrapping_sub(count.waits.load(Relaxed)) < WAITS;
-        count.begin(waits);
-    }
-    if !found {
-        TOLD.store(true, Relaxed);
-        return Found::Missing;
-    }
-    if !presumed && TOLD.load(Relaxed) {
-        TOLD.store(false, Relaxed);
-    }
-    Found::Cached
 }
 
 /// What of a range is in the page cache.

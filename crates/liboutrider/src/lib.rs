@@ -5,10 +5,10 @@
 //! descriptor number, and it starts no thread. The path of every call is: one look at the descriptor's
 //! state, mostly nothing, then the C library's own function.
 //!
-//! - `real` finds those functions.
+//! - `real` finds those functions, `symbols` what programs find by a handle.
 //! - `attach` connects the process to the service's memory, at the first file that is worth following.
 //! - `track` holds what the hooks do with descriptors.
-//! - `hot` lets files that are cached pass without a word.
+//! - `hot` lets files that are cached pass without a word; `waits` sees when one no longer is.
 //! - `declared` is the C interface through which a program says what it will read.
 //! - `graphs` are foreaction graphs: their C interface, plug-ins, and how the program's calls reach them.
 //! - `exec` starts programs that can't take the library without it.
@@ -26,7 +26,9 @@ mod hooks;
 mod hot;
 mod real;
 mod stdio;
+mod symbols;
 mod track;
+mod waits;
 mod walk;
 
 // See unwinder.rs, beside the build script.
@@ -37,6 +39,7 @@ unsafe extern "C" {}
 /// Runs before `main`: resolves the functions that the hooks stand before.
 extern "C" fn start() {
     real::resolve();
+    waits::start();
     if attach::start() {
         exec::start();
         graphs::start();

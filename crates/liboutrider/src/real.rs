@@ -4,11 +4,13 @@
 //! below us keeps its say. A call that comes before that (from an earlier library's constructor) goes
 //! straight to the system call; for the buffered streams, which have no system call, it is looked up then.
 
-use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::{DIR, FILE, dirent, iovec, mode_t, off_t, size_t, ssize_t};
 use outrider_sys::raw::syscall6;
+
+use crate::symbols;
 
 /// What the C library makes of a system call's answer: -1 and errno for a failure.
 #[inline]
@@ -130,12 +132,14 @@ jumps! { longjmp _longjmp siglongjmp __longjmp_chk }
 #[inline(never)]
 fn find(to: &AtomicUsize, name: &'static str) {
     // SAFETY: name ends with a zero byte (see the macros).
-    let p = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr() as *const c_char) };
+    let name = unsafe { CStr::from_ptr(name.as_ptr().cast()) };
+    let p = symbols::look_up(libc::RTLD_NEXT, name);
     to.store(p as usize, Ordering::Relaxed);
 }
 
 /// Looks everything up.
 pub fn resolve() {
+    symbols::start();
     resolve_syscalls();
     resolve_functions();
     resolve_jumps();

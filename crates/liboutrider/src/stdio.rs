@@ -1,8 +1,9 @@
 //! Buffered streams.
 //!
 //! The C library fills a stream's buffer with its internal read, which no hook sees. After a call that may have done
-//! so, the stream's read pointers tell whether it did; then, and only then (once per buffer, 4 KiB as a rule), the
-//! descriptor's position is asked for, which costs one system call.
+//! so, the stream's read pointers tell whether it did, and how far it has come: the kernel, which would know, is not asked, since the program may
+//! have forbidden itself the call. Once a stream was positioned the C library notes where its descriptor stands; until then what was taken out of
+//! the buffer and what is in it now says how much was read. (Of a line longer than the buffer that fgets(3) or scanf(3) took only the last part is seen.)
 //!
 //! The pointers are part of glibc's binary interface (bits/types/struct_FILE.h): programs compiled against its
 //! getc macros depend on their places.
@@ -52,6 +53,27 @@ struct Before {
     fd: c_int,
     read_ptr: *const u8,
     read_end: *const u8,
+    /// Where the decoded characters stand, null if there are none.
+    wide: *const libc::wchar_t,
+    wide_end: *const libc::wchar_t,
+}
+
+/// Where a stream's decoded characters stand, and where they end.
+///
+/// # Safety
+/// As in [`before`].
+unsafe fn decoded(fp: *mut FILE) -> (*const libc::wchar_t, *const libc::wchar_t) {
+    // SAFETY: as promised; every stream has such a structure, or none.
+    unsafe {
+        let wide = (&raw const (*fp.cast::<Stream>()).wide).read_volatile();
+        if wide.is_null() {
+            return (core::ptr::null(), core::ptr::null());
+        }
+        (
+            (&raw const (*wide).read_ptr).read_volatile(),
+            (&raw const (*wide).read_end).read_volatile(),
+        )
+    }
 }
 
 /// Looks at the buffer before a call. `None` for a stream that is not followed.
@@ -69,10 +91,13 @@ fn before(fp: *mut FILE) -> Option<Before> {
         if track::tracked(fd).is_none() && !declared::follows(fd) {
             return None;
         }
+        let (wide, wide_end) = decoded(fp);
         Some(Before {
             fd,
             read_ptr: (&raw const (*s).read_ptr).read_volatile(),
             read_end: (&raw const (*s).read_end).read_volatile(),
+            wide,
+            wide_end,
         })
     }
 }
@@ -118,28 +143,24 @@ fn never(_: *mut FILE, _: usize) -> bool {
 }
 
 /// Looks again afterwards; tells of the read that was made to fill the buffer, if there was one. `asked` is what the caller
-/// wanted, bytes: large reads bypass the buffer.
+/// wanted, bytes: large reads bypass the buffer. `taken` is what it got, where that is known.
 #[inline(always)]
-fn after(fp: *mut FILE, was: Option<Before>, asked: usize) {
+fn after(fp: *mut FILE, was: Option<Before>, asked: usize, taken: Option<usize>) {
     let Some(was) = was else { return };
     // SAFETY: as in `before`.
-    let (read_ptr, read_end, read_base) = unsafe {
+    let (read_ptr, wide) = unsafe {
         let s = fp.cast::<Stream>();
-        (
-            (&raw const (*s).read_ptr).read_volatile(),
-            (&raw const (*s).read_end).read_volatile(),
-            (&raw const (*s).read_base).read_volatile(),
-        )
+        ((&raw const (*s).read_ptr).read_volatile(), decoded(fp).0)
     };
     let had = (was.read_end as usize).wrapping_sub(was.read_ptr as usize);
     if had >= asked.max(1) && read_ptr >= was.read_ptr {
         return;
     }
-    filled(
-        was.fd,
-        (read_end as usize).wrapping_sub(read_base as usize),
-        asked,
-    );
+    // Nothing was decoded that was not there before.
+    if !was.wide.is_null() && was.wide < was.wide_end && wide >= was.wide && asked != usize::MAX {
+        return;
+    }
+    filled(fp, was.fd, had, asked, taken);
 }
 
 /// Bytes of the longest read that goes around the buffer and is told whole.
@@ -147,7 +168,18 @@ const LARGEST: u64 = 64 << 20;
 
 #[cold]
 #[inline(never)]
-fn filled(fd: c_int, buffered: usize, asked: usize) {
+fn filled(fp: *mut FILE, fd: c_int, had: usize, asked: usize, taken: Option<usize>) {
+    // SAFETY: as in `before`.
+    let (read_ptr, read_end, read_base, offset) = unsafe {
+        let s = fp.cast::<Stream>();
+        (
+            (&raw const (*s).read_ptr).read_volatile() as usize,
+            (&raw const (*s).read_end).read_volatile() as usize,
+            (&raw const (*s).read_base).read_volatile() as usize,
+            (&raw const (*s).offset).read_volatile(),
+        )
+    };
+    let buffered = read_end.wrapping_sub(read_base);
     if declared::follows(fd) {
         // Either the buffer was filled, or a large request went around it and may have filled it afterwards.
         let n = if asked == usize::MAX {
@@ -161,11 +193,23 @@ fn filled(fd: c_int, buffered: usize, asked: usize) {
     let Some((_, slot)) = track::tracked(fd) else {
         return;
     };
+    track::came(fd);
     let old = slot.pos.load(Relaxed);
-    let now = track::shared_position(fd, slot, 0);
+    let now = match taken {
+        // The C library knows.
+        _ if offset >= 0 => offset as u64,
+        _ if asked == usize::MAX => return,
+        // What came out of the buffer was in it before, or was read; and so was what is in it now.
+        Some(taken) if taken > had => {
+            let read = (taken - had).wrapping_add(read_end.wrapping_sub(read_ptr));
+            old.wrapping_add(read as u64)
+        }
+        _ => old.wrapping_add(buffered as u64),
+    };
     if now == old {
         return;
     }
+    slot.pos.store(now, Relaxed);
     // Forward by no more than was asked for, or a few buffers: the bytes between; otherwise there was a seek, and the buffer holds
     // what was read after it.
     let most = match asked {
@@ -204,12 +248,26 @@ pub fn descriptor(fp: *mut FILE) -> c_int {
     }
 }
 
-/// A stream was opened.
-fn opened(fp: *mut FILE) {
+/// A stream was opened, in this mode.
+fn opened(fp: *mut FILE, mode: *const c_char) {
     let fd = descriptor(fp);
-    if fd >= 0 {
-        track::adopt(fd);
+    if fd < 0 || mode.is_null() {
+        return;
     }
+    // SAFETY: a C string that the C library has just understood; what follows a comma is something else.
+    let (kind, updates) = unsafe {
+        let text = core::ffi::CStr::from_ptr(mode).to_bytes();
+        let mode = text.split(|b| *b == b',').next().unwrap_or_default();
+        (mode.first().copied(), mode.contains(&b'+'))
+    };
+    let flags = match kind {
+        Some(b'r') if !updates => libc::O_RDONLY,
+        _ if updates => libc::O_RDWR,
+        _ => libc::O_WRONLY,
+    };
+    // Where one that appends begins only the kernel knows.
+    let begins = (kind != Some(b'a')).then_some(0);
+    track::opened_at(fd, flags, FLAG_SHARED_POS, begins);
 }
 
 /// A stream is about to be closed.
@@ -225,7 +283,7 @@ fn closing(fp: *mut FILE) {
 /// Interposes functions that read from a stream: the body is the real call, between two looks at the buffer, unless it is enough to
 /// know that the buffer holds what is asked for.
 macro_rules! readers {
-    (if $suffices:ident; $($name:ident ($($a:ident: $t:ty),*; $fp:ident; $asked:expr) -> $r:ty;)*) => {
+    (if $suffices:ident; $($name:ident ($($a:ident: $t:ty),*; $fp:ident; $asked:expr $(; $taken:expr)?) -> $r:ty;)*) => {
         $(
             /// See the C library's manual.
             #[unsafe(no_mangle)]
@@ -235,7 +293,10 @@ macro_rules! readers {
                     let was = before($fp);
                     // SAFETY: the caller's arguments, unchanged.
                     let r = unsafe { real::$name($($a),*) };
-                    after($fp, was, $asked);
+                    #[allow(unused_mut, unused_assignments)]
+                    let mut taken: Option<usize> = None;
+                    $(taken = Some(($taken)(r));)?
+                    after($fp, was, $asked, taken);
                     r
                 }
                 // SAFETY: the caller's arguments, unchanged.
@@ -253,10 +314,10 @@ macro_rules! readers {
 
 readers! {
     if holds;
-    fread(buf: *mut c_void, size: size_t, n: size_t, fp: *mut FILE; fp; size.wrapping_mul(n)) -> size_t;
-    fread_unlocked(buf: *mut c_void, size: size_t, n: size_t, fp: *mut FILE; fp; size.wrapping_mul(n)) -> size_t;
-    __fread_chk(buf: *mut c_void, room: size_t, size: size_t, n: size_t, fp: *mut FILE; fp; size.wrapping_mul(n)) -> size_t;
-    __fread_unlocked_chk(buf: *mut c_void, room: size_t, size: size_t, n: size_t, fp: *mut FILE; fp; size.wrapping_mul(n)) -> size_t;
+    fread(buf: *mut c_void, size: size_t, n: size_t, fp: *mut FILE; fp; size.wrapping_mul(n); |r: size_t| r.wrapping_mul(size)) -> size_t;
+    fread_unlocked(buf: *mut c_void, size: size_t, n: size_t, fp: *mut FILE; fp; size.wrapping_mul(n); |r: size_t| r.wrapping_mul(size)) -> size_t;
+    __fread_chk(buf: *mut c_void, room: size_t, size: size_t, n: size_t, fp: *mut FILE; fp; size.wrapping_mul(n); |r: size_t| r.wrapping_mul(size)) -> size_t;
+    __fread_unlocked_chk(buf: *mut c_void, room: size_t, size: size_t, n: size_t, fp: *mut FILE; fp; size.wrapping_mul(n); |r: size_t| r.wrapping_mul(size)) -> size_t;
     fgetc(fp: *mut FILE; fp; 1) -> c_int;
     fgetc_unlocked(fp: *mut FILE; fp; 1) -> c_int;
     getc(fp: *mut FILE; fp; 1) -> c_int;
@@ -270,9 +331,9 @@ readers! {
     fgets_unlocked(buf: *mut c_char, n: c_int, fp: *mut FILE; fp; 1) -> *mut c_char;
     __fgets_chk(buf: *mut c_char, room: size_t, n: c_int, fp: *mut FILE; fp; 1) -> *mut c_char;
     __fgets_unlocked_chk(buf: *mut c_char, room: size_t, n: c_int, fp: *mut FILE; fp; 1) -> *mut c_char;
-    getline(line: *mut *mut c_char, n: *mut size_t, fp: *mut FILE; fp; 1) -> ssize_t;
-    getdelim(line: *mut *mut c_char, n: *mut size_t, delimiter: c_int, fp: *mut FILE; fp; 1) -> ssize_t;
-    __getdelim(line: *mut *mut c_char, n: *mut size_t, delimiter: c_int, fp: *mut FILE; fp; 1) -> ssize_t;
+    getline(line: *mut *mut c_char, n: *mut size_t, fp: *mut FILE; fp; 1; |r: ssize_t| usize::try_from(r).unwrap_or(0)) -> ssize_t;
+    getdelim(line: *mut *mut c_char, n: *mut size_t, delimiter: c_int, fp: *mut FILE; fp; 1; |r: ssize_t| usize::try_from(r).unwrap_or(0)) -> ssize_t;
+    __getdelim(line: *mut *mut c_char, n: *mut size_t, delimiter: c_int, fp: *mut FILE; fp; 1; |r: ssize_t| usize::try_from(r).unwrap_or(0)) -> ssize_t;
     __uflow(fp: *mut FILE; fp; 1) -> c_int;
     __underflow(fp: *mut FILE; fp; 1) -> c_int;
     getw(fp: *mut FILE; fp; size_of::<c_int>()) -> c_int;
@@ -503,7 +564,7 @@ unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut FIL
     // SAFETY: the caller's arguments, unchanged.
     let fp = unsafe { real::fopen(path, mode) };
     graphs::streams::opened(fp, mode);
-    opened(fp);
+    opened(fp, mode);
     fp
 }
 
@@ -541,7 +602,7 @@ unsafe extern "C" fn freopen(
     // SAFETY: the caller's arguments, unchanged.
     let fp = unsafe { real::freopen(path, mode, old) };
     graphs::streams::opened(fp, mode);
-    opened(fp);
+    opened(fp, mode);
     fp
 }
 

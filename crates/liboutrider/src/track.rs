@@ -3,6 +3,7 @@
 //! On LP64 Linux the 64-bit names of the C library are aliases, so one body serves `pread` and `pread64`.
 
 use core::ffi::c_int;
+use core::hint::spin_loop;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU64, fence};
 
@@ -14,7 +15,7 @@ use outrider_core::shm::{
 };
 use outrider_sys::raw;
 
-use crate::{attach, declared, graphs, hot, walk};
+use crate::{attach, declared, graphs, hot, waits, walk};
 
 /// The state of a descriptor whose file is followed, or `None`. Nothing but loads unless the descriptor is seen for the
 /// first time.
@@ -74,6 +75,19 @@ pub fn adopt(fd: c_int) -> Option<(&'static Proc, &'static Slot)> {
 #[cold]
 #[inline(never)]
 pub fn opened(fd: c_int, flags: c_int, extra: u32) -> Option<(&'static Proc, &'static Slot)> {
+    let begins = (extra & FLAG_SHARED_POS == 0).then_some(0);
+    opened_at(fd, flags, extra, begins)
+}
+
+/// The same of one whose position is `begins`, bytes, if that is known.
+#[cold]
+#[inline(never)]
+pub fn opened_at(
+    fd: c_int,
+    flags: c_int,
+    extra: u32,
+    begins: Option<u64>,
+) -> Option<(&'static Proc, &'static Slot)> {
     if fd < 0 || fd as usize >= MAX_FDS || !attach::predicts() || !attach::at_home() {
         return None;
     }
@@ -112,11 +126,7 @@ pub fn opened(fd: c_int, flags: c_int, extra: u32) -> Option<(&'static Proc, &'s
     slot.forget();
     slot.dev.store(st.st_dev, Relaxed);
     slot.ino.store(st.st_ino, Relaxed);
-    let pos = if extra & FLAG_SHARED_POS != 0 {
-        raw::lseek(fd, 0, libc::SEEK_CUR).max(0) as u64
-    } else {
-        0
-    };
+    let pos = begins.unwrap_or_else(|| raw::lseek(fd, 0, libc::SEEK_CUR).max(0) as u64);
     bits |= hot::begins(slot, fd, pos, st.st_size as u64);
     if bits & FLAG_HOT != 0 || untold() {
         bits |= FLAG_UNTOLD;
@@ -147,14 +157,20 @@ pub fn closing(fd: c_int) {
     }
 }
 
+/// Turns of a loop, about a millisecond: an open through /proc takes microseconds, and who waits for it asks the kernel nothing.
+const PATIENCE: u32 = 20_000;
+
 #[cold]
 #[inline(never)]
 fn forget(proc: &'static Proc, slot: &'static Slot, fd: c_int) {
-    if !attach::at_home() {
+    if waits::is_guest() {
         // A vfork child closes its own descriptor, not the parent's.
         return;
     }
     let tracked = slot.state.load(Relaxed) == FD_TRACKED;
+    if slot.flags.load(Relaxed) & FLAG_SHARED_POS != 0 {
+        SHARED.forget(fd);
+    }
     let (last, skip) = (slot.last.load(Relaxed), slot.skip.load(Relaxed));
     if tracked && slot.flags.load(Relaxed) & FLAG_HOT != 0 {
         hot::ends(proc, slot, fd);
@@ -166,17 +182,16 @@ fn forget(proc: &'static Proc, slot: &'static Slot, fd: c_int) {
     }
     // The service marks the slot and then looks at the generation again; here it is the other way round.
     fence(SeqCst);
-    for _ in 0..1000 {
+    for _ in 0..PATIENCE {
         if slot.flags.load(Relaxed) & FLAG_FETCHING == 0 {
             break;
         }
-        // SAFETY: takes no arguments.
-        unsafe { raw::syscall6(libc::SYS_sched_yield, 0, 0, 0, 0, 0, 0) };
+        spin_loop();
     }
     // A service that was killed leaves its mark: nobody waits for it twice.
     slot.flags.fetch_and(!FLAG_FETCHING, SeqCst);
     if tracked && slot.flags.load(Relaxed) & FLAG_HELD != 0 {
-        attach::release_all(attach::impatient());
+        attach::let_go();
     }
 }
 
@@ -229,7 +244,7 @@ pub fn duplicated(from: c_int, to: c_int) {
     let Some((_, slot)) = tracked(from) else {
         if let Some(slot) = attach::current().and_then(|p| p.slots.get(to as usize))
             && slot.state.load(Relaxed) != FD_UNKNOWN
-            && attach::at_home()
+            && !waits::is_guest()
         {
             slot.state.store(FD_UNKNOWN, Relaxed);
         }
@@ -237,7 +252,66 @@ pub fn duplicated(from: c_int, to: c_int) {
         return;
     };
     slot.flags.fetch_or(FLAG_SHARED_POS, Relaxed);
-    adopt(to);
+    if adopt(to).is_some() {
+        SHARED.note(from, to);
+    }
+}
+
+/// Pairs of descriptors with one file position, each plus one in half a word; 0: free. Of more than there is room for each goes by its own reads.
+struct Pairs([AtomicU64; 16]);
+
+static SHARED: Pairs = Pairs([const { AtomicU64::new(0) }; 16]);
+
+impl Pairs {
+    fn note(&self, a: c_int, b: c_int) {
+        let pair = (a as u64 + 1) << 32 | (b as u64 + 1);
+        let free = |word: &&AtomicU64| word.compare_exchange(0, pair, Relaxed, Relaxed).is_ok();
+        let _ = self.0.iter().find(free);
+    }
+
+    /// The descriptor is another file's from now on.
+    fn forget(&self, fd: c_int) {
+        for word in &self.0 {
+            let pair = word.load(Relaxed);
+            if pair != 0 && (pair >> 32 == fd as u64 + 1 || pair as u32 == fd as u32 + 1) {
+                word.store(0, Relaxed);
+            }
+        }
+    }
+
+    /// The position of `fd` is where `slot` says: that of all that share it.
+    fn moved(&self, proc: &Proc, fd: c_int, slot: &Slot) {
+        let pos = slot.pos.load(Relaxed);
+        for word in &self.0 {
+            let pair = word.load(Relaxed);
+            let (a, b) = (pair >> 32, pair & u64::from(u32::MAX));
+            let other = match fd as u64 + 1 {
+                n if n == a => b,
+                n if n == b => a,
+                _ => continue,
+            };
+            if let Some(other) = proc.slots.get((other as usize).wrapping_sub(1)) {
+                other.pos.store(pos, Relaxed);
+            }
+        }
+    }
+}
+
+/// The position of a descriptor with FLAG_SHARED_POS was moved by a call of this process.
+#[cold]
+#[inline(never)]
+fn moved_shared(slot: &Slot) {
+    if let Some(proc) = attach::current() {
+        SHARED.moved(proc, number(proc, slot), slot);
+    }
+}
+
+/// The number of a descriptor, by its state.
+fn number(proc: &Proc, slot: &Slot) -> c_int {
+    let from = core::ptr::from_ref(slot)
+        .addr()
+        .wrapping_sub(proc.slots.as_ptr().addr());
+    (from / size_of::<Slot>()) as c_int
 }
 
 /// Bytes by which a position is moved onward at least for it to be told: a window of the kernel's readahead.
@@ -310,6 +384,16 @@ fn plainly_hushed(slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
     skip > 0
 }
 
+/// Whether a file is followed and cached: both of a look, which most reads need.
+#[inline(always)]
+fn is_hot(slot: &Slot) -> bool {
+    const MASK: u64 = u32::MAX as u64 | (FLAG_HOT as u64) << 32;
+    const HOT: u64 = FD_TRACKED as u64 | (FLAG_HOT as u64) << 32;
+    // SAFETY: the first two words of a structure that is aligned for it; both are only ever stored whole.
+    let both = unsafe { core::ptr::from_ref(slot).cast::<u64>().read_volatile() };
+    cfg!(target_endian = "little") && both & MASK == HOT
+}
+
 /// Whether nobody need hear of a read of `len` bytes that is about to be made, `at(slot)`, where that is seen without calling anything: with the state of the descriptor, if
 /// its file is followed. A hook that saves no registers for what it might call takes a dozen instructions less.
 #[inline(always)]
@@ -323,6 +407,9 @@ fn silent(fd: c_int, at: impl Fn(&Slot) -> u64, len: usize) -> Option<Option<&'s
     let Some(slot) = proc.slots.get(fd as usize) else {
         return Some(None);
     };
+    if is_hot(slot) {
+        return hot::passes(slot, fd).then_some(Some(slot));
+    }
     match slot.state.load(Relaxed) {
         FD_IGNORED => Some(None),
         FD_TRACKED if plainly_hushed(slot, fd, at(slot), len as u64) => Some(Some(slot)),
@@ -367,6 +454,7 @@ fn speak(proc: &'static Proc, slot: &'static Slot, fd: c_int, offset: u64, len: 
             return;
         }
         slot.skip.store(0, Relaxed);
+        slot.quiet_len.store(0, Relaxed);
         slot.flags.fetch_and(!(FLAG_HOT | FLAG_UNTOLD), Relaxed);
         slot.last.store(offset.wrapping_add(len), Relaxed);
     }
@@ -389,38 +477,31 @@ fn speak(proc: &'static Proc, slot: &'static Slot, fd: c_int, offset: u64, len: 
 #[inline(always)]
 pub fn reading(fd: c_int, len: usize) -> Option<&'static Slot> {
     declared::reading(fd, len);
-    reading_here(fd, len, 0)
+    reading_here(fd, len)
 }
 
-/// Of a read at the file position, `done` bytes have been made already.
+/// Of a read at the file position, which was made or is about to be.
 #[inline(always)]
-fn reading_here(fd: c_int, len: usize, done: u64) -> Option<&'static Slot> {
+fn reading_here(fd: c_int, len: usize) -> Option<&'static Slot> {
     let (proc, slot) = tracked(fd)?;
     let len = len as u64;
-    if !hushed(slot, fd, slot.pos.load(Relaxed), len) {
-        speak(proc, slot, fd, position(fd, slot, done), len);
+    let pos = slot.pos.load(Relaxed);
+    if !hushed(slot, fd, pos, len) {
+        speak(proc, slot, fd, pos, len);
     }
     Some(slot)
 }
 
-/// The file position, before `done` bytes that were read there and that [`advanced`] has not been told of.
+/// A read of a file that is followed was made: whether it was waited for shows where files are cached.
 #[inline(always)]
-pub fn position(fd: c_int, slot: &Slot, done: u64) -> u64 {
-    if slot.flags.load(Relaxed) & FLAG_SHARED_POS != 0 {
-        shared_position(fd, slot, done)
-    } else {
-        slot.pos.load(Relaxed)
+pub fn came(fd: c_int) {
+    if let Some(proc) = attach::current()
+        && let Some(slot) = proc.slots.get(fd as usize)
+        && slot.state.load(Relaxed) == FD_TRACKED
+        && slot.flags.load(Relaxed) & FLAG_HOT != 0
+    {
+        hot::came(slot, fd);
     }
-}
-
-/// The kernel's idea of a position that others may move too.
-#[cold]
-#[inline(never)]
-pub fn shared_position(fd: c_int, slot: &Slot, done: u64) -> u64 {
-    let pos = raw::lseek(fd, 0, libc::SEEK_CUR).max(0) as u64;
-    let pos = pos.saturating_sub(done);
-    slot.pos.store(pos, Relaxed);
-    pos
 }
 
 /// The read announced with [`reading`] returned `n`.
@@ -428,11 +509,20 @@ pub fn shared_position(fd: c_int, slot: &Slot, done: u64) -> u64 {
 pub fn advanced(slot: Option<&Slot>, n: isize) {
     if let Some(slot) = slot {
         if n > 0 {
-            slot.pos
-                .store(slot.pos.load(Relaxed).wrapping_add(n as u64), Relaxed);
+            moved_by(slot, n as u64);
         } else {
             got_nothing(slot);
         }
+    }
+}
+
+/// The file position was moved onward.
+#[inline(always)]
+fn moved_by(slot: &Slot, n: u64) {
+    slot.pos
+        .store(slot.pos.load(Relaxed).wrapping_add(n), Relaxed);
+    if slot.flags.load(Relaxed) & FLAG_SHARED_POS != 0 {
+        moved_shared(slot);
     }
 }
 
@@ -443,10 +533,7 @@ fn got_nothing(slot: &Slot) {
     if slot.flags.load(Relaxed) & FLAG_HOT != 0
         && let Some(proc) = attach::current()
     {
-        let from = core::ptr::from_ref(slot)
-            .addr()
-            .wrapping_sub(proc.slots.as_ptr().addr());
-        hot::unread(slot, (from / size_of::<Slot>()) as c_int);
+        hot::unread(slot, number(proc, slot));
     }
 }
 
@@ -455,7 +542,8 @@ fn got_nothing(slot: &Slot) {
 pub fn has_read(fd: c_int, n: isize) {
     if n > 0 {
         declared::has_read(fd, n);
-        advanced(reading_here(fd, n as usize, n as u64), n);
+        came(fd);
+        advanced(reading_here(fd, n as usize), n);
     }
 }
 
@@ -463,6 +551,7 @@ pub fn has_read(fd: c_int, n: isize) {
 #[inline(always)]
 pub fn has_read_at(fd: c_int, offset: u64, n: isize) {
     if n > 0 {
+        came(fd);
         reading_at(fd, offset, n as usize);
     }
 }
@@ -476,6 +565,9 @@ pub fn moved(fd: c_int, pos: i64) {
         && slot.state.load(Relaxed) == FD_TRACKED
     {
         slot.pos.store(pos as u64, Relaxed);
+        if slot.flags.load(Relaxed) & FLAG_SHARED_POS != 0 {
+            SHARED.moved(proc, fd, slot);
+        }
         moved_on(slot, fd, pos as u64);
     }
 }
@@ -488,7 +580,9 @@ pub fn moved_on(slot: &Slot, fd: c_int, pos: u64) {
         SOUGHT[1].store(last, Relaxed);
         SOUGHT[0].store(fd as u64 + 1, Relaxed);
         // It is told.
-        slot.quiet_len.store(0, Relaxed);
+        if slot.flags.load(Relaxed) & FLAG_HOT == 0 {
+            slot.quiet_len.store(0, Relaxed);
+        }
     }
 }
 
@@ -512,8 +606,7 @@ pub fn wrote(fd: c_int, n: isize) {
         && let Some(slot) = proc.slots.get(fd as usize)
         && slot.state.load(Relaxed) == FD_TRACKED
     {
-        slot.pos
-            .store(slot.pos.load(Relaxed).wrapping_add(n as u64), Relaxed);
+        moved_by(slot, n as u64);
     }
 }
 
@@ -534,6 +627,12 @@ pub fn advised(fd: c_int, advice: c_int) {
 
 /// Something happened to the pages of a followed file; see [`Kind`]. `true` if the service will hear of it.
 pub fn about(fd: c_int, kind: Kind, extra: u64, offset: u64, len: u64) -> bool {
+    if kind == Kind::DontNeed
+        && let Some((_, slot)) = tracked(fd)
+        && slot.flags.load(Relaxed) & FLAG_HOT != 0
+    {
+        hot::dropped(slot, offset, len);
+    }
     match tracked(fd) {
         // Pages of a file that nobody has heard of.
         Some((_, slot)) if kind != Kind::Map && slot.flags.load(Relaxed) & FLAG_UNTOLD != 0 => {
@@ -550,6 +649,9 @@ pub fn about(fd: c_int, kind: Kind, extra: u64, offset: u64, len: u64) -> bool {
 /// A hint of the program need not reach the kernel (SPEC CP4), and the call is to succeed: what it names is cached, or the service fetches it or has
 /// heard of it. What the kernel carries out whole is left to it: the program's thread is there at once.
 pub fn take_over(fd: c_int, offset: u64, len: u64) -> bool {
+    if !attach::predicts() {
+        return false;
+    }
     let Some((proc, slot)) = tracked(fd) else {
         return false;
     };

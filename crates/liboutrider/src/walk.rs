@@ -152,7 +152,8 @@ pub fn asked() {
     {
         let asked = proc.asked.load(Relaxed);
         proc.asked.store(asked.wrapping_add(1), Relaxed);
-        if asked.is_multiple_of(ASKED) && proc.visiting.load(Relaxed) == shm::COUNTS {
+        if asked.is_multiple_of(ASKED) && goes_ahead() && proc.visiting.load(Relaxed) == shm::COUNTS
+        {
             waited_for_attributes(proc);
         }
     }

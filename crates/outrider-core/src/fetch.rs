@@ -9,15 +9,17 @@
 //! Opening goes by way of O_PATH, which has no effect on whatever it finds, so that a reused number that is a
 //! pipe or a device now is never really opened.
 
+use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
 use outrider_sys::device::Device;
 use outrider_sys::raw::Fd;
-use outrider_sys::valgrind;
+use outrider_sys::{seccomp, valgrind};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::shm::{FD_TRACKED, FLAG_FETCHING, FLAG_HELD, Header, Slot, lost};
@@ -259,6 +261,26 @@ pub fn shows_opens(device: &Device) -> bool {
     ["nfs", "fuse", "cifs", "smb", "9p", "ceph"]
         .iter()
         .any(|k| kind.starts_with(k))
+}
+
+/// Whether a thread of a process is under more filters of system calls than this process: the first one, or one of the others, in turns.
+pub fn is_confined(pid: u32, turn: usize) -> bool {
+    static OWN: OnceLock<Option<u32>> = OnceLock::new();
+    let Some(own) = *OWN.get_or_init(seccomp::filters) else {
+        return false;
+    };
+    let is_under_more = |thread: &str| {
+        let path = CString::new(format!("/proc/{pid}/task/{thread}/status"));
+        path.is_ok_and(|path| seccomp::filters_of(&path).is_some_and(|n| n > own))
+    };
+    if is_under_more(&pid.to_string()) {
+        return true;
+    }
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let threads: Vec<_> = threads.into_iter().flatten().flatten().collect();
+    let others = threads.len().max(1);
+    let one = threads.get(turn % others);
+    one.is_some_and(|t| is_under_more(&t.file_name().to_string_lossy()))
 }
 
 /// Whether a process exists, as /proc shows it.

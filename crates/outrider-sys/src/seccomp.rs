@@ -1,6 +1,8 @@
 //! Filters of system calls (seccomp) on the calling process. Nothing here allocates, and no call is made that a program's loader has not
 //! made before: a filter may kill for any other.
 
+use core::ffi::CStr;
+
 use crate::decimal;
 use crate::raw;
 
@@ -9,14 +11,36 @@ pub const UNKNOWN: u32 = u32::MAX;
 
 /// The filters that the calling thread is under, from /proc/self/status. `None` where that can't be read.
 pub fn filters() -> Option<u32> {
+    count(&read(c"/proc/self/status")?)
+}
+
+/// The same of another thread, from its status in /proc. Under strict mode (SECCOMP_MODE_STRICT) it is [`UNKNOWN`].
+pub fn filters_of(status: &CStr) -> Option<u32> {
+    let status = read(status)?;
+    match status.mode? {
+        STRICT => Some(UNKNOWN),
+        _ => count(&status),
+    }
+}
+
+const STRICT: u32 = 1;
+
+fn count(status: &Status) -> Option<u32> {
+    match (status.mode?, status.filters) {
+        (0, _) => Some(0),
+        (_, count) => Some(count.unwrap_or(UNKNOWN)),
+    }
+}
+
+fn read(path: &CStr) -> Option<Status> {
     let mut status = Status::default();
     let mut buffer = [0u8; 1024];
-    // SAFETY: a constant C string; the kernel writes at most the length given into a buffer that outlives the calls.
+    // SAFETY: a C string; the kernel writes at most the length given into a buffer that outlives the calls.
     unsafe {
         let fd = raw::syscall6(
             libc::SYS_openat,
             libc::AT_FDCWD as usize,
-            c"/proc/self/status".as_ptr() as usize,
+            path.as_ptr() as usize,
             (libc::O_RDONLY | libc::O_CLOEXEC) as usize,
             0,
             0,
@@ -42,10 +66,7 @@ pub fn filters() -> Option<u32> {
         }
         raw::close(fd as i32);
     }
-    match (status.mode?, status.filters) {
-        (0, _) => Some(0),
-        (_, count) => Some(count.unwrap_or(UNKNOWN)),
-    }
+    Some(status)
 }
 
 /// What of the file is of interest, found byte by byte.

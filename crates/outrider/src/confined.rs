@@ -7,7 +7,7 @@ use outrider_sys::cache::SYS_CACHESTAT;
 use outrider_sys::{child, raw};
 
 /// Calls that the hooks or the runner make and programs rarely do, with arguments that do nothing.
-const CALLS: [(&str, libc::c_long, [usize; 4]); 26] = [
+const CALLS: [(&str, libc::c_long, [usize; 4]); 34] = [
     ("cachestat", SYS_CACHESTAT, [NONE, 0, 0, 0]),
     (
         "madvise",
@@ -40,6 +40,14 @@ const CALLS: [(&str, libc::c_long, [usize; 4]); 26] = [
         [libc::RUSAGE_THREAD as usize, 0, 0, 0],
     ),
     ("statx", libc::SYS_statx, [NONE, 0, 0, 0]),
+    ("readahead", libc::SYS_readahead, [NONE, 0, 0, 0]),
+    ("getdents64", libc::SYS_getdents64, [NONE, 0, 0, 0]),
+    ("waitid", libc::SYS_waitid, [NONE, 0, 0, 0]),
+    ("wait4", libc::SYS_wait4, [NONE, 0, 0, 0]),
+    ("ppoll", libc::SYS_ppoll, [0, NONE, 0, 0]),
+    ("ioprio_set", libc::SYS_ioprio_set, [NONE, 0, 0, 0]),
+    ("getcwd", libc::SYS_getcwd, [0, 0, 0, 0]),
+    ("getppid", libc::SYS_getppid, [0; 4]),
     (
         "prctl",
         libc::SYS_prctl,

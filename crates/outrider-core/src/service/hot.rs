@@ -2,7 +2,7 @@
 //!
 //! A hook that found pages missing tells of its descriptor from then on (see [`shm::FLAG_HOT`]). When the file is cached again, brought in
 //! by us or by the program, there is nothing left to foresee in it; so while its reads are told, the service looks from time to time, and then
-//! says so. The hook goes on looking for itself: if more than single pages are missing, the next read that it looks at is told. A
+//! says so. From then on the hook goes by what its threads wait for, and tells again if that is much. A
 //! file that comes back at once is looked at ever more rarely.
 
 use super::*;
@@ -172,6 +172,7 @@ impl Service {
         key: FileKey,
         mut change: impl FnMut(&mut Desc, &Proc) -> u32,
     ) {
+        let size = self.files.get(&key).map_or(0, |f| f.size);
         if let Some(file) = self.files.get_mut(&key) {
             file.random = Random::default();
             (file.streamed, file.hot) = (false, 0);
@@ -190,7 +191,8 @@ impl Service {
                 }
                 let flags = change(desc, proc);
                 slot.listen_rarely(0);
-                slot.hush(0, 0, 0);
+                // Hooks count by the size what they don't tell of.
+                slot.hush(size, 0, 0);
                 slot.flags.fetch_and(!FLAG_LAZY, Relaxed);
                 slot.flags.fetch_or(flags, Relaxed);
             }

@@ -153,6 +153,7 @@ impl Service {
     /// Ends what is over: processes, idle files.
     pub(super) fn census(&mut self) {
         self.last_census = Instant::now();
+        let turn = self.start.elapsed().as_millis() as usize / 100;
         for i in self.active.clone() {
             let Some(state) = &self.procs[i] else {
                 continue;
@@ -165,6 +166,9 @@ impl Service {
             if over || left {
                 self.retire(i);
             } else if self.shared.has_strayed(i) || !self.stands(i) {
+                self.dismiss(i);
+            } else if fetch::is_confined(state.pid, turn) {
+                self.shared.proc(i).confined.store(1, Release);
                 self.dismiss(i);
             } else {
                 self.settle(i, state.who);
