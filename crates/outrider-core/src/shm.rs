@@ -497,6 +497,14 @@ pub mod lost {
             READAHEAD,
             "readahead: posix_fadvise(WILLNEED) refused; nothing could be fetched",
         ),
+        (
+            LEASES,
+            "leases: a process took leases on more files than can be remembered; from then on nothing was opened for it, nor any file that no program had opened",
+        ),
+        (
+            CLAIMS,
+            "bounds: a process has more descriptors or mappings than are followed; the rest was not prefetched",
+        ),
     ];
     /// fork of the service failed.
     pub const SERVICE_START: u32 = 1;
@@ -534,6 +542,10 @@ pub mod lost {
     pub const RECORDS: u32 = 1 << 16;
     /// A process has other rights than any service.
     pub const RIGHTS: u32 = 1 << 17;
+    /// More files must never be opened than can be remembered.
+    pub const LEASES: u32 = 1 << 18;
+    /// A process has told of more than is followed.
+    pub const CLAIMS: u32 = 1 << 19;
 }
 
 /// How long a program waits at most, µs, until disks have answered what they were asked and nothing of theirs is open any more: before calls that an open
@@ -677,7 +689,7 @@ impl Notes {
 
     /// Notes a lost capability once.
     pub fn lose(&self, bit: u32) {
-        if self.lost.load(Ordering::Relaxed) & bit == 0 {
+        if self.lost.load(Ordering::Relaxed) & bit != bit {
             self.lost.fetch_or(bit, Ordering::Relaxed);
         }
     }

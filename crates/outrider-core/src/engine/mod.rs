@@ -419,6 +419,15 @@ impl Engine {
             .sum()
     }
 
+    /// Whether more than so many requests of less than 64 KiB wait to be issued, beside longer ones.
+    pub fn has_many_short(&self, most: usize) -> bool {
+        const SHORT: u64 = 64 << 10;
+        let state = self.shared.lock();
+        let queues = state.devices.iter().flat_map(|d| &d.queues);
+        let bytes: u64 = state.devices.iter().map(|d| d.queued_bytes).sum();
+        queues.map(VecDeque::len).sum::<usize>() > most + (bytes / SHORT) as usize
+    }
+
     /// Allows at least `bytes` in flight on a device, within what the user allows at most.
     pub fn allow(&self, device: u64, bytes: u64) {
         let bounds = self.shared.settings.in_flight;

@@ -62,6 +62,11 @@ impl Service {
             }
             None => return self.turn_away(pid, &memory),
         };
+        // Who hands its memory over anew has become another program.
+        self.heirs.waiting.retain(|w| w.pid != pid);
+        if self.heirs.waiting.len() >= bounds::WAITING {
+            return self.turn_away(pid, &memory);
+        }
         self.heirs.waiting.push(Waiting {
             heir,
             pid,

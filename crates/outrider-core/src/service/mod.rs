@@ -8,6 +8,7 @@
 //! service holds of a program's file (see `fetch`) it holds for a few milliseconds after the last request.
 
 mod away;
+mod bounds;
 mod crowd;
 mod evictions;
 mod fetching;
@@ -268,6 +269,12 @@ struct ProcState {
     /// Reads told of or skipped by agreement, and their bytes.
     reads: u64,
     bytes: u64,
+    /// By so much it has taken more of the service's time than its turns.
+    owes: Duration,
+    /// Files that it has named which must never be opened.
+    untouchable: usize,
+    /// Nothing more is done for it.
+    left_alone: bool,
 }
 
 /// What is known of a device before anything is measured.
@@ -381,6 +388,10 @@ pub struct Service {
     opens: u64,
     /// Files with an entry of their own in the statistics.
     named: usize,
+    /// With so many files it is looked which of them can be forgotten.
+    files_looked_at: usize,
+    /// When it was looked how much memory all take.
+    bytes_looked_at: Instant,
 }
 
 impl Service {
@@ -458,6 +469,8 @@ impl Service {
             optimism: (0, 0),
             opens: 0,
             named: 0,
+            files_looked_at: FILES_KEPT,
+            bytes_looked_at: now,
         };
         service.take_stock();
         service
@@ -523,7 +536,7 @@ impl Service {
 
     /// How long to sleep: longer each time, and the longest while something goes on that is not told.
     fn pause(&self) -> Duration {
-        let longest = if self.away.is_leaving() {
+        let longest = if self.away.is_leaving() || self.is_asked_to_step_aside() {
             Duration::from_millis(1)
         } else if self.last_event.elapsed() < RECENT
             || !self.moving.is_empty()
