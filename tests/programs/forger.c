@@ -183,6 +183,8 @@ int main(int argc, char **argv)
     if (argc < 4)
         return 2;
     const char *mode = argv[1];
+    /* Where nobody listens any more it would wait for ever. */
+    alarm(240);
     uint64_t count = strtoull(argv[2], NULL, 10);
     static char block[65536];
     file = open(argv[3], O_RDONLY);

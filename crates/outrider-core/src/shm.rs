@@ -663,10 +663,8 @@ impl Notes {
     /// The settings of [`Notes::configure`], where somebody called it; else the defaults.
     pub fn configured(&self) -> Config {
         let mut config = Config::default();
-        let [set, workers, chunk, least, most, priority, memory] = self
-            .settings
-            .each_ref()
-            .map(|s| s.load(Ordering::Acquire));
+        let [set, workers, chunk, least, most, priority, memory] =
+            self.settings.each_ref().map(|s| s.load(Ordering::Acquire));
         if set == 1 {
             let mut given = config.clone();
             given.engine.workers = workers as u32;
@@ -838,7 +836,8 @@ impl Proc {
             }
         }
         let dropped = self.dropped.load(Ordering::Relaxed);
-        self.dropped.store(dropped + 1, Ordering::Relaxed);
+        self.dropped
+            .store(dropped.wrapping_add(1), Ordering::Relaxed);
         false
     }
 

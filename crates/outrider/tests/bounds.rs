@@ -14,14 +14,13 @@ use std::process::Stdio;
 use support::Data::Big;
 use support::{PATIENCE, fresh_with, helper_of, outrider_run, program, wait_for};
 
-/// What all tables of the service together may grow by, bytes: its bounds for files (32 MiB), directories (32 MiB) and mappings (16 MiB) are never reached at once by one
-/// process, which has half of each at most.
+/// What the service may grow by at most, bytes: its bounds for files, directories and mappings are 32, 32 and 16 MiB, of which one process fills only some in each mode.
 const GROWTH: u64 = 64 << 20;
 
 fn memory(pid: i32, field: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix(field));
-    let words = line.unwrap_or_default().split_whitespace().nth(1);
+    let words = line.unwrap_or_default().split_whitespace().next();
     words.and_then(|w| w.parse::<u64>().ok()).unwrap_or(0) << 10
 }
 
@@ -55,7 +54,11 @@ fn forge(mode: &str, count: u64, linger: f64) -> Seen {
         .spawn()
         .unwrap();
     let says = |word: &str, seconds: f64| {
-        let said = || fs::read_to_string(dir.join("stdout")).unwrap_or_default().contains(word);
+        let said = || {
+            fs::read_to_string(dir.join("stdout"))
+                .unwrap_or_default()
+                .contains(word)
+        };
         wait_for(seconds, || said().then_some(())).is_some()
     };
     assert!(says("ready", PATIENCE), "{mode}: not followed");
@@ -71,27 +74,44 @@ fn forge(mode: &str, count: u64, linger: f64) -> Seen {
     let grown = memory(helper, "VmHWM:").saturating_sub(before);
     fs::write(dir.join("go"), "").unwrap();
     let read = says("read", PATIENCE);
-    let alive = Path::new(&format!("/proc/{helper}")).exists() && helper_of(runner.id() as i32) == Some(helper);
+    let alive = Path::new(&format!("/proc/{helper}")).exists()
+        && helper_of(runner.id() as i32) == Some(helper);
     drop(stdin);
     let status = runner.wait().unwrap();
     assert!(read && alive, "{mode}: read {read}, helper alive {alive}");
     assert!(status.success(), "{mode}: {status}");
     let mut data = fs::read(dir.join("big.dat")).unwrap();
-    let plain = std::process::Command::new("tac").arg(dir.join("big.dat")).output().unwrap();
-    assert!(plain.stdout == fs::read(dir.join("reversed")).unwrap(), "{mode}: other data");
+    let plain = std::process::Command::new("tac")
+        .arg(dir.join("big.dat"))
+        .output()
+        .unwrap();
+    assert!(
+        plain.stdout == fs::read(dir.join("reversed")).unwrap(),
+        "{mode}: other data"
+    );
     data.clear();
     let report = fs::read(&report).unwrap();
     let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
     let processes = report["processes"].as_array().unwrap();
     let of = |p: &&serde_json::Value| p["command"] == "tac";
-    let tac = processes.iter().find(of).map(|p| p["prefetched_bytes"].as_u64());
+    let tac = processes
+        .iter()
+        .find(of)
+        .map(|p| p["prefetched_bytes"].as_u64());
     let lost = report["lost"].as_array().into_iter().flatten();
     let seen = Seen {
         grown,
         prefetched: tac.flatten().unwrap_or(0),
-        lost: lost.map(|l| l.as_str().unwrap_or_default().to_owned()).collect(),
+        lost: lost
+            .map(|l| l.as_str().unwrap_or_default().to_owned())
+            .collect(),
     };
-    println!("{mode}: {} KiB more, {} bytes prefetched, {:?}", grown >> 10, seen.prefetched, seen.lost);
+    println!(
+        "{mode}: {} KiB more, {} bytes prefetched, {:?}",
+        grown >> 10,
+        seen.prefetched,
+        seen.lost
+    );
     seen
 }
 
@@ -99,7 +119,11 @@ fn forge(mode: &str, count: u64, linger: f64) -> Seen {
 fn stays_small(mode: &str, count: u64) -> Seen {
     let seen = forge(mode, count, 0.0);
     assert!(seen.grown < GROWTH, "{mode}: {} bytes more", seen.grown);
-    assert!(seen.prefetched > 0, "{mode}: nothing for others; lost: {:?}", seen.lost);
+    assert!(
+        seen.prefetched > 0,
+        "{mode}: nothing for others; lost: {:?}",
+        seen.lost
+    );
     seen
 }
 
@@ -107,7 +131,11 @@ fn stays_small(mode: &str, count: u64) -> Seen {
 #[test]
 fn files_to_be_left_alone() {
     let seen = stays_small("leave", 2_000_000);
-    assert!(seen.lost.iter().any(|l| l.starts_with("leases: ")), "{:?}", seen.lost);
+    assert!(
+        seen.lost.iter().any(|l| l.starts_with("leases: ")),
+        "{:?}",
+        seen.lost
+    );
 }
 
 /// Files that a process does not have, and others' names for its own.
@@ -162,12 +190,16 @@ fn boards() {
 /// Anything at all.
 #[test]
 fn noise() {
-    stays_small("noise", 1_000_000);
+    stays_small("noise", 200_000);
 }
 
 /// Calls for which nothing may be open, and demands to let go of everything, that are never over: after a while nobody else waits for them.
 #[test]
 fn demands() {
     let seen = forge("demand", 0, 12.0);
-    assert!(seen.prefetched > 0, "nothing for others; lost: {:?}", seen.lost);
+    assert!(
+        seen.prefetched > 0,
+        "nothing for others; lost: {:?}",
+        seen.lost
+    );
 }

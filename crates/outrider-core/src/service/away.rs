@@ -238,7 +238,8 @@ impl Service {
     /// Lets go of everything, if that is demanded, and tells when it is done.
     pub(super) fn go_away(&mut self) {
         let demands: Vec<usize> = self.demands().map(|(i, _)| i).collect();
-        let (spent, new): (Vec<_>, Vec<_>) = demands.into_iter().partition(|i| self.away.is_spent(*i));
+        let (spent, new): (Vec<_>, Vec<_>) =
+            demands.into_iter().partition(|i| self.away.is_spent(*i));
         for i in spent {
             self.step_aside(i);
         }

@@ -25,6 +25,8 @@ const LEFT_EACH: usize = 1024;
 const LEFT: usize = 1 << 14;
 /// Requests of less than 64 KiB that may wait to be issued. Of longer ones the budget allows no more than memory has room for.
 pub(super) const QUEUED: usize = 1 << 14;
+/// Bytes that one of several processes can have waiting before those of the others: the largest window. What it asks for beyond that comes after theirs.
+const PROMPT: u64 = 64 << 20;
 /// Processes with other rights that wait for a service: no more can be waiting to be taken in.
 pub(super) const WAITING: usize = 128;
 /// Who has taken more than its turn sits out others, up to so long.
@@ -184,6 +186,19 @@ impl Service {
             all -= before.saturating_sub(file.bytes());
         }
         self.bytes_looked_at = Instant::now();
+    }
+
+    /// How urgent a request for a file is, and how many bytes may be asked for: whoever is not alone has no more waiting than its part of the budget. What waits
+    /// is counted by the engine: a process may say that it has dropped what it asked for.
+    pub(super) fn urgency(&self, key: FileKey, class: Class) -> (Class, u64) {
+        let owner = self.files.get(&key).and_then(FileState::owner);
+        let processes = self.active.len() as u64;
+        let own = self.files.values().filter(|f| f.owner() == owner);
+        let waits: u64 = own.map(|f| f.account.queued_bytes()).sum();
+        let part = (self.grant.total / processes.max(1)).max(PROMPT);
+        let late = processes > 1 && waits >= PROMPT;
+        let class = if late { Class::Background } else { class };
+        (class, part.saturating_sub(waits))
     }
 
     /// Bytes that may be asked for by hints of the process that has a file: its part of the budget, less what it has not read of what was fetched.

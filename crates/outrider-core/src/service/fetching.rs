@@ -83,7 +83,8 @@ impl Service {
             return refused(first);
         }
         self.learn(key, &handle, ranges, descriptor);
-        let room = self.room();
+        let (class, part) = self.urgency(key, class);
+        let room = self.room().min(part);
         let now = self.now_us();
         let device = self.engine.device_of(key.dev, &handle, first);
         self.meet_neighbours(device);

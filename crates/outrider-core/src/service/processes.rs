@@ -610,9 +610,7 @@ impl Service {
             self.abandoned(i, fd, old);
         }
         // What it has open the kernel knows; while nothing may be opened, nothing is looked at either.
-        if self.away.is_away()
-            || !fetch::is_open(source, slot, generation)
-            || !self.follows_more(i)
+        if self.away.is_away() || !fetch::is_open(source, slot, generation) || !self.follows_more(i)
         {
             return None;
         }

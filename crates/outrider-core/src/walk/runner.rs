@@ -163,7 +163,10 @@ struct Jobs(VecDeque<(usize, VecDeque<Job>)>);
 
 impl Jobs {
     fn of(&self, proc: usize) -> Option<&VecDeque<Job>> {
-        self.0.iter().find(|(of, _)| *of == proc).map(|(_, jobs)| jobs)
+        self.0
+            .iter()
+            .find(|(of, _)| *of == proc)
+            .map(|(_, jobs)| jobs)
     }
 
     /// Whether there is room for more of a process.
@@ -197,7 +200,8 @@ impl Jobs {
     /// Takes all jobs of a process off.
     fn take(&mut self, proc: usize) -> VecDeque<Job> {
         let at = self.0.iter().position(|(of, _)| *of == proc);
-        at.and_then(|at| self.0.remove(at)).map_or_else(VecDeque::new, |(_, jobs)| jobs)
+        at.and_then(|at| self.0.remove(at))
+            .map_or_else(VecDeque::new, |(_, jobs)| jobs)
     }
 
     /// Takes the first job of a process off that is such a one; whether there was any.

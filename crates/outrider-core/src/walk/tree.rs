@@ -146,7 +146,8 @@ impl Directory {
         ];
         let names: usize = entries.iter().map(|e| e.name.len()).sum();
         // The path is the key by which it is found, too, and that of its patience.
-        let bytes = DIRECTORY_BYTES + 3 * path.as_os_str().len() + entries.len() * ENTRY_BYTES + names;
+        let bytes =
+            DIRECTORY_BYTES + 3 * path.as_os_str().len() + entries.len() * ENTRY_BYTES + names;
         Directory {
             bytes,
             path,
