@@ -360,9 +360,7 @@ fn announce_first(proc: &'static Proc) -> &'static Proc {
             return current();
         }
         let new = hand_over(Some(proc), &SHARED[0])?;
-        local
-            .proc
-            .store(core::ptr::from_ref(new).cast_mut(), Ordering::Release);
+        local.proc.store(core::ptr::from_ref(new).cast_mut(), Ordering::Release);
         local.handed.store(1, Ordering::Release);
         Some(new)
     });
@@ -420,9 +418,7 @@ fn hand_over(old: Option<&Proc>, place: &AtomicPtr<u8>) -> Option<&'static Proc>
 
 fn name() -> [u8; NAME_BYTES] {
     let mut name = [0; NAME_BYTES];
-    let bytes = NAME
-        .iter()
-        .flat_map(|w| w.load(Ordering::Relaxed).to_ne_bytes());
+    let bytes = NAME.iter().flat_map(|w| w.load(Ordering::Relaxed).to_ne_bytes());
     for (to, from) in name.iter_mut().zip(bytes) {
         *to = from;
     }
@@ -449,9 +445,7 @@ fn detach() {
 fn handed() -> Option<&'static Proc> {
     if MODE.load(Ordering::Relaxed) >= shm::MODE_PREDICT {
         let proc = announce(attach()?);
-        return local()
-            .filter(|l| l.handed.load(Ordering::Acquire) != 0)
-            .map(|_| proc);
+        return local().filter(|l| l.handed.load(Ordering::Acquire) != 0).map(|_| proc);
     }
     // SAFETY: null, or memory that stays; a forked child finds null.
     let told = unsafe { local()?.told.load(Ordering::Acquire).as_ref() };
@@ -460,9 +454,7 @@ fn handed() -> Option<&'static Proc> {
     }
     alone(|| {
         let new = hand_over(None, &SHARED[1])?;
-        local()?
-            .told
-            .store(core::ptr::from_ref(new).cast_mut(), Ordering::Release);
+        local()?.told.store(core::ptr::from_ref(new).cast_mut(), Ordering::Release);
         Some(new)
     })?
 }
@@ -599,8 +591,9 @@ fn reach_service() -> Option<&'static Proc> {
     if MODE.load(Ordering::Relaxed) < shm::MODE_PREDICT || CONFINED.load(Ordering::Relaxed) {
         return None;
     }
-    handed()
-        .filter(|proc| [&proc.closed, &proc.confined].map(|w| w.load(Ordering::Relaxed)) == [0, 0])
+    handed().filter(|proc| {
+        [&proc.closed, &proc.confined].map(|w| w.load(Ordering::Relaxed)) == [0, 0]
+    })
 }
 
 /// Before umount(2) (EBUSY) and F_SETLEASE (EAGAIN), which an open descriptor elsewhere would disturb: [`release_all`], and nothing is opened until the

@@ -271,7 +271,14 @@ fn passes_untold(slot: &Slot, offset: u64, len: u64) -> bool {
 }
 
 #[inline]
-fn tell(proc: &'static Proc, kind: Kind, fd: c_int, extra: u64, offset: u64, len: u64) -> bool {
+fn tell(
+    proc: &'static Proc,
+    kind: Kind,
+    fd: c_int,
+    extra: u64,
+    offset: u64,
+    len: u64,
+) -> bool {
     // Nobody waits for the end of a file: the service looks by itself while it holds one.
     let proc = match kind {
         Kind::Close => proc,

@@ -313,14 +313,9 @@ pub fn alive(pid: u32) -> bool {
 /// The numbers of a process in the namespaces in which it is, outermost first, as far as they are seen from here.
 pub fn numbers(pid: u32) -> Vec<u32> {
     let status = std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status
-        .split(|b| *b == b'\n')
-        .find_map(|l| l.strip_prefix(b"NSpid:"));
+    let line = status.split(|b| *b == b'\n').find_map(|l| l.strip_prefix(b"NSpid:"));
     let words = std::str::from_utf8(line.unwrap_or_default()).unwrap_or_default();
-    words
-        .split_whitespace()
-        .filter_map(|w| w.parse().ok())
-        .collect()
+    words.split_whitespace().filter_map(|w| w.parse().ok()).collect()
 }
 
 /// The command of a process, from /proc/PID/comm.

@@ -14,8 +14,7 @@ use outrider_sys::{handover, mapped};
 
 use crate::board::{self, Board};
 use crate::shm::{
-    self, FileStat, HEIRS, Header, MAX_FILES, MAX_PROCS, MAX_RECORDS, Notes, PROC_BYTES, Proc,
-    Record,
+    self, FileStat, HEIRS, Header, MAX_FILES, MAX_PROCS, MAX_RECORDS, Notes, PROC_BYTES, Proc, Record,
 };
 
 /// Where the statistics of files begin, bytes.
@@ -167,10 +166,7 @@ impl Shared {
 
     /// Process entry `i`, below [`MAX_PROCS`].
     pub fn proc(&self, i: usize) -> &Proc {
-        let proc = self
-            .procs
-            .get(i)
-            .map_or(std::ptr::null_mut(), |p| p.load(Acquire));
+        let proc = self.procs.get(i).map_or(std::ptr::null_mut(), |p| p.load(Acquire));
         match std::ptr::NonNull::new(proc) {
             // SAFETY: a mapping of a whole Proc; other memory may come to lie there, but none is taken away.
             Some(proc) => unsafe { proc.as_ref() },

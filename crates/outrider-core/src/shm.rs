@@ -663,8 +663,10 @@ impl Notes {
     /// The settings of [`Notes::configure`], where somebody called it; else the defaults.
     pub fn configured(&self) -> Config {
         let mut config = Config::default();
-        let [set, workers, chunk, least, most, priority, memory] =
-            self.settings.each_ref().map(|s| s.load(Ordering::Acquire));
+        let [set, workers, chunk, least, most, priority, memory] = self
+            .settings
+            .each_ref()
+            .map(|s| s.load(Ordering::Acquire));
         if set == 1 {
             let mut given = config.clone();
             given.engine.workers = workers as u32;

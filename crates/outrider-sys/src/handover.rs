@@ -61,11 +61,7 @@ pub fn listen_as(name: &mut [u8; NAME_BYTES]) -> isize {
         }
         for i in 0..16 {
             let digit = (random >> (4 * i) & 15) as u8;
-            let digit = if digit < 10 {
-                b'0' + digit
-            } else {
-                b'a' - 10 + digit
-            };
+            let digit = if digit < 10 { b'0' + digit } else { b'a' - 10 + digit };
             name.as_mut_ptr().add(9 + i).write_volatile(digit);
         }
         let fd = socket();
@@ -330,15 +326,7 @@ pub fn memory(name: &core::ffi::CStr, len: usize, reserve: usize) -> Result<(i32
     let flags = (libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) as usize;
     // SAFETY: a C string; numbers; a new mapping at an address of the kernel's choice.
     unsafe {
-        let fd = syscall6(
-            libc::SYS_memfd_create,
-            name.as_ptr() as usize,
-            flags,
-            0,
-            0,
-            0,
-            0,
-        );
+        let fd = syscall6(libc::SYS_memfd_create, name.as_ptr() as usize, flags, 0, 0, 0, 0);
         if fd < 0 {
             return Err(-fd as i32);
         }
@@ -382,17 +370,8 @@ const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 pub fn is_sealed(fd: BorrowedFd<'_>, len: usize) -> bool {
     let number = fd.as_raw_fd();
     // SAFETY: numbers only.
-    let seals = unsafe {
-        syscall6(
-            libc::SYS_fcntl,
-            number as usize,
-            libc::F_GET_SEALS as usize,
-            0,
-            0,
-            0,
-            0,
-        )
-    };
+    let seals =
+        unsafe { syscall6(libc::SYS_fcntl, number as usize, libc::F_GET_SEALS as usize, 0, 0, 0, 0) };
     seals >= 0
         && seals as i32 & SEALS == SEALS
         && seals as i32 & (libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE) == 0

@@ -43,17 +43,7 @@ pub fn map_file(fd: i32, len: usize, at: *mut u8) -> Option<*mut u8> {
     let fixed = if at.is_null() { 0 } else { libc::MAP_FIXED };
     let flags = (libc::MAP_SHARED | fixed) as usize;
     // SAFETY: a new mapping, at an address of the kernel's choice or in the place of one of ours.
-    let r = unsafe {
-        syscall6(
-            libc::SYS_mmap,
-            at as usize,
-            len,
-            access,
-            flags,
-            fd as usize,
-            0,
-        )
-    };
+    let r = unsafe { syscall6(libc::SYS_mmap, at as usize, len, access, flags, fd as usize, 0) };
     (!(-4095..=0).contains(&r)).then_some(r as *mut u8)
 }
 

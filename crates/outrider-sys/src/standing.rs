@@ -108,10 +108,7 @@ impl Watch {
 
     fn label(&self) -> Vec<u8> {
         let mut label = vec![0; 4096];
-        let read = self
-            .label
-            .as_ref()
-            .and_then(|f| f.read_at(&mut label, 0).ok());
+        let read = self.label.as_ref().and_then(|f| f.read_at(&mut label, 0).ok());
         label.truncate(read.unwrap_or(0));
         label
     }
@@ -134,10 +131,8 @@ impl Watch {
 
     /// Whether a filter of system calls stands over the process.
     pub fn is_filtered(&self) -> bool {
-        self.status().is_some_and(|text| {
-            text.lines()
-                .any(|l| l.starts_with("Seccomp:") && !l.ends_with("\t0"))
-        })
+        self.status()
+            .is_some_and(|text| text.lines().any(|l| l.starts_with("Seccomp:") && !l.ends_with("\t0")))
     }
 
     /// Makes this process, which has one thread, one that may do just what that one may. On failure it may have lost some rights already, and is of no use.
@@ -148,9 +143,7 @@ impl Watch {
         let field = |name: &str| status.lines().find_map(|l| l.strip_prefix(name));
         let numbers = |name: &str, radix| -> Vec<u64> {
             let words = field(name).unwrap_or_default().split_whitespace();
-            words
-                .filter_map(|w| u64::from_str_radix(w, radix).ok())
-                .collect()
+            words.filter_map(|w| u64::from_str_radix(w, radix).ok()).collect()
         };
         if numbers("Seccomp:", 10) != [0] {
             return Err(io::Error::other("a filter of system calls stands over it"));
@@ -184,8 +177,7 @@ impl Watch {
         let groups: Vec<libc::gid_t> = numbers("Groups:", 10).iter().map(|g| *g as _).collect();
         let ids = |ids: &[u64]| -> io::Result<[libc::uid_t; 4]> {
             let ids: Vec<_> = ids.iter().map(|n| *n as libc::uid_t).collect();
-            ids.try_into()
-                .map_err(|_| io::ErrorKind::InvalidData.into())
+            ids.try_into().map_err(|_| io::ErrorKind::InvalidData.into())
         };
         let ([ruid, euid, suid, fsuid], [rgid, egid, sgid, fsgid]) = (ids(&uids)?, ids(&gids)?);
         let done = |r: libc::c_long| match r {
@@ -196,21 +188,14 @@ impl Watch {
         unsafe {
             if own.lines != wanted.lines {
                 // What is not to be lost by changing the user.
-                let keep = libc::prctl(
-                    libc::PR_SET_SECUREBITS,
-                    SECBIT_KEEP_CAPS | SECBIT_NO_SETUID_FIXUP,
-                );
+                let keep = libc::prctl(libc::PR_SET_SECUREBITS, SECBIT_KEEP_CAPS | SECBIT_NO_SETUID_FIXUP);
                 if keep != 0 {
                     libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0);
                 }
                 let own_groups = own.lines.iter().find(|l| l.starts_with("Groups:"));
                 let its_groups = wanted.lines.iter().find(|l| l.starts_with("Groups:"));
                 if own_groups != its_groups {
-                    done(libc::syscall(
-                        libc::SYS_setgroups,
-                        groups.len(),
-                        groups.as_ptr(),
-                    ))?;
+                    done(libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()))?;
                 }
                 done(libc::syscall(libc::SYS_setresgid, rgid, egid, sgid))?;
                 libc::syscall(libc::SYS_setfsgid, fsgid);
@@ -226,21 +211,11 @@ impl Watch {
                 let part = |bits: u64| (bits >> (32 * half)) as u32;
                 chunk.copy_from_slice(&[part(effective), part(permitted), part(inheritable)]);
             }
-            done(libc::syscall(
-                libc::SYS_capset,
-                header.as_ptr(),
-                data.as_ptr(),
-            ))?;
+            done(libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()))?;
             let ambient = capabilities("CapAmb:");
             for capability in 0..64u64 {
                 if ambient >> capability & 1 != 0 {
-                    libc::prctl(
-                        libc::PR_CAP_AMBIENT,
-                        libc::PR_CAP_AMBIENT_RAISE,
-                        capability,
-                        0,
-                        0,
-                    );
+                    libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, capability, 0, 0);
                 }
             }
             // It holds nothing secret, and who has its rights may look at it: /proc/self is its own again.
@@ -251,8 +226,7 @@ impl Watch {
             return Err(io::Error::other("its rights can't be had exactly"));
         }
         let names = numbers("NSpid:", 10);
-        let is_it =
-            |n: &u64| began.is_some() && Watch::of(*n as u32).is_some_and(|w| w.began() == began);
+        let is_it = |n: &u64| began.is_some() && Watch::of(*n as u32).is_some_and(|w| w.began() == began);
         let level = names.iter().rposition(is_it);
         level
             .map(|level| level as u32)
@@ -287,10 +261,7 @@ mod tests {
     fn rights_are_told_apart() {
         let mut own = Watch::of(std::process::id()).unwrap();
         assert!(own.is_like_this());
-        let mut child = std::process::Command::new("sleep")
-            .arg("60")
-            .spawn()
-            .unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         assert!(Watch::of(child.id()).unwrap().is_like_this());
         child.kill().unwrap();
         child.wait().unwrap();
@@ -301,13 +272,7 @@ mod tests {
             return;
         }
         let other = std::process::Command::new("setpriv")
-            .args([
-                "--reuid=65534",
-                "--regid=65534",
-                "--clear-groups",
-                "sleep",
-                "60",
-            ])
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups", "sleep", "60"])
             .spawn();
         let Ok(mut other) = other else { return };
         while std::fs::read_to_string(format!("/proc/{}/comm", other.id())).unwrap() != "sleep\n" {

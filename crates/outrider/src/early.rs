@@ -606,7 +606,11 @@ unsafe fn set(environment: *mut Text, name: &[u8], entry: Text) {
 /// Makes the socket to which programs hand their memory, whose name goes to `name`, and the memory of runner and service: see `Shared::create`. The socket's descriptor;
 /// nothing is left of it where that fails.
 #[unsafe(link_section = ".text")]
-unsafe fn make_shared(mode: u32, name: &mut [u8; NAME_BYTES], arena: &mut Arena) -> Option<i32> {
+unsafe fn make_shared(
+    mode: u32,
+    name: &mut [u8; NAME_BYTES],
+    arena: &mut Arena,
+) -> Option<i32> {
     // SAFETY: plain calls; a new mapping touches no existing memory.
     unsafe {
         let strict = c"/proc/sys/vm/overcommit_memory".as_ptr().cast();

@@ -240,13 +240,7 @@ fn finish(
 }
 
 /// What programs are told in their environment: see `attach::start` in the library.
-fn environment_of(
-    shared: Option<&Shared>,
-    config: &Config,
-    mode: u32,
-    filters: u32,
-    reports: bool,
-) -> String {
+fn environment_of(shared: Option<&Shared>, config: &Config, mode: u32, filters: u32, reports: bool) -> String {
     let name = shared.and_then(|s| handover::name_of(s.socket()));
     let name = name.map_or("none".into(), |n| String::from_utf8_lossy(&n).into_owned());
     let strict = std::fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|v| v == b"2\n");
@@ -257,10 +251,7 @@ fn environment_of(
     ];
     let flags: u64 = flags.iter().filter(|f| f.0).map(|f| f.1).sum();
     let user = rustix::process::geteuid().as_raw();
-    let mut value = format!(
-        "{name}:{mode}:{}:{filters}:{flags}:{user}",
-        config.files.min_size.0
-    );
+    let mut value = format!("{name}:{mode}:{}:{filters}:{flags}:{user}", config.files.min_size.0);
     for setting in shm::settings(config) {
         value.push_str(&format!(":{setting}"));
     }
@@ -755,10 +746,7 @@ fn wait_at(socket: Option<BorrowedFd<'_>>, mask: &libc::sigset_t) -> bool {
 /// A service of its own for processes that have other rights has ended.
 fn heir_ended(shared: &Shared, pid: i32) {
     let header = shared.header();
-    let heir = header
-        .heirs
-        .iter()
-        .find(|h| h.pid.load(Relaxed) == pid as u32);
+    let heir = header.heirs.iter().find(|h| h.pid.load(Relaxed) == pid as u32);
     if let Some(heir) = heir
         && heir.state.swap(shm::HEIR_FAILED, Release) == shm::HEIR_LISTENS
         && header.finish.load(Relaxed) == 0

@@ -190,7 +190,7 @@ fn boards() {
 /// Anything at all.
 #[test]
 fn noise() {
-    stays_small("noise", 200_000);
+    stays_small("noise", 20_000);
 }
 
 /// Calls for which nothing may be open, and demands to let go of everything, that are never over: after a while nobody else waits for them.

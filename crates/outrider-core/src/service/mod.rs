@@ -533,10 +533,7 @@ impl Service {
             tv_nsec: i64::from(pause.subsec_nanos()),
         };
         let socket = self.shared.socket();
-        let _ = poll(
-            &mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)],
-            Some(&pause),
-        );
+        let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(&pause));
     }
 
     /// How long to sleep: longer each time, and the longest while something goes on that is not told.

@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::elf;
 use outrider_core::fetch;
+use crate::elf;
 
 /// From one look to the next, at first and at most.
 const FIRST: Duration = Duration::from_millis(20);
@@ -55,9 +55,7 @@ impl Strangers {
             tv_sec: self.pause.as_secs() as i64,
             tv_nsec: self.pause.subsec_nanos().into(),
         });
-        let limit = timeout
-            .as_ref()
-            .map_or(std::ptr::null(), std::ptr::from_ref);
+        let limit = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: structures of this frame.
         let r = unsafe { libc::ppoll(poll.as_mut_ptr(), 2, limit, mask) };
         if r > 0 && poll[0].revents & libc::POLLIN != 0 {
