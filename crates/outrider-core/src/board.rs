@@ -5,6 +5,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use std::collections::HashSet;
 
 /// Graphs that the report can name.
 pub const MAX_GRAPHS: usize = 64;
@@ -16,6 +17,9 @@ pub const COUNTS: usize = 16;
 const ENTRY: usize = 8192;
 /// Bytes of problems, a line each.
 const TEXT: usize = ENTRY - NAME - 8 * COUNTS - 16;
+
+/// Lines of one graph that are looked at in what a process has told. There is room for so many of forty bytes; of shorter ones, as nobody writes, some are left out.
+const LINES: usize = 256;
 
 const FREE: u32 = 0;
 const NAMING: u32 = 1;
@@ -79,8 +83,9 @@ pub fn gather(all: &Board, its: &Board) {
             to.fetch_add(from.swap(0, Relaxed), Relaxed);
         }
         let told = told_by(from);
-        let known = told_by(to).problems;
-        for line in told.problems.iter().filter(|line| !known.contains(line)) {
+        let known: HashSet<String> = told_by(to).problems.into_iter().collect();
+        let new = told.problems.iter().take(LINES);
+        for line in new.filter(|line| !known.contains(*line)) {
             to.note(line, told.off.as_ref() == Some(line));
         }
     }

@@ -54,7 +54,11 @@ fn note(e: rustix::io::Errno, header: &Header) {
 /// or without any right (O_PATH), says nothing about what the process may read. The kernel tells flags, mount and inode of one open file at once.
 fn is_readable(pid: u32, fd: u16, found: &Fd) -> bool {
     let tell = |path: String| -> Option<[u64; 3]> {
-        let text = std::fs::read_to_string(path).ok()?;
+        // What comes after that is as long as the process likes: it may hold many locks.
+        let mut text = [0; 256];
+        let file = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        let len = rustix::io::read(file.ok()?, &mut text).ok()?;
+        let text = String::from_utf8_lossy(&text[..len]);
         let field = |name: &str, radix| {
             let value = text.lines().find_map(|l| l.strip_prefix(name))?.trim();
             u64::from_str_radix(value, radix).ok()
@@ -119,10 +123,43 @@ pub fn fetch(
             .map_err(lose)
             .ok()?;
         let found = Fd::from(found);
+        // What is told of others may be long.
+        if !is_it(found.as_fd(), "", wanted) {
+            return None;
+        }
         is_readable(wanted.pid, wanted.fd, &found).then_some(found)
     });
     let (found, size) = checked(found?, wanted.dev, wanted.ino)?;
     open(&found).map_err(lose).ok().map(|fd| (fd, size))
+}
+
+/// Whether a path leads to a regular file that is the one wanted; no file system is asked anew for that.
+fn is_it(at: BorrowedFd<'_>, path: &str, wanted: Wanted) -> bool {
+    use rustix::fs::{AtFlags, StatxFlags};
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let what = StatxFlags::TYPE | StatxFlags::INO;
+    let found = match rustix::fs::statx(at, path, flags, what) {
+        Ok(st) => {
+            let dev = rustix::fs::makedev(st.stx_dev_major, st.stx_dev_minor);
+            Some((u32::from(st.stx_mode), dev, st.stx_ino))
+        }
+        // A filter may not know it.
+        Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
+            let st = rustix::fs::statat(at, path, AtFlags::EMPTY_PATH);
+            st.ok().map(|st| (st.st_mode, st.st_dev, st.st_ino))
+        }
+        Err(_) => None,
+    };
+    found.is_some_and(|(mode, dev, ino)| {
+        mode & libc::S_IFMT == libc::S_IFREG && (dev, ino) == (wanted.dev, wanted.ino)
+    })
+}
+
+/// Whether a process has the file open under this number, as the kernel says. Nothing is opened.
+pub fn is_open(wanted: Wanted, slot: &Slot, generation: u32) -> bool {
+    let path = format!("/proc/{}/fd/{}", wanted.pid, wanted.fd);
+    let open = || is_it(CWD, &path, wanted).then_some(());
+    while_open(slot, generation, 0, open).is_some()
 }
 
 /// The same for a file without a descriptor, by the name that it had.
@@ -196,8 +233,17 @@ pub(crate) fn leaves_access_time(fd: BorrowedFd<'_>) -> bool {
 
 /// The file behind an address of a process, from /proc/PID/maps: name, `st_dev`, `st_ino`, size in bytes.
 pub fn behind(pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {
-    let maps = std::fs::read(format!("/proc/{pid}/maps")).ok()?;
-    for line in maps.split(|b| *b == b'\n') {
+    // A line at a time: there may be 65,530 with long names.
+    let maps = std::fs::File::open(format!("/proc/{pid}/maps")).ok()?;
+    let mut maps = std::io::BufReader::with_capacity(64 << 10, maps);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = std::io::BufRead::read_until(&mut maps, b'\n', &mut line).ok()?;
+        if read == 0 {
+            return None;
+        }
+        let line = line.strip_suffix(b"\n").unwrap_or(&line);
         let text = std::str::from_utf8(line.get(..line.len().min(96))?).unwrap_or_default();
         let Some((start, rest)) = text.split_once('-') else {
             continue;
@@ -214,8 +260,10 @@ pub fn behind(pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {
             let regular = st.st_mode & libc::S_IFMT == libc::S_IFREG;
             return regular.then_some((name, st.st_dev, st.st_ino, st.st_size as u64));
         }
+        if start > address {
+            return None;
+        }
     }
-    None
 }
 
 /// The name of a file that process `pid` has open under number `fd`, as its link tells: the file is not opened.

@@ -30,7 +30,14 @@ pub struct Plan {
     pub bytes: u64,
     /// Where the budget ran out: the first byte that was foreseen and not planned.
     pub refused_at: Option<u64>,
+    /// Requests that are shorter than a chunk.
+    pub(crate) short: usize,
 }
+
+/// Requests of one plan that are shorter than a chunk, at most: where single pages are missing among others that are cached there might be millions.
+const SHORT: usize = 1 << 16;
+/// Gaps that are looked at together.
+const GAPS: usize = 256;
 
 /// Plans `wanted` (byte ranges, in the order of need), and marks what it plans as in flight in `view`. Without a
 /// view (the ablation `cache_visibility = false`) everything is taken to be missing.
@@ -59,47 +66,69 @@ pub fn plan(wanted: &[Range<u64>], view: Option<&FileView>, terms: Terms, now_us
         if pages.is_empty() {
             continue;
         }
-        missing.clear();
-        match view {
-            Some(view) => {
-                let mut at = pages.start;
-                while at < pages.end {
-                    let end = view.missing(PageRange::new(at, pages.end), 256, &mut missing);
-                    if end <= at {
-                        break;
+        // Some gaps at a time: a file may have millions. Small ones of cached pages are read through: the kernel skips pages that it has.
+        let mut run: Option<PageRange> = None;
+        let mut from = pages.start;
+        while from < pages.end {
+            missing.clear();
+            let end = match view {
+                Some(view) => view.missing(PageRange::new(from, pages.end), GAPS, &mut missing),
+                None => {
+                    missing.push(pages);
+                    pages.end
+                }
+            };
+            for m in &missing {
+                match &mut run {
+                    Some(r) if m.start - r.end <= terms.gap / PAGE => r.end = m.end,
+                    _ => {
+                        let whole = run.replace(*m);
+                        if whole.is_some_and(|run| !out.take(run, chunk, view, terms, now_us)) {
+                            return out;
+                        }
                     }
-                    at = end;
                 }
             }
-            None => missing.push(pages),
+            if end <= from {
+                break;
+            }
+            from = end;
         }
-        // Read through small gaps of cached pages too: the kernel skips pages that it has.
-        let mut runs: Vec<PageRange> = Vec::with_capacity(missing.len());
-        for m in &missing {
-            match runs.last_mut() {
-                Some(r) if m.start - r.end <= terms.gap / PAGE => r.end = m.end,
-                _ => runs.push(*m),
-            }
-        }
-        for run in runs {
-            let mut at = run.start;
-            while at < run.end {
-                let end = run.end.min((at / chunk + 1) * chunk);
-                let bytes = (end - at) * PAGE;
-                if out.bytes + bytes > terms.room {
-                    out.refused_at = Some(at * PAGE);
-                    return out;
-                }
-                if let Some(view) = view {
-                    view.begin(PageRange::new(at, end), now_us);
-                }
-                out.requests.push(at * PAGE..end * PAGE);
-                out.bytes += bytes;
-                at = end;
-            }
+        if run.is_some_and(|run| !out.take(run, chunk, view, terms, now_us)) {
+            return out;
         }
     }
     out
+}
+
+impl Plan {
+    /// Takes in a run of missing pages, in pieces of `chunk` pages; `false` where there is no room for all of it.
+    fn take(
+        &mut self,
+        run: PageRange,
+        chunk: u64,
+        view: Option<&FileView>,
+        terms: Terms,
+        now_us: u64,
+    ) -> bool {
+        let mut at = run.start;
+        while at < run.end {
+            let end = run.end.min((at / chunk + 1) * chunk);
+            let bytes = (end - at) * PAGE;
+            self.short += usize::from(end - at < chunk);
+            if self.bytes + bytes > terms.room || self.short > SHORT {
+                self.refused_at = Some(at * PAGE);
+                return false;
+            }
+            if let Some(view) = view {
+                view.begin(PageRange::new(at, end), now_us);
+            }
+            self.requests.push(at * PAGE..end * PAGE);
+            self.bytes += bytes;
+            at = end;
+        }
+        true
+    }
 }
 
 #[cfg(test)]

@@ -517,6 +517,14 @@ pub mod lost {
             MEMINFO,
             "memory: /proc/meminfo can't be read; how much of it the page cache may take was estimated",
         ),
+        (
+            LEASES,
+            "leases: a process took leases on more files than can be remembered; from then on nothing was opened for it, nor any file that no program had opened",
+        ),
+        (
+            CLAIMS,
+            "bounds: a process has more descriptors or mappings than are followed; the rest was not prefetched",
+        ),
     ];
     /// What processes may say themselves.
     pub const TOLD: u32 = MEMORY | NETWORK | ENVIRONMENT | LIBRARY | UNFIT;
@@ -566,6 +574,10 @@ pub mod lost {
     pub const UNFIT: u32 = 1 << 21;
     /// What memory is available is an estimate.
     pub const MEMINFO: u32 = 1 << 22;
+    /// More files must never be opened than can be remembered.
+    pub const LEASES: u32 = 1 << 23;
+    /// A process has told of more than is followed.
+    pub const CLAIMS: u32 = 1 << 24;
 }
 
 /// How long a program waits at most, µs, until disks have answered what they were asked and nothing of theirs is open any more: before calls that an open
@@ -729,7 +741,7 @@ impl Notes {
 
     /// Notes a lost capability once.
     pub fn lose(&self, bit: u32) {
-        if self.lost.load(Ordering::Relaxed) & bit == 0 {
+        if self.lost.load(Ordering::Relaxed) & bit != bit {
             self.lost.fetch_or(bit, Ordering::Relaxed);
         }
     }
@@ -878,7 +890,8 @@ impl Proc {
             }
         }
         let dropped = self.dropped.load(Ordering::Relaxed);
-        self.dropped.store(dropped + 1, Ordering::Relaxed);
+        self.dropped
+            .store(dropped.wrapping_add(1), Ordering::Relaxed);
         false
     }
 

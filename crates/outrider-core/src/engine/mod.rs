@@ -147,6 +147,8 @@ pub struct Account {
     tally: Option<Tally>,
     /// Set while the program has the file closed: what is still queued is dropped.
     pub cancelled: AtomicBool,
+    /// Bytes that wait to be issued.
+    queued: AtomicU64,
 }
 
 impl Account {
@@ -156,6 +158,11 @@ impl Account {
             tally: Some(tally),
             ..Account::default()
         }
+    }
+
+    /// Bytes that wait to be issued.
+    pub fn queued_bytes(&self) -> u64 {
+        self.queued.load(Ordering::Relaxed)
     }
 
     /// Where it counts, if that is shared memory.
@@ -419,6 +426,15 @@ impl Engine {
             .sum()
     }
 
+    /// Whether more than so many requests of less than 64 KiB wait to be issued, beside longer ones.
+    pub fn has_many_short(&self, most: usize) -> bool {
+        const SHORT: u64 = 64 << 10;
+        let state = self.shared.lock();
+        let queues = state.devices.iter().flat_map(|d| &d.queues);
+        let bytes: u64 = state.devices.iter().map(|d| d.queued_bytes).sum();
+        queues.map(VecDeque::len).sum::<usize>() > most + (bytes / SHORT) as usize
+    }
+
     /// Allows at least `bytes` in flight on a device, within what the user allows at most.
     pub fn allow(&self, device: u64, bytes: u64) {
         let bounds = self.shared.settings.in_flight;
@@ -509,6 +525,7 @@ impl Engine {
                 .iter()
                 .map(|r| r.range.end - r.range.start)
                 .sum::<u64>();
+            requests.iter().for_each(|r| r.waits());
             d.queues[class as usize].extend(requests);
             d.queues[class as usize].len()
         };
@@ -548,6 +565,7 @@ impl Engine {
             let d = state.device(device, settings.in_flight);
             d.queued_bytes = 0;
             for request in d.queues.iter_mut().flat_map(VecDeque::drain_all) {
+                request.waited();
                 request.drop_it();
             }
             return;
@@ -607,6 +625,7 @@ impl Engine {
         for d in &mut state.devices {
             d.queued_bytes = 0;
             for request in d.queues.iter_mut().flat_map(VecDeque::drain_all) {
+                request.waited();
                 request.drop_it();
             }
         }
@@ -651,6 +670,20 @@ impl Request {
                 .reader
                 .as_ref()
                 .is_some_and(|r| r.overtaken(&self.range))
+    }
+
+    /// It is in a queue now …
+    fn waits(&self) {
+        self.account
+            .queued
+            .fetch_add(self.bytes(), Ordering::Relaxed);
+    }
+
+    /// … and no longer.
+    fn waited(&self) {
+        self.account
+            .queued
+            .fetch_sub(self.bytes(), Ordering::Relaxed);
     }
 
     fn drop_it(self) {
@@ -768,6 +801,7 @@ impl State {
                         break;
                     };
                     d.queued_bytes = d.queued_bytes.saturating_sub(b);
+                    request.waited();
                     if request.stale() {
                         request.drop_it();
                         self.dropped = true;

@@ -4,6 +4,7 @@
 //! The program waits meanwhile (`attach::release_all`). What a disk was asked for can't be taken back: its file is held until the disk has
 //! answered. For umount and leases nothing is opened until the call is over: its [`Proc::calls`] say so.
 
+use std::sync::Weak;
 use std::sync::atomic::Ordering::AcqRel;
 
 use super::*;
@@ -16,6 +17,15 @@ const LONGEST_CALL: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_micros(shm::PATIENCE_US);
 /// … and so long for no call in particular, at the end of the run, and as long as a disk has not answered for which [`PATIENCE`] was had in vain.
 const IMPATIENCE: Duration = Duration::from_micros(shm::IMPATIENCE_US);
+/// So long one process may keep the service from opening files for all others …
+const ALLOWANCE: Duration = Duration::from_secs(2);
+/// … and in the long run for one part in so many of the time. From then on its demands are about its own files, and those that nobody has open: it
+/// is only these that can be in its way.
+const PART: f64 = 8.0;
+/// What a demand takes from the allowance at least: what was queued for others is dropped, and their files are opened anew.
+const LEAST: Duration = Duration::from_millis(2);
+/// Demands of a process that has used its allowance up are honoured so often at most.
+const PAUSE: Duration = Duration::from_millis(2);
 /// Turns in which is heard what was told before a demand.
 const TURNS: usize = 16;
 
@@ -28,6 +38,47 @@ pub(super) struct Away {
     calls: HashMap<(usize, usize), Ongoing>,
     /// A disk did not answer in time, and has not yet.
     stubborn: bool,
+    /// By process entry, what is left of the allowances that were drawn on.
+    credits: HashMap<usize, Credit>,
+    /// When time away was last charged.
+    charged: Instant,
+    /// Demands of processes without credit that wait until their own files are let go of, by process entry.
+    aside: HashMap<usize, Aside>,
+}
+
+/// What is left of an allowance.
+struct Credit {
+    /// Seconds; less than none where one demand took longer.
+    left: f64,
+    at: Instant,
+    /// When its last demand was honoured without credit.
+    honoured: Option<Instant>,
+}
+
+impl Credit {
+    fn new() -> Credit {
+        Credit {
+            left: ALLOWANCE.as_secs_f64(),
+            at: Instant::now(),
+            honoured: None,
+        }
+    }
+
+    fn look(&mut self) -> f64 {
+        let since = self.at.elapsed();
+        self.at = Instant::now();
+        self.left = (self.left + since.as_secs_f64() / PART).min(ALLOWANCE.as_secs_f64());
+        self.left
+    }
+}
+
+/// A demand that is about a process's own files.
+struct Aside {
+    number: u32,
+    began: Instant,
+    /// What was open of these, and may be until a disk has answered.
+    open: Vec<Weak<Handle>>,
+    files: Vec<FileKey>,
 }
 
 struct Demand {
@@ -44,6 +95,8 @@ struct Ongoing {
     seen: Instant,
     /// When everything had been let go of.
     honoured: Option<Instant>,
+    /// Its process had used its allowance up when it began: others need not wait for it.
+    alone: bool,
 }
 
 impl Ongoing {
@@ -60,12 +113,49 @@ impl Away {
             leaving: None,
             calls: HashMap::new(),
             stubborn: false,
+            credits: HashMap::new(),
+            charged: Instant::now(),
+            aside: HashMap::new(),
         }
+    }
+
+    /// Whether a process has used its allowance up.
+    fn is_spent(&mut self, i: usize) -> bool {
+        self.credits.get_mut(&i).is_some_and(|c| c.look() <= 0.0)
+    }
+
+    /// The time since this was called last goes to the account of those for whom nothing is open.
+    fn charge(&mut self) {
+        let since = self.charged.elapsed();
+        self.charged = Instant::now();
+        if !self.away {
+            return;
+        }
+        let calls = self.calls.iter().filter(|(_, o)| !o.alone);
+        let mut who: HashSet<usize> = calls.map(|((i, _), _)| *i).collect();
+        who.extend(self.leaving.iter().flat_map(|d| d.numbers.keys()));
+        for i in who {
+            self.take(i, since);
+        }
+    }
+
+    fn take(&mut self, i: usize, time: Duration) {
+        let credit = self.credits.entry(i).or_insert_with(Credit::new);
+        credit.look();
+        credit.left -= time.as_secs_f64();
+    }
+
+    /// Whether a process without credit was honoured so lately that it can wait.
+    fn can_wait(&self, i: usize) -> bool {
+        let honoured = self.credits.get(&i).and_then(|c| c.honoured);
+        self.aside.contains_key(&i) || honoured.is_some_and(|at| at.elapsed() < PAUSE)
     }
 
     /// The process in entry `i` is over: it demands nothing any more.
     pub(super) fn forget(&mut self, i: usize) {
         self.calls.retain(|(of, _), _| *of != i);
+        self.credits.remove(&i);
+        self.aside.remove(&i);
         if let Some(demand) = &mut self.leaving {
             demand.numbers.remove(&i);
         }
@@ -91,13 +181,19 @@ impl Service {
         })
     }
 
-    /// Whether there is a demand that is not being honoured yet.
+    /// Whether there is a demand that is not being honoured yet, and has not to wait.
     pub(super) fn has_to_leave(&self) -> bool {
-        self.demands().next().is_some()
+        self.demands().any(|(i, _)| !self.away.can_wait(i))
+    }
+
+    /// Whether a process waits for its own files to be let go of.
+    pub(super) fn is_asked_to_step_aside(&self) -> bool {
+        !self.away.aside.is_empty() || self.demands().next().is_some()
     }
 
     /// Opens files again once the calls are over for which none was opened: before anything is heard of what came after them.
     pub(super) fn come_back(&mut self) {
+        self.away.charge();
         if self.away.away && self.away.leaving.is_none() && !self.is_called() {
             self.away.away = false;
             self.offer_room();
@@ -120,10 +216,12 @@ impl Service {
                     }
                     continue;
                 }
-                let now = ongoing.filter(|o| o.call == call).unwrap_or(Ongoing {
+                let same = ongoing.filter(|o| o.call == call);
+                let now = same.unwrap_or_else(|| Ongoing {
                     call,
                     seen: Instant::now(),
                     honoured: None,
+                    alone: self.away.is_spent(*i),
                 });
                 if now.is_over() {
                     let _ = word.compare_exchange(call, 0, AcqRel, Relaxed);
@@ -131,7 +229,7 @@ impl Service {
                     continue;
                 }
                 self.away.calls.insert((*i, place), now);
-                called = true;
+                called |= !now.alone;
             }
         }
         called
@@ -139,13 +237,18 @@ impl Service {
 
     /// Lets go of everything, if that is demanded, and tells when it is done.
     pub(super) fn go_away(&mut self) {
-        if self.has_to_leave() {
+        let demands: Vec<usize> = self.demands().map(|(i, _)| i).collect();
+        let (spent, new): (Vec<_>, Vec<_>) =
+            demands.into_iter().partition(|i| self.away.is_spent(*i));
+        for i in spent {
+            self.step_aside(i);
+        }
+        self.stand_aside();
+        if !new.is_empty() {
             self.away.away = true;
             // Files that were told to be left alone must be known before the demand is honoured.
-            for _ in 0..TURNS {
-                if !self.drain_all() {
-                    break;
-                }
+            for i in &new {
+                self.hear_out(*i);
             }
             let walker = self.let_go_of_all();
             let before = self.away.leaving.take();
@@ -154,10 +257,12 @@ impl Service {
                 walker,
                 began: Instant::now(),
             };
-            for (i, wanted) in self.demands().collect::<Vec<_>>() {
-                demand.numbers.insert(i, wanted);
+            for i in new {
                 let proc = self.shared.proc(i);
+                let wanted = proc.release_wanted.load(Acquire);
+                demand.numbers.insert(i, wanted);
                 proc.release_begun.store(wanted, Release);
+                self.away.take(i, LEAST);
             }
             self.away.leaving = Some(demand);
         }
@@ -180,6 +285,79 @@ impl Service {
         for (i, number) in demand.numbers {
             let done = &self.shared.proc(i).release_done;
             done.store(number, Release);
+            raw::futex_wake(done, u32::MAX);
+        }
+    }
+
+    /// Takes all that a process has told until now.
+    fn hear_out(&mut self, i: usize) {
+        for _ in 0..TURNS {
+            if !self.drain(i) {
+                break;
+            }
+        }
+    }
+
+    /// Honours a demand of a process that has kept the others waiting for too long: lets go of the files that it has open or nobody has.
+    fn step_aside(&mut self, i: usize) {
+        if self.away.can_wait(i) || self.procs[i].is_none() {
+            return;
+        }
+        self.hear_out(i);
+        let proc = self.shared.proc(i);
+        let number = proc.release_wanted.load(Acquire);
+        proc.release_begun.store(number, Release);
+        let mut own: HashMap<FileKey, u32> = HashMap::new();
+        if let Some(p) = &self.procs[i] {
+            let mapped = p.mapped.iter().map(|m| m.file());
+            let mapped = mapped.map(|(dev, ino)| FileKey { dev, ino });
+            for key in p.descs.values().map(|d| d.key).chain(mapped) {
+                *own.entry(key).or_default() += 1;
+            }
+        }
+        let (mut open, mut files) = (Vec::new(), Vec::new());
+        for file in self.files.values_mut() {
+            if file.openers > own.get(&file.key).copied().unwrap_or(0) {
+                // Somebody else has it open, too.
+                continue;
+            }
+            if let Some(handle) = file.handle.take() {
+                // What waits is dropped; what is on its way keeps the file open.
+                file.account.cancelled.store(true, Relaxed);
+                open.push(Arc::downgrade(&handle));
+                files.push(file.key);
+            }
+        }
+        let aside = Aside {
+            number,
+            began: Instant::now(),
+            open,
+            files,
+        };
+        self.away.aside.insert(i, aside);
+    }
+
+    /// Tells who waits for its own files that these are let go of.
+    fn stand_aside(&mut self) {
+        let over = |a: &Aside| {
+            let open = a.open.iter().any(|h| h.strong_count() > 0);
+            !open || a.began.elapsed() >= IMPATIENCE
+        };
+        let done = self.away.aside.iter().filter(|(_, a)| over(a));
+        for i in done.map(|(i, _)| *i).collect::<Vec<_>>() {
+            let Some(aside) = self.away.aside.remove(&i) else {
+                continue;
+            };
+            let credit = self.away.credits.entry(i).or_insert_with(Credit::new);
+            credit.honoured = Some(Instant::now());
+            for key in &aside.files {
+                let open = self.files.get(key).filter(|f| f.openers > 0);
+                if let Some(file) = open {
+                    file.account.cancelled.store(false, Relaxed);
+                }
+            }
+            let done = &self.shared.proc(i).release_done;
+            done.store(aside.number, Release);
             raw::futex_wake(done, u32::MAX);
         }
     }

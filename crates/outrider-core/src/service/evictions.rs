@@ -96,7 +96,9 @@ impl Service {
             let step = stream.stride.unsigned_abs().max(stream.len).max(PLACE);
             let steps = stream.front.abs_diff(stream.last) / step;
             // Not next to the reader, who takes it away.
-            for k in (1..PLACES as u64).map(|k| k * steps / PLACES as u64) {
+            for k in (1..PLACES as u64)
+                .map(|k| steps / PLACES as u64 * k + steps % PLACES as u64 * k / PLACES as u64)
+            {
                 let at = match stream.stride > 0 {
                     true => stream.last.saturating_add(k * step),
                     false => stream.last.saturating_sub(k * step),

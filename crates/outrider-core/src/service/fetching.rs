@@ -38,11 +38,13 @@ impl Service {
     }
 
     /// The program's own hint.
-    pub(super) fn advise(&mut self, key: FileKey, range: std::ops::Range<u64>) {
+    pub(super) fn advise(&mut self, i: usize, key: FileKey, range: std::ops::Range<u64>) {
         let Some(size) = self.files.get(&key).map(|f| f.size) else {
             return;
         };
-        let range = range.start.min(size)..range.end.min(size);
+        // No more than its part: it may not go by what it was offered.
+        let most = range.start.saturating_add(self.room_for_hints(i));
+        let range = range.start.min(size)..range.end.min(size).min(most);
         let pages = PageRange::from_bytes(range.start, range.end.saturating_sub(range.start));
         let cached = self.config.view.cache_visibility
             && self
@@ -77,8 +79,12 @@ impl Service {
                 false => plan::Plan::default(),
             };
         };
+        if self.engine.has_many_short(bounds::QUEUED) {
+            return refused(first);
+        }
         self.learn(key, &handle, ranges, descriptor);
-        let room = self.room();
+        let (class, part) = self.urgency(key, class);
+        let room = self.room().min(part);
         let now = self.now_us();
         let device = self.engine.device_of(key.dev, &handle, first);
         self.meet_neighbours(device);

@@ -232,7 +232,8 @@ impl Service {
     /// Tells how much may be fetched of files that nobody has opened yet.
     pub(super) fn limit_walker(&self) {
         if let Some(walker) = &self.walker {
-            let allowed = self.grant.allowed && self.header().watched.load(Relaxed) == 0;
+            let watched = self.header().watched.load(Relaxed) != 0;
+            let allowed = self.grant.allowed && self.walks && !watched;
             walker.limit(if allowed { self.grant.total / 4 } else { 0 });
         }
     }
@@ -310,7 +311,7 @@ impl Service {
             self.reaches.reached(place, file.reach, file.size);
         }
         // Bytes, not pages: a read of a few bytes is a hit of a few bytes.
-        let share = |n: u64| len * n / pages.len().max(1);
+        let share = |n| (u128::from(len) * u128::from(n) / u128::from(pages.len().max(1))) as u64;
         self.count(key, Figure::Hit, share(a.hit_pages));
         self.count(key, Figure::Late, share(a.late_pages));
         self.count(key, Figure::Miss, share(a.miss_pages));
@@ -353,7 +354,7 @@ impl Service {
             {
                 self.seen(key, at, len);
                 reads += 1;
-                bytes += len;
+                bytes = u64::saturating_add(bytes, len);
             }
         }
         self.has_read(i, reads, bytes);
@@ -364,8 +365,8 @@ impl Service {
         let Some(state) = &mut self.procs[i] else {
             return;
         };
-        state.reads += reads;
-        state.bytes += bytes;
+        state.reads = state.reads.saturating_add(reads);
+        state.bytes = state.bytes.saturating_add(bytes);
         if let Some(record) = self.shared.record(state.who) {
             record.reads.fetch_add(reads, Relaxed);
             record.bytes_read.fetch_add(bytes, Relaxed);

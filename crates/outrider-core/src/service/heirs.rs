@@ -67,6 +67,12 @@ impl Service {
             }
             None => return self.turn_away(&memory),
         };
+        // Who hands its memory over anew has become another program.
+        let is_its = |w: &Waiting| w.numbers.contains(&pid);
+        self.heirs.waiting.retain(|w| !is_its(w));
+        if self.heirs.waiting.len() >= bounds::WAITING {
+            return self.turn_away(&memory);
+        }
         self.heirs.waiting.push(Waiting {
             heir,
             numbers: fetch::numbers(pid),

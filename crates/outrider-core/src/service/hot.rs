@@ -85,9 +85,10 @@ impl Service {
                 false => 1 + u64::from(unheard),
             }
         });
-        self.has_read(i, reads, len * reads);
+        let bytes = len.saturating_mul(reads);
+        self.has_read(i, reads, bytes);
         self.reads_now(i, key);
-        self.count(key, Figure::Hit, len * reads);
+        self.count(key, Figure::Hit, bytes);
         true
     }
 

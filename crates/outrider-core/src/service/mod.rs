@@ -8,6 +8,7 @@
 //! service holds of a program's file (see `fetch`) it holds for a few milliseconds after the last request.
 
 mod away;
+mod bounds;
 mod crowd;
 mod evictions;
 mod fetching;
@@ -21,6 +22,8 @@ mod pace;
 mod processes;
 mod reach;
 mod reads;
+#[cfg(test)]
+mod scribbled;
 mod worth;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -271,6 +274,12 @@ struct ProcState {
     /// Reads told of or skipped by agreement, and their bytes.
     reads: u64,
     bytes: u64,
+    /// By so much it has taken more of the service's time than its turns.
+    owes: Duration,
+    /// Files that it has named which must never be opened.
+    untouchable: usize,
+    /// Nothing more is done for it.
+    left_alone: bool,
 }
 
 /// What is known of a device before anything is measured.
@@ -387,6 +396,10 @@ pub struct Service {
     reaches: reach::Reaches,
     /// Files with an entry of their own in the statistics.
     named: usize,
+    /// With so many files it is looked which of them can be forgotten.
+    files_looked_at: usize,
+    /// When it was looked how much memory all take.
+    bytes_looked_at: Instant,
 }
 
 impl Service {
@@ -465,6 +478,8 @@ impl Service {
             walker: None,
             reaches: reach::Reaches::default(),
             named: 0,
+            files_looked_at: FILES_KEPT,
+            bytes_looked_at: now,
         };
         service.take_stock();
         service
@@ -536,7 +551,7 @@ impl Service {
     /// How long to sleep: a quarter of the time in which nothing was heard, so that what a program does next is heard little later than it would be by a
     /// call of its own, and up to a longest time.
     fn pause(&self) -> Duration {
-        let longest = if self.away.is_leaving() {
+        let longest = if self.away.is_leaving() || self.is_asked_to_step_aside() {
             Duration::from_millis(1)
         } else if self.last_event.elapsed() < RECENT
             || !self.moving.is_empty()

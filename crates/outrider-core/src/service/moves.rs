@@ -53,7 +53,9 @@ impl Service {
             begin: e.offset,
             rest: e.offset..end,
         };
-        if self.goes_on(&mut new) {
+        let of = self.moving.iter().filter(|m| m.proc == i).count();
+        let few = of < bounds::MOVES_EACH && self.moving.len() < bounds::MOVES;
+        if few && self.goes_on(&mut new) {
             self.moving.push(new);
         }
     }

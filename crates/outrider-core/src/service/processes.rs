@@ -17,7 +17,7 @@ const TOP: u64 = 1 << 62;
 /// A cell that was reserved so long ago and not filled is given up.
 const ABANDONED: Duration = Duration::from_secs(1);
 /// Events of one process are taken for so long at a time.
-const TURN: Duration = Duration::from_millis(2);
+pub(super) const TURN: Duration = Duration::from_millis(2);
 
 /// The addresses that an event names, if any process can have them.
 fn memory(address: u64, len: u64) -> Option<Range<u64>> {
@@ -29,7 +29,11 @@ impl Service {
     /// Takes in processes that have handed over their memory.
     pub(super) fn admit(&mut self) {
         self.deaf = false;
+        let turn = Instant::now();
         for _ in 0..ADMITTED {
+            if turn.elapsed() > TURN {
+                break;
+            }
             match self.coming.receive(self.shared.socket()) {
                 Handover::Memory(handed) => self.admit_one(handed),
                 Handover::Complaint(lost) => self.header().lose(lost & lost::TOLD),
@@ -99,7 +103,7 @@ impl Service {
 
     /// Whether the process in entry `i` may at this moment do what this one may, and nothing else: only then anything is done for it.
     pub(super) fn stands(&self, i: usize) -> bool {
-        self.procs[i].is_some() && self.shared.stands(i)
+        self.procs[i].as_ref().is_some_and(|p| !p.left_alone) && self.shared.stands(i)
     }
 
     /// Nothing is done any more for a process whose rights are others now. It did not say so before, or it would do without us by itself.
@@ -145,6 +149,9 @@ impl Service {
             worth: Worth::default(),
             reads: 0,
             bytes: 0,
+            owes: Duration::ZERO,
+            untouchable: 0,
+            left_alone: false,
         });
         self.followed += 1;
         self.stirred = true;
@@ -165,6 +172,9 @@ impl Service {
             let left = self.shared.proc(i).closed.load(Acquire) != 0;
             if over || left {
                 self.retire(i);
+            } else if state.left_alone {
+                self.shared.proc(i).closed.store(1, Release);
+                self.retire(i);
             } else if self.shared.has_strayed(i) || !self.stands(i) {
                 self.dismiss(i);
             } else if fetch::is_confined(state.pid, turn) {
@@ -174,18 +184,8 @@ impl Service {
                 self.settle(i, state.who);
             }
         }
-        if self.files.len() > FILES_KEPT {
-            let mut old: Vec<_> = self
-                .files
-                .values()
-                .filter(|f| f.openers == 0)
-                .map(|f| (f.last_access, f.key))
-                .collect();
-            old.sort();
-            for (_, key) in old.into_iter().take(FILES_KEPT / 4) {
-                self.forget(key);
-            }
-        }
+        self.keep_few_files();
+        self.share_descriptors();
     }
 
     /// A process is over: takes what it still said, closes its descriptors, and clears its entry.
@@ -223,12 +223,29 @@ impl Service {
     pub(super) fn drain_all(&mut self) -> bool {
         let mut any = false;
         for k in 0..self.active.len() {
-            any |= self.drain(self.active[k]);
+            let i = self.active[k];
+            any |= match self.procs[i].as_mut().is_some_and(ProcState::sits_out) {
+                true => true,
+                false => self.drain(i),
+            };
         }
         any
     }
 
-    fn drain(&mut self, i: usize) -> bool {
+    /// Takes the events of a process, for a turn; `true` if there were any.
+    pub(super) fn drain(&mut self, i: usize) -> bool {
+        let turn = Instant::now();
+        let any = self.drain_for(i, turn);
+        if any {
+            self.keep_to_bytes();
+            if let Some(state) = &mut self.procs[i] {
+                state.has_taken(turn.elapsed());
+            }
+        }
+        any
+    }
+
+    fn drain_for(&mut self, i: usize, turn: Instant) -> bool {
         let mut any = false;
         // A reader that finds everything cached can outrun this thread. What it read long ago helps nobody: only
         // the latest reads are looked at.
@@ -239,9 +256,8 @@ impl Service {
             0
         };
         // Bounded, so that a busy process does not keep the others waiting.
-        let turn = Instant::now();
         for k in 0..shm::RING {
-            if k % 64 == 63 && turn.elapsed() > TURN {
+            if k % 8 == 7 && turn.elapsed() > TURN {
                 return true;
             }
             let Some(event) = self.shared.proc(i).pop(false) else {
@@ -275,6 +291,9 @@ impl Service {
     }
 
     pub(super) fn handle_event(&mut self, i: usize, e: Event) {
+        if self.procs[i].as_ref().is_none_or(|p| p.left_alone) {
+            return;
+        }
         self.stirred |= e.kind != Kind::Read;
         match e.kind {
             Kind::Open => {
@@ -335,7 +354,7 @@ impl Service {
             }
             Kind::WillNeed => {
                 if let Some(key) = self.known(i, &e) {
-                    self.advise(key, e.offset..e.offset.saturating_add(e.len));
+                    self.advise(i, key, e.offset..e.offset.saturating_add(e.len));
                 }
             }
             Kind::DontNeed => {
@@ -359,16 +378,17 @@ impl Service {
                     return;
                 };
                 let limits = self.limits(key);
-                let (Some(state), Some(memory)) = (&mut self.procs[i], memory(e.offset, e.len))
-                else {
+                let Some(memory) = memory(e.offset, e.len).filter(|_| e.extra < TOP) else {
                     return;
                 };
-                if state.mapped.len() >= MAPPINGS || e.extra >= TOP {
+                let new = Mapped::new(key.dev, key.ino, memory, e.extra, &limits);
+                let few = |p: &ProcState| p.mapped.len() < MAPPINGS;
+                if !self.procs[i].as_ref().is_some_and(few) || !self.maps_more(i, new.bytes()) {
                     return;
                 }
-                state
-                    .mapped
-                    .push(Mapped::new(key.dev, key.ino, memory, e.extra, &limits));
+                if let Some(state) = &mut self.procs[i] {
+                    state.mapped.push(new);
+                }
                 if let Some(f) = self.files.get_mut(&key) {
                     f.openers += 1;
                 }
@@ -391,10 +411,7 @@ impl Service {
                     dev: e.offset,
                     ino: e.len,
                 };
-                self.untouchable.insert(key);
-                if let Some(walker) = &self.walker {
-                    walker.leave((key.dev, key.ino));
-                }
+                self.leave_untouched(i, key);
                 if let Some(file) = self.files.get_mut(&key) {
                     file.handle = None;
                     file.account.cancelled.store(true, Relaxed);
@@ -409,7 +426,7 @@ impl Service {
                     .filter_map(|m| Some((m.file(), m.file_range(memory.clone())?)))
                     .collect();
                 for ((dev, ino), range) in found {
-                    self.advise(FileKey { dev, ino }, range);
+                    self.advise(i, FileKey { dev, ino }, range);
                 }
             }
         }
@@ -420,7 +437,7 @@ impl Service {
         let Some(state) = &mut self.procs[i] else {
             return;
         };
-        let mut changed = Vec::new();
+        let mut changed: Vec<(FileKey, u32)> = Vec::new();
         let mut count = state.mapped.len();
         for m in std::mem::take(&mut state.mapped) {
             let Some(mut instead) = others(&m) else {
@@ -435,6 +452,14 @@ impl Service {
             let (dev, ino) = m.file();
             changed.push((FileKey { dev, ino }, instead.len() as u32));
             state.mapped.extend(instead);
+        }
+        // Longer ones need more memory.
+        while !changed.is_empty() && !self.maps_more(i, 0) {
+            let gone = self.procs[i].as_mut().and_then(|p| p.mapped.pop());
+            let Some((dev, ino)) = gone.map(|m| m.file()) else {
+                break;
+            };
+            changed.push((FileKey { dev, ino }, 0));
         }
         for (key, instead) in changed {
             if let Some(f) = self.files.get_mut(&key) {
@@ -538,6 +563,9 @@ impl Service {
         let place = match self.devices.get(&key.dev) {
             Some(known) => *known,
             None => {
+                if self.devices.len() >= bounds::DEVICES {
+                    return false;
+                }
                 let Some(handle) = self.handle(key) else {
                     return false;
                 };
@@ -605,6 +633,12 @@ impl Service {
         if let Some(old) = old {
             self.abandoned(i, fd, old);
         }
+        // What it has open the kernel knows; while nothing may be opened, nothing is looked at either.
+        if self.away.is_away() || !fetch::is_open(source, slot, generation) || !self.follows_more(i)
+        {
+            return None;
+        }
+        self.keep_few_files();
         self.take_in(key, size);
         self.reads_now(i, key);
         let file = self.take_in(key, size);
@@ -734,7 +768,7 @@ impl Service {
     }
 
     /// A descriptor is gone, and its end was not told: its place tells of it unless another has it already.
-    fn abandoned(&mut self, i: usize, fd: u16, desc: Desc) {
+    pub(super) fn abandoned(&mut self, i: usize, fd: u16, desc: Desc) {
         let slot = &self.shared.proc(i).slots[usize::from(fd)];
         let (last, left) = (slot.last.load(Relaxed), slot.skip.load(Relaxed));
         if slot.generation.load(Relaxed) == desc.generation {

@@ -66,10 +66,10 @@ impl Service {
         // Of a stream that went on silently it is known what was read meanwhile; of random reads only how many.
         let counted = if f.random { 1 + skipped } else { 1 };
         // Reads that were told rarely are of the kind of the one that was.
-        let unheard = u64::from(unheard) * e.len;
+        let unheard = u64::from(unheard).saturating_mul(e.len);
         let unheard = if f.random { unheard } else { 0 };
         let len = e.len.min(size.saturating_sub(e.offset));
-        self.has_read(i, counted, len * counted);
+        self.has_read(i, counted, len.saturating_mul(counted));
         self.count(key, Figure::Hit, unheard);
         if let Some(p) = &f.passed {
             let (span, stride, len) = (p.span.clone(), p.stride, p.len);
@@ -487,7 +487,8 @@ impl Service {
                 .wrapping_mul(6364136223846793005)
                 .wrapping_add(1442695040888963407);
             let at = (hull.start + (x >> 11) % span) / PAGE * PAGE;
-            let end = (at + (64 << 10)).min(file.size);
+            // It may have become shorter.
+            let end = (at + (64 << 10)).min(file.size).max(at);
             match self.residency.count(handle.fd(), at..end) {
                 Ok(cached) if cached < (end - at).div_ceil(PAGE) => return Some(false),
                 Ok(_) => {}
@@ -538,7 +539,7 @@ impl Service {
             let hull =
                 PageRange::from_bytes(f.random.hull.start, f.random.hull.end - f.random.hull.start);
             let there = f.view.present_pages() + f.view.in_flight_pages();
-            others += hull.len().saturating_sub(there) * PAGE;
+            others = u64::saturating_add(others, hull.len().saturating_sub(there) * PAGE);
             draws = draws + f.random.draws();
         }
         let case = Case {
@@ -560,12 +561,11 @@ impl Service {
         }
         // The kernel counts the pages of a large file in milliseconds.
         let reads = file.random.reads;
-        file.consider_at = reads
-            + match verdict {
-                Verdict::After(wait) => wait,
-                Verdict::No => reads / 2 + 64,
-                _ => (reads / 16).max(8),
-            };
+        file.consider_at = reads.saturating_add(match verdict {
+            Verdict::After(wait) => wait,
+            Verdict::No => reads / 2 + 64,
+            _ => (reads / 16).max(8),
+        });
         file.patience()
     }
 
@@ -594,7 +594,7 @@ impl Service {
 
     /// SPEC CP11: memory-mapped files.
     pub(super) fn look_at_maps(&mut self) {
-        self.last_map_look = Instant::now();
+        let begun = Instant::now();
         let (mut active, mut touching) = (false, false);
         for i in self.active.clone() {
             let Some(state) = &mut self.procs[i] else {
@@ -605,7 +605,13 @@ impl Service {
             }
             let pid = state.pid;
             let mut mapped = std::mem::take(&mut state.mapped);
+            let turn = Instant::now();
+            let mut looked = 0;
             for m in &mut mapped {
+                if turn.elapsed() > processes::TURN {
+                    break;
+                }
+                looked += 1;
                 let (dev, ino) = m.file();
                 let key = FileKey { dev, ino };
                 // Touches are seen too late for their neighbourhood.
@@ -650,9 +656,12 @@ impl Service {
                     }
                 }
             }
+            // Those that there was no time for come first the next time.
+            mapped.rotate_left(looked);
             if let Some(state) = &mut self.procs[i] {
                 mapped.append(&mut state.mapped);
                 state.mapped = mapped;
+                state.has_taken(turn.elapsed());
             }
         }
         self.map_pause = if active {
@@ -662,5 +671,8 @@ impl Service {
             let rarest = if touching { 16 } else { 100 };
             (self.map_pause * 2).min(Duration::from_millis(rarest))
         };
+        // Where there is much to look at, half of the time is left for what is told.
+        self.map_pause = self.map_pause.max(begun.elapsed());
+        self.last_map_look = Instant::now();
     }
 }

@@ -131,11 +131,12 @@ impl Random {
             return;
         }
         self.recent[self.sampled as usize % RECENT] = place;
-        self.reads += 1 + skipped;
-        self.bytes += len * (1 + skipped);
+        let reads = skipped.saturating_add(1);
+        self.reads = self.reads.saturating_add(reads);
+        self.bytes = self.bytes.saturating_add(len.saturating_mul(reads));
         self.sampled += 1;
         self.misses += u64::from(missing);
-        let end = (offset + len).min(size);
+        let end = offset.saturating_add(len).min(size).max(offset);
         self.hull = if self.hull.is_empty() {
             offset..end
         } else {
@@ -150,11 +151,16 @@ impl Random {
         self.touched[word] |= mask;
     }
 
+    /// Bytes that it takes besides itself.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.touched)
+    }
+
     /// The region of a file of `size` bytes that the reads seem to be drawn from. Where the outermost reads leave no more to an end of the file
     /// than chance does, it reaches to the end.
     pub fn region(&self, size: u64) -> Range<u64> {
         // Reads drawn evenly leave an average gap at each end, and eight of them once in 3000 times.
-        let margin = 8 * (self.hull.end - self.hull.start) / self.sampled.max(1);
+        let margin = (self.hull.end - self.hull.start).saturating_mul(8) / self.sampled.max(1);
         let start = if self.hull.start <= margin {
             0
         } else {

@@ -87,6 +87,11 @@ impl Mapped {
         (self.dev, self.ino)
     }
 
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> usize {
+        size_of::<Mapped>() + size_of_val(&*self.touched)
+    }
+
     /// Its addresses.
     pub fn memory(&self) -> Range<u64> {
         self.memory.clone()
@@ -118,7 +123,7 @@ impl Mapped {
             self.dev,
             self.ino,
             memory,
-            self.file_offset + further,
+            self.file_offset.saturating_add(further),
             self.detector.clone(),
         );
         let to = part.memory.clone();
@@ -150,7 +155,8 @@ impl Mapped {
         let start = addresses.start.max(self.memory.start);
         let end = addresses.end.min(self.memory.end);
         (start < end).then(|| {
-            start - self.memory.start + self.file_offset..end - self.memory.start + self.file_offset
+            let to = |at: u64| self.file_offset.saturating_add(at - self.memory.start);
+            to(start)..to(end)
         })
     }
 
@@ -186,7 +192,7 @@ impl Mapped {
         let base = self.memory.start;
         Ok(found
             .into_iter()
-            .map(|r| r.start - base + offset..r.end - base + offset)
+            .map(|r| offset.saturating_add(r.start - base)..offset.saturating_add(r.end - base))
             .collect())
     }
 

@@ -16,6 +16,8 @@ const PART: u64 = 32 << 10;
 const MOST: usize = 4096;
 /// Parts ahead of the program at first: 20,000 entries or more. They double when the program has waited again.
 const WINDOW: usize = 32;
+/// Names of different neighbourhoods that are remembered of one directory: of one of two million entries and more.
+const MOST_FOUND: usize = 1 << 15;
 /// Positions end here.
 const END: u64 = 1 << 63;
 /// Inodes that ext4 reads ahead where one is looked up: 32 blocks (`inode_readahead_blks`) of 16.
@@ -94,9 +96,10 @@ impl Large {
 
     /// A part is listed, which has these entries of different neighbourhoods; `cold`: something was read for that. Whether that is so for the first time.
     pub fn arrived(&mut self, entries: Vec<(u64, OsString)>, cold: bool) -> bool {
+        let found = &mut self.found;
         let new = entries
             .into_iter()
-            .filter(|(inode, _)| self.found.insert(neighbourhood(*inode)));
+            .filter(|(inode, _)| found.len() < MOST_FOUND && found.insert(neighbourhood(*inode)));
         self.names.extend(new.map(|(_, name)| name));
         cold && !std::mem::replace(&mut self.cold, true)
     }

@@ -55,8 +55,16 @@ const LONGEST_REST: u32 = 1 << 16;
 const TOGETHER: u64 = 16;
 /// Entries that one job looks up.
 const LOOKED_UP: usize = 16;
-/// Files that the thread that decides has not heard of yet, beyond which it is told of no more.
+/// Files that the thread that decides has not heard of yet, beyond which it is told of no more: of one process, and of all.
+const UNHEARD_EACH: usize = 512;
 const UNHEARD: usize = 2048;
+/// Jobs that wait, of all processes together, of which each of those for which any do has an equal part, though no more than an eighth.
+const JOBS: usize = 8192;
+const PARTS: usize = 8;
+/// File systems of which it is remembered whether files are fetched from them.
+const SYSTEMS: usize = 64;
+/// Large directories that are listed in parts at a time, one of a process.
+const LARGE: usize = 8;
 
 /// What the walker is told.
 enum Message {
@@ -149,10 +157,68 @@ impl Job {
     }
 }
 
+/// What is to be done, by process; these take turns.
+#[derive(Default)]
+struct Jobs(VecDeque<(usize, VecDeque<Job>)>);
+
+impl Jobs {
+    fn of(&self, proc: usize) -> Option<&VecDeque<Job>> {
+        self.0
+            .iter()
+            .find(|(of, _)| *of == proc)
+            .map(|(_, jobs)| jobs)
+    }
+
+    /// Whether there is room for more of a process.
+    fn have_room(&self, proc: usize) -> bool {
+        let part = JOBS / self.0.len().max(PARTS);
+        self.of(proc).is_none_or(|jobs| jobs.len() < part)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn push(&mut self, job: Job) {
+        let proc = job.proc();
+        match self.0.iter_mut().find(|(of, _)| *of == proc) {
+            Some((_, jobs)) => jobs.push_back(job),
+            None => self.0.push_back((proc, VecDeque::from([job]))),
+        }
+    }
+
+    /// The next job of the process whose turn it is.
+    fn pop(&mut self) -> Option<Job> {
+        let (proc, mut jobs) = self.0.pop_front()?;
+        let job = jobs.pop_front();
+        if !jobs.is_empty() {
+            self.0.push_back((proc, jobs));
+        }
+        job
+    }
+
+    /// Takes all jobs of a process off.
+    fn take(&mut self, proc: usize) -> VecDeque<Job> {
+        let at = self.0.iter().position(|(of, _)| *of == proc);
+        at.and_then(|at| self.0.remove(at))
+            .map_or_else(VecDeque::new, |(_, jobs)| jobs)
+    }
+
+    /// Takes the first job of a process off that is such a one; whether there was any.
+    fn remove(&mut self, proc: usize, is_one: impl Fn(&Job) -> bool) -> bool {
+        let mut jobs = self.take(proc);
+        let found = jobs.iter().position(is_one).and_then(|at| jobs.remove(at));
+        if !jobs.is_empty() {
+            self.0.push_back((proc, jobs));
+        }
+        found.is_some()
+    }
+}
+
 /// What the threads share.
 struct Link {
     shared: Arc<Shared>,
-    jobs: Mutex<VecDeque<Job>>,
+    jobs: Mutex<Jobs>,
     work: Condvar,
     /// Bytes that may be ahead; 0: nothing may be opened.
     limit: AtomicU64,
@@ -160,8 +226,9 @@ struct Link {
     busy: AtomicUsize,
     /// Nothing may be opened for the time being.
     held_back: AtomicBool,
-    /// Messages of what processes do that nobody has taken yet.
+    /// Messages of what processes do that nobody has taken yet, in all and by process.
     unheard: AtomicUsize,
+    unheard_of: Vec<AtomicUsize>,
     /// Files that must never be opened.
     untouchable: Mutex<HashSet<Key>>,
     settings: Settings,
@@ -207,6 +274,7 @@ impl Walker {
             busy: AtomicUsize::new(0),
             held_back: AtomicBool::new(false),
             unheard: AtomicUsize::new(0),
+            unheard_of: (0..shm::MAX_PROCS).map(|_| AtomicUsize::new(0)).collect(),
             untouchable: Mutex::default(),
             settings,
         });
@@ -230,29 +298,33 @@ impl Walker {
 
     /// A process has opened a file.
     pub fn opened(&self, opened: Opened) {
-        self.hear(Message::Opened(opened));
+        self.hear(opened.proc, Message::Opened(opened));
     }
 
     /// A process has opened a directory.
     pub fn visited(&self, opened: Opened) {
-        self.hear(Message::Visited(opened));
+        self.hear(opened.proc, Message::Visited(opened));
     }
 
     /// A process lists a large directory, has waited, and goes on at position `at`.
     pub fn listing(&self, opened: Opened, at: u64) {
-        self.hear(Message::Listing(opened, at));
+        self.hear(opened.proc, Message::Listing(opened, at));
     }
 
     /// A process has waited for attributes.
     pub fn attributes(&self, proc: usize) {
-        self.hear(Message::Attributes(proc));
+        self.hear(proc, Message::Attributes(proc));
     }
 
-    fn hear(&self, message: Message) {
-        if self.link.unheard.fetch_add(1, Relaxed) < UNHEARD {
+    fn hear(&self, proc: usize, message: Message) {
+        let link = &self.link;
+        let own = link.unheard_of.get(proc).map_or(0, |n| n.load(Relaxed));
+        if own < UNHEARD_EACH && link.unheard.load(Relaxed) < UNHEARD {
+            link.unheard.fetch_add(1, Relaxed);
+            if let Some(own) = link.unheard_of.get(proc) {
+                own.fetch_add(1, Relaxed);
+            }
             let _ = self.tell.send(message);
-        } else {
-            self.link.unheard.fetch_sub(1, Relaxed);
         }
     }
 
@@ -274,7 +346,7 @@ impl Walker {
     /// Begins to let go of everything, and opens nothing until [`Walker::come_back`].
     pub fn let_go(&self) -> Leaving {
         self.link.held_back.store(true, SeqCst);
-        lock(&self.link.jobs).clear();
+        *lock(&self.link.jobs) = Jobs::default();
         let (done, forgotten) = channel();
         let _ = self.tell.send(Message::Forget(done));
         Leaving {
@@ -364,22 +436,22 @@ impl Guide {
         while let Ok(message) = told.recv() {
             let proc = match message {
                 Message::Opened(opened) => {
-                    self.link.unheard.fetch_sub(1, Relaxed);
+                    self.has_heard(opened.proc);
                     self.opened(opened);
                     opened.proc
                 }
                 Message::Visited(opened) => {
-                    self.link.unheard.fetch_sub(1, Relaxed);
+                    self.has_heard(opened.proc);
                     self.visited(opened);
                     opened.proc
                 }
                 Message::Listing(opened, at) => {
-                    self.link.unheard.fetch_sub(1, Relaxed);
+                    self.has_heard(opened.proc);
                     self.listing(opened, at);
                     opened.proc
                 }
                 Message::Attributes(proc) => {
-                    self.link.unheard.fetch_sub(1, Relaxed);
+                    self.has_heard(proc);
                     self.look_up_large(proc);
                     proc
                 }
@@ -391,15 +463,11 @@ impl Guide {
                     self.visits.remove(&proc);
                     self.large.remove(&proc);
                     self.rests.retain(|(of, _), _| *of != proc);
-                    let listing = &mut self.listing;
-                    lock(&self.link.jobs).retain(|job| {
-                        if job.proc() == proc
-                            && let Job::List { path, .. } = job
-                        {
-                            listing.remove(path);
+                    for job in lock(&self.link.jobs).take(proc) {
+                        if let Job::List { path, .. } = job {
+                            self.listing.remove(&path);
                         }
-                        job.proc() != proc
-                    });
+                    }
                     continue;
                 }
                 Message::Forget(done) => {
@@ -453,6 +521,19 @@ impl Guide {
             };
             self.go_on(proc);
         }
+    }
+
+    /// A message of what a process does was taken.
+    fn has_heard(&self, proc: usize) {
+        self.link.unheard.fetch_sub(1, Relaxed);
+        if let Some(own) = self.link.unheard_of.get(proc) {
+            own.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Whether more may be done for a process at the moment.
+    fn has_room(&self, proc: usize) -> bool {
+        lock(&self.link.jobs).have_room(proc)
     }
 
     /// Adds what became of files to the figures.
@@ -565,7 +646,8 @@ impl Guide {
             return false;
         };
         let bytes = st.st_size as u64;
-        if bytes < shm::LARGE_DIRECTORY || !self.is_owner(of.proc, of.pid) {
+        let room = self.large.len() < LARGE || self.large.contains_key(&of.proc);
+        if bytes < shm::LARGE_DIRECTORY || !room || !self.is_owner(of.proc, of.pid) {
             return false;
         }
         let entry = self.link.shared.proc(of.proc);
@@ -605,6 +687,10 @@ impl Guide {
 
     fn look_up_names(&mut self, proc: usize, dir: &Path, dir_key: Key, names: &[OsString]) {
         for names in names.chunks(LOOKED_UP) {
+            // What isn't looked up ahead the program looks up.
+            if !self.has_room(proc) {
+                return;
+            }
             self.give(Job::LookUp {
                 proc,
                 dir: dir.to_owned(),
@@ -689,8 +775,19 @@ impl Guide {
             .systems
             .get(&dev)
             .filter(|(at, _)| at.elapsed() < STALE);
-        if let Some((_, fit)) = known {
-            return *fit;
+        let known = known.map(|(_, fit)| *fit);
+        if known == Some(false) {
+            return false;
+        }
+        // What a process says of a device must not count for the others.
+        if !rustix::fs::stat(dir).is_ok_and(|st| st.st_dev == dev) {
+            return false;
+        }
+        if let Some(fit) = known {
+            return fit;
+        }
+        if self.systems.len() >= SYSTEMS {
+            self.systems.clear();
         }
         let fit = if libc::major(dev) != 0 {
             !fetch::shows_opens(&Device::of_dev(dev))
@@ -734,6 +831,10 @@ impl Guide {
 
     /// Has done what a process needs next.
     fn go_on(&mut self, proc: usize) {
+        if !self.has_room(proc) {
+            // Once something of it is done.
+            return;
+        }
         let walking = self.link.shared.proc(proc).walking.load(Relaxed) != 0;
         if let Some(mut visits) = self.visits.remove(&proc).filter(|_| !walking) {
             self.link.shared.header().listed[1].fetch_add(visits.take_used(), Relaxed);
@@ -791,26 +892,19 @@ impl Guide {
 
     /// Nobody need fetch this file any more.
     fn cancel(&self, proc: usize, key: Key, walks: &mut Walks) {
-        let mut jobs = lock(&self.link.jobs);
         let same = |job: &Job| match job {
-            Job::Fetch {
-                proc: of,
-                dir_key,
-                entry,
-                ..
-            } => (*of, (dir_key.0, entry.ino)) == (proc, key),
+            Job::Fetch { dir_key, entry, .. } => (dir_key.0, entry.ino) == key,
             Job::List { .. } | Job::LookUp { .. } | Job::Part { .. } => false,
         };
-        if let Some(at) = jobs.iter().position(same) {
-            jobs.remove(at);
+        if lock(&self.link.jobs).remove(proc, same) {
             walks.cancelled(key);
         }
     }
 
     fn give(&mut self, job: Job) {
         let mut jobs = lock(&self.link.jobs);
-        jobs.push_back(job);
-        let more = jobs.len() > 1;
+        let more = !jobs.is_empty();
+        jobs.push(job);
         drop(jobs);
         if (more || self.workers == 0) && self.workers < WORKERS {
             let (link, tell) = (self.link.clone(), self.tell.clone());
@@ -829,7 +923,7 @@ fn work(link: &Link, tell: &Sender<Message>) {
     loop {
         let mut jobs = lock(&link.jobs);
         let job = loop {
-            match jobs.pop_front() {
+            match jobs.pop() {
                 Some(job) => break job,
                 None => jobs = link.work.wait(jobs).unwrap_or_else(PoisonError::into_inner),
             }

@@ -6,8 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Entries that are remembered, of all directories together, at some 150 bytes each.
-const MOST_ENTRIES: usize = 1 << 17;
+/// What is remembered of all directories together takes so many bytes: some 130,000 entries.
+const MOST_BYTES: usize = 32 << 20;
+/// An entry, in the listing, in its orders, and by its inode, besides its name; a directory, besides its path.
+const ENTRY_BYTES: usize = 192;
+const DIRECTORY_BYTES: usize = 384;
 
 /// Entries that are passed over from one file to the next, at most.
 const STEPS: usize = 4096;
@@ -121,6 +124,8 @@ pub struct Directory {
     pub entries: Vec<Entry>,
     /// For names and inode numbers: the entries in this order, and each entry's place in it.
     sorted: [(Vec<u32>, Vec<u32>); 2],
+    /// Bytes that it takes, about.
+    bytes: usize,
 }
 
 impl Directory {
@@ -139,7 +144,12 @@ impl Directory {
             sort(&|a, b| a.name.as_bytes().cmp(b.name.as_bytes())),
             sort(&|a, b| a.ino.cmp(&b.ino)),
         ];
+        let names: usize = entries.iter().map(|e| e.name.len()).sum();
+        // The path is the key by which it is found, too, and that of its patience.
+        let bytes =
+            DIRECTORY_BYTES + 3 * path.as_os_str().len() + entries.len() * ENTRY_BYTES + names;
         Directory {
+            bytes,
             path,
             key,
             modified,
@@ -230,6 +240,8 @@ impl Place {
 pub struct Tree {
     dirs: HashMap<PathBuf, Arc<Directory>>,
     places: HashMap<Key, Place>,
+    /// What all of them take.
+    bytes: usize,
 }
 
 impl Tree {
@@ -246,15 +258,16 @@ impl Tree {
     /// Takes a directory in. `false`: there was no room, and all that was known before is forgotten.
     pub fn insert(&mut self, dir: Directory) -> bool {
         if let Some(old) = self.dirs.remove(&dir.path) {
+            self.bytes -= old.bytes;
             for entry in &old.entries {
                 self.places.remove(&(old.key.0, entry.ino));
             }
         }
-        let known = self.places.len() + self.dirs.len();
-        let room = known + dir.entries.len() < MOST_ENTRIES;
+        let room = self.bytes + dir.bytes <= MOST_BYTES;
         if !room {
             self.clear();
         }
+        self.bytes += dir.bytes;
         let dir = Arc::new(dir);
         for entry in 0..dir.entries.len() {
             let place = Place {
@@ -271,6 +284,7 @@ impl Tree {
     pub fn clear(&mut self) {
         self.dirs.clear();
         self.places.clear();
+        self.bytes = 0;
     }
 }
 
