@@ -44,9 +44,9 @@ def units(text):
         yield name, lines, None
 
 
-def ended(unit, end, well=("0",)):
+def ended(unit, end):
     """How the unit itself ended is a case of its own: a harness that dies tells nothing of what it didn't reach."""
-    return Case(f"{unit}: exit", PASS if end in well else FAIL, f"ended: {end}")
+    return Case(f"{unit}: exit", PASS if end == "0" else FAIL, f"ended: {end}")
 
 
 AUTOMAKE = {
@@ -91,14 +91,16 @@ def autotest(text):
 def tap(text):
     """The Test Anything Protocol, one script a unit."""
     for unit, lines, end in units(text):
-        numbers, planned = 0, None
+        numbers, planned, skipped = 0, None, None
         for line in lines:
-            plan = re.match(r"1\.\.(\d+)(\s*# *skip.*)?", line, re.IGNORECASE)
+            # Perl's TEST begins a script's output on the line of its name.
+            plan = re.match(r"(?:\S+ \.{3,} )?1\.\.(\d+)(\s*# *skip.*)?", line, re.IGNORECASE)
             if plan:
                 planned = int(plan[1])
                 if plan[2]:
-                    yield Case(f"{unit}: all", SKIP, plan[2].strip())
-            result = re.match(r"(not )?ok\b *(\d*) *(.*)", line)
+                    skipped = plan[2].strip()
+            # A mere "ok" is TEST's, of the whole script.
+            result = re.match(r"(?:\S+ \.{3,} )?(not )?ok +(\d*) *(.+|(?<=\d))$", line)
             if not result:
                 continue
             numbers += 1
@@ -112,7 +114,10 @@ def tap(text):
             else:
                 outcome = FAIL
             yield Case(f"{unit}: {number}", outcome, result[3].removeprefix("- "))
-        whole = planned is not None and planned == numbers
+        if skipped and not numbers:
+            yield Case(f"{unit}: all", SKIP, skipped)
+            continue
+        whole = planned == numbers
         yield Case(
             f"{unit}: exit",
             PASS if end == "0" and whole else FAIL,
@@ -161,7 +166,7 @@ def redis(text):
 
 
 def sqlite(text):
-    """`name... Ok`, one file a unit; in SQLite's own harness a case that fails says what it expected and what it got."""
+    """`name... Ok`, one file a unit; a case that fails says what it expected and what it got."""
     for unit, lines, end in units(text):
         results, now = {}, None
         for line in lines:
@@ -170,11 +175,12 @@ def sqlite(text):
                 now = begun[1]
                 omitted = re.search(r"\.\.\. *(Omitted|skip)", line)
                 results.setdefault(now, SKIP if omitted else PASS)
-            failed = re.match(r"! (\S+) (?:expected|got|error)", line) or re.match(
-                r"\S+\.\.\. *\n?Error: ", line
-            )
-            if failed:
-                results[failed[1] if failed.groups() else now] = FAIL
+            # One that ends with an error is named by the line before.
+            failed = re.match(r"! (\S+) (?:expected|got)\b", line)
+            if failed or (now and line.startswith("Error: ")):
+                results[failed[1] if failed else now] = FAIL
+            for name in line.removeprefix("!Failures on these tests:").split() if line.startswith("!Fail") else ():
+                results[name] = FAIL
         for name, outcome in results.items():
             yield Case(f"{unit}: {name}", outcome)
         yield ended(unit, end)
@@ -204,8 +210,6 @@ def util_linux(text):
 
 def junit(text):
     """CPython's test modules: what `python -m test --junit-xml` wrote, after the module's own output."""
-    # What a module without a result of its own ended with: 0 well, 3 and 4 all skipped, 5 none ran.
-    well = ("0",)
     for unit, lines, end in units(text):
         body = "\n".join(lines)
         start = body.rfind("<testsuites")
@@ -215,17 +219,16 @@ def junit(text):
         except xml.ParseError:
             tree = ()
         for case in tree.iter("testcase") if len(tree) else ():
-            if case.find("failure") is not None or case.find("error") is not None:
-                outcome = FAIL
-            elif case.find("skipped") is not None:
-                outcome = SKIP
-            else:
-                outcome = PASS
-            name = re.sub(r" at 0x[0-9a-f]+", "", case.get("name", "?"))
+            # A subtest that failed leaves one without a name; that it failed shows in how the module ended.
+            if not case.get("name"):
+                continue
+            bad = [found for found in (case.find("failure"), case.find("error")) if found is not None]
+            outcome = FAIL if bad else SKIP if case.find("skipped") is not None else PASS
+            name = re.sub(r" at 0x[0-9a-f]+", "", case.get("name"))
             count[name] = count.get(name, 0) + 1
             number = f" #{count[name]}" if count[name] > 1 else ""
-            yield Case(f"{unit}: {name}{number}", outcome)
+            yield Case(f"{unit}: {name}{number}", outcome, bad[0].get("message", "").strip() if bad else "")
         if skipped:
             yield Case(f"{unit}: all", SKIP)
         else:
-            yield ended(unit, end, well)
+            yield ended(unit, end)

@@ -36,6 +36,79 @@ class Parsers(unittest.TestCase):
         for name, outcome in some.items():
             self.assertEqual(cases.get(name), outcome, name)
 
+    def test_automake(self):
+        some = {"testsuite/bug32271-2.sh": FAIL, "testsuite/mb-bad-delim.sh": SKIP, "testsuite/debug.pl": PASS}
+        self.check(parsers.automake, "automake", {PASS: 35, FAIL: 2, SKIP: 9}, some)
+
+    def test_tap(self):
+        some = {"t0001-init.sh: 46": SKIP, "t0001-init.sh: exit": PASS, "t0020-crlf.sh: 3": PASS}
+        self.check(parsers.tap, "tap", {PASS: 95, SKIP: 4}, some)
+
+    def test_tap_todo(self):
+        """What is known to fail is no failure, made good or not."""
+        text = "=== begin a\n1..4\nok 1 - x # TODO y\nnot ok 2 - x # TODO y\nnot ok 3 - z\nok 4 # SKIP no tty\n=== end a 1\n"
+        cases = {case.name: case.outcome for case in parsers.tap(text)}
+        self.assertEqual(
+            cases, {"a: 1": PASS, "a: 2": PASS, "a: 3": FAIL, "a: 4": SKIP, "a: exit": FAIL}
+        )
+
+    def test_perl(self):
+        """Its harness begins a script's output on the line of its name, and counts a skipped script as a failure."""
+        some = {"io/perlio_leaks.t: 1": PASS, "lib/cygwin.t: all": SKIP, "io/shm.t: exit": PASS}
+        self.check(parsers.tap, "perl", {PASS: 35, SKIP: 1}, some)
+
+    def test_autotest(self):
+        some = {
+            "3: mixing options": PASS,
+            "10: --pax-option compatibility": FAIL,
+            "11: --pax-option compatibility": SKIP,
+            "30: files-from & recurse: toggle": PASS,
+        }
+        self.check(parsers.autotest, "autotest", {PASS: 26, FAIL: 2, SKIP: 3}, some)
+
+    def test_googletest(self):
+        some = {
+            "arena_test: ArenaTest.Simple": PASS,
+            "env_test: EnvTest.RunMany": PASS,
+            "env_test: EnvTest.ReadWrite": FAIL,
+            "env_test: exit": FAIL,
+        }
+        self.check(parsers.googletest, "googletest", {PASS: 7, FAIL: 4}, some)
+
+    def test_scripts(self):
+        some = {"run-read": FAIL, "run-array": PASS}
+        self.check(parsers.diffs, "scripts", {PASS: 2, FAIL: 2}, some)
+
+    def test_redis(self):
+        some = {
+            "unit/dump: RESTORE fail with invalid payload size": FAIL,
+            "unit/dump: RESTORE can set LRU": PASS,
+            "unit/dump: exit": FAIL,
+            "unit/type/incr: exit": PASS,
+        }
+        self.check(parsers.redis, "redis", {PASS: 53, FAIL: 2}, some)
+
+    def test_sqlite(self):
+        some = {
+            "select1.test: select1-1.1": PASS,
+            "bad.test: bad-1.1": PASS,
+            "bad.test: bad-1.2": FAIL,
+            "bad.test: bad-1.3": FAIL,
+            "bad.test: exit": FAIL,
+        }
+        self.check(parsers.sqlite, "sqlite", {PASS: 31, FAIL: 3}, some)
+
+    def test_junit(self):
+        some = {
+            "test_dtrace: exit": PASS,
+            "test_curses: all": SKIP,
+            "test_bad: test_bad.T.test_fails": FAIL,
+            "test_bad: test_bad.T.test_error": FAIL,
+            "test_bad: test_bad.T.test_skipped": SKIP,
+            "test_bad: test_bad.T.test_expected": PASS,
+        }
+        self.check(parsers.junit, "junit", {PASS: 3, FAIL: 3, SKIP: 2}, some)
+
     def test_cut_short(self):
         """A harness that dies in the middle: the unit that it died in has failed, and nothing is made up."""
         text = "=== begin a\nok 1 - x\n1..1\n=== end a 0\n=== begin b\nok 1\n"
