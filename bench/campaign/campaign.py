@@ -389,7 +389,7 @@ def summary_of(recipe, state):
             continue
         kept |= {"version": result["version"], "kernel": result["kernel"], "date": result["date"]}
         if result["build"]:
-            kept["build"] = result["build"]
+            kept |= {"build": result["build"], "told": result.get("told")}
         names = result["cases"].items()
         kept[side] = {
             **counts(result["cases"]),
@@ -427,8 +427,8 @@ def table(rows, left_out, fuzz):
         return f"{side[PASS]} / {side[FAIL]} / {side[SKIP]}" if side else "-"
 
     lines = [
-        "| suite | version | cases | without: passed / failed / skipped | with Outrider | new failures | unsteady |",
-        "| --- | --- | ---: | --- | --- | ---: | ---: |",
+        "| suite | version | cases | without: passed / failed / skipped | with Outrider | new failures | unsteady | prefetched, MB |",
+        "| --- | --- | ---: | --- | --- | ---: | ---: | ---: |",
     ]
     total = {"cases": 0, "new": 0}
     for row in rows:
@@ -439,12 +439,15 @@ def table(rows, left_out, fuzz):
         new = f"{len(row['new'])}{open_}" if both else "-"
         unsteady = len(row["unsteady"]) if both else "-"
         name = f"{row['suite']} ({', '.join(ends)})" if ends else row["suite"]
-        line = [name, row["version"], cases, cells(row.get(WITHOUT)), cells(row.get(WITH)), new, unsteady]
+        # That it had something to do.
+        told = row.get("told")
+        fetched = f"{told['prefetched_bytes'] / 1e6:.0f}" if told else "-"
+        line = [name, row["version"], cases, cells(row.get(WITHOUT)), cells(row.get(WITH)), new, unsteady, fetched]
         lines.append("| " + " | ".join(map(str, line)) + " |")
         if both:
             total["cases"] += row["cases"]
             total["new"] += len(row["new"])
-    lines.append(f"| **all** | | **{total['cases']}** | | | **{total['new']}** | |")
+    lines.append(f"| **all** | | **{total['cases']}** | | | **{total['new']}** | | |")
     faults = [(row["suite"], fault) for row in rows for fault in row.get("new", [])]
     if faults:
         lines += ["", "## New failures", "", "Passed each time without, and with Outrider failed so often:", ""]

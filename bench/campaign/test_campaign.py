@@ -130,6 +130,7 @@ def result(cases, side=WITHOUT):
         "kernel": "k",
         "date": "2026-01-01",
         "end": "0",
+        "told": {"prefetched_bytes": 2_000_000} if side == WITH else None,
         "cases": {name: [outcome, ""] for name, outcome in cases.items()},
     }
 
@@ -217,7 +218,7 @@ class Resuming(unittest.TestCase):
         bad, well = {"a": FAIL, "b": PASS}, {"a": PASS, "b": PASS}
         self.runs(well, bad, well, bad, well, bad)
         rows, text = campaign.report(self.state, [self.recipe, Recipe("t", parsers.tap)], {})
-        self.assertIn("| s | 1 | 2 | 2 / 0 / 0 | 1 / 1 / 0 | 1 | 0 |", text)
+        self.assertIn("| s | 1 | 2 | 2 / 0 / 0 | 1 / 1 / 0 | 1 | 0 | 2 |", text)
         self.assertIn("- s: `a`, 3 of 3", text)
         self.assertIn("- t: not run yet", text)
         with tempfile.TemporaryDirectory() as place:

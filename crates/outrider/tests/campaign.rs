@@ -91,12 +91,12 @@ fn a_fault_is_found_and_named() {
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}{printed}");
     for line in [
-        "| units | - | 4 | 3 / 1 / 0 | 2 / 2 / 0 | 1 | 0 |",
-        "| whole | - | 3 | 3 / 0 / 0 | 3 / 0 / 0 | 0 | 0 |",
+        "| units | - | 4 | 3 / 1 / 0 | 2 / 2 / 0 | 1 | 0 | ",
+        "| whole | - | 3 | 3 / 0 / 0 | 3 / 0 / 0 | 0 | 0 | ",
         "- units: `seen: exit`, 3 of 3 (ended: 1)",
     ] {
         assert!(
-            printed.lines().any(|l| l == line),
+            printed.lines().any(|l| l.starts_with(line)),
             "{line}\n\n{printed}{said}"
         );
     }
