@@ -3,19 +3,21 @@
 
     bench/campaign/campaign.py [--state DIR] [--only NAME,…] [--list] [--save DIR] …
 
-Each suite runs twice as a whole, once as it is and once below `outrider run`, as an unprivileged user, on an emulated disk
-with the latency of network storage (`outrider-lab disk`, model `remote`), cold at the beginning and with its programs and
-inputs thrown out of the cache every ten seconds. What passes without and not with Outrider is repeated twice in each way;
-what passes both times without is a new failure: a fault of Outrider's. The fuzzer of crates/outrider/tests/fuzz.rs is
-run until it has made --operations in each mode.
+Each suite runs twice as a whole, once as it is and once below `outrider run`, as an unprivileged
+user, on an emulated disk with the latency of network storage (`outrider-lab disk`, model `remote`),
+cold at the beginning and with its programs and inputs thrown out of the cache every ten seconds.
+What passes without and not with Outrider is repeated twice in each way; what passes both times
+without is a new failure: a fault of Outrider's. The fuzzer of crates/outrider/tests/fuzz.rs is run
+until it has made --operations in each mode.
 
-It takes hours and goes on where it was interrupted: each suite and side has a file of results in the state directory
-(`results/`, logs beside in `logs/`), and what has one is not run again, unless --again names it. Outrider is copied into
-the state directory at first; --new-build takes the present build and runs everything with it again.
+It takes hours and goes on where it was interrupted: each suite and side has a file of results in
+the state directory (`results/`, logs beside in `logs/`), and what has one is not run again, unless
+--again names it. Outrider is copied into the state directory at first; --new-build takes the
+present build and runs everything with it again.
 
-Needs root, Linux with FUSE and loop devices (otherwise the trees lie in a plain directory and are evicted), and Debian's
-apt-get. Only Python's standard library is used. Exit code 1 if there is a new failure, 2 for a wrong argument or if
-nothing could be run.
+Needs root, Linux with FUSE and loop devices (otherwise the trees lie in a plain directory and are
+evicted), and Debian's apt-get. Only Python's standard library is used. Exit code 1 if there is a
+new failure, 2 for a wrong argument or if nothing could be run.
 """
 
 import argparse
@@ -80,12 +82,15 @@ def outcome(result, name):
 def suspects(without, with_):
     """Cases that pass without and don't with Outrider: they fail, are left out or never come."""
     return sorted(
-        name for name, (found, _) in without["cases"].items() if found == PASS and outcome(with_, name) != PASS
+        name
+        for name, (found, _) in without["cases"].items()
+        if found == PASS and outcome(with_, name) != PASS
     )
 
 
 def judged(without, with_, repeats):
-    """New failures and what is unsteady without Outrider, too. A suspect that wasn't repeated yet is in neither."""
+    """New failures and what is unsteady without Outrider, too. A suspect that wasn't repeated yet
+    is in neither."""
     new, unsteady = [], []
     rounds = [turn for turn in (repeats or {}).get("rounds", []) if set(turn) == set(SIDES)]
     for name in suspects(without, with_):
@@ -159,9 +164,19 @@ class Campaign:
                 if not path.name.endswith(f".{WITHOUT}.json"):
                     path.unlink()
         shutil.copy2(HERE / "each.py", self.binaries / "each.py")
-        reader = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "test", "-r", self.binaries]
+        reader = [
+            "setpriv",
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "test",
+            "-r",
+            self.binaries,
+        ]
         if subprocess.run(list(map(str, reader))).returncode != 0:
-            raise Stop(f"{self.state.base}: an unprivileged user can't get there; choose another --state")
+            raise Stop(
+                f"{self.state.base}: an unprivileged user can't get there; choose another --state"
+            )
 
     def build_hash(self):
         digest = hashlib.sha256()
@@ -203,7 +218,12 @@ class Campaign:
             tree = self.disk.mount / recipe.directory
             version = self.apt.unpack(recipe, tree)
             log = self.state.log(f"{recipe.directory}.build")
-            environment = {**os.environ, "LC_ALL": "C", "JOBS": str(self.args.jobs), "FORCE_UNSAFE_CONFIGURE": "1"}
+            environment = {
+                **os.environ,
+                "LC_ALL": "C",
+                "JOBS": str(self.args.jobs),
+                "FORCE_UNSAFE_CONFIGURE": "1",
+            }
             with log.open("wb") as output:
                 done = subprocess.run(
                     ["sh", "-e", "-c", recipe.build],
@@ -218,7 +238,9 @@ class Campaign:
             (tree / ".campaign-version").write_text(version, encoding="utf-8")
             machine.owned_by(self.args.user, tree)
             part = archive.with_suffix(".part")
-            machine.run(["tar", "--format=posix", "-C", self.disk.mount, "-cf", part, recipe.directory])
+            machine.run(
+                ["tar", "--format=posix", "-C", self.disk.mount, "-cf", part, recipe.directory]
+            )
             part.replace(archive)
         finally:
             self.disk.down()
@@ -242,7 +264,9 @@ class Campaign:
             places = self.places(recipe, units)
             tree = places["tree"]
             places["report"].touch()
-            machine.owned_by(self.args.user, *(self.disk.mount / part for part in ("home", "tmp", "report")))
+            machine.owned_by(
+                self.args.user, *(self.disk.mount / part for part in ("home", "tmp", "report"))
+            )
             self.disk.make_cold()
             outrider = self.binaries / "outrider" if side == WITH else None
             command = machine.suite_command(self.args.user, self.shell(recipe), outrider, places)
@@ -282,7 +306,9 @@ class Campaign:
             "cases": cases,
         }
         found = counts(cases)
-        say(f"{name}: {found[PASS]} passed, {found[FAIL]} failed, {found[SKIP]} skipped; ended: {end}")
+        say(
+            f"{name}: {found[PASS]} passed, {found[FAIL]} failed, {found[SKIP]} skipped; ended: {end}"
+        )
         return result
 
     def suite(self, recipe):
@@ -307,7 +333,9 @@ class Campaign:
                 rounds.append({})
             side = WITHOUT if WITHOUT not in rounds[-1] else WITH
             result = self.run(recipe, side, units, f".repeat{len(rounds)}")
-            result["cases"] = {name: case for name, case in result["cases"].items() if name in found}
+            result["cases"] = {
+                name: case for name, case in result["cases"].items() if name in found
+            }
             rounds[-1][side] = result
             write_json(self.state.result_path(recipe.name, "repeats"), repeats)
 
@@ -345,11 +373,23 @@ class Campaign:
             if done.returncode != 0 and not found:
                 raise Stop(f"the fuzzer failed: {done.stdout[-500:]}")
             write_json(path, {"operations": FUZZ_STEP, "build": self.build_hash(), "found": found})
-            say(f"fuzz: {(step + 1) * FUZZ_STEP} operations in each mode, {len(found)} divergences in the last {FUZZ_STEP}")
+            say(
+                f"fuzz: {(step + 1) * FUZZ_STEP} operations in each mode, {len(found)} divergences in the last {FUZZ_STEP}"
+            )
 
     def fuzzer(self):
         built = machine.run(
-            ["cargo", "test", "--locked", "-p", "outrider", "--test", "fuzz", "--no-run", "--message-format=json"],
+            [
+                "cargo",
+                "test",
+                "--locked",
+                "-p",
+                "outrider",
+                "--test",
+                "fuzz",
+                "--no-run",
+                "--message-format=json",
+            ],
             cwd=ROOT,
         )
         for line in built.splitlines():
@@ -361,7 +401,8 @@ class Campaign:
 
 
 def told(report):
-    """What a report says of the whole run: whether Outrider had anything to do. None if it wrote none, as when killed."""
+    """What a report says of the whole run: whether Outrider had anything to do. None if it wrote
+    none, as when killed."""
     try:
         totals = json.loads(report.read_text(encoding="utf-8"))["totals"]
     except (OSError, ValueError, KeyError):
@@ -370,7 +411,8 @@ def told(report):
 
 
 def fuzz_divergences(text):
-    """The first line of each: `seed 17, mode predict, engine auto`, or what the fuzzer says of itself."""
+    """The first line of each: `seed 17, mode predict, engine auto`, or what the fuzzer says of
+    itself."""
     return re.findall(r"^(seed \d+[,:] .*)$", text, re.MULTILINE)
 
 
@@ -379,7 +421,8 @@ def fuzz_divergences(text):
 
 
 def summary_of(recipe, state):
-    """What is kept of a suite: numbers, and the names of what didn't pass. None if it wasn't run."""
+    """What is kept of a suite: numbers, and the names of what didn't pass. None if it wasn't
+    run."""
     without, with_ = (state.result(recipe.name, side) for side in SIDES)
     if without is None and with_ is None:
         return None
@@ -433,8 +476,14 @@ def table(rows, left_out, fuzz):
     total = {"cases": 0, "new": 0}
     for row in rows:
         both = WITHOUT in row and WITH in row
-        open_ = f" (+{len(row['not_repeated'])} not repeated)" if both and row["not_repeated"] else ""
-        ends = [f"{side}: {row[side]['end']}" for side in SIDES if side in row and row[side]["end"] == "timeout"]
+        open_ = (
+            f" (+{len(row['not_repeated'])} not repeated)" if both and row["not_repeated"] else ""
+        )
+        ends = [
+            f"{side}: {row[side]['end']}"
+            for side in SIDES
+            if side in row and row[side]["end"] == "timeout"
+        ]
         cases = str(row["cases"]) if both else "-"
         new = f"{len(row['new'])}{open_}" if both else "-"
         unsteady = len(row["unsteady"]) if both else "-"
@@ -442,7 +491,16 @@ def table(rows, left_out, fuzz):
         # That it had something to do.
         told = row.get("told")
         fetched = f"{told['prefetched_bytes'] / 1e6:.0f}" if told else "-"
-        line = [name, row["version"], cases, cells(row.get(WITHOUT)), cells(row.get(WITH)), new, unsteady, fetched]
+        line = [
+            name,
+            row["version"],
+            cases,
+            cells(row.get(WITHOUT)),
+            cells(row.get(WITH)),
+            new,
+            unsteady,
+            fetched,
+        ]
         lines.append("| " + " | ".join(map(str, line)) + " |")
         if both:
             total["cases"] += row["cases"]
@@ -450,7 +508,13 @@ def table(rows, left_out, fuzz):
     lines.append(f"| **all** | | **{total['cases']}** | | | **{total['new']}** | | |")
     faults = [(row["suite"], fault) for row in rows for fault in row.get("new", [])]
     if faults:
-        lines += ["", "## New failures", "", "Passed each time without, and with Outrider failed so often:", ""]
+        lines += [
+            "",
+            "## New failures",
+            "",
+            "Passed each time without, and with Outrider failed so often:",
+            "",
+        ]
         for suite, fault in faults:
             detail = f" ({fault['detail'][:120]})" if fault["detail"] else ""
             lines.append(f"- {suite}: `{fault['case']}`, {fault['failed']}{detail}")
@@ -473,7 +537,11 @@ def table(rows, left_out, fuzz):
 
 def report(state, recipes, left_out):
     rows = [row for row in (summary_of(recipe, state) for recipe in recipes) if row]
-    missing = {recipe.name: "not run yet" for recipe in recipes if state.result(recipe.name, WITHOUT) is None}
+    missing = {
+        recipe.name: "not run yet"
+        for recipe in recipes
+        if state.result(recipe.name, WITHOUT) is None
+    }
     return rows, table(rows, missing | left_out, fuzz_summary(state))
 
 
@@ -483,7 +551,9 @@ def save(directory, rows, text, fuzz):
         write_json(directory / f"{row['suite']}.json", row)
     if fuzz:
         write_json(directory / "fuzz.json", fuzz)
-    kernels, dates, builds = (sorted({row[key] for row in rows if key in row}) for key in ("kernel", "date", "build"))
+    kernels, dates, builds = (
+        sorted({row[key] for row in rows if key in row}) for key in ("kernel", "date", "build")
+    )
     head = (
         f"# Other projects' test suites, without and with Outrider\n\n{', '.join(dates)}, Linux {', '.join(kernels)},"
         f" build {', '.join(builds)}. How it is made: [bench/campaign](../../campaign/README.md).\n\n"
@@ -525,19 +595,71 @@ def arguments(words):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--state", type=Path, default=Path("/var/tmp/outrider-campaign"), help="the state directory (/var/tmp/outrider-campaign)")
-    parser.add_argument("--only", action="append", default=[], metavar="NAME,…", help="these suites (patterns are allowed; fuzz is the fuzzer)")
-    parser.add_argument("--again", action="append", default=[], metavar="NAME,…", help="forget the results of these, and run them")
-    parser.add_argument("--list", action="store_true", help="list the suites and what there is of them, and run nothing")
-    parser.add_argument("--table", action="store_true", help="print the table of what there is, and run nothing")
-    parser.add_argument("--save", type=Path, metavar="DIR", help="also write summaries and the table here, to be committed")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="tests of a suite at a time (the CPUs)")
-    parser.add_argument("--build", type=Path, default=ROOT / "target" / "release", help="where outrider is (target/release)")
-    parser.add_argument("--new-build", action="store_true", help="copy the build anew, and forget what was found with the old one")
-    parser.add_argument("--recipes", type=Path, default=HERE / "recipes.py", metavar="FILE", help="other suites than those of recipes.py")
-    parser.add_argument("--disk", default="remote", metavar="MODEL", help="the emulated disk's model (remote), or none: a plain directory")
+    parser.add_argument(
+        "--state",
+        type=Path,
+        default=Path("/var/tmp/outrider-campaign"),
+        help="the state directory (/var/tmp/outrider-campaign)",
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME,…",
+        help="these suites (patterns are allowed; fuzz is the fuzzer)",
+    )
+    parser.add_argument(
+        "--again",
+        action="append",
+        default=[],
+        metavar="NAME,…",
+        help="forget the results of these, and run them",
+    )
+    parser.add_argument(
+        "--list",
+        action="store_true",
+        help="list the suites and what there is of them, and run nothing",
+    )
+    parser.add_argument(
+        "--table", action="store_true", help="print the table of what there is, and run nothing"
+    )
+    parser.add_argument(
+        "--save",
+        type=Path,
+        metavar="DIR",
+        help="also write summaries and the table here, to be committed",
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="tests of a suite at a time (the CPUs)"
+    )
+    parser.add_argument(
+        "--build",
+        type=Path,
+        default=ROOT / "target" / "release",
+        help="where outrider is (target/release)",
+    )
+    parser.add_argument(
+        "--new-build",
+        action="store_true",
+        help="copy the build anew, and forget what was found with the old one",
+    )
+    parser.add_argument(
+        "--recipes",
+        type=Path,
+        default=HERE / "recipes.py",
+        metavar="FILE",
+        help="other suites than those of recipes.py",
+    )
+    parser.add_argument(
+        "--disk",
+        default="remote",
+        metavar="MODEL",
+        help="the emulated disk's model (remote), or none: a plain directory",
+    )
     parser.add_argument("--user", default="nobody", help="the user that the suites run as (nobody)")
-    parser.add_argument("--operations", type=int, default=10_000_000, help="of the fuzzer, in each mode (10000000)")
+    parser.add_argument(
+        "--operations", type=int, default=10_000_000, help="of the fuzzer, in each mode (10000000)"
+    )
     args = parser.parse_args(words)
     if args.jobs < 1:
         parser.error(f"--jobs {args.jobs}: accepted are 1 and more")

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Runs a command for each unit of a suite and marks what it wrote: each.py JOBS SECONDS COMMAND, units on standard input.
+"""Runs a command for each unit of a suite and marks what it wrote: each.py JOBS SECONDS COMMAND,
+units on standard input.
 
-COMMAND is for sh; the unit is in $UNIT. A unit's output appears when it has ended, whole, between two lines that the parsers
-know. A unit that takes longer than SECONDS is killed with its process group. Run by the campaign, below `outrider run`
-in one of the two runs.
+COMMAND is for sh; the unit is in $UNIT. A unit's output appears when it has ended, whole, between
+two lines that the parsers know. A unit that takes longer than SECONDS is killed with its process
+group. Run by the campaign, below `outrider run` in one of the two runs.
 """
 
 import os

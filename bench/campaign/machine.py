@@ -1,4 +1,5 @@
-"""The machine's side of the campaign: Debian's sources, the slow disk, and a suite's run as an unprivileged user."""
+"""The machine's side of the campaign: Debian's sources, the slow disk, and a suite's run as an
+unprivileged user."""
 
 import os
 import pwd
@@ -19,7 +20,11 @@ class Stop(Exception):
 def run(command, **more):
     """Runs to its success; what it printed."""
     done = subprocess.run(
-        [str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True, text=True, **more
+        [str(word) for word in command],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        **more,
     )
     if done.returncode != 0:
         text = (done.stderr.strip() or done.stdout.strip() or str(done.returncode)).splitlines()
@@ -33,7 +38,8 @@ def os_release():
 
 
 class Apt:
-    """Debian's archive, through lists and a cache of our own: the machine's are left as they are."""
+    """Debian's archive, through lists and a cache of our own: the machine's are left as they
+    are."""
 
     def __init__(self, base):
         self.base = base
@@ -49,7 +55,9 @@ class Apt:
         if (self.base / "updated").exists():
             return
         if not shutil.which("apt-get") or not shutil.which("dpkg-source"):
-            raise Stop("the suites' sources are Debian's: apt-get and dpkg-source (dpkg-dev) are needed")
+            raise Stop(
+                "the suites' sources are Debian's: apt-get and dpkg-source (dpkg-dev) are needed"
+            )
         known = os_release()
         # Ubuntu and others have packages of their own; the suites are to be the same everywhere.
         codename = known["VERSION_CODENAME"] if known.get("ID") == "debian" else "bookworm"
@@ -57,7 +65,8 @@ class Apt:
             (self.base / part).mkdir(parents=True, exist_ok=True)
         (self.base / "sources.list").write_text(
             "".join(
-                f"{kind} http://deb.debian.org/debian {codename} main\n" for kind in ("deb", "deb-src")
+                f"{kind} http://deb.debian.org/debian {codename} main\n"
+                for kind in ("deb", "deb-src")
             ),
             encoding="utf-8",
         )
@@ -73,7 +82,10 @@ class Apt:
         fetched = self.base / "fetched" / recipe.directory
         fetched.mkdir(parents=True, exist_ok=True)
         if recipe.source:
-            run(["apt-get", "-qq", *self.options, "source", "--download-only", recipe.source], cwd=fetched)
+            run(
+                ["apt-get", "-qq", *self.options, "source", "--download-only", recipe.source],
+                cwd=fetched,
+            )
             (control,) = sorted(fetched.glob("*.dsc"))[-1:]
             patches = [] if recipe.patched else ["--skip-patches"]
             run(["dpkg-source", "--no-check", "--no-copy", *patches, "-x", control, directory])
@@ -102,8 +114,8 @@ def packages_missing(recipe):
 
 
 class Disk:
-    """Where the suites' trees lie: an emulated disk, made anew for each run, or a directory where that can't be had. Its path
-    is always the same, as builds remember it."""
+    """Where the suites' trees lie: an emulated disk, made anew for each run, or a directory where
+    that can't be had. Its path is always the same, as builds remember it."""
 
     def __init__(self, binaries, mount, gigabytes=6, model="remote"):
         self.lab, self.outrider = binaries / "outrider-lab", binaries / "outrider"
@@ -144,7 +156,8 @@ def owned_by(user, *places):
 
 
 def suite_command(user, shell, outrider, places):
-    """The whole command of a suite's run: its own process ids, so that nothing outlives it, and its own user."""
+    """The whole command of a suite's run: its own process ids, so that nothing outlives it, and its
+    own user."""
     entry = pwd.getpwnam(user)
     ours = [outrider, "run", f"--report={places['report']}", "--"] if outrider else []
     return [
@@ -158,7 +171,8 @@ def suite_command(user, shell, outrider, places):
 
 
 def run_suite(command, log, seconds, evict):
-    """Runs a suite with its output into a log; how it ended, and the seconds that it took. `evict` is called all the while."""
+    """Runs a suite with its output into a log; how it ended, and the seconds that it took. `evict`
+    is called all the while."""
     began = time.monotonic()
     over = threading.Event()
 
@@ -169,7 +183,11 @@ def run_suite(command, log, seconds, evict):
     thread = threading.Thread(target=evicting, daemon=True)
     with log.open("wb") as output:
         child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         thread.start()
         try:

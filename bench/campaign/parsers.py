@@ -1,9 +1,10 @@
 """What test suites print, as cases.
 
-A parser gets the text that a suite's harness wrote (its standard output and error, and the files that its recipe names)
-and yields a `Case` for each line that tells a result. A case's name begins with the unit that can be run again alone,
-and goes on after ": " with the case in it, where a unit has more than one. Names must be the same in each run, so numbers
-are taken where descriptions hold process ids or times; the description is the case's detail.
+A parser gets the text that a suite's harness wrote (its standard output and error, and the files
+that its recipe names) and yields a `Case` for each line that tells a result. A case's name begins
+with the unit that can be run again alone, and goes on after ": " with the case in it, where a unit
+has more than one. Names must be the same in each run, so numbers are taken where descriptions hold
+process ids or times; the description is the case's detail.
 """
 
 import re
@@ -27,8 +28,8 @@ def unit_of(name):
 
 
 def units(text):
-    """The output of each unit that each.py ran: its name, its lines, and how it ended: an exit status, a signal, a
-    time-out; None if its end is missing."""
+    """The output of each unit that each.py ran: its name, its lines, and how it ended: an exit
+    status, a signal, a time-out; None if its end is missing."""
     name, lines = None, []
     for line in text.splitlines():
         if line.startswith(BEGIN):
@@ -45,7 +46,8 @@ def units(text):
 
 
 def ended(unit, end):
-    """How the unit itself ended is a case of its own: a harness that dies tells nothing of what it didn't reach."""
+    """How the unit itself ended is a case of its own: a harness that dies tells nothing of what it
+    didn't reach."""
     return Case(f"{unit}: exit", PASS if end == "0" else FAIL, f"ended: {end}")
 
 
@@ -64,8 +66,8 @@ AUTOMAKE = {
 
 
 def automake(text):
-    """`PASS: name`, of Automake's parallel harness and of DejaGnu's .sum files. Each name counts once: the log of what
-    failed is shown again at the end."""
+    """`PASS: name`, of Automake's parallel harness and of DejaGnu's .sum files. Each name counts
+    once: the log of what failed is shown again at the end."""
     seen = set()
     for line in text.splitlines():
         found = re.fullmatch(r"([A-Z]+): (\S.*?)\s*", line)
@@ -179,7 +181,11 @@ def sqlite(text):
             failed = re.match(r"! (\S+) (?:expected|got)\b", line)
             if failed or (now and line.startswith("Error: ")):
                 results[failed[1] if failed else now] = FAIL
-            for name in line.removeprefix("!Failures on these tests:").split() if line.startswith("!Fail") else ():
+            for name in (
+                line.removeprefix("!Failures on these tests:").split()
+                if line.startswith("!Fail")
+                else ()
+            ):
                 results[name] = FAIL
         for name, outcome in results.items():
             yield Case(f"{unit}: {name}", outcome)
@@ -209,7 +215,8 @@ def util_linux(text):
 
 
 def junit(text):
-    """CPython's test modules: what `python -m test --junit-xml` wrote, after the module's own output."""
+    """CPython's test modules: what `python -m test --junit-xml` wrote, after the module's own
+    output."""
     for unit, lines, end in units(text):
         body = "\n".join(lines)
         start = body.rfind("<testsuites")
@@ -219,15 +226,20 @@ def junit(text):
         except xml.ParseError:
             tree = ()
         for case in tree.iter("testcase") if len(tree) else ():
-            # A subtest that failed leaves one without a name; that it failed shows in how the module ended.
+            # A subtest that failed leaves one without a name; that it failed shows in how the
+            # module ended.
             if not case.get("name"):
                 continue
-            bad = [found for found in (case.find("failure"), case.find("error")) if found is not None]
+            bad = [
+                found for found in (case.find("failure"), case.find("error")) if found is not None
+            ]
             outcome = FAIL if bad else SKIP if case.find("skipped") is not None else PASS
             name = re.sub(r" at 0x[0-9a-f]+", "", case.get("name"))
             count[name] = count.get(name, 0) + 1
             number = f" #{count[name]}" if count[name] > 1 else ""
-            yield Case(f"{unit}: {name}{number}", outcome, bad[0].get("message", "").strip() if bad else "")
+            yield Case(
+                f"{unit}: {name}{number}", outcome, bad[0].get("message", "").strip() if bad else ""
+            )
         if skipped:
             yield Case(f"{unit}: all", SKIP)
         else:

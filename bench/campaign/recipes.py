@@ -1,4 +1,5 @@
-"""The suites: where each comes from, how it is built and run, and who reads what it prints. See README.md."""
+"""The suites: where each comes from, how it is built and run, and who reads what it prints. See
+README.md."""
 
 from dataclasses import dataclass, field
 
@@ -10,20 +11,24 @@ class Recipe:
     name: str
     # Reads the output: a function of parsers.py.
     parser: object
-    # Debian's source package, or the binary packages that make the tree. {python}: Debian's Python, with its version.
+    # Debian's source package, or the binary packages that make the tree. {python}: Debian's Python,
+    # with its version.
     source: str | None = None
     debs: tuple[str, ...] = ()
-    # Whether Debian's patches are applied. Where they touch what Autotools made, the files that are derived would have to be
-    # made anew.
+    # Whether Debian's patches are applied. Where they touch what Autotools made, the files that are
+    # derived would have to be made anew.
     patched: bool = False
     # Debian's binary packages without which it can't be built or run, besides a compiler and make.
     packages: tuple[str, ...] = ()
-    # For sh, in the source's directory, as root. Parts of a suite share one tree: the recipe with the tree's name builds it.
+    # For sh, in the source's directory, as root. Parts of a suite share one tree: the recipe with
+    # the tree's name builds it.
     build: str = "true"
     tree: str | None = None
-    # For sh, in the tree, as the unprivileged user: all of the suite, or $UNITS of it if that is not empty.
+    # For sh, in the tree, as the unprivileged user: all of the suite, or $UNITS of it if that is
+    # not empty.
     test: str | None = None
-    # Or what lists the units, and what runs $UNIT of them, each marked and killed after `limit` seconds.
+    # Or what lists the units, and what runs $UNIT of them, each marked and killed after `limit`
+    # seconds.
     units: str | None = None
     each: str | None = None
     limit: int = 1800
@@ -31,7 +36,8 @@ class Recipe:
     files: tuple[str, ...] = ()
     # A suite that can't run single units is repeated whole.
     alone: bool = True
-    # What is evicted again and again while it runs: directories of the tree in which no test makes files.
+    # What is evicted again and again while it runs: directories of the tree in which no test makes
+    # files.
     cold: tuple[str, ...] = ("src", "lib", "tests")
     environment: dict[str, str] = field(default_factory=dict)
     # Seconds for all of it.
@@ -80,9 +86,15 @@ def git(digit):
 
 
 def cpython(name, letters):
-    """The modules of CPython's own tests that begin with some letters, with Debian's Python; it finds its library by where
-    it lies."""
-    parts = ("{python}", "{python}-minimal", "lib{python}-minimal", "lib{python}-stdlib", "lib{python}-testsuite")
+    """The modules of CPython's own tests that begin with some letters, with Debian's Python; it
+    finds its library by where it lies."""
+    parts = (
+        "{python}",
+        "{python}-minimal",
+        "lib{python}-minimal",
+        "lib{python}-stdlib",
+        "lib{python}-testsuite",
+    )
     return Recipe(
         name=f"cpython-{name}",
         tree="cpython",

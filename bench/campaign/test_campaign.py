@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tests of the campaign: what it makes of suites' output (samples/ is real), and that it goes on where it stopped."""
+"""Tests of the campaign: what it makes of suites' output (samples/ is real), and that it goes on
+where it stopped."""
 
 import contextlib
 import io
@@ -37,7 +38,11 @@ class Parsers(unittest.TestCase):
             self.assertEqual(cases.get(name), outcome, name)
 
     def test_automake(self):
-        some = {"testsuite/bug32271-2.sh": FAIL, "testsuite/mb-bad-delim.sh": SKIP, "testsuite/debug.pl": PASS}
+        some = {
+            "testsuite/bug32271-2.sh": FAIL,
+            "testsuite/mb-bad-delim.sh": SKIP,
+            "testsuite/debug.pl": PASS,
+        }
         self.check(parsers.automake, "automake", {PASS: 35, FAIL: 2, SKIP: 9}, some)
 
     def test_tap(self):
@@ -53,7 +58,8 @@ class Parsers(unittest.TestCase):
         )
 
     def test_perl(self):
-        """Its harness begins a script's output on the line of its name, and counts a skipped script as a failure."""
+        """Its harness begins a script's output on the line of its name, and counts a skipped script
+        as a failure."""
         some = {"io/perlio_leaks.t: 1": PASS, "lib/cygwin.t: all": SKIP, "io/shm.t: exit": PASS}
         self.check(parsers.tap, "perl", {PASS: 35, SKIP: 1}, some)
 
@@ -110,7 +116,8 @@ class Parsers(unittest.TestCase):
         self.check(parsers.junit, "junit", {PASS: 3, FAIL: 3, SKIP: 2}, some)
 
     def test_cut_short(self):
-        """A harness that dies in the middle: the unit that it died in has failed, and nothing is made up."""
+        """A harness that dies in the middle: the unit that it died in has failed, and nothing is
+        made up."""
         text = "=== begin a\nok 1 - x\n1..1\n=== end a 0\n=== begin b\nok 1\n"
         cases = {case.name: case.outcome for case in parsers.tap(text)}
         self.assertEqual(cases, {"a: 1": PASS, "a: exit": PASS, "b: 1": PASS, "b: exit": FAIL})
@@ -140,7 +147,8 @@ class Interrupted(BaseException):
 
 
 class Told(campaign.Campaign):
-    """Runs nothing; each run's outcome is what it is told. An outcome that is an exception interrupts it."""
+    """Runs nothing; each run's outcome is what it is told. An outcome that is an exception
+    interrupts it."""
 
     def __init__(self, state, outcomes):
         self.state, self.outcomes, self.calls = state, outcomes, []
@@ -185,7 +193,9 @@ class Resuming(unittest.TestCase):
         self.assertEqual(names, ["without", "with", "without.repeat1", "with.repeat1"])
         self.assertEqual(calls[2][1], ("a",), "the unit alone is repeated")
         self.assertEqual((self.summary()["new"], self.summary()["not_repeated"]), ([], ["a: 1"]))
-        self.assertEqual(self.runs(bad, well, well)[0], ["with.repeat1", "without.repeat2", "with.repeat2"])
+        self.assertEqual(
+            self.runs(bad, well, well)[0], ["with.repeat1", "without.repeat2", "with.repeat2"]
+        )
         (fault,) = self.summary()["new"]
         self.assertEqual((fault["case"], fault["failed"]), ("a: 1", "2 of 3"))
         self.assertEqual(self.summary()["not_repeated"], [])
@@ -223,7 +233,9 @@ class Resuming(unittest.TestCase):
         self.assertIn("- t: not run yet", text)
         with tempfile.TemporaryDirectory() as place:
             campaign.save(Path(place), rows, text, None)
-            self.assertIn("- s: `a`, 3 of 3", (Path(place) / "summary.md").read_text(encoding="utf-8"))
+            self.assertIn(
+                "- s: `a`, 3 of 3", (Path(place) / "summary.md").read_text(encoding="utf-8")
+            )
             kept = json.loads((Path(place) / "s.json").read_text(encoding="utf-8"))
             self.assertEqual(kept["with"]["failed"], ["a"])
 
@@ -248,7 +260,10 @@ class Recipes(unittest.TestCase):
             self.assertEqual(builds.setdefault(recipe.directory, made), made, recipe.name)
 
     def test_names_are_checked(self):
-        self.assertEqual(campaign.named(["git-t0", "git-t1", "sed"], ["git-*,sed"], "--only"), {"git-t0", "git-t1", "sed"})
+        self.assertEqual(
+            campaign.named(["git-t0", "git-t1", "sed"], ["git-*,sed"], "--only"),
+            {"git-t0", "git-t1", "sed"},
+        )
         with self.assertRaises(Stop):
             campaign.named(["sed"], ["set"], "--only")
 
