@@ -193,25 +193,25 @@ def sqlite(text):
 
 
 def util_linux(text):
-    """`   fdisk: MBR - sort     ... OK`, and below a test its subtests, `: [01] name ... OK`."""
+    """`cal: year     ... OK`; where a test has subtests, `: name ... OK` each, and `... OK (all 2
+    sub-tests PASSED)`."""
+    words = {"OK": PASS, "KNOWN FAILED": PASS, "SKIPPED": SKIP, "FAILED": FAIL}
     test, count = None, {}
     for line in text.splitlines():
-        found = re.match(r"\s*(.*?)\s*\.{3} *(OK|FAILED|SKIPPED|KNOWN FAILED)\b *(.*)", line)
-        begun = re.match(r"\s*([\w.+-]+: .*?)\s*\.{3}\s*$", line)
-        if begun:
-            test = re.sub(r"\s+", " ", begun[1])
+        found = re.match(r"\s*(.*?)\s*\.\.\.(?: (OK|KNOWN FAILED|SKIPPED|FAILED)\b *(.*))?$", line)
         if not found:
             continue
         name = re.sub(r"\s+", " ", found[1])
-        if name.startswith(":"):
-            name = f"{test} {name}"
-        elif ": " in name:
+        if name and not name.startswith(":"):
             test = name
-        count[name] = count.get(name, 0) + 1
-        if count[name] > 1:
-            name = f"{name} #{count[name]}"
-        outcome = {"OK": PASS, "KNOWN FAILED": PASS, "SKIPPED": SKIP}.get(found[2], FAIL)
-        yield Case(name, outcome, found[3])
+        elif name:
+            name = f"{test} {name}"
+        elif test:
+            name = test
+        if found[2] and name:
+            count[name] = count.get(name, 0) + 1
+            number = f" #{count[name]}" if count[name] > 1 else ""
+            yield Case(name + number, words[found[2]], found[3].strip("()"))
 
 
 def junit(text):

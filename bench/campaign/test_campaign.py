@@ -81,6 +81,17 @@ class Parsers(unittest.TestCase):
         }
         self.check(parsers.googletest, "googletest", {PASS: 7, FAIL: 4}, some)
 
+    def test_util_linux(self):
+        some = {
+            "lsfd: directory": PASS,
+            "lsfd: --pid option": SKIP,
+            "misc: flock : time-check": PASS,
+            "misc: flock": PASS,
+            "hexdump: format-strings : 1b_char": FAIL,
+            "hexdump: format-strings": FAIL,
+        }
+        self.check(parsers.util_linux, "util-linux", {PASS: 44, FAIL: 2, SKIP: 8}, some)
+
     def test_scripts(self):
         some = {"run-read": FAIL, "run-array": PASS}
         self.check(parsers.diffs, "scripts", {PASS: 2, FAIL: 2}, some)
