@@ -5,7 +5,7 @@
 
 Each suite runs twice as a whole, once as it is and once below `outrider run`, as an unprivileged
 user, on an emulated disk with the latency of network storage (`outrider-lab disk`, model `remote`),
-cold at the beginning and with its programs and inputs thrown out of the cache every ten seconds.
+cold at the beginning and with all that it has in the page cache thrown out every five seconds.
 What passes without and not with Outrider is repeated twice in each way; what passes both times
 without is a new failure: a fault of Outrider's. The fuzzer of crates/outrider/tests/fuzz.rs is run
 until it has made --operations in each mode.
@@ -272,16 +272,10 @@ class Campaign:
             command = machine.suite_command(self.args.user, self.shell(recipe), outrider, places)
             cold = [str(tree / part) for part in recipe.cold if (tree / part).exists()]
 
-            def evict():
-                if cold:
-                    subprocess.run(
-                        [self.binaries / "outrider", "evict", *cold],
-                        stdin=subprocess.DEVNULL,
-                        stdout=subprocess.DEVNULL,
-                        stderr=subprocess.DEVNULL,
-                    )
-
-            end, seconds = machine.run_suite(command, log, recipe.timeout, evict)
+            cache = machine.Cache(self.binaries / "outrider", cold)
+            end, seconds = machine.run_suite(
+                command, log, recipe.timeout, cache, self.args.cold_every
+            )
             text = log.read_text(encoding="utf-8", errors="replace")
             for pattern in recipe.files:
                 for path in sorted(tree.glob(pattern)):
@@ -303,6 +297,7 @@ class Campaign:
             "seconds": round(seconds),
             "end": end,
             "told": totals,
+            "all_cold": cache.whole,
             "cases": cases,
         }
         found = counts(cases)
@@ -655,6 +650,13 @@ def arguments(words):
         default="remote",
         metavar="MODEL",
         help="the emulated disk's model (remote), or none: a plain directory",
+    )
+    parser.add_argument(
+        "--cold-every",
+        type=float,
+        default=5,
+        metavar="SECONDS",
+        help="how often what a suite has in the page cache is thrown out (5)",
     )
     parser.add_argument("--user", default="nobody", help="the user that the suites run as (nobody)")
     parser.add_argument(

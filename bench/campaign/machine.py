@@ -170,20 +170,93 @@ def suite_command(user, shell, outrider, places):
     ]
 
 
-def run_suite(command, log, seconds, evict):
-    """Runs a suite with its output into a log; how it ended, and the seconds that it took. `evict`
-    is called all the while."""
+class Cache:
+    """Throws out what a suite has in the page cache, without opening anything: its processes are in
+    a memory cgroup of their own, which is told to give back what it can. Where that can't be had,
+    directories of the suite are evicted."""
+
+    def __init__(self, outrider, directories):
+        self.outrider, self.directories = outrider, directories
+        self.group, self.file, self.word = memory_cgroup()
+        self.whole = self.group is not None
+
+    def enter(self, command):
+        """The command, in the cgroup."""
+        if not self.whole:
+            return command
+        return ["sh", "-c", f'echo $$ >"{self.group}/cgroup.procs" && exec "$@"', "sh", *command]
+
+    def drop(self):
+        if self.whole:
+            try:
+                (self.group / self.file).write_text(self.word, encoding="ascii")
+            except OSError:
+                pass  # Not all could be given back: some of it is dirty or in use.
+        elif self.directories:
+            subprocess.run(
+                [self.outrider, "evict", *self.directories],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+
+    def close(self):
+        for _ in range(100):
+            try:
+                if self.whole:
+                    self.group.rmdir()
+                return
+            except OSError:
+                time.sleep(0.05)
+
+
+def memory_cgroup():
+    """A new memory cgroup, the file in it that takes the order to give back its pages, and the
+    order. None if the machine has none that we may make."""
+    name = f"outrider-campaign-{os.getpid()}"
+    own = dict(
+        line.split(":", 2)[1:]
+        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    )
+    with open("/proc/self/mounts", encoding="utf-8") as mounts:
+        for line in mounts:
+            _, place, kind, options, *_ = line.split()
+            if kind == "cgroup" and "memory" in options.split(","):
+                group, file, word = (
+                    Path(place + own.get("memory", "")) / name,
+                    "memory.force_empty",
+                    "0",
+                )
+            elif kind == "cgroup2":
+                # Below the root, as a group that has processes can't give its children a
+                # controller.
+                group, file, word = Path(place) / name, "memory.reclaim", f"{1 << 40}"
+            else:
+                continue
+            try:
+                group.mkdir()
+                if (group / file).exists():
+                    return group, file, word
+                group.rmdir()
+            except OSError:
+                pass
+    return None, None, None
+
+
+def run_suite(command, log, seconds, cache, every):
+    """Runs a suite with its output into a log; how it ended, and the seconds that it took. All the
+    while the cache is emptied."""
     began = time.monotonic()
     over = threading.Event()
 
-    def evicting():
-        while not over.wait(10):
-            evict()
+    def dropping():
+        while not over.wait(every):
+            cache.drop()
 
-    thread = threading.Thread(target=evicting, daemon=True)
+    thread = threading.Thread(target=dropping, daemon=True)
     with log.open("wb") as output:
         child = subprocess.Popen(
-            command,
+            cache.enter(command),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -203,4 +276,5 @@ def run_suite(command, log, seconds, evict):
         finally:
             over.set()
             thread.join()
+            cache.close()
     return end, time.monotonic() - began

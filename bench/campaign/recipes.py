@@ -36,8 +36,8 @@ class Recipe:
     files: tuple[str, ...] = ()
     # A suite that can't run single units is repeated whole.
     alone: bool = True
-    # What is evicted again and again while it runs: directories of the tree in which no test makes
-    # files.
+    # Where there is no memory cgroup to be emptied these are evicted again and again: directories of
+    # the tree in which no test makes files.
     cold: tuple[str, ...] = ("src", "lib", "tests")
     environment: dict[str, str] = field(default_factory=dict)
     # Seconds for all of it.
