@@ -428,6 +428,7 @@ def summary_of(recipe, state):
         kept |= {"version": result["version"], "kernel": result["kernel"], "date": result["date"]}
         if result["build"]:
             kept |= {"build": result["build"], "told": result.get("told")}
+        kept["all_cold"] = kept.get("all_cold", True) and result.get("all_cold", False)
         names = result["cases"].items()
         kept[side] = {
             **counts(result["cases"]),
