@@ -6,6 +6,8 @@
 # make test-all  both: what CI runs
 # make bench     measures Outrider on emulated devices and writes the report: about half an hour, as root
 #                (ARGS=… for `outrider-lab run`: rows, --device …; ARGS='--all --minutes 0' for everything)
+# make campaign  other projects' own test suites without and with Outrider, and the fuzzer for long: hours, as root, goes on where
+#                it stopped (STATE=… for the state directory, ARGS=… for bench/campaign/campaign.py, e.g. ARGS=--list)
 # make cost      what a cached read and a start of a program cost with Outrider (ARGS=… for bench/cost.py)
 # make drivers   programs of the lab that read through RocksDB, LevelDB and Snappy: target/drivers; after make build also one that reads through Debian's
 #                source of LevelDB with a foreaction graph (plugins/leveldb), which is fetched once, into ~/.cache/outrider
@@ -24,6 +26,8 @@ PYTHON  ?= python3
 # Arguments of the demo (`demo/run.py --help`) or of the measurements (`outrider-lab run --help`).
 DIR     ?=
 ARGS    ?=
+# Where the campaign keeps what it has found and built; an unprivileged user must be able to get there.
+STATE   ?= /var/tmp/outrider-campaign
 
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
 DRIVERS := $(abspath $(or $(CARGO_TARGET_DIR),target))/drivers
@@ -33,7 +37,7 @@ ifneq ($(CI),)
 export OUTRIDER_REQUIRE_ALL := 1
 endif
 
-.PHONY: build demo test test-kernel test-all kernel bench cost drivers plugins examples lint fmt install deps clean
+.PHONY: build demo test test-kernel test-all kernel bench campaign cost drivers plugins examples lint fmt install deps clean
 
 build:
 	$(CARGO) build --release --locked --workspace
@@ -74,6 +78,12 @@ bench:
 	@$(MAKE) --no-print-directory drivers
 	@$(MAKE) --no-print-directory plugins
 	$(RELEASE)/outrider-lab run --resume --accuracy --report --minutes 25 $(ARGS)
+
+# Not in CI: it takes hours, and Debian's sources.
+campaign:
+	@.ci/deps campaign
+	$(CARGO) build --release --locked --workspace
+	$(PYTHON) bench/campaign/campaign.py --state "$(STATE)" --build "$(RELEASE)" $(ARGS)
 
 cost:
 	@.ci/deps bench
