@@ -106,7 +106,11 @@ impl Random {
 fn attach(socket: std::os::fd::BorrowedFd<'_>) -> Memory {
     let (fd, at) = handover::memory(shm::NAME, shm::PROC_BYTES, 0).unwrap();
     let name = handover::name_of(socket).unwrap();
-    assert_eq!(handover::send(&name, fd, shm::VERSION, 0, |_| true), 0);
+    let message = handover::Message {
+        version: shm::VERSION,
+        ..Default::default()
+    };
+    assert_eq!(handover::send(&name, fd, message, |_| true), 0);
     raw::close(fd);
     Memory(at)
 }
