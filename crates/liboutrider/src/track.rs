@@ -628,8 +628,10 @@ pub fn advised(fd: c_int, advice: c_int) {
 /// Something happened to the pages of a followed file; see [`Kind`]. `true` if the service will hear of it.
 pub fn about(fd: c_int, kind: Kind, extra: u64, offset: u64, len: u64) -> bool {
     if kind == Kind::DontNeed
-        && let Some((_, slot)) = tracked(fd)
+        && let Some((proc, slot)) = tracked(fd)
         && slot.flags.load(Relaxed) & FLAG_HOT != 0
+        // What is read next is missing, and has to be told: now, with the program in a call that a read may not be.
+        && let Some(slot) = attach::announce(proc).slots.get(fd as usize)
     {
         hot::dropped(slot, offset, len);
     }

@@ -15,6 +15,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use support::Data::{Big, Bin, Text};
 use support::{
@@ -555,9 +558,22 @@ fn helper_silent() {
     let mut run = Midway::start("helper_silent", "1000");
     let helper = run.helper;
     send(helper, libc::SIGSTOP);
+    // The runner has it go on.
+    let over = Arc::new(AtomicBool::new(false));
+    let stopper = std::thread::spawn({
+        let over = over.clone();
+        move || {
+            while !over.load(Relaxed) {
+                // SAFETY: a process of this run, or none any more.
+                unsafe { libc::kill(helper, libc::SIGSTOP) };
+                std::thread::yield_now();
+            }
+        }
+    });
     run.go_on();
     let outcome = run.finish();
-    send(helper, libc::SIGKILL);
+    over.store(true, Relaxed);
+    stopper.join().unwrap();
     assert!(
         names(&outcome, &["did not answer"]),
         "lost: {:?}",
