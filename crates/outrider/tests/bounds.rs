@@ -61,7 +61,10 @@ fn forge(mode: &str, count: u64, linger: f64) -> Seen {
         };
         wait_for(seconds, || said().then_some(())).is_some()
     };
-    assert!(says("ready", PATIENCE), "{mode}: not followed");
+    if !says("ready", PATIENCE) {
+        let _ = runner.kill();
+        panic!("{mode}: not followed");
+    }
     let helper = helper_of(runner.id() as i32).expect("no helper");
     let before = memory(helper, "VmRSS:");
     let mut stdin = runner.stdin.take().unwrap();
