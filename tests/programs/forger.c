@@ -196,7 +196,7 @@ int main(int argc, char **argv)
             if (pread(file, block, 4096, ((off_t)i * 1000003 * (tries + 1)) % about.st_size) < 0)
                 return 4;
         usleep(20000);
-        if (tries == 100)
+        if (tries == 1000)
             return 5;
     }
     if (!strcmp(mode, "held") || !strcmp(mode, "move")) {

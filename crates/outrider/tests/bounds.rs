@@ -61,7 +61,10 @@ fn forge(mode: &str, count: u64, linger: f64) -> Seen {
         };
         wait_for(seconds, || said().then_some(())).is_some()
     };
-    assert!(says("ready", PATIENCE), "{mode}: not followed");
+    if !says("ready", PATIENCE) {
+        let _ = runner.kill();
+        panic!("{mode}: not followed");
+    }
     let helper = helper_of(runner.id() as i32).expect("no helper");
     let before = memory(helper, "VmRSS:");
     let mut stdin = runner.stdin.take().unwrap();
@@ -72,6 +75,7 @@ fn forge(mode: &str, count: u64, linger: f64) -> Seen {
         std::thread::sleep(std::time::Duration::from_secs_f64(linger));
     }
     let grown = memory(helper, "VmHWM:").saturating_sub(before);
+    support::make_cold(&dir);
     fs::write(dir.join("go"), "").unwrap();
     let read = says("read", PATIENCE);
     let alive = Path::new(&format!("/proc/{helper}")).exists()
@@ -117,14 +121,22 @@ fn forge(mode: &str, count: u64, linger: f64) -> Seen {
 
 /// All that is told in a mode costs no more memory than is stated, and others are helped afterwards.
 fn stays_small(mode: &str, count: u64) -> Seen {
-    let seen = forge(mode, count, 0.0);
-    assert!(seen.grown < GROWTH, "{mode}: {} bytes more", seen.grown);
-    assert!(
-        seen.prefetched > 0,
-        "{mode}: nothing for others; lost: {:?}",
-        seen.lost
-    );
-    seen
+    helps_others(mode, || {
+        let seen = forge(mode, count, 0.0);
+        assert!(seen.grown < GROWTH, "{mode}: {} bytes more", seen.grown);
+        seen
+    })
+}
+
+/// On a busy machine others may find everything cached, or no memory be left: it is tried again.
+fn helps_others(mode: &str, forge: impl Fn() -> Seen) -> Seen {
+    support::eventually(|| {
+        let seen = forge();
+        match seen.prefetched {
+            0 => Err(format!("{mode}: nothing for others; lost: {:?}", seen.lost)),
+            _ => Ok(seen),
+        }
+    })
 }
 
 /// Files that must never be opened: who names more than can be remembered is left alone, and it is said.
@@ -196,10 +208,5 @@ fn noise() {
 /// Calls for which nothing may be open, and demands to let go of everything, that are never over: after a while nobody else waits for them.
 #[test]
 fn demands() {
-    let seen = forge("demand", 0, 12.0);
-    assert!(
-        seen.prefetched > 0,
-        "nothing for others; lost: {:?}",
-        seen.lost
-    );
+    helps_others("demand", || forge("demand", 0, 12.0));
 }
