@@ -250,7 +250,8 @@ class Campaign:
         if recipe.test:
             return recipe.test
         quoted = recipe.each.replace("'", "'\\''")
-        each = f"/usr/bin/python3 {self.binaries}/each.py $JOBS {recipe.limit} '{quoted}'"
+        jobs = "1" if recipe.serial else "$JOBS"
+        each = f"/usr/bin/python3 {self.binaries}/each.py {jobs} {recipe.limit} '{quoted}'"
         return f'{{ if [ -n "$UNITS" ]; then echo "$UNITS"; else ({recipe.units}); fi; }} | {each}'
 
     def run(self, recipe, side, units=(), label=""):
