@@ -28,6 +28,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -671,7 +672,13 @@ def arguments(words):
     return args
 
 
+def interrupted(_number, _frame):
+    raise KeyboardInterrupt
+
+
 def main(words):
+    # As after Ctrl-C: the disk is taken down, the suite's processes end.
+    signal.signal(signal.SIGTERM, interrupted)
     args = arguments(words)
     state = State(args.state)
     recipes = recipes_of(args.recipes)
