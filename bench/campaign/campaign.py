@@ -28,6 +28,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -250,7 +251,8 @@ class Campaign:
         if recipe.test:
             return recipe.test
         quoted = recipe.each.replace("'", "'\\''")
-        each = f"/usr/bin/python3 {self.binaries}/each.py $JOBS {recipe.limit} '{quoted}'"
+        jobs = "1" if recipe.serial else "$JOBS"
+        each = f"/usr/bin/python3 {self.binaries}/each.py {jobs} {recipe.limit} '{quoted}'"
         return f'{{ if [ -n "$UNITS" ]; then echo "$UNITS"; else ({recipe.units}); fi; }} | {each}'
 
     def run(self, recipe, side, units=(), label=""):
@@ -670,7 +672,13 @@ def arguments(words):
     return args
 
 
+def interrupted(_number, _frame):
+    raise KeyboardInterrupt
+
+
 def main(words):
+    # As after Ctrl-C: the disk is taken down, the suite's processes end.
+    signal.signal(signal.SIGTERM, interrupted)
     args = arguments(words)
     state = State(args.state)
     recipes = recipes_of(args.recipes)

@@ -32,6 +32,8 @@ class Recipe:
     units: str | None = None
     each: str | None = None
     limit: int = 1800
+    # Whether units would disturb each other: a port, names of files.
+    serial: bool = False
     # Files in the tree (patterns) that the harness writes results to.
     files: tuple[str, ...] = ()
     # A suite that can't run single units is repeated whole.
@@ -154,6 +156,7 @@ RECIPES = [
     ),
     Recipe(
         name="bash",
+        serial=True,
         source="bash",
         patched=True,
         build="./configure --quiet && make -s -j$JOBS && make -s recho zecho printenv xcase",
@@ -194,6 +197,7 @@ END
     ),
     Recipe(
         name="perl",
+        serial=True,
         source="perl",
         patched=True,
         build="sh Configure -des -Dusedevel -Doptimize=-O1 && make -s -j$JOBS && make -s test_prep",
@@ -204,6 +208,7 @@ END
     ),
     Recipe(
         name="redis",
+        serial=True,
         source="redis",
         patched=True,
         packages=("tcl",),
