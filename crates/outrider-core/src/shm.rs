@@ -513,6 +513,12 @@ pub const IMPATIENCE_US: u64 = 300_000;
 /// Calls at one time for which nothing may be open. More wait like these, and files may be opened again before they are over.
 pub const CALLS: usize = 8;
 
+/// Entries of [`Header::holders`].
+pub const HOLDERS: usize = 64;
+/// Reasons of [`Header::left_alone`].
+pub const BYPASSED: usize = 0;
+pub const UNANSWERED: usize = 1;
+
 /// The first page: what all processes see.
 #[repr(C, align(4096))]
 pub struct Header {
@@ -584,6 +590,12 @@ pub struct Header {
     pub declared: [AtomicU64; 11],
     /// The settings that matter inside a program; see [`Header::configure`].
     pub settings: [AtomicU64; 7],
+    /// Files that the service has open, by the process through which it came to them ([`Header::holds_for`]).
+    pub holders: [AtomicU32; HOLDERS],
+    /// Of these, files on file systems where it shows that they are open.
+    pub shown: AtomicU32,
+    /// File systems of which nothing is prefetched any more, by `st_dev`: what is read does not stay cached; a server did not answer. Unused entries are zero.
+    pub left_alone: [[AtomicU64; 4]; 2],
     /// Owners of the process entries: a process id, [`OWNER_FREE`] or [`OWNER_GONE`]. A free entry's memory is
     /// all zero; the service frees entries of ended processes by punching a hole.
     pub owners: [AtomicU32; MAX_PROCS],
@@ -627,6 +639,23 @@ impl Header {
             .store(config.view.cache_visibility.into(), Ordering::Release);
         for (to, value) in self.settings.iter().zip(values) {
             to.store(value, Ordering::Release);
+        }
+    }
+
+    /// Whether the service may have something open that process `pid` has, or had. Several processes share an entry.
+    pub fn holds_for(&self, pid: u32) -> bool {
+        self.holders
+            .get(pid as usize % HOLDERS)
+            .is_some_and(|n| n.load(Ordering::SeqCst) != 0)
+    }
+
+    /// Nothing is prefetched from file system `dev` any more, for a reason of [`Header::left_alone`].
+    pub fn leave_alone(&self, reason: usize, dev: u64) {
+        for entry in self.left_alone.get(reason).into_iter().flatten() {
+            let was = entry.compare_exchange(0, dev, Ordering::AcqRel, Ordering::Acquire);
+            if was.is_ok() || was == Err(dev) {
+                return;
+            }
         }
     }
 

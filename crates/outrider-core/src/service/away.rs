@@ -174,12 +174,13 @@ impl Service {
         self.header().hint_room.store(0, Relaxed);
         self.engine.drain();
         for file in self.files.values_mut() {
-            file.handle = None;
+            file.let_go();
         }
         walker
     }
 
     fn is_gone(&self, walker: &mut Option<Leaving>) -> bool {
-        !self.engine.is_busy() && walker.as_mut().is_none_or(Leaving::is_over)
+        // What a server was asked for is open there until it has answered.
+        self.header().shown.load(Acquire) == 0 && walker.as_mut().is_none_or(Leaving::is_over)
     }
 }

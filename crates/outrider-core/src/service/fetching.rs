@@ -63,12 +63,24 @@ impl Service {
         if !self.grant.allowed {
             return refused(first);
         }
+        if self.left_alone.contains(&key.dev) {
+            return plan::Plan::default();
+        }
         let Some(handle) = self.handle(key) else {
-            return match self.away.is_away() {
+            let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
+            if served {
+                self.ask_server(key);
+            }
+            return match self.away.is_away() || served {
                 true => refused(first),
                 false => plan::Plan::default(),
             };
         };
+        let place = self.devices.get(&key.dev);
+        let caches = self.files.get(&key).and_then(|f| f.served.caches);
+        if place.is_some_and(|p| !p.caches) && caches != Some(true) {
+            return refused(first);
+        }
         self.learn(key, &handle, ranges, descriptor);
         let room = self.room();
         let now = self.now_us();
@@ -193,7 +205,7 @@ impl Service {
         if !view.is_cached(pages) || view.in_flight_pages() * 2 > pages.len() {
             return;
         }
-        if let Ok(cached) = self.residency.count(handle.fd(), held)
+        if let Ok(cached) = self.residency.count(&handle, held)
             && cached * 2 < pages.len()
         {
             self.lost_pages(key, pages);
@@ -227,8 +239,7 @@ impl Service {
         for r in places {
             let pages = PageRange::from_bytes(r.start, len.min(r.end - r.start));
             if view.is_cached(pages)
-                && let Ok(cached) =
-                    cache::cached_pages(handle.fd(), pages.start * PAGE..pages.end * PAGE)
+                && let Ok(cached) = handle.cached_pages(pages.start * PAGE..pages.end * PAGE)
                 && cached < pages.len()
             {
                 self.lost_pages(key, pages);

@@ -9,6 +9,7 @@
 
 mod away;
 mod crowd;
+mod ends;
 mod evictions;
 mod fetching;
 mod files;
@@ -19,12 +20,14 @@ mod others;
 mod pace;
 mod processes;
 mod reads;
+mod servers;
 mod worth;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
@@ -54,10 +57,12 @@ use crate::walk::runner::{self as walk, Opened, Walker};
 
 use away::Away;
 use crowd::Crowd;
+use ends::Ends;
 use hot::Warmth;
 use neighbours::Neighbours;
 use others::{Others, Seen};
 use pace::Pace;
+use servers::Servers;
 use worth::Worth;
 
 /// A file is let go so long after the last request for it: long enough to serve a running stream, short enough that an
@@ -103,6 +108,10 @@ struct FileState {
     /// Streamed in whole: random reads are all foreseen.
     streamed: bool,
     openers: u32,
+    /// The same, for whoever watches it being closed.
+    openers_now: Arc<AtomicU32>,
+    /// What became of it with its server, and with the cache.
+    served: Served,
     last_access: Instant,
     /// Whether others read it.
     seen: Seen,
@@ -116,6 +125,21 @@ struct FileState {
     warmth: Warmth,
     /// Bytes fetched at open and not used yet.
     optimistic: u64,
+}
+
+/// What is known of a file while programs have it open, where opening it is no small matter.
+#[derive(Default)]
+struct Served {
+    /// It was opened, or couldn't be: it is not opened again before all programs have closed it.
+    spent: bool,
+    /// It is being opened.
+    pending: bool,
+    /// Whether what is read of it stays cached.
+    caches: Option<bool>,
+    /// A read that was told when the file was open here already: descriptor, thread, bytes.
+    read: Option<(u16, u64, std::ops::Range<u64>)>,
+    /// Bytes that programs have read since they opened it.
+    bytes: u64,
 }
 
 struct Desc {
@@ -273,6 +297,8 @@ struct Place {
     read_ahead: u64,
     /// See [`fetch::shows_opens`].
     shows_opens: bool,
+    /// What is read stays cached, as far as is known from its kind.
+    caches: bool,
 }
 
 /// A reader whose position the hooks publish in its slot.
@@ -349,6 +375,12 @@ pub struct Service {
     crowd: Crowd,
     last_let_go: Instant,
     away: Away,
+    ends: Ends,
+    servers: Servers,
+    /// File systems on which what is read was seen to stay cached.
+    caching: HashSet<u64>,
+    /// File systems of which nothing is prefetched any more.
+    left_alone: HashSet<u64>,
     /// Who uses the files that are to make room.
     others: Others,
     /// Counts the looks for evictions.
@@ -393,7 +425,12 @@ impl Service {
             shared.header().lose(lost::CACHESTAT);
         }
         let now = Instant::now();
+        let ends = Ends::start(shared.clone());
         let mut service = Service {
+            servers: Servers::new(shared.clone(), ends.clone()),
+            ends,
+            caching: HashSet::new(),
+            left_alone: HashSet::new(),
             engine: Engine::new(settings, shared.clone()),
             residency: Residency::new(),
             shared,
@@ -539,7 +576,8 @@ impl Service {
         if self.last_budget.elapsed() >= Duration::from_millis(200) {
             self.take_stock();
         }
-        if self.last_census.elapsed() >= Duration::from_millis(100) {
+        self.take_opened();
+        if self.ends.take_ended() || self.last_census.elapsed() >= Duration::from_millis(100) {
             self.census();
         }
         if self.last_map_look.elapsed() >= self.map_pause {

@@ -43,10 +43,12 @@ impl Service {
         }
         self.active.push(i);
         self.shared.begin_record(self.followed, i, pid, &command);
+        let life = fetch::life(pid);
+        self.ends.follow(life.as_ref());
         self.procs[i] = Some(ProcState {
             pid,
             who: self.followed,
-            life: fetch::life(pid),
+            life,
             descs: HashMap::new(),
             stuck: None,
             mapped: Vec::new(),
@@ -254,6 +256,9 @@ impl Service {
             Kind::DontNeed => {
                 if let Some(key) = self.known(i, &e) {
                     self.lost_pages(key, PageRange::from_bytes(e.offset, e.len));
+                    if let Some(file) = self.files.get_mut(&key) {
+                        file.served.read = None;
+                    }
                 }
             }
             Kind::Truncate => {
@@ -283,7 +288,7 @@ impl Service {
                     .mapped
                     .push(Mapped::new(key.dev, key.ino, memory, e.extra, &limits));
                 if let Some(f) = self.files.get_mut(&key) {
-                    f.openers += 1;
+                    f.opened_by(1);
                 }
                 self.map_pause = Duration::from_millis(1);
             }
@@ -309,7 +314,7 @@ impl Service {
                     walker.leave((key.dev, key.ino));
                 }
                 if let Some(file) = self.files.get_mut(&key) {
-                    file.handle = None;
+                    file.let_go();
                     file.account.cancelled.store(true, Relaxed);
                 }
             }
@@ -351,7 +356,7 @@ impl Service {
         }
         for (key, instead) in changed {
             if let Some(f) = self.files.get_mut(&key) {
-                f.openers += instead;
+                f.opened_by(instead);
             }
             self.unlink(key);
         }
@@ -430,19 +435,6 @@ impl Service {
         self.located(key).then_some(key)
     }
 
-    /// A file that was opened before anybody knew whether that shows: it does not.
-    fn need_not_let_go(&self, key: FileKey) {
-        let source = self.files.get(&key).and_then(|f| f.source);
-        let Some((i, generation, wanted)) = source else {
-            return;
-        };
-        if let Some(slot) = self.shared.proc(i).slots.get(usize::from(wanted.fd))
-            && slot.generation.load(Relaxed) == generation
-        {
-            slot.flags.fetch_and(!shm::FLAG_HELD, Relaxed);
-        }
-    }
-
     /// Finds out on what a file lies. `false` where there is nothing to prefetch.
     fn located(&mut self, key: FileKey) -> bool {
         let place = match self.devices.get(&key.dev) {
@@ -467,12 +459,10 @@ impl Service {
                         .and_then(Device::readahead_clip)
                         .unwrap_or(0),
                     read_ahead: device.as_ref().and_then(Device::read_ahead).unwrap_or(0),
-                    shows_opens: device.as_ref().is_some_and(fetch::shows_opens),
+                    shows_opens: false,
+                    caches: device.as_ref().is_none_or(fetch::surely_caches),
                 };
                 self.devices.insert(key.dev, place);
-                if !place.shows_opens {
-                    self.need_not_let_go(key);
-                }
                 place
             }
         };
@@ -517,8 +507,9 @@ impl Service {
         }
         self.take_in(key, size);
         self.reads_now(i, key);
+        self.find_server(key, pid, fd);
         let file = self.take_in(key, size);
-        file.openers += 1;
+        file.opened_by(1);
         let alone = file.openers == 1;
         if alone && flags & FLAG_BLIND != 0 {
             file.warmth.hasten(Instant::now());
@@ -532,7 +523,8 @@ impl Service {
         // A descriptor that is shared or inherited says nothing of its size: it is asked for with the handle.
         if file.size == 0 || file.name.as_os_str().is_empty() {
             let known = file.size > 0 && self.devices.contains_key(&key.dev);
-            if known && self.crowded(key) {
+            let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
+            if served || known && self.crowded(key) {
                 // It need not be opened: nothing of it will be asked for soon.
                 let name = fetch::link(pid, fd);
                 let same = slot.generation.load(Relaxed) == generation;
