@@ -648,3 +648,42 @@ pub fn release_all(until_us: u64) {
         raw::futex_wait(&header.release_done, done, 10_000);
     }
 }
+
+/// This process is about to end, to become another program, or has unmapped a file: what the service has open for it is let go of first where others notice
+/// that it is open.
+#[cold]
+pub fn leaving() {
+    if let Some(proc) = current()
+        && let Some(header) = header()
+        && header.shown.load(Ordering::SeqCst) != 0
+        && header.holds_for(proc.pid.load(Ordering::Relaxed))
+        && at_home()
+    {
+        release_all(impatient());
+    }
+}
+
+/// A child was waited for, process `child` or one that is not known: what the service had open for it is let go of. It has noticed by itself mostly.
+#[cold]
+pub fn child_ended(child: Option<u32>) {
+    /// So often is looked whether it has, each for so long, µs, before it is demanded.
+    const LOOKS: u32 = 40;
+    const LOOK: u64 = 50;
+    let Some(header) = reach_service() else {
+        return;
+    };
+    let holds = || match child {
+        Some(child) => header.holds_for(child),
+        None => header.shown.load(Ordering::SeqCst) != 0,
+    };
+    for _ in 0..LOOKS {
+        if !holds() {
+            return;
+        }
+        let done = header.release_done.load(Ordering::Relaxed);
+        raw::futex_wait(&header.release_done, done, LOOK);
+    }
+    if holds() {
+        release_all(impatient());
+    }
+}

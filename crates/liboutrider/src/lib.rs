@@ -16,6 +16,7 @@
 
 mod attach;
 mod declared;
+mod ends;
 mod graphs;
 mod heap;
 mod hooks;

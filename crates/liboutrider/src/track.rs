@@ -631,5 +631,17 @@ pub fn mapping_changed(kind: Kind, extra: u64, address: usize, len: usize) {
         && proc.announced.load(Relaxed) != 0
     {
         tell(proc, kind, 0, extra, address as u64, len as u64);
+        if kind == Kind::Unmap {
+            attach::leaving();
+        }
+    }
+}
+
+/// The process is about to become another program, of which nothing is mapped that is mapped now.
+pub fn leaving() {
+    attach::leaving();
+    // What a child of vfork leaves is its parent's.
+    if MAPS.load(Relaxed) && attach::at_home() {
+        mapping_changed(Kind::Unmap, 0, 1, (isize::MAX as usize) >> 2);
     }
 }

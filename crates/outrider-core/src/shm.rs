@@ -515,8 +515,9 @@ pub const CALLS: usize = 8;
 
 /// Entries of [`Header::holders`].
 pub const HOLDERS: usize = 64;
-/// Reasons of [`Header::left_alone`].
+/// Reasons of [`Header::left_alone`]: what is read does not stay cached, …
 pub const BYPASSED: usize = 0;
+/// … or a server does not answer.
 pub const UNANSWERED: usize = 1;
 
 /// The first page: what all processes see.
@@ -647,6 +648,11 @@ impl Header {
         self.holders
             .get(pid as usize % HOLDERS)
             .is_some_and(|n| n.load(Ordering::SeqCst) != 0)
+    }
+
+    /// Whether the service has any file open that a program has, or had.
+    pub fn holds_any(&self) -> bool {
+        self.holders.iter().any(|n| n.load(Ordering::SeqCst) != 0)
     }
 
     /// Nothing is prefetched from file system `dev` any more, for a reason of [`Header::left_alone`].

@@ -48,6 +48,9 @@ pub struct Handle {
     fd: Fd,
     /// 1 once it is let go of: a futex.
     gone: AtomicU32,
+    /// Calls that go on through the descriptor on workers' threads.
+    users: AtomicU32,
+    /// Something that was asked for never arrived.
     overdue: AtomicBool,
     /// What ends with our hold on the file.
     attached: Mutex<Option<Box<dyn Send>>>,
@@ -68,6 +71,7 @@ impl Handle {
         Handle {
             fd: fd.into(),
             gone: AtomicU32::new(0),
+            users: AtomicU32::new(0),
             overdue: AtomicBool::new(false),
             attached: Mutex::default(),
             closer: None,
@@ -132,12 +136,33 @@ impl Handle {
         }
         self.windows.clear();
         raw::futex_wake(&self.gone, u32::MAX);
-        drop(
-            self.attached
-                .lock()
-                .unwrap_or_else(|e| e.into_inner())
-                .take(),
-        );
+        self.is_let_go();
+    }
+
+    /// Ends what is attached, unless a call still holds the file.
+    fn is_let_go(&self) {
+        if self.users.load(Ordering::SeqCst) == 0 && !self.is_remote() {
+            let mut attached = self.attached.lock().unwrap_or_else(|e| e.into_inner());
+            let attached = attached.take();
+            drop(attached);
+        }
+    }
+
+    /// As long as the result lives a call through the descriptor may go on.
+    fn enter(&self) -> Use<'_> {
+        self.users.fetch_add(1, Ordering::SeqCst);
+        Use(self)
+    }
+
+    /// Sleeps until the page that holds byte `at` is up to date, or the file is let go of.
+    pub fn wait_watched(&self, at: u64, header: &Header) {
+        let began = Instant::now();
+        let how = |began: &Instant| Wait {
+            patience: LONGEST_WAIT,
+            first: Duration::ZERO,
+            sleeps: began.elapsed() > TARDY,
+        };
+        while self.arrives(at, how(&began), header).is_none() {}
     }
 
     /// Pages of the bytes `range` that are cached or on their way, as cachestat(2) counts them; nothing is asked that a server would have to answer.
@@ -187,6 +212,7 @@ impl Handle {
             sleeps: how.sleeps && !remote,
             ..how
         };
+        let _used = self.enter();
         self.windows.wait(self.fd(), at, how, &self.gone, header)
     }
 
@@ -221,6 +247,17 @@ impl Drop for Handle {
                 _fd: fd,
                 _attached: attached,
             });
+        }
+    }
+}
+
+/// See [`Handle::enter`].
+struct Use<'a>(&'a Handle);
+
+impl Drop for Use<'_> {
+    fn drop(&mut self) {
+        if self.0.users.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.is_gone() {
+            self.0.is_let_go();
         }
     }
 }
@@ -994,6 +1031,8 @@ fn work(shared: &Shared) {
                 d.issued += asked_for;
                 let handed = d.handed.clone();
                 drop(state);
+                let handle = first.handle.clone();
+                let used = handle.enter();
                 let watched = Watched::begin(&group);
                 let issued = Instant::now();
                 let mut failed = engine.issue(&group, &handed);
@@ -1003,6 +1042,8 @@ fn work(shared: &Shared) {
                     handed.fetch_sub(asked_for, Ordering::Relaxed);
                     failed = engine.issue(&group, &handed);
                 }
+                drop(used);
+                drop(handle);
                 shared
                     .header()
                     .requests

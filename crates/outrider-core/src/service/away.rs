@@ -181,6 +181,6 @@ impl Service {
 
     fn is_gone(&self, walker: &mut Option<Leaving>) -> bool {
         // What a server was asked for is open there until it has answered.
-        self.header().shown.load(Acquire) == 0 && walker.as_mut().is_none_or(Leaving::is_over)
+        !self.header().holds_any() && walker.as_mut().is_none_or(Leaving::is_over)
     }
 }

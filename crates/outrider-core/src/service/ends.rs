@@ -21,7 +21,7 @@ const STACK: usize = 64 << 10;
 const FILES: u64 = u64::MAX;
 
 /// Counts that the service has a file open, or is about to, for as long as it lives.
-pub(super) struct Note {
+pub(crate) struct Note {
     shared: Arc<Shared>,
     pid: u32,
     shows: bool,
@@ -29,7 +29,7 @@ pub(super) struct Note {
 
 impl Note {
     /// A file that process `pid` has is about to be opened; `shows`: others notice.
-    pub(super) fn new(shared: Arc<Shared>, pid: u32, shows: bool) -> Note {
+    pub(crate) fn new(shared: Arc<Shared>, pid: u32, shows: bool) -> Note {
         let note = Note { shared, pid, shows };
         note.counters(|n| _ = n.fetch_add(1, SeqCst));
         note

@@ -6,6 +6,9 @@ use crate::engine::Company;
 /// From so many bytes that the kernel reads ahead on it is worth leaving a whole file to it: eight times its usual readahead.
 const FAR: u64 = 1 << 20;
 
+/// Hints that wait for a file to be opened.
+const HINTS: usize = 64;
+
 impl Service {
     pub(super) fn room(&self) -> u64 {
         let unused = self
@@ -41,8 +44,27 @@ impl Service {
                 .files
                 .get(&key)
                 .is_some_and(|f| f.view.is_cached(pages));
-        if !range.is_empty() && !cached {
-            self.fetch(key, &[range], Class::Window, None, None);
+        if range.is_empty() || cached {
+            return;
+        }
+        // What the kernel would have fetched is fetched, whether it stays cached or not.
+        let known = self.files.get(&key).map(|f| f.served.caches);
+        let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
+        if served && self.handle(key).is_none() {
+            self.ask_server(key, true);
+            if let Some(file) = self.files.get_mut(&key).filter(|f| f.served.pending)
+                && file.served.hinted.len() < HINTS
+            {
+                file.served.hinted.push(range);
+            }
+            return;
+        }
+        if let Some(file) = self.files.get_mut(&key) {
+            file.served.caches = Some(true);
+        }
+        self.fetch(key, &[range], Class::Window, None, None);
+        if let (Some(file), Some(known)) = (self.files.get_mut(&key), known) {
+            file.served.caches = known;
         }
     }
 
@@ -69,7 +91,7 @@ impl Service {
         let Some(handle) = self.handle(key) else {
             let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
             if served {
-                self.ask_server(key);
+                self.ask_server(key, false);
             }
             return match self.away.is_away() || served {
                 true => refused(first),

@@ -44,6 +44,8 @@ impl FileState {
     }
 }
 
+/// Files that are held beyond [`HOLD`], at most.
+const FEW_HELD: usize = 128;
 /// Files up to which their streams are counted, each of which is granted a minimum.
 const FEW_FILES: usize = 64;
 
@@ -176,7 +178,8 @@ impl Service {
 
     /// Has a server's file opened, if that may pay: something is to be fetched, and it is early. A FUSE server that does not keep the cache loses what was read
     /// of the file until then.
-    pub(super) fn ask_server(&mut self, key: FileKey) {
+    /// `hinted`: the program has said itself what it will read.
+    pub(super) fn ask_server(&mut self, key: FileKey, hinted: bool) {
         /// Bytes that a program may have read until then.
         const EARLY: u64 = 4 << 20;
         let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
@@ -195,7 +198,7 @@ impl Service {
             return;
         };
         let its = &mut file.served;
-        if watched || its.spent || its.pending || its.bytes > EARLY {
+        if watched || its.pending || !hinted && (its.spent || its.bytes > EARLY) {
             return;
         }
         let wish = || Wish {
@@ -212,6 +215,7 @@ impl Service {
 
     /// Takes in files that servers have opened.
     pub(super) fn take_opened(&mut self) {
+        let mut hinted = Vec::new();
         for opened in self.servers.opened() {
             let away = self.away.is_away() || self.header().watched.load(Relaxed) != 0;
             let away = away || self.untouchable.contains(&opened.key);
@@ -224,9 +228,15 @@ impl Service {
                     file.size = size;
                     file.handle = Some(handle);
                     file.handle_used = Instant::now();
+                    hinted.push((opened.key, std::mem::take(&mut file.served.hinted)));
                 }
                 Some((handle, _)) => handle.let_go(),
-                None => {}
+                None => file.served.hinted.clear(),
+            }
+        }
+        for (key, ranges) in hinted {
+            for range in ranges {
+                self.advise(key, range);
             }
         }
     }
@@ -328,6 +338,7 @@ impl Service {
         self.last_let_go = Instant::now();
         let (mut busy, mut held) = (Vec::new(), 0);
         let mut overdue = Vec::new();
+        let few = self.files.values().filter(|f| f.handle.is_some()).count() <= FEW_HELD;
         for file in self.files.values_mut() {
             let handle = file.handle.as_ref();
             // A server's file is held as long as a program has it: opening it again may cost what is cached of it.
@@ -338,10 +349,17 @@ impl Service {
             if handle.is_some_and(|h| h.is_gone()) {
                 file.handle = None;
             }
+            // What requests need is held until they have arrived, and a file that a program has, for some more reads: whoever watches sees one open.
+            let used = file.handle.as_ref().is_some_and(|h| Arc::strong_count(h) > 1);
+            let hold = match file.openers > 0 && few {
+                true => HOLD_OPEN,
+                false => HOLD,
+            };
+            if file.handle_used.elapsed() >= hold && !remote && !used {
+                file.let_go();
+            }
             if file.handle_used.elapsed() >= HOLD {
-                if !remote {
-                    file.let_go();
-                }
+                // Nobody reads it.
             } else if file.openers > 0 {
                 busy.push(file.key);
                 held += u64::from(file.handle.is_some());

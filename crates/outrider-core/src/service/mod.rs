@@ -9,7 +9,7 @@
 
 mod away;
 mod crowd;
-mod ends;
+pub(crate) mod ends;
 mod evictions;
 mod fetching;
 mod files;
@@ -68,6 +68,8 @@ use worth::Worth;
 /// A file is let go so long after the last request for it: long enough to serve a running stream, short enough that an
 /// unlinked file's space and a file system to be unmounted are not held.
 const HOLD: Duration = Duration::from_millis(30);
+/// The same while a program has it open: it is noticed when it closes it ([`ends`]).
+const HOLD_OPEN: Duration = Duration::from_secs(1);
 /// After something was told the service looks by itself every 2 ms for so long.
 const RECENT: Duration = Duration::from_millis(50);
 /// Views of one file may take so many bytes: the bitmaps of 64 GiB.
@@ -140,6 +142,8 @@ struct Served {
     read: Option<(u16, u64, std::ops::Range<u64>)>,
     /// Bytes that programs have read since they opened it.
     bytes: u64,
+    /// What programs have asked for while it was being opened.
+    hinted: Vec<std::ops::Range<u64>>,
 }
 
 struct Desc {

@@ -595,6 +595,10 @@ impl Service {
             return 0;
         };
         let size = file.size;
+        // A server is asked once there is a reason.
+        if self.devices.get(&key.dev).is_none_or(|p| !p.caches) {
+            return 0;
+        }
         let (ahead, class) = match self.mode {
             shm::MODE_FETCHALL_OPT => (
                 size.min(self.config.window.whole_file_max.0),

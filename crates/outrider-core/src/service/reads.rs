@@ -37,7 +37,7 @@ impl Service {
             if let (Some(size), Some(file)) = (size, self.files.get_mut(&key)) {
                 file.size = size;
             } else if self.files.get(&key).is_some_and(|f| f.size == 0) {
-                self.ask_server(key);
+                self.ask_server(key, false);
             }
         }
         self.stays_cached(key, &e);
@@ -562,8 +562,13 @@ impl Service {
         let verdict = file.random.decide(case, price, investment);
         file.verdict = verdict;
         if verdict == Verdict::Now {
-            file.streamed = !self.away.is_away();
-            self.fetch(key, &[region], Class::Background, None, None);
+            let plan = self.fetch(key, &[region], Class::Background, None, None);
+            // Of what was refused because there was no room, the rest is asked for later.
+            let begun = plan.bytes > 0 || plan.refused_at.is_none();
+            let streamed = begun && !self.away.is_away();
+            if let Some(file) = self.files.get_mut(&key) {
+                file.streamed = streamed;
+            }
             return Some(0);
         }
         // The kernel counts the pages of a large file in milliseconds.
