@@ -115,7 +115,9 @@ unsafe extern "C" fn waitid(
     // SAFETY: the caller's arguments, unchanged.
     let r = unsafe { real::waitid(kind, id, info, options) };
     // SAFETY: the kernel has written there, if it is not null.
-    if r == 0 && let Some(info) = unsafe { info.as_ref() } {
+    if r == 0
+        && let Some(info) = unsafe { info.as_ref() }
+    {
         // SAFETY: of a child that has ended or stopped it is a process's number, and 0 where there is none.
         let child = unsafe { info.si_pid() };
         let ended = [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED].contains(&info.si_code);

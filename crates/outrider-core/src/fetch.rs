@@ -244,8 +244,26 @@ pub fn shows_opens(device: &Device) -> bool {
 /// Whether a mount's files are a server's, which is asked to open them and may not answer, and at which it shows that they are open.
 fn is_served(mount: &Mount) -> bool {
     const KINDS: [&str; 20] = [
-        "nfs", "fuse", "cifs", "smb", "9p", "ceph", "virtiofs", "afs", "kafs", "coda", "lustre",
-        "gpfs", "beegfs", "orangefs", "pvfs", "vboxsf", "vmhgfs", "prl_fs", "ncpfs", "glusterfs",
+        "nfs",
+        "fuse",
+        "cifs",
+        "smb",
+        "9p",
+        "ceph",
+        "virtiofs",
+        "afs",
+        "kafs",
+        "coda",
+        "lustre",
+        "gpfs",
+        "beegfs",
+        "orangefs",
+        "pvfs",
+        "vboxsf",
+        "vmhgfs",
+        "prl_fs",
+        "ncpfs",
+        "glusterfs",
     ];
     KINDS.iter().any(|k| mount.fs_type.starts_with(k))
 }

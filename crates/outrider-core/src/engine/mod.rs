@@ -1082,8 +1082,7 @@ fn work(shared: &Shared) {
                         let how = Wait {
                             patience: LONGEST_WAIT,
                             first: soon.unwrap_or_default().saturating_sub(since),
-                            sleeps: soon.is_some_and(|took| took < BRIEF)
-                                || since > TARDY,
+                            sleeps: soon.is_some_and(|took| took < BRIEF) || since > TARDY,
                         };
                         batch.handle.arrives(last, how, shared.header())
                     }

@@ -217,7 +217,10 @@ impl Windows {
         if let Some(w) = windows.iter().find(|w| w.number == number) {
             return Some(w.clone());
         }
-        if !self.known.map_or_else(|| leaves_access_time(fd), |known| known.0) {
+        if !self
+            .known
+            .map_or_else(|| leaves_access_time(fd), |known| known.0)
+        {
             return None;
         }
         let window = Arc::new(Window::map(fd, number)?);

@@ -350,7 +350,10 @@ impl Service {
                 file.handle = None;
             }
             // What requests need is held until they have arrived, and a file that a program has, for some more reads: whoever watches sees one open.
-            let used = file.handle.as_ref().is_some_and(|h| Arc::strong_count(h) > 1);
+            let used = file
+                .handle
+                .as_ref()
+                .is_some_and(|h| Arc::strong_count(h) > 1);
             let hold = match file.openers > 0 && few {
                 true => HOLD_OPEN,
                 false => HOLD,
