@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
-use outrider_sys::device::Device;
+use outrider_sys::device::{Device, DeviceId, Mount, mounts_of};
 use outrider_sys::raw::Fd;
 use rustix::fs::{CWD, Mode, OFlags};
 
@@ -191,7 +191,7 @@ pub(crate) fn leaves_access_time(fd: BorrowedFd<'_>) -> bool {
         && now - st.st_atime < DAY
 }
 
-/// The file behind an address of a process, from /proc/PID/maps: name, `st_dev`, `st_ino`, size in bytes.
+/// The file behind an address of a process, from /proc/PID/maps: name, `st_dev`, `st_ino`, size in bytes; `None` of a server's file.
 pub fn behind(pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {
     let maps = std::fs::read(format!("/proc/{pid}/maps")).ok()?;
     for line in maps.split(|b| *b == b'\n') {
@@ -207,6 +207,13 @@ pub fn behind(pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {
         if (start..end).contains(&address) {
             let at = line.iter().position(|b| *b == b'/')?;
             let name = PathBuf::from(std::ffi::OsStr::from_bytes(line.get(at..)?));
+            // ADDRESSES PERMISSIONS OFFSET MAJOR:MINOR INODE NAME, in hexadecimal.
+            let (major, minor) = text.split_whitespace().nth(3)?.split_once(':')?;
+            let [major, minor] = [major, minor].map(|n| u32::from_str_radix(n, 16).ok());
+            let dev = rustix::fs::makedev(major?, minor?);
+            if server(pid, dev, &name).is_some() {
+                return None;
+            }
             let st = rustix::fs::stat(&name).ok()?;
             let regular = st.st_mode & libc::S_IFMT == libc::S_IFREG;
             return regular.then_some((name, st.st_dev, st.st_ino, st.st_size as u64));
@@ -249,12 +256,93 @@ pub fn over(life: &OwnedFd) -> bool {
     )
 }
 
+/// Whether a descriptor of a program is still the one of this generation, and open.
+pub fn is_there(wanted: Wanted, slot: &Slot, generation: u32) -> bool {
+    let path = format!("/proc/{}/fd/{}", wanted.pid, wanted.fd);
+    while_open(slot, generation, 0, || std::fs::read_link(path).ok()).is_some()
+}
+
 /// Whether others notice that a file is open where this device is: NFS and FUSE keep an unlinked one under another name until it is closed.
 pub fn shows_opens(device: &Device) -> bool {
-    let kind = device.mount.as_ref().map_or("", |m| m.fs_type.as_str());
-    ["nfs", "fuse", "cifs", "smb", "9p", "ceph"]
-        .iter()
-        .any(|k| kind.starts_with(k))
+    device.mount.as_ref().is_some_and(is_served)
+}
+
+/// Whether a mount's files are a server's, which is asked to open them and may not answer, and at which it shows that they are open.
+fn is_served(mount: &Mount) -> bool {
+    const KINDS: [&str; 20] = [
+        "nfs",
+        "fuse",
+        "cifs",
+        "smb",
+        "9p",
+        "ceph",
+        "virtiofs",
+        "afs",
+        "kafs",
+        "coda",
+        "lustre",
+        "gpfs",
+        "beegfs",
+        "orangefs",
+        "pvfs",
+        "vboxsf",
+        "vmhgfs",
+        "prl_fs",
+        "ncpfs",
+        "glusterfs",
+    ];
+    KINDS.iter().any(|k| mount.fs_type.starts_with(k))
+}
+
+/// The mount of a server's files, if file system `dev`, on which process `pid` has a file of this name, is one, or an overlay over one. Nothing is asked of the file
+/// system: it may not answer.
+pub fn server(pid: u32, dev: u64, name: &Path) -> Option<Mount> {
+    let mounts = mounts_of(pid);
+    let id = DeviceId::from_dev(dev);
+    let above = |name: &Path| {
+        let holds = |m: &&Mount| name.starts_with(&m.mount_point);
+        // Of several at one place the last one is seen.
+        mounts
+            .iter()
+            .filter(holds)
+            .max_by_key(|m| m.mount_point.as_os_str().len())
+    };
+    let by_number = mounts.iter().rev().find(|m| m.dev == id);
+    // btrfs has numbers of its own for parts of itself.
+    let mount = by_number.or_else(|| above(name))?;
+    let is_layered = mount.fs_type == "overlay" && {
+        let options = mount.options.split(',').filter_map(|o| o.split_once('='));
+        let dirs = options.filter(|(name, _)| ["lowerdir", "upperdir"].contains(name));
+        let mut dirs = dirs.flat_map(|(_, dirs)| dirs.split(':'));
+        dirs.any(|dir| above(Path::new(dir)).is_some_and(is_served))
+    };
+    (is_layered || is_served(mount)).then(|| mount.clone())
+}
+
+/// Whether a mount keeps what is read in the page cache, as far as its kind tells.
+pub fn surely_caches(device: &Device) -> bool {
+    const KINDS: [&str; 26] = [
+        "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs", "jfs", "nilfs2", "reiserfs",
+        "vfat", "exfat", "msdos", "ntfs3", "hfsplus", "iso9660", "udf", "squashfs", "erofs",
+        "romfs", "cramfs", "minix", "ubifs", "jffs2", "overlay", "ufs",
+    ];
+    let mount = device.mount.as_ref();
+    mount.is_none_or(|m| KINDS.contains(&m.fs_type.as_str()))
+}
+
+/// Whether reading a file goes past the page cache (DAX), as it tells itself.
+pub fn bypasses(fd: BorrowedFd<'_>) -> bool {
+    use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
+    rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::TYPE)
+        .is_ok_and(|st| st.stx_attributes.contains(StatxAttributes::DAX))
+}
+
+/// The size of an open file in bytes, as far as is known without asking a server.
+pub fn size(fd: BorrowedFd<'_>) -> Option<u64> {
+    use rustix::fs::{AtFlags, StatxFlags};
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let st = rustix::fs::statx(fd, c"", flags, StatxFlags::SIZE).ok()?;
+    Some(st.stx_size)
 }
 
 /// Whether a process exists, as /proc shows it.
