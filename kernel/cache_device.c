@@ -34,6 +34,24 @@ static int may_ask(struct file *file)
 	return ocache_has_readahead(file->f_mapping) ? 0 : -EOPNOTSUPP;
 }
 
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
+#define mount_owners(file) file_mnt_idmap(file)
+#else
+#define mount_owners(file) file_mnt_user_ns(file)
+#endif
+
+/*
+ * Whether a caller may know what of a file is cached, and who reads it: where mincore(2) and
+ * cachestat(2) would tell him. What others have read is not the business of everybody who can read
+ * it, too.
+ */
+static bool may_know(struct file *file)
+{
+	return file->f_mode & FMODE_WRITE ||
+	       inode_owner_or_capable(mount_owners(file), file_inode(file)) ||
+	       !file_permission(file, MAY_WRITE);
+}
+
 /*
  * The caller's memory cgroup: what it uses, and the least limit up to the root; ~0 if there is
  * none.
@@ -136,7 +154,8 @@ static noinline struct looked count_and_fetch(struct file *filp, struct ocache_f
 					      u32 flags, u64 budget, u64 from, u64 end)
 {
 	bool only_look = flags & OUTRIDER_LOOK;
-	u64 allowed = only_look ? 0 : allowed_pages(budget);
+	/* A range that is fetched without telling was cut before it was looked at. */
+	u64 allowed = only_look ? 0 : flags & OUTRIDER_BLIND ? end - from : allowed_pages(budget);
 	struct looked looked = { .next = end };
 	struct blk_plug plug;
 
@@ -281,18 +300,24 @@ static noinline long readahead_info(struct outrider_readahead_info __user *argum
 	struct ocache_file *file;
 	struct file *filp;
 	struct fd fd;
+	bool blind;
 	int error;
 
 	if (asked(&info, argument))
 		return -EFAULT;
 	if (info.size != sizeof(info) || info.reserved ||
-	    (info.flags & ~(OUTRIDER_LOOK | OUTRIDER_MEMORY)) || info.bitmap_bytes % 8 ||
+	    (info.flags & ~(OUTRIDER_LOOK | OUTRIDER_MEMORY | OUTRIDER_BLIND)) || info.bitmap_bytes % 8 ||
 	    info.bitmap % 8 || info.offset > MAX_LFS_FILESIZE || info.length > MAX_LFS_FILESIZE ||
 	    info.bitmap_offset > MAX_LFS_FILESIZE)
+		return -EINVAL;
+	blind = info.flags & OUTRIDER_BLIND;
+	if (blind && (info.flags & OUTRIDER_LOOK || info.bitmap))
 		return -EINVAL;
 	fd = fdget(info.fd);
 	filp = fd_file(fd);
 	error = may_ask(filp);
+	if (!error && !blind && !may_know(filp))
+		error = -EPERM;
 	if (error)
 		goto no_file;
 	file = ocache_get(filp);
@@ -307,6 +332,9 @@ static noinline long readahead_info(struct outrider_readahead_info __user *argum
 	if (info.length)
 		end = min(end, DIV_ROUND_UP_ULL(info.offset + info.length, PAGE_SIZE));
 	end = max(first, end);
+	/* Where the call ends may not depend on what is cached. */
+	if (blind)
+		end = min(end, first + allowed_pages(info.budget));
 	looked = (struct looked){ .next = end };
 	from = next_missing(file, first, end);
 	if (from < end) {
@@ -342,6 +370,11 @@ static noinline long readahead_info(struct outrider_readahead_info __user *argum
 	info.inserted = max_t(s64, info.cached + info.removed - file->found, 0);
 	info.hits = atomic64_read(&file->hits);
 	info.misses = atomic64_read(&file->misses);
+	if (blind) {
+		info.missing = info.issued = info.readers = 0;
+		info.cached = info.inserted = info.removed = info.hits = info.misses = 0;
+		info.next = end << PAGE_SHIFT;
+	}
 	info.free = info.available = info.group_used = info.group_limit = 0;
 	if (info.flags & OUTRIDER_MEMORY) {
 		u64 used, limit;
@@ -437,6 +470,8 @@ static noinline long map_bitmap(void __user *argument)
 		return -ENOMEM;
 	mappable->filp = fget(request.fd);
 	error = may_ask(mappable->filp);
+	if (!error && !may_know(mappable->filp))
+		error = -EPERM;
 	if (error)
 		goto no_file;
 	mappable->file = ocache_get(mappable->filp);

@@ -3,8 +3,10 @@
  * /dev/outrider: what of a file is cached, and readahead of what is not.
  *
  * Every call names a file by a descriptor that the caller holds and could read from; EBADF
- * otherwise, so that nobody learns of a file what he couldn't measure by reading it. EOPNOTSUPP:
- * not a regular file whose pages come from a file system's readahead.
+ * otherwise. EPERM: the caller may read the file but not know what of it is cached; that may, as
+ * with mincore(2) and cachestat(2), who owns it, could write to it, has CAP_FOWNER over it, or has
+ * it open for writing. EOPNOTSUPP: not a regular file whose pages come from a file system's
+ * readahead.
  *
  * Offsets and lengths are bytes; bits stand for granules of PAGE_SIZE << shift bytes, and a set bit
  * says that all of the granule is in the page cache, or on its way there. For all but very large
@@ -26,6 +28,12 @@
 #define OUTRIDER_LOOK (1u << 0)
 /* Fill in free, available and the caller's control group, which costs a walk over the zones. */
 #define OUTRIDER_MEMORY (1u << 1)
+/*
+ * Only fetch, and tell nothing of the file, for which a descriptor that could be read from is
+ * enough. Every figure of the file is then 0, and `next` follows from the range, `budget` and
+ * memory alone. Neither with OUTRIDER_LOOK nor with a bitmap (EINVAL).
+ */
+#define OUTRIDER_BLIND (1u << 2)
 
 /*
  * One call: look up `offset..offset+length`, start reading what is missing there, copy out a slice
@@ -100,7 +108,8 @@ struct outrider_readahead_info {
 /*
  * A descriptor on which one file's bitmap can be mapped, read-only, from offset 0: page N of it
  * holds the bits of granules N * PAGE_SIZE * 8 …. Pages behind the file's end, and those for which
- * there is no memory, raise SIGBUS. While it is open the file's inode stays in memory.
+ * there is no memory, raise SIGBUS. While it is open the file's inode stays in memory. Whether the
+ * caller may know is asked when it is made, as for a descriptor that is opened.
  */
 struct outrider_bitmap {
 	/* In. */

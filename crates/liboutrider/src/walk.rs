@@ -285,7 +285,9 @@ fn is_on_disk(fd: c_int, dev: u64) -> bool {
 fn is_cached(fd: c_int, size: u64) -> bool {
     match counted(file(fd), 0..size) {
         Ok(stat) => stat.cached >= size.div_ceil(PAGE),
-        Err(CacheStatError::Unsupported | CacheStatError::NotPermitted) => !has_read(),
+        Err(
+            CacheStatError::Unsupported | CacheStatError::NotPermitted | CacheStatError::Refused,
+        ) => !has_read(),
         Err(_) => true,
     }
 }

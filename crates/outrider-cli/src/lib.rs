@@ -8,6 +8,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 pub use outrider_sys::size;
 
+pub mod shown;
+
 /// Why a subcommand ends: one line for standard error and the exit code.
 #[derive(Debug)]
 pub struct Failure {
@@ -57,9 +59,10 @@ impl<T, E: Display> Context<T> for Result<T, E> {
     }
 }
 
-/// Writes `program: message` to standard error, on one line.
+/// Writes `program: message` to standard error, on one line, with nothing in it that a terminal would obey.
 pub fn complain(program: &str, message: &str) {
     let line = message.trim_end().replace('\n', "; ");
+    let line = shown::line(line.as_bytes());
     let _ = writeln!(io::stderr(), "{program}: {line}");
 }
 

@@ -17,6 +17,7 @@ use std::sync::atomic::fence;
 
 use outrider_sys::device::{Device, DeviceId, Mount, mounts_of};
 use outrider_sys::raw::Fd;
+use outrider_sys::valgrind;
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::shm::{FD_TRACKED, FLAG_FETCHING, FLAG_HELD, Header, Slot, lost};
@@ -237,9 +238,12 @@ pub fn name(fd: BorrowedFd<'_>) -> PathBuf {
     std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap_or_default()
 }
 
-/// A descriptor that becomes readable when process `pid` is over; `None` where the kernel has none (before 5.3) or refuses.
+/// A descriptor that becomes readable when process `pid` is over; `None` where the kernel (before 5.3) or Valgrind has none, or refuses.
 pub fn life(pid: u32) -> Option<OwnedFd> {
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    if valgrind::is_below() {
+        return None;
+    }
     pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).ok()
 }
 

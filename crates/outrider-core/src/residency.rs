@@ -1,8 +1,8 @@
 //! What the kernel says is cached: the module's bitmap where `/dev/outrider` is there, `cachestat(2)` otherwise, and `mincore(2)` where
 //! that tells nothing: before Linux 6.5 and on overlayfs.
 //!
-//! The bitmap also answers for files of others and on kernels before 6.5, and tells single pages in one call, where counts have to be taken of
-//! smaller and smaller parts.
+//! The bitmap also answers on kernels before 6.5, and tells single pages in one call, where counts have to be taken of smaller and smaller parts.
+//! All of them tell only who owns a file or may write to it: where the module refuses, so do the others, and the error is theirs.
 
 use std::ops::Range;
 

@@ -417,8 +417,8 @@ impl Shared {
         }
         let peak = from.peak_unused.swap(0, Relaxed);
         to.peak_unused.fetch_add(peak, Relaxed);
-        let mut who = self.records().count();
-        for record in heir.records() {
+        let known = self.records().count();
+        for (who, record) in (known..).zip(heir.records()) {
             self.begin_record(who, record.pid.load(Relaxed), &text(&record.name));
             if let Some(to) = self.record(who) {
                 to.figures.gather(&record.figures);
@@ -433,7 +433,6 @@ impl Shared {
                     to.fetch_add(from.load(Relaxed), Relaxed);
                 }
             }
-            who += 1;
         }
         let mut free = (0..MAX_FILES).find(|i| self.path(*i).is_none());
         for i in (0..MAX_FILES).take_while(|i| heir.path(*i).is_some()) {

@@ -518,6 +518,10 @@ pub mod lost {
             UNFIT,
             "library: a program was started that can't load it (another C library, another word size, another processor); it ran without Outrider, and so did what it started",
         ),
+        (
+            MEMINFO,
+            "memory: /proc/meminfo can't be read; how much of it the page cache may take was estimated",
+        ),
     ];
     /// What processes may say themselves.
     pub const TOLD: u32 = MEMORY | NETWORK | ENVIRONMENT | LIBRARY | UNFIT;
@@ -565,6 +569,8 @@ pub mod lost {
     pub const LIBRARY: u32 = 1 << 20;
     /// A program was started that another linker loads.
     pub const UNFIT: u32 = 1 << 21;
+    /// What memory is available is an estimate.
+    pub const MEMINFO: u32 = 1 << 22;
 }
 
 /// How long a program waits at most, µs, until disks have answered what they were asked and nothing of theirs is open any more: before calls that an open

@@ -148,8 +148,9 @@ pub enum DiskCommand {
     /// (10⁶ bytes/s), lane_mbs (of one of the parallel lanes), jitter (fraction), tail_p and tail_x
     /// (probability of a slow request and how many times slower), schedule=fifo|clook, queue (requests that
     /// a head chooses from), stroke (bytes of a head's full travel), write_cache=0|1, early_us (what the
-    /// path costs by itself), eio=START-END|none, eio_read=…, eio_write=… (bytes of the disk that fail), and
-    /// stall=SECONDS (nothing is answered for so long from now).
+    /// path costs by itself), eio=START-END, eio_read=…, eio_write=… (bytes of the disk that fail), and
+    /// stall=SECONDS (nothing is answered for so long from now). eio_read=none, eio_write=none and stall=none take back
+    /// what of that was said, eio=none both kinds of failure.
     Model {
         /// The directory that the disk is mounted on.
         dir: PathBuf,

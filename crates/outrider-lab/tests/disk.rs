@@ -360,6 +360,24 @@ fn bad_ranges_fail() {
     assert!(eio(device.sync_all()));
     disk.model("eio=none");
     device.read_exact_at(&mut block, 1 << 20).unwrap();
+
+    // What one key has said is taken back by that key, and what others have said stays.
+    disk.model("eio_read=1M-2M eio_write=4M-5M eio=6M-7M");
+    let reads = |block: &mut [u8], at: u64| device.read_exact_at(block, at).is_ok();
+    let writes =
+        |block: &[u8], at: u64| device.write_all_at(block, at).is_ok() && device.sync_all().is_ok();
+    assert!(!reads(&mut block, 1 << 20) && !reads(&mut block, 6 << 20));
+    disk.model("eio_read=none");
+    assert!(reads(&mut block, 1 << 20) && reads(&mut block, 6 << 20));
+    assert!(!writes(&block, 4 << 20));
+    assert!(!writes(&block, 6 << 20));
+    disk.model("eio_read=1M-2M eio_write=none");
+    assert!(writes(&block, 4 << 20) && writes(&block, 6 << 20));
+    // The cache has none of it.
+    assert!(!reads(&mut block, 1 << 20));
+    disk.model("stall=3600");
+    disk.model("stall=none,eio_read=none");
+    assert!(reads(&mut block, 1 << 20));
 }
 
 #[test]

@@ -21,7 +21,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::raw;
+use crate::{raw, valgrind};
 
 /// Bytes that one readahead call always reads in full on a device whose read_ahead_kb is the stock
 /// 128 or more (`mm/readahead.c`, `force_page_cache_ra`: each call is limited to the larger of the
@@ -37,7 +37,9 @@ pub const SYS_CACHESTAT: i64 = 451;
 
 /// Page size in bytes.
 pub fn page_size() -> u64 {
-    rustix::param::page_size() as u64
+    // Of libc, which has it from the kernel. rustix would open /proc/self/auxv, and believe what that says of the vDSO, which on Valgrind isn't there.
+    // SAFETY: integers only.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
 }
 
 /// Number of pages that a file of `bytes` occupies.
@@ -67,8 +69,10 @@ pub struct CacheStat {
 pub enum CacheStatError {
     /// The caller neither owns the file nor may write to it (`EPERM`).
     NotPermitted,
-    /// The kernel is older than 6.5, a seccomp filter hides the call (`ENOSYS`), or the file system
-    /// has no page cache (`EOPNOTSUPP`).
+    /// A filter of system calls (seccomp) or a security module answers in the kernel's place.
+    Refused,
+    /// The kernel is older than 6.5, a seccomp filter hides the call (`ENOSYS`), Valgrind doesn't know it, or the file
+    /// system has no page cache (`EOPNOTSUPP`).
     Unsupported,
     /// Anything else, such as a bad descriptor.
     Other(io::Error),
@@ -79,6 +83,9 @@ impl fmt::Display for CacheStatError {
         match self {
             Self::NotPermitted => {
                 f.write_str("neither owner of the file nor allowed to write to it")
+            }
+            Self::Refused => {
+                f.write_str("refused, whatever the file: by a filter of system calls (seccomp)")
             }
             Self::Unsupported => f.write_str("no cachestat(2) here (needs Linux 6.5)"),
             Self::Other(e) => e.fmt(f),
@@ -97,6 +104,9 @@ pub fn cachestat(fd: BorrowedFd<'_>, range: Range<u64>) -> Result<CacheStat, Cac
     if range.start >= range.end {
         return Ok(CacheStat::default());
     }
+    if valgrind::is_below() {
+        return Err(CacheStatError::Unsupported);
+    }
     let asked = [range.start, range.end - range.start];
     let mut stat = CacheStat::default();
     // SAFETY: `asked` is a `struct cachestat_range` (two u64) and `stat` a `struct cachestat` (five
@@ -114,17 +124,22 @@ pub fn cachestat(fd: BorrowedFd<'_>, range: Range<u64>) -> Result<CacheStat, Cac
     };
     match -r as i32 {
         _ if r >= 0 => Ok(stat),
-        libc::EPERM => Err(CacheStatError::NotPermitted),
+        libc::EPERM if has_cachestat() => Err(CacheStatError::NotPermitted),
+        libc::EPERM => Err(CacheStatError::Refused),
         libc::ENOSYS | libc::EOPNOTSUPP => Err(CacheStatError::Unsupported),
         e => Err(CacheStatError::Other(io::Error::from_raw_os_error(e))),
     }
 }
 
-/// Whether there is a cachestat(2), whatever it says of a file.
+/// Whether there is a cachestat(2), and nobody refuses it, whatever it says of a file.
 pub fn has_cachestat() -> bool {
+    if valgrind::is_below() {
+        return false;
+    }
     // SAFETY: no descriptor, and no memory.
     let r = unsafe { raw::syscall6(SYS_CACHESTAT, usize::MAX, 0, 0, 0, 0, 0) };
-    r != -(libc::ENOSYS as isize)
+    // So says the kernel. A filter doesn't know what a descriptor is.
+    r == -(libc::EBADF as isize)
 }
 
 /// Whether a file is an overlay's, so that its pages are another file's. Most are known not to be by their device number alone.

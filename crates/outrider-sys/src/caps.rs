@@ -162,9 +162,11 @@ pub fn cachestat_foreign() -> Capability {
         }
         return match cache::cachestat(file.as_fd(), 0..1) {
             Ok(_) => Capability::Yes,
-            Err(e @ (CacheStatError::NotPermitted | CacheStatError::Unsupported)) => {
-                Capability::No(e.to_string())
-            }
+            Err(
+                e @ (CacheStatError::NotPermitted
+                | CacheStatError::Refused
+                | CacheStatError::Unsupported),
+            ) => Capability::No(e.to_string()),
             Err(e) => Capability::Unknown(e.to_string()),
         };
     }

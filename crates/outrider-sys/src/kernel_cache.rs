@@ -1,9 +1,9 @@
 //! `/dev/outrider`: the kernel module `outrider_cache`, where it is loaded.
 //!
 //! One call ([`KernelCache::readahead_info`]) looks a range up in the bitmap that the module keeps of a file's cached pages, starts reading
-//! what is missing without the clip of `readahead(2)`, and tells the rest. It needs a descriptor that could be read from, and nothing else: unlike
-//! `cachestat` it answers for files that the caller neither owns nor may write to. `kernel/outrider_uapi.h` describes the call; a test
-//! compares what is declared here with what a C compiler makes of it.
+//! what is missing without the clip of `readahead(2)`, and tells the rest. It needs a descriptor that could be read from, and tells only
+//! whom `cachestat` would tell, too: `EPERM` for a file that the caller neither owns nor may write to. [`BLIND`] fetches for others as well.
+//! `kernel/outrider_uapi.h` describes the call; a test compares what is declared here with what a C compiler makes of it.
 
 use std::io;
 use std::ops::Range;
@@ -19,6 +19,8 @@ pub const ABI: i32 = 1;
 pub const LOOK: u32 = 1 << 0;
 /// Flag: fill in free and available memory and the caller's control group.
 pub const MEMORY: u32 = 1 << 1;
+/// Flag: fetch only, and tell nothing of the file; for whoever may read it.
+pub const BLIND: u32 = 1 << 2;
 /// ioctl that returns [`ABI`].
 pub const VERSION: u32 = 0x6fd0;
 /// ioctl of [`ReadaheadInfo`].

@@ -22,6 +22,7 @@ pub mod size;
 pub mod standing;
 mod text;
 pub mod threads;
+pub mod valgrind;
 
 /// A number that is nothing but digits. Allocates nothing.
 pub fn decimal(text: &[u8]) -> Option<u64> {

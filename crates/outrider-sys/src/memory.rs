@@ -63,6 +63,8 @@ impl CgroupMemory {
 /// Memory as it was at one moment. All sizes are bytes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Memory {
+    /// `/proc/meminfo` can't be read (no /proc, or one mounted with subset=pid): what the machine has is an estimate.
+    pub estimated: bool,
     /// `MemTotal`.
     pub total: u64,
     /// `MemAvailable`: what programs and cache may take without swapping.
@@ -172,17 +174,13 @@ impl MemorySources {
         }
     }
 
-    /// Reads all numbers now. What cannot be read is 0, absent or `None`.
+    /// Reads all numbers now. What cannot be read is estimated, absent or `None`.
     pub fn read(&self) -> Memory {
-        let meminfo = text::read("/proc/meminfo").unwrap_or_default();
-        let kib = |name| field(&meminfo, name).unwrap_or(0) * 1024;
+        let machine = machine();
         let psi = |path: &Path| some_avg10(&text::read(path).ok()?);
         let mut memory = Memory {
-            total: kib("MemTotal:"),
-            available: kib("MemAvailable:"),
-            free: kib("MemFree:"),
-            cgroups: Vec::new(),
             psi_some_avg10: psi(Path::new("/proc/pressure/memory")),
+            ..machine
         };
         if let Some(own) = self.pressure.as_deref().and_then(psi) {
             memory.psi_some_avg10 = Some(memory.psi_some_avg10.unwrap_or(0.0).max(own));
@@ -193,6 +191,67 @@ impl MemorySources {
             .filter_map(|(version, path)| read_cgroup(*version, path))
             .collect();
         memory
+    }
+}
+
+/// The machine's own numbers: `/proc/meminfo`, or what sysfs says of its nodes, or what sysinfo(2) says.
+fn machine() -> Memory {
+    let meminfo = text::read("/proc/meminfo").unwrap_or_default();
+    let kib = |name| field(&meminfo, name).map(|n| n * 1024);
+    if let (Some(total), Some(available)) = (kib("MemTotal:"), kib("MemAvailable:")) {
+        return Memory {
+            total,
+            available,
+            free: kib("MemFree:").unwrap_or(0),
+            ..Memory::default()
+        };
+    }
+    let nodes = (0..NODES).filter_map(|n| {
+        let path = format!("/sys/devices/system/node/node{n}/meminfo");
+        text::read(path).ok()
+    });
+    of_nodes(nodes).unwrap_or_else(of_sysinfo)
+}
+
+/// Most nodes that are looked for.
+const NODES: u32 = 64;
+
+/// The sum of `/sys/devices/system/node/node*/meminfo`. What is available is reckoned as the kernel does for `MemAvailable`, but for the zones' watermarks,
+/// which are not there.
+fn of_nodes(nodes: impl Iterator<Item = String>) -> Option<Memory> {
+    let mut memory = Memory {
+        estimated: true,
+        ..Memory::default()
+    };
+    let mut cache = 0;
+    for node in nodes {
+        // Each line begins with "Node" and a number.
+        let lines: Vec<&str> = node
+            .lines()
+            .filter_map(|l| l.splitn(3, ' ').nth(2))
+            .collect();
+        let text = lines.join("\n");
+        let kib = |name| field(&text, name).unwrap_or(0) * 1024;
+        memory.total += kib("MemTotal:");
+        memory.free += kib("MemFree:");
+        cache += kib("Active(file):") + kib("Inactive(file):") + kib("SReclaimable:") / 2;
+    }
+    let kept = memory.total / 64;
+    memory.available = (memory.free + cache).saturating_sub(kept).min(memory.total);
+    (memory.total > 0).then_some(memory)
+}
+
+/// Of the page cache sysinfo(2) says nothing: a quarter of all memory is taken to be available at least.
+fn of_sysinfo() -> Memory {
+    let info = rustix::system::sysinfo();
+    let unit = u64::from(info.mem_unit).max(1);
+    let [total, free, buffers] = [info.totalram, info.freeram, info.bufferram].map(|n| n * unit);
+    Memory {
+        estimated: true,
+        total,
+        available: (free + buffers).max(total / 4),
+        free,
+        ..Memory::default()
     }
 }
 
@@ -289,6 +348,34 @@ mod tests {
         assert!(memory.total > 0 && memory.available <= memory.total);
         assert!(memory.headroom() <= memory.available);
         assert!(memory.limit() > 0);
+    }
+
+    #[test]
+    fn estimates_are_near_what_the_kernel_says() {
+        let memory = memory();
+        let nodes = text::read("/sys/devices/system/node/node0/meminfo");
+        let other = of_sysinfo();
+        assert!(
+            other.estimated
+                && other.available > 0
+                && other.total.abs_diff(memory.total) < memory.total / 8
+        );
+        // Where there is one node only.
+        if let Ok(node) = nodes
+            && let Some(other) = of_nodes([node].into_iter())
+            && other.total.abs_diff(memory.total) < memory.total / 8
+        {
+            assert!(
+                other.available.abs_diff(memory.available) < memory.total / 4,
+                "{other:?} {memory:?}"
+            );
+        }
+        let node = "Node 0 MemTotal:  100 kB\nNode 0 MemFree:  10 kB\nNode 0 Inactive(file): 20 kB"
+            .to_owned();
+        let two = of_nodes([node.clone(), node].into_iter()).unwrap();
+        assert_eq!((two.total, two.free), (200 << 10, 20 << 10));
+        assert_eq!(two.available, (60 << 10) - (200 << 10) / 64);
+        assert_eq!(of_nodes([].into_iter()), None);
     }
 
     #[test]

@@ -4,7 +4,9 @@ use std::mem::offset_of;
 use std::path::Path;
 use std::process::Command;
 
-use outrider_sys::kernel_cache::{ABI, LOOK, MEMORY, READAHEAD_INFO, ReadaheadInfo, VERSION};
+use outrider_sys::kernel_cache::{
+    ABI, BLIND, LOOK, MEMORY, READAHEAD_INFO, ReadaheadInfo, VERSION,
+};
 
 macro_rules! offsets {
     ($($field:ident)*) => {
@@ -20,6 +22,7 @@ fn constants_and_layout_are_those_of_the_header() {
         ("OUTRIDER_ABI".to_owned(), ABI as u64),
         ("OUTRIDER_LOOK".to_owned(), u64::from(LOOK)),
         ("OUTRIDER_MEMORY".to_owned(), u64::from(MEMORY)),
+        ("OUTRIDER_BLIND".to_owned(), u64::from(BLIND)),
         ("OUTRIDER_VERSION".to_owned(), u64::from(VERSION)),
         (
             "OUTRIDER_READAHEAD_INFO".to_owned(),

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use outrider_sys::cache;
 
 use crate::cli::CachedArgs;
-use crate::output::{self, Outcome, bytes, json_path, percent, show};
+use crate::output::{self, Outcome, bytes, percent, show};
 use crate::tree::{self, Open};
 
 /// Cells of the residency map.
@@ -44,6 +44,8 @@ pub struct Residency {
     pub dirty: Option<u64>,
     /// Where the number is from.
     pub source: Option<Source>,
+    /// The kernel tells nothing of this file to who neither owns it nor may write to it.
+    pub is_others: bool,
 }
 
 impl Residency {
@@ -62,12 +64,13 @@ pub fn residency(open: &Open) -> Residency {
         resident: None,
         dirty: None,
         source: None,
+        is_others: !cache::residency_is_visible(fd),
     };
     if let Ok(stat) = cache::counted(fd, 0..open.size) {
         found.resident = Some(stat.cached.min(found.pages));
         found.dirty = Some(stat.dirty + stat.writeback);
         found.source = Some(Source::Cachestat);
-    } else if cache::residency_is_visible(fd) {
+    } else if !found.is_others {
         let mut resident = 0;
         let whole = steps(open.size).try_for_each(|range| {
             resident += cache::mincore(fd, range)?
@@ -160,7 +163,7 @@ pub fn command(args: &CachedArgs) -> Outcome {
             .collect();
         let errors: Vec<Value> = problems
             .iter()
-            .map(|(path, e)| json!({"path": json_path(path.as_os_str()).0, "error": e.to_string()}))
+            .map(|(path, e)| output::with_path(json!({"error": e.to_string()}), "path", path))
             .collect();
         output::print_json(&json!({
             "page_size": cache::page_size(),
@@ -218,7 +221,10 @@ fn write_row(out: &mut impl Write, map: Option<&str>, r: &Residency, name: &str)
             percent(resident, r.size),
             bytes(resident),
             bytes(r.size),
-            map.unwrap_or("map unknown: not owner, not writable"),
+            map.unwrap_or(match r.is_others {
+                true => "map unknown: not owner, not writable",
+                false => "map unknown: mincore refused",
+            }),
         ),
         None => writeln!(
             out,
@@ -226,15 +232,16 @@ fn write_row(out: &mut impl Write, map: Option<&str>, r: &Residency, name: &str)
             "unknown",
             "?",
             bytes(r.size),
-            "hidden: not owner, not writable",
+            match r.is_others {
+                true => "hidden: not owner, not writable",
+                false => "hidden: cachestat and mincore refused",
+            },
         ),
     }
 }
 
 fn to_json(path: &std::path::Path, map: Option<&str>, r: &Residency) -> Value {
-    let (path, path_bytes) = json_path(path.as_os_str());
-    let mut row = json!({
-        "path": path,
+    let row = json!({
         "bytes": r.size,
         "pages": r.pages,
         "known": r.resident.is_some(),
@@ -248,8 +255,5 @@ fn to_json(path: &std::path::Path, map: Option<&str>, r: &Residency) -> Value {
             Source::Mincore => "mincore",
         }),
     });
-    if let Some(bytes) = path_bytes {
-        row["path_bytes"] = bytes;
-    }
-    row
+    output::with_path(row, "path", path)
 }

@@ -13,8 +13,8 @@ use crate::output::{Failure, show};
 /// `$XDG_CONFIG_HOME/outrider/config.toml` (`~/.config` where that is not set),
 /// `/etc/outrider/config.toml`. Without any file, the defaults.
 ///
-/// Unknown keys and bad values are failures that name the file and the line. So is a file that was named and can't be read; in a usual place, where
-/// nobody asked for it, that only costs its settings: what is lost is said in a line for the report.
+/// Unknown keys and bad values of a file that was named are failures that name the file and the line, and so is that it can't be read. In a usual place,
+/// where nobody asked for it, either only costs its settings: what is lost is said in a line for the report.
 pub fn load(path: Option<&Path>) -> Result<(Config, Option<String>), Failure> {
     if let Some(path) = path {
         let text = contents(path).map_err(|what| Failure::usage(refusal(path, &what)))?;
@@ -23,13 +23,15 @@ pub fn load(path: Option<&Path>) -> Result<(Config, Option<String>), Failure> {
     let Some(path) = usual_places().into_iter().find(|p| p.is_file()) else {
         return Ok((Config::default(), None));
     };
-    match contents(&path) {
-        Ok(text) => Ok((settings(&path, &text)?, None)),
-        Err(what) => Ok((
+    let read = contents(&path).map_err(|what| refusal(&path, &what));
+    let read = read.and_then(|text| settings(&path, &text).map_err(|failure| failure.message));
+    Ok(match read {
+        Ok(config) => (config, None),
+        Err(what) => (
             Config::default(),
-            Some(format!("{}; the defaults hold", refusal(&path, &what))),
-        )),
-    }
+            Some(format!("{what}; the defaults hold")),
+        ),
+    })
 }
 
 fn usual_places() -> Vec<PathBuf> {

@@ -7,7 +7,7 @@ use outrider_sys::cache::SYS_CACHESTAT;
 use outrider_sys::{child, raw};
 
 /// Calls that the hooks or the runner make and programs rarely do, with arguments that do nothing.
-const CALLS: [(&str, libc::c_long, [usize; 4]); 23] = [
+const CALLS: [(&str, libc::c_long, [usize; 4]); 26] = [
     ("cachestat", SYS_CACHESTAT, [NONE, 0, 0, 0]),
     (
         "madvise",
@@ -46,6 +46,13 @@ const CALLS: [(&str, libc::c_long, [usize; 4]); 23] = [
         [libc::PR_GET_CHILD_SUBREAPER as usize, 0, 0, 0],
     ),
     ("getsid", libc::SYS_getsid, [0; 4]),
+    (
+        "sched_getscheduler",
+        libc::SYS_sched_getscheduler,
+        [NONE, 0, 0, 0],
+    ),
+    ("rt_sigpending", libc::SYS_rt_sigpending, [0; 4]),
+    ("unshare", libc::SYS_unshare, [0; 4]),
     ("rt_sigqueueinfo", libc::SYS_rt_sigqueueinfo, [0; 4]),
     ("pidfd_open", libc::SYS_pidfd_open, [NONE, 0, 0, 0]),
     ("pidfd_getfd", libc::SYS_pidfd_getfd, [NONE, NONE, 0, 0]),
@@ -78,8 +85,9 @@ pub fn deadly_call(graphs: bool) -> Option<&'static str> {
     let mut status = 0;
     // SAFETY: this process has one thread.
     unsafe {
-        let child = child::vfork(try_first, std::ptr::without_provenance_mut(count), STACK);
-        if child < 0 || libc::waitpid(child, &mut status, 0) != child {
+        // No signal tells of its end: one that is blocked would wait for the program.
+        let child = child::vfork(try_first, std::ptr::without_provenance_mut(count), STACK, 0);
+        if child < 0 || libc::waitpid(child, &mut status, libc::__WALL) != child {
             return None;
         }
     }

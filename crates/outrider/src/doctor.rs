@@ -150,9 +150,14 @@ fn machine() -> Vec<Finding> {
     all.push(info(
         "memory",
         format!(
-            "{} available of {}",
+            "{} available of {}{}",
             bytes(memory.available),
-            bytes(memory.total)
+            bytes(memory.total),
+            if memory.estimated {
+                ", estimated: /proc/meminfo can't be read"
+            } else {
+                ""
+            }
         ),
     ));
     all.push(match memory.psi_some_avg10 {
@@ -182,7 +187,7 @@ fn readahead_clip() -> Finding {
     let mount = device.mount.as_ref();
     let place = match (&device.block_name, mount) {
         (Some(name), _) => name.clone(),
-        (None, Some(mount)) => format!("{} {}", mount.fs_type, show(&mount.source)),
+        (None, Some(mount)) => format!("{} {}", show(&mount.fs_type), show(&mount.source)),
         (None, None) => device.id.to_string(),
     };
     if device.is_memory() {
@@ -298,18 +303,14 @@ pub fn command(args: &DoctorArgs) -> Outcome {
     if args.json {
         let mut document = json!({"machine": findings_json(&machine)});
         if let Some((path, kind)) = &program {
-            let (shown, exact) = output::json_path(path.as_os_str());
-            document["program"] = json!({
-                "path": shown,
+            let shown = json!({
                 "kind": kind.tag(),
                 "description": kind.describe(),
                 "hookable": kind.cannot_hook_reason().is_none() && *kind != ProgramKind::NotAProgram,
                 "reason": kind.cannot_hook_reason(),
                 "may_miss": kind.may_miss(),
             });
-            if let Some(bytes) = exact {
-                document["program"]["path_bytes"] = bytes;
-            }
+            document["program"] = output::with_path(shown, "path", path);
         }
         output::print_json(&document)?;
         return Ok(0);

@@ -28,6 +28,7 @@ use outrider_sys::handover::{self, NAME_BYTES};
 use outrider_sys::program::{Named, Taking, taking};
 use outrider_sys::{mapped, raw};
 
+use crate::kept;
 use crate::locks;
 use crate::preload;
 use crate::run::{PROGRAM, child_changed, is_passed_on, pass_on};
@@ -67,7 +68,8 @@ global_asm!(
     "mov eax, {sigreturn}",
     "syscall",
     start = sym start,
-    flags = const libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+    // The last: see `run::spawn`.
+    flags = const libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD | libc::CLONE_SYSVSEM,
     clone = const libc::SYS_clone,
     sigreturn = const libc::SYS_rt_sigreturn,
 );
@@ -129,6 +131,8 @@ struct Launch {
     child_action: Action,
     mask: u64,
     runner: u32,
+    /// ns, or 0; see [`kept`].
+    slack: isize,
 }
 
 /// Memory for everything that is built here.
@@ -215,6 +219,11 @@ impl Arena {
 unsafe fn call(n: i64, a: usize, b: usize, c: usize, d: usize) -> isize {
     // SAFETY: as the caller promises.
     unsafe { raw::syscall6(n, a, b, c, d, 0, 0) }
+}
+
+unsafe fn prctl(what: i32, value: usize) -> isize {
+    // SAFETY: as the caller promises.
+    unsafe { call(libc::SYS_prctl, what as usize, value, 0, 0) }
 }
 
 /// The value of a variable of the environment.
@@ -425,11 +434,25 @@ unsafe fn unlocked(descriptors: usize, arena: &mut Arena) -> Option<()> {
         for fd in 0..descriptors {
             let closed = i32::from(libc::POLLNVAL) << 16;
             if asked.add(fd).read_volatile()[1] & closed == 0 {
+                is_nobodys(fd)?;
                 has_no_lock(fd as i32, arena)?;
             }
         }
     }
     Some(())
+}
+
+/// Whether the signals of a descriptor are not for this process.
+unsafe fn is_nobodys(fd: usize) -> Option<()> {
+    let mut owner: kept::Owner = [0; 2];
+    let at = owner.as_mut_ptr();
+    // SAFETY: the structure is written by the call.
+    unsafe {
+        let which = kept::F_GETOWN_EX as usize;
+        let answer = call(libc::SYS_fcntl, fd, which, at as usize, 0);
+        let who = at.add(1).read_volatile();
+        (answer != 0 || who == 0 || who as u32 != raw::getpid()).then_some(())
+    }
 }
 
 /// Whether a descriptor has no POSIX lock.
@@ -476,6 +499,26 @@ unsafe fn has_no_lock(fd: i32, arena: &mut Arena) -> Option<()> {
             text = text.add(1);
         }
         arena.at = path;
+        Some(())
+    }
+}
+
+/// Whether a child has all that this process would keep, but for what [`launch`] looks after itself: see [`kept`].
+unsafe fn can_be_handed_on(arena: &mut Arena) -> Option<()> {
+    // SAFETY: as promised.
+    unsafe {
+        let policy = call(libc::SYS_sched_getscheduler, 0, 0, 0, 0);
+        let plain = policy >= 0 && policy & kept::RESET == 0 && policy != kept::DEADLINE;
+        plain.then_some(())?;
+        for [own, children] in &kept::NAMESPACES {
+            let place = arena.at;
+            if let Some(own) = link(own.as_ptr().cast(), arena) {
+                let children = link(children.as_ptr().cast(), arena)?;
+                let same = after(children, core::slice::from_raw_parts(own, length(own)));
+                same.filter(|rest| byte(*rest, 0) == 0)?;
+            }
+            arena.at = place;
+        }
         Some(())
     }
 }
@@ -724,6 +767,10 @@ unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
         if variable(environment, b"LD_TRACE_LOADED_OBJECTS=").is_some() {
             return None;
         }
+        if variable(environment, b"OUTRIDER=").is_some() {
+            // What it says is `main`'s to understand, which does little else then.
+            return None;
+        }
         let preloaded = variable(environment, b"LD_PRELOAD=");
         let sanitizer = variable(environment, b"ASAN_OPTIONS=");
         let mut variables = 0;
@@ -753,6 +800,7 @@ unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
         unconfigured(environment, &mut arena).then_some(())?;
         free(&mut arena)?;
         let runner = raw::getpid();
+        can_be_handed_on(&mut arena)?;
         let mut reaper = [0i32];
         let answer = reaper.as_mut_ptr();
         let which = libc::PR_GET_CHILD_SUBREAPER as usize;
@@ -842,6 +890,15 @@ unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
         l.path = path;
         l.runner = runner;
         l.mask = raw::set_signal_mask(u64::MAX);
+        let mut waiting = [0u64];
+        let signals = waiting.as_mut_ptr();
+        call(libc::SYS_rt_sigpending, signals as usize, 8, 0, 0);
+        if signals.read_volatile() != 0 {
+            // These are for `main` to hand on.
+            raw::set_signal_mask(l.mask);
+            give_up_shared(fd);
+            return None;
+        }
         handle(
             libc::SIGCHLD,
             child_changed as *const () as usize,
@@ -852,10 +909,18 @@ unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
             let old = timer.as_mut_ptr() as usize;
             call(libc::SYS_setitimer, which, none.as_ptr() as usize, old, 0);
         }
+        l.slack = prctl(libc::PR_GET_TIMERSLACK, 0);
+        prctl(libc::PR_SET_TIMERSLACK, 0);
+        if prctl(libc::PR_GET_TIMERSLACK, 0) == l.slack {
+            l.slack = 0;
+        }
         let program = outrider_vfork(become_program, launch, at.add(size));
         if program < 0 || FAILED.load(Acquire) != 0 {
             if program > 0 {
                 call(libc::SYS_wait4, program as usize, NOTHING, 0, 0);
+                let ended = [1u64 << (libc::SIGCHLD - 1)];
+                let (ended, now) = (ended.as_ptr() as usize, none.as_ptr() as usize);
+                call(libc::SYS_rt_sigtimedwait, ended, NOTHING, now, 8);
             }
             restore(l);
             raw::set_signal_mask(l.mask);
@@ -863,6 +928,10 @@ unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
             return None;
         }
         PROGRAM.store(program, Release);
+        call(libc::SYS_unshare, libc::CLONE_SYSVSEM as usize, 0, 0, 0);
+        if l.slack > 0 {
+            prctl(libc::PR_SET_TIMERSLACK, l.slack as usize);
+        }
         for signal in 1..=64 {
             if is_passed_on(signal) {
                 handle(signal, pass_on as *const () as usize, null_mut());
@@ -883,7 +952,7 @@ unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
     }
 }
 
-/// Timers, and what becomes of ended children, as they were.
+/// Timers, timer slack, and what becomes of ended children, as they were.
 #[unsafe(link_section = ".text")]
 unsafe fn restore(launch: &Launch) {
     // SAFETY: structures that the kernel has written.
@@ -898,6 +967,9 @@ unsafe fn restore(launch: &Launch) {
                     0,
                 );
             }
+        }
+        if launch.slack > 0 {
+            prctl(libc::PR_SET_TIMERSLACK, launch.slack as usize);
         }
         let action = &raw const launch.child_action as usize;
         call(

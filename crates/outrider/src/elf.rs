@@ -19,6 +19,8 @@ use object::elf;
 use object::read::ReadCache;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 
+use crate::output::show;
+
 /// Programs larger than this, bytes, are not searched for traces of their origin and for system calls: reading them cold takes longer than the answer is worth.
 const SEARCH_LIMIT: u64 = 64 << 20;
 
@@ -102,7 +104,7 @@ impl ProgramKind {
             Self::OtherLinker { linker } => {
                 format!(
                     "is started by {}, not by the GNU C library's dynamic linker",
-                    linker.display()
+                    show(linker)
                 )
             }
             Self::Static { libc, rust } => {
@@ -127,10 +129,7 @@ impl ProgramKind {
             }
             Self::Script { interpreter, kind } => {
                 let inner = kind.as_ref()?.cannot_hook_reason()?;
-                format!(
-                    "is a script run by {}, which {inner}",
-                    interpreter.display()
-                )
+                format!("is a script run by {}, which {inner}", show(interpreter))
             }
             Self::OtherArchitecture => "is built for another processor or word size".to_owned(),
             Self::NotAProgram => return None,
@@ -161,7 +160,7 @@ impl ProgramKind {
                 "dynamically linked (GNU C library), with direct system calls".to_owned()
             }
             Self::Musl => "dynamically linked (musl)".to_owned(),
-            Self::OtherLinker { linker } => format!("dynamically linked by {}", linker.display()),
+            Self::OtherLinker { linker } => format!("dynamically linked by {}", show(linker)),
             Self::Static { libc, rust } => {
                 let libc = match libc {
                     StaticLibc::Glibc => " (GNU C library)",
@@ -188,7 +187,7 @@ impl ProgramKind {
                 let kind = kind
                     .as_ref()
                     .map_or("unreadable".to_owned(), |k| k.describe());
-                format!("script run by {}, which is {kind}", interpreter.display())
+                format!("script run by {}, which is {kind}", show(interpreter))
             }
             Self::OtherArchitecture => "for another processor or word size".to_owned(),
             Self::NotAProgram => "no program".to_owned(),
@@ -267,8 +266,20 @@ fn classify_nested(path: &Path, depth: u32, search: bool) -> io::Result<ProgramK
     if n < 64 || head[4] != 2 || head[5] != native || machine != native_machine() {
         return Ok(ProgramKind::OtherArchitecture);
     }
-    let facts = read_facts(&file).unwrap_or_default();
+    let facts = read_facts(&file).ok_or_else(|| io::Error::other("its headers can't be read"))?;
     Ok(classify_elf(&file, meta.len(), facts, search))
+}
+
+/// Whether a file is a shared object for this machine.
+pub fn classify_library(path: &Path) -> io::Result<bool> {
+    let mut head = [0u8; 64];
+    let n = File::open(path)?.read_at(&mut head, 0)?;
+    let native = if cfg!(target_endian = "big") { 2 } else { 1 };
+    let machine = elf::Machine(u16::from_ne_bytes([head[18], head[19]]));
+    Ok(n == head.len()
+        && head.starts_with(&elf::ELFMAG)
+        && head[4..6] == [2, native]
+        && machine == native_machine())
 }
 
 /// The processor that this command, and so the hooks, are built for.
@@ -296,7 +307,7 @@ struct Facts {
 }
 
 fn read_facts(file: &File) -> Option<Facts> {
-    let data = ReadCache::new(file.try_clone().ok()?);
+    let data = ReadCache::new(file);
     let header = elf::FileHeader64::<Endianness>::parse(&data).ok()?;
     let endian = header.endian().ok()?;
     let mut facts = Facts::default();

@@ -7,7 +7,7 @@ use outrider_core::board::Told;
 use outrider_graph::Counts;
 
 use crate::cli::{GraphShowArgs, RunArgs};
-use crate::output::{Failure, Outcome};
+use crate::output::{Failure, Outcome, show as shown};
 use crate::{plugin, preload};
 
 /// Wrong predictions of a graph that are shown.
@@ -42,9 +42,21 @@ pub fn show(args: &GraphShowArgs) -> Outcome {
         ));
     }
     std::io::stdout()
-        .write_all(&out.stdout)
+        .write_all(&shown_lines(&out.stdout))
         .map_err(|e| Failure::system(format!("standard output: {e}")))?;
     Ok(0)
+}
+
+/// What the plug-ins wrote, line by line, without what a terminal would obey.
+fn shown_lines(text: &[u8]) -> Vec<u8> {
+    let lines = text.split_inclusive(|b| *b == b'\n').map(|line| {
+        let (line, end) = match line.strip_suffix(b"\n") {
+            Some(line) => (line, "\n"),
+            None => (line, ""),
+        };
+        outrider_cli::shown::line(line) + end
+    });
+    lines.collect::<String>().into_bytes()
 }
 
 /// `outrider graph check`: what the graphs foresaw, of which nothing was made ahead. `code` is how the program ended, as a shell has it.
@@ -63,19 +75,19 @@ pub fn verdict(args: &RunArgs, graphs: &[Told], code: i32) -> (String, i32) {
             c.foreseen,
             c.skipped + c.divergences,
             c.unclaimed_effects,
-            g.name
+            shown(&g.name)
         );
         for problem in g.problems.iter().take(SHOWN) {
-            text += &format!("    {problem}\n");
+            text += &format!("    {}\n", shown(problem));
         }
         if g.problems.len() > SHOWN {
             text += &format!("    and {} more of this kind\n", g.problems.len() - SHOWN);
         }
         if c.unclaimed_effects > 0 {
-            harmful.push(g.name.as_str());
+            harmful.push(shown(&g.name));
         }
     }
-    let program = args.command[0].to_string_lossy();
+    let program = shown(&args.command[0]);
     if code != 0 {
         text += &format!("{program} itself ended with {code}\n");
     }
@@ -100,9 +112,10 @@ pub fn verdict(args: &RunArgs, graphs: &[Told], code: i32) -> (String, i32) {
 pub fn lines(graphs: &[Told]) -> String {
     let mut text = String::new();
     for g in graphs {
-        text += &format!("graph {}: {}\n", g.name, Counts::from_values(&g.counts));
+        let name = shown(&g.name);
+        text += &format!("graph {name}: {}\n", Counts::from_values(&g.counts));
         if let Some(why) = &g.off {
-            text += &format!("graph {}: switched off: {why}\n", g.name);
+            text += &format!("graph {name}: switched off: {}\n", shown(why));
         }
     }
     text

@@ -16,6 +16,7 @@ mod early;
 mod elf;
 mod evict;
 mod graph;
+mod kept;
 mod locks;
 mod models;
 mod output;
@@ -54,7 +55,7 @@ fn start() -> i32 {
         Command::Run(args) if cli::is_unknown_flag(&args.command[0]) => {
             Err(Failure::usage(format!(
                 "unknown flag {}; accepted are --mode, --engine, --budget, --config, --report, --explain and --plugin, and -- before a program whose name begins with -",
-                args.command[0].to_string_lossy()
+                output::show(&args.command[0])
             )))
         }
         #[cfg(early)]
@@ -66,7 +67,7 @@ fn start() -> i32 {
         Command::Graph(GraphCommand::Check(args)) if cli::is_unknown_flag(&args.command[0]) => {
             Err(Failure::usage(format!(
                 "unknown flag {}; accepted is --plugin, and -- before a program whose name begins with -",
-                args.command[0].to_string_lossy()
+                output::show(&args.command[0])
             )))
         }
         Command::Graph(GraphCommand::Check(args)) => {

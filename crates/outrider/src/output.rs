@@ -4,11 +4,11 @@
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use serde_json::{Value, json};
 
 pub use outrider_cli::Failure;
+use outrider_cli::shown;
 pub use outrider_cli::size::show as bytes;
 
 /// What a subcommand returns: its exit code, or why it failed.
@@ -19,23 +19,9 @@ pub fn complain(message: &str) {
     outrider_cli::complain("outrider", message);
 }
 
-/// A path as it is shown to people: control characters, backslashes and bytes that are not UTF-8 are
-/// escaped as in a C string, so that one name is always one line.
-pub fn show(path: &Path) -> String {
-    let mut shown = String::new();
-    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if c.is_control() || c == '\\' {
-                shown.extend(c.escape_default());
-            } else {
-                shown.push(c);
-            }
-        }
-        for byte in chunk.invalid() {
-            shown.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    shown
+/// A path, or any other text from outside, as it is shown to people: one line, and nothing that a terminal obeys or that can't be seen. See [`shown::text`].
+pub fn show(text: impl AsRef<OsStr>) -> String {
+    shown::text(text.as_ref().as_bytes())
 }
 
 /// A path in JSON: `path` as text, and where that is not exact (the name is not UTF-8) its bytes besides.
@@ -44,11 +30,25 @@ pub fn json_path(path: &OsStr) -> (Value, Option<Value>) {
     (json!(path.to_string_lossy()), bytes)
 }
 
+/// A JSON object with a path in it, as `key`, and where need be its bytes as `key_bytes`: see [`json_path`].
+pub fn with_path(mut object: Value, key: &str, path: impl AsRef<OsStr>) -> Value {
+    let (text, bytes) = json_path(path.as_ref());
+    object[key] = text;
+    if let Some(bytes) = bytes {
+        object[format!("{key}_bytes")] = bytes;
+    }
+    object
+}
+
+/// A JSON document as it is written. It may be looked at on a terminal: what that would obey is escaped, as JSON has it.
+pub fn json_text(value: &Value) -> String {
+    shown::json(&format!("{value:#}"))
+}
+
 /// Writes a JSON document to standard output.
 pub fn print_json(value: &Value) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value)?;
-    writeln!(out)?;
+    writeln!(out, "{}", json_text(value))?;
     out.flush()
 }
 
@@ -71,11 +71,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stay_on_one_line() {
-        assert_eq!(show(Path::new("a\nb\u{1b}[2J\\")), "a\\nb\\u{1b}[2J\\\\");
-        assert_eq!(
-            show(Path::new(OsStr::from_bytes(b"x\xff\xc3\xa4"))),
-            "x\\xff\u{e4}"
-        );
+    fn names_that_are_not_text_are_exact_in_json() {
+        let (text, bytes) = json_path(OsStr::from_bytes(b"x\xff"));
+        assert_eq!((text, bytes), (json!("x\u{fffd}"), Some(json!([120, 255]))));
+        assert_eq!(json_path(OsStr::new("a\n")), (json!("a\n"), None));
+        assert_eq!(show("a\n"), "a\\n");
     }
 }

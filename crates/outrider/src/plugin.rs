@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use object::read::ReadCache;
 use object::{Architecture, Object, ObjectKind, ObjectSymbol};
 
-use crate::output::Failure;
+use crate::output::{Failure, show};
 
 /// The table's symbol, without the version that ends it.
 const TABLE: &str = "outrider_plugin_";
@@ -20,7 +20,7 @@ pub fn check(files: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
 }
 
 fn check_one(file: &Path) -> Result<PathBuf, Failure> {
-    let wrong = |what: String| Failure::usage(format!("--plugin {}: {what}", file.display()));
+    let wrong = |what: String| Failure::usage(format!("--plugin {}: {what}", show(file)));
     let path = file.canonicalize().map_err(|e| wrong(e.to_string()))?;
     if !path.is_file() {
         return Err(wrong(
@@ -35,7 +35,7 @@ fn check_one(file: &Path) -> Result<PathBuf, Failure> {
     {
         return Err(wrong(format!(
             "cannot be preloaded from {}: LD_PRELOAD accepts no path with a colon or white space",
-            path.display()
+            show(&path)
         )));
     }
     let data = File::open(&path).map_err(|e| wrong(e.to_string()))?;

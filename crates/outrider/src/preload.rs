@@ -10,7 +10,7 @@ use outrider_sys::program::{Named, Taking, taking};
 use outrider_sys::{cache, raw};
 
 use crate::elf;
-use crate::output::Failure;
+use crate::output::{Failure, show};
 
 /// The library's file.
 pub const LIBRARY: &str = "liboutrider.so";
@@ -18,6 +18,7 @@ pub const LIBRARY: &str = "liboutrider.so";
 /// The library: beside the command, or in ../lib.
 pub fn library() -> Result<PathBuf, Failure> {
     let exe = std::env::current_exe()
+        .or_else(|e| named_by_the_kernel().ok_or(e))
         .map_err(|e| Failure::usage(format!("cannot find this command's own file: {e}")))?;
     let directory = exe.parent().unwrap_or(Path::new("/"));
     let places = [
@@ -31,8 +32,8 @@ pub fn library() -> Result<PathBuf, Failure> {
     let Some(found) = places.iter().find(|p| p.is_file()) else {
         return Err(Failure::usage(format!(
             "liboutrider.so is missing: looked for {} and {}",
-            places[0].display(),
-            places[1].display()
+            show(&places[0]),
+            show(&places[1])
         )));
     };
     if is_plain(found) {
@@ -41,7 +42,7 @@ pub fn library() -> Result<PathBuf, Failure> {
     link_to(found).ok_or_else(|| {
         Failure::usage(format!(
             "{} cannot be preloaded: LD_PRELOAD accepts no path with a colon, white space, `$` or `..`, and a link to it could be made neither in XDG_RUNTIME_DIR nor in /tmp",
-            found.display()
+            show(found)
         ))
     })
 }
@@ -122,6 +123,28 @@ pub fn fits(command: &[OsString]) -> bool {
             .iter()
             .any(|argument| argument == "--list" || argument == "--verify"),
     }
+}
+
+/// This command's own file by the name that it was executed by: for where there is no /proc.
+fn named_by_the_kernel() -> Option<PathBuf> {
+    // SAFETY: a C string that stays, or nothing.
+    let name = unsafe {
+        let at = libc::getauxval(libc::AT_EXECFN) as *const libc::c_char;
+        (!at.is_null()).then(|| CStr::from_ptr(at))?
+    };
+    Path::new(OsStr::from_bytes(name.to_bytes()))
+        .canonicalize()
+        .ok()
+}
+
+/// Why the library can't be loaded, if that can be seen: the dynamic linker would say so in the program's name.
+pub fn unloadable(library: &Path) -> Option<String> {
+    let what = match elf::classify_library(library) {
+        Ok(true) => return None,
+        Ok(false) => "is no shared object of this machine's kind".to_owned(),
+        Err(e) => format!("can't be read: {e}"),
+    };
+    Some(format!("{} {what}", show(library)))
 }
 
 /// Bytes of a file that are read ahead: all of the library, and most of it is needed.

@@ -756,27 +756,34 @@ pub fn command(args: &ProbeArgs) -> Outcome {
 
 fn device_json(device: &Device) -> Value {
     let queue = device.queue.as_ref();
-    json!({
+    let shown = json!({
         "id": device.id.to_string(),
         "block_device": device.block_name,
         "fs_type": device.mount.as_ref().map(|m| &m.fs_type),
-        "mount_point": device.mount.as_ref().map(|m| m.mount_point.to_string_lossy()),
+        "mount_point": null,
         "read_ahead_bytes": device.read_ahead,
         "max_request_bytes": queue.and_then(|q| q.max_request),
         "rotational": queue.and_then(|q| q.rotational),
         "scheduler": queue.and_then(|q| q.scheduler.as_ref()),
         "declared_clip_bytes": device.readahead_clip(),
-    })
+    });
+    match &device.mount {
+        Some(mount) => output::with_path(shown, "mount_point", &mount.mount_point),
+        None => shown,
+    }
 }
 
 fn to_json(device: &Device, target: &Target, m: &Measured, a: &Assumed) -> Value {
     json!({
         "device": device_json(device),
-        "file": {
-            "path": output::json_path(target.path.as_os_str()).0,
-            "temporary": target.temporary,
-            "direct": target.direct.is_some(),
-        },
+        "file": output::with_path(
+            json!({
+                "temporary": target.temporary,
+                "direct": target.direct.is_some(),
+            }),
+            "path",
+            &target.path,
+        ),
         "measured": {
             "latency_4k_p50_us": m.latency_p50,
             "request_time_us": m.sizes.iter().map(|(len, us)| json!({"bytes": len, "us": us})).collect::<Vec<_>>(),
@@ -809,7 +816,7 @@ fn report(device: &Device, target: &Target, m: &Measured, a: &Assumed) -> io::Re
     let fs_type = device
         .mount
         .as_ref()
-        .map_or("unknown file system", |m| m.fs_type.as_str());
+        .map_or("unknown file system".to_owned(), |m| show(&m.fs_type));
     writeln!(out, "device        {name} ({}), {fs_type}", device.id)?;
     if let Some(queue) = &device.queue {
         let claims = match queue.rotational {

@@ -9,6 +9,7 @@ mod report;
 mod strangers;
 mod written;
 
+use std::cell::Cell;
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicI32, AtomicU32};
+use std::time::Duration;
 
 use outrider_core::board;
 use outrider_core::config::Config;
@@ -29,7 +31,8 @@ use outrider_sys::{child, handover, raw, seccomp};
 
 use crate::cli::{Engine, Mode, RunArgs};
 use crate::output::{self, Failure};
-use crate::{confined, elf, graph, locks, models, plugin, preload};
+use crate::{confined, elf, graph, kept, models, plugin, preload};
+use kept::Kept;
 use strangers::Strangers;
 use written::Written;
 
@@ -41,6 +44,24 @@ const GOING: u32 = 0;
 const STOPPING: u32 = 1;
 /// Somebody has sent SIGCONT since.
 const CONTINUED: u32 = 2;
+
+/// The variable by which `outrider run` is told to become the program and do nothing else.
+const OFF: &str = "OUTRIDER";
+
+fn is_off(value: &[u8]) -> bool {
+    [&b"off"[..], b"no", b"false", b"0"]
+        .iter()
+        .any(|word| value.eq_ignore_ascii_case(word))
+}
+
+/// Whether a value says what holds anyway. Scripts keep the command's path in a variable of this name.
+fn is_on(value: &[u8]) -> bool {
+    value.is_empty()
+        || value.contains(&b'/')
+        || [&b"on"[..], b"yes", b"true", b"1", b"outrider"]
+            .iter()
+            .any(|word| value.eq_ignore_ascii_case(word))
+}
 
 /// What a run is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,14 +84,48 @@ pub fn run(
         config.budget.memory = Some(outrider_core::config::Size(budget));
     }
     let mode = mode_of(&args);
-    let library = preload::library()?;
     let plugins = plugin::check(&args.plugin)?;
     let mut notes = Vec::from_iter(lost);
+    if let Some(value) = std::env::var_os(OFF).filter(|_| purpose == Purpose::Run) {
+        if is_off(value.as_bytes()) {
+            return Err(become_it(&args.command));
+        }
+        if !is_on(value.as_bytes()) {
+            notes.push(format!(
+                "{OFF}={} is not understood; accepted are off, no, false, 0 and on, yes, true, 1",
+                output::show(value)
+            ));
+        }
+    }
+    let library = preload::library().and_then(|library| match preload::unloadable(&library) {
+        Some(why) => Err(Failure::usage(why)),
+        None => Ok(library),
+    });
+    let library = match library {
+        Ok(library) => Some(library),
+        Err(failure) if purpose == Purpose::Check || !plugins.is_empty() => return Err(failure),
+        Err(failure) if args.report.is_none() => {
+            return Err(bare(&args.command, &failure.message, purpose));
+        }
+        Err(failure) => {
+            notes.push(format!(
+                "{}; the program ran without Outrider",
+                failure.message
+            ));
+            None
+        }
+    };
+    let proc = Path::new("/proc/self/fd").exists();
+    if !proc {
+        notes.push(
+            "/proc: not mounted, or of another PID namespace; no program was followed".to_owned(),
+        );
+    }
     let told = args.report.is_some() || rustix::termios::isatty(stderr());
     let reason = told.then(|| unhookable(&args.command[0])).flatten();
     let explained = reason.is_some();
     if let Some(reason) = reason {
-        notes.push(format!("{}: {reason}", args.command[0].to_string_lossy()));
+        notes.push(format!("{}: {reason}", output::show(&args.command[0])));
     }
     if told && args.report.is_none() {
         notes.iter().for_each(|note| output::complain(note));
@@ -84,10 +139,10 @@ pub fn run(
             format!("a filter of system calls (seccomp) is in force that kills for {call}");
         return Err(bare(&args.command, &reason, purpose));
     }
-    if locks::held() {
-        return Err(bare(&args.command, locks::REASON, purpose));
+    if let Some(reason) = kept::obstacle() {
+        return Err(bare(&args.command, reason, purpose));
     }
-    if filters == seccomp::UNKNOWN {
+    if filters == seccomp::UNKNOWN && (proc || Path::new("/proc/self/status").exists()) {
         notes.push(
             "seccomp: the filters of system calls in force can't be counted (before Linux 5.9, or without /proc/self/status); no program was followed"
                 .to_owned(),
@@ -113,11 +168,14 @@ pub fn run(
         return Err(Failure::system(notes.remove(notes.len() - 1)));
     }
     let environment = environment();
-    let hooked = mode != shm::MODE_APP_ONLY && (shared.is_some() || mode == shm::MODE_OS_ONLY);
-    if (hooked || graphs) && preload::fits(&args.command) {
+    let hooked = mode != shm::MODE_APP_ONLY
+        && (shared.is_some() && proc || mode == shm::MODE_OS_ONLY)
+        && library.is_some();
+    let fits = (hooked || graphs) && preload::fits(&args.command);
+    if let Some(library) = library.as_ref().filter(|_| fits) {
         // SAFETY: this process has one thread.
-        unsafe { preload::set(&library, &plugins) };
-    } else if (hooked || graphs) && !explained {
+        unsafe { preload::set(library, &plugins) };
+    } else if (hooked || graphs) && !fits && !explained {
         notes.push(preload::UNFIT.to_owned());
     }
     if hooked || graphs && shared.is_some() {
@@ -140,10 +198,9 @@ pub fn run(
     let child_action = handle(libc::SIGCHLD, child_changed);
     let program = match spawn(&pointers, &old, &child_action) {
         Ok(program) => program,
-        Err(error) => {
+        Err(reason) => {
             // SAFETY: this process has one thread, and the array outlives its use.
             unsafe { environ = environment.as_ptr() };
-            let reason = format!("cannot fork: {error}");
             return Err(bare(&args.command, &reason, purpose));
         }
     };
@@ -220,7 +277,7 @@ fn finish(
     if let Some(missed) = file.and_then(|file| may_miss(&file)) {
         notes.push(format!(
             "{}: {missed}; what it reads by them was not followed",
-            args.command[0].to_string_lossy()
+            output::show(&args.command[0])
         ));
     }
     // Who is to read the report may be gone, which must not change how this ends.
@@ -292,10 +349,22 @@ fn bare(command: &[OsString], reason: &str, purpose: Purpose) -> Failure {
         Ok(both) => both,
         Err(failure) => return failure,
     };
+    execute(command, &pointers)
+}
+
+/// Becomes the program without a word.
+fn become_it(command: &[OsString]) -> Failure {
+    match c_strings(command) {
+        Ok((_arguments, pointers)) => execute(command, &pointers),
+        Err(failure) => failure,
+    }
+}
+
+fn execute(command: &[OsString], pointers: &[*const libc::c_char]) -> ! {
     // SAFETY: a null-terminated array of C strings.
     unsafe { libc::execvp(pointers[0], pointers.as_ptr()) };
     let error = std::io::Error::last_os_error();
-    output::complain(&format!("{}: {error}", command[0].to_string_lossy()));
+    output::complain(&format!("{}: {error}", output::show(&command[0])));
     std::process::exit(unstarted(&error))
 }
 
@@ -393,6 +462,9 @@ const CHILD_STACK: usize = 64 << 10;
 struct Child<'a> {
     arguments: &'a [*const libc::c_char],
     timers: &'a [(libc::c_int, libc::itimerval)],
+    kept: &'a Kept,
+    /// Why it couldn't become the program, for the runner to try itself.
+    failed: Cell<Option<&'static str>>,
     mask: &'a libc::sigset_t,
     action: &'a libc::sigaction,
     runner: u32,
@@ -408,7 +480,12 @@ extern "C" fn become_program(child: *mut libc::c_void) -> libc::c_int {
     // SAFETY: plain calls on the structures above, and a null-terminated array of C strings.
     unsafe {
         set_timers(child.timers);
+        // First: a disposition by which a signal is ignored has those that wait forgotten.
         libc::sigaction(libc::SIGCHLD, child.action, std::ptr::null_mut());
+        if let Err(why) = child.kept.hand_on() {
+            child.failed.set(Some(why));
+            libc::_exit(127);
+        }
         for number in child.numbers {
             let mut text = [0; DIGITS];
             let _ = write!(&mut text[..], "{}", raw::getpid());
@@ -428,7 +505,10 @@ extern "C" fn become_program(child: *mut libc::c_void) -> libc::c_int {
     let error = std::io::Error::last_os_error();
     // SAFETY: the program's name, a C string.
     let name = unsafe { CStr::from_ptr(child.arguments[0]) };
-    output::complain(&format!("{}: {error}", name.to_string_lossy()));
+    output::complain(&format!(
+        "{}: {error}",
+        output::show(OsStr::from_bytes(name.to_bytes()))
+    ));
     // SAFETY: ends the child without the runner's exit handlers.
     unsafe { libc::_exit(unstarted(&error)) }
 }
@@ -451,11 +531,21 @@ fn spawn(
     arguments: &[*const libc::c_char],
     mask: &libc::sigset_t,
     child_action: &libc::sigaction,
-) -> std::io::Result<i32> {
+) -> Result<i32, String> {
     let runner = raw::getpid();
+    let put_back = |kept: Option<&Kept>, timers| {
+        set_timers(timers);
+        // SAFETY: what was there before.
+        unsafe { libc::sigaction(libc::SIGCHLD, child_action, std::ptr::null_mut()) };
+        kept.inspect(|k| k.put_back());
+        set_mask(mask);
+    };
+    let kept = Kept::take().inspect_err(|_| put_back(None, &[]))?;
     let child = Child {
         arguments,
         timers: &take_timers(),
+        kept: &kept,
+        failed: Cell::new(None),
         mask,
         action: child_action,
         runner,
@@ -468,16 +558,27 @@ fn spawn(
             become_program,
             (&raw const child).cast_mut().cast(),
             CHILD_STACK + size_of_val(arguments),
+            // What is to be done with semaphores when the process ends (SEM_UNDO of semop(2)) …
+            libc::SIGCHLD | libc::CLONE_SYSVSEM,
         )
     };
-    if pid < 0 {
+    if pid < 0 || child.failed.get().is_some() {
         let error = std::io::Error::last_os_error();
-        set_timers(child.timers);
-        // SAFETY: what was there before.
-        unsafe { libc::sigaction(libc::SIGCHLD, child_action, std::ptr::null_mut()) };
-        set_mask(mask);
-        return Err(error);
+        if pid > 0 {
+            // SAFETY: no status is wanted.
+            unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+            kept::forget(libc::SIGCHLD);
+        }
+        put_back(Some(&kept), child.timers);
+        return Err(match child.failed.get() {
+            Some(why) => why.to_owned(),
+            None => format!("cannot fork: {error}"),
+        });
     }
+    // … is the program's alone from now on.
+    // SAFETY: takes a number.
+    unsafe { libc::unshare(libc::CLONE_SYSVSEM) };
+    kept.set_slack();
     Ok(pid)
 }
 
@@ -862,10 +963,11 @@ fn stop_like(signal: i32) {
 /// Forks the service. `None` if that fails.
 fn start_service(shared: &Arc<Shared>, config: &Config, mode: u32, engine: Engine) -> Option<i32> {
     let old = block_signals();
+    let runner = raw::getpid();
     // SAFETY: this process has one thread, so the child is whole.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        begin_to_serve(shared);
+        begin_to_serve(shared, runner);
         shared.header().service_pid.store(raw::getpid(), Release);
         let kind = engine_kind(engine);
         Service::new(shared.clone(), config.clone(), mode, kind, models::load()).run();
@@ -894,10 +996,11 @@ fn start_heir(shared: &Arc<Shared>, i: usize, config: &Config, mode: u32, engine
     heir.token.store(token, Relaxed);
     heir.state.store(shm::HEIR_BEGINS, Release);
     let old = block_signals();
+    let runner = raw::getpid();
     // SAFETY: this process has one thread, so the child is whole.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        begin_to_serve(&own);
+        begin_to_serve(&own, runner);
         shared.keep_only_heir(i);
         if let Ok(level) = take_on(heir.of.load(Relaxed)) {
             let header = own.header();
@@ -928,9 +1031,7 @@ fn take_on(of: u32) -> std::io::Result<u32> {
         // SAFETY: this process has one thread, so the child is whole; plain calls.
         unsafe {
             match libc::fork() {
-                0 => {
-                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
-                }
+                0 => {}
                 child if child < 0 => return Err(std::io::Error::last_os_error()),
                 child => {
                     libc::waitpid(child, std::ptr::null_mut(), 0);
@@ -939,12 +1040,15 @@ fn take_on(of: u32) -> std::io::Result<u32> {
             }
         }
     }
-    watch.assume()
+    let level = watch.assume();
+    // Who becomes another user forgets it.
+    child::die_with_parent();
+    level
 }
 
 /// What a service's process does first. It ends when the program has; of the signals only SIGTERM reaches it. Nobody but root may look into it, whoever
 /// has the same user: it knows the names of all programs' files.
-fn begin_to_serve(shared: &Shared) {
+fn begin_to_serve(shared: &Shared, runner: u32) {
     let mut blocked = all_signals();
     // SAFETY: a valid set; the default action ends the service, which costs the speed-up only.
     unsafe {
@@ -961,6 +1065,12 @@ fn begin_to_serve(shared: &Shared) {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0);
     }
     set_mask(&blocked);
+    // Stopped or not, it doesn't outlive a runner that is killed. Once the program is over it is on its own: see Service::finish.
+    child::die_with_parent();
+    if std::os::unix::process::parent_id() != runner {
+        // SAFETY: ends the process without running the runner's exit handlers.
+        unsafe { libc::_exit(1) };
+    }
     detach(shared.socket());
 }
 
@@ -1009,9 +1119,12 @@ fn conclude(shared: &Shared, service: Option<i32>) {
     });
     let heirs: Vec<Shared> = heirs.collect();
     for heir in &heirs {
+        // Somebody may have stopped it.
+        go_on(heir.header().heir.pid.load(Acquire) as i32);
         heir.header().finish.store(1, Release);
         handover::knock_at(&heir.header().heir.name());
     }
+    go_on(pid);
     header.finish.store(1, Release);
     shared.knock();
     await_end(shared, shared, pid);
@@ -1039,7 +1152,28 @@ fn await_end(shared: &Shared, its: &Shared, pid: i32) {
             return;
         }
     }
+    end_service(pid);
     header.lose(lost::SERVICE_SILENT);
+}
+
+/// Has a service go on that somebody has stopped.
+fn go_on(service: i32) {
+    // SAFETY: our own child, not waited for yet.
+    unsafe { libc::kill(service, libc::SIGCONT) };
+}
+
+/// Ends a service that doesn't answer. One that waits for a disk which doesn't answer either ends when that does, and isn't waited for.
+fn end_service(pid: i32) {
+    // SAFETY: our own child, not waited for yet; no status is wanted.
+    unsafe {
+        libc::kill(pid, libc::SIGKILL);
+        for _ in 0..100 {
+            if libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) != 0 {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 /// Ends this process as the program ended.

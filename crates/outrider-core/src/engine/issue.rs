@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use io_uring::{IoUring, opcode, types};
-use outrider_sys::kernel_cache::KernelCache;
+use outrider_sys::kernel_cache::{BLIND, KernelCache};
 use outrider_sys::raw;
 
 use super::{Kind, Request, Settings};
@@ -88,6 +88,7 @@ fn failure(errno: i32) -> Failure {
 }
 
 /// READAHEAD_INFO of the kernel module: requests that follow each other go out in one call, which passes over what is cached and is not clipped.
+/// Its figures are not looked at, so it is asked for none: then it fetches whatever can be read.
 /// What the module won't do is done as without it.
 pub struct Module {
     module: KernelCache,
@@ -119,7 +120,7 @@ impl Issue for Module {
             let range = group[i].range.start..group[end - 1].range.end;
             if self
                 .module
-                .readahead_info(group[i].handle.fd(), range, 0)
+                .readahead_info(group[i].handle.fd(), range, BLIND)
                 .is_err()
             {
                 let others = self.otherwise.issue(&group[i..end], handed);

@@ -279,6 +279,26 @@ impl Service {
         gone * 4 > places.len()
     }
 
+    /// Cuts what is to be fetched ahead of a reader who has read a file from its beginning up to `end` to what others of its kind would read of it; where it was cut.
+    pub(super) fn cut(
+        &self,
+        key: FileKey,
+        end: u64,
+        ranges: &mut Vec<std::ops::Range<u64>>,
+    ) -> Option<u64> {
+        let file = self.files.get(&key).filter(|f| f.reach >= end)?;
+        let ahead = ranges.iter().map(|r| r.end).max()?;
+        let at = self.reaches.worth(file.place?, file.reach, ahead);
+        if at >= ahead {
+            return None;
+        }
+        ranges.retain_mut(|r| {
+            r.end = r.end.min(at);
+            r.start < r.end
+        });
+        Some(at)
+    }
+
     pub(super) fn limits(&mut self, key: FileKey) -> Limits {
         /// Bytes that are asked for ahead where a stream may soon be left to the kernel.
         const NEAR: u64 = 8 << 20;

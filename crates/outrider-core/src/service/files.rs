@@ -84,7 +84,8 @@ impl Service {
             hot: 0,
             samples: 0,
             warmth: Warmth::new(now),
-            optimistic: 0,
+            reach: 0,
+            place: None,
         })
     }
 
@@ -507,13 +508,19 @@ impl Service {
         file.served = Served::default();
         file.account.cancelled.store(true, Relaxed);
         file.source = None;
-        file.optimistic = 0;
+        file.reach = 0;
+        if let Some(place) = file.place.take() {
+            self.reaches.ended(place);
+        }
     }
 
     /// Forgets a file altogether; what was fetched and not used is wasted.
     pub(super) fn forget(&mut self, key: FileKey) {
         if let Some(file) = self.files.remove(&key) {
             self.others.forget(&file.seen);
+            if let Some(place) = file.place {
+                self.reaches.ended(place);
+            }
             file.count(Figure::Wasted, file.view.unused_pages() * PAGE);
         }
     }
@@ -555,9 +562,12 @@ impl Service {
         }
         let pages = PageRange::from_bytes(offset, len);
         let a = file.view.access(pages, now);
-        let foreseen = file.optimistic.min(a.first_use_pages * PAGE);
-        file.optimistic -= foreseen;
-        self.optimism.1 += foreseen;
+        if let Some(place) = file.place
+            && (offset..=offset + len).contains(&file.reach)
+        {
+            file.reach = offset + len;
+            self.reaches.reached(place, file.reach, file.size);
+        }
         // Bytes, not pages: a read of a few bytes is a hit of a few bytes.
         let share = |n: u64| len * n / pages.len().max(1);
         self.count(key, Figure::Hit, share(a.hit_pages));

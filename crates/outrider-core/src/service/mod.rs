@@ -20,6 +20,7 @@ mod neighbours;
 mod others;
 mod pace;
 mod processes;
+mod reach;
 mod reads;
 mod servers;
 mod worth;
@@ -135,8 +136,10 @@ struct FileState {
     samples: u32,
     /// When to look whether it can be left to the hooks.
     warmth: Warmth,
-    /// Bytes fetched at open and not used yet.
-    optimistic: u64,
+    /// Up to which byte it was read without a gap from its beginning, since somebody has it open.
+    reach: u64,
+    /// Where that is remembered.
+    place: Option<reach::Place>,
 }
 
 /// What is known of a file while programs have it open, where opening it is no small matter.
@@ -419,9 +422,8 @@ pub struct Service {
     walks: bool,
     /// … and who does it, once there is one.
     walker: Option<Walker>,
-    /// Bytes fetched when files were opened, and how much of these was used.
-    optimism: (u64, u64),
-    opens: u64,
+    /// How far files are read from their beginning.
+    reaches: reach::Reaches,
     /// Files with an entry of their own in the statistics.
     named: usize,
 }
@@ -507,8 +509,7 @@ impl Service {
             fetches,
             walks,
             walker: None,
-            optimism: (0, 0),
-            opens: 0,
+            reaches: reach::Reaches::default(),
             named: 0,
         };
         service.take_stock();
@@ -643,6 +644,9 @@ impl Service {
 
     fn take_stock(&mut self) {
         let m = self.sources.read();
+        if m.estimated {
+            self.header().lose(lost::MEMINFO);
+        }
         // Dirty pages come and go in bursts, and while they are there what is clean has less room: the least of the last
         // seconds counts.
         self.headrooms.rotate_right(1);
@@ -715,6 +719,8 @@ impl Service {
             to[1].store(model.latency_us as u64, Relaxed);
             to[2].store(model.measured_bandwidth().unwrap_or(0.0) as u64, Relaxed);
         }
+        // The runner ends now; what the program left behind is still served.
+        outrider_sys::child::outlive_parent();
         self.header().finish.store(2, Release);
         raw::futex_wake(&self.header().finish, u32::MAX);
     }

@@ -642,7 +642,10 @@ impl Service {
         }
         let limits = self.limits(key);
         let mut detector = Detector::new(&limits);
-        self.opens += 1;
+        if let Some(file) = self.files.get_mut(&key).filter(|_| alone && !writable) {
+            file.reach = 0;
+            file.place = Some(self.reaches.begin(&file.name));
+        }
         let position = slot.pos.load(Relaxed);
         // A program that begins elsewhere was told of by the hook before this service looked.
         let begins = slot.last.load(Relaxed) <= self.config.window.optimistic_open.0;
@@ -692,11 +695,13 @@ impl Service {
             ),
             // A database opens its file for writing and reads a page of it. A program that reads on from here needs this
             // before its first window, which begins where this ends.
-            shm::MODE_PREDICT_OPT if !writable && self.optimism_pays() => {
-                if self.joins(key) || self.kernel_reads_far(key) {
+            shm::MODE_PREDICT_OPT if !writable => {
+                let ahead = self.config.window.optimistic_open.0.min(size);
+                let place = file.place;
+                let ahead = place.map_or(ahead, |place| self.reaches.worth(place, 0, ahead));
+                if ahead == 0 || self.joins(key) || self.kernel_reads_far(key) {
                     return 0;
                 }
-                let ahead = self.config.window.optimistic_open.0.min(size);
                 (ahead, Class::Window)
             }
             _ => return 0,
@@ -707,23 +712,7 @@ impl Service {
         // Whole files are wanted wherever the program begins.
         let reader = Some(reader).filter(|_| self.mode != shm::MODE_FETCHALL_OPT);
         let issued = self.fetch(key, &[0..ahead], class, reader, None);
-        if let Some(f) = self.files.get_mut(&key) {
-            f.optimistic += issued.bytes;
-        }
-        self.optimism.0 += issued.bytes;
-        if self.optimism.0 > 256 << 20 {
-            self.optimism = (self.optimism.0 / 2, self.optimism.1 / 2);
-        }
         issued.refused_at.unwrap_or(ahead)
-    }
-
-    /// Whether programs of this run mostly read what was fetched for them at open. Where they do not, one open in 32 is
-    /// still tried. Until it is known a small part of the memory is risked.
-    pub(super) fn optimism_pays(&self) -> bool {
-        let (fetched, used) = self.optimism;
-        fetched < (self.grant.total / 8).min(16 << 20)
-            || used * 4 >= fetched
-            || self.opens.is_multiple_of(32)
     }
 
     /// Whether a file that is opened joins so many others that the kernel's own readahead keeps the device busy.

@@ -150,8 +150,9 @@ impl Service {
                     forward,
                 })
             });
+            let cut = self.cut(key, e.offset + len, &mut f.ranges);
             let out = self.fetch(key, &f.ranges, Class::Window, reader, Some((i, e.fd)));
-            if let Some(at) = out.refused_at {
+            if let Some(at) = out.refused_at.or(cut) {
                 if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd)) {
                     desc.detector.retreat(at);
                 }

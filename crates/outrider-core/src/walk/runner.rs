@@ -1085,7 +1085,7 @@ fn fetch(link: &Link, proc: usize, dir: &Path, dir_key: Key, entry: &Entry) -> O
     if departs || owner() != pid || link.held_back.load(SeqCst) {
         return None;
     }
-    let page = rustix::param::page_size() as u64;
+    let page = outrider_sys::cache::page_size();
     let before = blocks_read();
     let cached = file.counted(0..len).ok().map(|s| s.cached);
     let missing = cached.map(|cached| len.div_ceil(page).saturating_sub(cached) * page);

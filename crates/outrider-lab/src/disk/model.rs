@@ -95,6 +95,9 @@ pub struct Model {
 /// The presets' names.
 pub const PRESETS: &[&str] = &["nvme", "sata", "remote", "objstore", "hdd", "off"];
 
+/// What takes a fault back: of `stall` and of each key of bytes that fail.
+const NONE: &str = "none";
+
 /// Words that let everything through: for taking a disk down.
 pub const FULL_SPEED: &str = "off stall=0 eio=none";
 
@@ -188,6 +191,7 @@ impl Model {
                 None | Some(("model", _)) => {
                     model.preset(word.strip_prefix("model=").unwrap_or(word))?;
                 }
+                Some(("stall", NONE)) => stall_seconds = Some(0.0),
                 Some(("stall", v)) => stall_seconds = Some(number("stall", v, 0.0, 3600.0)?),
                 Some((key, v)) => model.set(key, v)?,
             }
@@ -237,7 +241,9 @@ impl Model {
                     _ => return Err(format!("write_cache={value}; accepted are 0 and 1")),
                 }
             }
-            "eio" if value == "none" => self.bad.clear(),
+            "eio" if value == NONE => self.bad.clear(),
+            "eio_read" if value == NONE => self.accept(Refuses::Reads),
+            "eio_write" if value == NONE => self.accept(Refuses::Writes),
             "eio" => self.bad.push(bad_range(value, Refuses::Both)?),
             "eio_read" => self.bad.push(bad_range(value, Refuses::Reads)?),
             "eio_write" => self.bad.push(bad_range(value, Refuses::Writes)?),
@@ -250,6 +256,19 @@ impl Model {
             }
         }
         Ok(())
+    }
+
+    /// From here on no request of this kind fails; the others go on as they did.
+    fn accept(&mut self, kind: Refuses) {
+        let others = match kind {
+            Refuses::Reads => Refuses::Writes,
+            Refuses::Writes => Refuses::Reads,
+            Refuses::Both => return self.bad.clear(),
+        };
+        self.bad.retain(|bad| bad.refuses != kind);
+        for bad in &mut self.bad {
+            bad.refuses = others;
+        }
     }
 
     /// Whether a request for `start..end` fails.
@@ -376,6 +395,24 @@ mod tests {
         let m = m.change("sata").unwrap().model.unwrap();
         assert_eq!((m.latency_us, m.scale, m.bad.len()), (150.0, 0.5, 1));
         assert_eq!(m.change("sata stall=2").unwrap().stall_seconds, Some(2.0));
+    }
+
+    #[test]
+    fn each_fault_is_taken_back_by_its_own_key() {
+        let fails = |m: &Model, at: u64| [false, true].map(|write| m.refuses(write, at, at + 1));
+        let m = model("off eio_read=1M-2M eio_write=2M-3M eio=3M-4M");
+        let at = [1 << 20, 2 << 20, 3 << 20];
+        let after = |words: &str| {
+            let m = m.change(words).unwrap().model.unwrap();
+            at.map(|at| fails(&m, at))
+        };
+        let [none, reads, writes] = [[false; 2], [true, false], [false, true]];
+        assert_eq!(at.map(|at| fails(&m, at)), [reads, writes, [true; 2]]);
+        assert_eq!(after("eio_read=none"), [none, writes, writes]);
+        assert_eq!(after("eio_write=none"), [reads, none, reads]);
+        assert_eq!(after("eio=none"), [none; 3]);
+        let stall = Model::default().change("stall=none").unwrap().stall_seconds;
+        assert_eq!(stall, Some(0.0));
     }
 
     #[test]

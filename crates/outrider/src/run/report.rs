@@ -1,5 +1,6 @@
 //! What was prefetched, used and wasted: as a table on standard error, or as JSON in a file.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -7,6 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use outrider_cli::shown;
 use outrider_core::board;
 use outrider_core::declare::FIGURES;
 use outrider_core::shared::{Shared, text};
@@ -17,6 +19,7 @@ use serde_json::{Value, json};
 use super::written::Written;
 use crate::cli::RunArgs;
 use crate::graph;
+use crate::output::{self, show};
 
 /// Where a report goes.
 pub enum Target {
@@ -78,16 +81,9 @@ impl Target {
                 .map(|(_, line)| (*line).to_owned()),
         );
         notes.extend(left_alone(shared));
-        let mut files: Vec<(String, &FileStat)> = (0..MAX_FILES)
+        let mut files: Vec<(OsString, &FileStat)> = (0..MAX_FILES)
             .map_while(|i| shared.path(i).map(|p| (i, p)))
-            .map(|(i, p)| {
-                (
-                    std::ffi::OsString::from_vec(p)
-                        .to_string_lossy()
-                        .into_owned(),
-                    shared.stat(i),
-                )
-            })
+            .map(|(i, p)| (OsString::from_vec(p), shared.stat(i)))
             .collect();
         files.sort_by_key(|(_, s)| {
             std::cmp::Reverse(s.figures.get(Figure::Prefetched) + s.figures.get(Figure::Miss))
@@ -103,14 +99,14 @@ impl Target {
     fn emit(
         self,
         args: &RunArgs,
-        files: &[(String, &FileStat)],
+        files: &[(OsString, &FileStat)],
         shared: Option<&Shared>,
         notes: Vec<String>,
     ) {
         match self {
             Target::None | Target::Verdict(_) => {}
             Target::Json(file, copy) => {
-                let text = format!("{:#}\n", document(args, files, shared, &notes));
+                let text = output::json_text(&document(args, files, shared, &notes)) + "\n";
                 let name = file.name();
                 let written = file
                     .into_file()
@@ -144,7 +140,7 @@ fn object(figures: [u64; BYTES.len()]) -> serde_json::Map<String, Value> {
 
 fn document(
     args: &RunArgs,
-    files: &[(String, &FileStat)],
+    files: &[(OsString, &FileStat)],
     shared: Option<&Shared>,
     notes: &[String],
 ) -> Value {
@@ -152,9 +148,8 @@ fn document(
         .iter()
         .map(|(path, s)| {
             let mut o = object(s.figures.all());
-            o.insert("path".into(), json!(path));
             o.insert("calls_saved".into(), json!(s.calls_saved.load(Relaxed)));
-            Value::Object(o)
+            output::with_path(Value::Object(o), "path", path)
         })
         .collect();
     let processes: Vec<Value> = shared
@@ -233,7 +228,7 @@ fn left_alone(shared: &Shared) -> Vec<String> {
             let mount = Device::of_dev(dev).mount;
             let place = mount.map_or_else(
                 || format!("device {}", DeviceId::from_dev(dev)),
-                |m| m.mount_point.display().to_string(),
+                |m| show(m.mount_point),
             );
             reason.replace("{}", &place)
         })
@@ -292,7 +287,7 @@ fn size(bytes: u64) -> String {
 
 fn table(
     args: &RunArgs,
-    files: &[(String, &FileStat)],
+    files: &[(OsString, &FileStat)],
     shared: Option<&Shared>,
     notes: &[String],
 ) -> String {
@@ -311,7 +306,7 @@ fn table(
         out += &BYTES.map(|h| format!("{h:>10}")).join(" ");
         out += " calls saved file or process\n";
         for (path, s) in files.iter().take(ROWS) {
-            out += &row(path, s.figures.all(), &s.calls_saved);
+            out += &row(&show(path), s.figures.all(), &s.calls_saved);
         }
         if files.len() > ROWS {
             out += &format!("{:>10} more files\n", files.len() - ROWS);
@@ -319,7 +314,7 @@ fn table(
         let h = shared.header();
         for p in shared.records().take(ROWS) {
             let [reads, bytes] = [&p.reads, &p.bytes_read].map(|n| n.load(Relaxed));
-            let (pid, command) = (p.pid.load(Relaxed), text(&p.name));
+            let (pid, command) = (p.pid.load(Relaxed), show(text(&p.name)));
             let name = format!("{command} ({pid}): {reads} reads, {}", size(bytes));
             out += &row(&name, p.figures.all(), &p.calls_saved);
         }
@@ -364,7 +359,7 @@ fn table(
         out += &format!("device {dev}: {latency} µs, {bandwidth}\n");
     }
     for note in notes {
-        out += &format!("lost: {note}\n");
+        out += &format!("lost: {}\n", shown::line(note.as_bytes()));
     }
     out
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use outrider_core::fetch;
 
-use crate::{elf, preload};
+use crate::{elf, output, preload};
 
 /// From one look to the next, at first and at most.
 const FIRST: Duration = Duration::from_millis(2);
@@ -154,12 +154,12 @@ impl Strangers {
         let without = self
             .without
             .into_iter()
-            .map(|(name, why)| format!("{}: {why}; it ran without Outrider", name.display()));
+            .map(|(name, why)| format!("{}: {why}; it ran without Outrider", output::show(&name)));
         let found = seen.filter_map(|(name, _)| {
             let why = elf::obstacle(&name).ok()??;
             Some(format!(
                 "{}: {why}; it ran without Outrider",
-                name.display()
+                output::show(&name)
             ))
         });
         found.take(NAMES).chain(without.take(NAMES))

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use crate::output::Failure;
+use crate::output::{Failure, show};
 
 /// Bytes that a pipe is asked to hold for its reader.
 const PIPE: libc::c_int = 1 << 20;
@@ -102,7 +102,7 @@ impl Written {
 
     /// The flag as it was given.
     pub fn name(&self) -> String {
-        format!("{}={}", self.flag, self.path.display())
+        format!("{}={}", self.flag, show(&self.path))
     }
 
     /// Where it lies, for programs that may change their directory.
@@ -130,6 +130,6 @@ impl Written {
 fn refused(flag: &str, path: &Path, e: &io::Error) -> Failure {
     Failure::usage(format!(
         "{flag}={}: {e}; accepted is a file that can be written",
-        path.display()
+        show(path)
     ))
 }

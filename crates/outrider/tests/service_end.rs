@@ -1,0 +1,204 @@
+//! SPEC B16: a service ends when it is not needed any more, whatever somebody did to it and however the run ended.
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use support::Data::{Big, Bin};
+use support::{PATIENCE, fresh_with, helper_of, outrider_run, program, wait_for};
+
+fn send(pid: i32, signal: i32) {
+    // SAFETY: kill has no memory effects.
+    unsafe { libc::kill(pid, signal) };
+}
+
+fn state(pid: i32) -> Option<char> {
+    support::processes()
+        .iter()
+        .find(|p| p.pid == pid)
+        .map(|p| p.state)
+}
+
+fn alive(pid: i32) -> bool {
+    state(pid).is_some_and(|state| state != 'Z')
+}
+
+/// The process is gone before long; it is killed if not.
+fn gone(what: &str, pid: i32) {
+    let is_gone = wait_for(PATIENCE, || (!alive(pid)).then_some(()));
+    if is_gone.is_none() {
+        let state = state(pid);
+        send(pid, libc::SIGKILL);
+        panic!("{what}: process {pid} stays, in state {state:?}");
+    }
+}
+
+/// A run in which a program has read something in order, so that there is a service, and waits to be told to go on.
+struct Midway {
+    dir: PathBuf,
+    runner: Child,
+    service: i32,
+    expected: String,
+}
+
+impl Midway {
+    fn start(name: &str) -> Midway {
+        let dir = fresh_with(name, &[Big, Bin]);
+        let reader = program("pread_many").display().to_string();
+        let plain = Command::new(&reader)
+            .args(["big.dat", "1000", "-", "bin.dat"])
+            .current_dir(&dir)
+            .output()
+            .unwrap();
+        let expected = format!("ready\n{}", String::from_utf8(plain.stdout).unwrap());
+        Midway::of(
+            dir,
+            &[&reader, "big.dat", "1000", "pause", "bin.dat"],
+            expected,
+        )
+    }
+
+    /// A program that leaves a reader behind, which waits for a line in `go`, and that waits itself for the end of its input.
+    fn with_daemon(name: &str) -> Midway {
+        let dir = fresh_with(name, &[Big, Bin]);
+        let reader = program("pread_many").display().to_string();
+        // The reader holds both ends, so that it waits for as long as nothing is written.
+        let script = format!(
+            "mkfifo go; setsid {reader} big.dat 1000 pause bin.dat <>go >daemon & echo $! >pid; \
+             until grep -q ready daemon; do sleep 0.01; done; echo ready; cat"
+        );
+        Midway::of(dir, &["bash", "-c", &script], "ready\n".to_owned())
+    }
+
+    fn of(dir: PathBuf, argv: &[&str], expected: String) -> Midway {
+        support::make_cold(&dir);
+        let report = format!("--report={}", dir.join("report.json").display());
+        let mut runner = outrider_run(&dir, &[&report], argv)
+            .stdin(Stdio::piped())
+            .stdout(File::create(dir.join("stdout")).unwrap())
+            .stderr(File::create(dir.join("stderr")).unwrap())
+            .spawn()
+            .unwrap();
+        let pid = runner.id() as i32;
+        let ready = wait_for(PATIENCE, || {
+            let said = fs::read_to_string(dir.join("stdout")).ok()?;
+            said.starts_with("ready").then_some(())
+        });
+        let service = wait_for(PATIENCE, || helper_of(pid));
+        if ready.is_none() || service.is_none() {
+            let _ = runner.kill();
+            panic!("{argv:?}: ready {ready:?}, service {service:?}");
+        }
+        Midway {
+            dir,
+            runner,
+            service: service.unwrap(),
+            expected,
+        }
+    }
+
+    /// Tells the program to go on; it ends as without us. The report's lines on what was lost.
+    fn finish(&mut self) -> String {
+        let _ = self.runner.stdin.take().unwrap().write_all(b"g");
+        let status = wait_for(PATIENCE, || self.runner.try_wait().unwrap());
+        if status.is_none() {
+            let _ = self.runner.kill();
+        }
+        assert!(
+            status.is_some_and(|status| status.success()),
+            "the run ended with {status:?}"
+        );
+        let said = |name: &str| fs::read_to_string(self.dir.join(name)).unwrap();
+        // The program that only copies its input says that, too.
+        let stdout = said("stdout");
+        let stdout = stdout.strip_suffix('g').unwrap_or(&stdout);
+        assert_eq!(stdout, self.expected);
+        assert_eq!(said("stderr"), "");
+        let report: serde_json::Value = serde_json::from_str(&said("report.json")).unwrap();
+        report["lost"].to_string()
+    }
+
+    fn kill_runner(&mut self) {
+        self.runner.kill().unwrap();
+        assert_eq!(self.runner.wait().unwrap().signal(), Some(libc::SIGKILL));
+    }
+
+    fn daemon(&self) -> i32 {
+        let pid = fs::read_to_string(self.dir.join("pid")).unwrap();
+        pid.trim().parse().unwrap()
+    }
+}
+
+/// Somebody stopped the service, once: the run's end lets it go on, so that its figures are final and nothing stays.
+#[test]
+fn a_stopped_service_ends_with_the_run() {
+    let mut run = Midway::start("stopped_service");
+    send(run.service, libc::SIGSTOP);
+    run.finish();
+    gone("the run is over", run.service);
+}
+
+/// Somebody stops it whenever it goes on: the report says that it didn't answer, and nothing stays.
+#[test]
+fn a_service_that_is_always_stopped_ends_with_the_run() {
+    let mut run = Midway::start("always_stopped_service");
+    let service = run.service;
+    let over = AtomicBool::new(false);
+    let lost = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) && alive(service) {
+                for _ in 0..1000 {
+                    send(service, libc::SIGSTOP);
+                }
+            }
+        });
+        let lost = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.finish()));
+        over.store(true, Ordering::Relaxed);
+        lost.unwrap()
+    });
+    // It may have had a moment that was long enough.
+    println!("lost: {lost}");
+    gone("the run is over", service);
+}
+
+/// The runner is killed: neither a service at work nor one that is stopped stays, and no more does one that had somebody to serve.
+#[test]
+fn a_service_does_not_outlive_a_killed_runner() {
+    let mut run = Midway::start("killed_runner");
+    run.kill_runner();
+    gone("the runner was killed", run.service);
+
+    let mut run = Midway::start("killed_runner_stopped_service");
+    send(run.service, libc::SIGSTOP);
+    run.kill_runner();
+    gone("the runner was killed", run.service);
+
+    let mut run = Midway::with_daemon("killed_runner_daemon");
+    let daemon = run.daemon();
+    run.kill_runner();
+    gone("the runner was killed", run.service);
+    assert!(
+        alive(daemon),
+        "what the program left behind is not the runner's"
+    );
+    send(daemon, libc::SIGKILL);
+}
+
+/// A run that ends leaves the service to what the program left behind, and it ends with that.
+#[test]
+fn a_service_stays_for_what_the_program_left_behind() {
+    let mut run = Midway::with_daemon("service_stays");
+    let daemon = run.daemon();
+    run.finish();
+    assert!(alive(daemon) && alive(run.service));
+    fs::write(run.dir.join("go"), "g").unwrap();
+    gone("what was left behind goes on to its end", daemon);
+    gone("all that the program left behind is over", run.service);
+    let said = fs::read_to_string(run.dir.join("daemon")).unwrap();
+    assert_eq!(said.lines().count(), 2, "{said}");
+}
