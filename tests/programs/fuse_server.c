@@ -2,7 +2,8 @@
  *
  * fuse_server MOUNT-POINT [WORD]...: mounts a file system with the file box/f and the file stats, goes into the background, and serves it until it is unmounted.
  * Words: size=MIB (64), delay=US (each read), direct (reads of f go past the page cache), keep (what is cached stays when f is opened again), hide (as libfuse
- * does, an unlinked file that is open stays as .fuse_hidden until it is closed), once (an open while f is open fails), hang=OPCODE (is never answered).
+ * does, an unlinked file that is open stays as .fuse_hidden until it is closed), once (an open while f is open fails), stall (is never answered),
+ * hang=OPCODE (is never answered, of f).
  * stats is one line: opens of f, the most at one time, those now, reads, bytes read, opcodes that were not answered. Opening it with O_TRUNC is not needed: the
  * file reset sets all to zero when it is opened. */
 #define _GNU_SOURCE
@@ -22,7 +23,7 @@ enum { ROOT = 1, BOX, FILE_F, STATS, RESET };
 static int dev;
 static unsigned long long size = 64ull << 20;
 static unsigned delay;
-static int direct, keep, hide, once, hang;
+static int direct, keep, hide, once, stall, hang;
 static int linked = 1, hidden, box = 1;
 static long opens, now, most, reads, unanswered;
 static unsigned long long bytes;
@@ -79,7 +80,7 @@ static size_t list(unsigned long long dir, unsigned long long from, char *to)
 static void serve(struct fuse_in_header *h, void *body)
 {
     unsigned long long node = h->nodeid, found;
-    if ((int)h->opcode == hang && node != STATS) {
+    if ((int)h->opcode == hang && node == FILE_F) {
         unanswered++;
         return;
     }
@@ -110,6 +111,10 @@ static void serve(struct fuse_in_header *h, void *body)
                 reply(h->unique, EBUSY, NULL, 0);
                 break;
             }
+            if (stall && now) {
+                unanswered++;
+                break;
+            }
             opens++;
             most = ++now > most ? now : most;
             out.open_flags = (direct ? FOPEN_DIRECT_IO : 0) | (keep ? FOPEN_KEEP_CACHE : 0);
@@ -129,7 +134,8 @@ static void serve(struct fuse_in_header *h, void *body)
         struct fuse_read_in *in = body;
         if (node != FILE_F) {
             int n = snprintf(buffer, 300, "opens %ld most %ld now %ld reads %ld bytes %llu unanswered %ld\n", opens, most, now, reads, bytes, unanswered);
-            reply(h->unique, 0, buffer, in->offset ? 0 : n);
+            n = in->offset >= (unsigned)n ? 0 : n - in->offset;
+            reply(h->unique, 0, buffer + in->offset, n < (int)in->size ? n : (int)in->size);
             break;
         }
         unsigned long long n = in->offset >= size ? 0 : size - in->offset < in->size ? size - in->offset : in->size;
@@ -195,6 +201,7 @@ int main(int argc, char **argv)
         keep |= !strcmp(argv[i], "keep");
         hide |= !strcmp(argv[i], "hide");
         once |= !strcmp(argv[i], "once");
+        stall |= !strcmp(argv[i], "stall");
         unsigned long n = strchr(argv[i], '=') ? strtoul(strchr(argv[i], '=') + 1, NULL, 10) : 0;
         if (!strncmp(argv[i], "size=", 5))
             size = (unsigned long long)n << 20;
