@@ -1,6 +1,6 @@
 /* Reads a file from its beginning on and ends in some way while it has it.
  *
- * ends FILE WAY [MIB [back]]: reads MIB MiB (1) in 32 KiB, backwards from there. WAY: close (and exit), exit, _exit, quick (quick_exit), kill (by SIGKILL), exec (true; the descriptor is
+ * ends FILE WAY [MIB [HOW]]: reads MIB MiB (1) in 32 KiB, HOW is back: backwards from there, or slow: with a pause of 50 ms after each MiB. WAY: close (and exit), exit, _exit, quick (quick_exit), kill (by SIGKILL), exec (true; the descriptor is
  * closed by that), map (maps the file, closes it, reads the mapping, exits). Prints the sum of all bytes. */
 #include <fcntl.h>
 #include <signal.h>
@@ -22,7 +22,7 @@ int main(int argc, char **argv)
         perror(argv[1]);
         return 1;
     }
-    const char *way = argv[2];
+    const char *way = argv[2], *how = argc > 4 ? argv[4] : "";
     if (want > (size_t)st.st_size)
         want = st.st_size;
     if (!strcmp(way, "map")) {
@@ -34,12 +34,14 @@ int main(int argc, char **argv)
             sum += at[i];
     } else
         for (size_t got = 0; got < want;) {
-            ssize_t n = argc > 4 ? pread(fd, buffer, sizeof buffer, want - got - sizeof buffer) : read(fd, buffer, sizeof buffer);
+            ssize_t n = !strcmp(how, "back") ? pread(fd, buffer, sizeof buffer, want - got - sizeof buffer) : read(fd, buffer, sizeof buffer);
             if (n <= 0)
                 return 1;
             for (ssize_t i = 0; i < n; i++)
                 sum += buffer[i];
             got += n;
+            if (!strcmp(how, "slow") && got % (1 << 20) == 0)
+                usleep(50000);
         }
     if (!strcmp(way, "close"))
         close(fd);

@@ -187,7 +187,7 @@ fn a_servers_file_is_opened_once() {
         return;
     }
     let dir = fresh(NAME);
-    let text = format!("{} mnt/box/f close 64", program("ends").display());
+    let text = format!("{} mnt/box/f close 48 slow", program("ends").display());
     let run = |ours| {
         let server = Server::start(&dir, &["delay=50"]);
         let (output, report) = script(&dir, ours, &text);
