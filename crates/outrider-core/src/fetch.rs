@@ -14,12 +14,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
+use std::sync::{Mutex, PoisonError};
 
 use outrider_sys::device::{Device, DeviceId, Mount, mounts_of};
 use outrider_sys::raw::Fd;
 use outrider_sys::valgrind;
 use rustix::fs::{CWD, Mode, OFlags};
 
+use crate::shared::Shared;
 use crate::shm::{FD_TRACKED, FLAG_FETCHING, FLAG_HELD, Header, Slot, lost};
 
 /// What the hook knew of a descriptor.
@@ -80,6 +82,9 @@ fn while_open<T>(
     lasting: u32,
     look: impl FnOnce() -> Option<T>,
 ) -> Option<T> {
+    // There is one mark for all threads.
+    static LOOKING: Mutex<()> = Mutex::new(());
+    let _alone = LOOKING.lock().unwrap_or_else(PoisonError::into_inner);
     slot.flags.fetch_or(FLAG_FETCHING | lasting, SeqCst);
     fence(SeqCst);
     let same = slot.generation.load(Relaxed) == generation;
@@ -260,10 +265,43 @@ pub fn over(life: &OwnedFd) -> bool {
     )
 }
 
-/// Whether a descriptor of a program is still the one of this generation, and open.
-pub fn is_there(wanted: Wanted, slot: &Slot, generation: u32) -> bool {
-    let path = format!("/proc/{}/fd/{}", wanted.pid, wanted.fd);
-    while_open(slot, generation, 0, || std::fs::read_link(path).ok()).is_some()
+/// A descriptor of a program, by which is seen whether it has a file open.
+pub struct Source {
+    pid: u32,
+    fd: u16,
+    proc: usize,
+    generation: u32,
+    name: PathBuf,
+}
+
+impl Source {
+    /// The descriptor of the process in entry `proc`; `None` where it is closed already.
+    pub fn new(wanted: Wanted, shared: &Shared, proc: usize, generation: u32) -> Option<Source> {
+        let mut source = Source {
+            pid: wanted.pid,
+            fd: wanted.fd,
+            proc,
+            generation,
+            name: PathBuf::new(),
+        };
+        source.name = source.link(shared)?;
+        Some(source)
+    }
+
+    /// Whether it is still open, and the same, also where no hook has seen it being closed: then it leads to another name at most.
+    pub fn is_open(&self, shared: &Shared) -> bool {
+        const DELETED: &[u8] = b" (deleted)";
+        let link = self.link(shared).unwrap_or_default();
+        let name = self.name.as_os_str().as_bytes();
+        let rest = link.as_os_str().as_bytes().strip_prefix(name);
+        rest.is_some_and(|rest| rest.is_empty() || rest == DELETED)
+    }
+
+    fn link(&self, shared: &Shared) -> Option<PathBuf> {
+        let slot = shared.proc(self.proc).slots.get(usize::from(self.fd))?;
+        let link = link_of(self.pid, self.fd, slot, self.generation)?;
+        (!link.as_os_str().is_empty()).then_some(link)
+    }
 }
 
 /// Whether others notice that a file is open where this device is: NFS and FUSE keep an unlinked one under another name until it is closed.

@@ -14,6 +14,7 @@ use rustix::event::epoll;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
 use super::*;
+use crate::fetch::Source;
 
 /// Bytes of the thread's stack.
 const STACK: usize = 64 << 10;
@@ -87,12 +88,15 @@ impl Drop for Note {
 struct Watched {
     handle: Weak<Handle>,
     openers: Arc<AtomicU32>,
+    /// Through which it was opened, if not by its name.
+    source: Option<Arc<Source>>,
     /// The kernel has one number for all watches of a file; this is the last one's.
     serial: u64,
 }
 
 /// What the thread shares with the service.
 struct Inner {
+    shared: Arc<Shared>,
     wake: Wake,
     epoll: OwnedFd,
     inotify: Option<OwnedFd>,
@@ -130,7 +134,7 @@ pub(super) struct Ends(Option<Arc<Inner>>);
 
 impl Ends {
     /// Starts the thread. Without it nothing is noticed.
-    pub(super) fn start(shared: &Shared, wake: Wake) -> Ends {
+    pub(super) fn start(shared: Arc<Shared>, wake: Wake) -> Ends {
         let Ok(epoll) = epoll::create(epoll::CreateFlags::CLOEXEC) else {
             return Ends(None);
         };
@@ -140,6 +144,7 @@ impl Ends {
             epoll::add(&epoll, fd, data, epoll::EventFlags::IN).is_ok()
         });
         let inner = Arc::new(Inner {
+            shared,
             wake,
             epoll,
             inotify,
@@ -152,17 +157,18 @@ impl Ends {
         match thread.stack_size(STACK).spawn(move || its.run()) {
             Ok(_) => Ends(Some(inner)),
             Err(_) => {
-                shared.header().lose(lost::THREADS);
+                inner.shared.header().lose(lost::THREADS);
                 Ends(None)
             }
         }
     }
 
-    /// Has a file let go of when it is closed, by whomever, unless more than one of `openers` lead to it.
+    /// Has a file let go of when it is closed, unless that was not `source`; where a server keeps it, unless more than one of `openers` lead to it.
     pub(super) fn watch(
         &self,
         handle: &Arc<Handle>,
         openers: Arc<AtomicU32>,
+        source: Option<Arc<Source>>,
     ) -> Option<Box<dyn Send>> {
         let inner = self.0.as_ref()?;
         let inotify = inner.inotify.as_ref()?;
@@ -176,6 +182,7 @@ impl Ends {
             Watched {
                 handle: Arc::downgrade(handle),
                 openers,
+                source,
                 serial,
             },
         );
@@ -237,9 +244,12 @@ impl Inner {
             let found = watched.get(&event.wd());
             // Of several descriptors it is not known which went: the hooks tell, or the process ends.
             let found = found.filter(|w| !w.shows_more());
+            let source = found.and_then(|w| w.source.clone());
             let handle = found.and_then(|w| w.handle.upgrade());
             drop(watched);
-            if let Some(handle) = handle {
+            // Others close the file, too: whoever has it open here keeps it so.
+            let is_open = source.is_some_and(|s| s.is_open(&self.shared));
+            if let Some(handle) = handle.filter(|_| !is_open) {
                 handle.let_go();
             }
         }

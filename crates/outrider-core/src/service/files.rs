@@ -117,12 +117,14 @@ impl Service {
             drop(note);
             return self.handle_by_name(key);
         };
+        let source = Arc::new(fetch::Source::new(wanted, &shared, i, generation)?);
         let handle = Arc::new(Handle::held(fd));
         let file = self.files.get_mut(&key)?;
-        let watch = self.ends.watch(&handle, file.openers_now.clone());
+        let openers = file.openers_now.clone();
+        let watch = self.ends.watch(&handle, openers, Some(source.clone()));
         handle.attach(Box::new((watch, note)));
         // It may have been closed before the watch began.
-        if !fetch::is_there(wanted, slot, generation) {
+        if !source.is_open(&shared) {
             handle.let_go();
             return None;
         }
@@ -143,7 +145,7 @@ impl Service {
         let file = self.files.get_mut(&key)?;
         let (fd, size) = fetch::by_name(&file.name, key.dev, key.ino)?;
         let handle = Arc::new(Handle::held(fd));
-        let watch = self.ends.watch(&handle, file.openers_now.clone());
+        let watch = self.ends.watch(&handle, file.openers_now.clone(), None);
         handle.attach(Box::new((watch, note)));
         // It may have ended before the watch began.
         if !self.procs[i].as_ref().is_some_and(lives) {

@@ -454,7 +454,7 @@ impl Service {
         }
         let now = Instant::now();
         let wake = Wake::new();
-        let ends = Ends::start(&shared, wake.clone());
+        let ends = Ends::start(shared.clone(), wake.clone());
         let mut service = Service {
             servers: Servers::new(shared.clone(), ends.clone(), wake.clone()),
             ends,

@@ -185,10 +185,12 @@ impl Inner {
         let (inner, tell) = (self.clone(), tell.clone());
         let closer = move |remains| Inner::give(&inner, Job::Close(remains), &tell);
         let handle = Arc::new(Handle::remote(fd, quiet, visible, Arc::new(closer)));
-        let watch = self.ends.watch(&handle, wish.openers);
+        let source = fetch::Source::new(wish.wanted, &self.shared, wish.proc, wish.generation);
+        let source = source.map(Arc::new);
+        let watch = self.ends.watch(&handle, wish.openers, source.clone());
         handle.attach(Box::new((watch, wish.note)));
         // It may have been closed before the watch began.
-        let there = fetch::is_there(wish.wanted, slot, wish.generation);
+        let there = source.is_some_and(|s| s.is_open(&self.shared));
         if !there {
             handle.let_go();
         }
