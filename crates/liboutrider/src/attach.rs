@@ -746,3 +746,67 @@ pub fn release_all(until_us: u64) {
         raw::futex_wait(&proc.release_done, done, 10_000);
     }
 }
+
+/// The memory of this process that the service has, if it has any and may be asked.
+fn handed_before() -> Option<&'static Proc> {
+    let local = local()?;
+    if local.handed.load(Ordering::Acquire) == 0 || CONFINED.load(Ordering::Relaxed) {
+        return None;
+    }
+    current()
+        .filter(|proc| [&proc.closed, &proc.confined].map(|w| w.load(Ordering::Relaxed)) == [0, 0])
+}
+
+/// This process is about to end or to become another program: what the service has open because of it is let go of first, so that nobody who learns that it
+/// is over finds anything open. Nothing more is opened, until [`stays`].
+#[cold]
+pub fn leaving() {
+    let Some(proc) = handed_before() else {
+        return;
+    };
+    // What a child of vfork leaves is its parent's.
+    if !at_home() {
+        return;
+    }
+    // The service counts first and looks at this then; here it is the other way round.
+    proc.departs.store(1, Ordering::SeqCst);
+    let mut held = proc.holds.load(Ordering::SeqCst);
+    if held == 0 {
+        return;
+    }
+    handover::knock_at(&name());
+    let until = impatient();
+    while held != 0 && proc.closed.load(Ordering::Relaxed) == 0 && raw::monotonic_us() < until {
+        raw::futex_wait(&proc.holds, held, 10_000);
+        held = proc.holds.load(Ordering::SeqCst);
+    }
+}
+
+/// It goes on: the other program could not be started.
+#[cold]
+pub fn stays() {
+    if let Some(proc) = handed_before()
+        && at_home()
+    {
+        proc.departs.store(0, Ordering::SeqCst);
+    }
+}
+
+/// A file was unmapped: where others notice that it is open the service lets go of it first.
+#[cold]
+pub fn unmapped() {
+    if let Some(proc) = handed_before()
+        && proc.shows.load(Ordering::SeqCst) != 0
+        && at_home()
+    {
+        release_all(impatient());
+    }
+}
+
+/// A child was waited for that a signal has ended: it could not say that it ends. What the service had open because of it is let go of.
+#[cold]
+pub fn child_killed() {
+    if at_home() {
+        release_all(impatient());
+    }
+}

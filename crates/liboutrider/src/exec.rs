@@ -472,16 +472,37 @@ fn own_environment() -> Texts {
     unsafe { environ.load(Relaxed).cast_const() }
 }
 
+/// Has this process become another program, by a call that only returns when it could not: what the service has open because of it is let go of before.
+///
+/// # Safety
+/// As for [`with_environment`].
+unsafe fn become_another(
+    program: Program,
+    arguments: Texts,
+    environment: Texts,
+    call: &dyn Fn(Texts) -> c_long,
+) -> c_long {
+    // SAFETY: the caller's promise.
+    unsafe {
+        with_environment(program, arguments, environment, &|environment| {
+            attach::leaving();
+            let answer = call(environment);
+            attach::stays();
+            answer
+        })
+    }
+}
+
 /// Defines an interposed function that starts a program: where its file is, what its arguments and its environment are called, and the call.
 macro_rules! starts {
-    ($($(#[$doc:meta])* $name:ident ($($a:ident: $t:ty),*): $program:expr, $arguments:ident, $given:expr => |$environment:ident| $call:expr;)*) => {
+    ($start:ident: $($(#[$doc:meta])* $name:ident ($($a:ident: $t:ty),*): $program:expr, $arguments:ident, $given:expr => |$environment:ident| $call:expr;)*) => {
         $(
             $(#[$doc])*
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name($($a: $t),*) -> c_int {
                 // SAFETY: the caller's arguments, but for our part of the environment.
                 unsafe {
-                    with_environment($program, $arguments, $given, &|$environment| c_long::from($call)) as c_int
+                    $start($program, $arguments, $given, &|$environment| c_long::from($call)) as c_int
                 }
             }
         )*
@@ -489,6 +510,7 @@ macro_rules! starts {
 }
 
 starts! {
+    become_another:
     /// See execve(2).
     execve(path: Text, arguments: Texts, environment: Texts):
         Program::At(libc::AT_FDCWD, path), arguments, environment
@@ -519,6 +541,10 @@ starts! {
     execvpe(name: Text, arguments: Texts, environment: Texts):
         Program::Searched(name), arguments, environment
         => |environment| real::execvpe(name, arguments, environment);
+}
+
+starts! {
+    with_environment:
     /// See posix_spawn(3). File actions may lead to another directory first: a relative path is then looked for where it may not be, and what
     /// isn't found gets the environment as it is.
     posix_spawn(pid: *mut libc::pid_t, path: Text, actions: *const c_void, attributes: *const c_void, arguments: Texts, environment: Texts):
@@ -554,13 +580,13 @@ pub unsafe fn by_number(
     // SAFETY: the caller's arguments, but for our part of the environment.
     unsafe {
         match number {
-            libc::SYS_execve => Some(with_environment(
+            libc::SYS_execve => Some(become_another(
                 Program::At(libc::AT_FDCWD, a as Text),
                 b as Texts,
                 c as Texts,
                 &|environment| real::syscall(number, a, b, environment as usize, d, e, 0),
             )),
-            libc::SYS_execveat => Some(with_environment(
+            libc::SYS_execveat => Some(become_another(
                 by_descriptor(a as c_int, b as Text, e as c_int),
                 c as Texts,
                 d as Texts,

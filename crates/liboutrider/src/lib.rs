@@ -19,6 +19,7 @@
 mod attach;
 mod baseline;
 mod declared;
+mod ends;
 mod exec;
 mod graphs;
 mod heap;

@@ -294,9 +294,26 @@ syscalls! {
     removexattr(path: *const c_char, name: *const c_char) -> c_int = SYS_removexattr(path, name);
     lremovexattr(path: *const c_char, name: *const c_char) -> c_int = SYS_lremovexattr(path, name);
     fremovexattr(fd: c_int, name: *const c_char) -> c_int = SYS_fremovexattr(fd, name);
+    wait(status: *mut c_int) -> c_int = SYS_wait4(usize::MAX, status, 0, 0);
+    waitpid(process: c_int, status: *mut c_int, options: c_int) -> c_int = SYS_wait4(process, status, options, 0);
+    wait3(status: *mut c_int, options: c_int, usage: *mut c_void) -> c_int = SYS_wait4(usize::MAX, status, options, usage);
+    wait4(process: c_int, status: *mut c_int, options: c_int, usage: *mut c_void) -> c_int
+        = SYS_wait4(process, status, options, usage);
+    waitid(kind: c_uint, id: c_uint, info: *mut libc::siginfo_t, options: c_int) -> c_int
+        = SYS_waitid(kind, id, info, options, 0);
 }
 
 functions! {
+    _exit(status: c_int) -> (), or {
+        // SAFETY: does not return.
+        unsafe { syscall6(libc::SYS_exit_group, status as usize, 0, 0, 0, 0, 0) };
+    };
+    quick_exit(status: c_int) -> (), or {
+        // SAFETY: does not return.
+        unsafe { syscall6(libc::SYS_exit_group, status as usize, 0, 0, 0, 0, 0) };
+    };
+    system(command: *const c_char) -> c_int, or -1;
+    pclose(stream: *mut FILE) -> c_int, or -1;
     pthread_exit(value: *mut c_void) -> (), or {
         let _ = value;
         // Without the C library's there is only the end of the thread.

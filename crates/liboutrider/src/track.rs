@@ -717,5 +717,8 @@ pub fn mapping_changed(kind: Kind, extra: u64, address: usize, len: usize) {
         && let Some(proc) = attach::current()
     {
         tell(proc, kind, 0, extra, address as u64, len as u64);
+        if kind == Kind::Unmap {
+            attach::unmapped();
+        }
     }
 }

@@ -16,12 +16,14 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
+use std::sync::{Mutex, PoisonError};
 
-use outrider_sys::device::Device;
+use outrider_sys::device::{Device, DeviceId, Mount, mounts_of};
 use outrider_sys::raw::Fd;
 use outrider_sys::{seccomp, valgrind};
 use rustix::fs::{CWD, Mode, OFlags};
 
+use crate::shared::Shared;
 use crate::shm::{FD_TRACKED, FLAG_FETCHING, FLAG_HELD, Header, Slot, lost};
 
 /// What the hook knew of a descriptor.
@@ -86,6 +88,9 @@ fn while_open<T>(
     lasting: u32,
     look: impl FnOnce() -> Option<T>,
 ) -> Option<T> {
+    // There is one mark for all threads.
+    static LOOKING: Mutex<()> = Mutex::new(());
+    let _alone = LOOKING.lock().unwrap_or_else(PoisonError::into_inner);
     slot.flags.fetch_or(FLAG_FETCHING | lasting, SeqCst);
     fence(SeqCst);
     let same = slot.generation.load(Relaxed) == generation;
@@ -231,7 +236,7 @@ pub(crate) fn leaves_access_time(fd: BorrowedFd<'_>) -> bool {
         && now - st.st_atime < DAY
 }
 
-/// The file behind an address of a process, from /proc/PID/maps: name, `st_dev`, `st_ino`, size in bytes.
+/// The file behind an address of a process, from /proc/PID/maps: name, `st_dev`, `st_ino`, size in bytes; `None` of a server's file.
 pub fn behind(pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {
     // A line at a time: there may be 65,530 with long names.
     let maps = std::fs::File::open(format!("/proc/{pid}/maps")).ok()?;
@@ -256,6 +261,13 @@ pub fn behind(pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {
         if (start..end).contains(&address) {
             let at = line.iter().position(|b| *b == b'/')?;
             let name = PathBuf::from(std::ffi::OsStr::from_bytes(line.get(at..)?));
+            // ADDRESSES PERMISSIONS OFFSET MAJOR:MINOR INODE NAME, in hexadecimal.
+            let (major, minor) = text.split_whitespace().nth(3)?.split_once(':')?;
+            let [major, minor] = [major, minor].map(|n| u32::from_str_radix(n, 16).ok());
+            let dev = rustix::fs::makedev(major?, minor?);
+            if server(pid, dev, &name).is_some() {
+                return None;
+            }
             let st = rustix::fs::stat(&name).ok()?;
             let regular = st.st_mode & libc::S_IFMT == libc::S_IFREG;
             return regular.then_some((name, st.st_dev, st.st_ino, st.st_size as u64));
@@ -303,12 +315,126 @@ pub fn over(life: &OwnedFd) -> bool {
     )
 }
 
+/// A descriptor of a program, by which is seen whether it has a file open.
+pub struct Source {
+    pid: u32,
+    fd: u16,
+    proc: usize,
+    generation: u32,
+    name: PathBuf,
+}
+
+impl Source {
+    /// The descriptor of the process in entry `proc`; `None` where it is closed already.
+    pub fn new(wanted: Wanted, shared: &Shared, proc: usize, generation: u32) -> Option<Source> {
+        let mut source = Source {
+            pid: wanted.pid,
+            fd: wanted.fd,
+            proc,
+            generation,
+            name: PathBuf::new(),
+        };
+        source.name = source.link(shared)?;
+        Some(source)
+    }
+
+    /// Whether it is still open, and the same, also where no hook has seen it being closed: then it leads to another name at most.
+    pub fn is_open(&self, shared: &Shared) -> bool {
+        const DELETED: &[u8] = b" (deleted)";
+        let link = self.link(shared).unwrap_or_default();
+        let name = self.name.as_os_str().as_bytes();
+        let rest = link.as_os_str().as_bytes().strip_prefix(name);
+        rest.is_some_and(|rest| rest.is_empty() || rest == DELETED)
+    }
+
+    fn link(&self, shared: &Shared) -> Option<PathBuf> {
+        let slot = shared.proc(self.proc).slots.get(usize::from(self.fd))?;
+        let link = link_of(self.pid, self.fd, slot, self.generation)?;
+        (!link.as_os_str().is_empty()).then_some(link)
+    }
+}
+
 /// Whether others notice that a file is open where this device is: NFS and FUSE keep an unlinked one under another name until it is closed.
 pub fn shows_opens(device: &Device) -> bool {
-    let kind = device.mount.as_ref().map_or("", |m| m.fs_type.as_str());
-    ["nfs", "fuse", "cifs", "smb", "9p", "ceph"]
-        .iter()
-        .any(|k| kind.starts_with(k))
+    device.mount.as_ref().is_some_and(is_served)
+}
+
+/// Whether a mount's files are a server's, which is asked to open them and may not answer, and at which it shows that they are open.
+fn is_served(mount: &Mount) -> bool {
+    const KINDS: [&str; 20] = [
+        "nfs",
+        "fuse",
+        "cifs",
+        "smb",
+        "9p",
+        "ceph",
+        "virtiofs",
+        "afs",
+        "kafs",
+        "coda",
+        "lustre",
+        "gpfs",
+        "beegfs",
+        "orangefs",
+        "pvfs",
+        "vboxsf",
+        "vmhgfs",
+        "prl_fs",
+        "ncpfs",
+        "glusterfs",
+    ];
+    KINDS.iter().any(|k| mount.fs_type.starts_with(k))
+}
+
+/// The mount of a server's files, if file system `dev`, on which process `pid` has a file of this name, is one, or an overlay over one. Nothing is asked of the file
+/// system: it may not answer.
+pub fn server(pid: u32, dev: u64, name: &Path) -> Option<Mount> {
+    let mounts = mounts_of(pid);
+    let id = DeviceId::from_dev(dev);
+    let above = |name: &Path| {
+        let holds = |m: &&Mount| name.starts_with(&m.mount_point);
+        // Of several at one place the last one is seen.
+        mounts
+            .iter()
+            .filter(holds)
+            .max_by_key(|m| m.mount_point.as_os_str().len())
+    };
+    let by_number = mounts.iter().rev().find(|m| m.dev == id);
+    // btrfs has numbers of its own for parts of itself.
+    let mount = by_number.or_else(|| above(name))?;
+    let is_layered = mount.fs_type == "overlay" && {
+        let options = mount.options.split(',').filter_map(|o| o.split_once('='));
+        let dirs = options.filter(|(name, _)| ["lowerdir", "upperdir"].contains(name));
+        let mut dirs = dirs.flat_map(|(_, dirs)| dirs.split(':'));
+        dirs.any(|dir| above(Path::new(dir)).is_some_and(is_served))
+    };
+    (is_layered || is_served(mount)).then(|| mount.clone())
+}
+
+/// Whether a mount keeps what is read in the page cache, as far as its kind tells.
+pub fn surely_caches(device: &Device) -> bool {
+    const KINDS: [&str; 26] = [
+        "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs", "jfs", "nilfs2", "reiserfs",
+        "vfat", "exfat", "msdos", "ntfs3", "hfsplus", "iso9660", "udf", "squashfs", "erofs",
+        "romfs", "cramfs", "minix", "ubifs", "jffs2", "overlay", "ufs",
+    ];
+    let mount = device.mount.as_ref();
+    mount.is_none_or(|m| KINDS.contains(&m.fs_type.as_str()))
+}
+
+/// Whether reading a file goes past the page cache (DAX), as it tells itself.
+pub fn bypasses(fd: BorrowedFd<'_>) -> bool {
+    use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
+    rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::TYPE)
+        .is_ok_and(|st| st.stx_attributes.contains(StatxAttributes::DAX))
+}
+
+/// The size of an open file in bytes, as far as is known without asking a server.
+pub fn size(fd: BorrowedFd<'_>) -> Option<u64> {
+    use rustix::fs::{AtFlags, StatxFlags};
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let st = rustix::fs::statx(fd, c"", flags, StatxFlags::SIZE).ok()?;
+    Some(st.stx_size)
 }
 
 /// Whether a thread of a process is under more filters of system calls than this process: the first one, or one of the others, in turns.

@@ -5,9 +5,8 @@
 //! All of them tell only who owns a file or may write to it: where the module refuses, so do the others, and the error is theirs.
 
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
 
-use outrider_sys::cache::{self, CacheStatError};
+use outrider_sys::cache::CacheStatError;
 use outrider_sys::kernel_cache::{KernelCache, LOOK};
 
 use crate::engine::Handle;
@@ -32,7 +31,8 @@ impl Residency {
     }
 
     /// Pages of the bytes `range` that are cached or on their way.
-    pub fn count(&self, fd: BorrowedFd<'_>, range: Range<u64>) -> Result<u64, CacheStatError> {
+    pub fn count(&self, handle: &Handle, range: Range<u64>) -> Result<u64, CacheStatError> {
+        let fd = handle.fd();
         if let Some(module) = &self.module
             && let Ok(info) = module.readahead_info(fd, range.clone(), LOOK)
         {
@@ -40,7 +40,7 @@ impl Residency {
             let pages = (info.next.div_ceil(PAGE)).saturating_sub(range.start / PAGE);
             return Ok(pages.saturating_sub(info.missing / PAGE));
         }
-        cache::cached_pages(fd, range)
+        handle.cached_pages(range)
     }
 
     /// Asks what of `pages` is cached and marks it present in `view`. Returns whether all of it is. `looks` counts the calls, whose number is
@@ -82,7 +82,7 @@ impl Residency {
         const SMALLEST: u64 = (128 << 10) / PAGE;
         const MOST: u32 = 128;
         *looks += 1;
-        let cached = self.count(handle.fd(), pages.start * PAGE..pages.end * PAGE)?;
+        let cached = self.count(handle, pages.start * PAGE..pages.end * PAGE)?;
         if cached >= pages.len() {
             view.present(pages, now);
             return Ok(true);

@@ -6,12 +6,12 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Mutex;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 
 use outrider_sys::handover::{self, Arrival};
-use outrider_sys::mapped;
 use outrider_sys::standing::Watch;
+use outrider_sys::{mapped, raw};
 
 use crate::board::{self, Board};
 use crate::shm::{
@@ -46,6 +46,31 @@ pub struct Shared {
     standings: Vec<Mutex<Option<Watch>>>,
     /// By entry: it was found to have other rights than this process.
     strays: Vec<AtomicBool>,
+    /// By entry: what the service has open because the process has it.
+    holds: Vec<Mutex<Holds>>,
+    /// Files that the service has open, or is about to open, because programs have them.
+    pub(crate) held: AtomicU32,
+}
+
+/// Files that the service has open because a process has them.
+#[derive(Default)]
+struct Holds {
+    /// Counts the processes that have had the entry.
+    age: u64,
+    all: u32,
+    /// Of these, those on file systems where it shows.
+    shown: u32,
+}
+
+impl Holds {
+    /// Tells the process, which may wait for it.
+    fn tell(&self, proc: &Proc) {
+        proc.shows.store(self.shown, SeqCst);
+        proc.holds.store(self.all, SeqCst);
+        if self.all == 0 && proc.departs.load(SeqCst) != 0 {
+            raw::futex_wake(&proc.holds, u32::MAX);
+        }
+    }
 }
 
 // SAFETY: mappings live as long as the process, and everything in them is atomics.
@@ -82,6 +107,8 @@ impl Shared {
             places: (0..MAX_PROCS).map(|_| AtomicPtr::default()).collect(),
             standings: (0..MAX_PROCS).map(|_| Mutex::default()).collect(),
             strays: (0..MAX_PROCS).map(|_| AtomicBool::new(false)).collect(),
+            holds: (0..MAX_PROCS).map(|_| Mutex::default()).collect(),
+            held: AtomicU32::new(0),
         }
     }
 
@@ -160,6 +187,37 @@ impl Shared {
         stands
     }
 
+    /// A file is about to be opened because the process in entry `i` has it; `shows`: others notice. The entry's age, for
+    /// [`Shared::let_go`]; `None`: the process is about to end, and nothing may be opened.
+    pub(crate) fn hold(&self, i: usize, shows: bool) -> Option<u64> {
+        let mut holds = lock(self.holds.get(i)?);
+        holds.all += 1;
+        holds.shown += u32::from(shows);
+        let proc = self.proc(i);
+        holds.tell(proc);
+        // It has said so before it looked, or finds the file among those that are held.
+        if proc.departs.load(SeqCst) != 0 {
+            holds.all -= 1;
+            holds.shown -= u32::from(shows);
+            holds.tell(proc);
+            return None;
+        }
+        Some(holds.age)
+    }
+
+    /// It is closed again.
+    pub(crate) fn let_go(&self, i: usize, age: u64, shows: bool) {
+        let Some(holds) = self.holds.get(i) else {
+            return;
+        };
+        let mut holds = lock(holds);
+        if holds.age == age {
+            holds.all = holds.all.saturating_sub(1);
+            holds.shown = holds.shown.saturating_sub(shows.into());
+            holds.tell(self.proc(i));
+        }
+    }
+
     /// Tells a process that nobody listens to it, in memory that was not taken in.
     pub fn refuse(memory: &OwnedFd) {
         if handover::is_sealed(memory.as_fd(), PROC_BYTES)
@@ -213,6 +271,13 @@ impl Shared {
             return;
         };
         *lock(&self.standings[i]) = None;
+        // What is still open for it counts for nobody who comes after it.
+        let mut holds = lock(&self.holds[i]);
+        *holds = Holds {
+            age: holds.age + 1,
+            ..Holds::default()
+        };
+        drop(holds);
         let at = place.load(Relaxed);
         // Another thread may still look at it.
         if !at.is_null() && !mapped::map_over(at.cast(), PROC_BYTES) {
@@ -352,8 +417,8 @@ impl Shared {
         }
         let peak = from.peak_unused.swap(0, Relaxed);
         to.peak_unused.fetch_add(peak, Relaxed);
-        let free = self.records().count()..;
-        for (who, record) in free.zip(heir.records()) {
+        let known = self.records().count();
+        for (who, record) in (known..).zip(heir.records()) {
             self.begin_record(who, record.pid.load(Relaxed), &text(&record.name));
             if let Some(to) = self.record(who) {
                 to.figures.gather(&record.figures);

@@ -296,7 +296,12 @@ pub struct Proc {
     pub asked: AtomicU32,
     /// 1: it has given a hint; see `hints`.
     pub hinted: AtomicU32,
-    _pad3: u32,
+    /// Files that the service has open, or is about to open, because this process has them; a futex word …
+    pub holds: AtomicU32,
+    /// … and of these, those on file systems where it shows that they are open.
+    pub shows: AtomicU32,
+    /// 1: this process is about to end, or to become another program; nothing more is opened because it has it.
+    pub departs: AtomicU32,
     /// What it notes for the report.
     pub notes: Notes,
     ring: Ring,
@@ -588,6 +593,11 @@ pub const IMPATIENCE_US: u64 = 300_000;
 /// Calls at one time for which nothing may be open. More wait like these, and files may be opened again before they are over.
 pub const CALLS: usize = 8;
 
+/// Reasons of [`Header::left_alone`]: what is read does not stay cached, …
+pub const BYPASSED: usize = 0;
+/// … or a server does not answer.
+pub const UNANSWERED: usize = 1;
+
 /// What is noted for the report, by whoever has something to note; and the settings that matter inside a program.
 #[repr(C)]
 #[derive(Default)]
@@ -643,6 +653,8 @@ pub struct Header {
     pub walked: [AtomicU64; 2],
     /// Directories that were listed ahead, all or the rest of them, and not cached, and how many of these were opened.
     pub listed: [AtomicU64; 2],
+    /// File systems of which nothing is prefetched any more, by `st_dev`: what is read does not stay cached; a server did not answer. Unused entries are zero.
+    pub left_alone: [[AtomicU64; 4]; 2],
     /// How this service came to be, if it is not the first.
     pub heir: Heir,
     /// Owners of the process entries: a process id, or [`OWNER_FREE`].
@@ -793,6 +805,16 @@ impl Header {
     /// Notes a lost capability once.
     pub fn lose(&self, bit: u32) {
         self.notes.lose(bit);
+    }
+
+    /// Nothing is prefetched from file system `dev` any more, for a reason of [`Header::left_alone`].
+    pub fn leave_alone(&self, reason: usize, dev: u64) {
+        for entry in self.left_alone.get(reason).into_iter().flatten() {
+            let was = entry.compare_exchange(0, dev, Ordering::AcqRel, Ordering::Acquire);
+            if was.is_ok() || was == Err(dev) {
+                return;
+            }
+        }
     }
 }
 

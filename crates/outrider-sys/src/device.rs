@@ -121,6 +121,12 @@ impl Device {
         Self::describe(id, mount, 0)
     }
 
+    /// The device of a mount, of which nothing is asked.
+    pub fn of_mount(mount: Mount) -> Self {
+        const LAYERS_ARE_LEFT: u32 = 4;
+        Self::describe(mount.dev, Some(mount), LAYERS_ARE_LEFT)
+    }
+
     fn find<P: rustix::path::Arg>(
         dir: impl AsFd,
         path: P,
@@ -295,7 +301,16 @@ pub fn lies_on_disk(fd: BorrowedFd<'_>, dev: u64) -> bool {
 
 /// All mounts that this process sees, in mount order; empty where `/proc` is not mounted.
 pub fn mounts() -> Vec<Mount> {
-    let bytes = text::read_bytes("/proc/self/mountinfo").unwrap_or_default();
+    parse_mounts("/proc/self/mountinfo")
+}
+
+/// The same that process `pid` sees.
+pub fn mounts_of(pid: u32) -> Vec<Mount> {
+    parse_mounts(&format!("/proc/{pid}/mountinfo"))
+}
+
+fn parse_mounts(path: &str) -> Vec<Mount> {
+    let bytes = text::read_bytes(path).unwrap_or_default();
     bytes
         .split(|b| *b == b'\n')
         .filter_map(parse_mount)

@@ -34,9 +34,18 @@ impl AsRawFd for Fd {
     }
 }
 
+impl Fd {
+    /// The descriptor, in a value of its own; what is left behind is none.
+    pub fn take(&mut self) -> Fd {
+        Fd(std::mem::replace(&mut self.0, -1))
+    }
+}
+
 impl Drop for Fd {
     fn drop(&mut self) {
-        close(self.0);
+        if self.0 >= 0 {
+            close(self.0);
+        }
     }
 }
 

@@ -14,7 +14,8 @@ mod issue;
 mod window;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -22,14 +23,16 @@ use std::ops::Range;
 
 pub(crate) use issue::become_background;
 pub use issue::{Failure, Issue, Noop, Readahead, Uring};
-use window::Windows;
+use window::{Wait, Windows};
 
 use outrider_sys::below;
+use outrider_sys::cache;
 use outrider_sys::counters;
 use outrider_sys::device::DeviceId;
 use outrider_sys::extent::{self, Extent};
-use outrider_sys::raw::Fd;
+use outrider_sys::raw::{self, Fd};
 use outrider_sys::threads;
+use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::config::{Config, IoPriority};
 use crate::place::{DeviceModel, InFlight, Spread, Watch};
@@ -37,9 +40,22 @@ use crate::shm::{Figure, Notes, lost};
 use crate::tally::Tally;
 use crate::view::{FileView, PAGE_BYTES, PageRange};
 
-/// An open file of the program, as long as requests need it.
+/// An open file of the program, until it is let go of.
+///
+/// Whoever finds out that no process of the run has the file open any more ends our hold on it at once ([`Handle::let_go`]), whatever requests still refer to
+/// it: they fail, and whoever waits for an arrival is woken.
 pub struct Handle {
     fd: Fd,
+    /// 1 once it is let go of: a futex.
+    gone: AtomicU32,
+    /// Calls that go on through the descriptor on workers' threads.
+    users: AtomicU32,
+    /// Something that was asked for never arrived.
+    overdue: AtomicBool,
+    /// What ends with our hold on the file.
+    attached: Mutex<Option<Box<dyn Send>>>,
+    /// Whoever closes it where that takes a server's answer. Nothing is asked of such a file here that a server would have to answer.
+    closer: Option<Closer>,
     windows: Windows,
     /// The disks of its file system if that lies on several, and where on it the file lies, once that was asked.
     spread: OnceLock<Option<Arc<Spread>>>,
@@ -54,9 +70,114 @@ impl Handle {
     pub fn new(fd: impl Into<Fd>) -> Handle {
         Handle {
             fd: fd.into(),
+            gone: AtomicU32::new(0),
+            users: AtomicU32::new(0),
+            overdue: AtomicBool::new(false),
+            attached: Mutex::default(),
+            closer: None,
             windows: Windows::default(),
             spread: OnceLock::new(),
             extents: OnceLock::new(),
+        }
+    }
+
+    /// The same of one that may have to be let go of at any moment: nobody sleeps in the kernel for long on its behalf.
+    pub fn held(fd: impl Into<Fd>) -> Handle {
+        let mut handle = Handle::new(fd);
+        handle.windows = Windows::watched(None);
+        handle
+    }
+
+    /// One on a file that a server keeps: when the last request for it has arrived it is handed to `closer`. `quiet`: mapping it leaves its time of
+    /// access as it is; `visible`: the kernel tells the truth about what of it is cached.
+    pub fn remote(fd: impl Into<Fd>, quiet: bool, visible: bool, closer: Closer) -> Handle {
+        let mut handle = Handle::new(fd);
+        handle.closer = Some(closer);
+        handle.windows = Windows::watched(Some((quiet, visible)));
+        // It lies on no disk of ours.
+        handle.spread = OnceLock::from(None);
+        handle
+    }
+
+    /// Whether a server keeps the file.
+    pub fn is_remote(&self) -> bool {
+        self.closer.is_some()
+    }
+
+    /// Has `what` end with our hold on the file.
+    pub fn attach(&self, what: Box<dyn Send>) {
+        *self.attached.lock().unwrap_or_else(|e| e.into_inner()) = Some(what);
+    }
+
+    /// Whether it is, or is being, let go of.
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire) != 0
+    }
+
+    /// Ends our hold on the file. The number stays taken until nobody refers to it any more, and leads to nothing: whatever is asked of it fails with EBADF.
+    /// A file that a server keeps is open there until the server has answered what it was asked.
+    pub fn let_go(&self) {
+        if self.gone.swap(1, Ordering::AcqRel) != 0 || self.is_remote() {
+            return;
+        }
+        if let Some(nothing) = nothing() {
+            // SAFETY: both are our own descriptors, open as long as their owners live.
+            unsafe {
+                raw::syscall6(
+                    libc::SYS_dup3,
+                    nothing.as_raw_fd() as usize,
+                    self.fd.as_raw_fd() as usize,
+                    libc::O_CLOEXEC as usize,
+                    0,
+                    0,
+                    0,
+                );
+            }
+        }
+        self.windows.clear();
+        raw::futex_wake(&self.gone, u32::MAX);
+        self.is_let_go();
+    }
+
+    /// Ends what is attached, unless a call still holds the file.
+    fn is_let_go(&self) {
+        if self.users.load(Ordering::SeqCst) == 0 && !self.is_remote() {
+            let mut attached = self.attached.lock().unwrap_or_else(|e| e.into_inner());
+            let attached = attached.take();
+            drop(attached);
+        }
+    }
+
+    /// As long as the result lives a call through the descriptor may go on.
+    fn enter(&self) -> Use<'_> {
+        self.users.fetch_add(1, Ordering::SeqCst);
+        Use(self)
+    }
+
+    /// Sleeps until the page that holds byte `at` is up to date, or the file is let go of.
+    pub fn wait_watched(&self, at: u64, notes: &Notes) {
+        let began = Instant::now();
+        let how = |began: &Instant| Wait {
+            patience: LONGEST_WAIT,
+            first: Duration::ZERO,
+            sleeps: began.elapsed() > TARDY,
+        };
+        while self.arrives(at, how(&began), notes).is_none() {}
+    }
+
+    /// Pages of the bytes `range` that are cached or on their way, as cachestat(2) counts them; nothing is asked that a server would have to answer.
+    pub fn counted(&self, range: Range<u64>) -> Result<cache::CacheStat, cache::CacheStatError> {
+        match self.is_remote() {
+            true => cache::cachestat(self.fd(), range),
+            false => cache::counted(self.fd(), range),
+        }
+    }
+
+    /// The same, as one number, also where only mincore(2) tells.
+    pub fn cached_pages(&self, range: Range<u64>) -> Result<u64, cache::CacheStatError> {
+        match self.is_remote() {
+            true => cache::cachestat(self.fd(), range).map(|s| s.cached),
+            false => cache::cached_pages(self.fd(), range),
         }
     }
 
@@ -76,13 +197,88 @@ impl Handle {
 
     /// Sleeps until the page that holds byte `at` is up to date. `false` where that can't be known.
     pub fn wait(&self, at: u64, notes: &Notes) -> bool {
-        self.windows.wait(self.fd(), at, notes)
+        let forever = Wait {
+            patience: Duration::MAX,
+            first: Duration::ZERO,
+            sleeps: true,
+        };
+        self.arrives(at, forever, notes) == Some(true)
+    }
+
+    /// The same, waiting as `how` says; `None` after that.
+    fn arrives(&self, at: u64, how: Wait, notes: &Notes) -> Option<bool> {
+        let remote = self.is_remote();
+        let how = Wait {
+            sleeps: how.sleeps && !remote,
+            ..how
+        };
+        let _used = self.enter();
+        self.windows.wait(self.fd(), at, how, &self.gone, notes)
+    }
+
+    /// What was asked for never arrives.
+    fn give_up(&self) {
+        self.overdue.store(true, Ordering::Release);
+        self.let_go();
+    }
+
+    /// Whether something that was asked for did not arrive in [`NEVER`].
+    pub fn is_overdue(&self) -> bool {
+        self.overdue.load(Ordering::Acquire)
     }
 
     /// The descriptor.
     pub fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
         std::os::fd::AsFd::as_fd(&self.fd)
     }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let attached = self
+            .attached
+            .get_mut()
+            .unwrap_or_else(|e| e.into_inner())
+            .take();
+        if let Some(closer) = &self.closer {
+            let fd = self.fd.take();
+            closer(Remains {
+                _windows: std::mem::take(&mut self.windows),
+                _fd: fd,
+                _attached: attached,
+            });
+        }
+    }
+}
+
+/// See [`Handle::enter`].
+struct Use<'a>(&'a Handle);
+
+impl Drop for Use<'_> {
+    fn drop(&mut self) {
+        if self.0.users.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.is_gone() {
+            self.0.is_let_go();
+        }
+    }
+}
+
+/// Takes what is to be closed by somebody who may wait for a server.
+pub type Closer = Arc<dyn Fn(Remains) + Send + Sync>;
+
+/// What is left of a file that a server keeps, in the order in which it goes: dropping it waits for the server.
+pub struct Remains {
+    _windows: Windows,
+    _fd: Fd,
+    _attached: Option<Box<dyn Send>>,
+}
+
+/// A descriptor of which nothing can be asked, and which holds nothing that this process does not hold anyway: its root directory, found with O_PATH.
+fn nothing() -> Option<&'static OwnedFd> {
+    static NOTHING: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    NOTHING
+        .get_or_init(|| rustix::fs::openat(CWD, c"/", flags, Mode::empty()).ok())
+        .as_ref()
 }
 
 /// How urgent a request is.
@@ -324,6 +520,16 @@ const GROUP_BYTES: u64 = 128 << 10;
 /// As many groups are in flight at the bound, at least: when the oldest has arrived, most of the device's queue is still full.
 const GROUPS: u64 = 4;
 const GROUP_REQUESTS: usize = 64;
+
+/// A worker waits for one batch for so long at a time, …
+const LONGEST_WAIT: Duration = Duration::from_millis(20);
+/// … and what has not arrived after this never will.
+const NEVER: Duration = Duration::from_secs(10);
+
+/// What a disk answers within this is waited for in the kernel: a file is held for no longer than that …
+const BRIEF: Duration = Duration::from_micros(400);
+/// … and so is what should have arrived long ago, and may have failed.
+const TARDY: Duration = Duration::from_millis(250);
 
 /// The engine.
 pub struct Engine {
@@ -666,6 +872,7 @@ impl Request {
 
     fn stale(&self) -> bool {
         self.account.cancelled.load(Ordering::Relaxed)
+            || self.handle.is_gone()
             || self
                 .reader
                 .as_ref()
@@ -858,6 +1065,8 @@ fn work(shared: &Shared) {
                 d.issued += asked_for;
                 let handed = d.handed.clone();
                 drop(state);
+                let handle = first.handle.clone();
+                let used = handle.enter();
                 let watched = Watched::begin(&group);
                 let issued = Instant::now();
                 let mut failed = engine.issue(&group, &handed);
@@ -867,6 +1076,8 @@ fn work(shared: &Shared) {
                     handed.fetch_sub(asked_for, Ordering::Relaxed);
                     failed = engine.issue(&group, &handed);
                 }
+                drop(used);
+                drop(handle);
                 shared
                     .notes()
                     .requests
@@ -893,26 +1104,48 @@ fn work(shared: &Shared) {
                 state.tell();
             }
             Some(Job::Await(i, mut batch)) => {
+                let soon = state.devices[i].model.takes(batch.bytes);
                 drop(state);
                 let last = batch
                     .parts
                     .last()
                     .map_or(0, |(_, r)| r.end.saturating_sub(1));
-                let seen = engine.arrives()
-                    && batch
-                        .handle
-                        .windows
-                        .wait(batch.handle.fd(), last, shared.notes());
+                let seen = match engine.arrives() {
+                    true => {
+                        let since = batch.issued.elapsed();
+                        let how = Wait {
+                            patience: LONGEST_WAIT,
+                            first: soon.unwrap_or_default().saturating_sub(since),
+                            sleeps: soon.is_some_and(|took| took < BRIEF) || since > TARDY,
+                        };
+                        batch.handle.arrives(last, how, shared.notes())
+                    }
+                    false => Some(false),
+                };
+                if seen.is_none() && batch.issued.elapsed() < NEVER {
+                    // Others may have to be waited for, too.
+                    state = shared.lock();
+                    let d = &mut state.devices[i];
+                    d.waiting -= 1;
+                    d.in_flight.push_front(batch);
+                    continue;
+                }
+                // Of what never arrives, nothing more is asked.
+                let overdue = seen.is_none();
+                if overdue {
+                    batch.handle.give_up();
+                }
+                let seen = seen == Some(true);
                 let took = batch.issued.elapsed().as_secs_f64() * 1e6;
                 // What was asked for without knowing where it lies says something about the disk where it turned out to lie.
                 let holder = batch.watched.take().and_then(|w| w.end(seen));
                 let now = shared.now_us();
                 for (view, range) in &batch.parts {
-                    if let Some(view) = view {
-                        view.complete(
-                            PageRange::from_bytes(range.start, range.end - range.start),
-                            now,
-                        );
+                    let pages = PageRange::from_bytes(range.start, range.end - range.start);
+                    match view {
+                        Some(view) if overdue => _ = view.fail(pages),
+                        Some(view) => view.complete(pages, now),
+                        None => {}
                     }
                 }
                 state = shared.lock();

@@ -1,12 +1,17 @@
 //! Waiting for a page to arrive.
 //!
 //! A file is mapped in windows of 64 MiB, of which a handle keeps a few, so that page tables stay small however
-//! long the file is. A window is unmapped when nobody waits in it any more: its addresses must not become someone else's
+//! long the file is. Who sleeps in a fault holds the file until the disk has answered, and no signal but SIGKILL ends that: where a file may have to be let
+//! go of, mincore(2) is asked again and again instead. A window is unmapped when nobody waits in it any more: its addresses must not become someone else's
 //! memory under a worker that still advises them.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Acquire;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
+use outrider_sys::cache::residency_is_visible;
 use outrider_sys::raw;
 
 use crate::fetch::leaves_access_time;
@@ -27,9 +32,6 @@ struct Window {
 
 impl Window {
     fn map(fd: BorrowedFd<'_>, number: u64) -> Option<Window> {
-        if !leaves_access_time(fd) {
-            return None;
-        }
         // SAFETY: a new shared read-only mapping at an address of the kernel's choice.
         let base = unsafe {
             raw::syscall6(
@@ -72,6 +74,47 @@ impl Window {
     }
 }
 
+impl Window {
+    /// Whether the page at `offset` of the window is up to date.
+    fn is_there(&self, offset: u64) -> Option<bool> {
+        let mut page = 0u8;
+        // SAFETY: one page of our own mapping, and a byte for it.
+        let r = unsafe {
+            raw::syscall6(
+                libc::SYS_mincore,
+                self.base + (offset / 4096 * 4096) as usize,
+                4096,
+                &raw mut page as usize,
+                0,
+                0,
+                0,
+            )
+        };
+        (r == 0).then_some(page & 1 == 1)
+    }
+
+    /// Looks at a page until it is up to date; the answer of [`Windows::wait`], or `None` where the kernel gives none.
+    fn watch(&self, offset: u64, how: Wait, gone: &AtomicU32) -> Option<Option<bool>> {
+        let began = Instant::now();
+        let mut step = how.first.min(how.patience);
+        loop {
+            if gone.load(Acquire) != 0 {
+                return Some(Some(false));
+            }
+            if self.is_there(offset)? {
+                return Some(Some(true));
+            }
+            let waited = began.elapsed();
+            if waited >= how.patience {
+                return Some(None);
+            }
+            step = step.max((waited / 8).clamp(SHORTEST_STEP, LONGEST_STEP));
+            raw::futex_wait(gone, 0, step.as_micros() as u64);
+            step = Duration::ZERO;
+        }
+    }
+}
+
 impl Drop for Window {
     fn drop(&mut self) {
         // SAFETY: our own mapping, to which nothing refers any more.
@@ -81,17 +124,78 @@ impl Drop for Window {
     }
 }
 
+/// How long and in which way is waited.
+#[derive(Clone, Copy)]
+pub struct Wait {
+    /// So long at most.
+    pub patience: Duration,
+    /// It will hardly have arrived before.
+    pub first: Duration,
+    /// In the kernel, until it has arrived.
+    pub sleeps: bool,
+}
+
+/// Between two looks passes an eighth of what was waited until then, within these bounds.
+const SHORTEST_STEP: Duration = Duration::from_micros(50);
+const LONGEST_STEP: Duration = Duration::from_millis(1);
+
 /// Mappings of one file, read-only.
 #[derive(Default)]
-pub struct Windows(Mutex<Vec<Arc<Window>>>);
+pub struct Windows {
+    mapped: Mutex<Vec<Arc<Window>>>,
+    /// Whether a mapping leaves the file's time of access as it is, and whether the kernel tells the truth about what is up to date, where that was found out
+    /// before: a server is not asked here.
+    known: Option<(bool, bool)>,
+    /// Nobody sleeps in the kernel for long.
+    watched: bool,
+    /// The latter, where it was not.
+    visible: OnceLock<bool>,
+}
 
 impl Windows {
-    /// Sleeps until the page that holds byte `at` is up to date. `false` where that can't be known.
-    pub fn wait(&self, fd: BorrowedFd<'_>, at: u64, notes: &Notes) -> bool {
+    /// Those of a file that may have to be let go of at any moment.
+    pub fn watched(known: Option<(bool, bool)>) -> Windows {
+        Windows {
+            watched: true,
+            known,
+            ..Windows::default()
+        }
+    }
+
+    /// Unmaps all that nobody waits in.
+    pub fn clear(&self) {
+        self.mapped
+            .lock()
+            .unwrap_or_else(|e| e.into_inner())
+            .clear();
+    }
+
+    /// Waits until the page that holds byte `at` is up to date, and ends without it when `gone` is not 0 any more. `Some(false)` where that can't be known, `None`
+    /// when there was no more patience.
+    pub fn wait(
+        &self,
+        fd: BorrowedFd<'_>,
+        at: u64,
+        how: Wait,
+        gone: &AtomicU32,
+        notes: &Notes,
+    ) -> Option<bool> {
         let Some(window) = self.window(fd, at / WINDOW) else {
-            return false;
+            return Some(false);
         };
         let within = at % WINDOW;
+        if self.watched && !how.sleeps {
+            let visible = self.known.map_or_else(
+                || *self.visible.get_or_init(|| residency_is_visible(fd)),
+                |known| known.1,
+            );
+            if visible && let Some(arrived) = window.watch(within, how, gone) {
+                return arrived;
+            }
+            if self.known.is_some() {
+                return Some(false);
+            }
+        }
         let r = window.advise(within / 4096 * 4096, 4096, MADV_POPULATE_READ);
         if r == -(libc::EINVAL as isize)
             || r == -(libc::EPERM as isize)
@@ -105,13 +209,19 @@ impl Windows {
             AROUND,
             libc::MADV_DONTNEED as usize,
         );
-        r == 0
+        Some(r == 0)
     }
 
     fn window(&self, fd: BorrowedFd<'_>, number: u64) -> Option<Arc<Window>> {
-        let mut windows = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        let mut windows = self.mapped.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(w) = windows.iter().find(|w| w.number == number) {
             return Some(w.clone());
+        }
+        if !self
+            .known
+            .map_or_else(|| leaves_access_time(fd), |known| known.0)
+        {
+            return None;
         }
         let window = Arc::new(Window::map(fd, number)?);
         if windows.len() == KEPT {

@@ -8,6 +8,7 @@
 mod spread;
 
 use std::ops::Range;
+use std::time::Duration;
 
 pub use spread::{Spread, Watch};
 
@@ -253,6 +254,12 @@ impl DeviceModel {
     /// Whether the latency has been measured, perhaps beside others of ours.
     pub fn has_latency(&self) -> bool {
         self.samples + self.shared > 0
+    }
+
+    /// How long `bytes` take of which one request is answered at once, if the latency has been measured.
+    pub fn takes(&self, bytes: u64) -> Option<Duration> {
+        let took = self.latency_us + bytes as f64 / self.bandwidth.max(f64::MIN_POSITIVE);
+        (self.has_latency() && took < 1e9).then(|| Duration::from_nanos((took * 1e3) as u64))
     }
 
     /// The bandwidth, bytes per microsecond, unless it is still what is assumed: a program may end before a queue was full for long enough.

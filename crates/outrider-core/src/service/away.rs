@@ -5,7 +5,7 @@
 //! answered. For umount and leases nothing is opened until the call is over: its [`Proc::calls`] say so.
 
 use std::sync::Weak;
-use std::sync::atomic::Ordering::AcqRel;
+use std::sync::atomic::Ordering::{AcqRel, SeqCst};
 
 use super::*;
 use crate::walk::runner::Leaving;
@@ -379,12 +379,13 @@ impl Service {
         self.offer(0);
         self.engine.drain();
         for file in self.files.values_mut() {
-            file.handle = None;
+            file.let_go();
         }
         walker
     }
 
     fn is_gone(&self, walker: &mut Option<Leaving>) -> bool {
-        !self.engine.is_busy() && walker.as_mut().is_none_or(Leaving::is_over)
+        // What a server was asked for is open there until it has answered.
+        self.shared.held.load(SeqCst) == 0 && walker.as_mut().is_none_or(Leaving::is_over)
     }
 }

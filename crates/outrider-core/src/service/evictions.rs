@@ -56,7 +56,7 @@ impl Service {
         };
         let is_gone = |pages: &PageRange| {
             let bytes = pages.start * PAGE..pages.end * PAGE;
-            let cached = self.residency.count(handle.fd(), bytes);
+            let cached = self.residency.count(&handle, bytes);
             cached.is_ok_and(|cached| cached < pages.len())
         };
         let gone = places.iter().filter(|place| is_gone(place)).count();
@@ -68,7 +68,7 @@ impl Service {
                 .filter(|pages| {
                     let bytes = pages.start * PAGE..pages.end * PAGE;
                     let present = view.count(*pages).present_pages;
-                    let cached = self.residency.count(handle.fd(), bytes);
+                    let cached = self.residency.count(&handle, bytes);
                     present > 0 && cached.is_ok_and(|cached| cached * 2 < present)
                 })
                 .collect();

@@ -6,6 +6,9 @@ use crate::engine::Company;
 /// From so many bytes that the kernel reads ahead on it is worth leaving a whole file to it: eight times its usual readahead.
 const FAR: u64 = 1 << 20;
 
+/// Hints that wait for a file to be opened.
+const HINTS: usize = 64;
+
 impl Service {
     pub(super) fn room(&self) -> u64 {
         let unused = self
@@ -51,8 +54,27 @@ impl Service {
                 .files
                 .get(&key)
                 .is_some_and(|f| f.view.is_cached(pages));
-        if !range.is_empty() && !cached {
-            self.fetch(key, &[range], Class::Window, None, None);
+        if range.is_empty() || cached {
+            return;
+        }
+        // What the kernel would have fetched is fetched, whether it stays cached or not.
+        let known = self.files.get(&key).map(|f| f.served.caches);
+        let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
+        if served && self.handle(key).is_none() {
+            self.ask_server(key, true);
+            if let Some(file) = self.files.get_mut(&key).filter(|f| f.served.pending)
+                && file.served.hinted.len() < HINTS
+            {
+                file.served.hinted.push(range);
+            }
+            return;
+        }
+        if let Some(file) = self.files.get_mut(&key) {
+            file.served.caches = Some(true);
+        }
+        self.fetch(key, &[range], Class::Window, None, None);
+        if let (Some(file), Some(known)) = (self.files.get_mut(&key), known) {
+            file.served.caches = known;
         }
     }
 
@@ -73,13 +95,25 @@ impl Service {
         if !self.grant.allowed {
             return refused(first);
         }
+        if self.left_alone.contains(&key.dev) {
+            return plan::Plan::default();
+        }
         let Some(handle) = self.handle(key) else {
-            return match self.away.is_away() {
+            let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
+            if served {
+                self.ask_server(key, false);
+            }
+            return match self.away.is_away() || served {
                 true => refused(first),
                 false => plan::Plan::default(),
             };
         };
         if self.engine.has_many_short(bounds::QUEUED) {
+            return refused(first);
+        }
+        let place = self.devices.get(&key.dev);
+        let caches = self.files.get(&key).and_then(|f| f.served.caches);
+        if place.is_some_and(|p| !p.caches) && caches != Some(true) {
             return refused(first);
         }
         self.learn(key, &handle, ranges, descriptor);
@@ -207,7 +241,7 @@ impl Service {
         if !view.is_cached(pages) || view.in_flight_pages() * 2 > pages.len() {
             return;
         }
-        if let Ok(cached) = self.residency.count(handle.fd(), held)
+        if let Ok(cached) = self.residency.count(handle, held)
             && cached * 2 < pages.len()
         {
             self.lost_pages(key, pages);
@@ -241,8 +275,7 @@ impl Service {
         for r in places {
             let pages = PageRange::from_bytes(r.start, len.min(r.end - r.start));
             if view.is_cached(pages)
-                && let Ok(cached) =
-                    cache::cached_pages(handle.fd(), pages.start * PAGE..pages.end * PAGE)
+                && let Ok(cached) = handle.cached_pages(pages.start * PAGE..pages.end * PAGE)
                 && cached < pages.len()
             {
                 self.lost_pages(key, pages);

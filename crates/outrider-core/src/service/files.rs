@@ -2,6 +2,10 @@
 
 use std::os::unix::ffi::OsStrExt;
 
+use std::sync::atomic::Ordering::SeqCst;
+
+use super::ends::Note;
+use super::servers::Wish;
 use super::*;
 
 /// Silent strided reads that are accounted for one by one.
@@ -17,6 +21,19 @@ impl FileState {
         }
     }
 
+    /// Ends our hold on it.
+    pub(super) fn let_go(&mut self) {
+        if let Some(handle) = self.handle.take() {
+            handle.let_go();
+        }
+    }
+
+    /// So many more descriptors and mappings lead to it.
+    pub(super) fn opened_by(&mut self, more: u32) {
+        self.openers += more;
+        self.openers_now.store(self.openers, SeqCst);
+    }
+
     /// How many random reads may go unheard before streaming is considered, if that is to be.
     pub(super) fn patience(&self) -> Option<u64> {
         match self.verdict {
@@ -27,6 +44,8 @@ impl FileState {
     }
 }
 
+/// Files that are held beyond [`HOLD`], at most.
+const FEW_HELD: usize = 128;
 /// Files up to which their streams are counted, each of which is granted a minimum.
 const FEW_FILES: usize = 64;
 
@@ -55,6 +74,9 @@ impl Service {
             verdict: Verdict::After(dense::FEWEST),
             streamed: false,
             openers: 0,
+            holder: None,
+            openers_now: Arc::default(),
+            served: Served::default(),
             last_access: now,
             seen: Seen::default(),
             chunk: 0,
@@ -67,51 +89,262 @@ impl Service {
         })
     }
 
-    /// A descriptor of our own for a file.
+    /// A descriptor of our own for a file. Of one that a server keeps only the one that there is already: see [`Service::ask_server`].
     pub(super) fn handle(&mut self, key: FileKey) -> Option<Arc<Handle>> {
         if self.header().watched.load(Relaxed) != 0 || self.untouchable.contains(&key) {
             return None;
         }
-        let shared = self.shared.clone();
-        let shows_opens = self.devices.get(&key.dev).is_none_or(|p| p.shows_opens);
+        let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
         let file = self.files.get_mut(&key)?;
         file.handle_used = Instant::now();
+        if file.handle.as_ref().is_some_and(|h| h.is_gone()) {
+            file.handle = None;
+        }
         if let Some(handle) = &file.handle {
             return Some(handle.clone());
         }
-        if self.away.is_away() {
+        if self.away.is_away() || served {
             return None;
         }
-        let source = file.source;
-        let asks = match source {
-            Some((i, ..)) if self.stands(i) => true,
-            _ => self.is_asked_for(key),
+        let Some((i, generation, wanted)) = self.source(key) else {
+            return self.handle_by_name(key);
         };
-        if !asks {
+        let shared = self.shared.clone();
+        let slot = shared.proc(i).slots.get(usize::from(wanted.fd))?;
+        let note = Note::new(shared.clone(), Some(i), false)?;
+        let opened = fetch::fetch(wanted, slot, generation, false, shared.header());
+        let Some((fd, size)) = opened else {
+            drop(note);
+            return self.handle_by_name(key);
+        };
+        let source = Arc::new(fetch::Source::new(wanted, &shared, i, generation)?);
+        let handle = Arc::new(Handle::held(fd));
+        let file = self.files.get_mut(&key)?;
+        let openers = file.openers_now.clone();
+        let watch = self.ends.watch(&handle, openers, Some(source.clone()));
+        handle.attach(Box::new((watch, note)));
+        // It may have been closed before the watch began.
+        if !source.is_open(&shared) {
+            handle.let_go();
             return None;
         }
-        let file = self.files.get_mut(&key)?;
-        let through = source.and_then(|(i, generation, wanted)| {
-            let slot = shared.proc(i).slots.get(usize::from(wanted.fd))?;
-            fetch::fetch(wanted, slot, generation, shows_opens, shared.header())
-        });
-        let (fd, size) = through.or_else(|| fetch::by_name(&file.name, key.dev, key.ino))?;
         file.size = size;
-        let handle = Arc::new(Handle::new(fd));
         file.handle = Some(handle.clone());
+        file.holder = Some(i);
         Some(handle)
     }
 
-    /// Whether some process that has just the rights of this one has the file open or mapped.
-    fn is_asked_for(&self, key: FileKey) -> bool {
-        let asks = |i: &usize| {
-            self.procs[*i].as_ref().is_some_and(|p| {
-                let mapped = p.mapped.iter().any(|m| m.file() == (key.dev, key.ino));
-                mapped || p.descs.values().any(|d| d.key == key)
+    /// The same of a file without a descriptor, by its name: one that a process has mapped that has just the rights of this one.
+    fn handle_by_name(&mut self, key: FileKey) -> Option<Arc<Handle>> {
+        let maps = |p: &ProcState| p.mapped.iter().any(|m| m.file() == (key.dev, key.ino));
+        let lives = |p: &ProcState| !p.life.as_ref().is_some_and(fetch::over);
+        let is_its = |i: &usize| self.procs[*i].as_ref().is_some_and(|p| maps(p) && lives(p));
+        let mut active = self.active.iter().copied();
+        let i = active.find(|i| is_its(i) && self.stands(*i))?;
+        let note = Note::new(self.shared.clone(), Some(i), false)?;
+        let file = self.files.get_mut(&key)?;
+        let (fd, size) = fetch::by_name(&file.name, key.dev, key.ino)?;
+        let handle = Arc::new(Handle::held(fd));
+        let watch = self.ends.watch(&handle, file.openers_now.clone(), None);
+        handle.attach(Box::new((watch, note)));
+        // It may have ended before the watch began.
+        if !self.procs[i].as_ref().is_some_and(lives) {
+            handle.let_go();
+            return None;
+        }
+        file.size = size;
+        file.handle = Some(handle.clone());
+        file.holder = Some(i);
+        Some(handle)
+    }
+
+    /// A descriptor through which a file can be opened, of a process that has just the rights of this one.
+    fn source(&mut self, key: FileKey) -> Option<(usize, u32, Wanted)> {
+        let stands = |i: usize| self.stands(i) && self.shared.proc(i).departs.load(Relaxed) == 0;
+        let source = self.files.get(&key)?.source;
+        if let Some((i, _, wanted)) = source
+            && self.procs[i].as_ref().is_some_and(|p| p.pid == wanted.pid)
+            && stands(i)
+        {
+            return source;
+        }
+        let descs = self.active.iter().filter_map(|i| {
+            let state = self.procs[*i].as_ref()?;
+            let (fd, desc) = state.descs.iter().find(|(_, d)| d.key == key)?;
+            let wanted = Wanted {
+                pid: state.pid,
+                fd: *fd,
+                dev: key.dev,
+                ino: key.ino,
+            };
+            Some((*i, desc.generation, wanted))
+        });
+        let found = descs.into_iter().find(|(i, ..)| stands(*i));
+        if found.is_some() {
+            self.files.get_mut(&key)?.source = found;
+        }
+        found
+    }
+
+    /// Lets go of what is open because processes had it that are about to end, whether others have it or not.
+    pub(super) fn let_go_for_departing(&mut self) {
+        for i in &self.active {
+            let proc = self.shared.proc(*i);
+            if proc.departs.load(Acquire) == 0 || proc.holds.load(Acquire) == 0 {
+                continue;
+            }
+            if let Some(walker) = &self.walker {
+                walker.let_go_for(*i);
+            }
+            for file in self.files.values_mut().filter(|f| f.holder == Some(*i)) {
+                file.let_go();
+            }
+        }
+    }
+
+    /// Finds out whether a server keeps the files of a file system that is new, before anything is asked of it: by the mounts that a process sees, and the name under
+    /// which it has a file open.
+    pub(super) fn find_server(&mut self, key: FileKey, pid: u32, fd: u16) {
+        if self.devices.contains_key(&key.dev) {
+            return;
+        }
+        let Some(mount) = fetch::server(pid, key.dev, &fetch::link(pid, fd)) else {
+            return;
+        };
+        let device = Device::of_mount(mount);
+        let place = Place {
+            chunk: Some(device.unclipped_chunk()),
+            clip: device.readahead_clip().unwrap_or(0),
+            read_ahead: device.read_ahead().unwrap_or(0),
+            shows_opens: true,
+            caches: false,
+        };
+        self.devices.insert(key.dev, place);
+    }
+
+    /// Has a server's file opened, if that may pay: something is to be fetched, and it is early. A FUSE server that does not keep the cache loses what was read
+    /// of the file until then.
+    /// `hinted`: the program has said itself what it will read.
+    pub(super) fn ask_server(&mut self, key: FileKey, hinted: bool) {
+        /// Bytes that a program may have read until then.
+        const EARLY: u64 = 4 << 20;
+        let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
+        if !served || self.left_alone.contains(&key.dev) || self.away.is_away() {
+            return;
+        }
+        if self.servers.is_stuck(key.dev) {
+            self.leave_alone(key.dev, shm::UNANSWERED);
+            return;
+        }
+        let watched = self.header().watched.load(Relaxed) != 0 || self.untouchable.contains(&key);
+        let Some(file) = self.files.get(&key) else {
+            return;
+        };
+        let its = &file.served;
+        if watched || its.pending || !hinted && (its.spent || its.bytes > EARLY) {
+            return;
+        }
+        let Some((proc, generation, wanted)) = self.source(key) else {
+            return;
+        };
+        let Some(file) = self.files.get_mut(&key) else {
+            return;
+        };
+        let wish = || {
+            Some(Wish {
+                key,
+                wanted,
+                proc,
+                generation,
+                openers: file.openers_now.clone(),
+                note: Note::new(self.shared.clone(), Some(proc), true)?,
             })
         };
-        let mut active = self.active.iter().filter(|i| asks(i));
-        active.any(|i| self.stands(*i))
+        let begun = self.servers.open(wish, key);
+        (file.served.pending, file.served.spent) = (begun, begun);
+    }
+
+    /// Takes in files that servers have opened.
+    pub(super) fn take_opened(&mut self) {
+        let mut hinted = Vec::new();
+        for opened in self.servers.opened() {
+            let away = self.away.is_away() || self.header().watched.load(Relaxed) != 0;
+            let away = away || self.untouchable.contains(&opened.key);
+            let Some(file) = self.files.get_mut(&opened.key) else {
+                continue;
+            };
+            file.served.pending = false;
+            match opened.file {
+                Some((handle, size)) if file.openers > 0 && !away => {
+                    file.size = size;
+                    file.handle = Some(handle);
+                    file.holder = Some(opened.proc);
+                    file.handle_used = Instant::now();
+                    let ranges = std::mem::take(&mut file.served.hinted);
+                    hinted.push((opened.proc, opened.key, ranges));
+                }
+                Some((handle, _)) => handle.let_go(),
+                None => file.served.hinted.clear(),
+            }
+        }
+        for (proc, key, ranges) in hinted {
+            for range in ranges {
+                self.advise(proc, key, range);
+            }
+        }
+    }
+
+    /// A read of a file is about to be made. Where it isn't known whether what is read stays cached, the one before tells: the same thread has made it. `false`: it does
+    /// not, or that is not known yet.
+    pub(super) fn stays_cached(&mut self, key: FileKey, e: &Event) -> bool {
+        if self.devices.get(&key.dev).is_none_or(|p| p.caches) {
+            return true;
+        }
+        let known = self.files.get(&key).and_then(|f| f.served.caches);
+        if let Some(caches) = known {
+            return caches;
+        }
+        let Some(handle) = self.handle(key) else {
+            return false;
+        };
+        let Some(file) = self.files.get_mut(&key) else {
+            return false;
+        };
+        let bytes = e.offset..e.offset.saturating_add(e.len).min(file.size);
+        let before = file.served.read.take();
+        let caches = match before {
+            Some((fd, thread, bytes)) if (fd, thread) == (e.fd, e.extra) => {
+                // Where it can't be seen it is believed.
+                handle.counted(bytes).is_ok_and(|stat| stat.cached == 0)
+            }
+            _ => {
+                file.served.read = (!bytes.is_empty()).then_some((e.fd, e.extra, bytes));
+                return false;
+            }
+        };
+        let caches = !caches;
+        file.served.caches = Some(caches);
+        if caches {
+            self.caching.insert(key.dev);
+        } else {
+            file.served.spent = true;
+            file.let_go();
+            // Of a mount that does cache it is this file's matter.
+            if !self.caching.contains(&key.dev) {
+                self.left_alone.insert(key.dev);
+            }
+            self.header().leave_alone(shm::BYPASSED, key.dev);
+        }
+        caches
+    }
+
+    /// Nothing is prefetched of a file system any more.
+    fn leave_alone(&mut self, dev: u64, reason: usize) {
+        self.left_alone.insert(dev);
+        self.header().leave_alone(reason, dev);
+        for file in self.files.values_mut().filter(|f| f.key.dev == dev) {
+            file.let_go();
+        }
     }
 
     /// The same for a look: a file is held for its reads, not for that.
@@ -157,13 +390,39 @@ impl Service {
     pub(super) fn count_files(&mut self) {
         self.last_let_go = Instant::now();
         let (mut busy, mut held) = (Vec::new(), 0);
+        let mut overdue = Vec::new();
+        let few = self.files.values().filter(|f| f.handle.is_some()).count() <= FEW_HELD;
         for file in self.files.values_mut() {
-            if file.handle_used.elapsed() >= HOLD {
+            let handle = file.handle.as_ref();
+            // A server's file is held as long as a program has it: opening it again may cost what is cached of it.
+            let remote = handle.is_some_and(|h| h.is_remote());
+            if handle.is_some_and(|h| h.is_overdue()) {
+                overdue.push(file.key.dev);
+            }
+            if handle.is_some_and(|h| h.is_gone()) {
                 file.handle = None;
+            }
+            // What requests need is held until they have arrived, and a file that a program has, for some more reads: whoever watches sees one open.
+            let used = file
+                .handle
+                .as_ref()
+                .is_some_and(|h| Arc::strong_count(h) > 1);
+            let hold = match file.openers > 0 && few {
+                true => HOLD_OPEN,
+                false => HOLD,
+            };
+            if file.handle_used.elapsed() >= hold && !remote && !used {
+                file.let_go();
+            }
+            if file.handle_used.elapsed() >= HOLD {
+                // Nobody reads it.
             } else if file.openers > 0 {
                 busy.push(file.key);
                 held += u64::from(file.handle.is_some());
             }
+        }
+        for dev in overdue {
+            self.leave_alone(dev, shm::UNANSWERED);
         }
         self.busy = busy.len().max(1) as u64;
         let procs = self.active.iter().filter_map(|i| self.procs[*i].as_ref());
@@ -244,11 +503,13 @@ impl Service {
             return;
         };
         file.openers = file.openers.saturating_sub(1);
+        file.openers_now.store(file.openers, SeqCst);
         if file.openers > 0 {
             return;
         }
         self.busy = self.busy.saturating_sub(1).max(1);
-        file.handle = None;
+        file.let_go();
+        file.served = Served::default();
         file.account.cancelled.store(true, Relaxed);
         file.source = None;
         file.reach = 0;
@@ -298,6 +559,7 @@ impl Service {
             return Arrival::Missing;
         };
         file.last_access = Instant::now();
+        file.served.bytes += len;
         let len = len.min(file.size.saturating_sub(offset));
         if len == 0 {
             return Arrival::Present;

@@ -223,7 +223,7 @@ impl Service {
         let near = PageRange::new(start, pages.end.min(start + NEAR / PAGE));
         for look in [near, pages] {
             let bytes = look.start * PAGE..look.end * PAGE;
-            match self.residency.count(handle.fd(), bytes) {
+            match self.residency.count(&handle, bytes) {
                 Ok(cached) if shm::is_hot(look.len(), cached) => {}
                 Ok(_) => return false,
                 Err(e) => {

@@ -10,6 +10,7 @@
 mod away;
 mod bounds;
 mod crowd;
+pub(crate) mod ends;
 mod evictions;
 mod fetching;
 mod files;
@@ -24,12 +25,14 @@ mod reach;
 mod reads;
 #[cfg(test)]
 mod scribbled;
+mod servers;
 mod worth;
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
@@ -59,16 +62,20 @@ use crate::walk::runner::{self as walk, Opened, Walker};
 
 use away::Away;
 use crowd::Crowd;
+use ends::{Ends, Wake};
 use heirs::Heirs;
 use hot::Warmth;
 use neighbours::Neighbours;
 use others::{Others, Seen};
 use pace::Pace;
+use servers::Servers;
 use worth::Worth;
 
 /// A file is let go so long after the last request for it: long enough to serve a running stream, short enough that an
 /// unlinked file's space and a file system to be unmounted are not held.
 const HOLD: Duration = Duration::from_millis(30);
+/// The same while a program has it open: it is noticed when it closes it ([`ends`]).
+const HOLD_OPEN: Duration = Duration::from_secs(1);
 /// After something was told the service looks by itself every 2 ms for so long.
 const RECENT: Duration = Duration::from_millis(50);
 /// The shortest sleep, after something was heard: half of what a quick disk takes for a read …
@@ -102,6 +109,8 @@ struct FileState {
     /// The device from which it was fetched last: of a file system on several disks the disk.
     device: u64,
     handle: Option<Arc<Handle>>,
+    /// The entry of the process because of which it is open.
+    holder: Option<usize>,
     handle_used: Instant,
     /// The descriptor through which it can be opened: process entry, and generation of the descriptor's state.
     source: Option<(usize, u32, Wanted)>,
@@ -115,6 +124,10 @@ struct FileState {
     /// Streamed in whole: random reads are all foreseen.
     streamed: bool,
     openers: u32,
+    /// The same, for whoever watches it being closed.
+    openers_now: Arc<AtomicU32>,
+    /// What became of it with its server, and with the cache.
+    served: Served,
     last_access: Instant,
     /// Whether others read it.
     seen: Seen,
@@ -130,6 +143,23 @@ struct FileState {
     reach: u64,
     /// Where that is remembered.
     place: Option<reach::Place>,
+}
+
+/// What is known of a file while programs have it open, where opening it is no small matter.
+#[derive(Default)]
+struct Served {
+    /// It was opened, or couldn't be: it is not opened again before all programs have closed it.
+    spent: bool,
+    /// It is being opened.
+    pending: bool,
+    /// Whether what is read of it stays cached.
+    caches: Option<bool>,
+    /// A read that was told when the file was open here already: descriptor, thread, bytes.
+    read: Option<(u16, u64, std::ops::Range<u64>)>,
+    /// Bytes that programs have read since they opened it.
+    bytes: u64,
+    /// What programs have asked for while it was being opened.
+    hinted: Vec<std::ops::Range<u64>>,
 }
 
 struct Desc {
@@ -293,6 +323,8 @@ struct Place {
     read_ahead: u64,
     /// See [`fetch::shows_opens`].
     shows_opens: bool,
+    /// What is read stays cached, as far as is known from its kind.
+    caches: bool,
 }
 
 /// A reader whose position the hooks publish in its slot.
@@ -380,6 +412,13 @@ pub struct Service {
     crowd: Crowd,
     last_let_go: Instant,
     away: Away,
+    ends: Ends,
+    wake: Wake,
+    servers: Servers,
+    /// File systems on which what is read was seen to stay cached.
+    caching: HashSet<u64>,
+    /// File systems of which nothing is prefetched any more.
+    left_alone: HashSet<u64>,
     /// Who uses the files that are to make room.
     others: Others,
     /// Counts the looks for evictions.
@@ -427,7 +466,14 @@ impl Service {
             shared.header().lose(lost::CACHESTAT);
         }
         let now = Instant::now();
+        let wake = Wake::new();
+        let ends = Ends::start(shared.clone(), wake.clone());
         let mut service = Service {
+            servers: Servers::new(shared.clone(), ends.clone(), wake.clone()),
+            ends,
+            wake,
+            caching: HashSet::new(),
+            left_alone: HashSet::new(),
             engine: Engine::new(settings, shared.clone()),
             residency: Residency::new(),
             shared,
@@ -534,7 +580,7 @@ impl Service {
         }
     }
 
-    /// Sleeps so long, or until somebody hands his memory over or knocks.
+    /// Sleeps so long, or until somebody hands his memory over or knocks, or another thread of this process wakes it.
     fn sleep(&self, pause: Duration) {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let pause = Timespec {
@@ -542,10 +588,10 @@ impl Service {
             tv_nsec: i64::from(pause.subsec_nanos()),
         };
         let socket = self.shared.socket();
-        let _ = poll(
-            &mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)],
-            Some(&pause),
-        );
+        let wake = self.wake.fd().map_or(socket, AsFd::as_fd);
+        let mut both = [socket, wake].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let _ = poll(&mut both, Some(&pause));
+        self.wake.settle();
     }
 
     /// How long to sleep: a quarter of the time in which nothing was heard, so that what a program does next is heard little later than it would be by a
@@ -593,11 +639,13 @@ impl Service {
                 allowed: false,
             };
         }
+        self.let_go_for_departing();
         self.go_away();
         if self.last_budget.elapsed() >= Duration::from_millis(200) {
             self.take_stock();
         }
-        if self.last_census.elapsed() >= Duration::from_millis(100) {
+        self.take_opened();
+        if self.ends.take_ended() || self.last_census.elapsed() >= Duration::from_millis(100) {
             self.census();
         }
         if self.last_map_look.elapsed() >= self.map_pause {

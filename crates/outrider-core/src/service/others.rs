@@ -135,10 +135,23 @@ impl Service {
 
     /// Begins to watch a file.
     fn watch(&mut self, key: FileKey) -> Option<i32> {
-        let handle = self.handle_for_a_look(key)?;
-        let path = format!("/proc/self/fd/{}", handle.fd().as_raw_fd());
-        let flags = WatchFlags::ACCESS | WatchFlags::ONESHOT;
-        inotify::add_watch(self.others.inotify()?, path, flags).ok()
+        let name = self.files.get(&key)?.name.clone();
+        // By its name: it need not be opened for that.
+        let leads_there = || {
+            let st = rustix::fs::lstat(&name).ok();
+            st.is_some_and(|st| (st.st_dev, st.st_ino) == (key.dev, key.ino))
+        };
+        if !name.is_absolute() || !leads_there() {
+            return None;
+        }
+        let flags = WatchFlags::ACCESS | WatchFlags::ONESHOT | WatchFlags::DONT_FOLLOW;
+        let inotify = self.others.inotify()?;
+        let watch = inotify::add_watch(inotify, &name, flags).ok()?;
+        if !leads_there() {
+            let _ = inotify::remove_watch(inotify, watch);
+            return None;
+        }
+        Some(watch)
     }
 
     /// Whether other processes have read a file lately, or that is not known yet.

@@ -137,11 +137,13 @@ impl Service {
         }
         self.active.push(i);
         self.shared.begin_record(self.followed, pid, &command);
+        // An heir knows processes by the numbers of another namespace.
+        let life = self.ancestor.is_none().then(|| fetch::life(pid)).flatten();
+        self.ends.follow(life.as_ref());
         self.procs[i] = Some(ProcState {
             pid,
             who: self.followed,
-            // An heir knows processes by the numbers of another namespace.
-            life: self.ancestor.is_none().then(|| fetch::life(pid)).flatten(),
+            life,
             descs: HashMap::new(),
             stuck: None,
             mapped: Vec::new(),
@@ -360,6 +362,9 @@ impl Service {
             Kind::DontNeed => {
                 if let Some(key) = self.known(i, &e) {
                     self.lost_pages(key, PageRange::from_bytes(e.offset, e.len));
+                    if let Some(file) = self.files.get_mut(&key) {
+                        file.served.read = None;
+                    }
                 }
             }
             Kind::Truncate => {
@@ -390,7 +395,7 @@ impl Service {
                     state.mapped.push(new);
                 }
                 if let Some(f) = self.files.get_mut(&key) {
-                    f.openers += 1;
+                    f.opened_by(1);
                 }
                 self.map_pause = Duration::from_millis(1);
             }
@@ -413,7 +418,7 @@ impl Service {
                 };
                 self.leave_untouched(i, key);
                 if let Some(file) = self.files.get_mut(&key) {
-                    file.handle = None;
+                    file.let_go();
                     file.account.cancelled.store(true, Relaxed);
                 }
             }
@@ -463,7 +468,7 @@ impl Service {
         }
         for (key, instead) in changed {
             if let Some(f) = self.files.get_mut(&key) {
-                f.openers += instead;
+                f.opened_by(instead);
             }
             self.unlink(key);
         }
@@ -545,19 +550,6 @@ impl Service {
         self.located(key).then_some(key)
     }
 
-    /// A file that was opened before anybody knew whether that shows: it does not.
-    fn need_not_let_go(&self, key: FileKey) {
-        let source = self.files.get(&key).and_then(|f| f.source);
-        let Some((i, generation, wanted)) = source else {
-            return;
-        };
-        if let Some(slot) = self.shared.proc(i).slots.get(usize::from(wanted.fd))
-            && slot.generation.load(Relaxed) == generation
-        {
-            slot.flags.fetch_and(!shm::FLAG_HELD, Relaxed);
-        }
-    }
-
     /// Finds out on what a file lies. `false` where there is nothing to prefetch.
     fn located(&mut self, key: FileKey) -> bool {
         let place = match self.devices.get(&key.dev) {
@@ -585,12 +577,10 @@ impl Service {
                         .and_then(Device::readahead_clip)
                         .unwrap_or(0),
                     read_ahead: device.as_ref().and_then(Device::read_ahead).unwrap_or(0),
-                    shows_opens: device.as_ref().is_some_and(fetch::shows_opens),
+                    shows_opens: false,
+                    caches: device.as_ref().is_none_or(fetch::surely_caches),
                 };
                 self.devices.insert(key.dev, place);
-                if !place.shows_opens {
-                    self.need_not_let_go(key);
-                }
                 place
             }
         };
@@ -641,8 +631,9 @@ impl Service {
         self.keep_few_files();
         self.take_in(key, size);
         self.reads_now(i, key);
+        self.find_server(key, pid, fd);
         let file = self.take_in(key, size);
-        file.openers += 1;
+        file.opened_by(1);
         let alone = file.openers == 1;
         if alone && flags & FLAG_BLIND != 0 {
             file.warmth.hasten(Instant::now());
@@ -656,7 +647,8 @@ impl Service {
         // A descriptor that is shared or inherited says nothing of its size: it is asked for with the handle.
         if file.size == 0 || file.name.as_os_str().is_empty() {
             let known = file.size > 0 && self.devices.contains_key(&key.dev);
-            if known && self.crowded(key) {
+            let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
+            if served || known && self.crowded(key) {
                 // It need not be opened: nothing of it will be asked for soon.
                 let name = fetch::link(pid, fd);
                 let same = slot.generation.load(Relaxed) == generation;
@@ -730,6 +722,10 @@ impl Service {
             return 0;
         };
         let size = file.size;
+        // A server is asked once there is a reason.
+        if self.devices.get(&key.dev).is_none_or(|p| !p.caches) {
+            return 0;
+        }
         let (ahead, class) = match self.mode {
             shm::MODE_FETCHALL_OPT => (
                 size.min(self.config.window.whole_file_max.0),

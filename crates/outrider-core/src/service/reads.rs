@@ -27,14 +27,20 @@ impl Service {
             .and_then(|p| p.descs.get(&e.fd))
             .map(|d| d.pace);
         limits.sparse = pace.map_or(0, |pace| self.sparse(key, &pace));
-        let Some(file) = self.files.get_mut(&key) else {
+        let Some(file) = self.files.get(&key) else {
             return;
         };
         if e.offset >= file.size {
             // The file may have grown.
-            file.handle = None;
-            self.handle(key);
+            let handle = self.handle(key);
+            let size = handle.and_then(|h| fetch::size(h.fd()));
+            if let (Some(size), Some(file)) = (size, self.files.get_mut(&key)) {
+                file.size = size;
+            } else if self.files.get(&key).is_some_and(|f| f.size == 0) {
+                self.ask_server(key, false);
+            }
         }
+        self.stays_cached(key, &e);
         let Some(size) = self.files.get(&key).map(|f| f.size) else {
             return;
         };
@@ -366,7 +372,7 @@ impl Service {
                 let start = (pages.start + k * step).min(pages.end);
                 let end = (start + look).min(pages.end);
                 self.residency
-                    .count(handle.fd(), start * PAGE..end * PAGE)
+                    .count(&handle, start * PAGE..end * PAGE)
                     .is_ok_and(|cached| cached >= end - start)
             });
             if pages.is_empty() || !cached {
@@ -489,7 +495,7 @@ impl Service {
             let at = (hull.start + (x >> 11) % span) / PAGE * PAGE;
             // It may have become shorter.
             let end = (at + (64 << 10)).min(file.size).max(at);
-            match self.residency.count(handle.fd(), at..end) {
+            match self.residency.count(&handle, at..end) {
                 Ok(cached) if cached < (end - at).div_ceil(PAGE) => return Some(false),
                 Ok(_) => {}
                 Err(e) => {
@@ -502,8 +508,11 @@ impl Service {
     }
 
     pub(super) fn no_cachestat(&mut self, key: FileKey, e: CacheStatError) {
+        // It was let go of just then.
+        if let CacheStatError::Other(_) = e {
+            return;
+        }
         self.header().lose(lost::CACHESTAT);
-        let _ = e;
         if let Some(f) = self.files.get_mut(&key) {
             f.blind = true;
         }
@@ -555,8 +564,13 @@ impl Service {
         let verdict = file.random.decide(case, price, investment);
         file.verdict = verdict;
         if verdict == Verdict::Now {
-            file.streamed = !self.away.is_away();
-            self.fetch(key, &[region], Class::Background, None, None);
+            let plan = self.fetch(key, &[region], Class::Background, None, None);
+            // Of what was refused because there was no room, the rest is asked for later.
+            let begun = plan.bytes > 0 || plan.refused_at.is_none();
+            let streamed = begun && !self.away.is_away();
+            if let Some(file) = self.files.get_mut(&key) {
+                file.streamed = streamed;
+            }
             return Some(0);
         }
         // The kernel counts the pages of a large file in milliseconds.
@@ -575,7 +589,7 @@ impl Service {
             return None;
         }
         let handle = self.handle(key)?;
-        match cache::counted(handle.fd(), region.clone()) {
+        match handle.counted(region.clone()) {
             Ok(stat) => {
                 let unused = self.files.get(&key)?.view.unused_pages();
                 Some(Held {

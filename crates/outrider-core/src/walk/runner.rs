@@ -16,10 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use outrider_sys::cache::{counted, populate};
 use outrider_sys::device::{Device, lies_on_disk};
 use outrider_sys::raw::blocks_read;
 use rustix::fs::{Advice, CWD, Dir, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom};
@@ -29,8 +28,9 @@ use super::stream::{Here, Listen, Walks, Want, common};
 use super::tree::{Directory, Entry, Key, Place, Tree};
 use super::visits::Visits;
 use crate::config::Config;
-use crate::engine::{self, become_background};
+use crate::engine::{self, Handle, become_background};
 use crate::fetch;
+use crate::service::ends::Note;
 use crate::shared::Shared;
 use crate::shm::{self, Figure};
 
@@ -231,7 +231,22 @@ struct Link {
     unheard_of: Vec<AtomicUsize>,
     /// Files that must never be opened.
     untouchable: Mutex<HashSet<Key>>,
+    /// Files that are open, by the entry of the process that they are open for.
+    held: Mutex<Vec<(usize, Weak<Handle>)>>,
     settings: Settings,
+}
+
+impl Link {
+    /// Lets go of the files that are open for a process, or for all.
+    fn let_go_for(&self, proc: Option<usize>) {
+        let mut held = lock(&self.held);
+        let its = |of: usize| proc.is_none_or(|proc| proc == of);
+        let gone: Vec<_> = held.extract_if(.., |(of, _)| its(*of)).collect();
+        drop(held);
+        for handle in gone.iter().filter_map(|(_, handle)| handle.upgrade()) {
+            handle.let_go();
+        }
+    }
 }
 
 /// How it is set up.
@@ -276,6 +291,7 @@ impl Walker {
             unheard: AtomicUsize::new(0),
             unheard_of: (0..shm::MAX_PROCS).map(|_| AtomicUsize::new(0)).collect(),
             untouchable: Mutex::default(),
+            held: Mutex::default(),
             settings,
         });
         let (tell, told) = channel();
@@ -328,8 +344,14 @@ impl Walker {
         }
     }
 
+    /// Lets go of the files that are open because of the process in this entry.
+    pub fn let_go_for(&self, proc: usize) {
+        self.link.let_go_for(Some(proc));
+    }
+
     /// The process in this entry is over.
     pub fn over(&self, proc: usize) {
+        self.link.let_go_for(Some(proc));
         let _ = self.tell.send(Message::Over(proc));
     }
 
@@ -347,6 +369,7 @@ impl Walker {
     pub fn let_go(&self) -> Leaving {
         self.link.held_back.store(true, SeqCst);
         *lock(&self.link.jobs) = Jobs::default();
+        self.link.let_go_for(None);
         let (done, forgotten) = channel();
         let _ = self.tell.send(Message::Forget(done));
         Leaving {
@@ -789,8 +812,11 @@ impl Guide {
         if self.systems.len() >= SYSTEMS {
             self.systems.clear();
         }
-        let fit = if libc::major(dev) != 0 {
-            !fetch::shows_opens(&Device::of_dev(dev))
+        let fit = if fetch::server(std::process::id(), dev, dir).is_some() {
+            // It is not asked anything.
+            false
+        } else if libc::major(dev) != 0 {
+            true
         } else {
             Device::of_path(dir).is_ok_and(|device| {
                 // The layers of a container's root can't be seen from within.
@@ -939,7 +965,7 @@ fn work(link: &Link, tell: &Sender<Message>) {
             } => {
                 let key = (dir_key.0, entry.ino);
                 let before = blocks_read();
-                let bytes = busy.and_then(|_busy| fetch(link, &dir, dir_key, &entry));
+                let bytes = busy.and_then(|_busy| fetch(link, proc, &dir, dir_key, &entry));
                 let bytes = bytes.unwrap_or(0);
                 let cold = bytes > 0 || blocks_read() != before;
                 let here = Here { bytes, cold };
@@ -1109,8 +1135,27 @@ fn look_up_in(dir: &OwnedFd, names: &[OsString]) {
     }
 }
 
+/// A file that is open, until this is dropped.
+struct Held<'a>(&'a Link, &'a Arc<Handle>);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let this = Arc::as_ptr(self.1);
+        lock(&self.0.held).retain(|(_, held)| !std::ptr::eq(held.as_ptr(), this));
+    }
+}
+
 /// Brings a file into the cache. Bytes that were not there, as far as is known.
-fn fetch(link: &Link, dir: &Path, dir_key: Key, entry: &Entry) -> Option<u64> {
+fn fetch(link: &Link, proc: usize, dir: &Path, dir_key: Key, entry: &Entry) -> Option<u64> {
+    let owner = || {
+        link.shared
+            .header()
+            .owners
+            .get(proc)
+            .map(|o| o.load(SeqCst))
+    };
+    let pid = owner();
+    let note = Note::new(link.shared.clone(), Some(proc), false)?;
     let parent = open_listed(dir, dir_key)?;
     let found = find(&parent, entry.name.as_os_str()).ok()?;
     let st = rustix::fs::fstat(&found).ok()?;
@@ -1124,23 +1169,33 @@ fn fetch(link: &Link, dir: &Path, dir_key: Key, entry: &Entry) -> Option<u64> {
         return Some(0);
     }
     let file = open_quietly(&found, OFlags::empty()).ok()?;
+    drop((found, parent));
+    let file = Arc::new(Handle::held(file));
+    file.attach(Box::new(note));
+    lock(&link.held).push((proc, Arc::downgrade(&file)));
+    let _held = Held(link, &file);
+    // The process may have ended before.
+    let departs = link.shared.proc(proc).departs.load(SeqCst) != 0;
+    if departs || owner() != pid || link.held_back.load(SeqCst) {
+        return None;
+    }
     let page = outrider_sys::cache::page_size();
     let before = blocks_read();
-    let cached = counted(file.as_fd(), 0..len).ok().map(|s| s.cached);
+    let cached = file.counted(0..len).ok().map(|s| s.cached);
     let missing = cached.map(|cached| len.div_ceil(page).saturating_sub(cached) * page);
     if missing == Some(0) {
         return Some(0);
     }
     // Our waiting below is no reason to keep it longer.
-    let _ = rustix::fs::fadvise(&file, 0, None, Advice::NoReuse);
+    let _ = rustix::fs::fadvise(file.fd(), 0, None, Advice::NoReuse);
     let mut at = 0;
     while at < len {
         let part = (len - at).min(CALL_BYTES);
-        rustix::fs::fadvise(&file, at, NonZeroU64::new(part), Advice::WillNeed).ok()?;
+        rustix::fs::fadvise(file.fd(), at, NonZeroU64::new(part), Advice::WillNeed).ok()?;
         at += part;
     }
     // Until its end is there, it is not; and no more files are in flight than there are workers.
-    let _ = populate(file.as_fd(), (len - 1) / page * page..len);
+    file.wait_watched(len - 1, (*link.shared).as_ref());
     let read = || (blocks_read() - before) as u64 * 512;
     Some(missing.unwrap_or_else(read).min(len))
 }

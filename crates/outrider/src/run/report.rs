@@ -13,6 +13,7 @@ use outrider_core::board;
 use outrider_core::declare::FIGURES;
 use outrider_core::shared::{Shared, text};
 use outrider_core::shm::{FIGURES as BYTES, Figure, FileStat, MAX_FILES, lost};
+use outrider_sys::device::{Device, DeviceId};
 use serde_json::{Value, json};
 
 use super::written::Written;
@@ -79,6 +80,7 @@ impl Target {
                 .filter(|(bit, _)| bits & bit != 0)
                 .map(|(_, line)| (*line).to_owned()),
         );
+        notes.extend(left_alone(shared));
         let mut files: Vec<(OsString, &FileStat)> = (0..MAX_FILES)
             .map_while(|i| shared.path(i).map(|p| (i, p)))
             .map(|(i, p)| (OsString::from_vec(p), shared.stat(i)))
@@ -211,6 +213,27 @@ fn document(
         "graphs": graph::document(&graphs(shared)),
         "lost": notes,
     })
+}
+
+/// What was not prefetched because of where it lies.
+fn left_alone(shared: &Shared) -> Vec<String> {
+    const REASONS: [&str; 2] = [
+        "page cache: what is read below {} does not stay in it; it was not prefetched",
+        "server: the one of what lies below {} did not answer; it was not prefetched any more",
+    ];
+    let all = shared.header().left_alone.iter().zip(REASONS);
+    all.flat_map(|(devices, reason)| {
+        let devices = devices.iter().map(|d| d.load(Relaxed));
+        devices.filter(|d| *d != 0).map(move |dev| {
+            let mount = Device::of_dev(dev).mount;
+            let place = mount.map_or_else(
+                || format!("device {}", DeviceId::from_dev(dev)),
+                |m| show(m.mount_point),
+            );
+            reason.replace("{}", &place)
+        })
+    })
+    .collect()
 }
 
 /// What the programs told of their foreaction graphs.

@@ -1,0 +1,199 @@
+//! Files that a server keeps: FUSE, NFS and their kind.
+//!
+//! Opening and closing such a file waits for an answer that may never come, and no signal ends that wait once the server has taken the request. So threads do it of
+//! which a bounded number may be stuck, and the service's own asks nothing that a server would have to answer.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use outrider_sys::cache::residency_is_visible;
+
+use super::ends::{Ends, Note};
+use super::*;
+use crate::engine::Remains;
+
+/// Threads at most.
+const THREADS: usize = 4;
+/// Files of one file system that are being opened at a time: more than one that does not answer are not needed to see that it doesn't.
+const OPENING: usize = 2;
+/// Bytes of their stacks.
+const STACK: usize = 128 << 10;
+/// An open that takes longer than this is a server that does not answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A file to be opened.
+pub(super) struct Wish {
+    pub(super) key: FileKey,
+    pub(super) wanted: Wanted,
+    pub(super) proc: usize,
+    pub(super) generation: u32,
+    pub(super) openers: Arc<std::sync::atomic::AtomicU32>,
+    pub(super) note: Note,
+}
+
+/// What became of it.
+pub(super) struct Opened {
+    pub(super) key: FileKey,
+    pub(super) proc: usize,
+    pub(super) file: Option<(Arc<Handle>, u64)>,
+}
+
+enum Job {
+    Open(Box<Wish>),
+    Close(Remains),
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    wake: Wake,
+    ends: Ends,
+    jobs: Mutex<Jobs>,
+    work: Condvar,
+    /// There is something to be taken.
+    news: AtomicBool,
+}
+
+#[derive(Default)]
+struct Jobs {
+    waiting: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+}
+
+/// The service's end.
+pub(super) struct Servers {
+    inner: Arc<Inner>,
+    tell: Sender<Opened>,
+    told: Receiver<Opened>,
+    /// Opens that have not been answered, by file system, and since when.
+    opening: Vec<(u64, FileKey, Instant)>,
+}
+
+impl Servers {
+    pub(super) fn new(shared: Arc<Shared>, ends: Ends, wake: Wake) -> Servers {
+        let (tell, told) = channel();
+        let inner = Inner {
+            shared,
+            wake,
+            ends,
+            jobs: Mutex::default(),
+            work: Condvar::new(),
+            news: AtomicBool::new(false),
+        };
+        Servers {
+            inner: Arc::new(inner),
+            tell,
+            told,
+            opening: Vec::new(),
+        }
+    }
+
+    /// Whether a server of this file system has not answered for long.
+    pub(super) fn is_stuck(&self, dev: u64) -> bool {
+        self.opening
+            .iter()
+            .any(|(d, _, since)| *d == dev && since.elapsed() > PATIENCE)
+    }
+
+    /// Begins to open a file. `false`: enough are being opened there, or it is not wished any more.
+    pub(super) fn open(&mut self, wish: impl FnOnce() -> Option<Wish>, key: FileKey) -> bool {
+        let its = self.opening.iter().filter(|(d, ..)| *d == key.dev);
+        if its.count() >= OPENING || self.opening.len() >= THREADS {
+            return false;
+        }
+        let Some(wish) = wish() else {
+            return false;
+        };
+        self.opening.push((key.dev, key, Instant::now()));
+        Inner::give(&self.inner, Job::Open(Box::new(wish)), &self.tell);
+        true
+    }
+
+    /// Files that have been opened since this was asked last.
+    pub(super) fn opened(&mut self) -> Vec<Opened> {
+        if !self.inner.news.swap(false, Acquire) {
+            return Vec::new();
+        }
+        let opened: Vec<Opened> = self.told.try_iter().collect();
+        for o in &opened {
+            self.opening.retain(|(_, key, _)| *key != o.key);
+        }
+        opened
+    }
+}
+
+impl Inner {
+    fn jobs(&self) -> MutexGuard<'_, Jobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give(self: &Arc<Inner>, job: Job, tell: &Sender<Opened>) {
+        let mut jobs = self.jobs();
+        jobs.waiting.push_back(job);
+        if jobs.idle < jobs.waiting.len() && jobs.threads < THREADS {
+            let (inner, tell) = (self.clone(), tell.clone());
+            let thread = std::thread::Builder::new().name("outrider-open".into());
+            match thread.stack_size(STACK).spawn(move || inner.work(&tell)) {
+                Ok(_) => jobs.threads += 1,
+                Err(_) => self.shared.header().lose(lost::THREADS),
+            }
+        }
+        drop(jobs);
+        self.work.notify_one();
+    }
+
+    fn work(self: &Arc<Inner>, tell: &Sender<Opened>) {
+        loop {
+            let mut jobs = self.jobs();
+            let job = loop {
+                match jobs.waiting.pop_front() {
+                    Some(job) => break job,
+                    None => {
+                        jobs.idle += 1;
+                        jobs = self.work.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+                        jobs.idle -= 1;
+                    }
+                }
+            };
+            drop(jobs);
+            match job {
+                Job::Close(remains) => drop(remains),
+                Job::Open(wish) => {
+                    let (key, proc) = (wish.key, wish.proc);
+                    let file = self.open(*wish, tell);
+                    let _ = tell.send(Opened { key, proc, file });
+                    self.news.store(true, Release);
+                    self.wake.wake();
+                }
+            }
+        }
+    }
+
+    fn open(self: &Arc<Inner>, wish: Wish, tell: &Sender<Opened>) -> Option<(Arc<Handle>, u64)> {
+        // Its rights may be others since it was asked for.
+        if !self.shared.stands(wish.proc) {
+            return None;
+        }
+        let slots = &self.shared.proc(wish.proc).slots;
+        let slot = slots.get(usize::from(wish.wanted.fd))?;
+        let header = self.shared.header();
+        let (fd, size) = fetch::fetch(wish.wanted, slot, wish.generation, true, header)?;
+        let fd_of = std::os::fd::AsFd::as_fd(&fd);
+        let quiet = fetch::leaves_access_time(fd_of);
+        let visible = residency_is_visible(fd_of);
+        let (inner, tell) = (self.clone(), tell.clone());
+        let closer = move |remains| Inner::give(&inner, Job::Close(remains), &tell);
+        let handle = Arc::new(Handle::remote(fd, quiet, visible, Arc::new(closer)));
+        let source = fetch::Source::new(wish.wanted, &self.shared, wish.proc, wish.generation);
+        let source = source.map(Arc::new);
+        let watch = self.ends.watch(&handle, wish.openers, source.clone());
+        handle.attach(Box::new((watch, wish.note)));
+        // It may have been closed before the watch began.
+        let there = source.is_some_and(|s| s.is_open(&self.shared));
+        if !there {
+            handle.let_go();
+        }
+        there.then_some((handle, size))
+    }
+}

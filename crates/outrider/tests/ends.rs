@@ -1,0 +1,270 @@
+//! What the service holds of programs' files, and for how long: nobody who learns that a program has closed a file, or is over, finds it open (SPEC B11), and
+//! servers of files (FUSE) see one open of ours at most, and no read that serves nobody.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use support::{
+    Mounted, compile, fresh, is_root, make_cold, outrider_run, plain_environment, processes,
+    program, skip_unprivileged, wait_for,
+};
+
+/// The ways in which a program comes to have a file no more; see `ends.c`.
+const WAYS: [&str; 7] = ["close", "exit", "_exit", "quick", "exec", "kill", "map"];
+
+/// A file system of `fuse_server.c` on `mnt`, as long as it lives.
+struct Server(PathBuf);
+
+impl Server {
+    fn start(dir: &Path, words: &[&str]) -> Server {
+        let at = dir.join("mnt");
+        fs::create_dir_all(&at).unwrap();
+        let started = Command::new(program("fuse_server"))
+            .arg(&at)
+            .args(words)
+            .status();
+        assert!(started.unwrap().success());
+        Server(at)
+    }
+
+    /// What it counted: the number behind `name`.
+    fn counted(&self, name: &str) -> u64 {
+        let stats = fs::read_to_string(self.0.join("stats")).unwrap();
+        let mut words = stats.split_whitespace();
+        words.find(|w| *w == name).unwrap();
+        words.next().unwrap().parse().unwrap()
+    }
+
+    /// Nobody has the file open there.
+    fn is_closed(&self) {
+        let closed = wait_for(30.0, || (self.counted("now") == 0).then_some(()));
+        assert!(closed.is_some());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // By force: what has not been answered ends, too.
+        for flags in ["-f", "-l"] {
+            let mut umount = Command::new("umount");
+            let _ = umount
+                .arg(flags)
+                .arg(&self.0)
+                .stderr(Stdio::null())
+                .status();
+        }
+    }
+}
+
+fn may_mount(name: &str) -> bool {
+    if !is_root() || !Path::new("/dev/fuse").exists() {
+        skip_unprivileged(name, "mounts file systems");
+        return false;
+    }
+    true
+}
+
+/// Runs a script with us or without, which is given a minute.
+fn script(dir: &Path, ours: bool, text: &str) -> (Output, serde_json::Value) {
+    let report = dir.join("report.json");
+    let words = ["timeout", "-s", "KILL", "60", "sh", "-c", text];
+    let mut command = if ours {
+        let flag = format!("--report={}", report.display());
+        outrider_run(dir, &[&flag], &words)
+    } else {
+        let mut command = Command::new(words[0]);
+        plain_environment(&mut command, dir);
+        command.args(&words[1..]).current_dir(dir);
+        command
+    };
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let text = fs::read_to_string(&report).unwrap_or_default();
+    let _ = fs::remove_file(&report);
+    (output, serde_json::from_str(&text).unwrap_or_default())
+}
+
+fn figure(report: &serde_json::Value, name: &str) -> u64 {
+    let figure = report["totals"][format!("{name}_bytes")].as_u64();
+    figure.unwrap_or_else(|| panic!("{name}: {report:#}"))
+}
+
+fn lost(report: &serde_json::Value, words: &str) -> bool {
+    let lines = report["lost"].as_array().into_iter().flatten();
+    let mut lines = lines.filter_map(|l| l.as_str());
+    lines.any(|l| l.contains(words))
+}
+
+/// SPEC B11: a file system on which a program of the run has read can be unmounted as soon as the program is over, or has closed its file, also by a program that no
+/// library sees: ten times of ten, as without us.
+#[test]
+fn what_was_read_can_be_unmounted_at_once() {
+    const NAME: &str = "what_was_read_can_be_unmounted_at_once";
+    if !may_mount(NAME) {
+        return;
+    }
+    let dir = fresh(NAME);
+    let (from, reader) = (dir.join("from"), program("ends"));
+    let unmount = compile("unmount", "unmount_static", &["-static"]);
+    fs::create_dir_all(&from).unwrap();
+    fs::create_dir_all(dir.join("mnt")).unwrap();
+    for i in 0..10u8 {
+        fs::write(from.join(format!("f{i}")), vec![i + 1; 6 << 20]).unwrap();
+    }
+    let _mounted = Mounted(dir.join("mnt"));
+    for way in WAYS {
+        let text = format!(
+            "for i in 0 1 2 3 4 5 6 7 8 9; do mount --bind from mnt && {} mnt/f$i {way} 3 back; {} mnt || umount mnt; done",
+            reader.display(),
+            unmount.display()
+        );
+        make_cold(&from);
+        let (plain, _) = script(&dir, false, &text);
+        make_cold(&from);
+        let (ours, report) = script(&dir, true, &text);
+        let lines = String::from_utf8_lossy(&ours.stdout);
+        assert_eq!(lines.matches("unmounted").count(), 10, "{way}: {ours:?}");
+        assert_eq!(
+            (plain.status, &plain.stdout),
+            (ours.status, &ours.stdout),
+            "{way}"
+        );
+        if way != "map" {
+            assert!(figure(&report, "prefetched") > 0, "{way}: {report:#}");
+        }
+    }
+}
+
+/// SPEC B11: on FUSE an unlinked file that somebody has open stays under another name, and its directory can't be removed. Whatever way a program
+/// came to have the file no more, its directory can be removed next.
+#[test]
+fn unlinked_files_of_a_server_vanish() {
+    const NAME: &str = "unlinked_files_of_a_server_vanish";
+    if !may_mount(NAME) {
+        return;
+    }
+    let dir = fresh(NAME);
+    let reader = program("ends");
+    let mut opened = false;
+    for way in WAYS {
+        let text = format!(
+            "{} mnt/box/f {way} 8; rm -r mnt/box && echo gone",
+            reader.display()
+        );
+        let run = |ours| {
+            let server = Server::start(&dir, &["hide", "keep", "delay=100"]);
+            let (output, _) = script(&dir, ours, &text);
+            server.is_closed();
+            (output, server.counted("opens"))
+        };
+        let (plain, opens) = run(false);
+        assert!(
+            String::from_utf8_lossy(&plain.stdout).ends_with("gone\n"),
+            "{way}"
+        );
+        for _ in 0..3 {
+            let (ours, its) = run(true);
+            assert_eq!(
+                (plain.status, &plain.stdout),
+                (ours.status, &ours.stdout),
+                "{way}: {ours:?}"
+            );
+            opened |= its > opens;
+        }
+    }
+    assert!(opened, "nothing was prefetched");
+}
+
+/// A server's file is opened once at most beside the program's own open. FUSE drops what is cached of a file that is opened: nearly nothing is read twice from there.
+#[test]
+fn a_servers_file_is_opened_once() {
+    const NAME: &str = "a_servers_file_is_opened_once";
+    /// Bytes that had been read when the file was opened once more.
+    const BOUND: u64 = 16 << 20;
+    if !may_mount(NAME) {
+        return;
+    }
+    let dir = fresh(NAME);
+    let text = format!("{} mnt/box/f close 48 slow", program("ends").display());
+    let run = |ours| {
+        let server = Server::start(&dir, &["delay=50"]);
+        let (output, report) = script(&dir, ours, &text);
+        server.is_closed();
+        let [opens, bytes] = ["opens", "bytes"].map(|name| server.counted(name));
+        (output, report, opens, bytes)
+    };
+    let (plain, _, opens, bytes) = run(false);
+    assert_eq!((opens, plain.status.code()), (1, Some(0)), "{plain:?}");
+    let (ours, report, its, read) = run(true);
+    assert_eq!((plain.status, plain.stdout), (ours.status, ours.stdout));
+    assert!(its <= 2, "{its} opens: {report:#}");
+    assert!(
+        read <= bytes + BOUND,
+        "{read} instead of {bytes}: {report:#}"
+    );
+}
+
+/// What bypasses the page cache is not prefetched: it would be fetched twice. The report says so, and counts nothing as a hit.
+#[test]
+fn what_bypasses_the_cache_is_left_alone() {
+    const NAME: &str = "what_bypasses_the_cache_is_left_alone";
+    if !may_mount(NAME) {
+        return;
+    }
+    let dir = fresh(NAME);
+    let text = format!("{} mnt/box/f close 32", program("ends").display());
+    let run = |ours| {
+        let server = Server::start(&dir, &["direct", "delay=200"]);
+        let (output, report) = script(&dir, ours, &text);
+        server.is_closed();
+        (output, report, server.counted("bytes"))
+    };
+    let (plain, _, bytes) = run(false);
+    let (ours, report, read) = run(true);
+    assert_eq!((plain.status, plain.stdout), (ours.status, ours.stdout));
+    assert_eq!(read, bytes, "{report:#}");
+    assert_eq!(figure(&report, "hit"), 0, "{report:#}");
+    assert_eq!(figure(&report, "prefetched"), 0, "{report:#}");
+    assert!(lost(&report, "does not stay in it"), "{report:#}");
+}
+
+/// A server that never answers, a read of the program's (15) or the helper's open, holds up nothing else: what lies beside is prefetched, the run ends, and
+/// where the program's own wait can be ended, nothing of ours stays in the kernel.
+#[test]
+fn a_server_that_never_answers_holds_nothing_up() {
+    const NAME: &str = "a_server_that_never_answers_holds_nothing_up";
+    if !may_mount(NAME) {
+        return;
+    }
+    let reader = program("ends");
+    for how in ["hang=15", "stall"] {
+        let dir = fresh(NAME);
+        fs::write(dir.join("beside"), vec![7; 32 << 20]).unwrap();
+        make_cold(&dir);
+        let server = Server::start(&dir, &[how, "delay=2000"]);
+        let text = format!(
+            "{0} mnt/box/f close 8 > /dev/null & sleep 1.5; {0} beside close 32 back; kill -9 $!; wait $! 2>/dev/null; echo $?",
+            reader.display()
+        );
+        let (ours, report) = script(&dir, true, &text);
+        let expected = format!("{}\n", 7u64 * (32 << 20));
+        let out = String::from_utf8_lossy(&ours.stdout);
+        assert!(
+            ours.status.success() && out.starts_with(&expected),
+            "{how}: {ours:?}"
+        );
+        assert!(figure(&report, "prefetched") > 0, "{how}: {report:#}");
+        let stuck = || {
+            let all = processes();
+            let mut all = all.iter();
+            all.any(|p| p.state == 'D' && p.name.starts_with("outrider"))
+        };
+        if how == "hang=15" {
+            // A disk may be waited for just now.
+            assert!(wait_for(30.0, || (!stuck()).then_some(())).is_some());
+        }
+        drop(server);
+    }
+}
