@@ -1,6 +1,9 @@
 //! Files: our hold on them, what is known of their pages, and their figures.
 
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
+
+use outrider_sys::raw::Fd;
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -716,9 +719,28 @@ impl Service {
         }
     }
 
+    /// A file that no program has open any more, by its name, for as long as it takes to drop pages of it: what a program of this run has read, or had
+    /// fetched. Not where it shows that a file is open.
+    fn open_briefly(&self, key: FileKey) -> Option<Fd> {
+        let file = self.files.get(&key).filter(|f| f.openers == 0)?;
+        let shown = self.devices.get(&key.dev).is_none_or(|p| p.shows_opens);
+        let watched = self.header().watched.load(Relaxed) != 0;
+        if shown || watched || self.away.is_away() || self.untouchable.contains(&key) {
+            return None;
+        }
+        let (fd, _) = fetch::by_name(&file.name, key.dev, key.ino)?;
+        Some(fd)
+    }
+
     /// Drops what the view has of a range of a file from the cache; how many bytes that were. What of it was not read yet was fetched in vain.
     fn give_up(&mut self, key: FileKey, view: &FileView, range: PageRange) -> u64 {
-        let Some(handle) = self.handle(key) else {
+        let handle = self.handle(key);
+        let briefly = match handle {
+            Some(_) => None,
+            None => self.open_briefly(key),
+        };
+        let fd = handle.as_ref().map(|h| h.fd());
+        let Some(fd) = fd.or(briefly.as_ref().map(AsFd::as_fd)) else {
             return 0;
         };
         let mut missing = Vec::new();
@@ -730,7 +752,7 @@ impl Service {
             let held = PageRange::new(from, end);
             from = next;
             let bytes = held.start * PAGE..held.end * PAGE;
-            if held.is_empty() || cache::drop_range(handle.fd(), bytes).is_err() {
+            if held.is_empty() || cache::drop_range(fd, bytes).is_err() {
                 continue;
             }
             let gone = view.evicted(held);
