@@ -228,7 +228,8 @@ impl Sink for Report {
 }
 
 fn with_flags(mut graph: Graph<*mut c_void>, flags: c_uint) -> *mut CGraph {
-    if attach::board().is_some() {
+    // It is in the report although nothing may come of it.
+    if attach::board().is_some_and(|b| board::entry(b, graph.name()).is_some()) {
         // A graph may be freed while another thread's counts are on their way: this stays.
         let name = Box::leak(graph.name().to_owned().into_boxed_str());
         graph = graph.sink(Box::leak(Box::new(Report(name))));
