@@ -20,7 +20,7 @@ use std::sync::{Mutex, PoisonError};
 
 use outrider_sys::device::{Device, DeviceId, Mount, mounts_of};
 use outrider_sys::raw::Fd;
-use outrider_sys::{seccomp, valgrind};
+use outrider_sys::{seccomp, standing, valgrind};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::shared::Shared;
@@ -169,7 +169,7 @@ pub fn is_open(wanted: Wanted, slot: &Slot, generation: u32) -> bool {
 
 /// The same for a file without a descriptor, by the name that it had.
 pub fn by_name(name: &Path, dev: u64, ino: u64) -> Option<(Fd, u64)> {
-    if !name.is_absolute() {
+    if !name.is_absolute() || standing::is_apart() {
         return None;
     }
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;

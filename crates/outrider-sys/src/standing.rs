@@ -8,18 +8,27 @@ use std::io;
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, readlinkat, statat};
+
+/// See [`is_apart`].
+static APART: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process has the rights of others that have other mounts or another root than it has: it may open what they have open, and nothing by name.
+pub fn is_apart() -> bool {
+    APART.load(Ordering::Relaxed)
+}
 
 /// What /proc tells of a process's rights. Two processes with equal ones may do the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// Lines of /proc/PID/status, in its order: see [`LINES`].
     lines: Vec<String>,
-    /// Mount and user namespace.
+    /// Mount and user namespace; of the former nothing where this process is apart.
     namespaces: [Vec<u8>; 2],
-    /// `st_dev` and `st_ino` of the root directory.
+    /// `st_dev` and `st_ino` of the root directory, likewise.
     root: (u64, u64),
     /// The label of a security module, where there is one.
     label: Vec<u8>,
@@ -100,11 +109,17 @@ impl Watch {
             let link = readlinkat(&self.directory, name, Vec::new()).ok()?;
             Some(link.into_bytes())
         };
-        let root = statat(&self.directory, "root", AtFlags::empty()).ok()?;
+        let (mounts, root) = match is_apart() {
+            true => (Vec::new(), (0, 0)),
+            false => {
+                let root = statat(&self.directory, "root", AtFlags::empty()).ok()?;
+                (link("ns/mnt")?, (root.st_dev, root.st_ino))
+            }
+        };
         Some(Standing {
             lines: lines.collect(),
-            namespaces: [link("ns/mnt")?, link("ns/user")?],
-            root: (root.st_dev, root.st_ino),
+            namespaces: [mounts, link("ns/user")?],
+            root,
             label: self.label(),
         })
     }
@@ -143,9 +158,10 @@ impl Watch {
         })
     }
 
-    /// Enters the namespaces and the root of that process, of which [`Watch::assume`] is then to be called. Whether that is for a child to do, since the
-    /// process is in another process namespace: only children come to be there. This process is to have one thread; on failure it is of no use.
-    pub fn enter(&self) -> io::Result<bool> {
+    /// Enters the namespaces and the root of that process, of which [`Watch::assume`] is then to be called. This process is to have one thread; on failure it is of
+    /// no use. The process namespace is not entered: whoever is in it would see one process more. Where that is another one, /proc may be, too, and
+    /// nothing but the user namespace is entered: this process is apart from then on ([`is_apart`]).
+    pub fn enter(&self) -> io::Result<()> {
         let own = Watch::at("/proc/self")?;
         let differs = |name: &str| -> io::Result<bool> {
             let [its, own] = [self, &own].map(|w| readlinkat(&w.directory, name, Vec::new()));
@@ -173,14 +189,17 @@ impl Watch {
         if groups(&own).as_ref() != Some(&its) {
             set_groups(&its)?;
         }
+        APART.store(differs("ns/pid")?, Ordering::Relaxed);
         enter("ns/user", libc::CLONE_NEWUSER)?;
-        let elsewhere = enter("ns/pid", libc::CLONE_NEWPID)?;
+        if is_apart() {
+            return Ok(());
+        }
         let mounts = enter("ns/mnt", libc::CLONE_NEWNS)?;
         if mounts || (its_root.st_dev, its_root.st_ino) != (own_root.st_dev, own_root.st_ino) {
             rustix::process::fchdir(&root)?;
             rustix::process::chroot(".")?;
         }
-        Ok(elsewhere)
+        Ok(())
     }
 
     /// Makes this process, which has one thread and is where that one is, one that may do just what that one may. On failure it may have lost some rights already, and is

@@ -26,7 +26,7 @@ use outrider_core::engine;
 use outrider_core::service::Service;
 use outrider_core::shared::Shared;
 use outrider_core::shm::{self, lost};
-use outrider_sys::standing::Watch;
+use outrider_sys::standing::{self, Watch};
 use outrider_sys::{child, handover, raw, seccomp};
 
 use crate::cli::{Engine, Mode, RunArgs};
@@ -1006,7 +1006,9 @@ fn start_heir(shared: &Arc<Shared>, i: usize, config: &Config, mode: u32, engine
             let header = own.header();
             header.begin(mode, config.files.min_size.0);
             heir.level.store(level, Relaxed);
-            let (own, config) = (Arc::new(own), config.clone());
+            let (own, mut config) = (Arc::new(own), config.clone());
+            // Who goes through trees opens files by name.
+            config.files.walk &= !standing::is_apart();
             let kind = engine_kind(engine);
             let service = Service::new(own.clone(), config, mode, kind, Default::default());
             own.header().heir.state.store(shm::HEIR_LISTENS, Release);
@@ -1024,22 +1026,10 @@ fn start_heir(shared: &Arc<Shared>, i: usize, config: &Config, mode: u32, engine
     }
 }
 
-/// Becomes one that may do what process `of` may: see [`Watch::assume`]. Where only children come to be where that is, the process that returns is a child.
+/// Becomes one that may do what process `of` may: see [`Watch::assume`].
 fn take_on(of: u32) -> std::io::Result<u32> {
     let watch = Watch::of(of)?;
-    if watch.enter()? {
-        // SAFETY: this process has one thread, so the child is whole; plain calls.
-        unsafe {
-            match libc::fork() {
-                0 => {}
-                child if child < 0 => return Err(std::io::Error::last_os_error()),
-                child => {
-                    libc::waitpid(child, std::ptr::null_mut(), 0);
-                    libc::_exit(0);
-                }
-            }
-        }
-    }
+    watch.enter()?;
     let level = watch.assume();
     // Who becomes another user forgets it.
     child::die_with_parent();

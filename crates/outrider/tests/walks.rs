@@ -147,7 +147,7 @@ fn cached_trees_are_left_alone() {
     eventually(|| {
         run(&dir, "app-only", &argv);
         let (totals, _) = run(&dir, "predict+opt", &argv);
-        match (ahead(&totals), totals["wake_ups"].as_u64()) {
+        match (ahead(&totals), totals["requests"].as_u64()) {
             ((0, 0), Some(0)) => Ok(()),
             _ => Err(totals.to_string()),
         }
