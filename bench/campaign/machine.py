@@ -37,6 +37,25 @@ def os_release():
     return {key: value.strip('"') for key, _, value in (line.partition("=") for line in lines)}
 
 
+def debian_archive():
+    """Where the machine's own apt has Debian's packages from, and of which release: their sources are there, too."""
+    known = os_release()
+    if known.get("ID") != "debian":
+        raise Stop("the suites are Debian's packages: a Debian system (or container) is needed")
+    codename = known["VERSION_CODENAME"]
+    listed = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    ).stdout
+    for line in listed.splitlines():
+        archive, *what = line.split()
+        if what == [codename, "main"]:
+            return archive, codename
+    raise Stop(f"none of the machine's package sources has Debian's {codename}: run apt-get update")
+
+
 class Apt:
     """Debian's archive, through lists and a cache of our own: the machine's are left as they
     are."""
@@ -58,14 +77,12 @@ class Apt:
             raise Stop(
                 "the suites' sources are Debian's: apt-get and dpkg-source (dpkg-dev) are needed"
             )
-        known = os_release()
-        # Ubuntu and others have packages of their own; the suites are to be the same everywhere.
-        codename = known["VERSION_CODENAME"] if known.get("ID") == "debian" else "bookworm"
+        archive, codename = debian_archive()
         for part in ("lists/partial", "cache/archives/partial"):
             (self.base / part).mkdir(parents=True, exist_ok=True)
         (self.base / "sources.list").write_text(
             "".join(
-                f"{kind} http://deb.debian.org/debian {codename} main\n"
+                f"{kind} {archive} {codename} main\n"
                 for kind in ("deb", "deb-src")
             ),
             encoding="utf-8",
