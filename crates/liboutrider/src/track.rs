@@ -329,7 +329,7 @@ fn thread_tag() -> u64 {
 
 /// Whether the service need not know of files that nobody has told of yet.
 fn untold() -> bool {
-    attach::current().is_some_and(|p| p.unhurried.load(Relaxed) == UNTOLD)
+    attach::current().is_some_and(|p| p.untold.load(Relaxed) == UNTOLD)
 }
 
 /// Whether a read of a descriptor that nobody has told of need not be told either; otherwise all that follow are.

@@ -67,8 +67,6 @@ pub const FD_TRACKED: u32 = 2;
 pub const FLAG_WRITABLE: u32 = 1;
 /// Somebody else may move the file position: a dup, a fork, a stdio buffer.
 pub const FLAG_SHARED_POS: u32 = 2;
-/// Events need not wake the service; it looks by itself every few milliseconds.
-pub const FLAG_LAZY: u32 = 4;
 /// Opened for reading.
 pub const FLAG_READABLE: u32 = 8;
 /// The service is opening the file through /proc at this moment, which holds the program's own open file for some
@@ -92,10 +90,8 @@ pub const FLAG_SEQUENTIAL: u32 = 512;
 /// The upper half of the flags: after a read that was told so many are not, until the service says otherwise. It is how a program
 /// that finds everything cached is listened to: a burst of reads costs few events even while the service is busy.
 pub const RARELY_SHIFT: u32 = 16;
-/// The service helps nobody just now who has not been helped before; it hears of opens and reads when it looks by itself.
-pub const UNHURRIED: u32 = 1;
-/// Nor is it told of descriptors that are opened now, and of what is read of them while this lasts.
-pub const UNTOLD: u32 = 2;
+/// The service helps nobody just now who has not been helped before: it is not told of descriptors that are opened now, nor of what is read of them while this lasts.
+pub const UNTOLD: u32 = 1;
 /// Reads that are not told after one that found the ring full: nobody could listen to them.
 pub const UNHEARD: u32 = 256;
 
@@ -266,8 +262,8 @@ pub struct Proc {
     pub closed: AtomicU32,
     /// 1: hooks look for themselves whether files are cached; see [`FLAG_HOT`].
     pub looks: AtomicU32,
-    /// [`UNHURRIED`] or [`UNTOLD`], or 0.
-    pub unhurried: AtomicU32,
+    /// [`UNTOLD`], or 0.
+    pub untold: AtomicU32,
     /// 1: a filter of system calls was seen to stand over this process: what the program does not ask the kernel itself may kill it.
     pub confined: AtomicU32,
     /// 1: this program watches files for being opened and closed (inotify, fanotify); the service opens no more.
@@ -838,7 +834,7 @@ impl Proc {
     pub fn take_over(&self, from: &Proc) {
         let words = [
             (&self.looks, &from.looks),
-            (&self.unhurried, &from.unhurried),
+            (&self.untold, &from.untold),
             (&self.hinted, &from.hinted),
             (&self.watches, &from.watches),
             (&self.confined, &from.confined),

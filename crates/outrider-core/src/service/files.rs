@@ -131,6 +131,18 @@ impl Service {
             handle.let_go();
             return None;
         }
+        self.holds(key, handle, size, i)
+    }
+
+    /// The file is held for process `i`.
+    fn holds(
+        &mut self,
+        key: FileKey,
+        handle: Arc<Handle>,
+        size: u64,
+        i: usize,
+    ) -> Option<Arc<Handle>> {
+        let file = self.files.get_mut(&key)?;
         file.size = size;
         file.handle = Some(handle.clone());
         file.holder = Some(i);
@@ -155,10 +167,7 @@ impl Service {
             handle.let_go();
             return None;
         }
-        file.size = size;
-        file.handle = Some(handle.clone());
-        file.holder = Some(i);
-        Some(handle)
+        self.holds(key, handle, size, i)
     }
 
     /// A descriptor through which a file can be opened, of a process that has just the rights of this one.
@@ -392,7 +401,7 @@ impl Service {
     /// Counts the files that are being read, and lets go of the others.
     pub(super) fn count_files(&mut self) {
         self.last_let_go = Instant::now();
-        let (mut busy, mut held) = (Vec::new(), 0);
+        let mut busy = Vec::new();
         let mut overdue = Vec::new();
         let few = self.files.values().filter(|f| f.handle.is_some()).count() <= FEW_HELD;
         for file in self.files.values_mut() {
@@ -421,7 +430,6 @@ impl Service {
                 // Nobody reads it.
             } else if file.openers > 0 {
                 busy.push(file.key);
-                held += u64::from(file.handle.is_some());
             }
         }
         for dev in overdue {
@@ -433,19 +441,13 @@ impl Service {
         // Of many files there are enough.
         let read = descs.filter(|d| busy.len() <= FEW_FILES && busy.contains(&d.key));
         self.streams = read.map(|d| d.detector.reading().count() as u64).sum();
-        self.holding = held > 0;
         self.look_at_crowd(busy.len() as u64);
-        let recent = self.last_event.elapsed() < RECENT;
-        let unhurried = match self.crowd.quiet() {
+        self.untold = match self.crowd.quiet() {
             Some(true) => shm::UNTOLD,
-            _ if recent && !busy.is_empty() && busy.iter().all(|key| self.crowded(*key)) => {
-                shm::UNHURRIED
-            }
             _ => 0,
         };
-        self.unhurried = unhurried;
         for i in &self.active {
-            self.shared.proc(*i).unhurried.store(unhurried, Relaxed);
+            self.shared.proc(*i).untold.store(self.untold, Relaxed);
         }
     }
 

@@ -194,7 +194,6 @@ impl Service {
                 slot.listen_rarely(0);
                 // Hooks count by the size what they don't tell of.
                 slot.hush(size, 0, 0);
-                slot.flags.fetch_and(!FLAG_LAZY, Relaxed);
                 slot.flags.fetch_or(flags, Relaxed);
             }
         }

@@ -50,8 +50,8 @@ use crate::plan::{self, Terms};
 use crate::residency::Residency;
 use crate::shared::Shared;
 use crate::shm::{
-    self, Event, FD_IGNORED, FD_TRACKED, FLAG_BLIND, FLAG_HOT, FLAG_LAZY, FLAG_SEQUENTIAL,
-    FLAG_WRITABLE, Figure, Header, Kind, MAX_FILES, MAX_PROCS, Proc, Slot, lost,
+    self, Event, FD_IGNORED, FD_TRACKED, FLAG_BLIND, FLAG_HOT, FLAG_SEQUENTIAL, FLAG_WRITABLE,
+    Figure, Header, Kind, MAX_FILES, MAX_PROCS, Proc, Slot, lost,
 };
 use crate::source::dense::{self, Case, Draws, Held, Price, Random, Verdict};
 use crate::source::mapped::Mapped;
@@ -379,14 +379,12 @@ pub struct Service {
     /// The last event that said more than that all is calm.
     last_event: Instant,
     stirred: bool,
-    /// A file of a program's is open here.
-    holding: bool,
     last_budget: Instant,
     last_census: Instant,
     last_map_look: Instant,
     map_pause: Duration,
-    /// See [`Proc::unhurried`].
-    unhurried: u32,
+    /// See [`Proc::untold`].
+    untold: u32,
     /// When something was heard last.
     heard: Instant,
     /// Who has come to the socket and not said anything yet.
@@ -496,12 +494,11 @@ impl Service {
             start: now,
             last_event: now,
             stirred: false,
-            holding: false,
             last_budget: now,
             last_census: now,
             last_map_look: now,
             map_pause: Duration::from_millis(1),
-            unhurried: 0,
+            untold: 0,
             heard: now,
             coming: handover::Waiting::default(),
             deaf: false,

@@ -93,7 +93,7 @@ impl Service {
         let proc = self.shared.proc(i);
         let looks = self.config.view.cache_visibility;
         proc.looks.store(looks.into(), Relaxed);
-        proc.unhurried.store(self.unhurried, Relaxed);
+        proc.untold.store(self.untold, Relaxed);
         proc.watched
             .store(self.header().watched.load(Relaxed), Relaxed);
         proc.notes.configure(&self.config);

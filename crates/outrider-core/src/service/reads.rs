@@ -158,7 +158,7 @@ impl Service {
                 }
                 // What was refused is asked for at the next read: keep listening.
                 self.listen(i, e.fd, slot, 0);
-                self.hush(slot, i, e.fd, Foresight::default(), (0, given), true);
+                self.hush(slot, i, e.fd, Foresight::default(), (0, given));
                 return;
             }
             if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd)) {
@@ -193,8 +193,7 @@ impl Service {
             }
         };
         self.listen(i, e.fd, slot, rarely);
-        let lazy = f.random && !near;
-        self.hush(slot, i, e.fd, f, (skip, given), lazy);
+        self.hush(slot, i, e.fd, f, (skip, given));
     }
 
     /// The position was moved on over what a stream would have read.
@@ -394,16 +393,12 @@ impl Service {
         fd: u16,
         f: Foresight,
         (skip, given): (u32, u32),
-        lazy: bool,
     ) {
         let quiet = f.quiet;
         // While a silence is being used up only reads arrive that were told before it: they don't end it.
         let left = slot.skip.load(Relaxed);
         let skip = if left > 0 { left } else { skip };
         slot.hush(quiet.start, quiet.end.saturating_sub(quiet.start), skip);
-        if lazy != (slot.flags.load(Relaxed) & FLAG_LAZY != 0) {
-            slot.flags.fetch_xor(FLAG_LAZY, Relaxed);
-        }
         if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&fd)) {
             desc.skip_given = if left > 0 { given } else { skip };
         }
