@@ -117,11 +117,10 @@ impl Service {
     /// Nothing counts as asked for any more beyond where each stream is, and all reads are told again.
     fn ask_again(&mut self, key: FileKey) {
         let limits = self.limits(key);
-        self.listen_anew(key, |desc, proc| {
+        self.listen_anew(key, |desc| {
             desc.detector.shrink(&limits);
             desc.detector.go_back();
             (desc.calm, desc.cached, desc.skip_given) = (0, false, 0);
-            desc.hear_rarely(0, proc);
             0
         });
     }

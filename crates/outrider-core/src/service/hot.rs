@@ -79,10 +79,14 @@ impl Service {
         let shared = self.shared.clone();
         let desc = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd));
         let reads = desc.map_or(1, |desc| {
-            let unheard = desc.unheard(shared.proc(i));
-            match e.offset < desc.passed {
-                true => 0,
-                false => 1 + u64::from(unheard),
+            let unheard = u64::from(desc.unheard(shared.proc(i)));
+            match desc.settled {
+                Some(Settled::Stream { end, .. }) if e.offset < end => 0,
+                Some(Settled::Stream { end, step, left }) => {
+                    desc.settled = Some(Settled::All);
+                    1 + ((e.offset - end) / step.max(1)).min(left.into())
+                }
+                _ => 1 + unheard,
             }
         });
         let bytes = len.saturating_mul(reads);
@@ -104,19 +108,25 @@ impl Service {
                     continue;
                 }
                 let last = slot.last.load(Relaxed);
-                let alone = desc.detector.going();
-                desc.passed = alone.map_or(0, |_| last);
-                if let Some(s) = alone {
+                let left = slot.skip.load(Relaxed).min(desc.agreed().into());
+                if let Some(s) = desc.detector.going() {
                     let span = between(s.last, last, s.len, s.stride);
                     passed.push((*i, (span, s.len, s.len)));
+                    desc.settled = Some(Settled::Stream {
+                        end: last,
+                        step: s.step(),
+                        left: left as u16,
+                    });
                     continue;
                 }
-                let left = u64::from(slot.skip.load(Relaxed));
-                let consumed = match proc.waiting() {
-                    0 => u64::from(desc.agreed()).saturating_sub(left),
-                    _ => 0,
+                // What waits there is counted by itself, and its silence with it.
+                let settles = proc.waiting() == 0;
+                let consumed = match settles {
+                    true => u64::from(desc.agreed()).saturating_sub(left.into()),
+                    false => 0,
                 };
                 let silent = desc.silent_reads(last, consumed);
+                desc.settled = (settles && !silent.is_empty()).then_some(Settled::All);
                 passed.extend(silent.into_iter().map(|reads| (*i, reads)));
             }
         }
@@ -155,12 +165,14 @@ impl Service {
             .evicted(PageRange::new(0, u64::MAX / PAGE))
             .unused_pages;
         self.count(key, Figure::Wasted, unused * PAGE);
-        self.listen_anew(key, |desc, queue| {
-            desc.hear_rarely(0, queue);
+        self.listen_anew(key, |desc| {
             let new = Desc::new(desc.generation, key, Detector::new(&limits));
             let old = std::mem::replace(desc, new);
-            (desc.rarely_before, desc.place) = (old.rarely_before, old.place);
-            desc.passed = old.passed;
+            (desc.before, desc.place) = (old.before, old.place);
+            desc.settled = old.settled;
+            if let (Some(last), Some(_)) = (desc.before.back_mut(), desc.settled) {
+                last.unused = last.rarely;
+            }
             FLAG_HOT
         });
         true
@@ -168,11 +180,7 @@ impl Service {
 
     /// Forgets what random reads of a file have come to, and has all of its reads told again, once `change` has been made to what is known of each descriptor;
     /// it returns flags to set then.
-    pub(super) fn listen_anew(
-        &mut self,
-        key: FileKey,
-        mut change: impl FnMut(&mut Desc, &Proc) -> u32,
-    ) {
+    pub(super) fn listen_anew(&mut self, key: FileKey, mut change: impl FnMut(&mut Desc) -> u32) {
         let size = self.files.get(&key).map_or(0, |f| f.size);
         if let Some(file) = self.files.get_mut(&key) {
             file.random = Random::default();
@@ -190,8 +198,8 @@ impl Service {
                 if slot.generation.load(Relaxed) != desc.generation {
                     continue;
                 }
-                let flags = change(desc, proc);
-                slot.listen_rarely(0);
+                desc.hear_rarely(0, slot, proc);
+                let flags = change(desc);
                 // Hooks count by the size what they don't tell of.
                 slot.hush(size, 0, 0);
                 slot.flags.fetch_or(flags, Relaxed);

@@ -162,6 +162,27 @@ struct Served {
     hinted: Vec<std::ops::Range<u64>>,
 }
 
+/// How rarely reads were told until something else was agreed on.
+#[derive(Clone, Copy)]
+struct Agreement {
+    /// Reads that are not told after each that is.
+    rarely: u16,
+    /// The place in the queue from which on it no longer holds.
+    until: u32,
+    /// Of those after the last one that was told so many were told all the same, or have been counted already.
+    unused: u16,
+}
+
+/// Of a descriptor whose file is left to the hook, what is counted of the reads that were not told until then.
+#[derive(Clone, Copy)]
+enum Settled {
+    /// All of them. A single stream has come to byte `end` in steps of so many bytes, and so many reads may follow before one is told that
+    /// doesn't know yet.
+    Stream { end: u64, step: u64, left: u16 },
+    /// All of them.
+    All,
+}
+
 struct Desc {
     generation: u32,
     key: FileKey,
@@ -177,12 +198,12 @@ struct Desc {
     calm: u32,
     /// Reads that are not told after each that is.
     rarely: u16,
-    /// What `rarely` was before, and up to which place in the queue: of events that were on their way when it changed.
-    rarely_before: VecDeque<(u16, u32)>,
+    /// What was agreed on before, for events that were on their way when it changed.
+    before: VecDeque<Agreement>,
     /// The place in the queue of its last read that was told.
     place: u32,
-    /// Up to this byte everything was counted when the file was left to the hook.
-    passed: u64,
+    /// What was counted when the file was left to the hook.
+    settled: Option<Settled>,
     /// How often it is worth listening.
     worth: Worth,
     /// How fast it is read where nothing is cached.
@@ -201,9 +222,9 @@ impl Desc {
             cached: false,
             calm: 0,
             rarely: 0,
-            rarely_before: VecDeque::new(),
+            before: VecDeque::new(),
             place: 0,
-            passed: 0,
+            settled: None,
             worth: Worth::default(),
             pace: Pace::default(),
         }
@@ -216,21 +237,27 @@ impl Desc {
 
     /// Reads that are not told after its last one, by what was agreed on when that was told.
     fn agreed(&self) -> u16 {
-        let mut before = self.rarely_before.iter();
-        let before = before.find(|(_, until)| until.wrapping_sub(self.place) as i32 > 0);
-        before.map_or(self.rarely, |b| b.0)
+        let mut before = self.before.iter();
+        let before = before.find(|b| b.until.wrapping_sub(self.place) as i32 > 0);
+        before.map_or(self.rarely, |b| b.rarely)
     }
 
     /// Reads that were not told before the one that was just taken from `queue`.
     fn unheard(&mut self, queue: &Proc) -> u16 {
-        let agreed = self.agreed();
+        let mut unheard = self.agreed();
+        let mut last = self.place;
         let (taken, _) = queue.places();
         self.place = taken.wrapping_sub(1);
         let is_over = |until: u32| until.wrapping_sub(self.place) as i32 <= 0;
-        while self.rarely_before.front().is_some_and(|b| is_over(b.1)) {
-            self.rarely_before.pop_front();
+        while let Some(over) = self.before.front().copied().filter(|b| is_over(b.until)) {
+            self.before.pop_front();
+            // It held for the last one that was told, and ended before this one.
+            if over.until.wrapping_sub(last) as i32 > 0 {
+                unheard = over.rarely.saturating_sub(over.unused);
+                last = self.place;
+            }
         }
-        agreed
+        unheard
     }
 
     /// The same before a read at `offset`, of which its streams learn.
@@ -274,16 +301,25 @@ impl Desc {
             .collect()
     }
 
-    /// From what is told next on so many reads are not told after each that is.
-    fn hear_rarely(&mut self, rarely: u16, queue: &Proc) {
+    /// From what is told next on so many reads are not told after each that is. If that is none, the silence that has begun ends.
+    fn hear_rarely(&mut self, rarely: u16, slot: &Slot, queue: &Proc) {
         if rarely != self.rarely {
-            let (_, told) = queue.places();
-            if self.rarely_before.len() >= CHANGES {
-                self.rarely_before.pop_front();
+            let (_, until) = queue.places();
+            let unused = match rarely {
+                0 => slot.skip.swap(0, Relaxed),
+                _ => 0,
+            };
+            if self.before.len() >= CHANGES {
+                self.before.pop_front();
             }
-            self.rarely_before.push_back((self.rarely, told));
+            self.before.push_back(Agreement {
+                rarely: self.rarely,
+                until,
+                unused: unused.min(self.rarely.into()) as u16,
+            });
             self.rarely = rarely;
         }
+        slot.listen_rarely(rarely);
     }
 }
 

@@ -318,10 +318,8 @@ impl Service {
         self.stirred |= rarely == 0;
         if rarely == 0 && desc.rarely > 0 {
             desc.calm = 0;
-            slot.skip.store(0, Relaxed);
         }
-        desc.hear_rarely(rarely, shared.proc(i));
-        slot.listen_rarely(rarely);
+        desc.hear_rarely(rarely, slot, shared.proc(i));
     }
 
     /// What a stream will read next was cached already: looks how far that goes on, so that a hot file costs next to
