@@ -422,7 +422,7 @@ struct Device {
     /// Requests that the kernel has been given, and these with those that it is being given.
     handed: Arc<AtomicU64>,
     issued: u64,
-    /// Requests go out in the order in which they came, one group at a time: it has a head.
+    /// Requests go out in the order in which they came, one group at a time, whatever the device is found to be.
     in_order: bool,
     /// A worker is issuing to it.
     issuing: bool,
@@ -650,8 +650,7 @@ impl Engine {
         });
     }
 
-    /// Requests of a device go out in the order in which they are queued from now on. Of several workers that issue at once each sends its own part of a
-    /// sweep, and the head goes to and fro between them.
+    /// Requests of a device go out in the order in which they are queued from now on, as they do where it is found to have a head.
     pub fn keep_order(&self, device: u64) {
         self.each(device, |d| d.in_order = true);
     }
@@ -976,7 +975,8 @@ impl State {
         for k in 0..n {
             let i = (self.turn + k) % n;
             let d = &mut self.devices[i];
-            if d.in_order && d.issuing {
+            // Two workers would each send a part of the same sweep, and a head would go to and fro between them.
+            if d.issuing && (d.in_order || d.model.has_head()) {
                 continue;
             }
             if d.in_flight_bytes == 0 {
