@@ -25,6 +25,7 @@ mod graphs;
 mod heap;
 mod hooks;
 mod hot;
+mod local;
 mod real;
 mod stdio;
 mod symbols;

@@ -17,9 +17,10 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
 use outrider_sys::raw;
 
+use crate::local::initial_exec;
 use crate::symbols;
 
-/// What a thread knows of itself: initial-exec storage, as in `graphs::local`.
+/// What a thread knows of itself.
 #[repr(C)]
 struct Local {
     /// So many reads are still looked at one by one, because it has waited for something.
@@ -32,17 +33,10 @@ struct Local {
     before: AtomicU64,
 }
 
-global_asm!(
-    ".pushsection .tbss.outrider_waits,\"awT\",@nobits",
-    ".p2align 3",
-    ".type outrider_waits, @object",
-    ".size outrider_waits, 24",
-    ".hidden outrider_waits",
-    ".globl outrider_waits",
-    "outrider_waits:",
-    ".zero 24",
-    ".popsection",
-);
+initial_exec! {
+    /// The calling thread's, in which zero is valid.
+    fn place() -> *mut Local = "outrider_waits", 24 bytes
+}
 
 // Two sections without an instruction: struct rseq_cs is a version, flags, where the section begins, its length, and where to go on if it is left,
 // behind the number that the C library has given the kernel.
@@ -104,32 +98,8 @@ static BY_CLOCK: AtomicBool = AtomicBool::new(false);
 
 #[inline(always)]
 fn local() -> &'static Local {
-    let at: *const Local;
-    // SAFETY: the thread pointer and an offset that the dynamic linker has put into the global offset table.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        core::arch::asm!(
-            "mov {at}, qword ptr [rip + outrider_waits@GOTTPOFF]",
-            "add {at}, qword ptr fs:[0]",
-            at = out(reg) at,
-            options(pure, nomem, nostack)
-        );
-    }
-    // SAFETY: as above.
-    #[cfg(target_arch = "aarch64")]
-    unsafe {
-        core::arch::asm!(
-            "adrp {at}, :gottprel:outrider_waits",
-            "ldr {at}, [{at}, :gottprel_lo12:outrider_waits]",
-            "mrs {base}, tpidr_el0",
-            "add {at}, {at}, {base}",
-            at = out(reg) at,
-            base = out(reg) _,
-            options(pure, nomem, nostack)
-        );
-    }
-    // SAFETY: the calling thread's, in which zero is valid; nobody keeps it beyond a call.
-    unsafe { &*at }
+    // SAFETY: part of the calling thread; nobody keeps it beyond a call.
+    unsafe { &*place() }
 }
 
 /// The place of the calling thread's section.
