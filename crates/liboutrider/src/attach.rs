@@ -16,7 +16,7 @@
 
 use core::ffi::CStr;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use outrider_core::board::Board;
 use outrider_core::shm::{self, MAX_FDS, Notes, PROC_BYTES, PROC_BYTES_USED, Proc};
@@ -42,6 +42,12 @@ pub struct Local {
 pub static LOCAL: AtomicPtr<Local> = AtomicPtr::new(null_mut());
 /// This process or an ancestor since exec has attached.
 static EVER: AtomicBool = AtomicBool::new(false);
+/// What in this process concerns more than files that are followed. Until a bit is set the hooks look no further.
+pub static INVOLVED: AtomicU8 = AtomicU8::new(0);
+/// Something uses graphs.
+pub const GRAPHS: u8 = 1;
+/// Something has declared what it will read.
+pub const LISTS: u8 = 2;
 /// Memory that the service has been handed, of this process or, in a child that has not handed over any, of its parent: there it is a hole.
 static SHARED: [AtomicPtr<u8>; 2] = [const { AtomicPtr::new(null_mut()) }; 2];
 

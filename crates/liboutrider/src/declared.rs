@@ -86,7 +86,10 @@ fn page() -> Option<&'static Page> {
             return None;
         }
         match PAGE.compare_exchange(null_mut(), mine, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => page = mine,
+            Ok(_) => {
+                attach::INVOLVED.fetch_or(attach::LISTS, Ordering::Relaxed);
+                page = mine;
+            }
             Err(other) => {
                 unmap(new, size_of::<Page>());
                 page = other;

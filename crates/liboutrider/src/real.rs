@@ -5,7 +5,7 @@
 //! straight to the system call; for the buffered streams, which have no system call, it is looked up then.
 
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use libc::{DIR, FILE, dirent, iovec, mode_t, off_t, size_t, ssize_t};
 use outrider_sys::raw::syscall6;
@@ -34,22 +34,14 @@ macro_rules! word {
 /// Functions that are a system call: name(arguments) -> result, and the call with its arguments.
 macro_rules! syscalls {
     ($($name:ident ($($a:ident: $t:ty),*) -> $r:ty = $n:ident ($($e:expr),*);)*) => {
-        mod address {
-            #![allow(non_upper_case_globals)]
-            use super::AtomicUsize;
-            $(pub static $name: AtomicUsize = AtomicUsize::new(0);)*
-        }
-        $(
-            #[inline(always)]
-            #[allow(clippy::too_many_arguments)]
-            pub unsafe fn $name($($a: $t),*) -> $r {
-                let f = address::$name.load(Ordering::Relaxed);
-                if f != 0 {
-                    // SAFETY: f is what dlsym found for this name; the signature is the C library's.
-                    unsafe {
-                        core::mem::transmute::<usize, unsafe extern "C" fn($($t),*) -> $r>(f)($($a),*)
-                    }
-                } else {
+        /// The system calls themselves, until the C library's functions are found.
+        mod call {
+            #![allow(non_snake_case)]
+            use super::*;
+            $(
+                #[cold]
+                #[allow(clippy::too_many_arguments)]
+                pub unsafe extern "C" fn $name($($a: $t),*) -> $r {
                     let mut args = [0usize; 6];
                     let given: &[usize] = &[$(word!($e)),*];
                     for (to, from) in args.iter_mut().zip(given) {
@@ -59,10 +51,31 @@ macro_rules! syscalls {
                     // SAFETY: the caller's arguments, in the kernel's order.
                     answer(unsafe { syscall6(libc::$n, a, b, c, d, e, f) }) as $r
                 }
+            )*
+        }
+        mod address {
+            #![allow(non_upper_case_globals)]
+            use super::{AtomicPtr, call};
+            $(pub static $name: AtomicPtr<()> = AtomicPtr::new(call::$name as *const () as *mut ());)*
+        }
+        $(
+            #[inline(always)]
+            #[allow(clippy::too_many_arguments)]
+            pub unsafe fn $name($($a: $t),*) -> $r {
+                let f = address::$name.load(Ordering::Relaxed);
+                // SAFETY: f is the system call's or what dlsym found for this name; the signature is the C library's.
+                unsafe {
+                    core::mem::transmute::<*mut (), unsafe extern "C" fn($($t),*) -> $r>(f)($($a),*)
+                }
             }
         )*
         fn resolve_syscalls() {
-            $(find(&address::$name, concat!(stringify!($name), "\0"));)*
+            $(
+                let next = found(concat!(stringify!($name), "\0"));
+                if next != 0 {
+                    address::$name.store(core::ptr::with_exposed_provenance_mut(next), Ordering::Relaxed);
+                }
+            )*
         }
     };
 }
@@ -131,10 +144,14 @@ jumps! { longjmp _longjmp siglongjmp __longjmp_chk }
 #[cold]
 #[inline(never)]
 fn find(to: &AtomicUsize, name: &'static str) {
+    to.store(found(name), Ordering::Relaxed);
+}
+
+/// The address of the next function of this name, 0 for none.
+fn found(name: &'static str) -> usize {
     // SAFETY: name ends with a zero byte (see the macros).
     let name = unsafe { CStr::from_ptr(name.as_ptr().cast()) };
-    let p = symbols::look_up(libc::RTLD_NEXT, name);
-    to.store(p as usize, Ordering::Relaxed);
+    symbols::look_up(libc::RTLD_NEXT, name).expose_provenance()
 }
 
 /// Looks everything up.

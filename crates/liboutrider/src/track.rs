@@ -398,7 +398,7 @@ fn is_hot(slot: &Slot) -> bool {
 /// its file is followed. A hook that saves no registers for what it might call takes a dozen instructions less.
 #[inline(always)]
 fn silent(fd: c_int, at: impl Fn(&Slot) -> u64, len: usize) -> Option<Option<&'static Slot>> {
-    if !graphs::is_nobodys() || declared::declares() {
+    if attach::INVOLVED.load(Relaxed) != 0 && (!graphs::is_nobodys() || declared::declares()) {
         return None;
     }
     let Some(proc) = attach::current() else {

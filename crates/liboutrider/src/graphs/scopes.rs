@@ -26,14 +26,12 @@ use super::interface::CGraph;
 use super::listing::Listings;
 use super::local::{self, CALLING, Local, OURS, OVER, PROGRAM};
 use super::plugins::{self, Event};
+use crate::attach::{GRAPHS, INVOLVED};
 
 /// Scopes that a thread may have entered; calls of further ones are made without them.
 const MOST_SCOPES: usize = 63;
 /// Descriptors that a scope may be bound to.
 const MOST_BOUND: usize = 8;
-
-/// Something in this process uses graphs: until then the hooks look no further.
-static IN_USE: AtomicBool = AtomicBool::new(false);
 
 /// struct outrider_scope. The scope borrows the context in its slot.
 pub struct CScope {
@@ -170,7 +168,9 @@ static DISABLED: AtomicBool = AtomicBool::new(false);
 /// From now on the hooks look whether there are scopes.
 pub fn use_graphs() {
     plugins::remember_process();
-    IN_USE.store(!DISABLED.load(Relaxed), Relaxed);
+    if !DISABLED.load(Relaxed) {
+        INVOLVED.fetch_or(GRAPHS, Relaxed);
+    }
 }
 
 /// The thread is about to forbid itself system calls, so that nobody may make others in its place, nor ask the kernel anything.
@@ -190,7 +190,7 @@ pub fn disable() {
             (*local).state = PROGRAM;
         }
     }
-    IN_USE.store(false, Relaxed);
+    INVOLVED.fetch_and(!GRAPHS, Relaxed);
 }
 
 /// The thread is about to have a table of descriptors of its own: others can't make its calls any more, on this table or the old one. Effects that were
@@ -874,7 +874,7 @@ pub fn announce(call: impl FnOnce() -> Call) {
 /// The thread's word with us, if anybody is interested in its calls.
 #[inline(always)]
 pub fn turn() -> Option<*mut Local> {
-    if !IN_USE.load(Relaxed) {
+    if INVOLVED.load(Relaxed) & GRAPHS == 0 {
         return None;
     }
     let local = local::get();
@@ -1185,7 +1185,7 @@ pub unsafe fn make(scope: *mut CScope, call: &Call) -> isize {
 /// The program is about to leave functions by longjmp(3). The contexts of scopes that they have entered may lie on the stack that is left:
 /// nothing more is asked of their graphs, and effects that were made are handed out. Scopes that are bound to descriptors go on.
 pub fn jumping() {
-    if !IN_USE.load(Relaxed) {
+    if INVOLVED.load(Relaxed) & GRAPHS == 0 {
         return;
     }
     let local = local::get();
