@@ -28,6 +28,11 @@ impl Summary {
 /// Runs the script over `cargo test --workspace`, where `cargo` first runs `first`, and `again` (with the test's name in
 /// `$name`) whenever it is to run one test alone.
 fn summary(first: &str, again: &str) -> Summary {
+    summary_in(&[], first, again)
+}
+
+/// The same with these variables, and without those that CI sets.
+fn summary_in(environment: &[(&str, &str)], first: &str, again: &str) -> Summary {
     let dir = TempDir::new().unwrap();
     let cargo = dir.path().join("cargo");
     let calls = dir.path().join("calls");
@@ -50,6 +55,9 @@ fn summary(first: &str, again: &str) -> Summary {
         .arg(&cargo)
         .args(["test", "--workspace", "--no-fail-fast"])
         .env("TMPDIR", dir.path())
+        .env_remove("CI")
+        .env_remove("OUTRIDER_REQUIRE_ALL")
+        .envs(environment.iter().copied())
         .stdin(Stdio::null())
         .output()
         .unwrap();
@@ -185,4 +193,29 @@ fn what_is_no_accident_stays_a_failure() {
     assert_eq!(s.flaky(), ["shaky"]);
     assert_eq!(s.last(), "4 passed, 1 failed, 1 skipped");
     assert_eq!(s.code, 1);
+}
+
+/// What depends on who gets a processor when is not decided on a busy machine; CI is to be a machine that isn't.
+#[test]
+fn a_busy_machine_decides_nothing() {
+    let first = say(&binary("a", 3, &["deep::shaky", "broken"]), 101);
+    let busy = "BUSY deep::shaky: other work keeps the processors busy\n".to_owned();
+    let busy = say(&(busy + &binary("again", 0, &["deep::shaky"])), 101);
+    let again = format!(
+        "if [ \"$name\" = broken ]; then\n{}\nfi\n{busy}",
+        say(&binary("again", 1, &[]), 0)
+    );
+    let s = summary(&first, &again);
+    assert_eq!(s.last(), "4 passed, 0 failed, 2 skipped");
+    assert!(s.lines.iter().any(|l| l == "busy: deep::shaky"));
+    assert_eq!((s.flaky(), s.code), (vec!["broken"], 0));
+    for variable in ["CI", "OUTRIDER_REQUIRE_ALL"] {
+        let s = summary_in(&[(variable, "1")], &first, &again);
+        assert_eq!(s.last(), "4 passed, 1 failed, 1 skipped");
+        assert_eq!(s.code, 1);
+    }
+    // One that doesn't say so has failed.
+    let fails = say(&binary("again", 0, &["deep::shaky"]), 101);
+    let s = summary(&first, &fails);
+    assert_eq!(s.last(), "3 passed, 2 failed, 1 skipped");
 }
