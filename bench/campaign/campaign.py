@@ -13,7 +13,8 @@ until it has made --operations in each mode.
 It takes hours and goes on where it was interrupted: each suite and side has a file of results in
 the state directory (`results/`, logs beside in `logs/`), and what has one is not run again, unless
 --again names it. Outrider is copied into the state directory at first; --new-build takes the
-present build and runs everything with it again.
+present build and runs everything with it again. What was found with an older one stays in the table,
+which names each row's build, until its turn comes.
 
 Needs root, Linux with FUSE and loop devices (otherwise the trees lie in a plain directory and are
 evicted), and Debian's apt-get. Only Python's standard library is used. Exit code 1 if there is a
@@ -45,7 +46,7 @@ WITHOUT, WITH = "without", "with"
 SIDES = (WITHOUT, WITH)
 REPEATS = 2
 # Operations of the fuzzer that one of its files of results stands for.
-FUZZ_STEP = 100_000
+FUZZ_STEP = 500_000
 
 
 def say(text):
@@ -140,6 +141,13 @@ class State:
 # Running
 
 
+def copied(source, target):
+    """Not over a file that is being run."""
+    part = target.with_suffix(".part")
+    shutil.copy2(source, part)
+    part.replace(target)
+
+
 class Campaign:
     def __init__(self, state, args):
         self.state, self.args = state, args
@@ -158,13 +166,8 @@ class Campaign:
                 source = self.args.build / name
                 if not source.exists():
                     raise Stop(f"{source} is not there: make build first")
-                # Not over a file that is being run.
-                (self.binaries / name).unlink(missing_ok=True)
-                shutil.copy2(source, self.binaries / name)
-            for path in (self.state / "results").glob("*.json"):
-                if not path.name.endswith(f".{WITHOUT}.json"):
-                    path.unlink()
-        shutil.copy2(HERE / "each.py", self.binaries / "each.py")
+                copied(source, self.binaries / name)
+        copied(HERE / "each.py", self.binaries / "each.py")
         reader = [
             "setpriv",
             "--reuid=65534",
@@ -309,13 +312,17 @@ class Campaign:
         return result
 
     def suite(self, recipe):
-        """Both sides and, where they differ, the repeats; only what has no result yet."""
+        """Both sides and, where they differ, the repeats; only what has no result with this build
+        yet."""
         results = {}
+        build = {WITHOUT: None, WITH: self.build_hash()}
         for side in SIDES:
             results[side] = self.state.result(recipe.name, side)
-            if results[side] is None:
+            if results[side] is None or results[side]["build"] != build[side]:
                 say(f"{recipe.name}.{side}: begins")
                 results[side] = self.run(recipe, side)
+                # The repeats belong to what was before.
+                self.state.result_path(recipe.name, "repeats").unlink(missing_ok=True)
                 write_json(self.state.result_path(recipe.name, side), results[side])
         found = suspects(results[WITHOUT], results[WITH])
         repeats = self.state.result(recipe.name, "repeats") or {"rounds": []}
@@ -344,7 +351,7 @@ class Campaign:
         program = None
         for step in range(steps):
             path = self.state.result_path("fuzz", f"{step:04}")
-            if path.exists():
+            if (known := read_json(path)) and known["build"] == self.build_hash():
                 continue
             if program is None:
                 say("fuzz: building")
@@ -453,9 +460,13 @@ def fuzz_summary(state):
     steps = [read_json(path) for path in sorted((state / "results").glob("fuzz.*.json"))]
     if not steps:
         return None
+    operations = {}
+    for step in steps:
+        operations[step["build"]] = operations.get(step["build"], 0) + step["operations"]
     found = [line for step in steps for line in step["found"]]
     return {
-        "operations_in_each_mode": sum(step["operations"] for step in steps),
+        "operations_in_each_mode": sum(operations.values()),
+        "operations_with_build": operations,
         "found": [line for line in found if ", mode " in line],
         "nothing_shown": [line for line in found if ", mode " not in line],
     }
@@ -468,8 +479,8 @@ def table(rows, left_out, fuzz):
         return f"{side[PASS]} / {side[FAIL]} / {side[SKIP]}" if side else "-"
 
     lines = [
-        "| suite | version | cases | without: passed / failed / skipped | with Outrider | new failures | unsteady | prefetched, MB |",
-        "| --- | --- | ---: | --- | --- | ---: | ---: | ---: |",
+        "| suite | version | cases | without: passed / failed / skipped | with Outrider | new failures | unsteady | prefetched, MB | build |",
+        "| --- | --- | ---: | --- | --- | ---: | ---: | ---: | --- |",
     ]
     total = {"cases": 0, "new": 0}
     for row in rows:
@@ -498,12 +509,13 @@ def table(rows, left_out, fuzz):
             new,
             unsteady,
             fetched,
+            row.get("build", "-"),
         ]
         lines.append("| " + " | ".join(map(str, line)) + " |")
         if both:
             total["cases"] += row["cases"]
             total["new"] += len(row["new"])
-    lines.append(f"| **all** | | **{total['cases']}** | | | **{total['new']}** | | |")
+    lines.append(f"| **all** | | **{total['cases']}** | | | **{total['new']}** | | | |")
     faults = [(row["suite"], fault) for row in rows for fault in row.get("new", [])]
     if faults:
         lines += [
@@ -524,7 +536,8 @@ def table(rows, left_out, fuzz):
         lines += ["", "## The fuzzer", ""]
         lines.append(
             f"{fuzz['operations_in_each_mode']} operations in each mode, {len(fuzz['found'])} divergences"
-            f" and {len(fuzz['nothing_shown'])} sequences that differ from themselves without Outrider."
+            f" and {len(fuzz['nothing_shown'])} sequences that differ from themselves without Outrider"
+            f" (operations with each build: {', '.join(f'{build} {n}' for build, n in sorted(fuzz['operations_with_build'].items()))})."
         )
         if fuzz["found"] or fuzz["nothing_shown"]:
             lines += ["", *(f"- {line}" for line in [*fuzz["found"], *fuzz["nothing_shown"]])]
@@ -549,12 +562,12 @@ def save(directory, rows, text, fuzz):
         write_json(directory / f"{row['suite']}.json", row)
     if fuzz:
         write_json(directory / "fuzz.json", fuzz)
-    kernels, dates, builds = (
-        sorted({row[key] for row in rows if key in row}) for key in ("kernel", "date", "build")
+    kernels, dates = (
+        sorted({row[key] for row in rows if key in row}) for key in ("kernel", "date")
     )
     head = (
-        f"# Other projects' test suites, without and with Outrider\n\n{', '.join(dates)}, Linux {', '.join(kernels)},"
-        f" build {', '.join(builds)}. How it is made: [bench/campaign](../../campaign/README.md).\n\n"
+        f"# Other projects' test suites, without and with Outrider\n\n{', '.join(dates)}, Linux {', '.join(kernels)}."
+        f" A build's name is the beginning of its files' SHA-256. How it is made: [bench/campaign](../../campaign/README.md).\n\n"
     )
     notes = directory / "notes.md"
     tail = "\n" + notes.read_text(encoding="utf-8") if notes.exists() else ""
@@ -639,7 +652,7 @@ def arguments(words):
     parser.add_argument(
         "--new-build",
         action="store_true",
-        help="copy the build anew, and forget what was found with the old one",
+        help="copy the build anew, and run again what was found with another one",
     )
     parser.add_argument(
         "--recipes",

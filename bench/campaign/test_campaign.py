@@ -139,12 +139,12 @@ class Parsers(unittest.TestCase):
         self.assertEqual(cases["a: exit"], FAIL)
 
 
-def result(cases, side=WITHOUT):
+def result(cases, side=WITHOUT, build="b"):
     return {
         "suite": "s",
         "side": side,
         "version": "1",
-        "build": "b" if side == WITH else None,
+        "build": build if side == WITH else None,
         "kernel": "k",
         "date": "2026-01-01",
         "end": "0",
@@ -161,15 +161,18 @@ class Told(campaign.Campaign):
     """Runs nothing; each run's outcome is what it is told. An outcome that is an exception
     interrupts it."""
 
-    def __init__(self, state, outcomes):
-        self.state, self.outcomes, self.calls = state, outcomes, []
+    def __init__(self, state, outcomes, build):
+        self.state, self.outcomes, self.build, self.calls = state, outcomes, build, []
+
+    def build_hash(self):
+        return self.build
 
     def run(self, recipe, side, units=(), label=""):
         self.calls.append((side + label, tuple(units)))
         said = self.outcomes[len(self.calls) - 1]
         if isinstance(said, type):
             raise said
-        return result(said, side)
+        return result(said, side, self.build)
 
 
 class Resuming(unittest.TestCase):
@@ -179,8 +182,8 @@ class Resuming(unittest.TestCase):
         self.state = campaign.State(Path(place.name))
         self.recipe = Recipe(name="s", parser=parsers.automake, test="true")
 
-    def runs(self, *outcomes):
-        told = Told(self.state, outcomes)
+    def runs(self, *outcomes, build="b"):
+        told = Told(self.state, outcomes, build)
         with contextlib.suppress(Interrupted), contextlib.redirect_stderr(io.StringIO()):
             told.suite(self.recipe)
         return [name for name, _ in told.calls], told.calls
@@ -212,6 +215,18 @@ class Resuming(unittest.TestCase):
         self.assertEqual(self.summary()["not_repeated"], [])
         self.assertEqual(self.runs()[0], [])
 
+    def test_another_build_runs_again_what_ran_with_it(self):
+        bad, well = {"a": FAIL}, {"a": PASS}
+        self.runs(well, bad, well, bad, well, bad)
+        # Until it has run, the older build's row stands, and says so.
+        self.assertEqual(self.runs(Interrupted, build="c")[0], ["with"])
+        self.assertEqual((self.summary()["build"], len(self.summary()["new"])), ("b", 1))
+        # Of the older one's repeats nothing is left.
+        names, _ = self.runs(bad, well, well, well, well, build="c")
+        self.assertEqual(names[:2], ["with", "without.repeat1"])
+        self.assertEqual((self.summary()["build"], self.summary()["new"][0]["failed"]), ("c", "1 of 3"))
+        self.assertEqual(self.runs(build="c")[0], [])
+
     def test_what_is_unsteady_without_is_no_fault(self):
         bad, well = {"a": FAIL}, {"a": PASS}
         self.runs(well, bad, bad, bad, well, bad)
@@ -239,7 +254,7 @@ class Resuming(unittest.TestCase):
         bad, well = {"a": FAIL, "b": PASS}, {"a": PASS, "b": PASS}
         self.runs(well, bad, well, bad, well, bad)
         rows, text = campaign.report(self.state, [self.recipe, Recipe("t", parsers.tap)], {})
-        self.assertIn("| s | 1 | 2 | 2 / 0 / 0 | 1 / 1 / 0 | 1 | 0 | 2 |", text)
+        self.assertIn("| s | 1 | 2 | 2 / 0 / 0 | 1 / 1 / 0 | 1 | 0 | 2 | b |", text)
         self.assertIn("- s: `a`, 3 of 3", text)
         self.assertIn("- t: not run yet", text)
         with tempfile.TemporaryDirectory() as place:

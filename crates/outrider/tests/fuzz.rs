@@ -8,6 +8,7 @@
 //!
 //!     OUTRIDER_FUZZ_OPS=2000000 cargo test --test fuzz            # default 100000
 //!     OUTRIDER_FUZZ_SEED=17 OUTRIDER_FUZZ_OPS=5000 cargo test --test fuzz   # seed 17 alone
+//!     OUTRIDER_FUZZ_JOBS=16 cargo test --test fuzz                # sequences at a time, default 4 for each processor
 
 mod support;
 
@@ -214,8 +215,12 @@ fn divergence(plain: &str, other: &str) -> Option<String> {
     Some(text)
 }
 
-/// Runs a sequence twice without us and once in each mode. The two plain runs check the oracle: where
-/// they differ, the sequence shows nothing about us and the fuzzer is at fault.
+/// How often what differed is run again, on both sides.
+const REPEATS: usize = 4;
+
+/// Runs a sequence without us and in each mode. Where a mode's log differs, the run without us is
+/// repeated, which checks the oracle: if that differs from itself, the sequence shows nothing about us
+/// and the fuzzer is at fault.
 fn compare(sequence: Sequence) -> Vec<String> {
     let seed = sequence.seed;
     let again = format!(
@@ -223,38 +228,50 @@ fn compare(sequence: Sequence) -> Vec<String> {
         sequence.ops,
         sequence.argv(Path::new("EMPTY-DIR")).join(" "),
     );
-    let (plain, repeated) = match (
-        run(sequence, "plain", &Under::Nothing),
-        run(sequence, "repeated", &Under::Nothing),
-    ) {
-        (Ok(a), Ok(b)) => (a, b),
-        (Err(e), _) | (_, Err(e)) => return vec![format!("seed {seed}, without us, {e}\n{again}")],
+    let plain = match run(sequence, "plain", &Under::Nothing) {
+        Ok(log) => log,
+        Err(e) => return vec![format!("seed {seed}, without us, {e}\n{again}")],
     };
-    if let Some(text) = divergence(&plain, &repeated) {
-        return vec![format!(
-            "seed {seed}: the fuzzer itself is not deterministic\n{text}{again}"
-        )];
-    }
     if !plain.ends_with(&format!("end\n{}\n", ExitStatus::default())) {
         let tail = plain.lines().rev().take(3).collect::<Vec<_>>();
         return vec![format!(
             "seed {seed}: the fuzzer itself fails: {tail:?}\n{again}"
         )];
     }
-    let mut found = Vec::new();
-    for mode in MODES {
-        let difference = match run(sequence, mode, &Under::Mode(mode)) {
+    let under = |mode: &str| match run(sequence, mode, &Under::Mode(mode)) {
+        Ok(log) => divergence(&plain, &log),
+        Err(e) => Some(format!("  {e}\n")),
+    };
+    let differing: Vec<_> = MODES
+        .iter()
+        .filter_map(|&mode| Some((mode, under(mode)?)))
+        .collect();
+    if differing.is_empty() {
+        return Vec::new();
+    }
+    for _ in 0..REPEATS {
+        let text = match run(sequence, "repeated", &Under::Nothing) {
             Ok(log) => divergence(&plain, &log),
             Err(e) => Some(format!("  {e}\n")),
         };
-        if let Some(text) = difference {
-            let engine = sequence.engine();
-            found.push(format!(
-                "seed {seed}, mode {mode}, engine {engine}\n{text}{again}"
-            ));
+        if let Some(text) = text {
+            return vec![format!(
+                "seed {seed}: the fuzzer itself is not deterministic\n{text}{again}"
+            )];
         }
     }
-    found
+    let engine = sequence.engine();
+    differing
+        .into_iter()
+        .map(|(mode, text)| {
+            let more = (0..REPEATS).filter(|_| under(mode).is_some()).count();
+            format!(
+                "seed {seed}, mode {mode}, engine {engine}, {} of {}\n{text}{again}",
+                1 + more,
+                1 + REPEATS
+            )
+        })
+        .collect()
 }
 
 fn from_environment(name: &str) -> Option<u64> {
@@ -275,7 +292,9 @@ fn random_operations_give_the_same_results() {
     outrider(); // says what is missing before anything is compiled
     let next = AtomicU64::new(first);
     let found = Mutex::new(Vec::new());
-    let workers = std::thread::available_parallelism().map_or(1, |n| n.get().min(8));
+    // More than processors: a sequence waits for the disk and for its children most of the time.
+    let processors = std::thread::available_parallelism().map_or(1, |n| n.get().min(4));
+    let workers = from_environment("OUTRIDER_FUZZ_JOBS").unwrap_or(4 * processors as u64);
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
