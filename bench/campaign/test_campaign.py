@@ -105,6 +105,32 @@ class Parsers(unittest.TestCase):
         }
         self.check(parsers.redis, "redis", {PASS: 53, FAIL: 2}, some)
 
+    def test_redis_draws_at_random(self):
+        """What is drawn or counted until the time is over makes no cases of its own, and a failure in
+        any turn is one."""
+        text = """=== begin integration/psync2
+[ok]: PSYNC2: --- CYCLE 1 --- (0 ms)
+[ok]: PSYNC2: [NEW LAYOUT] Set #0 as master (1 ms)
+[ok]: PSYNC2: Set #3 to replicate from #0 (1 ms)
+[ok]: PSYNC2: cluster is consistent after load (x = 12) (1 ms)
+[ok]: PSYNC2: --- CYCLE 2 --- (0 ms)
+[err]: PSYNC2: Set #1 to replicate from #4 in tests/integration/psync2.tcl
+[ok]: PSYNC2: Set #2 to replicate from #4 (1 ms)
+[ok]: PSYNC2: cluster is consistent after load (x = 32176) (1 ms)
+=== end integration/psync2 1
+"""
+        unit = "integration/psync2: "
+        self.assertEqual(
+            {case.name.removeprefix(unit): case.outcome for case in parsers.redis(text)},
+            {
+                "PSYNC2: --- CYCLE N ---": PASS,
+                "PSYNC2: [NEW LAYOUT] Set #N as master": PASS,
+                "PSYNC2: Set #N to replicate from #N": FAIL,
+                "PSYNC2: cluster is consistent after load (x = N)": PASS,
+                "exit": FAIL,
+            },
+        )
+
     def test_sqlite(self):
         some = {
             "select1.test: select1-1.1": PASS,
