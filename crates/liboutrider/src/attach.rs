@@ -72,6 +72,8 @@ static FLAGS: AtomicU64 = AtomicU64::new(0);
 /// User and process of the runner, who alone is trusted to listen, but for root.
 static USER: AtomicU32 = AtomicU32::new(0);
 static RUNNER: AtomicU32 = AtomicU32::new(0);
+/// By which the service knows the programs of its run.
+static SECRET: AtomicU64 = AtomicU64::new(0);
 /// What the kernel calls a user whom the caller's user namespace does not have (/proc/sys/kernel/overflowuid).
 const NOBODY: u32 = 65534;
 /// See [`Notes::settings`]; the first is 0 where the defaults hold.
@@ -87,7 +89,7 @@ static WATCHES: AtomicBool = AtomicBool::new(false);
 /// Times that the service did not take what was handed to it because too many others were waiting, and how often it is not tried after the last.
 static REFUSED: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
 
-/// Reads `OUTRIDER_SHM=NAME:MODE:MIN_SIZE:FILTERS:FLAGS:USER:RUNNER[:SETTINGS…]`, which `outrider run` sets. Called once, from the constructor. `false`: a
+/// Reads `OUTRIDER_SHM=NAME:MODE:MIN_SIZE:FILTERS:FLAGS:USER:RUNNER:SECRET[:SETTINGS…]`, which `outrider run` sets. Called once, from the constructor. `false`: a
 /// filter of system calls stands over this process that the runner is not under, so that nothing may be done in it.
 pub fn start() -> bool {
     // SAFETY: the constructor runs before the program can change its environment from another thread.
@@ -108,7 +110,8 @@ pub fn start() -> bool {
         Some(flags),
         Some(user),
         Some(runner),
-    ] = [(); 6].map(|()| numbers.next().flatten())
+        Some(secret),
+    ] = [(); 7].map(|()| numbers.next().flatten())
     else {
         return true;
     };
@@ -135,6 +138,7 @@ pub fn start() -> bool {
     FLAGS.store(flags, Ordering::Relaxed);
     USER.store(user as u32, Ordering::Relaxed);
     RUNNER.store(runner as u32, Ordering::Relaxed);
+    SECRET.store(secret, Ordering::Relaxed);
     MODE.store(mode as u32, Ordering::Relaxed);
     MIN_SIZE.store(min_size, Ordering::Relaxed);
     if name.len() == NAME_BYTES {
@@ -427,7 +431,7 @@ fn hand_over(old: Option<&Proc>, place: &AtomicPtr<u8>) -> Option<&'static Proc>
     let message = Message {
         version: shm::VERSION,
         on_behalf: 0,
-        token: 0,
+        token: SECRET.load(Ordering::Relaxed),
     };
     let sent = handover::send(&name(), fd, message, trusted);
     // Another thread may have closed all descriptors, and the number be another file's.
@@ -632,7 +636,7 @@ pub fn watch() {
 pub fn lose(bit: u32) {
     let reports = FLAGS.load(Ordering::Relaxed) & shm::ENVIRONMENT_REPORTS != 0;
     if reports && may_reach(STATE.load(Ordering::Relaxed)) && !CONFINED.load(Ordering::Relaxed) {
-        handover::complain(&name(), bit, trusted);
+        handover::complain(&name(), bit, SECRET.load(Ordering::Relaxed), trusted);
     }
 }
 

@@ -9,11 +9,12 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 
-use outrider_sys::handover::{self, Arrival};
+use outrider_sys::handover::{self, Arrival, Handed};
 use outrider_sys::standing::Watch;
 use outrider_sys::{mapped, raw};
 
 use crate::board::{self, Board};
+use crate::fetch;
 use crate::shm::{
     self, FileStat, HEIRS, Header, MAX_FILES, MAX_PROCS, MAX_RECORDS, Notes, PROC_BYTES, Proc,
     Record,
@@ -86,7 +87,8 @@ impl Shared {
         let socket = rustix::io::fcntl_dupfd_cloexec(&socket, 3)?;
         let base = mapped::map_shared(BOOKS_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
         let shared = Shared::over(socket, base);
-        shared.header().begin(mode, min_size);
+        let secret = handover::random().ok_or(io::ErrorKind::Unsupported)?;
+        shared.header().begin(mode, min_size, secret);
         Ok(shared)
     }
 
@@ -172,6 +174,23 @@ impl Shared {
         }
         self.header().owners[i].store(pid, Release);
         true
+    }
+
+    /// Whether the process in entry `i`, whose memory was taken in just now, is the one that has handed it over, and still the program that did: the number may be another
+    /// process's by now, and what has become a program of another user's is not asked for by the one before.
+    pub fn is_still(&self, i: usize, handed: &Handed) -> bool {
+        let standing = self.standings.get(i).map(lock);
+        let Some(watch) = standing.as_ref().and_then(|s| s.as_ref()) else {
+            return false;
+        };
+        let (uid, gid) = (handed.from.uid, handed.from.gid);
+        watch.is_users(uid, gid)
+            && match &handed.life {
+                Some(life) => !fetch::over(life),
+                // Nobody else has it mapped, and whoever has become another program has not.
+                None => rustix::fs::fstat(&handed.memory)
+                    .is_ok_and(|st| watch.has_mapped(st.st_dev, st.st_ino)),
+            }
     }
 
     /// Whether the process in entry `i` has exactly the rights of this process: user, groups, capabilities, root and namespaces, and no filter of
@@ -375,13 +394,27 @@ impl Shared {
         board::gather(self.board(), &proc.board);
     }
 
+    /// Whether a process of this run says so: everybody may know the socket's name, and only these know the secret.
+    pub fn is_of_the_run(&self, message: &handover::Message) -> bool {
+        message.version == shm::VERSION
+            && message.token == self.header().secret.load(Relaxed)
+            && message.on_behalf == 0
+    }
+
+    /// Notes what a process has lost, if it is one of this run.
+    pub fn hear_complaint(&self, lost: u32, token: u64) {
+        if token == self.header().secret.load(Relaxed) {
+            self.header().lose(lost & shm::lost::TOLD);
+        }
+    }
+
     /// Takes what processes have handed over and no service will take: what they have counted counts.
     pub fn settle_waiting(&self) {
         let mut who = self.records().count();
         let mut waiting = handover::Waiting::default();
         loop {
             match waiting.receive(self.socket()) {
-                Arrival::Memory(handed) if handed.message.version == shm::VERSION => {
+                Arrival::Memory(handed) if self.is_of_the_run(&handed.message) => {
                     if self.take_in(0, handed.from.pid, &handed.memory) {
                         self.begin_record(who, handed.from.pid, &self.told_name(0));
                         self.settle(0, self.record(who));
@@ -390,7 +423,7 @@ impl Shared {
                         who += 1;
                     }
                 }
-                Arrival::Complaint(lost) => self.header().lose(lost & shm::lost::TOLD),
+                Arrival::Complaint(lost, token) => self.hear_complaint(lost, token),
                 Arrival::Nobody | Arrival::Deaf => break,
                 Arrival::Memory(_) | Arrival::Knock => {}
             }

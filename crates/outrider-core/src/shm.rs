@@ -20,7 +20,7 @@ use crate::config::{Config, IoPriority, Size};
 use crate::hints::{Hints, Saved};
 
 /// Changes whenever the layout does; library and command must agree.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 /// Processes that can be followed at one time.
 pub const MAX_PROCS: usize = 512;
 /// Descriptors followed per process; numbers from here on are left alone.
@@ -627,6 +627,8 @@ pub struct Header {
     pub finish: AtomicU32,
     /// Smallest file that is followed, bytes.
     pub min_size: AtomicU64,
+    /// What programs of the run show, and others don't know: it is in their environment.
+    pub secret: AtomicU64,
     /// What is noted of all processes.
     pub notes: Notes,
     /// Totals over all files, also of those without an entry of their own.
@@ -792,9 +794,10 @@ pub fn settings(config: &Config) -> [u64; SETTINGS] {
 }
 
 impl Header {
-    /// Makes a zeroed header that of a run: how programs are helped, and from how many bytes on a file is looked after.
-    pub fn begin(&self, mode: u32, min_size: u64) {
+    /// Makes a zeroed header that of a run: how programs are helped, from how many bytes on a file is looked after, and what programs show.
+    pub fn begin(&self, mode: u32, min_size: u64, secret: u64) {
         self.mode.store(mode, Ordering::Relaxed);
+        self.secret.store(secret, Ordering::Relaxed);
         self.min_size.store(min_size, Ordering::Release);
     }
 

@@ -1,7 +1,10 @@
 //! How a process hands its memory to the service: a socket of abstract name, to which the runner is bound.
 //!
-//! Both sides know of each other what the kernel says (SO_PEERCRED). A name of the file system would not do: the process may have another
-//! root, another user, or a view of /proc in which the runner is not. Only another network namespace is out of reach.
+//! Both sides know of each other what the kernel says: who connected (SO_PEERCRED, SO_PEERPIDFD), and who sent what (SCM_CREDENTIALS). These have to be one process,
+//! since a connection outlives who made it: somebody else may have inherited it, and a process number be another's by now. A name of the file system
+//! would not do: the process may have another root, another user, or a view of /proc in which the runner is not. Only another network namespace is out of reach.
+//!
+//! The name can be read by everybody (/proc/net/unix). A secret that programs have in their environment tells those of the run from others.
 //!
 //! What programs call makes system calls only: no allocation, no lock, and no waiting, whoever listens.
 
@@ -27,7 +30,7 @@ pub struct Message {
     pub version: u32,
     /// Whose it is where another than the owner sends it, else 0. Without memory: what the sender has lost, as bits.
     pub on_behalf: u32,
-    /// By which the receiver knows that other.
+    /// The secret of the run; where another than the owner sends it, that by which the receiver knows that other.
     pub token: u64,
 }
 
@@ -88,6 +91,13 @@ pub fn listen_as(name: &mut [u8; NAME_BYTES]) -> isize {
         let at = write_address(&mut address, name);
         let mut r = syscall6(libc::SYS_bind, fd as usize, at, ADDRESS_BYTES, 0, 0, 0);
         if r == 0 {
+            // Connections have it from here.
+            let (level, on) = (libc::SOL_SOCKET as usize, 1i32);
+            let at = &raw const on as usize;
+            let option = libc::SO_PASSCRED as usize;
+            r = syscall6(libc::SYS_setsockopt, fd as usize, level, option, at, 4, 0);
+        }
+        if r == 0 {
             r = syscall6(libc::SYS_listen, fd as usize, BACKLOG, 0, 0, 0, 0);
         }
         if r < 0 {
@@ -107,6 +117,7 @@ fn socket() -> isize {
 }
 
 /// A number that nobody can guess; `None` where the kernel has none.
+#[inline(always)]
 pub fn random() -> Option<u64> {
     let mut number = 0u64;
     // SAFETY: the kernel writes eight bytes.
@@ -170,6 +181,35 @@ fn peer(fd: i32) -> Option<Peer> {
         )
     };
     (r == 0 && len as usize == size_of::<Peer>()).then_some(peer)
+}
+
+/// Newer than the C library's headers.
+const SO_PEERPIDFD: libc::c_int = 77;
+
+/// Whoever has connected, as a descriptor that is of no other process, whatever becomes of its number. An error of ENOPROTOOPT where the kernel has none
+/// (before 6.5).
+fn peer_life(fd: i32) -> Result<OwnedFd, i32> {
+    let mut life = -1i32;
+    let mut len = size_of::<i32>() as u32;
+    let level = libc::SOL_SOCKET as usize;
+    // SAFETY: the kernel writes a number.
+    let r = unsafe {
+        syscall6(
+            libc::SYS_getsockopt,
+            fd as usize,
+            level,
+            SO_PEERPIDFD as usize,
+            &raw mut life as usize,
+            &raw mut len as usize,
+            0,
+        )
+    };
+    match r {
+        // SAFETY: the kernel has made it for this process.
+        0 if life >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(life) }),
+        0 => Err(libc::EBADF),
+        r => Err(-r as i32),
+    }
 }
 
 /// Control data with one descriptor.
@@ -261,11 +301,11 @@ fn send_message(fd: i32, memory: i32, words: Message) -> isize {
 }
 
 /// Says what is lost, as bits, where there is no memory to say it in.
-pub fn complain(name: &[u8; NAME_BYTES], lost: u32, trusted: impl Fn(Peer) -> bool) {
+pub fn complain(name: &[u8; NAME_BYTES], lost: u32, token: u64, trusted: impl Fn(Peer) -> bool) {
     let message = Message {
         version: 0,
         on_behalf: lost,
-        token: 0,
+        token,
     };
     send(name, -1, message, trusted);
 }
@@ -291,8 +331,10 @@ pub fn knock(socket: i32) {
 
 /// What somebody has sent.
 pub struct Handed {
-    /// Who sent it.
+    /// Who connected and sent it: one process. User and group are the real ones.
     pub from: Peer,
+    /// Readable when that process is over; as long as it is not, the number is that process's. `None` where the kernel has no such thing.
+    pub life: Option<OwnedFd>,
     /// What was sent with it.
     pub message: Message,
     /// The memory.
@@ -305,8 +347,8 @@ pub enum Arrival {
     Nobody,
     /// Somebody knocked, or sent what makes no sense.
     Knock,
-    /// Somebody has lost something, as bits.
-    Complaint(u32),
+    /// Somebody who shows this token has lost something, as bits.
+    Complaint(u32, u64),
     /// Memory.
     Memory(Handed),
     /// There is something, but this process has no descriptor for it (EMFILE): it stays there.
@@ -367,7 +409,7 @@ impl Waiting {
 /// What a connection has said; `None`: nothing yet.
 fn received(connection: &OwnedFd) -> Option<Arrival> {
     let fd = connection.as_raw_fd();
-    let Some(from) = peer(fd) else {
+    let Some(connected) = peer(fd) else {
         return Some(Arrival::Knock);
     };
     let mut words = Message::default();
@@ -375,12 +417,25 @@ fn received(connection: &OwnedFd) -> Option<Arrival> {
         iov_base: (&raw mut words).cast(),
         iov_len: MESSAGE_BYTES,
     };
-    let mut control = Control {
-        len: 0,
-        level: 0,
-        kind: 0,
-        fd: -1,
-        _pad: 0,
+    let mut control = Received {
+        credentials: Credentials {
+            len: 0,
+            level: 0,
+            kind: 0,
+            from: Peer {
+                pid: 0,
+                uid: u32::MAX,
+                gid: u32::MAX,
+            },
+            _pad: 0,
+        },
+        descriptor: Control {
+            len: 0,
+            level: 0,
+            kind: 0,
+            fd: -1,
+            _pad: 0,
+        },
     };
     // SAFETY: structures that outlive the call, with room for one descriptor: the kernel closes others.
     let (n, flags) = unsafe {
@@ -388,7 +443,7 @@ fn received(connection: &OwnedFd) -> Option<Arrival> {
         message.msg_iov = (&raw const part).cast_mut();
         message.msg_iovlen = 1;
         message.msg_control = (&raw mut control).cast();
-        message.msg_controllen = CONTROL_BYTES as _;
+        message.msg_controllen = (size_of::<Credentials>() + CONTROL_BYTES) as _;
         let flags = (libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT) as usize;
         let at = &raw mut message as usize;
         let n = syscall6(libc::SYS_recvmsg, fd as usize, at, flags, 0, 0, 0);
@@ -397,27 +452,60 @@ fn received(connection: &OwnedFd) -> Option<Arrival> {
     if n == -(libc::EAGAIN as isize) {
         return None;
     }
+    // The kernel puts credentials first, and has them for every message.
+    let sender = &control.credentials;
+    let told = sender.len == CREDENTIALS_BYTES
+        && (sender.level, sender.kind) == (libc::SOL_SOCKET, libc::SCM_CREDENTIALS);
+    let control = &control.descriptor;
     let one = control.len == CONTROL_BYTES
         && (control.level, control.kind) == (libc::SOL_SOCKET, libc::SCM_RIGHTS);
     if !one || control.fd < 0 {
         let complains = n == MESSAGE_BYTES as isize && words.version == 0;
         return Some(match () {
             () if flags & libc::MSG_CTRUNC != 0 => Arrival::Deaf,
-            () if complains => Arrival::Complaint(words.on_behalf),
+            () if complains => Arrival::Complaint(words.on_behalf, words.token),
             () => Arrival::Knock,
         });
     }
     // SAFETY: the kernel has made it for this process.
     let memory = unsafe { OwnedFd::from_raw_fd(control.fd) };
-    Some(match n == MESSAGE_BYTES as isize {
-        true => Arrival::Memory(Handed {
-            from,
-            message: words,
-            memory,
-        }),
-        false => Arrival::Knock,
-    })
+    let from = sender.from;
+    if !told || from.pid != connected.pid || n != MESSAGE_BYTES as isize {
+        return Some(Arrival::Knock);
+    }
+    let life = match peer_life(fd) {
+        Ok(life) => Some(life),
+        Err(libc::ENOPROTOOPT) => None,
+        Err(libc::EMFILE | libc::ENFILE) => return Some(Arrival::Deaf),
+        // It is over, and its number may be another's.
+        Err(_) => return Some(Arrival::Knock),
+    };
+    Some(Arrival::Memory(Handed {
+        from,
+        life,
+        message: words,
+        memory,
+    }))
 }
+
+/// Control data with the sender's credentials, which come first, and a descriptor.
+#[repr(C, align(8))]
+struct Received {
+    credentials: Credentials,
+    descriptor: Control,
+}
+
+#[repr(C, align(8))]
+struct Credentials {
+    len: usize,
+    level: i32,
+    kind: i32,
+    from: Peer,
+    _pad: u32,
+}
+
+/// Bytes of a header of control data and struct ucred.
+const CREDENTIALS_BYTES: usize = 16 + size_of::<Peer>();
 
 /// Memory of `len` bytes that may be handed over, and its mapping: nobody can change its length any more. Children of fork(2) don't have it.
 /// `reserve` bytes are taken at once, where that is demanded: where memory is committed strictly a page for which nothing is left is
@@ -566,10 +654,10 @@ mod tests {
         ));
         assert!(waiting.is_empty());
         raw::close(silent);
-        complain(&name, 5, |_| true);
+        complain(&name, 5, 6, |_| true);
         assert!(matches!(
             waiting.receive(socket.as_fd()),
-            Arrival::Complaint(5)
+            Arrival::Complaint(5, 6)
         ));
         assert!(matches!(waiting.receive(socket.as_fd()), Arrival::Nobody));
         raw::close(fd);

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io;
-use std::io::Read;
+use std::io::{BufRead, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -122,6 +122,34 @@ impl Watch {
             root,
             label: self.label(),
         })
+    }
+
+    /// Whether the process is this user's and group's, the real ones.
+    pub fn is_users(&self, uid: u32, gid: u32) -> bool {
+        self.status().is_some_and(|status| {
+            let first = |name| numbers(&status, name, 10).first().copied();
+            (first("Uid:"), first("Gid:")) == (Some(uid.into()), Some(gid.into()))
+        })
+    }
+
+    /// Whether the process has this file mapped.
+    pub fn has_mapped(&self, dev: u64, ino: u64) -> bool {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let Ok(maps) = openat(&self.directory, "maps", flags, Mode::empty()) else {
+            return false;
+        };
+        let wanted = format!("{:02x}:{:02x}", libc::major(dev), libc::minor(dev));
+        // ADDRESSES PERMISSIONS OFFSET MAJOR:MINOR INODE NAME
+        let is_it = |line: &[u8]| {
+            let mut words = line
+                .split(u8::is_ascii_whitespace)
+                .filter(|w| !w.is_empty())
+                .skip(3);
+            words.next() == Some(wanted.as_bytes())
+                && words.next().and_then(crate::decimal) == Some(ino)
+        };
+        let maps = io::BufReader::new(File::from(maps));
+        maps.split(b'\n').any(|line| line.is_ok_and(|l| is_it(&l)))
     }
 
     fn label(&self) -> Vec<u8> {

@@ -713,6 +713,7 @@ unsafe fn make_shared(mode: u32, name: &mut [u8; NAME_BYTES], arena: &mut Arena)
         if byte(strict, 0) == b'2' {
             return None;
         }
+        let secret = handover::random()?;
         let fd = handover::listen_as(name) as i32;
         // The number of a standard stream that is closed is none for it.
         let base = (fd > 2).then(|| mapped::map_shared(BOOKS_BYTES)).flatten();
@@ -722,7 +723,7 @@ unsafe fn make_shared(mode: u32, name: &mut [u8; NAME_BYTES], arena: &mut Arena)
             }
             return None;
         };
-        (*base.cast::<Header>()).begin(mode, config::Files::MIN_SIZE.0);
+        (*base.cast::<Header>()).begin(mode, config::Files::MIN_SIZE.0, secret);
         BASE.store(base, Release);
         Some(fd)
     }
@@ -875,6 +876,9 @@ unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
         arena.number(call(libc::SYS_geteuid, 0, 0, 0, 0) as u64);
         arena.put(b':');
         arena.number(runner.into());
+        arena.put(b':');
+        let header = BASE.load(Relaxed).cast::<Header>();
+        arena.number((*header).secret.load(Relaxed));
         arena.put(0);
         set(given, b"OUTRIDER_SHM=", name);
 

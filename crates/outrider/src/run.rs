@@ -321,7 +321,8 @@ fn environment_of(
     let flags: u64 = flags.iter().filter(|f| f.0).map(|f| f.1).sum();
     let user = rustix::process::geteuid().as_raw();
     let (size, runner) = (config.files.min_size.0, raw::getpid());
-    let mut value = format!("{name}:{mode}:{size}:{filters}:{flags}:{user}:{runner}");
+    let secret = shared.map_or(0, |s| s.header().secret.load(Relaxed));
+    let mut value = format!("{name}:{mode}:{size}:{filters}:{flags}:{user}:{runner}:{secret}");
     let settings = shm::settings(config);
     if settings != shm::settings(&Config::default()) {
         value.extend(settings.iter().map(|n| format!(":{n}")));
@@ -1004,7 +1005,8 @@ fn start_heir(shared: &Arc<Shared>, i: usize, config: &Config, mode: u32, engine
         shared.keep_only_heir(i);
         if let Ok(level) = take_on(heir.of.load(Relaxed)) {
             let header = own.header();
-            header.begin(mode, config.files.min_size.0);
+            // Only the first service hands anything on to it, which it knows by the token.
+            header.begin(mode, config.files.min_size.0, token);
             heir.level.store(level, Relaxed);
             let (own, mut config) = (Arc::new(own), config.clone());
             // Who goes through trees opens files by name.

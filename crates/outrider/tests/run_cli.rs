@@ -1213,13 +1213,13 @@ fn the_program_is_started_early_and_finds_the_same() {
             .env("ASAN_OPTIONS", "detect_leaks=0")
             .env("OUTRIDER_PLUGINS", "/other.so");
         let printed = text(&run.output().unwrap().stdout);
-        // The name of a socket of its own, and its process id.
+        // The name of a socket of its own, its process id, and a secret.
         let of_process = |line: &str| {
             let (name, rest) = line
                 .strip_prefix("OUTRIDER_SHM=outrider-")?
                 .split_once(':')?;
             assert_eq!(name.len(), 16);
-            Some(format!("OUTRIDER_SHM={}", rest.rsplit_once(':')?.0))
+            Some(format!("OUTRIDER_SHM={}", rest.rsplitn(3, ':').nth(2)?))
         };
         printed
             .lines()

@@ -28,6 +28,8 @@ struct Waiting {
     heir: usize,
     /// Its numbers in the namespaces in which it is, outermost first.
     numbers: Vec<u32>,
+    /// Readable when it is over, where the kernel has such a thing.
+    life: Option<OwnedFd>,
     memory: OwnedFd,
     since: Instant,
 }
@@ -40,10 +42,12 @@ impl Heirs {
 }
 
 impl Service {
-    /// A process has handed over its memory that has other rights.
-    pub(super) fn hand_on(&mut self, pid: u32, memory: OwnedFd) {
+    /// A process has handed over its memory that has other rights; `life` is readable when it is over.
+    pub(super) fn hand_on(&mut self, pid: u32, memory: OwnedFd, life: Option<OwnedFd>) {
         let watch = Watch::of(pid).ok();
         let standing = watch.as_ref().and_then(Watch::standing);
+        // Only as long as it lives the number is its own.
+        let standing = standing.filter(|_| !life.as_ref().is_some_and(fetch::over));
         let (Some(watch), Some(standing)) = (watch, standing) else {
             // It is over.
             return Shared::refuse(&memory);
@@ -76,6 +80,7 @@ impl Service {
         self.heirs.waiting.push(Waiting {
             heir,
             numbers: fetch::numbers(pid),
+            life,
             memory,
             since: Instant::now(),
         });
@@ -119,7 +124,8 @@ impl Service {
     fn pass_on(&self, waiting: &Waiting) {
         let heir = &self.shared.heir_header(waiting.heir).heir;
         let level = heir.level.load(Relaxed) as usize;
-        let its = waiting.numbers.get(level).copied();
+        let over = waiting.life.as_ref().is_some_and(fetch::over);
+        let its = waiting.numbers.get(level).copied().filter(|_| !over);
         let sent = its.map(|pid| {
             let message = Message {
                 version: shm::VERSION,
@@ -128,7 +134,9 @@ impl Service {
             };
             handover::send(&heir.name(), waiting.memory.as_raw_fd(), message, |_| true)
         });
-        if sent != Some(0) {
+        if over {
+            Shared::refuse(&waiting.memory);
+        } else if sent != Some(0) {
             self.turn_away(&waiting.memory);
         }
     }

@@ -36,7 +36,7 @@ impl Service {
             }
             match self.coming.receive(self.shared.socket()) {
                 Handover::Memory(handed) => self.admit_one(handed),
-                Handover::Complaint(lost) => self.header().lose(lost & lost::TOLD),
+                Handover::Complaint(lost, token) => self.shared.hear_complaint(lost, token),
                 Handover::Knock => {}
                 Handover::Nobody => break,
                 Handover::Deaf => {
@@ -49,12 +49,15 @@ impl Service {
     }
 
     fn admit_one(&mut self, handed: Handed) {
-        let pid = match (handed.message.on_behalf, self.ancestor) {
-            (0, None) => handed.from.pid,
-            (its, Some(token)) if handed.message.token == token => its,
+        let message = &handed.message;
+        let pid = match self.ancestor {
+            None if self.shared.is_of_the_run(message) => handed.from.pid,
+            Some(token) if message.token == token && message.version == shm::VERSION => {
+                message.on_behalf
+            }
             _ => return,
         };
-        if pid == 0 || handed.message.version != shm::VERSION {
+        if pid == 0 {
             return;
         }
         // It has become another program, or another user's.
@@ -71,11 +74,17 @@ impl Service {
         if !self.shared.take_in(i, pid, &handed.memory) {
             return;
         }
-        if !self.shared.stands(i) {
-            match Watch::of(pid).map(|watch| watch.standing().is_some()) {
+        // Since it said so it may have become another program, and its number another process's.
+        let is_still = self.ancestor.is_some() || self.shared.is_still(i, &handed);
+        if !is_still || !self.shared.stands(i) {
+            let looked = match is_still {
+                true => Watch::of(pid).map(|watch| watch.standing().is_some()),
+                false => Ok(false),
+            };
+            match looked {
                 Ok(true) => {
                     self.shared.clear(i);
-                    self.hand_on(pid, handed.memory);
+                    self.hand_on(pid, handed.memory, handed.life);
                 }
                 // Over before anybody looked; what it said still counts.
                 looked => {
@@ -83,13 +92,13 @@ impl Service {
                     if matches!(lacks, Some(libc::EMFILE | libc::ENFILE)) {
                         self.header().lose(lost::EMFILE);
                     }
-                    self.take_in_process(i, pid);
+                    self.take_in_process(i, pid, is_still, handed.life);
                     self.retire(i);
                 }
             }
             return;
         }
-        self.take_in_process(i, pid);
+        self.take_in_process(i, pid, true, handed.life);
         let proc = self.shared.proc(i);
         let looks = self.config.view.cache_visibility;
         proc.looks.store(looks.into(), Relaxed);
@@ -129,8 +138,12 @@ impl Service {
         }
     }
 
-    fn take_in_process(&mut self, i: usize, pid: u32) {
-        let mut command = fetch::command(pid);
+    /// `is_still`: the number is that process's. `life`: as [`fetch::life`], where it is known.
+    fn take_in_process(&mut self, i: usize, pid: u32, is_still: bool, life: Option<OwnedFd>) {
+        let mut command = match is_still {
+            true => fetch::command(pid),
+            false => String::new(),
+        };
         if command.is_empty() {
             // It is over already.
             command = self.shared.told_name(i);
@@ -138,7 +151,12 @@ impl Service {
         self.active.push(i);
         self.shared.begin_record(self.followed, pid, &command);
         // An heir knows processes by the numbers of another namespace.
-        let life = self.ancestor.is_none().then(|| fetch::life(pid)).flatten();
+        let by_number = || self.ancestor.is_none().then(|| fetch::life(pid)).flatten();
+        let life = match self.ancestor {
+            None if !is_still => life,
+            None => life.or_else(by_number),
+            Some(_) => None,
+        };
         self.ends.follow(life.as_ref());
         self.procs[i] = Some(ProcState {
             pid,

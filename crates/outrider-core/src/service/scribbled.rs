@@ -103,11 +103,12 @@ impl Random {
     }
 }
 
-fn attach(socket: std::os::fd::BorrowedFd<'_>) -> Memory {
+fn attach(socket: std::os::fd::BorrowedFd<'_>, secret: u64) -> Memory {
     let (fd, at) = handover::memory(shm::NAME, shm::PROC_BYTES, 0).unwrap();
     let name = handover::name_of(socket).unwrap();
     let message = handover::Message {
         version: shm::VERSION,
+        token: secret,
         ..Default::default()
     };
     assert_eq!(handover::send(&name, fd, message, |_| true), 0);
@@ -146,7 +147,10 @@ fn scribble(rounds: u32, ring: bool) -> u64 {
         engine::Kind::Noop,
         HashMap::new(),
     );
-    let memory = attach(shared.socket().as_fd());
+    let memory = attach(
+        shared.socket().as_fd(),
+        shared.header().secret.load(Relaxed),
+    );
     service.round();
     assert_eq!(service.active.len(), 1);
     let (_held, file) = open_file("scribbled", 1 << 42);
