@@ -236,8 +236,12 @@ pub(crate) fn leaves_access_time(fd: BorrowedFd<'_>) -> bool {
         && now - st.st_atime < DAY
 }
 
-/// The file behind an address of a process, from /proc/PID/maps: name, `st_dev`, `st_ino`, size in bytes; `None` of a server's file.
+/// The file behind an address of a process, from /proc/PID/maps: name, `st_dev`, `st_ino`, size in bytes; `None` of a server's file, and where names of
+/// that process's mean something else here.
 pub fn behind(pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {
+    if standing::is_apart() {
+        return None;
+    }
     // A line at a time: there may be 65,530 with long names.
     let maps = std::fs::File::open(format!("/proc/{pid}/maps")).ok()?;
     let mut maps = std::io::BufReader::with_capacity(64 << 10, maps);
@@ -400,8 +404,28 @@ pub fn server(pid: u32, dev: u64, name: &Path) -> Option<Mount> {
             .max_by_key(|m| m.mount_point.as_os_str().len())
     };
     let by_number = mounts.iter().rev().find(|m| m.dev == id);
-    // btrfs has numbers of its own for parts of itself.
-    let mount = by_number.or_else(|| above(name))?;
+    let known = || mounts_of(std::process::id()).into_iter().rev();
+    let others = match by_number {
+        Some(_) => None,
+        None => known().find(|m| m.dev == id),
+    };
+    let mount = match by_number.or(others.as_ref()).or_else(|| above(name)) {
+        // btrfs and overlays have numbers of their own for parts of themselves; nothing else lies between the mount and the name.
+        Some(mount) if mount.dev == id || is_served(mount) || is_device(name, id) => mount,
+        _ if id.major != 0 || id == memory_of_the_kernel()? => return None,
+        // It is mounted nowhere any more, or only where this process can't see: a server's, for all that is known.
+        _ => {
+            return Some(Mount {
+                id: 0,
+                dev: id,
+                root: PathBuf::from("/"),
+                mount_point: PathBuf::from("/"),
+                fs_type: "unknown".to_owned(),
+                source: PathBuf::new(),
+                options: String::new(),
+            });
+        }
+    };
     let is_layered = mount.fs_type == "overlay" && {
         let options = mount.options.split(',').filter_map(|o| o.split_once('='));
         let dirs = options.filter(|(name, _)| ["lowerdir", "upperdir"].contains(name));
@@ -409,6 +433,28 @@ pub fn server(pid: u32, dev: u64, name: &Path) -> Option<Mount> {
         dirs.any(|dir| above(Path::new(dir)).is_some_and(is_served))
     };
     (is_layered || is_served(mount)).then(|| mount.clone())
+}
+
+/// Whether a file of this name lies on file system `id`; where the name means something else here it doesn't.
+fn is_device(name: &Path, id: DeviceId) -> bool {
+    use rustix::fs::{AtFlags, StatxFlags};
+    if standing::is_apart() {
+        return false;
+    }
+    let quiet = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+    let flags = quiet | AtFlags::SYMLINK_NOFOLLOW;
+    rustix::fs::statx(CWD, name, flags, StatxFlags::TYPE)
+        .is_ok_and(|st| (st.stx_dev_major, st.stx_dev_minor) == (id.major, id.minor))
+}
+
+/// The file system of memory that has no name (memfd_create(2)), which is mounted nowhere. `None` where that can't be known.
+fn memory_of_the_kernel() -> Option<DeviceId> {
+    static FOUND: OnceLock<Option<DeviceId>> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let memory = rustix::fs::memfd_create("", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
+        let st = rustix::fs::fstat(&memory).ok()?;
+        Some(DeviceId::from_dev(st.st_dev))
+    })
 }
 
 /// Whether a mount keeps what is read in the page cache, as far as its kind tells.

@@ -373,6 +373,8 @@ impl Shared {
         if dropped > 0 {
             header.lose(shm::lost::QUEUE_FULL);
         }
+        // What it notes it may have made up.
+        proc.notes.lost.fetch_and(shm::lost::NOTED, Relaxed);
         header.notes.take_over(&proc.notes);
         header.dropped.fetch_add(dropped, Relaxed);
         header.calls_saved.fetch_add(saved, Relaxed);

@@ -529,6 +529,9 @@ pub mod lost {
     ];
     /// What processes may say themselves.
     pub const TOLD: u32 = MEMORY | NETWORK | ENVIRONMENT | LIBRARY | UNFIT;
+    /// What programs that declare what they will read may note besides: of their own threads and requests, not of the service's and the runner's.
+    pub const NOTED: u32 =
+        TOLD | THREADS | URING | CACHESTAT | POPULATE | READAHEAD | EMFILE | NO_PAGES | QUEUE_FULL;
     /// fork of the service failed.
     pub const SERVICE_START: u32 = 1;
     /// The service ended before the program.

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, readlinkat, statat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, readlinkat, statx};
 
 /// See [`is_apart`].
 static APART: AtomicBool = AtomicBool::new(false);
@@ -73,7 +73,11 @@ impl Watch {
 
     fn at(path: &str) -> io::Result<Watch> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = openat(CWD, path, flags, Mode::empty())?;
+        Watch::within(openat(CWD, path, flags, Mode::empty())?)
+    }
+
+    /// Of the process whose directory in /proc this is. Users are numbered as in the namespace of who asks for this.
+    fn within(directory: OwnedFd) -> io::Result<Watch> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let status = openat(&directory, "status", flags, Mode::empty())?;
         let label = openat(&directory, "attr/current", flags, Mode::empty()).ok();
@@ -111,10 +115,7 @@ impl Watch {
         };
         let (mounts, root) = match is_apart() {
             true => (Vec::new(), (0, 0)),
-            false => {
-                let root = statat(&self.directory, "root", AtFlags::empty()).ok()?;
-                (link("ns/mnt")?, (root.st_dev, root.st_ino))
-            }
+            false => (link("ns/mnt")?, self.root()?),
         };
         Some(Standing {
             lines: lines.collect(),
@@ -122,6 +123,23 @@ impl Watch {
             root,
             label: self.label(),
         })
+    }
+
+    /// Its root directory. A server that it may be kept by is not asked: it need not answer.
+    fn root(&self) -> Option<(u64, u64)> {
+        let flags = AtFlags::STATX_DONT_SYNC;
+        match statx(&self.directory, "root", flags, StatxFlags::INO) {
+            Ok(st) => {
+                let dev = rustix::fs::makedev(st.stx_dev_major, st.stx_dev_minor);
+                Some((dev, st.stx_ino))
+            }
+            // Before Linux 4.11, and under filters that don't know it.
+            Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
+                let st = rustix::fs::statat(&self.directory, "root", AtFlags::empty()).ok()?;
+                Some((st.st_dev, st.st_ino))
+            }
+            Err(_) => None,
+        }
     }
 
     /// Whether the process is this user's and group's, the real ones.
@@ -186,10 +204,11 @@ impl Watch {
         })
     }
 
-    /// Enters the namespaces and the root of that process, of which [`Watch::assume`] is then to be called. This process is to have one thread; on failure it is of
-    /// no use. The process namespace is not entered: whoever is in it would see one process more. Where that is another one, /proc may be, too, and
+    /// Enters the namespaces and the root of that process, of which [`Watch::assume`] is then to be called with what this returns: where this process's own
+    /// rights are looked up. There names are that process's to give: until this one has no more rights than that one, it follows none, not even /proc/self.
+    /// This process is to have one thread; on failure it is of no use. The process namespace is not entered: whoever is in it would see one process more. Where that is another one, /proc may be, too, and
     /// nothing but the user namespace is entered: this process is apart from then on ([`is_apart`]).
-    pub fn enter(&self) -> io::Result<()> {
+    pub fn enter(&self) -> io::Result<OwnedFd> {
         let own = Watch::at("/proc/self")?;
         let differs = |name: &str| -> io::Result<bool> {
             let [its, own] = [self, &own].map(|w| readlinkat(&w.directory, name, Vec::new()));
@@ -208,8 +227,7 @@ impl Watch {
                 _ => Err(io::Error::last_os_error()),
             }
         };
-        let roots = [&self.directory, &own.directory].map(|d| statat(d, "root", AtFlags::empty()));
-        let [its_root, own_root] = roots;
+        let [its_root, own_root] = [self, &own].map(|w| w.root().ok_or(io::ErrorKind::NotFound));
         let (its_root, own_root) = (its_root?, own_root?);
         // In a user namespace of its own it may be forbidden.
         let groups = |of: &Watch| of.status().map(|status| numbers(&status, "Groups:", 10));
@@ -220,19 +238,19 @@ impl Watch {
         APART.store(differs("ns/pid")?, Ordering::Relaxed);
         enter("ns/user", libc::CLONE_NEWUSER)?;
         if is_apart() {
-            return Ok(());
+            return Ok(own.directory);
         }
         let mounts = enter("ns/mnt", libc::CLONE_NEWNS)?;
-        if mounts || (its_root.st_dev, its_root.st_ino) != (own_root.st_dev, own_root.st_ino) {
+        if mounts || its_root != own_root {
             rustix::process::fchdir(&root)?;
             rustix::process::chroot(".")?;
         }
-        Ok(())
+        Ok(own.directory)
     }
 
     /// Makes this process, which has one thread and is where that one is, one that may do just what that one may. On failure it may have lost some rights already, and is
     /// of no use. By which of the numbers under NSpid in /proc/PID/status that process, and others with the same rights, go in the /proc that is seen from there.
-    pub fn assume(&self) -> io::Result<u32> {
+    pub fn assume(&self, own_directory: OwnedFd) -> io::Result<u32> {
         // Users are numbered as in the namespace of who opens the file.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let open = |name: &str| openat(&self.directory, name, flags, Mode::empty());
@@ -249,8 +267,12 @@ impl Watch {
             return Err(io::Error::other("a filter of system calls stands over it"));
         }
         let began = inside.began();
-        let own = Watch::at("/proc/self").ok().and_then(|w| w.standing());
-        let own = own.ok_or(io::ErrorKind::NotFound)?;
+        let own_rights = || {
+            Watch::within(own_directory.try_clone().ok()?)
+                .ok()?
+                .standing()
+        };
+        let own = own_rights().ok_or(io::ErrorKind::NotFound)?;
         let ids = |name| -> io::Result<[libc::uid_t; 4]> {
             let ids: Vec<_> = numbers(name, 10)
                 .iter()
@@ -307,8 +329,7 @@ impl Watch {
                 }
             }
         }
-        let now = Watch::at("/proc/self").ok().and_then(|w| w.standing());
-        if now.as_ref() != Some(&wanted) {
+        if own_rights().as_ref() != Some(&wanted) {
             return Err(io::Error::other("its rights can't be had exactly"));
         }
         let names = numbers("NSpid:", 10);

@@ -7,9 +7,10 @@
 //! statically and where more is asked than whether they can be hooked: then their bytes are searched as well.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek};
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -237,17 +238,50 @@ pub fn obstacle(path: &Path) -> io::Result<Option<String>> {
     Ok(classify_nested(path, 0, false)?.cannot_hook_reason())
 }
 
-fn classify_nested(path: &Path, depth: u32, search: bool) -> io::Result<ProgramKind> {
-    // Nobody has to write into it if it is a pipe.
-    let mut options = File::options();
-    let file = options
+/// The same of a program that has run, with this `st_dev` and `st_ino`, and of no other file: whoever may write to it may have made anything of it
+/// by now, and what that leads to is not opened.
+pub fn obstacle_of(path: &Path, key: (u64, u64)) -> io::Result<Option<String>> {
+    let (file, meta) = open_regular(path)?;
+    if (meta.dev(), meta.ino()) != key {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let mut head = [0u8; 2];
+    file.read_at(&mut head, 0)?;
+    if head == *b"#!" {
+        return Ok(None);
+    }
+    Ok(classify_opened(path, file, &meta, 0, false)?.cannot_hook_reason())
+}
+
+/// Opens a file for reading if it is a regular one; nothing else is opened: a device or a pipe may take it for more than a question.
+fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
+    let found = File::options()
         .read(true)
-        .custom_flags(libc::O_NONBLOCK)
+        .custom_flags(libc::O_PATH)
         .open(path)?;
-    let meta = file.metadata()?;
+    let meta = found.metadata()?;
     if !meta.is_file() {
         return Err(io::Error::other("not a regular file"));
     }
+    match File::open(format!("/proc/self/fd/{}", found.as_raw_fd())) {
+        // There may be no /proc.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok((File::open(path)?, meta)),
+        file => Ok((file?, meta)),
+    }
+}
+
+fn classify_nested(path: &Path, depth: u32, search: bool) -> io::Result<ProgramKind> {
+    let (file, meta) = open_regular(path)?;
+    classify_opened(path, file, &meta, depth, search)
+}
+
+fn classify_opened(
+    path: &Path,
+    file: File,
+    meta: &Metadata,
+    depth: u32,
+    search: bool,
+) -> io::Result<ProgramKind> {
     let mut head = [0u8; 256];
     let n = file.read_at(&mut head, 0)?;
     if head[..n].starts_with(b"#!") {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use outrider_core::place::DeviceModel;
@@ -82,7 +83,13 @@ fn write(path: &Path, all: &Saveds) -> io::Result<()> {
         fs::create_dir_all(directory)?;
     }
     let new = path.with_extension(format!("json.{}", std::process::id()));
-    fs::write(&new, serde_json::to_string_pretty(all)? + "\n")?;
+    // What is there of that name is nobody's: left by one of this number, or a link that somebody has put there.
+    match fs::remove_file(&new) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let mut file = fs::File::create_new(&new)?;
+    file.write_all((serde_json::to_string_pretty(all)? + "\n").as_bytes())?;
     fs::rename(&new, path).inspect_err(|_| {
         let _ = fs::remove_file(&new);
     })

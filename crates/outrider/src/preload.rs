@@ -62,7 +62,7 @@ fn link_to(library: &Path) -> Option<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let places = runtime
-        .filter(|directory| is_plain(directory))
+        .filter(|directory| is_plain(directory) && is_kept_by(directory, user))
         .map(|directory| directory.join("outrider"))
         .into_iter()
         .chain([PathBuf::from(format!("/tmp/outrider-{user}"))]);
@@ -80,6 +80,17 @@ fn link_to(library: &Path) -> Option<PathBuf> {
         let _ = std::os::unix::fs::symlink(library, &link);
         let leads_there = std::fs::read_link(&link).is_ok_and(|target| target == library);
         (leads_there && link.is_file()).then_some(link)
+    })
+}
+
+/// Whether nobody but this user and root can put another directory in the place of this one: whoever has another's environment (su, sudo -E) has his directory, too.
+fn is_kept_by(directory: &Path, user: u32) -> bool {
+    const STICKY: u32 = libc::S_ISVTX;
+    directory.ancestors().all(|part| {
+        std::fs::symlink_metadata(part).is_ok_and(|meta| {
+            let closed = meta.mode() & 0o002 == 0 || meta.mode() & STICKY != 0;
+            meta.is_dir() && [0, user].contains(&meta.uid()) && closed
+        })
     })
 }
 

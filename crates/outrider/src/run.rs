@@ -1031,10 +1031,12 @@ fn start_heir(shared: &Arc<Shared>, i: usize, config: &Config, mode: u32, engine
 /// Becomes one that may do what process `of` may: see [`Watch::assume`].
 fn take_on(of: u32) -> std::io::Result<u32> {
     let watch = Watch::of(of)?;
-    watch.enter()?;
-    let level = watch.assume();
-    // Who becomes another user forgets it.
+    let own = watch.enter()?;
+    let level = watch.assume(own);
+    // Who becomes another user forgets both.
     child::die_with_parent();
+    // SAFETY: numbers only.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
     level
 }
 

@@ -17,6 +17,8 @@ const LONGEST: Duration = Duration::from_secs(1);
 const PROCESSES: usize = 256;
 const PROGRAMS: usize = 1024;
 const NAMES: usize = 8;
+/// Bytes of what /proc/PID/maps says that are looked at: a program may have 65,530 mappings with long names.
+const MAPS: u64 = 4 << 20;
 
 /// What was found.
 pub struct Strangers {
@@ -88,9 +90,9 @@ impl Strangers {
             below.extend(children(pid));
             let link = format!("/proc/{pid}/exe");
             if self.seen.len() < PROGRAMS
-                && let (Ok(name), Ok(meta)) = (std::fs::read_link(&link), std::fs::metadata(&link))
+                && let (Ok(name), Some(key)) = (std::fs::read_link(&link), key_of(&link))
             {
-                self.seen.insert(name, (meta.dev(), meta.ino()));
+                self.seen.insert(name, key);
             }
             self.look_into(pid);
         }
@@ -107,16 +109,20 @@ impl Strangers {
             return;
         };
         let link = format!("/proc/{pid}/exe");
-        let Ok(meta) = std::fs::metadata(&link) else {
+        let Some(file) = key_of(&link) else {
             return;
         };
-        let file = (meta.dev(), meta.ino());
         if self.known.get(&pid) == Some(&file) {
             return;
         }
-        let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else {
+        let Ok(maps) = std::fs::File::open(format!("/proc/{pid}/maps")) else {
             return;
         };
+        let mut text = Vec::new();
+        if std::io::Read::read_to_end(&mut std::io::Read::take(maps, MAPS), &mut text).is_err() {
+            return;
+        }
+        let maps = String::from_utf8_lossy(&text);
         let has = |name: &str| maps.lines().any(|line| line.ends_with(name));
         let loaded = has(&format!("/{}", preload::LIBRARY));
         if !loaded && !has("/libc.so.6") {
@@ -132,9 +138,7 @@ impl Strangers {
         };
         let user = std::fs::metadata(format!("/proc/{pid}")).map_or(0, |m| m.uid());
         let own = rustix::process::geteuid().as_raw();
-        let root = PathBuf::from(format!("/proc/{pid}/root"));
-        let within = root.join(library.strip_prefix("/").unwrap_or(library));
-        let why = if !within.exists() {
+        let why = if !is_below_root_of(pid, library) {
             "could not load the library, which isn't there below its root directory"
         } else if user != own && !is_everybodys(library) {
             "could not load the library, which its user may not read"
@@ -146,23 +150,52 @@ impl Strangers {
 
     /// A line for each program that can't be hooked. Looks into the programs, which takes time and reads them.
     pub fn notes(self) -> impl Iterator<Item = String> {
-        let seen = self.seen.into_iter().filter(|(name, file)| {
-            // Not another one of this name: there are other roots, and names are given again.
-            let meta = std::fs::metadata(name);
-            meta.is_ok_and(|m| (m.dev(), m.ino()) == *file)
-        });
+        // A server need not answer.
+        let asks_nobody = |(name, key): &(PathBuf, (u64, u64))| {
+            fetch::server(std::process::id(), key.0, name).is_none()
+        };
+        let seen = self.seen.into_iter().filter(asks_nobody);
         let without = self
             .without
             .into_iter()
             .map(|(name, why)| format!("{}: {why}; it ran without Outrider", output::show(&name)));
-        let found = seen.filter_map(|(name, _)| {
-            let why = elf::obstacle(&name).ok()??;
+        let found = seen.filter_map(|(name, file)| {
+            // Not another one of this name: there are other roots, and names are given again.
+            let why = elf::obstacle_of(&name, file).ok()??;
             Some(format!(
                 "{}: {why}; it ran without Outrider",
                 output::show(&name)
             ))
         });
         found.take(NAMES).chain(without.take(NAMES))
+    }
+}
+
+/// `st_dev` and `st_ino` of what a link in /proc leads to. A server is not asked.
+fn key_of(link: &str) -> Option<(u64, u64)> {
+    use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
+    let st = statx(CWD, link, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
+    Some((makedev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino))
+}
+
+/// Whether a file is there below the root directory of a process, whose links lead nowhere else. What lies on another file system is believed to be: who keeps it
+/// is not asked.
+fn is_below_root_of(pid: u32, file: &Path) -> bool {
+    use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+    use rustix::io::Errno;
+    let root = format!("/proc/{pid}/root");
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let served = |key: (u64, u64)| fetch::server(pid, key.0, Path::new("/")).is_some();
+    if key_of(&root) == key_of("/proc/self/root") || key_of(&root).is_none_or(served) {
+        return true;
+    }
+    let Ok(root) = openat(CWD, &root, flags | OFlags::DIRECTORY, Mode::empty()) else {
+        return true;
+    };
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+    match openat2(&root, file, flags, Mode::empty(), resolve) {
+        Ok(_) => true,
+        Err(e) => !matches!(e, Errno::NOENT | Errno::NOTDIR | Errno::ACCESS),
     }
 }
 

@@ -1,0 +1,343 @@
+//! Nobody speaks for another (SPEC B16): not who knows the name of the socket, not who has inherited a connection, and not who gives names a meaning of his own.
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use support::Data::{Big, Bin};
+use support::{
+    fresh_with, is_root, outrider, outrider_run, plain_environment, processes, program,
+    skip_unprivileged,
+};
+
+/// Whoever runs the tests as root has these in directories that others may enter.
+fn open_to_all(dir: &Path) {
+    for above in dir.ancestors().take_while(|d| d.parent().is_some()) {
+        let Ok(meta) = fs::metadata(above) else {
+            continue;
+        };
+        if meta.uid() == 0 && meta.permissions().mode() & 0o5 != 0o5 {
+            let mode = meta.permissions().mode() | 0o5;
+            fs::set_permissions(above, fs::Permissions::from_mode(mode)).unwrap();
+        }
+    }
+}
+
+fn report(file: &Path) -> serde_json::Value {
+    serde_json::from_slice(&fs::read(file).unwrap()).unwrap()
+}
+
+/// A program of the run that says how its service is reached, and goes on until its standard input ends.
+fn speaking(dir: &Path, reports: bool) -> (Child, String, String) {
+    let flag = format!("--report={}", dir.join("report.json").display());
+    // Without one the program is started early.
+    let flags = [&flag[..]];
+    let mut run = outrider_run(
+        dir,
+        if reports { &flags } else { &[] },
+        &[
+            "sh",
+            "-c",
+            "cat bin.dat > /dev/null; echo $OUTRIDER_SHM; read line; exit 0",
+        ],
+    )
+    .stdin(Stdio::piped())
+    .stdout(Stdio::piped())
+    .spawn()
+    .unwrap();
+    let mut line = String::new();
+    let mut output = BufReader::new(run.stdout.take().unwrap());
+    output.read_line(&mut line).unwrap();
+    let mut words = line.trim().split(':');
+    let name = words.next().unwrap().to_owned();
+    (run, name, words.nth(6).unwrap_or("0").to_owned())
+}
+
+/// SPEC B16: who only knows the name of the socket, which is everybody, is turned away: no service is started for him, and the report says nothing of his. Who
+/// has the secret of the run, from a program's environment, is served as himself.
+#[test]
+fn strangers_are_turned_away() {
+    const NAME: &str = "strangers_are_turned_away";
+    let dir = fresh_with(NAME, &[Bin]);
+    open_to_all(&dir);
+    let stranger = program("stranger");
+    let said = |user: Option<u32>, name: &str, secret: &str| {
+        let mut command = Command::new(&stranger);
+        command.args(["send", name, secret]);
+        if let Some(user) = user {
+            command.uid(user).gid(user);
+        }
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    let users: &[Option<u32>] = match is_root() {
+        true => &[Some(65534), None],
+        false => &[None],
+    };
+    for user in users {
+        for (secret, reports, served) in [
+            (false, true, "served 0\n"),
+            (true, true, "served 1\n"),
+            (true, false, "served 1\n"),
+        ] {
+            if user.is_some() && secret {
+                continue;
+            }
+            let (mut run, name, known) = speaking(&dir, reports);
+            let before = processes();
+            let shown = if secret { &known[..] } else { "1" };
+            assert_eq!(said(*user, &name, shown), served, "{user:?}");
+            let services = |all: &[support::Process]| {
+                let its = |p: &&support::Process| p.parent == run.id() as i32;
+                all.iter().filter(its).count()
+            };
+            let (before, after) = (services(&before), services(&processes()));
+            drop(run.stdin.take());
+            assert!(run.wait().unwrap().success());
+            assert!(after <= before.max(2), "{before} and {after} children");
+            if !reports {
+                continue;
+            }
+            let report = report(&dir.join("report.json"));
+            let commands = report["processes"].to_string();
+            assert_eq!(commands.contains("stranger"), secret, "{commands}");
+            assert!(!commands.contains("forged"), "{commands}");
+            let lost = report["lost"].as_array().map_or(0, Vec::len);
+            assert_eq!(lost > 0, secret, "{user:?}: {}", report["lost"]);
+        }
+    }
+}
+
+/// SPEC B16: a connection is its maker's as long as he lives. Who has inherited it does not speak for another process that has his number by now.
+#[test]
+fn inherited_connections_are_nobodys() {
+    const NAME: &str = "inherited_connections_are_nobodys";
+    if !is_root() {
+        return skip_unprivileged(NAME, "gives a process a number");
+    }
+    let dir = fresh_with(NAME, &[Bin]);
+    open_to_all(&dir);
+    let secrets = dir.join("secrets");
+    fs::create_dir(&secrets).unwrap();
+    for i in 0..200 {
+        let file = secrets.join(format!("f{i:03}"));
+        fs::write(&file, [7; 20000]).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let stranger = program("stranger");
+    let mut reused = false;
+    for _ in 0..40 {
+        for file in fs::read_dir(&secrets).unwrap() {
+            let file = fs::File::open(file.unwrap().path()).unwrap();
+            file.sync_all().unwrap();
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        }
+        let argv = [
+            stranger.to_str().unwrap(),
+            "inherit",
+            secrets.to_str().unwrap(),
+        ];
+        let output = outrider_run(&dir, &[], &argv).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(said.contains("served 0"), "{said}");
+        // The first is cached by who has it open.
+        let cached = |name: &str| {
+            let file = fs::File::open(secrets.join(name)).unwrap();
+            outrider_sys::cache::counted(file.as_fd(), 0..20000).is_ok_and(|c| c.cached > 0)
+        };
+        let fetched = (1..200).filter(|i| cached(&format!("f{i:03}"))).count();
+        assert_eq!(fetched, 0, "{said}");
+        // On a busy machine somebody else may get the number.
+        reused |= said.contains("reused 1");
+        if reused {
+            break;
+        }
+    }
+    assert!(reused, "no number was used again");
+}
+
+/// A file that only root may read, and whether anybody opens it while a program runs below us, which says "told".
+fn is_opened(name: &str, dir: &Path, flags: &[&str], argv: &dyn Fn(&str) -> Vec<String>) -> bool {
+    open_to_all(dir);
+    let secret = dir.join("secret");
+    fs::write(&secret, "Uid:\t0\t0\t0\t0\n").unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    let secret = secret.to_str().unwrap();
+    let stranger = program("stranger");
+    let mut watcher = Command::new(&stranger)
+        .args(["watch", secret])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(watcher.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "watching\n");
+    let mut words = vec![stranger.to_str().unwrap().to_owned()];
+    words.extend(argv(secret));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let run = outrider_run(dir, flags, &words).output().unwrap();
+    assert!(run.status.success(), "{run:?}");
+    watcher.stdin.take();
+    let mut seen = String::new();
+    std::io::Read::read_to_string(&mut output, &mut seen).unwrap();
+    watcher.wait().unwrap();
+    if run.stdout.starts_with(b"no namespaces") {
+        support::skip(name, "users have no namespaces here");
+        return false;
+    }
+    assert_eq!(run.stdout, b"told\n");
+    !seen.is_empty()
+}
+
+/// SPEC B16: while a service takes on the rights of a process in namespaces of its own, it opens nothing by names that are that process's to give.
+#[test]
+fn names_of_others_lead_nowhere() {
+    const NAME: &str = "names_of_others_lead_nowhere";
+    if !is_root() {
+        return skip_unprivileged(NAME, "has files that others may not read");
+    }
+    let dir = fresh_with(NAME, &[Bin]);
+    let argv = |secret: &str| vec!["names".to_owned(), secret.to_owned()];
+    assert!(!is_opened(NAME, &dir, &[], &argv), "the secret was opened");
+}
+
+/// SPEC B16: what the runner looks into for the report is what ran, and not what its owner has made of it since: no interpreter that such a file names is opened.
+#[test]
+fn rewritten_programs_lead_nowhere() {
+    const NAME: &str = "rewritten_programs_lead_nowhere";
+    if !is_root() {
+        return skip_unprivileged(NAME, "has files that others may not read");
+    }
+    let dir = fresh_with(NAME, &[Bin]);
+    let own = dir.join("own");
+    fs::create_dir(&own).unwrap();
+    std::os::unix::fs::chown(&own, Some(65534), Some(65534)).unwrap();
+    let argv = |secret: &str| {
+        let own = own.to_str().unwrap().to_owned();
+        vec!["turn".to_owned(), secret.to_owned(), own]
+    };
+    let flag = format!("--report={}", dir.join("report.json").display());
+    let opened = is_opened(NAME, &dir, &[&flag], &argv);
+    assert!(!opened, "the secret was opened");
+    assert!(own.join("program").exists());
+}
+
+/// SPEC B16: a program notes what it has lost itself, and nothing of the service and the runner.
+#[test]
+fn programs_note_only_their_own_losses() {
+    let dir = fresh_with("programs_note_only_their_own_losses", &[Bin]);
+    let stranger = program("stranger");
+    let flag = format!("--report={}", dir.join("report.json").display());
+    let argv = [stranger.to_str().unwrap(), "note"];
+    let output = outrider_run(&dir, &[&flag], &argv).output().unwrap();
+    assert_eq!(output.stdout, b"served 1\n", "{output:?}");
+    let lost = report(&dir.join("report.json"))["lost"].to_string();
+    assert!(lost.contains("could not make any"), "{lost}");
+    for word in [
+        "was killed",
+        "did not answer",
+        "rights:",
+        "leases:",
+        "inotify:",
+    ] {
+        assert!(!lost.contains(word), "{word} {lost}");
+    }
+}
+
+/// SPEC B16, B11: a server's file whose mount can't be seen (it was detached, or is another namespace's) is one all the same: where the server doesn't answer
+/// others are helped, and the run ends on time.
+#[test]
+fn detached_servers_keep_nobody_waiting() {
+    const NAME: &str = "detached_servers_keep_nobody_waiting";
+    if !is_root() || !Path::new("/dev/fuse").exists() {
+        return skip_unprivileged(NAME, "mounts a file system");
+    }
+    let dir = fresh_with(NAME, &[Big]);
+    let mount = dir.join("mnt");
+    fs::create_dir(&mount).unwrap();
+    // It answers opens of a file that nobody has open, as long as it lives.
+    let status = Command::new(program("fuse_server"))
+        .arg(&mount)
+        .arg("stall")
+        .status();
+    assert!(status.unwrap().success());
+    let file = fs::File::open(mount.join("box/f"));
+    let umount = Command::new("umount").arg("-l").arg(&mount).status();
+    assert!(umount.unwrap().success());
+    support::make_cold(&dir);
+    let script = "import os
+for at in reversed(range(0, 4 << 20, 16384)): os.pread(0, 16384, at)
+f = os.open('big.dat', os.O_RDONLY)
+for at in reversed(range(0, 32 << 20, 16384)): os.pread(f, 16384, at)
+print('read')";
+    let flag = format!("--report={}", dir.join("report.json").display());
+    let output = outrider_run(&dir, &[&flag], &["python3", "-c", script])
+        .stdin(file.unwrap())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.stdout, b"read\n");
+    // What it has not answered ends with it.
+    for process in processes() {
+        let line = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+        let mount = mount.as_os_str().as_encoded_bytes();
+        if process.name == "fuse_server" && line.windows(mount.len()).any(|part| part == mount) {
+            let server = rustix::process::Pid::from_raw(process.pid).unwrap();
+            let _ = rustix::process::kill_process(server, rustix::process::Signal::KILL);
+        }
+    }
+    let report = report(&dir.join("report.json"));
+    assert!(
+        !report["lost"].to_string().contains("did not answer in"),
+        "{}",
+        report["lost"]
+    );
+    let files = report["files"].as_array().unwrap();
+    let big = |f: &&serde_json::Value| f["path"].as_str().is_some_and(|p| p.ends_with("big.dat"));
+    let big = files
+        .iter()
+        .find(big)
+        .map(|f| f["prefetched_bytes"].as_u64());
+    assert!(big.flatten().is_some_and(|n| n > 0), "{report}");
+}
+
+/// SPEC B16: where the library's own path can't be preloaded, no directory takes its place in which somebody else could put another one.
+#[test]
+fn libraries_come_from_nobody_elses_directory() {
+    const NAME: &str = "libraries_come_from_nobody_elses_directory";
+    if !is_root() {
+        return skip_unprivileged(NAME, "has directories of other users");
+    }
+    let dir = fresh_with(NAME, &[]);
+    open_to_all(&dir);
+    let odd = dir.join("a:b");
+    fs::create_dir(&odd).unwrap();
+    for file in ["outrider", "liboutrider.so"] {
+        fs::copy(outrider().with_file_name(file), odd.join(file)).unwrap();
+    }
+    for (owner, mode, taken) in [(0, 0o755, true), (65534, 0o755, false), (0, 0o777, false)] {
+        let runtime = dir.join(format!("{owner}-{mode:o}"));
+        fs::create_dir(&runtime).unwrap();
+        fs::set_permissions(&runtime, fs::Permissions::from_mode(mode)).unwrap();
+        std::os::unix::fs::chown(&runtime, Some(owner), None).unwrap();
+        let mut command = Command::new(odd.join("outrider"));
+        plain_environment(&mut command, &dir);
+        command.env("XDG_RUNTIME_DIR", &runtime);
+        let output = command
+            .args(["run", "--", "sh", "-c", "echo $LD_PRELOAD"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(said.contains("liboutrider.so"), "{said}");
+        let its = said.starts_with(runtime.to_str().unwrap());
+        assert_eq!(its, taken, "{owner} {mode:o}: {said}");
+    }
+}
