@@ -615,6 +615,20 @@ pub fn change_rights() {
     retire();
 }
 
+/// The same of the calling thread alone. Where others may do what they could, a process has no rights of its own any more by which it could be helped: what is
+/// known of them is those of its first thread. So nothing is followed in it from here on, and the report says so.
+#[cold]
+pub fn change_rights_of_thread() {
+    if !may_attach(STATE.load(Ordering::Relaxed)) || !at_home() {
+        return;
+    }
+    if raw::gettid() == raw::getpid() {
+        return change_rights();
+    }
+    lose(shm::lost::RIGHTS);
+    disable();
+}
+
 /// The program is about to enter another network namespace, where nobody listens: what it opens from there on is not followed, and the report says so.
 #[cold]
 pub fn leave_network() {

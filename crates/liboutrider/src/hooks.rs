@@ -576,7 +576,9 @@ fn unsharing(flags: c_int) {
     if flags & libc::CLONE_NEWNET != 0 {
         attach::leave_network();
     }
-    if flags & (libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_FS) != 0 {
+    if flags & (libc::CLONE_NEWUSER | libc::CLONE_NEWNS) != 0 {
+        attach::change_rights_of_thread();
+    } else if flags & libc::CLONE_FS != 0 {
         attach::change_rights();
     }
     graphs::unsharing(flags);

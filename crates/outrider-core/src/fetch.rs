@@ -493,14 +493,28 @@ pub fn is_confined(pid: u32, turn: usize) -> bool {
         let path = CString::new(format!("/proc/{pid}/task/{thread}/status"));
         path.is_ok_and(|path| seccomp::filters_of(&path).is_some_and(|n| n > own))
     };
-    if is_under_more(&pid.to_string()) {
-        return true;
-    }
+    is_under_more(&pid.to_string()) || thread(pid, turn).is_some_and(|t| is_under_more(&t))
+}
+
+/// One of the threads of a process, in turns.
+fn thread(pid: u32, turn: usize) -> Option<String> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
     let threads: Vec<_> = threads.into_iter().flatten().flatten().collect();
-    let others = threads.len().max(1);
-    let one = threads.get(turn % others);
-    one.is_some_and(|t| is_under_more(&t.file_name().to_string_lossy()))
+    let one = threads.get(turn % threads.len().max(1))?;
+    Some(one.file_name().to_string_lossy().into_owned())
+}
+
+/// Whether a thread of a process, one after the other in turns, has other rights than the first one: credentials are each thread's own. Then nobody can say on
+/// whose behalf it is that a file is opened by its name.
+pub fn is_divided(pid: u32, turn: usize) -> bool {
+    let Some(other) = thread(pid, turn).filter(|t| *t != pid.to_string()) else {
+        return false;
+    };
+    let rights = |path: String| standing::rights_of(&std::fs::read(path).ok()?);
+    let first = rights(format!("/proc/{pid}/status"));
+    let other = rights(format!("/proc/{pid}/task/{other}/status"));
+    // Who is over has none.
+    first.is_some() && other.is_some() && first != other
 }
 
 /// Whether a process exists, as /proc shows it.

@@ -492,7 +492,7 @@ pub mod lost {
         ),
         (
             RIGHTS,
-            "rights: a process changed its user, its capabilities, its root or its namespaces, and no helper with just these rights could be had; it was left alone",
+            "rights: a process changed its user, its capabilities, its root or its namespaces, or a thread of it its own, and no helper with just these rights could be had; it was left alone",
         ),
         (
             NETWORK,
@@ -528,7 +528,7 @@ pub mod lost {
         ),
     ];
     /// What processes may say themselves.
-    pub const TOLD: u32 = MEMORY | NETWORK | ENVIRONMENT | LIBRARY | UNFIT;
+    pub const TOLD: u32 = MEMORY | NETWORK | ENVIRONMENT | LIBRARY | UNFIT | RIGHTS;
     /// What programs that declare what they will read may note besides: of their own threads and requests, not of the service's and the runner's.
     pub const NOTED: u32 =
         TOLD | THREADS | URING | CACHESTAT | POPULATE | READAHEAD | EMFILE | NO_PAGES | QUEUE_FULL;

@@ -47,6 +47,15 @@ const LINES: [&str; 8] = [
     "CapAmb:",
 ];
 
+/// The lines of /proc/PID/status that tell of rights. `None` where there are none: the process is over.
+pub fn rights_of(status: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let is_one = |line: &&[u8]| LINES.iter().any(|name| line.starts_with(name.as_bytes()));
+    // Before them is only the program's own name, which may be anything.
+    let lines = status.split(|b| *b == b'\n').skip(1).filter(is_one);
+    let lines: Vec<_> = lines.map(<[u8]>::to_vec).collect();
+    (!lines.is_empty()).then_some(lines)
+}
+
 /// Where a process's rights are looked up: its directory in /proc, held so that the number may be another's later.
 #[derive(Debug)]
 pub struct Watch {
@@ -78,7 +87,8 @@ impl Watch {
 
     /// Of the process whose directory in /proc this is. Users are numbered as in the namespace of who asks for this.
     fn within(directory: OwnedFd) -> io::Result<Watch> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        // Where a program has made its own /proc there may be anything.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let status = openat(&directory, "status", flags, Mode::empty())?;
         let label = openat(&directory, "attr/current", flags, Mode::empty()).ok();
         let label = label.map(File::from);
@@ -332,6 +342,10 @@ impl Watch {
         if own_rights().as_ref() != Some(&wanted) {
             return Err(io::Error::other("its rights can't be had exactly"));
         }
+        // Who becomes another user forgets both. From here on names are followed that may lead nowhere.
+        crate::child::die_with_parent();
+        // SAFETY: numbers only.
+        unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
         let names = numbers("NSpid:", 10);
         let is_it =
             |n: &u64| began.is_some() && Watch::of(*n as u32).is_ok_and(|w| w.began() == began);

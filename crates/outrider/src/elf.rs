@@ -6,6 +6,7 @@
 //! checks read headers and section names only, except for programs linked
 //! statically and where more is asked than whether they can be hooked: then their bytes are searched as well.
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek};
@@ -17,8 +18,8 @@ use std::path::{Path, PathBuf};
 
 use object::Endianness;
 use object::elf;
-use object::read::ReadCache;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+use object::read::{ReadCache, ReadRef};
 
 use crate::output::show;
 
@@ -340,13 +341,41 @@ struct Facts {
     sections: bool,
 }
 
+/// A file of which no more than so many bytes are read and kept: what its tables say of sizes may be anything, and what no disk holds (a hole) may be long.
+#[derive(Clone, Copy)]
+struct Bounded<'a> {
+    file: &'a ReadCache<&'a File>,
+    left: &'a Cell<u64>,
+}
+
+impl<'a> ReadRef<'a> for Bounded<'a> {
+    fn len(self) -> Result<u64, ()> {
+        self.file.len()
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
+        let left = self.left.get().checked_sub(size).ok_or(())?;
+        self.left.set(left);
+        self.file.read_bytes_at(offset, size)
+    }
+
+    fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'a [u8], ()> {
+        self.file.read_bytes_at_until(range, delimiter)
+    }
+}
+
 fn read_facts(file: &File) -> Option<Facts> {
-    let data = ReadCache::new(file);
-    let header = elf::FileHeader64::<Endianness>::parse(&data).ok()?;
+    let cache = ReadCache::new(file);
+    let left = Cell::new(SEARCH_LIMIT);
+    let data = Bounded {
+        file: &cache,
+        left: &left,
+    };
+    let header = elf::FileHeader64::<Endianness>::parse(data).ok()?;
     let endian = header.endian().ok()?;
     let mut facts = Facts::default();
-    for segment in header.program_headers(endian, &data).ok()? {
-        if let Ok(Some(linker)) = segment.interpreter(endian, &data) {
+    for segment in header.program_headers(endian, data).ok()? {
+        if let Ok(Some(linker)) = segment.interpreter(endian, data) {
             facts.linker = Some(PathBuf::from(OsStr::from_bytes(linker)));
         }
         if segment.p_type(endian) == elf::PT_LOAD && segment.p_flags(endian).contains(elf::PF_X) {
@@ -357,7 +386,7 @@ fn read_facts(file: &File) -> Option<Facts> {
         }
     }
     // A program whose section table was stripped still runs: what it would have told stays unknown.
-    let Ok(sections) = header.sections(endian, &data) else {
+    let Ok(sections) = header.sections(endian, data) else {
         return Some(facts);
     };
     let mut comment = None;
@@ -365,7 +394,7 @@ fn read_facts(file: &File) -> Option<Facts> {
         facts.sections = true;
         let contains = |needle: &str| {
             section
-                .data(endian, &data)
+                .data(endian, data)
                 .is_ok_and(|d| find(d, needle.as_bytes()))
         };
         match sections.section_name(endian, section).unwrap_or_default() {

@@ -1032,12 +1032,7 @@ fn start_heir(shared: &Arc<Shared>, i: usize, config: &Config, mode: u32, engine
 fn take_on(of: u32) -> std::io::Result<u32> {
     let watch = Watch::of(of)?;
     let own = watch.enter()?;
-    let level = watch.assume(own);
-    // Who becomes another user forgets both.
-    child::die_with_parent();
-    // SAFETY: numbers only.
-    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
-    level
+    watch.assume(own)
 }
 
 /// What a service's process does first. It ends when the program has; of the signals only SIGTERM reaches it. Nobody but root may look into it, whoever

@@ -341,3 +341,164 @@ fn libraries_come_from_nobody_elses_directory() {
         assert_eq!(its, taken, "{owner} {mode:o}: {said}");
     }
 }
+
+/// SPEC B16: a thread that gives up rights of its own is not gone ahead of with those that others of its process still have, however it does so.
+#[test]
+fn threads_with_rights_of_their_own_are_left_alone() {
+    const NAME: &str = "threads_with_rights_of_their_own_are_left_alone";
+    if !is_root() {
+        return skip_unprivileged(NAME, "has files that others may not read");
+    }
+    let dir = fresh_with(NAME, &[Bin]);
+    open_to_all(&dir);
+    let tree = dir.join("w");
+    fs::create_dir(&tree).unwrap();
+    let name = |i: usize| tree.join(format!("f{i:03}"));
+    for i in 0..200 {
+        fs::write(name(i), [7; 20000]).unwrap();
+        let mode = if i % 2 == 0 { 0o600 } else { 0o644 };
+        fs::set_permissions(name(i), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    for way in ["none", "fsuid", "syscall", "bare"] {
+        if way == "bare" && !cfg!(target_arch = "x86_64") {
+            continue;
+        }
+        for i in 0..200 {
+            let file = fs::File::open(name(i)).unwrap();
+            file.sync_all().unwrap();
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        }
+        support::make_cold(&dir);
+        let script = format!(
+            "import ctypes, mmap, os, threading, time
+f = os.open('bin.dat', os.O_RDONLY)
+for i in range(20): os.pread(f, 65536, i * 65536)
+library = ctypes.CDLL(None)
+def work():
+    way = '{way}'
+    if way == 'fsuid': library.setfsuid(65534)
+    if way == 'syscall': library.syscall(117, 65534, 65534, 65534)
+    if way == 'bare':
+        code = mmap.mmap(-1, 4096, prot=7)
+        code.write(bytes.fromhex('4889f84889f74889d64889ca0f05c3'))
+        at = ctypes.addressof(ctypes.c_char.from_buffer(code))
+        ctypes.CFUNCTYPE(ctypes.c_long, *[ctypes.c_long] * 4)(at)(117, 65534, 65534, 65534)
+        time.sleep(1)
+    read = denied = 0
+    for name in sorted(os.listdir('w')):
+        try: read += len(open('w/' + name, 'rb').read())
+        except PermissionError: denied += 1
+    print(read, denied)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()"
+        );
+        let report = dir.join("report.json");
+        let flag = format!("--report={}", report.display());
+        let argv = ["python3", "-c", &script];
+        let output = support::printed(&mut outrider_run(&dir, &[&flag], &argv));
+        let expected = if way == "none" {
+            "4000000 0\n"
+        } else {
+            "2000000 100\n"
+        };
+        assert_eq!(output, expected, "{way}");
+        let report = self::report(&report);
+        if way == "none" {
+            let ahead = report["totals"]["files_ahead"].as_u64();
+            assert!(ahead.is_some_and(|n| n > 0), "{}", report["totals"]);
+            continue;
+        }
+        let cached = |i: &usize| {
+            let file = fs::File::open(name(*i)).unwrap();
+            outrider_sys::cache::counted(file.as_fd(), 0..20000).is_ok_and(|c| c.cached > 0)
+        };
+        let fetched: Vec<_> = (0..200).step_by(2).filter(cached).collect();
+        assert!(fetched.is_empty(), "{way}: {fetched:?}");
+        assert!(
+            report["lost"].to_string().contains("rights"),
+            "{way}: {}",
+            report["lost"]
+        );
+    }
+}
+
+/// SPEC B16: what a program's file says of its own sizes costs the runner no memory.
+#[test]
+fn large_tables_of_programs_cost_no_memory() {
+    const SAID: u64 = 1 << 30;
+    let dir = fresh_with("large_tables_of_programs_cost_no_memory", &[]);
+    let number = |bytes: &[u8], at: usize, len: usize| {
+        let mut n = [0; 8];
+        n[..len].copy_from_slice(&bytes[at..at + len]);
+        u64::from_le_bytes(n) as usize
+    };
+    let mut bytes = fs::read(program("stranger")).unwrap();
+    // Of ELF64: the table of sections, their count, and the one with their names.
+    let (table, count, names) = (
+        number(&bytes, 40, 8),
+        number(&bytes, 60, 2),
+        number(&bytes, 62, 2),
+    );
+    let texts = number(&bytes, table + 64 * names + 24, 8);
+    let is_strings = |i: &usize| {
+        let name = texts + number(&bytes, table + 64 * i, 4);
+        bytes[name..].starts_with(b".dynstr\0")
+    };
+    let section = table + 64 * (0..count).find(is_strings).unwrap();
+    bytes[section + 32..section + 40].copy_from_slice(&SAID.to_le_bytes());
+    let file = dir.join("large");
+    fs::write(&file, &bytes).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    let open = fs::File::options().write(true).open(&file).unwrap();
+    open.set_len(2 * SAID).unwrap();
+    drop(open);
+    let flag = format!("--report={}", dir.join("report.json").display());
+    let run = outrider_run(&dir, &[&flag], &["./large", "stay"])
+        .spawn()
+        .unwrap();
+    let id = run.id();
+    let mut most = 0;
+    let watched = std::thread::spawn(move || {
+        let mut run = run;
+        while run.try_wait().unwrap().is_none() {
+            let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+            let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+            let words = line.unwrap_or_default().split_whitespace().next();
+            most = words
+                .and_then(|w| w.parse::<u64>().ok())
+                .unwrap_or(0)
+                .max(most);
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        most
+    });
+    let most = watched.join().unwrap();
+    assert!(most > 0 && most < 200 << 10, "{most} KiB");
+}
+
+/// SPEC B16: before Linux 6.5 memory is its sender's only if he has it mapped: which nobody has who came by his number, or became another program.
+#[test]
+fn memory_is_whose_it_is_mapped_by() {
+    use outrider_sys::standing::Watch;
+    let (fd, at) = outrider_sys::handover::memory(c"mapped", 8192, 0).unwrap();
+    // SAFETY: made just now, nobody else's.
+    let fd: std::os::fd::OwnedFd = unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) };
+    let st = rustix::fs::fstat(&fd).unwrap();
+    let own = Watch::of(std::process::id()).unwrap();
+    assert!(own.has_mapped(st.st_dev, st.st_ino));
+    let mut other = Command::new("sleep").arg("60").spawn().unwrap();
+    assert!(
+        !Watch::of(other.id())
+            .unwrap()
+            .has_mapped(st.st_dev, st.st_ino)
+    );
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert!(!own.has_mapped(st.st_dev, st.st_ino + 1));
+    outrider_sys::mapped::unmap(at, 8192);
+    assert!(!own.has_mapped(st.st_dev, st.st_ino));
+    let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+    assert!(own.is_users(uid.as_raw(), gid.as_raw()));
+    assert!(!own.is_users(uid.as_raw() + 1, gid.as_raw()));
+}

@@ -50,7 +50,7 @@ fn owner() {
 
 /// The calling thread's capabilities or namespaces change.
 fn rights() {
-    attach::change_rights();
+    attach::change_rights_of_thread();
     restrict();
 }
 
@@ -65,7 +65,7 @@ fn entering(kind: c_int) {
 
 /// The root directory is another one.
 fn root() {
-    attach::change_rights();
+    attach::change_rights_of_thread();
     paths();
 }
 

@@ -200,6 +200,8 @@ impl Service {
             } else if fetch::is_confined(state.pid, turn) {
                 self.shared.proc(i).confined.store(1, Release);
                 self.dismiss(i);
+            } else if fetch::is_divided(state.pid, turn) {
+                self.dismiss(i);
             } else {
                 self.settle(i, state.who);
             }
