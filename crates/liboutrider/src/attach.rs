@@ -246,6 +246,11 @@ pub fn at_home() -> bool {
     }
 }
 
+/// Before fork(3).
+unsafe extern "C" fn forking() {
+    starting();
+}
+
 /// In the child of fork(3): the memory is its own, and not that of a child which it makes with vfork before it has looked. A child of the
 /// bare system call says so when it first looks. Where nothing is followed nobody asks.
 unsafe extern "C" fn forked() {
@@ -282,7 +287,7 @@ fn make_local() -> bool {
             return false;
         }
         LOCAL.store(local.cast(), Ordering::Release);
-        libc::pthread_atfork(None, None, Some(forked));
+        libc::pthread_atfork(Some(forking), None, Some(forked));
     }
     at_home()
 }
@@ -826,6 +831,45 @@ pub fn leaving() {
         raw::futex_wait(&proc.holds, held, 10_000);
         held = proc.holds.load(Ordering::SeqCst);
     }
+}
+
+/// Something that the service may have open was closed by this process since it last started another.
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// A file that is followed was closed, or is no longer mapped.
+#[inline]
+pub fn closed() {
+    CLOSED.store(true, Ordering::Relaxed);
+}
+
+/// This process, or a child that runs in its memory, is about to start another: that one, which may be anybody, finds nothing open any more that was closed
+/// here. What a server keeps was let go of before that was.
+#[cold]
+pub fn starting() {
+    let Some(proc) = handed_before() else {
+        return;
+    };
+    let walks = [&proc.walking, &proc.visiting].map(|w| w.load(Ordering::Relaxed)) != [0, 0];
+    if !(CLOSED.swap(false, Ordering::Relaxed) || walks)
+        || proc.holds.load(Ordering::SeqCst) <= proc.shows.load(Ordering::SeqCst)
+    {
+        return;
+    }
+    // As in `leaving`.
+    proc.starts.fetch_add(1, Ordering::SeqCst);
+    let mut held = proc.holds.load(Ordering::SeqCst);
+    if held > proc.shows.load(Ordering::SeqCst) {
+        handover::knock_at(&name());
+        let until = impatient();
+        while held > proc.shows.load(Ordering::SeqCst)
+            && proc.closed.load(Ordering::Relaxed) == 0
+            && raw::monotonic_us() < until
+        {
+            raw::futex_wait(&proc.holds, held, 10_000);
+            held = proc.holds.load(Ordering::SeqCst);
+        }
+    }
+    proc.starts.fetch_sub(1, Ordering::SeqCst);
 }
 
 /// It goes on: the other program could not be started.

@@ -2,7 +2,7 @@
 //!
 //! What the service has open for a process is let go of before others can find out that the process is over: umount(2) finds a file system busy, and on FUSE and NFS
 //! an unlinked file stays under another name while somebody has it open. A process sees to that itself where it ends by a call of its own (`exec` does
-//! where it becomes another program); for one that was killed its parent does, if that is a program that we see.
+//! where it becomes another program); what it has closed, before it starts another, which may be one that no hook is in; for one that was killed its parent does, if that is a program that we see.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::mem::MaybeUninit;
@@ -138,10 +138,19 @@ unsafe extern "C" fn waitid(
 /// See system(3).
 #[unsafe(no_mangle)]
 unsafe extern "C" fn system(command: *const c_char) -> c_int {
+    attach::starting();
     // SAFETY: the caller's argument, unchanged.
     let r = unsafe { real::system(command) };
     waited(1, r);
     r
+}
+
+/// See popen(3).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn popen(command: *const c_char, kind: *const c_char) -> *mut FILE {
+    attach::starting();
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::popen(command, kind) }
 }
 
 /// See pclose(3).

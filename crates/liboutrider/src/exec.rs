@@ -486,6 +486,8 @@ unsafe fn become_another(
     unsafe {
         with_environment(program, arguments, environment, &|environment| {
             attach::leaving();
+            // What a child of vfork leaves is its parent's, and what it starts may look for what that has closed.
+            attach::starting();
             let answer = call(environment);
             attach::stays();
             answer
@@ -543,8 +545,23 @@ starts! {
         => |environment| real::execvpe(name, arguments, environment);
 }
 
+/// Starts another program beside this one.
+///
+/// # Safety
+/// As for [`with_environment`].
+unsafe fn start_another(
+    program: Program,
+    arguments: Texts,
+    environment: Texts,
+    call: &dyn Fn(Texts) -> c_long,
+) -> c_long {
+    attach::starting();
+    // SAFETY: the caller's promise.
+    unsafe { with_environment(program, arguments, environment, call) }
+}
+
 starts! {
-    with_environment:
+    start_another:
     /// See posix_spawn(3). File actions may lead to another directory first: a relative path is then looked for where it may not be, and what
     /// isn't found gets the environment as it is.
     posix_spawn(pid: *mut libc::pid_t, path: Text, actions: *const c_void, attributes: *const c_void, arguments: Texts, environment: Texts):
@@ -564,7 +581,7 @@ unsafe fn by_descriptor(dir: c_int, path: Text, flags: c_int) -> Program {
     }
 }
 
-/// execve(2) and execveat(2) by syscall(2). `None`: it is another call.
+/// execve(2) and execveat(2) by syscall(2); what comes before a fork. `None`: it is another call.
 ///
 /// # Safety
 /// As for these.
@@ -592,6 +609,15 @@ pub unsafe fn by_number(
                 d as Texts,
                 &|environment| real::syscall(number, a, b, c, environment as usize, e, 0),
             )),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_fork | libc::SYS_vfork => {
+                attach::starting();
+                None
+            }
+            libc::SYS_clone | libc::SYS_clone3 => {
+                attach::starting();
+                None
+            }
             _ => None,
         }
     }

@@ -330,6 +330,7 @@ functions! {
         unsafe { syscall6(libc::SYS_exit_group, status as usize, 0, 0, 0, 0, 0) };
     };
     system(command: *const c_char) -> c_int, or -1;
+    popen(command: *const c_char, kind: *const c_char) -> *mut FILE, or core::ptr::null_mut();
     pclose(stream: *mut FILE) -> c_int, or -1;
     pthread_exit(value: *mut c_void) -> (), or {
         let _ = value;

@@ -193,6 +193,9 @@ fn forget(proc: &'static Proc, slot: &'static Slot, fd: c_int) {
     if tracked && slot.flags.load(Relaxed) & FLAG_HELD != 0 {
         attach::let_go();
     }
+    if tracked {
+        attach::closed();
+    }
 }
 
 /// The file behind a descriptor is not to be touched from outside, through whatever descriptor.
@@ -719,6 +722,7 @@ pub fn mapping_changed(kind: Kind, extra: u64, address: usize, len: usize) {
         tell(proc, kind, 0, extra, address as u64, len as u64);
         if kind == Kind::Unmap {
             attach::unmapped();
+            attach::closed();
         }
     }
 }

@@ -298,6 +298,9 @@ pub struct Proc {
     pub shows: AtomicU32,
     /// 1: this process is about to end, or to become another program; nothing more is opened because it has it.
     pub departs: AtomicU32,
+    /// So many of its threads are about to start another program, having closed files: nothing is held, or opened, because of this process that isn't in
+    /// [`shows`](Proc::shows).
+    pub starts: AtomicU32,
     /// What it notes for the report.
     pub notes: Notes,
     ring: Ring,

@@ -198,18 +198,24 @@ impl Service {
         found
     }
 
-    /// Lets go of what is open because processes had it that are about to end, whether others have it or not.
+    /// Lets go of what is open because processes had it that are about to end, whether others have it or not; for those that are about to start others, of
+    /// what no server keeps: that is let go of when it is closed, and to open it again may cost what is cached of it.
     pub(super) fn let_go_for_departing(&mut self) {
         for i in &self.active {
             let proc = self.shared.proc(*i);
-            if proc.departs.load(Acquire) == 0 || proc.holds.load(Acquire) == 0 {
+            let departs = proc.departs.load(Acquire) != 0;
+            let leaves = departs || proc.starts.load(Acquire) != 0;
+            if !leaves || proc.holds.load(Acquire) == 0 {
                 continue;
             }
             if let Some(walker) = &self.walker {
                 walker.let_go_for(*i);
             }
             for file in self.files.values_mut().filter(|f| f.holder == Some(*i)) {
-                file.let_go();
+                let remote = file.handle.as_ref().is_some_and(|h| h.is_remote());
+                if departs || !remote {
+                    file.let_go();
+                }
             }
         }
     }

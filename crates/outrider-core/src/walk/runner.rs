@@ -1175,8 +1175,9 @@ fn fetch(link: &Link, proc: usize, dir: &Path, dir_key: Key, entry: &Entry) -> O
     lock(&link.held).push((proc, Arc::downgrade(&file)));
     let _held = Held(link, &file);
     // The process may have ended before.
-    let departs = link.shared.proc(proc).departs.load(SeqCst) != 0;
-    if departs || owner() != pid || link.held_back.load(SeqCst) {
+    let entry = link.shared.proc(proc);
+    let leaves = [&entry.departs, &entry.starts].map(|w| w.load(SeqCst)) != [0, 0];
+    if leaves || owner() != pid || link.held_back.load(SeqCst) {
         return None;
     }
     let page = outrider_sys::cache::page_size();
