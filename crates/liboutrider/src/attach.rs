@@ -656,6 +656,11 @@ pub fn confine() {
     CONFINED.store(true, Ordering::Release);
 }
 
+/// Whether a filter of system calls is known to stand over this process.
+pub fn is_filtered() -> bool {
+    CONFINED.load(Ordering::Relaxed)
+}
+
 /// The program is about to watch files for being opened or closed, by anyone: from here on nobody opens any for its sake.
 #[cold]
 pub fn watch() {

@@ -176,6 +176,73 @@ fn plausible<T>(p: *const T) -> bool {
     (4096..1 << 47).contains(&(p as usize)) && (p as usize).is_multiple_of(align_of::<T>())
 }
 
+/// Bytes up to which memory is readable as a whole if one of them is.
+const READABLE: usize = 4096;
+
+/// Memory of a caller who may have passed anything: the kernel has an error where we would have a fault.
+struct Readable {
+    /// Where the piece lies that was found readable last, if one was.
+    at: Option<usize>,
+}
+
+impl Readable {
+    /// Whether the bytes around `at` can be read. rt_sigprocmask(2) reads a set before it finds that it knows no such change.
+    fn is(&mut self, at: usize) -> bool {
+        let piece = at / READABLE * READABLE;
+        if self.at == Some(piece) {
+            return true;
+        }
+        // SAFETY: nothing is written, and no mask changes.
+        let answer =
+            unsafe { raw::syscall6(libc::SYS_rt_sigprocmask, usize::MAX, piece, 0, 8, 0, 0) };
+        if -answer as c_int == libc::EFAULT {
+            return false;
+        }
+        self.at = Some(piece);
+        true
+    }
+
+    /// Whether there is a C string.
+    fn string(&mut self, text: Text) -> bool {
+        let mut at = text as usize;
+        loop {
+            if !self.is(at) {
+                return false;
+            }
+            let end = (at / READABLE + 1) * READABLE;
+            // SAFETY: up to there it can be read.
+            if (at..end).any(|at| unsafe { *(at as Text) } == 0) {
+                return true;
+            }
+            at = end;
+        }
+    }
+
+    /// Whether there is an array of C strings that ends with a null pointer.
+    fn strings(&mut self, texts: Texts) -> bool {
+        let mut at = texts;
+        loop {
+            if !plausible(at) || !self.is(at as usize) {
+                return false;
+            }
+            // SAFETY: aligned, and can be read.
+            let text = unsafe { *at };
+            if text.is_null() {
+                return true;
+            }
+            if !self.string(text) {
+                return false;
+            }
+            at = at.wrapping_add(1);
+        }
+    }
+}
+
+/// Whether there is an array of C strings. Where a filter of system calls may kill for the question it is believed.
+fn are_strings(texts: Texts) -> bool {
+    attach::is_filtered() || Readable { at: None }.strings(texts)
+}
+
 /// What follows `name` in the first entry that begins so.
 unsafe fn variable<'a>(environment: Texts, name: &[u8]) -> Option<&'a [u8]> {
     // SAFETY: an array that ends with a null pointer, of C strings.
@@ -221,10 +288,10 @@ unsafe fn with_environment(
     call: &dyn Fn(Texts) -> c_long,
 ) -> c_long {
     let own = ENTRY.load(Relaxed);
-    if own.is_null() || !plausible(environment) {
+    if own.is_null() || !plausible(environment) || !are_strings(environment) {
         return call(environment);
     }
-    // SAFETY: an array that ends with a null pointer, of C strings, as the caller promises.
+    // SAFETY: an array that ends with a null pointer, of C strings.
     unsafe {
         let own = CStr::from_ptr(own).to_bytes();
         let list = variable(environment, PRELOAD);
@@ -368,7 +435,7 @@ unsafe fn takes(program: Program, arguments: Texts) -> bool {
 
 /// Whether the dynamic linker's arguments, before the program's name, have it list what it would load.
 unsafe fn only_lists(arguments: Texts) -> bool {
-    if !plausible(arguments) {
+    if !plausible(arguments) || !are_strings(arguments) {
         return false;
     }
     // SAFETY: an array that ends with a null pointer, of C strings; the first is a name.

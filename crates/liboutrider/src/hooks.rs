@@ -21,6 +21,9 @@ use outrider_sys::raw;
 use crate::graphs::{self, through};
 use crate::{attach, declared, exec, real, track};
 
+/// See preadv2(2), from Linux 6.14 on: what the read brings into the page cache leaves it at once.
+const RWF_DONTCACHE: c_int = 0x80;
+
 /// Defines an interposed function under its names, which have one body.
 macro_rules! hook {
     ($($(#[$doc:meta])* $first:ident $(= $alias:ident)* ($($a:ident: $t:ty),*) -> $r:ty $body:block)*) => {
@@ -304,7 +307,9 @@ hook! {
     preadv2 = preadv64v2 (fd: c_int, iov: *const iovec, n: c_int, offset: off_t, flags: c_int) -> ssize_t {
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::preadv2(fd, iov, n, offset, flags) };
-        if offset == -1 {
+        if flags & RWF_DONTCACHE != 0 && r > 0 {
+            track::leave_uncached(fd);
+        } else if offset == -1 {
             track::has_read(fd, r);
         } else {
             track::has_read_at(fd, offset as u64, r);

@@ -217,8 +217,17 @@ pub fn leave_alone(fd: c_int) {
     tell(proc, Kind::Leave, fd, 0, st.st_dev, st.st_ino);
 }
 
+/// What is read through this descriptor is to leave the page cache at once, which the kernel sees to where it was the read that brought it in: nobody else is to.
+pub fn leave_uncached(fd: c_int) {
+    ignore(fd);
+}
+
 /// The reads of this descriptor are declared: nobody is to predict them as well.
 pub fn leave_to_declared(fd: c_int) {
+    ignore(fd);
+}
+
+fn ignore(fd: c_int) {
     if tracked(fd).is_some() {
         closing(fd);
         if let Some(slot) = attach::current().and_then(|p| p.slots.get(fd as usize)) {
