@@ -192,6 +192,10 @@ impl Readable {
         if self.at == Some(piece) {
             return true;
         }
+        // No set is none that can't be read.
+        if piece == 0 {
+            return false;
+        }
         // SAFETY: nothing is written, and no mask changes.
         let answer =
             unsafe { raw::syscall6(libc::SYS_rt_sigprocmask, usize::MAX, piece, 0, 8, 0, 0) };
