@@ -4,7 +4,7 @@
  *     NAME=ERRNO            every call of NAME; with KILL in the place of an errno it ends the process
  *     NAME:IDX~VALUE=ERRNO  calls whose argument IDX (0..5, low 32 bits) equals VALUE
  *     NAME:IDX&MASK=ERRNO   calls whose argument IDX has a bit of MASK
- * for instance  io_uring_setup=EPERM,clone:0&0x10000=EAGAIN,clone3=ENOSYS  (no threads). */
+ * where NAME may be a number, too; for instance  io_uring_setup=EPERM,clone:0&0x10000=EAGAIN,clone3=ENOSYS  (no threads). */
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -68,6 +68,8 @@ static void rule(char *text)
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         if (strcmp(calls[i].name, text) == 0)
             number = calls[i].number;
+    if (*text >= '0' && *text <= '9')
+        number = atoi(text);
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
         if (strcmp(errors[i].name, error) == 0)
             err = errors[i].number;

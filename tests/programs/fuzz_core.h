@@ -29,6 +29,7 @@ enum {
 	NAME_LEN = 96,         /* a path inside the fuzzed directory */
 	IO_MAX = 64 * 1024,    /* bytes of one ordinary read or write */
 	PAGE = 4096,
+	SECTOR = 512,          /* least that a direct write may be of */
 	SENTINEL = 4242,       /* errno before each call: shows a successful call that touched it */
 };
 

@@ -39,12 +39,37 @@ static void say_data(struct ctx *c, const char *buf, ssize_t got)
 /* Direct I/O needs an aligned buffer and length: give it one most of the time. */
 static size_t buffer_skew(struct ctx *c) { return chance(c, 70) ? 0 : below(c, 64); }
 
+/* A direct write goes extent by extent, and one that is not aligned is refused by the first that it doesn't fit: what lies in those before has
+ * been written by then. Where extents end is the file system's affair and differs between runs. So a direct write is of whole pages, or
+ * of no more than one sector. */
+static bool is_direct(int fd)
+{
+	long flags = kernel(SYS_fcntl, fd, F_GETFL, 0, 0, 0, 0);
+	return flags >= 0 && flags & O_DIRECT;
+}
+
+static size_t direct_len(int fd, size_t len)
+{
+	if (!is_direct(fd) || len <= SECTOR)
+		return len;
+	return len < PAGE ? SECTOR : len / PAGE * PAGE;
+}
+
+/* Devices look for signals after every page: where a timer's handler interrupts, a longer read may be cut short anywhere. */
+static size_t special_len(struct ctx *c, int fd, size_t len)
+{
+	for (int i = 0; i < NSLOT; i++)
+		if (c->slots[i].kind == SPECIAL && c->slots[i].fd == fd && len > PAGE)
+			return PAGE;
+	return len;
+}
+
 void op_read(struct ctx *c)
 {
 	/* An array, not a pointer: the fortified build then calls __read_chk. */
 	char buf[IO_MAX + 64 + CANARY_LEN] __attribute__((aligned(PAGE)));
 	int fd = some_fd(c), err;
-	size_t len = some_len(c), skew = buffer_skew(c);
+	size_t len = special_len(c, fd, some_len(c)), skew = buffer_skew(c);
 	ssize_t got;
 	say(c, "fd=%d len=%zu", fd_name(c, fd), len);
 	canary_set(buf + skew, len);
@@ -62,7 +87,7 @@ void op_pread(struct ctx *c)
 {
 	char buf[IO_MAX + 64 + CANARY_LEN] __attribute__((aligned(PAGE)));
 	int fd = some_fd(c), err, form = (int)below(c, 3);
-	size_t len = some_len(c), skew = buffer_skew(c);
+	size_t len = special_len(c, fd, some_len(c)), skew = buffer_skew(c);
 	off_t off = some_offset(c);
 	ssize_t got;
 	say(c, "fd=%d len=%zu off=%ld form=%d", fd_name(c, fd), len, (long)off, form);
@@ -113,7 +138,7 @@ void op_readv(struct ctx *c)
 	char buf[IO_MAX + CANARY_LEN] __attribute__((aligned(PAGE)));
 	struct iovec vec[8], *iov = vec;
 	int fd = some_fd(c), err;
-	size_t len = some_len(c);
+	size_t len = special_len(c, fd, some_len(c));
 	int n = spoil_vector(c, &iov, cut(c, vec, buf, len));
 	ssize_t got;
 	say(c, "fd=%d len=%zu n=%d", fd_name(c, fd), len, n);
@@ -132,7 +157,7 @@ void op_preadv(struct ctx *c)
 	char buf[IO_MAX + CANARY_LEN] __attribute__((aligned(PAGE)));
 	struct iovec vec[8], *iov = vec;
 	int fd = some_fd(c), err, form = (int)below(c, 4), flags = PICK(c, flag);
-	size_t len = some_len(c);
+	size_t len = special_len(c, fd, some_len(c));
 	off_t off = some_offset(c);
 	int n = spoil_vector(c, &iov, cut(c, vec, buf, len));
 	ssize_t got;
@@ -174,7 +199,7 @@ void op_write(struct ctx *c)
 {
 	char buf[IO_MAX] __attribute__((aligned(PAGE)));
 	int fd = some_fd(c), err;
-	size_t len = some_len(c);
+	size_t len = direct_len(fd, some_len(c));
 	ssize_t put;
 	fill(c, buf, len);
 	tame_position(fd, NULL);
@@ -191,7 +216,7 @@ void op_pwrite(struct ctx *c)
 {
 	char buf[IO_MAX] __attribute__((aligned(PAGE)));
 	int fd = some_fd(c), err;
-	size_t len = some_len(c);
+	size_t len = direct_len(fd, some_len(c));
 	off_t off = some_offset(c);
 	ssize_t put;
 	fill(c, buf, len);
@@ -210,10 +235,15 @@ void op_writev(struct ctx *c)
 	char buf[IO_MAX] __attribute__((aligned(PAGE)));
 	struct iovec vec[8], *iov = vec;
 	int fd = some_fd(c), err;
-	size_t len = some_len(c);
+	size_t len = direct_len(fd, some_len(c));
 	ssize_t put;
 	fill(c, buf, len);
-	int n = spoil_vector(c, &iov, cut(c, vec, buf, len));
+	int n = cut(c, vec, buf, len);
+	if (is_direct(fd)) {
+		vec[0] = (struct iovec){ buf, len };
+		n = 1;
+	}
+	n = spoil_vector(c, &iov, n);
 	tame_position(fd, NULL);
 	say(c, "fd=%d len=%zu n=%d", fd_name(c, fd), len, n);
 	CALL(put, err, writev(fd, iov, n));
@@ -227,11 +257,16 @@ void op_pwritev(struct ctx *c)
 	char buf[IO_MAX] __attribute__((aligned(PAGE)));
 	struct iovec vec[8], *iov = vec;
 	int fd = some_fd(c), err, form = (int)below(c, 4), flags = PICK(c, flag);
-	size_t len = some_len(c);
+	size_t len = direct_len(fd, some_len(c));
 	off_t off = some_offset(c);
 	ssize_t put;
 	fill(c, buf, len);
-	int n = spoil_vector(c, &iov, cut(c, vec, buf, len));
+	int n = cut(c, vec, buf, len);
+	if (is_direct(fd)) {
+		vec[0] = (struct iovec){ buf, len };
+		n = 1;
+	}
+	n = spoil_vector(c, &iov, n);
 	tame_position(fd, &off);
 	say(c, "fd=%d len=%zu off=%ld n=%d form=%d flags=%d", fd_name(c, fd), len, (long)off, n, form, flags);
 	switch (form) {
@@ -484,6 +519,8 @@ void op_transfer(struct ctx *c)
 	if (off_out > FILE_MAX)
 		off_out %= FILE_MAX;
 	tame_position(out, NULL);
+	if (is_direct(out) && len > SECTOR)
+		len = SECTOR;
 	say(c, "in=%d out=%d form=%d len=%zu pin=%ld pout=%ld flags=%u", fd_name(c, in), fd_name(c, out), form, len,
 	    pin ? (long)off_in : -2L, pout ? (long)off_out : -2L, flags);
 	switch (form) {

@@ -23,6 +23,7 @@ mod output;
 mod plugin;
 mod preload;
 mod probe;
+mod refused;
 mod run;
 mod tree;
 mod warm;

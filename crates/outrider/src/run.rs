@@ -31,7 +31,7 @@ use outrider_sys::{child, handover, raw, seccomp};
 
 use crate::cli::{Engine, Mode, RunArgs};
 use crate::output::{self, Failure};
-use crate::{confined, elf, graph, kept, models, plugin, preload};
+use crate::{confined, elf, graph, kept, models, plugin, preload, refused};
 use kept::Kept;
 use strangers::Strangers;
 use written::Written;
@@ -97,6 +97,22 @@ pub fn run(
             ));
         }
     }
+    let graphs = !plugins.is_empty() || purpose == Purpose::Check;
+    let filters = seccomp::filters().unwrap_or(seccomp::UNKNOWN);
+    if filters != 0
+        && let Some(call) = confined::deadly_call(graphs)
+    {
+        let reason =
+            format!("a filter of system calls (seccomp) is in force that kills for {call}");
+        return Err(bare(&args, notes, &reason, purpose));
+    }
+    if filters != 0 || args.report.is_some() {
+        let found = refused::ask(filters != 0);
+        if let Some(reason) = found.obstacle {
+            return Err(bare(&args, notes, &reason, purpose));
+        }
+        notes.extend(found.notes);
+    }
     let library = preload::library().and_then(|library| match preload::unloadable(&library) {
         Some(why) => Err(Failure::usage(why)),
         None => Ok(library),
@@ -105,7 +121,7 @@ pub fn run(
         Ok(library) => Some(library),
         Err(failure) if purpose == Purpose::Check || !plugins.is_empty() => return Err(failure),
         Err(failure) if args.report.is_none() => {
-            return Err(bare(&args.command, &failure.message, purpose));
+            return Err(bare(&args, notes, &failure.message, purpose));
         }
         Err(failure) => {
             notes.push(format!(
@@ -130,17 +146,8 @@ pub fn run(
     if told && args.report.is_none() {
         notes.iter().for_each(|note| output::complain(note));
     }
-    let graphs = !plugins.is_empty() || purpose == Purpose::Check;
-    let filters = seccomp::filters().unwrap_or(seccomp::UNKNOWN);
-    if filters != 0
-        && let Some(call) = confined::deadly_call(graphs)
-    {
-        let reason =
-            format!("a filter of system calls (seccomp) is in force that kills for {call}");
-        return Err(bare(&args.command, &reason, purpose));
-    }
     if let Some(reason) = kept::obstacle() {
-        return Err(bare(&args.command, reason, purpose));
+        return Err(bare(&args, notes, reason, purpose));
     }
     if filters == seccomp::UNKNOWN && (proc || Path::new("/proc/self/status").exists()) {
         notes.push(
@@ -172,7 +179,8 @@ pub fn run(
         && (shared.is_some() && proc || mode == shm::MODE_OS_ONLY)
         && library.is_some();
     let fits = (hooked || graphs) && preload::fits(&args.command);
-    if let Some(library) = library.as_ref().filter(|_| fits) {
+    let library = library.filter(|_| fits);
+    if let Some(library) = &library {
         // SAFETY: this process has one thread.
         unsafe { preload::set(library, &plugins) };
     } else if (hooked || graphs) && !fits && !explained {
@@ -201,7 +209,7 @@ pub fn run(
         Err(reason) => {
             // SAFETY: this process has one thread, and the array outlives its use.
             unsafe { environ = environment.as_ptr() };
-            return Err(bare(&args.command, &reason, purpose));
+            return Err(bare_with(&args, notes, &reason, purpose, report));
         }
     };
     PROGRAM.store(program, Release);
@@ -214,7 +222,11 @@ pub fn run(
         &args,
         &config,
         purpose,
-        (program, file),
+        Started {
+            program,
+            file,
+            library,
+        },
         shared.as_ref(),
         report,
         notes,
@@ -237,11 +249,24 @@ pub fn carry_on(args: RunArgs) -> Result<i32, Failure> {
         &args,
         &config,
         Purpose::Run,
-        (program, file),
+        Started {
+            program,
+            file,
+            library: None,
+        },
         Some(&shared),
         report,
         Vec::new(),
     )
+}
+
+/// The program that is waited for.
+struct Started {
+    program: i32,
+    /// Its file, if there is to be a report.
+    file: Option<PathBuf>,
+    /// What it was given to preload, if anything, for a report.
+    library: Option<PathBuf>,
 }
 
 /// Waits for the program, reports, and ends as it ended.
@@ -249,16 +274,19 @@ fn finish(
     args: &RunArgs,
     config: &Config,
     purpose: Purpose,
-    (program, file): (i32, Option<PathBuf>),
+    started: Started,
     shared: Option<&Arc<Shared>>,
     report: report::Target,
     mut notes: Vec<String>,
 ) -> Result<i32, Failure> {
     let mode = mode_of(args);
+    let Started {
+        program,
+        file,
+        library,
+    } = started;
     let (mut service, mut strangers) = (None, None);
     if args.report.is_some() {
-        let preloaded = mode != shm::MODE_APP_ONLY || !args.plugin.is_empty();
-        let library = preloaded.then(|| preload::library().ok()).flatten();
         strangers = Strangers::below(program, library);
     }
     let status = wait_for(
@@ -340,17 +368,52 @@ fn mode_of(args: &RunArgs) -> u32 {
     }
 }
 
-/// Becomes the program, without anything of ours, for a reason that is told. Returns if that is not possible.
-fn bare(command: &[OsString], reason: &str, purpose: Purpose) -> Failure {
+/// Becomes the program, without anything of ours, for a reason that is told; a report is written before. Returns if that is not possible.
+fn bare(args: &RunArgs, notes: Vec<String>, reason: &str, purpose: Purpose) -> Failure {
+    let named = args.report.as_ref().map(Option::as_deref);
+    let report = match named.map(|path| written::open(path, None)) {
+        Some(Ok((Some(file), _))) if purpose == Purpose::Run => report::Target::Json(file, None),
+        Some(Ok((None, _))) if purpose == Purpose::Run => report::Target::without_file(args),
+        Some(Err(failure)) => {
+            output::complain(&failure.message);
+            report::Target::None
+        }
+        _ => report::Target::None,
+    };
+    bare_with(args, notes, reason, purpose, report)
+}
+
+/// The same, for where the report has been opened.
+fn bare_with(
+    args: &RunArgs,
+    mut notes: Vec<String>,
+    reason: &str,
+    purpose: Purpose,
+    mut report: report::Target,
+) -> Failure {
     if purpose == Purpose::Check {
         return Failure::system(format!("{reason}: graphs can't be checked"));
     }
     output::complain(&format!("{reason}: the program runs without Outrider"));
-    let (_arguments, pointers) = match c_strings(command) {
+    let (_arguments, pointers) = match c_strings(&args.command) {
         Ok(both) => both,
         Err(failure) => return failure,
     };
-    execute(command, &pointers)
+    notes.push(format!("{reason}; the program ran without Outrider"));
+    // Who is to read the report may be gone; how the program takes that is its own affair.
+    // SAFETY: a constant disposition, and the one that was there.
+    unsafe {
+        let mut old: libc::sigaction = std::mem::zeroed();
+        let mut ignored: libc::sigaction = std::mem::zeroed();
+        ignored.sa_sigaction = libc::SIG_IGN;
+        let known = libc::sigaction(libc::SIGPIPE, &ignored, &mut old) == 0;
+        report.keep();
+        report.write_without(args, notes);
+        if known {
+            libc::sigaction(libc::SIGPIPE, &old, std::ptr::null_mut());
+        }
+    }
+    execute(&args.command, &pointers)
 }
 
 /// Becomes the program without a word.
