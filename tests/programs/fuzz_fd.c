@@ -470,7 +470,14 @@ void op_lock(struct ctx *c)
 		CALL(ret, err, lockf(fd, fl.l_type == F_WRLCK ? F_TLOCK : F_ULOCK, (off_t)below(c, 1000)));
 		say(c, " lockf");
 	} else {
-		CALL(ret, err, fcntl(fd, cmd, &fl));
+		/* A lock of the open file lasts as long as any mapping of it, and the memory of a child that has ended lasts a moment longer
+		 * where somebody looks at it in /proc. */
+		for (int tries = 0; tries < 20; tries++) {
+			CALL(ret, err, fcntl(fd, cmd, &fl));
+			if (ret == 0 || err != EAGAIN)
+				break;
+			usleep(5000);
+		}
 	}
 	say_ret(c, ret, err);
 	if (cmd == F_GETLK || cmd == F_OFD_GETLK)

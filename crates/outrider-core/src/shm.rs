@@ -475,7 +475,7 @@ pub mod lost {
         ),
         (
             MEMORY,
-            "shared memory: a process could not make any (memfd_create, its size or its mapping was refused); it ran without prefetching",
+            "shared memory: a process could not make any (memfd_create, ftruncate or mmap was refused, or RLIMIT_DATA, RLIMIT_AS or RLIMIT_NOFILE is too low); it ran without prefetching",
         ),
         (
             NO_PAGES,
@@ -515,7 +515,7 @@ pub mod lost {
         ),
         (
             UNFIT,
-            "library: a program was started that can't load it (another C library, another word size, another processor); it ran without Outrider, and so did what it started",
+            "library: a program was started that can't load it (another C library, another word size, another processor), or is linked statically where there are such; it ran without Outrider, and so did what it started",
         ),
         (
             MEMINFO,

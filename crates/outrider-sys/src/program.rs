@@ -5,7 +5,7 @@
 //! ones. Two system calls look at the file, two more open and close it: a file that somebody waits for on a pipe, or that isn't a
 //! regular one, is not opened.
 
-use core::ffi::c_int;
+use core::ffi::{CStr, c_int};
 use core::mem::MaybeUninit;
 
 use crate::raw;
@@ -15,7 +15,7 @@ use crate::raw;
 pub enum Taking {
     /// It is loaded, or it isn't looked at: linked statically, privileged, not to be read, no program at all.
     Fits,
-    /// The program ends, or complains: another C library's linker, another word size, another processor.
+    /// The program ends, or complains: another C library's linker, another word size, another processor. Or, linked statically, it may start one that does.
     Unfit,
     /// The file is the dynamic linker itself, told to do something with a program.
     Linker,
@@ -204,13 +204,39 @@ unsafe fn elf(fd: c_int, head: *mut u8, n: usize, name: *const u8) -> Taking {
                 false => Taking::Unfit,
             };
         }
-        // Without a linker: static, or one itself.
+        // Without a linker: static, or one itself. What a static program starts gets its environment as it is: nobody takes the library out of it for those
+        // that can't load it.
         match linker(name) {
-            None => Taking::Fits,
+            None => match is_mixed() {
+                false => Taking::Fits,
+                true => Taking::Unfit,
+            },
             Some(glibc) if native && glibc => Taking::Linker,
             Some(_) => Taking::Unfit,
         }
     }
+}
+
+/// Whether there are programs on this system for linkers that can't load a library of the GNU C library's 64-bit kind: musl's ends the program, that of
+/// 32 bits complains.
+fn is_mixed() -> bool {
+    // No array of paths: their addresses are not known before the C library has started.
+    #[cfg(target_arch = "x86_64")]
+    return exists(c"/lib/ld-musl-x86_64.so.1")
+        || exists(c"/lib/ld-musl-i386.so.1")
+        || exists(c"/lib/ld-linux.so.2");
+    #[cfg(target_arch = "aarch64")]
+    return exists(c"/lib/ld-musl-aarch64.so.1")
+        || exists(c"/lib/ld-musl-armhf.so.1")
+        || exists(c"/lib/ld-linux-armhf.so.3");
+}
+
+#[inline(always)]
+fn exists(path: &CStr) -> bool {
+    let (dir, mode) = (libc::AT_FDCWD as usize, libc::F_OK as usize);
+    let path = path.as_ptr() as usize;
+    // SAFETY: a C string.
+    unsafe { raw::syscall6(libc::SYS_faccessat, dir, path, mode, 0, 0, 0) == 0 }
 }
 
 /// What begins behind the last slash, and how long it is.
@@ -322,6 +348,10 @@ mod tests {
     fn programs_are_told_apart() {
         let dir = tempfile::tempdir().unwrap();
         let native = MACHINE as u16;
+        let alone = match is_mixed() {
+            true => Taking::Unfit,
+            false => Taking::Fits,
+        };
         let cases = [
             (
                 program(2, native, Some("/lib64/ld-linux-x86-64.so.2")),
@@ -339,9 +369,9 @@ mod tests {
                 program(2, native, Some("/system/bin/linker64")),
                 Taking::Unfit,
             ),
-            (program(2, native, None), Taking::Fits),
+            (program(2, native, None), alone),
             (program(1, 3, Some("/lib/ld-linux.so.2")), Taking::Unfit),
-            (program(1, 3, None), Taking::Fits),
+            (program(1, 3, None), alone),
             (
                 program(1, native, Some("/libx32/ld-linux-x32.so.2")),
                 Taking::Unfit,

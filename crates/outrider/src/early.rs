@@ -581,8 +581,7 @@ unsafe fn library(arena: &mut Arena) -> Option<Text> {
                 return None;
             }
         }
-        read_ahead(path);
-        Some(path)
+        read_ahead(path).then_some(path)
     }
 }
 
@@ -653,14 +652,18 @@ unsafe fn takes_library(name: Text, path: Text, arena: &mut Arena) -> bool {
 }
 
 /// Has the kernel read the file at `path`, without waiting for it: see [`preload::read_ahead`].
-unsafe fn read_ahead(path: Text) {
+/// Whether the file may be read and executed, too.
+unsafe fn read_ahead(path: Text) -> bool {
     // SAFETY: as promised.
     unsafe {
         let fd = open_text(path, libc::O_RDONLY);
-        if fd >= 0 {
-            preload::read_ahead(fd as i32);
-            raw::close(fd as i32);
+        if fd < 0 {
+            return false;
         }
+        preload::read_ahead(fd as i32);
+        let can = preload::can_be_executed(fd as i32).is_ok();
+        raw::close(fd as i32);
+        can
     }
 }
 

@@ -104,7 +104,7 @@ fn name_of(path: &Path) -> String {
 }
 
 /// What the report says where [`fits`] doesn't hold, and nothing else told why.
-pub const UNFIT: &str = "library: what was started can't be given it (no dynamic linker of the GNU C library here, or one that only lists what it would load); it ran without Outrider, and so did what it started";
+pub const UNFIT: &str = "library: what was started can't be given it (no dynamic linker of the GNU C library here, one that only lists what it would load, or one for another C library, which what a static program starts may need); it ran without Outrider, and so did what it started";
 
 /// Whether the program, with its arguments, can be given the library: it is not one that another linker starts, or that only has a linker
 /// list what it would load. `false` where the GNU C library's linker isn't there at all.
@@ -151,12 +151,38 @@ fn named_by_the_kernel() -> Option<PathBuf> {
 /// Why the library can't be loaded, if that can be seen: the dynamic linker would say so in the program's name.
 pub fn unloadable(library: &Path) -> Option<String> {
     let what = match elf::classify_library(library) {
-        Ok(true) => return None,
+        Ok(true) => match std::fs::File::open(library).map(|f| can_be_executed(f.as_raw_fd())) {
+            Ok(Ok(())) => return None,
+            Ok(Err(errno)) => format!(
+                "can't be mapped for execution: {}; a file system mounted noexec, or a security module, refuses it",
+                std::io::Error::from_raw_os_error(errno)
+            ),
+            Err(e) => format!("can't be read: {e}"),
+        },
         Ok(false) => "is no shared object of this machine's kind".to_owned(),
         Err(e) => format!("can't be read: {e}"),
     };
     Some(format!("{} {what}", show(library)))
 }
+
+/// Whether code of this file may be executed: the dynamic linker would say that it may not in the program's name. The errno where it may not.
+// No functions of the C library: `early` asks, too.
+#[inline]
+pub fn can_be_executed(fd: i32) -> Result<(), i32> {
+    let access = (libc::PROT_READ | libc::PROT_EXEC) as usize;
+    let private = libc::MAP_PRIVATE as usize;
+    // SAFETY: a new mapping, which is gone again at once.
+    unsafe {
+        let at = raw::syscall6(libc::SYS_mmap, 0, PAGE, access, private, fd as usize, 0);
+        if at < 0 && at > -4096 {
+            return Err(-at as i32);
+        }
+        raw::syscall6(libc::SYS_munmap, at as usize, PAGE, 0, 0, 0, 0);
+    }
+    Ok(())
+}
+
+const PAGE: usize = 4096;
 
 /// Bytes of a file that are read ahead: all of the library, and most of it is needed.
 const AHEAD: usize = 2 << 20;

@@ -131,7 +131,9 @@ pub fn run(
             None
         }
     };
-    let proc = Path::new("/proc/self/fd").exists();
+    // One of another PID namespace has this process under another number, and the programs as well.
+    let own = std::fs::read_link("/proc/self").ok();
+    let proc = own.is_some_and(|name| name.as_os_str() == &*raw::getpid().to_string());
     if !proc {
         notes.push(
             "/proc: not mounted, or of another PID namespace; no program was followed".to_owned(),
@@ -156,7 +158,14 @@ pub fn run(
         );
     }
     let named = args.report.as_ref().and_then(Option::as_deref);
-    let (file, explain) = written::open(named, args.explain.as_deref())?;
+    let (file, explain) = match written::open(named, args.explain.as_deref()) {
+        Ok(both) => both,
+        Err(written::Refused::Named(failure)) => return Err(failure),
+        Err(written::Refused::Short(reason)) => {
+            let nowhere = report::Target::None;
+            return Err(bare_with(&args, notes, &reason, purpose, nowhere));
+        }
+    };
     let mut report = match (purpose, file) {
         (Purpose::Check, _) => report::Target::Verdict(None),
         (Purpose::Run, Some(file)) => report::Target::Json(file, None),
@@ -374,8 +383,11 @@ fn bare(args: &RunArgs, notes: Vec<String>, reason: &str, purpose: Purpose) -> F
     let report = match named.map(|path| written::open(path, None)) {
         Some(Ok((Some(file), _))) if purpose == Purpose::Run => report::Target::Json(file, None),
         Some(Ok((None, _))) if purpose == Purpose::Run => report::Target::without_file(args),
-        Some(Err(failure)) => {
-            output::complain(&failure.message);
+        // What refuses the program its runner may refuse the report's file.
+        Some(Err(
+            written::Refused::Named(Failure { message, .. }) | written::Refused::Short(message),
+        )) => {
+            output::complain(&message);
             report::Target::None
         }
         _ => report::Target::None,

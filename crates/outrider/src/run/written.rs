@@ -22,11 +22,19 @@ pub struct Written {
     pub is_pipe: bool,
 }
 
+/// Why a file can't be written into.
+pub enum Refused {
+    /// Nobody can, under this name: the command line is wrong.
+    Named(Failure),
+    /// This process can't have a file, whatever its name.
+    Short(String),
+}
+
 /// Opens the files of `--report` and `--explain`, and empties them. If something is wrong with one of them, both are left as they were.
 pub fn open(
     report: Option<&Path>,
     explain: Option<&Path>,
-) -> Result<(Option<Written>, Option<Written>), Failure> {
+) -> Result<(Option<Written>, Option<Written>), Refused> {
     let report = report.map(|p| Written::open("--report", p)).transpose()?;
     let explain = match explain.map(|p| Written::open("--explain", p)).transpose() {
         Ok(explain) => explain,
@@ -39,18 +47,19 @@ pub fn open(
         && r.is_same(e)
     {
         [r, e].into_iter().for_each(Written::undo);
-        return Err(Failure::usage(format!(
+        let what = format!(
             "{} and {} are one file; accepted are two",
             r.name(),
             e.name()
-        )));
+        );
+        return Err(Refused::Named(Failure::usage(what)));
     }
     report.iter().chain(&explain).try_for_each(Written::empty)?;
     Ok((report, explain))
 }
 
 impl Written {
-    fn open(flag: &'static str, path: &Path) -> Result<Written, Failure> {
+    fn open(flag: &'static str, path: &Path) -> Result<Written, Refused> {
         let is_pipe = fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo());
         let open = |made: bool| {
             // A pipe that is opened for writing alone waits for a reader.
@@ -82,12 +91,16 @@ impl Written {
         }
     }
 
-    fn empty(&self) -> Result<(), Failure> {
+    fn empty(&self) -> Result<(), Refused> {
         let refused = |e| refused(self.flag, &self.path, &e);
-        match self.file.metadata().map_err(refused)?.is_file() {
-            true => self.file.set_len(0).map_err(refused),
-            false => Ok(()),
+        let meta = self.file.metadata().map_err(refused)?;
+        if !meta.is_file() || meta.len() == 0 || self.file.set_len(0).is_ok() {
+            return Ok(());
         }
+        // Where ftruncate(2) is refused.
+        let mut options = File::options();
+        let emptied = options.write(true).truncate(true).open(&self.path);
+        emptied.map(drop).map_err(refused)
     }
 
     /// Whether what goes into both would be mixed. Devices take it as it comes.
@@ -108,7 +121,7 @@ impl Written {
     /// Where it lies, for programs that may change their directory.
     pub fn path(&self) -> Result<PathBuf, Failure> {
         let path = self.path.canonicalize();
-        path.map_err(|e| refused(self.flag, &self.path, &e))
+        path.map_err(|e| named(self.flag, &self.path, &e))
     }
 
     /// The descriptor that must stay open.
@@ -127,9 +140,18 @@ impl Written {
     }
 }
 
-fn refused(flag: &str, path: &Path, e: &io::Error) -> Failure {
+fn named(flag: &str, path: &Path, e: &io::Error) -> Failure {
     Failure::usage(format!(
         "{flag}={}: {e}; accepted is a file that can be written",
         show(path)
     ))
+}
+
+fn refused(flag: &str, path: &Path, e: &io::Error) -> Refused {
+    match e.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOSYS) => {
+            Refused::Short(format!("{flag}={}: {e}", show(path)))
+        }
+        _ => Refused::Named(named(flag, path, e)),
+    }
 }
