@@ -166,7 +166,8 @@ fn is_confined(proc: &Proc) -> bool {
     if confined && !crate::waits::is_guest() {
         CONFINED.store(true, Ordering::Release);
         STATE.fetch_or(FORBIDDEN, Ordering::AcqRel);
-        detach();
+        // The memory stays, which nobody else has any more: to give it back is a call.
+        withdraw();
     }
     confined
 }
@@ -246,9 +247,11 @@ pub fn at_home() -> bool {
     }
 }
 
-/// Before fork(3).
+/// Before fork(3): what the service has found of this process the child can't read, and what it holds others may be in the way of.
 unsafe extern "C" fn forking() {
-    starting();
+    if predicts() {
+        starting();
+    }
 }
 
 /// In the child of fork(3): the memory is its own, and not that of a child which it makes with vfork before it has looked. A child of the
@@ -498,14 +501,18 @@ fn name() -> [u8; NAME_BYTES] {
     name
 }
 
+/// Nothing is kept any more.
+fn withdraw() {
+    if let Some(local) = local() {
+        local.proc.store(null_mut(), Ordering::Release);
+        local.told.store(null_mut(), Ordering::Release);
+        local.handed.store(0, Ordering::Release);
+    }
+}
+
 /// Nothing is kept any more, and the service's memory is gone from this process. Other threads may still write where it was.
 fn detach() {
-    let Some(local) = local() else {
-        return;
-    };
-    local.proc.store(null_mut(), Ordering::Release);
-    local.told.store(null_mut(), Ordering::Release);
-    local.handed.store(0, Ordering::Release);
+    withdraw();
     for place in &SHARED {
         let at = place.swap(null_mut(), Ordering::AcqRel);
         if !at.is_null() {
@@ -642,7 +649,8 @@ pub fn leave_network() {
     }
 }
 
-/// The program is about to forbid itself and the programs that it starts some system calls, on pain of death perhaps: from here on hooks
+/// The program is about to forbid itself and the programs that it starts some system calls, on pain of death perhaps, or may do so in whatever way, since it gives up
+/// privileges as those must who have none before they install a filter (PR_SET_NO_NEW_PRIVS): from here on hooks
 /// ask the kernel nothing that programs don't ask themselves, in no process that this one becomes or makes.
 #[cold]
 pub fn confine() {
@@ -813,29 +821,57 @@ fn handed_before() -> Option<&'static Proc> {
         .filter(|proc| [&proc.closed, &proc.confined].map(|w| w.load(Ordering::Relaxed)) == [0, 0])
 }
 
-/// This process is about to end or to become another program: what the service has open because of it is let go of first, so that nobody who learns that it
+/// This process is about to become another program: what the service has open because of it is let go of first, so that nobody who learns that it
 /// is over finds anything open. Nothing more is opened, until [`stays`].
 #[cold]
 pub fn leaving() {
-    let Some(proc) = handed_before() else {
+    // What a child of vfork leaves is its parent's.
+    if handed_before().is_some() && at_home() {
+        ending();
+    }
+}
+
+/// The same where it is about to end.
+#[cold]
+pub fn ending() {
+    let Some(proc) = handed_before().filter(|_| !crate::waits::is_guest()) else {
         return;
     };
-    // What a child of vfork leaves is its parent's.
-    if !at_home() {
-        return;
-    }
     // The service counts first and looks at this then; here it is the other way round.
     proc.departs.store(1, Ordering::SeqCst);
-    let mut held = proc.holds.load(Ordering::SeqCst);
-    if held == 0 {
-        return;
+    if !await_release(proc, || proc.holds.load(Ordering::SeqCst) == 0) {
+        proc.departs.store(0, Ordering::SeqCst);
+    }
+}
+
+/// Waits until the service has let go of so much that `is_enough`, or is silent for too long. `false` in a process that is not the one that owns the memory.
+///
+/// A filter of system calls may stand over the process that no hook has seen: nothing is asked unless the service is silent.
+fn await_release(proc: &Proc, is_enough: impl Fn() -> bool) -> bool {
+    /// Turns of a loop, some milliseconds: while a program has files open that are fetched the service looks every millisecond or two.
+    const PATIENCE: u32 = 100_000;
+    let is_over = || {
+        let words = [&proc.closed, &proc.confined].map(|w| w.load(Ordering::Relaxed));
+        is_enough() || words != [0, 0]
+    };
+    for _ in 0..PATIENCE {
+        if is_over() {
+            return true;
+        }
+        core::hint::spin_loop();
+    }
+    if !at_home() {
+        return false;
     }
     handover::knock_at(&name());
     let until = impatient();
-    while held != 0 && proc.closed.load(Ordering::Relaxed) == 0 && raw::monotonic_us() < until {
-        raw::futex_wait(&proc.holds, held, 10_000);
-        held = proc.holds.load(Ordering::SeqCst);
+    while !is_over() && raw::monotonic_us() < until {
+        let held = proc.holds.load(Ordering::SeqCst);
+        if !is_enough() {
+            raw::futex_wait(&proc.holds, held, 10_000);
+        }
     }
+    true
 }
 
 /// Something that the service may have open was closed by this process since it last started another.
@@ -860,20 +896,11 @@ pub fn starting() {
     {
         return;
     }
-    // As in `leaving`.
+    // As in `ending`.
     proc.starts.fetch_add(1, Ordering::SeqCst);
-    let mut held = proc.holds.load(Ordering::SeqCst);
-    if held > proc.shows.load(Ordering::SeqCst) {
-        handover::knock_at(&name());
-        let until = impatient();
-        while held > proc.shows.load(Ordering::SeqCst)
-            && proc.closed.load(Ordering::Relaxed) == 0
-            && raw::monotonic_us() < until
-        {
-            raw::futex_wait(&proc.holds, held, 10_000);
-            held = proc.holds.load(Ordering::SeqCst);
-        }
-    }
+    await_release(proc, || {
+        proc.holds.load(Ordering::SeqCst) <= proc.shows.load(Ordering::SeqCst)
+    });
     proc.starts.fetch_sub(1, Ordering::SeqCst);
 }
 

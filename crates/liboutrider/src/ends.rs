@@ -21,7 +21,7 @@ fn waited(child: c_int, status: c_int) -> c_int {
 
 /// Runs when the program ends by exit(3), behind its own handlers.
 extern "C" fn end() {
-    attach::leaving();
+    attach::ending();
 }
 
 #[used]
@@ -31,7 +31,7 @@ static END: extern "C" fn() = end;
 /// See _exit(2). Does not return.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _exit(status: c_int) {
-    attach::leaving();
+    attach::ending();
     // SAFETY: the caller's argument, unchanged.
     unsafe { real::_exit(status) }
 }
@@ -46,7 +46,7 @@ unsafe extern "C" fn _Exit(status: c_int) {
 /// See quick_exit(3). Does not return.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn quick_exit(status: c_int) {
-    attach::leaving();
+    attach::ending();
     // SAFETY: the caller's argument, unchanged.
     unsafe { real::quick_exit(status) }
 }

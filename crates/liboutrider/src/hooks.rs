@@ -493,8 +493,10 @@ hook! {
     }
     /// See prctl(2).
     prctl (option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
-        if option == libc::PR_SET_SECCOMP {
-            confining();
+        match option {
+            libc::PR_SET_SECCOMP => confining(),
+            libc::PR_SET_NO_NEW_PRIVS => attach::confine(),
+            _ => {}
         }
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::prctl(option, a, b, c, d) }
@@ -510,6 +512,7 @@ hook! {
             // SECCOMP_SET_MODE_STRICT and SECCOMP_SET_MODE_FILTER; the others only ask.
             libc::SYS_seccomp if a as c_uint <= libc::SECCOMP_SET_MODE_FILTER => confining(),
             libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => confining(),
+            libc::SYS_prctl if a as c_int == libc::PR_SET_NO_NEW_PRIVS => attach::confine(),
             libc::SYS_unshare => unsharing(a as c_int),
             libc::SYS_close_range => closing_range(a as c_uint, b as c_uint, c as c_uint),
             libc::SYS_inotify_add_watch => watching(c as u32),

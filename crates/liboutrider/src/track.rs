@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, fence};
 
 use outrider_core::hints;
 use outrider_core::shm::{
-    FD_IGNORED, FD_TRACKED, FD_UNKNOWN, FLAG_FETCHING, FLAG_HELD, FLAG_HOT, FLAG_READABLE,
+    FD_IGNORED, FD_TRACKED, FD_UNKNOWN, FLAG_BLIND, FLAG_FETCHING, FLAG_HELD, FLAG_HOT, FLAG_READABLE,
     FLAG_SEQUENTIAL, FLAG_SHARED_POS, FLAG_UNTOLD, FLAG_WRITABLE, Kind, MAX_FDS, Proc,
     RARELY_SHIFT, Slot, UNHEARD, UNTOLD,
 };
@@ -253,7 +253,7 @@ pub fn duplicated(from: c_int, to: c_int) {
     }
     declared::duplicated(from, to);
     graphs::happened(graphs::Event::Duplicated(from, to));
-    let Some((_, slot)) = tracked(from) else {
+    let Some((proc, slot)) = tracked(from) else {
         if let Some(slot) = attach::current().and_then(|p| p.slots.get(to as usize))
             && slot.state.load(Relaxed) != FD_UNKNOWN
             && !waits::is_guest()
@@ -264,9 +264,42 @@ pub fn duplicated(from: c_int, to: c_int) {
         return;
     };
     slot.flags.fetch_or(FLAG_SHARED_POS, Relaxed);
-    if adopt(to).is_some() {
+    if copied(proc, slot, to) {
         SHARED.note(from, to);
     }
+}
+
+/// What is known of a descriptor holds for `to`, its duplicate: nothing is asked, since a filter of system calls may stand over the process that no hook
+/// has seen. Whether `to` is followed.
+#[cold]
+fn copied(proc: &'static Proc, from: &Slot, to: c_int) -> bool {
+    if !attach::predicts() || waits::is_guest() {
+        return false;
+    }
+    let Some(slot) = proc.slots.get(to as usize) else {
+        return false;
+    };
+    slot.forget();
+    slot.dev.store(from.dev.load(Relaxed), Relaxed);
+    slot.ino.store(from.ino.load(Relaxed), Relaxed);
+    let bits = from.flags.load(Relaxed)
+        & (FLAG_READABLE | FLAG_WRITABLE | FLAG_HOT | FLAG_BLIND | FLAG_UNTOLD);
+    if bits & FLAG_HOT != 0 {
+        // The hooks' own then: see `hot`.
+        slot.quiet_start
+            .store(from.quiet_start.load(Relaxed), Relaxed);
+        slot.quiet_len.store(from.quiet_len.load(Relaxed), Relaxed);
+    }
+    slot.flags.store(bits | FLAG_SHARED_POS, Relaxed);
+    slot.pos.store(from.pos.load(Relaxed), Relaxed);
+    slot.last.store(0, Relaxed);
+    slot.state
+        .store(FD_TRACKED, core::sync::atomic::Ordering::Release);
+    if bits & FLAG_UNTOLD == 0 {
+        // How long the file is the service knows, or finds out.
+        tell(proc, Kind::Open, to, 0, 0, 0);
+    }
+    true
 }
 
 /// Pairs of descriptors with one file position, each plus one in half a word; 0: free. Of more than there is room for each goes by its own reads.

@@ -28,8 +28,10 @@ use outrider_sys::handover::{self, NAME_BYTES};
 use outrider_sys::program::{Named, Taking, taking};
 use outrider_sys::{mapped, raw};
 
+use crate::confined::{self, Status};
 use crate::kept;
 use crate::locks;
+use crate::plain::{Text, after, byte, call, equals, length, variable};
 use crate::preload;
 use crate::run::{PROGRAM, child_changed, is_passed_on, pass_on};
 
@@ -102,15 +104,11 @@ pub fn shared() -> (i32, *mut u8) {
 
 /// Longest path that is built here, its end included.
 const PATH: usize = 4096;
-/// Bytes of /proc/self/status that are looked at.
-const STATUS: usize = 8192;
 /// Most descriptors that are looked at.
 const DESCRIPTORS: usize = 1024;
 /// Stack of the program's process until it is the program.
 const STACK: usize = 64 << 10;
 const NOTHING: usize = 0;
-
-type Text = *const u8;
 
 /// struct sigaction of the kernel.
 #[repr(C)]
@@ -139,39 +137,6 @@ struct Launch {
 struct Arena {
     at: *mut u8,
     end: *mut u8,
-}
-
-/// # Safety
-/// The byte is there. For this and all that follow: see the module.
-unsafe fn byte(text: Text, i: usize) -> u8 {
-    // SAFETY: as promised.
-    unsafe { text.add(i).read_volatile() }
-}
-
-unsafe fn length(text: Text) -> usize {
-    let mut n = 0;
-    // SAFETY: a text ends with a zero byte.
-    while unsafe { byte(text, n) } != 0 {
-        n += 1;
-    }
-    n
-}
-
-/// What follows `prefix` in `text`, if it begins so.
-unsafe fn after(text: Text, prefix: &[u8]) -> Option<Text> {
-    for i in 0..prefix.len() {
-        // SAFETY: the text goes on at least to the first difference.
-        if unsafe { byte(text, i) != byte(prefix.as_ptr(), i) } {
-            return None;
-        }
-    }
-    // SAFETY: within the text, or at its end.
-    Some(unsafe { text.add(prefix.len()) })
-}
-
-unsafe fn equals(text: Text, other: &[u8]) -> bool {
-    // SAFETY: within the text, or at its end.
-    unsafe { after(text, other).is_some_and(|rest| byte(rest, 0) == 0) }
 }
 
 impl Arena {
@@ -216,32 +181,9 @@ impl Arena {
     }
 }
 
-unsafe fn call(n: i64, a: usize, b: usize, c: usize, d: usize) -> isize {
-    // SAFETY: as the caller promises.
-    unsafe { raw::syscall6(n, a, b, c, d, 0, 0) }
-}
-
 unsafe fn prctl(what: i32, value: usize) -> isize {
     // SAFETY: as the caller promises.
     unsafe { call(libc::SYS_prctl, what as usize, value, 0, 0) }
-}
-
-/// The value of a variable of the environment.
-unsafe fn variable(environment: *const Text, name: &[u8]) -> Option<Text> {
-    let mut i = 0;
-    // SAFETY: the array ends with a null pointer.
-    unsafe {
-        loop {
-            let entry = environment.add(i).read_volatile();
-            if entry.is_null() {
-                return None;
-            }
-            if let Some(value) = after(entry, name) {
-                return Some(value);
-            }
-            i += 1;
-        }
-    }
 }
 
 /// Comes first in the process. Returns where `main` has to do the rest; else the process ends here.
@@ -257,8 +199,9 @@ unsafe extern "C" fn start(stack: *const usize) {
             plugins: [null(); plugins::MOST],
             command: arguments,
         };
-        if understand(count, arguments, &mut wanted).is_some()
-            && launch(&wanted, environment).is_some()
+        if let Some(status) = confined::look(count, arguments, environment)
+            && understand(count, arguments, &mut wanted).is_some()
+            && launch(&wanted, &status, environment).is_some()
         {
             wait();
         }
@@ -384,43 +327,9 @@ unsafe fn contents(path: Text, most: usize, arena: &mut Arena) -> Option<Text> {
     }
 }
 
-/// Whether no filter of system calls is in force, and no POSIX lock is held (see `locks`).
-unsafe fn free(arena: &mut Arena) -> Option<()> {
-    // SAFETY: as promised.
-    unsafe {
-        let path = c"/proc/self/status".as_ptr().cast();
-        let mut text = contents(path, STATUS, arena)?;
-        let mut unfiltered = false;
-        let mut descriptors = 0;
-        while byte(text, 0) != 0 {
-            unfiltered |= after(text, b"\nSeccomp:\t0\n").is_some();
-            if let Some(digits) = after(text, b"\nFDSize:\t") {
-                descriptors = number(digits)?;
-            }
-            text = text.add(1);
-        }
-        (unfiltered && descriptors > 0).then_some(())?;
-        unlocked(descriptors, arena)
-    }
-}
-
-/// A number of at most nine digits.
-unsafe fn number(mut digits: Text) -> Option<usize> {
-    let mut n = 0;
-    // SAFETY: a text ends with a zero byte.
-    unsafe {
-        while byte(digits, 0).is_ascii_digit() {
-            n = 10 * n + usize::from(byte(digits, 0) - b'0');
-            (n < 1 << 30).then_some(())?;
-            digits = digits.add(1);
-        }
-    }
-    Some(n)
-}
-
-/// Whether none of the first so many descriptors has a POSIX lock. One call finds those that are open.
+/// Whether none of the first so many descriptors has a POSIX lock (see `locks`). One call finds those that are open.
 unsafe fn unlocked(descriptors: usize, arena: &mut Arena) -> Option<()> {
-    (descriptors <= DESCRIPTORS).then_some(())?;
+    (1..=DESCRIPTORS).contains(&descriptors).then_some(())?;
     // SAFETY: the arena has room for as many structures as are asked for, for paths, and for what is read.
     unsafe {
         // struct pollfd: the descriptor, and behind it what is waited for and what was found.
@@ -758,7 +667,7 @@ unsafe fn handle(signal: i32, handler: usize, old: *mut Action) {
 }
 
 /// Starts the program as `run::run` does, from the shared memory to standing aside. `None`: nothing has been done.
-unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
+unsafe fn launch(wanted: &Wanted, status: &Status, environment: *const Text) -> Option<()> {
     // SAFETY: as promised; the arena is large enough for all that is put into it, and stays.
     unsafe {
         let mut terminal = core::mem::MaybeUninit::<libc::termios>::uninit();
@@ -786,8 +695,7 @@ unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
             + sanitizer.map_or(0, |t| length(t))
             + named.map_or(0, |t| length(t));
         let paths = (8 + 4 * plugins::MOST) * PATH;
-        let size =
-            (variables + 8) * size_of::<Text>() + texts + STATUS + 8 * DESCRIPTORS + paths + STACK;
+        let size = (variables + 8) * size_of::<Text>() + texts + 8 * DESCRIPTORS + paths + STACK;
         let size = size.next_multiple_of(4096);
         let at = mapped::map(size)?;
         let mut arena = Arena {
@@ -802,7 +710,7 @@ unsafe fn launch(wanted: &Wanted, environment: *const Text) -> Option<()> {
         }
         arena.at = given.add(variables + 5).cast();
         unconfigured(environment, &mut arena).then_some(())?;
-        free(&mut arena)?;
+        unlocked(status.descriptors, &mut arena)?;
         let runner = raw::getpid();
         can_be_handed_on(&mut arena)?;
         let mut reaper = [0i32];

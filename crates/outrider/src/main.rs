@@ -20,6 +20,7 @@ mod kept;
 mod locks;
 mod models;
 mod output;
+mod plain;
 mod plugin;
 mod preload;
 mod probe;
@@ -42,7 +43,17 @@ unsafe extern "C" {}
 /// not be read, 2 bad input.
 #[cfg(not(test))]
 #[unsafe(no_mangle)]
-extern "C" fn main(_argc: i32, _argv: *const *const std::ffi::c_char) -> i32 {
+extern "C" fn main(argc: i32, argv: *const *const std::ffi::c_char) -> i32 {
+    #[cfg(early)]
+    let _ = (argc, argv);
+    // SAFETY: what the C library's start-up code hands over; no thread runs yet.
+    #[cfg(not(early))]
+    unsafe {
+        unsafe extern "C" {
+            static environ: *const plain::Text;
+        }
+        confined::look(argc as usize, argv.cast(), environ);
+    }
     start()
 }
 

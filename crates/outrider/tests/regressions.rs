@@ -128,7 +128,7 @@ fn filters_that_cannot_be_counted() {
         return;
     }
     let script = "mount -t tmpfs none /proc && mkdir /proc/self && ln -s \"$1\" /proc/self/exe &&
-        printf 'Seccomp:\\t2\\n' >/proc/self/status && exec \"$1\" run --report=r.json -- cksum big.dat";
+        printf 'Seccomp:\\t2\\n' >/proc/self/status && OUTRIDER=on exec \"$1\" run --report=r.json -- cksum big.dat";
     let command = outrider();
     let output = support::printed(
         Command::new("unshare")

@@ -1,0 +1,428 @@
+//! Filters of system calls (seccomp): those under which `outrider run` is started, and those that programs install. Nobody is killed for a call of ours
+//! (SPEC B11, B16).
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use support::{Data, Disk, fresh, fresh_with, make_cold, outrider, program, skip_unprivileged};
+
+/// One more than the highest number of a system call.
+const CALLS: usize = 472;
+
+/// What can be seen of how a command ended.
+#[derive(PartialEq, Eq, Debug)]
+struct Seen {
+    out: String,
+    err: String,
+    code: Option<i32>,
+    signal: Option<i32>,
+}
+
+impl Seen {
+    fn of(output: &Output) -> Seen {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Seen {
+            out: text(&output.stdout),
+            err: text(&output.stderr),
+            code: output.status.code(),
+            signal: output.status.signal(),
+        }
+    }
+
+    fn by(command: &mut Command) -> Seen {
+        Seen::of(&command.output().unwrap())
+    }
+
+    /// The same, but for lines of ours on standard error.
+    fn without_ours(mut self) -> Seen {
+        let lines = self.err.lines().filter(|l| !l.starts_with("outrider: "));
+        self.err = lines.fold(String::new(), |all, l| all + l + "\n");
+        self
+    }
+}
+
+/// `filter HOW CALLS …` in `dir`.
+fn filtered(dir: &Path, how: &str, calls: &str) -> Command {
+    let mut command = Command::new(program("filter"));
+    command.args([how, calls]).current_dir(dir);
+    command.env_remove("OUTRIDER").env_remove("INVOCATION_ID");
+    command
+}
+
+/// `f` of each of these, by a few threads.
+fn each<T: Send + Sync, R: Send>(of: Vec<T>, f: impl Fn(&T) -> Option<R> + Sync) -> Vec<R> {
+    let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while let Some(one) = of.get(next.fetch_add(1, Relaxed)) {
+                    if let Some(r) = f(one) {
+                        found.lock().unwrap().push(r);
+                    }
+                }
+            });
+        }
+    });
+    found.into_inner().unwrap()
+}
+
+/// Programs without a filter of their own: one that forks nothing, and one that does.
+fn commands() -> [Vec<&'static str>; 2] {
+    [
+        vec!["/usr/bin/cksum", "text.txt", "none"],
+        vec!["/bin/sh", "-c", "cksum text.txt; exit 7"],
+    ]
+}
+
+/// A filter that kills for one system call, whichever that is, or has it fail: whoever would live without us lives, with the same output and end. `vouched`: the
+/// user says that processes may be made.
+fn one_call(name: &str, hows: &[&str], vouched: bool) {
+    let dir = fresh_with(name, &[Data::Text]);
+    let ours = outrider();
+    let all = hows
+        .iter()
+        .flat_map(|how| (0..CALLS).map(move |call| (*how, call)));
+    let failures = each(all.collect(), |(how, call)| {
+        let mut all = Vec::new();
+        for argv in commands() {
+            let run = |extra: &[&std::ffi::OsStr]| {
+                let mut command = filtered(&dir, how, &call.to_string());
+                command.args(extra).args(&argv);
+                if vouched {
+                    command.env("OUTRIDER", "on");
+                }
+                Seen::by(&mut command)
+            };
+            let plain = run(&[]);
+            // The one by which processes are made that try the others: see SEMANTICS.md.
+            if plain.signal.is_some() || vouched && how.len() > 3 && *call as i64 == libc::SYS_vfork {
+                continue;
+            }
+            make_cold(&dir);
+            let with = run(&[ours.as_os_str(), "run".as_ref(), "--".as_ref()]).without_ours();
+            if with != plain {
+                all.push(format!("{how} {call} {argv:?}: {with:?}, without us {plain:?}"));
+            }
+        }
+        (!all.is_empty()).then(|| all.join("\n"))
+    });
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// SPEC B11: nothing speaks for it that processes may be made.
+#[test]
+fn each_call_killed() {
+    one_call("each_killed", &["kill-process", "kill-thread", "trap"], false);
+}
+
+/// SPEC B11: processes may be made, so that all other calls are tried.
+#[test]
+fn each_call_killed_where_processes_may_be_made() {
+    one_call("each_killed_vouched", &["kill-process"], true);
+}
+
+/// SPEC B11: calls that fail, with EPERM and ENOSYS.
+#[test]
+fn each_call_refused() {
+    one_call("each_refused", &["1", "38"], true);
+}
+
+/// The numbers of the calls that a command makes, by strace(1).
+fn calls_of(dir: &Path, argv: &[&str]) -> Option<BTreeSet<i64>> {
+    let log = dir.join("strace.log");
+    let output = Command::new("strace")
+        .args(["-f", "-n", "-qq", "-o"])
+        .arg(&log)
+        .args(argv)
+        .current_dir(dir)
+        .output()
+        .ok()?;
+    output.status.code()?;
+    let text = fs::read_to_string(&log).ok()?;
+    // `PID [ NUMBER] name(…`
+    let number = |line: &str| line.split_once('[')?.1.split_once(']')?.0.trim().parse().ok();
+    let found: BTreeSet<i64> = text.lines().filter_map(number).collect();
+    fs::remove_file(&log).ok()?;
+    (found.len() > 5).then_some(found)
+}
+
+/// SPEC B11: a filter that kills for all that the program doesn't need itself.
+#[test]
+fn nothing_but_what_the_program_needs() {
+    const NAME: &str = "nothing_but_what_the_program_needs";
+    if !support::have("strace") {
+        support::skip(NAME, "no strace");
+        return;
+    }
+    let dir = fresh_with(NAME, &[Data::Text, Data::Big]);
+    let ours = outrider();
+    for argv in [
+        &["/bin/cat", "text.txt"][..],
+        &["/usr/bin/cksum", "big.dat", "none"],
+        &["/usr/bin/wc", "-l", "text.txt"],
+        &["/usr/bin/head", "-c", "3000000", "big.dat"],
+    ] {
+        let calls = calls_of(&dir, argv).expect("strace names calls");
+        let calls: Vec<String> = calls.iter().map(i64::to_string).collect();
+        for how in ["only:kill-process", "only:trap"] {
+            let run = |flags: &[&str]| {
+                let mut command = filtered(&dir, how, &calls.join(","));
+                if !flags.is_empty() {
+                    command.arg(&ours).args(flags);
+                }
+                make_cold(&dir);
+                Seen::by(command.args(argv))
+            };
+            let plain = run(&[]);
+            assert_eq!(plain.signal, None, "{argv:?}");
+            assert_eq!(run(&["run", "--"]), plain, "{argv:?}");
+            assert_eq!(run(&["run", "--mode", "fetchall+opt"]), plain, "{argv:?}");
+            // Whoever wants a report is told.
+            let told = run(&["run", "--report"]);
+            assert!(
+                told.err.contains("OUTRIDER=on") && told.err.contains("runs without"),
+                "{told:?}"
+            );
+            assert_eq!(told.without_ours(), plain, "{argv:?}");
+            // Its name is looked for.
+            let name = Path::new(argv[0]).file_name().unwrap();
+            let mut command = filtered(&dir, how, &calls.join(","));
+            command.env("PATH", "/none:/usr/bin:/bin");
+            command.arg(&ours).args(["run", "--"]).arg(name).args(&argv[1..]);
+            let named = Seen::by(&mut command);
+            assert_eq!((named.out, named.code), (plain.out.clone(), plain.code));
+        }
+    }
+}
+
+/// SPEC B11: as above, into a file.
+#[test]
+fn the_report_of_a_run_under_a_filter() {
+    let dir = fresh_with("report_under_filter", &[Data::Text]);
+    let mut command = filtered(&dir, "kill-process", &libc::SYS_readahead.to_string());
+    command.arg(outrider()).args(["run", "--report=r.json", "--mode=predict"]);
+    command.args(["--engine", "threads", "--", "cksum", "text.txt"]);
+    let seen = Seen::by(&mut command);
+    let plain = Seen::by(Command::new("cksum").arg("text.txt").current_dir(&dir));
+    assert_eq!(seen, plain);
+    let text = fs::read_to_string(dir.join("r.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert!(json["lost"][0].as_str().unwrap().contains("seccomp"), "{json}");
+    assert_eq!((&json["mode"], &json["engine"]), (&"predict".into(), &"threads".into()));
+    // As any other that couldn't prefetch.
+    let mut command = Command::new(outrider());
+    command.args(["run", "--report=r2.json", "--mode=predict", "--engine", "threads", "--", "true"]);
+    assert!(command.current_dir(&dir).status().unwrap().success());
+    let other = fs::read_to_string(dir.join("r2.json")).unwrap();
+    let other: serde_json::Value = serde_json::from_str(&other).unwrap();
+    let keys = |v: &serde_json::Value| v.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(&json), keys(&other));
+}
+
+/// Bytes that were prefetched by a run below a command, as its report tells.
+fn prefetched(dir: &Path, command: &mut Command) -> u64 {
+    let report = dir.join("r.json");
+    let _ = fs::remove_file(&report);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let json = fs::read_to_string(&report).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    json["totals"]["prefetched_bytes"].as_u64().unwrap_or(0)
+}
+
+/// SPEC B11: under filters as containers, services and shells in sandboxes have them, which kill for nothing of ours, programs are followed.
+#[test]
+fn filters_that_do_not_kill() {
+    const NAME: &str = "filters_that_do_not_kill";
+    let dir = fresh(NAME);
+    let Some(disk) = Disk::of(NAME, &dir) else {
+        return;
+    };
+    fs::write(disk.dir.join("big"), support::Random(3).bytes(24 << 20)).unwrap();
+    disk.does("model", &["nvme"]);
+    let big = disk.dir.join("big");
+    let ours = outrider();
+    // swapon(2): EPERM.
+    let forbidden = "167";
+    let run = [ours.to_str().unwrap(), "run", "--report=r.json", "--", "cat", big.to_str().unwrap()];
+    let script = format!("{}; exit $?", run.join(" "));
+    let pid1 = ["/usr/bin/unshare", "--pid", "--fork", "--mount-proc"];
+    let root = support::is_root();
+    let cases: Vec<(&str, Vec<&str>, &[(&str, &str)])> = vec![
+        ("a shell", vec!["/bin/bash", "-c", &script], &[]),
+        ("vouched for", [&["/usr/bin/env"][..], &run].concat(), &[("OUTRIDER", "on")]),
+        (
+            "a service",
+            vec!["/bin/sh", "-c", "SYSTEMD_EXEC_PID=$$ exec \"$@\"", "sh"]
+                .into_iter()
+                .chain(run)
+                .collect(),
+            &[],
+        ),
+    ];
+    for (name, argv, env) in cases {
+        disk.does("cold", &[]);
+        let mut command = filtered(&dir, "1", forbidden);
+        command.args(&argv).envs(env.iter().copied());
+        assert!(prefetched(&dir, &mut command) > 0, "{name}");
+    }
+    if !root {
+        skip_unprivileged(NAME, "only root makes process namespaces");
+        return;
+    }
+    // A container's first process.
+    disk.does("cold", &[]);
+    let mut command = Command::new(pid1[0]);
+    command.args(&pid1[1..]).arg(program("filter")).args(["1", forbidden]);
+    command.args(run).current_dir(&dir).env_remove("OUTRIDER");
+    assert!(prefetched(&dir, &mut command) > 0, "first process");
+}
+
+/// SPEC B16: what stops being followed because of a filter leaves nothing behind: no child, no signal, no core.
+#[test]
+fn what_was_tried_leaves_nothing() {
+    let dir = fresh_with("leaves_nothing", &[]);
+    let script = "ulimit -c unlimited; trap '' CHLD; exec \"$@\"";
+    let show = "grep -E 'Sig|Shd|Threads' /proc/self/status; cat /proc/self/task/*/children; ls";
+    let numbers = [libc::SYS_statx, libc::SYS_wait4, libc::SYS_prlimit64, libc::SYS_write];
+    for number in numbers.map(|n| n.to_string()) {
+        for blocked in [false, true] {
+            let python = "import os, signal, sys
+if sys.argv[1] == '1':
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+os.execvp(sys.argv[2], sys.argv[2:])";
+            let run = |ours: Option<&Path>| {
+                let mut command = Command::new("bash");
+                command.args(["-c", script, "bash", "python3", "-c", python]);
+                command.arg(if blocked { "1" } else { "0" });
+                command.arg(program("filter")).args(["kill-process", &number]);
+                if let Some(ours) = ours {
+                    command.arg("/usr/bin/env").arg("OUTRIDER=on").arg(ours).args(["run", "--"]);
+                }
+                command.args(["/bin/bash", "-c", show]).current_dir(&dir);
+                Seen::by(&mut command)
+            };
+            let plain = run(None);
+            let with = run(Some(&outrider())).without_ours();
+            assert_eq!(with, plain, "{number} {blocked}");
+        }
+    }
+}
+
+/// A file on a slow disk, and how it is read without us.
+fn own_filter(name: &str, hows: &[&str], whats: &[&str], attempts: usize) {
+    let dir = fresh(name);
+    let Some(disk) = Disk::of(name, &dir) else {
+        return;
+    };
+    let file = disk.dir.join("file");
+    fs::write(&file, support::Random(5).bytes(12 << 20)).unwrap();
+    disk.does("model", &["nvme"]);
+    let confines = program("confines");
+    let mut failures = Vec::new();
+    for how in hows {
+        for what in whats {
+            for bytes in ["200000", "6000000"] {
+                let run = |ours: bool, cached: bool| {
+                    let mut command = match ours {
+                        true => Command::new(outrider()),
+                        false => Command::new(&confines),
+                    };
+                    if ours {
+                        command.args(["run", "--"]).arg(&confines);
+                    }
+                    disk.does("cold", &[]);
+                    if cached {
+                        fs::read(&file).unwrap();
+                    }
+                    Seen::by(command.args([how, what]).arg(&file).arg(bytes))
+                };
+                let plain = run(false, false);
+                assert_eq!(plain.code, Some(3), "{how} {what}: {plain:?}");
+                for i in 0..attempts {
+                    for cached in [false, true] {
+                        let with = run(true, cached);
+                        if with != plain {
+                            failures.push(format!(
+                                "{how} {what} {bytes}, {i}, {cached}: {with:?}, without us {plain:?}"
+                            ));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+const WHATS: [&str; 12] = ["r", "rx", "rl", "rd", "p", "v", "s", "m", "rc", "rpvslmdc", "Drpvm", "Dr"];
+
+/// SPEC B11, B16: a filter that hooks see being installed, by whatever name: whatever else the program does is left alone.
+#[test]
+fn filters_that_are_seen() {
+    own_filter("seen", &["linked", "handle", "call"], &WHATS, 2);
+    own_filter("seen_more", &["linked", "handle", "call"], &["ro", "rF"], 2);
+}
+
+/// SPEC B11, B16: a filter that the program installs by an instruction of its own, for one thread or all, or strict mode: reads in all their kinds and the end
+/// of the process are no reason to kill it.
+#[test]
+fn filters_that_are_not_seen() {
+    own_filter("unseen", &["raw", "thread", "tsync"], &WHATS, 2);
+    own_filter("strict", &["strict"], &["r", "rx"], 3);
+}
+
+/// SPEC B11, B16: libraries that install filters, as file(1) does, and through ctypes.
+#[test]
+fn programs_that_filter_themselves() {
+    const NAME: &str = "programs_that_filter_themselves";
+    let dir = fresh_with(NAME, &[Data::Big, Data::Text]);
+    let ctypes = "import ctypes, os, struct
+f = open('big.dat', 'rb', buffering=0)
+f.read(65536)
+libc = ctypes.CDLL('libc.so.6', use_errno=True)
+allowed = [0, 1, 3, 8, 9, 10, 11, 12, 13, 17, 25, 28, 60, 72, 202, 228, 231, 5, 262, 16, 24, 318, 14]
+code = [(0x20, 0, 0, 0)]
+for n in allowed:
+    code += [(0x15, 0, 1, n), (0x06, 0, 0, 0x7fff0000)]
+code += [(0x06, 0, 0, 0x80000000)]
+text = b''.join(struct.pack('HBBI', *c) for c in code)
+buffer = ctypes.create_string_buffer(text)
+program = ctypes.create_string_buffer(struct.pack('HxxxxxxQ', len(code), ctypes.addressof(buffer)))
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, program, 0, 0) == 0
+total = 0
+while True:
+    data = f.read(65536)
+    if not data:
+        break
+    total += len(data) + data[0]
+os.write(1, b'%d\\n' % total)
+os._exit(4)";
+    let mut cases: Vec<Vec<&str>> = Vec::new();
+    if cfg!(target_arch = "x86_64") {
+        cases.push(vec!["python3", "-c", ctypes]);
+    }
+    if support::have("file") {
+        cases.push(vec!["file", "big.dat", "text.txt", "/bin/sh"]);
+        cases.push(vec!["file", "-z", "big.dat", "text.txt"]);
+    }
+    for argv in cases {
+        for _ in 0..3 {
+            let plain = {
+                make_cold(&dir);
+                Seen::by(Command::new(argv[0]).args(&argv[1..]).current_dir(&dir))
+            };
+            make_cold(&dir);
+            let with = Seen::by(&mut support::outrider_run(&dir, &[], &argv));
+            assert_eq!(with, plain, "{argv:?}");
+        }
+    }
+}
