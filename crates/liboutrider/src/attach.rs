@@ -848,8 +848,8 @@ pub fn ending() {
 ///
 /// A filter of system calls may stand over the process that no hook has seen: nothing is asked unless the service is silent.
 fn await_release(proc: &Proc, is_enough: impl Fn() -> bool) -> bool {
-    /// Turns of a loop, some milliseconds: while a program has files open that are fetched the service looks every millisecond or two.
-    const PATIENCE: u32 = 100_000;
+    /// Turns of a loop, some tens of milliseconds: while files are fetched for a program the service looks every millisecond or two, as soon as it gets a processor.
+    const PATIENCE: u32 = 400_000;
     let is_over = || {
         let words = [&proc.closed, &proc.confined].map(|w| w.load(Ordering::Relaxed));
         is_enough() || words != [0, 0]

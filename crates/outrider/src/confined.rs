@@ -22,7 +22,7 @@ struct Call {
     name: &'static str,
     number: libc::c_long,
     arguments: [usize; 4],
-    /// Without it a program can't be started as a child and waited for.
+    /// Without it a program can't be started as a child and waited for, or the dynamic linker can't load our library.
     is_vital: bool,
 }
 
@@ -65,7 +65,7 @@ static CALLS: &[Call] = &[
     // What the C library begins with, and the command.
     calls("brk", libc::SYS_brk, [0; 4]),
     #[cfg(target_arch = "x86_64")]
-    calls("arch_prctl", libc::SYS_arch_prctl, [0; 4]),
+    vital("arch_prctl", libc::SYS_arch_prctl, [0; 4]),
     calls("set_tid_address", libc::SYS_set_tid_address, [0; 4]),
     calls("set_robust_list", libc::SYS_set_robust_list, [0; 4]),
     calls("rseq", libc::SYS_rseq, [0; 4]),
@@ -74,8 +74,8 @@ static CALLS: &[Call] = &[
     #[cfg(target_arch = "x86_64")]
     calls("readlink", libc::SYS_readlink, [0; 4]),
     calls("getrandom", libc::SYS_getrandom, [0; 4]),
-    calls("mprotect", libc::SYS_mprotect, [1, 0, 0, 0]),
-    calls("mmap", libc::SYS_mmap, [0, 0, 0, 0]),
+    vital("mprotect", libc::SYS_mprotect, [1, 0, 0, 0]),
+    vital("mmap", libc::SYS_mmap, [0, 0, 0, 0]),
     calls("mremap", libc::SYS_mremap, [1, 0, 0, 0]),
     calls("munmap", libc::SYS_munmap, [1, 0, 0, 0]),
     calls(
@@ -99,16 +99,16 @@ static CALLS: &[Call] = &[
     calls("sysinfo", libc::SYS_sysinfo, [0; 4]),
     calls("sigaltstack", libc::SYS_sigaltstack, [0; 4]),
     // Files.
-    calls("read", libc::SYS_read, [NONE, 0, 0, 0]),
+    vital("read", libc::SYS_read, [NONE, 0, 0, 0]),
     calls("readv", libc::SYS_readv, [NONE, 0, 0, 0]),
     calls("writev", libc::SYS_writev, [NONE, 0, 0, 0]),
     calls("pread64", libc::SYS_pread64, [NONE, 0, 0, 0]),
     calls("pwrite64", libc::SYS_pwrite64, [NONE, 0, 0, 0]),
-    calls("close", libc::SYS_close, [NONE, 0, 0, 0]),
+    vital("close", libc::SYS_close, [NONE, 0, 0, 0]),
     calls("close_range", libc::SYS_close_range, [2, 1, 0, 0]),
     #[cfg(target_arch = "x86_64")]
     calls("open", libc::SYS_open, [0; 4]),
-    calls("openat", libc::SYS_openat, [AT, 0, 0, 0]),
+    vital("openat", libc::SYS_openat, [AT, 0, 0, 0]),
     calls(
         "openat",
         libc::SYS_openat,
@@ -122,7 +122,7 @@ static CALLS: &[Call] = &[
     #[cfg(target_arch = "x86_64")]
     calls("stat", libc::SYS_stat, [0; 4]),
     calls("fstat", libc::SYS_fstat, [NONE, 0, 0, 0]),
-    calls("newfstatat", libc::SYS_newfstatat, [NONE, 0, 0, 0]),
+    vital("newfstatat", libc::SYS_newfstatat, [NONE, 0, 0, 0]),
     calls("statx", libc::SYS_statx, [NONE, 0, 0, 0]),
     calls("fstatfs", libc::SYS_fstatfs, [NONE, 0, 0, 0]),
     calls("statfs", libc::SYS_statfs, [0; 4]),

@@ -102,13 +102,16 @@ fn one_call(name: &str, hows: &[&str], vouched: bool) {
             };
             let plain = run(&[]);
             // The one by which processes are made that try the others: see SEMANTICS.md.
-            if plain.signal.is_some() || vouched && how.len() > 3 && *call as i64 == libc::SYS_vfork {
+            if plain.signal.is_some() || vouched && how.len() > 3 && *call as i64 == libc::SYS_vfork
+            {
                 continue;
             }
             make_cold(&dir);
             let with = run(&[ours.as_os_str(), "run".as_ref(), "--".as_ref()]).without_ours();
             if with != plain {
-                all.push(format!("{how} {call} {argv:?}: {with:?}, without us {plain:?}"));
+                all.push(format!(
+                    "{how} {call} {argv:?}: {with:?}, without us {plain:?}"
+                ));
             }
         }
         (!all.is_empty()).then(|| all.join("\n"))
@@ -119,7 +122,11 @@ fn one_call(name: &str, hows: &[&str], vouched: bool) {
 /// SPEC B11: nothing speaks for it that processes may be made.
 #[test]
 fn each_call_killed() {
-    one_call("each_killed", &["kill-process", "kill-thread", "trap"], false);
+    one_call(
+        "each_killed",
+        &["kill-process", "kill-thread", "trap"],
+        false,
+    );
 }
 
 /// SPEC B11: processes may be made, so that all other calls are tried.
@@ -147,7 +154,15 @@ fn calls_of(dir: &Path, argv: &[&str]) -> Option<BTreeSet<i64>> {
     output.status.code()?;
     let text = fs::read_to_string(&log).ok()?;
     // `PID [ NUMBER] name(…`
-    let number = |line: &str| line.split_once('[')?.1.split_once(']')?.0.trim().parse().ok();
+    let number = |line: &str| {
+        line.split_once('[')?
+            .1
+            .split_once(']')?
+            .0
+            .trim()
+            .parse()
+            .ok()
+    };
     let found: BTreeSet<i64> = text.lines().filter_map(number).collect();
     fs::remove_file(&log).ok()?;
     (found.len() > 5).then_some(found)
@@ -195,7 +210,11 @@ fn nothing_but_what_the_program_needs() {
             let name = Path::new(argv[0]).file_name().unwrap();
             let mut command = filtered(&dir, how, &calls.join(","));
             command.env("PATH", "/none:/usr/bin:/bin");
-            command.arg(&ours).args(["run", "--"]).arg(name).args(&argv[1..]);
+            command
+                .arg(&ours)
+                .args(["run", "--"])
+                .arg(name)
+                .args(&argv[1..]);
             let named = Seen::by(&mut command);
             assert_eq!((named.out, named.code), (plain.out.clone(), plain.code));
         }
@@ -207,18 +226,34 @@ fn nothing_but_what_the_program_needs() {
 fn the_report_of_a_run_under_a_filter() {
     let dir = fresh_with("report_under_filter", &[Data::Text]);
     let mut command = filtered(&dir, "kill-process", &libc::SYS_readahead.to_string());
-    command.arg(outrider()).args(["run", "--report=r.json", "--mode=predict"]);
+    command
+        .arg(outrider())
+        .args(["run", "--report=r.json", "--mode=predict"]);
     command.args(["--engine", "threads", "--", "cksum", "text.txt"]);
     let seen = Seen::by(&mut command);
     let plain = Seen::by(Command::new("cksum").arg("text.txt").current_dir(&dir));
     assert_eq!(seen, plain);
     let text = fs::read_to_string(dir.join("r.json")).unwrap();
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert!(json["lost"][0].as_str().unwrap().contains("seccomp"), "{json}");
-    assert_eq!((&json["mode"], &json["engine"]), (&"predict".into(), &"threads".into()));
+    assert!(
+        json["lost"][0].as_str().unwrap().contains("seccomp"),
+        "{json}"
+    );
+    assert_eq!(
+        (&json["mode"], &json["engine"]),
+        (&"predict".into(), &"threads".into())
+    );
     // As any other that couldn't prefetch.
     let mut command = Command::new(outrider());
-    command.args(["run", "--report=r2.json", "--mode=predict", "--engine", "threads", "--", "true"]);
+    command.args([
+        "run",
+        "--report=r2.json",
+        "--mode=predict",
+        "--engine",
+        "threads",
+        "--",
+        "true",
+    ]);
     assert!(command.current_dir(&dir).status().unwrap().success());
     let other = fs::read_to_string(dir.join("r2.json")).unwrap();
     let other: serde_json::Value = serde_json::from_str(&other).unwrap();
@@ -226,63 +261,55 @@ fn the_report_of_a_run_under_a_filter() {
     assert_eq!(keys(&json), keys(&other));
 }
 
-/// Bytes that were prefetched by a run below a command, as its report tells.
-fn prefetched(dir: &Path, command: &mut Command) -> u64 {
+/// Reads of the programs that were followed by a run below a command, as its report tells.
+fn followed(dir: &Path, command: &mut Command) -> u64 {
     let report = dir.join("r.json");
     let _ = fs::remove_file(&report);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let json = fs::read_to_string(&report).unwrap();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    json["totals"]["prefetched_bytes"].as_u64().unwrap_or(0)
+    let processes = json["processes"].as_array().unwrap().iter();
+    processes.filter_map(|p| p["reads"].as_u64()).sum()
 }
 
 /// SPEC B11: under filters as containers, services and shells in sandboxes have them, which kill for nothing of ours, programs are followed.
 #[test]
 fn filters_that_do_not_kill() {
     const NAME: &str = "filters_that_do_not_kill";
-    let dir = fresh(NAME);
-    let Some(disk) = Disk::of(NAME, &dir) else {
-        return;
-    };
-    fs::write(disk.dir.join("big"), support::Random(3).bytes(24 << 20)).unwrap();
-    disk.does("model", &["nvme"]);
-    let big = disk.dir.join("big");
+    let dir = fresh_with(NAME, &[Data::Big]);
     let ours = outrider();
     // swapon(2): EPERM.
-    let forbidden = "167";
-    let run = [ours.to_str().unwrap(), "run", "--report=r.json", "--", "cat", big.to_str().unwrap()];
-    let script = format!("{}; exit $?", run.join(" "));
-    let pid1 = ["/usr/bin/unshare", "--pid", "--fork", "--mount-proc"];
-    let root = support::is_root();
-    let cases: Vec<(&str, Vec<&str>, &[(&str, &str)])> = vec![
-        ("a shell", vec!["/bin/bash", "-c", &script], &[]),
-        ("vouched for", [&["/usr/bin/env"][..], &run].concat(), &[("OUTRIDER", "on")]),
-        (
-            "a service",
-            vec!["/bin/sh", "-c", "SYSTEMD_EXEC_PID=$$ exec \"$@\"", "sh"]
-                .into_iter()
-                .chain(run)
-                .collect(),
-            &[],
-        ),
+    let forbidden = libc::SYS_swapon.to_string();
+    let run = [
+        ours.to_str().unwrap(),
+        "run",
+        "--report=r.json",
+        "--",
+        "cat",
+        "big.dat",
     ];
-    for (name, argv, env) in cases {
-        disk.does("cold", &[]);
-        let mut command = filtered(&dir, "1", forbidden);
-        command.args(&argv).envs(env.iter().copied());
-        assert!(prefetched(&dir, &mut command) > 0, "{name}");
+    let script = format!("{}; exit $?", run.join(" "));
+    let service = ["/bin/sh", "-c", "SYSTEMD_EXEC_PID=$$ exec \"$@\"", "sh"];
+    let vouched = ["/usr/bin/env", "OUTRIDER=on"];
+    for (name, argv) in [
+        ("a shell", vec!["/bin/bash", "-c", &script]),
+        ("vouched for", [&vouched[..], &run].concat()),
+        ("a service", [&service[..], &run].concat()),
+    ] {
+        let mut command = filtered(&dir, "1", &forbidden);
+        assert!(followed(&dir, command.args(&argv)) > 0, "{name}");
     }
-    if !root {
+    if !support::is_root() {
         skip_unprivileged(NAME, "only root makes process namespaces");
         return;
     }
     // A container's first process.
-    disk.does("cold", &[]);
-    let mut command = Command::new(pid1[0]);
-    command.args(&pid1[1..]).arg(program("filter")).args(["1", forbidden]);
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc"]);
+    command.arg(program("filter")).args(["1", &forbidden]);
     command.args(run).current_dir(&dir).env_remove("OUTRIDER");
-    assert!(prefetched(&dir, &mut command) > 0, "first process");
+    assert!(followed(&dir, &mut command) > 0, "a container");
 }
 
 /// SPEC B16: what stops being followed because of a filter leaves nothing behind: no child, no signal, no core.
@@ -290,8 +317,26 @@ fn filters_that_do_not_kill() {
 fn what_was_tried_leaves_nothing() {
     let dir = fresh_with("leaves_nothing", &[]);
     let script = "ulimit -c unlimited; trap '' CHLD; exec \"$@\"";
-    let show = "grep -E 'Sig|Shd|Threads' /proc/self/status; cat /proc/self/task/*/children; ls";
-    let numbers = [libc::SYS_statx, libc::SYS_wait4, libc::SYS_prlimit64, libc::SYS_write];
+    let show = "import glob, os
+for line in open('/proc/self/status'):
+    if line.startswith(('SigPnd', 'ShdPnd', 'SigBlk', 'SigIgn', 'SigCgt', 'Threads')):
+        print(line)
+own = 'PPid:\\t%d\\n' % os.getpid()
+for status in glob.glob('/proc/[0-9]*/status'):
+    try:
+        text = open(status).read()
+    except OSError:
+        continue
+    if own in text:
+        print('a child', text)
+print(os.listdir('.'), flush=True)
+os._exit(5)";
+    let numbers = [
+        libc::SYS_statx,
+        libc::SYS_wait4,
+        libc::SYS_prlimit64,
+        libc::SYS_write,
+    ];
     for number in numbers.map(|n| n.to_string()) {
         for blocked in [false, true] {
             let python = "import os, signal, sys
@@ -302,11 +347,19 @@ os.execvp(sys.argv[2], sys.argv[2:])";
                 let mut command = Command::new("bash");
                 command.args(["-c", script, "bash", "python3", "-c", python]);
                 command.arg(if blocked { "1" } else { "0" });
-                command.arg(program("filter")).args(["kill-process", &number]);
+                command
+                    .arg(program("filter"))
+                    .args(["kill-process", &number]);
                 if let Some(ours) = ours {
-                    command.arg("/usr/bin/env").arg("OUTRIDER=on").arg(ours).args(["run", "--"]);
+                    command
+                        .arg("/usr/bin/env")
+                        .arg("OUTRIDER=on")
+                        .arg(ours)
+                        .args(["run", "--"]);
                 }
-                command.args(["/bin/bash", "-c", show]).current_dir(&dir);
+                command
+                    .args(["/usr/bin/env", "python3", "-c", show])
+                    .current_dir(&dir);
                 Seen::by(&mut command)
             };
             let plain = run(None);
@@ -362,7 +415,9 @@ fn own_filter(name: &str, hows: &[&str], whats: &[&str], attempts: usize) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-const WHATS: [&str; 12] = ["r", "rx", "rl", "rd", "p", "v", "s", "m", "rc", "rpvslmdc", "Drpvm", "Dr"];
+const WHATS: [&str; 12] = [
+    "r", "rx", "rl", "rd", "p", "v", "s", "m", "rc", "rpvslmdc", "Drpvm", "Dr",
+];
 
 /// SPEC B11, B16: a filter that hooks see being installed, by whatever name: whatever else the program does is left alone.
 #[test]
