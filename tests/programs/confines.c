@@ -6,7 +6,8 @@
  * strict (SECCOMP_MODE_STRICT by an instruction of its own); thread (an instruction, of one thread only, and the others go on);
  * tsync (an instruction of another thread, for all).
  * WHAT, letters: r read, p pread, v readv, s fread, m a mapping, l lseek, d dup, c close, o open, e leaves the file to exit, x ends by _exit,
- * D drops the file's pages between opening and confining, F makes a child after it.
+ * D drops the file's pages between opening and confining, F makes a child after it, a advice, q copies within the kernel, u munmap, M mmap, f fcntl,
+ * z other functions of streams, y other kinds of read, i a directory, t attributes.
  * The filter allows just what these need without us; whatever else is called is the end of the process. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -20,7 +21,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <dirent.h>
 #include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -75,6 +78,38 @@ static void make_filter(void)
         allow(SYS_dup);
     if (has('o'))
         allow(SYS_openat);
+    if (has('a')) {
+        allow(SYS_fadvise64);
+        allow(SYS_readahead);
+        allow(SYS_madvise);
+    }
+    if (has('q')) {
+        allow(SYS_sendfile);
+        allow(SYS_copy_file_range);
+    }
+    if (has('u'))
+        allow(SYS_munmap);
+    if (has('M'))
+        allow(SYS_mmap);
+    if (has('f'))
+        allow(SYS_fcntl);
+    if (has('z')) {
+        allow(SYS_lseek);
+        allow(SYS_close);
+    }
+    if (has('y')) {
+        allow(SYS_preadv);
+        allow(SYS_preadv2);
+    }
+    if (has('i')) {
+        allow(SYS_getdents64);
+        allow(SYS_lseek);
+    }
+    if (has('t')) {
+        allow(SYS_newfstatat);
+        allow(SYS_fstat);
+        allow(SYS_statx);
+    }
     if (has('F')) {
         allow(SYS_clone);
         allow(SYS_set_robust_list);
@@ -121,7 +156,75 @@ static void add(const unsigned char *at, size_t n)
     sum += n;
 }
 
-struct open { int plain, at, vectors, left; FILE *stream; unsigned char *mapping; size_t size; const char *name; };
+struct open {
+    int plain, at, vectors, left, none;
+    FILE *stream, *other;
+    DIR *directory;
+    unsigned char *mapping;
+    size_t size;
+    const char *name;
+};
+
+static void use_others(struct open *f)
+{
+    static unsigned char buf[1 << 16];
+    static char line[1 << 16];
+    struct iovec part = { buf, sizeof buf };
+    ssize_t n;
+    if (has('a')) {
+        sum += posix_fadvise(f->at, 1 << 20, 1 << 20, POSIX_FADV_WILLNEED);
+        sum += posix_fadvise(f->at, 2 << 20, 65536, POSIX_FADV_SEQUENTIAL);
+        sum += readahead(f->at, 3 << 20, 1 << 20);
+        sum += madvise(f->mapping, 1 << 20, MADV_WILLNEED);
+    }
+    if (has('q')) {
+        off_t from = 4096;
+        sum += sendfile(f->none, f->at, &from, 2 << 20);
+        sum += copy_file_range(f->at, &from, f->none, NULL, 2 << 20, 0);
+    }
+    if (has('f')) {
+        sum += fcntl(f->at, F_GETFL) + fcntl(f->at, F_GETFD);
+        int copy = fcntl(f->plain, F_DUPFD_CLOEXEC, 40);
+        if ((n = pread(copy, buf, 0, 0)) == 0 || has('p'))
+            sum += copy;
+    }
+    if (has('y')) {
+        for (size_t at = 0; at < limit / 4 && (n = preadv(f->at, &part, 1, at)) > 0; at += n)
+            add(buf, n);
+        if ((n = preadv2(f->at, &part, 1, 5 << 20, 0)) > 0)
+            add(buf, n);
+    }
+    if (has('z')) {
+        sum += getc(f->other) + fgetc(f->other) + getc_unlocked(f->other);
+        if (fgets(line, sizeof line, f->other))
+            add((unsigned char *)line, strlen(line));
+        sum += fseek(f->other, 2 << 20, SEEK_SET) + ftell(f->other);
+        if ((n = fread(buf, 1, 9000, f->other)) > 0)
+            add(buf, n);
+        sum += fseeko(f->other, -100, SEEK_CUR);
+        rewind(f->other);
+        sum += ungetc(getc(f->other), f->other) + fclose(f->other);
+    }
+    if (has('i')) {
+        for (struct dirent *e; (e = readdir(f->directory));)
+            sum += e->d_type;
+        rewinddir(f->directory);
+        sum += readdir(f->directory) != NULL;
+    }
+    if (has('t')) {
+        struct stat st;
+        sum += stat(f->name, &st) + fstat(f->at, &st) + lstat(f->name, &st) + st.st_size;
+        struct statx stx;
+        sum += statx(AT_FDCWD, f->name, 0, STATX_SIZE, &stx) + stx.stx_size;
+    }
+    if (has('M')) {
+        unsigned char *more = mmap(NULL, 1 << 20, PROT_READ, MAP_PRIVATE, f->at, 8192);
+        for (int i = 0; i < 1 << 20; i += 4096)
+            sum += more[i];
+    }
+    if (has('u'))
+        sum += munmap(f->mapping, f->size);
+}
 
 static void use(struct open *f)
 {
@@ -172,6 +275,7 @@ static void use(struct open *f)
         waitpid(child, &status, 0);
         sum += status;
     }
+    use_others(f);
     if (has('c'))
         sum += close(f->plain) + close(f->at) + close(f->vectors);
 }
@@ -209,12 +313,16 @@ int main(int argc, char **argv)
     f.at = open(f.name, O_RDONLY);
     f.vectors = open(f.name, O_RDONLY);
     f.left = open(f.name, O_RDONLY);
+    f.none = open("/dev/null", O_WRONLY);
     f.stream = fopen(f.name, "r");
+    f.other = fopen(f.name, "r");
+    f.directory = opendir("/usr/bin");
     struct stat st;
     if (f.plain < 0 || !f.stream || fstat(f.plain, &st))
         return 3;
     /* Its buffer, and the state of the program's own output. */
     setvbuf(f.stream, malloc(1 << 16), _IOFBF, 1 << 16);
+    setvbuf(f.other, malloc(1 << 16), _IOFBF, 1 << 16);
     f.size = st.st_size;
     f.mapping = mmap(NULL, f.size, PROT_READ, MAP_SHARED, f.plain, 0);
     char first[64];

@@ -15,7 +15,7 @@ use outrider_sys::cache::SYS_CACHESTAT;
 use outrider_sys::raw;
 use outrider_sys::seccomp::UNKNOWN;
 
-use crate::plain::{Text, after, byte, call, equals, length, number, variable};
+use crate::plain::{Action, Text, after, byte, call, equals, length, number, variable};
 
 /// A system call with arguments with which it does nothing, or nothing to any other process than the one that makes it.
 struct Call {
@@ -49,17 +49,10 @@ const AT: usize = libc::AT_FDCWD as usize;
 const SET: usize = 8;
 
 /// What runner, service and hooks call. The first ones are those without which the child that tries them is not left without a trace.
+#[rustfmt::skip]
 static CALLS: &[Call] = &[
-    vital(
-        "wait4",
-        libc::SYS_wait4,
-        [NONE, 0, libc::WNOHANG as usize, 0],
-    ),
-    vital(
-        "waitid",
-        libc::SYS_waitid,
-        [libc::P_PID as usize, 0, 0, libc::WEXITED as usize],
-    ),
+    vital("wait4", libc::SYS_wait4, [NONE, 0, libc::WNOHANG as usize, 0]),
+    vital("waitid", libc::SYS_waitid, [libc::P_PID as usize, 0, 0, libc::WEXITED as usize]),
     calls("rt_sigtimedwait", libc::SYS_rt_sigtimedwait, [0, 0, 0, 0]),
     calls("write", libc::SYS_write, [NONE, 0, 0, 0]),
     // What the C library begins with, and the command.
@@ -78,21 +71,9 @@ static CALLS: &[Call] = &[
     vital("mmap", libc::SYS_mmap, [0, 0, 0, 0]),
     calls("mremap", libc::SYS_mremap, [1, 0, 0, 0]),
     calls("munmap", libc::SYS_munmap, [1, 0, 0, 0]),
-    calls(
-        "madvise",
-        libc::SYS_madvise,
-        [0, 0, libc::MADV_WIPEONFORK as usize, 0],
-    ),
-    calls(
-        "madvise",
-        libc::SYS_madvise,
-        [0, 0, libc::MADV_DONTFORK as usize, 0],
-    ),
-    calls(
-        "madvise",
-        libc::SYS_madvise,
-        [0, 0, libc::MADV_WILLNEED as usize, 0],
-    ),
+    calls("madvise", libc::SYS_madvise, [0, 0, libc::MADV_WIPEONFORK as usize, 0]),
+    calls("madvise", libc::SYS_madvise, [0, 0, libc::MADV_DONTFORK as usize, 0]),
+    calls("madvise", libc::SYS_madvise, [0, 0, libc::MADV_WILLNEED as usize, 0]),
     calls("mincore", libc::SYS_mincore, [1, 0, 0, 0]),
     calls("membarrier", libc::SYS_membarrier, [0; 4]),
     calls("uname", libc::SYS_uname, [0; 4]),
@@ -109,11 +90,7 @@ static CALLS: &[Call] = &[
     #[cfg(target_arch = "x86_64")]
     calls("open", libc::SYS_open, [0; 4]),
     vital("openat", libc::SYS_openat, [AT, 0, 0, 0]),
-    calls(
-        "openat",
-        libc::SYS_openat,
-        [AT, 0, (libc::O_WRONLY | libc::O_CREAT) as usize, 0],
-    ),
+    calls("openat", libc::SYS_openat, [AT, 0, (libc::O_WRONLY | libc::O_CREAT) as usize, 0]),
     calls("openat2", libc::SYS_openat2, [NONE, 0, 0, 0]),
     #[cfg(target_arch = "x86_64")]
     calls("access", libc::SYS_access, [0; 4]),
@@ -137,46 +114,14 @@ static CALLS: &[Call] = &[
     calls("getdents64", libc::SYS_getdents64, [NONE, 0, 0, 0]),
     calls("getcwd", libc::SYS_getcwd, [0; 4]),
     calls("chdir", libc::SYS_chdir, [0; 4]),
-    calls(
-        "fcntl",
-        libc::SYS_fcntl,
-        [NONE, libc::F_GETFL as usize, 0, 0],
-    ),
-    calls(
-        "fcntl",
-        libc::SYS_fcntl,
-        [NONE, libc::F_GETFD as usize, 0, 0],
-    ),
-    calls(
-        "fcntl",
-        libc::SYS_fcntl,
-        [NONE, libc::F_DUPFD_CLOEXEC as usize, 0, 0],
-    ),
-    calls(
-        "fcntl",
-        libc::SYS_fcntl,
-        [NONE, libc::F_OFD_GETLK as usize, 0, 0],
-    ),
-    calls(
-        "fcntl",
-        libc::SYS_fcntl,
-        [NONE, crate::kept::F_GETOWN_EX as usize, 0, 0],
-    ),
-    calls(
-        "fcntl",
-        libc::SYS_fcntl,
-        [NONE, libc::F_ADD_SEALS as usize, 0, 0],
-    ),
-    calls(
-        "fcntl",
-        libc::SYS_fcntl,
-        [NONE, libc::F_GET_SEALS as usize, 0, 0],
-    ),
-    calls(
-        "ioctl",
-        libc::SYS_ioctl,
-        [NONE, libc::TCGETS as usize, 0, 0],
-    ),
+    calls("fcntl", libc::SYS_fcntl, [NONE, libc::F_GETFL as usize, 0, 0]),
+    calls("fcntl", libc::SYS_fcntl, [NONE, libc::F_GETFD as usize, 0, 0]),
+    calls("fcntl", libc::SYS_fcntl, [NONE, libc::F_DUPFD_CLOEXEC as usize, 0, 0]),
+    calls("fcntl", libc::SYS_fcntl, [NONE, libc::F_OFD_GETLK as usize, 0, 0]),
+    calls("fcntl", libc::SYS_fcntl, [NONE, crate::kept::F_GETOWN_EX as usize, 0, 0]),
+    calls("fcntl", libc::SYS_fcntl, [NONE, libc::F_ADD_SEALS as usize, 0, 0]),
+    calls("fcntl", libc::SYS_fcntl, [NONE, libc::F_GET_SEALS as usize, 0, 0]),
+    calls("ioctl", libc::SYS_ioctl, [NONE, libc::TCGETS as usize, 0, 0]),
     #[cfg(target_arch = "x86_64")]
     calls("dup2", libc::SYS_dup2, [NONE, NONE, 0, 0]),
     calls("dup3", libc::SYS_dup3, [NONE, NONE, 0, 0]),
@@ -190,40 +135,16 @@ static CALLS: &[Call] = &[
     calls("epoll_ctl", libc::SYS_epoll_ctl, [NONE, 0, NONE, 0]),
     calls("epoll_pwait", libc::SYS_epoll_pwait, [NONE, 0, 0, 0]),
     calls("inotify_init1", libc::SYS_inotify_init1, [NONE, 0, 0, 0]),
-    calls(
-        "inotify_add_watch",
-        libc::SYS_inotify_add_watch,
-        [NONE, 0, 0, 0],
-    ),
-    calls(
-        "inotify_rm_watch",
-        libc::SYS_inotify_rm_watch,
-        [NONE, 0, 0, 0],
-    ),
-    calls(
-        "futex",
-        libc::SYS_futex,
-        [0, libc::FUTEX_WAKE as usize, 0, 0],
-    ),
-    calls(
-        "futex",
-        libc::SYS_futex,
-        [0, libc::FUTEX_WAIT as usize, 0, 0],
-    ),
+    calls("inotify_add_watch", libc::SYS_inotify_add_watch, [NONE, 0, 0, 0]),
+    calls("inotify_rm_watch", libc::SYS_inotify_rm_watch, [NONE, 0, 0, 0]),
+    calls("futex", libc::SYS_futex, [0, libc::FUTEX_WAKE as usize, 0, 0]),
+    calls("futex", libc::SYS_futex, [0, libc::FUTEX_WAIT as usize, 0, 0]),
     calls("clock_gettime", libc::SYS_clock_gettime, [NONE, 0, 0, 0]),
-    calls(
-        "clock_nanosleep",
-        libc::SYS_clock_nanosleep,
-        [NONE, 0, 0, 0],
-    ),
+    calls("clock_nanosleep", libc::SYS_clock_nanosleep, [NONE, 0, 0, 0]),
     calls("nanosleep", libc::SYS_nanosleep, [0; 4]),
     calls("setitimer", libc::SYS_setitimer, [NONE, 0, 0, 0]),
     // Sockets.
-    calls(
-        "socket",
-        libc::SYS_socket,
-        [libc::AF_UNIX as usize, NONE, 0, 0],
-    ),
+    calls("socket", libc::SYS_socket, [libc::AF_UNIX as usize, NONE, 0, 0]),
     calls("bind", libc::SYS_bind, [NONE, 0, 0, 0]),
     calls("listen", libc::SYS_listen, [NONE, 0, 0, 0]),
     calls("accept4", libc::SYS_accept4, [NONE, 0, 0, 0]),
@@ -249,41 +170,13 @@ static CALLS: &[Call] = &[
     calls("getresgid", libc::SYS_getresgid, [0; 4]),
     calls("getgroups", libc::SYS_getgroups, [0; 4]),
     calls("capget", libc::SYS_capget, [0; 4]),
-    calls(
-        "getrusage",
-        libc::SYS_getrusage,
-        [libc::RUSAGE_THREAD as usize, 0, 0, 0],
-    ),
-    calls(
-        "prctl",
-        libc::SYS_prctl,
-        [libc::PR_GET_CHILD_SUBREAPER as usize, 0, 0, 0],
-    ),
-    calls(
-        "prctl",
-        libc::SYS_prctl,
-        [libc::PR_SET_PDEATHSIG as usize, NONE, 0, 0],
-    ),
-    calls(
-        "prctl",
-        libc::SYS_prctl,
-        [libc::PR_GET_TIMERSLACK as usize, 0, 0, 0],
-    ),
-    calls(
-        "prctl",
-        libc::SYS_prctl,
-        [libc::PR_SET_TIMERSLACK as usize, 0, 0, 0],
-    ),
-    calls(
-        "prctl",
-        libc::SYS_prctl,
-        [libc::PR_SET_DUMPABLE as usize, NONE, 0, 0],
-    ),
-    calls(
-        "prctl",
-        libc::SYS_prctl,
-        [libc::PR_SET_NAME as usize, 0, 0, 0],
-    ),
+    calls("getrusage", libc::SYS_getrusage, [libc::RUSAGE_THREAD as usize, 0, 0, 0]),
+    calls("prctl", libc::SYS_prctl, [libc::PR_GET_CHILD_SUBREAPER as usize, 0, 0, 0]),
+    calls("prctl", libc::SYS_prctl, [libc::PR_SET_PDEATHSIG as usize, NONE, 0, 0]),
+    calls("prctl", libc::SYS_prctl, [libc::PR_GET_TIMERSLACK as usize, 0, 0, 0]),
+    calls("prctl", libc::SYS_prctl, [libc::PR_SET_TIMERSLACK as usize, 0, 0, 0]),
+    calls("prctl", libc::SYS_prctl, [libc::PR_SET_DUMPABLE as usize, NONE, 0, 0]),
+    calls("prctl", libc::SYS_prctl, [libc::PR_SET_NAME as usize, 0, 0, 0]),
     calls("unshare", libc::SYS_unshare, [0; 4]),
     calls("setns", libc::SYS_setns, [NONE, 0, 0, 0]),
     calls("ioprio_get", libc::SYS_ioprio_get, [NONE, 0, 0, 0]),
@@ -291,39 +184,19 @@ static CALLS: &[Call] = &[
     calls("getpriority", libc::SYS_getpriority, [NONE, 0, 0, 0]),
     calls("setpriority", libc::SYS_setpriority, [NONE, 0, 0, 0]),
     calls("sched_yield", libc::SYS_sched_yield, [0; 4]),
-    calls(
-        "sched_getscheduler",
-        libc::SYS_sched_getscheduler,
-        [NONE, 0, 0, 0],
-    ),
-    calls(
-        "sched_setscheduler",
-        libc::SYS_sched_setscheduler,
-        [NONE, 0, 0, 0],
-    ),
+    calls("sched_getscheduler", libc::SYS_sched_getscheduler, [NONE, 0, 0, 0]),
+    calls("sched_setscheduler", libc::SYS_sched_setscheduler, [NONE, 0, 0, 0]),
     calls("sched_getattr", libc::SYS_sched_getattr, [NONE, 0, 0, 0]),
     calls("sched_setattr", libc::SYS_sched_setattr, [NONE, 0, 0, 0]),
-    calls(
-        "sched_getaffinity",
-        libc::SYS_sched_getaffinity,
-        [NONE, 0, 0, 0],
-    ),
+    calls("sched_getaffinity", libc::SYS_sched_getaffinity, [NONE, 0, 0, 0]),
     calls("kill", libc::SYS_kill, [i32::MAX as usize, 0, 0, 0]),
     calls("tgkill", libc::SYS_tgkill, [NONE, NONE, 0, 0]),
     calls("pidfd_open", libc::SYS_pidfd_open, [NONE, 0, 0, 0]),
     calls("rt_sigpending", libc::SYS_rt_sigpending, [0; 4]),
     calls("rt_sigqueueinfo", libc::SYS_rt_sigqueueinfo, [0; 4]),
     vital("rt_sigprocmask", libc::SYS_rt_sigprocmask, [0, 0, 0, SET]),
-    vital(
-        "rt_sigaction",
-        libc::SYS_rt_sigaction,
-        [libc::SIGCHLD as usize, 0, 0, SET],
-    ),
-    vital(
-        "clone",
-        libc::SYS_clone,
-        [libc::CLONE_SIGHAND as usize, 0, 0, 0],
-    ),
+    vital("rt_sigaction", libc::SYS_rt_sigaction, [libc::SIGCHLD as usize, 0, 0, SET]),
+    vital("clone", libc::SYS_clone, [libc::CLONE_SIGHAND as usize, 0, 0, 0]),
     // As a thread is made, but for the flag that none can be without.
     calls("clone", libc::SYS_clone, [THREAD as usize, 0, 0, 0]),
     calls("clone3", libc::SYS_clone3, [0; 4]),
@@ -331,11 +204,7 @@ static CALLS: &[Call] = &[
     calls("pidfd_getfd", libc::SYS_pidfd_getfd, [NONE, NONE, 0, 0]),
     calls("io_uring_setup", libc::SYS_io_uring_setup, [0; 4]),
     calls("io_uring_enter", libc::SYS_io_uring_enter, [NONE, 0, 0, 0]),
-    calls(
-        "io_uring_register",
-        libc::SYS_io_uring_register,
-        [NONE, NONE, 0, 0],
-    ),
+    calls("io_uring_register", libc::SYS_io_uring_register, [NONE, NONE, 0, 0]),
 ];
 /// The last ones, which only graphs make.
 const OF_GRAPHS: usize = 4;
@@ -1010,15 +879,6 @@ unsafe fn leave() -> ! {
             call(libc::SYS_exit, 0, 0, 0, 0);
         }
     }
-}
-
-/// struct sigaction of the kernel.
-#[repr(C)]
-struct Action {
-    handler: usize,
-    flags: u64,
-    restorer: usize,
-    mask: u64,
 }
 
 extern "C" fn handler(_: libc::c_int) {}

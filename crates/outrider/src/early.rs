@@ -31,7 +31,7 @@ use outrider_sys::{mapped, raw};
 use crate::confined::{self, Status};
 use crate::kept;
 use crate::locks;
-use crate::plain::{Text, after, byte, call, equals, length, variable};
+use crate::plain::{Action, Text, after, byte, call, equals, length, variable};
 use crate::preload;
 use crate::run::{PROGRAM, child_changed, is_passed_on, pass_on};
 
@@ -109,15 +109,6 @@ const DESCRIPTORS: usize = 1024;
 /// Stack of the program's process until it is the program.
 const STACK: usize = 64 << 10;
 const NOTHING: usize = 0;
-
-/// struct sigaction of the kernel.
-#[repr(C)]
-struct Action {
-    handler: usize,
-    flags: u64,
-    restorer: usize,
-    mask: u64,
-}
 
 /// What the program's process needs before it is the program.
 #[repr(C)]

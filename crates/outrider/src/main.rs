@@ -9,6 +9,8 @@
 mod cached;
 mod cli;
 mod config;
+// Nothing begins in a test.
+#[cfg_attr(test, allow(dead_code))]
 mod confined;
 mod doctor;
 #[cfg(early)]
@@ -20,6 +22,7 @@ mod kept;
 mod locks;
 mod models;
 mod output;
+#[cfg_attr(test, allow(dead_code))]
 mod plain;
 mod plugin;
 mod preload;

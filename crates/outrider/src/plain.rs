@@ -6,6 +6,15 @@ use outrider_sys::raw;
 /// A text that ends with a zero byte, as the kernel hands them over.
 pub type Text = *const u8;
 
+/// struct sigaction of the kernel.
+#[repr(C)]
+pub struct Action {
+    pub handler: usize,
+    pub flags: u64,
+    pub restorer: usize,
+    pub mask: u64,
+}
+
 /// # Safety
 /// The byte is there. For this and all that follow: texts end with a zero byte, and arrays of texts with a null pointer.
 pub unsafe fn byte(text: Text, i: usize) -> u8 {

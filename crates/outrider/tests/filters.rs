@@ -423,7 +423,21 @@ const WHATS: [&str; 12] = [
 #[test]
 fn filters_that_are_seen() {
     own_filter("seen", &["linked", "handle", "call"], &WHATS, 2);
-    own_filter("seen_more", &["linked", "handle", "call"], &["ro", "rF"], 2);
+    let more = [
+        "ro",
+        "rF",
+        "ra",
+        "rq",
+        "ru",
+        "rM",
+        "rpf",
+        "rz",
+        "ry",
+        "ri",
+        "rt",
+        "ropaqMfzyit",
+    ];
+    own_filter("seen_more", &["linked", "handle", "call"], &more, 1);
 }
 
 /// SPEC B11, B16: a filter that the program installs by an instruction of its own, for one thread or all, or strict mode: reads in all their kinds and the end
@@ -431,6 +445,12 @@ fn filters_that_are_seen() {
 #[test]
 fn filters_that_are_not_seen() {
     own_filter("unseen", &["raw", "thread", "tsync"], &WHATS, 2);
+    own_filter(
+        "unseen_more",
+        &["raw", "tsync"],
+        &["rM", "ru", "rpf", "rz", "ry", "rt"],
+        2,
+    );
     own_filter("strict", &["strict"], &["r", "rx"], 3);
 }
 
