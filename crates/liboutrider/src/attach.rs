@@ -839,15 +839,22 @@ pub fn ending() {
     };
     // The service counts first and looks at this then; here it is the other way round.
     proc.departs.store(1, Ordering::SeqCst);
-    if !await_release(proc, || proc.holds.load(Ordering::SeqCst) == 0) {
+    let is_enough = || proc.holds.load(Ordering::SeqCst) == 0;
+    if !await_release(proc, &proc.holds, shm::IMPATIENCE_US, is_enough) {
         proc.departs.store(0, Ordering::SeqCst);
     }
 }
 
-/// Waits until the service has let go of so much that `is_enough`, or is silent for too long. `false` in a process that is not the one that owns the memory.
+/// Waits until the service has let go of so much that `is_enough`, which changes with `word`, or `patience_us` µs are over. `false` in a process that is not the
+/// one that owns the memory.
 ///
 /// A filter of system calls may stand over the process that no hook has seen: nothing is asked unless the service is silent.
-fn await_release(proc: &Proc, is_enough: impl Fn() -> bool) -> bool {
+fn await_release(
+    proc: &Proc,
+    word: &AtomicU32,
+    patience_us: u64,
+    is_enough: impl Fn() -> bool,
+) -> bool {
     /// Turns of a loop, some tens of milliseconds: while files are fetched for a program the service looks every millisecond or two, as soon as it gets a processor.
     const PATIENCE: u32 = 400_000;
     let is_over = || {
@@ -864,11 +871,11 @@ fn await_release(proc: &Proc, is_enough: impl Fn() -> bool) -> bool {
         return false;
     }
     handover::knock_at(&name());
-    let until = impatient();
+    let until = until(patience_us);
     while !is_over() && raw::monotonic_us() < until {
-        let held = proc.holds.load(Ordering::SeqCst);
+        let value = word.load(Ordering::SeqCst);
         if !is_enough() {
-            raw::futex_wait(&proc.holds, held, 10_000);
+            raw::futex_wait(word, value, 10_000);
         }
     }
     true
@@ -896,12 +903,14 @@ pub fn starting() {
     {
         return;
     }
-    // As in `ending`.
-    proc.starts.fetch_add(1, Ordering::SeqCst);
-    await_release(proc, || {
-        proc.holds.load(Ordering::SeqCst) <= proc.shows.load(Ordering::SeqCst)
+    let wanted = proc
+        .start_wanted
+        .fetch_add(1, Ordering::SeqCst)
+        .wrapping_add(1);
+    await_release(proc, &proc.start_done, shm::START_US, || {
+        let done = proc.start_done.load(Ordering::Acquire);
+        done.wrapping_sub(wanted) as i32 >= 0
     });
-    proc.starts.fetch_sub(1, Ordering::SeqCst);
 }
 
 /// It goes on: the other program could not be started.

@@ -207,7 +207,7 @@ impl Shared {
     }
 
     /// A file is about to be opened because the process in entry `i` has it; `shows`: others notice. The entry's age, for
-    /// [`Shared::let_go`]; `None`: the process is about to end, or to start another, and nothing may be opened.
+    /// [`Shared::let_go`]; `None`: the process is about to end, and nothing may be opened.
     pub(crate) fn hold(&self, i: usize, shows: bool) -> Option<u64> {
         let mut holds = lock(self.holds.get(i)?);
         holds.all += 1;
@@ -215,14 +215,21 @@ impl Shared {
         let proc = self.proc(i);
         holds.tell(proc);
         // It has said so before it looked, or finds the file among those that are held.
-        let starts = !shows && proc.starts.load(SeqCst) != 0;
-        if starts || proc.departs.load(SeqCst) != 0 {
+        if proc.departs.load(SeqCst) != 0 {
             holds.all -= 1;
             holds.shown -= u32::from(shows);
             holds.tell(proc);
             return None;
         }
         Some(holds.age)
+    }
+
+    /// Files that are open because the process in entry `i` has, or had, them, but for those of which others notice it.
+    pub(crate) fn held_unseen(&self, i: usize) -> u32 {
+        self.holds.get(i).map_or(0, |holds| {
+            let holds = lock(holds);
+            holds.all.saturating_sub(holds.shown)
+        })
     }
 
     /// It is closed again.

@@ -298,9 +298,10 @@ pub struct Proc {
     pub shows: AtomicU32,
     /// 1: this process is about to end, or to become another program; nothing more is opened because it has it.
     pub departs: AtomicU32,
-    /// So many of its threads are about to start another program, having closed files: nothing is held, or opened, because of this process that isn't in
-    /// [`shows`](Proc::shows).
-    pub starts: AtomicU32,
+    /// Counts how often it was about to start another program, having closed files: what nobody has open any more is let go of.
+    pub start_wanted: AtomicU32,
+    /// The value of `start_wanted` for which that has been done; a futex word.
+    pub start_done: AtomicU32,
     /// What it notes for the report.
     pub notes: Notes,
     ring: Ring,
@@ -592,6 +593,8 @@ pub mod lost {
 pub const PATIENCE_US: u64 = 5_000_000;
 /// The same for a service that does not begin (it may be stopped), and for disks where the call can do without.
 pub const IMPATIENCE_US: u64 = 300_000;
+/// The same before another program is started.
+pub const START_US: u64 = 100_000;
 /// Calls at one time for which nothing may be open. More wait like these, and files may be opened again before they are over.
 pub const CALLS: usize = 8;
 

@@ -198,24 +198,60 @@ impl Service {
         found
     }
 
-    /// Lets go of what is open because processes had it that are about to end, whether others have it or not; for those that are about to start others, of
-    /// what no server keeps: that is let go of when it is closed, and to open it again may cost what is cached of it.
+    /// Lets go of what is open because processes had it that are about to end, whether others have it or not.
     pub(super) fn let_go_for_departing(&mut self) {
         for i in &self.active {
             let proc = self.shared.proc(*i);
-            let departs = proc.departs.load(Acquire) != 0;
-            let leaves = departs || proc.starts.load(Acquire) != 0;
-            if !leaves || proc.holds.load(Acquire) == 0 {
+            if proc.departs.load(Acquire) == 0 || proc.holds.load(Acquire) == 0 {
                 continue;
             }
             if let Some(walker) = &self.walker {
                 walker.let_go_for(*i);
             }
             for file in self.files.values_mut().filter(|f| f.holder == Some(*i)) {
-                let remote = file.handle.as_ref().is_some_and(|h| h.is_remote());
-                if departs || !remote {
-                    file.let_go();
+                file.let_go();
+            }
+        }
+    }
+
+    /// The processes that are about to start others, and wait for what they have closed to be let go of.
+    pub(super) fn is_to_settle(&self) -> bool {
+        let waits = |i: &usize| {
+            let proc = self.shared.proc(*i);
+            proc.start_wanted.load(Acquire) != proc.start_done.load(Relaxed)
+        };
+        self.active.iter().any(waits)
+    }
+
+    /// Lets go of what processes that are about to start others have closed, and tells them when it is done. What they have open stays: to open it again takes
+    /// its time.
+    pub(super) fn let_go_for_starting(&mut self) {
+        for i in self.active.clone() {
+            let proc = self.shared.proc(i);
+            let wanted = proc.start_wanted.load(Acquire);
+            if wanted == proc.start_done.load(Relaxed) {
+                continue;
+            }
+            if let Some(walker) = &self.walker {
+                walker.let_go_for(i);
+            }
+            let mut open = 0;
+            for file in self.files.values_mut().filter(|f| f.holder == Some(i)) {
+                let handle = file.handle.as_ref().filter(|h| !h.is_remote());
+                if handle.is_none_or(|h| h.is_gone()) {
+                    continue;
                 }
+                if file.openers == 0 {
+                    file.let_go();
+                } else {
+                    open += 1;
+                }
+            }
+            // The others are held by calls of workers that go on.
+            if self.shared.held_unseen(i) <= open {
+                let done = &self.shared.proc(i).start_done;
+                done.store(wanted, Release);
+                raw::futex_wake(done, u32::MAX);
             }
         }
     }

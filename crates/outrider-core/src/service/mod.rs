@@ -630,20 +630,21 @@ impl Service {
     /// How long to sleep: a quarter of the time in which nothing was heard, so that what a program does next is heard little later than it would be by a
     /// call of its own, and up to a longest time.
     fn pause(&self) -> Duration {
-        let longest = if self.away.is_leaving() || self.is_asked_to_step_aside() {
-            Duration::from_millis(1)
-        } else if self.last_event.elapsed() < RECENT
-            || !self.moving.is_empty()
-            || self.heirs.are_awaited()
-            || !self.coming.is_empty()
-        {
-            Duration::from_millis(2)
-        } else if self.active.is_empty() {
-            IDLE
-        } else {
-            // A program that was silent for long loses little by being heard late: a hundredth of that time.
-            (self.last_event.elapsed() / 100).clamp(Duration::from_millis(2), LONGEST)
-        };
+        let longest =
+            if self.is_to_settle() || self.away.is_leaving() || self.is_asked_to_step_aside() {
+                Duration::from_millis(1)
+            } else if self.last_event.elapsed() < RECENT
+                || !self.moving.is_empty()
+                || self.heirs.are_awaited()
+                || !self.coming.is_empty()
+            {
+                Duration::from_millis(2)
+            } else if self.active.is_empty() {
+                IDLE
+            } else {
+                // A program that was silent for long loses little by being heard late: a hundredth of that time.
+                (self.last_event.elapsed() / 100).clamp(Duration::from_millis(2), LONGEST)
+            };
         let mut pause = (self.heard.elapsed() / 4).clamp(SHORTEST, longest.max(SHORTEST));
         if self.active.iter().any(|i| {
             self.procs[*i]
@@ -673,6 +674,7 @@ impl Service {
             };
         }
         self.let_go_for_departing();
+        self.let_go_for_starting();
         self.go_away();
         if self.last_budget.elapsed() >= Duration::from_millis(200) {
             self.take_stock();

@@ -1176,8 +1176,9 @@ fn fetch(link: &Link, proc: usize, dir: &Path, dir_key: Key, entry: &Entry) -> O
     let _held = Held(link, &file);
     // The process may have ended before.
     let entry = link.shared.proc(proc);
-    let leaves = [&entry.departs, &entry.starts].map(|w| w.load(SeqCst)) != [0, 0];
-    if leaves || owner() != pid || link.held_back.load(SeqCst) {
+    let departs = entry.departs.load(SeqCst) != 0;
+    let starts = entry.start_wanted.load(SeqCst) != entry.start_done.load(SeqCst);
+    if departs || starts || owner() != pid || link.held_back.load(SeqCst) {
         return None;
     }
     let page = outrider_sys::cache::page_size();
