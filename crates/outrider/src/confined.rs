@@ -298,7 +298,8 @@ pub struct Status {
     pub descriptors: usize,
 }
 
-/// Most bytes of a line that count.
+/// Bytes that are read at once, mostly all there are, and most of a line that count.
+const CHUNK: usize = 4096;
 const LINE: usize = 64;
 
 impl Status {
@@ -316,12 +317,12 @@ impl Status {
 
     unsafe fn of(path: Text) -> Option<Status> {
         let mut status = Status::UNKNOWN;
-        let mut chunk = MaybeUninit::<[u8; 1024]>::uninit();
+        let mut chunk = MaybeUninit::<[u8; CHUNK]>::uninit();
         let chunk = chunk.as_mut_ptr().cast::<u8>();
         let mut line = MaybeUninit::<[u8; LINE]>::uninit();
         let line = line.as_mut_ptr().cast::<u8>();
         let mut len = 0;
-        // SAFETY: the kernel writes at most 1024 bytes; of a line LINE at most are kept, the last of them a zero.
+        // SAFETY: the kernel writes at most so many bytes; of a line LINE at most are kept, the last of them a zero.
         unsafe {
             let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
             let fd = call(libc::SYS_openat, AT, path as usize, flags, 0);
@@ -329,7 +330,7 @@ impl Status {
                 return None;
             }
             loop {
-                let n = call(libc::SYS_read, fd as usize, chunk as usize, 1024, 0);
+                let n = call(libc::SYS_read, fd as usize, chunk as usize, CHUNK, 0);
                 if n <= 0 {
                     break;
                 }
