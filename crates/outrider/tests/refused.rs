@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use support::{Random, fresh, have, make_cold, outrider, plain_environment, program, skip};
 
-/// What runner, service, hooks and the C library below them ask of the kernel. Left out is what no program starts without: execve, arch_prctl.
+/// What runner, service, hooks and the C library below them ask of the kernel. Left out is what the C library of this
+/// command can't start without, before any of ours runs: execve, arch_prctl, mprotect.
 const CALLS: &[(&str, libc::c_long)] = &[
     ("read", libc::SYS_read),
     ("write", libc::SYS_write),
     ("close", libc::SYS_close),
     ("lseek", libc::SYS_lseek),
     ("mmap", libc::SYS_mmap),
-    ("mprotect", libc::SYS_mprotect),
     ("munmap", libc::SYS_munmap),
     ("mremap", libc::SYS_mremap),
     ("brk", libc::SYS_brk),
@@ -156,6 +156,9 @@ const OLD: &[(&str, libc::c_long)] = &[];
 /// Reads a file backwards and forwards, says something on both streams, and ends with a code of its own.
 const SCRIPT: &str = "tac data; cksum data; echo \"$#\" >&2; exit 5";
 
+/// Bytes of the file.
+const SIZE: usize = 6 << 20;
+
 struct Place {
     dir: PathBuf,
     deny: PathBuf,
@@ -166,7 +169,7 @@ impl Place {
         let dir = fresh(name);
         let mut text = String::new();
         let mut random = Random(11);
-        while text.len() < 6 << 20 {
+        while text.len() < SIZE {
             text.push_str(&format!("{:x} {:x}\n", random.next(), random.next()));
         }
         fs::write(dir.join("data"), text).unwrap();
@@ -223,7 +226,17 @@ fn explained(lost: &serde_json::Value, name: &str) -> bool {
 
 /// A failure in words, if there is one.
 fn compare(place: &Place, name: &str, number: libc::c_long, errno: &str) -> Option<String> {
+    let seen = |output: &Output| {
+        let mut seen = seen(output);
+        if name == "wait4" {
+            // The shell doesn't wait: who comes first says its lines first.
+            seen.1.sort_unstable();
+        }
+        seen
+    };
     let plain = seen(&place.run(number, errno, None));
+    // Where the program itself can't read it through there is nothing to be fetched.
+    let reads = plain.1.len() >= SIZE;
     let differs = |ours: &Output, how: &str| {
         let ours = seen(ours);
         (ours != plain).then(|| {
@@ -248,16 +261,16 @@ fn compare(place: &Place, name: &str, number: libc::c_long, errno: &str) -> Opti
         if let Some(failure) = differs(&ours, "report") {
             return Some(failure);
         }
-        let Ok(text) = fs::read(&report) else {
-            // What the command writes with is refused; it says so.
+        let text = fs::read(&report).unwrap_or_default();
+        if text.is_empty() {
+            // What the command writes with is refused; where it can, it says so.
             let said = String::from_utf8_lossy(&ours.stderr).into_owned();
-            let basic = ["read", "write", "openat", "mmap", "brk", "set_tid_address"];
-            return (!said.contains(name) && !basic.contains(&name))
+            return (!said.contains(name) && name != "write")
                 .then(|| format!("{name} {errno}: no report, and nobody says why: {said}"));
-        };
-        let report: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+        }
+        let report: serde_json::Value = serde_json::from_slice(&text).unwrap();
         let fetched = report["totals"]["prefetched_bytes"].as_u64();
-        if fetched.unwrap_or(0) > 0 || explained(&report["lost"], name) {
+        if !reads || fetched.unwrap_or(0) > 0 || explained(&report["lost"], name) {
             return None;
         }
         last = format!("{name} {errno}: nothing was fetched: {}", report["lost"]);
@@ -320,6 +333,11 @@ fn the_table_is_complete() {
         let name = |line: &str| {
             let call = line.split_once(' ')?.1.trim_start().split_once('(')?.0;
             let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            // One that strace(1) is too old for.
+            let hex = call.strip_prefix("syscall_0x");
+            let number = hex.and_then(|n| libc::c_long::from_str_radix(n, 16).ok());
+            let known = number.and_then(|n| all().into_iter().find(|(_, m)| *m == n));
+            let call = known.map_or(call, |(name, _)| name);
             (!call.is_empty() && call.chars().all(plain)).then(|| call.to_owned())
         };
         Some(text.lines().filter_map(name).collect())
