@@ -152,9 +152,11 @@ pub fn ask(filtered: bool) -> Refused {
     // SAFETY: this process has one thread. No signal tells of the child's end: one that is blocked would wait for the program.
     let child = unsafe { child::vfork(make_all, std::ptr::null_mut(), STACK, 0) };
     if child < 0 {
+        // Where there can be no child for another reason, such as a scheduling policy or a limit, nothing can be asked: who starts the program sees why.
         let error = io::Error::last_os_error();
+        let refused = error.raw_os_error().is_some_and(|e| is_refusal(&e));
         return Refused {
-            obstacle: Some(format!("clone is refused ({})", text(&error))),
+            obstacle: refused.then(|| format!("clone is refused ({})", text(&error))),
             notes: Vec::new(),
         };
     }
@@ -184,9 +186,12 @@ fn text(error: &io::Error) -> String {
     all[..end].to_owned()
 }
 
+fn is_refusal(errno: &i32) -> bool {
+    [libc::ENOSYS, libc::EPERM, libc::EACCES].contains(errno)
+}
+
 /// What the answers say, in the order of [`CALLS`].
 fn told(answers: impl Iterator<Item = i32>, filtered: bool) -> Refused {
-    let is_refusal = |errno: &i32| [libc::ENOSYS, libc::EPERM, libc::EACCES].contains(errno);
     let refused: Vec<(&str, Cost, i32)> = CALLS
         .iter()
         .zip(answers)
