@@ -174,7 +174,9 @@ void op_preadv(struct ctx *c)
 	case 2: CALL(got, err, preadv2(fd, iov, n, off, flags)); break;
 	default: CALL(got, err, preadv64v2(fd, iov, n, off, flags)); break;
 	}
-	if (nowait && (got >= 0 || err == EAGAIN || err == EFAULT)) {
+	/* A direct read that isn't aligned is refused after a look at whether something there is still to be written. */
+	bool refused = err == EINVAL && kernel(SYS_fcntl, fd, F_GETFL, 0, 0, 0, 0) & O_DIRECT;
+	if (nowait && (got >= 0 || err == EAGAIN || err == EFAULT || refused)) {
 		say(c, " nowait");
 	} else {
 		say_ret(c, got, err);
