@@ -46,7 +46,7 @@ WITHOUT, WITH = "without", "with"
 SIDES = (WITHOUT, WITH)
 REPEATS = 2
 # Operations of the fuzzer that one of its files of results stands for.
-FUZZ_STEP = 500_000
+FUZZ_STEP = 100_000
 
 
 def say(text):
