@@ -109,6 +109,11 @@ pub fn run(
     {
         return Err(bare(&args, notes, &reason, purpose));
     }
+    // Before any child is made, which would be the first in its namespace; and no file is made for a report, of which this process might have itself told.
+    if let Some(reason) = kept::obstacle() {
+        let nowhere = report::Target::None;
+        return Err(bare_with(&args, notes, reason, purpose, nowhere));
+    }
     if filters != 0 || args.report.is_some() {
         let found = refused::ask(filters != 0);
         if let Some(reason) = found.obstacle {
@@ -150,9 +155,6 @@ pub fn run(
     }
     if told && args.report.is_none() {
         notes.iter().for_each(|note| output::complain(note));
-    }
-    if let Some(reason) = kept::obstacle() {
-        return Err(bare(&args, notes, reason, purpose));
     }
     if filters == seccomp::UNKNOWN && (proc || Path::new("/proc/self/status").exists()) {
         notes.push(
