@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, fence};
 
 use outrider_core::hints;
 use outrider_core::shm::{
-    FD_IGNORED, FD_TRACKED, FD_UNKNOWN, FLAG_BLIND, FLAG_FETCHING, FLAG_HELD, FLAG_HOT,
+    BEGUN, FD_IGNORED, FD_TRACKED, FD_UNKNOWN, FLAG_BLIND, FLAG_FETCHING, FLAG_HELD, FLAG_HOT,
     FLAG_READABLE, FLAG_SEQUENTIAL, FLAG_SHARED_POS, FLAG_UNTOLD, FLAG_WRITABLE, Kind, MAX_FDS,
     Proc, RARELY_SHIFT, Slot, UNHEARD, UNTOLD,
 };
@@ -741,7 +741,7 @@ fn saves(proc: &'static Proc, slot: &'static Slot, fd: c_int, offset: u64, len: 
     // The kernel begins, and drops what is beyond its limit: as much of that as there is room for is the service's, once it is there.
     if !short && proc.watched.load(Relaxed) == 0 {
         slot.is_told();
-        tell(proc, Kind::WillNeed, fd, 0, offset, len);
+        tell(proc, Kind::WillNeed, fd, BEGUN, offset, len);
     }
     false
 }

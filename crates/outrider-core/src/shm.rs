@@ -105,6 +105,9 @@ pub fn is_hot(pages: u64, cached: u64) -> bool {
     pages.saturating_sub(cached) <= (pages / STRAY).max(1)
 }
 
+/// What an [`Event`] of a hint tells besides where the kernel has begun to carry it out.
+pub const BEGUN: u64 = 1;
+
 /// What an [`Event`] tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -115,7 +118,7 @@ pub enum Kind {
     Read = 2,
     /// The descriptor is about to be closed: offset = end of its last read, len = reads that would still not have been told.
     Close = 3,
-    /// The program's own WILLNEED or readahead of `offset..offset+len`, not passed to the kernel.
+    /// The program's own WILLNEED or readahead of `offset..offset+len`; `extra` is [`BEGUN`] where it is passed to the kernel, too.
     WillNeed = 4,
     /// The program dropped `offset..offset+len` from the cache.
     DontNeed = 5,

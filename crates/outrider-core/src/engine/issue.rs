@@ -34,6 +34,11 @@ pub trait Issue {
     fn arrives(&self) -> bool {
         true
     }
+
+    /// Whether the calling thread gives requests to devices itself, so that the kernel counts for it what they read.
+    fn is_counted(&self) -> bool {
+        true
+    }
 }
 
 /// Issues nothing: for measuring what everything else costs.
@@ -196,6 +201,10 @@ impl Issue for Uring {
         );
         failed
     }
+
+    fn is_counted(&self) -> bool {
+        false
+    }
 }
 
 /// Delays and fails requests on their way to another engine.
@@ -238,6 +247,10 @@ impl Issue for Monitor {
 
     fn arrives(&self) -> bool {
         self.inner.arrives()
+    }
+
+    fn is_counted(&self) -> bool {
+        self.inner.is_counted()
     }
 }
 

@@ -10,6 +10,7 @@
 //! MADV_POPULATE_READ of a request's last page through a mapping of our own, which sleeps until the page is up to date,
 //! moves no data, and leaves no trace on the file (a read would change its access time and raise inotify events).
 
+mod aside;
 mod issue;
 mod window;
 
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use std::ops::Range;
 
+pub use aside::{Aside, Thread, Way};
 pub(crate) use issue::become_background;
 pub use issue::{Failure, Issue, Noop, Readahead, Uring};
 use window::{Wait, Windows};
@@ -321,6 +323,10 @@ pub struct Load {
     pub issued: u64,
     /// Something is on its way.
     pub busy: bool,
+    /// Bytes on their way.
+    pub bytes: u64,
+    /// How often something was asked for beside the queues.
+    pub entered: u64,
 }
 
 /// Who else reads from a device.
@@ -389,6 +395,8 @@ struct Batch {
     parts: Vec<(Option<Arc<FileView>>, Range<u64>)>,
     handle: Arc<Handle>,
     bytes: u64,
+    /// Bytes that the device was asked for, less what was cached or on its way; `None` where nobody counts.
+    read: Option<u64>,
     issued: Instant,
     /// Bytes that were on their way before.
     ahead: u64,
@@ -409,6 +417,9 @@ struct Device {
     queued_bytes: u64,
     in_flight: VecDeque<Batch>,
     in_flight_bytes: u64,
+    /// Bytes on their way beside the queues, and how often any were asked for.
+    aside_bytes: u64,
+    entered: u64,
     /// Bytes issued since nothing was in flight.
     unbroken: u64,
     /// Workers that wait for an arrival.
@@ -434,6 +445,10 @@ struct Device {
     span: Option<Instant>,
     /// Bytes that were in flight when the company changed and have not arrived since.
     mixed: u64,
+    /// It has been seen that reads from it are counted.
+    counts: bool,
+    /// Programs have it fetch much at once themselves: how long its answers take says nothing of it.
+    disturbed: bool,
     /// Bytes that arrived, and the µs that they took, in spans that were too short to say something alone.
     before: (u64, f64),
 }
@@ -453,11 +468,16 @@ struct State {
     low: Option<(u64, Box<dyn Fn() + Send>)>,
     /// It was above since the last call.
     high: bool,
+    /// Threads that wait for room beside the queues.
+    wait_aside: u32,
 }
 
 struct Shared {
     state: Mutex<State>,
     work: Condvar,
+    /// Somebody waits for room beside the queues; these read there.
+    room: Condvar,
+    aside: Mutex<Vec<Arc<aside::Counts>>>,
     notes: Arc<dyn AsRef<Notes> + Send + Sync>,
     settings: Settings,
     epoch: Instant,
@@ -544,6 +564,8 @@ impl Engine {
             shared: Arc::new(Shared {
                 state: Mutex::default(),
                 work: Condvar::new(),
+                room: Condvar::new(),
+                aside: Mutex::default(),
                 notes,
                 settings,
                 epoch: Instant::now(),
@@ -673,7 +695,9 @@ impl Engine {
             device: d.id,
             handed: d.handed.load(Ordering::Relaxed),
             issued: d.issued,
-            busy: d.in_flight_bytes > 0,
+            busy: d.in_flight_bytes + d.aside_bytes > 0,
+            bytes: d.in_flight_bytes + d.aside_bytes,
+            entered: d.entered,
         };
         state.devices.iter().map(load).collect()
     }
@@ -689,6 +713,12 @@ impl Engine {
             (d.span, d.before) = (None, (0, 0.0));
             d.mixed = d.in_flight_bytes;
         }
+    }
+
+    /// Whether programs have a device fetch much at once themselves, ahead of what is asked for here.
+    pub fn disturb(&self, device: u64, disturbed: bool) {
+        let bounds = self.shared.settings.in_flight;
+        self.shared.lock().device(device, bounds).disturbed = disturbed;
     }
 
     /// A device was found to be nobody else's: begins with much in flight.
@@ -842,6 +872,7 @@ impl Drop for Engine {
         self.drain();
         self.shared.lock().stop = true;
         self.shared.work.notify_all();
+        self.shared.room.notify_all();
     }
 }
 
@@ -927,6 +958,8 @@ impl State {
                     queued_bytes: 0,
                     in_flight: VecDeque::new(),
                     in_flight_bytes: 0,
+                    aside_bytes: 0,
+                    entered: 0,
                     unbroken: 0,
                     waiting: 0,
                     model: DeviceModel::default(),
@@ -941,6 +974,8 @@ impl State {
                     full: false,
                     span: None,
                     mixed: 0,
+                    counts: false,
+                    disturbed: false,
                     before: (0, 0.0),
                 });
                 self.devices.len() - 1
@@ -1055,7 +1090,7 @@ fn work(shared: &Shared) {
                 let first = &group[0];
                 let continues = d.last_end == (first.file(), first.range.start);
                 let one = group.windows(2).all(|w| w[0].range.end == w[1].range.start);
-                let ahead = d.in_flight_bytes;
+                let ahead = d.in_flight_bytes + d.aside_bytes;
                 let lone = ahead == 0 && !continues && one;
                 let last = &group[group.len() - 1];
                 d.last_end = (last.file(), last.range.end);
@@ -1069,6 +1104,7 @@ fn work(shared: &Shared) {
                 let used = handle.enter();
                 let watched = Watched::begin(&group);
                 let issued = Instant::now();
+                let blocks = raw::blocks_read();
                 let mut failed = engine.issue(&group, &handed);
                 if failed.iter().any(|(_, f)| *f == Failure::Engine) {
                     shared.notes().lose(lost::URING);
@@ -1076,6 +1112,8 @@ fn work(shared: &Shared) {
                     handed.fetch_sub(asked_for, Ordering::Relaxed);
                     failed = engine.issue(&group, &handed);
                 }
+                let read = (raw::blocks_read() - blocks) as u64 * 512;
+                let read = engine.is_counted().then_some(read);
                 drop(used);
                 drop(handle);
                 shared
@@ -1084,7 +1122,9 @@ fn work(shared: &Shared) {
                     .fetch_add(group.len() as u64, Ordering::Relaxed);
                 let mut batch = settle(group, failed, bytes, issued, lone, shared.notes());
                 match &mut batch {
-                    Some(batch) => (batch.watched, batch.ahead) = (watched, ahead),
+                    Some(batch) => {
+                        (batch.watched, batch.ahead, batch.read) = (watched, ahead, read);
+                    }
                     None => drop(watched.and_then(|w| w.end(false))),
                 }
                 state = shared.lock();
@@ -1155,13 +1195,25 @@ fn work(shared: &Shared) {
                 // Nothing was in flight when a lone one was issued.
                 let behind = d.unbroken.saturating_sub(batch.bytes);
                 if seen {
-                    d.measure(batch.bytes);
+                    d.counts |= batch.read.is_some_and(|read| read > 0);
+                    // What was cached arrives at once, and would make any device a fast one.
+                    let read = batch.read.filter(|_| d.counts).unwrap_or(batch.bytes);
+                    d.measure(batch.bytes, read.min(batch.bytes));
                     let id = holder.unwrap_or(d.id);
+                    // What was thrown away before anybody looked is there only when it has been fetched again.
+                    let timely = took < TARDY.as_micros() as f64;
+                    let whole = read >= batch.bytes - batch.bytes / 8;
+                    let telling = whole && timely && !d.disturbed;
                     let d = state.device(id, shared.settings.in_flight);
-                    d.model.answered(batch.bytes, batch.ahead, took);
-                    if batch.lone {
+                    if telling {
+                        d.model.answered(batch.bytes, batch.ahead, took);
+                    }
+                    if batch.lone && telling {
                         d.model.lone_request(batch.bytes, behind, took);
                     }
+                }
+                if state.wait_aside > 0 {
+                    shared.room.notify_all();
                 }
                 state.tell();
             }
@@ -1209,7 +1261,8 @@ impl Device {
 
     /// Bytes arrived: adds them to the span of full queue, and closes it when it is long enough. Streams refill their windows
     /// in pieces, between which the queue runs empty: the time until it is full again does not count.
-    fn measure(&mut self, bytes: u64) {
+    /// `read` of them were not cached before.
+    fn measure(&mut self, bytes: u64, read: u64) {
         let bounds = (self.bounds.0, self.bounds.1.max(self.bounds.0));
         if self.mixed > 0 {
             self.mixed = self.mixed.saturating_sub(bytes);
@@ -1221,7 +1274,7 @@ impl Device {
         let long = (4 * self.bound()).max(2 << 20);
         self.full = self.queues.iter().any(|q| !q.is_empty());
         if let Some(since) = self.span {
-            self.before.0 += bytes;
+            self.before.0 += read;
             let took = self.before.1 + since.elapsed().as_secs_f64() * 1e6;
             if self.before.0 >= long {
                 let rate = self.before.0 as f64 / took.max(1.0);
@@ -1285,6 +1338,7 @@ fn settle(
         handle: handle?,
         bytes,
         issued,
+        read: None,
         ahead: 0,
         lone,
         watched: None,

@@ -33,6 +33,8 @@ pub struct DeviceModel {
 struct Answers {
     us: [f32; Answers::TELLING],
     count: usize,
+    /// The quickest of all, in ascending order.
+    least: [f32; Answers::TOO_SOON],
 }
 
 impl Answers {
@@ -43,7 +45,21 @@ impl Answers {
 
     fn note(&mut self, us: f64) {
         self.us[self.count % Self::TELLING] = us as f32;
+        let last = self.count.min(Self::TOO_SOON - 1);
+        if self.count < Self::TOO_SOON || (us as f32) < self.least[last] {
+            self.least[last] = us as f32;
+        }
         self.count += 1;
+        let known = self.count.min(Self::TOO_SOON);
+        self.least[..known].sort_unstable_by(f32::total_cmp);
+    }
+
+    /// Microseconds in which it has answered at the quickest, but for two that may have come too soon.
+    fn quickest(&self) -> f64 {
+        match self.count < Self::TOO_SOON {
+            true => f64::MAX,
+            false => f64::from(self.least[Self::TOO_SOON - 1]),
+        }
     }
 
     /// Microseconds in which the device answers if nobody holds it up. Beside others, and on a busy machine, most answers take longer.
@@ -198,7 +214,10 @@ impl DeviceModel {
     pub fn beside_others(&self) -> u64 {
         // Up to a window of what an undisturbed answer took was the window before it.
         let busy = |us: f64| ((us * self.bandwidth) as u64).saturating_sub(READAHEAD);
-        let half = self.answers.undisturbed().map_or(0, busy) / 2;
+        // Where others' reads lie ahead of all of the last ones, as beside a program that hints much, even the quickest of these come late.
+        let undisturbed = self.answers.undisturbed();
+        let undisturbed = undisturbed.map(|us| us.min(self.answers.quickest()));
+        let half = undisturbed.map_or(0, busy) / 2;
         half.next_multiple_of(READAHEAD).max(WINDOWS)
     }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::engine::Company;
+use crate::place::READAHEAD;
 
 /// From so many bytes that the kernel reads ahead on it is worth leaving a whole file to it: eight times its usual readahead.
 const FAR: u64 = 1 << 20;
@@ -37,6 +38,18 @@ impl Service {
         let each = room / self.active.len().max(1) as u64;
         for i in &self.active {
             self.shared.proc(*i).hint_room.store(each, Relaxed);
+        }
+    }
+
+    /// The kernel is given a hint of `len` bytes by the program, of which it carries out as much as is one of its requests.
+    pub(super) fn begins(&mut self, i: usize, key: FileKey, len: u64) {
+        /// Bytes that it asks a disk for at once, at most: 256 pages.
+        const PIECE: u64 = 1 << 20;
+        let clip = self.devices.get(&key.dev).map_or(0, |p| p.clip);
+        let bytes = len.min(clip.max(READAHEAD));
+        if let Some(p) = &mut self.procs[i] {
+            p.hinted.0 = p.hinted.0.saturating_add(bytes);
+            p.hinted.1 = p.hinted.1.saturating_add(bytes.div_ceil(PIECE));
         }
     }
 

@@ -499,11 +499,15 @@ impl Service {
         if !self.walks {
             return;
         }
-        let Some((pid, who)) = self.procs[i].as_ref().map(|p| (p.pid, p.who)) else {
+        let Some((pid, who)) = self.procs[i].as_mut().map(|p| {
+            p.walked = Some(Instant::now());
+            (p.pid, p.who)
+        }) else {
             return;
         };
         if self.walker.is_none() {
-            self.walker = Walker::start(self.shared.clone(), walk::Settings::of(&self.config));
+            let settings = walk::Settings::of(&self.config);
+            self.walker = Walker::start(self.shared.clone(), settings, self.engine.aside());
             match &self.walker {
                 Some(walker) => {
                     self.untouchable

@@ -340,6 +340,10 @@ struct ProcState {
     /// Reads told of or skipped by agreement, and their bytes.
     reads: u64,
     bytes: u64,
+    /// Bytes that the kernel has been given hints of beside the service, and the requests that these become.
+    hinted: (u64, u64),
+    /// When it was last seen to go through directories.
+    walked: Option<Instant>,
     /// By so much it has taken more of the service's time than its turns.
     owes: Duration,
     /// Files that it has named which must never be opened.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use outrider_sys::counters;
 use outrider_sys::device::DeviceId;
 
-use super::{FileKey, FileState, Service};
+use super::{FileKey, FileState, ProcState, Service};
 use crate::config::Config;
 use crate::engine::Company;
 use crate::place::READAHEAD;
@@ -43,6 +43,10 @@ const FEW: u64 = 8;
 const FEW_MORE: u64 = 3;
 /// … and one in so many of ours, because the kernel cuts some of them in two.
 const CUT: u64 = 400;
+/// Bytes that programs may have had on their way at a look, and what else it doesn't see.
+const UNSEEN: u64 = 2 * READAHEAD;
+/// A program that went through directories so recently reads names and inodes page by page, and few of its requests are as long as its reads.
+const WALKED: Duration = Duration::from_secs(1);
 /// Pieces that one of our requests may be cut into, at most: of 128 KiB, by pages that are cached.
 const HOLES: u64 = 16;
 /// A disk of which nothing was asked for so long is not looked at …
@@ -51,7 +55,7 @@ const IDLE: Duration = Duration::from_millis(100);
 const REST: Duration = Duration::from_secs(1);
 /// A look takes so long, and so much more for each process. Who was kept from the processor in the middle of one counts requests of the disk that programs made after theirs
 /// were counted.
-const LASTS: Duration = Duration::from_micros(150);
+const LASTS: Duration = Duration::from_micros(200);
 const LASTS_EACH: Duration = Duration::from_micros(40);
 /// After so many of these in succession they may take twice as long, after twice as many three times.
 const INTERRUPTED: u32 = 8;
@@ -66,6 +70,10 @@ pub struct Neighbours {
     interrupted: u32,
     /// What each process had fetched, and what it reads at once, bytes.
     programs: Vec<(u32, u64, u64)>,
+    /// Requests that all walks had made at the last look: no fewer, and no more.
+    walks: (u64, u64),
+    /// Bytes of which programs had given the kernel hints.
+    hinted: u64,
 }
 
 /// Requests of a disk at a look, since whenever.
@@ -74,12 +82,18 @@ struct Count {
     /// Given to the disk: no fewer, by its own counts, which for a moment leave out what it has finished and nobody has been told of, dozens beside a busy processor, and
     /// perhaps as many as these.
     begun: (u64, u64),
-    /// Of the engine, which the disk had surely been given …
+    /// Of the engine and of walks, which the disk had surely been given …
     handed: u64,
     /// … and may have been given.
     issued: u64,
     /// Of the programs themselves.
     programs: u64,
+    /// Bytes that the disk has delivered.
+    delivered: u64,
+    /// Bytes that it may have been asked for by us and the programs: no fewer, and no more.
+    asked: Option<(u64, u64)>,
+    /// Of these, what was on its way, as far as is known.
+    way: u64,
 }
 
 impl Count {
@@ -97,6 +111,17 @@ impl Count {
         let holes = holes.min(engine * HOLES);
         begun.saturating_sub(engine + programs + holes + engine / CUT)
     }
+
+    /// How many bytes since `before` were surely somebody else's: of how many requests ours and the programs' were doesn't matter, nor does anything but what was on its way
+    /// then.
+    fn foreign_bytes_since(&self, before: &Count) -> u64 {
+        let Some((now, then)) = self.asked.zip(before.asked) else {
+            return 0;
+        };
+        let asked = now.1.saturating_sub(then.0);
+        let delivered = self.delivered.saturating_sub(before.delivered);
+        delivered.saturating_sub(asked + before.way + UNSEEN)
+    }
 }
 
 struct Disk {
@@ -107,6 +132,11 @@ struct Disk {
     longest: u64,
     /// The last looks, newest last.
     counts: VecDeque<Count>,
+    /// Requests that walks have made, no fewer and no more than these, and how often they had asked for room.
+    walks: (u64, u64),
+    entered: u64,
+    /// Whether programs have gone through directories lately.
+    walked: bool,
     /// Requests of the programs themselves before each of the last looks, twice as many as counts. What such a read has brought in leaves a hole in a request of ours that
     /// is still to come, which becomes two, and its own is smaller than others where a part was cached.
     own: VecDeque<u64>,
@@ -128,6 +158,9 @@ impl Disk {
             pieces: chunk.div_ceil(longest.max(PAGE)).max(1),
             longest: longest.max(PAGE),
             counts: VecDeque::new(),
+            walks: (0, 0),
+            entered: 0,
+            walked: false,
             own: VecDeque::new(),
             busy: Instant::now(),
             quiet: 0,
@@ -158,10 +191,10 @@ impl Disk {
             false => count.programs - since.programs,
         };
         let few = if self.suspected { FEW_MORE } else { FEW };
-        let foreign = self
-            .counts
-            .iter()
-            .any(|c| count.foreign_since(c, self.pieces, holes(c)) > few);
+        let foreign = self.counts.iter().any(|c| {
+            count.foreign_since(c, self.pieces, holes(c)) > few
+                || count.foreign_bytes_since(c) > few * PAGE
+        });
         if self.counts.len() == WINDOW {
             self.counts.pop_front();
         }
@@ -187,6 +220,8 @@ impl Disk {
         let answers = (ANSWERS * answer).as_micros() / LOOK.as_micros();
         let enough = match self.seen {
             true => ALONE,
+            // Of what programs have read page by page nobody knows how many requests it was.
+            false if self.walked => SURE.max(answers as u32),
             false => PROOF.max(answers as u32),
         };
         if self.quiet >= enough {
@@ -202,6 +237,8 @@ impl Neighbours {
             disks: Vec::new(),
             interrupted: 0,
             programs: Vec::new(),
+            walks: (0, 0),
+            hinted: 0,
         }
     }
 
@@ -238,6 +275,14 @@ impl Neighbours {
     }
 }
 
+/// Bytes that a process has fetched by one request, by the bytes and numbers of its reads and of the hints that it has given the kernel: whatever more comes by.
+fn at_once(read: (u64, u64), hinted: (u64, u64)) -> u64 {
+    match hinted.0 > read.0 {
+        true => hinted.0 / hinted.1.max(1),
+        false => (read.0 / read.1.max(1)).clamp(PAGE, READAHEAD),
+    }
+}
+
 /// Bytes of the longest requests that are made.
 fn longest_chunk(config: &Config, files: &HashMap<FileKey, FileState>) -> u64 {
     let chunks = files.values().map(|f| f.chunk);
@@ -261,9 +306,14 @@ impl Service {
         if self.neighbours.at.elapsed() < pause {
             return;
         }
-        for load in self.engine.loads().iter().filter(|l| l.busy) {
-            let chunk = || longest_chunk(&self.config, &self.files);
-            self.neighbours.disk(load.device, chunk).busy = Instant::now();
+        for load in self.engine.loads() {
+            let disks = &self.neighbours.disks;
+            let known = disks.iter().find(|d| d.device == load.device);
+            let entered = known.map_or(0, |d| d.entered);
+            if load.busy || load.entered > entered {
+                let chunk = || longest_chunk(&self.config, &self.files);
+                self.neighbours.disk(load.device, chunk).busy = Instant::now();
+            }
         }
         let engine = &self.engine;
         self.neighbours.disks.retain(|d| {
@@ -305,6 +355,9 @@ impl Service {
             self.neighbours.programs.clear();
             return;
         }
+        let walking = self.engine.threads_aside();
+        let own = std::process::id();
+        let ours = counters::bytes_fetched(own);
         for d in self.neighbours.disks.iter_mut().filter(|d| !looked_at(d)) {
             d.counts.clear();
         }
@@ -320,11 +373,14 @@ impl Service {
                 let left = p.left.map(|window| window / 4 * 3);
                 let at_once = left
                     .or_else(|| self.moving_at_once(i))
-                    .unwrap_or_else(|| (p.bytes / p.reads.max(1)).clamp(PAGE, READAHEAD));
+                    .unwrap_or_else(|| at_once((p.bytes, p.reads), p.hinted));
+                let walks = p.walked.is_some_and(|at| at.elapsed() < WALKED);
+                let at_once = if walks { PAGE } else { at_once };
                 let fetched = few.then(|| counters::bytes_fetched(p.pid)).flatten()?;
                 Some((p.pid, fetched, at_once.min(longest)))
             })
             .collect();
+        let walked = self.engine.requests_aside();
         // Of each disk what it had been given, between what the engine had surely handed over and may have by now.
         let disks: Vec<_> = self
             .engine
@@ -335,13 +391,32 @@ impl Service {
                 disks.iter().any(|d| d.device == l.device && looked_at(d))
             })
             .map(|before| {
-                let begun = counters::begun(DeviceId::from_dev(before.device));
+                let device = DeviceId::from_dev(before.device);
+                let (begun, read) = (counters::begun(device), counters::read(device));
                 let after = self.engine.loads();
                 let after = after.into_iter().find(|l| l.device == before.device);
-                (before, begun, after)
+                (before, begun.zip(read), after)
             })
             .collect();
-        let parts = self.active.len().min(MOST) + disks.len();
+        let asked = ours.zip(counters::bytes_fetched(own));
+        let walked = (walked, self.engine.requests_aside());
+        let before = self.neighbours.walks;
+        // What is just being read may have been counted page by page.
+        self.neighbours.walks = (walked.0.max(before.0), walked.1.max(before.1));
+        let walked = (
+            walked.0.saturating_sub(before.0),
+            walked.1.saturating_sub(before.1),
+        );
+        for (load, _, _) in &disks {
+            let known =
+                |d: &&mut Disk| d.device == load.device && (load.busy || d.entered != load.entered);
+            // Who walks through several disks at once is believed to have read all from each.
+            if let Some(d) = self.neighbours.disks.iter_mut().find(known) {
+                (d.walks.0, d.walks.1) = (d.walks.0 + walked.0, d.walks.1 + walked.1);
+                d.entered = load.entered;
+            }
+        }
+        let parts = self.active.len().min(MOST) + disks.len() + walking.div_ceil(8);
         let lasts = LASTS + LASTS_EACH * parts as u32;
         self.neighbours.interrupted += 1;
         // Where all of them take longer, it is the machine.
@@ -349,6 +424,17 @@ impl Service {
             return;
         }
         self.neighbours.interrupted = 0;
+        let fetched = |list: &Vec<(u32, u64, u64)>| list.iter().map(|p| p.1).sum::<u64>();
+        let fetched = programs.as_ref().map_or(0, fetched);
+        let walked = |p: &ProcState| p.walked.is_some_and(|at| at.elapsed() < WALKED);
+        let walks = self
+            .active
+            .iter()
+            .filter_map(|i| self.procs[*i].as_ref())
+            .any(walked);
+        let hinted = self.active.iter().filter_map(|i| self.procs[*i].as_ref());
+        let hinted = hinted.map(|p| p.hinted.0).fold(0, u64::saturating_add);
+        let hints = std::mem::replace(&mut self.neighbours.hinted, hinted) < hinted;
         let own = programs.and_then(|now| self.neighbours.requests(now));
         for (load, begun, after) in disks {
             let streaming = self
@@ -365,16 +451,23 @@ impl Service {
                 continue;
             };
             let count = own.and_then(|own| {
+                let (begun, read) = begun?;
+                let asked = asked.map(|(least, most)| (least + fetched, most + fetched));
                 Some(Count {
-                    begun: begun?,
-                    handed: load.handed,
-                    issued: after?.issued,
+                    begun,
+                    handed: load.handed + d.walks.0,
+                    issued: after?.issued + d.walks.1,
                     programs: d.counts.back().map_or(0, |c| c.programs) + own,
+                    delivered: read.bytes,
+                    asked,
+                    way: load.bytes,
                 })
             });
             let (counted, known) = (count.is_some(), d.company);
+            d.walked = walks;
             d.look(count, Duration::from_micros(answer as u64), streaming);
             self.engine.share(load.device, d.company);
+            self.engine.disturb(load.device, hints);
             if counted && d.company == Company::Nobody && known != d.company {
                 self.engine.deepen(load.device);
             }
@@ -407,7 +500,7 @@ mod tests {
                 begun: (handed + others, issued + others),
                 handed,
                 issued,
-                programs: 0,
+                ..Count::default()
             };
             disk.look(Some(count), answer, false);
             done += 100;
@@ -519,6 +612,7 @@ mod tests {
             handed: 40,
             issued: 40,
             programs: 10,
+            ..Count::default()
         };
         assert_eq!(now.foreign_since(&Count::default(), 1, 10), 0);
         assert_eq!(now.foreign_since(&Count::default(), 1, 0), 10);

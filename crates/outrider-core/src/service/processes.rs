@@ -169,6 +169,8 @@ impl Service {
             worth: Worth::default(),
             reads: 0,
             bytes: 0,
+            hinted: (0, 0),
+            walked: None,
             owes: Duration::ZERO,
             untouchable: 0,
             left_alone: false,
@@ -376,6 +378,9 @@ impl Service {
             }
             Kind::WillNeed => {
                 if let Some(key) = self.known(i, &e) {
+                    if e.extra == shm::BEGUN {
+                        self.begins(i, key, e.len);
+                    }
                     self.advise(i, key, e.offset..e.offset.saturating_add(e.len));
                 }
             }

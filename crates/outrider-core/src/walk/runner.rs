@@ -28,7 +28,7 @@ use super::stream::{Here, Listen, Walks, Want, common};
 use super::tree::{Directory, Entry, Key, Place, Tree};
 use super::visits::Visits;
 use crate::config::Config;
-use crate::engine::{self, Handle, become_background};
+use crate::engine::{self, Aside, Handle, Thread, Way, become_background};
 use crate::fetch;
 use crate::service::ends::Note;
 use crate::shared::Shared;
@@ -40,6 +40,8 @@ const WORKERS: usize = 16;
 const STACK: usize = 128 << 10;
 /// Bytes in one call, which no kernel clips.
 const CALL_BYTES: u64 = 128 << 10;
+/// Bytes that a list of a directory and looking up a few entries are taken to have on their way: blocks one after the other, which the kernel reads some more of.
+const LISTED: u64 = 16 << 10;
 /// Most bytes fetched and not read, of all processes together.
 const AHEAD_BYTES: u64 = 8 << 20;
 /// Entries of a directory beyond which it is left alone.
@@ -125,6 +127,8 @@ enum Job {
     List {
         proc: usize,
         path: PathBuf,
+        /// Its file system, if its own directory has been listed.
+        device: Option<u64>,
         /// The first of what is found is looked up, too.
         look_up: bool,
     },
@@ -146,6 +150,16 @@ enum Job {
 }
 
 impl Job {
+    /// The file system that is read from, where that is known.
+    fn device(&self) -> Option<u64> {
+        match self {
+            Job::Fetch { dir_key, .. }
+            | Job::LookUp { dir_key, .. }
+            | Job::Part { dir_key, .. } => Some(dir_key.0),
+            Job::List { device, .. } => *device,
+        }
+    }
+
     /// Entry of the process that it is done for.
     fn proc(&self) -> usize {
         match self {
@@ -233,10 +247,21 @@ struct Link {
     untouchable: Mutex<HashSet<Key>>,
     /// Files that are open, by the entry of the process that they are open for.
     held: Mutex<Vec<(usize, Weak<Handle>)>>,
+    /// Where there is room on the devices.
+    aside: Aside,
     settings: Settings,
 }
 
 impl Link {
+    /// Waits for room on a device. `None` where nothing may be opened any more.
+    fn room(&self, device: u64, bytes: u64) -> Option<Way> {
+        self.aside.enter(device, bytes, || self.is_held_back())
+    }
+
+    fn is_held_back(&self) -> bool {
+        self.held_back.load(SeqCst) || self.limit.load(Relaxed) == 0
+    }
+
     /// Lets go of the files that are open for a process, or for all.
     fn let_go_for(&self, proc: Option<usize>) {
         let mut held = lock(&self.held);
@@ -280,7 +305,7 @@ pub struct Walker {
 
 impl Walker {
     /// Starts the thread that decides. `None` if there is none to be had.
-    pub fn start(shared: Arc<Shared>, settings: Settings) -> Option<Walker> {
+    pub fn start(shared: Arc<Shared>, settings: Settings, aside: Aside) -> Option<Walker> {
         let link = Arc::new(Link {
             shared,
             jobs: Mutex::default(),
@@ -292,6 +317,7 @@ impl Walker {
             unheard_of: (0..shm::MAX_PROCS).map(|_| AtomicUsize::new(0)).collect(),
             untouchable: Mutex::default(),
             held: Mutex::default(),
+            aside,
             settings,
         });
         let (tell, told) = channel();
@@ -456,7 +482,9 @@ struct Guide {
 
 impl Guide {
     fn run(mut self, told: &Receiver<Message>) {
+        let thread = self.link.aside.thread();
         while let Ok(message) = told.recv() {
+            let _reads = thread.reads();
             let proc = match message {
                 Message::Opened(opened) => {
                     self.has_heard(opened.proc);
@@ -867,9 +895,11 @@ impl Guide {
             let look_up = visits.asks();
             for path in visits.wanted(&self.tree) {
                 if self.listing.insert(path.clone()) {
+                    let device = self.device_of(&path);
                     self.give(Job::List {
                         proc,
                         path,
+                        device,
                         look_up,
                     });
                 }
@@ -906,6 +936,7 @@ impl Guide {
                 },
                 Want::List(path) if self.listing.insert(path.clone()) => Job::List {
                     proc,
+                    device: self.device_of(&path),
                     path,
                     look_up: false,
                 },
@@ -914,6 +945,11 @@ impl Guide {
             self.give(job);
         }
         self.walks.insert(proc, walks);
+    }
+
+    /// The file system of a directory whose own directory has been listed.
+    fn device_of(&self, dir: &Path) -> Option<u64> {
+        self.tree.get(dir.parent()?).map(|above| above.key.0)
     }
 
     /// Nobody need fetch this file any more.
@@ -946,6 +982,7 @@ impl Guide {
 /// A worker.
 fn work(link: &Link, tell: &Sender<Message>) {
     become_background(link.settings.io_priority);
+    let thread = link.aside.thread();
     loop {
         let mut jobs = lock(&link.jobs);
         let job = loop {
@@ -955,6 +992,9 @@ fn work(link: &Link, tell: &Sender<Message>) {
             }
         };
         drop(jobs);
+        // Nothing is open yet while this waits.
+        let mut way = job.device().and_then(|device| link.room(device, LISTED));
+        let _reads = thread.reads();
         let busy = Busy::begin(link, job.proc());
         let done = match job {
             Job::Fetch {
@@ -965,7 +1005,9 @@ fn work(link: &Link, tell: &Sender<Message>) {
             } => {
                 let key = (dir_key.0, entry.ino);
                 let before = blocks_read();
-                let bytes = busy.and_then(|_busy| fetch(link, proc, &dir, dir_key, &entry));
+                let bytes = busy.zip(way.as_mut()).and_then(|(_busy, way)| {
+                    fetch(link, proc, &dir, dir_key, &entry, way, &thread)
+                });
                 let bytes = bytes.unwrap_or(0);
                 let cold = bytes > 0 || blocks_read() != before;
                 let here = Here { bytes, cold };
@@ -975,6 +1017,7 @@ fn work(link: &Link, tell: &Sender<Message>) {
                 proc,
                 path,
                 look_up,
+                ..
             } => {
                 let before = blocks_read();
                 let listed = busy.as_ref().and_then(|_busy| list(&path, Some(&path)));
@@ -1146,7 +1189,15 @@ impl Drop for Held<'_> {
 }
 
 /// Brings a file into the cache. Bytes that were not there, as far as is known.
-fn fetch(link: &Link, proc: usize, dir: &Path, dir_key: Key, entry: &Entry) -> Option<u64> {
+fn fetch(
+    link: &Link,
+    proc: usize,
+    dir: &Path,
+    dir_key: Key,
+    entry: &Entry,
+    way: &mut Way,
+    thread: &Thread,
+) -> Option<u64> {
     let owner = || {
         link.shared
             .header()
@@ -1168,8 +1219,12 @@ fn fetch(link: &Link, proc: usize, dir: &Path, dir_key: Key, entry: &Entry) -> O
     if len == 0 || len >= link.settings.small {
         return Some(0);
     }
+    drop(parent);
+    if !way.grow(len.saturating_sub(LISTED), || link.is_held_back()) {
+        return None;
+    }
     let file = open_quietly(&found, OFlags::empty()).ok()?;
-    drop((found, parent));
+    drop(found);
     let file = Arc::new(Handle::held(file));
     file.attach(Box::new(note));
     lock(&link.held).push((proc, Arc::downgrade(&file)));
@@ -1193,8 +1248,10 @@ fn fetch(link: &Link, proc: usize, dir: &Path, dir_key: Key, entry: &Entry) -> O
     let mut at = 0;
     while at < len {
         let part = (len - at).min(CALL_BYTES);
-        rustix::fs::fadvise(file.fd(), at, NonZeroU64::new(part), Advice::WillNeed).ok()?;
-        at += part;
+        let part = NonZeroU64::new(part)?;
+        let advise = || rustix::fs::fadvise(file.fd(), at, Some(part), Advice::WillNeed);
+        thread.piece(advise).ok()?;
+        at += part.get();
     }
     // Until its end is there, it is not; and no more files are in flight than there are workers.
     file.wait_watched(len - 1, (*link.shared).as_ref());

@@ -1,0 +1,226 @@
+//! Who else reads from a disk beside hints and walks of ours, by the record of an emulated disk, in requests and bytes and never in time.
+//!
+//! SPEC DR7 (a foreign reader is not stalled), B12 (bounded regret).
+
+mod support;
+
+use std::fs::{self, File};
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use outrider_sys::extent::extents;
+use rustix::fs::{CWD, Mode, OFlags};
+use serde_json::Value;
+use support::{Disk, Random, eventually, fresh, outrider_run, program};
+
+const PAGE: u64 = 4096;
+
+/// A read that reached the disk: µs when it came and when it was answered, offset and length, bytes.
+#[derive(Clone, Copy)]
+struct Request {
+    came: f64,
+    done: f64,
+    offset: u64,
+    length: u64,
+}
+
+/// What a disk has recorded.
+fn recorded(trace: &Path) -> Vec<Request> {
+    let text = fs::read_to_string(trace).unwrap();
+    let request = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [came, done, "R", offset, length] = words[..] else {
+            return None;
+        };
+        Some(Request {
+            came: came.parse().unwrap(),
+            done: done.parse().unwrap(),
+            offset: offset.parse().unwrap(),
+            length: length.parse().unwrap(),
+        })
+    };
+    text.lines().filter_map(request).collect()
+}
+
+/// Where a file lies on its disk, bytes.
+fn places(file: &Path) -> Vec<Range<u64>> {
+    let file = File::open(file).unwrap();
+    file.sync_all().unwrap();
+    let map = extents(file.as_fd(), 0..u64::MAX, usize::MAX).unwrap();
+    let place = |e: &outrider_sys::extent::Extent| e.physical..e.physical + e.len;
+    map.extents.iter().map(place).collect()
+}
+
+/// Bytes of others that each read of a page of the foreign file has found on their way, from `after` µs behind the first request elsewhere on, in ascending order.
+fn found_ahead(requests: &[Request], foreign: &[Range<u64>], after: f64) -> Vec<u64> {
+    let is_foreign =
+        |r: &Request| r.length == PAGE && foreign.iter().any(|place| place.contains(&r.offset));
+    let (theirs, ours): (Vec<Request>, Vec<Request>) = requests.iter().partition(|r| is_foreign(r));
+    let from = ours.iter().find(|r| r.length > PAGE);
+    let from = from.map_or(f64::MAX, |r| r.came) + after;
+    let until = ours.iter().map(|r| r.done).fold(0.0, f64::max);
+    let beside = theirs.iter().filter(|r| (from..until).contains(&r.came));
+    let ahead = |at: f64| {
+        let there = ours.iter().filter(|r| r.came <= at && at < r.done);
+        there.map(|r| r.length).sum()
+    };
+    let mut found: Vec<u64> = beside.map(|r| ahead(r.came)).collect();
+    found.sort_unstable();
+    found
+}
+
+/// Of 100 in ascending order all but `but`.
+fn most(found: &[u64], but: usize) -> u64 {
+    let at = (found.len() * (100 - but) / 100).min(found.len().saturating_sub(1));
+    found.get(at).copied().unwrap_or(0)
+}
+
+/// Reads pages of a file past the cache, one after the other in no order, until `over`.
+fn read_pages(file: &Path, over: &AtomicBool) {
+    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::openat(CWD, file, flags, Mode::empty()).unwrap());
+    let pages = file.metadata().unwrap().len() / PAGE;
+    let mut memory = vec![0u8; 2 * PAGE as usize];
+    let skip = memory.as_ptr().align_offset(PAGE as usize);
+    let page = &mut memory[skip..][..PAGE as usize];
+    let mut at = 0;
+    while !over.load(Ordering::Relaxed) {
+        at = (at + 2731) % pages;
+        file.read_exact_at(page, at * PAGE).unwrap();
+    }
+}
+
+/// A disk that is slow enough for what is on its way to tell something, with a file that others read; and where that lies.
+fn disk(name: &str, dir: &Path) -> Option<(Disk, Vec<Range<u64>>)> {
+    let disk = Disk::of(name, dir)?;
+    let foreign = disk.dir.join("foreign");
+    fs::write(&foreign, Random(1).bytes(32 << 20)).unwrap();
+    let places = places(&foreign);
+    Some((disk, places))
+}
+
+/// A tree of files, each a page less than what is fetched whole.
+fn plant(tree: &Path, files: usize) {
+    let mut random = Random(2);
+    for i in 0..files {
+        let dir = tree.join((i / 40).to_string());
+        if i % 40 == 0 {
+            fs::create_dir_all(&dir).unwrap();
+        }
+        fs::write(dir.join(i.to_string()), random.bytes(60 << 10)).unwrap();
+    }
+    rustix::fs::sync();
+}
+
+/// Runs a command while a foreign reader reads, if `beside` says so: its report, and what the disk recorded.
+fn run(dir: &Path, disk: &Disk, beside: bool, argv: &[&str]) -> (Value, Vec<Request>) {
+    let trace = dir.join("trace");
+    disk.does("cold", &[]);
+    disk.does("trace", &["start", trace.to_str().unwrap()]);
+    let (over, foreign) = (AtomicBool::new(false), disk.dir.join("foreign"));
+    let output = std::thread::scope(|scope| {
+        if beside {
+            scope.spawn(|| read_pages(&foreign, &over));
+        }
+        let output = outrider_run(dir, &["--report=r.json"], argv).output();
+        over.store(true, Ordering::Relaxed);
+        output.unwrap()
+    });
+    disk.does("trace", &["stop"]);
+    assert!(output.status.success(), "{output:?}");
+    let report = fs::read(dir.join("r.json")).unwrap();
+    (serde_json::from_slice(&report).unwrap(), recorded(&trace))
+}
+
+/// DR7: of pages that were cached when they were asked for nothing is learned about the disk: it is taken for no faster than it can be, and not kept busier for that
+/// beside others.
+#[test]
+fn hints_of_what_is_cached_make_no_disk_faster() {
+    const NAME: &str = "hints_of_what_is_cached";
+    /// The emulated disk's link, 10⁶ bytes/s.
+    const LINK: u64 = 1400;
+    let dir = fresh(NAME);
+    let Some((disk, _)) = disk(NAME, &dir) else {
+        return;
+    };
+    fs::write(disk.dir.join("file"), Random(3).bytes(96 << 20)).unwrap();
+    disk.does("model", &["nvme"]);
+    let hints = program("hints");
+    for beside in [true, false] {
+        let argv = [hints.to_str().unwrap(), "disk/file", "64"];
+        let (report, _) = run(&dir, &disk, beside, &argv);
+        let devices = report["devices"].as_array().unwrap();
+        for device in devices {
+            let told = device["bandwidth_mb_s"].as_u64().unwrap_or(0);
+            assert!(told <= 2 * LINK, "of {LINK} MB/s: {report}");
+        }
+    }
+}
+
+/// DR7: beside a foreign reader a walk has no more on its way than a stream may, half a MiB (256 KiB, the program's own window, and a file that goes alone), and not
+/// as many files as it has threads.
+#[test]
+fn a_walk_leaves_a_neighbour_his_turn() {
+    const NAME: &str = "a_walk_leaves_a_neighbour_his_turn";
+    let dir = fresh(NAME);
+    let Some((disk, foreign)) = disk(NAME, &dir) else {
+        return;
+    };
+    plant(&disk.dir.join("tree"), 1600);
+    disk.does("model", &["remote"]);
+    eventually(|| {
+        let argv = ["grep", "-rc", "no such line", "disk/tree"];
+        let argv = ["sh", "-c", "\"$@\" >/dev/null; true", "sh"]
+            .iter()
+            .chain(&argv)
+            .copied()
+            .collect::<Vec<_>>();
+        let (report, requests) = run(&dir, &disk, true, &argv);
+        let found = found_ahead(&requests, &foreign, 100e3);
+        let ahead = most(&found, 5);
+        let fetched = report["totals"]["files_ahead"].as_u64().unwrap();
+        if ahead <= 512 << 10 && found.len() > 100 && fetched > 100 {
+            Ok(())
+        } else {
+            Err(format!(
+                "{ahead} bytes ahead of {} reads: {report}",
+                found.len()
+            ))
+        }
+    });
+}
+
+/// DR7, B12: what a walk of ours reads is no foreign reader's to a stream of ours, nor are the names and inodes that the walking program reads itself: nobody else is there,
+/// and the stream has what the disk wants on its way.
+#[test]
+fn a_walk_of_ours_is_no_neighbour() {
+    const NAME: &str = "a_walk_of_ours_is_no_neighbour";
+    let dir = fresh(NAME);
+    let Some((disk, _)) = disk(NAME, &dir) else {
+        return;
+    };
+    plant(&disk.dir.join("tree"), 1200);
+    fs::write(disk.dir.join("file"), Random(4).bytes(96 << 20)).unwrap();
+    let file = places(&disk.dir.join("file"));
+    disk.does("model", &["remote"]);
+    eventually(|| {
+        let script = "grep -rc 'no such line' disk/tree >/dev/null; cat disk/file >/dev/null";
+        let (report, requests) = run(&dir, &disk, false, &["sh", "-c", script]);
+        let stream: Vec<_> = requests
+            .iter()
+            .filter(|r| file.iter().any(|place| place.contains(&r.offset)))
+            .collect();
+        let way = |at: f64| {
+            let there = stream.iter().filter(|r| r.came <= at && at < r.done);
+            there.map(|r| r.length).sum::<u64>()
+        };
+        let deepest = stream.iter().map(|r| way(r.came)).max().unwrap_or(0);
+        match deepest >= 5 << 18 {
+            true => Ok(()),
+            false => Err(format!("{deepest} bytes of the stream at most: {report}")),
+        }
+    });
+}
