@@ -102,15 +102,15 @@ fn disk(name: &str, dir: &Path) -> Option<(Disk, Vec<Range<u64>>)> {
     Some((disk, places))
 }
 
-/// A tree of files, each a page less than what is fetched whole.
-fn plant(tree: &Path, files: usize) {
+/// A tree of files of `each` bytes.
+fn plant(tree: &Path, files: usize, each: usize) {
     let mut random = Random(2);
     for i in 0..files {
         let dir = tree.join((i / 40).to_string());
         if i % 40 == 0 {
             fs::create_dir_all(&dir).unwrap();
         }
-        fs::write(dir.join(i.to_string()), random.bytes(60 << 10)).unwrap();
+        fs::write(dir.join(i.to_string()), random.bytes(each)).unwrap();
     }
     rustix::fs::sync();
 }
@@ -135,33 +135,53 @@ fn run(dir: &Path, disk: &Disk, beside: bool, argv: &[&str]) -> (Value, Vec<Requ
     (serde_json::from_slice(&report).unwrap(), recorded(&trace))
 }
 
-/// DR7: of pages that were cached when they were asked for nothing is learned about the disk: it is taken for no faster than it can be, and not kept busier for that
-/// beside others.
+/// DR7: hints of 8 MiB that the kernel carries out hide no foreign reader, and of pages that were cached when they were asked for nothing is learned about the disk: a stream
+/// beside them has no more on its way before his reads than half a MiB, and the disk is taken for no faster than it can be.
 #[test]
-fn hints_of_what_is_cached_make_no_disk_faster() {
-    const NAME: &str = "hints_of_what_is_cached";
+fn hints_hide_no_neighbour_from_a_stream() {
+    const NAME: &str = "hints_hide_no_neighbour";
     /// The emulated disk's link, 10⁶ bytes/s.
-    const LINK: u64 = 1400;
+    const LINK: u64 = 1000;
     let dir = fresh(NAME);
-    let Some((disk, _)) = disk(NAME, &dir) else {
+    let Some((disk, foreign)) = disk(NAME, &dir) else {
         return;
     };
-    fs::write(disk.dir.join("file"), Random(3).bytes(96 << 20)).unwrap();
-    disk.does("model", &["nvme"]);
+    fs::write(disk.dir.join("hinted"), Random(3).bytes(24 << 20)).unwrap();
+    let file = disk.dir.join("file");
+    fs::write(&file, Random(5).bytes(128 << 20)).unwrap();
+    let file = places(&file);
+    disk.does("model", &["remote"]);
+    let script = "\"$0\" disk/hinted 1000000 & hints=$!
+for round in 1 2 3 4 5; do
+    dd if=disk/file of=/dev/null bs=64k status=none
+    dd if=disk/file iflag=nocache count=0 status=none
+done
+kill $hints";
     let hints = program("hints");
-    for beside in [true, false] {
-        let argv = [hints.to_str().unwrap(), "disk/file", "64"];
-        let (report, _) = run(&dir, &disk, beside, &argv);
-        let devices = report["devices"].as_array().unwrap();
-        for device in devices {
-            let told = device["bandwidth_mb_s"].as_u64().unwrap_or(0);
-            assert!(told <= 2 * LINK, "of {LINK} MB/s: {report}");
+    eventually(|| {
+        let argv = ["sh", "-c", script, hints.to_str().unwrap()];
+        let (report, mut requests) = run(&dir, &disk, true, &argv);
+        // What the kernel has on its way for the hints it has without us, too.
+        let is = |r: &Request, of: &[Range<u64>]| of.iter().any(|p| p.contains(&r.offset));
+        requests.retain(|r| is(r, &file) || is(r, &foreign));
+        let found = found_ahead(&requests, &foreign, 100e3);
+        let ahead = most(&found, 2);
+        let devices = report["devices"].as_array().unwrap().iter();
+        let told = devices.map(|d| d["bandwidth_mb_s"].as_u64().unwrap_or(0));
+        let told = told.max().unwrap_or(0);
+        if ahead <= 512 << 10 && found.len() > 100 && told <= 3 * LINK / 2 {
+            Ok(())
+        } else {
+            Err(format!(
+                "{ahead} bytes of the stream ahead of {} reads, {told} MB/s: {report}",
+                found.len()
+            ))
         }
-    }
+    });
 }
 
-/// DR7: beside a foreign reader a walk has no more on its way than a stream may, half a MiB (256 KiB, the program's own window, and a file that goes alone), and not
-/// as many files as it has threads.
+/// DR7: beside a foreign reader a walk has no more on its way than a stream may, 640 KiB (360 KiB on a quiet machine), and not as many files as it has
+/// threads.
 #[test]
 fn a_walk_leaves_a_neighbour_his_turn() {
     const NAME: &str = "a_walk_leaves_a_neighbour_his_turn";
@@ -169,7 +189,8 @@ fn a_walk_leaves_a_neighbour_his_turn() {
     let Some((disk, foreign)) = disk(NAME, &dir) else {
         return;
     };
-    plant(&disk.dir.join("tree"), 1600);
+    // Each a page less than what is fetched whole.
+    plant(&disk.dir.join("tree"), 1600, 60 << 10);
     disk.does("model", &["remote"]);
     eventually(|| {
         let argv = ["grep", "-rc", "no such line", "disk/tree"];
@@ -180,9 +201,9 @@ fn a_walk_leaves_a_neighbour_his_turn() {
             .collect::<Vec<_>>();
         let (report, requests) = run(&dir, &disk, true, &argv);
         let found = found_ahead(&requests, &foreign, 100e3);
-        let ahead = most(&found, 5);
+        let ahead = most(&found, 1);
         let fetched = report["totals"]["files_ahead"].as_u64().unwrap();
-        if ahead <= 512 << 10 && found.len() > 100 && fetched > 100 {
+        if ahead <= 640 << 10 && found.len() > 100 && fetched > 100 {
             Ok(())
         } else {
             Err(format!(
@@ -202,12 +223,14 @@ fn a_walk_of_ours_is_no_neighbour() {
     let Some((disk, _)) = disk(NAME, &dir) else {
         return;
     };
-    plant(&disk.dir.join("tree"), 1200);
+    plant(&disk.dir.join("tree"), 4000, 9000);
+    plant(&disk.dir.join("tree/large"), 80, 300 << 10);
     fs::write(disk.dir.join("file"), Random(4).bytes(96 << 20)).unwrap();
     let file = places(&disk.dir.join("file"));
     disk.does("model", &["remote"]);
     eventually(|| {
-        let script = "grep -rc 'no such line' disk/tree >/dev/null; cat disk/file >/dev/null";
+        let script =
+            "grep -rc 'no such line' disk/tree >/dev/null & cat disk/file >/dev/null; wait";
         let (report, requests) = run(&dir, &disk, false, &["sh", "-c", script]);
         let stream: Vec<_> = requests
             .iter()

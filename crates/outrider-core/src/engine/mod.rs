@@ -1091,7 +1091,8 @@ fn work(shared: &Shared) {
                 let continues = d.last_end == (first.file(), first.range.start);
                 let one = group.windows(2).all(|w| w[0].range.end == w[1].range.start);
                 let ahead = d.in_flight_bytes + d.aside_bytes;
-                let lone = ahead == 0 && !continues && one;
+                // Beside a walk there is no other: what is read for that is short.
+                let lone = d.in_flight_bytes == 0 && !continues && one;
                 let last = &group[group.len() - 1];
                 d.last_end = (last.file(), last.range.end);
                 d.in_flight_bytes += bytes;

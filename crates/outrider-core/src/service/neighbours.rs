@@ -221,7 +221,7 @@ impl Disk {
         let enough = match self.seen {
             true => ALONE,
             // Of what programs have read page by page nobody knows how many requests it was.
-            false if self.walked => SURE.max(answers as u32),
+            false if self.walked => (2 * PROOF).max(answers as u32),
             false => PROOF.max(answers as u32),
         };
         if self.quiet >= enough {
