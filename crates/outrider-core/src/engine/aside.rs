@@ -14,10 +14,12 @@ use outrider_sys::raw::blocks_read;
 
 use super::{Company, Device, Engine, Shared};
 use crate::place::READAHEAD;
-use crate::view::PAGE_BYTES;
 
 /// How often whoever waits for room looks whether it is wanted no more.
 const LOOK: Duration = Duration::from_millis(5);
+
+/// Bytes of the smallest block in which file systems read names and inodes: ext4's, where it is small.
+pub const LEAST_BLOCK: u64 = 1024;
 
 /// A way to devices beside the engine's queues.
 #[derive(Clone)]
@@ -200,7 +202,7 @@ impl Drop for Reads<'_> {
 }
 
 impl Counts {
-    /// Requests so far: names, inodes and lists are read page by page.
+    /// Requests so far, at most: names, inodes and lists are read block by block.
     fn requests(&self) -> u64 {
         let (data, pieces) = (self.data.load(Acquire), self.pieces.load(Acquire));
         let now = || {
@@ -215,6 +217,6 @@ impl Counts {
             false => None,
         };
         let read: u64 = read.unwrap_or_else(|| self.blocks.load(Acquire) * 512);
-        pieces + read.saturating_sub(data) / PAGE_BYTES
+        pieces + read.saturating_sub(data) / LEAST_BLOCK
     }
 }

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use std::ops::Range;
 
-pub use aside::{Aside, Thread, Way};
+pub use aside::{Aside, LEAST_BLOCK, Thread, Way};
 pub(crate) use issue::become_background;
 pub use issue::{Failure, Issue, Noop, Readahead, Uring};
 use window::{Wait, Windows};

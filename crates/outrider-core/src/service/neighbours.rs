@@ -16,7 +16,7 @@ use outrider_sys::device::DeviceId;
 
 use super::{FileKey, FileState, ProcState, Service};
 use crate::config::Config;
-use crate::engine::Company;
+use crate::engine::{Company, LEAST_BLOCK};
 use crate::place::READAHEAD;
 use crate::source::predict::PAGE;
 
@@ -45,7 +45,7 @@ const FEW_MORE: u64 = 3;
 const CUT: u64 = 400;
 /// Bytes that programs may have had on their way at a look, and what else it doesn't see.
 const UNSEEN: u64 = 2 * READAHEAD;
-/// A program that went through directories so recently reads names and inodes page by page, and few of its requests are as long as its reads.
+/// A program that went through directories so recently reads names and inodes block by block, and few of its requests are as long as its reads.
 const WALKED: Duration = Duration::from_secs(1);
 /// Pieces that one of our requests may be cut into, at most: of 128 KiB, by pages that are cached.
 const HOLES: u64 = 16;
@@ -220,7 +220,7 @@ impl Disk {
         let answers = (ANSWERS * answer).as_micros() / LOOK.as_micros();
         let enough = match self.seen {
             true => ALONE,
-            // Of what programs have read page by page nobody knows how many requests it was.
+            // Of what programs have read block by block nobody knows how many requests it was.
             false if self.walked => (2 * PROOF).max(answers as u32),
             false => PROOF.max(answers as u32),
         };
@@ -375,7 +375,7 @@ impl Service {
                     .or_else(|| self.moving_at_once(i))
                     .unwrap_or_else(|| at_once((p.bytes, p.reads), p.hinted));
                 let walks = p.walked.is_some_and(|at| at.elapsed() < WALKED);
-                let at_once = if walks { PAGE } else { at_once };
+                let at_once = if walks { LEAST_BLOCK } else { at_once };
                 let fetched = few.then(|| counters::bytes_fetched(p.pid)).flatten()?;
                 Some((p.pid, fetched, at_once.min(longest)))
             })
