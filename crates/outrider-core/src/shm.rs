@@ -1068,15 +1068,20 @@ mod tests {
 
     use super::*;
 
-    /// What `tests/programs/deputy.c` takes for granted.
+    /// What `deputy.c`, `forger.c` and `stranger.c` in `tests/programs` take for granted.
     #[test]
     fn layout() {
         let proc = [
             offset_of!(Proc, head),
+            offset_of!(Proc, served),
+            offset_of!(Proc, closed),
+            offset_of!(Proc, asked),
+            offset_of!(Proc, notes),
             offset_of!(Proc, ring),
             offset_of!(Proc, slots),
         ];
-        assert_eq!(proc, [64, 512, 512 + 65536]);
+        assert_eq!(proc, [64, 232, 236, 324, 352, 512, 512 + 65536]);
+        assert_eq!(PROC_BYTES, 872_448);
         let slot = [
             offset_of!(Slot, state),
             offset_of!(Slot, flags),
