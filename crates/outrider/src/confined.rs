@@ -1,210 +1,214 @@
-//! Filters of system calls (seccomp) under which `outrider run` itself is started, as in a container, a service or a sandbox. Some refuse calls, which costs
-//! something or nothing; others kill whoever makes them, and then the program must not pay for calls that are ours.
+//! System calls that are refused, or that kill: an old kernel, a security module, and filters of system calls (seccomp) under which `outrider run` itself is
+//! started, as in a container, a service or a sandbox. Whoever is refused a call knows an errno and not what is lost by it, and who is killed knows nothing.
+//! So a child process makes all of ours beforehand, with arguments that do nothing. Some refusals cost something, or nothing, which `refused` puts in words.
+//! Where a call kills, or one is refused without which the runner could not wait for the program, the program is not started but become.
 //!
-//! So the first question that is asked, before the C library has started, is whether there is a filter: in /proc/self/status, with the calls by which
-//! the dynamic linker reads libraries. Which calls a filter kills for nobody is told, but a child process can try, as long as processes may be made. Whether
-//! they may is inferred: from a parent that is under as many filters and has made this process, or from who has installed the filter. Where nothing
-//! speaks for it, nothing is tried, and this process becomes the program at once.
+//! The first question that is asked, before the C library has started, is whether there is a filter: in /proc/self/status, with the calls by which
+//! the dynamic linker reads libraries. Where there is one, it may kill for making the child, too. Whether it does is inferred: from a parent that is under as
+//! many filters and has made this process, or from who has installed the filter. Where nothing speaks for it that processes may be made, nothing is tried, and
+//! this process becomes the program at once. Without a filter the child is made when somebody wants a report (`refused`).
 
 use core::mem::MaybeUninit;
 use core::ptr::null;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize};
 
 use outrider_sys::cache::SYS_CACHESTAT;
 use outrider_sys::raw;
 use outrider_sys::seccomp::UNKNOWN;
 
+use crate::kept;
 use crate::plain::{Action, Text, after, byte, call, equals, length, number, variable};
 
+/// What is lost without a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cost {
+    /// The runner can't do without it, or neither can the dynamic linker with a library that is preloaded.
+    Runner,
+    /// Programs can't reach the service, or the service can't fetch.
+    Service,
+    /// It is done in another way, or is a part that can be left out.
+    Part,
+    /// Its refusal has a line of its own in the report (`shm::lost`), or only graphs make it.
+    Told,
+}
+use Cost::{Part, Runner, Service, Told};
+
 /// A system call with arguments with which it does nothing, or nothing to any other process than the one that makes it.
-struct Call {
-    name: &'static str,
-    number: libc::c_long,
-    arguments: [usize; 4],
-    /// Without it a program can't be started as a child and waited for, or the dynamic linker can't load our library.
-    is_vital: bool,
-}
+pub type Call = (&'static str, Cost, libc::c_long, [usize; 4]);
 
-const fn calls(name: &'static str, number: libc::c_long, arguments: [usize; 4]) -> Call {
-    Call {
-        name,
-        number,
-        arguments,
-        is_vital: false,
-    }
-}
-
-const fn vital(name: &'static str, number: libc::c_long, arguments: [usize; 4]) -> Call {
-    Call {
-        is_vital: true,
-        ..calls(name, number, arguments)
-    }
-}
-
-/// No descriptor, process, signal, flag or timer.
+/// No descriptor, process, address, signal, flag or timer.
 const NONE: usize = usize::MAX;
 const AT: usize = libc::AT_FDCWD as usize;
 /// Bytes of the kernel's set of signals.
 const SET: usize = 8;
+const UNIX: usize = libc::AF_UNIX as usize;
+const PACKETS: usize = (libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC) as usize;
+const ANONYMOUS: usize = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize;
+/// MADV_POPULATE_READ, since Linux 5.14.
+const POPULATE_READ: usize = 22;
 
-/// What runner, service and hooks call. The first ones are those without which the child that tries them is not left without a trace.
+/// What runner, service and hooks call. Where a call serves several ends, with the arguments of each that something depends on. The first ones are those
+/// without which the child that makes them is not left without a trace.
 #[rustfmt::skip]
-static CALLS: &[Call] = &[
-    vital("wait4", libc::SYS_wait4, [NONE, 0, libc::WNOHANG as usize, 0]),
-    vital("waitid", libc::SYS_waitid, [libc::P_PID as usize, 0, 0, libc::WEXITED as usize]),
-    calls("rt_sigtimedwait", libc::SYS_rt_sigtimedwait, [0, 0, 0, 0]),
-    calls("write", libc::SYS_write, [NONE, 0, 0, 0]),
+pub const CALLS: &[Call] = &[
+    ("wait4", Runner, libc::SYS_wait4, [NONE, 0, libc::WNOHANG as usize, 0]),
+    ("waitid", Runner, libc::SYS_waitid, [libc::P_PID as usize, 0, 0, libc::WEXITED as usize]),
+    ("rt_sigtimedwait", Part, libc::SYS_rt_sigtimedwait, [0, 0, 0, 0]),
+    ("write", Part, libc::SYS_write, [NONE, 0, 0, 0]),
     // What the C library begins with, and the command.
-    calls("brk", libc::SYS_brk, [0; 4]),
+    ("brk", Part, libc::SYS_brk, [0; 4]),
     #[cfg(target_arch = "x86_64")]
-    vital("arch_prctl", libc::SYS_arch_prctl, [0; 4]),
-    calls("set_tid_address", libc::SYS_set_tid_address, [0; 4]),
-    calls("set_robust_list", libc::SYS_set_robust_list, [0; 4]),
-    calls("rseq", libc::SYS_rseq, [0; 4]),
-    calls("prlimit64", libc::SYS_prlimit64, [0, NONE, 0, 0]),
-    calls("readlinkat", libc::SYS_readlinkat, [NONE, 0, 0, 0]),
+    ("arch_prctl", Runner, libc::SYS_arch_prctl, [0; 4]),
+    ("set_tid_address", Part, libc::SYS_set_tid_address, [0; 4]),
+    ("set_robust_list", Part, libc::SYS_set_robust_list, [0; 4]),
+    ("rseq", Part, libc::SYS_rseq, [0; 4]),
+    ("prlimit64", Service, libc::SYS_prlimit64, [0, NONE, 0, 0]),
+    ("readlinkat", Service, libc::SYS_readlinkat, [NONE, 0, 0, 0]),
     #[cfg(target_arch = "x86_64")]
-    calls("readlink", libc::SYS_readlink, [0; 4]),
-    calls("getrandom", libc::SYS_getrandom, [0; 4]),
-    vital("mprotect", libc::SYS_mprotect, [1, 0, 0, 0]),
-    vital("mmap", libc::SYS_mmap, [0, 0, 0, 0]),
-    calls("mremap", libc::SYS_mremap, [1, 0, 0, 0]),
-    calls("munmap", libc::SYS_munmap, [1, 0, 0, 0]),
-    calls("madvise", libc::SYS_madvise, [0, 0, libc::MADV_WIPEONFORK as usize, 0]),
-    calls("madvise", libc::SYS_madvise, [0, 0, libc::MADV_DONTFORK as usize, 0]),
-    calls("madvise", libc::SYS_madvise, [0, 0, libc::MADV_WILLNEED as usize, 0]),
-    calls("mincore", libc::SYS_mincore, [1, 0, 0, 0]),
-    calls("membarrier", libc::SYS_membarrier, [0; 4]),
-    calls("uname", libc::SYS_uname, [0; 4]),
-    calls("sysinfo", libc::SYS_sysinfo, [0; 4]),
-    calls("sigaltstack", libc::SYS_sigaltstack, [0; 4]),
+    ("readlink", Part, libc::SYS_readlink, [0; 4]),
+    ("getrandom", Service, libc::SYS_getrandom, [0; 4]),
+    ("mprotect", Runner, libc::SYS_mprotect, [1, 0, 0, 0]),
+    ("mmap", Runner, libc::SYS_mmap, [0, 0, 0, ANONYMOUS]),
+    ("mremap", Part, libc::SYS_mremap, [1, 0, 0, 0]),
+    ("munmap", Runner, libc::SYS_munmap, [1, 0, 0, 0]),
+    ("madvise", Service, libc::SYS_madvise, [0, 0, libc::MADV_WIPEONFORK as usize, 0]),
+    ("madvise", Service, libc::SYS_madvise, [0, 0, libc::MADV_DONTFORK as usize, 0]),
+    ("madvise", Part, libc::SYS_madvise, [0, 0, libc::MADV_WILLNEED as usize, 0]),
+    ("madvise", Part, libc::SYS_madvise, [0, 0, POPULATE_READ, 0]),
+    ("mincore", Part, libc::SYS_mincore, [1, 0, 0, 0]),
+    ("membarrier", Part, libc::SYS_membarrier, [0; 4]),
+    ("uname", Part, libc::SYS_uname, [0; 4]),
+    ("sysinfo", Part, libc::SYS_sysinfo, [0; 4]),
+    ("sigaltstack", Part, libc::SYS_sigaltstack, [0; 4]),
     // Files.
-    vital("read", libc::SYS_read, [NONE, 0, 0, 0]),
-    calls("readv", libc::SYS_readv, [NONE, 0, 0, 0]),
-    calls("writev", libc::SYS_writev, [NONE, 0, 0, 0]),
-    calls("pread64", libc::SYS_pread64, [NONE, 0, 0, 0]),
-    calls("pwrite64", libc::SYS_pwrite64, [NONE, 0, 0, 0]),
-    vital("close", libc::SYS_close, [NONE, 0, 0, 0]),
-    calls("close_range", libc::SYS_close_range, [2, 1, 0, 0]),
+    ("read", Runner, libc::SYS_read, [NONE, 0, 0, 0]),
+    ("readv", Part, libc::SYS_readv, [NONE, 0, 0, 0]),
+    ("writev", Part, libc::SYS_writev, [NONE, 0, 0, 0]),
+    ("pread64", Runner, libc::SYS_pread64, [NONE, 0, 0, 0]),
+    ("pwrite64", Part, libc::SYS_pwrite64, [NONE, 0, 0, 0]),
+    ("close", Runner, libc::SYS_close, [NONE, 0, 0, 0]),
+    ("close_range", Part, libc::SYS_close_range, [2, 1, 0, 0]),
     #[cfg(target_arch = "x86_64")]
-    calls("open", libc::SYS_open, [0; 4]),
-    vital("openat", libc::SYS_openat, [AT, 0, 0, 0]),
-    calls("openat", libc::SYS_openat, [AT, 0, (libc::O_WRONLY | libc::O_CREAT) as usize, 0]),
-    calls("openat2", libc::SYS_openat2, [NONE, 0, 0, 0]),
+    ("open", Part, libc::SYS_open, [0; 4]),
+    ("openat", Runner, libc::SYS_openat, [AT, 0, 0, 0]),
+    ("openat", Part, libc::SYS_openat, [AT, 0, (libc::O_WRONLY | libc::O_CREAT) as usize, 0]),
+    ("openat2", Part, libc::SYS_openat2, [NONE, 0, 0, 0]),
     #[cfg(target_arch = "x86_64")]
-    calls("access", libc::SYS_access, [0; 4]),
-    calls("faccessat", libc::SYS_faccessat, [AT, 0, 0, 0]),
-    calls("faccessat2", libc::SYS_faccessat2, [AT, 0, 0, 0]),
+    ("access", Part, libc::SYS_access, [0; 4]),
+    ("faccessat", Part, libc::SYS_faccessat, [AT, 0, 0, 0]),
+    ("faccessat2", Part, libc::SYS_faccessat2, [AT, 0, 0, 0]),
     #[cfg(target_arch = "x86_64")]
-    calls("stat", libc::SYS_stat, [0; 4]),
-    calls("fstat", libc::SYS_fstat, [NONE, 0, 0, 0]),
-    vital("newfstatat", libc::SYS_newfstatat, [NONE, 0, 0, 0]),
-    calls("statx", libc::SYS_statx, [NONE, 0, 0, 0]),
-    calls("fstatfs", libc::SYS_fstatfs, [NONE, 0, 0, 0]),
-    calls("statfs", libc::SYS_statfs, [0; 4]),
-    calls("getxattr", libc::SYS_getxattr, [0; 4]),
-    calls("lseek", libc::SYS_lseek, [NONE, 0, 0, 0]),
-    calls("ftruncate", libc::SYS_ftruncate, [NONE, 0, 0, 0]),
-    calls("fallocate", libc::SYS_fallocate, [NONE, 0, 0, 0]),
-    calls("fadvise64", libc::SYS_fadvise64, [NONE, 0, 0, 0]),
-    calls("readahead", libc::SYS_readahead, [NONE, 0, 0, 0]),
-    calls("cachestat", SYS_CACHESTAT, [NONE, 0, 0, 0]),
-    calls("memfd_create", libc::SYS_memfd_create, [0; 4]),
-    calls("getdents64", libc::SYS_getdents64, [NONE, 0, 0, 0]),
-    calls("getcwd", libc::SYS_getcwd, [0; 4]),
-    calls("chdir", libc::SYS_chdir, [0; 4]),
-    calls("fcntl", libc::SYS_fcntl, [NONE, libc::F_GETFL as usize, 0, 0]),
-    calls("fcntl", libc::SYS_fcntl, [NONE, libc::F_GETFD as usize, 0, 0]),
-    calls("fcntl", libc::SYS_fcntl, [NONE, libc::F_DUPFD_CLOEXEC as usize, 0, 0]),
-    calls("fcntl", libc::SYS_fcntl, [NONE, libc::F_OFD_GETLK as usize, 0, 0]),
-    calls("fcntl", libc::SYS_fcntl, [NONE, crate::kept::F_GETOWN_EX as usize, 0, 0]),
-    calls("fcntl", libc::SYS_fcntl, [NONE, libc::F_ADD_SEALS as usize, 0, 0]),
-    calls("fcntl", libc::SYS_fcntl, [NONE, libc::F_GET_SEALS as usize, 0, 0]),
-    calls("ioctl", libc::SYS_ioctl, [NONE, libc::TCGETS as usize, 0, 0]),
+    ("stat", Part, libc::SYS_stat, [0; 4]),
+    ("fstat", Runner, libc::SYS_fstat, [NONE, 0, 0, 0]),
+    ("newfstatat", Runner, libc::SYS_newfstatat, [NONE, 0, 0, 0]),
+    ("statx", Part, libc::SYS_statx, [NONE, 0, 0, 0]),
+    ("fstatfs", Part, libc::SYS_fstatfs, [NONE, 0, 0, 0]),
+    ("statfs", Part, libc::SYS_statfs, [0; 4]),
+    ("getxattr", Part, libc::SYS_getxattr, [0; 4]),
+    ("lseek", Service, libc::SYS_lseek, [NONE, 0, 0, 0]),
+    ("ftruncate", Service, libc::SYS_ftruncate, [NONE, 0, 0, 0]),
+    ("fallocate", Part, libc::SYS_fallocate, [NONE, 0, 0, 0]),
+    ("fadvise64", Told, libc::SYS_fadvise64, [NONE, 0, 0, 0]),
+    ("readahead", Part, libc::SYS_readahead, [NONE, 0, 0, 0]),
+    ("cachestat", Told, SYS_CACHESTAT, [NONE, 0, 0, 0]),
+    ("memfd_create", Told, libc::SYS_memfd_create, [0; 4]),
+    ("getdents64", Part, libc::SYS_getdents64, [NONE, 0, 0, 0]),
+    ("getcwd", Part, libc::SYS_getcwd, [0; 4]),
+    ("chdir", Part, libc::SYS_chdir, [0; 4]),
+    ("fcntl", Runner, libc::SYS_fcntl, [NONE, libc::F_GETFL as usize, 0, 0]),
+    ("fcntl", Part, libc::SYS_fcntl, [NONE, libc::F_GETFD as usize, 0, 0]),
+    ("fcntl", Part, libc::SYS_fcntl, [NONE, libc::F_DUPFD_CLOEXEC as usize, 0, 0]),
+    ("fcntl", Part, libc::SYS_fcntl, [NONE, libc::F_OFD_GETLK as usize, 0, 0]),
+    ("fcntl", Part, libc::SYS_fcntl, [NONE, kept::F_GETOWN_EX as usize, 0, 0]),
+    ("fcntl", Part, libc::SYS_fcntl, [NONE, libc::F_ADD_SEALS as usize, 0, 0]),
+    ("fcntl", Part, libc::SYS_fcntl, [NONE, libc::F_GET_SEALS as usize, 0, 0]),
+    ("ioctl", Part, libc::SYS_ioctl, [NONE, libc::TCGETS as usize, 0, 0]),
     #[cfg(target_arch = "x86_64")]
-    calls("dup2", libc::SYS_dup2, [NONE, NONE, 0, 0]),
-    calls("dup3", libc::SYS_dup3, [NONE, NONE, 0, 0]),
-    calls("pipe2", libc::SYS_pipe2, [0; 4]),
-    calls("eventfd2", libc::SYS_eventfd2, [0, NONE, 0, 0]),
+    ("dup2", Part, libc::SYS_dup2, [NONE, NONE, 0, 0]),
+    ("dup3", Part, libc::SYS_dup3, [NONE, NONE, 0, 0]),
+    ("pipe2", Part, libc::SYS_pipe2, [0; 4]),
+    ("eventfd2", Part, libc::SYS_eventfd2, [0, NONE, 0, 0]),
     // Waiting, and time.
-    vital("ppoll", libc::SYS_ppoll, [0, NONE, 0, 0]),
+    ("ppoll", Runner, libc::SYS_ppoll, [0, NONE, 0, 0]),
     #[cfg(target_arch = "x86_64")]
-    calls("poll", libc::SYS_poll, [0; 4]),
-    calls("epoll_create1", libc::SYS_epoll_create1, [NONE, 0, 0, 0]),
-    calls("epoll_ctl", libc::SYS_epoll_ctl, [NONE, 0, NONE, 0]),
-    calls("epoll_pwait", libc::SYS_epoll_pwait, [NONE, 0, 0, 0]),
-    calls("inotify_init1", libc::SYS_inotify_init1, [NONE, 0, 0, 0]),
-    calls("inotify_add_watch", libc::SYS_inotify_add_watch, [NONE, 0, 0, 0]),
-    calls("inotify_rm_watch", libc::SYS_inotify_rm_watch, [NONE, 0, 0, 0]),
-    calls("futex", libc::SYS_futex, [0, libc::FUTEX_WAKE as usize, 0, 0]),
-    calls("futex", libc::SYS_futex, [0, libc::FUTEX_WAIT as usize, 0, 0]),
-    calls("clock_gettime", libc::SYS_clock_gettime, [NONE, 0, 0, 0]),
-    calls("clock_nanosleep", libc::SYS_clock_nanosleep, [NONE, 0, 0, 0]),
-    calls("nanosleep", libc::SYS_nanosleep, [0; 4]),
-    calls("setitimer", libc::SYS_setitimer, [NONE, 0, 0, 0]),
+    ("poll", Part, libc::SYS_poll, [0; 4]),
+    ("epoll_create1", Part, libc::SYS_epoll_create1, [NONE, 0, 0, 0]),
+    ("epoll_ctl", Part, libc::SYS_epoll_ctl, [NONE, 0, NONE, 0]),
+    ("epoll_pwait", Part, libc::SYS_epoll_pwait, [NONE, 0, 0, 0]),
+    ("inotify_init1", Part, libc::SYS_inotify_init1, [NONE, 0, 0, 0]),
+    ("inotify_add_watch", Part, libc::SYS_inotify_add_watch, [NONE, 0, 0, 0]),
+    ("inotify_rm_watch", Part, libc::SYS_inotify_rm_watch, [NONE, 0, 0, 0]),
+    ("futex", Runner, libc::SYS_futex, [0, libc::FUTEX_WAKE as usize, 0, 0]),
+    ("futex", Part, libc::SYS_futex, [0, libc::FUTEX_WAIT as usize, 0, 0]),
+    ("clock_gettime", Part, libc::SYS_clock_gettime, [NONE, 0, 0, 0]),
+    ("clock_nanosleep", Part, libc::SYS_clock_nanosleep, [NONE, 0, 0, 0]),
+    ("nanosleep", Part, libc::SYS_nanosleep, [0; 4]),
+    ("setitimer", Part, libc::SYS_setitimer, [NONE, 0, 0, 0]),
     // Sockets.
-    calls("socket", libc::SYS_socket, [libc::AF_UNIX as usize, NONE, 0, 0]),
-    calls("bind", libc::SYS_bind, [NONE, 0, 0, 0]),
-    calls("listen", libc::SYS_listen, [NONE, 0, 0, 0]),
-    calls("accept4", libc::SYS_accept4, [NONE, 0, 0, 0]),
-    calls("connect", libc::SYS_connect, [NONE, 0, 0, 0]),
-    calls("getsockname", libc::SYS_getsockname, [NONE, 0, 0, 0]),
-    calls("getsockopt", libc::SYS_getsockopt, [NONE, 0, 0, 0]),
-    calls("setsockopt", libc::SYS_setsockopt, [NONE, 0, 0, 0]),
-    calls("sendmsg", libc::SYS_sendmsg, [NONE, 0, 0, 0]),
-    calls("recvmsg", libc::SYS_recvmsg, [NONE, 0, 0, 0]),
-    calls("sendto", libc::SYS_sendto, [NONE, 0, 0, 0]),
-    calls("recvfrom", libc::SYS_recvfrom, [NONE, 0, 0, 0]),
+    ("socket", Service, libc::SYS_socket, [UNIX, PACKETS, 0, 0]),
+    ("bind", Service, libc::SYS_bind, [NONE, 0, 0, 0]),
+    ("listen", Service, libc::SYS_listen, [NONE, 0, 0, 0]),
+    ("accept4", Service, libc::SYS_accept4, [NONE, 0, 0, 0]),
+    ("connect", Service, libc::SYS_connect, [NONE, 0, 0, 0]),
+    ("getsockname", Service, libc::SYS_getsockname, [NONE, 0, 0, 0]),
+    ("getsockopt", Service, libc::SYS_getsockopt, [NONE, 0, 0, 0]),
+    ("setsockopt", Part, libc::SYS_setsockopt, [NONE, 0, 0, 0]),
+    ("sendmsg", Service, libc::SYS_sendmsg, [NONE, 0, 0, 0]),
+    ("recvmsg", Service, libc::SYS_recvmsg, [NONE, 0, 0, 0]),
+    ("sendto", Part, libc::SYS_sendto, [NONE, 0, 0, 0]),
+    ("recvfrom", Part, libc::SYS_recvfrom, [NONE, 0, 0, 0]),
     // Processes, and what they have.
-    vital("getpid", libc::SYS_getpid, [0; 4]),
-    vital("getppid", libc::SYS_getppid, [0; 4]),
-    calls("gettid", libc::SYS_gettid, [0; 4]),
-    calls("getsid", libc::SYS_getsid, [0; 4]),
-    calls("setsid", libc::SYS_setsid, [0; 4]),
-    calls("getuid", libc::SYS_getuid, [0; 4]),
-    calls("geteuid", libc::SYS_geteuid, [0; 4]),
-    calls("getgid", libc::SYS_getgid, [0; 4]),
-    calls("getegid", libc::SYS_getegid, [0; 4]),
-    calls("getresuid", libc::SYS_getresuid, [0; 4]),
-    calls("getresgid", libc::SYS_getresgid, [0; 4]),
-    calls("getgroups", libc::SYS_getgroups, [0; 4]),
-    calls("capget", libc::SYS_capget, [0; 4]),
-    calls("getrusage", libc::SYS_getrusage, [libc::RUSAGE_THREAD as usize, 0, 0, 0]),
-    calls("prctl", libc::SYS_prctl, [libc::PR_GET_CHILD_SUBREAPER as usize, 0, 0, 0]),
-    calls("prctl", libc::SYS_prctl, [libc::PR_SET_PDEATHSIG as usize, NONE, 0, 0]),
-    calls("prctl", libc::SYS_prctl, [libc::PR_GET_TIMERSLACK as usize, 0, 0, 0]),
-    calls("prctl", libc::SYS_prctl, [libc::PR_SET_TIMERSLACK as usize, 0, 0, 0]),
-    calls("prctl", libc::SYS_prctl, [libc::PR_SET_DUMPABLE as usize, NONE, 0, 0]),
-    calls("prctl", libc::SYS_prctl, [libc::PR_SET_NAME as usize, 0, 0, 0]),
-    calls("unshare", libc::SYS_unshare, [0; 4]),
-    calls("setns", libc::SYS_setns, [NONE, 0, 0, 0]),
-    calls("ioprio_get", libc::SYS_ioprio_get, [NONE, 0, 0, 0]),
-    calls("ioprio_set", libc::SYS_ioprio_set, [NONE, 0, 0, 0]),
-    calls("getpriority", libc::SYS_getpriority, [NONE, 0, 0, 0]),
-    calls("setpriority", libc::SYS_setpriority, [NONE, 0, 0, 0]),
-    calls("sched_yield", libc::SYS_sched_yield, [0; 4]),
-    calls("sched_getscheduler", libc::SYS_sched_getscheduler, [NONE, 0, 0, 0]),
-    calls("sched_setscheduler", libc::SYS_sched_setscheduler, [NONE, 0, 0, 0]),
-    calls("sched_getattr", libc::SYS_sched_getattr, [NONE, 0, 0, 0]),
-    calls("sched_setattr", libc::SYS_sched_setattr, [NONE, 0, 0, 0]),
-    calls("sched_getaffinity", libc::SYS_sched_getaffinity, [NONE, 0, 0, 0]),
-    calls("kill", libc::SYS_kill, [i32::MAX as usize, 0, 0, 0]),
-    calls("tgkill", libc::SYS_tgkill, [NONE, NONE, 0, 0]),
-    calls("pidfd_open", libc::SYS_pidfd_open, [NONE, 0, 0, 0]),
-    calls("rt_sigpending", libc::SYS_rt_sigpending, [0; 4]),
-    calls("rt_sigqueueinfo", libc::SYS_rt_sigqueueinfo, [0; 4]),
-    vital("rt_sigprocmask", libc::SYS_rt_sigprocmask, [0, 0, 0, SET]),
-    vital("rt_sigaction", libc::SYS_rt_sigaction, [libc::SIGCHLD as usize, 0, 0, SET]),
-    vital("clone", libc::SYS_clone, [libc::CLONE_SIGHAND as usize, 0, 0, 0]),
+    ("getpid", Runner, libc::SYS_getpid, [0; 4]),
+    ("getppid", Runner, libc::SYS_getppid, [0; 4]),
+    ("gettid", Part, libc::SYS_gettid, [0; 4]),
+    ("getsid", Part, libc::SYS_getsid, [0; 4]),
+    ("setsid", Part, libc::SYS_setsid, [0; 4]),
+    ("getuid", Service, libc::SYS_getuid, [0; 4]),
+    ("geteuid", Service, libc::SYS_geteuid, [0; 4]),
+    ("getgid", Service, libc::SYS_getgid, [0; 4]),
+    ("getegid", Service, libc::SYS_getegid, [0; 4]),
+    ("getresuid", Part, libc::SYS_getresuid, [0; 4]),
+    ("getresgid", Part, libc::SYS_getresgid, [0; 4]),
+    ("getgroups", Part, libc::SYS_getgroups, [0; 4]),
+    ("capget", Part, libc::SYS_capget, [0; 4]),
+    ("getrusage", Part, libc::SYS_getrusage, [libc::RUSAGE_THREAD as usize, 0, 0, 0]),
+    ("prctl", Part, libc::SYS_prctl, [libc::PR_GET_CHILD_SUBREAPER as usize, 0, 0, 0]),
+    ("prctl", Part, libc::SYS_prctl, [libc::PR_SET_PDEATHSIG as usize, NONE, 0, 0]),
+    ("prctl", Part, libc::SYS_prctl, [libc::PR_GET_TIMERSLACK as usize, 0, 0, 0]),
+    ("prctl", Part, libc::SYS_prctl, [libc::PR_SET_TIMERSLACK as usize, 0, 0, 0]),
+    ("prctl", Part, libc::SYS_prctl, [libc::PR_SET_DUMPABLE as usize, NONE, 0, 0]),
+    ("prctl", Part, libc::SYS_prctl, [libc::PR_SET_NAME as usize, 0, 0, 0]),
+    ("unshare", Part, libc::SYS_unshare, [0; 4]),
+    ("setns", Part, libc::SYS_setns, [NONE, 0, 0, 0]),
+    ("ioprio_get", Part, libc::SYS_ioprio_get, [NONE, 0, 0, 0]),
+    ("ioprio_set", Part, libc::SYS_ioprio_set, [NONE, 0, 0, 0]),
+    ("getpriority", Part, libc::SYS_getpriority, [NONE, 0, 0, 0]),
+    ("setpriority", Part, libc::SYS_setpriority, [NONE, 0, 0, 0]),
+    ("sched_yield", Part, libc::SYS_sched_yield, [0; 4]),
+    ("sched_getscheduler", Part, libc::SYS_sched_getscheduler, [NONE, 0, 0, 0]),
+    ("sched_setscheduler", Part, libc::SYS_sched_setscheduler, [NONE, 0, 0, 0]),
+    ("sched_getattr", Part, libc::SYS_sched_getattr, [NONE, 0, 0, 0]),
+    ("sched_setattr", Part, libc::SYS_sched_setattr, [NONE, 0, 0, 0]),
+    ("sched_getaffinity", Part, libc::SYS_sched_getaffinity, [NONE, 0, 0, 0]),
+    ("kill", Runner, libc::SYS_kill, [i32::MAX as usize, 0, 0, 0]),
+    ("tgkill", Part, libc::SYS_tgkill, [NONE, NONE, 0, 0]),
+    ("pidfd_open", Part, libc::SYS_pidfd_open, [NONE, 0, 0, 0]),
+    ("rt_sigpending", Part, libc::SYS_rt_sigpending, [0; 4]),
+    ("rt_sigqueueinfo", Part, libc::SYS_rt_sigqueueinfo, [0; 4]),
+    ("rt_tgsigqueueinfo", Part, libc::SYS_rt_tgsigqueueinfo, [0; 4]),
+    ("rt_sigprocmask", Runner, libc::SYS_rt_sigprocmask, [0, 0, 0, SET]),
+    ("rt_sigaction", Runner, libc::SYS_rt_sigaction, [libc::SIGCHLD as usize, 0, 0, SET]),
+    ("clone", Runner, libc::SYS_clone, [libc::CLONE_SIGHAND as usize, 0, 0, 0]),
     // As a thread is made, but for the flag that none can be without.
-    calls("clone", libc::SYS_clone, [THREAD as usize, 0, 0, 0]),
-    calls("clone3", libc::SYS_clone3, [0; 4]),
+    ("clone", Told, libc::SYS_clone, [THREAD as usize, 0, 0, 0]),
+    // Where the C library is told that it isn't there, it uses clone(2).
+    ("clone3", Part, libc::SYS_clone3, [0; 4]),
     // These only graphs make.
-    calls("pidfd_getfd", libc::SYS_pidfd_getfd, [NONE, NONE, 0, 0]),
-    calls("io_uring_setup", libc::SYS_io_uring_setup, [0; 4]),
-    calls("io_uring_enter", libc::SYS_io_uring_enter, [NONE, 0, 0, 0]),
-    calls("io_uring_register", libc::SYS_io_uring_register, [NONE, NONE, 0, 0]),
+    ("pidfd_getfd", Told, libc::SYS_pidfd_getfd, [NONE, NONE, 0, 0]),
+    ("io_uring_setup", Told, libc::SYS_io_uring_setup, [0; 4]),
+    ("io_uring_enter", Told, libc::SYS_io_uring_enter, [NONE, 0, 0, 0]),
+    ("io_uring_register", Told, libc::SYS_io_uring_register, [NONE, NONE, 0, 0]),
 ];
 /// The last ones, which only graphs make.
 const OF_GRAPHS: usize = 4;
@@ -226,17 +230,27 @@ const THREAD: libc::c_int = libc::CLONE_VM
     | libc::CLONE_PARENT_SETTID
     | libc::CLONE_CHILD_CLEARTID;
 
-/// What the child is to try, and which it has begun.
+/// What the child is to try, which it has begun, and what it was answered: an errno, or 0.
 static FIRST: AtomicUsize = AtomicUsize::new(0);
 static END: AtomicUsize = AtomicUsize::new(0);
 static BEGUN: AtomicUsize = AtomicUsize::new(0);
-/// The one that it has begun was refused, and is vital.
-static REFUSED: AtomicBool = AtomicBool::new(false);
+static ANSWERS: [AtomicI32; CALLS.len()] = [const { AtomicI32::new(0) }; CALLS.len()];
+/// Why no child can be made, an errno.
+static CHILDLESS: AtomicI32 = AtomicI32::new(0);
 
-/// What [`look`] has found: see [`reason`] and [`is_cleared`].
+/// Whether a call was refused, and not only what was asked of it.
+pub fn is_refusal(errno: i32) -> bool {
+    errno == libc::ENOSYS || errno == libc::EPERM || errno == libc::EACCES
+}
+
+fn was_refused(i: usize) -> bool {
+    ANSWERS.get(i).is_some_and(|e| is_refusal(e.load(Relaxed)))
+}
+
+/// What [`look`] or [`answers`] has found: see [`reason`].
 static FOUND: AtomicU32 = AtomicU32::new(NOTHING_FOUND);
 const NOTHING_FOUND: u32 = 0;
-/// None of our calls kills.
+/// None of our calls kills, or is refused that has to be made.
 const CLEARED: u32 = 1;
 /// OUTRIDER=off.
 const OFF: u32 = 2;
@@ -244,9 +258,11 @@ const OFF: u32 = 2;
 const UNCERTAIN: u32 = 3;
 /// No process can be made.
 const ALONE: u32 = 4;
-/// The call that the child has [`BEGUN`] kills, or is refused.
+/// The call that [`BEGUN`] says kills, or is refused.
 const KILLS: u32 = 5;
 const REFUSES: u32 = 6;
+/// A child would be the first process of its namespace, which ends with it.
+const FIRST_OF_ALL: u32 = 7;
 
 const MAY_KILL: &str = "a filter of system calls (seccomp) is in force that may kill whoever makes a process (OUTRIDER=on says that it doesn't)";
 const BEGINNING: &str = "a filter of system calls (seccomp) is in force that ";
@@ -257,10 +273,11 @@ fn pieces() -> Option<[&'static str; 3]> {
     let begun = BEGUN.load(Relaxed);
     let name = match begun {
         RETURN => "rt_sigreturn",
-        i => CALLS.get(i).map_or("", |c| c.name),
+        i => CALLS.get(i).map_or("", |(name, ..)| *name),
     };
     match FOUND.load(Relaxed) {
         OFF => Some([""; 3]),
+        FIRST_OF_ALL => Some([kept::NAMESPACE, "", ""]),
         UNCERTAIN => Some([MAY_KILL, "", ""]),
         ALONE => Some([BEGINNING, "lets no process be made", ""]),
         KILLS => Some([BEGINNING, "kills for ", name]),
@@ -272,11 +289,6 @@ fn pieces() -> Option<[&'static str; 3]> {
 /// Why this process is to become the program, for `main`, which has to do that where it couldn't be done here; empty where that was wanted.
 pub fn reason() -> Option<String> {
     Some(pieces()?.concat())
-}
-
-/// Whether it is known that the filters in force kill for none of our calls.
-pub fn is_cleared() -> bool {
-    FOUND.load(Relaxed) == CLEARED
 }
 
 /// What is of interest of /proc/PID/status.
@@ -588,9 +600,11 @@ unsafe fn confined(
         let mut may_write = line.reports;
         if !vouched && !status.may_fork(environment) {
             FOUND.store(UNCERTAIN, Relaxed);
+        } else if would_be_first() {
+            FOUND.store(FIRST_OF_ALL, Relaxed);
         } else {
             may_write = attempt(status, line.plugins);
-            if is_cleared() {
+            if FOUND.load(Relaxed) == CLEARED {
                 return;
             }
         }
@@ -599,6 +613,20 @@ unsafe fn confined(
         }
         execute(line.command, environment);
     }
+}
+
+/// Whether a child would be the first process of its namespace. Where that has none yet the kernel doesn't show it: see [`kept::obstacle`].
+unsafe fn would_be_first() -> bool {
+    let opens = |name: &core::ffi::CStr| {
+        let (name, flags) = (name.as_ptr() as usize, libc::O_RDONLY | libc::O_CLOEXEC);
+        // SAFETY: a text.
+        unsafe {
+            let fd = call(libc::SYS_openat, AT, name, flags as usize, 0);
+            fd >= 0 && raw::close(fd as i32) == 0
+        }
+    };
+    let [own, children] = &kept::NAMESPACES[0];
+    opens(own) && !opens(children)
 }
 
 /// Says why nothing is prefetched, on standard error, and in the report.
@@ -739,32 +767,29 @@ unsafe fn attempt(status: &Status, graphs: bool) -> bool {
             FOUND.store(ALONE, Relaxed);
             return false;
         };
-        let found = match begun {
-            SURVIVED => CLEARED,
-            _ if REFUSED.load(Relaxed) => REFUSES,
-            _ => KILLS,
+        let vital = |i: &usize| (*CALLS.as_ptr().add(*i)).1 == Runner && was_refused(*i);
+        let (found, which) = match (begun, (0..count).find(vital)) {
+            (SURVIVED, None) => (CLEARED, begun),
+            (SURVIVED, Some(refused)) => (REFUSES, refused),
+            _ => (KILLS, begun),
         };
         FOUND.store(found, Relaxed);
         // What has not been tried may kill this process. If neither of the calls that wait may be made, nobody can see that there was a child.
-        let wait4 = begun > WAIT4;
-        let waitid = !wait4 && run(2, WAITID, WAITID + 1) == Some(SURVIVED);
-        let may_write = begun > WRITE || run(3, WRITE, WRITE + 1) == Some(SURVIVED);
-        BEGUN.store(begun, Relaxed);
+        let mut may = |call: usize, child: usize| {
+            let lives = begun > call || run(child, call, call + 1) == Some(SURVIVED);
+            lives && !was_refused(call)
+        };
+        let wait4 = begun > WAIT4 && may(WAIT4, 2);
+        let waitid = !wait4 && may(WAITID, 2);
+        let may_write = may(WRITE, 3);
+        BEGUN.store(which, Relaxed);
         for i in 0..children.len() {
             let child = (&raw const children).cast::<isize>().add(i).read_volatile();
             if child > 0 && wait4 {
                 call(libc::SYS_wait4, child as usize, 0, libc::__WALL as usize, 0);
             } else if child > 0 && waitid {
                 let (kind, flags) = (libc::P_PID as usize, libc::WEXITED | libc::__WALL);
-                raw::syscall6(
-                    libc::SYS_waitid,
-                    kind,
-                    child as usize,
-                    0,
-                    flags as usize,
-                    0,
-                    0,
-                );
+                call(libc::SYS_waitid, kind, child as usize, 0, flags as usize);
             }
         }
         if status.child_blocked && !status.child_waits && begun > TAKE_SIGNAL {
@@ -776,11 +801,10 @@ unsafe fn attempt(status: &Status, graphs: bool) -> bool {
     }
 }
 
-/// Runs a child that tries these calls. Its process id, when it has ended, or 0.
+/// Runs a child that tries these calls. Its process id, when it has ended, or 0 and [`CHILDLESS`].
 unsafe fn trial(first: usize, end: usize) -> isize {
     FIRST.store(first, Relaxed);
     END.store(end, Relaxed);
-    REFUSED.store(false, Relaxed);
     // SAFETY: this process has one thread, and waits until the child has ended.
     unsafe {
         // Filters that are to keep a program from making threads kill for clone(2) alone.
@@ -798,8 +822,14 @@ unsafe fn trial(first: usize, end: usize) -> isize {
                 // SAFETY: the child.
                 unsafe { try_calls() }
             }
-            outrider_sys::child::vfork(f, core::ptr::null_mut(), 16 << 10, 0) as isize
+            match outrider_sys::child::vfork(f, core::ptr::null_mut(), 16 << 10, 0) {
+                -1 => -(*libc::__errno_location() as isize),
+                child => child as isize,
+            }
         };
+        if child < 0 {
+            CHILDLESS.store(-child as i32, Relaxed);
+        }
         child.max(0)
     }
 }
@@ -854,13 +884,10 @@ unsafe extern "C" fn try_calls() -> ! {
         let everything = i == 0;
         while i < end {
             BEGUN.store(i, Relaxed);
-            let c = &*CALLS.as_ptr().add(i);
-            let at = c.arguments.as_ptr();
-            let answer = call(c.number, *at, *at.add(1), *at.add(2), *at.add(3)) as i32;
-            if c.is_vital && [libc::EPERM, libc::ENOSYS, libc::EACCES].contains(&-answer) {
-                REFUSED.store(true, Relaxed);
-                leave();
-            }
+            let (_, _, number, arguments) = &*CALLS.as_ptr().add(i);
+            let at = arguments.as_ptr();
+            let answer = call(*number, *at, *at.add(1), *at.add(2), *at.add(3));
+            (*ANSWERS.as_ptr().add(i)).store((-answer).clamp(0, 4095) as i32, Relaxed);
             i += 1;
         }
         if everything {
@@ -920,13 +947,42 @@ unsafe fn return_from_handler() {
     }
 }
 
-/// The first of our calls for which the filters in force kill, or that they refuse although nothing can be without it; with `graphs`, of those that only
-/// graphs make, too. `None` where there is none, or no child can be made. This process has one thread.
-pub fn deadly_call(graphs: bool) -> Option<String> {
-    // SAFETY: as the caller promises.
-    unsafe { attempt(&Status::UNKNOWN, graphs) };
+/// What a child was answered for each of our calls, an errno or 0, in the order of [`CALLS`]; with `graphs`, for those that only graphs make, too. It is made now
+/// where none was yet. Else why this process has to become the program. This process has one thread.
+pub fn answers(graphs: bool) -> Result<impl Iterator<Item = i32>, String> {
+    if FOUND.load(Relaxed) == NOTHING_FOUND {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let status = Status::of(c"/proc/self/status".as_ptr().cast());
+            attempt(&status.unwrap_or(Status::UNKNOWN), graphs);
+        }
+    }
+    // Where there can be no child for another reason, such as a scheduling policy or a limit, nothing is known: who starts the program sees why.
+    let errno = CHILDLESS.load(Relaxed);
     match FOUND.load(Relaxed) {
-        KILLS | REFUSES => reason(),
-        _ => None,
+        KILLS => Err(reason().unwrap_or_default()),
+        ALONE if is_refusal(errno) => Err(format!("clone is refused ({})", text(errno))),
+        _ => Ok(ANSWERS.iter().map(|e| e.load(Relaxed))),
+    }
+}
+
+/// An errno in words.
+pub fn text(errno: i32) -> String {
+    let all = std::io::Error::from_raw_os_error(errno).to_string();
+    all[..all.find(" (os error").unwrap_or(all.len())].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_calls_and_the_last_lie_where_they_are_looked_for() {
+        let at = [WAIT4, WAITID, TAKE_SIGNAL, WRITE].map(|i| CALLS[i].0);
+        assert_eq!(at, ["wait4", "waitid", "rt_sigtimedwait", "write"]);
+        let graphs = &CALLS[CALLS.len() - OF_GRAPHS..];
+        assert!(graphs.iter().all(|(name, cost, ..)| {
+            *cost == Told && (name.starts_with("io_uring") || *name == "pidfd_getfd")
+        }));
     }
 }

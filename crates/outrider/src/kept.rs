@@ -275,6 +275,8 @@ pub const NAMESPACES: [[&std::ffi::CStr; 2]; 2] = [
     [c"/proc/self/ns/time", c"/proc/self/ns/time_for_children"],
 ];
 
+pub const NAMESPACE: &str = "children of this process are in another PID or time namespace, as whose first one the program would begin";
+
 /// Why this process itself has to become the program, if it has.
 pub fn obstacle() -> Option<&'static str> {
     if locks::held() {
@@ -290,9 +292,7 @@ pub fn obstacle() -> Option<&'static str> {
         own.is_some() && own != link(children)
     };
     if NAMESPACES.iter().any(differs) {
-        return Some(
-            "children of this process are in another PID or time namespace, as whose first one the program would begin",
-        );
+        return Some(NAMESPACE);
     }
     let directory =
         |fd: i32| locks::kind(fd).is_some_and(|kind| kind & libc::S_IFMT == libc::S_IFDIR);

@@ -103,19 +103,13 @@ pub fn run(
     }
     let graphs = !plugins.is_empty() || purpose == Purpose::Check;
     let filters = seccomp::filters().unwrap_or(seccomp::UNKNOWN);
-    if filters != 0
-        && !confined::is_cleared()
-        && let Some(reason) = confined::deadly_call(graphs)
-    {
-        return Err(bare(&args, notes, &reason, purpose));
-    }
     // Before any child is made, which would be the first in its namespace; and no file is made for a report, of which this process might have itself told.
     if let Some(reason) = kept::obstacle() {
         let nowhere = report::Target::None;
         return Err(bare_with(&args, notes, reason, purpose, nowhere));
     }
     if filters != 0 || args.report.is_some() {
-        let found = refused::ask(filters != 0);
+        let found = refused::ask(filters != 0, graphs);
         if let Some(reason) = found.obstacle {
             return Err(bare(&args, notes, &reason, purpose));
         }

@@ -312,6 +312,37 @@ fn filters_that_do_not_kill() {
     assert!(followed(&dir, &mut command) > 0, "a container");
 }
 
+/// SPEC B1, B16: where children are to be in a new process namespace its first process is the program's first child, and none of ours, with which the
+/// namespace would end.
+#[test]
+fn the_first_child_of_a_namespace() {
+    const NAME: &str = "the_first_child_of_a_namespace";
+    if !support::is_root() {
+        return skip_unprivileged(NAME, "only root makes process namespaces");
+    }
+    let dir = fresh_with(NAME, &[]);
+    let ours = outrider();
+    let ours = ours.to_str().unwrap();
+    // swapon(2): EPERM.
+    let forbidden = libc::SYS_swapon.to_string();
+    let run = |ours: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.arg("--pid").arg(program("filter"));
+        command.args(["1", &forbidden]).args(ours);
+        command.args([
+            "/bin/sh",
+            "-c",
+            "sh -c 'echo $$'; echo again; sh -c 'echo $$'",
+        ]);
+        command.current_dir(&dir).env("OUTRIDER", "on");
+        Seen::by(&mut command).without_ours()
+    };
+    let plain = run(&[]);
+    assert!(plain.out.starts_with("1\nagain\n"), "{plain:?}");
+    assert_eq!(run(&[ours, "run", "--"]), plain);
+    assert_eq!(run(&[ours, "run", "--report=r.json", "--"]), plain);
+}
+
 /// SPEC B16: what stops being followed because of a filter leaves nothing behind: no child, no signal, no core.
 #[test]
 fn what_was_tried_leaves_nothing() {
