@@ -752,7 +752,7 @@ unsafe fn attempt(status: &Status, graphs: bool) -> bool {
     unsafe {
         let mut children = [0isize; 4];
         let mut run = |i: usize, first: usize, end: usize| {
-            let child = trial(first, end);
+            let child = trial(status.mode != 0, first, end);
             (&raw mut children)
                 .cast::<isize>()
                 .add(i)
@@ -802,15 +802,15 @@ unsafe fn attempt(status: &Status, graphs: bool) -> bool {
 }
 
 /// Runs a child that tries these calls. Its process id, when it has ended, or 0 and [`CHILDLESS`].
-unsafe fn trial(first: usize, end: usize) -> isize {
+unsafe fn trial(filtered: bool, first: usize, end: usize) -> isize {
     FIRST.store(first, Relaxed);
     END.store(end, Relaxed);
     // SAFETY: this process has one thread, and waits until the child has ended.
     unsafe {
-        // Filters that are to keep a program from making threads kill for clone(2) alone.
+        // Filters that are to keep a program from making threads kill for clone(2) alone. Without one no signal is to tell of the child's end.
         #[cfg(target_arch = "x86_64")]
-        let child = match run_child(libc::SYS_vfork, 0) {
-            child @ 1.. => child,
+        let child = match filtered.then(|| run_child(libc::SYS_vfork, 0)) {
+            Some(child @ 1..) => child,
             _ => run_child(
                 libc::SYS_clone,
                 (libc::CLONE_VM | libc::CLONE_VFORK) as usize,
@@ -818,6 +818,7 @@ unsafe fn trial(first: usize, end: usize) -> isize {
         };
         #[cfg(not(target_arch = "x86_64"))]
         let child = {
+            let _ = filtered;
             extern "C" fn f(_: *mut libc::c_void) -> libc::c_int {
                 // SAFETY: the child.
                 unsafe { try_calls() }
