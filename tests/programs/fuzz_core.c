@@ -104,9 +104,11 @@ void say(struct ctx *c, const char *fmt, ...)
 	log->len += (size_t)n;
 }
 
+/* A direct read that isn't aligned is refused with EIO in place of EINVAL where the file has blocks that
+ * are only reserved, and whether it has is a matter of when it was written back. */
 static void say_errno(struct ctx *c, int err)
 {
-	const char *name = strerrorname_np(err);
+	const char *name = strerrorname_np(err == EIO ? EINVAL : err);
 	if (name)
 		say(c, "%s", name);
 	else
