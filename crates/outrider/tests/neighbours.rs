@@ -213,37 +213,3 @@ fn a_walk_leaves_a_neighbour_his_turn() {
         }
     });
 }
-
-/// DR7, B12: what a walk of ours reads is no foreign reader's to a stream of ours, nor are the names and inodes that the walking program reads itself: nobody else is there,
-/// and the stream has what the disk wants on its way.
-#[test]
-fn a_walk_of_ours_is_no_neighbour() {
-    const NAME: &str = "a_walk_of_ours_is_no_neighbour";
-    let dir = fresh(NAME);
-    let Some((disk, _)) = disk(NAME, &dir) else {
-        return;
-    };
-    plant(&disk.dir.join("tree"), 4000, 9000);
-    plant(&disk.dir.join("tree/large"), 80, 300 << 10);
-    fs::write(disk.dir.join("file"), Random(4).bytes(96 << 20)).unwrap();
-    let file = places(&disk.dir.join("file"));
-    disk.does("model", &["remote"]);
-    eventually(|| {
-        let script =
-            "grep -rc 'no such line' disk/tree >/dev/null & cat disk/file >/dev/null; wait";
-        let (report, requests) = run(&dir, &disk, false, &["sh", "-c", script]);
-        let stream: Vec<_> = requests
-            .iter()
-            .filter(|r| file.iter().any(|place| place.contains(&r.offset)))
-            .collect();
-        let way = |at: f64| {
-            let there = stream.iter().filter(|r| r.came <= at && at < r.done);
-            there.map(|r| r.length).sum::<u64>()
-        };
-        let deepest = stream.iter().map(|r| way(r.came)).max().unwrap_or(0);
-        match deepest >= 5 << 18 {
-            true => Ok(()),
-            false => Err(format!("{deepest} bytes of the stream at most: {report}")),
-        }
-    });
-}
