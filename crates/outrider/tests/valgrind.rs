@@ -63,8 +63,10 @@ fn valgrind_has_nothing_to_say_of_us() {
         same(&what, &plain, &run(&dir, &ours));
         let report: serde_json::Value =
             serde_json::from_slice(&fs::read(dir.join("report")).unwrap()).unwrap();
+        // Its tools are static, and these start without the library where musl's linker is: then the report says so.
+        let without = report["lost"].to_string().contains("linked statically");
         assert!(
-            report["totals"]["events"].as_u64() > Some(0),
+            without || report["totals"]["events"].as_u64() > Some(0),
             "{what}: {report:#}"
         );
         let children = ["--trace-children=yes", &outrider, "run", "--"];
