@@ -813,7 +813,8 @@ print([(e.name, e.stat(follow_symlinks=False).st_size) for e in os.scandir(\"mnt
             }
             let (totals, printed) = run(&dir, "predict+opt", &argv);
             assert!(printed == plain, "{script}, cached");
-            match totals["wake_ups"].as_u64() {
+            // A shell whose child was ended by a signal, as `head` does with `ls`, has the service let go of what that had; nothing is told.
+            match totals["events"].as_u64() {
                 Some(0) => Ok(()),
                 _ => Err(format!("{script}, cached: {totals}")),
             }
