@@ -160,27 +160,37 @@ pub struct Peer {
     pub gid: u32,
 }
 
-fn peer(fd: i32) -> Option<Peer> {
-    let mut peer = Peer {
-        pid: 0,
-        uid: u32::MAX,
-        gid: u32::MAX,
-    };
-    let mut len = size_of::<Peer>() as u32;
+/// What the kernel says of a connection, over `value`: that, or an errno.
+fn option<T>(fd: i32, name: libc::c_int, mut value: T) -> Result<T, i32> {
+    let mut len = size_of::<T>() as u32;
     let level = libc::SOL_SOCKET as usize;
-    // SAFETY: the kernel writes a struct ucred, which has this form.
+    // SAFETY: the kernel writes no more than there is room for; callers name a type of plain numbers.
     let r = unsafe {
         syscall6(
             libc::SYS_getsockopt,
             fd as usize,
             level,
-            libc::SO_PEERCRED as usize,
-            &raw mut peer as usize,
+            name as usize,
+            &raw mut value as usize,
             &raw mut len as usize,
             0,
         )
     };
-    (r == 0 && len as usize == size_of::<Peer>()).then_some(peer)
+    match r {
+        0 if len as usize == size_of::<T>() => Ok(value),
+        0 => Err(libc::EBADF),
+        r => Err(-r as i32),
+    }
+}
+
+fn peer(fd: i32) -> Option<Peer> {
+    // A struct ucred has this form.
+    let nobody = Peer {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+    option(fd, libc::SO_PEERCRED, nobody).ok()
 }
 
 /// Newer than the C library's headers.
@@ -189,26 +199,10 @@ const SO_PEERPIDFD: libc::c_int = 77;
 /// Whoever has connected, as a descriptor that is of no other process, whatever becomes of its number. An error of ENOPROTOOPT where the kernel has none
 /// (before 6.5).
 fn peer_life(fd: i32) -> Result<OwnedFd, i32> {
-    let mut life = -1i32;
-    let mut len = size_of::<i32>() as u32;
-    let level = libc::SOL_SOCKET as usize;
-    // SAFETY: the kernel writes a number.
-    let r = unsafe {
-        syscall6(
-            libc::SYS_getsockopt,
-            fd as usize,
-            level,
-            SO_PEERPIDFD as usize,
-            &raw mut life as usize,
-            &raw mut len as usize,
-            0,
-        )
-    };
-    match r {
+    match option(fd, SO_PEERPIDFD, -1i32)? {
         // SAFETY: the kernel has made it for this process.
-        0 if life >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(life) }),
-        0 => Err(libc::EBADF),
-        r => Err(-r as i32),
+        life if life >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(life) }),
+        _ => Err(libc::EBADF),
     }
 }
 

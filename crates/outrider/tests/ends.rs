@@ -5,11 +5,11 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use support::{
-    Mounted, compile, fresh, is_root, make_cold, outrider_run, plain_environment, processes,
-    program, skip_unprivileged, wait_for,
+    Mounted, compile, fresh, is_root, make_cold, processes, program, script, skip_unprivileged,
+    wait_for,
 };
 
 /// The ways in which a program comes to have a file no more; see `ends.c`.
@@ -65,25 +65,6 @@ fn may_mount(name: &str) -> bool {
         return false;
     }
     true
-}
-
-/// Runs a script with us or without, which is given a minute.
-fn script(dir: &Path, ours: bool, text: &str) -> (Output, serde_json::Value) {
-    let report = dir.join("report.json");
-    let words = ["timeout", "-s", "KILL", "60", "sh", "-c", text];
-    let mut command = if ours {
-        let flag = format!("--report={}", report.display());
-        outrider_run(dir, &[&flag], &words)
-    } else {
-        let mut command = Command::new(words[0]);
-        plain_environment(&mut command, dir);
-        command.args(&words[1..]).current_dir(dir);
-        command
-    };
-    let output = command.stdin(Stdio::null()).output().unwrap();
-    let text = fs::read_to_string(&report).unwrap_or_default();
-    let _ = fs::remove_file(&report);
-    (output, serde_json::from_str(&text).unwrap_or_default())
 }
 
 fn figure(report: &serde_json::Value, name: &str) -> u64 {

@@ -3,32 +3,8 @@
 mod support;
 
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
 
-use support::{
-    Mounted, compile, fresh, is_root, make_cold, outrider_run, plain_environment, program,
-    skip_unprivileged,
-};
-
-/// Runs a script with us or without, which is given a minute, and what the report says.
-fn script(dir: &Path, ours: bool, text: &str) -> (Output, serde_json::Value) {
-    let report = dir.join("report.json");
-    let words = ["timeout", "-s", "KILL", "60", "sh", "-c", text];
-    let mut command = if ours {
-        let flag = format!("--report={}", report.display());
-        outrider_run(dir, &[&flag], &words)
-    } else {
-        let mut command = Command::new(words[0]);
-        plain_environment(&mut command, dir);
-        command.args(&words[1..]).current_dir(dir);
-        command
-    };
-    let output = command.stdin(Stdio::null()).output().unwrap();
-    let text = fs::read_to_string(&report).unwrap_or_default();
-    let _ = fs::remove_file(&report);
-    (output, serde_json::from_str(&text).unwrap_or_default())
-}
+use support::{Mounted, compile, fresh, is_root, make_cold, program, script, skip_unprivileged};
 
 /// SPEC B11: a program that has closed what it read can have it unmounted by another that it starts, in whatever way, which no library sees: ten times of ten, as
 /// without us.

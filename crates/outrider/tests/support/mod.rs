@@ -18,7 +18,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 
@@ -720,6 +720,25 @@ impl Case {
 fn prefetched(outcomes: &BTreeMap<String, Outcome>) -> bool {
     let mut all = outcomes.values();
     all.any(|o| o.total("prefetched_bytes").unwrap_or(0) > 0)
+}
+
+/// Runs a script with us or without, which is given a minute, and what the report says.
+pub fn script(dir: &Path, ours: bool, text: &str) -> (Output, serde_json::Value) {
+    let report = dir.join("report.json");
+    let words = ["timeout", "-s", "KILL", "60", "sh", "-c", text];
+    let mut command = if ours {
+        let flag = format!("--report={}", report.display());
+        outrider_run(dir, &[&flag], &words)
+    } else {
+        let mut command = Command::new(words[0]);
+        plain_environment(&mut command, dir);
+        command.args(&words[1..]).current_dir(dir);
+        command
+    };
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let text = fs::read_to_string(&report).unwrap_or_default();
+    let _ = fs::remove_file(&report);
+    (output, serde_json::from_str(&text).unwrap_or_default())
 }
 
 /// Tries something that depends on the helper having had a turn while the program ran; the last attempt's complaint
