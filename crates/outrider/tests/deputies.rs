@@ -132,11 +132,7 @@ fn inherited_connections_are_nobodys() {
     let stranger = program("stranger");
     let mut reused = false;
     for _ in 0..40 {
-        for file in fs::read_dir(&secrets).unwrap() {
-            let file = fs::File::open(file.unwrap().path()).unwrap();
-            file.sync_all().unwrap();
-            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-        }
+        support::make_all_cold(&secrets);
         let argv = [
             stranger.to_str().unwrap(),
             "inherit",

@@ -193,11 +193,7 @@ fn walks_of_the_dropped_read_nothing() {
         fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
     }
     for raw in [false, true] {
-        for file in fs::read_dir(&tree).unwrap() {
-            let file = fs::File::open(file.unwrap().path()).unwrap();
-            file.sync_all().unwrap();
-            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-        }
+        support::make_all_cold(&tree);
         support::make_cold(&dir);
         let script = format!(
             "import ctypes, os

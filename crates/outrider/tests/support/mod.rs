@@ -329,6 +329,15 @@ fn make_data(dir: &Path) {
     }
 }
 
+/// Throws out of the page cache whatever lies in a directory of files, however small it is.
+pub fn make_all_cold(dir: &Path) {
+    for file in fs::read_dir(dir).unwrap() {
+        let file = File::open(file.unwrap().path()).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    }
+}
+
 /// Drops the pages of every file under `dir` from the cache, writing them back first: the runs must
 /// wait for the disk, or there is nothing to prefetch. Best effort: it needs no privilege, and
 /// nothing fails where the file system keeps the pages.
