@@ -3,11 +3,13 @@
 
 pub mod board;
 pub mod budget;
+pub mod clock;
 pub mod config;
 pub mod declare;
 pub mod engine;
 pub mod fetch;
 pub mod hints;
+pub mod map;
 pub mod place;
 pub mod plan;
 pub mod residency;

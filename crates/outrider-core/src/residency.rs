@@ -67,37 +67,37 @@ impl Residency {
             }
             return Ok(all && at == pages.end);
         }
-        self.divide(handle, view, pages, now, looks)
+        let count = |bytes| self.count(handle, bytes);
+        divide(&count, view, pages, now, looks)
     }
+}
 
-    /// The same by counts: what is cached in part is divided down to single requests.
-    fn divide(
-        &self,
-        handle: &Handle,
-        view: &FileView,
-        pages: PageRange,
-        now: u64,
-        looks: &mut u32,
-    ) -> Result<bool, CacheStatError> {
-        const SMALLEST: u64 = (128 << 10) / PAGE;
-        const MOST: u32 = 128;
-        *looks += 1;
-        let cached = self.count(handle, pages.start * PAGE..pages.end * PAGE)?;
-        if cached >= pages.len() {
-            view.present(pages, now);
-            return Ok(true);
-        }
-        if cached > 0 && pages.len() > SMALLEST {
-            let part = (pages.len() / 8).max(SMALLEST);
-            let mut at = pages.start;
-            while at < pages.end && *looks < MOST {
-                let end = ((at / part + 1) * part).min(pages.end);
-                self.divide(handle, view, PageRange::new(at, end), now, looks)?;
-                at = end;
-            }
-        }
-        Ok(false)
+/// The same by counts of pages that are cached within a range of bytes: what is cached in part is divided down to single requests.
+pub fn divide(
+    count: &impl Fn(Range<u64>) -> Result<u64, CacheStatError>,
+    view: &FileView,
+    pages: PageRange,
+    now: u64,
+    looks: &mut u32,
+) -> Result<bool, CacheStatError> {
+    const SMALLEST: u64 = (128 << 10) / PAGE;
+    const MOST: u32 = 128;
+    *looks += 1;
+    let cached = count(pages.start * PAGE..pages.end * PAGE)?;
+    if cached >= pages.len() {
+        view.present(pages, now);
+        return Ok(true);
     }
+    if cached > 0 && pages.len() > SMALLEST {
+        let part = (pages.len() / 8).max(SMALLEST);
+        let mut at = pages.start;
+        while at < pages.end && *looks < MOST {
+            let end = ((at / part + 1) * part).min(pages.end);
+            divide(count, view, PageRange::new(at, end), now, looks)?;
+            at = end;
+        }
+    }
+    Ok(false)
 }
 
 impl Default for Residency {

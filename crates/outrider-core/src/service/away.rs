@@ -41,7 +41,7 @@ pub(super) struct Away {
     /// By process entry, what is left of the allowances that were drawn on.
     credits: HashMap<usize, Credit>,
     /// When time away was last charged.
-    charged: Instant,
+    charged: Moment,
     /// Demands of processes without credit that wait until their own files are let go of, by process entry.
     aside: HashMap<usize, Aside>,
 }
@@ -50,23 +50,23 @@ pub(super) struct Away {
 struct Credit {
     /// Seconds; less than none where one demand took longer.
     left: f64,
-    at: Instant,
+    at: Moment,
     /// When its last demand was honoured without credit.
-    honoured: Option<Instant>,
+    honoured: Option<Moment>,
 }
 
 impl Credit {
-    fn new() -> Credit {
+    fn new(now: Moment) -> Credit {
         Credit {
             left: ALLOWANCE.as_secs_f64(),
-            at: Instant::now(),
+            at: now,
             honoured: None,
         }
     }
 
-    fn look(&mut self) -> f64 {
-        let since = self.at.elapsed();
-        self.at = Instant::now();
+    fn look(&mut self, now: Moment) -> f64 {
+        let since = now - self.at;
+        self.at = now;
         self.left = (self.left + since.as_secs_f64() / PART).min(ALLOWANCE.as_secs_f64());
         self.left
     }
@@ -75,7 +75,7 @@ impl Credit {
 /// A demand that is about a process's own files.
 struct Aside {
     number: u32,
-    began: Instant,
+    began: Moment,
     /// What was open of these, and may be until a disk has answered.
     open: Vec<Weak<Handle>>,
     files: Vec<FileKey>,
@@ -85,49 +85,49 @@ struct Demand {
     /// By process entry, the values of [`Proc::release_wanted`].
     numbers: HashMap<usize, u32>,
     walker: Option<Leaving>,
-    began: Instant,
+    began: Moment,
 }
 
 #[derive(Clone, Copy)]
 struct Ongoing {
     /// Its entry in [`Proc::calls`].
     call: u32,
-    seen: Instant,
+    seen: Moment,
     /// When everything had been let go of.
-    honoured: Option<Instant>,
+    honoured: Option<Moment>,
     /// Its process had used its allowance up when it began: others need not wait for it.
     alone: bool,
 }
 
 impl Ongoing {
-    fn is_over(&self) -> bool {
-        let honoured = self.honoured.is_some_and(|h| h.elapsed() > LONGEST_CALL);
-        honoured || self.seen.elapsed() > PATIENCE + LONGEST_CALL
+    fn is_over(&self, now: Moment) -> bool {
+        let honoured = self.honoured.is_some_and(|h| now - h > LONGEST_CALL);
+        honoured || now - self.seen > PATIENCE + LONGEST_CALL
     }
 }
 
 impl Away {
-    pub(super) fn new() -> Away {
+    pub(super) fn new(now: Moment) -> Away {
         Away {
             away: false,
             leaving: None,
             calls: HashMap::new(),
             stubborn: false,
             credits: HashMap::new(),
-            charged: Instant::now(),
+            charged: now,
             aside: HashMap::new(),
         }
     }
 
     /// Whether a process has used its allowance up.
-    fn is_spent(&mut self, i: usize) -> bool {
-        self.credits.get_mut(&i).is_some_and(|c| c.look() <= 0.0)
+    fn is_spent(&mut self, i: usize, now: Moment) -> bool {
+        self.credits.get_mut(&i).is_some_and(|c| c.look(now) <= 0.0)
     }
 
     /// The time since this was called last goes to the account of those for whom nothing is open.
-    fn charge(&mut self) {
-        let since = self.charged.elapsed();
-        self.charged = Instant::now();
+    fn charge(&mut self, now: Moment) {
+        let since = now - self.charged;
+        self.charged = now;
         if !self.away {
             return;
         }
@@ -135,20 +135,20 @@ impl Away {
         let mut who: HashSet<usize> = calls.map(|((i, _), _)| *i).collect();
         who.extend(self.leaving.iter().flat_map(|d| d.numbers.keys()));
         for i in who {
-            self.take(i, since);
+            self.take(i, since, now);
         }
     }
 
-    fn take(&mut self, i: usize, time: Duration) {
-        let credit = self.credits.entry(i).or_insert_with(Credit::new);
-        credit.look();
+    fn take(&mut self, i: usize, time: Duration, now: Moment) {
+        let credit = self.credits.entry(i).or_insert_with(|| Credit::new(now));
+        credit.look(now);
         credit.left -= time.as_secs_f64();
     }
 
     /// Whether a process without credit was honoured so lately that it can wait.
-    fn can_wait(&self, i: usize) -> bool {
+    fn can_wait(&self, i: usize, now: Moment) -> bool {
         let honoured = self.credits.get(&i).and_then(|c| c.honoured);
-        self.aside.contains_key(&i) || honoured.is_some_and(|at| at.elapsed() < PAUSE)
+        self.aside.contains_key(&i) || honoured.is_some_and(|at| now - at < PAUSE)
     }
 
     /// The process in entry `i` is over: it demands nothing any more.
@@ -171,7 +171,7 @@ impl Away {
     }
 }
 
-impl Service {
+impl<K: Kernel> Service<K> {
     /// The processes that demand what is not being honoured yet, and the numbers of their demands.
     fn demands(&self) -> impl Iterator<Item = (usize, u32)> {
         self.active.iter().filter_map(|i| {
@@ -183,7 +183,8 @@ impl Service {
 
     /// Whether there is a demand that is not being honoured yet, and has not to wait.
     pub(super) fn has_to_leave(&self) -> bool {
-        self.demands().any(|(i, _)| !self.away.can_wait(i))
+        let now = self.kernel.now();
+        self.demands().any(|(i, _)| !self.away.can_wait(i, now))
     }
 
     /// Whether a process waits for its own files to be let go of.
@@ -193,7 +194,7 @@ impl Service {
 
     /// Opens files again once the calls are over for which none was opened: before anything is heard of what came after them.
     pub(super) fn come_back(&mut self) {
-        self.away.charge();
+        self.away.charge(self.kernel.now());
         if self.away.away && self.away.leaving.is_none() && !self.is_called() {
             self.away.away = false;
             self.offer_room();
@@ -205,7 +206,7 @@ impl Service {
 
     /// Whether a call goes on for which nothing may be opened.
     fn is_called(&mut self) -> bool {
-        let mut called = false;
+        let (mut called, time) = (false, self.kernel.now());
         for i in &self.active {
             for (place, word) in self.shared.proc(*i).calls.iter().enumerate() {
                 let call = word.load(Acquire);
@@ -219,11 +220,11 @@ impl Service {
                 let same = ongoing.filter(|o| o.call == call);
                 let now = same.unwrap_or_else(|| Ongoing {
                     call,
-                    seen: Instant::now(),
+                    seen: time,
                     honoured: None,
-                    alone: self.away.is_spent(*i),
+                    alone: self.away.is_spent(*i, time),
                 });
-                if now.is_over() {
+                if now.is_over(time) {
                     let _ = word.compare_exchange(call, 0, AcqRel, Relaxed);
                     self.away.calls.remove(&(*i, place));
                     continue;
@@ -237,9 +238,11 @@ impl Service {
 
     /// Lets go of everything, if that is demanded, and tells when it is done.
     pub(super) fn go_away(&mut self) {
+        let now = self.kernel.now();
         let demands: Vec<usize> = self.demands().map(|(i, _)| i).collect();
-        let (spent, new): (Vec<_>, Vec<_>) =
-            demands.into_iter().partition(|i| self.away.is_spent(*i));
+        let (spent, new): (Vec<_>, Vec<_>) = demands
+            .into_iter()
+            .partition(|i| self.away.is_spent(*i, now));
         for i in spent {
             self.step_aside(i);
         }
@@ -255,14 +258,14 @@ impl Service {
             let mut demand = Demand {
                 numbers: before.map(|d| d.numbers).unwrap_or_default(),
                 walker,
-                began: Instant::now(),
+                began: self.kernel.now(),
             };
             for i in new {
                 let proc = self.shared.proc(i);
                 let wanted = proc.release_wanted.load(Acquire);
                 demand.numbers.insert(i, wanted);
                 proc.release_begun.store(wanted, Release);
-                self.away.take(i, LEAST);
+                self.away.take(i, LEAST, now);
             }
             self.away.leaving = Some(demand);
         }
@@ -274,13 +277,13 @@ impl Service {
             true => PATIENCE,
             false => IMPATIENCE,
         };
-        if !gone && demand.began.elapsed() < patience {
+        if !gone && self.kernel.since(demand.began) < patience {
             self.away.leaving = Some(demand);
             return;
         }
         self.away.stubborn = !gone;
         for ongoing in self.away.calls.values_mut() {
-            ongoing.honoured.get_or_insert_with(Instant::now);
+            ongoing.honoured.get_or_insert(self.kernel.now());
         }
         for (i, number) in demand.numbers {
             let done = &self.shared.proc(i).release_done;
@@ -300,7 +303,7 @@ impl Service {
 
     /// Honours a demand of a process that has kept the others waiting for too long: lets go of the files that it has open or nobody has.
     fn step_aside(&mut self, i: usize) {
-        if self.away.can_wait(i) || self.procs[i].is_none() {
+        if self.away.can_wait(i, self.kernel.now()) || self.procs[i].is_none() {
             return;
         }
         self.hear_out(i);
@@ -330,7 +333,7 @@ impl Service {
         }
         let aside = Aside {
             number,
-            began: Instant::now(),
+            began: self.kernel.now(),
             open,
             files,
         };
@@ -341,15 +344,17 @@ impl Service {
     fn stand_aside(&mut self) {
         let over = |a: &Aside| {
             let open = a.open.iter().any(|h| h.strong_count() > 0);
-            !open || a.began.elapsed() >= IMPATIENCE
+            !open || self.kernel.since(a.began) >= IMPATIENCE
         };
         let done = self.away.aside.iter().filter(|(_, a)| over(a));
         for i in done.map(|(i, _)| *i).collect::<Vec<_>>() {
             let Some(aside) = self.away.aside.remove(&i) else {
                 continue;
             };
-            let credit = self.away.credits.entry(i).or_insert_with(Credit::new);
-            credit.honoured = Some(Instant::now());
+            let now = self.kernel.now();
+            let credits = &mut self.away.credits;
+            let credit = credits.entry(i).or_insert_with(|| Credit::new(now));
+            credit.honoured = Some(now);
             for key in &aside.files {
                 let open = self.files.get(key).filter(|f| f.openers > 0);
                 if let Some(file) = open {
@@ -364,9 +369,9 @@ impl Service {
 
     /// The end: lets go of everything, and of what a disk does not answer before long when the process ends.
     pub(super) fn leave_for_good(&mut self) {
-        let began = Instant::now();
+        let began = self.kernel.now();
         let mut walker = self.let_go_of_all();
-        while !self.is_gone(&mut walker) && began.elapsed() < IMPATIENCE {
+        while !self.is_gone(&mut walker) && self.kernel.since(began) < IMPATIENCE {
             std::thread::sleep(Duration::from_micros(100));
         }
         if let Some(walker) = self.walker.as_ref().filter(|_| !self.away.away) {

@@ -43,7 +43,7 @@ impl FileState {
 
     /// The process that opened it last, if it is open.
     fn owner(&self) -> Option<usize> {
-        self.source.map(|(i, ..)| i)
+        self.source.map(|s| s.proc)
     }
 }
 
@@ -61,7 +61,7 @@ impl ProcState {
     }
 }
 
-impl Service {
+impl<K: Kernel> Service<K> {
     /// The part of each process in what there are so many of.
     fn share(&self, all: usize) -> usize {
         (all / self.active.len().max(2)).max(LEAST)
@@ -146,10 +146,10 @@ impl Service {
 
     /// Where what is known of files takes too much memory, something is forgotten: first of files that nobody has open, then of those of the process that has the most.
     pub(super) fn keep_to_bytes(&mut self) {
-        if self.bytes_looked_at.elapsed() < LOOK {
+        if self.kernel.since(self.bytes_looked_at) < LOOK {
             return;
         }
-        self.bytes_looked_at = Instant::now();
+        self.bytes_looked_at = self.kernel.now();
         let mut all: usize = self.files.values().map(FileState::bytes).sum();
         if all <= KNOWN_BYTES {
             return;
@@ -185,7 +185,7 @@ impl Service {
             file.streamed = false;
             all -= before.saturating_sub(file.bytes());
         }
-        self.bytes_looked_at = Instant::now();
+        self.bytes_looked_at = self.kernel.now();
     }
 
     /// How urgent a request for a file is, and how many bytes may be asked for: whoever is not alone has no more waiting than its part of the budget. What waits

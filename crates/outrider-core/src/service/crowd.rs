@@ -6,11 +6,10 @@
 //! on for a while without prefetching and for a while with it, and what they read meanwhile, from wherever, decides. While they do as well without,
 //! nothing is asked for at open or for plain streams, and the hooks don't even tell of files that are opened.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use outrider_sys::counters;
-
-use super::Service;
+use super::{Kernel, Service};
+use crate::clock::Moment;
 use crate::shm;
 
 /// Files that make a crowd …
@@ -51,22 +50,22 @@ enum Stage {
 pub(super) struct Crowd {
     stage: Stage,
     /// When it began.
-    since: Instant,
+    since: Moment,
     /// From when on it is measured, and what had been read then.
-    from: Option<(Instant, u64)>,
+    from: Option<(Moment, u64)>,
     /// Bytes per second without prefetching, and with it.
     without: f64,
     with: f64,
     holds: Duration,
     /// When a trial began last, so that a number of files that goes up and down does not begin one each time.
-    tried: Option<Instant>,
+    tried: Option<Moment>,
     /// What each process had read at the last look.
     read: Vec<(u32, u64)>,
     all: u64,
 }
 
 impl Crowd {
-    pub(super) fn new(now: Instant) -> Crowd {
+    pub(super) fn new(now: Moment) -> Crowd {
         Crowd {
             stage: Stage::Idle,
             since: now,
@@ -88,12 +87,12 @@ impl Crowd {
         }
     }
 
-    fn enter(&mut self, stage: Stage, now: Instant) {
+    fn enter(&mut self, stage: Stage, now: Moment) {
         (self.stage, self.since, self.from) = (stage, now, None);
     }
 
     /// The first trial of a crowd.
-    fn begin(&mut self, files: u64, now: Instant) {
+    fn begin(&mut self, files: u64, now: Moment) {
         (self.with, self.without) = (0.0, 0.0);
         self.tried = Some(now);
         let quiet = files >= MANY;
@@ -102,7 +101,7 @@ impl Crowd {
     }
 
     /// `files` are being read, as far as is told, and `read` bytes so far by programs that all were there at the last look.
-    fn look(&mut self, now: Instant, files: u64, read: Option<u64>) {
+    fn look(&mut self, now: Moment, files: u64, read: Option<u64>) {
         let unknown = read.is_none();
         // Where hooks don't tell of files, nobody knows how many there are.
         let few = files < CROWD && self.quiet() != Some(true);
@@ -174,7 +173,7 @@ impl Crowd {
     }
 
     /// Bytes per second in this stage, once they tell something.
-    fn rate(&mut self, now: Instant, read: u64) -> Option<f64> {
+    fn rate(&mut self, now: Moment, read: u64) -> Option<f64> {
         let Some((from, before)) = self.from else {
             if now - self.since >= SETTLE {
                 self.from = Some((now, read));
@@ -187,7 +186,7 @@ impl Crowd {
     }
 
     /// Whether so little is read without prefetching that there is nothing to try.
-    fn is_slow(&self, now: Instant, read: u64) -> bool {
+    fn is_slow(&self, now: Moment, read: u64) -> bool {
         self.from.is_some_and(|(from, before)| {
             let (took, bytes) = (now - from, read.saturating_sub(before));
             took >= SPAN && (bytes as f64) < SLOW * took.as_secs_f64()
@@ -206,7 +205,7 @@ impl Crowd {
     }
 }
 
-impl Service {
+impl<K: Kernel> Service<K> {
     /// Looks whether many files are being read, and whether that is better left alone. Tells the hooks.
     pub(super) fn look_at_crowd(&mut self, files: u64) {
         let tries = self.mode == shm::MODE_PREDICT_OPT && self.grant.allowed;
@@ -219,12 +218,12 @@ impl Service {
             .then(|| {
                 let programs = self.active.iter().filter_map(|i| self.procs[*i].as_ref());
                 programs
-                    .map(|p| Some((p.pid, counters::bytes_read(p.pid)?)))
+                    .map(|p| Some((p.pid, self.kernel.bytes_read(p.pid)?)))
                     .collect()
             })
             .flatten();
         let read = read.and_then(|now| self.crowd.sum(now));
-        self.crowd.look(Instant::now(), files, read);
+        self.crowd.look(self.kernel.now(), files, read);
     }
 }
 
@@ -235,7 +234,7 @@ mod tests {
     /// How often a crowd of `files` is quiet in `seconds`, where its programs read at `rate(quiet)` bytes per second.
     fn quiet_share(files: u64, seconds: u64, rate: impl Fn(bool, Duration) -> f64) -> f64 {
         const TICK: Duration = Duration::from_millis(8);
-        let start = Instant::now();
+        let start = Moment::BEGINNING;
         let (mut now, mut read, mut quiet, mut ticks) = (start, 0.0, 0, 0);
         let mut crowd = Crowd::new(now);
         while now - start < Duration::from_secs(seconds) {
@@ -276,7 +275,7 @@ mod tests {
     #[test]
     fn the_end_of_a_crowd_is_noticed() {
         let over = Duration::from_secs(10);
-        let start = Instant::now();
+        let start = Moment::BEGINNING;
         let mut crowd = Crowd::new(start);
         let (mut now, mut read) = (start, 0u64);
         while now - start < over {
@@ -297,7 +296,7 @@ mod tests {
     /// Design: of a process that has ended it is not known what it read last.
     #[test]
     fn ended_processes_spoil_the_count() {
-        let mut crowd = Crowd::new(Instant::now());
+        let mut crowd = Crowd::new(Moment::BEGINNING);
         assert_eq!(crowd.sum(vec![(1, 100), (2, 5)]), Some(0));
         assert_eq!(crowd.sum(vec![(1, 150), (2, 10)]), Some(55));
         assert_eq!(crowd.sum(vec![(1, 160)]), None);

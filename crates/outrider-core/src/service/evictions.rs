@@ -16,7 +16,7 @@ const PLACE: u64 = 16 << 10;
 /// Parts of a file that are looked at if places are gone.
 const PARTS: u64 = 256;
 
-impl Service {
+impl<K: Kernel> Service<K> {
     /// Looks for what is gone, in some of the files that are open.
     pub(super) fn look_for_evictions(&mut self) {
         if !self.config.view.cache_visibility || self.away.is_away() {
@@ -56,7 +56,7 @@ impl Service {
         };
         let is_gone = |pages: &PageRange| {
             let bytes = pages.start * PAGE..pages.end * PAGE;
-            let cached = self.residency.count(&handle, bytes);
+            let cached = self.kernel.cached(&handle, bytes);
             cached.is_ok_and(|cached| cached < pages.len())
         };
         let gone = places.iter().filter(|place| is_gone(place)).count();
@@ -68,7 +68,7 @@ impl Service {
                 .filter(|pages| {
                     let bytes = pages.start * PAGE..pages.end * PAGE;
                     let present = view.count(*pages).present_pages;
-                    let cached = self.residency.count(&handle, bytes);
+                    let cached = self.kernel.cached(&handle, bytes);
                     present > 0 && cached.is_ok_and(|cached| cached * 2 < present)
                 })
                 .collect();

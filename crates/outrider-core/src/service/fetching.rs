@@ -10,7 +10,7 @@ const FAR: u64 = 1 << 20;
 /// Hints that wait for a file to be opened.
 const HINTS: usize = 64;
 
-impl Service {
+impl<K: Kernel> Service<K> {
     pub(super) fn room(&self) -> u64 {
         let unused = self
             .files
@@ -190,7 +190,7 @@ impl Service {
         let mut all = true;
         let mut looks = 0;
         for r in ranges.iter().step_by(step) {
-            match self.residency.calibrate(
+            match self.kernel.calibrate(
                 handle,
                 &view,
                 PageRange::from_bytes(r.start, r.end - r.start),
@@ -254,7 +254,7 @@ impl Service {
         if !view.is_cached(pages) || view.in_flight_pages() * 2 > pages.len() {
             return;
         }
-        if let Ok(cached) = self.residency.count(handle, held)
+        if let Ok(cached) = self.kernel.cached(handle, held)
             && cached * 2 < pages.len()
         {
             self.lost_pages(key, pages);
@@ -288,7 +288,9 @@ impl Service {
         for r in places {
             let pages = PageRange::from_bytes(r.start, len.min(r.end - r.start));
             if view.is_cached(pages)
-                && let Ok(cached) = handle.cached_pages(pages.start * PAGE..pages.end * PAGE)
+                && let Ok(cached) = self
+                    .kernel
+                    .cached(&handle, pages.start * PAGE..pages.end * PAGE)
                 && cached < pages.len()
             {
                 self.lost_pages(key, pages);
@@ -398,12 +400,12 @@ impl Service {
     /// The model of a device, at most 2 ms old: asking the engine takes its lock.
     pub(super) fn model(&mut self, dev: u64) -> DeviceModel {
         if let Some((at, model)) = self.models.get(&dev)
-            && at.elapsed() < Duration::from_millis(2)
+            && self.kernel.since(*at) < Duration::from_millis(2)
         {
             return *model;
         }
         let model = self.engine.model(dev);
-        self.models.insert(dev, (Instant::now(), model));
+        self.models.insert(dev, (self.kernel.now(), model));
         model
     }
 }

@@ -1,14 +1,9 @@
 //! Files: our hold on them, what is known of their pages, and their figures.
 
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-
-use outrider_sys::raw::Fd;
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::ends::Note;
-use super::servers::Wish;
 use super::*;
 
 /// Silent strided reads that are accounted for one by one.
@@ -52,7 +47,7 @@ const FEW_HELD: usize = 128;
 /// Files up to which their streams are counted, each of which is granted a minimum.
 const FEW_FILES: usize = 64;
 
-impl Service {
+impl<K: Kernel> Service<K> {
     /// The state of a file, new if it was not known.
     pub(super) fn take_in(&mut self, key: FileKey, size: u64) -> &mut FileState {
         let range_tree = self.config.view.range_tree;
@@ -61,7 +56,7 @@ impl Service {
             RangeTree::Coarse => FileView::new(Granularity::Coarse, VIEW_BYTES),
             RangeTree::Off => FileView::new(Granularity::Page, VIEW_BYTES).with_one_lock(),
         };
-        let now = Instant::now();
+        let now = self.kernel.now();
         self.files.entry(key).or_insert_with(|| FileState {
             key,
             view: Arc::new(view()),
@@ -99,7 +94,7 @@ impl Service {
         }
         let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
         let file = self.files.get_mut(&key)?;
-        file.handle_used = Instant::now();
+        file.handle_used = self.kernel.now();
         if file.handle.as_ref().is_some_and(|h| h.is_gone()) {
             file.handle = None;
         }
@@ -109,29 +104,17 @@ impl Service {
         if self.away.is_away() || served {
             return None;
         }
-        let Some((i, generation, wanted)) = self.source(key) else {
+        let Some(source) = self.source(key) else {
             return self.handle_by_name(key);
         };
-        let shared = self.shared.clone();
-        let slot = shared.proc(i).slots.get(usize::from(wanted.fd))?;
-        let note = Note::new(shared.clone(), Some(i), false)?;
-        let opened = fetch::fetch(wanted, slot, generation, false, shared.header());
-        let Some((fd, size)) = opened else {
-            drop(note);
+        let openers = self.files.get(&key)?.openers_now.clone();
+        let Some((handle, size)) = self.kernel.open(&self.shared, source, &openers) else {
             return self.handle_by_name(key);
         };
-        let source = Arc::new(fetch::Source::new(wanted, &shared, i, generation)?);
-        let handle = Arc::new(Handle::held(fd));
-        let file = self.files.get_mut(&key)?;
-        let openers = file.openers_now.clone();
-        let watch = self.ends.watch(&handle, openers, Some(source.clone()));
-        handle.attach(Box::new((watch, note)));
-        // It may have been closed before the watch began.
-        if !source.is_open(&shared) {
-            handle.let_go();
+        if handle.is_gone() {
             return None;
         }
-        self.holds(key, handle, size, i)
+        self.holds(key, handle, size, source.proc)
     }
 
     /// The file is held for process `i`.
@@ -152,18 +135,22 @@ impl Service {
     /// The same of a file without a descriptor, by its name: one that a process has mapped that has just the rights of this one.
     fn handle_by_name(&mut self, key: FileKey) -> Option<Arc<Handle>> {
         let maps = |p: &ProcState| p.mapped.iter().any(|m| m.file() == (key.dev, key.ino));
-        let lives = |p: &ProcState| !p.life.as_ref().is_some_and(fetch::over);
-        let is_its = |i: &usize| self.procs[*i].as_ref().is_some_and(|p| maps(p) && lives(p));
+        let lives =
+            |kernel: &K, p: &ProcState| p.life.is_none() || !kernel.is_over(p.pid, p.life.as_ref());
+        let kernel = &self.kernel;
+        let is_its = |i: &usize| {
+            self.procs[*i]
+                .as_ref()
+                .is_some_and(|p| maps(p) && lives(kernel, p))
+        };
         let mut active = self.active.iter().copied();
         let i = active.find(|i| is_its(i) && self.stands(*i))?;
-        let note = Note::new(self.shared.clone(), Some(i), false)?;
-        let file = self.files.get_mut(&key)?;
-        let (fd, size) = fetch::by_name(&file.name, key.dev, key.ino)?;
-        let handle = Arc::new(Handle::held(fd));
-        let watch = self.ends.watch(&handle, file.openers_now.clone(), None);
-        handle.attach(Box::new((watch, note)));
+        let file = self.files.get(&key)?;
+        let (name, openers) = (&file.name, &file.openers_now);
+        let held = kernel.open_by_name(&self.shared, i, name, key, openers);
+        let (handle, size) = held?;
         // It may have ended before the watch began.
-        if !self.procs[i].as_ref().is_some_and(lives) {
+        if !self.procs[i].as_ref().is_some_and(|p| lives(kernel, p)) {
             handle.let_go();
             return None;
         }
@@ -171,14 +158,14 @@ impl Service {
     }
 
     /// A descriptor through which a file can be opened, of a process that has just the rights of this one.
-    fn source(&mut self, key: FileKey) -> Option<(usize, u32, Wanted)> {
+    fn source(&mut self, key: FileKey) -> Option<Source> {
         let stands = |i: usize| self.stands(i) && self.shared.proc(i).departs.load(Relaxed) == 0;
-        let source = self.files.get(&key)?.source;
-        if let Some((i, _, wanted)) = source
-            && self.procs[i].as_ref().is_some_and(|p| p.pid == wanted.pid)
-            && stands(i)
+        if let Some(source) = self.files.get(&key)?.source
+            && let Some(p) = self.procs[source.proc].as_ref()
+            && p.pid == source.wanted.pid
+            && stands(source.proc)
         {
-            return source;
+            return Some(source);
         }
         let descs = self.active.iter().filter_map(|i| {
             let state = self.procs[*i].as_ref()?;
@@ -189,9 +176,13 @@ impl Service {
                 dev: key.dev,
                 ino: key.ino,
             };
-            Some((*i, desc.generation, wanted))
+            Some(Source {
+                proc: *i,
+                generation: desc.generation,
+                wanted,
+            })
         });
-        let found = descs.into_iter().find(|(i, ..)| stands(*i));
+        let found = descs.into_iter().find(|s| stands(s.proc));
         if found.is_some() {
             self.files.get_mut(&key)?.source = found;
         }
@@ -262,18 +253,9 @@ impl Service {
         if self.devices.contains_key(&key.dev) {
             return;
         }
-        let Some(mount) = fetch::server(pid, key.dev, &fetch::link(pid, fd)) else {
-            return;
-        };
-        let device = Device::of_mount(mount);
-        let place = Place {
-            chunk: Some(device.unclipped_chunk()),
-            clip: device.readahead_clip().unwrap_or(0),
-            read_ahead: device.read_ahead().unwrap_or(0),
-            shows_opens: true,
-            caches: false,
-        };
-        self.devices.insert(key.dev, place);
+        if let Some(place) = self.kernel.server(pid, key.dev, fd) {
+            self.devices.insert(key.dev, place);
+        }
     }
 
     /// Has a server's file opened, if that may pay: something is to be fetched, and it is early. A FUSE server that does not keep the cache loses what was read
@@ -286,7 +268,7 @@ impl Service {
         if !served || self.left_alone.contains(&key.dev) || self.away.is_away() {
             return;
         }
-        if self.servers.is_stuck(key.dev) {
+        if self.kernel.is_stuck(key.dev) {
             self.leave_alone(key.dev, shm::UNANSWERED);
             return;
         }
@@ -298,30 +280,21 @@ impl Service {
         if watched || its.pending || !hinted && (its.spent || its.bytes > EARLY) {
             return;
         }
-        let Some((proc, generation, wanted)) = self.source(key) else {
+        let Some(source) = self.source(key) else {
             return;
         };
         let Some(file) = self.files.get_mut(&key) else {
             return;
         };
-        let wish = || {
-            Some(Wish {
-                key,
-                wanted,
-                proc,
-                generation,
-                openers: file.openers_now.clone(),
-                note: Note::new(self.shared.clone(), Some(proc), true)?,
-            })
-        };
-        let begun = self.servers.open(wish, key);
+        let openers = &file.openers_now;
+        let begun = self.kernel.begin_to_open(&self.shared, source, openers);
         (file.served.pending, file.served.spent) = (begun, begun);
     }
 
     /// Takes in files that servers have opened.
     pub(super) fn take_opened(&mut self) {
         let mut hinted = Vec::new();
-        for opened in self.servers.opened() {
+        for opened in self.kernel.opened() {
             let away = self.away.is_away() || self.header().watched.load(Relaxed) != 0;
             let away = away || self.untouchable.contains(&opened.key);
             let Some(file) = self.files.get_mut(&opened.key) else {
@@ -333,7 +306,7 @@ impl Service {
                     file.size = size;
                     file.handle = Some(handle);
                     file.holder = Some(opened.proc);
-                    file.handle_used = Instant::now();
+                    file.handle_used = self.kernel.now();
                     let ranges = std::mem::take(&mut file.served.hinted);
                     hinted.push((opened.proc, opened.key, ranges));
                 }
@@ -369,7 +342,9 @@ impl Service {
         let caches = match before {
             Some((fd, thread, bytes)) if (fd, thread) == (e.fd, e.extra) => {
                 // Where it can't be seen it is believed.
-                handle.counted(bytes).is_ok_and(|stat| stat.cached == 0)
+                self.kernel
+                    .counted(&handle, bytes)
+                    .is_ok_and(|stat| stat.cached == 0)
             }
             _ => {
                 file.served.read = (!bytes.is_empty()).then_some((e.fd, e.extra, bytes));
@@ -422,7 +397,7 @@ impl Service {
         };
         if file.name.as_os_str().is_empty() {
             let Some(handle) = &file.handle else { return };
-            file.name = fetch::name(handle.fd());
+            file.name = self.kernel.name(handle);
         }
         let tally = file.account.tally().filter(|t| !t.has_stat());
         if let Some(tally) = tally.filter(|_| self.named < MAX_FILES) {
@@ -435,14 +410,14 @@ impl Service {
 
     /// Lets go of files that were not asked for lately.
     pub(super) fn let_go(&mut self) {
-        if self.last_let_go.elapsed() >= HOLD / 4 {
+        if self.kernel.since(self.last_let_go) >= HOLD / 4 {
             self.count_files();
         }
     }
 
     /// Counts the files that are being read, and lets go of the others.
     pub(super) fn count_files(&mut self) {
-        self.last_let_go = Instant::now();
+        self.last_let_go = self.kernel.now();
         let mut busy = Vec::new();
         let mut overdue = Vec::new();
         let few = self.files.values().filter(|f| f.handle.is_some()).count() <= FEW_HELD;
@@ -465,10 +440,10 @@ impl Service {
                 true => HOLD_OPEN,
                 false => HOLD,
             };
-            if file.handle_used.elapsed() >= hold && !remote && !used {
+            if self.kernel.since(file.handle_used) >= hold && !remote && !used {
                 file.let_go();
             }
-            if file.handle_used.elapsed() >= HOLD {
+            if self.kernel.since(file.handle_used) >= HOLD {
                 // Nobody reads it.
             } else if file.openers > 0 {
                 busy.push(file.key);
@@ -500,7 +475,7 @@ impl Service {
             return;
         }
         let Some((pid, who)) = self.procs[i].as_mut().map(|p| {
-            p.walked = Some(Instant::now());
+            p.walked = Some(self.kernel.now());
             (p.pid, p.who)
         }) else {
             return;
@@ -572,7 +547,7 @@ impl Service {
     /// Forgets a file altogether; what was fetched and not used is wasted.
     pub(super) fn forget(&mut self, key: FileKey) {
         if let Some(file) = self.files.remove(&key) {
-            self.others.forget(&file.seen);
+            self.forget_watch(&file.seen);
             if let Some(place) = file.place {
                 self.reaches.ended(place);
             }
@@ -609,7 +584,7 @@ impl Service {
         let Some(file) = self.files.get_mut(&key) else {
             return Arrival::Missing;
         };
-        file.last_access = Instant::now();
+        file.last_access = self.kernel.now();
         file.served.bytes += len;
         let len = len.min(file.size.saturating_sub(offset));
         if len == 0 {
@@ -706,7 +681,7 @@ impl Service {
 
     /// Reads that nobody told move a descriptor's place all the same: who reads slowly, with all of it foreseen, is silent for long.
     pub(super) fn notice_silent_reads(&mut self) {
-        let now = Instant::now();
+        let now = self.kernel.now();
         for i in self.active.clone() {
             let slots = &self.shared.proc(i).slots;
             let descs = self.procs[i].iter_mut().flat_map(|p| p.descs.iter_mut());
@@ -730,7 +705,7 @@ impl Service {
     /// fetched and nobody else uses, and only pages that are clean and unmapped: DONTNEED leaves all others alone.
     pub(super) fn reclaim(&mut self, target: u64) {
         let idle = self.inactive_after();
-        let mut order: Vec<(Instant, FileKey)> = self
+        let mut order: Vec<(Moment, FileKey)> = self
             .files
             .values()
             .filter(|f| f.view.present_pages() > 0)
@@ -745,7 +720,7 @@ impl Service {
             let Some(view) = self.files.get(&key).map(|f| f.view.clone()) else {
                 continue;
             };
-            let (inactive, cold_before) = (when.elapsed() >= idle, self.now_us());
+            let (inactive, cold_before) = (self.kernel.since(when) >= idle, self.now_us());
             let cold_before = cold_before.saturating_sub(idle.as_micros() as u64);
             let ranges = view.oldest_ranges(if inactive { usize::MAX } else { 4 });
             let ranges: Vec<PageRange> = ranges
@@ -769,15 +744,14 @@ impl Service {
 
     /// A file that no program has open any more, by its name, for as long as it takes to drop pages of it: what a program of this run has read, or had
     /// fetched. Not where it shows that a file is open.
-    fn open_briefly(&self, key: FileKey) -> Option<Fd> {
+    fn open_briefly(&self, key: FileKey) -> Option<Handle> {
         let file = self.files.get(&key).filter(|f| f.openers == 0)?;
         let shown = self.devices.get(&key.dev).is_none_or(|p| p.shows_opens);
         let watched = self.header().watched.load(Relaxed) != 0;
         if shown || watched || self.away.is_away() || self.untouchable.contains(&key) {
             return None;
         }
-        let (fd, _) = fetch::by_name(&file.name, key.dev, key.ino)?;
-        Some(fd)
+        self.kernel.open_briefly(&file.name, key)
     }
 
     /// Drops what the view has of a range of a file from the cache; how many bytes that were. What of it was not read yet was fetched in vain.
@@ -787,8 +761,7 @@ impl Service {
             Some(_) => None,
             None => self.open_briefly(key),
         };
-        let fd = handle.as_ref().map(|h| h.fd());
-        let Some(fd) = fd.or(briefly.as_ref().map(AsFd::as_fd)) else {
+        let Some(handle) = handle.as_deref().or(briefly.as_ref()) else {
             return 0;
         };
         let mut missing = Vec::new();
@@ -800,7 +773,7 @@ impl Service {
             let held = PageRange::new(from, end);
             from = next;
             let bytes = held.start * PAGE..held.end * PAGE;
-            if held.is_empty() || cache::drop_range(fd, bytes).is_err() {
+            if held.is_empty() || self.kernel.drop_range(handle, bytes).is_err() {
                 continue;
             }
             let gone = view.evicted(held);

@@ -21,7 +21,7 @@ pub(super) struct Heirs {
     known: Vec<Standing>,
     /// Processes that wait for one: its number, and the memory that they have handed over.
     waiting: Vec<Waiting>,
-    reminded: Option<Instant>,
+    reminded: Option<Moment>,
 }
 
 struct Waiting {
@@ -31,7 +31,7 @@ struct Waiting {
     /// Readable when it is over, where the kernel has such a thing.
     life: Option<OwnedFd>,
     memory: OwnedFd,
-    since: Instant,
+    since: Moment,
 }
 
 impl Heirs {
@@ -41,7 +41,7 @@ impl Heirs {
     }
 }
 
-impl Service {
+impl<K: Kernel> Service<K> {
     /// A process has handed over its memory that has other rights; `life` is readable when it is over.
     pub(super) fn hand_on(&mut self, pid: u32, memory: OwnedFd, life: Option<OwnedFd>) {
         let watch = Watch::of(pid).ok();
@@ -82,7 +82,7 @@ impl Service {
             numbers: fetch::numbers(pid),
             life,
             memory,
-            since: Instant::now(),
+            since: self.kernel.now(),
         });
         self.look_after_heirs();
     }
@@ -98,7 +98,7 @@ impl Service {
         if self.heirs.waiting.is_empty() {
             return;
         }
-        let now = Instant::now();
+        let now = self.kernel.now();
         let mut remind = false;
         for waiting in std::mem::take(&mut self.heirs.waiting) {
             let heir = &self.shared.heir_header(waiting.heir).heir;

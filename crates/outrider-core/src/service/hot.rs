@@ -24,17 +24,17 @@ const UNUSED: u64 = 64;
 /// When a file is looked at.
 #[derive(Debug)]
 pub(super) struct Warmth {
-    next: Instant,
+    next: Moment,
     pause: Duration,
     /// When it was left to the hooks, if they haven't told of it since.
-    left: Option<Instant>,
+    left: Option<Moment>,
     /// Pages that were prefetched and not used at the last look.
     unused: u64,
 }
 
 impl Warmth {
     /// Of a file whose reads are told from now on.
-    pub(super) fn new(now: Instant) -> Warmth {
+    pub(super) fn new(now: Moment) -> Warmth {
         Warmth {
             next: now + FIRST,
             pause: FIRST,
@@ -44,12 +44,12 @@ impl Warmth {
     }
 
     /// The hook can't tell whether this file is cached: the first read that it tells is time for a look.
-    pub(super) fn hasten(&mut self, now: Instant) {
+    pub(super) fn hasten(&mut self, now: Moment) {
         self.next = now;
     }
 
     /// A read was told. Whether it is time for a look.
-    fn told(&mut self, now: Instant) -> bool {
+    fn told(&mut self, now: Moment) -> bool {
         if let Some(left) = self.left.take() {
             if now - left >= self.pause * LASTING {
                 self.pause = FIRST;
@@ -61,13 +61,13 @@ impl Warmth {
     }
 
     /// Not yet: the next look, after twice the time.
-    fn wait(&mut self, now: Instant) {
+    fn wait(&mut self, now: Moment) {
         self.next = now + self.pause;
         self.pause = (self.pause * 2).min(LONGEST);
     }
 }
 
-impl Service {
+impl<K: Kernel> Service<K> {
     /// Whether a read was told before its file was left to the hook; it is counted, and nothing more.
     pub(super) fn told_before(&mut self, i: usize, key: FileKey, e: Event) -> bool {
         let slot = &self.shared.proc(i).slots[usize::from(e.fd)];
@@ -137,7 +137,7 @@ impl Service {
 
     /// A read at `offset` was told. Leaves the file to the hooks if it is cached from there on and nothing of ours is under way.
     pub(super) fn leave_to_hooks(&mut self, key: FileKey, offset: u64) -> bool {
-        let now = Instant::now();
+        let now = self.kernel.now();
         let Some(file) = self.files.get_mut(&key) else {
             return false;
         };
@@ -230,7 +230,7 @@ impl Service {
         let near = PageRange::new(start, pages.end.min(start + NEAR / PAGE));
         for look in [near, pages] {
             let bytes = look.start * PAGE..look.end * PAGE;
-            match self.residency.count(&handle, bytes) {
+            match self.kernel.cached(&handle, bytes) {
                 Ok(cached) if shm::is_hot(look.len(), cached) => {}
                 Ok(_) => return false,
                 Err(e) => {
@@ -251,7 +251,7 @@ mod tests {
     /// cached for long is soon left alone again.
     #[test]
     fn files_that_come_back_are_looked_at_ever_more_rarely() {
-        let mut now = Instant::now();
+        let mut now = Moment::BEGINNING;
         let mut warmth = Warmth::new(now);
         let mut waits = Vec::new();
         for _ in 0..10 {

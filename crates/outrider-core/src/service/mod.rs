@@ -16,6 +16,8 @@ mod fetching;
 mod files;
 mod heirs;
 mod hot;
+mod kernel;
+mod linux;
 mod moves;
 mod neighbours;
 mod others;
@@ -34,20 +36,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use outrider_sys::cache::{self, CacheStatError};
-use outrider_sys::device::{Device, file_system_id};
-use outrider_sys::memory::MemorySources;
-use outrider_sys::{handover, raw};
+use outrider_sys::raw;
 
 use crate::budget::{Grant, Policy, Supply};
+use crate::clock::{Clock, Moment, Monotonic};
 use crate::config::{Config, RangeTree};
 use crate::engine::{self, Account, Class, Engine, Handle, Overtaken, Request};
 use crate::fetch::{self, Wanted};
+use crate::map::Map;
 use crate::place::{DeviceModel, READAHEAD};
 use crate::plan::{self, Terms};
-use crate::residency::Residency;
 use crate::shared::Shared;
 use crate::shm::{
     self, Event, FD_IGNORED, FD_TRACKED, FLAG_BLIND, FLAG_HOT, FLAG_SEQUENTIAL, FLAG_WRITABLE,
@@ -62,13 +63,14 @@ use crate::walk::runner::{self as walk, Opened, Walker};
 
 use away::Away;
 use crowd::Crowd;
-use ends::{Ends, Wake};
+use ends::Wake;
 use heirs::Heirs;
 use hot::Warmth;
+pub use kernel::{Answer, Kernel, OpenFile, Source};
+pub use linux::Linux;
 use neighbours::Neighbours;
 use others::{Others, Seen};
 use pace::Pace;
-use servers::Servers;
 use worth::Worth;
 
 /// A file is let go so long after the last request for it: long enough to serve a running stream, short enough that an
@@ -95,10 +97,13 @@ const CHANGES: usize = 64;
 /// Files remembered after the program closed them.
 const FILES_KEPT: usize = 4096;
 
+/// A file: what it has instead of a name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-struct FileKey {
-    dev: u64,
-    ino: u64,
+pub struct FileKey {
+    /// `st_dev`.
+    pub dev: u64,
+    /// `st_ino`.
+    pub ino: u64,
 }
 
 struct FileState {
@@ -111,9 +116,9 @@ struct FileState {
     handle: Option<Arc<Handle>>,
     /// The entry of the process because of which it is open.
     holder: Option<usize>,
-    handle_used: Instant,
+    handle_used: Moment,
     /// The descriptor through which it can be opened: process entry, and generation of the descriptor's state.
-    source: Option<(usize, u32, Wanted)>,
+    source: Option<Source>,
     /// Its name when it was first opened, to find it by when all descriptors are closed and a mapping is left.
     name: PathBuf,
     random: Random,
@@ -128,7 +133,7 @@ struct FileState {
     openers_now: Arc<AtomicU32>,
     /// What became of it with its server, and with the cache.
     served: Served,
-    last_access: Instant,
+    last_access: Moment,
     /// Whether others read it.
     seen: Seen,
     chunk: u64,
@@ -329,9 +334,9 @@ struct ProcState {
     who: usize,
     /// Readable when the process is over, whatever became of its number.
     life: Option<OwnedFd>,
-    descs: HashMap<u16, Desc>,
+    descs: Map<u16, Desc>,
     /// Since when a cell of the ring has been reserved and not filled.
-    stuck: Option<Instant>,
+    stuck: Option<Moment>,
     mapped: Vec<Mapped>,
     /// Where all that it reads is a stream that is left to the kernel, the bytes that are read ahead at once.
     left: Option<u64>,
@@ -343,7 +348,7 @@ struct ProcState {
     /// Bytes that the kernel has been given hints of beside the service, and the requests that these become.
     hinted: (u64, u64),
     /// When it was last seen to go through directories.
-    walked: Option<Instant>,
+    walked: Option<Moment>,
     /// By so much it has taken more of the service's time than its turns.
     owes: Duration,
     /// Files that it has named which must never be opened.
@@ -354,17 +359,17 @@ struct ProcState {
 
 /// What is known of a device before anything is measured.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+pub struct Place {
     /// Bytes that one readahead call takes; `None`: its files lie in memory.
-    chunk: Option<u64>,
+    pub chunk: Option<u64>,
     /// The longest request that the kernel makes for a long read, bytes; 0: not known.
-    clip: u64,
+    pub clip: u64,
     /// What the kernel reads ahead of a stream, bytes; 0: not known.
-    read_ahead: u64,
-    /// See [`fetch::shows_opens`].
-    shows_opens: bool,
+    pub read_ahead: u64,
+    /// A server keeps its files: see [`fetch::server`].
+    pub shows_opens: bool,
     /// What is read stays cached, as far as is known from its kind.
-    caches: bool,
+    pub caches: bool,
 }
 
 /// A reader whose position the hooks publish in its slot.
@@ -395,40 +400,37 @@ impl Overtaken for Position {
 }
 
 /// The service.
-pub struct Service {
+pub struct Service<K> {
+    kernel: K,
     shared: Arc<Shared>,
     config: Config,
     mode: u32,
     engine: Engine,
-    residency: Residency,
     policy: Policy,
     grant: Grant,
     /// What the page cache could take at the last looks, bytes.
     headrooms: [u64; 8],
-    sources: MemorySources,
-    files: HashMap<FileKey, FileState>,
+    files: Map<FileKey, FileState>,
     procs: Vec<Option<ProcState>>,
     /// Processes that there were, and are.
     followed: usize,
-    devices: HashMap<u64, Place>,
+    devices: Map<u64, Place>,
     /// Models that were measured at another time, by file system ([`file_system_id`](outrider_sys::device::file_system_id)).
     saved: HashMap<u64, DeviceModel>,
     /// Files that must never be opened: somebody has or wants a lease on them.
     untouchable: HashSet<FileKey>,
-    start: Instant,
+    start: Moment,
     /// The last event that said more than that all is calm.
-    last_event: Instant,
+    last_event: Moment,
     stirred: bool,
-    last_budget: Instant,
-    last_census: Instant,
-    last_map_look: Instant,
+    last_budget: Moment,
+    last_census: Moment,
+    last_map_look: Moment,
     map_pause: Duration,
     /// See [`Proc::untold`].
     untold: u32,
     /// When something was heard last.
-    heard: Instant,
-    /// Who has come to the socket and not said anything yet.
-    coming: handover::Waiting,
+    heard: Moment,
     /// Processes wait to be taken in for whom there is no descriptor.
     deaf: bool,
     /// By which the service is known that hands processes on to this one, whose rights are not the runner's.
@@ -443,16 +445,13 @@ pub struct Service {
     streams: u64,
     /// Bytes of a read in order, on average of the last few.
     read_bytes: u64,
-    models: HashMap<u64, (Instant, DeviceModel)>,
+    models: HashMap<u64, (Moment, DeviceModel)>,
     /// Who else was seen to read from the disks.
     neighbours: Neighbours,
     /// Whether many files that are read at once are better left alone.
     crowd: Crowd,
-    last_let_go: Instant,
+    last_let_go: Moment,
     away: Away,
-    ends: Ends,
-    wake: Wake,
-    servers: Servers,
     /// File systems on which what is read was seen to stay cached.
     caching: HashSet<u64>,
     /// File systems of which nothing is prefetched any more.
@@ -476,10 +475,10 @@ pub struct Service {
     /// With so many files it is looked which of them can be forgotten.
     files_looked_at: usize,
     /// When it was looked how much memory all take.
-    bytes_looked_at: Instant,
+    bytes_looked_at: Moment,
 }
 
-impl Service {
+impl Service<Linux> {
     /// A service over `shared`, which describes the programs, in mode `shm::MODE_*`. `saved` are models that were measured at another time, by
     /// file system ([`file_system_id`](outrider_sys::device::file_system_id)).
     pub fn new(
@@ -488,98 +487,19 @@ impl Service {
         mode: u32,
         kind: engine::Kind,
         saved: HashMap<u64, DeviceModel>,
-    ) -> Service {
-        let settings = engine::Settings::of(&config, kind);
-        let fetches = kind != engine::Kind::Noop;
-        let walks = config.files.walk && fetches && mode == shm::MODE_PREDICT_OPT;
-        let policy = Policy {
-            fixed: config.budget.memory.map(|s| s.0),
-            share: config.budget.share,
-            high: config.budget.high_watermark,
-            low: config.budget.low_watermark,
-            stream_minimum: config.budget.stream_minimum.0,
-            psi_max: config.budget.psi_some_avg10_max,
-        };
+    ) -> Service<Linux> {
         if !cache::has_cachestat() {
             shared.header().lose(lost::CACHESTAT);
         }
-        let now = Instant::now();
-        let wake = Wake::new();
-        let ends = Ends::start(shared.clone(), wake.clone());
-        let mut service = Service {
-            servers: Servers::new(shared.clone(), ends.clone(), wake.clone()),
-            ends,
-            wake,
-            caching: HashSet::new(),
-            left_alone: HashSet::new(),
-            engine: Engine::new(settings, shared.clone()),
-            residency: Residency::new(),
-            shared,
-            config,
-            mode,
-            policy,
-            grant: Grant {
-                total: 0,
-                aggressive: false,
-                allowed: false,
-            },
-            headrooms: [u64::MAX; 8],
-            sources: MemorySources::of_this_process(),
-            files: HashMap::new(),
-            procs: (0..MAX_PROCS).map(|_| None).collect(),
-            followed: 0,
-            devices: HashMap::new(),
-            saved,
-            untouchable: HashSet::new(),
-            start: now,
-            last_event: now,
-            stirred: false,
-            last_budget: now,
-            last_census: now,
-            last_map_look: now,
-            map_pause: Duration::from_millis(1),
-            untold: 0,
-            heard: now,
-            coming: handover::Waiting::default(),
-            deaf: false,
-            ancestor: None,
-            heirs: Heirs::default(),
-            active: Vec::new(),
-            busy: 1,
-            streams: 1,
-            read_bytes: 0,
-            models: HashMap::new(),
-            neighbours: Neighbours::new(),
-            crowd: Crowd::new(now),
-            last_let_go: now,
-            away: Away::new(),
-            others: Others::default(),
-            looked: 0,
-            moving: Vec::new(),
-            fetches,
-            walks,
-            walker: None,
-            reaches: reach::Reaches::default(),
-            named: 0,
-            files_looked_at: FILES_KEPT,
-            bytes_looked_at: now,
-        };
-        service.take_stock();
+        let clock = Monotonic::begin();
+        let settings = engine::Settings::of(&config, kind);
+        let engine = Engine::new(settings, shared.clone(), clock);
+        let kernel = Linux::new(&shared, clock);
+        let mut service = Service::over(kernel, engine, shared, config, mode, saved);
+        let fetches = kind != engine::Kind::Noop;
+        service.fetches = fetches;
+        service.walks = service.config.files.walk && fetches && mode == shm::MODE_PREDICT_OPT;
         service
-    }
-
-    fn header(&self) -> &Header {
-        self.shared.header()
-    }
-
-    fn now_us(&self) -> u64 {
-        self.start.elapsed().as_micros() as u64
-    }
-
-    /// A service that processes are handed on to by one that shows this token; it may know them by other numbers.
-    pub fn inherit(mut self, token: u64) -> Service {
-        self.ancestor = Some(token);
-        self
     }
 
     /// Runs until the program and all that it left behind are over, or its parent is.
@@ -603,7 +523,7 @@ impl Service {
                 return;
             }
             if worked {
-                self.heard = Instant::now();
+                self.heard = self.kernel.now();
             }
             let pause = self.pause();
             // What came while that was done.
@@ -625,10 +545,101 @@ impl Service {
             tv_nsec: i64::from(pause.subsec_nanos()),
         };
         let socket = self.shared.socket();
-        let wake = self.wake.fd().map_or(socket, AsFd::as_fd);
+        let wake = self.kernel.wake().fd().map_or(socket, AsFd::as_fd);
         let mut both = [socket, wake].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let _ = poll(&mut both, Some(&pause));
-        self.wake.settle();
+        self.kernel.wake().settle();
+    }
+}
+
+impl<K: Kernel> Service<K> {
+    /// A service that asks `kernel` and has `engine` fetch; see [`Service::new`]. It walks through no directories.
+    pub fn over(
+        kernel: K,
+        engine: Engine,
+        shared: Arc<Shared>,
+        config: Config,
+        mode: u32,
+        saved: HashMap<u64, DeviceModel>,
+    ) -> Service<K> {
+        let policy = Policy {
+            fixed: config.budget.memory.map(|s| s.0),
+            share: config.budget.share,
+            high: config.budget.high_watermark,
+            low: config.budget.low_watermark,
+            stream_minimum: config.budget.stream_minimum.0,
+            psi_max: config.budget.psi_some_avg10_max,
+        };
+        let (now, keyed) = (kernel.now(), kernel.keyed());
+        let mut service = Service {
+            kernel,
+            caching: HashSet::new(),
+            left_alone: HashSet::new(),
+            engine,
+            shared,
+            config,
+            mode,
+            policy,
+            grant: Grant {
+                total: 0,
+                aggressive: false,
+                allowed: false,
+            },
+            headrooms: [u64::MAX; 8],
+            files: Map::with_hasher(keyed),
+            procs: (0..MAX_PROCS).map(|_| None).collect(),
+            followed: 0,
+            devices: Map::with_hasher(keyed),
+            saved,
+            untouchable: HashSet::new(),
+            start: now,
+            last_event: now,
+            stirred: false,
+            last_budget: now,
+            last_census: now,
+            last_map_look: now,
+            map_pause: Duration::from_millis(1),
+            untold: 0,
+            heard: now,
+            deaf: false,
+            ancestor: None,
+            heirs: Heirs::default(),
+            active: Vec::new(),
+            busy: 1,
+            streams: 1,
+            read_bytes: 0,
+            models: HashMap::new(),
+            neighbours: Neighbours::new(now),
+            crowd: Crowd::new(now),
+            last_let_go: now,
+            away: Away::new(now),
+            others: Others::default(),
+            looked: 0,
+            moving: Vec::new(),
+            fetches: true,
+            walks: false,
+            walker: None,
+            reaches: reach::Reaches::default(),
+            named: 0,
+            files_looked_at: FILES_KEPT,
+            bytes_looked_at: now,
+        };
+        service.take_stock();
+        service
+    }
+
+    fn header(&self) -> &Header {
+        self.shared.header()
+    }
+
+    fn now_us(&self) -> u64 {
+        self.kernel.since(self.start).as_micros() as u64
+    }
+
+    /// A service that processes are handed on to by one that shows this token; it may know them by other numbers.
+    pub fn inherit(mut self, token: u64) -> Service<K> {
+        self.ancestor = Some(token);
+        self
     }
 
     /// How long to sleep: a quarter of the time in which nothing was heard, so that what a program does next is heard little later than it would be by a
@@ -637,19 +648,19 @@ impl Service {
         let longest =
             if self.is_to_settle() || self.away.is_leaving() || self.is_asked_to_step_aside() {
                 Duration::from_millis(1)
-            } else if self.last_event.elapsed() < RECENT
+            } else if self.kernel.since(self.last_event) < RECENT
                 || !self.moving.is_empty()
                 || self.heirs.are_awaited()
-                || !self.coming.is_empty()
+                || self.kernel.is_awaited()
             {
                 Duration::from_millis(2)
             } else if self.active.is_empty() {
                 IDLE
             } else {
                 // A program that was silent for long loses little by being heard late: a hundredth of that time.
-                (self.last_event.elapsed() / 100).clamp(Duration::from_millis(2), LONGEST)
+                (self.kernel.since(self.last_event) / 100).clamp(Duration::from_millis(2), LONGEST)
             };
-        let mut pause = (self.heard.elapsed() / 4).clamp(SHORTEST, longest.max(SHORTEST));
+        let mut pause = (self.kernel.since(self.heard) / 4).clamp(SHORTEST, longest.max(SHORTEST));
         if self.active.iter().any(|i| {
             self.procs[*i]
                 .as_ref()
@@ -668,7 +679,7 @@ impl Service {
         self.look_after_heirs();
         let worked = self.drain_all();
         if std::mem::take(&mut self.stirred) {
-            self.last_event = Instant::now();
+            self.last_event = self.kernel.now();
         }
         if self.header().watched.load(Relaxed) != 0 && self.grant.allowed {
             self.grant = Grant {
@@ -680,14 +691,16 @@ impl Service {
         self.let_go_for_departing();
         self.let_go_for_starting();
         self.go_away();
-        if self.last_budget.elapsed() >= Duration::from_millis(200) {
+        if self.kernel.since(self.last_budget) >= Duration::from_millis(200) {
             self.take_stock();
         }
         self.take_opened();
-        if self.ends.take_ended() || self.last_census.elapsed() >= Duration::from_millis(100) {
+        if self.kernel.has_ended()
+            || self.kernel.since(self.last_census) >= Duration::from_millis(100)
+        {
             self.census();
         }
-        if self.last_map_look.elapsed() >= self.map_pause {
+        if self.kernel.since(self.last_map_look) >= self.map_pause {
             self.look_at_maps();
         }
         self.look_for_neighbours();
@@ -697,7 +710,7 @@ impl Service {
     }
 
     fn take_stock(&mut self) {
-        let m = self.sources.read();
+        let m = self.kernel.memory();
         if m.estimated {
             self.header().lose(lost::MEMINFO);
         }
@@ -715,7 +728,7 @@ impl Service {
             limit,
             psi: psi.unwrap_or(0.0),
         });
-        self.last_budget = Instant::now();
+        self.last_budget = self.kernel.now();
         self.limit_walker();
         self.notice_silent_reads();
         self.look_for_evictions();

@@ -28,7 +28,7 @@ pub(super) struct Move {
     rest: std::ops::Range<u64>,
 }
 
-impl Service {
+impl<K: Kernel> Service<K> {
     /// The kernel is about to move bytes to another file, or has failed to.
     pub(super) fn moves(&mut self, i: usize, e: &Event) {
         self.has_moved(i, e.fd, None);

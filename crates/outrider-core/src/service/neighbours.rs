@@ -8,15 +8,14 @@
 //! handed over at the moment, and whoever waits behind a long queue is counted as soon as one who waits behind a short one. The queue is kept short until
 //! [`PROOF`] looks have found nobody, because who waits long makes few requests, and again at the first sign of somebody; who is seen once more is there.
 
-use std::collections::{HashMap, VecDeque};
-use std::time::{Duration, Instant};
+use std::collections::VecDeque;
+use std::time::Duration;
 
-use outrider_sys::counters;
-use outrider_sys::device::DeviceId;
-
-use super::{FileKey, FileState, ProcState, Service};
+use super::{FileKey, FileState, Kernel, ProcState, Service};
+use crate::clock::Moment;
 use crate::config::Config;
 use crate::engine::{Company, LEAST_BLOCK};
+use crate::map::Map;
 use crate::place::READAHEAD;
 use crate::source::predict::PAGE;
 
@@ -64,7 +63,7 @@ const MOST: usize = 32;
 
 /// The last look.
 pub struct Neighbours {
-    at: Instant,
+    at: Moment,
     disks: Vec<Disk>,
     /// Looks in succession that took too long.
     interrupted: u32,
@@ -140,7 +139,7 @@ struct Disk {
     /// Requests of the programs themselves before each of the last looks, twice as many as counts. What such a read has brought in leaves a hole in a request of ours that
     /// is still to come, which becomes two, and its own is smaller than others where a part was cached.
     own: VecDeque<u64>,
-    busy: Instant,
+    busy: Moment,
     /// Looks that have found nobody, since somebody was seen …
     quiet: u32,
     /// … if anybody was …
@@ -152,7 +151,7 @@ struct Disk {
 
 impl Disk {
     /// One that takes requests of `longest` bytes, of ours that have `chunk`.
-    fn new(device: u64, longest: u64, chunk: u64) -> Disk {
+    fn new(device: u64, longest: u64, chunk: u64, now: Moment) -> Disk {
         Disk {
             device,
             pieces: chunk.div_ceil(longest.max(PAGE)).max(1),
@@ -162,7 +161,7 @@ impl Disk {
             entered: 0,
             walked: false,
             own: VecDeque::new(),
-            busy: Instant::now(),
+            busy: now,
             quiet: 0,
             seen: false,
             suspected: false,
@@ -231,9 +230,9 @@ impl Disk {
 }
 
 impl Neighbours {
-    pub fn new() -> Neighbours {
+    pub fn new(now: Moment) -> Neighbours {
         Neighbours {
-            at: Instant::now(),
+            at: now,
             disks: Vec::new(),
             interrupted: 0,
             programs: Vec::new(),
@@ -242,11 +241,16 @@ impl Neighbours {
         }
     }
 
-    fn disk(&mut self, device: u64, chunk: impl FnOnce() -> u64) -> &mut Disk {
+    fn disk(
+        &mut self,
+        device: u64,
+        kernel: &impl Kernel,
+        chunk: impl FnOnce() -> u64,
+    ) -> &mut Disk {
         let i = self.disks.iter().position(|d| d.device == device);
         let i = i.unwrap_or_else(|| {
-            let longest = counters::longest_request(DeviceId::from_dev(device));
-            let disk = Disk::new(device, longest.unwrap_or(u64::MAX), chunk());
+            let longest = kernel.longest_request(device).unwrap_or(u64::MAX);
+            let disk = Disk::new(device, longest, chunk(), kernel.now());
             self.disks.push(disk);
             self.disks.len() - 1
         });
@@ -284,12 +288,12 @@ fn at_once(read: (u64, u64), hinted: (u64, u64)) -> u64 {
 }
 
 /// Bytes of the longest requests that are made.
-fn longest_chunk(config: &Config, files: &HashMap<FileKey, FileState>) -> u64 {
+fn longest_chunk(config: &Config, files: &Map<FileKey, FileState>) -> u64 {
     let chunks = files.values().map(|f| f.chunk);
     chunks.fold(config.engine.chunk.0, u64::max)
 }
 
-impl Service {
+impl<K: Kernel> Service<K> {
     /// Looks from time to time who reads from the disks that are being fetched from, and tells the engine.
     pub(super) fn look_for_neighbours(&mut self) {
         // Who reads beside programs that nobody runs ahead of may have been overlooked.
@@ -303,7 +307,7 @@ impl Service {
         } else {
             LOOK
         };
-        if self.neighbours.at.elapsed() < pause {
+        if self.kernel.since(self.neighbours.at) < pause {
             return;
         }
         for load in self.engine.loads() {
@@ -312,12 +316,13 @@ impl Service {
             let entered = known.map_or(0, |d| d.entered);
             if load.busy || load.entered > entered {
                 let chunk = || longest_chunk(&self.config, &self.files);
-                self.neighbours.disk(load.device, chunk).busy = Instant::now();
+                let disk = self.neighbours.disk(load.device, &self.kernel, chunk);
+                disk.busy = self.kernel.now();
             }
         }
         let engine = &self.engine;
         self.neighbours.disks.retain(|d| {
-            let rested = d.busy.elapsed() >= REST;
+            let rested = self.kernel.since(d.busy) >= REST;
             if rested {
                 engine.share(d.device, Company::Unknown);
             }
@@ -343,26 +348,26 @@ impl Service {
         if self.neighbours.disks.iter().all(|d| d.device != device) {
             self.engine.share(device, Company::Unknown);
             let chunk = || longest_chunk(&self.config, &self.files);
-            self.neighbours.disk(device, chunk);
+            self.neighbours.disk(device, &self.kernel, chunk);
             self.count_requests();
         }
     }
 
     fn count_requests(&mut self) {
-        self.neighbours.at = Instant::now();
-        let looked_at = |d: &Disk| d.busy.elapsed() < IDLE;
+        self.neighbours.at = self.kernel.now();
+        let looked_at = |d: &Disk| self.kernel.since(d.busy) < IDLE;
         if !self.neighbours.disks.iter().any(looked_at) {
             self.neighbours.programs.clear();
             return;
         }
         let walking = self.engine.threads_aside();
-        let own = std::process::id();
-        let ours = counters::bytes_fetched(own);
+        let own = self.kernel.own_pid();
+        let ours = self.kernel.bytes_fetched(own);
         for d in self.neighbours.disks.iter_mut().filter(|d| !looked_at(d)) {
             d.counts.clear();
         }
         let few = self.active.len() <= MOST;
-        let looks_from = Instant::now();
+        let looks_from = self.kernel.now();
         let longest = self.neighbours.longest();
         let programs: Option<Vec<(u32, u64, u64)>> = self
             .active
@@ -374,9 +379,9 @@ impl Service {
                 let at_once = left
                     .or_else(|| self.moving_at_once(i))
                     .unwrap_or_else(|| at_once((p.bytes, p.reads), p.hinted));
-                let walks = p.walked.is_some_and(|at| at.elapsed() < WALKED);
+                let walks = p.walked.is_some_and(|at| self.kernel.since(at) < WALKED);
                 let at_once = if walks { LEAST_BLOCK } else { at_once };
-                let fetched = few.then(|| counters::bytes_fetched(p.pid)).flatten()?;
+                let fetched = few.then(|| self.kernel.bytes_fetched(p.pid)).flatten()?;
                 Some((p.pid, fetched, at_once.min(longest)))
             })
             .collect();
@@ -391,14 +396,14 @@ impl Service {
                 disks.iter().any(|d| d.device == l.device && looked_at(d))
             })
             .map(|before| {
-                let device = DeviceId::from_dev(before.device);
-                let (begun, read) = (counters::begun(device), counters::read(device));
+                let device = before.device;
+                let (begun, read) = (self.kernel.begun(device), self.kernel.read(device));
                 let after = self.engine.loads();
                 let after = after.into_iter().find(|l| l.device == before.device);
                 (before, begun.zip(read), after)
             })
             .collect();
-        let asked = ours.zip(counters::bytes_fetched(own));
+        let asked = ours.zip(self.kernel.bytes_fetched(own));
         let walked = (walked, self.engine.requests_aside());
         let before = self.neighbours.walks;
         // What is just being read may have been counted page by page.
@@ -420,13 +425,14 @@ impl Service {
         let lasts = LASTS + LASTS_EACH * parts as u32;
         self.neighbours.interrupted += 1;
         // Where all of them take longer, it is the machine.
-        if looks_from.elapsed() > lasts * self.neighbours.interrupted.div_ceil(INTERRUPTED) {
+        if self.kernel.since(looks_from) > lasts * self.neighbours.interrupted.div_ceil(INTERRUPTED)
+        {
             return;
         }
         self.neighbours.interrupted = 0;
         let fetched = |list: &Vec<(u32, u64, u64)>| list.iter().map(|p| p.1).sum::<u64>();
         let fetched = programs.as_ref().map_or(0, fetched);
-        let walked = |p: &ProcState| p.walked.is_some_and(|at| at.elapsed() < WALKED);
+        let walked = |p: &ProcState| p.walked.is_some_and(|at| self.kernel.since(at) < WALKED);
         let walks = self
             .active
             .iter()
@@ -489,7 +495,7 @@ mod tests {
         looks: u32,
         foreign: impl Fn(u32) -> u64,
     ) -> Vec<Company> {
-        let mut disk = Disk::new(1, u64::MAX, READAHEAD);
+        let mut disk = Disk::new(1, u64::MAX, READAHEAD, Moment::BEGINNING);
         let (mut done, mut others) = (0, 0);
         let believed = (0..looks).map(|k| {
             others += foreign(k);
@@ -551,7 +557,7 @@ mod tests {
     /// DR7: what a disk has finished and its processor has not told anybody of yet is in none of its counts at a look, and in them at the next: that is nobody.
     #[test]
     fn what_is_counted_late_is_nobody() {
-        let mut disk = Disk::new(1, u64::MAX, READAHEAD);
+        let mut disk = Disk::new(1, u64::MAX, READAHEAD, Moment::BEGINNING);
         for k in 0..200 {
             let given = 20 * k + 64;
             let late = if k % 7 == 6 { 64 } else { 0 };
@@ -566,7 +572,7 @@ mod tests {
         }
         assert_eq!(disk.company, Company::Nobody);
         // A look during which the processor was away counts too many, and hides nobody for long.
-        let (mut disk, mut others) = (Disk::new(1, u64::MAX, READAHEAD), 0);
+        let (mut disk, mut others) = (Disk::new(1, u64::MAX, READAHEAD, Moment::BEGINNING), 0);
         let found = (0..40).position(|k| {
             others += 2;
             let given = 20 * k + 64 + others;
@@ -630,7 +636,7 @@ mod tests {
     #[test]
     fn holes_in_what_is_streamed_are_nobodys() {
         let stream = |streamed, own: u64, foreign: u64| {
-            let mut disk = Disk::new(1, u64::MAX, READAHEAD);
+            let mut disk = Disk::new(1, u64::MAX, READAHEAD, Moment::BEGINNING);
             let mut count = Count {
                 programs: own,
                 ..Count::default()

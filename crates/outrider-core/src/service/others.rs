@@ -7,6 +7,8 @@
 
 use std::mem::MaybeUninit;
 
+use std::path::Path;
+
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
 use super::*;
@@ -24,28 +26,33 @@ const PATIENCE: Duration = Duration::from_millis(20);
 #[derive(Default)]
 pub(super) struct Seen {
     /// Since when it has been known.
-    since: Option<Instant>,
+    since: Option<Moment>,
     /// The latest read.
-    last: Option<Instant>,
+    last: Option<Moment>,
     /// The watch, if there is one.
     watch: Option<i32>,
     /// When it could not be watched.
-    refused: Option<Instant>,
+    refused: Option<Moment>,
 }
 
 /// The service's eyes.
 #[derive(Default)]
 pub(super) struct Others {
-    /// `Some(None)`: refused.
-    inotify: Option<Option<OwnedFd>>,
     watched: HashMap<i32, FileKey>,
     /// When other processes were last looked through, all of them, and files that this run knows which were open there.
-    open: Option<(Instant, HashSet<PathBuf>)>,
+    open: Option<(Moment, HashSet<PathBuf>)>,
     /// The same of the round that goes on: what was found, and processes that are still to be looked through.
     round: Option<(HashSet<PathBuf>, Vec<u32>)>,
 }
 
-impl Others {
+/// Watches of files, on Linux.
+#[derive(Default)]
+pub(super) struct Watches {
+    /// `Some(None)`: refused.
+    inotify: Option<Option<OwnedFd>>,
+}
+
+impl Watches {
     fn inotify(&mut self) -> Option<&OwnedFd> {
         let flags = CreateFlags::NONBLOCK | CreateFlags::CLOEXEC;
         let begun = self
@@ -54,16 +61,34 @@ impl Others {
         begun.as_ref()
     }
 
-    /// Ends the watch of a file that is forgotten.
-    pub(super) fn forget(&mut self, seen: &Seen) {
-        if let (Some(watch), Some(Some(fd))) = (seen.watch, &self.inotify) {
-            self.watched.remove(&watch);
+    /// Begins to watch a file for being read, by its name: it need not be opened for that.
+    pub(super) fn begin(&mut self, name: &Path, key: FileKey) -> Option<i32> {
+        let leads_there = || {
+            let st = rustix::fs::lstat(name).ok();
+            st.is_some_and(|st| (st.st_dev, st.st_ino) == (key.dev, key.ino))
+        };
+        if !name.is_absolute() || !leads_there() {
+            return None;
+        }
+        let flags = WatchFlags::ACCESS | WatchFlags::ONESHOT | WatchFlags::DONT_FOLLOW;
+        let inotify = self.inotify()?;
+        let watch = inotify::add_watch(inotify, name, flags).ok()?;
+        if !leads_there() {
+            let _ = inotify::remove_watch(inotify, watch);
+            return None;
+        }
+        Some(watch)
+    }
+
+    /// Ends a watch.
+    pub(super) fn end(&mut self, watch: i32) {
+        if let Some(Some(fd)) = &self.inotify {
             let _ = inotify::remove_watch(fd, watch);
         }
     }
 
-    /// The files whose watches have ended since this was asked last, and whether by a read.
-    fn heard(&mut self) -> Vec<(FileKey, bool)> {
+    /// The watches that have ended since this was asked last, and whether by a read.
+    pub(super) fn heard(&mut self) -> Vec<(i32, bool)> {
         let Some(Some(fd)) = &self.inotify else {
             return Vec::new();
         };
@@ -71,15 +96,13 @@ impl Others {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut events = inotify::Reader::new(fd, &mut buffer);
         while let Ok(event) = events.next() {
-            if let Some(key) = self.watched.remove(&event.wd()) {
-                heard.push((key, event.events().contains(ReadFlags::ACCESS)));
-            }
+            heard.push((event.wd(), event.events().contains(ReadFlags::ACCESS)));
         }
         heard
     }
 }
 
-impl Service {
+impl<K: Kernel> Service<K> {
     /// How long nobody must have read a file for it to make room.
     pub(super) fn inactive_after(&self) -> Duration {
         Duration::from_secs(u64::from(self.config.reclaim.inactive_after_s))
@@ -90,8 +113,11 @@ impl Service {
         if !self.config.reclaim.enabled || self.away.is_away() {
             return;
         }
-        let now = Instant::now();
-        for (key, was_read) in self.others.heard() {
+        let now = self.kernel.now();
+        for (watch, was_read) in self.kernel.reads_heard() {
+            let Some(key) = self.others.watched.remove(&watch) else {
+                continue;
+            };
             let Some(file) = self.files.get_mut(&key) else {
                 continue;
             };
@@ -118,7 +144,8 @@ impl Service {
         let keys = self.files.values().filter(quiet).map(|f| f.key);
         let keys: Vec<FileKey> = keys.take(AT_ONCE.min(room)).collect();
         for key in keys {
-            let watch = self.watch(key);
+            let name = self.files.get(&key).map(|f| f.name.clone());
+            let watch = name.and_then(|name| self.kernel.watch_reads(&name, key));
             if let Some(watch) = watch {
                 self.others.watched.insert(watch, key);
             }
@@ -133,25 +160,12 @@ impl Service {
         }
     }
 
-    /// Begins to watch a file.
-    fn watch(&mut self, key: FileKey) -> Option<i32> {
-        let name = self.files.get(&key)?.name.clone();
-        // By its name: it need not be opened for that.
-        let leads_there = || {
-            let st = rustix::fs::lstat(&name).ok();
-            st.is_some_and(|st| (st.st_dev, st.st_ino) == (key.dev, key.ino))
-        };
-        if !name.is_absolute() || !leads_there() {
-            return None;
+    /// Ends the watch of a file that is forgotten.
+    pub(super) fn forget_watch(&mut self, seen: &Seen) {
+        if let Some(watch) = seen.watch {
+            self.others.watched.remove(&watch);
+            self.kernel.unwatch(watch);
         }
-        let flags = WatchFlags::ACCESS | WatchFlags::ONESHOT | WatchFlags::DONT_FOLLOW;
-        let inotify = self.others.inotify()?;
-        let watch = inotify::add_watch(inotify, &name, flags).ok()?;
-        if !leads_there() {
-            let _ = inotify::remove_watch(inotify, watch);
-            return None;
-        }
-        Some(watch)
     }
 
     /// Whether other processes have read a file lately, or that is not known yet.
@@ -160,11 +174,15 @@ impl Service {
             return false;
         };
         let idle = self.inactive_after();
-        if file.seen.last.is_some_and(|last| last.elapsed() < idle) {
+        if file
+            .seen
+            .last
+            .is_some_and(|last| self.kernel.since(last) < idle)
+        {
             return true;
         }
         match file.seen.since {
-            Some(since) => since.elapsed() < idle / 2,
+            Some(since) => self.kernel.since(since) < idle / 2,
             // It can't be watched, or there are too many: then it isn't known.
             None => {
                 let shows = self.devices.get(&key.dev).is_none_or(|p| p.shows_opens);
@@ -176,7 +194,7 @@ impl Service {
     /// Whether a process that this run doesn't follow has a file open.
     pub(super) fn is_open_elsewhere(&mut self, key: FileKey) -> bool {
         let last = self.others.open.as_ref().map(|(when, _)| *when);
-        if last.is_none_or(|when| when.elapsed() >= LASTS) {
+        if last.is_none_or(|when| self.kernel.since(when) >= LASTS) {
             self.look_through_processes();
         }
         let name = self.files.get(&key).map(|f| &f.name);
@@ -188,29 +206,25 @@ impl Service {
 
     /// Looks for the files of this run that other processes have open, in some of these.
     fn look_through_processes(&mut self) {
-        let begun = Instant::now();
+        let begun = self.kernel.now();
         let known: HashSet<&PathBuf> = self.files.values().map(|f| &f.name).collect();
         let followed = self.procs.iter().flatten().map(|p| p.pid);
-        let followed: HashSet<u32> = followed.chain([std::process::id()]).collect();
-        let (mut found, mut left) = self.others.round.take().unwrap_or_else(|| {
-            let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-            let pids = all.filter_map(|p| p.file_name().to_str()?.parse().ok());
-            (HashSet::new(), pids.collect())
-        });
+        let followed: HashSet<u32> = followed.chain([self.kernel.own_pid()]).collect();
+        let round = self.others.round.take();
+        let (mut found, mut left) =
+            round.unwrap_or_else(|| (HashSet::new(), self.kernel.processes()));
         while let Some(pid) = left.pop() {
             if followed.contains(&pid) {
                 continue;
             }
-            let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd"));
-            let links = descriptors.into_iter().flatten().flatten();
-            let names = links.filter_map(|d| std::fs::read_link(d.path()).ok());
+            let names = self.kernel.open_files(pid).into_iter();
             found.extend(names.filter(|name| known.contains(name)));
-            if begun.elapsed() > PATIENCE {
+            if self.kernel.since(begun) > PATIENCE {
                 break;
             }
         }
         match left.is_empty() {
-            true => self.others.open = Some((Instant::now(), found)),
+            true => self.others.open = Some((self.kernel.now(), found)),
             false => self.others.round = Some((found, left)),
         }
     }

@@ -1,6 +1,8 @@
 //! How fast a program reads as it is.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::clock::Moment;
 
 /// Reads over which the time is taken: several of the batches in which the service hears of them.
 const WINDOW: u32 = 32;
@@ -13,7 +15,7 @@ const BESIDE: u32 = 64;
 /// any others.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
-    since: Option<Instant>,
+    since: Option<Moment>,
     reads: u32,
     left_out: u32,
     half: Duration,
@@ -23,7 +25,7 @@ pub struct Pace {
 impl Pace {
     /// A read was heard of at `now`; `alike` if none was unheard before it, and it counts; `beside` if requests of ours are on their way, behind which it
     /// waits longer than it does as it is.
-    pub fn told(&mut self, alike: bool, beside: bool, now: Instant) {
+    pub fn told(&mut self, alike: bool, beside: bool, now: Moment) {
         self.left_out += u32::from(alike && beside && self.left_out < BESIDE);
         let alike = alike && (!beside || self.left_out == BESIDE);
         let Some(since) = self.since.filter(|_| alike) else {
@@ -63,7 +65,7 @@ mod tests {
     #[test]
     fn batches_and_pauses_count_little() {
         let mut pace = Pace::default();
-        let mut now = Instant::now();
+        let mut now = Moment::BEGINNING;
         for batch in 0..200u32 {
             now += Duration::from_micros(if batch % 50 == 49 { 1_000_000 } else { 800 });
             for _ in 0..8 {
@@ -86,7 +88,7 @@ mod tests {
     #[test]
     fn reads_beside_our_own_requests_count_only_where_there_are_no_others() {
         let each = |beside: fn(u32) -> bool| {
-            let (mut pace, mut now) = (Pace::default(), Instant::now());
+            let (mut pace, mut now) = (Pace::default(), Moment::BEGINNING);
             for k in 0..200 {
                 pace.told(true, beside(k), now);
                 now += Duration::from_micros(if beside(k) { 400 } else { 100 });

@@ -25,16 +25,16 @@ fn memory(address: u64, len: u64) -> Option<Range<u64>> {
     (len > 0 && end <= TOP).then_some(address..end)
 }
 
-impl Service {
+impl<K: Kernel> Service<K> {
     /// Takes in processes that have handed over their memory.
     pub(super) fn admit(&mut self) {
         self.deaf = false;
-        let turn = Instant::now();
+        let turn = self.kernel.now();
         for _ in 0..ADMITTED {
-            if turn.elapsed() > TURN {
+            if self.kernel.since(turn) > TURN {
                 break;
             }
-            match self.coming.receive(self.shared.socket()) {
+            match self.kernel.receive(&self.shared) {
                 Handover::Memory(handed) => self.admit_one(handed),
                 Handover::Complaint(lost, token) => self.shared.hear_complaint(lost, token),
                 Handover::Knock => {}
@@ -75,8 +75,8 @@ impl Service {
             return;
         }
         // Since it said so it may have become another program, and its number another process's.
-        let is_still = self.ancestor.is_some() || self.shared.is_still(i, &handed);
-        if !is_still || !self.shared.stands(i) {
+        let is_still = self.ancestor.is_some() || self.kernel.is_still(&self.shared, i, &handed);
+        if !is_still || !self.kernel.stands(&self.shared, i) {
             let looked = match is_still {
                 true => Watch::of(pid).map(|watch| watch.standing().is_some()),
                 false => Ok(false),
@@ -112,7 +112,7 @@ impl Service {
 
     /// Whether the process in entry `i` may at this moment do what this one may, and nothing else: only then anything is done for it.
     pub(super) fn stands(&self, i: usize) -> bool {
-        self.procs[i].as_ref().is_some_and(|p| !p.left_alone) && self.shared.stands(i)
+        self.procs[i].as_ref().is_some_and(|p| !p.left_alone) && self.kernel.stands(&self.shared, i)
     }
 
     /// Nothing is done any more for a process whose rights are others now. It did not say so before, or it would do without us by itself.
@@ -141,7 +141,7 @@ impl Service {
     /// `is_still`: the number is that process's. `life`: as [`fetch::life`], where it is known.
     fn take_in_process(&mut self, i: usize, pid: u32, is_still: bool, life: Option<OwnedFd>) {
         let mut command = match is_still {
-            true => fetch::command(pid),
+            true => self.kernel.command(pid),
             false => String::new(),
         };
         if command.is_empty() {
@@ -151,18 +151,23 @@ impl Service {
         self.active.push(i);
         self.shared.begin_record(self.followed, pid, &command);
         // An heir knows processes by the numbers of another namespace.
-        let by_number = || self.ancestor.is_none().then(|| fetch::life(pid)).flatten();
+        let by_number = || {
+            self.ancestor
+                .is_none()
+                .then(|| self.kernel.life(pid))
+                .flatten()
+        };
         let life = match self.ancestor {
             None if !is_still => life,
             None => life.or_else(by_number),
             Some(_) => None,
         };
-        self.ends.follow(life.as_ref());
+        self.kernel.follow(life.as_ref());
         self.procs[i] = Some(ProcState {
             pid,
             who: self.followed,
             life,
-            descs: HashMap::new(),
+            descs: Map::with_hasher(self.kernel.keyed()),
             stuck: None,
             mapped: Vec::new(),
             left: None,
@@ -181,16 +186,13 @@ impl Service {
 
     /// Ends what is over: processes, idle files.
     pub(super) fn census(&mut self) {
-        self.last_census = Instant::now();
-        let turn = self.start.elapsed().as_millis() as usize / 100;
+        self.last_census = self.kernel.now();
+        let turn = self.kernel.since(self.start).as_millis() as usize / 100;
         for i in self.active.clone() {
             let Some(state) = &self.procs[i] else {
                 continue;
             };
-            let over = match &state.life {
-                Some(life) => fetch::over(life),
-                None => !fetch::alive(state.pid),
-            };
+            let over = self.kernel.is_over(state.pid, state.life.as_ref());
             let left = self.shared.proc(i).closed.load(Acquire) != 0;
             if over || left {
                 self.retire(i);
@@ -199,10 +201,10 @@ impl Service {
                 self.retire(i);
             } else if self.shared.has_strayed(i) || !self.stands(i) {
                 self.dismiss(i);
-            } else if fetch::is_confined(state.pid, turn) {
+            } else if self.kernel.is_confined(state.pid, turn) {
                 self.shared.proc(i).confined.store(1, Release);
                 self.dismiss(i);
-            } else if fetch::is_divided(state.pid, turn) {
+            } else if self.kernel.is_divided(state.pid, turn) {
                 self.dismiss(i);
             } else {
                 self.settle(i, state.who);
@@ -216,7 +218,9 @@ impl Service {
     pub(super) fn retire(&mut self, i: usize) {
         self.drain(i);
         // What they still read counts for it.
-        let descs = self.procs[i].as_mut().map(|p| std::mem::take(&mut p.descs));
+        let none = Map::with_hasher(self.kernel.keyed());
+        let descs = self.procs[i].as_mut();
+        let descs = descs.map(|p| std::mem::replace(&mut p.descs, none));
         for (fd, desc) in descs.into_iter().flatten() {
             self.abandoned(i, fd, desc);
         }
@@ -258,18 +262,18 @@ impl Service {
 
     /// Takes the events of a process, for a turn; `true` if there were any.
     pub(super) fn drain(&mut self, i: usize) -> bool {
-        let turn = Instant::now();
+        let turn = self.kernel.now();
         let any = self.drain_for(i, turn);
         if any {
             self.keep_to_bytes();
             if let Some(state) = &mut self.procs[i] {
-                state.has_taken(turn.elapsed());
+                state.has_taken(self.kernel.since(turn));
             }
         }
         any
     }
 
-    fn drain_for(&mut self, i: usize, turn: Instant) -> bool {
+    fn drain_for(&mut self, i: usize, turn: Moment) -> bool {
         let mut any = false;
         // A reader that finds everything cached can outrun this thread. What it read long ago helps nobody: only
         // the latest reads are looked at.
@@ -281,7 +285,7 @@ impl Service {
         };
         // Bounded, so that a busy process does not keep the others waiting.
         for k in 0..shm::RING {
-            if k % 8 == 7 && turn.elapsed() > TURN {
+            if k % 8 == 7 && self.kernel.since(turn) > TURN {
                 return true;
             }
             let Some(event) = self.shared.proc(i).pop(false) else {
@@ -291,7 +295,11 @@ impl Service {
                 };
                 if !waiting {
                     state.stuck = None;
-                } else if state.stuck.get_or_insert_with(Instant::now).elapsed() > ABANDONED {
+                } else if self
+                    .kernel
+                    .since(*state.stuck.get_or_insert(self.kernel.now()))
+                    > ABANDONED
+                {
                     // Its thread has died, or jumped away in the middle.
                     state.stuck = None;
                     self.shared.proc(i).pop(true);
@@ -559,7 +567,7 @@ impl Service {
         if !self.stands(i) {
             return None;
         }
-        let (name, dev, ino, size) = fetch::behind(pid, address)?;
+        let (name, dev, ino, size) = self.kernel.behind(pid, address)?;
         let key = FileKey { dev, ino };
         if size < self.config.files.min_size.0 {
             return None;
@@ -586,25 +594,10 @@ impl Service {
                 let Some(handle) = self.handle(key) else {
                     return false;
                 };
-                let device = Device::of_fd(handle.fd()).ok();
-                let id = (!self.saved.is_empty()).then(|| file_system_id(handle.fd()));
-                if let Some(model) = id.flatten().and_then(|id| self.saved.get(&id)) {
+                let (place, id) = self.kernel.place(&handle);
+                if let Some(model) = id.and_then(|id| self.saved.get(&id)) {
                     self.engine.assume(key.dev, *model);
                 }
-                let place = Place {
-                    chunk: match &device {
-                        Some(d) if d.is_memory() => None,
-                        Some(d) => Some(d.unclipped_chunk()),
-                        None => Some(64 << 10),
-                    },
-                    clip: device
-                        .as_ref()
-                        .and_then(Device::readahead_clip)
-                        .unwrap_or(0),
-                    read_ahead: device.as_ref().and_then(Device::read_ahead).unwrap_or(0),
-                    shows_opens: false,
-                    caches: device.as_ref().is_none_or(fetch::surely_caches),
-                };
                 self.devices.insert(key.dev, place);
                 place
             }
@@ -613,7 +606,7 @@ impl Service {
             return false;
         };
         let wanted = self.config.engine.chunk.0;
-        let chunk = if self.residency.has_module() && wanted == Config::default().engine.chunk.0 {
+        let chunk = if self.kernel.has_module() && wanted == Config::default().engine.chunk.0 {
             MODULE_CHUNK
         } else {
             chunk.min(wanted)
@@ -637,7 +630,7 @@ impl Service {
         let generation = slot.generation.load(Relaxed);
         let flags = slot.flags.load(Relaxed);
         let pid = self.procs[i].as_ref()?.pid;
-        let source = Wanted {
+        let wanted = Wanted {
             pid,
             fd,
             dev: key.dev,
@@ -649,7 +642,9 @@ impl Service {
             self.abandoned(i, fd, old);
         }
         // What it has open the kernel knows; while nothing may be opened, nothing is looked at either.
-        if self.away.is_away() || !fetch::is_open(source, slot, generation) || !self.follows_more(i)
+        if self.away.is_away()
+            || !self.kernel.is_open(wanted, slot, generation)
+            || !self.follows_more(i)
         {
             return None;
         }
@@ -657,15 +652,20 @@ impl Service {
         self.take_in(key, size);
         self.reads_now(i, key);
         self.find_server(key, pid, fd);
+        let now = self.kernel.now();
         let file = self.take_in(key, size);
         file.opened_by(1);
         let alone = file.openers == 1;
         if alone && flags & FLAG_BLIND != 0 {
-            file.warmth.hasten(Instant::now());
+            file.warmth.hasten(now);
         }
         file.account.cancelled.store(false, Relaxed);
-        file.source = Some((i, generation, source));
-        file.last_access = Instant::now();
+        file.source = Some(Source {
+            proc: i,
+            generation,
+            wanted,
+        });
+        file.last_access = now;
         if size > 0 {
             file.size = size;
         }
@@ -675,7 +675,7 @@ impl Service {
             let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
             if served || known && self.crowded(key) {
                 // It need not be opened: nothing of it will be asked for soon.
-                let name = fetch::link(pid, fd);
+                let name = self.kernel.link(pid, fd);
                 let same = slot.generation.load(Relaxed) == generation;
                 if let (Some(file), true) = (self.files.get_mut(&key), same) {
                     file.name = name;
@@ -783,7 +783,7 @@ impl Service {
         let crowded = self.crowded(key);
         if let Some(file) = self.files.get_mut(&key).filter(|_| crowded) {
             // It counts among those that are read.
-            file.handle_used = Instant::now();
+            file.handle_used = self.kernel.now();
         }
         crowded
     }

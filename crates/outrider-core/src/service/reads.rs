@@ -6,7 +6,7 @@ use super::*;
 /// as much.
 const RARELY_AT_FIRST: u16 = 16;
 
-impl Service {
+impl<K: Kernel> Service<K> {
     pub(super) fn read(&mut self, i: usize, e: Event) {
         self.header().events.fetch_add(1, Relaxed);
         self.has_moved(i, e.fd, Some(e.offset));
@@ -33,7 +33,7 @@ impl Service {
         if e.offset >= file.size {
             // The file may have grown.
             let handle = self.handle(key);
-            let size = handle.and_then(|h| fetch::size(h.fd()));
+            let size = handle.and_then(|h| self.kernel.size(&h));
             if let (Some(size), Some(file)) = (size, self.files.get_mut(&key)) {
                 file.size = size;
             } else if self.files.get(&key).is_some_and(|f| f.size == 0) {
@@ -61,7 +61,7 @@ impl Service {
         let overlooked = std::mem::take(&mut desc.overlooked);
         let alike = skipped + overlooked == 0 && !desc.detector.skips();
         let beside = alike && self.engine.is_asked(device);
-        desc.pace.told(alike, beside, Instant::now());
+        desc.pace.told(alike, beside, self.kernel.now());
         let mut f = desc
             .detector
             .access(e.offset, e.len, e.extra, arrival, size, &limits);
@@ -223,7 +223,7 @@ impl Service {
             .is_some_and(|s| s.plain());
         if let Some(file) = self.files.get_mut(&key) {
             // It counts among those that are read.
-            file.handle_used = Instant::now();
+            file.handle_used = self.kernel.now();
         }
         let left = plain && (self.crowded(key) || self.shared_with_others(key));
         let window = (left && self.busy == 1).then(|| {
@@ -368,8 +368,8 @@ impl Service {
             let cached = (0..places).all(|k| {
                 let start = (pages.start + k * step).min(pages.end);
                 let end = (start + look).min(pages.end);
-                self.residency
-                    .count(&handle, start * PAGE..end * PAGE)
+                self.kernel
+                    .cached(&handle, start * PAGE..end * PAGE)
                     .is_ok_and(|cached| cached >= end - start)
             });
             if pages.is_empty() || !cached {
@@ -488,7 +488,7 @@ impl Service {
             let at = (hull.start + (x >> 11) % span) / PAGE * PAGE;
             // It may have become shorter.
             let end = (at + (64 << 10)).min(file.size).max(at);
-            match self.residency.count(&handle, at..end) {
+            match self.kernel.cached(&handle, at..end) {
                 Ok(cached) if cached < (end - at).div_ceil(PAGE) => return Some(false),
                 Ok(_) => {}
                 Err(e) => {
@@ -535,7 +535,7 @@ impl Service {
             f.key != key
                 && f.openers > 0
                 && f.random.reads >= dense::FEWEST
-                && f.last_access.elapsed() < Duration::from_secs(1)
+                && self.kernel.since(f.last_access) < Duration::from_secs(1)
         };
         for f in self.files.values().filter(alike) {
             let hull =
@@ -582,7 +582,7 @@ impl Service {
             return None;
         }
         let handle = self.handle(key)?;
-        match handle.counted(region.clone()) {
+        match self.kernel.counted(&handle, region.clone()) {
             Ok(stat) => {
                 let unused = self.files.get(&key)?.view.unused_pages();
                 Some(Held {
@@ -601,7 +601,7 @@ impl Service {
 
     /// SPEC CP11: memory-mapped files.
     pub(super) fn look_at_maps(&mut self) {
-        let begun = Instant::now();
+        let begun = self.kernel.now();
         let (mut active, mut touching) = (false, false);
         for i in self.active.clone() {
             let Some(state) = &mut self.procs[i] else {
@@ -612,10 +612,10 @@ impl Service {
             }
             let pid = state.pid;
             let mut mapped = std::mem::take(&mut state.mapped);
-            let turn = Instant::now();
+            let turn = self.kernel.now();
             let mut looked = 0;
             for m in &mut mapped {
-                if turn.elapsed() > processes::TURN {
+                if self.kernel.since(turn) > processes::TURN {
                     break;
                 }
                 looked += 1;
@@ -630,7 +630,7 @@ impl Service {
                     continue;
                 };
                 let size = file.size;
-                let touched = match m.look(pid) {
+                let touched = match self.kernel.touched(pid, m) {
                     Ok(touched) => touched,
                     Err(e) => {
                         // A process that has just ended is no reason to complain.
@@ -668,7 +668,7 @@ impl Service {
             if let Some(state) = &mut self.procs[i] {
                 mapped.append(&mut state.mapped);
                 state.mapped = mapped;
-                state.has_taken(turn.elapsed());
+                state.has_taken(self.kernel.since(turn));
             }
         }
         self.map_pause = if active {
@@ -679,7 +679,7 @@ impl Service {
             (self.map_pause * 2).min(Duration::from_millis(rarest))
         };
         // Where there is much to look at, half of the time is left for what is told.
-        self.map_pause = self.map_pause.max(begun.elapsed());
-        self.last_map_look = Instant::now();
+        self.map_pause = self.map_pause.max(self.kernel.since(begun));
+        self.last_map_look = self.kernel.now();
     }
 }

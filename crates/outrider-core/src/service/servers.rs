@@ -3,7 +3,7 @@
 //! Opening and closing such a file waits for an answer that may never come, and no signal ends that wait once the server has taken the request. So threads do it of
 //! which a bounded number may be stuck, and the service's own asks nothing that a server would have to answer.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -23,20 +23,10 @@ const STACK: usize = 128 << 10;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A file to be opened.
-pub(super) struct Wish {
-    pub(super) key: FileKey,
-    pub(super) wanted: Wanted,
-    pub(super) proc: usize,
-    pub(super) generation: u32,
-    pub(super) openers: Arc<std::sync::atomic::AtomicU32>,
-    pub(super) note: Note,
-}
-
-/// What became of it.
-pub(super) struct Opened {
-    pub(super) key: FileKey,
-    pub(super) proc: usize,
-    pub(super) file: Option<(Arc<Handle>, u64)>,
+struct Wish {
+    source: Source,
+    openers: Arc<AtomicU32>,
+    note: Note,
 }
 
 enum Job {
@@ -64,14 +54,15 @@ struct Jobs {
 /// The service's end.
 pub(super) struct Servers {
     inner: Arc<Inner>,
-    tell: Sender<Opened>,
-    told: Receiver<Opened>,
+    tell: Sender<Answer>,
+    told: Receiver<Answer>,
     /// Opens that have not been answered, by file system, and since when.
-    opening: Vec<(u64, FileKey, Instant)>,
+    opening: Vec<(FileKey, Moment)>,
+    clock: Monotonic,
 }
 
 impl Servers {
-    pub(super) fn new(shared: Arc<Shared>, ends: Ends, wake: Wake) -> Servers {
+    pub(super) fn new(shared: Arc<Shared>, ends: Ends, wake: Wake, clock: Monotonic) -> Servers {
         let (tell, told) = channel();
         let inner = Inner {
             shared,
@@ -86,38 +77,50 @@ impl Servers {
             tell,
             told,
             opening: Vec::new(),
+            clock,
         }
     }
 
     /// Whether a server of this file system has not answered for long.
     pub(super) fn is_stuck(&self, dev: u64) -> bool {
-        self.opening
-            .iter()
-            .any(|(d, _, since)| *d == dev && since.elapsed() > PATIENCE)
+        let late = |since: &Moment| self.clock.since(*since) > PATIENCE;
+        let mut opening = self.opening.iter();
+        opening.any(|(key, since)| key.dev == dev && late(since))
     }
 
-    /// Begins to open a file. `false`: enough are being opened there, or it is not wished any more.
-    pub(super) fn open(&mut self, wish: impl FnOnce() -> Option<Wish>, key: FileKey) -> bool {
-        let its = self.opening.iter().filter(|(d, ..)| *d == key.dev);
+    /// Begins to open a file. `false`: enough are being opened there, or the process is about to end.
+    pub(super) fn open(
+        &mut self,
+        shared: &Arc<Shared>,
+        source: Source,
+        openers: &Arc<AtomicU32>,
+    ) -> bool {
+        let key = source.key();
+        let its = self.opening.iter().filter(|(k, _)| k.dev == key.dev);
         if its.count() >= OPENING || self.opening.len() >= THREADS {
             return false;
         }
-        let Some(wish) = wish() else {
+        let Some(note) = Note::new(shared.clone(), Some(source.proc), true) else {
             return false;
         };
-        self.opening.push((key.dev, key, Instant::now()));
+        let wish = Wish {
+            source,
+            openers: openers.clone(),
+            note,
+        };
+        self.opening.push((key, self.clock.now()));
         Inner::give(&self.inner, Job::Open(Box::new(wish)), &self.tell);
         true
     }
 
     /// Files that have been opened since this was asked last.
-    pub(super) fn opened(&mut self) -> Vec<Opened> {
+    pub(super) fn opened(&mut self) -> Vec<Answer> {
         if !self.inner.news.swap(false, Acquire) {
             return Vec::new();
         }
-        let opened: Vec<Opened> = self.told.try_iter().collect();
+        let opened: Vec<Answer> = self.told.try_iter().collect();
         for o in &opened {
-            self.opening.retain(|(_, key, _)| *key != o.key);
+            self.opening.retain(|(key, _)| *key != o.key);
         }
         opened
     }
@@ -128,7 +131,7 @@ impl Inner {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn give(self: &Arc<Inner>, job: Job, tell: &Sender<Opened>) {
+    fn give(self: &Arc<Inner>, job: Job, tell: &Sender<Answer>) {
         let mut jobs = self.jobs();
         jobs.waiting.push_back(job);
         if jobs.idle < jobs.waiting.len() && jobs.threads < THREADS {
@@ -143,7 +146,7 @@ impl Inner {
         self.work.notify_one();
     }
 
-    fn work(self: &Arc<Inner>, tell: &Sender<Opened>) {
+    fn work(self: &Arc<Inner>, tell: &Sender<Answer>) {
         loop {
             let mut jobs = self.jobs();
             let job = loop {
@@ -160,9 +163,9 @@ impl Inner {
             match job {
                 Job::Close(remains) => drop(remains),
                 Job::Open(wish) => {
-                    let (key, proc) = (wish.key, wish.proc);
+                    let (key, proc) = (wish.source.key(), wish.source.proc);
                     let file = self.open(*wish, tell);
-                    let _ = tell.send(Opened { key, proc, file });
+                    let _ = tell.send(Answer { key, proc, file });
                     self.news.store(true, Release);
                     self.wake.wake();
                 }
@@ -170,22 +173,27 @@ impl Inner {
         }
     }
 
-    fn open(self: &Arc<Inner>, wish: Wish, tell: &Sender<Opened>) -> Option<(Arc<Handle>, u64)> {
+    fn open(self: &Arc<Inner>, wish: Wish, tell: &Sender<Answer>) -> Option<OpenFile> {
+        let Source {
+            proc,
+            generation,
+            wanted,
+        } = wish.source;
         // Its rights may be others since it was asked for.
-        if !self.shared.stands(wish.proc) {
+        if !self.shared.stands(proc) {
             return None;
         }
-        let slots = &self.shared.proc(wish.proc).slots;
-        let slot = slots.get(usize::from(wish.wanted.fd))?;
+        let slots = &self.shared.proc(proc).slots;
+        let slot = slots.get(usize::from(wanted.fd))?;
         let header = self.shared.header();
-        let (fd, size) = fetch::fetch(wish.wanted, slot, wish.generation, true, header)?;
+        let (fd, size) = fetch::fetch(wanted, slot, generation, true, header)?;
         let fd_of = std::os::fd::AsFd::as_fd(&fd);
         let quiet = fetch::leaves_access_time(fd_of);
         let visible = residency_is_visible(fd_of);
         let (inner, tell) = (self.clone(), tell.clone());
         let closer = move |remains| Inner::give(&inner, Job::Close(remains), &tell);
         let handle = Arc::new(Handle::remote(fd, quiet, visible, Arc::new(closer)));
-        let source = fetch::Source::new(wish.wanted, &self.shared, wish.proc, wish.generation);
+        let source = fetch::Source::new(wanted, &self.shared, proc, generation);
         let source = source.map(Arc::new);
         let watch = self.ends.watch(&handle, wish.openers, source.clone());
         handle.attach(Box::new((watch, wish.note)));

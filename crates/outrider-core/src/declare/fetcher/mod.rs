@@ -30,6 +30,7 @@ use super::contention::Contention;
 use super::explain::{Explain, Wishes};
 use super::list::Entry;
 use super::{Figure, Process, lock};
+use crate::clock::Monotonic;
 use crate::config::Config;
 use crate::engine::{self, Class, Engine, Request};
 use crate::shm::Notes;
@@ -255,6 +256,7 @@ impl Fetcher {
             engine: Engine::new(
                 engine::Settings::of(&config, engine::Kind::Auto),
                 Arc::new(NotesRef(notes)),
+                Monotonic::begin(),
             ),
             batch: (0, Vec::new()),
             config,

@@ -1,0 +1,258 @@
+//! Files that requests go to.
+
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use outrider_sys::cache;
+use outrider_sys::extent::{self, Extent};
+use outrider_sys::raw::{self, Fd};
+use rustix::fs::{CWD, Mode, OFlags};
+
+use super::window::{Wait, Windows};
+use super::{LONGEST_WAIT, TARDY};
+use crate::place::Spread;
+use crate::shm::Notes;
+
+/// An open file of the program, until it is let go of.
+///
+/// Whoever finds out that no process of the run has the file open any more ends our hold on it at once ([`Handle::let_go`]), whatever requests still refer to
+/// it: they fail, and whoever waits for an arrival is woken.
+pub struct Handle {
+    fd: Fd,
+    /// 1 once it is let go of: a futex.
+    gone: AtomicU32,
+    /// Calls that go on through the descriptor on workers' threads.
+    users: AtomicU32,
+    /// Something that was asked for never arrived.
+    overdue: AtomicBool,
+    /// What ends with our hold on the file.
+    attached: Mutex<Option<Box<dyn Send>>>,
+    /// Whoever closes it where that takes a server's answer. Nothing is asked of such a file here that a server would have to answer.
+    closer: Option<Closer>,
+    windows: Windows,
+    /// The disks of its file system if that lies on several, and where on it the file lies, once that was asked.
+    pub(super) spread: OnceLock<Option<Arc<Spread>>>,
+    extents: OnceLock<Vec<Extent>>,
+}
+
+/// Extents that are remembered of one file; what lies behind them counts as not placed.
+const EXTENTS: usize = 1 << 14;
+
+impl Handle {
+    /// A handle on a descriptor of our own.
+    pub fn new(fd: impl Into<Fd>) -> Handle {
+        Handle {
+            fd: fd.into(),
+            gone: AtomicU32::new(0),
+            users: AtomicU32::new(0),
+            overdue: AtomicBool::new(false),
+            attached: Mutex::default(),
+            closer: None,
+            windows: Windows::default(),
+            spread: OnceLock::new(),
+            extents: OnceLock::new(),
+        }
+    }
+
+    /// The same of one that may have to be let go of at any moment: nobody sleeps in the kernel for long on its behalf.
+    pub fn held(fd: impl Into<Fd>) -> Handle {
+        let mut handle = Handle::new(fd);
+        handle.windows = Windows::watched(None);
+        handle
+    }
+
+    /// One on a file that a server keeps: when the last request for it has arrived it is handed to `closer`. `quiet`: mapping it leaves its time of
+    /// access as it is; `visible`: the kernel tells the truth about what of it is cached.
+    pub fn remote(fd: impl Into<Fd>, quiet: bool, visible: bool, closer: Closer) -> Handle {
+        let mut handle = Handle::new(fd);
+        handle.closer = Some(closer);
+        handle.windows = Windows::watched(Some((quiet, visible)));
+        // It lies on no disk of ours.
+        handle.spread = OnceLock::from(None);
+        handle
+    }
+
+    /// Whether a server keeps the file.
+    pub fn is_remote(&self) -> bool {
+        self.closer.is_some()
+    }
+
+    /// Has `what` end with our hold on the file.
+    pub fn attach(&self, what: Box<dyn Send>) {
+        *self.attached.lock().unwrap_or_else(|e| e.into_inner()) = Some(what);
+    }
+
+    /// Whether it is, or is being, let go of.
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire) != 0
+    }
+
+    /// Ends our hold on the file. The number stays taken until nobody refers to it any more, and leads to nothing: whatever is asked of it fails with EBADF.
+    /// A file that a server keeps is open there until the server has answered what it was asked.
+    pub fn let_go(&self) {
+        if self.gone.swap(1, Ordering::AcqRel) != 0 || self.is_remote() {
+            return;
+        }
+        if let Some(nothing) = nothing() {
+            // SAFETY: both are our own descriptors, open as long as their owners live.
+            unsafe {
+                raw::syscall6(
+                    libc::SYS_dup3,
+                    nothing.as_raw_fd() as usize,
+                    self.fd.as_raw_fd() as usize,
+                    libc::O_CLOEXEC as usize,
+                    0,
+                    0,
+                    0,
+                );
+            }
+        }
+        self.windows.clear();
+        raw::futex_wake(&self.gone, u32::MAX);
+        self.is_let_go();
+    }
+
+    /// Ends what is attached, unless a call still holds the file.
+    fn is_let_go(&self) {
+        if self.users.load(Ordering::SeqCst) == 0 && !self.is_remote() {
+            let mut attached = self.attached.lock().unwrap_or_else(|e| e.into_inner());
+            let attached = attached.take();
+            drop(attached);
+        }
+    }
+
+    /// As long as the result lives a call through the descriptor may go on.
+    pub(super) fn enter(&self) -> Use<'_> {
+        self.users.fetch_add(1, Ordering::SeqCst);
+        Use(self)
+    }
+
+    /// Sleeps until the page that holds byte `at` is up to date, or the file is let go of.
+    pub fn wait_watched(&self, at: u64, notes: &Notes) {
+        let began = Instant::now();
+        let how = |began: &Instant| Wait {
+            patience: LONGEST_WAIT,
+            first: Duration::ZERO,
+            sleeps: began.elapsed() > TARDY,
+        };
+        while self.arrives(at, how(&began), notes).is_none() {}
+    }
+
+    /// Pages of the bytes `range` that are cached or on their way, as cachestat(2) counts them; nothing is asked that a server would have to answer.
+    pub fn counted(&self, range: Range<u64>) -> Result<cache::CacheStat, cache::CacheStatError> {
+        match self.is_remote() {
+            true => cache::cachestat(self.fd(), range),
+            false => cache::counted(self.fd(), range),
+        }
+    }
+
+    /// The same, as one number, also where only mincore(2) tells.
+    pub fn cached_pages(&self, range: Range<u64>) -> Result<u64, cache::CacheStatError> {
+        match self.is_remote() {
+            true => cache::cachestat(self.fd(), range).map(|s| s.cached),
+            false => cache::cached_pages(self.fd(), range),
+        }
+    }
+
+    /// Where a range of the file begins in its file system, and as much of it as lies there in one piece: addresses as FIEMAP tells them.
+    pub(super) fn addresses(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        let extents = self.extents.get_or_init(|| {
+            extent::extents(self.fd(), 0..u64::MAX, EXTENTS)
+                .map(|m| m.extents)
+                .unwrap_or_default()
+        });
+        let i = extents.partition_point(|e| e.range().end <= range.start);
+        let e = extents.get(i)?;
+        let skipped = range.start.checked_sub(e.logical)?;
+        let bytes = (e.len - skipped).min(range.end - range.start);
+        (e.is_placed() && e.costs_io()).then(|| e.physical + skipped..e.physical + skipped + bytes)
+    }
+
+    /// Sleeps until the page that holds byte `at` is up to date. `false` where that can't be known.
+    pub fn wait(&self, at: u64, notes: &Notes) -> bool {
+        let forever = Wait {
+            patience: Duration::MAX,
+            first: Duration::ZERO,
+            sleeps: true,
+        };
+        self.arrives(at, forever, notes) == Some(true)
+    }
+
+    /// The same, waiting as `how` says; `None` after that.
+    pub(super) fn arrives(&self, at: u64, how: Wait, notes: &Notes) -> Option<bool> {
+        let remote = self.is_remote();
+        let how = Wait {
+            sleeps: how.sleeps && !remote,
+            ..how
+        };
+        let _used = self.enter();
+        self.windows.wait(self.fd(), at, how, &self.gone, notes)
+    }
+
+    /// What was asked for never arrives.
+    pub(super) fn give_up(&self) {
+        self.overdue.store(true, Ordering::Release);
+        self.let_go();
+    }
+
+    /// Whether something that was asked for did not arrive in [`NEVER`].
+    pub fn is_overdue(&self) -> bool {
+        self.overdue.load(Ordering::Acquire)
+    }
+
+    /// The descriptor.
+    pub fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.fd)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let attached = self
+            .attached
+            .get_mut()
+            .unwrap_or_else(|e| e.into_inner())
+            .take();
+        if let Some(closer) = &self.closer {
+            let fd = self.fd.take();
+            closer(Remains {
+                _windows: std::mem::take(&mut self.windows),
+                _fd: fd,
+                _attached: attached,
+            });
+        }
+    }
+}
+
+/// See [`Handle::enter`].
+pub(super) struct Use<'a>(&'a Handle);
+
+impl Drop for Use<'_> {
+    fn drop(&mut self) {
+        if self.0.users.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.is_gone() {
+            self.0.is_let_go();
+        }
+    }
+}
+
+/// Takes what is to be closed by somebody who may wait for a server.
+pub type Closer = Arc<dyn Fn(Remains) + Send + Sync>;
+
+/// What is left of a file that a server keeps, in the order in which it goes: dropping it waits for the server.
+pub struct Remains {
+    _windows: Windows,
+    _fd: Fd,
+    _attached: Option<Box<dyn Send>>,
+}
+
+/// A descriptor of which nothing can be asked, and which holds nothing that this process does not hold anyway: its root directory, found with O_PATH.
+fn nothing() -> Option<&'static OwnedFd> {
+    static NOTHING: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    NOTHING
+        .get_or_init(|| rustix::fs::openat(CWD, c"/", flags, Mode::empty()).ok())
+        .as_ref()
+}

@@ -1,0 +1,584 @@
+//! What waits for each device, what is on its way, and what is to be done next: without a thread, a clock or a system call, so that workers and a
+//! simulator do the same.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::{Company, Failure, Handle, Request, TARDY, Watched};
+use crate::clock::Moment;
+use crate::place::{DeviceModel, InFlight, Spread};
+use crate::shm::{Notes, lost};
+use crate::view::{FileView, PageRange};
+
+/// Requests that were issued together and are waited for as one.
+pub(super) struct Batch {
+    parts: Vec<(Option<Arc<FileView>>, Range<u64>)>,
+    handle: Arc<Handle>,
+    bytes: u64,
+    /// Bytes that the device was asked for, less what was cached or on its way; `None` where nobody counts.
+    read: Option<u64>,
+    issued: Moment,
+    /// Bytes that were on their way before.
+    ahead: u64,
+    lone: bool,
+    watched: Option<Watched>,
+}
+
+/// One device: what waits, what is on its way, and what is known of it.
+pub(super) struct Device {
+    pub(super) id: u64,
+    pub(super) queues: [VecDeque<Request>; 2],
+    pub(super) queued_bytes: u64,
+    pub(super) in_flight: VecDeque<Batch>,
+    pub(super) in_flight_bytes: u64,
+    /// Bytes on their way beside the queues, and how often any were asked for.
+    pub(super) aside_bytes: u64,
+    pub(super) entered: u64,
+    /// Bytes issued since nothing was in flight.
+    pub(super) unbroken: u64,
+    /// Workers that wait for an arrival.
+    pub(super) waiting: u32,
+    pub(super) model: DeviceModel,
+    pub(super) allowed: InFlight,
+    /// Bounds of what is allowed, bytes.
+    pub(super) bounds: (u64, u64),
+    /// Whether somebody else reads from it.
+    pub(super) company: Company,
+    /// Requests that the kernel has been given, and these with those that it is being given.
+    pub(super) handed: Arc<AtomicU64>,
+    pub(super) issued: u64,
+    /// Requests go out in the order in which they came, one group at a time, whatever the device is found to be.
+    pub(super) in_order: bool,
+    /// A worker is issuing to it.
+    pub(super) issuing: bool,
+    /// End of the last request issued and its file, to tell seeks from continuations.
+    pub(super) last_end: (usize, u64),
+    /// The bound was reached, and the queue has not run empty since.
+    pub(super) full: bool,
+    /// First arrival since then.
+    pub(super) span: Option<Moment>,
+    /// Bytes that were in flight when the company changed and have not arrived since.
+    pub(super) mixed: u64,
+    /// It has been seen that reads from it are counted.
+    pub(super) counts: bool,
+    /// Programs have it fetch much at once themselves: how long its answers take says nothing of it.
+    pub(super) disturbed: bool,
+    /// Bytes that arrived, and the µs that they took, in spans that were too short to say something alone.
+    pub(super) before: (u64, f64),
+}
+
+/// All devices, and the workers.
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) devices: Vec<Device>,
+    /// File systems by `st_dev`, and the disks below those that lie on several.
+    pub(super) spreads: Vec<(u64, Option<Arc<Spread>>)>,
+    pub(super) workers: usize,
+    pub(super) idle: usize,
+    pub(super) stop: bool,
+    pub(super) turn: usize,
+    /// Requests were dropped since the latest look at the queues that found nothing to do.
+    pub(super) dropped: bool,
+    /// Called when what is queued falls to so many bytes, and when nothing is queued or on its way any more.
+    pub(super) low: Option<(u64, Box<dyn Fn() + Send>)>,
+    /// It was above since the last call.
+    pub(super) high: bool,
+    /// Threads that wait for room beside the queues.
+    pub(super) wait_aside: u32,
+}
+
+/// A request group is issued and waited for as one: its requests are small, and one wait costs a system call and a wake-up. It takes
+/// so many bytes, or the bound on those in flight divided by [`GROUPS`], if that is more.
+const GROUP_BYTES: u64 = 128 << 10;
+/// As many groups are in flight at the bound, at least: when the oldest has arrived, most of the device's queue is still full.
+const GROUPS: u64 = 4;
+const GROUP_REQUESTS: usize = 64;
+
+impl State {
+    /// A device, new if it was not known; `bounds` of the bytes in flight.
+    pub(super) fn device(&mut self, id: u64, bounds: (u64, u64)) -> &mut Device {
+        let i = self
+            .devices
+            .iter()
+            .position(|d| d.id == id)
+            .unwrap_or_else(|| {
+                self.devices.push(Device {
+                    id,
+                    queues: [VecDeque::new(), VecDeque::new()],
+                    queued_bytes: 0,
+                    in_flight: VecDeque::new(),
+                    in_flight_bytes: 0,
+                    aside_bytes: 0,
+                    entered: 0,
+                    unbroken: 0,
+                    waiting: 0,
+                    model: DeviceModel::default(),
+                    allowed: InFlight::new(bounds.0..bounds.1),
+                    bounds,
+                    company: Company::Nobody,
+                    handed: Arc::default(),
+                    issued: 0,
+                    in_order: false,
+                    issuing: false,
+                    last_end: (0, 0),
+                    full: false,
+                    span: None,
+                    mixed: 0,
+                    counts: false,
+                    disturbed: false,
+                    before: (0, 0.0),
+                });
+                self.devices.len() - 1
+            });
+        &mut self.devices[i]
+    }
+}
+
+/// What a worker is to do next.
+pub enum Job {
+    /// Hand requests to the kernel.
+    Issue(Issuing),
+    /// Wait for what is on its way.
+    Await(Awaited),
+}
+
+/// Requests for one file that are being handed to the kernel.
+pub struct Issuing {
+    device: usize,
+    group: Vec<Request>,
+    bytes: u64,
+    /// Bytes that were on their way before.
+    ahead: u64,
+    lone: bool,
+    handed: Arc<AtomicU64>,
+}
+
+/// What became of them.
+pub struct Outcome {
+    /// Indices of the requests that were refused, and why.
+    pub failed: Vec<(usize, Failure)>,
+    /// Bytes that the device was asked for, less what was cached or on its way; `None` where nobody counts.
+    pub read: Option<u64>,
+    /// When it was begun.
+    pub began: Moment,
+}
+
+impl Issuing {
+    /// The requests, in order.
+    pub fn requests(&self) -> &[Request] {
+        &self.group
+    }
+
+    /// Counts the requests that the kernel has been given.
+    pub fn handed(&self) -> &AtomicU64 {
+        &self.handed
+    }
+
+    /// What was issued becomes a batch in flight; what failed is missing again.
+    pub(super) fn settle(
+        self,
+        outcome: Outcome,
+        watched: Option<Watched>,
+        notes: &Notes,
+    ) -> Issued {
+        let asked_for = self.group.len() as u64;
+        notes.requests.fetch_add(asked_for, Ordering::Relaxed);
+        let mut parts = Vec::with_capacity(self.group.len());
+        let mut handle = None;
+        for (i, request) in self.group.into_iter().enumerate() {
+            if outcome.failed.iter().any(|(f, _)| *f == i) {
+                request.drop_it();
+                continue;
+            }
+            request.account.handed(request.bytes());
+            handle = Some(request.handle.clone());
+            parts.push((request.view, request.range));
+        }
+        for (_, failure) in outcome.failed {
+            match failure {
+                Failure::OutOfMemory => notes.lose(lost::NO_PAGES),
+                Failure::NotAllowed => notes.lose(lost::READAHEAD),
+                Failure::Engine | Failure::Refused => {}
+            }
+        }
+        // What failed never reached the device.
+        let refused = asked_for - parts.len() as u64;
+        let (batch, unused) = match handle {
+            Some(handle) => {
+                let batch = Batch {
+                    parts,
+                    handle,
+                    bytes: self.bytes,
+                    read: outcome.read,
+                    issued: outcome.began,
+                    ahead: self.ahead,
+                    lone: self.lone,
+                    watched,
+                };
+                (Some(batch), None)
+            }
+            None => (None, watched),
+        };
+        if let Some(watched) = unused {
+            watched.end(false);
+        }
+        self.handed.fetch_sub(refused, Ordering::Relaxed);
+        Issued {
+            device: self.device,
+            bytes: self.bytes,
+            refused,
+            batch,
+        }
+    }
+}
+
+/// What has been handed to the kernel.
+pub(super) struct Issued {
+    device: usize,
+    bytes: u64,
+    refused: u64,
+    batch: Option<Batch>,
+}
+
+/// What is waited for.
+pub struct Awaited {
+    device: usize,
+    batch: Batch,
+    soon: Option<Duration>,
+}
+
+impl Awaited {
+    /// The file.
+    pub fn handle(&self) -> &Arc<Handle> {
+        &self.batch.handle
+    }
+
+    /// The last byte: it has arrived when this has.
+    pub fn last(&self) -> u64 {
+        let last = self.batch.parts.last();
+        last.map_or(0, |(_, r)| r.end.saturating_sub(1))
+    }
+
+    /// When it was issued.
+    pub fn issued(&self) -> Moment {
+        self.batch.issued
+    }
+
+    /// How long it takes, by what is known of the device.
+    pub fn takes(&self) -> Option<Duration> {
+        self.soon
+    }
+
+    /// It is here, or `overdue`: marks that in the views.
+    pub(super) fn settle(&mut self, seen: bool, overdue: bool, now: Moment) -> Option<u64> {
+        // What was asked for without knowing where it lies says something about the disk where it turned out to lie.
+        let holder = self.batch.watched.take().and_then(|w| w.end(seen));
+        for (view, range) in &self.batch.parts {
+            let pages = PageRange::from_bytes(range.start, range.end - range.start);
+            match view {
+                Some(view) if overdue => _ = view.fail(pages),
+                Some(view) => view.complete(pages, now.micros()),
+                None => {}
+            }
+        }
+        holder
+    }
+}
+
+impl State {
+    /// Tells whoever waits for the queue to fall.
+    pub(super) fn tell(&mut self) {
+        let Some((low, call)) = &self.low else { return };
+        let queued: u64 = self.devices.iter().map(|d| d.queued_bytes).sum();
+        if queued > *low {
+            self.high = true;
+        } else if std::mem::take(&mut self.high)
+            || (queued == 0 && self.devices.iter().all(|d| d.in_flight_bytes == 0))
+        {
+            call();
+        }
+    }
+
+    /// The next thing to do: issuing goes before waiting, on every device.
+    pub(super) fn next(&mut self) -> Option<Job> {
+        let n = self.devices.len();
+        self.turn = self.turn.wrapping_add(1);
+        for k in 0..n {
+            let i = (self.turn + k) % n;
+            let group = self.devices[i].take_group(&mut self.dropped);
+            if !group.is_empty() {
+                return Some(Job::Issue(self.devices[i].begin(i, group)));
+            }
+        }
+        let several = self.devices.iter().filter(|d| d.last_end.0 != 0).count() > 1;
+        for k in 0..n {
+            let i = (self.turn + k) % n;
+            let d = &mut self.devices[i];
+            // Of several devices each has one worker at most that waits for it: a slow one must not keep all of them from the others.
+            if several && d.waiting > 0 {
+                continue;
+            }
+            if let Some(batch) = d.in_flight.pop_front() {
+                d.waiting += 1;
+                return Some(Job::Await(Awaited {
+                    device: i,
+                    soon: d.model.takes(batch.bytes),
+                    batch,
+                }));
+            }
+        }
+        None
+    }
+
+    /// Requests have been handed to the kernel.
+    pub(super) fn issued(&mut self, issued: Issued) {
+        let d = &mut self.devices[issued.device];
+        d.issuing = false;
+        d.issued -= issued.refused;
+        match issued.batch {
+            Some(batch) => {
+                d.full |= d.in_flight_bytes + d.group_bytes() > d.bound();
+                d.in_flight.push_back(batch);
+            }
+            None => d.in_flight_bytes = d.in_flight_bytes.saturating_sub(issued.bytes),
+        }
+        self.tell();
+    }
+
+    /// It is not there yet, and something else may have to be waited for.
+    pub(super) fn waits_on(&mut self, awaited: Awaited) {
+        let d = &mut self.devices[awaited.device];
+        d.waiting -= 1;
+        d.in_flight.push_front(awaited.batch);
+    }
+
+    /// What was waited for is over: `seen` to be there, on the device `holder` if that is not the one that was asked.
+    pub(super) fn arrived(
+        &mut self,
+        awaited: Awaited,
+        seen: bool,
+        holder: Option<u64>,
+        bounds: (u64, u64),
+        now: Moment,
+    ) {
+        let batch = awaited.batch;
+        let d = &mut self.devices[awaited.device];
+        d.waiting -= 1;
+        d.in_flight_bytes = d.in_flight_bytes.saturating_sub(batch.bytes);
+        // Nothing was in flight when a lone one was issued.
+        let behind = d.unbroken.saturating_sub(batch.bytes);
+        if seen {
+            let took = now - batch.issued;
+            d.counts |= batch.read.is_some_and(|read| read > 0);
+            // What was cached arrives at once, and would make any device a fast one.
+            let read = batch.read.filter(|_| d.counts).unwrap_or(batch.bytes);
+            d.measure(batch.bytes, read.min(batch.bytes), now);
+            // What was thrown away before anybody looked is there only when it has been fetched again.
+            let whole = read >= batch.bytes - batch.bytes / 8;
+            let telling = whole && took < TARDY && !d.disturbed;
+            let id = holder.unwrap_or(d.id);
+            if telling {
+                let took = took.as_secs_f64() * 1e6;
+                let model = &mut self.device(id, bounds).model;
+                model.answered(batch.bytes, batch.ahead, took);
+                if batch.lone {
+                    model.lone_request(batch.bytes, behind, took);
+                }
+            }
+        }
+        self.tell();
+    }
+}
+
+impl Device {
+    /// The requests that are due, if there is room for them: of one file, taken from the queues. `dropped` is set where some had come too late.
+    fn take_group(&mut self, dropped: &mut bool) -> Vec<Request> {
+        let mut group: Vec<Request> = Vec::new();
+        // Two workers would each send a part of the same sweep, and a head would go to and fro between them.
+        if self.issuing && (self.in_order || self.model.has_head()) {
+            return group;
+        }
+        if self.in_flight_bytes == 0 {
+            self.unbroken = 0;
+        } else if self.unbroken >= self.breath() {
+            return group;
+        }
+        let (bound, most) = (self.bound(), self.group_bytes());
+        // Room for a whole group is waited for: once groups are small they would stay so.
+        if self.in_flight_bytes > 0 && self.in_flight_bytes + most.min(self.queued_bytes) > bound {
+            return group;
+        }
+        let mut bytes = 0;
+        for queue in &mut self.queues {
+            while group.len() < GROUP_REQUESTS {
+                let Some(next) = queue.front() else { break };
+                let b = next.bytes();
+                let before = self.in_flight_bytes + bytes;
+                let fits = before + b <= bound || before == 0;
+                let same = group
+                    .first()
+                    .is_none_or(|g| Arc::ptr_eq(&g.handle, &next.handle));
+                if !fits || !same || (bytes > 0 && bytes + b > most) {
+                    break;
+                }
+                let Some(request) = queue.pop_front() else {
+                    break;
+                };
+                self.queued_bytes = self.queued_bytes.saturating_sub(b);
+                request.waited();
+                if request.stale() {
+                    request.drop_it();
+                    *dropped = true;
+                    continue;
+                }
+                bytes += b;
+                group.push(request);
+            }
+            if !group.is_empty() {
+                break;
+            }
+        }
+        group
+    }
+
+    /// A group goes out, to the device with this index.
+    fn begin(&mut self, device: usize, group: Vec<Request>) -> Issuing {
+        let bytes: u64 = group.iter().map(Request::bytes).sum();
+        let (first, last) = (&group[0], &group[group.len() - 1]);
+        let continues = self.last_end == (first.file(), first.range.start);
+        let one = group.windows(2).all(|w| w[0].range.end == w[1].range.start);
+        let ahead = self.in_flight_bytes + self.aside_bytes;
+        // Beside a walk there is no other: what is read for that is short.
+        let lone = self.in_flight_bytes == 0 && !continues && one;
+        self.last_end = (last.file(), last.range.end);
+        self.issuing = true;
+        self.in_flight_bytes += bytes;
+        self.unbroken = self.unbroken.saturating_add(bytes);
+        self.issued += group.len() as u64;
+        Issuing {
+            device,
+            group,
+            bytes,
+            ahead,
+            lone,
+            handed: self.handed.clone(),
+        }
+    }
+
+    /// Drops what waits.
+    pub(super) fn drain(&mut self) {
+        self.queued_bytes = 0;
+        for request in self.queues.iter_mut().flat_map(|q| q.drain(..)) {
+            request.waited();
+            request.drop_it();
+        }
+    }
+
+    /// Bytes in flight at most.
+    pub(super) fn bound(&self) -> u64 {
+        let alone = self.allowed.bound();
+        match self.company {
+            Company::Nobody => alone,
+            Company::Unknown => alone.min(self.model.unproven().max(self.bounds.0)),
+            Company::Others => alone.min(self.model.beside_others().max(self.bounds.0)),
+        }
+    }
+
+    /// Bytes after which nothing more is issued until all has arrived: a head goes on with what is nearest, and whoever reads elsewhere would wait
+    /// for as long as a stream goes on.
+    fn breath(&self) -> u64 {
+        match self.company {
+            _ if !self.model.has_head() => u64::MAX,
+            Company::Others => self.model.quantum() / 2,
+            Company::Nobody | Company::Unknown => 2 * self.model.quantum(),
+        }
+    }
+
+    /// Bytes of a group at most.
+    fn group_bytes(&self) -> u64 {
+        (self.bound() / GROUPS).max(GROUP_BYTES)
+    }
+
+    /// Bytes arrived: adds them to the span of full queue, and closes it when it is long enough. Streams refill their windows
+    /// in pieces, between which the queue runs empty: the time until it is full again does not count.
+    /// `read` of them were not cached before.
+    fn measure(&mut self, bytes: u64, read: u64, now: Moment) {
+        let bounds = (self.bounds.0, self.bounds.1.max(self.bounds.0));
+        if self.mixed > 0 {
+            self.mixed = self.mixed.saturating_sub(bytes);
+            return;
+        }
+        if !self.full {
+            return;
+        }
+        let long = (4 * self.bound()).max(2 << 20);
+        self.full = self.queues.iter().any(|q| !q.is_empty());
+        if let Some(since) = self.span {
+            self.before.0 += read;
+            let took = self.before.1 + (now - since).as_secs_f64() * 1e6;
+            if self.before.0 >= long {
+                let rate = self.before.0 as f64 / took.max(1.0);
+                match self.company {
+                    Company::Nobody => {
+                        self.model.full_span(self.before.0, took);
+                        let low = self.model.reserve().clamp(bounds.0, bounds.1);
+                        self.allowed.epoch(rate, low..bounds.1);
+                    }
+                    // With little in flight a device shows less than it has, unless its head makes the rate.
+                    Company::Unknown if self.model.has_head() || rate > self.model.bandwidth => {
+                        self.model.full_span(self.before.0, took);
+                    }
+                    Company::Unknown => {}
+                    // It is no more than others have left.
+                    Company::Others => self.model.delivers(rate),
+                }
+                self.before = (0, 0.0);
+                self.span = Some(now);
+            } else if !self.full {
+                self.before.1 = took;
+            }
+        } else {
+            self.span = Some(now);
+        }
+        if !self.full {
+            self.span = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes that are handed out at once of 8 MiB that wait, to a device that is best with 2 MiB in flight.
+    fn in_flight(company: Company) -> u64 {
+        let mut state = State::default();
+        let handle = Arc::new(Handle::new(std::os::fd::OwnedFd::from(
+            std::fs::File::open("/dev/null").unwrap(),
+        )));
+        let d = state.device(1, (256 << 10, 16 << 20));
+        d.allowed = InFlight::new(2 << 20..2 << 20);
+        d.company = company;
+        d.queued_bytes = 8 << 20;
+        d.queues[0].extend((0..64).map(|k| Request {
+            handle: handle.clone(),
+            view: None,
+            range: k * GROUP_BYTES..(k + 1) * GROUP_BYTES,
+            reader: None,
+            account: Arc::default(),
+        }));
+        while let Some(Job::Issue(_)) = state.next() {}
+        state.devices[0].in_flight_bytes
+    }
+
+    /// DR7: beside others there is no more in flight than the kernel's own readahead has, two windows of 128 KiB, and half a MiB until it is
+    /// known that nobody is there.
+    #[test]
+    fn who_else_reads_bounds_what_is_in_flight() {
+        let all = [Company::Others, Company::Unknown, Company::Nobody].map(in_flight);
+        assert_eq!(all, [256 << 10, 512 << 10, 2 << 20]);
+    }
+}

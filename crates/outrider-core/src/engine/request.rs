@@ -1,0 +1,135 @@
+//! What is asked for, and where it is counted.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::Handle;
+use crate::shm::Figure;
+use crate::tally::Tally;
+use crate::view::{FileView, PageRange};
+
+/// How urgent a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// The window of a stream that the program is reading, the begin of a file that it opens, or its own hint.
+    Window = 0,
+    /// Whole files, read at random or fetched at open.
+    Background = 1,
+}
+
+/// Tells whether a request has been overtaken by the program.
+pub trait Overtaken: Send + Sync {
+    /// Whether the program has read past `range` (bytes).
+    fn overtaken(&self, range: &Range<u64>) -> bool;
+}
+
+/// One range to fetch.
+pub struct Request {
+    /// The file.
+    pub handle: Arc<Handle>,
+    /// Where its pages are marked.
+    pub view: Option<Arc<FileView>>,
+    /// Page-aligned bytes.
+    pub range: Range<u64>,
+    /// Who reads, to drop requests that come too late.
+    pub reader: Option<Arc<dyn Overtaken>>,
+    /// Where issued and dropped bytes are counted.
+    pub account: Arc<Account>,
+}
+
+/// Counts of one file's requests, bytes.
+#[derive(Default)]
+pub struct Account {
+    /// Handed to the kernel and not taken yet, where there is no tally.
+    issued: AtomicU64,
+    /// Where it is counted what was handed to the kernel, and what was dropped because the program was there first or closed the file.
+    tally: Option<Tally>,
+    /// Set while the program has the file closed: what is still queued is dropped.
+    pub cancelled: AtomicBool,
+    /// Bytes that wait to be issued.
+    queued: AtomicU64,
+}
+
+impl Account {
+    /// One that counts in shared memory.
+    pub fn with(tally: Tally) -> Account {
+        Account {
+            tally: Some(tally),
+            ..Account::default()
+        }
+    }
+
+    /// Bytes that wait to be issued.
+    pub fn queued_bytes(&self) -> u64 {
+        self.queued.load(Ordering::Relaxed)
+    }
+
+    /// Where it counts, if that is shared memory.
+    pub fn tally(&self) -> Option<&Tally> {
+        self.tally.as_ref()
+    }
+
+    pub(super) fn handed(&self, bytes: u64) {
+        match &self.tally {
+            Some(tally) => tally.add(Figure::Prefetched, bytes),
+            None => drop(self.issued.fetch_add(bytes, Ordering::Relaxed)),
+        }
+    }
+
+    pub(super) fn dropped(&self, bytes: u64) {
+        if let Some(tally) = &self.tally {
+            tally.add(Figure::Dropped, bytes);
+        }
+    }
+
+    /// Bytes that were handed to the kernel since this was asked last, where there is no tally.
+    pub fn take_issued(&self) -> u64 {
+        self.issued.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl Request {
+    pub(super) fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    /// Tells open files apart.
+    pub(super) fn file(&self) -> usize {
+        Arc::as_ptr(&self.handle) as usize
+    }
+
+    pub(super) fn pages(&self) -> PageRange {
+        PageRange::from_bytes(self.range.start, self.bytes())
+    }
+
+    pub(super) fn stale(&self) -> bool {
+        self.account.cancelled.load(Ordering::Relaxed)
+            || self.handle.is_gone()
+            || self
+                .reader
+                .as_ref()
+                .is_some_and(|r| r.overtaken(&self.range))
+    }
+
+    /// It is in a queue now …
+    pub(super) fn waits(&self) {
+        self.account
+            .queued
+            .fetch_add(self.bytes(), Ordering::Relaxed);
+    }
+
+    /// … and no longer.
+    pub(super) fn waited(&self) {
+        self.account
+            .queued
+            .fetch_sub(self.bytes(), Ordering::Relaxed);
+    }
+
+    pub(super) fn drop_it(self) {
+        self.account.dropped(self.bytes());
+        if let Some(view) = &self.view {
+            view.fail(self.pages());
+        }
+    }
+}

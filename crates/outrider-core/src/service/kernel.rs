@@ -1,0 +1,183 @@
+//! The seam between the service and the system that it runs on.
+//!
+//! Nothing else of the service asks the system anything, but for the two that hand processes on (`heirs`) and that walk through directories. So the same code runs
+//! on Linux and in simulated time, where every answer is a model's and two runs are alike to the digit.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use outrider_sys::cache::{CacheStat, CacheStatError};
+use outrider_sys::counters::Read;
+use outrider_sys::handover::{Arrival, Handed};
+use outrider_sys::memory::Memory;
+
+use super::{FileKey, Place};
+use crate::clock::Clock;
+use crate::engine::Handle;
+use crate::fetch::Wanted;
+use crate::map::Keyed;
+use crate::residency;
+use crate::shared::Shared;
+use crate::shm::Slot;
+use crate::source::mapped::Mapped;
+use crate::view::{FileView, PageRange};
+
+/// A descriptor of a program through which a file can be opened: entry of the process, generation of the descriptor's state, and what the hook knew of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// Entry of the process.
+    pub proc: usize,
+    /// Generation of the descriptor's state.
+    pub generation: u32,
+    /// What the hook knew of it.
+    pub wanted: Wanted,
+}
+
+impl Source {
+    /// The file.
+    pub fn key(&self) -> FileKey {
+        FileKey {
+            dev: self.wanted.dev,
+            ino: self.wanted.ino,
+        }
+    }
+}
+
+/// A file that the service has open now, and its size in bytes.
+pub type OpenFile = (Arc<Handle>, u64);
+
+/// A file that a server has opened, or has not.
+pub struct Answer {
+    /// The file.
+    pub key: FileKey,
+    /// Entry of the process because of which it was opened.
+    pub proc: usize,
+    /// What was opened.
+    pub file: Option<OpenFile>,
+}
+
+/// What the service asks of its system, and has it do.
+pub trait Kernel: Clock {
+    /// What maps of the service are hashed with.
+    fn keyed(&self) -> Keyed;
+
+    /// Who has come to the socket.
+    fn receive(&mut self, shared: &Shared) -> Arrival;
+    /// Whether somebody has come and not said anything yet.
+    fn is_awaited(&self) -> bool;
+    /// See [`Shared::is_still`].
+    fn is_still(&self, shared: &Shared, proc: usize, handed: &Handed) -> bool;
+    /// See [`Shared::stands`].
+    fn stands(&self, shared: &Shared, proc: usize) -> bool;
+    /// See [`fetch::command`](crate::fetch::command).
+    fn command(&self, pid: u32) -> String;
+    /// See [`fetch::life`](crate::fetch::life).
+    fn life(&self, pid: u32) -> Option<OwnedFd>;
+    /// Whether a process is over.
+    fn is_over(&self, pid: u32, life: Option<&OwnedFd>) -> bool;
+    /// See [`fetch::is_confined`](crate::fetch::is_confined).
+    fn is_confined(&self, pid: u32, turn: usize) -> bool;
+    /// See [`fetch::is_divided`](crate::fetch::is_divided).
+    fn is_divided(&self, pid: u32, turn: usize) -> bool;
+    /// Has it noticed when the process of `life` is over.
+    fn follow(&self, life: Option<&OwnedFd>);
+    /// Whether a process has ended since this was asked last.
+    fn has_ended(&self) -> bool;
+    /// The number of the service's own process.
+    fn own_pid(&self) -> u32;
+
+    /// See [`fetch::is_open`](crate::fetch::is_open).
+    fn is_open(&self, wanted: Wanted, slot: &Slot, generation: u32) -> bool;
+    /// See [`fetch::link`](crate::fetch::link).
+    fn link(&self, pid: u32, fd: u16) -> PathBuf;
+    /// What a file lies on where a server keeps it, by the mounts that process `pid` sees and the name under which it has the file open.
+    fn server(&self, pid: u32, dev: u64, fd: u16) -> Option<Place>;
+    /// See [`fetch::behind`](crate::fetch::behind).
+    fn behind(&self, pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)>;
+    /// Opens the file that a program has open, and lets go of it when nobody has. `openers` counts who has.
+    fn open(
+        &self,
+        shared: &Arc<Shared>,
+        source: Source,
+        openers: &Arc<AtomicU32>,
+    ) -> Option<OpenFile>;
+    /// The same of a file by its name, which the process in entry `proc` has mapped; `alive` tells that it still has.
+    fn open_by_name(
+        &self,
+        shared: &Arc<Shared>,
+        proc: usize,
+        name: &Path,
+        key: FileKey,
+        openers: &Arc<AtomicU32>,
+    ) -> Option<OpenFile>;
+    /// A file by its name, for a moment.
+    fn open_briefly(&self, name: &Path, key: FileKey) -> Option<Handle>;
+    /// Begins to have a file opened by the server that keeps it; `false` where that server has enough to do.
+    fn begin_to_open(
+        &mut self,
+        shared: &Arc<Shared>,
+        source: Source,
+        openers: &Arc<AtomicU32>,
+    ) -> bool;
+    /// Files that servers have opened since this was asked last.
+    fn opened(&mut self) -> Vec<Answer>;
+    /// Whether a server of this file system has not answered for long.
+    fn is_stuck(&self, dev: u64) -> bool;
+    /// What an open file lies on, and the number of its file system where that is of interest.
+    fn place(&self, handle: &Handle) -> (Place, Option<u64>);
+    /// See [`fetch::name`](crate::fetch::name).
+    fn name(&self, handle: &Handle) -> PathBuf;
+    /// See [`fetch::size`](crate::fetch::size).
+    fn size(&self, handle: &Handle) -> Option<u64>;
+
+    /// Whether the kernel module is used.
+    fn has_module(&self) -> bool;
+    /// See [`Residency::calibrate`](crate::residency::Residency::calibrate).
+    fn calibrate(
+        &self,
+        handle: &Handle,
+        view: &FileView,
+        pages: PageRange,
+        now: u64,
+        looks: &mut u32,
+    ) -> Result<bool, CacheStatError> {
+        let count = |bytes| self.cached(handle, bytes);
+        residency::divide(&count, view, pages, now, looks)
+    }
+    /// Pages of the bytes `range` that are cached or on their way.
+    fn cached(&self, handle: &Handle, range: Range<u64>) -> Result<u64, CacheStatError>;
+    /// See [`Handle::counted`].
+    fn counted(&self, handle: &Handle, range: Range<u64>) -> Result<CacheStat, CacheStatError>;
+    /// See [`cache::drop_range`](outrider_sys::cache::drop_range).
+    fn drop_range(&self, handle: &Handle, range: Range<u64>) -> io::Result<()>;
+    /// See [`Mapped::look`].
+    fn touched(&self, pid: u32, mapped: &mut Mapped) -> io::Result<Vec<Range<u64>>>;
+
+    /// Bytes that a process has had read from disks.
+    fn bytes_fetched(&self, pid: u32) -> Option<u64>;
+    /// Bytes that a process has read, from wherever.
+    fn bytes_read(&self, pid: u32) -> Option<u64>;
+    /// Bytes of the longest request that a disk takes.
+    fn longest_request(&self, device: u64) -> Option<u64>;
+    /// See [`counters::begun`](outrider_sys::counters::begun).
+    fn begun(&self, device: u64) -> Option<(u64, u64)>;
+    /// See [`counters::read`](outrider_sys::counters::read).
+    fn read(&self, device: u64) -> Option<Read>;
+    /// Memory.
+    fn memory(&self) -> Memory;
+
+    /// Begins to watch a file for being read by anybody, by its name.
+    fn watch_reads(&mut self, name: &Path, key: FileKey) -> Option<i32>;
+    /// Ends such a watch.
+    fn unwatch(&mut self, watch: i32);
+    /// The watches that have ended since this was asked last, and whether by a read.
+    fn reads_heard(&mut self) -> Vec<(i32, bool)>;
+    /// All processes.
+    fn processes(&self) -> Vec<u32>;
+    /// The names of files that a process has open, as far as that may be seen.
+    fn open_files(&self, pid: u32) -> Vec<PathBuf>;
+}

@@ -1,0 +1,321 @@
+//! Linux: what the service asks of its system, asked.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use outrider_sys::cache::{self, CacheStat, CacheStatError};
+use outrider_sys::counters;
+use outrider_sys::device::{Device, DeviceId, file_system_id};
+use outrider_sys::handover::{self, Arrival, Handed};
+use outrider_sys::memory::{Memory, MemorySources};
+
+use super::ends::{Ends, Note, Wake};
+use super::kernel::{Answer, Kernel, OpenFile, Source};
+use super::others::Watches;
+use super::servers::Servers;
+use super::{FileKey, Place};
+use crate::clock::{Clock, Moment, Monotonic};
+use crate::engine::Handle;
+use crate::fetch::{self, Wanted};
+use crate::map::Keyed;
+use crate::residency::Residency;
+use crate::shared::Shared;
+use crate::shm::Slot;
+use crate::source::mapped::Mapped;
+use crate::view::{FileView, PageRange};
+
+/// The system that the service runs on.
+pub struct Linux {
+    clock: Monotonic,
+    wake: Wake,
+    residency: Residency,
+    memory: MemorySources,
+    /// Who has come to the socket and not said anything yet.
+    coming: handover::Waiting,
+    ends: Ends,
+    servers: Servers,
+    watches: Watches,
+}
+
+impl Linux {
+    pub(super) fn new(shared: &Arc<Shared>, clock: Monotonic) -> Linux {
+        let wake = Wake::new();
+        let ends = Ends::start(shared.clone(), wake.clone());
+        Linux {
+            clock,
+            residency: Residency::new(),
+            memory: MemorySources::of_this_process(),
+            coming: handover::Waiting::default(),
+            servers: Servers::new(shared.clone(), ends.clone(), wake.clone(), clock),
+            wake,
+            ends,
+            watches: Watches::default(),
+        }
+    }
+
+    /// Wakes the service.
+    pub(super) fn wake(&self) -> &Wake {
+        &self.wake
+    }
+}
+
+impl Clock for Linux {
+    fn now(&self) -> Moment {
+        self.clock.now()
+    }
+}
+
+/// What a device is, for the service.
+fn place_of(device: Option<&Device>, served: bool) -> Place {
+    Place {
+        chunk: match device {
+            Some(d) if d.is_memory() => None,
+            Some(d) => Some(d.unclipped_chunk()),
+            None => Some(64 << 10),
+        },
+        clip: device.and_then(Device::readahead_clip).unwrap_or(0),
+        read_ahead: device.and_then(Device::read_ahead).unwrap_or(0),
+        shows_opens: served,
+        caches: !served && device.is_none_or(fetch::surely_caches),
+    }
+}
+
+impl Kernel for Linux {
+    fn keyed(&self) -> Keyed {
+        Keyed::random()
+    }
+
+    fn receive(&mut self, shared: &Shared) -> Arrival {
+        self.coming.receive(shared.socket())
+    }
+
+    fn is_awaited(&self) -> bool {
+        !self.coming.is_empty()
+    }
+
+    fn is_still(&self, shared: &Shared, proc: usize, handed: &Handed) -> bool {
+        shared.is_still(proc, handed)
+    }
+
+    fn stands(&self, shared: &Shared, proc: usize) -> bool {
+        shared.stands(proc)
+    }
+
+    fn command(&self, pid: u32) -> String {
+        fetch::command(pid)
+    }
+
+    fn life(&self, pid: u32) -> Option<OwnedFd> {
+        fetch::life(pid)
+    }
+
+    fn is_over(&self, pid: u32, life: Option<&OwnedFd>) -> bool {
+        match life {
+            Some(life) => fetch::over(life),
+            None => !fetch::alive(pid),
+        }
+    }
+
+    fn is_confined(&self, pid: u32, turn: usize) -> bool {
+        fetch::is_confined(pid, turn)
+    }
+
+    fn is_divided(&self, pid: u32, turn: usize) -> bool {
+        fetch::is_divided(pid, turn)
+    }
+
+    fn follow(&self, life: Option<&OwnedFd>) {
+        self.ends.follow(life);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ends.take_ended()
+    }
+
+    fn own_pid(&self) -> u32 {
+        std::process::id()
+    }
+
+    fn is_open(&self, wanted: Wanted, slot: &Slot, generation: u32) -> bool {
+        fetch::is_open(wanted, slot, generation)
+    }
+
+    fn link(&self, pid: u32, fd: u16) -> PathBuf {
+        fetch::link(pid, fd)
+    }
+
+    fn server(&self, pid: u32, dev: u64, fd: u16) -> Option<Place> {
+        let mount = fetch::server(pid, dev, &fetch::link(pid, fd))?;
+        Some(place_of(Some(&Device::of_mount(mount)), true))
+    }
+
+    fn behind(&self, pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {
+        fetch::behind(pid, address)
+    }
+
+    fn open(
+        &self,
+        shared: &Arc<Shared>,
+        source: Source,
+        openers: &Arc<AtomicU32>,
+    ) -> Option<OpenFile> {
+        let Source {
+            proc,
+            generation,
+            wanted,
+        } = source;
+        let slot = shared.proc(proc).slots.get(usize::from(wanted.fd))?;
+        let note = Note::new(shared.clone(), Some(proc), false)?;
+        let (fd, size) = fetch::fetch(wanted, slot, generation, false, shared.header())?;
+        let source = Arc::new(fetch::Source::new(wanted, shared, proc, generation)?);
+        let handle = Arc::new(Handle::held(fd));
+        let watch = self
+            .ends
+            .watch(&handle, openers.clone(), Some(source.clone()));
+        handle.attach(Box::new((watch, note)));
+        // It may have been closed before the watch began.
+        if !source.is_open(shared) {
+            handle.let_go();
+        }
+        Some((handle, size))
+    }
+
+    fn open_by_name(
+        &self,
+        shared: &Arc<Shared>,
+        proc: usize,
+        name: &Path,
+        key: FileKey,
+        openers: &Arc<AtomicU32>,
+    ) -> Option<OpenFile> {
+        let note = Note::new(shared.clone(), Some(proc), false)?;
+        let (fd, size) = fetch::by_name(name, key.dev, key.ino)?;
+        let handle = Arc::new(Handle::held(fd));
+        let watch = self.ends.watch(&handle, openers.clone(), None);
+        handle.attach(Box::new((watch, note)));
+        Some((handle, size))
+    }
+
+    fn open_briefly(&self, name: &Path, key: FileKey) -> Option<Handle> {
+        let (fd, _) = fetch::by_name(name, key.dev, key.ino)?;
+        Some(Handle::new(fd))
+    }
+
+    fn begin_to_open(
+        &mut self,
+        shared: &Arc<Shared>,
+        source: Source,
+        openers: &Arc<AtomicU32>,
+    ) -> bool {
+        self.servers.open(shared, source, openers)
+    }
+
+    fn opened(&mut self) -> Vec<Answer> {
+        self.servers.opened()
+    }
+
+    fn is_stuck(&self, dev: u64) -> bool {
+        self.servers.is_stuck(dev)
+    }
+
+    fn place(&self, handle: &Handle) -> (Place, Option<u64>) {
+        let device = Device::of_fd(handle.fd()).ok();
+        (
+            place_of(device.as_ref(), false),
+            file_system_id(handle.fd()),
+        )
+    }
+
+    fn name(&self, handle: &Handle) -> PathBuf {
+        fetch::name(handle.fd())
+    }
+
+    fn size(&self, handle: &Handle) -> Option<u64> {
+        fetch::size(handle.fd())
+    }
+
+    fn has_module(&self) -> bool {
+        self.residency.has_module()
+    }
+
+    fn calibrate(
+        &self,
+        handle: &Handle,
+        view: &FileView,
+        pages: PageRange,
+        now: u64,
+        looks: &mut u32,
+    ) -> Result<bool, CacheStatError> {
+        self.residency.calibrate(handle, view, pages, now, looks)
+    }
+
+    fn cached(&self, handle: &Handle, range: Range<u64>) -> Result<u64, CacheStatError> {
+        self.residency.count(handle, range)
+    }
+
+    fn counted(&self, handle: &Handle, range: Range<u64>) -> Result<CacheStat, CacheStatError> {
+        handle.counted(range)
+    }
+
+    fn drop_range(&self, handle: &Handle, range: Range<u64>) -> io::Result<()> {
+        cache::drop_range(handle.fd(), range)
+    }
+
+    fn touched(&self, pid: u32, mapped: &mut Mapped) -> io::Result<Vec<Range<u64>>> {
+        mapped.look(pid)
+    }
+
+    fn bytes_fetched(&self, pid: u32) -> Option<u64> {
+        counters::bytes_fetched(pid)
+    }
+
+    fn bytes_read(&self, pid: u32) -> Option<u64> {
+        counters::bytes_read(pid)
+    }
+
+    fn longest_request(&self, device: u64) -> Option<u64> {
+        counters::longest_request(DeviceId::from_dev(device))
+    }
+
+    fn begun(&self, device: u64) -> Option<(u64, u64)> {
+        counters::begun(DeviceId::from_dev(device))
+    }
+
+    fn read(&self, device: u64) -> Option<counters::Read> {
+        counters::read(DeviceId::from_dev(device))
+    }
+
+    fn memory(&self) -> Memory {
+        self.memory.read()
+    }
+
+    fn watch_reads(&mut self, name: &Path, key: FileKey) -> Option<i32> {
+        self.watches.begin(name, key)
+    }
+
+    fn unwatch(&mut self, watch: i32) {
+        self.watches.end(watch);
+    }
+
+    fn reads_heard(&mut self) -> Vec<(i32, bool)> {
+        self.watches.heard()
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        all.filter_map(|p| p.file_name().to_str()?.parse().ok())
+            .collect()
+    }
+
+    fn open_files(&self, pid: u32) -> Vec<PathBuf> {
+        let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd"));
+        let links = descriptors.into_iter().flatten().flatten();
+        links
+            .filter_map(|d| std::fs::read_link(d.path()).ok())
+            .collect()
+    }
+}
