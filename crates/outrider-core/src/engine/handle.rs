@@ -1,7 +1,7 @@
 //! Files that requests go to.
 
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -21,7 +21,10 @@ use crate::shm::Notes;
 /// Whoever finds out that no process of the run has the file open any more ends our hold on it at once ([`Handle::let_go`]), whatever requests still refer to
 /// it: they fail, and whoever waits for an arrival is woken.
 pub struct Handle {
-    fd: Fd,
+    /// `None` where it stands for a file that is only thought of.
+    fd: Option<Fd>,
+    /// `st_dev` and `st_ino`, where somebody wants to know.
+    file: (u64, u64),
     /// 1 once it is let go of: a futex.
     gone: AtomicU32,
     /// Calls that go on through the descriptor on workers' threads.
@@ -44,8 +47,32 @@ const EXTENTS: usize = 1 << 14;
 impl Handle {
     /// A handle on a descriptor of our own.
     pub fn new(fd: impl Into<Fd>) -> Handle {
+        Handle::over(Some(fd.into()))
+    }
+
+    /// One on no file: for whoever answers for the kernel himself.
+    pub fn stand_in() -> Handle {
+        let mut handle = Handle::over(None);
+        // It lies on no disk.
+        handle.spread = OnceLock::from(None);
+        handle
+    }
+
+    /// The same, of the file that has this `st_dev` and `st_ino`.
+    pub fn of(mut self, dev: u64, ino: u64) -> Handle {
+        self.file = (dev, ino);
+        self
+    }
+
+    /// `st_dev` and `st_ino`, if [`of`](Handle::of) has told.
+    pub fn file(&self) -> (u64, u64) {
+        self.file
+    }
+
+    fn over(fd: Option<Fd>) -> Handle {
         Handle {
-            fd: fd.into(),
+            fd,
+            file: (0, 0),
             gone: AtomicU32::new(0),
             users: AtomicU32::new(0),
             overdue: AtomicBool::new(false),
@@ -96,13 +123,13 @@ impl Handle {
         if self.gone.swap(1, Ordering::AcqRel) != 0 || self.is_remote() {
             return;
         }
-        if let Some(nothing) = nothing() {
+        if let (Some(nothing), Some(fd)) = (nothing(), &self.fd) {
             // SAFETY: both are our own descriptors, open as long as their owners live.
             unsafe {
                 raw::syscall6(
                     libc::SYS_dup3,
                     nothing.as_raw_fd() as usize,
-                    self.fd.as_raw_fd() as usize,
+                    fd.as_raw_fd() as usize,
                     libc::O_CLOEXEC as usize,
                     0,
                     0,
@@ -204,8 +231,13 @@ impl Handle {
     }
 
     /// The descriptor.
-    pub fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        std::os::fd::AsFd::as_fd(&self.fd)
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        match (&self.fd, nothing()) {
+            (Some(fd), _) => fd.as_fd(),
+            (None, Some(nothing)) => nothing.as_fd(),
+            // SAFETY: of a number that is nobody's everything fails with EBADF.
+            (None, None) => unsafe { BorrowedFd::borrow_raw(i32::MAX) },
+        }
     }
 }
 
@@ -244,7 +276,7 @@ pub type Closer = Arc<dyn Fn(Remains) + Send + Sync>;
 /// What is left of a file that a server keeps, in the order in which it goes: dropping it waits for the server.
 pub struct Remains {
     _windows: Windows,
-    _fd: Fd,
+    _fd: Option<Fd>,
     _attached: Option<Box<dyn Send>>,
 }
 

@@ -30,11 +30,12 @@ pub use issue::{Failure, Issue, Noop, Readahead, Uring};
 pub use queue::{Awaited, Issuing, Job, Outcome};
 use queue::{Device, State};
 pub use request::{Account, Class, Overtaken, Request};
+pub use worker::{Arrived, Done, Worker};
 use worker::{Watched, bytes_read};
 
 use outrider_sys::{below, threads};
 
-use crate::clock::{Clock, Moment, Monotonic};
+use crate::clock::{Clock, Monotonic};
 use crate::config::{Config, IoPriority};
 use crate::place::{DeviceModel, InFlight, Spread};
 use crate::shm::{Notes, lost};
@@ -183,16 +184,9 @@ impl Engine {
         self.shared.lock().next()
     }
 
-    /// A job was done: requests have been handed to the kernel.
-    pub fn issued(&self, issuing: Issuing, outcome: Outcome) {
-        let issued = issuing.settle(outcome, None, self.shared.notes());
-        self.shared.lock().issued(issued);
-    }
-
-    /// A job was done: what was waited for has arrived.
-    pub fn arrived(&self, mut awaited: Awaited, now: Moment) {
-        let holder = awaited.settle(true, false, now);
-        self.shared.arrived(awaited, true, holder, now);
+    /// A job was done.
+    pub fn done(&self, done: Done) {
+        self.shared.done(done);
     }
 
     /// The model of a device, by `st_dev` or the number of a disk.
@@ -503,11 +497,21 @@ impl Shared {
         (*self.notes).as_ref()
     }
 
-    fn arrived(&self, awaited: Awaited, seen: bool, holder: Option<u64>, now: Moment) {
-        let mut state = self.lock();
-        state.arrived(awaited, seen, holder, self.settings.in_flight, now);
-        if state.wait_aside > 0 {
-            self.room.notify_all();
+    fn done(&self, done: Done) {
+        match done {
+            Done::Issued(issuing, outcome) => {
+                let issued = issuing.settle(outcome, self.notes());
+                self.lock().issued(issued);
+            }
+            Done::Arrived(mut awaited, arrived) => {
+                let holder = awaited.settle(&arrived);
+                let mut state = self.lock();
+                state.arrived(awaited, arrived, holder, self.settings.in_flight);
+                if state.wait_aside > 0 {
+                    self.room.notify_all();
+                }
+            }
+            Done::Waits(awaited) => self.lock().waits_on(awaited),
         }
     }
 }

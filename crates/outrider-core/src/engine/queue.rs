@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{Company, Failure, Handle, Request, TARDY, Watched};
+use super::{Arrived, Company, Failure, Handle, Request, TARDY, Watched};
 use crate::clock::Moment;
 use crate::place::{DeviceModel, InFlight, Spread};
 use crate::shm::{Notes, lost};
@@ -154,6 +154,7 @@ pub struct Issuing {
     ahead: u64,
     lone: bool,
     handed: Arc<AtomicU64>,
+    pub(super) watched: Option<Watched>,
 }
 
 /// What became of them.
@@ -178,12 +179,7 @@ impl Issuing {
     }
 
     /// What was issued becomes a batch in flight; what failed is missing again.
-    pub(super) fn settle(
-        self,
-        outcome: Outcome,
-        watched: Option<Watched>,
-        notes: &Notes,
-    ) -> Issued {
+    pub(super) fn settle(self, outcome: Outcome, notes: &Notes) -> Issued {
         let asked_for = self.group.len() as u64;
         notes.requests.fetch_add(asked_for, Ordering::Relaxed);
         let mut parts = Vec::with_capacity(self.group.len());
@@ -216,11 +212,11 @@ impl Issuing {
                     issued: outcome.began,
                     ahead: self.ahead,
                     lone: self.lone,
-                    watched,
+                    watched: self.watched,
                 };
                 (Some(batch), None)
             }
-            None => (None, watched),
+            None => (None, self.watched),
         };
         if let Some(watched) = unused {
             watched.end(false);
@@ -272,15 +268,15 @@ impl Awaited {
         self.soon
     }
 
-    /// It is here, or `overdue`: marks that in the views.
-    pub(super) fn settle(&mut self, seen: bool, overdue: bool, now: Moment) -> Option<u64> {
-        // What was asked for without knowing where it lies says something about the disk where it turned out to lie.
-        let holder = self.batch.watched.take().and_then(|w| w.end(seen));
+    /// The wait is over: marks that in the views. The disk where it turned out to lie, if that was not known.
+    pub(super) fn settle(&mut self, arrived: &Arrived) -> Option<u64> {
+        let watched = self.batch.watched.take();
+        let holder = watched.and_then(|w| w.end(arrived.seen));
         for (view, range) in &self.batch.parts {
             let pages = PageRange::from_bytes(range.start, range.end - range.start);
             match view {
-                Some(view) if overdue => _ = view.fail(pages),
-                Some(view) => view.complete(pages, now.micros()),
+                Some(view) if arrived.overdue => _ = view.fail(pages),
+                Some(view) => view.complete(pages, arrived.at.micros()),
                 None => {}
             }
         }
@@ -355,22 +351,22 @@ impl State {
         d.in_flight.push_front(awaited.batch);
     }
 
-    /// What was waited for is over: `seen` to be there, on the device `holder` if that is not the one that was asked.
+    /// A wait is over. What was asked for without knowing where it lies says something about the device `holder`, where it turned out to lie.
     pub(super) fn arrived(
         &mut self,
         awaited: Awaited,
-        seen: bool,
+        arrived: Arrived,
         holder: Option<u64>,
         bounds: (u64, u64),
-        now: Moment,
     ) {
+        let now = arrived.at;
         let batch = awaited.batch;
         let d = &mut self.devices[awaited.device];
         d.waiting -= 1;
         d.in_flight_bytes = d.in_flight_bytes.saturating_sub(batch.bytes);
         // Nothing was in flight when a lone one was issued.
         let behind = d.unbroken.saturating_sub(batch.bytes);
-        if seen {
+        if arrived.seen {
             let took = now - batch.issued;
             d.counts |= batch.read.is_some_and(|read| read > 0);
             // What was cached arrives at once, and would make any device a fast one.
@@ -465,6 +461,7 @@ impl Device {
             ahead,
             lone,
             handed: self.handed.clone(),
+            watched: None,
         }
     }
 

@@ -12,10 +12,10 @@ use outrider_sys::raw;
 use super::issue::{self, Issue};
 use super::queue::{Awaited, Issuing, Job, Outcome};
 use super::window::Wait;
-use super::{Failure, LONGEST_WAIT, Readahead, Request, Shared, TARDY};
-use crate::clock::Clock;
+use super::{Failure, LONGEST_WAIT, Readahead, Request, Settings, Shared, TARDY};
+use crate::clock::{Clock, Moment, Monotonic};
 use crate::place::{Spread, Watch};
-use crate::shm::lost;
+use crate::shm::{Notes, lost};
 
 /// What has not arrived after this never will.
 const NEVER: Duration = Duration::from_secs(10);
@@ -24,19 +24,13 @@ const BRIEF: Duration = Duration::from_micros(400);
 
 /// One worker, until the engine is dropped.
 pub(super) fn work(shared: &Shared) {
-    issue::become_background(shared.settings.io_priority);
-    let mut engine = issue::engine(&shared.settings, shared.notes());
+    let mut worker = Worker::begin(&shared.settings, shared.notes.clone(), shared.clock);
     let mut state = shared.lock();
     loop {
         match state.next() {
-            Some(Job::Issue(issuing)) => {
+            Some(job) => {
                 drop(state);
-                hand_over(shared, &mut engine, issuing);
-                state = shared.lock();
-            }
-            Some(Job::Await(awaited)) => {
-                drop(state);
-                wait(shared, engine.arrives(), awaited);
+                shared.done(worker.perform(job));
                 state = shared.lock();
             }
             None => {
@@ -55,62 +49,119 @@ pub(super) fn work(shared: &Shared) {
     }
 }
 
-/// Hands requests to the kernel.
-fn hand_over(shared: &Shared, engine: &mut Box<dyn Issue>, issuing: Issuing) {
-    let group = issuing.requests();
-    let handed = issuing.handed();
-    let handle = group.first().map(|first| first.handle.clone());
-    let used = handle.as_ref().map(|h| h.enter());
-    let watched = Watched::begin(group);
-    let began = shared.clock.now();
-    let blocks = raw::blocks_read();
-    let mut failed = engine.issue(group, handed);
-    if failed.iter().any(|(_, f)| *f == Failure::Engine) {
-        shared.notes().lose(lost::URING);
-        *engine = Box::new(Readahead);
-        handed.fetch_sub(group.len() as u64, Ordering::Relaxed);
-        failed = engine.issue(group, handed);
-    }
-    let read = (raw::blocks_read() - blocks) as u64 * 512;
-    let read = engine.is_counted().then_some(read);
-    drop(used);
-    drop(handle);
-    let outcome = Outcome {
-        failed,
-        read,
-        began,
-    };
-    let issued = issuing.settle(outcome, watched, shared.notes());
-    shared.lock().issued(issued);
+/// What has become of a job.
+pub enum Done {
+    /// Requests have been handed to the kernel.
+    Issued(Issuing, Outcome),
+    /// What was waited for has arrived, or never will.
+    Arrived(Awaited, Arrived),
+    /// It has not arrived yet.
+    Waits(Awaited),
 }
 
-/// Waits for what is on its way; for a moment, as others may have to be waited for, too. `seen`: it can be seen whether it has arrived.
-fn wait(shared: &Shared, seen: bool, mut awaited: Awaited) {
-    let soon = awaited.takes();
-    let since = shared.clock.since(awaited.issued());
-    let how = Wait {
-        patience: LONGEST_WAIT,
-        first: soon.unwrap_or_default().saturating_sub(since),
-        sleeps: soon.is_some_and(|took| took < BRIEF) || since > TARDY,
-    };
-    let seen = match seen {
-        true => awaited
-            .handle()
-            .arrives(awaited.last(), how, shared.notes()),
-        false => Some(false),
-    };
-    let now = shared.clock.now();
-    if seen.is_none() && now - awaited.issued() < NEVER {
-        return shared.lock().waits_on(awaited);
+/// How a wait ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrived {
+    /// It was seen to be there; otherwise it could not be seen.
+    pub seen: bool,
+    /// It never arrives.
+    pub overdue: bool,
+    /// When that was known.
+    pub at: Moment,
+}
+
+/// Does jobs, on the thread that made it.
+pub struct Worker {
+    engine: Box<dyn Issue>,
+    notes: Arc<dyn AsRef<Notes> + Send + Sync>,
+    clock: Monotonic,
+}
+
+impl Worker {
+    /// The calling thread becomes a worker.
+    pub fn begin(
+        settings: &Settings,
+        notes: Arc<dyn AsRef<Notes> + Send + Sync>,
+        clock: Monotonic,
+    ) -> Worker {
+        issue::become_background(settings.io_priority);
+        Worker {
+            engine: issue::engine(settings, (*notes).as_ref()),
+            notes,
+            clock,
+        }
     }
-    // Of what never arrives, nothing more is asked.
-    let overdue = seen.is_none();
-    if overdue {
-        awaited.handle().give_up();
+
+    fn notes(&self) -> &Notes {
+        (*self.notes).as_ref()
     }
-    let seen = seen == Some(true);
-    let holder = awaited.settle(seen, overdue, now);
-    shared.arrived(awaited, seen, holder, now);
+
+    /// Does a job. Waiting for an arrival takes a moment, as others may have to be waited for, too.
+    pub fn perform(&mut self, job: Job) -> Done {
+        match job {
+            Job::Issue(issuing) => self.hand_over(issuing),
+            Job::Await(awaited) => self.wait(awaited),
+        }
+    }
+
+    /// Hands requests to the kernel.
+    fn hand_over(&mut self, mut issuing: Issuing) -> Done {
+        issuing.watched = Watched::begin(issuing.requests());
+        let group = issuing.requests();
+        let handed = issuing.handed();
+        let handle = group.first().map(|first| first.handle.clone());
+        let used = handle.as_ref().map(|h| h.enter());
+        let began = self.clock.now();
+        let blocks = raw::blocks_read();
+        let mut failed = self.engine.issue(group, handed);
+        if failed.iter().any(|(_, f)| *f == Failure::Engine) {
+            self.notes().lose(lost::URING);
+            self.engine = Box::new(Readahead);
+            handed.fetch_sub(group.len() as u64, Ordering::Relaxed);
+            failed = self.engine.issue(group, handed);
+        }
+        let read = (raw::blocks_read() - blocks) as u64 * 512;
+        let read = self.engine.is_counted().then_some(read);
+        drop(used);
+        drop(handle);
+        let outcome = Outcome {
+            failed,
+            read,
+            began,
+        };
+        Done::Issued(issuing, outcome)
+    }
+
+    /// Waits for what is on its way.
+    fn wait(&mut self, awaited: Awaited) -> Done {
+        let soon = awaited.takes();
+        let since = self.clock.since(awaited.issued());
+        let how = Wait {
+            patience: LONGEST_WAIT,
+            first: soon.unwrap_or_default().saturating_sub(since),
+            sleeps: soon.is_some_and(|took| took < BRIEF) || since > TARDY,
+        };
+        let handle = awaited.handle();
+        let seen = match self.engine.arrives() {
+            true => handle.arrives(awaited.last(), how, self.notes()),
+            false => Some(false),
+        };
+        let at = self.clock.now();
+        if seen.is_none() && at - awaited.issued() < NEVER {
+            return Done::Waits(awaited);
+        }
+        // Of what never arrives, nothing more is asked.
+        let overdue = seen.is_none();
+        if overdue {
+            handle.give_up();
+        }
+        let arrived = Arrived {
+            seen: seen == Some(true),
+            overdue,
+            at,
+        };
+        Done::Arrived(awaited, arrived)
+    }
 }
 
 /// What each disk has read so far, bytes.

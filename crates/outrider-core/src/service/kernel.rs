@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 use outrider_sys::cache::{CacheStat, CacheStatError};
 use outrider_sys::counters::Read;
@@ -17,7 +18,7 @@ use outrider_sys::memory::Memory;
 
 use super::{FileKey, Place};
 use crate::clock::Clock;
-use crate::engine::Handle;
+use crate::engine::{Engine, Handle};
 use crate::fetch::Wanted;
 use crate::map::Keyed;
 use crate::residency;
@@ -64,6 +65,17 @@ pub struct Answer {
 pub trait Kernel: Clock {
     /// What maps of the service are hashed with.
     fn keyed(&self) -> Keyed;
+
+    /// A round begins: what the programs have written until now is seen in it.
+    fn begin_round(&mut self, _shared: &Shared, _engine: &Engine) {}
+    /// A round is over: what the service has written in it is seen by the programs, and what it has asked for goes out.
+    fn end_round(&mut self, _shared: &Shared, _engine: &Engine) {}
+    /// Nothing happens for so long, or until somebody knocks or hands his memory over.
+    fn sleep(&mut self, shared: &Shared, pause: Duration);
+    /// Whether the run is over, by what the runner says.
+    fn finishes(&self, shared: &Shared) -> bool;
+    /// Whether whoever started the service has ended without a word.
+    fn is_orphaned(&self) -> bool;
 
     /// Who has come to the socket.
     fn receive(&mut self, shared: &Shared) -> Arrival;

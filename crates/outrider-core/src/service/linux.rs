@@ -2,10 +2,12 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Acquire;
+use std::time::Duration;
 
 use outrider_sys::cache::{self, CacheStat, CacheStatError};
 use outrider_sys::counters;
@@ -32,6 +34,8 @@ use crate::view::{FileView, PageRange};
 pub struct Linux {
     clock: Monotonic,
     wake: Wake,
+    /// The process that has started this one.
+    runner: i32,
     residency: Residency,
     memory: MemorySources,
     /// Who has come to the socket and not said anything yet.
@@ -52,15 +56,17 @@ impl Linux {
             coming: handover::Waiting::default(),
             servers: Servers::new(shared.clone(), ends.clone(), wake.clone(), clock),
             wake,
+            runner: parent(),
             ends,
             watches: Watches::default(),
         }
     }
+}
 
-    /// Wakes the service.
-    pub(super) fn wake(&self) -> &Wake {
-        &self.wake
-    }
+/// 0 where it is in another namespace: then its death is this one's.
+fn parent() -> i32 {
+    // SAFETY: takes no arguments.
+    unsafe { libc::getppid() }
 }
 
 impl Clock for Linux {
@@ -87,6 +93,27 @@ fn place_of(device: Option<&Device>, served: bool) -> Place {
 impl Kernel for Linux {
     fn keyed(&self) -> Keyed {
         Keyed::random()
+    }
+
+    fn sleep(&mut self, shared: &Shared, pause: Duration) {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let pause = Timespec {
+            tv_sec: pause.as_secs() as i64,
+            tv_nsec: i64::from(pause.subsec_nanos()),
+        };
+        let socket = shared.socket();
+        let wake = self.wake.fd().map_or(socket, AsFd::as_fd);
+        let mut both = [socket, wake].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let _ = poll(&mut both, Some(&pause));
+        self.wake.settle();
+    }
+
+    fn finishes(&self, shared: &Shared) -> bool {
+        shared.header().finish.load(Acquire) == 1
+    }
+
+    fn is_orphaned(&self) -> bool {
+        parent() != self.runner
     }
 
     fn receive(&mut self, shared: &Shared) -> Arrival {
@@ -172,7 +199,7 @@ impl Kernel for Linux {
         let note = Note::new(shared.clone(), Some(proc), false)?;
         let (fd, size) = fetch::fetch(wanted, slot, generation, false, shared.header())?;
         let source = Arc::new(fetch::Source::new(wanted, shared, proc, generation)?);
-        let handle = Arc::new(Handle::held(fd));
+        let handle = Arc::new(Handle::held(fd).of(wanted.dev, wanted.ino));
         let watch = self
             .ends
             .watch(&handle, openers.clone(), Some(source.clone()));
@@ -194,7 +221,7 @@ impl Kernel for Linux {
     ) -> Option<OpenFile> {
         let note = Note::new(shared.clone(), Some(proc), false)?;
         let (fd, size) = fetch::by_name(name, key.dev, key.ino)?;
-        let handle = Arc::new(Handle::held(fd));
+        let handle = Arc::new(Handle::held(fd).of(key.dev, key.ino));
         let watch = self.ends.watch(&handle, openers.clone(), None);
         handle.attach(Box::new((watch, note)));
         Some((handle, size))
@@ -202,7 +229,7 @@ impl Kernel for Linux {
 
     fn open_briefly(&self, name: &Path, key: FileKey) -> Option<Handle> {
         let (fd, _) = fetch::by_name(name, key.dev, key.ino)?;
-        Some(Handle::new(fd))
+        Some(Handle::new(fd).of(key.dev, key.ino))
     }
 
     fn begin_to_open(

@@ -31,7 +31,7 @@ mod servers;
 mod worth;
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -399,6 +399,17 @@ impl Overtaken for Position {
     }
 }
 
+/// What comes after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Another one, at once.
+    Busy,
+    /// Another one after so long, or when something has happened.
+    Pause(Duration),
+    /// Nothing: all are gone.
+    Over,
+}
+
 /// The service.
 pub struct Service<K> {
     kernel: K,
@@ -420,6 +431,8 @@ pub struct Service<K> {
     /// Files that must never be opened: somebody has or wants a lease on them.
     untouchable: HashSet<FileKey>,
     start: Moment,
+    /// The statistics are final.
+    finished: bool,
     /// The last event that said more than that all is calm.
     last_event: Moment,
     stirred: bool,
@@ -501,55 +514,6 @@ impl Service<Linux> {
         service.walks = service.config.files.walk && fetches && mode == shm::MODE_PREDICT_OPT;
         service
     }
-
-    /// Runs until the program and all that it left behind are over, or its parent is.
-    pub fn run(&mut self) {
-        // 0 where it is in another namespace: then its death is this one's.
-        // SAFETY: takes no arguments.
-        let parent = || unsafe { libc::getppid() };
-        let runner = parent();
-        let mut finished = false;
-        loop {
-            let worked = self.round();
-            let header = self.shared.header();
-            if header.finish.load(Acquire) == 1 && !finished {
-                self.finish();
-                finished = true;
-            }
-            let orphaned = parent() != runner;
-            if (finished || orphaned) && self.active.is_empty() {
-                // Whoever attaches from here on is not heard.
-                self.header().closed.store(1, Release);
-                return;
-            }
-            if worked {
-                self.heard = self.kernel.now();
-            }
-            let pause = self.pause();
-            // What came while that was done.
-            let changed = self.active.iter().any(|i| self.shared.proc(*i).is_ready())
-                || self.has_to_leave()
-                || (self.header().finish.load(Relaxed) == 1 && !finished);
-            if !worked && !changed {
-                self.sleep(pause);
-                self.header().wakeups.fetch_add(1, Relaxed);
-            }
-        }
-    }
-
-    /// Sleeps so long, or until somebody hands his memory over or knocks, or another thread of this process wakes it.
-    fn sleep(&self, pause: Duration) {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let pause = Timespec {
-            tv_sec: pause.as_secs() as i64,
-            tv_nsec: i64::from(pause.subsec_nanos()),
-        };
-        let socket = self.shared.socket();
-        let wake = self.kernel.wake().fd().map_or(socket, AsFd::as_fd);
-        let mut both = [socket, wake].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        let _ = poll(&mut both, Some(&pause));
-        self.kernel.wake().settle();
-    }
 }
 
 impl<K: Kernel> Service<K> {
@@ -593,6 +557,7 @@ impl<K: Kernel> Service<K> {
             saved,
             untouchable: HashSet::new(),
             start: now,
+            finished: false,
             last_event: now,
             stirred: false,
             last_budget: now,
@@ -640,6 +605,49 @@ impl<K: Kernel> Service<K> {
     pub fn inherit(mut self, token: u64) -> Service<K> {
         self.ancestor = Some(token);
         self
+    }
+
+    /// Runs until the program and all that it left behind are over, or its parent is.
+    pub fn run(&mut self) {
+        loop {
+            match self.turn() {
+                Turn::Over => return,
+                Turn::Busy => {}
+                Turn::Pause(pause) => {
+                    self.kernel.sleep(&self.shared, pause);
+                    self.header().wakeups.fetch_add(1, Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Does what is to be done now.
+    pub fn turn(&mut self) -> Turn {
+        self.kernel.begin_round(&self.shared, &self.engine);
+        let worked = self.round();
+        if !self.finished && self.kernel.finishes(&self.shared) {
+            self.finish();
+            self.finished = true;
+        }
+        if (self.finished || self.kernel.is_orphaned()) && self.active.is_empty() {
+            // Whoever attaches from here on is not heard.
+            self.header().closed.store(1, Release);
+            self.kernel.end_round(&self.shared, &self.engine);
+            return Turn::Over;
+        }
+        if worked {
+            self.heard = self.kernel.now();
+        }
+        let pause = self.pause();
+        self.kernel.end_round(&self.shared, &self.engine);
+        // What came while that was done.
+        let changed = self.active.iter().any(|i| self.shared.proc(*i).is_ready())
+            || self.has_to_leave()
+            || !self.finished && self.kernel.finishes(&self.shared);
+        match worked || changed {
+            true => Turn::Busy,
+            false => Turn::Pause(pause),
+        }
     }
 
     /// How long to sleep: a quarter of the time in which nothing was heard, so that what a program does next is heard little later than it would be by a

@@ -192,7 +192,8 @@ impl Inner {
         let visible = residency_is_visible(fd_of);
         let (inner, tell) = (self.clone(), tell.clone());
         let closer = move |remains| Inner::give(&inner, Job::Close(remains), &tell);
-        let handle = Arc::new(Handle::remote(fd, quiet, visible, Arc::new(closer)));
+        let handle = Handle::remote(fd, quiet, visible, Arc::new(closer));
+        let handle = Arc::new(handle.of(wanted.dev, wanted.ino));
         let source = fetch::Source::new(wanted, &self.shared, proc, generation);
         let source = source.map(Arc::new);
         let watch = self.ends.watch(&handle, wish.openers, source.clone());
