@@ -12,6 +12,7 @@ pub mod hints;
 pub mod map;
 pub mod place;
 pub mod plan;
+pub mod proc_memory;
 pub mod residency;
 pub mod service;
 pub mod shared;

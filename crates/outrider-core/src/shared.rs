@@ -114,6 +114,12 @@ impl Shared {
         }
     }
 
+    /// The same books, for whoever takes in other memory for the same processes: for a service that is recorded.
+    pub fn beside(&self) -> io::Result<Shared> {
+        let socket = self.socket.try_clone()?;
+        Ok(Shared::over(socket, self.base))
+    }
+
     /// What service number `i` after the first keeps, `i` below [`HEIRS`]. The socket is another one.
     pub fn heir(&self, i: usize, socket: OwnedFd) -> Shared {
         Shared::over(socket, self.book(1 + i.min(HEIRS - 1)))

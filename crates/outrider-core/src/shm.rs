@@ -150,7 +150,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn from_u8(v: u8) -> Option<Kind> {
+    /// The kind that has this number.
+    pub fn from_u8(v: u8) -> Option<Kind> {
         Some(match v {
             1 => Kind::Open,
             2 => Kind::Read,
@@ -322,6 +323,15 @@ pub struct Proc {
 pub const PROC_BYTES: usize = size_of::<Proc>();
 /// Bytes of it that a process without foreaction graphs may come to touch.
 pub const PROC_BYTES_USED: usize = core::mem::offset_of!(Proc, board);
+/// Where in it single words lie by which a process and the service tell each other something, bytes.
+pub const PROC_WORDS: core::ops::Range<usize> =
+    core::mem::offset_of!(Proc, dropped)..core::mem::offset_of!(Proc, ring);
+/// Of these, words that somebody may wait for (futex), bytes from its beginning.
+pub const PROC_FUTEXES: [usize; 3] = [
+    core::mem::offset_of!(Proc, holds),
+    core::mem::offset_of!(Proc, release_done),
+    core::mem::offset_of!(Proc, start_done),
+];
 
 /// What the report counts of a file, of a process, and of all: bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -533,6 +543,10 @@ pub mod lost {
             CLAIMS,
             "bounds: a process has more descriptors or mappings than are followed; the rest was not prefetched",
         ),
+        (
+            RECORDING,
+            "recording: it could not be written to its end (is the disk full?); it can't be replayed",
+        ),
     ];
     /// What processes may say themselves.
     pub const TOLD: u32 = MEMORY | NETWORK | ENVIRONMENT | LIBRARY | UNFIT | RIGHTS;
@@ -589,6 +603,8 @@ pub mod lost {
     pub const LEASES: u32 = 1 << 23;
     /// A process has told of more than is followed.
     pub const CLAIMS: u32 = 1 << 24;
+    /// The recording could not be written.
+    pub const RECORDING: u32 = 1 << 25;
 }
 
 /// How long a program waits at most, µs, until disks have answered what they were asked and nothing of theirs is open any more: before calls that an open
@@ -881,6 +897,22 @@ impl Proc {
     /// delays the consumer, never another producer.
     #[inline]
     pub fn push(&self, kind: Kind, fd: u16, extra: u64, offset: u64, len: u64) -> bool {
+        let what = || {
+            let slot = self.slots.get(usize::from(fd));
+            let generation = slot.map_or(0, |s| s.generation.load(Ordering::Relaxed));
+            u32::from(fd) | (kind as u32) << 16 | generation << 24
+        };
+        self.put(what, extra, offset, len)
+    }
+
+    /// Puts an event in that was told elsewhere.
+    pub fn pass(&self, e: &Event) -> bool {
+        let what = u32::from(e.fd) | (e.kind as u32) << 16 | u32::from(e.generation) << 24;
+        self.put(|| what, e.extra, e.offset, e.len)
+    }
+
+    #[inline(always)]
+    fn put(&self, what: impl Fn() -> u32, extra: u64, offset: u64, len: u64) -> bool {
         let mut pos = self.head.load(Ordering::Relaxed);
         // Bounded: memory that someone scribbles over must not hold a program up.
         for _ in 0..64 {
@@ -901,10 +933,7 @@ impl Proc {
                 .compare_exchange_weak(pos, next, Ordering::Relaxed, Ordering::Relaxed)
             {
                 Ok(_) => {
-                    let slot = self.slots.get(usize::from(fd));
-                    let generation = slot.map_or(0, |s| s.generation.load(Ordering::Relaxed));
-                    let what = u32::from(fd) | (kind as u32) << 16 | generation << 24;
-                    cell.what.store(what, Ordering::Relaxed);
+                    cell.what.store(what(), Ordering::Relaxed);
                     cell.extra.store(extra, Ordering::Relaxed);
                     cell.offset.store(offset, Ordering::Relaxed);
                     cell.len.store(len, Ordering::Relaxed);

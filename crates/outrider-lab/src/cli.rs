@@ -42,6 +42,14 @@ pub enum Command {
         /// A directory of results.
         dir: PathBuf,
     },
+    /// Drive the service from what `outrider run --record FILE` has written, and compare all that it does.
+    ///
+    /// Prints a line for each file. Exit code 1 if the service did something else than in a recording.
+    Replay {
+        /// Recordings.
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
     /// Compare two directories of results, regressions first.
     ///
     /// A difference is beyond noise if the ranges of the valid runs do not overlap and the medians differ by more

@@ -6,6 +6,7 @@ mod disk;
 mod output;
 #[allow(dead_code)] // some is for outrider-work
 mod random;
+mod replay;
 mod report;
 mod results;
 mod rows;
@@ -27,6 +28,7 @@ fn main() {
         Command::Disk(args) => disk::command(args.command),
         Command::List(args) => bench::list(&args),
         Command::Run(args) => bench::run(&args),
+        Command::Replay { files } => replay::replay(&files),
         Command::Report { dir } => report::report(&dir),
         Command::Compare { before, after } => report::compare(&before, &after),
     };

@@ -156,6 +156,9 @@ pub struct RunArgs {
     /// Write into FILE why and in which order declared data was fetched and evicted, a line for each decision.
     #[arg(long, value_name = "FILE")]
     pub explain: Option<PathBuf>,
+    /// Write into FILE all that the service sees and does, from which `outrider-lab replay` drives it again; no directories are run ahead of then.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// Load a plug-in with foreaction graphs into the program and those that it starts; may be repeated.
     #[arg(long, value_name = "FILE")]
     pub plugin: Vec<PathBuf>,
@@ -179,6 +182,7 @@ impl RunArgs {
             config: None,
             report: None,
             explain: None,
+            record: None,
             plugin,
             command,
         }

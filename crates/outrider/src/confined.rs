@@ -525,7 +525,7 @@ impl Line {
                     line.engine = engine;
                 } else if value(b"--plugin").is_some() {
                     line.plugins = true;
-                } else if value(b"--explain").is_some() {
+                } else if value(b"--explain").is_some() || value(b"--record").is_some() {
                     line.reports = true;
                 } else if value(b"--budget").is_none() && value(b"--config").is_none() {
                     return None;

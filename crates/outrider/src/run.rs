@@ -23,7 +23,7 @@ use std::time::Duration;
 use outrider_core::board;
 use outrider_core::config::Config;
 use outrider_core::engine;
-use outrider_core::service::Service;
+use outrider_core::service::{Service, record};
 use outrider_core::shared::Shared;
 use outrider_core::shm::{self, lost};
 use outrider_sys::standing::{self, Watch};
@@ -157,8 +157,13 @@ pub fn run(
         );
     }
     let named = args.report.as_ref().and_then(Option::as_deref);
-    let (file, explain) = match written::open(named, args.explain.as_deref()) {
-        Ok(both) => both,
+    let files = [
+        ("--report", named),
+        ("--explain", args.explain.as_deref()),
+        ("--record", args.record.as_deref()),
+    ];
+    let [file, explain, recording] = match written::open(files) {
+        Ok(files) => files,
         Err(written::Refused::Named(failure)) => return Err(failure),
         Err(written::Refused::Short(reason)) => {
             let nowhere = report::Target::None;
@@ -195,7 +200,7 @@ pub fn run(
         notes.push(preload::UNFIT.to_owned());
     }
     if hooked || graphs && shared.is_some() {
-        let reports = args.report.is_some() || purpose == Purpose::Check;
+        let reports = args.report.is_some() || recording.is_some() || purpose == Purpose::Check;
         let value = environment_of(shared.as_deref(), &config, mode, filters, reports);
         // SAFETY: this process has one thread.
         unsafe {
@@ -223,7 +228,8 @@ pub fn run(
     PROGRAM.store(program, Release);
     forward_signals();
     let pipe = explain.filter(|e| e.is_pipe);
-    stand_aside(shared.as_deref(), &mut report, pipe.as_ref());
+    let files = [pipe.as_ref(), recording.as_ref()];
+    stand_aside(shared.as_deref(), &mut report, files);
     // Whatever the program has blocked, the runner hears.
     set_mask(&no_signals());
     finish(
@@ -234,6 +240,7 @@ pub fn run(
             program,
             file,
             library,
+            recording,
         },
         shared.as_ref(),
         report,
@@ -261,6 +268,7 @@ pub fn carry_on(args: RunArgs) -> Result<i32, Failure> {
             program,
             file,
             library: None,
+            recording: None,
         },
         Some(&shared),
         report,
@@ -275,6 +283,8 @@ struct Started {
     file: Option<PathBuf>,
     /// What it was given to preload, if anything, for a report.
     library: Option<PathBuf>,
+    /// Where its service's run is recorded, if it is.
+    recording: Option<Written>,
 }
 
 /// Waits for the program, reports, and ends as it ended.
@@ -292,6 +302,7 @@ fn finish(
         program,
         file,
         library,
+        recording,
     } = started;
     let (mut service, mut strangers) = (None, None);
     if args.report.is_some() {
@@ -302,7 +313,7 @@ fn finish(
         shared,
         &mut service,
         &mut strangers,
-        || start_service(shared?, config, mode, args.engine),
+        || start_service(shared?, config, mode, args.engine, recording.as_ref()),
         |i| {
             if let Some(shared) = shared {
                 start_heir(shared, i, config, mode, args.engine);
@@ -379,9 +390,9 @@ fn mode_of(args: &RunArgs) -> u32 {
 /// Becomes the program, without anything of ours, for a reason that is told; a report is written before. Returns if that is not possible.
 fn bare(args: &RunArgs, notes: Vec<String>, reason: &str, purpose: Purpose) -> Failure {
     let named = args.report.as_ref().map(Option::as_deref);
-    let report = match named.map(|path| written::open(path, None)) {
-        Some(Ok((Some(file), _))) if purpose == Purpose::Run => report::Target::Json(file, None),
-        Some(Ok((None, _))) if purpose == Purpose::Run => report::Target::without_file(args),
+    let report = match named.map(|path| written::open([("--report", path)])) {
+        Some(Ok([Some(file)])) if purpose == Purpose::Run => report::Target::Json(file, None),
+        Some(Ok([None])) if purpose == Purpose::Run => report::Target::without_file(args),
         // What refuses the program its runner may refuse the report's file.
         Some(Err(
             written::Refused::Named(Failure { message, .. }) | written::Refused::Short(message),
@@ -714,26 +725,30 @@ fn take_timers() -> Vec<(libc::c_int, libc::itimerval)> {
 
 /// The program has descriptors and a directory of its own: the runner keeps none of them, so that a pipe ends when the program
 /// closes it and a file system can be unmounted.
-fn stand_aside(shared: Option<&Shared>, report: &mut report::Target, pipe: Option<&Written>) {
-    let mut kept: Vec<u32> = shared
-        .map(|s| s.socket().as_raw_fd() as u32)
-        .into_iter()
-        .collect();
-    kept.extend(report.keep().into_iter().map(|fd| fd as u32));
-    kept.extend(pipe.map(|p| p.descriptor() as u32));
+fn stand_aside(shared: Option<&Shared>, report: &mut report::Target, files: [Option<&Written>; 2]) {
+    let socket = shared.map(|s| s.socket().as_raw_fd());
+    let files = files.into_iter().flatten().map(Written::descriptor);
+    close_all_but(socket.into_iter().chain(report.keep()).chain(files));
+    // SAFETY: a constant name.
+    unsafe { libc::chdir(c"/".as_ptr()) };
+}
+
+/// Closes all descriptors but these; nothing in this process may use the others from here on.
+fn close_all_but(kept: impl Iterator<Item = i32>) {
+    let mut kept: Vec<u32> = kept.map(|fd| fd as u32).collect();
     kept.sort_unstable();
     let mut first = 0;
-    // SAFETY: closes numbers that nothing in this process uses from here on.
-    unsafe {
-        for fd in kept {
-            if fd > first {
-                libc::syscall(libc::SYS_close_range, first, fd - 1, 0u32);
-            }
-            first = fd + 1;
+    let close = |first: u32, last: u32| {
+        // SAFETY: as promised.
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0u32) };
+    };
+    for fd in kept {
+        if fd > first {
+            close(first, fd - 1);
         }
-        libc::syscall(libc::SYS_close_range, first, u32::MAX, 0u32);
-        libc::chdir(c"/".as_ptr());
+        first = fd + 1;
     }
+    close(first, u32::MAX);
 }
 
 /// What a terminal or the kernel sends to the whole group the program gets by itself; what somebody sent to this process is
@@ -1035,17 +1050,26 @@ fn stop_like(signal: i32) {
     }
 }
 
-/// Forks the service. `None` if that fails.
-fn start_service(shared: &Arc<Shared>, config: &Config, mode: u32, engine: Engine) -> Option<i32> {
+/// Forks the service, whose run is recorded if there is a file for that. `None` if that fails.
+fn start_service(
+    shared: &Arc<Shared>,
+    config: &Config,
+    mode: u32,
+    engine: Engine,
+    recording: Option<&Written>,
+) -> Option<i32> {
     let old = block_signals();
     let runner = raw::getpid();
     // SAFETY: this process has one thread, so the child is whole.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        begin_to_serve(shared, runner);
+        begin_to_serve(shared, runner, recording.map(Written::descriptor));
         shared.header().service_pid.store(raw::getpid(), Release);
-        let kind = engine_kind(engine);
-        Service::new(shared.clone(), config.clone(), mode, kind, models::load()).run();
+        let (shared, config, kind) = (shared.clone(), config.clone(), engine_kind(engine));
+        match recording.map(Written::file) {
+            None => Service::new(shared, config, mode, kind, models::load()).run(),
+            Some(file) => record(shared, config, mode, kind, file),
+        }
         // SAFETY: ends the process without running the runner's exit handlers.
         unsafe { libc::_exit(0) }
     }
@@ -1054,6 +1078,25 @@ fn start_service(shared: &Arc<Shared>, config: &Config, mode: u32, engine: Engin
         shared.header().service_pid.store(pid as u32, Release);
     }
     (pid > 0).then_some(pid)
+}
+
+/// Runs a service that records its run.
+fn record(
+    shared: Arc<Shared>,
+    config: Config,
+    mode: u32,
+    kind: engine::Kind,
+    file: std::io::Result<std::fs::File>,
+) {
+    let text = toml::to_string(&config).map_err(std::io::Error::other);
+    let service = file.and_then(|file| {
+        let text = text?;
+        record::record(shared.clone(), (config, &text), mode, kind, file)
+    });
+    match service {
+        Ok(mut service) => service.run(),
+        Err(_) => shared.header().lose(shm::lost::RECORDING),
+    }
 }
 
 /// Forks service number `i` of those that the first one has asked for: it takes on the rights of the process that is named there.
@@ -1075,7 +1118,7 @@ fn start_heir(shared: &Arc<Shared>, i: usize, config: &Config, mode: u32, engine
     // SAFETY: this process has one thread, so the child is whole.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        begin_to_serve(&own, runner);
+        begin_to_serve(&own, runner, None);
         shared.keep_only_heir(i);
         if let Ok(level) = take_on(heir.of.load(Relaxed)) {
             let header = own.header();
@@ -1111,7 +1154,7 @@ fn take_on(of: u32) -> std::io::Result<u32> {
 
 /// What a service's process does first. It ends when the program has; of the signals only SIGTERM reaches it. Nobody but root may look into it, whoever
 /// has the same user: it knows the names of all programs' files.
-fn begin_to_serve(shared: &Shared, runner: u32) {
+fn begin_to_serve(shared: &Shared, runner: u32, recording: Option<i32>) {
     let mut blocked = all_signals();
     // SAFETY: a valid set; the default action ends the service, which costs the speed-up only.
     unsafe {
@@ -1134,7 +1177,7 @@ fn begin_to_serve(shared: &Shared, runner: u32) {
         // SAFETY: ends the process without running the runner's exit handlers.
         unsafe { libc::_exit(1) };
     }
-    detach(shared.socket());
+    detach([shared.socket().as_raw_fd()].into_iter().chain(recording));
 }
 
 fn engine_kind(engine: Engine) -> engine::Kind {
@@ -1148,17 +1191,16 @@ fn engine_kind(engine: Engine) -> engine::Kind {
 }
 
 /// Holds nothing of the runner: no standard stream (a pipe's reader waits for all writers), no terminal, no directory.
-fn detach(keep: BorrowedFd<'_>) {
-    let keep = keep.as_raw_fd() as u32;
-    // SAFETY: closes numbers that nothing in this process uses from here on.
+fn detach(kept: impl Iterator<Item = i32>) {
+    // SAFETY: takes no arguments; a constant name.
     unsafe {
         libc::setsid();
         libc::chdir(c"/".as_ptr());
-        if keep > 0 {
-            libc::syscall(libc::SYS_close_range, 0u32, keep - 1, 0u32);
-        }
-        libc::syscall(libc::SYS_close_range, keep + 1, u32::MAX, 0u32);
-        for _ in 0..3 {
+    }
+    close_all_but(kept);
+    for _ in 0..3 {
+        // SAFETY: a constant name, and a descriptor that was just opened.
+        unsafe {
             let fd = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
             if fd > 2 {
                 libc::close(fd);

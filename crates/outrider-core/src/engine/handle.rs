@@ -220,7 +220,7 @@ impl Handle {
     }
 
     /// What was asked for never arrives.
-    pub(super) fn give_up(&self) {
+    pub(crate) fn give_up(&self) {
         self.overdue.store(true, Ordering::Release);
         self.let_go();
     }

@@ -154,6 +154,7 @@ pub struct Issuing {
     ahead: u64,
     lone: bool,
     handed: Arc<AtomicU64>,
+    apart: Option<AtomicU64>,
     pub(super) watched: Option<Watched>,
 }
 
@@ -175,12 +176,19 @@ impl Issuing {
 
     /// Counts the requests that the kernel has been given.
     pub fn handed(&self) -> &AtomicU64 {
-        &self.handed
+        self.apart.as_ref().unwrap_or(&self.handed)
+    }
+
+    /// What is counted while they are handed over is added up afterwards.
+    pub fn count_apart(&mut self) {
+        self.apart = Some(AtomicU64::new(0));
     }
 
     /// What was issued becomes a batch in flight; what failed is missing again.
     pub(super) fn settle(self, outcome: Outcome, notes: &Notes) -> Issued {
         let asked_for = self.group.len() as u64;
+        let apart = self.apart.map_or(0, AtomicU64::into_inner);
+        self.handed.fetch_add(apart, Ordering::Relaxed);
         notes.requests.fetch_add(asked_for, Ordering::Relaxed);
         let mut parts = Vec::with_capacity(self.group.len());
         let mut handle = None;
@@ -461,6 +469,7 @@ impl Device {
             ahead,
             lone,
             handed: self.handed.clone(),
+            apart: None,
             watched: None,
         }
     }

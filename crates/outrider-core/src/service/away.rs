@@ -5,7 +5,7 @@
 //! answered. For umount and leases nothing is opened until the call is over: its [`Proc::calls`] say so.
 
 use std::sync::Weak;
-use std::sync::atomic::Ordering::{AcqRel, SeqCst};
+use std::sync::atomic::Ordering::AcqRel;
 
 use super::*;
 use crate::walk::runner::Leaving;
@@ -372,7 +372,7 @@ impl<K: Kernel> Service<K> {
         let began = self.kernel.now();
         let mut walker = self.let_go_of_all();
         while !self.is_gone(&mut walker) && self.kernel.since(began) < IMPATIENCE {
-            std::thread::sleep(Duration::from_micros(100));
+            self.kernel.pass(Duration::from_micros(100));
         }
         if let Some(walker) = self.walker.as_ref().filter(|_| !self.away.away) {
             walker.come_back();
@@ -391,6 +391,6 @@ impl<K: Kernel> Service<K> {
 
     fn is_gone(&self, walker: &mut Option<Leaving>) -> bool {
         // What a server was asked for is open there until it has answered.
-        self.shared.held.load(SeqCst) == 0 && walker.as_mut().is_none_or(Leaving::is_over)
+        self.kernel.held(&self.shared) == 0 && walker.as_mut().is_none_or(Leaving::is_over)
     }
 }

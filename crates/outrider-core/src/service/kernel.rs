@@ -72,6 +72,10 @@ pub trait Kernel: Clock {
     fn end_round(&mut self, _shared: &Shared, _engine: &Engine) {}
     /// Nothing happens for so long, or until somebody knocks or hands his memory over.
     fn sleep(&mut self, shared: &Shared, pause: Duration);
+    /// Lets time pass.
+    fn pass(&mut self, time: Duration);
+    /// The statistics are final: whoever waits for them is told, and what started the service need no longer be there.
+    fn finished(&mut self, shared: &Shared);
     /// Whether the run is over, by what the runner says.
     fn finishes(&self, shared: &Shared) -> bool;
     /// Whether whoever started the service has ended without a word.
@@ -81,6 +85,8 @@ pub trait Kernel: Clock {
     fn receive(&mut self, shared: &Shared) -> Arrival;
     /// Whether somebody has come and not said anything yet.
     fn is_awaited(&self) -> bool;
+    /// The process that has just been received was taken into entry `proc`.
+    fn taken_in(&mut self, _shared: &Shared, _proc: usize) {}
     /// See [`Shared::is_still`].
     fn is_still(&self, shared: &Shared, proc: usize, handed: &Handed) -> bool;
     /// See [`Shared::stands`].
@@ -102,6 +108,10 @@ pub trait Kernel: Clock {
     /// The number of the service's own process.
     fn own_pid(&self) -> u32;
 
+    /// Files that are open because programs have them.
+    fn held(&self, shared: &Shared) -> u32;
+    /// See [`Shared::held_unseen`].
+    fn held_unseen(&self, shared: &Shared, proc: usize) -> u32;
     /// See [`fetch::is_open`](crate::fetch::is_open).
     fn is_open(&self, wanted: Wanted, slot: &Slot, generation: u32) -> bool;
     /// See [`fetch::link`](crate::fetch::link).
@@ -146,6 +156,10 @@ pub trait Kernel: Clock {
     /// See [`fetch::size`](crate::fetch::size).
     fn size(&self, handle: &Handle) -> Option<u64>;
 
+    /// See [`Handle::is_gone`].
+    fn is_gone(&self, handle: &Handle) -> bool {
+        handle.is_gone()
+    }
     /// Whether the kernel module is used.
     fn has_module(&self) -> bool;
     /// See [`Residency::calibrate`](crate::residency::Residency::calibrate).

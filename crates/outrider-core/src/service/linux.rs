@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::time::Duration;
 
 use outrider_sys::cache::{self, CacheStat, CacheStatError};
@@ -14,6 +14,7 @@ use outrider_sys::counters;
 use outrider_sys::device::{Device, DeviceId, file_system_id};
 use outrider_sys::handover::{self, Arrival, Handed};
 use outrider_sys::memory::{Memory, MemorySources};
+use outrider_sys::raw;
 
 use super::ends::{Ends, Note, Wake};
 use super::kernel::{Answer, Kernel, OpenFile, Source};
@@ -69,6 +70,13 @@ fn parent() -> i32 {
     unsafe { libc::getppid() }
 }
 
+impl Linux {
+    /// Wakes the service.
+    pub(super) fn wake(&self) -> &Wake {
+        &self.wake
+    }
+}
+
 impl Clock for Linux {
     fn now(&self) -> Moment {
         self.clock.now()
@@ -106,6 +114,17 @@ impl Kernel for Linux {
         let mut both = [socket, wake].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let _ = poll(&mut both, Some(&pause));
         self.wake.settle();
+    }
+
+    fn pass(&mut self, time: Duration) {
+        std::thread::sleep(time);
+    }
+
+    fn finished(&mut self, shared: &Shared) {
+        // The runner ends now; what the program left behind is still served.
+        outrider_sys::child::outlive_parent();
+        shared.header().finish.store(2, Release);
+        raw::futex_wake(&shared.header().finish, u32::MAX);
     }
 
     fn finishes(&self, shared: &Shared) -> bool {
@@ -165,6 +184,14 @@ impl Kernel for Linux {
 
     fn own_pid(&self) -> u32 {
         std::process::id()
+    }
+
+    fn held(&self, shared: &Shared) -> u32 {
+        shared.held.load(SeqCst)
+    }
+
+    fn held_unseen(&self, shared: &Shared, proc: usize) -> u32 {
+        shared.held_unseen(proc)
     }
 
     fn is_open(&self, wanted: Wanted, slot: &Slot, generation: u32) -> bool {

@@ -25,6 +25,7 @@ mod pace;
 mod processes;
 mod reach;
 mod reads;
+pub mod record;
 #[cfg(test)]
 mod scribbled;
 mod servers;
@@ -794,9 +795,6 @@ impl<K: Kernel> Service<K> {
             to[1].store(model.latency_us as u64, Relaxed);
             to[2].store(model.measured_bandwidth().unwrap_or(0.0) as u64, Relaxed);
         }
-        // The runner ends now; what the program left behind is still served.
-        outrider_sys::child::outlive_parent();
-        self.header().finish.store(2, Release);
-        raw::futex_wake(&self.header().finish, u32::MAX);
+        self.kernel.finished(&self.shared);
     }
 }

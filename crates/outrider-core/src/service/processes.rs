@@ -74,6 +74,7 @@ impl<K: Kernel> Service<K> {
         if !self.shared.take_in(i, pid, &handed.memory) {
             return;
         }
+        self.kernel.taken_in(&self.shared, i);
         // Since it said so it may have become another program, and its number another process's.
         let is_still = self.ancestor.is_some() || self.kernel.is_still(&self.shared, i, &handed);
         if !is_still || !self.kernel.stands(&self.shared, i) {

@@ -30,32 +30,30 @@ pub enum Refused {
     Short(String),
 }
 
-/// Opens the files of `--report` and `--explain`, and empties them. If something is wrong with one of them, both are left as they were.
-pub fn open(
-    report: Option<&Path>,
-    explain: Option<&Path>,
-) -> Result<(Option<Written>, Option<Written>), Refused> {
-    let report = report.map(|p| Written::open("--report", p)).transpose()?;
-    let explain = match explain.map(|p| Written::open("--explain", p)).transpose() {
-        Ok(explain) => explain,
-        Err(failure) => {
-            report.inspect(Written::undo);
-            return Err(failure);
+/// Opens the files that flags name, and empties them. If something is wrong with one of them, all are left as they were.
+pub fn open<const N: usize>(
+    named: [(&'static str, Option<&Path>); N],
+) -> Result<[Option<Written>; N], Refused> {
+    let mut opened = [const { None }; N];
+    let undo = |opened: &[Option<Written>; N]| opened.iter().flatten().for_each(Written::undo);
+    for i in 0..N {
+        let (flag, Some(path)) = named[i] else {
+            continue;
+        };
+        let new = Written::open(flag, path).inspect_err(|_| undo(&opened))?;
+        let same = opened.iter().flatten().find(|w| w.is_same(&new));
+        let what = same.map(|w| {
+            let (one, other) = (w.name(), new.name());
+            format!("{one} and {other} are one file; accepted are two")
+        });
+        opened[i] = Some(new);
+        if let Some(what) = what {
+            undo(&opened);
+            return Err(Refused::Named(Failure::usage(what)));
         }
-    };
-    if let (Some(r), Some(e)) = (&report, &explain)
-        && r.is_same(e)
-    {
-        [r, e].into_iter().for_each(Written::undo);
-        let what = format!(
-            "{} and {} are one file; accepted are two",
-            r.name(),
-            e.name()
-        );
-        return Err(Refused::Named(Failure::usage(what)));
     }
-    report.iter().chain(&explain).try_for_each(Written::empty)?;
-    Ok((report, explain))
+    opened.iter().flatten().try_for_each(Written::empty)?;
+    Ok(opened)
 }
 
 impl Written {
@@ -127,6 +125,11 @@ impl Written {
     /// The descriptor that must stay open.
     pub fn descriptor(&self) -> i32 {
         self.file.as_raw_fd()
+    }
+
+    /// The file, to be written by this process and others.
+    pub fn file(&self) -> io::Result<File> {
+        self.file.try_clone()
     }
 
     /// The file, to be written; a pipe without this end for reading, so that it is an error if nobody reads it.

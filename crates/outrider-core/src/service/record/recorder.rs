@@ -1,0 +1,690 @@
+//! Writing a recording while programs run.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use outrider_sys::cache::{CacheStat, CacheStatError};
+use outrider_sys::counters::Read;
+use outrider_sys::handover::{Arrival, Handed};
+use outrider_sys::memory::Memory;
+use outrider_sys::threads;
+
+use super::ferry::{Ferry, carry};
+use super::log::{self, Answer as _};
+use crate::clock::{Clock, Moment, Monotonic};
+use crate::config::Config;
+use crate::engine::{self, Done, Engine, Handle, Job, Settings, Worker};
+use crate::fetch::Wanted;
+use crate::map::Keyed;
+use crate::proc_memory::ProcMemory;
+use crate::service::{Answer, FileKey, Kernel, Linux, OpenFile, Place, Service, Source};
+use crate::shared::Shared;
+use crate::shm::{self, Slot};
+use crate::source::mapped::Mapped;
+
+/// Linux, with everything written down that passes.
+pub struct Recorder {
+    system: Linux,
+    clock: Monotonic,
+    /// The time of the round.
+    now: Moment,
+    /// The programs' own memory, and the copies that the service has.
+    real: Arc<Shared>,
+    programs: Vec<Program>,
+    out: RefCell<BufWriter<File>>,
+    /// Nothing more can be written: the disk is full, perhaps.
+    failed: Cell<bool>,
+    hands: Hands,
+    /// Files that are open, and whether they were let go of, as far as the service may know.
+    handles: RefCell<Vec<(Weak<Handle>, bool)>>,
+}
+
+/// A process that has handed its memory over.
+struct Program {
+    /// Its entry, while it is there.
+    entry: Option<usize>,
+    pid: u32,
+    real: ProcMemory,
+    ferry: Ferry,
+    /// Until it is known whether it is taken in.
+    fd: Option<OwnedFd>,
+}
+
+/// Workers, which get their jobs between two rounds.
+struct Hands {
+    settings: Settings,
+    notes: Arc<Shared>,
+    clock: Monotonic,
+    /// One for each worker that was started.
+    jobs: Vec<Sender<(usize, Job)>>,
+    idle: Vec<usize>,
+    tell: Sender<(usize, usize, Done)>,
+    told: Receiver<(usize, usize, Done)>,
+    wake: Arc<dyn Fn() + Send + Sync>,
+    /// Counts the jobs.
+    given: usize,
+}
+
+impl Hands {
+    /// Whether somebody can take a job; starts a worker if it comes to that.
+    fn are_free(&mut self) -> bool {
+        if self.idle.is_empty() && self.jobs.len() < self.settings.workers {
+            let (give, jobs) = channel::<(usize, Job)>();
+            let (number, tell, wake) = (self.jobs.len(), self.tell.clone(), self.wake.clone());
+            let (settings, notes, clock) = (self.settings, self.notes.clone(), self.clock);
+            let started = std::thread::Builder::new()
+                .name("outrider".into())
+                .spawn(move || {
+                    let _ours = threads::Own::new();
+                    let mut worker = Worker::begin(&settings, notes, clock);
+                    for (job, what) in jobs {
+                        let done = worker.perform(what);
+                        if tell.send((number, job, done)).is_err() {
+                            return;
+                        }
+                        wake();
+                    }
+                });
+            if started.is_ok() {
+                self.jobs.push(give);
+                self.idle.push(number);
+            }
+        }
+        !self.idle.is_empty()
+    }
+
+    fn give(&mut self, job: Job) {
+        let Some(worker) = self.idle.pop() else {
+            return;
+        };
+        let given = self.given;
+        self.given += 1;
+        if let Some(jobs) = self.jobs.get(worker) {
+            let _ = jobs.send((given, job));
+        }
+    }
+}
+
+/// A service over `shared` that writes a recording of its run to `file`; `text` is its configuration as TOML. It starts with nothing known of any device.
+pub fn record(
+    shared: Arc<Shared>,
+    (config, text): (Config, &str),
+    mode: u32,
+    kind: engine::Kind,
+    file: File,
+) -> io::Result<Service<Recorder>> {
+    let clock = Monotonic::begin();
+    let settings = Settings::of(&config, kind);
+    let copies = Arc::new(shared.beside()?);
+    let engine = Engine::by_hand(settings, copies.clone());
+    let system = Linux::new(&shared, clock);
+    let wake = system.wake().clone();
+    let (tell, told) = channel();
+    let mut out = BufWriter::new(file);
+    writeln!(out, "{} {mode} {}", log::MAGIC, std::process::id())?;
+    writeln!(out, "config {}", log::escaped(text.as_bytes()))?;
+    writeln!(out, "R 0")?;
+    let recorder = Recorder {
+        system,
+        clock,
+        now: clock.now(),
+        real: shared.clone(),
+        programs: Vec::new(),
+        out: RefCell::new(out),
+        failed: Cell::new(false),
+        hands: Hands {
+            settings,
+            notes: shared,
+            clock,
+            jobs: Vec::new(),
+            idle: Vec::new(),
+            tell,
+            told,
+            wake: Arc::new(move || wake.wake()),
+            given: 0,
+        },
+        handles: RefCell::default(),
+    };
+    let mut service = Service::over(recorder, engine, copies, config, mode, HashMap::new());
+    service.fetches = kind != engine::Kind::Noop;
+    Ok(service)
+}
+
+impl Recorder {
+    fn write(&self, line: &str) {
+        if writeln!(self.out.borrow_mut(), "{line}").is_err() {
+            self.failed.set(true);
+        }
+    }
+
+    /// A query was answered; what is answered like this nearly always goes without saying.
+    fn note<T: log::Answer>(&self, name: &str, arguments: &str, answer: T, usual: bool) -> T {
+        if !usual {
+            self.write(&format!("Q {name} {arguments} = {}", answer.write()));
+        }
+        answer
+    }
+
+    fn of(handle: &Handle) -> String {
+        let (dev, ino) = handle.file();
+        format!("{dev} {ino}")
+    }
+
+    /// The same of a question about bytes of a file.
+    fn part(handle: &Handle, range: &Range<u64>) -> String {
+        format!("{} {} {}", Recorder::of(handle), range.start, range.end)
+    }
+
+    /// What workers have done until now is done.
+    fn take_done(&mut self, engine: &Engine) {
+        while let Ok((worker, job, done)) = self.hands.told.try_recv() {
+            self.hands.idle.push(worker);
+            let mut line = format!("J {job} ");
+            let told = match &done {
+                Done::Issued(issuing, outcome) => {
+                    let handed = issuing.handed().load(Relaxed);
+                    let (began, failed) = (outcome.began.nanos(), log::failed(&outcome.failed));
+                    write!(line, "i {began} {handed} {} {failed}", outcome.read.write())
+                }
+                Done::Arrived(_, how) => {
+                    let (seen, overdue) = (how.seen.write(), how.overdue.write());
+                    write!(line, "a {} {seen} {overdue}", how.at.nanos())
+                }
+                Done::Waits(_) => write!(line, "w"),
+            };
+            told.unwrap_or_default();
+            self.write(&line);
+            engine.done(done);
+        }
+    }
+
+    /// It is looked from now on whether a file is let go of.
+    fn keep(&self, handle: &Arc<Handle>) {
+        let mut handles = self.handles.borrow_mut();
+        handles.retain(|(h, _)| h.strong_count() > 0);
+        handles.push((Arc::downgrade(handle), handle.is_gone()));
+    }
+
+    /// Files that were let go of from outside are so from now on.
+    fn see_gone(&self) {
+        let mut lines = Vec::new();
+        for (handle, gone) in self
+            .handles
+            .borrow_mut()
+            .iter_mut()
+            .filter(|(_, gone)| !gone)
+        {
+            if let Some(handle) = handle.upgrade().filter(|h| h.is_gone()) {
+                *gone = true;
+                lines.push(format!("G {}", Recorder::of(&handle)));
+            }
+        }
+        lines.iter().for_each(|line| self.write(line));
+    }
+
+    /// The entry of a process whose memory was taken in.
+    fn program(&self, proc: usize) -> Option<&Program> {
+        self.programs.iter().find(|p| p.entry == Some(proc))
+    }
+}
+
+impl Clock for Recorder {
+    fn now(&self) -> Moment {
+        self.now
+    }
+}
+
+impl Kernel for Recorder {
+    fn begin_round(&mut self, _shared: &Shared, engine: &Engine) {
+        let now = self.clock.now();
+        self.write(&format!("R {}", (now - self.now).as_nanos()));
+        self.now = now;
+        self.see_gone();
+        self.take_done(engine);
+        let mut lines = Vec::new();
+        for (m, p) in self.programs.iter_mut().enumerate() {
+            if p.entry.is_some() {
+                let (events, written) = p.ferry.come(&p.real);
+                let words = written
+                    .iter()
+                    .map(|(at, v)| format!("D {m:x} {at:x} {v:x}"));
+                lines.extend(words);
+                lines.extend(events.iter().map(|e| log::event(m, e)));
+            }
+        }
+        lines.iter().for_each(|line| self.write(line));
+    }
+
+    fn end_round(&mut self, _shared: &Shared, engine: &Engine) {
+        while self.hands.are_free() {
+            let Some(mut job) = engine.next() else { break };
+            if let Job::Issue(issuing) = &mut job {
+                issuing.count_apart();
+            }
+            self.write(&log::job(&job));
+            self.hands.give(job);
+        }
+        let mut lines = Vec::new();
+        for (m, p) in self.programs.iter_mut().enumerate() {
+            let Some(entry) = p.entry else { continue };
+            let written = p.ferry.go();
+            carry(&p.real, &written);
+            let words = written
+                .iter()
+                .map(|((at, v), _)| format!("W {m:x} {at:x} {v:x}"));
+            lines.extend(words);
+            if self.real.header().owners[entry].load(Relaxed) != p.pid {
+                self.real.clear(entry);
+                p.entry = None;
+            }
+        }
+        lines.iter().for_each(|line| self.write(line));
+    }
+
+    fn sleep(&mut self, shared: &Shared, pause: Duration) {
+        self.system.sleep(shared, pause);
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.system.pass(time);
+        self.now += time;
+    }
+
+    fn finished(&mut self, shared: &Shared) {
+        if self.failed.get() || self.out.borrow_mut().flush().is_err() {
+            self.real.header().lose(shm::lost::RECORDING);
+        }
+        self.system.finished(shared);
+    }
+
+    fn finishes(&self, shared: &Shared) -> bool {
+        let answer = self.system.finishes(shared);
+        self.note("finishes", "-", answer, !answer)
+    }
+
+    fn is_orphaned(&self) -> bool {
+        let answer = self.system.is_orphaned();
+        self.note("orphaned", "-", answer, !answer)
+    }
+
+    fn keyed(&self) -> Keyed {
+        Keyed::with(0)
+    }
+
+    fn receive(&mut self, _shared: &Shared) -> Arrival {
+        let handed = match self.system.receive(&self.real) {
+            Arrival::Memory(handed) => handed,
+            Arrival::Nobody => return Arrival::Nobody,
+            other => {
+                self.write("Q knock - = 1");
+                return other;
+            }
+        };
+        let sealed = outrider_sys::handover::is_sealed;
+        let fits = sealed(std::os::fd::AsFd::as_fd(&handed.memory), shm::PROC_BYTES);
+        let real = fits.then(|| ProcMemory::map(&handed.memory)).flatten();
+        let (Some(real), Ok((copy, fd))) = (real, ProcMemory::new()) else {
+            self.write("Q knock - = 1");
+            return Arrival::Knock;
+        };
+        for (to, from) in copy.proc().name.iter().zip(&real.proc().name) {
+            to.store(from.load(Relaxed), Relaxed);
+        }
+        let name: Vec<u8> = copy
+            .proc()
+            .name
+            .iter()
+            .flat_map(|w| w.load(Relaxed).to_ne_bytes())
+            .collect();
+        let pid = handed.from.pid;
+        self.write(&format!("M {pid} {}", log::escaped(&name)));
+        let mut ferry = Ferry::new(copy);
+        let m = self.programs.len();
+        let (events, written) = ferry.come(&real);
+        for (at, v) in &written {
+            self.write(&format!("D {m:x} {at:x} {v:x}"));
+        }
+        events.iter().for_each(|e| self.write(&log::event(m, e)));
+        self.programs.push(Program {
+            entry: None,
+            pid,
+            real,
+            ferry,
+            fd: Some(handed.memory),
+        });
+        Arrival::Memory(Handed {
+            memory: fd,
+            ..handed
+        })
+    }
+
+    fn is_awaited(&self) -> bool {
+        let answer = self.system.is_awaited();
+        self.note("awaited", "-", answer, !answer)
+    }
+
+    fn is_still(&self, _shared: &Shared, proc: usize, handed: &Handed) -> bool {
+        let answer = self.system.is_still(&self.real, proc, handed);
+        self.note("still", &proc.to_string(), answer, answer)
+    }
+
+    fn taken_in(&mut self, _shared: &Shared, proc: usize) {
+        let before = self.programs.iter_mut();
+        for p in before.filter(|p| p.entry == Some(proc)) {
+            self.real.clear(proc);
+            p.entry = None;
+        }
+        if let Some(p) = self.programs.last_mut()
+            && let Some(fd) = p.fd.take()
+            && self.real.take_in(proc, p.pid, &fd)
+        {
+            p.entry = Some(proc);
+        }
+    }
+
+    fn stands(&self, _shared: &Shared, proc: usize) -> bool {
+        let answer = self.program(proc).is_some() && self.system.stands(&self.real, proc);
+        self.note("stands", &proc.to_string(), answer, answer)
+    }
+
+    fn command(&self, pid: u32) -> String {
+        let command = self.system.command(pid);
+        self.note(
+            "command",
+            &pid.to_string(),
+            command.clone().into_bytes(),
+            false,
+        );
+        command
+    }
+
+    fn life(&self, pid: u32) -> Option<OwnedFd> {
+        self.system.life(pid)
+    }
+
+    fn is_over(&self, pid: u32, life: Option<&OwnedFd>) -> bool {
+        let answer = self.system.is_over(pid, life);
+        self.note("over", &pid.to_string(), answer, !answer)
+    }
+
+    fn is_confined(&self, pid: u32, turn: usize) -> bool {
+        let answer = self.system.is_confined(pid, turn);
+        self.note("confined", &pid.to_string(), answer, !answer)
+    }
+
+    fn is_divided(&self, pid: u32, turn: usize) -> bool {
+        let answer = self.system.is_divided(pid, turn);
+        self.note("divided", &pid.to_string(), answer, !answer)
+    }
+
+    fn follow(&self, life: Option<&OwnedFd>) {
+        self.system.follow(life);
+    }
+
+    fn has_ended(&self) -> bool {
+        let answer = self.system.has_ended();
+        self.note("ended", "-", answer, !answer)
+    }
+
+    fn own_pid(&self) -> u32 {
+        self.system.own_pid()
+    }
+
+    fn held(&self, _shared: &Shared) -> u32 {
+        let held = self.system.held(&self.real);
+        self.note("held", "-", u64::from(held), held == 0);
+        held
+    }
+
+    fn held_unseen(&self, _shared: &Shared, proc: usize) -> u32 {
+        let held = self.system.held_unseen(&self.real, proc);
+        self.note("unseen", &proc.to_string(), u64::from(held), held == 0);
+        held
+    }
+
+    fn is_open(&self, wanted: Wanted, slot: &Slot, generation: u32) -> bool {
+        let of = |p: &&Program| p.pid == wanted.pid && p.entry.is_some();
+        let program = self.programs.iter().find(of);
+        // Whoever closes it looks at the process's own.
+        let slot = program.map_or(slot, |p| &p.real.proc().slots[usize::from(wanted.fd)]);
+        let answer = self.system.is_open(wanted, slot, generation);
+        self.note(
+            "open?",
+            &format!("{} {}", wanted.pid, wanted.fd),
+            answer,
+            answer,
+        )
+    }
+
+    fn link(&self, pid: u32, fd: u16) -> PathBuf {
+        let link = self.system.link(pid, fd);
+        self.note("link", &format!("{pid} {fd}"), log::bytes(&link), false);
+        link
+    }
+
+    fn server(&self, pid: u32, dev: u64, fd: u16) -> Option<Place> {
+        let answer = self.system.server(pid, dev, fd);
+        let usual = answer.is_none();
+        self.note("server", &dev.to_string(), answer, usual)
+    }
+
+    fn behind(&self, pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {
+        let answer = self.system.behind(pid, address);
+        let words = answer.as_ref().map(|(name, dev, ino, size)| {
+            format!("{} {dev} {ino} {size}", log::escaped(&log::bytes(name))).into_bytes()
+        });
+        self.note("behind", &format!("{pid} {address}"), words, false);
+        answer
+    }
+
+    fn open(
+        &self,
+        _shared: &Arc<Shared>,
+        source: Source,
+        openers: &Arc<AtomicU32>,
+    ) -> Option<OpenFile> {
+        let answer = self.system.open(&self.real, source, openers);
+        self.opened("open", source.key(), answer)
+    }
+
+    fn open_by_name(
+        &self,
+        _shared: &Arc<Shared>,
+        proc: usize,
+        name: &Path,
+        key: FileKey,
+        openers: &Arc<AtomicU32>,
+    ) -> Option<OpenFile> {
+        let answer = self
+            .system
+            .open_by_name(&self.real, proc, name, key, openers);
+        self.opened("by-name", key, answer)
+    }
+
+    fn open_briefly(&self, name: &Path, key: FileKey) -> Option<Handle> {
+        let answer = self.system.open_briefly(name, key);
+        let arguments = format!("{} {}", key.dev, key.ino);
+        self.note("briefly", &arguments, answer.is_some(), false);
+        answer
+    }
+
+    fn begin_to_open(
+        &mut self,
+        _shared: &Arc<Shared>,
+        source: Source,
+        openers: &Arc<AtomicU32>,
+    ) -> bool {
+        let answer = self.system.begin_to_open(&self.real, source, openers);
+        let key = source.key();
+        self.note("begin", &format!("{} {}", key.dev, key.ino), answer, false)
+    }
+
+    fn opened(&mut self) -> Vec<Answer> {
+        let answers = self.system.opened();
+        for a in &answers {
+            let size = a.file.as_ref().map(|(_, size)| *size);
+            let gone = a.file.as_ref().is_some_and(|(handle, _)| handle.is_gone());
+            let (dev, ino, size) = (a.key.dev, a.key.ino, size.unwrap_or(u64::MAX));
+            let words = [dev, ino, a.proc as u64, size, u64::from(gone)];
+            self.note("answered", "-", words, false);
+            if let Some((handle, _)) = &a.file {
+                self.keep(handle);
+            }
+        }
+        answers
+    }
+
+    fn is_stuck(&self, dev: u64) -> bool {
+        let answer = self.system.is_stuck(dev);
+        self.note("stuck", &dev.to_string(), answer, !answer)
+    }
+
+    fn place(&self, handle: &Handle) -> (Place, Option<u64>) {
+        let (place, _) = self.system.place(handle);
+        (
+            self.note("place", &Recorder::of(handle), place, false),
+            None,
+        )
+    }
+
+    fn name(&self, handle: &Handle) -> PathBuf {
+        let name = self.system.name(handle);
+        self.note("name", &Recorder::of(handle), log::bytes(&name), false);
+        name
+    }
+
+    fn size(&self, handle: &Handle) -> Option<u64> {
+        let answer = self.system.size(handle);
+        self.note("size", &Recorder::of(handle), answer, false)
+    }
+
+    fn is_gone(&self, handle: &Handle) -> bool {
+        let handles = self.handles.borrow();
+        let its = handles
+            .iter()
+            .find(|(h, _)| h.as_ptr() == std::ptr::from_ref(handle));
+        its.map_or_else(|| handle.is_gone(), |(_, gone)| *gone)
+    }
+
+    fn has_module(&self) -> bool {
+        false
+    }
+
+    fn cached(&self, handle: &Handle, range: Range<u64>) -> Result<u64, CacheStatError> {
+        let arguments = Recorder::part(handle, &range);
+        let answer = handle.cached_pages(range);
+        self.note("cached", &arguments, answer, false)
+    }
+
+    fn counted(&self, handle: &Handle, range: Range<u64>) -> Result<CacheStat, CacheStatError> {
+        let arguments = Recorder::part(handle, &range);
+        let answer = self.system.counted(handle, range);
+        self.note("counted", &arguments, answer, false)
+    }
+
+    fn drop_range(&self, handle: &Handle, range: Range<u64>) -> io::Result<()> {
+        self.write(&format!("X {}", Recorder::part(handle, &range)));
+        let answer = self.system.drop_range(handle, range.clone());
+        let (arguments, refused) = (Recorder::part(handle, &range), answer.is_err());
+        self.note("refused", &arguments, refused, !refused);
+        answer
+    }
+
+    fn touched(&self, pid: u32, mapped: &mut Mapped) -> io::Result<Vec<Range<u64>>> {
+        let arguments = format!("{pid} {}", mapped.memory().start);
+        let answer = self.system.touched(pid, mapped);
+        let usual = answer.as_ref().is_ok_and(Vec::is_empty);
+        self.note("touched", &arguments, answer, usual)
+    }
+
+    fn bytes_fetched(&self, pid: u32) -> Option<u64> {
+        let answer = self.system.bytes_fetched(pid);
+        self.note("fetched", &pid.to_string(), answer, false)
+    }
+
+    fn bytes_read(&self, pid: u32) -> Option<u64> {
+        let answer = self.system.bytes_read(pid);
+        self.note("read", &pid.to_string(), answer, false)
+    }
+
+    fn longest_request(&self, device: u64) -> Option<u64> {
+        let answer = self.system.longest_request(device);
+        self.note("longest", &device.to_string(), answer, false)
+    }
+
+    fn begun(&self, device: u64) -> Option<(u64, u64)> {
+        let answer = self.system.begun(device);
+        let both = answer.map(|(least, most)| [least, most]);
+        self.note("begun", &device.to_string(), both, false);
+        answer
+    }
+
+    fn read(&self, device: u64) -> Option<Read> {
+        let answer = self.system.read(device);
+        self.note("delivered", &device.to_string(), answer, false)
+    }
+
+    fn memory(&self) -> Memory {
+        self.note("memory", "-", self.system.memory(), false)
+    }
+
+    fn watch_reads(&mut self, name: &Path, key: FileKey) -> Option<i32> {
+        let answer = self.system.watch_reads(name, key);
+        let arguments = format!("{} {}", key.dev, key.ino);
+        self.note("watch", &arguments, answer.map(|n| n as u64), false);
+        answer
+    }
+
+    fn unwatch(&mut self, watch: i32) {
+        self.system.unwatch(watch);
+    }
+
+    fn reads_heard(&mut self) -> Vec<(i32, bool)> {
+        let heard = self.system.reads_heard();
+        for (watch, was_read) in &heard {
+            self.note("heard", "-", [*watch as u64, u64::from(*was_read)], false);
+        }
+        heard
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        let all = self.system.processes();
+        for pid in &all {
+            self.note("process", "-", u64::from(*pid), false);
+        }
+        all
+    }
+
+    fn open_files(&self, pid: u32) -> Vec<PathBuf> {
+        let all = self.system.open_files(pid);
+        for name in &all {
+            self.note("has", &pid.to_string(), log::bytes(name), false);
+        }
+        all
+    }
+}
+
+impl Recorder {
+    /// A file was opened, or not; it may have been closed just then.
+    fn opened(&self, how: &str, key: FileKey, answer: Option<OpenFile>) -> Option<OpenFile> {
+        let answer = answer.filter(|(handle, _)| !handle.is_gone());
+        let arguments = format!("{} {}", key.dev, key.ino);
+        let words = answer.as_ref().map(|(_, size)| *size);
+        self.note(how, &arguments, words, false);
+        if let Some((handle, _)) = &answer {
+            self.keep(handle);
+        }
+        answer
+    }
+}
