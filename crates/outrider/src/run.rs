@@ -88,6 +88,11 @@ pub fn run(
         config.budget.memory = Some(outrider_core::config::Size(budget));
     }
     let mode = mode_of(&args);
+    if args.record.is_some() && matches!(args.mode, Mode::OsOnly | Mode::AppOnly) {
+        return Err(Failure::usage(
+            "--record: with --mode os-only and app-only there is no service that could be recorded; accepted are predict, predict+opt and fetchall+opt",
+        ));
+    }
     let plugins = plugin::check(&args.plugin)?;
     let mut notes = Vec::from_iter(lost);
     if let Some(value) = std::env::var_os(OFF).filter(|_| purpose == Purpose::Run) {
@@ -332,6 +337,11 @@ fn finish(
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     if let Some(shared) = shared {
         conclude(shared, service);
+        if let Some(recording) = recording
+            && shared.header().service_pid.load(Acquire) == 0
+        {
+            record_nothing(shared, config, mode, args.engine, &recording);
+        }
         if purpose == Purpose::Check {
             let code = if libc::WIFSIGNALED(status) {
                 128 + libc::WTERMSIG(status)
@@ -1088,14 +1098,30 @@ fn record(
     kind: engine::Kind,
     file: std::io::Result<std::fs::File>,
 ) {
-    let text = toml::to_string(&config).map_err(std::io::Error::other);
     let service = file.and_then(|file| {
-        let text = text?;
+        let text = toml::to_string(&config).map_err(std::io::Error::other)?;
         record::record(shared.clone(), (config, &text), mode, kind, file)
     });
     match service {
         Ok(mut service) => service.run(),
         Err(_) => shared.header().lose(shm::lost::RECORDING),
+    }
+}
+
+/// The same where no service was needed: nothing was read that was not cached.
+fn record_nothing(
+    shared: &Shared,
+    config: &Config,
+    mode: u32,
+    engine: Engine,
+    recording: &Written,
+) {
+    let written = recording.file().and_then(|file| {
+        let text = toml::to_string(config).map_err(std::io::Error::other)?;
+        record::record_nothing((config, &text), mode, engine_kind(engine), file)
+    });
+    if written.is_err() {
+        shared.header().lose(shm::lost::RECORDING);
     }
 }
 

@@ -27,6 +27,8 @@ pub struct Handle {
     file: (u64, u64),
     /// 1 once it is let go of: a futex.
     gone: AtomicU32,
+    /// That it is let go of is not told yet.
+    withheld: AtomicBool,
     /// Calls that go on through the descriptor on workers' threads.
     users: AtomicU32,
     /// Something that was asked for never arrived.
@@ -74,6 +76,7 @@ impl Handle {
             fd,
             file: (0, 0),
             gone: AtomicU32::new(0),
+            withheld: AtomicBool::new(false),
             users: AtomicU32::new(0),
             overdue: AtomicBool::new(false),
             attached: Mutex::default(),
@@ -112,14 +115,36 @@ impl Handle {
         *self.attached.lock().unwrap_or_else(|e| e.into_inner()) = Some(what);
     }
 
-    /// Whether it is, or is being, let go of.
+    /// Whether it is, or is being, let go of, as far as that may be known.
     pub fn is_gone(&self) -> bool {
+        !self.withheld.load(Ordering::Relaxed) && self.is_closed()
+    }
+
+    /// Whether it is, whoever knows.
+    fn is_closed(&self) -> bool {
         self.gone.load(Ordering::Acquire) != 0
+    }
+
+    /// For whoever decides when things become known: that somebody else has [closed](Handle::close) this is not known until
+    /// [`tell_closed`](Handle::tell_closed), unless it is already.
+    pub fn withhold_closed(&self) {
+        self.withheld.store(!self.is_closed(), Ordering::Relaxed);
+    }
+
+    /// That it is closed is known from now on. Returns whether that is news.
+    pub fn tell_closed(&self) -> bool {
+        self.is_closed() && self.withheld.swap(false, Ordering::Relaxed)
+    }
+
+    /// Lets go of the file: what [`close`](Handle::close) does is known at once.
+    pub fn let_go(&self) {
+        self.withheld.store(false, Ordering::Relaxed);
+        self.close();
     }
 
     /// Ends our hold on the file. The number stays taken until nobody refers to it any more, and leads to nothing: whatever is asked of it fails with EBADF.
     /// A file that a server keeps is open there until the server has answered what it was asked.
-    pub fn let_go(&self) {
+    pub fn close(&self) {
         if self.gone.swap(1, Ordering::AcqRel) != 0 || self.is_remote() {
             return;
         }
@@ -264,7 +289,7 @@ pub(super) struct Use<'a>(&'a Handle);
 
 impl Drop for Use<'_> {
     fn drop(&mut self) {
-        if self.0.users.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.is_gone() {
+        if self.0.users.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.is_closed() {
             self.0.is_let_go();
         }
     }

@@ -504,6 +504,10 @@ impl Shared {
                 self.lock().issued(issued);
             }
             Done::Arrived(mut awaited, arrived) => {
+                // Of what never arrives, nothing more is asked.
+                if arrived.overdue {
+                    awaited.handle().give_up();
+                }
                 let holder = awaited.settle(&arrived);
                 let mut state = self.lock();
                 state.arrived(awaited, arrived, holder, self.settings.in_flight);

@@ -150,14 +150,9 @@ impl Worker {
         if seen.is_none() && at - awaited.issued() < NEVER {
             return Done::Waits(awaited);
         }
-        // Of what never arrives, nothing more is asked.
-        let overdue = seen.is_none();
-        if overdue {
-            handle.give_up();
-        }
         let arrived = Arrived {
             seen: seen == Some(true),
-            overdue,
+            overdue: seen.is_none(),
             at,
         };
         Done::Arrived(awaited, arrived)

@@ -250,7 +250,7 @@ impl Inner {
             // Others close the file, too: whoever has it open here keeps it so.
             let is_open = source.is_some_and(|s| s.is_open(&self.shared));
             if let Some(handle) = handle.filter(|_| !is_open) {
-                handle.let_go();
+                handle.close();
             }
         }
     }

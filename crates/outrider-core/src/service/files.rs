@@ -95,7 +95,7 @@ impl<K: Kernel> Service<K> {
         let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
         let file = self.files.get_mut(&key)?;
         file.handle_used = self.kernel.now();
-        if file.handle.as_ref().is_some_and(|h| self.kernel.is_gone(h)) {
+        if file.handle.as_ref().is_some_and(|h| h.is_gone()) {
             file.handle = None;
         }
         if let Some(handle) = &file.handle {
@@ -111,7 +111,7 @@ impl<K: Kernel> Service<K> {
         let Some((handle, size)) = self.kernel.open(&self.shared, source, &openers) else {
             return self.handle_by_name(key);
         };
-        if self.kernel.is_gone(&handle) {
+        if handle.is_gone() {
             return None;
         }
         self.holds(key, handle, size, source.proc)
@@ -229,7 +229,7 @@ impl<K: Kernel> Service<K> {
             let mut open = 0;
             for file in self.files.values_mut().filter(|f| f.holder == Some(i)) {
                 let handle = file.handle.as_ref().filter(|h| !h.is_remote());
-                if handle.is_none_or(|h| self.kernel.is_gone(h)) {
+                if handle.is_none_or(|h| h.is_gone()) {
                     continue;
                 }
                 if file.openers == 0 {
@@ -428,7 +428,7 @@ impl<K: Kernel> Service<K> {
             if handle.is_some_and(|h| h.is_overdue()) {
                 overdue.push(file.key.dev);
             }
-            if handle.is_some_and(|h| self.kernel.is_gone(h)) {
+            if handle.is_some_and(|h| h.is_gone()) {
                 file.handle = None;
             }
             // What requests need is held until they have arrived, and a file that a program has, for some more reads: whoever watches sees one open.

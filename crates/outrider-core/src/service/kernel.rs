@@ -155,11 +155,6 @@ pub trait Kernel: Clock {
     fn name(&self, handle: &Handle) -> PathBuf;
     /// See [`fetch::size`](crate::fetch::size).
     fn size(&self, handle: &Handle) -> Option<u64>;
-
-    /// See [`Handle::is_gone`].
-    fn is_gone(&self, handle: &Handle) -> bool {
-        handle.is_gone()
-    }
     /// Whether the kernel module is used.
     fn has_module(&self) -> bool;
     /// See [`Residency::calibrate`](crate::residency::Residency::calibrate).

@@ -233,7 +233,7 @@ impl Kernel for Linux {
         handle.attach(Box::new((watch, note)));
         // It may have been closed before the watch began.
         if !source.is_open(shared) {
-            handle.let_go();
+            handle.close();
         }
         Some((handle, size))
     }

@@ -359,7 +359,7 @@ struct ProcState {
 }
 
 /// What is known of a device before anything is measured.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Place {
     /// Bytes that one readahead call takes; `None`: its files lie in memory.
     pub chunk: Option<u64>,

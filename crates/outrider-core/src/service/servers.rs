@@ -201,7 +201,7 @@ impl Inner {
         // It may have been closed before the watch began.
         let there = source.is_some_and(|s| s.is_open(&self.shared));
         if !there {
-            handle.let_go();
+            handle.close();
         }
         there.then_some((handle, size))
     }

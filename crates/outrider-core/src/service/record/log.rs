@@ -11,12 +11,56 @@ use outrider_sys::cache::{CacheStat, CacheStatError};
 use outrider_sys::counters::Read;
 use outrider_sys::memory::Memory;
 
-use crate::engine::{Failure, Issuing, Job};
+use crate::config::Config;
+use crate::engine::{self, Failure, Issuing, Job};
 use crate::service::Place;
 use crate::shm::{Event, Kind};
 
 /// The first word of a recording, and the number of the format.
-pub const MAGIC: &str = "outrider-recording 1";
+const MAGIC: &str = "outrider-recording 1";
+
+/// What a recording begins with: all that a service is made of besides its configuration.
+#[derive(Clone, Copy)]
+pub struct Head {
+    /// `shm::MODE_*`.
+    pub mode: u32,
+    /// Jobs that are done at once; 0: nothing is fetched.
+    pub workers: usize,
+    /// Number of the service's process.
+    pub pid: u32,
+}
+
+impl Head {
+    /// What a line has to look like.
+    pub const FORM: &str = "outrider-recording 1 MODE WORKERS PID";
+
+    /// Of a service of this configuration.
+    pub fn of(config: &Config, mode: u32, kind: engine::Kind, pid: u32) -> Head {
+        let workers = match kind {
+            engine::Kind::Noop => 0,
+            engine::Kind::Readahead => 1,
+            _ => config.engine.workers as usize,
+        };
+        Head { mode, workers, pid }
+    }
+
+    /// The first two lines, the second with the configuration as TOML.
+    pub fn write(self, config: &str) -> String {
+        let Head { mode, workers, pid } = self;
+        let config = escaped(config.as_bytes());
+        format!("{MAGIC} {mode} {workers} {pid}\nconfig {config}\n")
+    }
+
+    /// From the first line; `None` if it is another.
+    pub fn read(line: &str) -> Option<Head> {
+        let [mode, workers, pid] = numbers(line.strip_prefix(MAGIC)?.trim_start())?;
+        Some(Head {
+            mode: mode.try_into().ok()?,
+            workers: usize::try_from(workers).ok()?,
+            pid: pid.try_into().ok()?,
+        })
+    }
+}
 
 /// Text as one word: what is no letter, digit or one of `/._-` is written `%XX`, and nothing as `%`.
 pub fn escaped(text: &[u8]) -> String {

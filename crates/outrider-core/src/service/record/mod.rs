@@ -17,12 +17,13 @@
 //!
 //! | line | what |
 //! | --- | --- |
-//! | `outrider-recording 1 MODE PID` | the first; `shm::MODE_*`, number of the service's process |
+//! | `outrider-recording 1 MODE WORKERS PID` | the first; `shm::MODE_*`, jobs that are done at once (0: nothing is fetched), number of the service's process |
 //! | `config TEXT` | the configuration, TOML, as [`text`](log::escaped) |
 //! | `R NS` | a round begins so many nanoseconds after the last |
 //! | `M NAME` | a process hands its memory over, the next from 0 on: its command as text |
 //! | `D M AT VALUE` | process `M` has written a word at byte `AT`, all hexadecimal |
 //! | `E M KIND FD GENERATION EXTRA OFFSET LEN` | it has told an event; EXTRA hexadecimal |
+//! | `G DEV INO` | a file was let go of |
 //! | `J N i NS HANDED READ FAILED` | job `N`, requests, was done: begun at this time; READ or `-`; indices and reasons |
 //! | `J N a NS SEEN OVERDUE` | job `N`, a wait, has ended at this time |
 //! | `J N w` | job `N`, a wait, was given up for the moment |
@@ -37,5 +38,5 @@ pub mod log;
 mod recorder;
 mod replay;
 
-pub use recorder::{Recorder, record};
+pub use recorder::{Recorder, record, record_nothing};
 pub use replay::{Difference, Recording, Replayed};

@@ -1,7 +1,7 @@
 //! Writing a recording while programs run.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -21,7 +21,7 @@ use outrider_sys::memory::Memory;
 use outrider_sys::threads;
 
 use super::ferry::{Ferry, carry};
-use super::log::{self, Answer as _};
+use super::log::{self, Answer as _, Head};
 use crate::clock::{Clock, Moment, Monotonic};
 use crate::config::Config;
 use crate::engine::{self, Done, Engine, Handle, Job, Settings, Worker};
@@ -43,11 +43,13 @@ pub struct Recorder {
     real: Arc<Shared>,
     programs: Vec<Program>,
     out: RefCell<BufWriter<File>>,
+    /// Queries that were answered as usual in this round.
+    usual: RefCell<HashSet<String>>,
     /// Nothing more can be written: the disk is full, perhaps.
     failed: Cell<bool>,
     hands: Hands,
-    /// Files that are open, and whether they were let go of, as far as the service may know.
-    handles: RefCell<Vec<(Weak<Handle>, bool)>>,
+    /// Files that are open, as far as the service may know.
+    handles: RefCell<Vec<Weak<Handle>>>,
 }
 
 /// A process that has handed its memory over.
@@ -64,6 +66,8 @@ struct Program {
 /// Workers, which get their jobs between two rounds.
 struct Hands {
     settings: Settings,
+    /// Jobs that are done at once.
+    most: usize,
     notes: Arc<Shared>,
     clock: Monotonic,
     /// One for each worker that was started.
@@ -79,7 +83,7 @@ struct Hands {
 impl Hands {
     /// Whether somebody can take a job; starts a worker if it comes to that.
     fn are_free(&mut self) -> bool {
-        if self.idle.is_empty() && self.jobs.len() < self.settings.workers {
+        if self.idle.is_empty() && self.jobs.len() < self.most {
             let (give, jobs) = channel::<(usize, Job)>();
             let (number, tell, wake) = (self.jobs.len(), self.tell.clone(), self.wake.clone());
             let (settings, notes, clock) = (self.settings, self.notes.clone(), self.clock);
@@ -116,6 +120,16 @@ impl Hands {
     }
 }
 
+/// Writes the recording of a run in which no service was needed; `text` is the configuration as TOML.
+pub fn record_nothing(
+    (config, text): (&Config, &str),
+    mode: u32,
+    kind: engine::Kind,
+    mut file: File,
+) -> io::Result<()> {
+    file.write_all(Head::of(config, mode, kind, 0).write(text).as_bytes())
+}
+
 /// A service over `shared` that writes a recording of its run to `file`; `text` is its configuration as TOML. It starts with nothing known of any device.
 pub fn record(
     shared: Arc<Shared>,
@@ -132,8 +146,8 @@ pub fn record(
     let wake = system.wake().clone();
     let (tell, told) = channel();
     let mut out = BufWriter::new(file);
-    writeln!(out, "{} {mode} {}", log::MAGIC, std::process::id())?;
-    writeln!(out, "config {}", log::escaped(text.as_bytes()))?;
+    let head = Head::of(&config, mode, kind, std::process::id());
+    write!(out, "{}", head.write(text))?;
     writeln!(out, "R 0")?;
     let recorder = Recorder {
         system,
@@ -142,9 +156,11 @@ pub fn record(
         real: shared.clone(),
         programs: Vec::new(),
         out: RefCell::new(out),
+        usual: RefCell::default(),
         failed: Cell::new(false),
         hands: Hands {
             settings,
+            most: head.workers,
             notes: shared,
             clock,
             jobs: Vec::new(),
@@ -157,7 +173,7 @@ pub fn record(
         handles: RefCell::default(),
     };
     let mut service = Service::over(recorder, engine, copies, config, mode, HashMap::new());
-    service.fetches = kind != engine::Kind::Noop;
+    service.fetches = head.workers > 0;
     Ok(service)
 }
 
@@ -168,12 +184,27 @@ impl Recorder {
         }
     }
 
-    /// A query was answered; what is answered like this nearly always goes without saying.
-    fn note<T: log::Answer>(&self, name: &str, arguments: &str, answer: T, usual: bool) -> T {
-        if !usual {
-            self.write(&format!("Q {name} {arguments} = {}", answer.write()));
-        }
+    /// A query was answered.
+    fn note<T: log::Answer>(&self, name: &str, arguments: &str, answer: T) -> T {
+        self.write(&format!("Q {name} {arguments} = {}", answer.write()));
         answer
+    }
+
+    /// The same of what is answered like this nearly always, which goes without saying. Once it was in a round it is so to the round's end: a replay
+    /// could not know when it changed.
+    fn note_unusual<T>(&self, name: &str, arguments: &str, answer: T, usual: T) -> T
+    where
+        T: log::Answer + PartialEq,
+    {
+        let query = format!("{name} {arguments}");
+        if answer == usual {
+            self.usual.borrow_mut().insert(query);
+            return usual;
+        }
+        match self.usual.borrow().contains(&query) {
+            true => usual,
+            false => self.note(name, arguments, answer),
+        }
     }
 
     fn of(handle: &Handle) -> String {
@@ -209,27 +240,26 @@ impl Recorder {
         }
     }
 
-    /// It is looked from now on whether a file is let go of.
+    /// That a file is let go of is known from a round's begin on only.
     fn keep(&self, handle: &Arc<Handle>) {
-        let mut handles = self.handles.borrow_mut();
-        handles.retain(|(h, _)| h.strong_count() > 0);
-        handles.push((Arc::downgrade(handle), handle.is_gone()));
+        handle.withhold_closed();
+        if !handle.is_gone() {
+            self.handles.borrow_mut().push(Arc::downgrade(handle));
+        }
     }
 
     /// Files that were let go of from outside are so from now on.
     fn see_gone(&self) {
         let mut lines = Vec::new();
-        for (handle, gone) in self
-            .handles
-            .borrow_mut()
-            .iter_mut()
-            .filter(|(_, gone)| !gone)
-        {
-            if let Some(handle) = handle.upgrade().filter(|h| h.is_gone()) {
-                *gone = true;
+        self.handles.borrow_mut().retain(|handle| {
+            let Some(handle) = handle.upgrade() else {
+                return false;
+            };
+            if handle.tell_closed() {
                 lines.push(format!("G {}", Recorder::of(&handle)));
             }
-        }
+            !handle.is_gone()
+        });
         lines.iter().for_each(|line| self.write(line));
     }
 
@@ -250,6 +280,7 @@ impl Kernel for Recorder {
         let now = self.clock.now();
         self.write(&format!("R {}", (now - self.now).as_nanos()));
         self.now = now;
+        self.usual.borrow_mut().clear();
         self.see_gone();
         self.take_done(engine);
         let mut lines = Vec::new();
@@ -310,12 +341,12 @@ impl Kernel for Recorder {
 
     fn finishes(&self, shared: &Shared) -> bool {
         let answer = self.system.finishes(shared);
-        self.note("finishes", "-", answer, !answer)
+        self.note_unusual("finishes", "-", answer, false)
     }
 
     fn is_orphaned(&self) -> bool {
         let answer = self.system.is_orphaned();
-        self.note("orphaned", "-", answer, !answer)
+        self.note_unusual("orphaned", "-", answer, false)
     }
 
     fn keyed(&self) -> Keyed {
@@ -371,12 +402,12 @@ impl Kernel for Recorder {
 
     fn is_awaited(&self) -> bool {
         let answer = self.system.is_awaited();
-        self.note("awaited", "-", answer, !answer)
+        self.note_unusual("awaited", "-", answer, false)
     }
 
     fn is_still(&self, _shared: &Shared, proc: usize, handed: &Handed) -> bool {
         let answer = self.system.is_still(&self.real, proc, handed);
-        self.note("still", &proc.to_string(), answer, answer)
+        self.note_unusual("still", &proc.to_string(), answer, true)
     }
 
     fn taken_in(&mut self, _shared: &Shared, proc: usize) {
@@ -395,17 +426,12 @@ impl Kernel for Recorder {
 
     fn stands(&self, _shared: &Shared, proc: usize) -> bool {
         let answer = self.program(proc).is_some() && self.system.stands(&self.real, proc);
-        self.note("stands", &proc.to_string(), answer, answer)
+        self.note_unusual("stands", &proc.to_string(), answer, true)
     }
 
     fn command(&self, pid: u32) -> String {
         let command = self.system.command(pid);
-        self.note(
-            "command",
-            &pid.to_string(),
-            command.clone().into_bytes(),
-            false,
-        );
+        self.note("command", &pid.to_string(), command.clone().into_bytes());
         command
     }
 
@@ -415,17 +441,17 @@ impl Kernel for Recorder {
 
     fn is_over(&self, pid: u32, life: Option<&OwnedFd>) -> bool {
         let answer = self.system.is_over(pid, life);
-        self.note("over", &pid.to_string(), answer, !answer)
+        self.note_unusual("over", &pid.to_string(), answer, false)
     }
 
     fn is_confined(&self, pid: u32, turn: usize) -> bool {
         let answer = self.system.is_confined(pid, turn);
-        self.note("confined", &pid.to_string(), answer, !answer)
+        self.note_unusual("confined", &pid.to_string(), answer, false)
     }
 
     fn is_divided(&self, pid: u32, turn: usize) -> bool {
         let answer = self.system.is_divided(pid, turn);
-        self.note("divided", &pid.to_string(), answer, !answer)
+        self.note_unusual("divided", &pid.to_string(), answer, false)
     }
 
     fn follow(&self, life: Option<&OwnedFd>) {
@@ -434,7 +460,7 @@ impl Kernel for Recorder {
 
     fn has_ended(&self) -> bool {
         let answer = self.system.has_ended();
-        self.note("ended", "-", answer, !answer)
+        self.note_unusual("ended", "-", answer, false)
     }
 
     fn own_pid(&self) -> u32 {
@@ -443,14 +469,12 @@ impl Kernel for Recorder {
 
     fn held(&self, _shared: &Shared) -> u32 {
         let held = self.system.held(&self.real);
-        self.note("held", "-", u64::from(held), held == 0);
-        held
+        self.note_unusual("held", "-", u64::from(held), 0) as u32
     }
 
     fn held_unseen(&self, _shared: &Shared, proc: usize) -> u32 {
         let held = self.system.held_unseen(&self.real, proc);
-        self.note("unseen", &proc.to_string(), u64::from(held), held == 0);
-        held
+        self.note_unusual("unseen", &proc.to_string(), u64::from(held), 0) as u32
     }
 
     fn is_open(&self, wanted: Wanted, slot: &Slot, generation: u32) -> bool {
@@ -459,24 +483,19 @@ impl Kernel for Recorder {
         // Whoever closes it looks at the process's own.
         let slot = program.map_or(slot, |p| &p.real.proc().slots[usize::from(wanted.fd)]);
         let answer = self.system.is_open(wanted, slot, generation);
-        self.note(
-            "open?",
-            &format!("{} {}", wanted.pid, wanted.fd),
-            answer,
-            answer,
-        )
+        let arguments = format!("{} {}", wanted.pid, wanted.fd);
+        self.note_unusual("open?", &arguments, answer, true)
     }
 
     fn link(&self, pid: u32, fd: u16) -> PathBuf {
         let link = self.system.link(pid, fd);
-        self.note("link", &format!("{pid} {fd}"), log::bytes(&link), false);
+        self.note("link", &format!("{pid} {fd}"), log::bytes(&link));
         link
     }
 
     fn server(&self, pid: u32, dev: u64, fd: u16) -> Option<Place> {
         let answer = self.system.server(pid, dev, fd);
-        let usual = answer.is_none();
-        self.note("server", &dev.to_string(), answer, usual)
+        self.note_unusual("server", &dev.to_string(), answer, None)
     }
 
     fn behind(&self, pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {
@@ -484,7 +503,7 @@ impl Kernel for Recorder {
         let words = answer.as_ref().map(|(name, dev, ino, size)| {
             format!("{} {dev} {ino} {size}", log::escaped(&log::bytes(name))).into_bytes()
         });
-        self.note("behind", &format!("{pid} {address}"), words, false);
+        self.note("behind", &format!("{pid} {address}"), words);
         answer
     }
 
@@ -515,7 +534,7 @@ impl Kernel for Recorder {
     fn open_briefly(&self, name: &Path, key: FileKey) -> Option<Handle> {
         let answer = self.system.open_briefly(name, key);
         let arguments = format!("{} {}", key.dev, key.ino);
-        self.note("briefly", &arguments, answer.is_some(), false);
+        self.note("briefly", &arguments, answer.is_some());
         answer
     }
 
@@ -527,7 +546,7 @@ impl Kernel for Recorder {
     ) -> bool {
         let answer = self.system.begin_to_open(&self.real, source, openers);
         let key = source.key();
-        self.note("begin", &format!("{} {}", key.dev, key.ino), answer, false)
+        self.note("begin", &format!("{} {}", key.dev, key.ino), answer)
     }
 
     fn opened(&mut self) -> Vec<Answer> {
@@ -537,7 +556,7 @@ impl Kernel for Recorder {
             let gone = a.file.as_ref().is_some_and(|(handle, _)| handle.is_gone());
             let (dev, ino, size) = (a.key.dev, a.key.ino, size.unwrap_or(u64::MAX));
             let words = [dev, ino, a.proc as u64, size, u64::from(gone)];
-            self.note("answered", "-", words, false);
+            self.note("answered", "-", words);
             if let Some((handle, _)) = &a.file {
                 self.keep(handle);
             }
@@ -547,34 +566,23 @@ impl Kernel for Recorder {
 
     fn is_stuck(&self, dev: u64) -> bool {
         let answer = self.system.is_stuck(dev);
-        self.note("stuck", &dev.to_string(), answer, !answer)
+        self.note_unusual("stuck", &dev.to_string(), answer, false)
     }
 
     fn place(&self, handle: &Handle) -> (Place, Option<u64>) {
         let (place, _) = self.system.place(handle);
-        (
-            self.note("place", &Recorder::of(handle), place, false),
-            None,
-        )
+        (self.note("place", &Recorder::of(handle), place), None)
     }
 
     fn name(&self, handle: &Handle) -> PathBuf {
         let name = self.system.name(handle);
-        self.note("name", &Recorder::of(handle), log::bytes(&name), false);
+        self.note("name", &Recorder::of(handle), log::bytes(&name));
         name
     }
 
     fn size(&self, handle: &Handle) -> Option<u64> {
         let answer = self.system.size(handle);
-        self.note("size", &Recorder::of(handle), answer, false)
-    }
-
-    fn is_gone(&self, handle: &Handle) -> bool {
-        let handles = self.handles.borrow();
-        let its = handles
-            .iter()
-            .find(|(h, _)| h.as_ptr() == std::ptr::from_ref(handle));
-        its.map_or_else(|| handle.is_gone(), |(_, gone)| *gone)
+        self.note("size", &Recorder::of(handle), answer)
     }
 
     fn has_module(&self) -> bool {
@@ -584,65 +592,68 @@ impl Kernel for Recorder {
     fn cached(&self, handle: &Handle, range: Range<u64>) -> Result<u64, CacheStatError> {
         let arguments = Recorder::part(handle, &range);
         let answer = handle.cached_pages(range);
-        self.note("cached", &arguments, answer, false)
+        self.note("cached", &arguments, answer)
     }
 
     fn counted(&self, handle: &Handle, range: Range<u64>) -> Result<CacheStat, CacheStatError> {
         let arguments = Recorder::part(handle, &range);
         let answer = self.system.counted(handle, range);
-        self.note("counted", &arguments, answer, false)
+        self.note("counted", &arguments, answer)
     }
 
     fn drop_range(&self, handle: &Handle, range: Range<u64>) -> io::Result<()> {
         self.write(&format!("X {}", Recorder::part(handle, &range)));
         let answer = self.system.drop_range(handle, range.clone());
-        let (arguments, refused) = (Recorder::part(handle, &range), answer.is_err());
-        self.note("refused", &arguments, refused, !refused);
+        if answer.is_err() {
+            self.note("refused", &Recorder::part(handle, &range), true);
+        }
         answer
     }
 
     fn touched(&self, pid: u32, mapped: &mut Mapped) -> io::Result<Vec<Range<u64>>> {
         let arguments = format!("{pid} {}", mapped.memory().start);
         let answer = self.system.touched(pid, mapped);
-        let usual = answer.as_ref().is_ok_and(Vec::is_empty);
-        self.note("touched", &arguments, answer, usual)
+        match answer.as_ref().is_ok_and(Vec::is_empty) {
+            true => answer,
+            false => self.note("touched", &arguments, answer),
+        }
     }
 
     fn bytes_fetched(&self, pid: u32) -> Option<u64> {
         let answer = self.system.bytes_fetched(pid);
-        self.note("fetched", &pid.to_string(), answer, false)
+        self.note("fetched", &pid.to_string(), answer)
     }
 
     fn bytes_read(&self, pid: u32) -> Option<u64> {
         let answer = self.system.bytes_read(pid);
-        self.note("read", &pid.to_string(), answer, false)
+        self.note("read", &pid.to_string(), answer)
     }
 
     fn longest_request(&self, device: u64) -> Option<u64> {
         let answer = self.system.longest_request(device);
-        self.note("longest", &device.to_string(), answer, false)
+        self.note("longest", &device.to_string(), answer)
     }
 
     fn begun(&self, device: u64) -> Option<(u64, u64)> {
         let answer = self.system.begun(device);
         let both = answer.map(|(least, most)| [least, most]);
-        self.note("begun", &device.to_string(), both, false);
+        self.note("begun", &device.to_string(), both);
         answer
     }
 
     fn read(&self, device: u64) -> Option<Read> {
         let answer = self.system.read(device);
-        self.note("delivered", &device.to_string(), answer, false)
+        self.note("delivered", &device.to_string(), answer)
     }
 
     fn memory(&self) -> Memory {
-        self.note("memory", "-", self.system.memory(), false)
+        self.note("memory", "-", self.system.memory())
     }
 
     fn watch_reads(&mut self, name: &Path, key: FileKey) -> Option<i32> {
         let answer = self.system.watch_reads(name, key);
         let arguments = format!("{} {}", key.dev, key.ino);
-        self.note("watch", &arguments, answer.map(|n| n as u64), false);
+        self.note("watch", &arguments, answer.map(|n| n as u64));
         answer
     }
 
@@ -653,7 +664,7 @@ impl Kernel for Recorder {
     fn reads_heard(&mut self) -> Vec<(i32, bool)> {
         let heard = self.system.reads_heard();
         for (watch, was_read) in &heard {
-            self.note("heard", "-", [*watch as u64, u64::from(*was_read)], false);
+            self.note("heard", "-", [*watch as u64, u64::from(*was_read)]);
         }
         heard
     }
@@ -661,7 +672,7 @@ impl Kernel for Recorder {
     fn processes(&self) -> Vec<u32> {
         let all = self.system.processes();
         for pid in &all {
-            self.note("process", "-", u64::from(*pid), false);
+            self.note("process", "-", u64::from(*pid));
         }
         all
     }
@@ -669,7 +680,7 @@ impl Kernel for Recorder {
     fn open_files(&self, pid: u32) -> Vec<PathBuf> {
         let all = self.system.open_files(pid);
         for name in &all {
-            self.note("has", &pid.to_string(), log::bytes(name), false);
+            self.note("has", &pid.to_string(), log::bytes(name));
         }
         all
     }
@@ -681,7 +692,7 @@ impl Recorder {
         let answer = answer.filter(|(handle, _)| !handle.is_gone());
         let arguments = format!("{} {}", key.dev, key.ino);
         let words = answer.as_ref().map(|(_, size)| *size);
-        self.note(how, &arguments, words, false);
+        self.note(how, &arguments, words);
         if let Some((handle, _)) = &answer {
             self.keep(handle);
         }

@@ -19,7 +19,7 @@ use outrider_sys::handover::{Arrival, Handed};
 use outrider_sys::memory::Memory;
 
 use super::ferry::{Ferry, Written};
-use super::log::{self, Answer as _};
+use super::log::{self, Answer as _, Head};
 use crate::clock::{Clock, Moment};
 use crate::config::Config;
 use crate::engine::{Arrived, Done, Engine, Handle, Job, Kind, Outcome, Settings};
@@ -33,8 +33,7 @@ use crate::source::mapped::Mapped;
 
 /// A recording that was read.
 pub struct Recording {
-    mode: u32,
-    pid: u32,
+    head: Head,
     config: String,
     rounds: Vec<Round>,
     /// By query.
@@ -52,8 +51,6 @@ struct Round {
     told: Vec<(usize, Event)>,
     /// Processes that hand their memory over: number and name; or somebody who knocks.
     came: VecDeque<Option<(u32, Vec<u8>)>>,
-    /// Jobs that were taken.
-    jobs: usize,
     /// What the service did, as it is written.
     did: Vec<String>,
 }
@@ -127,14 +124,8 @@ impl Recording {
     pub fn read(text: &str) -> Result<Recording, String> {
         let mut lines = text.lines().enumerate().map(|(i, l)| (i + 1, l));
         let (_, first) = lines.next().unwrap_or((1, ""));
-        let rest = first.strip_prefix(log::MAGIC).unwrap_or("");
-        let head: Vec<u32> = rest
-            .split_whitespace()
-            .filter_map(|w| w.parse().ok())
-            .collect();
-        let [mode, pid] = head[..] else {
-            return Err(wrong(1, &format!("expected `{} MODE PID`", log::MAGIC)));
-        };
+        let head =
+            Head::read(first).ok_or_else(|| wrong(1, &format!("expected `{}`", Head::FORM)))?;
         let config = lines.next().and_then(|(_, l)| l.strip_prefix("config "));
         let config = config
             .and_then(log::unescaped)
@@ -174,8 +165,7 @@ impl Recording {
                 .ok_or_else(|| wrong(number, "no line of a recording"))?;
         }
         Ok(Recording {
-            mode,
-            pid,
+            head,
             config,
             rounds,
             answers,
@@ -236,11 +226,7 @@ impl Round {
                 };
                 self.done.push((job, end));
             }
-            ">" => {
-                self.jobs += 1;
-                self.did.push(line.to_owned());
-            }
-            "W" | "X" => self.did.push(line.to_owned()),
+            ">" | "W" | "X" => self.did.push(line.to_owned()),
             _ => return None,
         }
         Some(())
@@ -255,7 +241,7 @@ struct Program {
 
 /// The system of a service that is driven from a recording.
 struct Replayer {
-    pid: u32,
+    head: Head,
     now: Moment,
     rounds: Vec<Round>,
     /// The round that goes on.
@@ -275,10 +261,10 @@ struct Replayer {
 impl Recording {
     /// Drives a service with this configuration, which [`config`](Recording::config) tells as text.
     pub fn replay(self, config: Config) -> io::Result<Result<Replayed, Difference>> {
-        let shared = Arc::new(Shared::create(self.mode, config.files.min_size.0)?);
+        let shared = Arc::new(Shared::create(self.head.mode, config.files.min_size.0)?);
         let engine = Engine::by_hand(Settings::of(&config, Kind::Threads), shared.clone());
         let replayer = Replayer {
-            pid: self.pid,
+            head: self.head,
             now: Moment::BEGINNING,
             rounds: self.rounds,
             round: Some(0),
@@ -291,8 +277,9 @@ impl Recording {
             wrong: None,
             sum: Replayed::default(),
         };
-        let mode = self.mode;
+        let Head { mode, workers, .. } = self.head;
         let mut service = Service::over(replayer, engine, shared, config, mode, HashMap::new());
+        service.fetches = workers > 0;
         while service.kernel.is_ready() {
             let turn = service.turn();
             if let Some(difference) = service.kernel.wrong.take() {
@@ -310,10 +297,6 @@ impl Replayer {
     /// Whether there is another round.
     fn is_ready(&self) -> bool {
         self.round.map_or(0, |r| r + 1) < self.rounds.len()
-    }
-
-    fn current(&self) -> Option<&Round> {
-        self.rounds.get(self.round?)
     }
 
     /// The answer to a query: the next of this round, the last one that was given, or the next that there is.
@@ -403,9 +386,6 @@ impl Replayer {
                 ));
             }
             (Job::Await(awaited), End::Arrived(how)) => {
-                if how.overdue {
-                    awaited.handle().give_up();
-                }
                 engine.done(Done::Arrived(awaited, how));
             }
             (Job::Await(awaited), End::Waits) => engine.done(Done::Waits(awaited)),
@@ -480,7 +460,7 @@ impl Kernel for Replayer {
     }
 
     fn end_round(&mut self, shared: &Shared, engine: &Engine) {
-        for _ in 0..self.current().map_or(0, |r| r.jobs) {
+        while self.jobs.len() < self.head.workers {
             let Some(mut job) = engine.next() else { break };
             if let Job::Issue(issuing) = &mut job {
                 issuing.count_apart();
@@ -604,7 +584,7 @@ impl Kernel for Replayer {
     }
 
     fn own_pid(&self) -> u32 {
-        self.pid
+        self.head.pid
     }
 
     fn held(&self, _shared: &Shared) -> u32 {
