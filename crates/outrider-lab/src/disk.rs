@@ -12,11 +12,9 @@
 mod blockdev;
 mod control;
 mod daemon;
-mod device;
 mod fuse;
 mod image;
 mod lease;
-mod model;
 mod remount;
 mod server;
 mod state;
@@ -29,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use outrider_sim::model::{self, Model};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -39,12 +38,11 @@ use crate::output::{Context, Failure, Outcome};
 use crate::size;
 use blockdev::Loop;
 use control::{Answer, Ask};
-use model::Model;
 use server::Counters;
 use state::{Lock, Place, State};
 
 pub use lease::{Lease, check_model, has_head, interrupted, promised, sweep};
-pub use model::FULL_SPEED;
+pub use outrider_sim::model::FULL_SPEED;
 
 /// The size of a disk unless one is asked for.
 const DEFAULT_SIZE: u64 = 8 << 30;

@@ -4,8 +4,6 @@ mod bench;
 mod cli;
 mod disk;
 mod output;
-#[allow(dead_code)] // some is for outrider-work
-mod random;
 mod replay;
 mod report;
 mod results;

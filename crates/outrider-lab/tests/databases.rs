@@ -6,8 +6,6 @@
 
 #[path = "../src/output.rs"]
 mod output;
-#[path = "../src/random.rs"]
-mod random;
 #[path = "../src/rows/mod.rs"]
 mod rows;
 mod support;
@@ -21,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use random::Random;
+use outrider_sim::random::Random;
 use rows::{Maker, OwnColumn, Row, Tools};
 use support::{installed, outrider, skip};
 use tempfile::TempDir;

@@ -6,8 +6,6 @@
 
 #[path = "../src/output.rs"]
 mod output;
-#[path = "../src/random.rs"]
-mod random;
 #[path = "../src/rows/mod.rs"]
 mod rows;
 mod support;

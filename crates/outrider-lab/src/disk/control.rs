@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::model::Model;
 use super::server::{Counters, Handle, Server, Traced};
 use super::state::Place;
 use crate::output::{Context, Failure, Outcome};
+use outrider_sim::model::Model;
 
 /// What a command asks.
 #[derive(Debug, Serialize, Deserialize)]
@@ -148,7 +148,7 @@ impl Control {
 
     /// Lets everything through, so that the disk can be taken down.
     pub fn full_speed(&self) -> Outcome {
-        self.change(super::model::FULL_SPEED.to_owned())
+        self.change(outrider_sim::model::FULL_SPEED.to_owned())
     }
 
     /// Lets everything through for a while. Who hurries twice keeps the first model.

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use super::blockdev::Loop;
 use super::control::{self, Answer, Ask};
-use super::device::{Device, Request};
-use super::model::{Kind, Model};
 use super::server::Counters;
 use super::state::Place;
 use super::{INTERRUPTED, bring_up, down};
 use crate::cli::{FileSystem, UpArgs};
 use crate::output::{Context, Failure, Outcome};
+use outrider_sim::device::{Device, Request};
+use outrider_sim::model::{Kind, Model};
 
 /// How often a disk that is in use is tried to be made cold, and the time between.
 const TRIES: u32 = 50;

@@ -14,10 +14,10 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::device::{Device, Nanos, Request, Served};
 use super::fuse::{self, Call};
 use super::image::Image;
-use super::model::Model;
+use outrider_sim::device::{Device, Nanos, Request, Served};
+use outrider_sim::model::Model;
 
 /// The loop does not go to sleep for less than this: on a virtual machine, falling asleep and waking up
 /// takes about as long, and the CPU all the same.

@@ -5,7 +5,7 @@ use super::make::{self, Tree};
 use super::words::{COREUTILS, WORK, argv, data, script, with};
 use super::{Data, Maker, OwnColumn, Row, Workload};
 use crate::output::{Context, Outcome};
-use crate::random::Random;
+use outrider_sim::random::Random;
 
 const M: u64 = 1 << 20;
 

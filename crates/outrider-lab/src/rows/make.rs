@@ -13,8 +13,8 @@ use std::process::{Command, Stdio};
 
 use super::Maker;
 use crate::output::{Context, Failure, Outcome};
-use crate::random::Random;
 use crate::size;
+use outrider_sim::random::Random;
 
 /// Bytes of a write.
 const PIECE: usize = 4 << 20;

@@ -11,7 +11,7 @@ use super::make::{self, Text, Tree};
 use super::words::{WORK, argv, data, script};
 use super::{Data, Maker, Row, Workload};
 use crate::output::{Context, Outcome};
-use crate::random::Random;
+use outrider_sim::random::Random;
 
 const M: u64 = 1 << 20;
 /// What greps look for.

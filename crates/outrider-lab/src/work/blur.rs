@@ -303,7 +303,7 @@ fn smooth(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use outrider_sim::random::Random;
 
     /// LP, section 5.3: what the tiles say is what a blur of the whole image says.
     #[test]

@@ -23,8 +23,8 @@ use crate::declare::{Declare, List, Range};
 use crate::direct::{self, Aligned};
 use crate::figures::Figures;
 use crate::graph::Flag;
-use crate::random::Random;
 use crate::{Result, Wrong};
+use outrider_sim::random::Random;
 
 /// Bytes of a page.
 const PAGE: usize = 8192;

@@ -6,8 +6,8 @@
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write};
 
-use crate::random::Random;
 use crate::{Result, Wrong};
+use outrider_sim::random::Random;
 
 /// `outrider-work customer`.
 #[derive(Debug, clap::Args)]

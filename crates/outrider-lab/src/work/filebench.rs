@@ -17,8 +17,8 @@ use std::time::Instant;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::figures::Figures;
-use crate::random::Random;
 use crate::{Result, Wrong};
+use outrider_sim::random::Random;
 
 /// Bytes of a read of a large file: Filebench's `$iosize` in singlestreamread.f, `$readiosize` in videoserver.f.
 const STREAM: usize = 1 << 20;

@@ -15,9 +15,6 @@ mod graph;
 mod neighbour;
 mod planned;
 mod postmark;
-#[allow(dead_code)] // some is for data sets
-#[path = "../random.rs"]
-mod random;
 mod read;
 mod read_blocks;
 mod seek_curve;

@@ -13,8 +13,8 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::declare::{self, Declare, List, Range};
 use crate::direct::{self, ALIGN, Aligned};
 use crate::figures::Figures;
-use crate::random::Random;
 use crate::{Result, Wrong, size};
+use outrider_sim::random::Random;
 
 /// A request that reads through gaps is at most this long (bytes).
 const LONGEST: u64 = 1 << 20;

@@ -11,8 +11,8 @@ use std::time::Instant;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::figures::Figures;
-use crate::random::Random;
 use crate::{Result, Wrong, size};
+use outrider_sim::random::Random;
 
 /// `outrider-work postmark`.
 ///

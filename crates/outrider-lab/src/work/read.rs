@@ -13,8 +13,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::declare::{Declare, Range};
 use crate::figures::Figures;
-use crate::random::{Random, Zipf};
 use crate::{Result, Wrong};
+use outrider_sim::random::{Random, Zipf};
 
 /// `outrider-work read`.
 #[derive(Debug, clap::Args)]

@@ -11,8 +11,8 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::direct::{self, Aligned};
 use crate::figures::Figures;
 use crate::graph::Flag;
-use crate::random::Random;
 use crate::{Result, Wrong};
+use outrider_sim::random::Random;
 
 /// Bytes of a block.
 const BLOCK: usize = direct::ALIGN;

@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::random::Random;
 use crate::{Result, Wrong};
+use outrider_sim::random::Random;
 
 /// `outrider-work make`.
 #[derive(Debug, clap::Args)]

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::size;
+use outrider_cli::size;
 
 /// How the device spends time on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -318,14 +318,16 @@ impl Model {
             }
         };
         // Where `x` lies between `low` and `high`, 0..=1, on a logarithmic axis.
-        let between = |x: f64, low: f64, high: f64| ((x / low).ln() / (high / low).ln()).min(1.0);
+        // The logarithm is the library's own: the same to the digit on every machine.
+        let between =
+            |x: f64, low: f64, high: f64| (libm::log(x / low) / libm::log(high / low)).min(1.0);
         let forward = if distance <= READ_THROUGH {
             read_us(distance)
         } else if distance <= NEAR {
             let start = read_us(READ_THROUGH);
             start + (NEAR_US - start) * (distance - READ_THROUGH) / (NEAR - READ_THROUGH)
         } else if distance <= MEDIUM {
-            NEAR_US * (MEDIUM_US / NEAR_US).powf(between(distance, NEAR, MEDIUM))
+            NEAR_US * libm::pow(MEDIUM_US / NEAR_US, between(distance, NEAR, MEDIUM))
         } else if distance <= FAR {
             MEDIUM_US
         } else {

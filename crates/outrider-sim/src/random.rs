@@ -80,13 +80,13 @@ pub struct Zipf {
 impl Zipf {
     /// Over 0..n with skew `theta`, 0 < theta < 1.
     pub fn new(n: u64, theta: f64) -> Self {
-        let zeta = |n: u64| (1..=n).map(|i| (i as f64).powf(-theta)).sum::<f64>();
+        let zeta = |n: u64| (1..=n).map(|i| libm::pow(i as f64, -theta)).sum::<f64>();
         let all = zeta(n);
         Self {
             n: n as f64,
             theta,
             zeta: all,
-            eta: (1.0 - (2.0 / n as f64).powf(1.0 - theta)) / (1.0 - zeta(2) / all),
+            eta: (1.0 - libm::pow(2.0 / n as f64, 1.0 - theta)) / (1.0 - zeta(2) / all),
         }
     }
 
@@ -97,10 +97,10 @@ impl Zipf {
         if scaled < 1.0 {
             return 0;
         }
-        if scaled < 1.0 + 0.5f64.powf(self.theta) {
+        if scaled < 1.0 + libm::pow(0.5, self.theta) {
             return 1.min(self.n as u64 - 1);
         }
-        let at = self.n * (self.eta * u - self.eta + 1.0).powf(1.0 / (1.0 - self.theta));
+        let at = self.n * libm::pow(self.eta * u - self.eta + 1.0, 1.0 / (1.0 - self.theta));
         (at as u64).min(self.n as u64 - 1)
     }
 }

@@ -13,7 +13,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use super::model::{Kind, Model, Schedule};
+use crate::model::{Kind, Model, Schedule};
 
 /// Nanoseconds on the caller's clock.
 pub type Nanos = u64;
