@@ -11,7 +11,7 @@ use outrider_core::hints;
 use outrider_core::shm::{
     BEGUN, FD_IGNORED, FD_TRACKED, FD_UNKNOWN, FLAG_BLIND, FLAG_FETCHING, FLAG_HELD, FLAG_HOT,
     FLAG_READABLE, FLAG_SEQUENTIAL, FLAG_SHARED_POS, FLAG_UNTOLD, FLAG_WRITABLE, Kind, MAX_FDS,
-    Proc, RARELY_SHIFT, Slot, UNHEARD, UNTOLD,
+    Proc, Slot, UNHEARD, UNTOLD,
 };
 use outrider_sys::raw;
 
@@ -418,15 +418,7 @@ fn plainly_hushed(slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
     if flags & (FLAG_HOT | FLAG_UNTOLD) != 0 {
         return flags & FLAG_HOT != 0 && hot::passes(slot, fd);
     }
-    slot.last.store(offset.wrapping_add(len), Relaxed);
-    if offset.wrapping_sub(slot.quiet_start.load(Relaxed)) < slot.quiet_len.load(Relaxed) {
-        return true;
-    }
-    let skip = slot.skip.load(Relaxed);
-    if skip > 0 {
-        slot.skip.store(skip - 1, Relaxed);
-    }
-    skip > 0
+    slot.passes(offset, len)
 }
 
 /// Whether a file is followed and cached: both of a look, which most reads need.
@@ -484,10 +476,7 @@ fn hushed(slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
     if flags & (FLAG_HOT | FLAG_UNTOLD) != 0 {
         return flags & FLAG_HOT == 0 && passes_untold(slot, offset, len);
     }
-    let rarely = flags >> RARELY_SHIFT;
-    if rarely > 0 {
-        slot.skip.store(rarely, Relaxed);
-    }
+    slot.tells(flags);
     false
 }
 

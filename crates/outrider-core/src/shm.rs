@@ -1048,6 +1048,30 @@ impl Slot {
         self.state.store(state, Ordering::Release);
     }
 
+    /// A read of `offset..offset+len` is about to be made through a descriptor that is told of: whether this one need not be.
+    #[inline(always)]
+    pub fn passes(&self, offset: u64, len: u64) -> bool {
+        self.last.store(offset.wrapping_add(len), Ordering::Relaxed);
+        let quiet = self.quiet_start.load(Ordering::Relaxed);
+        if offset.wrapping_sub(quiet) < self.quiet_len.load(Ordering::Relaxed) {
+            return true;
+        }
+        let skip = self.skip.load(Ordering::Relaxed);
+        if skip > 0 {
+            self.skip.store(skip - 1, Ordering::Relaxed);
+        }
+        skip > 0
+    }
+
+    /// One is told, with these flags: some of those after it need not be.
+    #[inline(always)]
+    pub fn tells(&self, flags: u32) {
+        let rarely = flags >> RARELY_SHIFT;
+        if rarely > 0 {
+            self.skip.store(rarely, Ordering::Relaxed);
+        }
+    }
+
     /// Back to [`FD_UNKNOWN`], with a new generation.
     #[inline]
     pub fn forget(&self) {

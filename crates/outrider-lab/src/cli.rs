@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::simulate::SimulateArgs;
 use crate::size;
 
 /// Devices that this machine doesn't have, to measure prefetching on.
@@ -50,6 +51,11 @@ pub enum Command {
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
+    /// Run programs in simulated time: stock Linux, Outrider, and the best that anybody could do.
+    ///
+    /// Times are seconds, to the digit the same on every machine. `gain` is stock's over ours, `of best` the bound's over ours; bytes are those that ours has read
+    /// from the device, and in vain.
+    Simulate(SimulateArgs),
     /// Compare two directories of results, regressions first.
     ///
     /// A difference is beyond noise if the ranges of the valid runs do not overlap and the medians differ by more

@@ -8,6 +8,7 @@ mod replay;
 mod report;
 mod results;
 mod rows;
+mod simulate;
 
 use clap::Parser;
 use outrider_cli::size;
@@ -27,6 +28,7 @@ fn main() {
         Command::List(args) => bench::list(&args),
         Command::Run(args) => bench::run(&args),
         Command::Replay { files } => replay::replay(&files),
+        Command::Simulate(args) => simulate::simulate(&args),
         Command::Report { dir } => report::report(&dir),
         Command::Compare { before, after } => report::compare(&before, &after),
     };

@@ -29,7 +29,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// As `mix` in the drivers.
 fn mix(n: u64) -> u64 {
-    Random::new(n).next()
+    Random::new(n).draw()
 }
 
 fn add(a: u64, b: u64) -> u64 {

@@ -1,9 +1,9 @@
 //! Somebody who knows the whole program: a bound for everybody who runs ahead.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::device::Nanos;
-use crate::model::Kind;
 use crate::readahead::Window;
 use crate::run::{Ahead, Nothing, Outcome, Shared, run};
 use crate::system::{By, Event, Machine, PAGE};
@@ -59,7 +59,7 @@ impl Clairvoyant {
         {
             self.next += 1;
             let absent = |k: &u64| !system.is_present(need.file, *k);
-            let Some(last) = need.pages.clone().filter(absent).last() else {
+            let Some(last) = need.pages.clone().rfind(absent) else {
                 continue;
             };
             let window = Window {
@@ -73,52 +73,73 @@ impl Clairvoyant {
         }
     }
 
-    /// All that the program will read, its threads side by side, what lies together in one piece as long as the device takes it at once.
+    /// All that the program will read, its threads side by side. What lies together and is needed soon after is one request, as long as the device takes.
     fn foresee(&mut self, trace: &Trace, machine: &Machine) {
         let longest = (machine.longest / PAGE).max(1);
-        let mut files = [usize::MAX; MOST_FDS];
+        // Of each file and page, the need that ends there.
+        let mut ends: BTreeMap<(usize, u64), usize> = BTreeMap::new();
         let mut before = 0;
-        let steps = trace.threads.iter().map(Vec::len).max().unwrap_or(0);
-        for op in (0..steps).flat_map(|i| trace.threads.iter().filter_map(move |ops| ops.get(i))) {
-            let (fd, bytes) = match *op {
-                Op::Open { fd, file } => {
-                    files[fd] = file;
-                    continue;
+        for (file, pages) in reads(trace) {
+            let bytes = (pages.end - pages.start) * PAGE;
+            let near = |need: &Need| before - need.before <= SOON + longest * PAGE;
+            let fits = |need: &Need| pages.end - need.pages.start <= longest;
+            match ends.remove(&(file, pages.start)) {
+                Some(i) if near(&self.needs[i]) && fits(&self.needs[i]) => {
+                    self.needs[i].pages.end = pages.end;
+                    ends.insert((file, pages.end), i);
                 }
-                Op::Read { fd, offset, len } => (fd, offset..offset + len),
-                Op::Touch { fd, offset } => (fd, offset..offset + 1),
-                _ => continue,
-            };
-            let Some(size) = trace.files.get(files[fd]) else {
-                continue;
-            };
-            let mut pages = bytes.start / PAGE..bytes.end.min(*size).div_ceil(PAGE);
-            if let Some(last) = self.needs.last_mut().filter(|last| last.file == files[fd]) {
-                let room = longest.saturating_sub(last.pages.end - last.pages.start);
-                if last.pages.contains(&pages.start) {
-                    pages.start = last.pages.end.min(pages.end);
-                }
-                if last.pages.end == pages.start && room >= pages.end - pages.start {
-                    last.pages.end = pages.end;
-                    before += (pages.end - pages.start) * PAGE;
-                    continue;
+                _ => {
+                    ends.insert((file, pages.end), self.needs.len());
+                    self.needs.push(Need {
+                        file,
+                        pages,
+                        before,
+                    });
                 }
             }
-            if pages.start < pages.end {
-                self.needs.push(Need {
-                    file: files[fd],
-                    pages: pages.clone(),
-                    before,
-                });
-                before += (pages.end - pages.start) * PAGE;
-            }
+            before += bytes;
         }
         if self.order == Order::Place {
-            let batch = self.room.max(PAGE) / 2;
+            let batch = (self.room / 2).max(PAGE);
             self.needs
-                .sort_by_key(|need| (need.before / batch.max(1), need.file, need.pages.start));
+                .sort_by_key(|need| (need.before / batch, need.file, need.pages.start));
+            self.needs.dedup_by(|next, need| {
+                let joins = next.file == need.file
+                    && next.pages.start <= need.pages.end
+                    && next.pages.end.max(need.pages.end) - need.pages.start <= longest
+                    && next.before / batch == need.before / batch;
+                if joins {
+                    need.pages.end = need.pages.end.max(next.pages.end);
+                    need.before = need.before.min(next.before);
+                }
+                joins
+            });
         }
     }
+}
+
+/// Bytes of others' that may be needed between two parts of a request.
+const SOON: u64 = 4 << 20;
+
+/// What the threads of a program read, file and pages, if each is as quick as the others.
+fn reads(trace: &Trace) -> impl Iterator<Item = (usize, Range<u64>)> {
+    let mut files = [usize::MAX; MOST_FDS];
+    let steps = trace.threads.iter().map(Vec::len).max().unwrap_or(0);
+    let ops = (0..steps).flat_map(|i| trace.threads.iter().filter_map(move |ops| ops.get(i)));
+    ops.filter_map(move |op| {
+        let (fd, bytes) = match *op {
+            Op::Open { fd, file } => {
+                files[fd] = file;
+                return None;
+            }
+            Op::Read { fd, offset, len } => (fd, offset..offset + len),
+            Op::Touch { fd, offset } => (fd, offset..offset + 1),
+            _ => return None,
+        };
+        let size = trace.files.get(files[fd])?;
+        let pages = bytes.start / PAGE..bytes.end.min(*size).div_ceil(PAGE);
+        (pages.start < pages.end).then_some((files[fd], pages))
+    })
 }
 
 impl Ahead for Clairvoyant {
@@ -156,14 +177,13 @@ impl Ahead for Clairvoyant {
 
 /// The best that anybody could do who knows the program: the quicker of both orders, or the kernel alone.
 pub fn bound(trace: &Trace, machine: &Machine) -> Outcome {
-    let mut all = vec![
-        run(trace, machine, &mut Nothing),
-        run(trace, machine, &mut Clairvoyant::new(Order::Need)),
-    ];
-    if machine.device.kind == Kind::Head {
-        all.push(run(trace, machine, &mut Clairvoyant::new(Order::Place)));
-    }
-    all.into_iter()
-        .min_by_key(|outcome| outcome.elapsed)
-        .unwrap_or_else(|| unreachable!("there are two"))
+    let orders =
+        [Order::Need, Order::Place].map(|order| run(trace, machine, &mut Clairvoyant::new(order)));
+    let alone = run(trace, machine, &mut Nothing);
+    orders
+        .into_iter()
+        .fold(alone, |best, next| match next.elapsed < best.elapsed {
+            true => next,
+            false => best,
+        })
 }

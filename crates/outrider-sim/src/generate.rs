@@ -25,6 +25,7 @@ struct Words {
 /// The names, and what they read.
 pub const NAMES: &[(&str, &str)] = &[
     ("seq", "from the begin to the end"),
+    ("cat", "the same, advised to be in order"),
     ("stride", "a block each `stride` bytes"),
     ("skip", "onward, one block in `stride` bytes on average"),
     (
@@ -174,6 +175,13 @@ pub fn generate(spec: &str) -> Result<Trace, String> {
     };
     let all = match name {
         "seq" => w.reads(0..n),
+        "cat" => {
+            let advice = Op::Advise {
+                fd: 3,
+                sequential: true,
+            };
+            [advice].into_iter().chain(w.reads(0..n)).collect()
+        }
         "stride" => w.reads(
             (0..w.size)
                 .step_by(w.stride as usize)
@@ -277,7 +285,7 @@ mod tests {
         let cases = [
             (
                 "sequential",
-                "no program `sequential`; accepted are seq, stride,",
+                "no program `sequential`; accepted are seq, cat, stride,",
             ),
             ("seq?sise=4", "`sise`; accepted are size, block,"),
             (

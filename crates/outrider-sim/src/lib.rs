@@ -8,6 +8,7 @@ mod clairvoyant;
 pub mod device;
 pub mod generate;
 pub mod model;
+pub mod ours;
 pub mod random;
 pub mod readahead;
 mod run;

@@ -15,11 +15,11 @@ impl Random {
     /// The sequence of part `part` of `seed`: parts may be made in any order.
     pub fn part(seed: u64, part: u64) -> Self {
         let mut mixed = Self(seed ^ part.wrapping_mul(0xd6e8_feb8_6659_fd93));
-        Self(mixed.next())
+        Self(mixed.draw())
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -29,7 +29,7 @@ impl Random {
 
     /// A number below `end`, which is not 0. (Multiply and shift: its bias is below end / 2⁶⁴.)
     pub fn below(&mut self, end: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
+        ((u128::from(self.draw()) * u128::from(end)) >> 64) as u64
     }
 
     /// A number of `from..=to`.
@@ -41,10 +41,10 @@ impl Random {
     pub fn fill(&mut self, bytes: &mut [u8]) {
         let mut words = bytes.chunks_exact_mut(8);
         for word in &mut words {
-            word.copy_from_slice(&self.next().to_le_bytes());
+            word.copy_from_slice(&self.draw().to_le_bytes());
         }
         let rest = words.into_remainder();
-        let last = self.next().to_le_bytes();
+        let last = self.draw().to_le_bytes();
         rest.copy_from_slice(&last[..rest.len()]);
     }
 
@@ -57,7 +57,7 @@ impl Random {
 
     /// Evenly from 0..1.
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        (self.draw() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// 0..n in random order.

@@ -20,6 +20,8 @@ pub struct Readahead {
     pub misses: u32,
     /// Where the last read ended, bytes.
     pub previous: u64,
+    /// Nothing is read ahead (POSIX_FADV_RANDOM).
+    pub random: bool,
 }
 
 /// What is to be read, pages, and which of them is marked for the next time, if any is.
@@ -46,7 +48,14 @@ impl Readahead {
             most,
             misses: 0,
             previous: u64::MAX,
+            random: false,
         }
+    }
+
+    /// Is advised (`generic_fadvise`): windows are twice as long for who reads in order. `most` is the longest window of others, pages.
+    pub fn advise(&mut self, sequential: bool, most: u64) {
+        self.random = !sequential;
+        self.most = if sequential { 2 * most } else { most };
     }
 
     /// A page at `index` is not cached, where `count` are read (`page_cache_sync_ra`). `cached(page)` says whether one is; `longest` is the longest request
@@ -58,6 +67,18 @@ impl Readahead {
         longest: u64,
         cached: impl Fn(u64) -> bool,
     ) -> Window {
+        if self.random || self.most == 0 {
+            // As it is, no more than a request: `force_page_cache_ra`. Without readahead it is a page at a time.
+            let count = if self.random {
+                count.min(self.most.max(longest))
+            } else {
+                1
+            };
+            return Window {
+                pages: index..index + count,
+                marked: None,
+            };
+        }
         let most = self.most_for(count, longest);
         let previous = self.previous >> 12;
         if index == 0 || count > most || index.wrapping_sub(previous) <= 1 {

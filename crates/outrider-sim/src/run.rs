@@ -36,6 +36,10 @@ pub trait Ahead {
     fn touches(&mut self, _system: &Shared, _thread: usize, _fd: usize, _offset: u64) -> Nanos {
         0
     }
+    /// It says that it reads a file in order, or not.
+    fn advised(&mut self, _system: &Shared, _fd: usize, _sequential: bool) -> Nanos {
+        0
+    }
     /// It closes a file.
     fn closes(&mut self, _system: &Shared, _fd: usize, _file: usize) -> Nanos {
         0
@@ -129,7 +133,7 @@ pub fn run(trace: &Trace, machine: &Machine, ahead: &mut dyn Ahead) -> Outcome {
     }
     let mut left = program.threads.len();
     while left > 0 {
-        let event = system.borrow_mut().next();
+        let event = system.borrow_mut().happens();
         match event {
             Some(Event::Thread(thread)) => left -= usize::from(program.goes_on(thread)),
             Some(Event::Device) => system.borrow_mut().attend(),
@@ -203,6 +207,13 @@ impl Program<'_> {
             Op::Close { fd } => self.once(number, |p| match p.descriptors[fd].take() {
                 Some(d) => costs::READ + p.ahead.closes(&p.system, fd, d.file),
                 None => costs::READ,
+            }),
+            Op::Advise { fd, sequential } => self.once(number, |p| {
+                let most = p.system.borrow().machine().read_ahead / PAGE;
+                if let Some(d) = &mut p.descriptors[fd] {
+                    d.readahead.advise(sequential, most);
+                }
+                costs::READ + p.ahead.advised(&p.system, fd, sequential)
             }),
             Op::WillNeed { fd, offset, len } => self.once(number, |p| p.will_need(fd, offset, len)),
             Op::Read { fd, offset, len } => self.read(number, fd, offset, len),

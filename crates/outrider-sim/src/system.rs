@@ -183,7 +183,7 @@ impl System {
     }
 
     /// The next thing that happens; it is its time then.
-    pub fn next(&mut self) -> Option<Event> {
+    pub fn happens(&mut self) -> Option<Event> {
         let Reverse((when, _, what)) = self.events.pop()?;
         self.now = when;
         Some(what)

@@ -41,6 +41,13 @@ pub enum Op {
         /// … so many bytes.
         len: u64,
     },
+    /// Says that it reads a file in order, or not (POSIX_FADV_SEQUENTIAL, POSIX_FADV_RANDOM).
+    Advise {
+        /// The number.
+        fd: usize,
+        /// In order.
+        sequential: bool,
+    },
     /// Closes.
     Close {
         /// The number.
@@ -85,7 +92,7 @@ impl Trace {
                     let op = op(words[0], &numbers).ok_or_else(|| {
                         wrong(format!(
                             "`{line}`; accepted are file SIZE, thread N, open FD FILE, read FD OFFSET LENGTH, touch FD OFFSET, \
-                             think NANOSECONDS, willneed FD OFFSET LENGTH and close FD"
+                             think NANOSECONDS, sequential FD, random FD, willneed FD OFFSET LENGTH and close FD"
                         ))
                     })?;
                     trace.check(op).map_err(wrong)?;
@@ -132,6 +139,7 @@ impl Trace {
             Op::Read { fd, .. }
             | Op::Touch { fd, .. }
             | Op::WillNeed { fd, .. }
+            | Op::Advise { fd, .. }
             | Op::Close { fd } => (!opened.contains(fd)).then_some(*fd),
             _ => None,
         });
@@ -158,6 +166,10 @@ impl Trace {
                     Op::Think(ns) => line(format_args!("think {ns}")),
                     Op::WillNeed { fd, offset, len } => {
                         line(format_args!("willneed {fd} {offset} {len}"))
+                    }
+                    Op::Advise { fd, sequential } => {
+                        let word = if *sequential { "sequential" } else { "random" };
+                        line(format_args!("{word} {fd}"));
                     }
                     Op::Close { fd } => line(format_args!("close {fd}")),
                 }
@@ -188,6 +200,10 @@ fn op(word: &str, numbers: &[u64]) -> Option<Op> {
             offset: *offset,
             len: *len,
         },
+        ("sequential" | "random", [fd]) => Op::Advise {
+            fd: *fd as usize,
+            sequential: word == "sequential",
+        },
         ("close", [fd]) => Op::Close { fd: *fd as usize },
         _ => return None,
     })
@@ -205,7 +221,7 @@ mod tests {
 
     #[test]
     fn text_is_read_as_it_was_written() {
-        let text = "file 1M # all\nfile 4096\n\nopen 3 1\nthink 500\nread 3 0 4K\nthread 1\nopen 4 0\ntouch 4 8192\nwillneed 4 0 64K\nclose 4\n";
+        let text = "file 1M # all\nfile 4096\n\nopen 3 1\nthink 500\nread 3 0 4K\nthread 1\nopen 4 0\ntouch 4 8192\nwillneed 4 0 64K\nrandom 4\nclose 4\n";
         let trace = Trace::read(text).unwrap();
         assert_eq!(trace.files, [1 << 20, 4096]);
         assert_eq!(
@@ -216,7 +232,7 @@ mod tests {
                 len: 4096
             }
         );
-        assert_eq!(trace.threads[1].len(), 4);
+        assert_eq!(trace.threads[1].len(), 5);
         assert_eq!(Trace::read(&trace.text()), Ok(trace));
     }
 

@@ -143,6 +143,21 @@ pub struct Engine {
     shared: Arc<Shared>,
 }
 
+/// The jobs of an engine that has no threads.
+pub struct Jobs(Arc<Shared>);
+
+impl Jobs {
+    /// What is to be done next.
+    pub fn next(&self) -> Option<Job> {
+        self.0.lock().next()
+    }
+
+    /// A job was done.
+    pub fn done(&self, done: Done) {
+        self.0.done(done);
+    }
+}
+
 impl Engine {
     /// An engine without threads; they start with the first request. `notes` is where lost capabilities are noted and
     /// requests are counted.
@@ -154,9 +169,14 @@ impl Engine {
         Engine::over(settings, notes, clock, false)
     }
 
-    /// One that never starts threads: whoever made it asks for jobs ([`next`](Engine::next)) and does them in a time of his own.
-    pub fn by_hand(settings: Settings, notes: Arc<dyn AsRef<Notes> + Send + Sync>) -> Engine {
-        Engine::over(settings, notes, Monotonic::begin(), true)
+    /// One that never starts threads, and what its jobs are taken with: whoever made it does them in a time of his own.
+    pub fn by_hand(
+        settings: Settings,
+        notes: Arc<dyn AsRef<Notes> + Send + Sync>,
+    ) -> (Engine, Jobs) {
+        let engine = Engine::over(settings, notes, Monotonic::begin(), true);
+        let jobs = Jobs(engine.shared.clone());
+        (engine, jobs)
     }
 
     fn over(
@@ -177,16 +197,6 @@ impl Engine {
                 by_hand,
             }),
         }
-    }
-
-    /// What is to be done next, for whoever does it by hand.
-    pub fn next(&self) -> Option<Job> {
-        self.shared.lock().next()
-    }
-
-    /// A job was done.
-    pub fn done(&self, done: Done) {
-        self.shared.done(done);
     }
 
     /// The model of a device, by `st_dev` or the number of a disk.

@@ -18,7 +18,7 @@ use outrider_sys::memory::Memory;
 
 use super::{FileKey, Place};
 use crate::clock::Clock;
-use crate::engine::{Engine, Handle};
+use crate::engine::Handle;
 use crate::fetch::Wanted;
 use crate::map::Keyed;
 use crate::residency;
@@ -67,9 +67,9 @@ pub trait Kernel: Clock {
     fn keyed(&self) -> Keyed;
 
     /// A round begins: what the programs have written until now is seen in it.
-    fn begin_round(&mut self, _shared: &Shared, _engine: &Engine) {}
+    fn begin_round(&mut self, _shared: &Shared) {}
     /// A round is over: what the service has written in it is seen by the programs, and what it has asked for goes out.
-    fn end_round(&mut self, _shared: &Shared, _engine: &Engine) {}
+    fn end_round(&mut self, _shared: &Shared) {}
     /// Nothing happens for so long, or until somebody knocks or hands his memory over.
     fn sleep(&mut self, shared: &Shared, pause: Duration);
     /// Lets time pass.

@@ -624,7 +624,7 @@ impl<K: Kernel> Service<K> {
 
     /// Does what is to be done now.
     pub fn turn(&mut self) -> Turn {
-        self.kernel.begin_round(&self.shared, &self.engine);
+        self.kernel.begin_round(&self.shared);
         let worked = self.round();
         if !self.finished && self.kernel.finishes(&self.shared) {
             self.finish();
@@ -633,14 +633,14 @@ impl<K: Kernel> Service<K> {
         if (self.finished || self.kernel.is_orphaned()) && self.active.is_empty() {
             // Whoever attaches from here on is not heard.
             self.header().closed.store(1, Release);
-            self.kernel.end_round(&self.shared, &self.engine);
+            self.kernel.end_round(&self.shared);
             return Turn::Over;
         }
         if worked {
             self.heard = self.kernel.now();
         }
         let pause = self.pause();
-        self.kernel.end_round(&self.shared, &self.engine);
+        self.kernel.end_round(&self.shared);
         // What came while that was done.
         let changed = self.active.iter().any(|i| self.shared.proc(*i).is_ready())
             || self.has_to_leave()

@@ -139,7 +139,7 @@ impl Text {
         let (mut bits, mut left) = (0, 0);
         for _ in 0..length {
             if left == 0 {
-                (bits, left) = (self.0.next(), 10);
+                (bits, left) = (self.0.draw(), 10);
             }
             to.push(LETTERS[(bits & 63) as usize]);
             bits >>= 6;
@@ -236,7 +236,7 @@ impl Tree {
     /// A file's seed for its contents.
     pub fn content(&self, n: u64) -> Random {
         let mut random = Random::part(self.seed, n + 1);
-        random.next();
+        random.draw();
         random
     }
 

@@ -805,7 +805,7 @@ fn scans(
     let mut random = Random::new(seed);
     let (mut total, mut told) = (0u64, 0);
     for _ in 0..ranges {
-        let (a, b) = (random.next(), random.next());
+        let (a, b) = (random.draw(), random.draw());
         let mut digest = Xxh3::new();
         let mut count = 0u64;
         told += tree.scan(a.min(b), a.max(b), call, |(key, value)| {

@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> Result {
     let plan = Plan {
         fd: file.as_raw_fd(),
         offsets: (0..args.count)
-            .map(|_| random.next() % blocks * BLOCK as u64)
+            .map(|_| random.draw() % blocks * BLOCK as u64)
             .collect(),
     };
     if args.uring {

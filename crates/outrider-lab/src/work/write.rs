@@ -53,7 +53,7 @@ pub fn make(args: &MakeArgs) -> Result {
     let mut piece = vec![0u8; 1 << 20];
     while left > 0 {
         for word in piece.chunks_exact_mut(8) {
-            word.copy_from_slice(&random.next().to_le_bytes());
+            word.copy_from_slice(&random.draw().to_le_bytes());
         }
         let n = left.min(piece.len() as u64) as usize;
         file.write_all(&piece[..n]).map_err(wrong)?;
@@ -92,7 +92,7 @@ pub fn write(args: &WriteArgs) -> Result {
                     let mut bytes = vec![0u8; args.block as usize];
                     let since = Instant::now();
                     for count in 1.. {
-                        let tag = random.next().to_le_bytes();
+                        let tag = random.draw().to_le_bytes();
                         let len = tag.len().min(bytes.len());
                         bytes[..len].copy_from_slice(&tag[..len]);
                         let at = args.start + (thread * blocks + random.below(blocks)) * args.block;

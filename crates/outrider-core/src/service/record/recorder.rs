@@ -24,7 +24,7 @@ use super::ferry::{Ferry, carry};
 use super::log::{self, Answer as _, Head};
 use crate::clock::{Clock, Moment, Monotonic};
 use crate::config::Config;
-use crate::engine::{self, Done, Engine, Handle, Job, Settings, Worker};
+use crate::engine::{self, Done, Engine, Handle, Job, Jobs, Settings, Worker};
 use crate::fetch::Wanted;
 use crate::map::Keyed;
 use crate::proc_memory::ProcMemory;
@@ -65,6 +65,7 @@ struct Program {
 
 /// Workers, which get their jobs between two rounds.
 struct Hands {
+    queue: Jobs,
     settings: Settings,
     /// Jobs that are done at once.
     most: usize,
@@ -141,7 +142,7 @@ pub fn record(
     let clock = Monotonic::begin();
     let settings = Settings::of(&config, kind);
     let copies = Arc::new(shared.beside()?);
-    let engine = Engine::by_hand(settings, copies.clone());
+    let (engine, queue) = Engine::by_hand(settings, copies.clone());
     let system = Linux::new(&shared, clock);
     let wake = system.wake().clone();
     let (tell, told) = channel();
@@ -159,6 +160,7 @@ pub fn record(
         usual: RefCell::default(),
         failed: Cell::new(false),
         hands: Hands {
+            queue,
             settings,
             most: head.workers,
             notes: shared,
@@ -218,7 +220,7 @@ impl Recorder {
     }
 
     /// What workers have done until now is done.
-    fn take_done(&mut self, engine: &Engine) {
+    fn take_done(&mut self) {
         while let Ok((worker, job, done)) = self.hands.told.try_recv() {
             self.hands.idle.push(worker);
             let mut line = format!("J {job} ");
@@ -236,7 +238,7 @@ impl Recorder {
             };
             told.unwrap_or_default();
             self.write(&line);
-            engine.done(done);
+            self.hands.queue.done(done);
         }
     }
 
@@ -276,13 +278,13 @@ impl Clock for Recorder {
 }
 
 impl Kernel for Recorder {
-    fn begin_round(&mut self, _shared: &Shared, engine: &Engine) {
+    fn begin_round(&mut self, _shared: &Shared) {
         let now = self.clock.now();
         self.write(&format!("R {}", (now - self.now).as_nanos()));
         self.now = now;
         self.usual.borrow_mut().clear();
         self.see_gone();
-        self.take_done(engine);
+        self.take_done();
         let mut lines = Vec::new();
         for (m, p) in self.programs.iter_mut().enumerate() {
             if p.entry.is_some() {
@@ -297,9 +299,11 @@ impl Kernel for Recorder {
         lines.iter().for_each(|line| self.write(line));
     }
 
-    fn end_round(&mut self, _shared: &Shared, engine: &Engine) {
+    fn end_round(&mut self, _shared: &Shared) {
         while self.hands.are_free() {
-            let Some(mut job) = engine.next() else { break };
+            let Some(mut job) = self.hands.queue.next() else {
+                break;
+            };
             if let Job::Issue(issuing) = &mut job {
                 issuing.count_apart();
             }

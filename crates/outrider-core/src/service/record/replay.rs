@@ -22,7 +22,7 @@ use super::ferry::{Ferry, Written};
 use super::log::{self, Answer as _, Head};
 use crate::clock::{Clock, Moment};
 use crate::config::Config;
-use crate::engine::{Arrived, Done, Engine, Handle, Job, Kind, Outcome, Settings};
+use crate::engine::{Arrived, Done, Engine, Handle, Job, Jobs, Kind, Outcome, Settings};
 use crate::fetch::Wanted;
 use crate::map::Keyed;
 use crate::proc_memory::ProcMemory;
@@ -242,6 +242,7 @@ struct Program {
 /// The system of a service that is driven from a recording.
 struct Replayer {
     head: Head,
+    queue: Jobs,
     now: Moment,
     rounds: Vec<Round>,
     /// The round that goes on.
@@ -262,9 +263,10 @@ impl Recording {
     /// Drives a service with this configuration, which [`config`](Recording::config) tells as text.
     pub fn replay(self, config: Config) -> io::Result<Result<Replayed, Difference>> {
         let shared = Arc::new(Shared::create(self.head.mode, config.files.min_size.0)?);
-        let engine = Engine::by_hand(Settings::of(&config, Kind::Threads), shared.clone());
+        let (engine, queue) = Engine::by_hand(Settings::of(&config, Kind::Threads), shared.clone());
         let replayer = Replayer {
             head: self.head,
+            queue,
             now: Moment::BEGINNING,
             rounds: self.rounds,
             round: Some(0),
@@ -360,7 +362,7 @@ impl Replayer {
     }
 
     /// A job is done as it was.
-    fn end(&mut self, engine: &Engine, number: usize, end: End) {
+    fn end(&mut self, number: usize, end: End) {
         let Some(job) = self.jobs.remove(&number) else {
             return;
         };
@@ -376,7 +378,7 @@ impl Replayer {
             ) => {
                 issuing.handed().store(handed, Relaxed);
                 let began = Moment::from_nanos(began);
-                engine.done(Done::Issued(
+                self.queue.done(Done::Issued(
                     issuing,
                     Outcome {
                         failed,
@@ -386,9 +388,9 @@ impl Replayer {
                 ));
             }
             (Job::Await(awaited), End::Arrived(how)) => {
-                engine.done(Done::Arrived(awaited, how));
+                self.queue.done(Done::Arrived(awaited, how));
             }
-            (Job::Await(awaited), End::Waits) => engine.done(Done::Waits(awaited)),
+            (Job::Await(awaited), End::Waits) => self.queue.done(Done::Waits(awaited)),
             // It was another job: that was told when it was taken.
             (Job::Issue(_), _) | (Job::Await(_), End::Issued { .. }) => {}
         }
@@ -427,7 +429,7 @@ impl Clock for Replayer {
 }
 
 impl Kernel for Replayer {
-    fn begin_round(&mut self, _shared: &Shared, engine: &Engine) {
+    fn begin_round(&mut self, _shared: &Shared) {
         let next = self.round.map_or(0, |r| r + 1);
         self.round = Some(next);
         let Some(round) = self.rounds.get_mut(next) else {
@@ -455,13 +457,15 @@ impl Kernel for Replayer {
             }
         }
         for (number, end) in done {
-            self.end(engine, number, end);
+            self.end(number, end);
         }
     }
 
-    fn end_round(&mut self, shared: &Shared, engine: &Engine) {
+    fn end_round(&mut self, shared: &Shared) {
         while self.jobs.len() < self.head.workers {
-            let Some(mut job) = engine.next() else { break };
+            let Some(mut job) = self.queue.next() else {
+                break;
+            };
             if let Job::Issue(issuing) = &mut job {
                 issuing.count_apart();
             }

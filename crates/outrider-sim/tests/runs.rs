@@ -1,0 +1,242 @@
+//! Programs in simulated time: what they take by hand, what bounds them, and that a run is the same every time.
+
+use outrider_sim::generate::{NAMES, generate};
+use outrider_sim::model::Model;
+use outrider_sim::ours::ours;
+use outrider_sim::system::{Machine, Neighbour, PAGE, costs};
+use outrider_sim::trace::{Op, Trace};
+use outrider_sim::{Nothing, Outcome, bound, run};
+use proptest::prelude::*;
+
+fn machine(device: &str) -> Machine {
+    Machine {
+        device: Model::default()
+            .change(device)
+            .unwrap()
+            .model
+            .unwrap_or_default(),
+        memory: 1 << 30,
+        read_ahead: 128 << 10,
+        longest: 1280 << 10,
+        neighbour: None,
+    }
+}
+
+fn stock(spec: &str, machine: &Machine) -> Outcome {
+    run(&generate(spec).unwrap(), machine, &mut Nothing)
+}
+
+/// What `bytes` take on a link of 1000 MB/s (`remote`), ns.
+const fn link(bytes: u64) -> u64 {
+    bytes
+}
+
+/// From the begin of the program until its first read goes to the device.
+const FIRST: u64 = costs::OPEN + costs::READ;
+const LATENCY: u64 = 500_000;
+
+#[test]
+fn one_page_takes_what_it_takes() {
+    let out = stock("seq?size=4K&block=4K", &machine("remote"));
+    let arrival = FIRST + LATENCY + link(4096);
+    assert_eq!(out.elapsed, arrival + costs::WAKE + costs::COPY);
+    assert_eq!((out.program.requests, out.program.bytes), (1, 4096));
+    // It has put one page into the cache and handed one request over before it waits.
+    let busy = costs::INSERT + costs::SUBMIT;
+    assert_eq!(out.waited, out.elapsed - FIRST - busy - costs::COPY);
+}
+
+/// Random reads wait for each other: a latency each.
+#[test]
+fn random_reads_take_a_latency_each() {
+    let out = stock("stride?size=64M&stride=1M&block=4K", &machine("remote"));
+    let later = costs::READ + LATENCY + link(4096) + costs::WAKE + costs::COPY;
+    // The first is at the begin of the file: the kernel reads 16 KiB there.
+    let first = FIRST + LATENCY + link(16384) + costs::WAKE + costs::COPY;
+    assert_eq!(out.elapsed, first + 63 * later);
+    assert_eq!(out.program.bytes, 63 * 4096 + 16384);
+}
+
+/// A disk's head has nothing to seek in a stream.
+#[test]
+fn a_stream_has_the_bandwidth() {
+    for (device, bytes_per_us) in [("nvme", 1400), ("remote", 1000), ("hdd", 100)] {
+        let out = stock("parts?size=256M&threads=4", &machine(device));
+        let least = (256 << 20) * 1000 / bytes_per_us;
+        assert!(out.elapsed >= least, "{device}");
+        assert!(
+            out.elapsed < least + least / 10,
+            "{device}: {} of {least}",
+            out.elapsed
+        );
+    }
+}
+
+/// Memory for half of what is read over and over: LRU finds nothing again, with all of it everything.
+#[test]
+fn a_small_cache_forgets() {
+    let mut ops = vec![Op::Open { fd: 3, file: 0 }];
+    for _ in 0..3 {
+        let read = |k: u64| Op::Read {
+            fd: 3,
+            offset: k * PAGE * 4,
+            len: PAGE * 4,
+        };
+        ops.extend((0..1024).map(read));
+    }
+    let trace = Trace {
+        files: vec![16 << 20],
+        threads: vec![ops],
+    };
+    let mut machine = machine("nvme");
+    machine.memory = 32 << 20;
+    assert_eq!(run(&trace, &machine, &mut Nothing).program.bytes, 16 << 20);
+    machine.memory = 4 << 20;
+    let read = run(&trace, &machine, &mut Nothing).program.bytes;
+    assert!(read > 40 << 20, "{read}");
+}
+
+/// A neighbour takes his share.
+#[test]
+fn a_neighbour_slows_a_disk_down() {
+    let mut machine = machine("hdd schedule=fifo");
+    let alone = stock("seq?size=16M", &machine);
+    machine.neighbour = Some(Neighbour { depth: 1, pause: 0 });
+    let beside = stock("seq?size=16M", &machine);
+    assert!(beside.elapsed > 3 * alone.elapsed);
+    assert_eq!(beside.program.bytes, alone.program.bytes);
+}
+
+const DEVICES: [&str; 5] = ["nvme", "sata", "remote", "objstore", "hdd"];
+
+/// No program is quicker than its device and its own work, nor than the bound; and the bound is no slower than the kernel.
+#[test]
+fn bounds_hold_and_runs_repeat() {
+    for (name, _) in NAMES {
+        let trace = generate(&format!("{name}?size=4M&files=12&ops=200")).unwrap();
+        for device in DEVICES {
+            let machine = machine(device);
+            let alone = run(&trace, &machine, &mut Nothing);
+            let best = bound(&trace, &machine);
+            let (with, busy) = ours(&trace, &machine).unwrap();
+            let told = format!("{name} on {device}: {alone:?}, {best:?}, {with:?}");
+            assert!(best.elapsed <= alone.elapsed, "{told}");
+            assert!(best.elapsed >= work(&trace), "{told}");
+            for outcome in [alone, best, with] {
+                let bytes = outcome.program.bytes + outcome.ahead.bytes;
+                assert!(bytes >= needed(&trace), "{told}");
+                // Nothing is read twice where all of it has room.
+                let all: u64 = trace.files.iter().map(|f| f.next_multiple_of(PAGE)).sum();
+                assert!(bytes <= all, "{told}");
+            }
+            assert_eq!(run(&trace, &machine, &mut Nothing), alone);
+            assert_eq!(
+                ours(&trace, &machine).unwrap(),
+                (with, busy),
+                "{name} on {device}"
+            );
+        }
+    }
+}
+
+/// Bytes of the pages that a program reads.
+fn needed(trace: &Trace) -> u64 {
+    let mut pages = std::collections::BTreeSet::new();
+    let mut files = std::collections::BTreeMap::new();
+    for op in trace.threads.iter().flatten() {
+        match *op {
+            Op::Open { fd, file } => _ = files.insert(fd, file),
+            Op::Read { fd, offset, len } => {
+                let end = (offset + len).min(trace.files[files[&fd]]);
+                pages.extend((offset / PAGE..end.div_ceil(PAGE)).map(|p| (files[&fd], p)));
+            }
+            Op::Touch { fd, offset } => _ = pages.insert((files[&fd], offset / PAGE)),
+            _ => {}
+        }
+    }
+    pages.len() as u64 * PAGE
+}
+
+/// ns that the busiest thread takes without any device.
+fn work(trace: &Trace) -> u64 {
+    let of = |ops: &Vec<Op>| {
+        let each = ops.iter().map(|op| match op {
+            Op::Think(time) => *time,
+            Op::Read { len, .. } => costs::READ + len / PAGE * costs::COPY,
+            _ => 0,
+        });
+        each.sum::<u64>()
+    };
+    trace.threads.iter().map(of).max().unwrap_or(0)
+}
+
+/// Foresight pays on what has a pattern, by much where the device has a long latency: the figures are exact, so a change of policy shows here.
+#[test]
+fn patterns_are_foreseen() {
+    let machine = machine("remote");
+    for (spec, least) in [
+        ("seq?size=64M", 2.0),
+        ("stride?size=64M", 20.0),
+        ("reverse?size=64M", 20.0),
+        ("perm?size=64M", 10.0),
+        ("files?size=1M&files=32", 1.9),
+    ] {
+        let trace = generate(spec).unwrap();
+        let (with, _) = ours(&trace, &machine).unwrap();
+        let gain = run(&trace, &machine, &mut Nothing).elapsed as f64 / with.elapsed as f64;
+        assert!(gain > least, "{spec}: {gain}");
+    }
+}
+
+/// Reads anywhere in two files, by up to three threads.
+fn programs() -> impl Strategy<Value = Trace> {
+    let op = prop_oneof![
+        6 => (0..2usize, 0..2000u64, 1..70_000u64).prop_map(|(file, block, len)| Op::Read {
+            fd: 3 + file,
+            offset: block * 1000,
+            len,
+        }),
+        1 => (0..2_000_000u64).prop_map(Op::Think),
+        1 => (0..2usize, 0..500u64).prop_map(|(file, page)| Op::Touch { fd: 3 + file, offset: page * PAGE }),
+        1 => (0..2usize, any::<bool>()).prop_map(|(file, sequential)| Op::Advise { fd: 3 + file, sequential }),
+        1 => (0..2usize, 0..500u64, 1..900_000u64).prop_map(|(file, page, len)| Op::WillNeed {
+            fd: 3 + file,
+            offset: page * PAGE,
+            len,
+        }),
+    ];
+    let threads = prop::collection::vec(prop::collection::vec(op, 1..60), 1..4);
+    threads.prop_map(|mut threads| {
+        let open = [0, 1].map(|file| Op::Open { fd: 3 + file, file });
+        threads[0].splice(0..0, open);
+        threads[1..]
+            .iter_mut()
+            .for_each(|ops| ops.insert(0, Op::Think(100_000)));
+        Trace {
+            files: vec![2 << 20, 1_500_000],
+            threads,
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Whatever a program does, it ends with all that it needs read, in little memory, too; and the bound holds.
+    #[test]
+    fn any_program_ends(trace in programs(), device in 0..DEVICES.len(), pages in 70..900u64) {
+        let mut machine = machine(DEVICES[device]);
+        machine.memory = pages * PAGE;
+        let alone = run(&trace, &machine, &mut Nothing);
+        let best = bound(&trace, &machine);
+        let with = ours(&trace, &machine).unwrap();
+        prop_assert!(best.elapsed <= alone.elapsed);
+        for outcome in [alone, best, with.0] {
+            prop_assert!(outcome.elapsed >= work(&trace));
+            prop_assert!(outcome.program.bytes + outcome.ahead.bytes >= needed(&trace));
+        }
+        prop_assert_eq!(ours(&trace, &machine).unwrap(), with);
+        let again = Trace::read(&trace.text()).unwrap();
+        prop_assert_eq!(again, trace);
+    }
+}
