@@ -4,7 +4,7 @@
  * Words: size=MIB (64), delay=US (each read), direct (reads of f go past the page cache), keep (what is cached stays when f is opened again), hide (as libfuse
  * does, an unlinked file that is open stays as .fuse_hidden until it is closed), once (an open while f is open fails), stall (is never answered),
  * hang=OPCODE (is never answered, of f).
- * stats is one line: opens of f, the most at one time, those now, reads, bytes read, opcodes that were not answered. Opening it with O_TRUNC is not needed: the
+ * stats is one line: opens of f, the most at one time, those now, reads, bytes read, requests that were not answered, times that f's attributes were asked for. Opening it with O_TRUNC is not needed: the
  * file reset sets all to zero when it is opened. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -25,7 +25,7 @@ static unsigned long long size = 64ull << 20;
 static unsigned delay;
 static int direct, keep, hide, once, stall, hang;
 static int linked = 1, hidden, box = 1;
-static long opens, now, most, reads, unanswered;
+static long opens, now, most, reads, unanswered, asked;
 static unsigned long long bytes;
 static char buffer[1 << 20];
 
@@ -100,6 +100,7 @@ static void serve(struct fuse_in_header *h, void *body)
             reply(h->unique, ENOENT, NULL, 0);
         break;
     case FUSE_GETATTR: {
+        asked += node == FILE_F;
         struct fuse_attr_out out = {.attr = attributes(node)};
         reply(h->unique, 0, &out, sizeof out);
         break;
@@ -121,7 +122,7 @@ static void serve(struct fuse_in_header *h, void *body)
         } else
             out.open_flags = FOPEN_DIRECT_IO;
         if (node == RESET)
-            opens = most = reads = bytes = 0;
+            opens = most = reads = bytes = asked = 0;
         reply(h->unique, 0, &out, sizeof out);
         break;
     }
@@ -133,7 +134,7 @@ static void serve(struct fuse_in_header *h, void *body)
     case FUSE_READ: {
         struct fuse_read_in *in = body;
         if (node != FILE_F) {
-            int n = snprintf(buffer, 300, "opens %ld most %ld now %ld reads %ld bytes %llu unanswered %ld\n", opens, most, now, reads, bytes, unanswered);
+            int n = snprintf(buffer, 300, "opens %ld most %ld now %ld reads %ld bytes %llu unanswered %ld asked %ld\n", opens, most, now, reads, bytes, unanswered, asked);
             n = in->offset >= (unsigned)n ? 0 : n - in->offset;
             reply(h->unique, 0, buffer + in->offset, n < (int)in->size ? n : (int)in->size);
             break;

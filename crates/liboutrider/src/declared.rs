@@ -615,7 +615,7 @@ extern "C" fn outrider_ignore(handle: *mut c_void, on: c_int) -> c_int {
 /// See outrider.h.
 #[unsafe(no_mangle)]
 extern "C" fn outrider_reading(fd: c_int, offset: u64, length: u64) -> c_int {
-    if raw::fstat(fd).is_err() {
+    if raw::status(fd).is_err() {
         return fail(libc::EBADF);
     }
     reading_at(fd, offset, length as usize);

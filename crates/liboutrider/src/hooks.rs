@@ -646,7 +646,7 @@ fn hint(advice: c_int) -> bool {
 
 /// Whether a followed file and `to` lie on different devices, between which copy_file_range(2) mostly copies nothing (EXDEV).
 fn leads_elsewhere(from: &shm::Slot, to: c_int) -> bool {
-    raw::fstat(to).is_ok_and(|st| st.st_dev != from.dev.load(Relaxed))
+    raw::status(to).is_ok_and(|st| st.st_dev != from.dev.load(Relaxed))
 }
 
 /// File systems whose files copy_file_range(2) surely reads: others share blocks, or have a server copy them.

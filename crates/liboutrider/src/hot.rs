@@ -327,7 +327,7 @@ pub fn holds(fd: c_int, offset: u64, len: u64) -> bool {
         match cached(fd, piece.clone()) {
             Ok((pages, cached)) if cached >= pages => at = piece.end,
             // There are no pages beyond the end of the file.
-            Ok((_, 1..)) if end == asked => match raw::fstat(fd) {
+            Ok((_, 1..)) if end == asked => match raw::status(fd) {
                 Ok(st) if (st.st_size as u64) < piece.end => end = st.st_size as u64,
                 _ => return false,
             },

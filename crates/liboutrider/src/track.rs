@@ -94,7 +94,7 @@ pub fn opened_at(
     let follow = if flags & (libc::O_DIRECT | libc::O_PATH | libc::O_DIRECTORY) != 0 {
         None
     } else {
-        let st = raw::fstat(fd).ok();
+        let st = raw::status(fd).ok();
         let st = st.filter(|st| st.st_mode & libc::S_IFMT == libc::S_IFREG);
         st.filter(|st| {
             let large = st.st_size as u64 >= attach::MIN_SIZE.load(Relaxed);
@@ -203,7 +203,7 @@ pub fn leave_alone(fd: c_int) {
     if !attach::predicts() {
         return;
     }
-    let Ok(st) = raw::fstat(fd) else { return };
+    let Ok(st) = raw::status(fd) else { return };
     let Some(proc) = attach::attach() else { return };
     for (number, slot) in proc.slots.iter().enumerate() {
         if slot.state.load(Relaxed) == FD_TRACKED
@@ -713,7 +713,7 @@ fn saves(proc: &'static Proc, slot: &'static Slot, fd: c_int, offset: u64, len: 
     }
     // The call is answered here, so its errors are too: the number must still be this file (a system call that no hook
     // sees may have closed it).
-    let Some(st) = raw::fstat(fd)
+    let Some(st) = raw::status(fd)
         .ok()
         .filter(|st| st.st_dev == slot.dev.load(Relaxed) && st.st_ino == slot.ino.load(Relaxed))
     else {

@@ -104,7 +104,7 @@ fn told_again(to: c_int) {
     if let Some(proc) = attach::current()
         && attach::at_home()
         && let Some(slot) = proc.slots.get(to as usize)
-        && let Ok(st) = raw::fstat(to)
+        && let Ok(st) = raw::status(to)
     {
         // So that closing it is noticed.
         slot.state.store(FD_IGNORED, Relaxed);
@@ -125,7 +125,7 @@ pub fn visited(fd: c_int) {
     if !visiting && !DIRECTORIES.is_worth_telling(|| has_read_before(fd)) {
         return;
     }
-    let Ok(st) = raw::fstat(fd) else {
+    let Ok(st) = raw::status(fd) else {
         return;
     };
     if !attach::at_home() || !is_on_disk(fd, st.st_dev) {
@@ -188,7 +188,7 @@ pub fn filled(fd: c_int, entry: *mut dirent) {
     if first && LOOKED_AT.swap(-1, Relaxed) != fd || !has_waited() {
         return;
     }
-    let Ok(st) = raw::fstat(fd) else {
+    let Ok(st) = raw::status(fd) else {
         return;
     };
     let large = st.st_size as u64 >= shm::LARGE_DIRECTORY;

@@ -19,7 +19,7 @@ use std::sync::atomic::fence;
 use std::sync::{Mutex, PoisonError};
 
 use outrider_sys::device::{Device, DeviceId, Mount, mounts_of};
-use outrider_sys::raw::Fd;
+use outrider_sys::raw::{self, Fd};
 use outrider_sys::{seccomp, standing, valgrind};
 use rustix::fs::{CWD, Mode, OFlags};
 
@@ -41,7 +41,7 @@ pub struct Wanted {
 
 fn checked(fd: impl Into<Fd>, dev: u64, ino: u64) -> Option<(Fd, u64)> {
     let fd = fd.into();
-    let st = rustix::fs::fstat(fd.as_fd()).ok()?;
+    let st = raw::status(fd.as_raw_fd()).ok()?;
     let regular = st.st_mode & libc::S_IFMT == libc::S_IFREG;
     (regular && st.st_dev == dev && st.st_ino == ino).then_some((fd, st.st_size as u64))
 }
@@ -225,7 +225,7 @@ pub(crate) fn leaves_access_time(fd: BorrowedFd<'_>) -> bool {
     if mount.f_flag.intersects(never) {
         return true;
     }
-    let Ok(st) = rustix::fs::fstat(fd) else {
+    let Ok(st) = raw::status(fd.as_raw_fd()) else {
         return false;
     };
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;

@@ -64,7 +64,7 @@ pub struct Entries {
 impl Entries {
     /// Of the directory that is open as `directory`, in the calling thread's table.
     pub fn of(directory: i32, which: Which) -> Entries {
-        let device = raw::fstat(directory).map_or(0, |st| {
+        let device = raw::status(directory).map_or(0, |st| {
             was_walked(st.st_dev, st.st_ino);
             st.st_dev
         });

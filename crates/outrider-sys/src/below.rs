@@ -18,7 +18,7 @@ const DEEPEST: u32 = 8;
 pub fn disks(fd: BorrowedFd<'_>) -> Vec<DeviceId> {
     let block = |id| PathBuf::from(format!("/sys/dev/block/{id}"));
     let mut found = Vec::new();
-    match raw::fstat(fd.as_raw_fd()).map(|st| DeviceId::from_dev(st.st_dev)) {
+    match raw::status(fd.as_raw_fd()).map(|st| DeviceId::from_dev(st.st_dev)) {
         Ok(id) if id.major != 0 => add(&block(id), 0, &mut found),
         // No device of its own: the mount says.
         _ => match Device::of_fd(fd) {

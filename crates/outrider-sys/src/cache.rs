@@ -144,7 +144,7 @@ pub fn has_cachestat() -> bool {
 
 /// Whether a file is an overlay's, so that its pages are another file's. Most are known not to be by their device number alone.
 pub fn is_overlaid(fd: BorrowedFd<'_>) -> bool {
-    raw::fstat(fd.as_raw_fd()).is_ok_and(|st| libc::major(st.st_dev) == 0)
+    raw::status(fd.as_raw_fd()).is_ok_and(|st| libc::major(st.st_dev) == 0)
         && raw::file_system(fd.as_raw_fd()) == libc::OVERLAYFS_SUPER_MAGIC
 }
 
@@ -154,8 +154,8 @@ pub fn is_overlaid(fd: BorrowedFd<'_>) -> bool {
 /// CAP_FOWNER is recognised by a descriptor opened with `O_NOATIME`, which the kernel grants by the same
 /// rule; without that flag a caller with CAP_FOWNER alone is told `false`, which errs to the safe side.
 pub fn residency_is_visible(fd: BorrowedFd<'_>) -> bool {
-    let owner =
-        rustix::fs::fstat(fd).is_ok_and(|st| st.st_uid == rustix::process::geteuid().as_raw());
+    let owner = raw::status(fd.as_raw_fd())
+        .is_ok_and(|st| st.st_uid == rustix::process::geteuid().as_raw());
     if owner || rustix::fs::fcntl_getfl(fd).is_ok_and(|f| f.contains(rustix::fs::OFlags::NOATIME)) {
         return true;
     }
@@ -382,7 +382,9 @@ pub fn advise_random(fd: BorrowedFd<'_>) -> io::Result<()> {
 /// `EFAULT` (reported as an I/O error) when the device fails or the file is truncated meanwhile; `EINVAL`
 /// on kernels before 5.14; `ENODEV` where the file cannot be mapped.
 pub fn populate(fd: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
-    let size = rustix::fs::fstat(fd)?.st_size as u64;
+    let size = raw::status(fd.as_raw_fd())
+        .map_err(io::Error::from_raw_os_error)?
+        .st_size as u64;
     for window in windows(range.start..range.end.min(size)) {
         let map = Mapping::new(fd, window.start, (window.end - window.start) as usize)?;
         // SAFETY: populating page tables of our own mapping changes no memory contents.

@@ -133,6 +133,8 @@ impl Device {
         flags: AtFlags,
         depth: u32,
     ) -> io::Result<Self> {
+        // Of the file itself nothing is asked, nor is its server.
+        let flags = flags | AtFlags::STATX_DONT_SYNC;
         let st = rustix::fs::statx(dir, path, flags, StatxFlags::MNT_ID)?;
         let id = DeviceId {
             major: st.stx_dev_major,

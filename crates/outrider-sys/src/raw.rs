@@ -201,10 +201,51 @@ pub fn fstat(fd: i32) -> Result<libc::stat, i32> {
     if r < 0 { Err(-r as i32) } else { Ok(st) }
 }
 
+/// What the kernel knows of an open file by itself: device, inode, mode, owner, size in bytes and times of `fstat(2)`, zero for the rest, or a negated errno. No
+/// server is asked (NFS, FUSE), and none is waited for that doesn't answer; what it alone knows may be a little out of date. Times are not asked for, since
+/// NFS writes everything back for them, but told as far as they are known.
+#[inline]
+pub fn status(fd: i32) -> Result<libc::stat, i32> {
+    const FLAGS: i32 = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    const WHAT: u32 =
+        libc::STATX_TYPE | libc::STATX_MODE | libc::STATX_UID | libc::STATX_INO | libc::STATX_SIZE;
+    // SAFETY: plain data for which zero is a valid value.
+    let mut stx: libc::statx = unsafe { core::mem::zeroed() };
+    // SAFETY: an empty C string, and the kernel writes one struct statx.
+    let r = unsafe {
+        syscall6(
+            libc::SYS_statx,
+            fd as usize,
+            c"".as_ptr() as usize,
+            FLAGS as usize,
+            WHAT as usize,
+            &raw mut stx as usize,
+            0,
+        )
+    };
+    match -r as i32 {
+        0 => {}
+        e @ libc::EBADF => return Err(e),
+        // Before Linux 4.11, or by a filter, which may say anything.
+        _ => return fstat(fd),
+    }
+    // SAFETY: as above.
+    let mut st: libc::stat = unsafe { core::mem::zeroed() };
+    st.st_dev = libc::makedev(stx.stx_dev_major, stx.stx_dev_minor);
+    st.st_ino = stx.stx_ino;
+    st.st_mode = stx.stx_mode.into();
+    st.st_uid = stx.stx_uid;
+    st.st_size = stx.stx_size as i64;
+    (st.st_atime, st.st_atime_nsec) = (stx.stx_atime.tv_sec, stx.stx_atime.tv_nsec.into());
+    (st.st_mtime, st.st_mtime_nsec) = (stx.stx_mtime.tv_sec, stx.stx_mtime.tv_nsec.into());
+    (st.st_ctime, st.st_ctime_nsec) = (stx.stx_ctime.tv_sec, stx.stx_ctime.tv_nsec.into());
+    Ok(st)
+}
+
 /// Whether a descriptor is one of a regular file.
 #[inline]
 pub fn is_regular(fd: i32) -> bool {
-    fstat(fd).is_ok_and(|st| st.st_mode & libc::S_IFMT == libc::S_IFREG)
+    status(fd).is_ok_and(|st| st.st_mode & libc::S_IFMT == libc::S_IFREG)
 }
 
 /// The kind of file system that a file is on, `f_type` of `fstatfs(2)`; 0 where there is no answer.

@@ -211,6 +211,50 @@ fn what_bypasses_the_cache_is_left_alone() {
     assert!(lost(&report, "does not stay in it"), "{report:#}");
 }
 
+/// A server is asked for the attributes of a file as often as without us, and one that never answers that holds nobody up: the program doesn't ask itself.
+#[test]
+fn a_server_is_not_asked_for_attributes() {
+    const NAME: &str = "a_server_is_not_asked_for_attributes";
+    /// FUSE_GETATTR.
+    const NEVER_ANSWERED: &str = "hang=3";
+    if !may_mount(NAME) {
+        return;
+    }
+    let dir = fresh(NAME);
+    let reader = program("ends");
+    let run = |ours, text: &str, words: &[&str]| {
+        let server = Server::start(&dir, &[&["keep", "delay=200"], words].concat());
+        let (output, report) = script(&dir, ours, text);
+        server.is_closed();
+        let [asked, unanswered] = ["asked", "unanswered"].map(|name| server.counted(name));
+        (output, report, asked + unanswered)
+    };
+    let read = |how| format!("{} mnt/box/f close 32 {how}", reader.display());
+    let advise = "python3 -c \"import os
+fd = os.open('mnt/box/f', os.O_RDONLY)
+for at in range(0, 32 << 20, 4 << 20):
+    os.posix_fadvise(fd, at, 4 << 20, os.POSIX_FADV_WILLNEED)
+    print(len(os.pread(fd, 1 << 16, at)), flush=True)
+copy = os.dup(fd)
+print(len(os.read(copy, 1 << 16)))\"";
+    for (text, words) in [
+        (read("blind"), &[][..]),
+        (read("blind"), &[NEVER_ANSWERED]),
+        (read(""), &[]),
+        (advise.to_owned(), &[]),
+    ] {
+        let (plain, _, asked) = run(false, &text, words);
+        let (ours, report, its) = run(true, &text, words);
+        assert!(plain.status.success(), "{plain:?}");
+        assert_eq!(
+            (plain.status, &plain.stdout, asked),
+            (ours.status, &ours.stdout, its),
+            "{text} {words:?}: {report:#}"
+        );
+        assert!(figure(&report, "prefetched") > 0, "{text}: {report:#}");
+    }
+}
+
 /// A server that never answers, a read of the program's (15) or the helper's open, holds up nothing else: what lies beside is prefetched, the run ends, and
 /// where the program's own wait can be ended, nothing of ours stays in the kernel.
 #[test]

@@ -1076,7 +1076,7 @@ pub fn read_entry(stream: *mut DIR, entry: *mut dirent) {
 fn is_large(fd: c_int) -> bool {
     /// Bytes of names of some thousand entries.
     const LARGE: i64 = 64 << 10;
-    raw::fstat(fd).is_ok_and(|st| st.st_size >= LARGE)
+    raw::status(fd).is_ok_and(|st| st.st_size >= LARGE)
 }
 
 #[cold]

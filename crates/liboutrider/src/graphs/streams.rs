@@ -139,7 +139,7 @@ fn may_write(device: u64, inode: u64) -> bool {
                 return false;
             }
             if s.state.load(Acquire) == UNKNOWN {
-                let about = raw::fstat(s.fd.load(Acquire)).ok();
+                let about = raw::status(s.fd.load(Acquire)).ok();
                 let about = about.filter(|st| st.st_mode & libc::S_IFMT == libc::S_IFREG);
                 s.device.store(about.map_or(0, |st| st.st_dev), Relaxed);
                 s.inode.store(about.map_or(0, |st| st.st_ino), Relaxed);

@@ -227,7 +227,7 @@ fn readable(fd: i32) -> Result<libc::stat, i32> {
     {
         return Err(libc::EBADF);
     }
-    let st = raw::fstat(fd).map_err(|_| libc::EBADF)?;
+    let st = raw::status(fd).map_err(|_| libc::EBADF)?;
     if st.st_mode & libc::S_IFMT != libc::S_IFREG {
         return Err(libc::ESPIPE);
     }

@@ -120,7 +120,7 @@ impl State {
 
     /// The file may have grown.
     pub(super) fn refresh(&mut self, file: u16, fd: i32) {
-        if let (Some(f), Ok(st)) = (self.file_mut(file), raw::fstat(fd))
+        if let (Some(f), Ok(st)) = (self.file_mut(file), raw::status(fd))
             && (st.st_dev, st.st_ino) == (f.dev, f.ino)
         {
             f.size = st.st_size as u64;

@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -20,7 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use outrider_sys::device::{Device, lies_on_disk};
-use outrider_sys::raw::blocks_read;
+use outrider_sys::raw::{self, blocks_read};
 use rustix::fs::{Advice, CWD, Dir, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom};
 
 use super::large::{self, Large};
@@ -1109,10 +1109,11 @@ fn list(path: &Path, within: Option<&Path>) -> Option<(Directory, OwnedFd)> {
         }
         None => rustix::fs::openat(CWD, path, directory(), Mode::empty()).ok()?,
     };
-    let st = rustix::fs::fstat(&found).ok()?;
-    if !lies_on_disk(found.as_fd(), st.st_dev) {
+    let device = raw::status(found.as_raw_fd()).ok()?.st_dev;
+    if !lies_on_disk(found.as_fd(), device) {
         return None;
     }
+    let st = rustix::fs::fstat(&found).ok()?;
     let opened = open_quietly(&found, OFlags::DIRECTORY).ok()?;
     let mut entries = Vec::new();
     for entry in Dir::new(opened).ok()? {
@@ -1160,7 +1161,7 @@ fn list_part(path: &Path, key: Key, positions: Range<u64>) -> Option<Vec<(u64, O
 /// Opens a directory to find something in it, if it still is the one that was listed.
 fn open_listed(path: &Path, key: Key) -> Option<OwnedFd> {
     let dir = rustix::fs::openat(CWD, path, directory(), Mode::empty()).ok()?;
-    let st = rustix::fs::fstat(&dir).ok()?;
+    let st = raw::status(dir.as_raw_fd()).ok()?;
     ((st.st_dev, st.st_ino) == key).then_some(dir)
 }
 
@@ -1209,7 +1210,7 @@ fn fetch(
     let note = Note::new(link.shared.clone(), Some(proc), false)?;
     let parent = open_listed(dir, dir_key)?;
     let found = find(&parent, entry.name.as_os_str()).ok()?;
-    let st = rustix::fs::fstat(&found).ok()?;
+    let st = raw::status(found.as_raw_fd()).ok()?;
     let key = (st.st_dev, st.st_ino);
     let regular = FileType::from_raw_mode(st.st_mode) == FileType::RegularFile;
     if !regular || key != (dir_key.0, entry.ino) || lock(&link.untouchable).contains(&key) {

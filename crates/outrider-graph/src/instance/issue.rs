@@ -246,7 +246,7 @@ impl Instance<'_> {
         if let Some(f) = self.files.iter().flatten().find(|f| f.fd == fd) {
             return Some(*f);
         }
-        let st = raw::fstat(fd).ok()?;
+        let st = raw::status(fd).ok()?;
         // SAFETY: F_GETFL takes no memory.
         let flags = unsafe {
             syscall6(
