@@ -9,7 +9,7 @@
 //!
 //! A forked child must not write into its parent's memory. It does not have it (MADV_DONTFORK), and the page `Local`, which says where it is, is
 //! marked MADV_WIPEONFORK (Linux 4.14), so that a child of fork, of raw clone and of anything else that copies the address
-//! space finds it zero and attaches anew. A vfork child shares the memory and is meant to.
+//! space finds it zero and attaches anew. What a child knows of where its parent's memory was says nothing about what is there. A vfork child shares the memory and is meant to.
 //!
 //! Before a process gives up rights (its user, capabilities, root, namespaces, system calls) the memory goes, too: what it may do then is
 //! another matter, and another service's.
@@ -34,6 +34,8 @@ pub struct Local {
     handed: AtomicU32,
     /// The process that owns this memory; 0 in a forked child that has not looked yet. A vfork child finds its parent's.
     pid: AtomicU32,
+    /// Memory that this process has handed to the service. See [`SHARED`].
+    shared: [AtomicPtr<u8>; 2],
     /// Descriptors known not to be ours, a bit each, while the process has no entry to note that in.
     ignored: [AtomicU64; MAX_FDS / 64],
 }
@@ -48,7 +50,8 @@ pub static INVOLVED: AtomicU8 = AtomicU8::new(0);
 pub const GRAPHS: u8 = 1;
 /// Something has declared what it will read.
 pub const LISTS: u8 = 2;
-/// Memory that the service has been handed, of this process or, in a child that has not handed over any, of its parent: there it is a hole.
+/// Memory that the service has been handed, of this process or, in a child that has not handed over any, of its parent. There it is a hole, in which the
+/// child may have put something else by now.
 static SHARED: [AtomicPtr<u8>; 2] = [const { AtomicPtr::new(null_mut()) }; 2];
 
 /// No service is named in the environment, or this process cannot reach it.
@@ -257,16 +260,22 @@ unsafe extern "C" fn forking() {
 /// In the child of fork(3): the memory is its own, and not that of a child which it makes with vfork before it has looked. A child of the
 /// bare system call says so when it first looks. Where nothing is followed nobody asks.
 unsafe extern "C" fn forked() {
+    copied();
+    if may_attach(STATE.load(Ordering::Relaxed)) {
+        at_home();
+    }
+}
+
+/// In a child that has a copy of its parent's memory, as soon as it is there: by fork(3), or by another call, where nobody has handlers called.
+#[cold]
+pub fn copied() {
     crate::waits::forked();
     // Where the parent's memory was is a hole, which a hook that a signal handler forked in may still look into.
     for place in &SHARED {
         let at = place.swap(null_mut(), Ordering::AcqRel);
         if !at.is_null() && !CONFINED.load(Ordering::Relaxed) {
-            mapped::map_over(at, PROC_BYTES);
+            mapped::map_hole(at, PROC_BYTES);
         }
-    }
-    if may_attach(STATE.load(Ordering::Relaxed)) {
-        at_home();
     }
 }
 
@@ -401,7 +410,7 @@ fn announce_first(proc: &'static Proc) -> &'static Proc {
         if local.handed.load(Ordering::Acquire) != 0 {
             return current();
         }
-        let new = hand_over(Some(proc), &SHARED[0])?;
+        let new = hand_over(Some(proc), 0)?;
         local
             .proc
             .store(core::ptr::from_ref(new).cast_mut(), Ordering::Release);
@@ -416,8 +425,8 @@ fn announce_first(proc: &'static Proc) -> &'static Proc {
 }
 
 /// Makes memory that can be shared, into which goes what was kept elsewhere, and hands it over. `None` where it cannot be: now, or, when that
-/// is said, for good. Where it lies is noted in `place`.
-fn hand_over(old: Option<&Proc>, place: &AtomicPtr<u8>) -> Option<&'static Proc> {
+/// is said, for good. Where it lies is noted in this place of [`SHARED`].
+fn hand_over(old: Option<&Proc>, place: usize) -> Option<&'static Proc> {
     let strict = FLAGS.load(Ordering::Relaxed) & shm::ENVIRONMENT_STRICT != 0;
     let reserve = if strict { PROC_BYTES_USED } else { 0 };
     let made = handover::memory(shm::NAME, PROC_BYTES, reserve);
@@ -447,7 +456,10 @@ fn hand_over(old: Option<&Proc>, place: &AtomicPtr<u8>) -> Option<&'static Proc>
         raw::close(fd);
     }
     if sent == 0 {
-        place.store(at, Ordering::Release);
+        if let (Some(local), Some(shared)) = (local(), SHARED.get(place)) {
+            local.shared[place].store(at, Ordering::Release);
+            shared.store(at, Ordering::Release);
+        }
         return Some(new);
     }
     if let Some(old) = old {
@@ -513,9 +525,12 @@ fn withdraw() {
 /// Nothing is kept any more, and the service's memory is gone from this process. Other threads may still write where it was.
 fn detach() {
     withdraw();
-    for place in &SHARED {
-        let at = place.swap(null_mut(), Ordering::AcqRel);
+    let Some(local) = local() else { return };
+    // What a child only knows from its parent is not there, and may be the program's.
+    for (own, shared) in local.shared.iter().zip(&SHARED) {
+        let at = own.swap(null_mut(), Ordering::AcqRel);
         if !at.is_null() {
+            shared.store(null_mut(), Ordering::Release);
             mapped::map_over(at, PROC_BYTES);
         }
     }
@@ -536,7 +551,7 @@ fn handed() -> Option<&'static Proc> {
         return told;
     }
     alone(may_reach, || {
-        let new = hand_over(None, &SHARED[1])?;
+        let new = hand_over(None, 1)?;
         local()?
             .told
             .store(core::ptr::from_ref(new).cast_mut(), Ordering::Release);

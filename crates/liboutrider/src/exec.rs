@@ -642,6 +642,14 @@ starts! {
     posix_spawnp(pid: *mut libc::pid_t, name: Text, actions: *const c_void, attributes: *const c_void, arguments: Texts, environment: Texts):
         Program::Searched(name), arguments, environment
         => |environment| real::posix_spawnp(pid, name, actions, attributes, arguments, environment);
+    /// See pidfd_spawn(3), since version 2.39 of the C library; ENOSYS without it.
+    pidfd_spawn(pidfd: *mut c_int, path: Text, actions: *const c_void, attributes: *const c_void, arguments: Texts, environment: Texts):
+        Program::At(libc::AT_FDCWD, path), arguments, environment
+        => |environment| real::pidfd_spawn(pidfd, path, actions, attributes, arguments, environment);
+    /// See pidfd_spawn(3).
+    pidfd_spawnp(pidfd: *mut c_int, name: Text, actions: *const c_void, attributes: *const c_void, arguments: Texts, environment: Texts):
+        Program::Searched(name), arguments, environment
+        => |environment| real::pidfd_spawnp(pidfd, name, actions, attributes, arguments, environment);
 }
 
 unsafe fn by_descriptor(dir: c_int, path: Text, flags: c_int) -> Program {
@@ -652,7 +660,7 @@ unsafe fn by_descriptor(dir: c_int, path: Text, flags: c_int) -> Program {
     }
 }
 
-/// execve(2) and execveat(2) by syscall(2); what comes before a fork. `None`: it is another call.
+/// execve(2) and execveat(2) by syscall(2); what comes before a process is made. `None`: it is another call.
 ///
 /// # Safety
 /// As for these.
@@ -692,6 +700,100 @@ pub unsafe fn by_number(
             _ => None,
         }
     }
+}
+
+/// syscall(2) has returned 0: this may be a child, with a copy of the memory, where the C library calls no handlers of fork(3).
+///
+/// # Safety
+/// The kernel has taken the arguments of that call.
+#[inline]
+pub unsafe fn may_be_copied(number: c_long, a: usize) {
+    let is_copied = match number {
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_fork => true,
+        libc::SYS_clone => a as c_int & libc::CLONE_VM == 0,
+        libc::SYS_clone3 => {
+            // SAFETY: struct clone_args, which begins with the flags.
+            let flags = unsafe { (a as *const u64).read_unaligned() };
+            flags & libc::CLONE_VM as u64 == 0
+        }
+        _ => false,
+    };
+    if is_copied {
+        attach::copied();
+    }
+}
+
+/// See _Fork(3), since version 2.34 of the C library; ENOSYS without it. Nobody calls handlers of fork(3) there.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn _Fork() -> libc::pid_t {
+    attach::starting();
+    // SAFETY: no arguments.
+    let child = unsafe { real::_Fork() };
+    if child == 0 {
+        attach::copied();
+    }
+    child
+}
+
+/// What clone(2) is to call.
+type Begin = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
+
+/// What a child with a copy of the memory begins with, on its parent's stack, of which it has a copy, too.
+struct Beginning {
+    begin: Begin,
+    argument: *mut c_void,
+}
+
+unsafe extern "C-unwind" fn begin(beginning: *mut c_void) -> c_int {
+    attach::copied();
+    // SAFETY: passed below.
+    unsafe {
+        let Beginning { begin, argument } = *beginning.cast::<Beginning>();
+        begin(argument)
+    }
+}
+
+/// See clone(2). The last three arguments need not be there: what is in their place is handed on.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn clone(
+    f: Option<Begin>,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    parent: *mut libc::pid_t,
+    area: *mut c_void,
+    child: *mut libc::pid_t,
+) -> c_int {
+    if flags & libc::CLONE_THREAD == 0 {
+        attach::starting();
+    }
+    // SAFETY: the caller's arguments, but for what is called first.
+    unsafe {
+        match f {
+            Some(f) if flags & libc::CLONE_VM == 0 => {
+                let beginning = Beginning { begin: f, argument };
+                let beginning = (&raw const beginning).cast_mut().cast();
+                real::clone(Some(begin), stack, flags, beginning, parent, area, child)
+            }
+            _ => real::clone(f, stack, flags, argument, parent, area, child),
+        }
+    }
+}
+
+/// The same.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __clone(
+    f: Option<Begin>,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    parent: *mut libc::pid_t,
+    area: *mut c_void,
+    child: *mut libc::pid_t,
+) -> c_int {
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { clone(f, stack, flags, argument, parent, area, child) }
 }
 
 /// Arguments that lie in a row: those of execl(3) and its kin, as `thunks` finds them.

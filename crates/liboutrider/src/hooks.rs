@@ -530,6 +530,10 @@ hook! {
             // The C library has no function for it.
             track::adopt(r as c_int);
         }
+        if r == 0 {
+            // SAFETY: the call was made.
+            unsafe { exec::may_be_copied(number, a) };
+        }
         r
     }
     /// See unshare(2).

@@ -388,6 +388,10 @@ functions! {
     // These return an error number.
     posix_spawn(pid: *mut libc::pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int, or libc::ENOSYS;
     posix_spawnp(pid: *mut libc::pid_t, name: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int, or libc::ENOSYS;
+    pidfd_spawn(pidfd: *mut c_int, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int, or libc::ENOSYS;
+    pidfd_spawnp(pidfd: *mut c_int, name: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int, or libc::ENOSYS;
+    _Fork() -> libc::pid_t, or answer(-libc::ENOSYS as isize) as libc::pid_t;
+    clone(f: Option<unsafe extern "C-unwind" fn(*mut c_void) -> c_int>, stack: *mut c_void, flags: c_int, argument: *mut c_void, parent: *mut libc::pid_t, area: *mut c_void, child: *mut libc::pid_t) -> c_int, or answer(-libc::ENOSYS as isize) as c_int;
     initgroups(user: *const c_char, group: c_uint) -> c_int, or -1;
     remove(path: *const c_char) -> c_int, or -1;
     utime(path: *const c_char, times: *const c_void) -> c_int, or -1;

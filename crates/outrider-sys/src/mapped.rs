@@ -27,6 +27,19 @@ pub fn map_over(at: *mut u8, len: usize) -> bool {
     anonymous(at as usize, len, flags).is_some()
 }
 
+/// Puts new zeroed memory where nothing is mapped, at `at`. `false` where something is, which stays.
+pub fn map_hole(at: *mut u8, len: usize) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
+    match anonymous(at as usize, len, flags) {
+        // Before Linux 4.17 the address is but a wish.
+        Some(elsewhere) if elsewhere != at => {
+            unmap(elsewhere, len);
+            false
+        }
+        found => found.is_some(),
+    }
+}
+
 #[inline(always)]
 fn anonymous(at: usize, len: usize, flags: libc::c_int) -> Option<*mut u8> {
     let access = (libc::PROT_READ | libc::PROT_WRITE) as usize;

@@ -49,6 +49,7 @@ fn processes_made_in_every_way() {
         hostile("fork_mt").expects_prefetch(),
         hostile("vfork_exec").expects_prefetch(),
         hostile("raw_clone").expects_prefetch(),
+        hostile("copies").expects_prefetch(),
     ]);
 }
 
