@@ -7,6 +7,8 @@ use outrider_sim::system::{Machine, Neighbour, PAGE, costs};
 use outrider_sim::trace::{Op, Trace};
 use outrider_sim::{Nothing, Outcome, bound, run};
 use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 fn machine(device: &str) -> Machine {
     Machine {
@@ -139,35 +141,54 @@ fn bounds_hold_and_runs_repeat() {
     }
 }
 
+/// File and bytes of each read of a program, and of each page that it touches, as far as the file goes.
+fn reads(trace: &Trace) -> Vec<Vec<(usize, Range<u64>)>> {
+    let opened = trace.threads.iter().flatten().filter_map(|op| match op {
+        Op::Open { fd, file } => Some((*fd, *file)),
+        _ => None,
+    });
+    let files: BTreeMap<usize, usize> = opened.collect();
+    let of = |ops: &Vec<Op>| {
+        let each = ops.iter().filter_map(|op| match *op {
+            Op::Read { fd, offset, len } => Some((files[&fd], offset, len)),
+            Op::Touch { fd, offset } => Some((files[&fd], offset, 1)),
+            _ => None,
+        });
+        each.map(|(file, offset, len)| (file, offset..(offset + len).min(trace.files[file])))
+            .filter(|(_, bytes)| !bytes.is_empty())
+            .collect()
+    };
+    trace.threads.iter().map(of).collect()
+}
+
 /// Bytes of the pages that a program reads.
 fn needed(trace: &Trace) -> u64 {
-    let mut pages = std::collections::BTreeSet::new();
-    let mut files = std::collections::BTreeMap::new();
-    for op in trace.threads.iter().flatten() {
-        match *op {
-            Op::Open { fd, file } => _ = files.insert(fd, file),
-            Op::Read { fd, offset, len } => {
-                let end = (offset + len).min(trace.files[files[&fd]]);
-                pages.extend((offset / PAGE..end.div_ceil(PAGE)).map(|p| (files[&fd], p)));
-            }
-            Op::Touch { fd, offset } => _ = pages.insert((files[&fd], offset / PAGE)),
-            _ => {}
-        }
-    }
+    let pages: BTreeSet<_> = reads(trace)
+        .into_iter()
+        .flatten()
+        .flat_map(|(file, bytes)| {
+            (bytes.start / PAGE..bytes.end.div_ceil(PAGE)).map(move |page| (file, page))
+        })
+        .collect();
     pages.len() as u64 * PAGE
 }
 
-/// ns that the busiest thread takes without any device.
+/// ns that the busiest thread takes without any device: it thinks, and copies.
 fn work(trace: &Trace) -> u64 {
-    let of = |ops: &Vec<Op>| {
+    let thinks = trace.threads.iter().map(|ops| {
         let each = ops.iter().map(|op| match op {
             Op::Think(time) => *time,
-            Op::Read { len, .. } => costs::READ + len / PAGE * costs::COPY,
             _ => 0,
         });
         each.sum::<u64>()
-    };
-    trace.threads.iter().map(of).max().unwrap_or(0)
+    });
+    let copies = reads(trace).into_iter().map(|reads| {
+        let each = reads
+            .iter()
+            .map(|(_, bytes)| (bytes.end - bytes.start) / PAGE * costs::COPY);
+        each.sum::<u64>()
+    });
+    thinks.zip(copies).map(|(a, b)| a + b).max().unwrap_or(0)
 }
 
 /// Foresight pays on what has a pattern, by much where the device has a long latency: the figures are exact, so a change of policy shows here.
