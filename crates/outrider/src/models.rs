@@ -9,7 +9,7 @@ use std::io;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use outrider_core::place::DeviceModel;
+use outrider_core::device::DeviceModel;
 use outrider_sys::device::file_system_id;
 use serde::{Deserialize, Serialize};
 

@@ -26,7 +26,7 @@ use io_uring::{IoUring, opcode, types};
 use serde_json::{Value, json};
 
 use outrider_core::config::Config;
-use outrider_core::place::DeviceModel;
+use outrider_core::device::DeviceModel;
 use outrider_sys::cache;
 use outrider_sys::device::Device;
 use outrider_sys::extent;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use outrider_sys::raw::blocks_read;
 
 use super::{Company, Device, Engine, Shared};
-use crate::place::READAHEAD;
+use crate::device::READAHEAD;
 
 /// How often whoever waits for room looks whether it is wanted no more.
 const LOOK: Duration = Duration::from_millis(5);

@@ -13,7 +13,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 use super::window::{Wait, Windows};
 use super::{LONGEST_WAIT, TARDY};
-use crate::place::Spread;
+use crate::device::Layout;
 use crate::shm::Notes;
 
 /// An open file of the program, until it is let go of.
@@ -39,7 +39,7 @@ pub struct Handle {
     closer: Option<Closer>,
     windows: Windows,
     /// The disks of its file system if that lies on several, and where on it the file lies, once that was asked.
-    pub(super) spread: OnceLock<Option<Arc<Spread>>>,
+    pub(super) layout: OnceLock<Option<Arc<Layout>>>,
     extents: OnceLock<Vec<Extent>>,
 }
 
@@ -56,7 +56,7 @@ impl Handle {
     pub fn stand_in() -> Handle {
         let mut handle = Handle::over(None);
         // It lies on no disk.
-        handle.spread = OnceLock::from(None);
+        handle.layout = OnceLock::from(None);
         handle
     }
 
@@ -82,7 +82,7 @@ impl Handle {
             attached: Mutex::default(),
             closer: None,
             windows: Windows::default(),
-            spread: OnceLock::new(),
+            layout: OnceLock::new(),
             extents: OnceLock::new(),
         }
     }
@@ -101,7 +101,7 @@ impl Handle {
         handle.closer = Some(closer);
         handle.windows = Windows::watched(Some((quiet, visible)));
         // It lies on no disk of ours.
-        handle.spread = OnceLock::from(None);
+        handle.layout = OnceLock::from(None);
         handle
     }
 

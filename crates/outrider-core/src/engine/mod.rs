@@ -37,7 +37,7 @@ use outrider_sys::{below, threads};
 
 use crate::clock::{Clock, Monotonic};
 use crate::config::{Config, IoPriority};
-use crate::place::{DeviceModel, InFlight, Spread};
+use crate::device::{DeviceModel, InFlight, Layout};
 use crate::shm::{Notes, lost};
 use crate::view::PAGE_BYTES;
 
@@ -223,51 +223,51 @@ impl Engine {
 
     /// The device that holds byte `at` of a file on file system `device`: `device` itself where it is one, or isn't known to be several.
     pub fn device_of(&self, device: u64, handle: &Handle, at: u64) -> u64 {
-        self.spread(device, handle)
-            .and_then(|spread| spread.disk_at(handle.addresses(&(at..at + 1))?.start))
+        self.layout(device, handle)
+            .and_then(|layout| layout.disk_at(handle.addresses(&(at..at + 1))?.start))
             .unwrap_or(device)
     }
 
     /// Whether that is known, and not only guessed.
     pub fn knows_place(&self, device: u64, handle: &Handle, at: u64) -> bool {
         let known =
-            |spread: &Arc<Spread>| Some(spread.knows(handle.addresses(&(at..at + 1))?.start));
-        self.spread(device, handle).and_then(known).unwrap_or(true)
+            |layout: &Arc<Layout>| Some(layout.knows(handle.addresses(&(at..at + 1))?.start));
+        self.layout(device, handle).and_then(known).unwrap_or(true)
     }
 
     /// Sees on which disk of several the page at byte `at` of a file lies, unless that is known: by what the disks have read once `fetch` has
     /// brought it in, if it has.
     pub fn see_place(&self, device: u64, handle: &Handle, at: u64, fetch: impl FnOnce() -> bool) {
-        if let Some(spread) = self.spread(device, handle)
+        if let Some(layout) = self.layout(device, handle)
             && let Some(addresses) = handle.addresses(&(at..at + PAGE_BYTES))
-            && let Some(watch) = spread.issued(&addresses, bytes_read)
+            && let Some(watch) = layout.issued(&addresses, bytes_read)
         {
-            let after = fetch().then(|| bytes_read(spread.disks()));
-            spread.arrived(watch, addresses, after.flatten());
+            let after = fetch().then(|| bytes_read(layout.disks()));
+            layout.arrived(watch, addresses, after.flatten());
         }
     }
 
     /// Whether the file's file system lies on several disks.
     pub fn is_spread(&self, device: u64, handle: &Handle) -> bool {
-        self.spread(device, handle).is_some()
+        self.layout(device, handle).is_some()
     }
 
     /// The disks of a file system that lies on several.
-    fn spread<'a>(&self, device: u64, handle: &'a Handle) -> Option<&'a Arc<Spread>> {
+    fn layout<'a>(&self, device: u64, handle: &'a Handle) -> Option<&'a Arc<Layout>> {
         let find = || {
-            let known = |(d, _): &&(u64, Option<Arc<Spread>>)| *d == device;
-            if let Some((_, spread)) = self.shared.lock().spreads.iter().find(known) {
-                return spread.clone();
+            let known = |(d, _): &&(u64, Option<Arc<Layout>>)| *d == device;
+            if let Some((_, layout)) = self.shared.lock().layouts.iter().find(known) {
+                return layout.clone();
             }
             let disks: Vec<u64> = below::disks(handle.fd())
                 .into_iter()
                 .map(|d| rustix::fs::makedev(d.major, d.minor))
                 .collect();
-            let spread = (!disks.is_empty()).then(|| Arc::new(Spread::new(disks)));
-            self.shared.lock().spreads.push((device, spread.clone()));
-            spread
+            let layout = (!disks.is_empty()).then(|| Arc::new(Layout::new(disks)));
+            self.shared.lock().layouts.push((device, layout.clone()));
+            layout
         };
-        handle.spread.get_or_init(find).as_ref()
+        handle.layout.get_or_init(find).as_ref()
     }
 
     /// Bytes that wait to be issued, on all devices.
@@ -307,7 +307,7 @@ impl Engine {
     fn each(&self, device: u64, change: impl Fn(&mut Device)) {
         let bounds = self.shared.settings.in_flight;
         let mut state = self.shared.lock();
-        let below = state.spreads.iter().find(|(d, _)| *d == device);
+        let below = state.layouts.iter().find(|(d, _)| *d == device);
         let disks = below.and_then(|(_, s)| s.as_ref().map(|s| s.disks().to_vec()));
         for device in disks.unwrap_or_default().into_iter().chain([device]) {
             change(state.device(device, bounds));
@@ -362,7 +362,7 @@ impl Engine {
         let Some(first) = requests.first() else {
             return;
         };
-        if self.spread(device, &first.handle).is_none() {
+        if self.layout(device, &first.handle).is_none() {
             return self.queue(device, class, requests);
         }
         let mut rest = requests.into_iter().peekable();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{Arrived, Company, Failure, Handle, Request, TARDY, Watched};
 use crate::clock::Moment;
-use crate::place::{DeviceModel, InFlight, Spread};
+use crate::device::{DeviceModel, InFlight, Layout};
 use crate::shm::{Notes, lost};
 use crate::view::{FileView, PageRange};
 
@@ -75,7 +75,7 @@ pub(super) struct Device {
 pub(super) struct State {
     pub(super) devices: Vec<Device>,
     /// File systems by `st_dev`, and the disks below those that lie on several.
-    pub(super) spreads: Vec<(u64, Option<Arc<Spread>>)>,
+    pub(super) layouts: Vec<(u64, Option<Arc<Layout>>)>,
     pub(super) workers: usize,
     pub(super) idle: usize,
     pub(super) stop: bool,

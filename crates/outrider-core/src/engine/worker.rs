@@ -14,7 +14,7 @@ use super::queue::{Awaited, Issuing, Job, Outcome};
 use super::window::Wait;
 use super::{Failure, LONGEST_WAIT, Readahead, Request, Settings, Shared, TARDY};
 use crate::clock::{Clock, Moment, Monotonic};
-use crate::place::{Spread, Watch};
+use crate::device::{Layout, Watch};
 use crate::shm::{Notes, lost};
 
 /// What has not arrived after this never will.
@@ -167,7 +167,7 @@ pub(super) fn bytes_read(disks: &[u64]) -> Option<Vec<u64>> {
 
 /// A batch by which is learned what lies where.
 pub(super) struct Watched {
-    spread: Arc<Spread>,
+    layout: Arc<Layout>,
     addresses: Range<u64>,
     watch: Watch,
 }
@@ -176,7 +176,7 @@ impl Watched {
     /// Looks at the disks' counters before a group goes out, unless it is known where its first run lies or there is only one disk.
     fn begin(group: &[Request]) -> Option<Watched> {
         let first = group.first()?;
-        let spread = first.handle.spread.get()?.as_ref()?;
+        let layout = first.handle.layout.get()?.as_ref()?;
         let mut run = first.range.clone();
         for next in group.iter().skip(1) {
             if next.range.start != run.end {
@@ -185,9 +185,9 @@ impl Watched {
             run.end = next.range.end;
         }
         let addresses = first.handle.addresses(&run)?;
-        let watch = spread.issued(&addresses, bytes_read)?;
+        let watch = layout.issued(&addresses, bytes_read)?;
         Some(Watched {
-            spread: spread.clone(),
+            layout: layout.clone(),
             addresses,
             watch,
         })
@@ -196,10 +196,10 @@ impl Watched {
     /// Looks again after it has arrived.
     pub(super) fn end(self, arrived: bool) -> Option<u64> {
         let after = if arrived {
-            bytes_read(self.spread.disks())
+            bytes_read(self.layout.disks())
         } else {
             None
         };
-        self.spread.arrived(self.watch, self.addresses, after)
+        self.layout.arrived(self.watch, self.addresses, after)
     }
 }

@@ -1,8 +1,8 @@
 //! From foreseen ranges to requests.
 
 use super::*;
+use crate::device::READAHEAD;
 use crate::engine::Company;
-use crate::place::READAHEAD;
 
 /// From so many bytes that the kernel reads ahead on it is worth leaving a whole file to it: eight times its usual readahead.
 const FAR: u64 = 1 << 20;

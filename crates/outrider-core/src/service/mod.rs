@@ -45,10 +45,10 @@ use outrider_sys::raw;
 use crate::budget::{Grant, Policy, Supply};
 use crate::clock::{Clock, Moment, Monotonic};
 use crate::config::{Config, RangeTree};
+use crate::device::{DeviceModel, READAHEAD};
 use crate::engine::{self, Account, Class, Engine, Handle, Overtaken, Request};
 use crate::fetch::{self, Wanted};
 use crate::map::Map;
-use crate::place::{DeviceModel, READAHEAD};
 use crate::plan::{self, Terms};
 use crate::shared::Shared;
 use crate::shm::{

@@ -14,9 +14,9 @@ use std::time::Duration;
 use super::{FileKey, FileState, Kernel, ProcState, Service};
 use crate::clock::Moment;
 use crate::config::Config;
+use crate::device::READAHEAD;
 use crate::engine::{Company, LEAST_BLOCK};
 use crate::map::Map;
-use crate::place::READAHEAD;
 use crate::source::predict::PAGE;
 
 /// From one look to the next where it is not known whether somebody is there …

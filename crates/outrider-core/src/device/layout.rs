@@ -19,7 +19,7 @@ const MOST_RUNS: usize = 4096;
 
 /// The disks below one file system, and what is known of who holds what. Addresses are bytes as FIEMAP tells them.
 #[derive(Debug)]
-pub struct Spread {
+pub struct Layout {
     /// Numbers of the disks, as in `st_rdev`.
     disks: Vec<u64>,
     known: Mutex<Known>,
@@ -46,10 +46,10 @@ pub struct Watch {
     before: Vec<u64>,
 }
 
-impl Spread {
+impl Layout {
     /// A file system over these disks, of which nothing is known.
-    pub fn new(disks: Vec<u64>) -> Spread {
-        Spread {
+    pub fn new(disks: Vec<u64>) -> Layout {
+        Layout {
             disks,
             known: Mutex::default(),
         }
@@ -213,17 +213,17 @@ mod tests {
 
     /// Requests of 1 MB at `places` (in MB), each seen at the disk that `holds` says.
     fn ask(
-        spread: &Spread,
+        layout: &Layout,
         places: impl Iterator<Item = u64>,
         holds: impl Fn(u64) -> usize,
     ) -> u32 {
         let mut watched = 0;
         for at in places {
             let addresses = at * MB..(at + 1) * MB;
-            if let Some(watch) = spread.issued(&addresses, |disks| Some(vec![7; disks.len()])) {
-                let mut after = vec![7; spread.disks().len()];
+            if let Some(watch) = layout.issued(&addresses, |disks| Some(vec![7; disks.len()])) {
+                let mut after = vec![7; layout.disks().len()];
                 after[holds(at)] += MB;
-                spread.arrived(watch, addresses, Some(after));
+                layout.arrived(watch, addresses, Some(after));
                 watched += 1;
             }
         }
@@ -233,12 +233,12 @@ mod tests {
     /// DR3, DR7: two disks one behind the other are told apart from a request every 64 MB, and the boundary lies where it is.
     #[test]
     fn runs_are_learned() {
-        let spread = Spread::new(vec![10, 20]);
-        assert_eq!(spread.disk_at(0), None);
+        let layout = Layout::new(vec![10, 20]);
+        assert_eq!(layout.disk_at(0), None);
         let holds = |mb| usize::from(mb >= 700);
         // Far apart, in no order, then around the boundary.
-        ask(&spread, [900, 0, 1400, 300, 650, 720].into_iter(), holds);
-        ask(&spread, 640..740, holds);
+        ask(&layout, [900, 0, 1400, 300, 650, 720].into_iter(), holds);
+        ask(&layout, 640..740, holds);
         for (mb, disk) in [
             (0, 10),
             (200, 10),
@@ -247,23 +247,23 @@ mod tests {
             (1400, 20),
             (9000, 20),
         ] {
-            assert_eq!(spread.disk_at(mb * MB), Some(disk), "{mb} MB");
+            assert_eq!(layout.disk_at(mb * MB), Some(disk), "{mb} MB");
         }
         // What is known is not looked at again, but for a check now and then.
-        ask(&spread, (0..1500).step_by(32), holds);
-        assert!(ask(&spread, 0..1500, holds) < 1500 / 20);
+        ask(&layout, (0..1500).step_by(32), holds);
+        assert!(ask(&layout, 0..1500, holds) < 1500 / 20);
     }
 
     /// DR7: where neighbours lie on different disks, or one request on several, nothing is said.
     #[test]
     fn a_patchwork_is_one_device() {
-        let spread = Spread::new(vec![10, 20]);
-        ask(&spread, (0..64).step_by(2), |_| 0);
-        assert_eq!(spread.disk_at(10 * MB), Some(10));
-        ask(&spread, (0..64).cycle().take(5000), |mb| (mb % 2) as usize);
-        assert_eq!(spread.disk_at(10 * MB), None);
+        let layout = Layout::new(vec![10, 20]);
+        ask(&layout, (0..64).step_by(2), |_| 0);
+        assert_eq!(layout.disk_at(10 * MB), Some(10));
+        ask(&layout, (0..64).cycle().take(5000), |mb| (mb % 2) as usize);
+        assert_eq!(layout.disk_at(10 * MB), None);
 
-        let striped = Spread::new(vec![10, 20]);
+        let striped = Layout::new(vec![10, 20]);
         for mb in 0..100 {
             let addresses = mb * MB..(mb + 1) * MB;
             if let Some(watch) = striped.issued(&addresses, |_| Some(vec![0, 0])) {

@@ -1,16 +1,12 @@
-//! What a device costs, and which device holds what (`spread`).
+//! What a device costs.
 //!
 //! sysfs lies about devices (virtio claims to be rotational), so the model is measured from our own completions:
 //! a request takes latency + bytes / bandwidth. Both are tracked, and everything that depends on the device follows
 //! from them: how many bytes must be in flight to keep it busy, from which gap on a second request is cheaper than
 //! reading through, how long a run must be for a seek not to show, what a random miss costs.
 
-mod spread;
-
 use std::ops::Range;
 use std::time::Duration;
-
-pub use spread::{Spread, Watch};
 
 /// Measured figures of one device.
 #[derive(Clone, Copy, Debug)]
