@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use outrider_sys::raw::blocks_read;
 
-use super::{Company, Device, Engine, Shared};
+use super::{Device, Engine, Shared, Sharing};
 use crate::device::READAHEAD;
 
 /// How often whoever waits for room looks whether it is wanted no more.
@@ -95,7 +95,7 @@ impl Way {
         let mut state = self.shared.lock();
         if state.devices.iter().all(|d| d.id != self.device) {
             // Somebody will look who else is there.
-            state.device(self.device, bounds).company = Company::Unknown;
+            state.device(self.device, bounds).sharing = Sharing::Unknown;
         }
         // Who waits has nothing on its way: it keeps nobody else waiting.
         let had = std::mem::take(&mut self.bytes);
@@ -144,12 +144,12 @@ impl Device {
     /// little is added to that.
     fn bound_aside(&self) -> u64 {
         let streams = self.in_flight_bytes + self.queued_bytes > 0;
-        match self.company {
-            Company::Nobody => u64::MAX,
+        match self.sharing {
+            Sharing::Exclusive => u64::MAX,
             _ if streams => self.bound() / 4,
             // The walking program may have a window of its own on its way.
-            Company::Others => self.bound() / 2,
-            Company::Unknown => self.bound(),
+            Sharing::Shared => self.bound() / 2,
+            Sharing::Unknown => self.bound(),
         }
     }
 }

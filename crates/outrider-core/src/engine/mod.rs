@@ -60,13 +60,13 @@ pub struct Load {
 
 /// Who else reads from a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Company {
+pub enum Sharing {
     /// Nobody has looked long enough: little is kept in flight.
     Unknown,
     /// Nobody.
-    Nobody,
+    Exclusive,
     /// Somebody: no more is kept in flight than the kernel's own readahead keeps.
-    Others,
+    Shared,
 }
 
 struct Shared {
@@ -329,12 +329,12 @@ impl Engine {
     }
 
     /// Who else reads from a device. Without this call it is nobody.
-    pub fn share(&self, device: u64, company: Company) {
+    pub fn share(&self, device: u64, sharing: Sharing) {
         let bounds = self.shared.settings.in_flight;
         let mut state = self.shared.lock();
         let d = state.device(device, bounds);
-        if d.company != company {
-            d.company = company;
+        if d.sharing != sharing {
+            d.sharing = sharing;
             // What arrived in different company says nothing of either, nor does what is on its way.
             (d.span, d.before) = (None, (0, 0.0));
             d.mixed = d.in_flight_bytes;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{Arrived, Company, Failure, Handle, Request, TARDY, Watched};
+use super::{Arrived, Failure, Handle, Request, Sharing, TARDY, Watched};
 use crate::clock::Moment;
 use crate::device::{DeviceModel, InFlight, Layout};
 use crate::shm::{Notes, lost};
@@ -46,7 +46,7 @@ pub(super) struct Device {
     /// Bounds of what is allowed, bytes.
     pub(super) bounds: (u64, u64),
     /// Whether somebody else reads from it.
-    pub(super) company: Company,
+    pub(super) sharing: Sharing,
     /// Requests that the kernel has been given, and these with those that it is being given.
     pub(super) handed: Arc<AtomicU64>,
     pub(super) issued: u64,
@@ -118,7 +118,7 @@ impl State {
                     model: DeviceModel::default(),
                     allowed: InFlight::new(bounds.0..bounds.1),
                     bounds,
-                    company: Company::Nobody,
+                    sharing: Sharing::Exclusive,
                     handed: Arc::default(),
                     issued: 0,
                     in_order: false,
@@ -486,20 +486,20 @@ impl Device {
     /// Bytes in flight at most.
     pub(super) fn bound(&self) -> u64 {
         let alone = self.allowed.bound();
-        match self.company {
-            Company::Nobody => alone,
-            Company::Unknown => alone.min(self.model.unproven().max(self.bounds.0)),
-            Company::Others => alone.min(self.model.beside_others().max(self.bounds.0)),
+        match self.sharing {
+            Sharing::Exclusive => alone,
+            Sharing::Unknown => alone.min(self.model.unproven().max(self.bounds.0)),
+            Sharing::Shared => alone.min(self.model.beside_others().max(self.bounds.0)),
         }
     }
 
     /// Bytes after which nothing more is issued until all has arrived: a head goes on with what is nearest, and whoever reads elsewhere would wait
     /// for as long as a stream goes on.
     fn breath(&self) -> u64 {
-        match self.company {
+        match self.sharing {
             _ if !self.model.has_head() => u64::MAX,
-            Company::Others => self.model.quantum() / 2,
-            Company::Nobody | Company::Unknown => 2 * self.model.quantum(),
+            Sharing::Shared => self.model.quantum() / 2,
+            Sharing::Exclusive | Sharing::Unknown => 2 * self.model.quantum(),
         }
     }
 
@@ -527,19 +527,19 @@ impl Device {
             let took = self.before.1 + (now - since).as_secs_f64() * 1e6;
             if self.before.0 >= long {
                 let rate = self.before.0 as f64 / took.max(1.0);
-                match self.company {
-                    Company::Nobody => {
+                match self.sharing {
+                    Sharing::Exclusive => {
                         self.model.full_span(self.before.0, took);
                         let low = self.model.reserve().clamp(bounds.0, bounds.1);
                         self.allowed.epoch(rate, low..bounds.1);
                     }
                     // With little in flight a device shows less than it has, unless its head makes the rate.
-                    Company::Unknown if self.model.has_head() || rate > self.model.bandwidth => {
+                    Sharing::Unknown if self.model.has_head() || rate > self.model.bandwidth => {
                         self.model.full_span(self.before.0, took);
                     }
-                    Company::Unknown => {}
+                    Sharing::Unknown => {}
                     // It is no more than others have left.
-                    Company::Others => self.model.delivers(rate),
+                    Sharing::Shared => self.model.delivers(rate),
                 }
                 self.before = (0, 0.0);
                 self.span = Some(now);
@@ -560,14 +560,14 @@ mod tests {
     use super::*;
 
     /// Bytes that are handed out at once of 8 MiB that wait, to a device that is best with 2 MiB in flight.
-    fn in_flight(company: Company) -> u64 {
+    fn in_flight(sharing: Sharing) -> u64 {
         let mut state = State::default();
         let handle = Arc::new(Handle::new(std::os::fd::OwnedFd::from(
             std::fs::File::open("/dev/null").unwrap(),
         )));
         let d = state.device(1, (256 << 10, 16 << 20));
         d.allowed = InFlight::new(2 << 20..2 << 20);
-        d.company = company;
+        d.sharing = sharing;
         d.queued_bytes = 8 << 20;
         d.queues[0].extend((0..64).map(|k| Request {
             handle: handle.clone(),
@@ -584,7 +584,7 @@ mod tests {
     /// known that nobody is there.
     #[test]
     fn who_else_reads_bounds_what_is_in_flight() {
-        let all = [Company::Others, Company::Unknown, Company::Nobody].map(in_flight);
+        let all = [Sharing::Shared, Sharing::Unknown, Sharing::Exclusive].map(in_flight);
         assert_eq!(all, [256 << 10, 512 << 10, 2 << 20]);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::device::READAHEAD;
-use crate::engine::Company;
+use crate::engine::Sharing;
 
 /// From so many bytes that the kernel reads ahead on it is worth leaving a whole file to it: eight times its usual readahead.
 const FAR: u64 = 1 << 20;
@@ -134,7 +134,7 @@ impl<K: Kernel> Service<K> {
         let room = self.room().min(part);
         let now = self.now_us();
         let device = self.engine.device_of(key.dev, &handle, first);
-        self.meet_neighbours(device);
+        self.begin_sharing(device);
         let model = self.model(device);
         let Some(file) = self.files.get_mut(&key) else {
             return plan::Plan::default();
@@ -324,7 +324,7 @@ impl<K: Kernel> Service<K> {
         /// Bytes that are asked for ahead where a stream may soon be left to the kernel.
         const NEAR: u64 = 8 << 20;
         let model = self.model(self.device(key));
-        let may_be_left = !model.has_head() && self.company(key) != Company::Nobody;
+        let may_be_left = !model.has_head() && self.sharing(key) != Sharing::Exclusive;
         let config = &self.config;
         let chunk = self.files.get(&key).map_or(0, |f| f.chunk).max(PAGE);
         let largest = match self.mode {

@@ -10,6 +10,7 @@
 mod away;
 mod bounds;
 mod crowd;
+mod device_sharing;
 pub(crate) mod ends;
 mod evictions;
 mod fetching;
@@ -19,7 +20,6 @@ mod hot;
 mod kernel;
 mod linux;
 mod moves;
-mod neighbours;
 mod others;
 mod pace;
 mod processes;
@@ -64,12 +64,12 @@ use crate::walk::runner::{self as walk, Opened, Walker};
 
 use away::Away;
 use crowd::Crowd;
+use device_sharing::DeviceSharing;
 use ends::Wake;
 use heirs::Heirs;
 use hot::Warmth;
 pub use kernel::{Answer, Kernel, OpenFile, Source};
 pub use linux::Linux;
-use neighbours::Neighbours;
 use others::{Others, Seen};
 use pace::Pace;
 use worth::Worth;
@@ -461,7 +461,7 @@ pub struct Service<K> {
     read_bytes: u64,
     models: HashMap<u64, (Moment, DeviceModel)>,
     /// Who else was seen to read from the disks.
-    neighbours: Neighbours,
+    device_sharing: DeviceSharing,
     /// Whether many files that are read at once are better left alone.
     crowd: Crowd,
     last_let_go: Moment,
@@ -575,7 +575,7 @@ impl<K: Kernel> Service<K> {
             streams: 1,
             read_bytes: 0,
             models: HashMap::new(),
-            neighbours: Neighbours::new(now),
+            device_sharing: DeviceSharing::new(now),
             crowd: Crowd::new(now),
             last_let_go: now,
             away: Away::new(now),
@@ -712,7 +712,7 @@ impl<K: Kernel> Service<K> {
         if self.kernel.since(self.last_map_look) >= self.map_pause {
             self.look_at_maps();
         }
-        self.look_for_neighbours();
+        self.look_at_sharing();
         self.go_on_moving();
         self.let_go();
         worked

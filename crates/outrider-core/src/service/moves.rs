@@ -5,7 +5,7 @@
 //! busy by the kernel's windows.
 
 use super::*;
-use crate::engine::Company;
+use crate::engine::Sharing;
 
 /// What is asked for and has not arrived at most, bytes: what a fast device delivers while the service sleeps …
 const AHEAD: u64 = 16 << 20;
@@ -93,15 +93,15 @@ impl<K: Kernel> Service<K> {
         {
             return false;
         }
-        let most = match self.company(m.key) {
+        let most = match self.sharing(m.key) {
             // No more would be asked for than the kernel does, and its windows begin anew behind what it finds cached, until they have gone.
-            Company::Others => return true,
-            Company::Unknown => {
-                self.meet_neighbours(self.device(m.key));
+            Sharing::Shared => return true,
+            Sharing::Unknown => {
+                self.begin_sharing(self.device(m.key));
                 return true;
             }
-            Company::Nobody if model.has_latency() => AHEAD,
-            Company::Nobody => AT_FIRST,
+            Sharing::Exclusive if model.has_latency() => AHEAD,
+            Sharing::Exclusive => AT_FIRST,
         };
         for _ in 0..PIECES {
             let Some(file) = self.files.get(&m.key) else {

@@ -15,7 +15,7 @@ use super::{FileKey, FileState, Kernel, ProcState, Service};
 use crate::clock::Moment;
 use crate::config::Config;
 use crate::device::READAHEAD;
-use crate::engine::{Company, LEAST_BLOCK};
+use crate::engine::{LEAST_BLOCK, Sharing};
 use crate::map::Map;
 use crate::source::predict::PAGE;
 
@@ -62,7 +62,7 @@ const INTERRUPTED: u32 = 8;
 const MOST: usize = 32;
 
 /// The last look.
-pub struct Neighbours {
+pub struct DeviceSharing {
     at: Moment,
     disks: Vec<Disk>,
     /// Looks in succession that took too long.
@@ -146,7 +146,7 @@ struct Disk {
     seen: bool,
     /// … or some requests that may be all there were.
     suspected: bool,
-    company: Company,
+    sharing: Sharing,
 }
 
 impl Disk {
@@ -165,7 +165,7 @@ impl Disk {
             quiet: 0,
             seen: false,
             suspected: false,
-            company: Company::Unknown,
+            sharing: Sharing::Unknown,
         }
     }
 
@@ -201,9 +201,9 @@ impl Disk {
         if foreign {
             // Somebody who goes on reading is seen again soon.
             self.seen |= self.suspected;
-            self.company = match self.seen {
-                true => Company::Others,
-                false => Company::Unknown,
+            self.sharing = match self.seen {
+                true => Sharing::Shared,
+                false => Sharing::Unknown,
             };
             (self.suspected, self.quiet) = (true, 0);
             // Those were counted.
@@ -224,14 +224,14 @@ impl Disk {
             false => PROOF.max(answers as u32),
         };
         if self.quiet >= enough {
-            (self.company, self.suspected, self.seen) = (Company::Nobody, false, false);
+            (self.sharing, self.suspected, self.seen) = (Sharing::Exclusive, false, false);
         }
     }
 }
 
-impl Neighbours {
-    pub fn new(now: Moment) -> Neighbours {
-        Neighbours {
+impl DeviceSharing {
+    pub fn new(now: Moment) -> DeviceSharing {
+        DeviceSharing {
             at: now,
             disks: Vec::new(),
             interrupted: 0,
@@ -295,36 +295,36 @@ fn longest_chunk(config: &Config, files: &Map<FileKey, FileState>) -> u64 {
 
 impl<K: Kernel> Service<K> {
     /// Looks from time to time who reads from the disks that are being fetched from, and tells the engine.
-    pub(super) fn look_for_neighbours(&mut self) {
+    pub(super) fn look_at_sharing(&mut self) {
         // Who reads beside programs that nobody runs ahead of may have been overlooked.
-        let known = |d: &Disk| match d.company {
-            Company::Unknown => false,
-            Company::Nobody => d.quiet > SURE,
-            Company::Others => true,
+        let known = |d: &Disk| match d.sharing {
+            Sharing::Unknown => false,
+            Sharing::Exclusive => d.quiet > SURE,
+            Sharing::Shared => true,
         };
-        let pause = if self.neighbours.disks.iter().all(known) {
+        let pause = if self.device_sharing.disks.iter().all(known) {
             LATER
         } else {
             LOOK
         };
-        if self.kernel.since(self.neighbours.at) < pause {
+        if self.kernel.since(self.device_sharing.at) < pause {
             return;
         }
         for load in self.engine.loads() {
-            let disks = &self.neighbours.disks;
+            let disks = &self.device_sharing.disks;
             let known = disks.iter().find(|d| d.device == load.device);
             let entered = known.map_or(0, |d| d.entered);
             if load.busy || load.entered > entered {
                 let chunk = || longest_chunk(&self.config, &self.files);
-                let disk = self.neighbours.disk(load.device, &self.kernel, chunk);
+                let disk = self.device_sharing.disk(load.device, &self.kernel, chunk);
                 disk.busy = self.kernel.now();
             }
         }
         let engine = &self.engine;
-        self.neighbours.disks.retain(|d| {
+        self.device_sharing.disks.retain(|d| {
             let rested = self.kernel.since(d.busy) >= REST;
             if rested {
-                engine.share(d.device, Company::Unknown);
+                engine.share(d.device, Sharing::Unknown);
             }
             !rested
         });
@@ -333,42 +333,51 @@ impl<K: Kernel> Service<K> {
 
     /// Whether somebody else was seen to read from the flash device that a file lies on.
     pub(super) fn shared_with_others(&mut self, key: FileKey) -> bool {
-        self.company(key) == Company::Others && self.model(self.device(key)).answers_as_flash()
+        self.sharing(key) == Sharing::Shared && self.model(self.device(key)).answers_as_flash()
     }
 
     /// Whether anybody else reads from the device that a file lies on, as far as is known.
-    pub(super) fn company(&self, key: FileKey) -> Company {
+    pub(super) fn sharing(&self, key: FileKey) -> Sharing {
         let device = self.device(key);
-        let disk = self.neighbours.disks.iter().find(|d| d.device == device);
-        disk.map_or(Company::Unknown, |d| d.company)
+        let disk = self
+            .device_sharing
+            .disks
+            .iter()
+            .find(|d| d.device == device);
+        disk.map_or(Sharing::Unknown, |d| d.sharing)
     }
 
     /// To be called before something is asked of a device: begins to count there.
-    pub(super) fn meet_neighbours(&mut self, device: u64) {
-        if self.neighbours.disks.iter().all(|d| d.device != device) {
-            self.engine.share(device, Company::Unknown);
+    pub(super) fn begin_sharing(&mut self, device: u64) {
+        if self.device_sharing.disks.iter().all(|d| d.device != device) {
+            self.engine.share(device, Sharing::Unknown);
             let chunk = || longest_chunk(&self.config, &self.files);
-            self.neighbours.disk(device, &self.kernel, chunk);
+            self.device_sharing.disk(device, &self.kernel, chunk);
             self.count_requests();
         }
     }
 
     fn count_requests(&mut self) {
-        self.neighbours.at = self.kernel.now();
+        self.device_sharing.at = self.kernel.now();
         let looked_at = |d: &Disk| self.kernel.since(d.busy) < IDLE;
-        if !self.neighbours.disks.iter().any(looked_at) {
-            self.neighbours.programs.clear();
+        if !self.device_sharing.disks.iter().any(looked_at) {
+            self.device_sharing.programs.clear();
             return;
         }
         let walking = self.engine.threads_aside();
         let own = self.kernel.own_pid();
         let ours = self.kernel.bytes_fetched(own);
-        for d in self.neighbours.disks.iter_mut().filter(|d| !looked_at(d)) {
+        for d in self
+            .device_sharing
+            .disks
+            .iter_mut()
+            .filter(|d| !looked_at(d))
+        {
             d.counts.clear();
         }
         let few = self.active.len() <= MOST;
         let looks_from = self.kernel.now();
-        let longest = self.neighbours.longest();
+        let longest = self.device_sharing.longest();
         let programs: Option<Vec<(u32, u64, u64)>> = self
             .active
             .iter()
@@ -392,7 +401,7 @@ impl<K: Kernel> Service<K> {
             .loads()
             .into_iter()
             .filter(|l| {
-                let disks = &self.neighbours.disks;
+                let disks = &self.device_sharing.disks;
                 disks.iter().any(|d| d.device == l.device && looked_at(d))
             })
             .map(|before| {
@@ -405,9 +414,9 @@ impl<K: Kernel> Service<K> {
             .collect();
         let asked = ours.zip(self.kernel.bytes_fetched(own));
         let walked = (walked, self.engine.requests_aside());
-        let before = self.neighbours.walks;
+        let before = self.device_sharing.walks;
         // What is just being read may have been counted page by page.
-        self.neighbours.walks = (walked.0.max(before.0), walked.1.max(before.1));
+        self.device_sharing.walks = (walked.0.max(before.0), walked.1.max(before.1));
         let walked = (
             walked.0.saturating_sub(before.0),
             walked.1.saturating_sub(before.1),
@@ -416,20 +425,21 @@ impl<K: Kernel> Service<K> {
             let known =
                 |d: &&mut Disk| d.device == load.device && (load.busy || d.entered != load.entered);
             // Who walks through several disks at once is believed to have read all from each.
-            if let Some(d) = self.neighbours.disks.iter_mut().find(known) {
+            if let Some(d) = self.device_sharing.disks.iter_mut().find(known) {
                 (d.walks.0, d.walks.1) = (d.walks.0 + walked.0, d.walks.1 + walked.1);
                 d.entered = load.entered;
             }
         }
         let parts = self.active.len().min(MOST) + disks.len() + walking.div_ceil(8);
         let lasts = LASTS + LASTS_EACH * parts as u32;
-        self.neighbours.interrupted += 1;
+        self.device_sharing.interrupted += 1;
         // Where all of them take longer, it is the machine.
-        if self.kernel.since(looks_from) > lasts * self.neighbours.interrupted.div_ceil(INTERRUPTED)
+        if self.kernel.since(looks_from)
+            > lasts * self.device_sharing.interrupted.div_ceil(INTERRUPTED)
         {
             return;
         }
-        self.neighbours.interrupted = 0;
+        self.device_sharing.interrupted = 0;
         let fetched = |list: &Vec<(u32, u64, u64)>| list.iter().map(|p| p.1).sum::<u64>();
         let fetched = programs.as_ref().map_or(0, fetched);
         let walked = |p: &ProcState| p.walked.is_some_and(|at| self.kernel.since(at) < WALKED);
@@ -440,8 +450,8 @@ impl<K: Kernel> Service<K> {
             .any(walked);
         let hinted = self.active.iter().filter_map(|i| self.procs[*i].as_ref());
         let hinted = hinted.map(|p| p.hinted.0).fold(0, u64::saturating_add);
-        let hints = std::mem::replace(&mut self.neighbours.hinted, hinted) < hinted;
-        let own = programs.and_then(|now| self.neighbours.requests(now));
+        let hints = std::mem::replace(&mut self.device_sharing.hinted, hinted) < hinted;
+        let own = programs.and_then(|now| self.device_sharing.requests(now));
         for (load, begun, after) in disks {
             let streaming = self
                 .files
@@ -449,7 +459,7 @@ impl<K: Kernel> Service<K> {
                 .any(|f| f.streamed && f.device == load.device && f.view.in_flight_pages() > 0);
             let answer = self.engine.model(load.device).latency_us;
             let Some(d) = self
-                .neighbours
+                .device_sharing
                 .disks
                 .iter_mut()
                 .find(|d| d.device == load.device)
@@ -469,12 +479,12 @@ impl<K: Kernel> Service<K> {
                     way: load.bytes,
                 })
             });
-            let (counted, known) = (count.is_some(), d.company);
+            let (counted, known) = (count.is_some(), d.sharing);
             d.walked = walks;
             d.look(count, Duration::from_micros(answer as u64), streaming);
-            self.engine.share(load.device, d.company);
+            self.engine.share(load.device, d.sharing);
             self.engine.disturb(load.device, hints);
-            if counted && d.company == Company::Nobody && known != d.company {
+            if counted && d.sharing == Sharing::Exclusive && known != d.sharing {
                 self.engine.deepen(load.device);
             }
         }
@@ -494,7 +504,7 @@ mod tests {
         answer: Duration,
         looks: u32,
         foreign: impl Fn(u32) -> u64,
-    ) -> Vec<Company> {
+    ) -> Vec<Sharing> {
         let mut disk = Disk::new(1, u64::MAX, READAHEAD, Moment::BEGINNING);
         let (mut done, mut others) = (0, 0);
         let believed = (0..looks).map(|k| {
@@ -510,14 +520,14 @@ mod tests {
             };
             disk.look(Some(count), answer, false);
             done += 100;
-            disk.company
+            disk.sharing
         });
         believed.collect()
     }
 
     /// Looks until somebody was known to be there.
-    fn found(believed: &[Company]) -> Option<usize> {
-        believed.iter().position(|c| *c == Company::Others)
+    fn found(believed: &[Sharing]) -> Option<usize> {
+        believed.iter().position(|c| *c == Sharing::Shared)
     }
 
     /// DR7: who reads from the disk beside a stream is found within a few looks, however long the queue is that he waits behind, and somebody who reads
@@ -527,11 +537,11 @@ mod tests {
         for deep in [4, 32, 1024] {
             let many = watched(deep, FAST, 40, |_| 10);
             assert!(found(&many).is_some_and(|looks| looks <= 4), "{many:?}");
-            assert!(!many.contains(&Company::Nobody));
+            assert!(!many.contains(&Sharing::Exclusive));
             assert!(found(&watched(deep, FAST, 32, |_| 1)).is_some());
             let alone = watched(deep, FAST, 400, |_| 0);
-            assert_eq!(alone[PROOF as usize - 2], Company::Unknown);
-            assert_eq!(alone[PROOF as usize..], [Company::Nobody; 392]);
+            assert_eq!(alone[PROOF as usize - 2], Sharing::Unknown);
+            assert_eq!(alone[PROOF as usize..], [Sharing::Exclusive; 392]);
         }
     }
 
@@ -545,13 +555,13 @@ mod tests {
             300,
             |k| if (50..100).contains(&k) { 4 } else { 0 },
         );
-        assert_eq!(believed[49], Company::Nobody);
-        let shortened = (50..).find(|k| believed[*k] != Company::Nobody);
-        assert_eq!(shortened.map(|k| believed[k]), Some(Company::Unknown));
+        assert_eq!(believed[49], Sharing::Exclusive);
+        let shortened = (50..).find(|k| believed[*k] != Sharing::Exclusive);
+        assert_eq!(shortened.map(|k| believed[k]), Some(Sharing::Unknown));
         assert!(shortened.is_some_and(|k| k <= 54), "{believed:?}");
         assert!(found(&believed).is_some_and(|k| k <= 57), "{believed:?}");
-        assert_eq!(believed[150], Company::Others);
-        assert_eq!(believed[100 + ALONE as usize], Company::Nobody);
+        assert_eq!(believed[150], Sharing::Shared);
+        assert_eq!(believed[100 + ALONE as usize], Sharing::Exclusive);
     }
 
     /// DR7: what a disk has finished and its processor has not told anybody of yet is in none of its counts at a look, and in them at the next: that is nobody.
@@ -570,7 +580,7 @@ mod tests {
             disk.look(Some(count), FAST, false);
             assert!(!disk.suspected, "look {k}");
         }
-        assert_eq!(disk.company, Company::Nobody);
+        assert_eq!(disk.sharing, Sharing::Exclusive);
         // A look during which the processor was away counts too many, and hides nobody for long.
         let (mut disk, mut others) = (Disk::new(1, u64::MAX, READAHEAD, Moment::BEGINNING), 0);
         let found = (0..40).position(|k| {
@@ -583,7 +593,7 @@ mod tests {
                 ..Count::default()
             };
             disk.look(Some(count), FAST, false);
-            disk.company == Company::Others
+            disk.sharing == Sharing::Shared
         });
         assert!(found.is_some_and(|looks| looks < 16), "{found:?}");
     }
@@ -592,9 +602,9 @@ mod tests {
     #[test]
     fn a_burst_is_nobody() {
         let believed = watched(64, FAST, 100, |k| if k == 50 { 24 } else { 0 });
-        assert_eq!(believed[50], Company::Unknown);
+        assert_eq!(believed[50], Sharing::Unknown);
         assert_eq!(found(&believed), None);
-        assert_eq!(believed[51 + PROOF as usize], Company::Nobody);
+        assert_eq!(believed[51 + PROOF as usize], Sharing::Exclusive);
     }
 
     /// DR7: of a disk that answers late it takes longer to know, because whoever reads there makes fewer requests.
@@ -602,7 +612,7 @@ mod tests {
     fn a_slow_disk_is_watched_for_longer() {
         let alone = |answer| {
             let believed = watched(32, answer, 200, |_| 0);
-            believed.iter().position(|c| *c == Company::Nobody)
+            believed.iter().position(|c| *c == Sharing::Exclusive)
         };
         let slow = Duration::from_millis(8);
         let time = |looks: Option<usize>| looks.map(|k| LOOK * k as u32);
@@ -650,10 +660,10 @@ mod tests {
                 count.begun.0 += 20 + cut + foreign;
                 count.begun.1 = count.begun.0;
             }
-            disk.company
+            disk.sharing
         };
-        assert_eq!(stream(true, 100, 0), Company::Nobody);
-        assert_eq!(stream(true, 100, 20), Company::Others);
-        assert_eq!(stream(false, 100, 10), Company::Others);
+        assert_eq!(stream(true, 100, 0), Sharing::Exclusive);
+        assert_eq!(stream(true, 100, 20), Sharing::Shared);
+        assert_eq!(stream(false, 100, 10), Sharing::Shared);
     }
 }
