@@ -16,9 +16,9 @@ use outrider_sys::handover::{self, Arrival, Handed};
 use outrider_sys::memory::{Memory, MemorySources};
 use outrider_sys::raw;
 
+use super::cache_users::Watches;
 use super::ends::{Ends, Note, Wake};
 use super::kernel::{Answer, Kernel, OpenFile, Source};
-use super::others::Watches;
 use super::servers::Servers;
 use super::{FileKey, Place};
 use crate::clock::{Clock, Moment, Monotonic};

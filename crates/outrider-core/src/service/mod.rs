@@ -9,6 +9,7 @@
 
 mod away;
 mod bounds;
+mod cache_users;
 mod crowd;
 mod device_sharing;
 pub(crate) mod ends;
@@ -20,7 +21,6 @@ mod hot;
 mod kernel;
 mod linux;
 mod moves;
-mod others;
 mod pace;
 mod processes;
 mod reach;
@@ -63,6 +63,7 @@ use crate::view::{FileView, Granularity, PageRange};
 use crate::walk::runner::{self as walk, Opened, Walker};
 
 use away::Away;
+use cache_users::{CacheUsers, Seen};
 use crowd::Crowd;
 use device_sharing::DeviceSharing;
 use ends::Wake;
@@ -70,7 +71,6 @@ use heirs::Heirs;
 use hot::Warmth;
 pub use kernel::{Answer, Kernel, OpenFile, Source};
 pub use linux::Linux;
-use others::{Others, Seen};
 use pace::Pace;
 use worth::Worth;
 
@@ -471,7 +471,7 @@ pub struct Service<K> {
     /// File systems of which nothing is prefetched any more.
     left_alone: HashSet<u64>,
     /// Who uses the files that are to make room.
-    others: Others,
+    cache_users: CacheUsers,
     /// Counts the looks for evictions.
     looked: u64,
     /// Calls that are moving bytes within the kernel.
@@ -579,7 +579,7 @@ impl<K: Kernel> Service<K> {
             crowd: Crowd::new(now),
             last_let_go: now,
             away: Away::new(now),
-            others: Others::default(),
+            cache_users: CacheUsers::default(),
             looked: 0,
             moving: Vec::new(),
             fetches: true,

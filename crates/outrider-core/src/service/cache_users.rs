@@ -37,7 +37,7 @@ pub(super) struct Seen {
 
 /// The service's eyes.
 #[derive(Default)]
-pub(super) struct Others {
+pub(super) struct CacheUsers {
     watched: HashMap<i32, FileKey>,
     /// When other processes were last looked through, all of them, and files that this run knows which were open there.
     open: Option<(Moment, HashSet<PathBuf>)>,
@@ -115,7 +115,7 @@ impl<K: Kernel> Service<K> {
         }
         let now = self.kernel.now();
         for (watch, was_read) in self.kernel.reads_heard() {
-            let Some(key) = self.others.watched.remove(&watch) else {
+            let Some(key) = self.cache_users.watched.remove(&watch) else {
                 continue;
             };
             let Some(file) = self.files.get_mut(&key) else {
@@ -140,14 +140,14 @@ impl<K: Kernel> Service<K> {
                 && !shows
                 && now - f.last_access >= idle / 2
         };
-        let room = WATCHED.saturating_sub(self.others.watched.len());
+        let room = WATCHED.saturating_sub(self.cache_users.watched.len());
         let keys = self.files.values().filter(quiet).map(|f| f.key);
         let keys: Vec<FileKey> = keys.take(AT_ONCE.min(room)).collect();
         for key in keys {
             let name = self.files.get(&key).map(|f| f.name.clone());
             let watch = name.and_then(|name| self.kernel.watch_reads(&name, key));
             if let Some(watch) = watch {
-                self.others.watched.insert(watch, key);
+                self.cache_users.watched.insert(watch, key);
             }
             let Some(file) = self.files.get_mut(&key) else {
                 continue;
@@ -163,7 +163,7 @@ impl<K: Kernel> Service<K> {
     /// Ends the watch of a file that is forgotten.
     pub(super) fn forget_watch(&mut self, seen: &Seen) {
         if let Some(watch) = seen.watch {
-            self.others.watched.remove(&watch);
+            self.cache_users.watched.remove(&watch);
             self.kernel.unwatch(watch);
         }
     }
@@ -186,19 +186,19 @@ impl<K: Kernel> Service<K> {
             // It can't be watched, or there are too many: then it isn't known.
             None => {
                 let shows = self.devices.get(&key.dev).is_none_or(|p| p.shows_opens);
-                !shows && file.seen.refused.is_none() && self.others.watched.len() < WATCHED
+                !shows && file.seen.refused.is_none() && self.cache_users.watched.len() < WATCHED
             }
         }
     }
 
     /// Whether a process that this run doesn't follow has a file open.
     pub(super) fn is_open_elsewhere(&mut self, key: FileKey) -> bool {
-        let last = self.others.open.as_ref().map(|(when, _)| *when);
+        let last = self.cache_users.open.as_ref().map(|(when, _)| *when);
         if last.is_none_or(|when| self.kernel.since(when) >= LASTS) {
             self.look_through_processes();
         }
         let name = self.files.get(&key).map(|f| &f.name);
-        match (&self.others.open, name) {
+        match (&self.cache_users.open, name) {
             (Some((_, found)), Some(name)) => found.contains(name),
             _ => true,
         }
@@ -210,7 +210,7 @@ impl<K: Kernel> Service<K> {
         let known: HashSet<&PathBuf> = self.files.values().map(|f| &f.name).collect();
         let followed = self.procs.iter().flatten().map(|p| p.pid);
         let followed: HashSet<u32> = followed.chain([self.kernel.own_pid()]).collect();
-        let round = self.others.round.take();
+        let round = self.cache_users.round.take();
         let (mut found, mut left) =
             round.unwrap_or_else(|| (HashSet::new(), self.kernel.processes()));
         while let Some(pid) = left.pop() {
@@ -224,8 +224,8 @@ impl<K: Kernel> Service<K> {
             }
         }
         match left.is_empty() {
-            true => self.others.open = Some((self.kernel.now(), found)),
-            false => self.others.round = Some((found, left)),
+            true => self.cache_users.open = Some((self.kernel.now(), found)),
+            false => self.cache_users.round = Some((found, left)),
         }
     }
 }
