@@ -6,7 +6,7 @@
 //! of the service costs the speed-up and nothing else.
 
 mod report;
-mod strangers;
+mod unhooked;
 mod written;
 
 use std::cell::Cell;
@@ -33,7 +33,7 @@ use crate::cli::{Engine, Mode, RunArgs};
 use crate::output::{self, Failure};
 use crate::{confined, elf, graph, kept, models, plugin, preload, refused};
 use kept::Kept;
-use strangers::Strangers;
+use unhooked::Unhooked;
 use written::Written;
 
 /// The program's process, for the signal handlers.
@@ -309,15 +309,15 @@ fn finish(
         library,
         recording,
     } = started;
-    let (mut service, mut strangers) = (None, None);
+    let (mut service, mut unhooked) = (None, None);
     if args.report.is_some() {
-        strangers = Strangers::below(program, library);
+        unhooked = Unhooked::below(program, library);
     }
     let status = wait_for(
         program,
         shared,
         &mut service,
-        &mut strangers,
+        &mut unhooked,
         || start_service(shared?, config, mode, args.engine, recording.as_ref()),
         |i| {
             if let Some(shared) = shared {
@@ -325,7 +325,7 @@ fn finish(
             }
         },
     );
-    notes.extend(strangers.into_iter().flat_map(Strangers::notes));
+    notes.extend(unhooked.into_iter().flat_map(Unhooked::notes));
     if let Some(missed) = file.and_then(|file| may_miss(&file)) {
         notes.push(format!(
             "{}: {missed}; what it reads by them was not followed",
@@ -876,7 +876,7 @@ fn wait_for(
     program: i32,
     shared: Option<&Arc<Shared>>,
     service: &mut Option<i32>,
-    strangers: &mut Option<Strangers>,
+    unhooked: &mut Option<Unhooked>,
     start: impl Fn() -> Option<i32>,
     start_heir: impl Fn(usize),
 ) -> i32 {
@@ -924,8 +924,8 @@ fn wait_for(
             (0..shm::HEIRS).filter(wanted).for_each(&start_heir);
         }
         let socket = shared.filter(|_| !started).map(|s| s.socket());
-        let somebody = match strangers {
-            Some(strangers) => strangers.wait(&old, socket),
+        let somebody = match unhooked {
+            Some(unhooked) => unhooked.wait(&old, socket),
             None => wait_at(socket, &old),
         };
         set_mask(&old);
@@ -937,8 +937,8 @@ fn wait_for(
                 shared.header().closed.store(1, Release);
             }
         }
-        if let Some(strangers) = strangers {
-            strangers.look();
+        if let Some(unhooked) = unhooked {
+            unhooked.look();
         }
     }
 }

@@ -21,7 +21,7 @@ const NAMES: usize = 8;
 const MAPS: u64 = 4 << 20;
 
 /// What was found.
-pub struct Strangers {
+pub struct Unhooked {
     program: u32,
     /// Readable when the program is over; `None` once it is.
     life: Option<OwnedFd>,
@@ -36,11 +36,11 @@ pub struct Strangers {
     known: BTreeMap<u32, (u64, u64)>,
 }
 
-impl Strangers {
+impl Unhooked {
     /// `None` where the end of `program` could not be told from the outside. `library` is what was preloaded, if anything was.
-    pub fn below(program: i32, library: Option<PathBuf>) -> Option<Strangers> {
+    pub fn below(program: i32, library: Option<PathBuf>) -> Option<Unhooked> {
         let program = program as u32;
-        Some(Strangers {
+        Some(Unhooked {
             program,
             life: Some(fetch::life(program)?),
             pause: FIRST,
