@@ -371,7 +371,7 @@ impl<K: Kernel> Service<K> {
     /// Once that was tried the outcome counts.
     pub(super) fn crowded(&mut self, key: FileKey) -> bool {
         const TIMES: u64 = 4;
-        if let Some(quiet) = self.crowd.quiet() {
+        if let Some(quiet) = self.prefetch_trial.quiet() {
             return quiet;
         }
         let model = self.model(self.device(key));

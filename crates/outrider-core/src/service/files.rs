@@ -458,8 +458,8 @@ impl<K: Kernel> Service<K> {
         // Of many files there are enough.
         let read = descs.filter(|d| busy.len() <= FEW_FILES && busy.contains(&d.key));
         self.streams = read.map(|d| d.detector.reading().count() as u64).sum();
-        self.look_at_crowd(busy.len() as u64);
-        self.untold = match self.crowd.quiet() {
+        self.look_at_trial(busy.len() as u64);
+        self.untold = match self.prefetch_trial.quiet() {
             Some(true) => shm::UNTOLD,
             _ => 0,
         };

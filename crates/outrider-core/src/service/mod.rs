@@ -10,7 +10,6 @@
 mod away;
 mod bounds;
 mod cache_users;
-mod crowd;
 mod device_sharing;
 pub(crate) mod ends;
 mod evictions;
@@ -22,6 +21,7 @@ mod kernel;
 mod linux;
 mod moves;
 mod pace;
+mod prefetch_trial;
 mod processes;
 mod reach;
 mod reads;
@@ -64,7 +64,6 @@ use crate::walk::runner::{self as walk, Opened, Walker};
 
 use away::Away;
 use cache_users::{CacheUsers, Seen};
-use crowd::Crowd;
 use device_sharing::DeviceSharing;
 use ends::Wake;
 use heirs::Heirs;
@@ -72,6 +71,7 @@ use hot::Warmth;
 pub use kernel::{Answer, Kernel, OpenFile, Source};
 pub use linux::Linux;
 use pace::Pace;
+use prefetch_trial::PrefetchTrial;
 use worth::Worth;
 
 /// A file is let go so long after the last request for it: long enough to serve a running stream, short enough that an
@@ -463,7 +463,7 @@ pub struct Service<K> {
     /// Who else was seen to read from the disks.
     device_sharing: DeviceSharing,
     /// Whether many files that are read at once are better left alone.
-    crowd: Crowd,
+    prefetch_trial: PrefetchTrial,
     last_let_go: Moment,
     away: Away,
     /// File systems on which what is read was seen to stay cached.
@@ -576,7 +576,7 @@ impl<K: Kernel> Service<K> {
             read_bytes: 0,
             models: HashMap::new(),
             device_sharing: DeviceSharing::new(now),
-            crowd: Crowd::new(now),
+            prefetch_trial: PrefetchTrial::new(now),
             last_let_go: now,
             away: Away::new(now),
             cache_users: CacheUsers::default(),

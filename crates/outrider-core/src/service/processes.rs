@@ -700,7 +700,7 @@ impl<K: Kernel> Service<K> {
         if alone {
             // Until they are counted.
             self.busy += 1;
-            if self.busy >= crowd::MANY && self.crowd.quiet().is_none() {
+            if self.busy >= prefetch_trial::MANY && self.prefetch_trial.quiet().is_none() {
                 self.count_files();
             }
         }

@@ -47,7 +47,7 @@ enum Stage {
 
 /// The experiment.
 #[derive(Debug)]
-pub(super) struct Crowd {
+pub(super) struct PrefetchTrial {
     stage: Stage,
     /// When it began.
     since: Moment,
@@ -64,9 +64,9 @@ pub(super) struct Crowd {
     all: u64,
 }
 
-impl Crowd {
-    pub(super) fn new(now: Moment) -> Crowd {
-        Crowd {
+impl PrefetchTrial {
+    pub(super) fn new(now: Moment) -> PrefetchTrial {
+        PrefetchTrial {
             stage: Stage::Idle,
             since: now,
             from: None,
@@ -207,11 +207,11 @@ impl Crowd {
 
 impl<K: Kernel> Service<K> {
     /// Looks whether many files are being read, and whether that is better left alone. Tells the hooks.
-    pub(super) fn look_at_crowd(&mut self, files: u64) {
+    pub(super) fn look_at_trial(&mut self, files: u64) {
         let tries = self.mode == shm::MODE_PREDICT_OPT && self.grant.allowed;
-        if !tries || files < CROWD && self.crowd.stage == Stage::Idle {
-            self.crowd.stage = Stage::Idle;
-            self.crowd.read.clear();
+        if !tries || files < CROWD && self.prefetch_trial.stage == Stage::Idle {
+            self.prefetch_trial.stage = Stage::Idle;
+            self.prefetch_trial.read.clear();
             return;
         }
         let read: Option<Vec<_>> = (self.active.len() <= MOST)
@@ -222,8 +222,8 @@ impl<K: Kernel> Service<K> {
                     .collect()
             })
             .flatten();
-        let read = read.and_then(|now| self.crowd.sum(now));
-        self.crowd.look(self.kernel.now(), files, read);
+        let read = read.and_then(|now| self.prefetch_trial.sum(now));
+        self.prefetch_trial.look(self.kernel.now(), files, read);
     }
 }
 
@@ -236,11 +236,11 @@ mod tests {
         const TICK: Duration = Duration::from_millis(8);
         let start = Moment::BEGINNING;
         let (mut now, mut read, mut quiet, mut ticks) = (start, 0.0, 0, 0);
-        let mut crowd = Crowd::new(now);
+        let mut trial = PrefetchTrial::new(now);
         while now - start < Duration::from_secs(seconds) {
-            let is_quiet = crowd.quiet() == Some(true);
+            let is_quiet = trial.quiet() == Some(true);
             // Files of which nobody is told are not seen.
-            crowd.look(now, if is_quiet { 0 } else { files }, Some(read as u64));
+            trial.look(now, if is_quiet { 0 } else { files }, Some(read as u64));
             read += rate(is_quiet, now - start) * TICK.as_secs_f64();
             now += TICK;
             ticks += 1;
@@ -276,30 +276,30 @@ mod tests {
     fn the_end_of_a_crowd_is_noticed() {
         let over = Duration::from_secs(10);
         let start = Moment::BEGINNING;
-        let mut crowd = Crowd::new(start);
+        let mut trial = PrefetchTrial::new(start);
         let (mut now, mut read) = (start, 0u64);
         while now - start < over {
-            crowd.look(now, 16, Some(read));
+            trial.look(now, 16, Some(read));
             read += 8_000_000;
             now += Duration::from_millis(8);
         }
-        assert_eq!(crowd.quiet(), Some(true));
-        while crowd.quiet() == Some(true) {
-            crowd.look(now, 0, Some(read));
+        assert_eq!(trial.quiet(), Some(true));
+        while trial.quiet() == Some(true) {
+            trial.look(now, 0, Some(read));
             read += 1_000_000;
             now += Duration::from_millis(8);
         }
         assert!(now - start - over < Duration::from_millis(600));
-        assert_eq!(crowd.quiet(), None);
+        assert_eq!(trial.quiet(), None);
     }
 
     /// Design: of a process that has ended it is not known what it read last.
     #[test]
     fn ended_processes_spoil_the_count() {
-        let mut crowd = Crowd::new(Moment::BEGINNING);
-        assert_eq!(crowd.sum(vec![(1, 100), (2, 5)]), Some(0));
-        assert_eq!(crowd.sum(vec![(1, 150), (2, 10)]), Some(55));
-        assert_eq!(crowd.sum(vec![(1, 160)]), None);
-        assert_eq!(crowd.sum(vec![(1, 170), (3, 1000)]), Some(75));
+        let mut trial = PrefetchTrial::new(Moment::BEGINNING);
+        assert_eq!(trial.sum(vec![(1, 100), (2, 5)]), Some(0));
+        assert_eq!(trial.sum(vec![(1, 150), (2, 10)]), Some(55));
+        assert_eq!(trial.sum(vec![(1, 160)]), None);
+        assert_eq!(trial.sum(vec![(1, 170), (3, 1000)]), Some(75));
     }
 }
