@@ -724,7 +724,7 @@ pub fn until(us: u64) -> u64 {
 
 /// As long as it lives the service opens no file.
 #[must_use]
-pub struct Away(Option<Call>);
+pub struct Quiesced(Option<Call>);
 
 struct Call {
     number: u32,
@@ -732,7 +732,7 @@ struct Call {
     pid: u32,
 }
 
-impl Drop for Away {
+impl Drop for Quiesced {
     fn drop(&mut self) {
         // A child that a signal handler forked does not have the word.
         if let Some(call) = &self.0
@@ -757,9 +757,9 @@ fn reach_service() -> Option<&'static Proc> {
 /// Before umount(2) (EBUSY) and F_SETLEASE (EAGAIN), which an open descriptor elsewhere would disturb: [`release_all`], and nothing is opened until the
 /// call is over.
 #[cold]
-pub fn keep_away(until_us: u64) -> Away {
+pub fn quiesce(until_us: u64) -> Quiesced {
     let Some(proc) = reach_service() else {
-        return Away(None);
+        return Quiesced(None);
     };
     let number = proc.called.fetch_add(1, Ordering::Relaxed) << 1 | 1;
     let claims = |word: &&AtomicU32| {
@@ -772,7 +772,7 @@ pub fn keep_away(until_us: u64) -> Away {
         pid: raw::getpid(),
     });
     release_all(until_us);
-    Away(call)
+    Quiesced(call)
 }
 
 /// Asks the service to let go of every descriptor, and waits a moment until it has, asking the kernel nothing.

@@ -611,11 +611,11 @@ fn closing_range(first: c_uint, last: c_uint, flags: c_uint) {
 
 /// Before fcntl(2) with F_SETLEASE: an open of ours would break a lease, and refuse one for writing.
 #[cold]
-fn leasing(fd: c_int, kind: c_int) -> Option<attach::Away> {
+fn leasing(fd: c_int, kind: c_int) -> Option<attach::Quiesced> {
     let until_us = attach::until(shm::PATIENCE_US);
     declared::leave_alone(fd, until_us);
     track::leave_alone(fd);
-    (kind == libc::F_WRLCK as c_int).then(|| attach::keep_away(until_us))
+    (kind == libc::F_WRLCK as c_int).then(|| attach::quiesce(until_us))
 }
 
 /// Before inotify_add_watch(2).
@@ -627,14 +627,14 @@ fn watching(mask: u32) {
 
 /// Before umount(2). What is unmounted lazily may be open, and by force a disk that does not answer.
 #[cold]
-fn unmounting(flags: c_int) -> attach::Away {
+fn unmounting(flags: c_int) -> attach::Quiesced {
     graphs::paths();
     let until_us = match flags & (libc::MNT_DETACH | libc::MNT_FORCE) {
         0 => attach::until(shm::PATIENCE_US),
         _ => attach::impatient(),
     };
     declared::release_all(until_us);
-    attach::keep_away(until_us)
+    attach::quiesce(until_us)
 }
 
 /// Mappings below this many bytes are not followed: one fault-around and one readahead window cover them.

@@ -110,7 +110,7 @@ impl<K: Kernel> Service<K> {
 
     /// Watches files that this run has ceased to read.
     pub(super) fn watch_for_others(&mut self) {
-        if !self.config.reclaim.enabled || self.away.is_away() {
+        if !self.config.reclaim.enabled || self.quiesce.is_quiesced() {
             return;
         }
         let now = self.kernel.now();

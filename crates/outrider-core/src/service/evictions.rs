@@ -19,7 +19,7 @@ const PARTS: u64 = 256;
 impl<K: Kernel> Service<K> {
     /// Looks for what is gone, in some of the files that are open.
     pub(super) fn look_for_evictions(&mut self) {
-        if !self.config.view.cache_visibility || self.away.is_away() {
+        if !self.config.view.cache_visibility || self.quiesce.is_quiesced() {
             return;
         }
         let mut keys: Vec<FileKey> = self

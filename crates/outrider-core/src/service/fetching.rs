@@ -26,7 +26,7 @@ impl<K: Kernel> Service<K> {
     /// Tells the hooks how much of the programs' hints can be carried out.
     pub(super) fn offer_room(&self) {
         let watched = self.header().watched.load(Relaxed) != 0;
-        let room = match self.fetches && !self.away.is_away() && !watched {
+        let room = match self.fetches && !self.quiesce.is_quiesced() && !watched {
             true => self.room(),
             false => 0,
         };
@@ -116,7 +116,7 @@ impl<K: Kernel> Service<K> {
             if served {
                 self.ask_server(key, false);
             }
-            return match self.away.is_away() || served {
+            return match self.quiesce.is_quiesced() || served {
                 true => refused(first),
                 false => plan::Plan::default(),
             };

@@ -101,7 +101,7 @@ impl<K: Kernel> Service<K> {
         if let Some(handle) = &file.handle {
             return Some(handle.clone());
         }
-        if self.away.is_away() || served {
+        if self.quiesce.is_quiesced() || served {
             return None;
         }
         let Some(source) = self.source(key) else {
@@ -265,7 +265,7 @@ impl<K: Kernel> Service<K> {
         /// Bytes that a program may have read until then.
         const EARLY: u64 = 4 << 20;
         let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
-        if !served || self.left_alone.contains(&key.dev) || self.away.is_away() {
+        if !served || self.left_alone.contains(&key.dev) || self.quiesce.is_quiesced() {
             return;
         }
         if self.kernel.is_stuck(key.dev) {
@@ -295,7 +295,7 @@ impl<K: Kernel> Service<K> {
     pub(super) fn take_opened(&mut self) {
         let mut hinted = Vec::new();
         for opened in self.kernel.opened() {
-            let away = self.away.is_away() || self.header().watched.load(Relaxed) != 0;
+            let away = self.quiesce.is_quiesced() || self.header().watched.load(Relaxed) != 0;
             let away = away || self.untouchable.contains(&opened.key);
             let Some(file) = self.files.get_mut(&opened.key) else {
                 continue;
@@ -488,7 +488,7 @@ impl<K: Kernel> Service<K> {
                     self.untouchable
                         .iter()
                         .for_each(|key| walker.leave((key.dev, key.ino)));
-                    if self.away.is_away() {
+                    if self.quiesce.is_quiesced() {
                         drop(walker.let_go());
                     }
                 }
@@ -748,7 +748,7 @@ impl<K: Kernel> Service<K> {
         let file = self.files.get(&key).filter(|f| f.openers == 0)?;
         let shown = self.devices.get(&key.dev).is_none_or(|p| p.shows_opens);
         let watched = self.header().watched.load(Relaxed) != 0;
-        if shown || watched || self.away.is_away() || self.untouchable.contains(&key) {
+        if shown || watched || self.quiesce.is_quiesced() || self.untouchable.contains(&key) {
             return None;
         }
         self.kernel.open_briefly(&file.name, key)

@@ -7,7 +7,6 @@
 //! Nothing here is seen by the program: its descriptors, threads, memory, locks and children are its own. What the
 //! service holds of a program's file (see `fetch`) it holds for a few milliseconds after the last request.
 
-mod away;
 mod bounds;
 mod cache_users;
 mod device_sharing;
@@ -23,6 +22,7 @@ mod moves;
 mod pace;
 mod prefetch_trial;
 mod processes;
+mod quiesce;
 mod reach;
 mod reads;
 pub mod record;
@@ -62,7 +62,6 @@ use crate::tally::Tally;
 use crate::view::{FileView, Granularity, PageRange};
 use crate::walk::runner::{self as walk, Opened, Walker};
 
-use away::Away;
 use cache_users::{CacheUsers, Seen};
 use device_sharing::DeviceSharing;
 use ends::Wake;
@@ -72,6 +71,7 @@ pub use kernel::{Answer, Kernel, OpenFile, Source};
 pub use linux::Linux;
 use pace::Pace;
 use prefetch_trial::PrefetchTrial;
+use quiesce::Quiesce;
 use worth::Worth;
 
 /// A file is let go so long after the last request for it: long enough to serve a running stream, short enough that an
@@ -465,7 +465,7 @@ pub struct Service<K> {
     /// Whether many files that are read at once are better left alone.
     prefetch_trial: PrefetchTrial,
     last_let_go: Moment,
-    away: Away,
+    quiesce: Quiesce,
     /// File systems on which what is read was seen to stay cached.
     caching: HashSet<u64>,
     /// File systems of which nothing is prefetched any more.
@@ -578,7 +578,7 @@ impl<K: Kernel> Service<K> {
             device_sharing: DeviceSharing::new(now),
             prefetch_trial: PrefetchTrial::new(now),
             last_let_go: now,
-            away: Away::new(now),
+            quiesce: Quiesce::new(now),
             cache_users: CacheUsers::default(),
             looked: 0,
             moving: Vec::new(),
@@ -655,7 +655,7 @@ impl<K: Kernel> Service<K> {
     /// call of its own, and up to a longest time.
     fn pause(&self) -> Duration {
         let longest =
-            if self.is_to_settle() || self.away.is_leaving() || self.is_asked_to_step_aside() {
+            if self.is_to_settle() || self.quiesce.is_leaving() || self.is_asked_to_step_aside() {
                 Duration::from_millis(1)
             } else if self.kernel.since(self.last_event) < RECENT
                 || !self.moving.is_empty()

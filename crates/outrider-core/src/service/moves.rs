@@ -81,7 +81,7 @@ impl<K: Kernel> Service<K> {
 
     /// Whether there is more to ask for.
     fn goes_on(&mut self, m: &mut Move) -> bool {
-        if self.away.is_away() {
+        if self.quiesce.is_quiesced() {
             return true;
         }
         let model = self.model(self.device(m.key));

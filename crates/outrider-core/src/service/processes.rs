@@ -236,7 +236,7 @@ impl<K: Kernel> Service<K> {
             let (dev, ino) = m.file();
             self.unlink(FileKey { dev, ino });
         }
-        self.away.forget(i);
+        self.quiesce.forget(i);
         self.settle(i, state.who);
         self.shared.clear(i);
     }
@@ -561,7 +561,7 @@ impl<K: Kernel> Service<K> {
 
     /// The file behind an address of process `i`, whose descriptors are closed already; taken in if it is new.
     fn mapped_file(&mut self, i: usize, address: u64) -> Option<FileKey> {
-        if self.away.is_away() {
+        if self.quiesce.is_quiesced() {
             return None;
         }
         let pid = self.procs[i].as_ref()?.pid;
@@ -643,7 +643,7 @@ impl<K: Kernel> Service<K> {
             self.abandoned(i, fd, old);
         }
         // What it has open the kernel knows; while nothing may be opened, nothing is looked at either.
-        if self.away.is_away()
+        if self.quiesce.is_quiesced()
             || !self.kernel.is_open(wanted, slot, generation)
             || !self.follows_more(i)
         {

@@ -560,7 +560,7 @@ impl<K: Kernel> Service<K> {
             let plan = self.fetch(key, &[region], Class::Background, None, None);
             // Of what was refused because there was no room, the rest is asked for later.
             let begun = plan.bytes > 0 || plan.refused_at.is_none();
-            let streamed = begun && !self.away.is_away();
+            let streamed = begun && !self.quiesce.is_quiesced();
             if let Some(file) = self.files.get_mut(&key) {
                 file.streamed = streamed;
             }

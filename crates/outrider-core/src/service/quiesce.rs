@@ -30,8 +30,8 @@ const PAUSE: Duration = Duration::from_millis(2);
 const TURNS: usize = 16;
 
 /// Whether files may be opened.
-pub(super) struct Away {
-    away: bool,
+pub(super) struct Quiesce {
+    quiesced: bool,
     /// The demands that are being honoured.
     leaving: Option<Demand>,
     /// Calls that go on, by process entry and place in [`Proc::calls`].
@@ -106,10 +106,10 @@ impl Ongoing {
     }
 }
 
-impl Away {
-    pub(super) fn new(now: Moment) -> Away {
-        Away {
-            away: false,
+impl Quiesce {
+    pub(super) fn new(now: Moment) -> Quiesce {
+        Quiesce {
+            quiesced: false,
             leaving: None,
             calls: HashMap::new(),
             stubborn: false,
@@ -128,7 +128,7 @@ impl Away {
     fn charge(&mut self, now: Moment) {
         let since = now - self.charged;
         self.charged = now;
-        if !self.away {
+        if !self.quiesced {
             return;
         }
         let calls = self.calls.iter().filter(|(_, o)| !o.alone);
@@ -161,8 +161,8 @@ impl Away {
         }
     }
 
-    pub(super) fn is_away(&self) -> bool {
-        self.away
+    pub(super) fn is_quiesced(&self) -> bool {
+        self.quiesced
     }
 
     /// Whether disks have yet to answer.
@@ -184,19 +184,19 @@ impl<K: Kernel> Service<K> {
     /// Whether there is a demand that is not being honoured yet, and has not to wait.
     pub(super) fn has_to_leave(&self) -> bool {
         let now = self.kernel.now();
-        self.demands().any(|(i, _)| !self.away.can_wait(i, now))
+        self.demands().any(|(i, _)| !self.quiesce.can_wait(i, now))
     }
 
     /// Whether a process waits for its own files to be let go of.
     pub(super) fn is_asked_to_step_aside(&self) -> bool {
-        !self.away.aside.is_empty() || self.demands().next().is_some()
+        !self.quiesce.aside.is_empty() || self.demands().next().is_some()
     }
 
     /// Opens files again once the calls are over for which none was opened: before anything is heard of what came after them.
     pub(super) fn come_back(&mut self) {
-        self.away.charge(self.kernel.now());
-        if self.away.away && self.away.leaving.is_none() && !self.is_called() {
-            self.away.away = false;
+        self.quiesce.charge(self.kernel.now());
+        if self.quiesce.quiesced && self.quiesce.leaving.is_none() && !self.is_called() {
+            self.quiesce.quiesced = false;
             self.offer_room();
             if let Some(walker) = &self.walker {
                 walker.come_back();
@@ -210,10 +210,10 @@ impl<K: Kernel> Service<K> {
         for i in &self.active {
             for (place, word) in self.shared.proc(*i).calls.iter().enumerate() {
                 let call = word.load(Acquire);
-                let ongoing = self.away.calls.get(&(*i, place)).copied();
+                let ongoing = self.quiesce.calls.get(&(*i, place)).copied();
                 if call == 0 {
                     if ongoing.is_some() {
-                        self.away.calls.remove(&(*i, place));
+                        self.quiesce.calls.remove(&(*i, place));
                     }
                     continue;
                 }
@@ -222,14 +222,14 @@ impl<K: Kernel> Service<K> {
                     call,
                     seen: time,
                     honoured: None,
-                    alone: self.away.is_spent(*i, time),
+                    alone: self.quiesce.is_spent(*i, time),
                 });
                 if now.is_over(time) {
                     let _ = word.compare_exchange(call, 0, AcqRel, Relaxed);
-                    self.away.calls.remove(&(*i, place));
+                    self.quiesce.calls.remove(&(*i, place));
                     continue;
                 }
-                self.away.calls.insert((*i, place), now);
+                self.quiesce.calls.insert((*i, place), now);
                 called |= !now.alone;
             }
         }
@@ -242,19 +242,19 @@ impl<K: Kernel> Service<K> {
         let demands: Vec<usize> = self.demands().map(|(i, _)| i).collect();
         let (spent, new): (Vec<_>, Vec<_>) = demands
             .into_iter()
-            .partition(|i| self.away.is_spent(*i, now));
+            .partition(|i| self.quiesce.is_spent(*i, now));
         for i in spent {
             self.step_aside(i);
         }
         self.stand_aside();
         if !new.is_empty() {
-            self.away.away = true;
+            self.quiesce.quiesced = true;
             // Files that were told to be left alone must be known before the demand is honoured.
             for i in &new {
                 self.hear_out(*i);
             }
             let walker = self.let_go_of_all();
-            let before = self.away.leaving.take();
+            let before = self.quiesce.leaving.take();
             let mut demand = Demand {
                 numbers: before.map(|d| d.numbers).unwrap_or_default(),
                 walker,
@@ -265,24 +265,24 @@ impl<K: Kernel> Service<K> {
                 let wanted = proc.release_wanted.load(Acquire);
                 demand.numbers.insert(i, wanted);
                 proc.release_begun.store(wanted, Release);
-                self.away.take(i, LEAST, now);
+                self.quiesce.take(i, LEAST, now);
             }
-            self.away.leaving = Some(demand);
+            self.quiesce.leaving = Some(demand);
         }
-        let Some(mut demand) = self.away.leaving.take() else {
+        let Some(mut demand) = self.quiesce.leaving.take() else {
             return;
         };
         let gone = self.is_gone(&mut demand.walker);
-        let patience = match self.is_called() && !self.away.stubborn {
+        let patience = match self.is_called() && !self.quiesce.stubborn {
             true => PATIENCE,
             false => IMPATIENCE,
         };
         if !gone && self.kernel.since(demand.began) < patience {
-            self.away.leaving = Some(demand);
+            self.quiesce.leaving = Some(demand);
             return;
         }
-        self.away.stubborn = !gone;
-        for ongoing in self.away.calls.values_mut() {
+        self.quiesce.stubborn = !gone;
+        for ongoing in self.quiesce.calls.values_mut() {
             ongoing.honoured.get_or_insert(self.kernel.now());
         }
         for (i, number) in demand.numbers {
@@ -303,7 +303,7 @@ impl<K: Kernel> Service<K> {
 
     /// Honours a demand of a process that has kept the others waiting for too long: lets go of the files that it has open or nobody has.
     fn step_aside(&mut self, i: usize) {
-        if self.away.can_wait(i, self.kernel.now()) || self.procs[i].is_none() {
+        if self.quiesce.can_wait(i, self.kernel.now()) || self.procs[i].is_none() {
             return;
         }
         self.hear_out(i);
@@ -337,7 +337,7 @@ impl<K: Kernel> Service<K> {
             open,
             files,
         };
-        self.away.aside.insert(i, aside);
+        self.quiesce.aside.insert(i, aside);
     }
 
     /// Tells who waits for its own files that these are let go of.
@@ -346,13 +346,13 @@ impl<K: Kernel> Service<K> {
             let open = a.open.iter().any(|h| h.strong_count() > 0);
             !open || self.kernel.since(a.began) >= IMPATIENCE
         };
-        let done = self.away.aside.iter().filter(|(_, a)| over(a));
+        let done = self.quiesce.aside.iter().filter(|(_, a)| over(a));
         for i in done.map(|(i, _)| *i).collect::<Vec<_>>() {
-            let Some(aside) = self.away.aside.remove(&i) else {
+            let Some(aside) = self.quiesce.aside.remove(&i) else {
                 continue;
             };
             let now = self.kernel.now();
-            let credits = &mut self.away.credits;
+            let credits = &mut self.quiesce.credits;
             let credit = credits.entry(i).or_insert_with(|| Credit::new(now));
             credit.honoured = Some(now);
             for key in &aside.files {
@@ -374,7 +374,7 @@ impl<K: Kernel> Service<K> {
         while !self.is_gone(&mut walker) && self.kernel.since(began) < IMPATIENCE {
             self.kernel.pass(Duration::from_micros(100));
         }
-        if let Some(walker) = self.walker.as_ref().filter(|_| !self.away.away) {
+        if let Some(walker) = self.walker.as_ref().filter(|_| !self.quiesce.quiesced) {
             walker.come_back();
         }
     }
