@@ -355,8 +355,10 @@ impl<K: Kernel> Service<K> {
 
     /// Up to which mean step reads that go onward by steps that differ are answered by reading on, bytes: what arrives in a share of the time
     /// that the program takes from one read that waits to the next. A latency that was measured beside other requests would promise too much.
-    pub(super) fn sparse(&mut self, key: FileKey, pace: &Pace) -> u64 {
-        let Some(each) = pace.each() else { return 0 };
+    pub(super) fn sparse(&mut self, key: FileKey, interarrival: &Interarrival) -> u64 {
+        let Some(each) = interarrival.each() else {
+            return 0;
+        };
         if self.mode == shm::MODE_PREDICT || !self.grant.aggressive {
             return 0;
         }

@@ -16,10 +16,10 @@ mod fetching;
 mod files;
 mod heirs;
 mod hot;
+mod interarrival;
 mod kernel;
 mod linux;
 mod moves;
-mod pace;
 mod prefetch_trial;
 mod processes;
 mod quiesce;
@@ -67,9 +67,9 @@ use device_sharing::DeviceSharing;
 use ends::Wake;
 use heirs::Heirs;
 use hot::Warmth;
+use interarrival::Interarrival;
 pub use kernel::{Answer, Kernel, OpenFile, Source};
 pub use linux::Linux;
-use pace::Pace;
 use prefetch_trial::PrefetchTrial;
 use quiesce::Quiesce;
 use worth::Worth;
@@ -213,7 +213,7 @@ struct Desc {
     /// How often it is worth listening.
     worth: Worth,
     /// How fast it is read where nothing is cached.
-    pace: Pace,
+    interarrival: Interarrival,
 }
 
 impl Desc {
@@ -232,7 +232,7 @@ impl Desc {
             place: 0,
             settled: None,
             worth: Worth::default(),
-            pace: Pace::default(),
+            interarrival: Interarrival::default(),
         }
     }
 

@@ -22,11 +22,11 @@ impl<K: Kernel> Service<K> {
         self.reads_now(i, key);
         let arrival = self.seen(key, e.offset, e.len);
         let device = self.device(key);
-        let pace = self.procs[i]
+        let interarrival = self.procs[i]
             .as_ref()
             .and_then(|p| p.descs.get(&e.fd))
-            .map(|d| d.pace);
-        limits.sparse = pace.map_or(0, |pace| self.sparse(key, &pace));
+            .map(|d| d.interarrival);
+        limits.sparse = interarrival.map_or(0, |interarrival| self.sparse(key, &interarrival));
         let Some(file) = self.files.get(&key) else {
             return;
         };
@@ -61,7 +61,7 @@ impl<K: Kernel> Service<K> {
         let overlooked = std::mem::take(&mut desc.overlooked);
         let alike = skipped + overlooked == 0 && !desc.detector.skips();
         let beside = alike && self.engine.is_asked(device);
-        desc.pace.told(alike, beside, self.kernel.now());
+        desc.interarrival.told(alike, beside, self.kernel.now());
         let mut f = desc
             .detector
             .access(e.offset, e.len, e.extra, arrival, size, &limits);

@@ -14,7 +14,7 @@ const BESIDE: u32 = 64;
 /// The time from one read of a descriptor to the next, of those that were told one after the other while nothing more was done for them than for
 /// any others.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pace {
+pub struct Interarrival {
     since: Option<Moment>,
     reads: u32,
     left_out: u32,
@@ -22,7 +22,7 @@ pub struct Pace {
     mean: Option<Duration>,
 }
 
-impl Pace {
+impl Interarrival {
     /// A read was heard of at `now`; `alike` if none was unheard before it, and it counts; `beside` if requests of ours are on their way, behind which it
     /// waits longer than it does as it is.
     pub fn told(&mut self, alike: bool, beside: bool, now: Moment) {
@@ -64,20 +64,20 @@ mod tests {
     /// Reads are heard of in batches; a pause doesn't make a fast reader a slow one, and reads that don't count say nothing.
     #[test]
     fn batches_and_pauses_count_little() {
-        let mut pace = Pace::default();
+        let mut interarrival = Interarrival::default();
         let mut now = Moment::BEGINNING;
         for batch in 0..200u32 {
             now += Duration::from_micros(if batch % 50 == 49 { 1_000_000 } else { 800 });
             for _ in 0..8 {
                 now += Duration::from_nanos(500);
-                pace.told(true, false, now);
+                interarrival.told(true, false, now);
             }
-            assert_eq!(pace.each().is_some(), batch >= 3);
+            assert_eq!(interarrival.each().is_some(), batch >= 3);
             if batch % 20 == 0 {
-                pace.told(false, false, now);
+                interarrival.told(false, false, now);
             }
         }
-        let each = pace.each().unwrap();
+        let each = interarrival.each().unwrap();
         assert!(
             each > Duration::from_micros(70) && each < Duration::from_micros(140),
             "{each:?}"
@@ -88,12 +88,12 @@ mod tests {
     #[test]
     fn reads_beside_our_own_requests_count_only_where_there_are_no_others() {
         let each = |beside: fn(u32) -> bool| {
-            let (mut pace, mut now) = (Pace::default(), Moment::BEGINNING);
+            let (mut interarrival, mut now) = (Interarrival::default(), Moment::BEGINNING);
             for k in 0..200 {
-                pace.told(true, beside(k), now);
+                interarrival.told(true, beside(k), now);
                 now += Duration::from_micros(if beside(k) { 400 } else { 100 });
             }
-            pace.each().unwrap().as_micros()
+            interarrival.each().unwrap().as_micros()
         };
         assert_eq!(each(|k| k < 24 || k % 40 == 0), 100);
         assert_eq!(each(|_| true), 400);
