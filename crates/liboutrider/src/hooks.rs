@@ -336,17 +336,17 @@ hook! {
     /// See sendfile(2).
     sendfile = sendfile64 (out: c_int, from: c_int, offset: *mut off_t, n: size_t) -> ssize_t {
         graphs::announce(|| graphs::change(out));
-        let moved = moving(from, offset, n, |_| if raw::is_regular(out) { Told::After { likely: true } } else { Told::Before });
+        let copied = kernel_copy(from, offset, n, |_| if raw::is_regular(out) { Told::After { likely: true } } else { Told::Before });
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::sendfile(out, from, offset, n) };
-        has_moved(from, moved, r);
+        has_copied(from, copied, r);
         track::wrote(out, r);
         r
     }
     /// See copy_file_range(2).
     copy_file_range (from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, n: size_t, flags: c_uint) -> ssize_t {
         graphs::announce(|| graphs::change(to));
-        let moved = moving(from, from_offset, n, |slot| {
+        let copied = kernel_copy(from, from_offset, n, |slot| {
             if leads_elsewhere(slot, to) {
                 // Programs that copy by reading ask for this first, for all of a file at once.
                 Told::After { likely: false }
@@ -358,7 +358,7 @@ hook! {
         });
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::copy_file_range(from, from_offset, to, to_offset, n, flags) };
-        has_moved(from, moved, r);
+        has_copied(from, copied, r);
         if to_offset.is_null() {
             track::wrote(to, r);
         }
@@ -367,10 +367,10 @@ hook! {
     /// See splice(2).
     splice (from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, n: size_t, flags: c_uint) -> ssize_t {
         graphs::announce(|| graphs::change(to));
-        let moved = moving(from, from_offset, n, |_| Told::Before);
+        let copied = kernel_copy(from, from_offset, n, |_| Told::Before);
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::splice(from, from_offset, to, to_offset, n, flags) };
-        has_moved(from, moved, r);
+        has_copied(from, copied, r);
         if to_offset.is_null() {
             track::wrote(to, r);
         }
@@ -664,7 +664,7 @@ const LONG_MOVE: size_t = 1 << 20;
 enum Told {
     /// Before it is made.
     Before,
-    /// After it; before it that it is to be ([`Kind::Move`]), if it isn't likely to fail.
+    /// After it; before it that it is to be ([`Kind::KernelCopy`]), if it isn't likely to fail.
     After { likely: bool },
     /// Nothing may be read.
     Never,
@@ -685,9 +685,9 @@ struct Moved {
 /// A call moved bytes from elsewhere than where the last one had ended.
 static ASTRAY: AtomicBool = AtomicBool::new(false);
 
-/// A call is about to move `n` bytes out of a file inside the kernel, from `*offset` or the file position; [`has_moved`] is to follow. The
+/// A call is about to move `n` bytes out of a file inside the kernel, from `*offset` or the file position; [`has_copied`] is to follow. The
 /// offset's memory is the caller's to get wrong: it is read by the kernel first. A long one is told as `long` says.
-fn moving(
+fn kernel_copy(
     from: c_int,
     offset: *const off_t,
     n: size_t,
@@ -716,7 +716,7 @@ fn moving(
         Told::Before if here => _ = track::reading(from, n),
         Told::Before => track::reading_at(from, at, n),
         Told::After { likely: true } if here || !ASTRAY.load(Relaxed) => {
-            announced = track::about(from, Kind::Move, 0, at, n as u64);
+            announced = track::about(from, Kind::KernelCopy, 0, at, n as u64);
         }
         Told::After { .. } | Told::Never => {}
     }
@@ -732,7 +732,7 @@ fn moving(
 }
 
 /// `n` bytes were moved, or none if that is negative.
-fn has_moved(from: c_int, moved: Option<Moved>, n: ssize_t) {
+fn has_copied(from: c_int, moved: Option<Moved>, n: ssize_t) {
     let Some(m) = moved.filter(|m| m.slot.generation.load(Relaxed) == m.generation) else {
         return;
     };
@@ -746,7 +746,7 @@ fn has_moved(from: c_int, moved: Option<Moved>, n: ssize_t) {
         }
     }
     if m.announced && (n <= 0 || at != m.at) {
-        track::about(from, Kind::Move, 0, 0, 0);
+        track::about(from, Kind::KernelCopy, 0, 0, 0);
     }
     if let Told::After { .. } = m.told {
         track::has_read_at(from, at, n);

@@ -144,7 +144,7 @@ pub enum Kind {
     Seek = 15,
     /// The kernel is about to move `offset..offset+len` to another file. The read is told when it is done; if
     /// it failed, a move of nothing is.
-    Move = 16,
+    KernelCopy = 16,
     /// A mapping was moved or has changed its length: offset = its address before, extra = its address, len = bytes.
     Remap = 17,
 }
@@ -168,7 +168,7 @@ impl Kind {
             13 => Kind::Listing,
             14 => Kind::Attributes,
             15 => Kind::Seek,
-            16 => Kind::Move,
+            16 => Kind::KernelCopy,
             17 => Kind::Remap,
             _ => return None,
         })

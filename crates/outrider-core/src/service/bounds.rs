@@ -18,8 +18,8 @@ const MAPPED_BYTES: usize = 16 << 20;
 /// Devices from which is fetched.
 pub(super) const DEVICES: usize = 256;
 /// Calls within the kernel that move bytes, of one process and of all: as many threads.
-pub(super) const MOVES_EACH: usize = 16;
-pub(super) const MOVES: usize = 256;
+pub(super) const KERNEL_COPIES_EACH: usize = 16;
+pub(super) const KERNEL_COPIES: usize = 256;
 /// Files that are remembered which must never be opened, of one process and of all. To forget one is not safe.
 const LEFT_EACH: usize = 1024;
 const LEFT: usize = 1 << 14;

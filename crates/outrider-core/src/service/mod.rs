@@ -18,8 +18,8 @@ mod heirs;
 mod hot;
 mod interarrival;
 mod kernel;
+mod kernel_copy;
 mod linux;
-mod moves;
 mod prefetch_trial;
 mod processes;
 mod quiesce;
@@ -475,7 +475,7 @@ pub struct Service<K> {
     /// Counts the looks for evictions.
     looked: u64,
     /// Calls that are moving bytes within the kernel.
-    moving: Vec<moves::Move>,
+    kernel_copies: Vec<kernel_copy::KernelCopy>,
     /// Whether anything is fetched: not by the engine `noop`.
     fetches: bool,
     /// Whether programs that go through trees are run ahead of …
@@ -581,7 +581,7 @@ impl<K: Kernel> Service<K> {
             quiesce: Quiesce::new(now),
             cache_users: CacheUsers::default(),
             looked: 0,
-            moving: Vec::new(),
+            kernel_copies: Vec::new(),
             fetches: true,
             walks: false,
             walker: None,
@@ -658,7 +658,7 @@ impl<K: Kernel> Service<K> {
             if self.is_to_settle() || self.quiesce.is_leaving() || self.is_asked_to_step_aside() {
                 Duration::from_millis(1)
             } else if self.kernel.since(self.last_event) < RECENT
-                || !self.moving.is_empty()
+                || !self.kernel_copies.is_empty()
                 || self.heirs.are_awaited()
                 || self.kernel.is_awaited()
             {

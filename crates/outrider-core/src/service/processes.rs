@@ -377,7 +377,7 @@ impl<K: Kernel> Service<K> {
             }
             Kind::Read => self.read(i, e),
             Kind::Seek => self.sought(i, &e),
-            Kind::Move => self.moves(i, &e),
+            Kind::KernelCopy => self.kernel_copy(i, &e),
             Kind::Entry | Kind::Visit | Kind::Listing | Kind::Attributes => {
                 let key = FileKey {
                     dev: e.offset,

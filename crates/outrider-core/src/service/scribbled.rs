@@ -79,7 +79,7 @@ impl Memory {
             Kind::Listing,
             Kind::Attributes,
             Kind::Seek,
-            Kind::Move,
+            Kind::KernelCopy,
             Kind::Remap,
         ];
         let kind = kinds[r.next() as usize % kinds.len()];
@@ -175,7 +175,7 @@ fn scribble(rounds: u32, ring: bool, least: u64) {
             for key in service.files.keys() {
                 assert_eq!((key.dev, key.ino), (file.1, file.2));
             }
-            assert!(service.moving.len() <= bounds::MOVES);
+            assert!(service.kernel_copies.len() <= bounds::KERNEL_COPIES);
             assert_eq!(service.active.len(), 1);
         }
         drop(stop);

@@ -17,7 +17,7 @@ const PIECES: u32 = 16;
 
 /// A call that moves bytes.
 #[derive(Debug)]
-pub(super) struct Move {
+pub(super) struct KernelCopy {
     proc: usize,
     fd: u16,
     generation: u32,
@@ -30,7 +30,7 @@ pub(super) struct Move {
 
 impl<K: Kernel> Service<K> {
     /// The kernel is about to move bytes to another file, or has failed to.
-    pub(super) fn moves(&mut self, i: usize, e: &Event) {
+    pub(super) fn kernel_copy(&mut self, i: usize, e: &Event) {
         self.has_moved(i, e.fd, None);
         let Some(key) = self.known(i, e) else {
             return;
@@ -45,7 +45,7 @@ impl<K: Kernel> Service<K> {
             return;
         }
         let slot = &self.shared.proc(i).slots[usize::from(e.fd)];
-        let mut new = Move {
+        let mut new = KernelCopy {
             proc: i,
             fd: e.fd,
             generation: slot.generation.load(Relaxed),
@@ -53,34 +53,35 @@ impl<K: Kernel> Service<K> {
             begin: e.offset,
             rest: e.offset..end,
         };
-        let of = self.moving.iter().filter(|m| m.proc == i).count();
-        let few = of < bounds::MOVES_EACH && self.moving.len() < bounds::MOVES;
+        let of = self.kernel_copies.iter().filter(|m| m.proc == i).count();
+        let few =
+            of < bounds::KERNEL_COPIES_EACH && self.kernel_copies.len() < bounds::KERNEL_COPIES;
         if few && self.goes_on(&mut new) {
-            self.moving.push(new);
+            self.kernel_copies.push(new);
         }
     }
 
     /// The call that moved bytes of a descriptor, from `begin` if that is known, is over.
     pub(super) fn has_moved(&mut self, i: usize, fd: u16, begin: Option<u64>) {
-        self.moving
+        self.kernel_copies
             .retain(|m| (m.proc, m.fd) != (i, fd) || begin.is_some_and(|begin| begin != m.begin));
     }
 
     /// What the kernel reads ahead at once for the call that a process is in, if that moves bytes.
     pub(super) fn moving_at_once(&self, i: usize) -> Option<u64> {
-        let m = self.moving.iter().find(|m| m.proc == i)?;
+        let m = self.kernel_copies.iter().find(|m| m.proc == i)?;
         Some(self.window(i, m.fd))
     }
 
     /// Asks for more of what is being moved.
     pub(super) fn go_on_moving(&mut self) {
-        let mut moving = std::mem::take(&mut self.moving);
-        moving.retain_mut(|m| self.goes_on(m));
-        self.moving = moving;
+        let mut copies = std::mem::take(&mut self.kernel_copies);
+        copies.retain_mut(|m| self.goes_on(m));
+        self.kernel_copies = copies;
     }
 
     /// Whether there is more to ask for.
-    fn goes_on(&mut self, m: &mut Move) -> bool {
+    fn goes_on(&mut self, m: &mut KernelCopy) -> bool {
         if self.quiesce.is_quiesced() {
             return true;
         }
