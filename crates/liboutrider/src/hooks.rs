@@ -695,14 +695,14 @@ fn kernel_copy(
 ) -> Option<Moved> {
     let (_, slot) = track::tracked(from)?;
     let here = offset.is_null();
-    let hot = slot.flags.load(Relaxed) & shm::FLAG_HOT != 0;
+    let resident = slot.flags.load(Relaxed) & shm::FLAG_RESIDENT != 0;
     let told = match n {
         LONG_MOVE.. => long(slot),
         _ => Told::Before,
     };
     // Whether a file is still cached has to be seen before it is read.
     let told = match told {
-        Told::After { likely: true } if hot => Told::Before,
+        Told::After { likely: true } if resident => Told::Before,
         told => told,
     };
     let at = match told {

@@ -8,7 +8,7 @@
 //! - `real` finds those functions, `symbols` what programs find by a handle.
 //! - `attach` connects the process to the service's memory, at the first file that is worth following.
 //! - `track` holds what the hooks do with descriptors.
-//! - `hot` lets files that are cached pass without a word; `waits` sees when one no longer is.
+//! - `resident` lets files that are cached pass without a word; `waits` sees when one no longer is.
 //! - `declared` is the C interface through which a program says what it will read.
 //! - `graphs` are foreaction graphs: their C interface, plug-ins, and how the program's calls reach them.
 //! - `exec` starts programs that can't take the library without it.
@@ -24,9 +24,9 @@ mod exec;
 mod graphs;
 mod heap;
 mod hooks;
-mod hot;
 mod local;
 mod real;
+mod resident;
 mod stdio;
 mod symbols;
 mod track;

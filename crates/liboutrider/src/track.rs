@@ -9,13 +9,13 @@ use core::sync::atomic::{AtomicBool, AtomicU64, fence};
 
 use outrider_core::hints;
 use outrider_core::shm::{
-    BEGUN, FD_IGNORED, FD_TRACKED, FD_UNKNOWN, FLAG_BLIND, FLAG_FETCHING, FLAG_HELD, FLAG_HOT,
-    FLAG_READABLE, FLAG_SEQUENTIAL, FLAG_SHARED_POS, FLAG_UNTOLD, FLAG_WRITABLE, Kind, MAX_FDS,
+    BEGUN, FD_IGNORED, FD_TRACKED, FD_UNKNOWN, FLAG_BLIND, FLAG_FETCHING, FLAG_HELD, FLAG_READABLE,
+    FLAG_RESIDENT, FLAG_SEQUENTIAL, FLAG_SHARED_POS, FLAG_UNTOLD, FLAG_WRITABLE, Kind, MAX_FDS,
     Proc, Slot, UNHEARD, UNTOLD,
 };
 use outrider_sys::raw;
 
-use crate::{attach, declared, graphs, hot, waits, walk};
+use crate::{attach, declared, graphs, resident, waits, walk};
 
 /// The state of a descriptor whose file is followed, or `None`. Nothing but loads unless the descriptor is seen for the
 /// first time.
@@ -127,8 +127,8 @@ pub fn opened_at(
     slot.dev.store(st.st_dev, Relaxed);
     slot.ino.store(st.st_ino, Relaxed);
     let pos = begins.unwrap_or_else(|| raw::lseek(fd, 0, libc::SEEK_CUR).max(0) as u64);
-    bits |= hot::begins(slot, fd, pos, st.st_size as u64);
-    if bits & FLAG_HOT != 0 || untold() {
+    bits |= resident::begins(slot, fd, pos, st.st_size as u64);
+    if bits & FLAG_RESIDENT != 0 || untold() {
         bits |= FLAG_UNTOLD;
     }
     slot.flags.store(bits, Relaxed);
@@ -172,8 +172,8 @@ fn forget(proc: &'static Proc, slot: &'static Slot, fd: c_int) {
         SHARED.forget(fd);
     }
     let (last, skip) = (slot.last.load(Relaxed), slot.skip.load(Relaxed));
-    if tracked && slot.flags.load(Relaxed) & FLAG_HOT != 0 {
-        hot::ends(proc, slot, fd);
+    if tracked && slot.flags.load(Relaxed) & FLAG_RESIDENT != 0 {
+        resident::ends(proc, slot, fd);
     }
     // The generation goes up first: whatever the service still holds for this number is stale from here on.
     slot.forget();
@@ -283,9 +283,9 @@ fn copied(proc: &'static Proc, from: &Slot, to: c_int) -> bool {
     slot.dev.store(from.dev.load(Relaxed), Relaxed);
     slot.ino.store(from.ino.load(Relaxed), Relaxed);
     let bits = from.flags.load(Relaxed)
-        & (FLAG_READABLE | FLAG_WRITABLE | FLAG_HOT | FLAG_BLIND | FLAG_UNTOLD);
-    if bits & FLAG_HOT != 0 {
-        // The hooks' own then: see `hot`.
+        & (FLAG_READABLE | FLAG_WRITABLE | FLAG_RESIDENT | FLAG_BLIND | FLAG_UNTOLD);
+    if bits & FLAG_RESIDENT != 0 {
+        // The hooks' own then: see `resident`.
         slot.quiet_start
             .store(from.quiet_start.load(Relaxed), Relaxed);
         slot.quiet_len.store(from.quiet_len.load(Relaxed), Relaxed);
@@ -415,20 +415,20 @@ pub fn reading_at(fd: c_int, offset: u64, len: usize) {
 #[inline(always)]
 fn plainly_hushed(slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
     let flags = slot.flags.load(Relaxed);
-    if flags & (FLAG_HOT | FLAG_UNTOLD) != 0 {
-        return flags & FLAG_HOT != 0 && hot::passes(slot, fd);
+    if flags & (FLAG_RESIDENT | FLAG_UNTOLD) != 0 {
+        return flags & FLAG_RESIDENT != 0 && resident::passes(slot, fd);
     }
     slot.passes(offset, len)
 }
 
 /// Whether a file is followed and cached: both of a look, which most reads need.
 #[inline(always)]
-fn is_hot(slot: &Slot) -> bool {
-    const MASK: u64 = u32::MAX as u64 | (FLAG_HOT as u64) << 32;
-    const HOT: u64 = FD_TRACKED as u64 | (FLAG_HOT as u64) << 32;
+fn is_resident(slot: &Slot) -> bool {
+    const MASK: u64 = u32::MAX as u64 | (FLAG_RESIDENT as u64) << 32;
+    const RESIDENT: u64 = FD_TRACKED as u64 | (FLAG_RESIDENT as u64) << 32;
     // SAFETY: the first two words of a structure that is aligned for it; both are only ever stored whole.
     let both = unsafe { core::ptr::from_ref(slot).cast::<u64>().read_volatile() };
-    cfg!(target_endian = "little") && both & MASK == HOT
+    cfg!(target_endian = "little") && both & MASK == RESIDENT
 }
 
 /// Whether nobody need hear of a read of `len` bytes that is about to be made, `at(slot)`, where that is seen without calling anything: with the state of the descriptor, if
@@ -444,8 +444,8 @@ fn silent(fd: c_int, at: impl Fn(&Slot) -> u64, len: usize) -> Option<Option<&'s
     let Some(slot) = proc.slots.get(fd as usize) else {
         return Some(None);
     };
-    if is_hot(slot) {
-        return hot::passes(slot, fd).then_some(Some(slot));
+    if is_resident(slot) {
+        return resident::passes(slot, fd).then_some(Some(slot));
     }
     match slot.state.load(Relaxed) {
         FD_IGNORED => Some(None),
@@ -473,8 +473,8 @@ fn hushed(slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
         return true;
     }
     let flags = slot.flags.load(Relaxed);
-    if flags & (FLAG_HOT | FLAG_UNTOLD) != 0 {
-        return flags & FLAG_HOT == 0 && passes_untold(slot, offset, len);
+    if flags & (FLAG_RESIDENT | FLAG_UNTOLD) != 0 {
+        return flags & FLAG_RESIDENT == 0 && passes_untold(slot, offset, len);
     }
     slot.tells(flags);
     false
@@ -483,13 +483,14 @@ fn hushed(slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
 #[cold]
 #[inline(never)]
 fn speak(proc: &'static Proc, slot: &'static Slot, fd: c_int, offset: u64, len: u64) {
-    if slot.flags.load(Relaxed) & FLAG_HOT != 0 {
-        if hot::stays(proc, slot, fd, offset, len) {
+    if slot.flags.load(Relaxed) & FLAG_RESIDENT != 0 {
+        if resident::stays(proc, slot, fd, offset, len) {
             return;
         }
         slot.skip.store(0, Relaxed);
         slot.quiet_len.store(0, Relaxed);
-        slot.flags.fetch_and(!(FLAG_HOT | FLAG_UNTOLD), Relaxed);
+        slot.flags
+            .fetch_and(!(FLAG_RESIDENT | FLAG_UNTOLD), Relaxed);
         slot.last.store(offset.wrapping_add(len), Relaxed);
     }
     let generation = slot.generation.load(Relaxed);
@@ -532,9 +533,9 @@ pub fn came(fd: c_int) {
     if let Some(proc) = attach::current()
         && let Some(slot) = proc.slots.get(fd as usize)
         && slot.state.load(Relaxed) == FD_TRACKED
-        && slot.flags.load(Relaxed) & FLAG_HOT != 0
+        && slot.flags.load(Relaxed) & FLAG_RESIDENT != 0
     {
-        hot::came(slot, fd);
+        resident::came(slot, fd);
     }
 }
 
@@ -564,10 +565,10 @@ fn moved_by(slot: &Slot, n: u64) {
 #[cold]
 #[inline(never)]
 fn got_nothing(slot: &Slot) {
-    if slot.flags.load(Relaxed) & FLAG_HOT != 0
+    if slot.flags.load(Relaxed) & FLAG_RESIDENT != 0
         && let Some(proc) = attach::current()
     {
-        hot::unread(slot, number(proc, slot));
+        resident::unread(slot, number(proc, slot));
     }
 }
 
@@ -614,7 +615,7 @@ pub fn moved_on(slot: &Slot, fd: c_int, pos: u64) {
         SOUGHT[1].store(last, Relaxed);
         SOUGHT[0].store(fd as u64 + 1, Relaxed);
         // It is told.
-        if slot.flags.load(Relaxed) & FLAG_HOT == 0 {
+        if slot.flags.load(Relaxed) & FLAG_RESIDENT == 0 {
             slot.quiet_len.store(0, Relaxed);
         }
     }
@@ -663,11 +664,11 @@ pub fn advised(fd: c_int, advice: c_int) {
 pub fn about(fd: c_int, kind: Kind, extra: u64, offset: u64, len: u64) -> bool {
     if kind == Kind::DontNeed
         && let Some((proc, slot)) = tracked(fd)
-        && slot.flags.load(Relaxed) & FLAG_HOT != 0
+        && slot.flags.load(Relaxed) & FLAG_RESIDENT != 0
         // What is read next is missing, and has to be told: now, with the program in a call that a read may not be.
         && let Some(slot) = attach::announce(proc).slots.get(fd as usize)
     {
-        hot::dropped(slot, offset, len);
+        resident::dropped(slot, offset, len);
     }
     match tracked(fd) {
         // Pages of a file that nobody has heard of.
@@ -709,7 +710,7 @@ fn saves(proc: &'static Proc, slot: &'static Slot, fd: c_int, offset: u64, len: 
         proc.hinted.store(1, Relaxed);
         proc.hints
             .give(fd, slot.generation.load(Relaxed), offset, len);
-        return hot::holds(fd, offset, len);
+        return resident::holds(fd, offset, len);
     }
     // The call is answered here, so its errors are too: the number must still be this file (a system call that no hook
     // sees may have closed it).
@@ -724,7 +725,7 @@ fn saves(proc: &'static Proc, slot: &'static Slot, fd: c_int, offset: u64, len: 
         slot.is_told();
         return short || tell(proc, Kind::WillNeed, fd, 0, offset, len);
     }
-    if hot::holds(fd, offset, len) {
+    if resident::holds(fd, offset, len) {
         return true;
     }
     // The kernel begins, and drops what is beyond its limit: as much of that as there is room for is the service's, once it is there.

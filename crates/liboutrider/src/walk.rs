@@ -16,7 +16,7 @@ use outrider_sys::device::lies_on_disk;
 use outrider_sys::raw;
 
 use crate::attach;
-use crate::hot::{PAGE, file};
+use crate::resident::{PAGE, file};
 
 /// Files, or directories, that are not cached before the first is told: programs that open a few need no help.
 const FEW: u32 = 8;

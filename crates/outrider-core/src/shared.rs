@@ -377,8 +377,8 @@ impl Shared {
     pub fn settle(&self, i: usize, record: Option<&Record>) {
         let proc = self.proc(i);
         let [reads, bytes, dropped, saved] = [
-            &proc.hot_reads,
-            &proc.hot_bytes,
+            &proc.resident_reads,
+            &proc.resident_bytes,
             &proc.dropped,
             &proc.calls_saved,
         ]
@@ -392,7 +392,7 @@ impl Shared {
         header.notes.take_over(&proc.notes);
         header.dropped.fetch_add(dropped, Relaxed);
         header.calls_saved.fetch_add(saved, Relaxed);
-        header.hot.fetch_add(bytes, Relaxed);
+        header.resident.fetch_add(bytes, Relaxed);
         if let Some(record) = record {
             record.reads.fetch_add(reads, Relaxed);
             record.bytes_read.fetch_add(bytes, Relaxed);
@@ -455,7 +455,7 @@ impl Shared {
             (&to.total.calls_saved, &from.total.calls_saved),
             (&to.dropped, &from.dropped),
             (&to.calls_saved, &from.calls_saved),
-            (&to.hot, &from.hot),
+            (&to.resident, &from.resident),
             (&to.events, &from.events),
             (&to.wakeups, &from.wakeups),
         ];

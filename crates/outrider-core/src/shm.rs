@@ -35,7 +35,7 @@ pub const MAX_RECORDS: usize = 256;
 /// What /proc/PID/maps shows for a process's memory.
 pub const NAME: &core::ffi::CStr = c"outrider";
 
-/// Flags in the environment of programs: hooks look for themselves whether files are cached; see [`FLAG_HOT`].
+/// Flags in the environment of programs: hooks look for themselves whether files are cached; see [`FLAG_RESIDENT`].
 pub const ENVIRONMENT_LOOKS: u64 = 1;
 /// There is to be a report: the service hears of every process that reads files worth following, cached or not.
 pub const ENVIRONMENT_REPORTS: u64 = 2;
@@ -77,11 +77,11 @@ pub const FLAG_FETCHING: u32 = 16;
 pub const FLAG_HELD: u32 = 32;
 
 /// What is read of this descriptor is cached: the hook itself looks, at few of the reads, and tells nobody. Set by the hook that opens a
-/// file, and by the service when the file is cached again; cleared by the hook that finds more missing than [`is_hot`] allows.
-pub const FLAG_HOT: u32 = 64;
+/// file, and by the service when the file is cached again; cleared by the hook that finds more missing than [`is_resident`] allows.
+pub const FLAG_RESIDENT: u32 = 64;
 /// The service was never told of this descriptor.
 pub const FLAG_UNTOLD: u32 = 128;
-/// Its file is an overlay's, of whose pages cachestat(2) tells nothing. With [`FLAG_HOT`] the hook goes by what its threads have had read from
+/// Its file is an overlay's, of whose pages cachestat(2) tells nothing. With [`FLAG_RESIDENT`] the hook goes by what its threads have had read from
 /// disks; with [`FLAG_UNTOLD`] besides nobody has looked yet.
 pub const FLAG_BLIND: u32 = 256;
 /// The program has said that it reads it in order (POSIX_FADV_SEQUENTIAL): the kernel's windows are twice as long.
@@ -101,7 +101,7 @@ const STRAY: u64 = 1024;
 
 /// Whether a range of `pages`, of which `cached` are in the page cache, has to be foreseen no more than one that is cached altogether.
 #[inline]
-pub fn is_hot(pages: u64, cached: u64) -> bool {
+pub fn is_resident(pages: u64, cached: u64) -> bool {
     pages.saturating_sub(cached) <= (pages / STRAY).max(1)
 }
 
@@ -254,17 +254,17 @@ pub struct Proc {
     pub dropped: AtomicU64,
     /// Hints of the program that never reached the kernel.
     pub calls_saved: AtomicU64,
-    /// Reads of descriptors with [`FLAG_HOT`], as far as counted …
-    pub hot_reads: AtomicU64,
+    /// Reads of descriptors with [`FLAG_RESIDENT`], as far as counted …
+    pub resident_reads: AtomicU64,
     /// … and their bytes.
-    pub hot_bytes: AtomicU64,
+    pub resident_bytes: AtomicU64,
     /// Bytes of the program's own hints that the service has memory for; see [`Proc::takes_hint`].
     pub hint_room: AtomicU64,
     /// 1: the service listens. It says so when it has taken the process in.
     pub served: AtomicU32,
     /// 1: nobody listens any more, hooks pass straight through.
     pub closed: AtomicU32,
-    /// 1: hooks look for themselves whether files are cached; see [`FLAG_HOT`].
+    /// 1: hooks look for themselves whether files are cached; see [`FLAG_RESIDENT`].
     pub looks: AtomicU32,
     /// [`UNTOLD`], or 0.
     pub untold: AtomicU32,
@@ -666,7 +666,7 @@ pub struct Header {
     /// Hints that never reached the kernel.
     pub calls_saved: AtomicU64,
     /// Bytes of reads that found everything cached and were told nobody.
-    pub hot: AtomicU64,
+    pub resident: AtomicU64,
     /// Read events that the service has taken.
     pub events: AtomicU64,
     /// How often the service went to sleep and woke up.
@@ -876,8 +876,8 @@ impl Proc {
         let counts = [
             (&self.dropped, &from.dropped),
             (&self.calls_saved, &from.calls_saved),
-            (&self.hot_reads, &from.hot_reads),
-            (&self.hot_bytes, &from.hot_bytes),
+            (&self.resident_reads, &from.resident_reads),
+            (&self.resident_bytes, &from.resident_bytes),
         ];
         for (to, from) in counts {
             to.fetch_add(from.swap(0, Ordering::Relaxed), Ordering::Relaxed);
@@ -1086,12 +1086,12 @@ impl Slot {
     /// The service is told of this descriptor from now on; what was only presumed to be cached it has to look at.
     pub fn is_told(&self) {
         let presumed = FLAG_UNTOLD | FLAG_BLIND;
-        let hot = match self.flags.load(Ordering::Relaxed) & presumed {
-            both if both == presumed => FLAG_HOT,
+        let resident = match self.flags.load(Ordering::Relaxed) & presumed {
+            both if both == presumed => FLAG_RESIDENT,
             _ => 0,
         };
         self.flags
-            .fetch_and(!(FLAG_UNTOLD | hot), Ordering::Relaxed);
+            .fetch_and(!(FLAG_UNTOLD | resident), Ordering::Relaxed);
     }
 
     /// Sets how many reads are not told after each that is.

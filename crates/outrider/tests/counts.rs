@@ -62,7 +62,7 @@ fn cached_files_are_hardly_listened_to() {
             );
             let told = number(&totals, "events") + number(&totals, "events_dropped");
             // Who is not given a processor for some time looks like one who waits for a disk.
-            if told <= READS / 64 && number(&totals, "hot_bytes") > (READS << 14) * 9 / 10 {
+            if told <= READS / 64 && number(&totals, "resident_bytes") > (READS << 14) * 9 / 10 {
                 Ok(())
             } else {
                 Err(format!(
@@ -123,33 +123,33 @@ for unwanted in sys.argv[1:]:
         Ok(mounted) => mounted,
         Err(said) => return support::skip(name, &format!("an overlay can't be mounted: {said}")),
     };
-    let hot = |argv: &[&str], most: u64| {
+    let resident = |argv: &[&str], most: u64| {
         eventually(|| {
             fs::read(&file).unwrap();
             let (totals, _) = run(&dir, argv);
             let told = number(&totals, "events") + number(&totals, "events_dropped");
-            if told <= most && number(&totals, "hot_bytes") > SIZE / 2 {
+            if told <= most && number(&totals, "resident_bytes") > SIZE / 2 {
                 Ok(())
             } else {
                 Err(format!("{argv:?}: {totals}"))
             }
         });
     };
-    hot(&["python3", "-c", SCRIPT, "keep"], SIZE / 16384 / 64);
-    hot(
+    resident(&["python3", "-c", SCRIPT, "keep"], SIZE / 16384 / 64);
+    resident(
         &["dd", "if=mnt/file", "of=/dev/null", "bs=4K"],
         SIZE / 4096 / 64,
     );
     // A pipe is waited for all the time: the helper looks once.
-    hot(
+    resident(
         &["sh", "-c", "dd if=mnt/file bs=4K | cksum"],
         SIZE / 4096 / 2,
     );
     eventually(|| {
         fs::read(&file).unwrap();
         let (totals, _) = run(&dir, &["python3", "-c", SCRIPT, "drop", "keep"]);
-        let [hot, told] = ["hot_bytes", "events"].map(|f| number(&totals, f));
-        if hot > SIZE * 9 / 10 && hot < SIZE * 5 / 4 && told > 0 {
+        let [resident, told] = ["resident_bytes", "events"].map(|f| number(&totals, f));
+        if resident > SIZE * 9 / 10 && resident < SIZE * 5 / 4 && told > 0 {
             Ok(())
         } else {
             Err(totals.to_string())
@@ -166,7 +166,7 @@ fn streams_are_followed_in_children() {
     eventually(|| {
         support::make_cold(&dir);
         let (totals, _) = run(&dir, &[&reader, "file"]);
-        match counted(&totals) + number(&totals, "hot_bytes") {
+        match counted(&totals) + number(&totals, "resident_bytes") {
             bytes if bytes > 15 << 20 => Ok(()),
             bytes => Err(format!("{bytes} bytes of 16 MiB: {totals}")),
         }
@@ -243,7 +243,7 @@ fn what_is_read_to_its_end_is_counted() {
                     support::make_cold(&dir);
                 }
                 let (totals, _) = run(&dir, &argv);
-                let counted = counted(&totals) + number(&totals, "hot_bytes");
+                let counted = counted(&totals) + number(&totals, "resident_bytes");
                 let wasted = number(&totals, "wasted_bytes");
                 let off = counted.abs_diff(FILES * SIZE);
                 if off < FILES * SIZE / 20 && wasted < FILES * SIZE / 20 {
@@ -290,7 +290,7 @@ fn every_function_is_heard() {
                 "{name}: {output:?}"
             );
             let totals = report(&dir)["totals"].clone();
-            let counted = counted(&totals) + number(&totals, "hot_bytes");
+            let counted = counted(&totals) + number(&totals, "resident_bytes");
             match counted > 0 && counted.abs_diff(SIZE) < SIZE / 20 {
                 true => Ok(()),
                 false => Err(format!(
@@ -322,7 +322,10 @@ for at in order:
         let (totals, _) = run(&dir, &["python3", "-c", script, pattern]);
         let process = report(&dir)["processes"][0].clone();
         let of_process = ["reads", "bytes_read"].map(|f| number(&process, f));
-        (counted(&totals) + number(&totals, "hot_bytes"), of_process)
+        (
+            counted(&totals) + number(&totals, "resident_bytes"),
+            of_process,
+        )
     };
     let (own, [own_reads, own_bytes]) = read_by("none");
     for (pattern, reads) in [
@@ -368,7 +371,7 @@ assert [os.{call} for _ in range(3)] == [{SIZE} // 2, {SIZE} // 2, 0]
         eventually(|| {
             support::make_cold(&dir);
             let (totals, _) = run(&dir, &["python3", "-c", &script]);
-            let counted = counted(&totals) + number(&totals, "hot_bytes");
+            let counted = counted(&totals) + number(&totals, "resident_bytes");
             match counted.abs_diff(SIZE) < SIZE / 20 {
                 true => Ok(()),
                 false => Err(format!("{call}: {counted} bytes counted: {totals}")),
@@ -394,13 +397,13 @@ for _ in range((44 << 20) // 16384): os.read(fd, 16384)
         whole.sync_all().unwrap();
         fs::read(&file).unwrap();
         let (totals, _) = run(&dir, &["python3", "-c", script]);
-        let (hot, missed, told) = (
-            number(&totals, "hot_bytes"),
+        let (resident, missed, told) = (
+            number(&totals, "resident_bytes"),
             number(&totals, "miss_bytes"),
             number(&totals, "events"),
         );
         // The end of the cached half is seen 16 MB before it is reached.
-        if hot > 8 << 20 && hot < 20 << 20 && told > 0 && missed < 16 << 20 {
+        if resident > 8 << 20 && resident < 20 << 20 && told > 0 && missed < 16 << 20 {
             Ok(())
         } else {
             Err(totals.to_string())
@@ -476,7 +479,7 @@ for half in range(2):
             let report = report(&dir);
             let totals = &report["totals"];
             let told = number(totals, "events") + number(totals, "events_dropped");
-            if told < most && number(totals, "hot_bytes") > (PASSES + passes) * SIZE {
+            if told < most && number(totals, "resident_bytes") > (PASSES + passes) * SIZE {
                 Ok(())
             } else {
                 Err(format!(

@@ -79,7 +79,7 @@ impl<K: Kernel> Service<K> {
             seen: Seen::default(),
             chunk: 0,
             blind: false,
-            hot: 0,
+            resident: 0,
             samples: 0,
             warmth: Warmth::new(now),
             reach: 0,

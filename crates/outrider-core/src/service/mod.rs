@@ -15,7 +15,6 @@ mod evictions;
 mod fetching;
 mod files;
 mod heirs;
-mod hot;
 mod interarrival;
 mod kernel;
 mod kernel_copy;
@@ -26,6 +25,7 @@ mod quiesce;
 mod reach;
 mod reads;
 pub mod record;
+mod resident;
 #[cfg(test)]
 mod scribbled;
 mod servers;
@@ -52,7 +52,7 @@ use crate::map::Map;
 use crate::plan::{self, Terms};
 use crate::shared::Shared;
 use crate::shm::{
-    self, Event, FD_IGNORED, FD_TRACKED, FLAG_BLIND, FLAG_HOT, FLAG_SEQUENTIAL, FLAG_WRITABLE,
+    self, Event, FD_IGNORED, FD_TRACKED, FLAG_BLIND, FLAG_RESIDENT, FLAG_SEQUENTIAL, FLAG_WRITABLE,
     Figure, Header, Kind, MAX_FILES, MAX_PROCS, Proc, Slot, lost,
 };
 use crate::source::dense::{self, Case, Draws, Held, Price, Random, Verdict};
@@ -66,12 +66,12 @@ use cache_users::{CacheUsers, Seen};
 use device_sharing::DeviceSharing;
 use ends::Wake;
 use heirs::Heirs;
-use hot::Warmth;
 use interarrival::Interarrival;
 pub use kernel::{Answer, Kernel, OpenFile, Source};
 pub use linux::Linux;
 use prefetch_trial::PrefetchTrial;
 use quiesce::Quiesce;
+use resident::Warmth;
 use worth::Worth;
 
 /// A file is let go so long after the last request for it: long enough to serve a running stream, short enough that an
@@ -141,7 +141,7 @@ struct FileState {
     /// cachestat is refused for this file.
     blind: bool,
     /// Samples that found the file cached, less those that did not.
-    hot: u32,
+    resident: u32,
     samples: u32,
     /// When to look whether it can be left to the hooks.
     warmth: Warmth,

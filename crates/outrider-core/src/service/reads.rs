@@ -298,9 +298,9 @@ impl<K: Kernel> Service<K> {
             .as_ref()
             .and_then(|p| p.descs.get(&e.fd))
             .map_or(0, |d| d.rarely);
-        let hot = self.files.get(&key).map_or(0, |f| f.hot);
-        if hot > 1 {
-            return was.max(RARELY_AT_FIRST << hot.min(6));
+        let resident = self.files.get(&key).map_or(0, |f| f.resident);
+        if resident > 1 {
+            return was.max(RARELY_AT_FIRST << resident.min(6));
         }
         if was > 0 && self.sample(key, e.offset) == Some(true) {
             was
@@ -425,14 +425,18 @@ impl<K: Kernel> Service<K> {
             return if file.view.unused_pages() == 0 { 64 } else { 0 };
         }
         let reads = file.random.reads;
-        if reads >= 16 && (file.hot > 0 || file.random.sampled.is_multiple_of(16)) {
+        if reads >= 16 && (file.resident > 0 || file.random.sampled.is_multiple_of(16)) {
             // Is the file cached already? Looked for where the program has not just read.
-            let hot = self.sample(key, offset);
+            let resident = self.sample(key, offset);
             if let Some(file) = self.files.get_mut(&key) {
-                file.hot = if hot == Some(true) { file.hot + 1 } else { 0 };
-                if file.hot > 0 {
+                file.resident = if resident == Some(true) {
+                    file.resident + 1
+                } else {
+                    0
+                };
+                if file.resident > 0 {
                     // Everything that is sampled is there: look ever more rarely, but keep looking.
-                    return 16 << file.hot.min(6);
+                    return 16 << file.resident.min(6);
                 }
             }
         }

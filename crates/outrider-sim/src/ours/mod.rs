@@ -20,7 +20,7 @@ use outrider_core::proc_memory::ProcMemory;
 use outrider_core::service::{Service, Turn};
 use outrider_core::shared::Shared as Books;
 use outrider_core::shm::{
-    self, FD_IGNORED, FD_TRACKED, FLAG_HOT, FLAG_READABLE, FLAG_SEQUENTIAL, FLAG_UNTOLD, Kind,
+    self, FD_IGNORED, FD_TRACKED, FLAG_READABLE, FLAG_RESIDENT, FLAG_SEQUENTIAL, FLAG_UNTOLD, Kind,
     Slot, UNHEARD,
 };
 
@@ -266,7 +266,7 @@ impl Ahead for Ours {
     fn opened(&mut self, system: &Shared, fd: usize, file: usize) -> Nanos {
         self.program.borrow_mut().open[file] += 1;
         let size = system.borrow().size(file);
-        let hot = is_there(system, file, 0..size.min(LOOK));
+        let resident = is_there(system, file, 0..size.min(LOOK));
         let Some(slot) = self.slot(fd) else {
             return 0;
         };
@@ -277,11 +277,15 @@ impl Ahead for Ours {
         slot.forget();
         slot.dev.store(DEVICE, Relaxed);
         slot.ino.store(FIRST_INODE + file as u64, Relaxed);
-        let flags = if hot { FLAG_HOT | FLAG_UNTOLD } else { 0 };
+        let flags = if resident {
+            FLAG_RESIDENT | FLAG_UNTOLD
+        } else {
+            0
+        };
         slot.flags.store(FLAG_READABLE | flags, Relaxed);
         slot.last.store(0, Relaxed);
         slot.state.store(FD_TRACKED, Relaxed);
-        if !hot {
+        if !resident {
             self.tell(system, Kind::Open, fd, 0, size, 0);
         }
         costs::READ + TELL
@@ -296,12 +300,13 @@ impl Ahead for Ours {
             return 0;
         };
         let flags = slot.flags.load(Relaxed);
-        if flags & FLAG_HOT != 0 {
+        if flags & FLAG_RESIDENT != 0 {
             let file = (slot.ino.load(Relaxed) - FIRST_INODE) as usize;
             if is_there(system, file, offset..offset + len) {
                 return PASS;
             }
-            slot.flags.fetch_and(!(FLAG_HOT | FLAG_UNTOLD), Relaxed);
+            slot.flags
+                .fetch_and(!(FLAG_RESIDENT | FLAG_UNTOLD), Relaxed);
             slot.hush(0, 0, 0);
             slot.last.store(offset + len, Relaxed);
         } else if slot.passes(offset, len) {

@@ -178,7 +178,7 @@ fn document(
         totals.insert("calls_saved".into(), json!(h.calls_saved.load(Relaxed)));
         totals.insert("events".into(), json!(h.events.load(Relaxed)));
         totals.insert("events_dropped".into(), json!(h.dropped.load(Relaxed)));
-        totals.insert("hot_bytes".into(), json!(h.hot.load(Relaxed)));
+        totals.insert("resident_bytes".into(), json!(h.resident.load(Relaxed)));
         totals.insert("requests".into(), json!(h.notes.requests.load(Relaxed)));
         totals.insert("wake_ups".into(), json!(h.wakeups.load(Relaxed)));
         let [walked, opened] = &h.walked;
@@ -332,9 +332,9 @@ fn table(
         if listed > 0 {
             out += &format!("{listed} directories listed ahead, {opened} of them were opened\n");
         }
-        let hot = h.hot.load(Relaxed);
-        if hot > 0 {
-            out += &format!("{} read of files that were cached anyway\n", size(hot));
+        let resident = h.resident.load(Relaxed);
+        if resident > 0 {
+            out += &format!("{} read of files that were cached anyway\n", size(resident));
         }
         out += &format!(
             "{} requests, {} events, {} dropped\n",

@@ -142,7 +142,7 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     use super::*;
-    use crate::shm::{FD_TRACKED, FLAG_HOT, FLAG_SHARED_POS, Kind};
+    use crate::shm::{FD_TRACKED, FLAG_RESIDENT, FLAG_SHARED_POS, Kind};
 
     /// What either side writes arrives at the other one, of flags bit by bit, and an event comes with the state of its descriptor.
     #[test]
@@ -159,18 +159,18 @@ mod tests {
         let copy = &ferry.copy().proc().slots[5];
         assert_eq!((copy.generation.load(Relaxed), written.len()), (4, 2));
         // At once, so that none of both may win alone.
-        copy.flags.fetch_or(FLAG_HOT, Relaxed);
+        copy.flags.fetch_or(FLAG_RESIDENT, Relaxed);
         copy.skip.store(9, Relaxed);
         slot.flags.fetch_or(FLAG_SHARED_POS, Relaxed);
         let written = ferry.go();
         assert_eq!(written.len(), 2);
         carry(&real, &written);
         assert_eq!(slot.skip.load(Relaxed), 9);
-        assert_eq!(slot.flags.load(Relaxed), FLAG_HOT | FLAG_SHARED_POS);
+        assert_eq!(slot.flags.load(Relaxed), FLAG_RESIDENT | FLAG_SHARED_POS);
         let (_, written) = ferry.come(&real);
         assert_eq!(written.len(), 1);
         let copy = &ferry.copy().proc().slots[5];
-        assert_eq!(copy.flags.load(Relaxed), FLAG_HOT | FLAG_SHARED_POS);
+        assert_eq!(copy.flags.load(Relaxed), FLAG_RESIDENT | FLAG_SHARED_POS);
         assert!(ferry.go().is_empty());
         assert_eq!(ferry.copy().proc().pop(false).map(|e| e.fd), Some(5));
     }

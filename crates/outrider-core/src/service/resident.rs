@@ -1,6 +1,6 @@
 //! Files that are cached again are left to the hooks.
 //!
-//! A hook that found pages missing tells of its descriptor from then on (see [`shm::FLAG_HOT`]). When the file is cached again, brought in
+//! A hook that found pages missing tells of its descriptor from then on (see [`shm::FLAG_RESIDENT`]). When the file is cached again, brought in
 //! by us or by the program, there is nothing left to foresee in it; so while its reads are told, the service looks from time to time, and then
 //! says so. From then on the hook goes by what its threads wait for, and tells again if that is much. A
 //! file that comes back at once is looked at ever more rarely.
@@ -71,7 +71,7 @@ impl<K: Kernel> Service<K> {
     /// Whether a read was told before its file was left to the hook; it is counted, and nothing more.
     pub(super) fn told_before(&mut self, i: usize, key: FileKey, e: Event) -> bool {
         let slot = &self.shared.proc(i).slots[usize::from(e.fd)];
-        if slot.flags.load(Relaxed) & FLAG_HOT == 0 {
+        if slot.flags.load(Relaxed) & FLAG_RESIDENT == 0 {
             return false;
         }
         let size = self.files.get(&key).map_or(0, |f| f.size);
@@ -173,7 +173,7 @@ impl<K: Kernel> Service<K> {
             if let (Some(last), Some(_)) = (desc.before.back_mut(), desc.settled) {
                 last.unused = last.rarely;
             }
-            FLAG_HOT
+            FLAG_RESIDENT
         });
         true
     }
@@ -184,7 +184,7 @@ impl<K: Kernel> Service<K> {
         let size = self.files.get(&key).map_or(0, |f| f.size);
         if let Some(file) = self.files.get_mut(&key) {
             file.random = Random::default();
-            (file.streamed, file.hot) = (false, 0);
+            (file.streamed, file.resident) = (false, 0);
             file.consider_at = dense::FEWEST;
             file.verdict = Verdict::After(dense::FEWEST);
         }
@@ -231,7 +231,7 @@ impl<K: Kernel> Service<K> {
         for look in [near, pages] {
             let bytes = look.start * PAGE..look.end * PAGE;
             match self.kernel.cached(&handle, bytes) {
-                Ok(cached) if shm::is_hot(look.len(), cached) => {}
+                Ok(cached) if shm::is_resident(look.len(), cached) => {}
                 Ok(_) => return false,
                 Err(e) => {
                     self.no_cachestat(key, e);

@@ -4,7 +4,7 @@
 //! written. Whether a file is cached the hook asks the kernel when the file is opened, with cachestat(2) in a few places, a third of a
 //! microsecond each. From then on it asks nothing, since the program may have forbidden itself the call: it goes by what is waited for
 //! (`waits`). A thread that has waited for anything has its next reads looked at one by one, and one that waits for several
-//! of few is told, with everything after it, until the service finds the file cached and sets FLAG_HOT again. A page that went astray changes nothing.
+//! of few is told, with everything after it, until the service finds the file cached and sets FLAG_RESIDENT again. A page that went astray changes nothing.
 //!
 //! What the program itself has dropped from the cache (POSIX_FADV_DONTNEED) need not be waited for: reads that come near it are told.
 //!
@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::os::fd::BorrowedFd;
 
 use outrider_core::shm::{
-    FLAG_BLIND, FLAG_HOT, FLAG_UNTOLD, MODE_FETCHALL_OPT, Proc, Slot, is_hot,
+    FLAG_BLIND, FLAG_RESIDENT, FLAG_UNTOLD, MODE_FETCHALL_OPT, Proc, Slot, is_resident,
 };
 use outrider_sys::cache::{CacheStatError, counted, is_overlaid};
 use outrider_sys::raw;
@@ -131,7 +131,7 @@ fn count(slot: &Slot, fd: c_int) -> (&'static Count, u64) {
     (&COUNTED[(name >> 57) as usize % COUNTS], name)
 }
 
-/// Whether a read of a descriptor with FLAG_HOT need not be looked at.
+/// Whether a read of a descriptor with FLAG_RESIDENT need not be looked at.
 #[inline(always)]
 pub fn passes(slot: &Slot, fd: c_int) -> bool {
     let (count, name) = count(slot, fd);
@@ -143,7 +143,7 @@ pub fn passes(slot: &Slot, fd: c_int) -> bool {
     true
 }
 
-/// A read of a descriptor with FLAG_HOT was made; before it is counted, if that is done afterwards.
+/// A read of a descriptor with FLAG_RESIDENT was made; before it is counted, if that is done afterwards.
 pub fn came(slot: &Slot, fd: c_int) {
     if waits::after() {
         let (count, name) = count(slot, fd);
@@ -153,10 +153,10 @@ pub fn came(slot: &Slot, fd: c_int) {
     }
 }
 
-/// The program has dropped what lies in `offset..offset+len`, of a descriptor with FLAG_HOT: what it reads from there on is missing.
+/// The program has dropped what lies in `offset..offset+len`, of a descriptor with FLAG_RESIDENT: what it reads from there on is missing.
 pub fn dropped(slot: &Slot, offset: u64, len: u64) {
     if offset.saturating_add(len) > slot.last.load(Relaxed).max(slot.pos.load(Relaxed)) {
-        // No range is quiet while FLAG_HOT is set: the fields are the hooks'. What they hold then means nothing later, since
+        // No range is quiet while FLAG_RESIDENT is set: the fields are the hooks'. What they hold then means nothing later, since
         // such a range would begin where the file ends.
         slot.quiet_len.store(offset.saturating_add(1), Relaxed);
     }
@@ -176,7 +176,7 @@ pub fn unread(slot: &Slot, fd: c_int) {
     }
 }
 
-/// The flags with which a descriptor begins that was just opened or met: FLAG_HOT if the file, of `size` bytes, is cached from `pos` on, in its
+/// The flags with which a descriptor begins that was just opened or met: FLAG_RESIDENT if the file, of `size` bytes, is cached from `pos` on, in its
 /// middle and at its end, but for single pages, and FLAG_BLIND on an overlay.
 #[inline(never)]
 pub fn begins(slot: &Slot, fd: c_int, pos: u64, size: u64) -> u32 {
@@ -197,11 +197,11 @@ pub fn begins(slot: &Slot, fd: c_int, pos: u64, size: u64) -> u32 {
             Found::Missing => return 0,
             Found::Overlaid if TOLD.load(Relaxed) => return FLAG_BLIND,
             Found::Overlaid => {
-                return FLAG_BLIND | FLAG_HOT;
+                return FLAG_BLIND | FLAG_RESIDENT;
             }
         }
     }
-    FLAG_HOT
+    FLAG_RESIDENT
 }
 
 /// Whether what is cached is to be known here.
@@ -215,7 +215,7 @@ fn place(at: u64, size: u64) -> Range<u64> {
     start..start.saturating_add(PLACE).min(size)
 }
 
-/// A read of a descriptor with FLAG_HOT that is not merely counted. `false`: its file is no longer cached, as it seems, or will soon not be.
+/// A read of a descriptor with FLAG_RESIDENT that is not merely counted. `false`: its file is no longer cached, as it seems, or will soon not be.
 #[inline(never)]
 pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool {
     let flags = slot.flags.load(Relaxed);
@@ -249,7 +249,7 @@ pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool
             TOLD.store(false, Relaxed);
         }
     }
-    proc.hot_reads.fetch_add(1 + passed, Relaxed);
+    proc.resident_reads.fetch_add(1 + passed, Relaxed);
     let before = count.bytes_passed(slot, name);
     if inside > 0 || !known {
         count.len.store(inside, Relaxed);
@@ -261,7 +261,7 @@ pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool
         NOWHERE
     };
     count.end.store(end, Relaxed);
-    proc.hot_bytes
+    proc.resident_bytes
         .fetch_add(inside.saturating_add(before), Relaxed);
     let most = (UNSEEN / len.max(1)).clamp(OFTEN, RARELY);
     let next = match waits::before() {
@@ -272,12 +272,12 @@ pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool
     true
 }
 
-/// The reads of a descriptor with FLAG_HOT are told from now on, or it is about to be closed: counts the calling thread's since the last that was looked at.
+/// The reads of a descriptor with FLAG_RESIDENT are told from now on, or it is about to be closed: counts the calling thread's since the last that was looked at.
 pub fn ends(proc: &Proc, slot: &Slot, fd: c_int) {
     let (count, name) = count(slot, fd);
     let passed = count.passed(name);
-    proc.hot_reads.fetch_add(passed, Relaxed);
-    proc.hot_bytes
+    proc.resident_reads.fetch_add(passed, Relaxed);
+    proc.resident_bytes
         .fetch_add(count.bytes_passed(slot, name), Relaxed);
 }
 
@@ -308,7 +308,7 @@ fn found(fd: c_int, range: Range<u64>, size: u64) -> Found {
     }
     let start = range.start.min(size.saturating_sub(AROUND));
     match cached(fd, start..start.saturating_add(AROUND).min(size)) {
-        Ok((pages, cached)) if is_hot(pages, cached) => Found::Astray,
+        Ok((pages, cached)) if is_resident(pages, cached) => Found::Astray,
         _ => Found::Missing,
     }
 }
