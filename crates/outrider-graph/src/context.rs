@@ -18,9 +18,9 @@ use crate::buffers::{Buffer, Buffers};
 use crate::call::{Args, Kind};
 use crate::graph::{Cursor, Engine};
 use crate::memory::{self, Fifo, Mapped, Row};
+use crate::payback::{self, Waits};
 use crate::pool::{Bell, Job, state};
 use crate::process;
-use crate::worth::{self, Waits};
 
 /// Places of a thread: a full window, and as many that still wait for results that nobody wants.
 pub const PLACES: usize = 512;
@@ -521,11 +521,11 @@ impl Context {
             if p.args.kind.reads() {
                 p.quick = Some(inline);
                 self.account += match inline {
-                    true => -worth::cached_read(len),
+                    true => -payback::cached_read(len),
                     // Those that went together waited together.
                     false if before > 0 => 0,
                     false if std::mem::take(&mut self.first_is_free) => 0,
-                    false => worth::WAIT,
+                    false => payback::WAIT,
                 };
             }
             let own = batch::share(result, alone, p.args.kind.writes(), before, len);
@@ -565,15 +565,15 @@ impl Context {
         let Some((first, took)) = self.stretch.fetch() else {
             return;
         };
-        self.account -= worth::CALL;
-        if took < worth::CACHED {
+        self.account -= payback::CALL;
+        if took < payback::CACHED {
             return;
         }
         let now = Waits::of_thread();
         if now.asked_since(self.waits) {
             match first {
                 Some(i) => self.places[i as usize].quick = Some(false),
-                None => self.account += worth::WAIT,
+                None => self.account += payback::WAIT,
             }
         }
         self.waits = now;
@@ -839,9 +839,9 @@ impl Drop for Context {
 /// What a job costs in nanoseconds.
 fn price(job: &Job) -> i64 {
     if job.number.get() == Job::LIST {
-        worth::LISTING
+        payback::LISTING
     } else {
-        worth::POOL_CALL
+        payback::POOL_CALL
     }
 }
 

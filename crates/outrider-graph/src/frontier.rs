@@ -9,7 +9,7 @@
 use std::ffi::CStr;
 
 use crate::memory::Row;
-use crate::worth;
+use crate::payback;
 
 /// Subdirectories that are taken from a listing at once.
 pub const PIECE: usize = 32;
@@ -226,8 +226,8 @@ impl Frontier {
 
     /// What was taken has been listed; it is open as `fd` unless that failed, or it is a rest. A device was waited for `nanos` nanoseconds.
     pub fn listed(&mut self, taken: &Taken, fd: Option<i32>, found: &Found, nanos: i64) {
-        let waited = nanos >= worth::LISTING;
-        self.account += if waited { nanos } else { -worth::LISTING };
+        let waited = nanos >= payback::LISTING;
+        self.account += if waited { nanos } else { -payback::LISTING };
         self.limit = if waited {
             (self.limit * 2).min(MOST)
         } else {

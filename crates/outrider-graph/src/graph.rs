@@ -10,8 +10,8 @@
 use std::fmt;
 
 use crate::call::{Data, Kind, Op};
+use crate::payback::Payback;
 use crate::stats::{Shared, Sink};
-use crate::worth::Worth;
 
 /// Loops within loops that a graph may have.
 pub const DEEPEST: usize = 8;
@@ -681,7 +681,7 @@ impl<C: ?Sized> Graph<C> {
     /// rests until something was waited for.
     pub fn walk(mut self) -> Graph<C> {
         self.options.walk = true;
-        self.shared.worth = Worth::at_rest();
+        self.shared.payback = Payback::at_rest();
         self
     }
 
@@ -724,7 +724,7 @@ impl<C: ?Sized> Graph<C> {
     pub fn engine(mut self, engine: Engine) -> Graph<C> {
         self.options.engine = engine;
         if engine != Engine::Auto {
-            self.shared.worth = Worth::default();
+            self.shared.payback = Payback::default();
         }
         self
     }

@@ -42,12 +42,12 @@ mod frontier;
 mod graph;
 mod instance;
 mod memory;
+mod payback;
 mod pool;
 mod process;
 mod scope;
 mod stats;
 mod walk;
-mod worth;
 
 pub use buffers::Block;
 pub use call::{Args, Call, Data, Kind, Op, open_creates};

@@ -19,7 +19,7 @@ use outrider_sys::threads::{self, Own};
 
 use crate::frontier::Frontier;
 use crate::memory::{self, Fifo};
-use crate::worth::Waits;
+use crate::payback::Waits;
 
 /// Most threads that make calls at the same time: as many as brought a gain with cold reads on fast disks.
 pub const THREADS: usize = 16;

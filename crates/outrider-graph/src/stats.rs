@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::device;
-use crate::worth::{self, Worth};
+use crate::payback::{self, Payback};
 
 /// A diverging graph is switched off once it has diverged more often than this …
 const DIVERGENCES: u64 = 8;
@@ -143,7 +143,7 @@ pub struct Shared {
     /// The device of the last run's last read.
     pub(crate) device: AtomicU32,
     /// What looking ahead is worth now.
-    pub(crate) worth: Worth,
+    pub(crate) payback: Payback,
 }
 
 impl Default for Shared {
@@ -156,7 +156,7 @@ impl Default for Shared {
             without_pool: AtomicBool::new(false),
             depths: Default::default(),
             device: AtomicU32::new(0),
-            worth: Worth::default(),
+            payback: Payback::default(),
         }
     }
 }
@@ -228,7 +228,7 @@ impl<C: ?Sized> crate::Graph<C> {
 
     /// Whether looking ahead rests, because nothing that was waited for of late is worth its price.
     pub fn rests(&self) -> bool {
-        self.shared.worth.rests()
+        self.shared.payback.rests()
     }
 
     /// Whether a run that begins now may be made without a scope: looking ahead rests, and it is not one of the runs that tell whether to go on.
@@ -237,29 +237,29 @@ impl<C: ?Sized> crate::Graph<C> {
     pub fn passes_by(&self) -> bool {
         !self.options.fixed
             && self.options.engine == crate::graph::Engine::Auto
-            && self.shared.worth.passes_by()
+            && self.shared.payback.passes_by()
     }
 
     /// While looking ahead rests and no scope follows: such a call as the graph foresees was made, from `began` until now.
     pub fn timed(&self, began: std::time::Instant) {
-        self.shared.worth.timed(began.elapsed());
+        self.shared.payback.timed(began.elapsed());
     }
 
     /// How many such calls are made then before the next one is to be timed.
     pub fn untimed(&self) -> u16 {
-        self.shared.worth.untimed()
+        self.shared.payback.untimed()
     }
 
     /// Whether hardly anything is known of what the program's calls wait for.
     pub fn is_new(&self) -> bool {
-        self.shared.worth.is_new()
+        self.shared.payback.is_new()
     }
 
     /// While looking ahead does not rest: the program's calls are followed for the sake of this graph, and one of them was made.
     pub fn followed(&self) {
         // The check follows every call.
         if !self.options.fixed && self.options.engine != crate::graph::Engine::Check {
-            self.shared.worth.enter(-worth::CALL);
+            self.shared.payback.enter(-payback::CALL);
         }
     }
 

@@ -309,7 +309,7 @@ impl<K: Kernel> Service<K> {
     ) -> Option<u64> {
         let file = self.files.get(&key).filter(|f| f.reach >= end)?;
         let ahead = ranges.iter().map(|r| r.end).max()?;
-        let at = self.reaches.worth(file.place?, file.reach, ahead);
+        let at = self.reaches.ahead(file.place?, file.reach, ahead);
         if at >= ahead {
             return None;
         }

@@ -26,10 +26,10 @@ mod reach;
 mod reads;
 pub mod record;
 mod resident;
+mod sampling;
 #[cfg(test)]
 mod scribbled;
 mod servers;
-mod worth;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -72,7 +72,7 @@ pub use linux::Linux;
 use prefetch_trial::PrefetchTrial;
 use quiesce::Quiesce;
 use resident::Warmth;
-use worth::Worth;
+use sampling::Sampling;
 
 /// A file is let go so long after the last request for it: long enough to serve a running stream, short enough that an
 /// unlinked file's space and a file system to be unmounted are not held.
@@ -211,7 +211,7 @@ struct Desc {
     /// What was counted when the file was left to the hook.
     settled: Option<Settled>,
     /// How often it is worth listening.
-    worth: Worth,
+    sampling: Sampling,
     /// How fast it is read where nothing is cached.
     interarrival: Interarrival,
 }
@@ -231,7 +231,7 @@ impl Desc {
             before: VecDeque::new(),
             place: 0,
             settled: None,
-            worth: Worth::default(),
+            sampling: Sampling::default(),
             interarrival: Interarrival::default(),
         }
     }
@@ -342,7 +342,7 @@ struct ProcState {
     /// Where all that it reads is a stream that is left to the kernel, the bytes that are read ahead at once.
     left: Option<u64>,
     /// The same as of each descriptor, of all together.
-    worth: Worth,
+    sampling: Sampling,
     /// Reads told of or skipped by agreement, and their bytes.
     reads: u64,
     bytes: u64,

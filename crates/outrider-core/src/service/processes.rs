@@ -172,7 +172,7 @@ impl<K: Kernel> Service<K> {
             stuck: None,
             mapped: Vec::new(),
             left: None,
-            worth: Worth::default(),
+            sampling: Sampling::default(),
             reads: 0,
             bytes: 0,
             hinted: (0, 0),
@@ -762,7 +762,7 @@ impl<K: Kernel> Service<K> {
             shm::MODE_PREDICT_OPT if !writable => {
                 let ahead = self.config.window.optimistic_open.0.min(size);
                 let place = file.place;
-                let ahead = place.map_or(ahead, |place| self.reaches.worth(place, 0, ahead));
+                let ahead = place.map_or(ahead, |place| self.reaches.ahead(place, 0, ahead));
                 if ahead == 0 || self.joins(key) || self.kernel_reads_far(key) {
                     return 0;
                 }

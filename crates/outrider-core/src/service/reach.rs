@@ -140,7 +140,7 @@ impl Reaches {
     }
 
     /// Up to which byte it pays to fetch ahead of a reader who has read a file up to `from`, where `end` is what would be fetched if all readers went on.
-    pub fn worth(&self, place: Place, from: u64, end: u64) -> u64 {
+    pub fn ahead(&self, place: Place, from: u64, end: u64) -> u64 {
         let mut ahead = end.saturating_sub(from);
         loop {
             if self.likely(place, from, from + ahead) >= LEAST_USED {
@@ -189,9 +189,9 @@ mod tests {
     /// What is fetched at open and after a first read of 4 KiB by a reader who then reads on to `end`, and closes the file.
     fn reader(reaches: &mut Reaches, name: &str, end: u64) -> (u64, u64) {
         let place = reaches.begin(Path::new(name));
-        let at_open = reaches.worth(place, 0, OPEN);
+        let at_open = reaches.ahead(place, 0, OPEN);
         reaches.reached(place, 4096, SIZE);
-        let then = reaches.worth(place, 4096, 4096 + OPEN) - 4096;
+        let then = reaches.ahead(place, 4096, 4096 + OPEN) - 4096;
         reaches.reached(place, end, SIZE);
         reaches.ended(place);
         (at_open, then)
@@ -207,9 +207,9 @@ mod tests {
         assert!(fetched[2..].iter().all(|f| *f == 0), "{fetched:?}");
         // A header of another kind is likely no more than that, and a reader who goes on is followed.
         let place = reaches.begin(Path::new("/d/other.txt"));
-        assert_eq!(reaches.worth(place, 0, OPEN), 0);
+        assert_eq!(reaches.ahead(place, 0, OPEN), 0);
         reaches.reached(place, 8192, SIZE);
-        assert_eq!(reaches.worth(place, 8192, 8192 + OPEN), 8192 + OPEN);
+        assert_eq!(reaches.ahead(place, 8192, 8192 + OPEN), 8192 + OPEN);
     }
 
     #[test]
@@ -255,16 +255,16 @@ mod tests {
         let mut open = Vec::new();
         for i in 0..20 {
             let place = heads.begin(Path::new(&format!("/d/{i}.bin")));
-            let at_open = heads.worth(place, 0, OPEN);
+            let at_open = heads.ahead(place, 0, OPEN);
             heads.reached(place, 4096, SIZE);
-            last = (at_open, heads.worth(place, 4096, OPEN) - 4096);
+            last = (at_open, heads.ahead(place, 4096, OPEN) - 4096);
             open.push(turns.begin(Path::new(&format!("/d/{i}.bin"))));
         }
         assert_eq!(last, (0, 0));
         for round in 1..5 {
             for place in &open {
                 turns.reached(*place, round << 16, SIZE);
-                let goes_on = turns.worth(*place, round << 16, OPEN) == OPEN;
+                let goes_on = turns.ahead(*place, round << 16, OPEN) == OPEN;
                 assert!(round == 1 || goes_on, "{round}");
             }
         }

@@ -106,9 +106,9 @@ impl<K: Kernel> Service<K> {
             near = desc.is_some_and(|d| d.detector.is_near(&limits));
             let ordered = !f.random || streams || near;
             // Many descriptors with few reads each are judged together.
-            let together = state.worth.heard(ordered);
+            let together = state.sampling.heard(ordered);
             if let Some(desc) = state.descs.get_mut(&e.fd) {
-                let silence = desc.worth.heard(ordered);
+                let silence = desc.sampling.heard(ordered);
                 skip = skip.max(if ordered { 0 } else { silence.max(together) });
             }
         }

@@ -106,7 +106,7 @@ impl Instance<'_> {
     fn is_near(&mut self, (bytes, certain): (usize, bool)) -> bool {
         let depth = self.depth_on(self.device);
         let len = self.cx.as_ref().map_or(0, |cx| cx.order.len());
-        if self.adapts() && self.shared.worth.rests() {
+        if self.adapts() && self.shared.payback.rests() {
             return false;
         }
         let begin = certain && self.adapts() && bytes < FIRST_BYTES;
@@ -119,7 +119,7 @@ impl Instance<'_> {
             return 0;
         }
         self.settle_account();
-        if self.adapts() && self.shared.worth.rests() {
+        if self.adapts() && self.shared.payback.rests() {
             // It begins anew when it goes on.
             self.depths = [self.first_depth().min(self.options.depth); device::DEVICES];
             return 0;
@@ -152,7 +152,7 @@ impl Instance<'_> {
         }
         self.predict_position(i, walk);
         let Some(p) = self.place(i) else { return };
-        let rests = self.adapts() && self.shared.worth.rests();
+        let rests = self.adapts() && self.shared.payback.rests();
         let open = p.progress == Progress::Ready && !p.never && !p.warmed && !is_current && !rests;
         if open && self.may_issue(i, walk) && self.issue(source, i) {
             self.waiting -= 1;
@@ -530,7 +530,7 @@ impl Instance<'_> {
         };
         let Some(pool) = process::pool() else { return };
         let (walk, account) = pool.enter(directory.device, directory.inode);
-        self.shared.worth.enter(account);
+        self.shared.payback.enter(account);
         self.walk = walk.unwrap_or(0);
         if walk.is_some() || walk::was_walked(directory.device, directory.inode) {
             return;

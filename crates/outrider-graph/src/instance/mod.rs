@@ -36,9 +36,9 @@ use crate::context::{self, Context, Progress, Start, opens_directory};
 use crate::device;
 use crate::graph::{At, Cursor, Engine, Follow, Options, Source, is_linked};
 use crate::memory::Mapped;
+use crate::payback::{self, Misses, Share};
 use crate::process;
 use crate::stats::{Counts, Shared};
-use crate::worth::{self, Misses, Share};
 use sweep::Sweep;
 
 /// Most calls that are looked ahead: the depth of the paper's deepest experiments.
@@ -218,7 +218,7 @@ impl<'g> Instance<'g> {
             return this;
         }
         this.sweep = (options.fetch && this.is_alone() && this.adapts()).then(Sweep::default);
-        if this.adapts() && shared.worth.rests() {
+        if this.adapts() && shared.payback.rests() {
             this.resting = true;
             return this;
         }
@@ -280,7 +280,7 @@ impl<'g> Instance<'g> {
 
     /// Whether call `n` of a run is timed while looking ahead rests: all are where the second wait counts.
     fn is_timed(&self, n: u64, share: Share) -> bool {
-        self.is_short() || worth::is_timed(n, share)
+        self.is_short() || payback::is_timed(n, share)
     }
 
     fn first_depth(&self) -> usize {
@@ -421,7 +421,7 @@ impl<'g> Instance<'g> {
     fn let_pass(&mut self) {
         let made = self.counts.calls;
         self.passed_from = made;
-        let share = self.shared.worth.share();
+        let share = self.shared.payback.share();
         (self.passes_until, self.passing_kinds) = if self.resting {
             let timed = |n: &u64| self.is_timed(*n, share);
             ((made..).find(timed).unwrap_or(made), self.untold())
@@ -429,7 +429,8 @@ impl<'g> Instance<'g> {
             (u64::MAX, self.untold())
         } else if self.follows == Follows::Counting {
             let first = self.counted.wrapping_add(1);
-            let looked_at = |n: &u64| worth::is_timed(first + n, share) || self.is_turn(first + n);
+            let looked_at =
+                |n: &u64| payback::is_timed(first + n, share) || self.is_turn(first + n);
             let pass = (0..).find(looked_at);
             (made + pass.unwrap_or(0), self.kinds)
         } else {
@@ -521,7 +522,7 @@ impl<'g> Instance<'g> {
         match self.follows {
             _ if self.is_passing() => {
                 // A run may make few calls: the first counts.
-                let share = self.shared.worth.share();
+                let share = self.shared.payback.share();
                 if self.resting && self.is_timed(self.counts.calls - 1, share) {
                     self.began = Some(Instant::now());
                 }
@@ -529,7 +530,7 @@ impl<'g> Instance<'g> {
             Follows::Counting => {
                 if self.kinds & (1 << call.args.kind as u32) != 0 {
                     self.counted = self.counted.wrapping_add(1);
-                    if worth::is_timed(self.counted, self.shared.worth.share()) {
+                    if payback::is_timed(self.counted, self.shared.payback.share()) {
                         self.began = Some(Instant::now());
                     }
                 }
@@ -635,7 +636,7 @@ impl<'g> Instance<'g> {
     pub fn after(&mut self, source: &dyn Source, result: isize) {
         if let Some(began) = self.began.take() {
             let took = began.elapsed();
-            let nanos = self.shared.worth.waited(took);
+            let nanos = self.shared.payback.waited(took);
             let waited = nanos > 0;
             let asked = std::mem::take(&mut self.asked);
             if waited {
@@ -672,7 +673,7 @@ impl<'g> Instance<'g> {
         } else {
             nanos
         };
-        self.shared.worth.enter(earned);
+        self.shared.payback.enter(earned);
     }
 
     /// The buffer of the last answer that went to [`Into::Block`].
@@ -742,7 +743,7 @@ impl<'g> Instance<'g> {
     /// While looking ahead rests and nothing is under way, the calls of a loop without effects are not followed, only counted.
     fn doze(&mut self, source: &dyn Source) {
         let Some(cx) = self.cx.as_ref() else { return };
-        let rests = self.shared.worth.rests();
+        let rests = self.shared.payback.rests();
         let idle = cx.order.is_empty() && cx.on_ring + cx.in_pool == 0;
         let Tail::After(last) = self.tail else { return };
         if rests && idle && self.is_alone() && self.adapts() && source.skip(&last, 0).is_some() {
@@ -781,7 +782,7 @@ impl<'g> Instance<'g> {
             cx.account += if short {
                 self.misses.asked()
             } else {
-                worth::WAIT
+                payback::WAIT
             };
             self.asked = short;
         }
@@ -795,7 +796,7 @@ impl<'g> Instance<'g> {
         if let Some(cx) = self.cx.as_mut()
             && !self.options.fixed
         {
-            self.shared.worth.enter(std::mem::take(&mut cx.account));
+            self.shared.payback.enter(std::mem::take(&mut cx.account));
         }
     }
 

@@ -63,7 +63,7 @@ impl Instance<'_> {
     pub(super) fn is_turn(&self, call: u64) -> bool {
         self.sweep.as_ref().is_some_and(|s| s.is_turn(call))
             && !self.closing
-            && !self.shared.worth.rests()
+            && !self.shared.payback.rests()
     }
 
     /// Fetches what comes next, this call included, if the call is the one that the graph has here. `false`: it is not, or not a read that is certain.
@@ -142,7 +142,7 @@ impl Instance<'_> {
         let new = end - sweep.end.max(now);
         let cx = self.cx.as_mut()?;
         cx.fetch_stretch();
-        cx.account -= new as i64 * worth::CALL;
+        cx.account -= new as i64 * payback::CALL;
         self.counts.ahead += fetched;
         self.counts.foreseen += 1;
         self.kinds |= 1 << Kind::Pread as u32;

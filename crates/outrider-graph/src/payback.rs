@@ -134,7 +134,7 @@ impl Misses {
     }
 }
 
-pub struct Worth {
+pub struct Payback {
     account: AtomicI64,
     /// What the last thread that asked had waited for.
     sleeps: AtomicI64,
@@ -147,9 +147,9 @@ pub struct Worth {
     in_vain: AtomicU32,
 }
 
-impl Default for Worth {
-    fn default() -> Worth {
-        Worth {
+impl Default for Payback {
+    fn default() -> Payback {
+        Payback {
             account: AtomicI64::new(FIRST),
             sleeps: AtomicI64::new(0),
             blocks: AtomicI64::new(0),
@@ -160,12 +160,12 @@ impl Default for Worth {
     }
 }
 
-impl Worth {
+impl Payback {
     /// Nothing was earned yet: looking ahead rests until the first wait.
-    pub fn at_rest() -> Worth {
-        Worth {
+    pub fn at_rest() -> Payback {
+        Payback {
             account: AtomicI64::new(0),
-            ..Worth::default()
+            ..Payback::default()
         }
     }
 

@@ -14,13 +14,13 @@ const LONGEST: u32 = 1024;
 
 /// What the reads of a descriptor, or of a process, were lately.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Worth {
+pub struct Sampling {
     heard: u32,
     ordered: u32,
     silence: u32,
 }
 
-impl Worth {
+impl Sampling {
     /// A read was told; `ordered` if it was of a stream. Returns how many need not be told now.
     pub fn heard(&mut self, ordered: bool) -> u32 {
         self.heard += 1;
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     /// Reads told of `all`, of which `ordered(k)` says what the k-th is.
-    fn told(worth: &mut Worth, all: u32, ordered: impl Fn(u32) -> bool) -> u32 {
+    fn told(sampling: &mut Sampling, all: u32, ordered: impl Fn(u32) -> bool) -> u32 {
         let (mut told, mut skip) = (0, 0);
         for k in 0..all {
             if skip > 0 {
@@ -52,7 +52,7 @@ mod tests {
                 continue;
             }
             told += 1;
-            skip = worth.heard(ordered(k));
+            skip = sampling.heard(ordered(k));
         }
         told
     }
@@ -60,11 +60,11 @@ mod tests {
     /// Design, "off is a decision too": disorder is listened to ever less, order always, and a change is noticed.
     #[test]
     fn disorder_is_listened_to_ever_less() {
-        let mut worth = Worth::default();
-        assert_eq!(told(&mut worth, 100_000, |k| k % 3 > 0), 100_000);
-        let heard = told(&mut worth, 100_000, |k| k % 8 == 0);
+        let mut sampling = Sampling::default();
+        assert_eq!(told(&mut sampling, 100_000, |k| k % 3 > 0), 100_000);
+        let heard = told(&mut sampling, 100_000, |k| k % 8 == 0);
         assert!((3000..5000).contains(&heard), "{heard}");
-        let heard = told(&mut worth, 100_000, |_| true);
+        let heard = told(&mut sampling, 100_000, |_| true);
         assert!(heard > 100_000 - LONGEST - PROBE, "{heard}");
     }
 }
