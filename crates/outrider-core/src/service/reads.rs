@@ -92,7 +92,7 @@ impl<K: Kernel> Service<K> {
             }
         }
         // Only what shows no pattern can wait until the service looks by itself.
-        let (mut skip, mut near) = (f.skip, false);
+        let (mut skip, mut clustered) = (f.skip, false);
         if !f.random {
             let len = e.len.min(size.saturating_sub(e.offset));
             self.read_bytes = (self.read_bytes * 7 + len) / 8;
@@ -103,8 +103,8 @@ impl<K: Kernel> Service<K> {
         });
         if let Some(state) = self.procs[i].as_mut() {
             let desc = state.descs.get(&e.fd);
-            near = desc.is_some_and(|d| d.detector.is_near(&limits));
-            let ordered = !f.random || streams || near;
+            clustered = desc.is_some_and(|d| d.detector.is_clustered(&limits));
+            let ordered = !f.random || streams || clustered;
             // Many descriptors with few reads each are judged together.
             let together = state.sampling.heard(ordered);
             if let Some(desc) = state.descs.get_mut(&e.fd) {
@@ -116,21 +116,21 @@ impl<K: Kernel> Service<K> {
             self.leave(i, None);
             let skipped = skipped + overlooked;
             skip = self.random_read(key, e.offset, e.len, arrival, skipped, skip, f.onward);
-            if let Some(near) = f.near.take().filter(|_| self.grant.aggressive) {
+            if let Some(clustered) = f.clustered.take().filter(|_| self.grant.aggressive) {
                 // What is on its way or waits to be read was fetched for this.
-                let pages = PageRange::from_bytes(near.start, near.end - near.start);
+                let pages = PageRange::from_bytes(clustered.start, clustered.end - clustered.start);
                 let ours = self
                     .files
                     .get(&key)
                     .map(|f| f.view.count(pages).unused_pages);
-                let plan = self.fetch(key, &[near], Class::Window, None, None);
+                let plan = self.fetch(key, &[clustered], Class::Window, None, None);
                 let desc = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd));
                 if let Some(desc) = desc.filter(|_| plan.refused_at.is_none()) {
                     let ours = ours.unwrap_or(0) * PAGE;
-                    desc.detector.near_asked(plan.bytes + ours);
+                    desc.detector.clustered_asked(plan.bytes + ours);
                 }
             }
-            if near {
+            if clustered {
                 skip = 0;
             }
         } else if !f.ranges.is_empty() && self.kernel_keeps_up(i, &e, key) {
@@ -176,7 +176,7 @@ impl<K: Kernel> Service<K> {
                 f.quiet = quiet;
             }
         }
-        let rarely = if in_field || near {
+        let rarely = if in_field || clustered {
             // Where lines begin has to be heard, and where neighbourhoods do.
             0
         } else if f.random {

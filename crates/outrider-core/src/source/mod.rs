@@ -1,9 +1,9 @@
 //! Sources of foresight. Each watches or is told something and says what will be read next; none of them knows
 //! how that is fetched.
 
+mod clustered;
 pub mod dense;
 pub mod field;
 pub mod mapped;
-mod near;
 pub mod predict;
 mod skip;

@@ -15,8 +15,8 @@
 
 use std::ops::Range;
 
+use super::clustered::Clustered;
 use super::field::Field;
-use super::near::Near;
 use super::skip::{Gaps, Onward, SETTLED};
 
 /// Bytes in a page, the paper's block.
@@ -193,7 +193,7 @@ pub struct Foresight {
     /// No pattern was found in this read.
     pub random: bool,
     /// It is the first or one of the first in a neighbourhood of which more will be read than is worth waiting for one by one: these bytes.
-    pub near: Option<Range<u64>>,
+    pub clustered: Option<Range<u64>>,
     /// Like those before, it lies behind the last one, but too far for what lies between to be read too.
     pub onward: bool,
     /// The read begins a line whose places were asked for before: they may have been evicted.
@@ -251,7 +251,7 @@ const TIMES: u64 = 8;
 pub struct Detector {
     streams: Vec<Stream>,
     field: Option<Field>,
-    near: Near,
+    clustered: Clustered,
     orphans: [(u64, u64); ORPHANS],
     orphan_count: usize,
     counter: Counter,
@@ -490,7 +490,7 @@ impl Detector {
         Detector {
             streams: Vec::new(),
             field: None,
-            near: Near::default(),
+            clustered: Clustered::default(),
             orphans: [(u64::MAX, 0); ORPHANS],
             orphan_count: 0,
             counter: Counter::new(limits.counter_bits),
@@ -574,14 +574,14 @@ impl Detector {
             offset.abs_diff(self.last_end)
         };
         self.last_end = offset + len;
-        self.near
+        self.clustered
             .read(offset, len, limits.random_distance, limits.now);
         if let Some(stream) = self.turn(offset, len, thread, limits) {
             self.steady = 0;
             let i = self.admit(stream, size, limits);
             return self.follow(i, offset, len, thread, arrival, size, limits);
         }
-        if self.is_near(limits) {
+        if self.is_clustered(limits) {
             // What looks like streams in a neighbourhood is chance, but for what goes on read by read.
             let tick = self.tick;
             self.streams
@@ -651,12 +651,13 @@ impl Detector {
         self.steady = self.steady.saturating_add(1);
         // A stream of one read is a guess.
         let settled = self.streams.iter().all(|s| s.reads < 2) && self.steady > 64;
-        let is_near = self.is_near(limits);
-        let near = is_near.then(|| {
+        let is_clustered = self.is_clustered(limits);
+        let clustered = is_clustered.then(|| {
             let how = (limits.random_distance, limits.delay);
-            self.near.worth(offset, size, how, limits.max.min(AREA))
+            self.clustered
+                .fetch(offset, size, how, limits.max.min(AREA))
         });
-        let skip = if settled && limits.skip_when_steady && !is_near && !self.goes_on() {
+        let skip = if settled && limits.skip_when_steady && !is_clustered && !self.goes_on() {
             // n accesses for an n-bit counter at first; rarer the longer nothing else comes.
             limits.counter_bits << (self.steady.saturating_sub(64) / 64).min(3)
         } else {
@@ -664,7 +665,7 @@ impl Detector {
         };
         Foresight {
             random: true,
-            near: near.flatten(),
+            clustered: clustered.flatten(),
             onward: self.goes_on(),
             skip,
             ..Foresight::default()
@@ -734,7 +735,11 @@ impl Detector {
     fn discover(&mut self, offset: u64, len: u64, thread: u64, limits: &Limits) -> Option<Stream> {
         let mut counter = Counter::new(limits.counter_bits);
         // In a neighbourhood there are all distances: only what is in order read by read is a stream.
-        let most = if self.is_near(limits) { 2 } else { ORPHANS };
+        let most = if self.is_clustered(limits) {
+            2
+        } else {
+            ORPHANS
+        };
         let known = self.orphan_count.min(most);
         let mut found = None;
         if offset == 0 {
@@ -842,13 +847,13 @@ impl Detector {
     }
 
     /// Whether random reads come in neighbourhoods that are worth fetching: then each of them has to be heard. What goes onward is none.
-    pub fn is_near(&self, limits: &Limits) -> bool {
-        !self.goes_on() && self.near.pays(limits.random_distance, limits.delay)
+    pub fn is_clustered(&self, limits: &Limits) -> bool {
+        !self.goes_on() && self.clustered.pays(limits.random_distance, limits.delay)
     }
 
-    /// What [`Foresight::near`] named was asked for, and so many bytes of it were not cached.
-    pub fn near_asked(&mut self, bytes: u64) {
-        self.near.asked(bytes);
+    /// What [`Foresight::clustered`] named was asked for, and so many bytes of it were not cached.
+    pub fn clustered_asked(&mut self, bytes: u64) {
+        self.clustered.asked(bytes);
     }
 
     /// Whether the present line's places were asked for together with those of the lines beside it.
@@ -1131,7 +1136,7 @@ impl Detector {
             quiet,
             skip,
             random: false,
-            near: None,
+            clustered: None,
             onward: false,
             line,
             passed,
@@ -1342,7 +1347,7 @@ mod tests {
                 size,
                 &l,
             );
-            for r in f.ranges.into_iter().chain(f.near) {
+            for r in f.ranges.into_iter().chain(f.clustered) {
                 assert!(r.end <= size, "{r:?} beyond the end");
                 asked.extend(r.start / PAGE..r.end.div_ceil(PAGE));
             }

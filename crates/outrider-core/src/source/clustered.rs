@@ -112,7 +112,7 @@ impl Times {
 
 /// The neighbourhoods of one descriptor.
 #[derive(Clone, Debug, Default)]
-pub struct Near {
+pub struct Clustered {
     visits: [Visit; AT_ONCE],
     tick: u64,
     /// Neighbourhoods that were read to their end in succession.
@@ -131,7 +131,7 @@ pub struct Near {
     cached: u32,
 }
 
-impl Near {
+impl Clustered {
     /// A read of `len` bytes at `offset`, at time `now`, µs; reads that lie no more than `distance` bytes apart are in one neighbourhood.
     pub fn read(&mut self, offset: u64, len: u64, distance: u64, now: u64) {
         self.tick += 1;
@@ -236,7 +236,7 @@ impl Near {
 
     /// The neighbourhood of the latest read, at `offset`, if it pays to fetch it as a whole, once: where `delay` bytes come in the time that one read waits. At most `most`
     /// bytes of a file of `size`.
-    pub fn worth(
+    pub fn fetch(
         &mut self,
         offset: u64,
         size: u64,
@@ -304,7 +304,7 @@ mod tests {
         delay: u64,
         gained: u64,
     ) -> Vec<Range<u64>> {
-        let mut near = Near::default();
+        let mut clustered = Clustered::default();
         let mut all: Vec<Range<u64>> = Vec::new();
         let mut now = 0;
         for start in starts {
@@ -312,8 +312,8 @@ mod tests {
                 let offset = start + page * PAGE;
                 let is_there = all.last().is_some_and(|a| a.contains(&offset));
                 now += if is_there { gained } else { 100 };
-                near.read(offset, PAGE, DISTANCE, now);
-                all.extend(near.worth(offset, SIZE, (DISTANCE, delay), 1 << 20));
+                clustered.read(offset, PAGE, DISTANCE, now);
+                all.extend(clustered.fetch(offset, SIZE, (DISTANCE, delay), 1 << 20));
             }
         }
         all
