@@ -6,4 +6,4 @@ pub mod dense;
 pub mod field;
 pub mod mapped;
 pub mod predict;
-mod skip;
+mod skip_sequential;

@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use super::clustered::Clustered;
 use super::field::Field;
-use super::skip::{Gaps, Onward, SETTLED};
+use super::skip_sequential::{Gaps, Onward, SETTLED};
 
 /// Bytes in a page, the paper's block.
 pub const PAGE: u64 = 4096;
