@@ -66,7 +66,7 @@ impl<K: Kernel> Service<K> {
             .detector
             .access(e.offset, e.len, e.extra, arrival, size, &limits);
         let alone = desc.detector.only().is_some();
-        let in_field = desc.detector.in_field();
+        let in_tile = desc.detector.in_tile();
         // A line that passes a place has not passed those of the lines beside it.
         let passes = desc.detector.sole() && !desc.detector.in_band();
         // Of a stream that went on silently it is known what was read meanwhile; of random reads only how many.
@@ -176,7 +176,7 @@ impl<K: Kernel> Service<K> {
                 f.quiet = quiet;
             }
         }
-        let rarely = if in_field || clustered {
+        let rarely = if in_tile || clustered {
             // Where lines begin has to be heard, and where neighbourhoods do.
             0
         } else if f.random {

@@ -3,7 +3,7 @@
 
 mod clustered;
 pub mod dense;
-pub mod field;
 pub mod mapped;
 pub mod predict;
 mod skip_sequential;
+pub mod tiled;

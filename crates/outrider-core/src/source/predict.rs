@@ -16,8 +16,8 @@
 use std::ops::Range;
 
 use super::clustered::Clustered;
-use super::field::Field;
 use super::skip_sequential::{Gaps, Onward, SETTLED};
+use super::tiled::Tiled;
 
 /// Bytes in a page, the paper's block.
 pub const PAGE: u64 = 4096;
@@ -250,7 +250,7 @@ const TIMES: u64 = 8;
 #[derive(Clone, Debug)]
 pub struct Detector {
     streams: Vec<Stream>,
-    field: Option<Field>,
+    tiled: Option<Tiled>,
     clustered: Clustered,
     orphans: [(u64, u64); ORPHANS],
     orphan_count: usize,
@@ -489,7 +489,7 @@ impl Detector {
     pub fn new(limits: &Limits) -> Detector {
         Detector {
             streams: Vec::new(),
-            field: None,
+            tiled: None,
             clustered: Clustered::default(),
             orphans: [(u64::MAX, 0); ORPHANS],
             orphan_count: 0,
@@ -683,14 +683,14 @@ impl Detector {
         self.onward.iter().any(Onward::goes_on)
     }
 
-    /// A line of the field is over and the next one begins: its stream.
+    /// A line of the tiles is over and the next one begins: its stream.
     fn turn(&mut self, offset: u64, len: u64, thread: u64, limits: &Limits) -> Option<Stream> {
-        let field = self.field.as_mut()?;
-        if !field.turns_at(offset, len, limits.max_streams) {
+        let tiled = self.tiled.as_mut()?;
+        if !tiled.turns_at(offset, len, limits.max_streams) {
             return None;
         }
-        let stride = field.stride();
-        field.turn(offset);
+        let stride = tiled.stride();
+        tiled.turn(offset);
         let before = self
             .streams
             .iter()
@@ -836,13 +836,13 @@ impl Detector {
 
     /// A strided stream of reads of `len` bytes was found that began at `start`.
     fn line(&mut self, start: u64, stride: u64, len: u64) {
-        let known = self.in_field()
+        let known = self.in_tile()
             || self
-                .field
+                .tiled
                 .as_ref()
                 .is_some_and(|f| f.is_on(start, stride, len));
         if !known {
-            self.field = Some(Field::new(start, stride, len));
+            self.tiled = Some(Tiled::new(start, stride, len));
         }
     }
 
@@ -858,7 +858,7 @@ impl Detector {
 
     /// Whether the present line's places were asked for together with those of the lines beside it.
     pub fn in_band(&self) -> bool {
-        self.field.as_ref().is_some_and(|f| {
+        self.tiled.as_ref().is_some_and(|f| {
             f.in_band()
                 && self
                     .latest()
@@ -1072,22 +1072,22 @@ impl Detector {
         }
         let begins = s.reads == 1;
         let mut line = false;
-        let field = self
-            .field
+        let tiled = self
+            .tiled
             .as_mut()
             .filter(|f| f.is_on(offset, s.stride.unsigned_abs(), s.len) && s.stride > 0);
-        let mut ranges = match field {
-            Some(field) => {
-                field.step(offset);
+        let mut ranges = match tiled {
+            Some(tiled) => {
+                tiled.step(offset);
                 // Reads and the rest of their line lie within three quarters of the budget, of which a window is half.
                 let most = limits.max / 2 * 3;
-                line = begins && field.in_band();
+                line = begins && tiled.in_band();
                 let band = if begins {
-                    field.band(offset, size, most, limits.quantum)
+                    tiled.band(offset, size, most, limits.quantum)
                 } else {
                     None
                 };
-                let end = field.end().map_or(size, |end| end.min(size));
+                let end = tiled.end().map_or(size, |end| end.min(size));
                 match band {
                     Some(ranges) => {
                         s.front = s.front.max(end);
@@ -1226,14 +1226,14 @@ impl Detector {
 
     /// The line that begins with a read at `offset` was asked for and evicted before it was read: what to ask for instead.
     pub fn narrow(&mut self, offset: u64, size: u64, limits: &Limits) -> Option<Vec<Range<u64>>> {
-        let field = self.field.as_mut()?;
-        field.shrink();
-        field.band(offset, size, limits.band(), limits.quantum)
+        let tiled = self.tiled.as_mut()?;
+        tiled.shrink();
+        tiled.band(offset, size, limits.band(), limits.quantum)
     }
 
     /// Whether reads follow lines that lie beside one another.
-    pub fn in_field(&self) -> bool {
-        self.field.as_ref().is_some_and(|f| {
+    pub fn in_tile(&self) -> bool {
+        self.tiled.as_ref().is_some_and(|f| {
             let read = |s: &Stream| s.stride == f.stride() as i64 && s.is_read(self.tick);
             f.is_known() && self.streams.iter().any(read)
         })

@@ -17,7 +17,7 @@ const MOST_PLACES: u64 = 2048;
 
 /// The lines of one descriptor, forwards.
 #[derive(Clone, Debug)]
-pub struct Field {
+pub struct Tiled {
     /// Bytes from one read of a line to the next.
     stride: u64,
     /// Bytes of a read.
@@ -38,10 +38,10 @@ pub struct Field {
     widest: u64,
 }
 
-impl Field {
+impl Tiled {
     /// A field whose first line begins at `start`.
-    pub fn new(start: u64, stride: u64, len: u64) -> Field {
-        Field {
+    pub fn new(start: u64, stride: u64, len: u64) -> Tiled {
+        Tiled {
             stride,
             len,
             start,
