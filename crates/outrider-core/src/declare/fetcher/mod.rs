@@ -8,7 +8,6 @@
 //! Nothing here may end the program: no panic, and what can't be had (memory, a thread, a descriptor, a system call) is
 //! counted as a failure and left out.
 
-mod behind;
 mod device;
 mod file;
 mod loss;
@@ -16,6 +15,7 @@ mod round;
 mod stream;
 mod sweep;
 mod turns;
+mod writeback;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,12 +35,12 @@ use crate::config::Config;
 use crate::engine::{self, Class, Engine, Request};
 use crate::shm::Notes;
 use crate::view::{PAGE_BYTES, PageRange};
-use behind::{Behind, Writer};
 use device::{Manner, Tried};
 use file::Own;
 use round::Round;
 use stream::Stream;
 use turns::Turns;
+use writeback::{Writeback, Writer};
 
 /// Entries that are copied out of a list at a time: the lock is held for microseconds.
 const BATCH: usize = 256;
@@ -144,7 +144,7 @@ struct Walk {
     order: Order,
     /// Memory didn't hold what was to be read, of this list or of one before it.
     exceeds: bool,
-    behind: Behind,
+    writeback: Writeback,
 }
 
 impl Walk {

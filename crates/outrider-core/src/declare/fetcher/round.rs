@@ -9,8 +9,8 @@ use outrider_sys::cache;
 use super::super::explain::Totals;
 use super::super::order::{self, Item, Reach, Use};
 use super::super::{Figure, lock};
-use super::behind::Behind;
 use super::file::Own;
+use super::writeback::Writeback;
 use super::{BATCH, Fetcher, Order, Piece, Span, Walk, key, pages_of};
 use crate::view::{PAGE_BYTES, PageRange, Residency};
 
@@ -210,7 +210,7 @@ impl Fetcher {
         let from = walk.seen.0;
         // What is cached of the files and not ours is not ours to give up, but takes its part, as long as it stays.
         let room = room
-            .saturating_sub(self.foreign(round, &walk.behind))
+            .saturating_sub(self.foreign(round, &walk.writeback))
             .max(room / 2);
         // The last round doesn't count once the program has passed all of it, nor where it took much more memory than there is by now, because others
         // have come: what it holds would be theirs for as long as this round lasts.
@@ -384,7 +384,8 @@ impl Fetcher {
             let need = if round.lone { first } else { last };
             // What the program had to read itself, off this list, or had written before, is given up like what was fetched for it.
             let present = |n| {
-                own.view.state(n).residency == Residency::Present || walk.behind.is_older(file, n)
+                own.view.state(n).residency == Residency::Present
+                    || walk.writeback.is_older(file, n)
             };
             if held.is_some() || (missing.is_empty() && (start..pages.end).all(present)) {
                 round.hold(span, entry(last));
@@ -449,7 +450,7 @@ impl Fetcher {
 
     /// Bytes of the files that are cached and that `round` has not fetched. What is dirty or being written back has been taken off already, and what was
     /// written back is about to go.
-    fn foreign(&self, round: &Round, behind: &Behind) -> u64 {
+    fn foreign(&self, round: &Round, writeback: &Writeback) -> u64 {
         let cached = |own: &Own| {
             let fd = own.handle.as_ref()?.fd();
             let stat = cache::cachestat(fd, 0..own.size).ok()?;
@@ -457,7 +458,7 @@ impl Fetcher {
             Some(clean * PAGE_BYTES)
         };
         let all: u64 = self.files.values().filter_map(cached).sum();
-        all.saturating_sub(round.bytes() + self.leaving(behind))
+        all.saturating_sub(round.bytes() + self.leaving(writeback))
     }
 
     /// Bytes of a gap that are read through (SPEC LP7): as many as pass under the head while it would seek, into spare memory.

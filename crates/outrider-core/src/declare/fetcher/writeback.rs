@@ -41,7 +41,7 @@ const PIECE: u64 = 128;
 
 /// What is known of the dirty pages of a walk's files.
 #[derive(Default)]
-pub(super) struct Behind {
+pub(super) struct Writeback {
     next: Option<Instant>,
     /// When it was last looked where they are.
     searched: Option<Instant>,
@@ -108,7 +108,7 @@ fn bytes_of(pages: PageRange) -> Range<u64> {
     pages.start * PAGE_BYTES..pages.end * PAGE_BYTES
 }
 
-impl Behind {
+impl Writeback {
     /// Whether the program had written to a page before the list began.
     pub(super) fn is_older(&self, file: u16, page: u64) -> bool {
         let older = self.files.get(&file).map_or(&[][..], |w| &w.older);
@@ -238,14 +238,17 @@ impl Fetcher {
         let enough = (room / PART).clamp(LEAST, MOST);
         let writes = self.dirty > 0 || self.unwritten > 0;
         let much = writes && self.used_up >= enough;
-        if !much && walk.behind.next.is_some_and(|next| begun < next) {
+        if !much && walk.writeback.next.is_some_and(|next| begun < next) {
             return;
         }
         self.used_up = 0;
         let drops = walk.exceeds_memory();
         walk.exceeds |= drops;
         let exceeds = walk.exceeds;
-        let late = walk.behind.searched.is_none_or(|at| begun - at >= LATEST);
+        let late = walk
+            .writeback
+            .searched
+            .is_none_or(|at| begun - at >= LATEST);
         let (mut unwritten, mut leaving) = (0, 0);
         // Submitting writes takes its time, too, but is no looking.
         let mut looking = Duration::ZERO;
@@ -258,10 +261,14 @@ impl Fetcher {
                 dirty(handle.fd(), whole, &mut runs);
                 runs
             };
-            let written = walk.behind.files.entry(*number).or_insert_with(|| Written {
-                older: all_dirty(),
-                since: Vec::new(),
-            });
+            let written = walk
+                .writeback
+                .files
+                .entry(*number)
+                .or_insert_with(|| Written {
+                    older: all_dirty(),
+                    since: Vec::new(),
+                });
             if !exceeds {
                 looking += raw::thread_time().saturating_sub(since);
                 continue;
@@ -286,7 +293,7 @@ impl Fetcher {
             let bytes = now * PAGE_BYTES;
             looking += raw::thread_time().saturating_sub(since);
             if now > 0 && (late || bytes >= enough) {
-                walk.behind.searched = Some(begun);
+                walk.writeback.searched = Some(begun);
                 let mut new = Vec::new();
                 without(&all_dirty(), &written.older, &mut new);
                 let known = std::mem::take(&mut written.since);
@@ -326,7 +333,7 @@ impl Fetcher {
             Some(_) => OFTEN,
             None => RARELY,
         };
-        walk.behind.next = Some(begun + LOOK.max(looking * rarely));
+        walk.writeback.next = Some(begun + LOOK.max(looking * rarely));
     }
 
     /// Nothing is written beside a list that exceeds memory.
@@ -343,9 +350,9 @@ impl Fetcher {
     }
 
     /// Bytes of what was written back and is about to be given up.
-    pub(super) fn leaving(&self, behind: &Behind) -> u64 {
+    pub(super) fn leaving(&self, writeback: &Writeback) -> u64 {
         let mut sum = 0;
-        for (number, written) in &behind.files {
+        for (number, written) in &writeback.files {
             let own = self.files.get(number);
             let Some(handle) = own.and_then(|own| own.handle.as_ref()) else {
                 continue;
