@@ -5,9 +5,9 @@
 //! *service* prefetches; the runner forks it when the first process of the tree has opened a file worth following. A crash
 //! of the service costs the speed-up and nothing else.
 
+mod output_file;
 mod report;
 mod unhooked;
-mod written;
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -33,8 +33,8 @@ use crate::cli::{Engine, Mode, RunArgs};
 use crate::output::{self, Failure};
 use crate::{confined, elf, graph, kept, models, plugin, preload, refused};
 use kept::Kept;
+use output_file::OutputFile;
 use unhooked::Unhooked;
-use written::Written;
 
 /// The program's process, for the signal handlers.
 pub static PROGRAM: AtomicI32 = AtomicI32::new(0);
@@ -167,10 +167,10 @@ pub fn run(
         ("--explain", args.explain.as_deref()),
         ("--record", args.record.as_deref()),
     ];
-    let [file, explain, recording] = match written::open(files) {
+    let [file, explain, recording] = match output_file::open(files) {
         Ok(files) => files,
-        Err(written::Refused::Named(failure)) => return Err(failure),
-        Err(written::Refused::Short(reason)) => {
+        Err(output_file::Refused::Named(failure)) => return Err(failure),
+        Err(output_file::Refused::Short(reason)) => {
             let nowhere = report::Target::None;
             return Err(bare_with(&args, notes, &reason, purpose, nowhere));
         }
@@ -289,7 +289,7 @@ struct Started {
     /// What it was given to preload, if anything, for a report.
     library: Option<PathBuf>,
     /// Where its service's run is recorded, if it is.
-    recording: Option<Written>,
+    recording: Option<OutputFile>,
 }
 
 /// Waits for the program, reports, and ends as it ended.
@@ -400,12 +400,13 @@ fn mode_of(args: &RunArgs) -> u32 {
 /// Becomes the program, without anything of ours, for a reason that is told; a report is written before. Returns if that is not possible.
 fn bare(args: &RunArgs, notes: Vec<String>, reason: &str, purpose: Purpose) -> Failure {
     let named = args.report.as_ref().map(Option::as_deref);
-    let report = match named.map(|path| written::open([("--report", path)])) {
+    let report = match named.map(|path| output_file::open([("--report", path)])) {
         Some(Ok([Some(file)])) if purpose == Purpose::Run => report::Target::Json(file, None),
         Some(Ok([None])) if purpose == Purpose::Run => report::Target::without_file(args),
         // What refuses the program its runner may refuse the report's file.
         Some(Err(
-            written::Refused::Named(Failure { message, .. }) | written::Refused::Short(message),
+            output_file::Refused::Named(Failure { message, .. })
+            | output_file::Refused::Short(message),
         )) => {
             output::complain(&message);
             report::Target::None
@@ -735,9 +736,13 @@ fn take_timers() -> Vec<(libc::c_int, libc::itimerval)> {
 
 /// The program has descriptors and a directory of its own: the runner keeps none of them, so that a pipe ends when the program
 /// closes it and a file system can be unmounted.
-fn stand_aside(shared: Option<&Shared>, report: &mut report::Target, files: [Option<&Written>; 2]) {
+fn stand_aside(
+    shared: Option<&Shared>,
+    report: &mut report::Target,
+    files: [Option<&OutputFile>; 2],
+) {
     let socket = shared.map(|s| s.socket().as_raw_fd());
-    let files = files.into_iter().flatten().map(Written::descriptor);
+    let files = files.into_iter().flatten().map(OutputFile::descriptor);
     close_all_but(socket.into_iter().chain(report.keep()).chain(files));
     // SAFETY: a constant name.
     unsafe { libc::chdir(c"/".as_ptr()) };
@@ -1066,17 +1071,17 @@ fn start_service(
     config: &Config,
     mode: u32,
     engine: Engine,
-    recording: Option<&Written>,
+    recording: Option<&OutputFile>,
 ) -> Option<i32> {
     let old = block_signals();
     let runner = raw::getpid();
     // SAFETY: this process has one thread, so the child is whole.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        begin_to_serve(shared, runner, recording.map(Written::descriptor));
+        begin_to_serve(shared, runner, recording.map(OutputFile::descriptor));
         shared.header().service_pid.store(raw::getpid(), Release);
         let (shared, config, kind) = (shared.clone(), config.clone(), engine_kind(engine));
-        match recording.map(Written::file) {
+        match recording.map(OutputFile::file) {
             None => Service::new(shared, config, mode, kind, models::load()).run(),
             Some(file) => record(shared, config, mode, kind, file),
         }
@@ -1114,7 +1119,7 @@ fn record_nothing(
     config: &Config,
     mode: u32,
     engine: Engine,
-    recording: &Written,
+    recording: &OutputFile,
 ) {
     let written = recording.file().and_then(|file| {
         let text = toml::to_string(config).map_err(std::io::Error::other)?;

@@ -16,7 +16,7 @@ use outrider_core::shm::{FIGURES as BYTES, Figure, FileStat, MAX_FILES, lost};
 use outrider_sys::device::{Device, DeviceId};
 use serde_json::{Value, json};
 
-use super::written::Written;
+use super::output_file::OutputFile;
 use crate::cli::RunArgs;
 use crate::graph;
 use crate::output::{self, show};
@@ -30,7 +30,7 @@ pub enum Target {
     /// What `outrider graph check` has to say, on this copy of standard error.
     Verdict(Option<File>),
     /// JSON into this file; that it could not be written, on this copy of standard error.
-    Json(Written, Option<File>),
+    Json(OutputFile, Option<File>),
 }
 
 impl Target {

@@ -11,8 +11,8 @@ use crate::output::{Failure, show};
 /// Bytes that a pipe is asked to hold for its reader.
 const PIPE: libc::c_int = 1 << 20;
 
-/// Open before the program starts, so that a bad path is told at once, and as it was until [`empty`](Written::empty).
-pub struct Written {
+/// Open before the program starts, so that a bad path is told at once, and as it was until [`empty`](OutputFile::empty).
+pub struct OutputFile {
     flag: &'static str,
     path: PathBuf,
     file: File,
@@ -33,14 +33,15 @@ pub enum Refused {
 /// Opens the files that flags name, and empties them. If something is wrong with one of them, all are left as they were.
 pub fn open<const N: usize>(
     named: [(&'static str, Option<&Path>); N],
-) -> Result<[Option<Written>; N], Refused> {
+) -> Result<[Option<OutputFile>; N], Refused> {
     let mut opened = [const { None }; N];
-    let undo = |opened: &[Option<Written>; N]| opened.iter().flatten().for_each(Written::undo);
+    let undo =
+        |opened: &[Option<OutputFile>; N]| opened.iter().flatten().for_each(OutputFile::undo);
     for i in 0..N {
         let (flag, Some(path)) = named[i] else {
             continue;
         };
-        let new = Written::open(flag, path).inspect_err(|_| undo(&opened))?;
+        let new = OutputFile::open(flag, path).inspect_err(|_| undo(&opened))?;
         let same = opened.iter().flatten().find(|w| w.is_same(&new));
         let what = same.map(|w| {
             let (one, other) = (w.name(), new.name());
@@ -52,12 +53,12 @@ pub fn open<const N: usize>(
             return Err(Refused::Named(Failure::usage(what)));
         }
     }
-    opened.iter().flatten().try_for_each(Written::empty)?;
+    opened.iter().flatten().try_for_each(OutputFile::empty)?;
     Ok(opened)
 }
 
-impl Written {
-    fn open(flag: &'static str, path: &Path) -> Result<Written, Refused> {
+impl OutputFile {
+    fn open(flag: &'static str, path: &Path) -> Result<OutputFile, Refused> {
         let is_pipe = fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo());
         let open = |made: bool| {
             // A pipe that is opened for writing alone waits for a reader.
@@ -73,7 +74,7 @@ impl Written {
             // SAFETY: takes numbers only. A smaller pipe is none the worse.
             unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE) };
         }
-        Ok(Written {
+        Ok(OutputFile {
             flag,
             path: path.to_owned(),
             file,
@@ -102,8 +103,8 @@ impl Written {
     }
 
     /// Whether what goes into both would be mixed. Devices take it as it comes.
-    fn is_same(&self, other: &Written) -> bool {
-        let key = |w: &Written| {
+    fn is_same(&self, other: &OutputFile) -> bool {
+        let key = |w: &OutputFile| {
             let meta = w.file.metadata().ok()?;
             let mixed = meta.is_file() || w.is_pipe;
             mixed.then_some((meta.dev(), meta.ino()))
