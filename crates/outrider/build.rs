@@ -21,7 +21,7 @@ fn main() {
     unwinder::find();
 }
 
-/// Links the command with the C library's archives, and gives it an entry of its own: see src/early.rs.
+/// Links the command with the C library's archives, and gives it an entry of its own: see src/fast_start.rs.
 fn link_statically() -> Option<()> {
     let out = PathBuf::from(std::env::var_os("OUT_DIR")?).join("static");
     std::fs::create_dir_all(&out).ok()?;

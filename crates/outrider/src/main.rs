@@ -13,10 +13,10 @@ mod config;
 #[cfg_attr(test, allow(dead_code))]
 mod confined;
 mod doctor;
-#[cfg(early)]
-mod early;
 mod elf;
 mod evict;
+#[cfg(early)]
+mod fast_start;
 mod graph;
 mod kept;
 mod locks;
@@ -74,7 +74,7 @@ fn start() -> i32 {
             )))
         }
         #[cfg(early)]
-        Command::Run(args) if early::has_started() => run::carry_on(args),
+        Command::Run(args) if fast_start::has_started() => run::carry_on(args),
         Command::Run(args) => match config::load(args.config.as_deref()) {
             Ok((config, lost)) => run::run(args, config, run::Purpose::Run, lost),
             Err(failure) => Err(failure),

@@ -256,7 +256,7 @@ pub fn run(
 /// Goes on with a program that was started before the C library was (`early`).
 #[cfg(early)]
 pub fn carry_on(args: RunArgs) -> Result<i32, Failure> {
-    let (fd, base) = crate::early::shared();
+    let (fd, base) = crate::fast_start::shared();
     // SAFETY: made for this, once.
     let shared = Arc::new(unsafe { Shared::adopt(fd, base) });
     let program = PROGRAM.load(Acquire);
