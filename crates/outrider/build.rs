@@ -9,7 +9,7 @@ use std::process::Command;
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=../liboutrider/unwinder.rs");
-    println!("cargo::rustc-check-cfg=cfg(early)");
+    println!("cargo::rustc-check-cfg=cfg(fast_start)");
     if std::env::var("HOST") == std::env::var("TARGET")
         && std::env::var("TARGET").is_ok_and(|t| t == "x86_64-unknown-linux-gnu")
         // Unoptimised code calls memcpy(3) wherever a structure is moved.
@@ -38,7 +38,7 @@ fn link_statically() -> Option<()> {
     std::fs::create_dir_all(&unwinder).ok()?;
     stand_in(&unwinder, "gcc_s", archive("gcc_eh")?)?;
     println!("cargo::rustc-link-search=native={}", unwinder.display());
-    println!("cargo::rustc-cfg=early");
+    println!("cargo::rustc-cfg=fast_start");
     for argument in [
         format!("-L{}", out.display()),
         // At fixed addresses, because nobody has relocated anything at the entry.

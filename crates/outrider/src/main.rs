@@ -15,7 +15,7 @@ mod confined;
 mod doctor;
 mod elf;
 mod evict;
-#[cfg(early)]
+#[cfg(fast_start)]
 mod fast_start;
 mod graph;
 mod kept;
@@ -47,10 +47,10 @@ unsafe extern "C" {}
 #[cfg(not(test))]
 #[unsafe(no_mangle)]
 extern "C" fn main(argc: i32, argv: *const *const std::ffi::c_char) -> i32 {
-    #[cfg(early)]
+    #[cfg(fast_start)]
     let _ = (argc, argv);
     // SAFETY: what the C library's start-up code hands over; no thread runs yet.
-    #[cfg(not(early))]
+    #[cfg(not(fast_start))]
     unsafe {
         unsafe extern "C" {
             static environ: *const plain::Text;
@@ -73,7 +73,7 @@ fn start() -> i32 {
                 output::show(&args.command[0])
             )))
         }
-        #[cfg(early)]
+        #[cfg(fast_start)]
         Command::Run(args) if fast_start::has_started() => run::carry_on(args),
         Command::Run(args) => match config::load(args.config.as_deref()) {
             Ok((config, lost)) => run::run(args, config, run::Purpose::Run, lost),

@@ -1,4 +1,4 @@
-//! Texts and system calls before the C library has started: see `early`. Bytes are read and written as volatile ones, because the compiler makes calls of the
+//! Texts and system calls before the C library has started: see `fast_start`. Bytes are read and written as volatile ones, because the compiler makes calls of the
 //! library's functions out of loops over others.
 
 use outrider_sys::raw;

@@ -166,7 +166,7 @@ pub fn unloadable(library: &Path) -> Option<String> {
 }
 
 /// Whether code of this file may be executed: the dynamic linker would say that it may not in the program's name. The errno where it may not.
-// No functions of the C library: `early` asks, too.
+// No functions of the C library: `fast_start` asks, too.
 #[inline]
 pub fn can_be_executed(fd: i32) -> Result<(), i32> {
     let access = (libc::PROT_READ | libc::PROT_EXEC) as usize;

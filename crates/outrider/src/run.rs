@@ -253,8 +253,8 @@ pub fn run(
     )
 }
 
-/// Goes on with a program that was started before the C library was (`early`).
-#[cfg(early)]
+/// Goes on with a program that was started before the C library was (`fast_start`).
+#[cfg(fast_start)]
 pub fn carry_on(args: RunArgs) -> Result<i32, Failure> {
     let (fd, base) = crate::fast_start::shared();
     // SAFETY: made for this, once.
@@ -768,7 +768,7 @@ fn close_all_but(kept: impl Iterator<Item = i32>) {
 
 /// What a terminal or the kernel sends to the whole group the program gets by itself; what somebody sent to this process is
 /// meant for the program. What this process has brought on itself it dies of.
-// Where `early` lies: no functions of the C library.
+// Where `fast_start` lies: no functions of the C library.
 #[unsafe(link_section = ".text")]
 pub extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     let call = |n, a: i32, b: usize, c: usize| {
@@ -827,7 +827,7 @@ pub extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *m
 }
 
 /// A child changed its state: interrupts what the runner waits in.
-// Where `early` lies.
+// Where `fast_start` lies.
 #[unsafe(link_section = ".text")]
 pub extern "C" fn child_changed(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {}
 
