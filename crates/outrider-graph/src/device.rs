@@ -9,6 +9,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use outrider_core::device::Seeks;
 use outrider_sys::raw::{self, syscall6};
 
 use crate::conflict::File;
@@ -27,11 +28,7 @@ pub const DEVICES: usize = SYSTEMS + 3;
 
 /// Calls on their way beside which a request still tells its device's latency.
 pub const FEW: usize = 4;
-/// Microseconds that no device without a head takes to answer (libprefetch Figure 1) …
-const SEEK_US: u64 = 2000;
-/// … that one with a head never takes …
-const FLASH_US: u64 = 300;
-/// … and answers after which it is believed, as seeks are short now and then.
+/// Answers after which a device that nothing else shows to seek is believed not to, as seeks are short now and then.
 const ENOUGH: u64 = 4;
 /// Bits of an offset within a neighbourhood.
 const NEAR: u32 = 26;
@@ -91,9 +88,12 @@ pub fn of(file: &File, at: i64) -> usize {
     let (slot, key) = neighbourhood(file, at);
     match slot.load(Relaxed) {
         seen if seen >> 20 != key => UNSEEN,
-        seen => match (seen & LONGEST_US, seen >> 16 & MOST_ANSWERS) {
-            (SEEK_US.., _) => HEAD,
-            (..FLASH_US, _) | (_, ENOUGH..) => FLASH,
+        seen => match (
+            Seeks::of((seen & LONGEST_US) as f64),
+            seen >> 16 & MOST_ANSWERS,
+        ) {
+            (Seeks::Yes, _) => HEAD,
+            (Seeks::No, _) | (_, ENOUGH..) => FLASH,
             _ => UNSEEN,
         },
     }

@@ -6,10 +6,9 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use outrider_sys::inode;
 use outrider_sys::raw::{self, syscall6};
 
-/// Inodes of one block have the same number without so many bits.
-const NEIGHBOURS: u32 = 4;
 /// Blocks that are remembered to have been fetched: those of a few hundred directories. One that was forgotten costs a quick call.
 const REMEMBERED: usize = 8192;
 
@@ -77,9 +76,7 @@ impl Entries {
 
     /// Looks one of them up, if it is the first of its block of inodes or all are wanted.
     pub fn look_up(&mut self, inode: u64, name: &CStr) {
-        // ext4's first inode is 1.
-        let block = inode.wrapping_sub(1) >> NEIGHBOURS;
-        if noted(self.device, block, 0) && self.which == Which::Blocks {
+        if noted(self.device, inode::block(inode), 0) && self.which == Which::Blocks {
             return;
         }
         let mut attributes = [0u64; 32];

@@ -22,6 +22,8 @@ pub struct DeviceModel {
     shared: u32,
     spans: u32,
     answers: Answers,
+    /// Whether requests that were made at once waited for one another as behind a head, where that was tried.
+    serial: Option<bool>,
 }
 
 /// What the last requests took that had next to nothing of ours ahead of them, less their transfer.
@@ -77,13 +79,39 @@ impl Default for DeviceModel {
             shared: 0,
             spans: 0,
             answers: Answers::default(),
+            serial: None,
         }
     }
 }
 
-/// A device slower than this to answer has a head, or a network behind it: one page more costs less than one request
-/// more. 2 ms lies between the slowest flash and the fastest seek (libprefetch Figure 1).
-const SEEK_US: f64 = 2000.0;
+/// Whether a device has a head that has to move: one page more costs less there than one request more, and requests are the cheaper the better they
+/// are sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seeks {
+    /// It may be a network, or a disk that answers from its cache.
+    Unknown,
+    /// It has none: it is flash, or was seen to work on several requests at once.
+    No,
+    /// It has one, or a network behind it as slow as one.
+    Yes,
+}
+
+impl Seeks {
+    /// No device with a head answers in so many microseconds: flash takes 50 to 200, and a tenth of a disk's seek is 800.
+    const FLASH_US: f64 = 300.0;
+    /// No device without a head takes so many: 2 ms lies between the slowest flash and the fastest seek (libprefetch Figure 1).
+    const SEEK_US: f64 = 2000.0;
+
+    /// By how many microseconds a device takes to answer a request that has it to itself.
+    pub fn of(latency_us: f64) -> Seeks {
+        match latency_us {
+            us if us < Seeks::FLASH_US => Seeks::No,
+            us if us >= Seeks::SEEK_US => Seeks::Yes,
+            _ => Seeks::Unknown,
+        }
+    }
+}
+
 /// A device that has delivered more has none, MB/s: the outermost tracks of the fastest disks give 300.
 const TRACK: f64 = 350.0;
 /// Gaps up to this many bytes are read through on such devices (libprefetch section 4.3: infill to 32 KB).
@@ -96,6 +124,9 @@ const WINDOWS: u64 = 2 * READAHEAD;
 
 /// Microseconds that a worker may wait for a processor before it issues more.
 pub const AWAY_US: f64 = 1500.0;
+
+/// Bytes of the smallest request: a page.
+const LEAST: u64 = 4096;
 
 /// Samples of a lone request's latency that are not trusted to have been undisturbed.
 const EARLY: u32 = 16;
@@ -113,6 +144,7 @@ impl DeviceModel {
             shared: 0,
             spans: 1,
             answers: Answers::default(),
+            serial: None,
         })
     }
 
@@ -148,6 +180,19 @@ impl DeviceModel {
             let transfer = bytes as f64 / self.bandwidth.max(self.fastest);
             self.answers.note(took_us - transfer);
         }
+    }
+
+    /// Several small requests were made at once and waited for one another, or did not; one that was made alone took `lone_us` before.
+    pub fn tried(&mut self, serial: bool, lone_us: Option<f64>) {
+        self.serial = Some(serial);
+        if let Some(us) = lone_us {
+            self.lone_request(LEAST, 0, us);
+        }
+    }
+
+    /// What [`DeviceModel::tried`] has found.
+    pub fn serial(&self) -> Option<bool> {
+        self.serial
     }
 
     /// Takes a latency into account, after `n` others.
@@ -221,7 +266,7 @@ impl DeviceModel {
     /// tenth of a millisecond. One late answer makes no far device.
     pub fn unproven(&self) -> u64 {
         const WAIT_US: f64 = 100.0;
-        let far = Some(self.latency_us).filter(|us| *us >= SEEK_US);
+        let far = Some(self.latency_us).filter(|us| Seeks::of(*us) == Seeks::Yes);
         let us = far.or(self.answers.undisturbed()).unwrap_or(0.0);
         (((us + WAIT_US) * self.bandwidth) as u64).max(512 << 10)
     }
@@ -236,23 +281,26 @@ impl DeviceModel {
         if self.has_head() { INFILL } else { 0 }
     }
 
-    /// Whether it answers as a device that seeks, and has delivered no more than one.
-    pub fn has_head(&self) -> bool {
-        self.latency_us >= SEEK_US && self.fastest <= TRACK
+    /// Whether it seeks, by how it answers, and by what no head delivers.
+    pub fn seeks(&self) -> Seeks {
+        if self.has_head() {
+            Seeks::Yes
+        } else if self.serial == Some(false) || self.answers_as_flash() {
+            Seeks::No
+        } else {
+            Seeks::Unknown
+        }
     }
 
-    /// Whether it answers as only a device without heads does, as far as was measured.
-    pub fn is_flash(&self) -> bool {
-        self.is_measured() && self.answers_as_flash()
+    fn has_head(&self) -> bool {
+        let by_answers = || Seeks::of(self.latency_us) == Seeks::Yes && self.fastest <= TRACK;
+        self.serial.unwrap_or_else(by_answers)
     }
 
-    /// The same, before its bandwidth is known.
-    pub fn answers_as_flash(&self) -> bool {
-        /// Microseconds that no device with heads reaches.
-        const FLASH: f64 = 300.0;
+    fn answers_as_flash(&self) -> bool {
         /// Between a flash device's answer behind another request, and the quickest network's.
         const QUICK_US: f64 = 420.0;
-        let is_quick = self.has_latency() && self.latency_us < FLASH;
+        let is_quick = self.has_latency() && Seeks::of(self.latency_us) == Seeks::No;
         match self.answers.undisturbed().map(|us| us < QUICK_US) {
             Some(true) => is_quick || self.fastest > TRACK,
             // A few requests of which a part was on its way already may have made it look quick.
@@ -459,7 +507,7 @@ mod tests {
         for k in 0..64 {
             head.lone_request(131_072, 0, if k % 8 == 1 { 2500.0 } else { 9000.0 });
         }
-        assert!(head.latency_us > SEEK_US, "{head:?}");
+        assert!(Seeks::of(head.latency_us) == Seeks::Yes, "{head:?}");
     }
 
     /// DR7: what a device is shows in the quickest of its answers where others read from it from the beginning, and on a busy machine; nothing that comes sooner than
@@ -477,7 +525,7 @@ mod tests {
             }
             model
         };
-        let flash = |rate, answer| told(rate, answer).is_flash();
+        let flash = |rate, answer| told(rate, answer).seeks() == Seeks::No;
         assert!(flash(1400.0, |k| if k % 3 > 0 { 2000.0 } else { 350.0 }));
         let far: fn(u32) -> f64 = |k| if k % 8 == 0 { 200.0 } else { 1131.0 };
         assert!(!flash(1000.0, far));
@@ -486,7 +534,7 @@ mod tests {
         // A request of which a part was on its way already doesn't make a network flash.
         let mut network = told(1000.0, far);
         network.lone_request(4096, 0, 70.0);
-        assert!(network.latency_us < 300.0 && !network.is_flash());
+        assert!(network.latency_us < 300.0 && network.seeks() != Seeks::No);
         // Beside others no more is in flight than the kernel has there until that is told, however late the first answers come.
         let mut unknown = DeviceModel::default();
         unknown.lone_request(131_072, 131_072, 1131.0);

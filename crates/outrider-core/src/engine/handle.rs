@@ -7,13 +7,12 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use outrider_sys::cache;
-use outrider_sys::extent::{self, Extent};
 use outrider_sys::raw::{self, Fd};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use super::window::{Wait, Windows};
 use super::{LONGEST_WAIT, TARDY};
-use crate::device::Layout;
+use crate::device::{Extents, Layout, Placement};
 use crate::shm::Notes;
 
 /// An open file of the program, until it is let go of.
@@ -40,11 +39,8 @@ pub struct Handle {
     windows: Windows,
     /// The disks of its file system if that lies on several, and where on it the file lies, once that was asked.
     pub(super) layout: OnceLock<Option<Arc<Layout>>>,
-    extents: OnceLock<Vec<Extent>>,
+    extents: Extents,
 }
-
-/// Extents that are remembered of one file; what lies behind them counts as not placed.
-const EXTENTS: usize = 1 << 14;
 
 impl Handle {
     /// A handle on a descriptor of our own.
@@ -83,7 +79,7 @@ impl Handle {
             closer: None,
             windows: Windows::default(),
             layout: OnceLock::new(),
-            extents: OnceLock::new(),
+            extents: Extents::default(),
         }
     }
 
@@ -211,16 +207,12 @@ impl Handle {
 
     /// Where a range of the file begins in its file system, and as much of it as lies there in one piece: addresses as FIEMAP tells them.
     pub(super) fn addresses(&self, range: &Range<u64>) -> Option<Range<u64>> {
-        let extents = self.extents.get_or_init(|| {
-            extent::extents(self.fd(), 0..u64::MAX, EXTENTS)
-                .map(|m| m.extents)
-                .unwrap_or_default()
-        });
-        let i = extents.partition_point(|e| e.range().end <= range.start);
-        let e = extents.get(i)?;
-        let skipped = range.start.checked_sub(e.logical)?;
-        let bytes = (e.len - skipped).min(range.end - range.start);
-        (e.is_placed() && e.costs_io()).then(|| e.physical + skipped..e.physical + skipped + bytes)
+        self.placement().addresses(range)
+    }
+
+    /// Where the file lies on its device; asks the file system once, which blocks while that reads its own metadata.
+    pub fn placement(&self) -> Placement<'_> {
+        self.extents.of(self.fd())
     }
 
     /// Sleeps until the page that holds byte `at` is up to date. `false` where that can't be known.

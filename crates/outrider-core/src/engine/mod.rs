@@ -215,6 +215,13 @@ impl Engine {
             .model = model;
     }
 
+    /// See [`DeviceModel::tried`].
+    pub fn tried(&self, device: u64, serial: bool, lone_us: Option<f64>) {
+        let mut state = self.shared.lock();
+        let device = state.device(device, self.shared.settings.in_flight);
+        device.model.tried(serial, lone_us);
+    }
+
     /// The devices that were used and their models.
     pub fn models(&self) -> Vec<(u64, DeviceModel)> {
         let state = self.shared.lock();

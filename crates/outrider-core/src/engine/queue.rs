@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{Arrived, Failure, Handle, Request, Sharing, TARDY, Watched};
 use crate::clock::Moment;
-use crate::device::{DeviceModel, InFlight, Layout};
+use crate::device::{DeviceModel, InFlight, Layout, Seeks};
 use crate::shm::{Notes, lost};
 use crate::view::{FileView, PageRange};
 
@@ -402,7 +402,7 @@ impl Device {
     fn take_group(&mut self, dropped: &mut bool) -> Vec<Request> {
         let mut group: Vec<Request> = Vec::new();
         // Two workers would each send a part of the same sweep, and a head would go to and fro between them.
-        if self.issuing && (self.in_order || self.model.has_head()) {
+        if self.issuing && (self.in_order || self.model.seeks() == Seeks::Yes) {
             return group;
         }
         if self.in_flight_bytes == 0 {
@@ -497,7 +497,7 @@ impl Device {
     /// for as long as a stream goes on.
     fn breath(&self) -> u64 {
         match self.sharing {
-            _ if !self.model.has_head() => u64::MAX,
+            _ if self.model.seeks() != Seeks::Yes => u64::MAX,
             Sharing::Shared => self.model.quantum() / 2,
             Sharing::Exclusive | Sharing::Unknown => 2 * self.model.quantum(),
         }
@@ -534,7 +534,9 @@ impl Device {
                         self.allowed.epoch(rate, low..bounds.1);
                     }
                     // With little in flight a device shows less than it has, unless its head makes the rate.
-                    Sharing::Unknown if self.model.has_head() || rate > self.model.bandwidth => {
+                    Sharing::Unknown
+                        if self.model.seeks() == Seeks::Yes || rate > self.model.bandwidth =>
+                    {
                         self.model.full_span(self.before.0, took);
                     }
                     Sharing::Unknown => {}

@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::{FileKey, FileState, Kernel, ProcState, Service};
 use crate::clock::Moment;
 use crate::config::Config;
-use crate::device::READAHEAD;
+use crate::device::{READAHEAD, Seeks};
 use crate::engine::{LEAST_BLOCK, Sharing};
 use crate::map::Map;
 use crate::source::predict::PAGE;
@@ -333,7 +333,7 @@ impl<K: Kernel> Service<K> {
 
     /// Whether somebody else was seen to read from the flash device that a file lies on.
     pub(super) fn shared_with_others(&mut self, key: FileKey) -> bool {
-        self.sharing(key) == Sharing::Shared && self.model(self.device(key)).answers_as_flash()
+        self.sharing(key) == Sharing::Shared && self.model(self.device(key)).seeks() == Seeks::No
     }
 
     /// Whether anybody else reads from the device that a file lies on, as far as is known.

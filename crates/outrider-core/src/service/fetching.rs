@@ -1,7 +1,7 @@
 //! From foreseen ranges to requests.
 
 use super::*;
-use crate::device::READAHEAD;
+use crate::device::{READAHEAD, Seeks};
 use crate::engine::Sharing;
 
 /// From so many bytes that the kernel reads ahead on it is worth leaving a whole file to it: eight times its usual readahead.
@@ -324,7 +324,7 @@ impl<K: Kernel> Service<K> {
         /// Bytes that are asked for ahead where a stream may soon be left to the kernel.
         const NEAR: u64 = 8 << 20;
         let model = self.model(self.device(key));
-        let may_be_left = !model.has_head() && self.sharing(key) != Sharing::Exclusive;
+        let may_be_left = model.seeks() != Seeks::Yes && self.sharing(key) != Sharing::Exclusive;
         let config = &self.config;
         let chunk = self.files.get(&key).map_or(0, |f| f.chunk).max(PAGE);
         let largest = match self.mode {
@@ -382,7 +382,8 @@ impl<K: Kernel> Service<K> {
             .and_then(|p| p.chunk)
             .map_or(0, |chunk| chunk.max(self.read_bytes));
         // A long read keeps the device busy only as long as it lasts: there must be others meanwhile.
-        model.is_flash()
+        model.is_measured()
+            && model.seeks() == Seeks::No
             && self.busy >= TIMES
             && self.busy * window >= TIMES * model.bandwidth_delay()
     }

@@ -5,6 +5,7 @@
 //! busy by the kernel's windows.
 
 use super::*;
+use crate::device::Seeks;
 use crate::engine::Sharing;
 
 /// What is asked for and has not arrived at most, bytes: what a fast device delivers while the service sleeps …
@@ -88,7 +89,7 @@ impl<K: Kernel> Service<K> {
         let model = self.model(self.device(m.key));
         let desc = self.procs[m.proc].as_ref().and_then(|p| p.descs.get(&m.fd));
         if desc.is_none_or(|d| d.generation != m.generation)
-            || model.has_head()
+            || model.seeks() == Seeks::Yes
             || !self.grant.aggressive
             || self.crowded(m.key)
         {

@@ -8,6 +8,8 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use outrider_sys::inode;
+
 use super::tree::Key;
 
 /// Bytes of a directory in a part: four to six waits for ext4's blocks of 4 KiB, which are half to three quarters full.
@@ -16,12 +18,10 @@ const PART: u64 = 32 << 10;
 const MOST: usize = 4096;
 /// Parts ahead of the program at first: 20,000 entries or more. They double when the program has waited again.
 const WINDOW: usize = 32;
-/// Names of different neighbourhoods that are remembered of one directory: of one of two million entries and more.
+/// Names of inodes that are not read ahead together, as many as are remembered of one directory: of one of two million entries and more.
 const MOST_FOUND: usize = 1 << 15;
 /// Positions end here.
 const END: u64 = 1 << 63;
-/// Inodes that ext4 reads ahead where one is looked up: 32 blocks (`inode_readahead_blks`) of 16.
-const READ_AHEAD: u64 = 512;
 
 /// A directory that is listed in parts.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub struct Large {
     asked_before: u32,
     /// Something was read for a part.
     cold: bool,
-    /// Neighbouring inodes of which one was found.
+    /// What is read ahead together, of which one inode was found.
     found: HashSet<u64>,
     /// The names of those that are to be looked up if the program asks for attributes.
     pub names: Vec<OsString>,
@@ -52,11 +52,6 @@ pub fn positions(part: usize, parts: usize) -> std::ops::Range<u64> {
     let step = END / parts as u64;
     let from = part as u64 * step;
     from..from + step
-}
-
-/// Inodes with the same of these numbers are read together.
-pub fn neighbourhood(inode: u64) -> u64 {
-    inode / READ_AHEAD
 }
 
 impl Large {
@@ -94,12 +89,12 @@ impl Large {
         next..self.until
     }
 
-    /// A part is listed, which has these entries of different neighbourhoods; `cold`: something was read for that. Whether that is so for the first time.
+    /// A part is listed, which has these entries, whose inodes are not read ahead together; `cold`: something was read for that. Whether that is so for the first time.
     pub fn arrived(&mut self, entries: Vec<(u64, OsString)>, cold: bool) -> bool {
         let found = &mut self.found;
-        let new = entries
-            .into_iter()
-            .filter(|(inode, _)| found.len() < MOST_FOUND && found.insert(neighbourhood(*inode)));
+        let new = entries.into_iter().filter(|(inode, _)| {
+            found.len() < MOST_FOUND && found.insert(inode::read_ahead(*inode))
+        });
         self.names.extend(new.map(|(_, name)| name));
         cold && !std::mem::replace(&mut self.cold, true)
     }

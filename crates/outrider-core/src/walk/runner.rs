@@ -20,6 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use outrider_sys::device::{Device, lies_on_disk};
+use outrider_sys::inode;
 use outrider_sys::raw::{self, blocks_read};
 use rustix::fs::{Advice, CWD, Dir, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom};
 
@@ -53,8 +54,6 @@ const LEVELS: usize = 4;
 /// Opens that are not told after a process turned out not to be foreseeable; each time twice as many.
 const REST: u32 = 256;
 const LONGEST_REST: u32 = 1 << 16;
-/// Inodes that lie side by side and are read together, at least: ext4 has 16 in a block.
-const TOGETHER: u64 = 16;
 /// Entries that one job looks up.
 const LOOKED_UP: usize = 16;
 /// Files that the thread that decides has not heard of yet, beyond which it is told of no more: of one process, and of all.
@@ -90,7 +89,7 @@ enum Message {
         dir: Directory,
         cold: bool,
     },
-    /// The same of a part of a large one: entries of different neighbourhoods in it, with their inodes.
+    /// The same of a part of a large one: entries in it whose inodes are not read ahead together, with these.
     Part {
         proc: usize,
         key: Key,
@@ -1135,7 +1134,7 @@ fn list(path: &Path, within: Option<&Path>) -> Option<(Directory, OwnedFd)> {
     Some((dir, found))
 }
 
-/// Goes through what is at some positions of a directory, and one entry behind them if nothing is there. Entries of different neighbourhoods, with their inodes.
+/// Goes through what is at some positions of a directory, and one entry behind them if nothing is there. Entries of inodes that are not read ahead together, with their inodes.
 fn list_part(path: &Path, key: Key, positions: Range<u64>) -> Option<Vec<(u64, OsString)>> {
     let found = open_listed(path, key)?;
     let opened = open_quietly(&found, OFlags::DIRECTORY).ok()?;
@@ -1151,7 +1150,7 @@ fn list_part(path: &Path, key: Key, positions: Range<u64>) -> Option<Vec<(u64, O
         let entry = entry.ok()?;
         at = entry.next_entry_cookie();
         let name = entry.file_name().to_bytes();
-        if name != b"." && name != b".." && known.insert(large::neighbourhood(entry.ino())) {
+        if name != b"." && name != b".." && known.insert(inode::read_ahead(entry.ino())) {
             entries.push((entry.ino(), OsStr::from_bytes(name).to_owned()));
         }
     }
@@ -1168,7 +1167,7 @@ fn open_listed(path: &Path, key: Key) -> Option<OwnedFd> {
 /// Names of entries whose inodes lie in different blocks, in the order of the listing.
 fn one_of_each_block(dir: &Directory) -> impl Iterator<Item = &OsString> {
     let mut blocks = HashSet::new();
-    let first = move |e: &&Entry| blocks.insert(e.ino / TOGETHER);
+    let first = move |e: &&Entry| blocks.insert(inode::block(e.ino));
     dir.entries.iter().filter(first).map(|e| &e.name)
 }
 
@@ -1264,9 +1263,10 @@ fn fetch(
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{large, list, list_part};
+    use super::{inode, large, list, list_part};
 
-    /// However many parts a directory is listed in, together they have entries of all neighbourhoods that are in its listing, and no others.
+    /// However many parts a directory is listed in, together they have one entry at least of all inodes in its listing that are read ahead together, and
+    /// none that isn't in it.
     #[test]
     fn parts_make_up_a_listing() {
         let dir = std::env::temp_dir().join(format!("outrider-parts-{}", std::process::id()));
@@ -1280,7 +1280,7 @@ mod tests {
             let entries: BTreeSet<_> = whole.entries.iter().map(|e| (e.ino, &e.name)).collect();
             assert_eq!(entries.len(), 6000);
             let of = |inodes: &mut dyn Iterator<Item = u64>| -> BTreeSet<u64> {
-                inodes.map(large::neighbourhood).collect()
+                inodes.map(inode::read_ahead).collect()
             };
             let expected = of(&mut whole.entries.iter().map(|e| e.ino));
             for parts in [1, 16, 512] {

@@ -7,11 +7,9 @@ use outrider_sys::{cache, counters};
 
 use super::super::Figure;
 use super::{Fetcher, Order, Walk};
+use crate::device::Seeks;
 use crate::view::{PAGE_BYTES, PageRange};
 
-/// A device that answers a lone request within this many µs has no head, and nothing is won by sorting (flash: 50 to 200 µs; a
-/// tenth of a disk's seek: 800).
-const NO_HEAD_US: f64 = 300.0;
 /// Requests that are made one after the other; their median counts, because one may lie near the head, and one behind somebody else's.
 const LONE: usize = 4;
 /// A head, which sorts them, takes at least so many times as long for those made at once as for one; a device without takes little more.
@@ -27,13 +25,6 @@ const TRIES: u32 = 6;
 /// threads take turns on the processors, so that the engine's own search for the fewest bytes ends too low: for many small
 /// requests at half the rate. It is what ordinary reads of a deep queue hold, and delays others by 2 ms at 1 GB/s.
 const IN_FLIGHT: u64 = 2 << 20;
-
-/// What was measured of a device.
-#[derive(Clone, Copy)]
-pub(super) struct Manner {
-    pub(super) rounds: bool,
-    pub(super) latency_us: f64,
-}
 
 /// What a device was found to do beside others' reads.
 #[derive(Clone, Copy, Default)]
@@ -59,7 +50,8 @@ impl Measured {
     /// less is to be expected of the difference.
     fn has_head(&self) -> bool {
         let more = (self.load - 1.0) / (AT_ONCE as f64 - 1.0);
-        self.lone_us > NO_HEAD_US && self.together_us > self.lone_us * (1.0 + (SERIAL - 1.0) * more)
+        let may_seek = Seeks::of(self.lone_us) != Seeks::No;
+        may_seek && self.together_us > self.lone_us * (1.0 + (SERIAL - 1.0) * more)
     }
 }
 
@@ -102,7 +94,7 @@ impl Fetcher {
             }
             let here = self.engine.device_of(own.dev, &handle, at);
             let dev = *device.get_or_insert(here);
-            if let Some(rounds) = wished.or(self.manners.get(&dev).map(|m| m.rounds)) {
+            if let Some(rounds) = wished.or(self.engine.model(dev).serial()) {
                 walk.disk = dev;
                 walk.order = Order::of(rounds);
                 return true;
@@ -130,8 +122,7 @@ impl Fetcher {
             return false;
         }
         if self.turns.is_found(dev) {
-            let latency_us = self.engine.model(dev).latency_us;
-            self.decide(index, walk, dev, true, latency_us);
+            self.decide(index, walk, dev, true, None);
             return true;
         }
         if spread.len() == AT_ONCE + LONE {
@@ -156,7 +147,7 @@ impl Fetcher {
             let rounds = best.has_head();
             self.explain
                 .device(dev, best.lone_us, best.together_us, best.load, rounds);
-            self.decide(index, walk, dev, rounds, best.lone_us);
+            self.decide(index, walk, dev, rounds, Some(best.lone_us));
         }
         true
     }
@@ -195,8 +186,15 @@ impl Fetcher {
     }
 
     /// The device is known from now on.
-    fn decide(&mut self, index: usize, walk: &mut Walk, dev: u64, rounds: bool, latency_us: f64) {
-        self.manners.insert(dev, Manner { rounds, latency_us });
+    fn decide(
+        &mut self,
+        index: usize,
+        walk: &mut Walk,
+        dev: u64,
+        rounds: bool,
+        lone_us: Option<f64>,
+    ) {
+        self.engine.tried(dev, rounds, lone_us);
         walk.disk = dev;
         if rounds {
             // The program goes on waiting: others may be about to measure.
@@ -234,12 +232,12 @@ impl Fetcher {
             if last.replace(here) == Some(here) {
                 continue;
             }
-            match self.manners.get(&here) {
-                Some(manner) if manner.rounds => {
+            match self.engine.model(here).serial() {
+                Some(true) => {
                     goes_on = Some((here, true));
                     break;
                 }
-                Some(_) => goes_on = goes_on.or(Some((here, false))),
+                Some(false) => goes_on = goes_on.or(Some((here, false))),
                 None if goes_on.is_none() => {
                     goes_on = self.choose_anew(index, walk).map(|rounds| (here, rounds));
                 }

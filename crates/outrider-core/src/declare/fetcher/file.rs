@@ -6,19 +6,17 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use outrider_sys::cache;
 use outrider_sys::device::Device;
-use outrider_sys::extent::{self, Extent};
 use outrider_sys::raw;
 
 use super::super::contention::is_shortage;
 use super::super::order::Item;
 use super::super::{Figure, lock};
 use super::{Fetcher, Piece};
+use crate::device::Placement;
 use crate::engine::{Account, Handle};
 use crate::fetch;
 use crate::view::{Count, FileView, Granularity, PAGE_BYTES, PageRange, Residency};
 
-/// Extents that are remembered of one file.
-const EXTENTS: usize = 1 << 16;
 /// Views of one file may take so many bytes.
 const VIEW_BYTES: usize = 8 << 20;
 
@@ -41,60 +39,33 @@ pub(super) struct Own {
     pub(super) overlaid: bool,
     /// When it was last written to.
     pub(super) stamp: Option<(i64, i64)>,
-    /// Where it lies on its device, once that was asked.
-    pub(super) extents: Option<Vec<Extent>>,
     /// Whether the view is believed, and of how many more entries; see [`Own::is_as_known`].
     pub(super) believed: (bool, u64),
 }
 
 impl Own {
-    /// Where it lies, as far as the file system tells.
-    /// Whether the file system has said where the file lies; otherwise its own order stands for that.
-    pub(super) fn is_placed(&self) -> bool {
-        self.extents.as_ref().is_some_and(|e| !e.is_empty())
-    }
-
-    fn extents(&mut self) -> Option<&[Extent]> {
-        let handle = self.handle.as_ref()?;
-        let size = self.size;
-        Some(self.extents.get_or_insert_with(|| {
-            extent::extents(handle.fd(), 0..size.max(PAGE_BYTES), EXTENTS)
-                .map(|m| m.extents)
-                .unwrap_or_default()
-        }))
+    /// Where it lies; file order stands for that where the file system doesn't tell. `None` if the file can't be read.
+    pub(super) fn placement(&self) -> Option<Placement<'_>> {
+        self.handle.as_deref().map(Handle::placement)
     }
 
     /// Where a page lies on the device, in pages: in the file, where the file system doesn't tell. `None` if the file can't be read.
-    pub(super) fn place_of(&mut self, page: u64) -> Option<u64> {
-        let byte = page * PAGE_BYTES;
-        let extents = self.extents()?;
-        let i = extents.partition_point(|e| e.range().end <= byte);
-        Some(match extents.get(i) {
-            Some(e) if e.logical <= byte && e.is_placed() => {
-                (e.physical + (byte - e.logical)) / PAGE_BYTES
-            }
-            _ => page,
-        })
+    pub(super) fn place_of(&self, page: u64) -> Option<u64> {
+        let (address, _) = self.placement()?.at(page * PAGE_BYTES).unwrap_or_default();
+        Some(address.map_or(page, |address| address / PAGE_BYTES))
     }
 
     /// Adds a run of pages to a round, extent by extent.
-    pub(super) fn place(&mut self, file: u16, run: PageRange, need: u32, items: &mut Vec<Item>) {
-        let Some(extents) = self.extents() else {
+    pub(super) fn place(&self, file: u16, run: PageRange, need: u32, items: &mut Vec<Item>) {
+        let Some(placement) = self.placement() else {
             return;
         };
         let mut at = run.start;
         while at < run.end {
-            let byte = at * PAGE_BYTES;
-            let i = extents.partition_point(|e| e.range().end <= byte);
-            let extent = extents.get(i);
-            let (place, end) = match extent {
-                Some(e) if e.logical <= byte && e.is_placed() => (
-                    (e.physical + (byte - e.logical)) / PAGE_BYTES,
-                    e.range().end.div_ceil(PAGE_BYTES),
-                ),
-                Some(e) if e.logical > byte => (at, e.logical / PAGE_BYTES),
-                // File order where the file system doesn't tell.
-                _ => (at, run.end),
+            let (place, end) = match placement.at(at * PAGE_BYTES) {
+                Some((Some(address), end)) => (address / PAGE_BYTES, end.div_ceil(PAGE_BYTES)),
+                Some((None, end)) => (at, end / PAGE_BYTES),
+                None => (at, run.end),
             };
             let end = end.clamp(at + 1, run.end);
             if items.try_reserve(1).is_ok() {
@@ -255,7 +226,6 @@ impl Fetcher {
             visible: false,
             overlaid: false,
             stamp: None,
-            extents: None,
             believed: (false, 0),
             ino,
         };

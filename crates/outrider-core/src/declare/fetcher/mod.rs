@@ -35,7 +35,7 @@ use crate::config::Config;
 use crate::engine::{self, Class, Engine, Request};
 use crate::shm::Notes;
 use crate::view::{PAGE_BYTES, PageRange};
-use device::{Manner, Tried};
+use device::Tried;
 use file::Own;
 use round::Round;
 use stream::Stream;
@@ -225,7 +225,6 @@ struct Fetcher {
     start: Instant,
     notes: &'static Notes,
     wishes: Wishes,
-    manners: HashMap<u64, Manner>,
     /// Devices that could not be measured well yet.
     tried: HashMap<u64, Tried>,
     explain: Explain,
@@ -277,7 +276,6 @@ impl Fetcher {
             checked: Instant::now(),
             start: Instant::now(),
             notes,
-            manners: HashMap::new(),
             tried: HashMap::new(),
             explain: Explain::new(wishes.explain.take()),
             wishes,

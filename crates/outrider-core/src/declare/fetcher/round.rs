@@ -477,12 +477,8 @@ impl Fetcher {
             _ => own.dev,
         };
         let model = self.engine.model(device);
-        let latency = self
-            .manners
-            .get(&device)
-            .map_or(model.latency_us, |m| m.latency_us);
         // A short seek costs about an eighth of a long one, most of it turning (Figure 1).
-        let even = (model.bandwidth * latency / 8.0) as u64;
+        let even = (model.bandwidth * model.latency_us / 8.0) as u64;
         even.min(INFILL).min(spare / (items.len() as u64).max(1))
     }
 }

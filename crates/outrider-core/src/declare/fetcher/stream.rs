@@ -5,12 +5,12 @@ use std::collections::{HashMap, VecDeque};
 use super::super::order::{Belady, Links};
 use super::super::{Figure, LIST_MAX, lock};
 use super::{BATCH, Fetcher, Order, Piece, QUEUED, STEP, Span, Walk, key, pages_of};
+use crate::device::Seeks;
 use crate::view::{PAGE_BYTES, PageRange};
 
-/// The lead is this part of the memory, and that one on devices that answer within so many µs: what is kept for later counts more there.
+/// The lead is this part of the memory, and that one on devices that don't seek: what is kept for later counts more there.
 const PART: u64 = 8;
 const QUICK_PART: u64 = 20;
-const QUICK_US: f64 = 2000.0;
 /// … where that is so many bytes at least.
 const LEAST_LEAD: u64 = 1 << 20;
 /// Entries that the program is past what is given up, since threads may be a little behind.
@@ -78,10 +78,8 @@ impl Walk {
 impl Fetcher {
     /// How much of `room` bytes a stream is ahead of the program, where it doesn't keep what it holds for later.
     fn lead(&self, disk: u64, room: u64) -> u64 {
-        let quick = self
-            .manners
-            .get(&disk)
-            .is_some_and(|manner| manner.latency_us < QUICK_US);
+        let model = self.engine.model(disk);
+        let quick = model.has_latency() && Seeks::of(model.latency_us) != Seeks::Yes;
         let part = if quick { QUICK_PART } else { PART };
         (room / part)
             .clamp(LEAST_LEAD, 2 * STEP.1)

@@ -347,7 +347,8 @@ impl Fetcher {
             }
             let pages = PageRange::new(request.page(), request.end());
             if let Some(own) = self.files.get(&file) {
-                let place = own.is_placed().then_some(request.place);
+                let placed = own.placement().is_some_and(|p| p.is_known());
+                let place = placed.then_some(request.place);
                 self.explain.issued(own.ino, &pages, place);
             }
             round.handed += bytes;
