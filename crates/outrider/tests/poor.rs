@@ -133,6 +133,10 @@ fn all(place: &Place, cases: Vec<(Vec<String>, Option<&str>)>) {
             support::skip_unprivileged(&wrapper.join(" "), &said);
             continue;
         }
+        if wrapper.iter().any(|word| word.contains(" /tmp")) && place.dir.starts_with("/tmp") {
+            support::skip_unprivileged(&wrapper.join(" "), "all of it lies below /tmp");
+            continue;
+        }
         if let Err(failure) = place.compare(&wrapper, cause) {
             failures.push(format!("{}: {failure}", wrapper.join(" ")));
         }
