@@ -21,8 +21,7 @@ use outrider_sys::mapped::{map, remap, unmap};
 const HEAPS: usize = 8;
 /// What is at least so large, in bytes, is mapped by itself, as malloc(3) does: it grows without copying and goes back when it is freed.
 const LARGE: usize = 128 << 10;
-/// Bytes of a page; mappings begin at one.
-const PAGE: usize = 4096;
+const PAGE: usize = outrider_sys::units::PAGE as usize;
 /// Bytes in front of each piece. The last 8 say whose it is.
 const HEAD: usize = 16;
 /// Owner of what is mapped by itself.

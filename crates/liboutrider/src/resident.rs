@@ -25,6 +25,7 @@ use outrider_core::shm::{
 };
 use outrider_sys::cache::{CacheStatError, counted, is_overlaid};
 use outrider_sys::raw;
+use outrider_sys::units::PAGE;
 
 use crate::{attach, waits};
 
@@ -44,9 +45,6 @@ const UNSEEN: u64 = 2 << 20;
 /// one, or within so many reads.
 const WAITS: u32 = 4;
 const FEW: u64 = 8;
-
-/// Bytes of a page.
-pub const PAGE: u64 = 4096;
 
 /// One thread's reads of one descriptor, on a cache line of its own.
 #[repr(align(64))]

@@ -14,9 +14,10 @@ use outrider_core::shm::{self, FD_IGNORED, Kind, MODE_PREDICT_OPT, Proc};
 use outrider_sys::cache::{CacheStatError, counted};
 use outrider_sys::device::lies_on_disk;
 use outrider_sys::raw;
+use outrider_sys::units::PAGE;
 
 use crate::attach;
-use crate::resident::{PAGE, file};
+use crate::resident::file;
 
 /// Files, or directories, that are not cached before the first is told: programs that open a few need no help.
 const FEW: u32 = 8;

@@ -7,6 +7,7 @@
 use std::fmt;
 
 use outrider_sys::size::parse as parse_size;
+use outrider_sys::units::PAGE;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -349,8 +350,6 @@ impl Default for Files {
         }
     }
 }
-
-const PAGE: u64 = 4096;
 
 impl Config {
     /// Checks what the types cannot: ranges and orders. The error is one line that starts with

@@ -5,7 +5,8 @@
 
 use std::ops::Range;
 
-use crate::source::predict::PAGE;
+use outrider_sys::units::PAGE;
+
 use crate::view::{FileView, PageRange};
 
 /// What a plan has to respect.

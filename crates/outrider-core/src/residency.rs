@@ -8,9 +8,10 @@ use std::ops::Range;
 
 use outrider_sys::cache::CacheStatError;
 use outrider_sys::kernel_cache::{KernelCache, LOOK};
+use outrider_sys::units::PAGE;
 
 use crate::engine::Handle;
-use crate::view::{FileView, PAGE_BYTES as PAGE, PageRange};
+use crate::view::{FileView, PageRange};
 
 /// Asks the kernel what is cached.
 pub struct Residency {

@@ -10,7 +10,6 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crate::memory::{self, Mapped};
 use crate::pool::Pool;
-
 #[repr(C, align(4096))]
 struct Page {
     /// Names this process among its ancestors; 0 until it is asked for.

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use outrider_sys::units::PAGE;
+
 use crate::device::Nanos;
 use crate::readahead::Window;
 use crate::run::{Ahead, Nothing, Outcome, Shared, run};
-use crate::system::{By, Event, Machine, PAGE};
+use crate::system::{By, Event, Machine};
 use crate::trace::{MOST_FDS, Op, Trace};
 
 /// In which order what will be needed is asked for.

@@ -3,10 +3,12 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use outrider_sys::units::PAGE;
+
 use crate::cache::State;
 use crate::device::Nanos;
 use crate::readahead::{Readahead, Window, forced};
-use crate::system::{By, Counts, Event, Machine, PAGE, System, costs};
+use crate::system::{By, Counts, Event, Machine, System, costs};
 use crate::trace::{MOST_FDS, Op, Trace};
 
 /// The machine, for those who share it.

@@ -4,14 +4,13 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Range;
 
+use outrider_sys::units::PAGE;
+
 use crate::cache::{Cache, State};
 use crate::device::{Device, Nanos, Request};
 use crate::model::{Kind, Model};
 use crate::random::Random;
 use crate::readahead::Window;
-
-/// Bytes of a page.
-pub const PAGE: u64 = 4096;
 
 /// What things take that no device does, ns. Measured on Linux 6.18, on a virtual machine of 2025.
 pub mod costs {

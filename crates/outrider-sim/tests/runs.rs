@@ -3,12 +3,14 @@
 use outrider_sim::generate::{NAMES, generate};
 use outrider_sim::model::Model;
 use outrider_sim::ours::ours;
-use outrider_sim::system::{Machine, Neighbour, PAGE, costs};
+use outrider_sim::system::{Machine, Neighbour, costs};
 use outrider_sim::trace::{Op, Trace};
 use outrider_sim::{Nothing, Outcome, bound, run};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+
+use outrider_sys::units::PAGE;
 
 fn machine(device: &str) -> Machine {
     Machine {

@@ -23,6 +23,7 @@ pub mod size;
 pub mod standing;
 mod text;
 pub mod threads;
+pub mod units;
 pub mod valgrind;
 
 /// A number that is nothing but digits. Allocates nothing.

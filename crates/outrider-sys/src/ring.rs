@@ -16,7 +16,7 @@ use crate::raw::syscall6;
 const ENTRIES: u32 = 64;
 /// Completion entries; the kernel keeps what does not fit until there is room.
 const COMPLETIONS: u32 = 128;
-const PAGE: usize = 4096;
+const PAGE: usize = crate::units::PAGE as usize;
 
 const SETUP_CQSIZE: u32 = 1 << 3;
 const SETUP_SUBMIT_ALL: u32 = 1 << 7;

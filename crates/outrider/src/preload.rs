@@ -182,7 +182,7 @@ pub fn can_be_executed(fd: i32) -> Result<(), i32> {
     Ok(())
 }
 
-const PAGE: usize = 4096;
+const PAGE: usize = outrider_sys::units::PAGE as usize;
 
 /// Bytes of a file that are read ahead: all of the library, and most of it is needed.
 const AHEAD: usize = 2 << 20;

@@ -8,9 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 
 use outrider_sys::environment::variable;
 use outrider_sys::raw::{self, Fd};
+use outrider_sys::units::PAGE;
 use rustix::fs::{CWD, Mode, OFlags};
 
-use crate::view::{PAGE_BYTES, PageRange};
+use crate::view::PageRange;
 use outrider_sys::size::parse as parse_size;
 
 /// Wishes of the user, from the environment.
@@ -192,11 +193,11 @@ impl Explain {
 
     /// Pages were asked for.
     pub fn issued(&mut self, ino: u64, pages: &PageRange, place: Option<u64>) {
-        let (at, len) = (pages.start * PAGE_BYTES, pages.len() * PAGE_BYTES);
+        let (at, len) = (pages.start * PAGE, pages.len() * PAGE);
         match place {
             Some(place) => self.line(format_args!(
                 "fetch inode {ino} at {at} length {len} physical {}",
-                place * PAGE_BYTES
+                place * PAGE
             )),
             None => self.line(format_args!("fetch inode {ino} at {at} length {len}")),
         }
@@ -218,7 +219,7 @@ impl Explain {
 
     /// Pages were lost before they were used. If memory is short, `limit` is what the buffer may take from now on.
     pub fn lost(&mut self, gone: u64, held: u64, limit: Result<u64, &str>) {
-        let (gone, held) = (gone * PAGE_BYTES, held * PAGE_BYTES);
+        let (gone, held) = (gone * PAGE, held * PAGE);
         match limit {
             Ok(limit) => self.line(format_args!(
                 "lost {gone} of {held} held: memory is short, from now on {limit}"

@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use outrider_sys::units::PAGE;
 use outrider_sys::{cache, raw};
 
 use super::list::Found;
 use super::state::{State, lock};
 use super::{Call, ClientId, Due, Figure, Kind, Place, Position, Process};
-use crate::view::{PAGE_BYTES, PageRange};
+use crate::view::PageRange;
 
 /// A read waits so long for the sweep that will bring its pages, then it is made. One read in between costs a disk 20 ms.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -126,7 +127,7 @@ impl Process {
         let seen = self.swept.load(Acquire);
         // SAFETY: the caller is about to read from it.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
-        let bytes = pages.start * PAGE_BYTES..pages.end * PAGE_BYTES;
+        let bytes = pages.start * PAGE..pages.end * PAGE;
         let missing = pages
             .len()
             .saturating_sub(cache::cachestat(file, bytes).ok()?.cached);

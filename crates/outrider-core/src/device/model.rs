@@ -8,6 +8,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use outrider_sys::units::PAGE;
+
 /// Measured figures of one device.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceModel {
@@ -125,9 +127,6 @@ const WINDOWS: u64 = 2 * READAHEAD;
 /// Microseconds that a worker may wait for a processor before it issues more.
 pub const AWAY_US: f64 = 1500.0;
 
-/// Bytes of the smallest request: a page.
-const LEAST: u64 = 4096;
-
 /// Samples of a lone request's latency that are not trusted to have been undisturbed.
 const EARLY: u32 = 16;
 
@@ -186,7 +185,7 @@ impl DeviceModel {
     pub fn tried(&mut self, serial: bool, lone_us: Option<f64>) {
         self.serial = Some(serial);
         if let Some(us) = lone_us {
-            self.lone_request(LEAST, 0, us);
+            self.lone_request(PAGE, 0, us);
         }
     }
 

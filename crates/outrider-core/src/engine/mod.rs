@@ -33,13 +33,13 @@ pub use request::{Account, Class, Overtaken, Request};
 pub use worker::{Arrived, Done, Worker};
 use worker::{Watched, bytes_read};
 
+use outrider_sys::units::PAGE;
 use outrider_sys::{below, threads};
 
 use crate::clock::{Clock, Monotonic};
 use crate::config::{Config, IoPriority};
 use crate::device::{DeviceModel, InFlight, Layout};
 use crate::shm::{Notes, lost};
-use crate::view::PAGE_BYTES;
 
 /// What is going on with a device.
 #[derive(Clone, Copy, Debug)]
@@ -246,7 +246,7 @@ impl Engine {
     /// brought it in, if it has.
     pub fn see_place(&self, device: u64, handle: &Handle, at: u64, fetch: impl FnOnce() -> bool) {
         if let Some(layout) = self.layout(device, handle)
-            && let Some(addresses) = handle.addresses(&(at..at + PAGE_BYTES))
+            && let Some(addresses) = handle.addresses(&(at..at + PAGE))
             && let Some(watch) = layout.issued(&addresses, bytes_read)
         {
             let after = fetch().then(|| bytes_read(layout.disks()));

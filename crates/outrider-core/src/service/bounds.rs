@@ -4,6 +4,8 @@
 //! processes that are there: who reaches its part is not helped with what lies beyond, and the others go on as before. The same with the service's time: who
 //! has taken more than a turn sits out as many. SEMANTICS.md has a table of all of them.
 
+use outrider_sys::units::PAGE;
+
 use super::*;
 
 /// Descriptors that are followed in all processes together, at up to 5 KiB each: a process that is alone, or one of two, has all that hooks follow. More processes

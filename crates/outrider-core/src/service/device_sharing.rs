@@ -11,13 +11,14 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use outrider_sys::units::PAGE;
+
 use super::{FileKey, FileState, Kernel, ProcState, Service};
 use crate::clock::Moment;
 use crate::config::Config;
 use crate::device::{READAHEAD, Seeks};
 use crate::engine::{LEAST_BLOCK, Sharing};
 use crate::map::Map;
-use crate::source::predict::PAGE;
 
 /// From one look to the next where it is not known whether somebody is there …
 const LOOK: Duration = Duration::from_millis(2);

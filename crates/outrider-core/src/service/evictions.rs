@@ -3,6 +3,8 @@
 //! A reader who finds everything cached is not heard, so it is looked for in a few places of each file five times a second, and only where that shows
 //! something more closely.
 
+use outrider_sys::units::PAGE;
+
 use super::*;
 
 /// Files in which it is looked for at a time.

@@ -1,5 +1,7 @@
 //! From foreseen ranges to requests.
 
+use outrider_sys::units::PAGE;
+
 use super::*;
 use crate::device::{READAHEAD, Seeks};
 use crate::engine::Sharing;

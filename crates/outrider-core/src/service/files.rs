@@ -4,6 +4,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use std::sync::atomic::Ordering::SeqCst;
 
+use outrider_sys::units::PAGE;
+
 use super::*;
 
 /// Silent strided reads that are accounted for one by one.

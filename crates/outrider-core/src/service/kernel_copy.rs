@@ -4,6 +4,8 @@
 //! asked for, in pieces, so that it is noticed if it turns out that a head has to move, that others read from the disk, or that memory runs short. A disk with a head is kept
 //! busy by the kernel's windows.
 
+use outrider_sys::units::PAGE;
+
 use super::*;
 use crate::device::Seeks;
 use crate::engine::Sharing;

@@ -41,6 +41,7 @@ use std::time::Duration;
 
 use outrider_sys::cache::{self, CacheStatError};
 use outrider_sys::raw;
+use outrider_sys::units::PAGE;
 
 use crate::budget::{Grant, Policy, Supply};
 use crate::clock::{Clock, Moment, Monotonic};
@@ -57,7 +58,7 @@ use crate::shm::{
 };
 use crate::source::dense::{self, Case, Draws, Held, Price, Random, Verdict};
 use crate::source::mapped::Mapped;
-use crate::source::predict::{Arrival, Detector, Foresight, Limits, PAGE, Stream, between};
+use crate::source::predict::{Arrival, Detector, Foresight, Limits, Stream, between};
 use crate::tally::Tally;
 use crate::view::{FileView, Granularity, PageRange};
 use crate::walk::runner::{self as walk, Opened, Walker};

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::AcqRel;
 
 use outrider_sys::handover::{Arrival as Handover, Handed};
 use outrider_sys::standing::Watch;
+use outrider_sys::units::PAGE;
 
 use super::*;
 

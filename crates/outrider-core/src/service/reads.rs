@@ -1,5 +1,7 @@
 //! Reads: from an event to foreseen ranges, and what the hook need not tell next.
 
+use outrider_sys::units::PAGE;
+
 use super::*;
 
 /// Reads that are not told after each that is, when a program is first found to read what is cached; it doubles up to 64 times

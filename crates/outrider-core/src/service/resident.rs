@@ -5,6 +5,8 @@
 //! says so. From then on the hook goes by what its threads wait for, and tells again if that is much. A
 //! file that comes back at once is looked at ever more rarely.
 
+use outrider_sys::units::PAGE;
+
 use super::*;
 
 /// From the first read that is told to the first look, and the longest time between two.

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use super::predict::PAGE;
+use outrider_sys::units::PAGE;
 
 /// Neighbourhoods that may be read at the same time, by threads or in turns.
 const AT_ONCE: usize = 4;

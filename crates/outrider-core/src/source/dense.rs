@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use super::predict::PAGE;
+use outrider_sys::units::PAGE;
 
 /// What is known of a file's random reads.
 #[derive(Clone, Debug, Default)]

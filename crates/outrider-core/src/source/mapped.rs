@@ -14,8 +14,9 @@ use std::io;
 use std::ops::Range;
 
 use outrider_sys::pagemap::Pagemap;
+use outrider_sys::units::PAGE;
 
-use super::predict::{Detector, Limits, PAGE};
+use super::predict::{Detector, Limits};
 
 /// What a fault maps at most, bytes: cached neighbours within addresses that are a multiple of it (mm/memory.c, fault_around_bytes).
 const BLOCK: u64 = 64 << 10;

@@ -15,12 +15,11 @@
 
 use std::ops::Range;
 
+use outrider_sys::units::PAGE;
+
 use super::clustered::Clustered;
 use super::skip_sequential::{Gaps, Onward, SETTLED};
 use super::tiled::Tiled;
-
-/// Bytes in a page, the paper's block.
-pub const PAGE: u64 = 4096;
 
 /// Constants of the detector; see `config.rs` for their meaning and sources.
 #[derive(Clone, Copy, Debug)]

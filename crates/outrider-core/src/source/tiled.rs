@@ -158,7 +158,9 @@ impl Tiled {
 
 #[cfg(test)]
 mod tests {
-    use crate::source::predict::{Arrival, Detector, Limits, PAGE};
+    use outrider_sys::units::PAGE;
+
+    use crate::source::predict::{Arrival, Detector, Limits};
 
     const TILE: u64 = 16 << 10;
 

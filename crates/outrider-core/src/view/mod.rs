@@ -50,11 +50,10 @@ mod node;
 
 pub use file_view::FileView;
 
-/// Bytes per page, the unit of residency. The kernels this runs on use 4 KiB pages.
-pub const PAGE_BYTES: u64 = 4096;
+use outrider_sys::units::PAGE;
 
 /// Pages a file can have at most: 2^64 bytes.
-pub const MAX_PAGES: u64 = u64::MAX / PAGE_BYTES + 1;
+pub const MAX_PAGES: u64 = u64::MAX / PAGE + 1;
 
 /// A node spans at most this many pages (64 MiB), and never crosses a multiple of it.
 ///
@@ -87,13 +86,13 @@ impl PageRange {
     /// The pages touched by `len` bytes from byte `offset`, rounded outward. A range that would pass
     /// the end of the 64-bit offset space stops there; no bytes touch no pages.
     pub const fn from_bytes(offset: u64, len: u64) -> Self {
-        let start = offset / PAGE_BYTES;
+        let start = offset / PAGE;
         if len == 0 {
             return Self { start, end: start };
         }
         Self {
             start,
-            end: offset.saturating_add(len).div_ceil(PAGE_BYTES),
+            end: offset.saturating_add(len).div_ceil(PAGE),
         }
     }
 

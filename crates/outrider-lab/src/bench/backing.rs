@@ -11,7 +11,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::machine;
 
-const PAGE: usize = 4096;
+const PAGE: usize = outrider_sys::units::PAGE as usize;
 /// What programs need besides their data, bytes.
 const BESIDES: u64 = 256 << 20;
 

@@ -23,12 +23,13 @@ use outrider_sys::cache::{CacheStat, CacheStatError};
 use outrider_sys::counters::Read;
 use outrider_sys::handover::{Arrival, Handed};
 use outrider_sys::memory::Memory;
+use outrider_sys::units::PAGE;
 
 use super::{FIRST_INODE, PROGRAM, SERVICE};
 use crate::cache::State;
 use crate::device::Nanos;
 use crate::run::Shared;
-use crate::system::{By, PAGE};
+use crate::system::By;
 
 /// What the service's queries take, ns: system calls as measured on Linux 6.18, files of /proc and /sys opened, read and closed.
 mod costs {

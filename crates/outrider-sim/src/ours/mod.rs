@@ -24,10 +24,12 @@ use outrider_core::shm::{
     Slot, UNHEARD,
 };
 
+use outrider_sys::units::PAGE;
+
 use crate::device::Nanos;
 use crate::readahead::{Window, forced};
 use crate::run::{Ahead, Shared};
-use crate::system::{By, Event, PAGE, costs};
+use crate::system::{By, Event, costs};
 use crate::trace::Trace;
 use kernel::{Machine, Program, is_there};
 

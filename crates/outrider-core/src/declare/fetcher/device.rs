@@ -3,12 +3,13 @@
 use std::time::Instant;
 
 use outrider_sys::device::DeviceId;
+use outrider_sys::units::PAGE;
 use outrider_sys::{cache, counters};
 
 use super::super::Figure;
 use super::{Fetcher, Order, Walk};
 use crate::device::Seeks;
-use crate::view::{PAGE_BYTES, PageRange};
+use crate::view::PageRange;
 
 /// Requests that are made one after the other; their median counts, because one may lie near the head, and one behind somebody else's.
 const LONE: usize = 4;
@@ -73,12 +74,12 @@ impl Fetcher {
             let Some(handle) = own.handle.clone() else {
                 continue;
             };
-            let page = p.offset / PAGE_BYTES;
+            let page = p.offset / PAGE;
             let one = PageRange::new(page, page + 1);
             let is_missing =
                 || own.missing(&handle, one, own.view.count(one), &mut Vec::new()) == 0;
             walk.several = self.engine.is_spread(own.dev, &handle);
-            let at = page * PAGE_BYTES;
+            let at = page * PAGE;
             let wished = self.wishes.rounds;
             // Where that is only a guess it has to be seen, with pages that nobody has read yet.
             if wished.is_none() && seen < SEEN && !self.engine.knows_place(own.dev, &handle, at) {
@@ -100,7 +101,7 @@ impl Fetcher {
                 return true;
             }
             // Requests that a disk has to move for: neighbours would be answered together.
-            const APART: u64 = (256 << 10) / PAGE_BYTES;
+            const APART: u64 = (256 << 10) / PAGE;
             let near = |s: &(u16, u64)| s.0 == p.file && s.1.abs_diff(page) < APART;
             if here == dev && !spread.iter().any(near) && is_missing() {
                 spread.push((p.file, page));
@@ -293,7 +294,7 @@ impl Fetcher {
             return false;
         };
         let now = self.start.elapsed().as_micros() as u64;
-        let range = page * PAGE_BYTES..(page + 1) * PAGE_BYTES;
+        let range = page * PAGE..(page + 1) * PAGE;
         let asked = own
             .handle
             .as_ref()
@@ -301,7 +302,7 @@ impl Fetcher {
         if asked {
             own.view.begin(PageRange::new(page, page + 1), now);
             own.view.complete(PageRange::new(page, page + 1), now);
-            self.process.count(Figure::Fetched, PAGE_BYTES);
+            self.process.count(Figure::Fetched, PAGE);
         }
         asked
     }
@@ -310,7 +311,7 @@ impl Fetcher {
         self.files
             .get(&file)
             .and_then(|o| o.handle.as_ref())
-            .is_some_and(|h| h.wait(page * PAGE_BYTES, self.notes))
+            .is_some_and(|h| h.wait(page * PAGE, self.notes))
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use outrider_sys::cache;
 use outrider_sys::device::Device;
 use outrider_sys::raw;
+use outrider_sys::units::PAGE;
 
 use super::super::contention::is_shortage;
 use super::super::order::Item;
@@ -15,7 +16,7 @@ use super::{Fetcher, Piece};
 use crate::device::Placement;
 use crate::engine::{Account, Handle};
 use crate::fetch;
-use crate::view::{Count, FileView, Granularity, PAGE_BYTES, PageRange, Residency};
+use crate::view::{Count, FileView, Granularity, PageRange, Residency};
 
 /// Views of one file may take so many bytes.
 const VIEW_BYTES: usize = 8 << 20;
@@ -51,8 +52,8 @@ impl Own {
 
     /// Where a page lies on the device, in pages: in the file, where the file system doesn't tell. `None` if the file can't be read.
     pub(super) fn place_of(&self, page: u64) -> Option<u64> {
-        let (address, _) = self.placement()?.at(page * PAGE_BYTES).unwrap_or_default();
-        Some(address.map_or(page, |address| address / PAGE_BYTES))
+        let (address, _) = self.placement()?.at(page * PAGE).unwrap_or_default();
+        Some(address.map_or(page, |address| address / PAGE))
     }
 
     /// Adds a run of pages to a round, extent by extent.
@@ -62,9 +63,9 @@ impl Own {
         };
         let mut at = run.start;
         while at < run.end {
-            let (place, end) = match placement.at(at * PAGE_BYTES) {
-                Some((Some(address), end)) => (address / PAGE_BYTES, end.div_ceil(PAGE_BYTES)),
-                Some((None, end)) => (at, end / PAGE_BYTES),
+            let (place, end) = match placement.at(at * PAGE) {
+                Some((Some(address), end)) => (address / PAGE, end.div_ceil(PAGE)),
+                Some((None, end)) => (at, end / PAGE),
                 None => (at, run.end),
             };
             let end = end.clamp(at + 1, run.end);
@@ -101,7 +102,7 @@ impl Own {
     fn is_all(&self, cached: u64) -> bool {
         const SLACK: u64 = 64;
         let known = self.view.present_pages() + self.view.in_flight_pages();
-        cached <= known + SLACK.min(self.size / PAGE_BYTES / 64)
+        cached <= known + SLACK.min(self.size / PAGE / 64)
     }
 
     /// Whether the view may be believed of the next entry: what it has is cached, and what it doesn't have is not. One count of all pages answers for
@@ -138,7 +139,7 @@ impl Own {
         seen: Count,
         out: &mut Vec<PageRange>,
     ) -> u64 {
-        let bytes = pages.start * PAGE_BYTES..pages.end * PAGE_BYTES;
+        let bytes = pages.start * PAGE..pages.end * PAGE;
         let all = pages.len();
         let counted = || cache::cachestat(handle.fd(), bytes.clone()).ok();
         let mut cached = match (!self.overlaid).then(counted).flatten() {

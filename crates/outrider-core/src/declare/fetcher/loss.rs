@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use outrider_sys::cache;
+use outrider_sys::units::PAGE;
 
 use super::super::contention::is_shortage;
 use super::super::{Figure, lock};
 use super::{Fetcher, NOTHING, Order, Own, Piece, Span, Walk};
-use crate::view::{PAGE_BYTES, PageRange};
+use crate::view::PageRange;
 
 /// Fetched pages are looked after so often at most.
 const CHECK: Duration = Duration::from_millis(10);
@@ -53,7 +54,7 @@ impl Fetcher {
             return;
         };
         let Some(handle) = &own.handle else { return };
-        let bytes = pages.start * PAGE_BYTES..pages.end * PAGE_BYTES;
+        let bytes = pages.start * PAGE..pages.end * PAGE;
         let clean = unwritten
             || cache::cachestat(handle.fd(), bytes.clone())
                 .is_ok_and(|s| s.dirty == 0 && s.writeback == 0 && s.cached > 0);
@@ -116,7 +117,7 @@ impl Fetcher {
             if seen.unused_pages < ours || seen.present_pages < ours {
                 continue;
             }
-            let bytes = pages.start * PAGE_BYTES..pages.end * PAGE_BYTES;
+            let bytes = pages.start * PAGE..pages.end * PAGE;
             let Ok(stat) = cache::cachestat(handle.fd(), bytes) else {
                 return;
             };
@@ -128,7 +129,7 @@ impl Fetcher {
             }
         }
         // Of the whole buffer: near the end of a round what is left of it is little, and a few pages would be much of that.
-        let buffer = self.contention.limit() / PAGE_BYTES;
+        let buffer = self.contention.limit() / PAGE;
         let all = gone * step + walk.missed;
         if !is_shortage(all, buffer.max(held * step)) {
             return;
@@ -156,7 +157,7 @@ impl Fetcher {
                 Order::Rounds(round) => round.memory > self.contention.limit(),
                 _ => {
                     self.take_stock();
-                    walk.memory.saturating_sub(self.contention.limit()) >= all * PAGE_BYTES
+                    walk.memory.saturating_sub(self.contention.limit()) >= all * PAGE
                 }
             };
             if !outgrown {
@@ -164,7 +165,7 @@ impl Fetcher {
             }
             walk.short_until = walk.front.0;
         }
-        self.process.count(Figure::Evicted, all * PAGE_BYTES);
+        self.process.count(Figure::Evicted, all * PAGE);
         let from_now_on = excuse.map_or(Ok(self.contention.limit()), Err);
         self.explain.lost(all, held * step, from_now_on);
         if nearest == u64::MAX {

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use outrider_sys::memory::MemorySources;
 use outrider_sys::peers::Peers;
+use outrider_sys::units::PAGE;
 use outrider_sys::{raw, threads};
 
 use super::contention::Contention;
@@ -34,7 +35,7 @@ use crate::clock::Monotonic;
 use crate::config::Config;
 use crate::engine::{self, Class, Engine, Request};
 use crate::shm::Notes;
-use crate::view::{PAGE_BYTES, PageRange};
+use crate::view::PageRange;
 use device::Tried;
 use file::Own;
 use round::Round;
@@ -184,7 +185,7 @@ impl Span {
     }
 
     fn bytes(&self) -> u64 {
-        self.pages.len() * PAGE_BYTES
+        self.pages.len() * PAGE
     }
 
     /// The page that it begins on.
@@ -537,7 +538,7 @@ impl Fetcher {
             let pages = PageRange::from_bytes(p.offset, u64::from(p.length));
             let access = own.view.access(pages, now);
             self.process
-                .count(Figure::Used, access.first_use_pages * PAGE_BYTES);
+                .count(Figure::Used, access.first_use_pages * PAGE);
         }
     }
 
@@ -612,7 +613,7 @@ impl Fetcher {
             return;
         };
         let Some(handle) = &own.handle else { return };
-        let chunk = (own.chunk / PAGE_BYTES).max(1);
+        let chunk = (own.chunk / PAGE).max(1);
         let now = self.start.elapsed().as_micros() as u64;
         own.view.begin(run, now);
         let mut at = run.start;
@@ -621,7 +622,7 @@ impl Fetcher {
             self.batch.1.push(Request {
                 handle: handle.clone(),
                 view: Some(own.view.clone()),
-                range: at * PAGE_BYTES..end * PAGE_BYTES,
+                range: at * PAGE..end * PAGE,
                 reader: None,
                 account: own.account.clone(),
             });
@@ -711,7 +712,7 @@ fn pages_of(e: &Entry) -> PageRange {
 
 /// The page that an entry begins on.
 fn key(e: Entry) -> Option<u64> {
-    (e.length > 0).then_some(key_of(e.file, e.offset / PAGE_BYTES))
+    (e.length > 0).then_some(key_of(e.file, e.offset / PAGE))
 }
 
 /// A page of a file as one number.
@@ -722,7 +723,7 @@ fn key_of(file: u16, page: u64) -> u64 {
 impl Piece {
     /// The page that it begins on.
     fn key(&self) -> u64 {
-        key_of(self.file, self.offset / PAGE_BYTES)
+        key_of(self.file, self.offset / PAGE)
     }
 
     fn of(n: u64, e: Entry) -> Piece {

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use outrider_sys::cache;
+use outrider_sys::units::PAGE;
 
 use super::super::explain::Totals;
 use super::super::order::{self, Item, Reach, Use};
@@ -12,7 +13,7 @@ use super::super::{Figure, lock};
 use super::file::Own;
 use super::writeback::Writeback;
 use super::{BATCH, Fetcher, Order, Piece, Span, Walk, key, pages_of};
-use crate::view::{PAGE_BYTES, PageRange, Residency};
+use crate::view::{PageRange, Residency};
 
 /// Entries of one round at most: their pages are sorted in memory of 16 bytes each.
 pub(super) const ROUND_ENTRIES: u64 = 1 << 19;
@@ -266,7 +267,7 @@ impl Fetcher {
                 let wanted = pages.iter().zip(&parts).filter_map(|(page, part)| {
                     let n = page.first()?;
                     let is = from + u64::from(n.entry) < again.end(u64::from(*part));
-                    is.then_some(u64::from(n.pages) * PAGE_BYTES)
+                    is.then_some(u64::from(n.pages) * PAGE)
                 });
                 if wanted.sum::<u64>() <= room {
                     break (uses, parts, again);
@@ -278,7 +279,7 @@ impl Fetcher {
             }
             let first = pages.iter().zip(&parts).filter_map(|(page, part)| {
                 let n = page.iter().find(|u| from + u64::from(u.entry) >= begin)?;
-                let bytes = u64::from(n.pages) * PAGE_BYTES;
+                let bytes = u64::from(n.pages) * PAGE;
                 Some((from + u64::from(n.entry), u64::from(*part), bytes))
             });
             match Reach::fitting(begin, end, room, first) {
@@ -339,7 +340,7 @@ impl Fetcher {
                 generation: own.generation,
                 pages,
             };
-            asked += new.iter().map(|u| u64::from(u.pages)).sum::<u64>() * PAGE_BYTES;
+            asked += new.iter().map(|u| u64::from(u.pages)).sum::<u64>() * PAGE;
             let seen = own.view.count(pages);
             let held = known.remove(&any.key).filter(|_| seen.present_pages > 0);
             if let Some(held) = held
@@ -357,7 +358,7 @@ impl Fetcher {
                 };
                 let need = if round.lone { first } else { last };
                 own.place(file, pages, need.entry, &mut items);
-                bytes += longest * PAGE_BYTES;
+                bytes += longest * PAGE;
                 continue;
             }
             let (Some(first), Some(last)) = (new.first(), new.last()) else {
@@ -367,7 +368,7 @@ impl Fetcher {
                 }
                 continue;
             };
-            bytes += longest * PAGE_BYTES;
+            bytes += longest * PAGE;
             let mut missing = Vec::new();
             let is_cold = round.lone && *cold.entry(file).or_insert_with(|| own.is_cold());
             let here = if is_cold {
@@ -377,7 +378,7 @@ impl Fetcher {
                 own.missing(&handle, pages, seen, &mut missing)
             };
             if here > 0 && entry(first) >= walk.counted {
-                let here = here.saturating_sub(seen.unused_pages) * PAGE_BYTES;
+                let here = here.saturating_sub(seen.unused_pages) * PAGE;
                 cached += here;
                 self.process.count(Figure::Cached, here);
             }
@@ -403,14 +404,14 @@ impl Fetcher {
         walk.counted = walk.counted.max(reach.end(0));
         walk.front = (reach.end(0).max(base), 0);
         let so_far = uses.iter().filter(|u| entry(u) < walk.front.0);
-        walk.ahead = so_far.map(|u| u64::from(u.pages) * PAGE_BYTES).sum();
+        walk.ahead = so_far.map(|u| u64::from(u.pages) * PAGE).sum();
         let gap = self.infill(&items, room.saturating_sub(bytes + idle));
         let own = items.first().and_then(|i| self.files.get(&i.file()));
-        let most = own.map_or(32, |o| o.chunk / PAGE_BYTES).max(1) as u32;
+        let most = own.map_or(32, |o| o.chunk / PAGE).max(1) as u32;
         if !round.lone && own.is_some() {
             self.engine.keep_order(walk.disk);
         }
-        let gap = if round.lone { 0 } else { gap / PAGE_BYTES };
+        let gap = if round.lone { 0 } else { gap / PAGE };
         order::arrange(&mut items);
         if round.lone {
             items = order::by_need(&items, LONE_PAGES);
@@ -419,8 +420,8 @@ impl Fetcher {
         let mut left = &items[..];
         while let Some((request, taken, infill)) = order::join(left, gap, most) {
             totals.requests += 1;
-            totals.bytes += u64::from(request.pages) * PAGE_BYTES;
-            totals.infill += infill * PAGE_BYTES;
+            totals.bytes += u64::from(request.pages) * PAGE;
+            totals.infill += infill * PAGE;
             left = left.get(taken..).unwrap_or_default();
         }
         // One of what the last ones have fetched, at the end of a list, is none.
@@ -455,7 +456,7 @@ impl Fetcher {
             let fd = own.handle.as_ref()?.fd();
             let stat = cache::cachestat(fd, 0..own.size).ok()?;
             let clean = stat.cached.saturating_sub(stat.dirty + stat.writeback);
-            Some(clean * PAGE_BYTES)
+            Some(clean * PAGE)
         };
         let all: u64 = self.files.values().filter_map(cached).sum();
         all.saturating_sub(round.bytes() + self.leaving(writeback))
@@ -470,10 +471,7 @@ impl Fetcher {
             return 0;
         };
         let device = match (&own.handle, items.first()) {
-            (Some(handle), Some(i)) => {
-                self.engine
-                    .device_of(own.dev, handle, i.page() * PAGE_BYTES)
-            }
+            (Some(handle), Some(i)) => self.engine.device_of(own.dev, handle, i.page() * PAGE),
             _ => own.dev,
         };
         let model = self.engine.model(device);

@@ -2,11 +2,13 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use outrider_sys::units::PAGE;
+
 use super::super::order::{Belady, Links};
 use super::super::{Figure, LIST_MAX, lock};
 use super::{BATCH, Fetcher, Order, Piece, QUEUED, STEP, Span, Walk, key, pages_of};
 use crate::device::Seeks;
-use crate::view::{PAGE_BYTES, PageRange};
+use crate::view::PageRange;
 
 /// The lead is this part of the memory, and that one on devices that don't seek: what is kept for later counts more there.
 const PART: u64 = 8;
@@ -264,7 +266,7 @@ impl Fetcher {
         }
         let list = &source.list;
         let entry_of = |i: u32| list.get(base + u64::from(i));
-        let size_of = |i: u32| entry_of(i).map_or(0, |e| pages_of(&e).len() * PAGE_BYTES);
+        let size_of = |i: u32| entry_of(i).map_or(0, |e| pages_of(&e).len() * PAGE);
         belady.shrink(room, size_of, &mut victims);
         let ours = victims.iter().filter(|v| v.ours);
         for key in ours.filter_map(|v| entry_of(v.entry).and_then(key)) {
@@ -298,7 +300,7 @@ impl Fetcher {
         let list = &source.list;
         let size_of = |i: u32| {
             list.get(base + u64::from(i))
-                .map_or(0, |e| pages_of(&e).len() * PAGE_BYTES)
+                .map_or(0, |e| pages_of(&e).len() * PAGE)
         };
         let size = match size_of(i) {
             0 => Span::of(p).bytes(),
@@ -342,7 +344,7 @@ impl Fetcher {
             return 0;
         }
         let end = p.offset + u64::from(length);
-        let next = p.offset / PAGE_BYTES;
+        let next = p.offset / PAGE;
         if let Some((file, pages)) = *run
             && (file != p.file || pages.end != next)
         {
@@ -380,7 +382,7 @@ impl Fetcher {
             }
         };
         if first && cached > 0 {
-            let cached = cached.saturating_sub(seen.unused_pages) * PAGE_BYTES;
+            let cached = cached.saturating_sub(seen.unused_pages) * PAGE;
             self.process
                 .count(Figure::Cached, cached.min(end - p.offset));
         }
@@ -417,7 +419,7 @@ impl Fetcher {
                 break;
             }
             due.pop_front();
-            bytes = bytes.saturating_sub(span.pages.len() * PAGE_BYTES);
+            bytes = bytes.saturating_sub(span.pages.len() * PAGE);
             gone.push(span);
         }
         self.drop_spans(gone.clone(), "last needed");

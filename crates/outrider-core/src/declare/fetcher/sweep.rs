@@ -4,12 +4,13 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use outrider_sys::raw;
+use outrider_sys::units::PAGE;
 
 use super::super::{lock, order};
 use super::round::{ROUND_ENTRIES, Round};
 use super::stream::Stream;
 use super::{BATCH, Fetcher, Order, Piece, QUEUED, QUEUED_BESIDE, Span, Walk, key, pages_of};
-use crate::view::{PAGE_BYTES, PageRange};
+use crate::view::PageRange;
 
 /// What a program has passed by so many entries is given up: threads may be a little behind.
 const SLACK: u64 = 4;
@@ -283,7 +284,7 @@ impl Fetcher {
                     // It is opened when its first entry is fetched, and looked at then.
                     return (bytes >= room).then_some(p.n);
                 };
-                let place = own.place_of(p.offset / PAGE_BYTES)?;
+                let place = own.place_of(p.offset / PAGE)?;
                 descents += u64::from(place < last);
                 back += u64::from((lowest..last).contains(&place));
                 lowest = lowest.min(place);
@@ -317,7 +318,7 @@ impl Fetcher {
             if round.parts.back().is_none_or(|(_, last)| *last != part) {
                 round.parts.push_back((round.handed, part));
             }
-            let bytes = u64::from(request.pages) * PAGE_BYTES;
+            let bytes = u64::from(request.pages) * PAGE;
             queued += bytes;
             let items = round.issued..round.issued + taken;
             round.issued += taken;

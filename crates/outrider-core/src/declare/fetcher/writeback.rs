@@ -10,11 +10,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use outrider_sys::units::PAGE;
 use outrider_sys::{cache, raw, threads};
 
 use super::{Fetcher, Order, Own, Walk};
 use crate::engine::Handle;
-use crate::view::{PAGE_BYTES, PageRange};
+use crate::view::PageRange;
 
 /// Bytes of the writing thread's stack.
 const STACK: usize = 128 << 10;
@@ -105,7 +106,7 @@ fn pieces(run: &PageRange) -> impl Iterator<Item = PageRange> + use<> {
 }
 
 fn bytes_of(pages: PageRange) -> Range<u64> {
-    pages.start * PAGE_BYTES..pages.end * PAGE_BYTES
+    pages.start * PAGE..pages.end * PAGE
 }
 
 impl Writeback {
@@ -255,7 +256,7 @@ impl Fetcher {
         for (number, own) in &self.files {
             let Some(handle) = &own.handle else { continue };
             let since = raw::thread_time();
-            let whole = PageRange::new(0, own.size.div_ceil(PAGE_BYTES));
+            let whole = PageRange::new(0, own.size.div_ceil(PAGE));
             let all_dirty = || {
                 let mut runs = Vec::new();
                 dirty(handle.fd(), whole, &mut runs);
@@ -288,9 +289,9 @@ impl Fetcher {
             }
             let stat = cache::cachestat(handle.fd(), bytes_of(whole)).ok();
             let (now, on_its_way) = stat.map_or((0, 0), |s| (s.dirty, s.writeback));
-            unwritten += (now + on_its_way) * PAGE_BYTES;
-            leaving += on_its_way * PAGE_BYTES;
-            let bytes = now * PAGE_BYTES;
+            unwritten += (now + on_its_way) * PAGE;
+            leaving += on_its_way * PAGE;
+            let bytes = now * PAGE;
             looking += raw::thread_time().saturating_sub(since);
             if now > 0 && (late || bytes >= enough) {
                 walk.writeback.searched = Some(begun);
@@ -362,7 +363,7 @@ impl Fetcher {
                 sum += stat.map_or(0, |s| s.cached.saturating_sub(s.dirty + s.writeback));
             }
         }
-        sum * PAGE_BYTES
+        sum * PAGE
     }
 }
 
