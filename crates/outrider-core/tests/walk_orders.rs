@@ -7,6 +7,8 @@ use outrider_core::walk::tree::{
 };
 use proptest::prelude::*;
 
+use outrider_sys::units::InodeKey;
+
 /// A tree: names of files and subdirectories with their inode numbers, in the order of the listing.
 #[derive(Clone, Debug)]
 enum Node {
@@ -41,7 +43,7 @@ fn list(path: &Path, node: &Node, tree: &mut Tree) {
     });
     tree.insert(Directory::new(
         path.to_owned(),
-        (1, 1),
+        InodeKey::new(1, 1),
         (0, 0),
         entries.collect(),
     ));

@@ -21,6 +21,8 @@ use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::read::{ReadCache, ReadRef};
 
+use outrider_sys::units::InodeKey;
+
 use crate::output::show;
 
 /// Programs larger than this, bytes, are not searched for traces of their origin and for system calls: reading them cold takes longer than the answer is worth.
@@ -241,9 +243,9 @@ pub fn obstacle(path: &Path) -> io::Result<Option<String>> {
 
 /// The same of a program that has run, with this `st_dev` and `st_ino`, and of no other file: whoever may write to it may have made anything of it
 /// by now, and what that leads to is not opened.
-pub fn obstacle_of(path: &Path, key: (u64, u64)) -> io::Result<Option<String>> {
+pub fn obstacle_of(path: &Path, key: InodeKey) -> io::Result<Option<String>> {
     let (file, meta) = open_regular(path)?;
-    if (meta.dev(), meta.ino()) != key {
+    if InodeKey::new(meta.dev(), meta.ino()) != key {
         return Err(io::ErrorKind::NotFound.into());
     }
     let mut head = [0u8; 2];

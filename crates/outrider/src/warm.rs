@@ -27,6 +27,7 @@ use outrider_sys::cache;
 use outrider_sys::device::Device;
 use outrider_sys::extent::{self, Extent};
 use outrider_sys::memory::{self, Memory};
+use outrider_sys::units::InodeKey;
 
 use crate::cached::residency;
 use crate::cli::WarmArgs;
@@ -65,7 +66,7 @@ struct Piece {
 /// What is to be done for one file.
 #[derive(Debug)]
 struct FilePlan {
-    key: (u64, u64),
+    key: InodeKey,
     size: u64,
     /// In file order, each with the bytes of it that are not cached.
     pieces: Vec<(Piece, u64)>,
@@ -118,7 +119,7 @@ fn plan(found: &Found, index: u32, devices: &Devices) -> io::Result<Option<FileP
                 0
             };
             let piece = Piece {
-                device: open.key.0,
+                device: open.key.dev,
                 physical,
                 file: index,
                 start: at,
@@ -188,7 +189,7 @@ struct Devices(Mutex<HashMap<u64, DeviceFacts>>);
 impl Devices {
     fn of(&self, open: &Open) -> DeviceFacts {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *known.entry(open.key.0).or_insert_with(|| {
+        *known.entry(open.key.dev).or_insert_with(|| {
             let device = Device::of_fd(open.file.as_fd()).ok();
             DeviceFacts {
                 chunk: device
@@ -226,7 +227,7 @@ fn automatic_budget(memory: &Memory) -> Budget {
 struct Shared<'a> {
     pieces: &'a [Piece],
     files: &'a [Found],
-    keys: &'a HashMap<u32, (u64, u64)>,
+    keys: &'a HashMap<u32, InodeKey>,
     next: AtomicUsize,
     /// Bytes that may be in flight, per thread.
     window: AtomicU64,

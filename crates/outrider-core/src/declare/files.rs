@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use outrider_sys::raw;
+use outrider_sys::units::InodeKey;
 
 use super::Kind;
 use super::Process;
@@ -107,7 +108,10 @@ impl Process {
             // Closed where it can't be seen: nothing is interposed, or the system call was made directly.
             self.forget_number(state, fd);
         }
-        let known = state.inodes.get(&(st.st_dev, st.st_ino)).copied();
+        let known = state
+            .inodes
+            .get(&InodeKey::new(st.st_dev, st.st_ino))
+            .copied();
         let file = match known {
             Some(file) => file,
             None if !make => return Ok(None),
@@ -122,7 +126,9 @@ impl Process {
                     None => return Err(libc::ENOMEM),
                 };
                 state.inodes.try_reserve(1).map_err(|_| libc::ENOMEM)?;
-                state.inodes.insert((st.st_dev, st.st_ino), file as u16);
+                state
+                    .inodes
+                    .insert(InodeKey::new(st.st_dev, st.st_ino), file as u16);
                 if let Some(slot) = state.files.get_mut(file) {
                     *slot = Some(File {
                         generation: generation(),
@@ -185,7 +191,7 @@ impl Process {
         else {
             return;
         };
-        state.inodes.remove(&(gone.dev, gone.ino));
+        state.inodes.remove(&InodeKey::new(gone.dev, gone.ino));
         for fd in &gone.numbers {
             if let Some(n) = self.numbers.get(*fd as usize) {
                 n.store(0, Relaxed);

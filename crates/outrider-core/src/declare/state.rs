@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard};
 
 use outrider_sys::raw;
+use outrider_sys::units::InodeKey;
 
 use super::list::{List, MAX_FILES};
 use super::{ClientId, Fetcher, Kind};
@@ -67,7 +68,7 @@ pub(super) struct File {
 
 pub(super) struct State {
     pub(super) files: Vec<Option<File>>,
-    pub(super) inodes: HashMap<(u64, u64), u16>,
+    pub(super) inodes: HashMap<InodeKey, u16>,
     pub(super) sources: Vec<Option<Source>>,
     pub(super) regions: usize,
     pub(super) fetcher: Fetcher,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use outrider_sys::cache;
 use outrider_sys::raw::{self, Fd};
+use outrider_sys::units::InodeKey;
 use rustix::fs::{CWD, Mode, OFlags};
 
 use super::window::{Wait, Windows};
@@ -23,7 +24,7 @@ pub struct Handle {
     /// `None` where it stands for a file that is only thought of.
     fd: Option<Fd>,
     /// `st_dev` and `st_ino`, where somebody wants to know.
-    file: (u64, u64),
+    file: InodeKey,
     /// 1 once it is let go of: a futex.
     gone: AtomicU32,
     /// That it is let go of is not told yet.
@@ -58,19 +59,19 @@ impl Handle {
 
     /// The same, of the file that has this `st_dev` and `st_ino`.
     pub fn of(mut self, dev: u64, ino: u64) -> Handle {
-        self.file = (dev, ino);
+        self.file = InodeKey::new(dev, ino);
         self
     }
 
     /// `st_dev` and `st_ino`, if [`of`](Handle::of) has told.
-    pub fn file(&self) -> (u64, u64) {
+    pub fn file(&self) -> InodeKey {
         self.file
     }
 
     fn over(fd: Option<Fd>) -> Handle {
         Handle {
             fd,
-            file: (0, 0),
+            file: InodeKey::default(),
             gone: AtomicU32::new(0),
             withheld: AtomicBool::new(false),
             users: AtomicU32::new(0),

@@ -108,7 +108,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// A file must never be opened: process `i` says so. Who names more than can be remembered is left alone, and nothing is opened any more that no program has opened.
-    pub(super) fn leave_untouched(&mut self, i: usize, key: FileKey) {
+    pub(super) fn leave_untouched(&mut self, i: usize, key: InodeKey) {
         if self.untouchable.contains(&key) {
             return;
         }
@@ -127,7 +127,7 @@ impl<K: Kernel> Service<K> {
         state.untouchable += 1;
         self.untouchable.insert(key);
         if let Some(walker) = &self.walker {
-            walker.leave((key.dev, key.ino));
+            walker.leave(key);
         }
     }
 
@@ -192,7 +192,7 @@ impl<K: Kernel> Service<K> {
 
     /// How urgent a request for a file is, and how many bytes may be asked for: whoever is not alone has no more waiting than its part of the budget. What waits
     /// is counted by the engine: a process may say that it has dropped what it asked for.
-    pub(super) fn urgency(&self, key: FileKey, class: Class) -> (Class, u64) {
+    pub(super) fn urgency(&self, key: InodeKey, class: Class) -> (Class, u64) {
         let owner = self.files.get(&key).and_then(FileState::owner);
         let processes = self.active.len() as u64;
         let own = self.files.values().filter(|f| f.owner() == owner);

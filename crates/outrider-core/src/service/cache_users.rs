@@ -38,7 +38,7 @@ pub(super) struct Seen {
 /// The service's eyes.
 #[derive(Default)]
 pub(super) struct CacheUsers {
-    watched: HashMap<i32, FileKey>,
+    watched: HashMap<i32, InodeKey>,
     /// When other processes were last looked through, all of them, and files that this run knows which were open there.
     open: Option<(Moment, HashSet<PathBuf>)>,
     /// The same of the round that goes on: what was found, and processes that are still to be looked through.
@@ -62,7 +62,7 @@ impl Watches {
     }
 
     /// Begins to watch a file for being read, by its name: it need not be opened for that.
-    pub(super) fn begin(&mut self, name: &Path, key: FileKey) -> Option<i32> {
+    pub(super) fn begin(&mut self, name: &Path, key: InodeKey) -> Option<i32> {
         let leads_there = || {
             let st = rustix::fs::lstat(name).ok();
             st.is_some_and(|st| (st.st_dev, st.st_ino) == (key.dev, key.ino))
@@ -142,7 +142,7 @@ impl<K: Kernel> Service<K> {
         };
         let room = WATCHED.saturating_sub(self.cache_users.watched.len());
         let keys = self.files.values().filter(quiet).map(|f| f.key);
-        let keys: Vec<FileKey> = keys.take(AT_ONCE.min(room)).collect();
+        let keys: Vec<InodeKey> = keys.take(AT_ONCE.min(room)).collect();
         for key in keys {
             let name = self.files.get(&key).map(|f| f.name.clone());
             let watch = name.and_then(|name| self.kernel.watch_reads(&name, key));
@@ -169,7 +169,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Whether other processes have read a file lately, or that is not known yet.
-    pub(super) fn others_read(&self, key: FileKey) -> bool {
+    pub(super) fn others_read(&self, key: InodeKey) -> bool {
         let Some(file) = self.files.get(&key) else {
             return false;
         };
@@ -192,7 +192,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Whether a process that this run doesn't follow has a file open.
-    pub(super) fn is_open_elsewhere(&mut self, key: FileKey) -> bool {
+    pub(super) fn is_open_elsewhere(&mut self, key: InodeKey) -> bool {
         let last = self.cache_users.open.as_ref().map(|(when, _)| *when);
         if last.is_none_or(|when| self.kernel.since(when) >= LASTS) {
             self.look_through_processes();

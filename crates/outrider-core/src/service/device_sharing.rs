@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use outrider_sys::units::PAGE;
 
-use super::{FileKey, FileState, Kernel, ProcState, Service};
+use super::{FileState, InodeKey, Kernel, ProcState, Service};
 use crate::clock::Moment;
 use crate::config::Config;
 use crate::device::{READAHEAD, Seeks};
@@ -289,7 +289,7 @@ fn at_once(read: (u64, u64), hinted: (u64, u64)) -> u64 {
 }
 
 /// Bytes of the longest requests that are made.
-fn longest_chunk(config: &Config, files: &Map<FileKey, FileState>) -> u64 {
+fn longest_chunk(config: &Config, files: &Map<InodeKey, FileState>) -> u64 {
     let chunks = files.values().map(|f| f.chunk);
     chunks.fold(config.engine.chunk.0, u64::max)
 }
@@ -333,12 +333,12 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Whether somebody else was seen to read from the flash device that a file lies on.
-    pub(super) fn shared_with_others(&mut self, key: FileKey) -> bool {
+    pub(super) fn shared_with_others(&mut self, key: InodeKey) -> bool {
         self.sharing(key) == Sharing::Shared && self.model(self.device(key)).seeks() == Seeks::No
     }
 
     /// Whether anybody else reads from the device that a file lies on, as far as is known.
-    pub(super) fn sharing(&self, key: FileKey) -> Sharing {
+    pub(super) fn sharing(&self, key: InodeKey) -> Sharing {
         let device = self.device(key);
         let disk = self
             .device_sharing

@@ -24,7 +24,7 @@ impl<K: Kernel> Service<K> {
         if !self.config.view.cache_visibility || self.quiesce.is_quiesced() {
             return;
         }
-        let mut keys: Vec<FileKey> = self
+        let mut keys: Vec<InodeKey> = self
             .files
             .values()
             .filter(|f| f.openers > 0 && !f.blind && f.view.in_flight_pages() == 0)
@@ -40,7 +40,7 @@ impl<K: Kernel> Service<K> {
         }
     }
 
-    fn look_for_gone(&mut self, key: FileKey) {
+    fn look_for_gone(&mut self, key: InodeKey) {
         let Some(file) = self.files.get(&key) else {
             return;
         };
@@ -84,7 +84,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Some places of a file that were fetched and are still to be read: of its streams what comes next, and elsewhere in equal distances.
-    fn unread(&self, key: FileKey, view: &FileView, size: u64) -> Vec<PageRange> {
+    fn unread(&self, key: InodeKey, view: &FileView, size: u64) -> Vec<PageRange> {
         let mut found = Vec::new();
         let mut consider = |at: u64, len: u64| {
             let pages = PageRange::from_bytes(at, len.min(size.saturating_sub(at)));
@@ -117,7 +117,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Nothing counts as asked for any more beyond where each stream is, and all reads are told again.
-    fn ask_again(&mut self, key: FileKey) {
+    fn ask_again(&mut self, key: InodeKey) {
         let limits = self.limits(key);
         self.listen_anew(key, |desc| {
             desc.detector.shrink(&limits);

@@ -44,7 +44,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// The kernel is given a hint of `len` bytes by the program, of which it carries out as much as is one of its requests.
-    pub(super) fn begins(&mut self, i: usize, key: FileKey, len: u64) {
+    pub(super) fn begins(&mut self, i: usize, key: InodeKey, len: u64) {
         /// Bytes that it asks a disk for at once, at most: 256 pages.
         const PIECE: u64 = 1 << 20;
         let clip = self.devices.get(&key.dev).map_or(0, |p| p.clip);
@@ -56,7 +56,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// The program's own hint.
-    pub(super) fn advise(&mut self, i: usize, key: FileKey, range: std::ops::Range<u64>) {
+    pub(super) fn advise(&mut self, i: usize, key: InodeKey, range: std::ops::Range<u64>) {
         let Some(size) = self.files.get(&key).map(|f| f.size) else {
             return;
         };
@@ -96,7 +96,7 @@ impl<K: Kernel> Service<K> {
     /// Plans and queues byte ranges of a file.
     pub(super) fn fetch(
         &mut self,
-        key: FileKey,
+        key: InodeKey,
         ranges: &[std::ops::Range<u64>],
         class: Class,
         reader: Option<Arc<dyn Overtaken>>,
@@ -169,7 +169,7 @@ impl<K: Kernel> Service<K> {
     /// prefetched and has gone again was evicted too soon.
     pub(super) fn learn(
         &mut self,
-        key: FileKey,
+        key: InodeKey,
         handle: &Arc<Handle>,
         ranges: &[std::ops::Range<u64>],
         descriptor: Option<(usize, u16)>,
@@ -227,7 +227,7 @@ impl<K: Kernel> Service<K> {
     /// Whether what was prefetched just ahead of the reader is still there.
     pub(super) fn check_eviction(
         &mut self,
-        key: FileKey,
+        key: InodeKey,
         handle: &Arc<Handle>,
         view: &FileView,
         ranges: &[std::ops::Range<u64>],
@@ -271,7 +271,7 @@ impl<K: Kernel> Service<K> {
     /// `places`, was evicted.
     pub(super) fn line_is_lost(
         &mut self,
-        key: FileKey,
+        key: InodeKey,
         places: &[std::ops::Range<u64>],
         len: u64,
     ) -> bool {
@@ -305,7 +305,7 @@ impl<K: Kernel> Service<K> {
     /// Cuts what is to be fetched ahead of a reader who has read a file from its beginning up to `end` to what others of its kind would read of it; where it was cut.
     pub(super) fn cut(
         &self,
-        key: FileKey,
+        key: InodeKey,
         end: u64,
         ranges: &mut Vec<std::ops::Range<u64>>,
     ) -> Option<u64> {
@@ -322,7 +322,7 @@ impl<K: Kernel> Service<K> {
         Some(at)
     }
 
-    pub(super) fn limits(&mut self, key: FileKey) -> Limits {
+    pub(super) fn limits(&mut self, key: InodeKey) -> Limits {
         /// Bytes that are asked for ahead where a stream may soon be left to the kernel.
         const NEAR: u64 = 8 << 20;
         let model = self.model(self.device(key));
@@ -357,7 +357,7 @@ impl<K: Kernel> Service<K> {
 
     /// Up to which mean step reads that go onward by steps that differ are answered by reading on, bytes: what arrives in a share of the time
     /// that the program takes from one read that waits to the next. A latency that was measured beside other requests would promise too much.
-    pub(super) fn sparse(&mut self, key: FileKey, interarrival: &Interarrival) -> u64 {
+    pub(super) fn sparse(&mut self, key: InodeKey, interarrival: &Interarrival) -> u64 {
         let Some(each) = interarrival.each() else {
             return 0;
         };
@@ -373,7 +373,7 @@ impl<K: Kernel> Service<K> {
     /// the device several times busy. Where heads move that is not so, however many there are: there every request should be long.
     ///
     /// Once that was tried the outcome counts.
-    pub(super) fn crowded(&mut self, key: FileKey) -> bool {
+    pub(super) fn crowded(&mut self, key: InodeKey) -> bool {
         const TIMES: u64 = 4;
         if let Some(quiet) = self.prefetch_trial.quiet() {
             return quiet;
@@ -392,13 +392,13 @@ impl<K: Kernel> Service<K> {
 
     /// Whether the kernel's own readahead begins with more than any request of ours and keeps the device busy: what is read whole from its beginning is
     /// left to it. It brings that in large folios, where what is asked for comes in single pages, at up to twice the processor's time.
-    pub(super) fn kernel_reads_far(&mut self, key: FileKey) -> bool {
+    pub(super) fn kernel_reads_far(&mut self, key: InodeKey) -> bool {
         let ahead = self.devices.get(&key.dev).map_or(0, |p| p.read_ahead);
         ahead >= FAR && ahead >= 2 * self.model(self.device(key)).bandwidth_delay()
     }
 
     /// The device from which a file was fetched last.
-    pub(super) fn device(&self, key: FileKey) -> u64 {
+    pub(super) fn device(&self, key: InodeKey) -> u64 {
         self.files.get(&key).map_or(key.dev, |f| f.device)
     }
 

@@ -51,7 +51,7 @@ const FEW_FILES: usize = 64;
 
 impl<K: Kernel> Service<K> {
     /// The state of a file, new if it was not known.
-    pub(super) fn take_in(&mut self, key: FileKey, size: u64) -> &mut FileState {
+    pub(super) fn take_in(&mut self, key: InodeKey, size: u64) -> &mut FileState {
         let range_tree = self.config.view.range_tree;
         let view = || match range_tree {
             RangeTree::Page => FileView::new(Granularity::Page, VIEW_BYTES),
@@ -90,7 +90,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// A descriptor of our own for a file. Of one that a server keeps only the one that there is already: see [`Service::ask_server`].
-    pub(super) fn handle(&mut self, key: FileKey) -> Option<Arc<Handle>> {
+    pub(super) fn handle(&mut self, key: InodeKey) -> Option<Arc<Handle>> {
         if self.header().watched.load(Relaxed) != 0 || self.untouchable.contains(&key) {
             return None;
         }
@@ -122,7 +122,7 @@ impl<K: Kernel> Service<K> {
     /// The file is held for process `i`.
     fn holds(
         &mut self,
-        key: FileKey,
+        key: InodeKey,
         handle: Arc<Handle>,
         size: u64,
         i: usize,
@@ -135,8 +135,8 @@ impl<K: Kernel> Service<K> {
     }
 
     /// The same of a file without a descriptor, by its name: one that a process has mapped that has just the rights of this one.
-    fn handle_by_name(&mut self, key: FileKey) -> Option<Arc<Handle>> {
-        let maps = |p: &ProcState| p.mapped.iter().any(|m| m.file() == (key.dev, key.ino));
+    fn handle_by_name(&mut self, key: InodeKey) -> Option<Arc<Handle>> {
+        let maps = |p: &ProcState| p.mapped.iter().any(|m| m.file() == key);
         let lives =
             |kernel: &K, p: &ProcState| p.life.is_none() || !kernel.is_over(p.pid, p.life.as_ref());
         let kernel = &self.kernel;
@@ -160,7 +160,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// A descriptor through which a file can be opened, of a process that has just the rights of this one.
-    fn source(&mut self, key: FileKey) -> Option<Source> {
+    fn source(&mut self, key: InodeKey) -> Option<Source> {
         let stands = |i: usize| self.stands(i) && self.shared.proc(i).departs.load(Relaxed) == 0;
         if let Some(source) = self.files.get(&key)?.source
             && let Some(p) = self.procs[source.proc].as_ref()
@@ -251,7 +251,7 @@ impl<K: Kernel> Service<K> {
 
     /// Finds out whether a server keeps the files of a file system that is new, before anything is asked of it: by the mounts that a process sees, and the name under
     /// which it has a file open.
-    pub(super) fn find_server(&mut self, key: FileKey, pid: u32, fd: u16) {
+    pub(super) fn find_server(&mut self, key: InodeKey, pid: u32, fd: u16) {
         if self.devices.contains_key(&key.dev) {
             return;
         }
@@ -263,7 +263,7 @@ impl<K: Kernel> Service<K> {
     /// Has a server's file opened, if that may pay: something is to be fetched, and it is early. A FUSE server that does not keep the cache loses what was read
     /// of the file until then.
     /// `hinted`: the program has said itself what it will read.
-    pub(super) fn ask_server(&mut self, key: FileKey, hinted: bool) {
+    pub(super) fn ask_server(&mut self, key: InodeKey, hinted: bool) {
         /// Bytes that a program may have read until then.
         const EARLY: u64 = 4 << 20;
         let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
@@ -325,7 +325,7 @@ impl<K: Kernel> Service<K> {
 
     /// A read of a file is about to be made. Where it isn't known whether what is read stays cached, the one before tells: the same thread has made it. `false`: it does
     /// not, or that is not known yet.
-    pub(super) fn stays_cached(&mut self, key: FileKey, e: &Event) -> bool {
+    pub(super) fn stays_cached(&mut self, key: InodeKey, e: &Event) -> bool {
         if self.devices.get(&key.dev).is_none_or(|p| p.caches) {
             return true;
         }
@@ -379,7 +379,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// The same for a look: a file is held for its reads, not for that.
-    pub(super) fn handle_for_a_look(&mut self, key: FileKey) -> Option<Arc<Handle>> {
+    pub(super) fn handle_for_a_look(&mut self, key: InodeKey) -> Option<Arc<Handle>> {
         let file = self.files.get(&key)?;
         let (held, used) = (file.handle.is_some(), file.handle_used);
         let handle = self.handle(key);
@@ -393,7 +393,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Notes a file's name, and gives it an entry of its own in the statistics.
-    pub(super) fn introduce(&mut self, key: FileKey) {
+    pub(super) fn introduce(&mut self, key: InodeKey) {
         let Some(file) = self.files.get_mut(&key) else {
             return;
         };
@@ -472,7 +472,7 @@ impl<K: Kernel> Service<K> {
 
     /// A process has opened a file, or visits or lists a directory, under number `fd`, perhaps one of many; the lower half of `extra` is the generation of the
     /// descriptor's state.
-    pub(super) fn entered(&mut self, i: usize, kind: Kind, fd: u16, extra: u64, key: FileKey) {
+    pub(super) fn entered(&mut self, i: usize, kind: Kind, fd: u16, extra: u64, key: InodeKey) {
         if !self.walks {
             return;
         }
@@ -487,9 +487,7 @@ impl<K: Kernel> Service<K> {
             self.walker = Walker::start(self.shared.clone(), settings, self.engine.aside());
             match &self.walker {
                 Some(walker) => {
-                    self.untouchable
-                        .iter()
-                        .for_each(|key| walker.leave((key.dev, key.ino)));
+                    self.untouchable.iter().for_each(|key| walker.leave(*key));
                     if self.quiesce.is_quiesced() {
                         drop(walker.let_go());
                     }
@@ -505,7 +503,7 @@ impl<K: Kernel> Service<K> {
                 who,
                 fd,
                 generation: extra as u32,
-                key: (key.dev, key.ino),
+                key,
             };
             match kind {
                 Kind::Visit => walker.visited(opened),
@@ -526,7 +524,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// One descriptor or mapping less.
-    pub(super) fn unlink(&mut self, key: FileKey) {
+    pub(super) fn unlink(&mut self, key: InodeKey) {
         let Some(file) = self.files.get_mut(&key) else {
             return;
         };
@@ -547,7 +545,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Forgets a file altogether; what was fetched and not used is wasted.
-    pub(super) fn forget(&mut self, key: FileKey) {
+    pub(super) fn forget(&mut self, key: InodeKey) {
         if let Some(file) = self.files.remove(&key) {
             self.forget_watch(&file.seen);
             if let Some(place) = file.place {
@@ -557,7 +555,7 @@ impl<K: Kernel> Service<K> {
         }
     }
 
-    pub(super) fn lost_pages(&mut self, key: FileKey, range: PageRange) {
+    pub(super) fn lost_pages(&mut self, key: InodeKey, range: PageRange) {
         let Some(file) = self.files.get(&key) else {
             return;
         };
@@ -566,14 +564,14 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Process `i` opens or reads a file.
-    pub(super) fn reads_now(&self, i: usize, key: FileKey) {
+    pub(super) fn reads_now(&self, i: usize, key: InodeKey) {
         let (state, file) = (self.procs[i].as_ref(), self.files.get(&key));
         if let (Some(state), Some(tally)) = (state, file.and_then(|f| f.account.tally())) {
             tally.read_by(state.who);
         }
     }
 
-    pub(super) fn count(&self, key: FileKey, figure: Figure, bytes: u64) {
+    pub(super) fn count(&self, key: InodeKey, figure: Figure, bytes: u64) {
         match self.files.get(&key) {
             Some(file) => file.count(figure, bytes),
             None => self.header().total.figures.add(figure, bytes),
@@ -581,7 +579,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// The program read these bytes, or so we know by now.
-    pub(super) fn seen(&mut self, key: FileKey, offset: u64, len: u64) -> Arrival {
+    pub(super) fn seen(&mut self, key: InodeKey, offset: u64, len: u64) -> Arrival {
         let now = self.now_us();
         let Some(file) = self.files.get_mut(&key) else {
             return Arrival::Missing;
@@ -619,7 +617,7 @@ impl<K: Kernel> Service<K> {
     pub(super) fn pass(
         &mut self,
         i: usize,
-        key: FileKey,
+        key: InodeKey,
         span: std::ops::Range<u64>,
         stride: u64,
         len: u64,
@@ -664,7 +662,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// The program has skipped these bytes: what was fetched of them is wasted, and no longer waited for.
-    pub(super) fn pass_over(&mut self, key: FileKey, bytes: &std::ops::Range<u64>) {
+    pub(super) fn pass_over(&mut self, key: InodeKey, bytes: &std::ops::Range<u64>) {
         let pages = PageRange::new(bytes.start.div_ceil(PAGE), bytes.end / PAGE);
         if pages.is_empty() || pages.len() > u64::from(u32::MAX) {
             return;
@@ -707,7 +705,7 @@ impl<K: Kernel> Service<K> {
     /// fetched and nobody else uses, and only pages that are clean and unmapped: DONTNEED leaves all others alone.
     pub(super) fn reclaim(&mut self, target: u64) {
         let idle = self.inactive_after();
-        let mut order: Vec<(Moment, FileKey)> = self
+        let mut order: Vec<(Moment, InodeKey)> = self
             .files
             .values()
             .filter(|f| f.view.present_pages() > 0)
@@ -746,7 +744,7 @@ impl<K: Kernel> Service<K> {
 
     /// A file that no program has open any more, by its name, for as long as it takes to drop pages of it: what a program of this run has read, or had
     /// fetched. Not where it shows that a file is open.
-    fn open_briefly(&self, key: FileKey) -> Option<Handle> {
+    fn open_briefly(&self, key: InodeKey) -> Option<Handle> {
         let file = self.files.get(&key).filter(|f| f.openers == 0)?;
         let shown = self.devices.get(&key.dev).is_none_or(|p| p.shows_opens);
         let watched = self.header().watched.load(Relaxed) != 0;
@@ -757,7 +755,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Drops what the view has of a range of a file from the cache; how many bytes that were. What of it was not read yet was fetched in vain.
-    fn give_up(&mut self, key: FileKey, view: &FileView, range: PageRange) -> u64 {
+    fn give_up(&mut self, key: InodeKey, view: &FileView, range: PageRange) -> u64 {
         let handle = self.handle(key);
         let briefly = match handle {
             Some(_) => None,

@@ -16,7 +16,7 @@ use outrider_sys::counters::Read;
 use outrider_sys::handover::{Arrival, Handed};
 use outrider_sys::memory::Memory;
 
-use super::{FileKey, Place};
+use super::{InodeKey, Place};
 use crate::clock::Clock;
 use crate::engine::Handle;
 use crate::fetch::Wanted;
@@ -40,8 +40,8 @@ pub struct Source {
 
 impl Source {
     /// The file.
-    pub fn key(&self) -> FileKey {
-        FileKey {
+    pub fn key(&self) -> InodeKey {
+        InodeKey {
             dev: self.wanted.dev,
             ino: self.wanted.ino,
         }
@@ -54,7 +54,7 @@ pub type OpenFile = (Arc<Handle>, u64);
 /// A file that a server has opened, or has not.
 pub struct Answer {
     /// The file.
-    pub key: FileKey,
+    pub key: InodeKey,
     /// Entry of the process because of which it was opened.
     pub proc: usize,
     /// What was opened.
@@ -133,11 +133,11 @@ pub trait Kernel: Clock {
         shared: &Arc<Shared>,
         proc: usize,
         name: &Path,
-        key: FileKey,
+        key: InodeKey,
         openers: &Arc<AtomicU32>,
     ) -> Option<OpenFile>;
     /// A file by its name, for a moment.
-    fn open_briefly(&self, name: &Path, key: FileKey) -> Option<Handle>;
+    fn open_briefly(&self, name: &Path, key: InodeKey) -> Option<Handle>;
     /// Begins to have a file opened by the server that keeps it; `false` where that server has enough to do.
     fn begin_to_open(
         &mut self,
@@ -192,7 +192,7 @@ pub trait Kernel: Clock {
     fn memory(&self) -> Memory;
 
     /// Begins to watch a file for being read by anybody, by its name.
-    fn watch_reads(&mut self, name: &Path, key: FileKey) -> Option<i32>;
+    fn watch_reads(&mut self, name: &Path, key: InodeKey) -> Option<i32>;
     /// Ends such a watch.
     fn unwatch(&mut self, watch: i32);
     /// The watches that have ended since this was asked last, and whether by a read.

@@ -24,7 +24,7 @@ pub(super) struct KernelCopy {
     proc: usize,
     fd: u16,
     generation: u32,
-    key: FileKey,
+    key: InodeKey,
     /// Where it began, bytes.
     begin: u64,
     /// What has not been asked for yet, bytes.

@@ -20,7 +20,7 @@ use super::cache_users::Watches;
 use super::ends::{Ends, Note, Wake};
 use super::kernel::{Answer, Kernel, OpenFile, Source};
 use super::servers::Servers;
-use super::{FileKey, Place};
+use super::{InodeKey, Place};
 use crate::clock::{Clock, Moment, Monotonic};
 use crate::engine::Handle;
 use crate::fetch::{self, Wanted};
@@ -243,7 +243,7 @@ impl Kernel for Linux {
         shared: &Arc<Shared>,
         proc: usize,
         name: &Path,
-        key: FileKey,
+        key: InodeKey,
         openers: &Arc<AtomicU32>,
     ) -> Option<OpenFile> {
         let note = Note::new(shared.clone(), Some(proc), false)?;
@@ -254,7 +254,7 @@ impl Kernel for Linux {
         Some((handle, size))
     }
 
-    fn open_briefly(&self, name: &Path, key: FileKey) -> Option<Handle> {
+    fn open_briefly(&self, name: &Path, key: InodeKey) -> Option<Handle> {
         let (fd, _) = fetch::by_name(name, key.dev, key.ino)?;
         Some(Handle::new(fd).of(key.dev, key.ino))
     }
@@ -347,7 +347,7 @@ impl Kernel for Linux {
         self.memory.read()
     }
 
-    fn watch_reads(&mut self, name: &Path, key: FileKey) -> Option<i32> {
+    fn watch_reads(&mut self, name: &Path, key: InodeKey) -> Option<i32> {
         self.watches.begin(name, key)
     }
 

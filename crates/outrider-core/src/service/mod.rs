@@ -41,6 +41,7 @@ use std::time::Duration;
 
 use outrider_sys::cache::{self, CacheStatError};
 use outrider_sys::raw;
+pub use outrider_sys::units::InodeKey;
 use outrider_sys::units::PAGE;
 
 use crate::budget::{Grant, Policy, Supply};
@@ -99,17 +100,8 @@ const CHANGES: usize = 64;
 /// Files remembered after the program closed them.
 const FILES_KEPT: usize = 4096;
 
-/// A file: what it has instead of a name.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct FileKey {
-    /// `st_dev`.
-    pub dev: u64,
-    /// `st_ino`.
-    pub ino: u64,
-}
-
 struct FileState {
-    key: FileKey,
+    key: InodeKey,
     view: Arc<FileView>,
     account: Arc<Account>,
     size: u64,
@@ -192,7 +184,7 @@ enum Settled {
 
 struct Desc {
     generation: u32,
-    key: FileKey,
+    key: InodeKey,
     detector: Detector,
     /// Where the last read ended, told or not, when it was last looked.
     last: u64,
@@ -218,7 +210,7 @@ struct Desc {
 }
 
 impl Desc {
-    fn new(generation: u32, key: FileKey, detector: Detector) -> Desc {
+    fn new(generation: u32, key: InodeKey, detector: Detector) -> Desc {
         Desc {
             generation,
             key,
@@ -423,7 +415,7 @@ pub struct Service<K> {
     grant: Grant,
     /// What the page cache could take at the last looks, bytes.
     headrooms: [u64; 8],
-    files: Map<FileKey, FileState>,
+    files: Map<InodeKey, FileState>,
     procs: Vec<Option<ProcState>>,
     /// Processes that there were, and are.
     followed: usize,
@@ -431,7 +423,7 @@ pub struct Service<K> {
     /// Models that were measured at another time, by file system ([`file_system_id`](outrider_sys::device::file_system_id)).
     saved: HashMap<u64, DeviceModel>,
     /// Files that must never be opened: somebody has or wants a lease on them.
-    untouchable: HashSet<FileKey>,
+    untouchable: HashSet<InodeKey>,
     start: Moment,
     /// The statistics are final.
     finished: bool,

@@ -234,8 +234,7 @@ impl<K: Kernel> Service<K> {
             walker.over(i);
         }
         for m in state.mapped.drain(..) {
-            let (dev, ino) = m.file();
-            self.unlink(FileKey { dev, ino });
+            self.unlink(m.file());
         }
         self.quiesce.forget(i);
         self.settle(i, state.who);
@@ -380,7 +379,7 @@ impl<K: Kernel> Service<K> {
             Kind::Seek => self.sought(i, &e),
             Kind::KernelCopy => self.kernel_copy(i, &e),
             Kind::Entry | Kind::Visit | Kind::Listing | Kind::Attributes => {
-                let key = FileKey {
+                let key = InodeKey {
                     dev: e.offset,
                     ino: e.len,
                 };
@@ -447,7 +446,7 @@ impl<K: Kernel> Service<K> {
                 }
             }
             Kind::Leave => {
-                let key = FileKey {
+                let key = InodeKey {
                     dev: e.offset,
                     ino: e.len,
                 };
@@ -465,8 +464,8 @@ impl<K: Kernel> Service<K> {
                 let found: Vec<_> = mapped
                     .filter_map(|m| Some((m.file(), m.file_range(memory.clone())?)))
                     .collect();
-                for ((dev, ino), range) in found {
-                    self.advise(i, FileKey { dev, ino }, range);
+                for (key, range) in found {
+                    self.advise(i, key, range);
                 }
             }
         }
@@ -477,7 +476,7 @@ impl<K: Kernel> Service<K> {
         let Some(state) = &mut self.procs[i] else {
             return;
         };
-        let mut changed: Vec<(FileKey, u32)> = Vec::new();
+        let mut changed: Vec<(InodeKey, u32)> = Vec::new();
         let mut count = state.mapped.len();
         for m in std::mem::take(&mut state.mapped) {
             let Some(mut instead) = others(&m) else {
@@ -489,17 +488,14 @@ impl<K: Kernel> Service<K> {
                 instead.truncate(1);
             }
             count = count - 1 + instead.len();
-            let (dev, ino) = m.file();
-            changed.push((FileKey { dev, ino }, instead.len() as u32));
+            changed.push((m.file(), instead.len() as u32));
             state.mapped.extend(instead);
         }
         // Longer ones need more memory.
         while !changed.is_empty() && !self.maps_more(i, 0) {
             let gone = self.procs[i].as_mut().and_then(|p| p.mapped.pop());
-            let Some((dev, ino)) = gone.map(|m| m.file()) else {
-                break;
-            };
-            changed.push((FileKey { dev, ino }, 0));
+            let Some(gone) = gone else { break };
+            changed.push((gone.file(), 0));
         }
         for (key, instead) in changed {
             if let Some(f) = self.files.get_mut(&key) {
@@ -510,7 +506,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// The file of a descriptor, taken in now if the event that told of it was lost.
-    pub(super) fn known(&mut self, i: usize, e: &Event) -> Option<FileKey> {
+    pub(super) fn known(&mut self, i: usize, e: &Event) -> Option<InodeKey> {
         if self.is_stale(i, e) {
             return None;
         }
@@ -561,7 +557,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// The file behind an address of process `i`, whose descriptors are closed already; taken in if it is new.
-    fn mapped_file(&mut self, i: usize, address: u64) -> Option<FileKey> {
+    fn mapped_file(&mut self, i: usize, address: u64) -> Option<InodeKey> {
         if self.quiesce.is_quiesced() {
             return None;
         }
@@ -570,7 +566,7 @@ impl<K: Kernel> Service<K> {
             return None;
         }
         let (name, dev, ino, size) = self.kernel.behind(pid, address)?;
-        let key = FileKey { dev, ino };
+        let key = InodeKey { dev, ino };
         if size < self.config.files.min_size.0 {
             return None;
         }
@@ -586,7 +582,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Finds out on what a file lies. `false` where there is nothing to prefetch.
-    fn located(&mut self, key: FileKey) -> bool {
+    fn located(&mut self, key: InodeKey) -> bool {
         let place = match self.devices.get(&key.dev) {
             Some(known) => *known,
             None => {
@@ -619,13 +615,13 @@ impl<K: Kernel> Service<K> {
         true
     }
 
-    pub(super) fn opened(&mut self, i: usize, fd: u16, size: u64) -> Option<FileKey> {
+    pub(super) fn opened(&mut self, i: usize, fd: u16, size: u64) -> Option<InodeKey> {
         let shared = self.shared.clone();
         let slot = shared.proc(i).slots.get(usize::from(fd))?;
         if slot.state.load(Acquire) != FD_TRACKED {
             return None;
         }
-        let key = FileKey {
+        let key = InodeKey {
             dev: slot.dev.load(Relaxed),
             ino: slot.ino.load(Relaxed),
         };
@@ -738,7 +734,7 @@ impl<K: Kernel> Service<K> {
     /// SPEC CP9, CP12: what is fetched when a file is opened. Returns up to which byte.
     pub(super) fn at_open(
         &mut self,
-        key: FileKey,
+        key: InodeKey,
         writable: bool,
         reader: Arc<dyn Overtaken>,
     ) -> u64 {
@@ -781,7 +777,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Whether a file that is opened joins so many others that the kernel's own readahead keeps the device busy.
-    fn joins(&mut self, key: FileKey) -> bool {
+    fn joins(&mut self, key: InodeKey) -> bool {
         let crowded = self.crowded(key);
         if let Some(file) = self.files.get_mut(&key).filter(|_| crowded) {
             // It counts among those that are read.

@@ -78,7 +78,7 @@ struct Aside {
     began: Moment,
     /// What was open of these, and may be until a disk has answered.
     open: Vec<Weak<Handle>>,
-    files: Vec<FileKey>,
+    files: Vec<InodeKey>,
 }
 
 struct Demand {
@@ -310,10 +310,9 @@ impl<K: Kernel> Service<K> {
         let proc = self.shared.proc(i);
         let number = proc.release_wanted.load(Acquire);
         proc.release_begun.store(number, Release);
-        let mut own: HashMap<FileKey, u32> = HashMap::new();
+        let mut own: HashMap<InodeKey, u32> = HashMap::new();
         if let Some(p) = &self.procs[i] {
             let mapped = p.mapped.iter().map(|m| m.file());
-            let mapped = mapped.map(|(dev, ino)| FileKey { dev, ino });
             for key in p.descs.values().map(|d| d.key).chain(mapped) {
                 *own.entry(key).or_default() += 1;
             }

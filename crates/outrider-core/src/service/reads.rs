@@ -218,7 +218,7 @@ impl<K: Kernel> Service<K> {
     /// Whether the kernel's own readahead of the files that are being read at once keeps the device busy, or somebody else reads from a flash device. Then a
     /// stream that reads forward without gaps is left to it: it brings in large folios for a third of the processor's time, and beside others there is no more to be
     /// had than it gets.
-    fn kernel_keeps_up(&mut self, i: usize, e: &Event, key: FileKey) -> bool {
+    fn kernel_keeps_up(&mut self, i: usize, e: &Event, key: InodeKey) -> bool {
         let plain = self.procs[i]
             .as_ref()
             .and_then(|p| p.descs.get(&e.fd)?.detector.latest())
@@ -295,7 +295,7 @@ impl<K: Kernel> Service<K> {
 
     /// The same for reads in no order. Streams that begin anew look like that for a moment: a file that was calm stays so while
     /// samples of it are cached.
-    fn rarely_at_random(&mut self, i: usize, key: FileKey, e: Event) -> u16 {
+    fn rarely_at_random(&mut self, i: usize, key: InodeKey, e: Event) -> u16 {
         let was = self.procs[i]
             .as_ref()
             .and_then(|p| p.descs.get(&e.fd))
@@ -408,7 +408,7 @@ impl<K: Kernel> Service<K> {
     #[allow(clippy::too_many_arguments)]
     pub(super) fn random_read(
         &mut self,
-        key: FileKey,
+        key: InodeKey,
         offset: u64,
         len: u64,
         arrival: Arrival,
@@ -460,7 +460,7 @@ impl<K: Kernel> Service<K> {
 
     /// Random reads alone bring no request of ours from which the device's latency could be learned, and what streaming is weighed against
     /// would be a guess: fetches a few blocks of the region that they fall in, one at a time.
-    fn probe(&mut self, key: FileKey, seed: u64, len: u64) {
+    fn probe(&mut self, key: InodeKey, seed: u64, len: u64) {
         const PROBES: u32 = 4;
         let device = self.device(key);
         if self.model(device).samples() >= PROBES || self.engine.is_busy() {
@@ -477,7 +477,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Whether a few places of the file, chosen by `seed`, are all cached; `None` where it can't be known.
-    pub(super) fn sample(&mut self, key: FileKey, seed: u64) -> Option<bool> {
+    pub(super) fn sample(&mut self, key: InodeKey, seed: u64) -> Option<bool> {
         let handle = self.handle(key)?;
         let file = self.files.get_mut(&key)?;
         if file.blind {
@@ -506,7 +506,7 @@ impl<K: Kernel> Service<K> {
         Some(true)
     }
 
-    pub(super) fn no_cachestat(&mut self, key: FileKey, e: CacheStatError) {
+    pub(super) fn no_cachestat(&mut self, key: InodeKey, e: CacheStatError) {
         // It was let go of just then.
         if let CacheStatError::Other(_) = e {
             return;
@@ -518,7 +518,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Streams what random reads fall in, if that pays. Returns after how many reads it should be asked again at the latest.
-    pub(super) fn consider_streaming(&mut self, key: FileKey) -> Option<u64> {
+    pub(super) fn consider_streaming(&mut self, key: InodeKey) -> Option<u64> {
         let due = self.files.get(&key)?;
         if due.random.reads < due.consider_at {
             return due.patience();
@@ -583,7 +583,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// What the kernel holds of a file's region.
-    fn held(&mut self, key: FileKey, region: &std::ops::Range<u64>) -> Option<Held> {
+    fn held(&mut self, key: InodeKey, region: &std::ops::Range<u64>) -> Option<Held> {
         if self.files.get(&key)?.blind {
             return None;
         }
@@ -625,8 +625,7 @@ impl<K: Kernel> Service<K> {
                     break;
                 }
                 looked += 1;
-                let (dev, ino) = m.file();
-                let key = FileKey { dev, ino };
+                let key = m.file();
                 // Touches are seen too late for their neighbourhood.
                 let limits = Limits {
                     delay: 0,

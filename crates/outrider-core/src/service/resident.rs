@@ -71,7 +71,7 @@ impl Warmth {
 
 impl<K: Kernel> Service<K> {
     /// Whether a read was told before its file was left to the hook; it is counted, and nothing more.
-    pub(super) fn told_before(&mut self, i: usize, key: FileKey, e: Event) -> bool {
+    pub(super) fn told_before(&mut self, i: usize, key: InodeKey, e: Event) -> bool {
         let slot = &self.shared.proc(i).slots[usize::from(e.fd)];
         if slot.flags.load(Relaxed) & FLAG_RESIDENT == 0 {
             return false;
@@ -99,7 +99,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Counts what the streams in a file have read up to now without telling, and a single one also what it has told and nobody has taken yet.
-    fn pass_silent(&mut self, key: FileKey) {
+    fn pass_silent(&mut self, key: InodeKey) {
         let mut passed = Vec::new();
         for i in &self.active {
             let proc = self.shared.proc(*i);
@@ -138,7 +138,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// A read at `offset` was told. Leaves the file to the hooks if it is cached from there on and nothing of ours is under way.
-    pub(super) fn leave_to_hooks(&mut self, key: FileKey, offset: u64) -> bool {
+    pub(super) fn leave_to_hooks(&mut self, key: InodeKey, offset: u64) -> bool {
         let now = self.kernel.now();
         let Some(file) = self.files.get_mut(&key) else {
             return false;
@@ -182,7 +182,7 @@ impl<K: Kernel> Service<K> {
 
     /// Forgets what random reads of a file have come to, and has all of its reads told again, once `change` has been made to what is known of each descriptor;
     /// it returns flags to set then.
-    pub(super) fn listen_anew(&mut self, key: FileKey, mut change: impl FnMut(&mut Desc) -> u32) {
+    pub(super) fn listen_anew(&mut self, key: InodeKey, mut change: impl FnMut(&mut Desc) -> u32) {
         let size = self.files.get(&key).map_or(0, |f| f.size);
         if let Some(file) = self.files.get_mut(&key) {
             file.random = Random::default();
@@ -209,7 +209,7 @@ impl<K: Kernel> Service<K> {
         }
     }
 
-    fn is_cached(&mut self, key: FileKey, offset: u64) -> bool {
+    fn is_cached(&mut self, key: InodeKey, offset: u64) -> bool {
         let looks = self.config.view.cache_visibility && self.mode != shm::MODE_FETCHALL_OPT;
         let Some(file) = self.files.get_mut(&key) else {
             return false;

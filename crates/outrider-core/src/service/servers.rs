@@ -57,7 +57,7 @@ pub(super) struct Servers {
     tell: Sender<Answer>,
     told: Receiver<Answer>,
     /// Opens that have not been answered, by file system, and since when.
-    opening: Vec<(FileKey, Moment)>,
+    opening: Vec<(InodeKey, Moment)>,
     clock: Monotonic,
 }
 

@@ -14,7 +14,7 @@ use std::io;
 use std::ops::Range;
 
 use outrider_sys::pagemap::Pagemap;
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{InodeKey, PAGE};
 
 use super::predict::{Detector, Limits};
 
@@ -84,8 +84,8 @@ impl Mapped {
     }
 
     /// `st_dev` and `st_ino` of the file.
-    pub fn file(&self) -> (u64, u64) {
-        (self.dev, self.ino)
+    pub fn file(&self) -> InodeKey {
+        InodeKey::new(self.dev, self.ino)
     }
 
     /// Bytes that it takes.

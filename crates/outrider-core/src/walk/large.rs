@@ -9,8 +9,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use outrider_sys::inode;
-
-use super::tree::Key;
+use outrider_sys::units::InodeKey;
 
 /// Bytes of a directory in a part: four to six waits for ext4's blocks of 4 KiB, which are half to three quarters full.
 const PART: u64 = 32 << 10;
@@ -29,7 +28,7 @@ pub struct Large {
     /// Its absolute path.
     pub path: PathBuf,
     /// What the path has to lead to.
-    pub key: Key,
+    pub key: InodeKey,
     /// In so many parts.
     pub parts: usize,
     /// The first that has not been asked for.
@@ -56,7 +55,7 @@ pub fn positions(part: usize, parts: usize) -> std::ops::Range<u64> {
 
 impl Large {
     /// A directory of so many bytes; the program is about to go on at position `at`, and has asked for attributes so many times.
-    pub fn new(path: PathBuf, key: Key, bytes: u64, at: u64, asked_before: u32) -> Large {
+    pub fn new(path: PathBuf, key: InodeKey, bytes: u64, at: u64, asked_before: u32) -> Large {
         let parts = (bytes / PART).max(1).next_power_of_two();
         let parts = (parts as usize).min(MOST);
         let mut large = Large {
@@ -113,7 +112,7 @@ fn part_of(at: u64, parts: usize) -> usize {
 mod tests {
     use std::path::PathBuf;
 
-    use super::{END, Large, positions};
+    use super::{END, InodeKey, Large, positions};
 
     /// Wherever a program waits in a directory, and however often: the parts from there on are asked for, each once, those that it has passed are not, and
     /// twice as many from one time to the next.
@@ -135,7 +134,8 @@ mod tests {
             ),
             (40 << 20, vec![END - 1], vec![2047..2048]),
         ] {
-            let mut large = Large::new(PathBuf::from("/d"), (1, 2), bytes, waits[0], 0);
+            let mut large =
+                Large::new(PathBuf::from("/d"), InodeKey::new(1, 2), bytes, waits[0], 0);
             for (i, (at, expected)) in waits.iter().zip(parts).enumerate() {
                 if i > 0 {
                     large.waited(*at);

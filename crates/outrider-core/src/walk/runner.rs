@@ -22,11 +22,12 @@ use std::time::{Duration, Instant};
 use outrider_sys::device::{Device, lies_on_disk};
 use outrider_sys::inode;
 use outrider_sys::raw::{self, blocks_read};
+use outrider_sys::units::InodeKey;
 use rustix::fs::{Advice, CWD, Dir, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom};
 
 use super::large::{self, Large};
 use super::stream::{Here, Listen, Walks, Want, common};
-use super::tree::{Directory, Entry, Key, Place, Tree};
+use super::tree::{Directory, Entry, Place, Tree};
 use super::visits::Visits;
 use crate::config::Config;
 use crate::engine::{self, Aside, Handle, Thread, Way, become_background};
@@ -82,7 +83,11 @@ enum Message {
     /// Forget everything, add up the figures, and answer.
     Forget(Sender<()>),
     /// A job is done: so many bytes were fetched.
-    Fetched { proc: usize, key: Key, here: Here },
+    Fetched {
+        proc: usize,
+        key: InodeKey,
+        here: Here,
+    },
     /// A directory is listed; `cold`: something was read for that.
     Listed {
         proc: usize,
@@ -92,7 +97,7 @@ enum Message {
     /// The same of a part of a large one: entries in it whose inodes are not read ahead together, with these.
     Part {
         proc: usize,
-        key: Key,
+        key: InodeKey,
         entries: Vec<(u64, OsString)>,
         cold: bool,
     },
@@ -112,7 +117,7 @@ pub struct Opened {
     /// Generation of the descriptor's state then.
     pub generation: u32,
     /// The file.
-    pub key: Key,
+    pub key: InodeKey,
 }
 
 /// What a worker does.
@@ -120,7 +125,7 @@ enum Job {
     Fetch {
         proc: usize,
         dir: PathBuf,
-        dir_key: Key,
+        dir_key: InodeKey,
         entry: Entry,
     },
     List {
@@ -134,14 +139,14 @@ enum Job {
     LookUp {
         proc: usize,
         dir: PathBuf,
-        dir_key: Key,
+        dir_key: InodeKey,
         names: Vec<OsString>,
     },
     /// List a part of a directory.
     Part {
         proc: usize,
         dir: PathBuf,
-        dir_key: Key,
+        dir_key: InodeKey,
         part: usize,
         /// Of so many.
         parts: usize,
@@ -154,7 +159,7 @@ impl Job {
         match self {
             Job::Fetch { dir_key, .. }
             | Job::LookUp { dir_key, .. }
-            | Job::Part { dir_key, .. } => Some(dir_key.0),
+            | Job::Part { dir_key, .. } => Some(dir_key.dev),
             Job::List { device, .. } => *device,
         }
     }
@@ -243,7 +248,7 @@ struct Link {
     unheard: AtomicUsize,
     unheard_of: Vec<AtomicUsize>,
     /// Files that must never be opened.
-    untouchable: Mutex<HashSet<Key>>,
+    untouchable: Mutex<HashSet<InodeKey>>,
     /// Files that are open, by the entry of the process that they are open for.
     held: Mutex<Vec<(usize, Weak<Handle>)>>,
     /// Where there is room on the devices.
@@ -381,7 +386,7 @@ impl Walker {
     }
 
     /// This file must never be opened.
-    pub fn leave(&self, key: Key) {
+    pub fn leave(&self, key: InodeKey) {
         lock(&self.link.untouchable).insert(key);
     }
 
@@ -649,7 +654,7 @@ impl Guide {
             return self.listen(Told::Directories, proc, pid, Listen::Cold);
         };
         let path = found.or_else(|| self.link_of(opened));
-        let Some(path) = path.filter(|path| self.is_fit(opened.key.0, path)) else {
+        let Some(path) = path.filter(|path| self.is_fit(opened.key.dev, path)) else {
             let listen = self.visits.entry(proc).or_default().astray();
             return self.listen(Told::Directories, proc, pid, listen);
         };
@@ -684,14 +689,14 @@ impl Guide {
         let Some(path) = known.or_else(|| self.link_of(opened)) else {
             return;
         };
-        if self.is_fit(key.0, &path) {
+        if self.is_fit(key.dev, &path) {
             self.list_in_parts(opened, &path, at);
         }
     }
 
     /// Has what is left of a directory at position `at` listed in parts, if it is a large one.
     fn list_in_parts(&mut self, of: Opened, path: &Path, at: u64) -> bool {
-        let same = |st: &rustix::fs::Stat| (st.st_dev, st.st_ino) == of.key;
+        let same = |st: &rustix::fs::Stat| InodeKey::new(st.st_dev, st.st_ino) == of.key;
         let Some(st) = rustix::fs::stat(path).ok().filter(same) else {
             return false;
         };
@@ -735,7 +740,7 @@ impl Guide {
         self.look_up_names(proc, &path, key, &names);
     }
 
-    fn look_up_names(&mut self, proc: usize, dir: &Path, dir_key: Key, names: &[OsString]) {
+    fn look_up_names(&mut self, proc: usize, dir: &Path, dir_key: InodeKey, names: &[OsString]) {
         for names in names.chunks(LOOKED_UP) {
             // What isn't looked up ahead the program looks up.
             if !self.has_room(proc) {
@@ -800,7 +805,7 @@ impl Guide {
     fn locate(&mut self, opened: Opened) -> Option<Place> {
         let path = self.link_of(opened)?;
         let dir = path.parent()?;
-        if !self.is_fit(opened.key.0, dir) {
+        if !self.is_fit(opened.key.dev, dir) {
             return None;
         }
         match self.tree.get(dir) {
@@ -877,7 +882,7 @@ impl Guide {
         };
         let listed = list(path, None).map(|(dir, _)| dir).unwrap_or_else(|| {
             let now = rustix::fs::stat(path).map_or((0, 0), |st| modified(&st));
-            Directory::new(path.to_owned(), (0, 0), now, Vec::new())
+            Directory::new(path.to_owned(), InodeKey::default(), now, Vec::new())
         });
         self.take_in(listed);
     }
@@ -948,13 +953,13 @@ impl Guide {
 
     /// The file system of a directory whose own directory has been listed.
     fn device_of(&self, dir: &Path) -> Option<u64> {
-        self.tree.get(dir.parent()?).map(|above| above.key.0)
+        self.tree.get(dir.parent()?).map(|above| above.key.dev)
     }
 
     /// Nobody need fetch this file any more.
-    fn cancel(&self, proc: usize, key: Key, walks: &mut Walks) {
+    fn cancel(&self, proc: usize, key: InodeKey, walks: &mut Walks) {
         let same = |job: &Job| match job {
-            Job::Fetch { dir_key, entry, .. } => (dir_key.0, entry.ino) == key,
+            Job::Fetch { dir_key, entry, .. } => InodeKey::new(dir_key.dev, entry.ino) == key,
             Job::List { .. } | Job::LookUp { .. } | Job::Part { .. } => false,
         };
         if lock(&self.link.jobs).remove(proc, same) {
@@ -1002,7 +1007,7 @@ fn work(link: &Link, tell: &Sender<Message>) {
                 dir_key,
                 entry,
             } => {
-                let key = (dir_key.0, entry.ino);
+                let key = InodeKey::new(dir_key.dev, entry.ino);
                 let before = blocks_read();
                 let bytes = busy.zip(way.as_mut()).and_then(|(_busy, way)| {
                     fetch(link, proc, &dir, dir_key, &entry, way, &thread)
@@ -1024,7 +1029,10 @@ fn work(link: &Link, tell: &Sender<Message>) {
                 // What can't be listed is passed over.
                 let (dir, found) = match listed {
                     Some((dir, found)) => (dir, Some(found)),
-                    None => (Directory::new(path, (0, 0), (0, 0), Vec::new()), None),
+                    None => (
+                        Directory::new(path, InodeKey::default(), (0, 0), Vec::new()),
+                        None,
+                    ),
                 };
                 let first = one_of_each_block(&dir).take(LOOKED_UP).filter(|_| look_up);
                 let names: Vec<OsString> = first.cloned().collect();
@@ -1129,13 +1137,13 @@ fn list(path: &Path, within: Option<&Path>) -> Option<(Directory, OwnedFd)> {
             directory,
         });
     }
-    let key = (st.st_dev, st.st_ino);
+    let key = InodeKey::new(st.st_dev, st.st_ino);
     let dir = Directory::new(path.to_owned(), key, modified(&st), entries);
     Some((dir, found))
 }
 
 /// Goes through what is at some positions of a directory, and one entry behind them if nothing is there. Entries of inodes that are not read ahead together, with their inodes.
-fn list_part(path: &Path, key: Key, positions: Range<u64>) -> Option<Vec<(u64, OsString)>> {
+fn list_part(path: &Path, key: InodeKey, positions: Range<u64>) -> Option<Vec<(u64, OsString)>> {
     let found = open_listed(path, key)?;
     let opened = open_quietly(&found, OFlags::DIRECTORY).ok()?;
     rustix::fs::seek(&opened, SeekFrom::Start(positions.start)).ok()?;
@@ -1158,10 +1166,10 @@ fn list_part(path: &Path, key: Key, positions: Range<u64>) -> Option<Vec<(u64, O
 }
 
 /// Opens a directory to find something in it, if it still is the one that was listed.
-fn open_listed(path: &Path, key: Key) -> Option<OwnedFd> {
+fn open_listed(path: &Path, key: InodeKey) -> Option<OwnedFd> {
     let dir = rustix::fs::openat(CWD, path, directory(), Mode::empty()).ok()?;
     let st = raw::status(dir.as_raw_fd()).ok()?;
-    ((st.st_dev, st.st_ino) == key).then_some(dir)
+    (InodeKey::new(st.st_dev, st.st_ino) == key).then_some(dir)
 }
 
 /// Names of entries whose inodes lie in different blocks, in the order of the listing.
@@ -1193,7 +1201,7 @@ fn fetch(
     link: &Link,
     proc: usize,
     dir: &Path,
-    dir_key: Key,
+    dir_key: InodeKey,
     entry: &Entry,
     way: &mut Way,
     thread: &Thread,
@@ -1210,9 +1218,12 @@ fn fetch(
     let parent = open_listed(dir, dir_key)?;
     let found = find(&parent, entry.name.as_os_str()).ok()?;
     let st = raw::status(found.as_raw_fd()).ok()?;
-    let key = (st.st_dev, st.st_ino);
+    let key = InodeKey::new(st.st_dev, st.st_ino);
     let regular = FileType::from_raw_mode(st.st_mode) == FileType::RegularFile;
-    if !regular || key != (dir_key.0, entry.ino) || lock(&link.untouchable).contains(&key) {
+    if !regular
+        || key != InodeKey::new(dir_key.dev, entry.ino)
+        || lock(&link.untouchable).contains(&key)
+    {
         return None;
     }
     let len = st.st_size as u64;

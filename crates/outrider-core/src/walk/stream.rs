@@ -3,7 +3,9 @@
 use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 
-use super::tree::{Cursor, Key, MANNERS, Place, Step, Tree, judge};
+use outrider_sys::units::InodeKey;
+
+use super::tree::{Cursor, MANNERS, Place, Step, Tree, judge};
 
 /// A file that comes so soon after another one in an order was foreseen by it: programs pass over files that don't concern them.
 const NEAR: usize = 4;
@@ -112,9 +114,9 @@ pub struct Walks {
     astray: u32,
     cached: u32,
     /// Files that were opened while they were on their way.
-    late: HashSet<Key>,
+    late: HashSet<InodeKey>,
     /// Files that need not be fetched any more, if nobody has begun to.
-    overtaken: Vec<Key>,
+    overtaken: Vec<InodeKey>,
     /// What is told at all is not cached.
     only_cold: bool,
     tally: Tally,
@@ -129,7 +131,7 @@ pub fn common(a: &Path, b: &Path) -> PathBuf {
 }
 
 /// After how many files of an order, which begins behind `from`, `to` comes.
-fn distance(tree: &Tree, root: &Path, manner: usize, from: &Place, to: Key) -> Option<usize> {
+fn distance(tree: &Tree, root: &Path, manner: usize, from: &Place, to: InodeKey) -> Option<usize> {
     let mut cursor = Cursor::after(from, MANNERS[manner]);
     for steps in 1..=NEAR {
         match cursor.advance(tree, root, MANNERS[manner]) {
@@ -320,17 +322,17 @@ impl Walks {
     }
 
     /// Files that were asked for, since this was asked last, and need not be fetched any more.
-    pub fn take_overtaken(&mut self) -> Vec<Key> {
+    pub fn take_overtaken(&mut self) -> Vec<InodeKey> {
         std::mem::take(&mut self.overtaken)
     }
 
     /// A file that was asked for is not fetched.
-    pub fn cancelled(&mut self, key: Key) {
+    pub fn cancelled(&mut self, key: InodeKey) {
         self.late.remove(&key);
     }
 
     /// A file is there.
-    pub fn arrived(&mut self, key: Key, here: Here) {
+    pub fn arrived(&mut self, key: InodeKey, here: Here) {
         self.cached = if here.cold { 0 } else { self.cached + 1 };
         let lists = self
             .streams

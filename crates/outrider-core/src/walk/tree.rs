@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use outrider_sys::units::InodeKey;
+
 /// What is remembered of all directories together takes so many bytes: some 130,000 entries.
 const MOST_BYTES: usize = 32 << 20;
 /// An entry, in the listing, in its orders, and by its inode, besides its name; a directory, besides its path.
@@ -14,9 +16,6 @@ const DIRECTORY_BYTES: usize = 384;
 
 /// Entries that are passed over from one file to the next, at most.
 const STEPS: usize = 4096;
-
-/// A file system object: `st_dev`, `st_ino`.
-pub type Key = (u64, u64);
 
 /// An entry of a directory.
 #[derive(Clone, Debug)]
@@ -117,7 +116,7 @@ pub struct Directory {
     /// Its absolute path.
     pub path: PathBuf,
     /// What the path has to lead to.
-    pub key: Key,
+    pub key: InodeKey,
     /// Its time of modification when it was listed, s and ns.
     pub modified: (i64, u64),
     /// Regular files and directories in it, as listed.
@@ -130,7 +129,12 @@ pub struct Directory {
 
 impl Directory {
     /// `entries` as listed. One that can't be listed has none.
-    pub fn new(path: PathBuf, key: Key, modified: (i64, u64), entries: Vec<Entry>) -> Directory {
+    pub fn new(
+        path: PathBuf,
+        key: InodeKey,
+        modified: (i64, u64),
+        entries: Vec<Entry>,
+    ) -> Directory {
         let sort = |less: &dyn Fn(&Entry, &Entry) -> std::cmp::Ordering| {
             let mut order: Vec<u32> = (0..entries.len() as u32).collect();
             order.sort_by(|a, b| less(&entries[*a as usize], &entries[*b as usize]));
@@ -225,8 +229,8 @@ pub struct Place {
 
 impl Place {
     /// Its identity.
-    pub fn key(&self) -> Key {
-        (self.dir.key.0, self.dir.entries[self.entry].ino)
+    pub fn key(&self) -> InodeKey {
+        InodeKey::new(self.dir.key.dev, self.dir.entries[self.entry].ino)
     }
 
     /// Its absolute path.
@@ -239,7 +243,7 @@ impl Place {
 #[derive(Debug, Default)]
 pub struct Tree {
     dirs: HashMap<PathBuf, Arc<Directory>>,
-    places: HashMap<Key, Place>,
+    places: HashMap<InodeKey, Place>,
     /// What all of them take.
     bytes: usize,
 }
@@ -251,7 +255,7 @@ impl Tree {
     }
 
     /// Where a file or a directory is, if what holds it is known.
-    pub fn find(&self, key: Key) -> Option<Place> {
+    pub fn find(&self, key: InodeKey) -> Option<Place> {
         self.places.get(&key).cloned()
     }
 
@@ -260,7 +264,7 @@ impl Tree {
         if let Some(old) = self.dirs.remove(&dir.path) {
             self.bytes -= old.bytes;
             for entry in &old.entries {
-                self.places.remove(&(old.key.0, entry.ino));
+                self.places.remove(&InodeKey::new(old.key.dev, entry.ino));
             }
         }
         let room = self.bytes + dir.bytes <= MOST_BYTES;

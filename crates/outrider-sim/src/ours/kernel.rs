@@ -15,7 +15,7 @@ use outrider_core::clock::{Clock, Moment};
 use outrider_core::engine::Handle;
 use outrider_core::fetch::Wanted;
 use outrider_core::map::Keyed;
-use outrider_core::service::{Answer, FileKey, Kernel, OpenFile, Place, Source};
+use outrider_core::service::{Answer, InodeKey, Kernel, OpenFile, Place, Source};
 use outrider_core::shared::Shared as Books;
 use outrider_core::shm::Slot;
 use outrider_core::source::mapped::Mapped;
@@ -83,14 +83,13 @@ impl Machine {
     }
 
     /// The file of this number on the simulated device.
-    fn file(&self, key: FileKey) -> Option<usize> {
+    fn file(&self, key: InodeKey) -> Option<usize> {
         let file = usize::try_from(key.ino.checked_sub(FIRST_INODE)?).ok()?;
         (file < self.system.borrow().files()).then_some(file)
     }
 
     fn of(&self, handle: &Handle) -> Option<usize> {
-        let (dev, ino) = handle.file();
-        self.file(FileKey { dev, ino })
+        self.file(handle.file())
     }
 }
 
@@ -244,13 +243,13 @@ impl Kernel for Machine {
         _books: &Arc<Books>,
         _proc: usize,
         _name: &Path,
-        _key: FileKey,
+        _key: InodeKey,
         _openers: &Arc<AtomicU32>,
     ) -> Option<OpenFile> {
         None
     }
 
-    fn open_briefly(&self, _name: &Path, key: FileKey) -> Option<Handle> {
+    fn open_briefly(&self, _name: &Path, key: InodeKey) -> Option<Handle> {
         self.takes(costs::OPEN);
         self.file(key)
             .map(|_| Handle::stand_in().of(key.dev, key.ino))
@@ -384,7 +383,7 @@ impl Kernel for Machine {
         }
     }
 
-    fn watch_reads(&mut self, _name: &Path, _key: FileKey) -> Option<i32> {
+    fn watch_reads(&mut self, _name: &Path, _key: InodeKey) -> Option<i32> {
         None
     }
 

@@ -206,7 +206,7 @@ impl Hands {
             Worker::Issuing(issuing, next, read, began) => {
                 if let Some(request) = issuing.requests().get(next) {
                     let (time, bytes) =
-                        issue(system, request.handle.file().1, request.range.clone());
+                        issue(system, request.handle.file().ino, request.range.clone());
                     issuing.handed().fetch_add(1, Relaxed);
                     self.workers[i] = Worker::Issuing(issuing, next + 1, read + bytes, began);
                     system.borrow_mut().at(now + time, Event::Ahead(i as u64));
@@ -221,7 +221,7 @@ impl Hands {
             }
             Worker::Awaiting(awaited) => {
                 let mut system = system.borrow_mut();
-                let file = (awaited.handle().file().1 - FIRST_INODE) as usize;
+                let file = (awaited.handle().file().ino - FIRST_INODE) as usize;
                 let page = system.pages(file, awaited.last()..awaited.last() + 1).start;
                 if system.cache.state(page) == crate::cache::State::Reading {
                     system.when_there(page, Event::Ahead(i as u64));

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use outrider_core::fetch;
 
+use outrider_sys::units::InodeKey;
+
 use crate::{elf, output, preload};
 
 /// From one look to the next, at first and at most.
@@ -27,13 +29,13 @@ pub struct Unhooked {
     life: Option<OwnedFd>,
     pause: Duration,
     /// Device and inode of each program that was seen, by name.
-    seen: BTreeMap<PathBuf, (u64, u64)>,
+    seen: BTreeMap<PathBuf, InodeKey>,
     /// The library is to be in all that can load it.
     library: Option<PathBuf>,
     /// Programs that could have loaded it and haven't, and why.
     without: BTreeMap<PathBuf, &'static str>,
     /// Processes that were looked into, with what they ran.
-    known: BTreeMap<u32, (u64, u64)>,
+    known: BTreeMap<u32, InodeKey>,
 }
 
 impl Unhooked {
@@ -151,8 +153,8 @@ impl Unhooked {
     /// A line for each program that can't be hooked. Looks into the programs, which takes time and reads them.
     pub fn notes(self) -> impl Iterator<Item = String> {
         // A server need not answer.
-        let asks_nobody = |(name, key): &(PathBuf, (u64, u64))| {
-            fetch::server(std::process::id(), key.0, name).is_none()
+        let asks_nobody = |(name, key): &(PathBuf, InodeKey)| {
+            fetch::server(std::process::id(), key.dev, name).is_none()
         };
         let seen = self.seen.into_iter().filter(asks_nobody);
         let without = self
@@ -172,10 +174,13 @@ impl Unhooked {
 }
 
 /// `st_dev` and `st_ino` of what a link in /proc leads to. A server is not asked.
-fn key_of(link: &str) -> Option<(u64, u64)> {
+fn key_of(link: &str) -> Option<InodeKey> {
     use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
     let st = statx(CWD, link, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
-    Some((makedev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino))
+    Some(InodeKey::new(
+        makedev(st.stx_dev_major, st.stx_dev_minor),
+        st.stx_ino,
+    ))
 }
 
 /// Whether a file is there below the root directory of a process, whose links lead nowhere else. What lies on another file system is believed to be: who keeps it
@@ -185,7 +190,7 @@ fn is_below_root_of(pid: u32, file: &Path) -> bool {
     use rustix::io::Errno;
     let root = format!("/proc/{pid}/root");
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let served = |key: (u64, u64)| fetch::server(pid, key.0, Path::new("/")).is_some();
+    let served = |key: InodeKey| fetch::server(pid, key.dev, Path::new("/")).is_some();
     if key_of(&root) == key_of("/proc/self/root") || key_of(&root).is_none_or(served) {
         return true;
     }

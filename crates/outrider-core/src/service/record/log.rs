@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use outrider_sys::cache::{CacheStat, CacheStatError};
 use outrider_sys::counters::Read;
 use outrider_sys::memory::Memory;
+use outrider_sys::units::InodeKey;
 
 use crate::config::Config;
 use crate::engine::{self, Failure, Issuing, Job};
@@ -336,7 +337,7 @@ pub fn job(job: &Job) -> String {
     match job {
         Job::Issue(issuing) => asked(issuing),
         Job::Await(awaited) => {
-            let (dev, ino) = awaited.handle().file();
+            let InodeKey { dev, ino } = awaited.handle().file();
             format!("> a {dev} {ino} {}", awaited.last())
         }
     }
@@ -344,7 +345,8 @@ pub fn job(job: &Job) -> String {
 
 fn asked(issuing: &Issuing) -> String {
     let requests = issuing.requests();
-    let (dev, ino) = requests.first().map_or((0, 0), |r| r.handle.file());
+    let first = requests.first();
+    let InodeKey { dev, ino } = first.map_or(InodeKey::default(), |r| r.handle.file());
     let asked: Vec<Range<u64>> = requests.iter().map(|r| r.range.clone()).collect();
     format!("> i {dev} {ino} {}", ranges(&asked))
 }

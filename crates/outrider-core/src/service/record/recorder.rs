@@ -28,7 +28,7 @@ use crate::engine::{self, Done, Engine, Handle, Job, Jobs, Settings, Worker};
 use crate::fetch::Wanted;
 use crate::map::Keyed;
 use crate::proc_memory::ProcMemory;
-use crate::service::{Answer, FileKey, Kernel, Linux, OpenFile, Place, Service, Source};
+use crate::service::{Answer, InodeKey, Kernel, Linux, OpenFile, Place, Service, Source};
 use crate::shared::Shared;
 use crate::shm::{self, Slot};
 use crate::source::mapped::Mapped;
@@ -210,7 +210,7 @@ impl Recorder {
     }
 
     fn of(handle: &Handle) -> String {
-        let (dev, ino) = handle.file();
+        let InodeKey { dev, ino } = handle.file();
         format!("{dev} {ino}")
     }
 
@@ -526,7 +526,7 @@ impl Kernel for Recorder {
         _shared: &Arc<Shared>,
         proc: usize,
         name: &Path,
-        key: FileKey,
+        key: InodeKey,
         openers: &Arc<AtomicU32>,
     ) -> Option<OpenFile> {
         let answer = self
@@ -535,7 +535,7 @@ impl Kernel for Recorder {
         self.opened("by-name", key, answer)
     }
 
-    fn open_briefly(&self, name: &Path, key: FileKey) -> Option<Handle> {
+    fn open_briefly(&self, name: &Path, key: InodeKey) -> Option<Handle> {
         let answer = self.system.open_briefly(name, key);
         let arguments = format!("{} {}", key.dev, key.ino);
         self.note("briefly", &arguments, answer.is_some());
@@ -654,7 +654,7 @@ impl Kernel for Recorder {
         self.note("memory", "-", self.system.memory())
     }
 
-    fn watch_reads(&mut self, name: &Path, key: FileKey) -> Option<i32> {
+    fn watch_reads(&mut self, name: &Path, key: InodeKey) -> Option<i32> {
         let answer = self.system.watch_reads(name, key);
         let arguments = format!("{} {}", key.dev, key.ino);
         self.note("watch", &arguments, answer.map(|n| n as u64));
@@ -692,7 +692,7 @@ impl Kernel for Recorder {
 
 impl Recorder {
     /// A file was opened, or not; it may have been closed just then.
-    fn opened(&self, how: &str, key: FileKey, answer: Option<OpenFile>) -> Option<OpenFile> {
+    fn opened(&self, how: &str, key: InodeKey, answer: Option<OpenFile>) -> Option<OpenFile> {
         let answer = answer.filter(|(handle, _)| !handle.is_gone());
         let arguments = format!("{} {}", key.dev, key.ino);
         let words = answer.as_ref().map(|(_, size)| *size);

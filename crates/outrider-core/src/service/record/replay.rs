@@ -26,7 +26,7 @@ use crate::engine::{Arrived, Done, Engine, Handle, Job, Jobs, Kind, Outcome, Set
 use crate::fetch::Wanted;
 use crate::map::Keyed;
 use crate::proc_memory::ProcMemory;
-use crate::service::{Answer, FileKey, Kernel, OpenFile, Place, Service, Source, Turn};
+use crate::service::{Answer, InodeKey, Kernel, OpenFile, Place, Service, Source, Turn};
 use crate::shared::Shared;
 use crate::shm::{Event, OWNER_FREE, Slot};
 use crate::source::mapped::Mapped;
@@ -46,7 +46,7 @@ struct Round {
     /// Since the last one.
     passed: Duration,
     done: Vec<(usize, End)>,
-    gone: Vec<FileKey>,
+    gone: Vec<InodeKey>,
     written: Vec<(usize, Written)>,
     told: Vec<(usize, Event)>,
     /// Processes that hand their memory over: number and name; or somebody who knocks.
@@ -202,7 +202,7 @@ impl Round {
             }
             "G" => {
                 let [dev, ino] = words[..] else { return None };
-                self.gone.push(FileKey {
+                self.gone.push(InodeKey {
                     dev: dev.parse().ok()?,
                     ino: ino.parse().ok()?,
                 });
@@ -340,7 +340,7 @@ impl Replayer {
     }
 
     fn of(handle: &Handle) -> String {
-        let (dev, ino) = handle.file();
+        let InodeKey { dev, ino } = handle.file();
         format!("{dev} {ino}")
     }
 
@@ -348,7 +348,7 @@ impl Replayer {
         format!("{} {} {}", Replayer::of(handle), range.start, range.end)
     }
 
-    fn stand_in(&self, key: FileKey) -> Arc<Handle> {
+    fn stand_in(&self, key: InodeKey) -> Arc<Handle> {
         let handle = Arc::new(Handle::stand_in().of(key.dev, key.ino));
         let mut handles = self.handles.borrow_mut();
         handles.retain(|h| h.strong_count() > 0);
@@ -356,7 +356,7 @@ impl Replayer {
         handle
     }
 
-    fn open(&self, how: &str, key: FileKey) -> Option<OpenFile> {
+    fn open(&self, how: &str, key: InodeKey) -> Option<OpenFile> {
         let size: Option<u64> = self.ask(how, &format!("{} {}", key.dev, key.ino))?;
         Some((self.stand_in(key), size?))
     }
@@ -451,8 +451,7 @@ impl Kernel for Replayer {
             }
         }
         for handle in self.handles.borrow().iter().filter_map(Weak::upgrade) {
-            let (dev, ino) = handle.file();
-            if gone.contains(&FileKey { dev, ino }) {
+            if gone.contains(&handle.file()) {
                 handle.let_go();
             }
         }
@@ -630,13 +629,13 @@ impl Kernel for Replayer {
         _shared: &Arc<Shared>,
         _proc: usize,
         _name: &Path,
-        key: FileKey,
+        key: InodeKey,
         _openers: &Arc<AtomicU32>,
     ) -> Option<OpenFile> {
         Replayer::open(self, "by-name", key)
     }
 
-    fn open_briefly(&self, _name: &Path, key: FileKey) -> Option<Handle> {
+    fn open_briefly(&self, _name: &Path, key: InodeKey) -> Option<Handle> {
         let opened: bool = self.ask("briefly", &format!("{} {}", key.dev, key.ino))?;
         opened.then(|| Handle::stand_in().of(key.dev, key.ino))
     }
@@ -650,7 +649,7 @@ impl Kernel for Replayer {
     fn opened(&mut self) -> Vec<Answer> {
         let answers: Vec<[u64; 5]> = self.ask_all("answered", "-");
         let answer = |[dev, ino, proc, size, gone]: [u64; 5]| {
-            let key = FileKey { dev, ino };
+            let key = InodeKey { dev, ino };
             let file = (size != u64::MAX).then(|| (self.stand_in(key), size));
             if let Some((handle, _)) = file.as_ref().filter(|_| gone != 0) {
                 handle.let_go();
@@ -742,7 +741,7 @@ impl Kernel for Replayer {
         self.ask("memory", "-").unwrap_or_default()
     }
 
-    fn watch_reads(&mut self, _name: &Path, key: FileKey) -> Option<i32> {
+    fn watch_reads(&mut self, _name: &Path, key: InodeKey) -> Option<i32> {
         let watch: Option<u64> = self.ask("watch", &format!("{} {}", key.dev, key.ino))?;
         watch.map(|n| n as i32)
     }
