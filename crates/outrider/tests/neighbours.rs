@@ -213,3 +213,78 @@ fn a_walk_leaves_a_neighbour_his_turn() {
         }
     });
 }
+
+/// Two runs that read a file each at the same time, beside a foreign reader if `beside` says so: what the disk recorded.
+fn run_two(dir: &Path, disk: &Disk, beside: bool) -> Vec<Request> {
+    let trace = dir.join("trace");
+    disk.does("cold", &[]);
+    disk.does("trace", &["start", trace.to_str().unwrap()]);
+    let (over, foreign) = (AtomicBool::new(false), disk.dir.join("foreign"));
+    std::thread::scope(|scope| {
+        if beside {
+            scope.spawn(|| read_pages(&foreign, &over));
+        }
+        let runs = ["one", "two"].map(|name| {
+            let input = format!("if=disk/{name}");
+            let argv = ["dd", &input, "of=/dev/null", "bs=64k", "status=none"];
+            outrider_run(dir, &[], &argv).spawn().unwrap()
+        });
+        let ends = runs.map(|mut run| run.wait().unwrap());
+        over.store(true, Ordering::Relaxed);
+        assert!(ends.iter().all(|end| end.success()), "{ends:?}");
+    });
+    disk.does("trace", &["stop"]);
+    recorded(&trace)
+}
+
+/// Design, "one machine, one budget": two runs of one user don't take each other for a stranger, beside whom a stream would have half a MiB on its way at most,
+/// and share what one of them would have. DR7: a foreign reader beside both is seen by both.
+#[test]
+fn runs_are_no_strangers() {
+    const NAME: &str = "runs_are_no_strangers";
+    let dir = fresh(NAME);
+    let Some((disk, foreign)) = disk(NAME, &dir) else {
+        return;
+    };
+    for name in ["one", "two"] {
+        fs::write(disk.dir.join(name), Random(7).bytes(96 << 20)).unwrap();
+    }
+    let [one, two] = ["one", "two"].map(|name| places(&disk.dir.join(name)));
+    // Slow, so that both read beside each other for as long as it takes to see that.
+    disk.does("model", &["remote", "bandwidth_mbs=250"]);
+    let is = |r: &Request, of: &[Range<u64>]| of.iter().any(|p| p.contains(&r.offset));
+    // Bytes of each file that are on their way when one of the other's requests comes.
+    let beside = |requests: &[Request], of: &[Range<u64>], at: &[Range<u64>]| {
+        let (theirs, ours): (Vec<Request>, Vec<Request>) = requests.iter().partition(|r| is(r, of));
+        let from = 100e3 + ours.first().map_or(0.0, |r| r.came);
+        let came = ours.iter().filter(|r| is(r, at) && r.came > from);
+        let mut found: Vec<u64> = came
+            .map(|r| {
+                let there = theirs
+                    .iter()
+                    .filter(|t| t.came <= r.came && r.came < t.done);
+                there.map(|t| t.length).sum()
+            })
+            .filter(|bytes| *bytes > 0)
+            .collect();
+        found.sort_unstable();
+        found.get(found.len() / 2).copied().unwrap_or(0)
+    };
+    eventually(|| {
+        let requests = run_two(&dir, &disk, false);
+        let each = [beside(&requests, &one, &two), beside(&requests, &two, &one)];
+        match each.iter().sum::<u64>() >= 1536 << 10 {
+            true => Ok(()),
+            false => Err(format!("bytes of each run on their way: {each:?}")),
+        }
+    });
+    eventually(|| {
+        let requests = run_two(&dir, &disk, true);
+        let found = found_ahead(&requests, &foreign, 100e3);
+        let ahead = most(&found, 5);
+        match ahead <= 1280 << 10 && found.len() > 100 {
+            true => Ok(()),
+            false => Err(format!("{ahead} bytes ahead of {} reads", found.len())),
+        }
+    });
+}

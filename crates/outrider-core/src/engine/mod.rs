@@ -54,6 +54,8 @@ pub struct Load {
     pub busy: bool,
     /// Bytes on their way.
     pub bytes: u64,
+    /// Bytes that may be on their way.
+    pub bound: u64,
     /// How often something was asked for beside the queues.
     pub entered: u64,
 }
@@ -330,6 +332,7 @@ impl Engine {
             issued: d.issued,
             busy: d.in_flight_bytes + d.aside_bytes > 0,
             bytes: d.in_flight_bytes + d.aside_bytes,
+            bound: d.bound(),
             entered: d.entered,
         };
         state.devices.iter().map(load).collect()
@@ -346,6 +349,12 @@ impl Engine {
             (d.span, d.before) = (None, (0, 0.0));
             d.mixed = d.in_flight_bytes;
         }
+    }
+
+    /// How many other runs of ours read from a device.
+    pub fn divide(&self, device: u64, others: u32) {
+        let bounds = self.shared.settings.in_flight;
+        self.shared.lock().device(device, bounds).others = others;
     }
 
     /// Whether programs have a device fetch much at once themselves, ahead of what is asked for here.

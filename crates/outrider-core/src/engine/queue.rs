@@ -47,6 +47,8 @@ pub(super) struct Device {
     pub(super) bounds: (u64, u64),
     /// Whether somebody else reads from it.
     pub(super) sharing: Sharing,
+    /// Other runs of ours that read from it.
+    pub(super) others: u32,
     /// Requests that the kernel has been given, and these with those that it is being given.
     pub(super) handed: Arc<AtomicU64>,
     pub(super) issued: u64,
@@ -119,6 +121,7 @@ impl State {
                     allowed: InFlight::new(bounds.0..bounds.1),
                     bounds,
                     sharing: Sharing::Exclusive,
+                    others: 0,
                     handed: Arc::default(),
                     issued: 0,
                     in_order: false,
@@ -485,10 +488,12 @@ impl Device {
 
     /// Bytes in flight at most.
     pub(super) fn bound(&self) -> u64 {
-        let alone = self.allowed.bound();
+        // Runs share what one of them would have.
+        let runs = u64::from(self.others + 1);
+        let alone = (self.allowed.bound() / runs).max(self.bounds.0);
         match self.sharing {
             Sharing::Exclusive => alone,
-            Sharing::Unknown => alone.min(self.model.unproven().max(self.bounds.0)),
+            Sharing::Unknown => alone.min((self.model.unproven() / runs).max(self.bounds.0)),
             Sharing::Shared => alone.min(self.model.beside_others().max(self.bounds.0)),
         }
     }

@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use outrider_sys::units::PAGE;
 
+use super::runs::Run;
 use super::{FileState, InodeKey, Kernel, ProcState, Service};
 use crate::clock::Moment;
 use crate::config::Config;
 use crate::device::{READAHEAD, Seeks};
-use crate::engine::{LEAST_BLOCK, Sharing};
+use crate::engine::{LEAST_BLOCK, Load, Sharing};
 use crate::map::Map;
 
 /// From one look to the next where it is not known whether somebody is there …
@@ -74,6 +75,101 @@ pub struct DeviceSharing {
     walks: (u64, u64),
     /// Bytes of which programs had given the kernel hints.
     hinted: u64,
+    others: Others,
+    own: Own,
+    /// What other runs were shown at the last look.
+    shown: Run,
+}
+
+/// Other runs that read from the same disks.
+#[derive(Default)]
+struct Others {
+    /// What each of their processes had fetched, bytes, and by how many requests.
+    members: Vec<(u32, (u64, u64))>,
+    /// What all of them have fetched since the first look: requests, and bytes.
+    requests: u64,
+    bytes: u64,
+    /// By their services' processes, when each was last seen to have fetched something.
+    active: Vec<(u32, Moment)>,
+}
+
+impl Others {
+    /// Counts what they have fetched until now. `None` where it isn't known what a run has fetched before, or one of its processes last, or they are too many.
+    fn look(
+        &mut self,
+        runs: &[Run],
+        now: Moment,
+        fetched: impl Fn(u32) -> Option<u64>,
+    ) -> Option<(u64, u64)> {
+        let before = std::mem::take(&mut self.members);
+        let known = |pid| before.iter().find(|m| m.0 == pid).map(|m| m.1);
+        let mut all_known = true;
+        let few = runs.iter().map(|r| r.members.len()).sum::<usize>() <= MOST;
+        for run in runs.iter().filter(|_| few) {
+            let bytes = self.bytes;
+            let is_new = run.members.first().is_none_or(|m| known(m.0).is_none());
+            all_known &= !is_new;
+            for (i, (pid, at_once)) in run.members.iter().enumerate() {
+                let Some(now) = fetched(*pid) else { continue };
+                // A process that has just begun has fetched all of it since the last look.
+                let (then, before) = known(*pid).unwrap_or(if is_new { (now, 0) } else { (0, 0) });
+                let since = now.saturating_sub(then);
+                // What the service has asked for was counted when it showed that, all but the last of it.
+                let made = match i {
+                    0 => run.made.0 + now.saturating_sub(run.made.1).div_ceil(*at_once),
+                    _ => before + since.div_ceil(*at_once),
+                };
+                let before = if is_new { made } else { before };
+                self.requests = self.requests.wrapping_add(made.wrapping_sub(before));
+                self.bytes += since;
+                self.members.push((*pid, (now, made)));
+            }
+            if let Some((service, _)) = run.members.first().filter(|_| self.bytes > bytes) {
+                self.active.retain(|a| a.0 != *service);
+                self.active.push((*service, now));
+            }
+        }
+        self.active.retain(|a| now - a.1 < REST);
+        let is_there = |m: &(u32, (u64, u64))| self.members.iter().any(|n| n.0 == m.0);
+        let known = all_known && few && before.iter().all(is_there);
+        known.then_some((self.requests, self.bytes))
+    }
+
+    /// Those of them that have lately fetched something, perhaps from this device.
+    fn on<'a>(&self, runs: &'a [Run], device: u64) -> impl Iterator<Item = &'a Run> {
+        let is_active = |run: &&Run| {
+            let service = run.members.first().map(|m| m.0);
+            self.active.iter().any(|a| Some(a.0) == service)
+        };
+        runs.iter()
+            .filter(move |run| run.devices.contains(&device) && is_active(run))
+    }
+}
+
+/// What this run asks for at once: shown to others.
+#[derive(Default)]
+struct Own {
+    /// Bytes that the service had fetched, and by how many requests.
+    counted: (u64, u64),
+    /// Bytes of its requests of late; 0: not known yet.
+    at_once: u64,
+}
+
+impl Own {
+    /// By so many `requests` the service has had `bytes` fetched so far. Bytes of one of the last of them.
+    fn at_once(&mut self, bytes: u64, requests: u64, longest: u64) -> u64 {
+        /// Of fewer requests the mean says little.
+        const SOME: u64 = 16;
+        let (since, made) = (
+            bytes.saturating_sub(self.counted.0),
+            requests.saturating_sub(self.counted.1),
+        );
+        if made >= SOME {
+            self.at_once = since / made;
+            self.counted = (bytes, requests);
+        }
+        self.at_once.clamp(PAGE, longest.max(PAGE))
+    }
 }
 
 /// Requests of a disk at a look, since whenever.
@@ -148,6 +244,8 @@ struct Disk {
     /// … or some requests that may be all there were.
     suspected: bool,
     sharing: Sharing,
+    /// Another run of ours sees somebody.
+    told: bool,
 }
 
 impl Disk {
@@ -167,6 +265,16 @@ impl Disk {
             seen: false,
             suspected: false,
             sharing: Sharing::Unknown,
+            told: false,
+        }
+    }
+
+    /// Who else reads from it, by what this run and others see.
+    fn sharing(&self) -> Sharing {
+        if self.told {
+            Sharing::Shared
+        } else {
+            self.sharing
         }
     }
 
@@ -239,6 +347,9 @@ impl DeviceSharing {
             programs: Vec::new(),
             walks: (0, 0),
             hinted: 0,
+            others: Others::default(),
+            own: Own::default(),
+            shown: Run::default(),
         }
     }
 
@@ -256,6 +367,29 @@ impl DeviceSharing {
             self.disks.len() - 1
         });
         &mut self.disks[i]
+    }
+
+    /// What other runs of this user are shown: this one's disks, and who reads for it.
+    fn own_run(
+        &mut self,
+        loads: &[Load],
+        service: Option<(u32, u64)>,
+        programs: Option<&Vec<(u32, u64, u64)>>,
+        longest: u64,
+    ) -> Run {
+        let issued = loads.iter().map(|l| l.issued).sum();
+        let longest = longest.min(self.longest());
+        let made = service.map_or((0, 0), |(_, bytes)| (issued, bytes));
+        let service = service.map(|(pid, bytes)| (pid, self.own.at_once(bytes, issued, longest)));
+        let programs = programs.into_iter().flatten().map(|p| (p.0, p.2));
+        Run {
+            devices: loads.iter().map(|l| l.device).collect(),
+            in_flight: loads.iter().map(|l| l.bound).max().unwrap_or(0),
+            made,
+            // Not what others have told, or nobody would ever take it back.
+            sees_somebody: self.disks.iter().any(|d| d.sharing == Sharing::Shared),
+            members: service.into_iter().chain(programs).collect(),
+        }
     }
 
     /// The longest request that the disks take, bytes.
@@ -345,7 +479,7 @@ impl<K: Kernel> Service<K> {
             .disks
             .iter()
             .find(|d| d.device == device);
-        disk.map_or(Sharing::Unknown, |d| d.sharing)
+        disk.map_or(Sharing::Unknown, Disk::sharing)
     }
 
     /// To be called before something is asked of a device: begins to count there.
@@ -355,6 +489,15 @@ impl<K: Kernel> Service<K> {
             let chunk = || longest_chunk(&self.config, &self.files);
             self.device_sharing.disk(device, &self.kernel, chunk);
             self.count_requests();
+        }
+    }
+
+    /// A process was taken in, which is about to read: other runs of this user know of it before it does.
+    pub(super) fn show_process(&mut self, pid: u32) {
+        let shown = &mut self.device_sharing.shown;
+        if !shown.devices.is_empty() {
+            shown.members.push((pid, at_once((0, 0), (0, 0))));
+            self.kernel.show_run(shown);
         }
     }
 
@@ -395,6 +538,19 @@ impl<K: Kernel> Service<K> {
                 Some((p.pid, fetched, at_once.min(longest)))
             })
             .collect();
+        let run = self.device_sharing.own_run(
+            &self.engine.loads(),
+            ours.map(|bytes| (own, bytes)),
+            programs.as_ref(),
+            longest_chunk(&self.config, &self.files),
+        );
+        self.kernel.show_run(&run);
+        let mut runs = self.kernel.other_runs();
+        runs.retain(|other| other.devices.iter().any(|d| run.devices.contains(d)));
+        self.device_sharing.shown = run;
+        let fetched = |pid| self.kernel.bytes_fetched(pid);
+        let at = self.kernel.now();
+        let others = self.device_sharing.others.look(&runs, at, fetched);
         let walked = self.engine.requests_aside();
         // Of each disk what it had been given, between what the engine had surely handed over and may have by now.
         let disks: Vec<_> = self
@@ -414,6 +570,8 @@ impl<K: Kernel> Service<K> {
             })
             .collect();
         let asked = ours.zip(self.kernel.bytes_fetched(own));
+        let at = self.kernel.now();
+        let others = others.zip(self.device_sharing.others.look(&runs, at, fetched));
         let walked = (walked, self.engine.requests_aside());
         let before = self.device_sharing.walks;
         // What is just being read may have been counted page by page.
@@ -431,7 +589,9 @@ impl<K: Kernel> Service<K> {
                 d.entered = load.entered;
             }
         }
-        let parts = self.active.len().min(MOST) + disks.len() + walking.div_ceil(8);
+        let theirs = runs.iter().map(|run| 1 + 2 * run.members.len());
+        let parts =
+            self.active.len().min(MOST) + disks.len() + walking.div_ceil(8) + theirs.sum::<usize>();
         let lasts = LASTS + LASTS_EACH * parts as u32;
         self.device_sharing.interrupted += 1;
         // Where all of them take longer, it is the machine.
@@ -453,6 +613,7 @@ impl<K: Kernel> Service<K> {
         let hinted = hinted.map(|p| p.hinted.0).fold(0, u64::saturating_add);
         let hints = std::mem::replace(&mut self.device_sharing.hinted, hinted) < hinted;
         let own = programs.and_then(|now| self.device_sharing.requests(now));
+        let own = own.zip(others);
         for (load, begun, after) in disks {
             let streaming = self
                 .files
@@ -467,23 +628,27 @@ impl<K: Kernel> Service<K> {
             else {
                 continue;
             };
-            let count = own.and_then(|own| {
+            let there: Vec<&Run> = self.device_sharing.others.on(&runs, load.device).collect();
+            self.engine.divide(load.device, there.len() as u32);
+            let count = own.and_then(|(own, (least, most))| {
                 let (begun, read) = begun?;
-                let asked = asked.map(|(least, most)| (least + fetched, most + fetched));
+                let asked = asked.map(|a| (a.0 + fetched + least.1, a.1 + fetched + most.1));
+                let way = there.iter().map(|run| run.in_flight).sum::<u64>();
                 Some(Count {
                     begun,
-                    handed: load.handed + d.walks.0,
-                    issued: after?.issued + d.walks.1,
+                    handed: load.handed + d.walks.0 + least.0,
+                    issued: after?.issued + d.walks.1 + most.0,
                     programs: d.counts.back().map_or(0, |c| c.programs) + own,
                     delivered: read.bytes,
                     asked,
-                    way: load.bytes,
+                    way: load.bytes + way,
                 })
             });
             let (counted, known) = (count.is_some(), d.sharing);
             d.walked = walks;
             d.look(count, Duration::from_micros(answer as u64), streaming);
-            self.engine.share(load.device, d.sharing);
+            d.told = there.iter().any(|run| run.sees_somebody);
+            self.engine.share(load.device, d.sharing());
             self.engine.disturb(load.device, hints);
             if counted && d.sharing == Sharing::Exclusive && known != d.sharing {
                 self.engine.deepen(load.device);

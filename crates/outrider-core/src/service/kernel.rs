@@ -16,6 +16,7 @@ use outrider_sys::counters::Read;
 use outrider_sys::handover::{Arrival, Handed};
 use outrider_sys::memory::Memory;
 
+use super::runs::Run;
 use super::{InodeKey, Place};
 use crate::clock::Clock;
 use crate::engine::Handle;
@@ -188,6 +189,10 @@ pub trait Kernel: Clock {
     fn begun(&self, device: u64) -> Option<(u64, u64)>;
     /// See [`counters::read`](outrider_sys::counters::read).
     fn read(&self, device: u64) -> Option<Read>;
+    /// Shows this run to others of its user.
+    fn show_run(&self, _own: &Run) {}
+    /// What other runs of this user show.
+    fn other_runs(&self) -> Vec<Run>;
     /// Memory.
     fn memory(&self) -> Memory;
 

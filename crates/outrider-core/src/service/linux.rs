@@ -1,5 +1,6 @@
 //! Linux: what the service asks of its system, asked.
 
+use std::cell::RefCell;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,6 +20,7 @@ use outrider_sys::raw;
 use super::cache_users::Watches;
 use super::ends::{Ends, Note, Wake};
 use super::kernel::{Answer, Kernel, OpenFile, Source};
+use super::runs::{Run, Runs};
 use super::servers::Servers;
 use super::{InodeKey, Place};
 use crate::clock::{Clock, Moment, Monotonic};
@@ -44,6 +46,8 @@ pub struct Linux {
     ends: Ends,
     servers: Servers,
     watches: Watches,
+    /// Once there was a reason to look.
+    runs: RefCell<Option<Option<Runs>>>,
 }
 
 impl Linux {
@@ -60,6 +64,7 @@ impl Linux {
             runner: parent(),
             ends,
             watches: Watches::default(),
+            runs: RefCell::default(),
         }
     }
 }
@@ -341,6 +346,19 @@ impl Kernel for Linux {
 
     fn read(&self, device: u64) -> Option<counters::Read> {
         counters::read(DeviceId::from_dev(device))
+    }
+
+    fn show_run(&self, own: &Run) {
+        let mut runs = self.runs.borrow_mut();
+        if let Some(runs) = runs.get_or_insert_with(Runs::open) {
+            runs.show(own);
+        }
+    }
+
+    fn other_runs(&self) -> Vec<Run> {
+        let runs = self.runs.borrow();
+        let runs = runs.as_ref().and_then(Option::as_ref);
+        runs.map_or_else(Vec::new, Runs::others)
     }
 
     fn memory(&self) -> Memory {

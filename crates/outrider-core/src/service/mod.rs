@@ -26,6 +26,7 @@ mod reach;
 mod reads;
 pub mod record;
 mod resident;
+pub mod runs;
 mod sampling;
 #[cfg(test)]
 mod scribbled;

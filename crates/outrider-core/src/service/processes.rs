@@ -184,6 +184,7 @@ impl<K: Kernel> Service<K> {
         });
         self.followed += 1;
         self.stirred = true;
+        self.show_process(pid);
     }
 
     /// Ends what is over: processes, idle files.

@@ -15,6 +15,7 @@ use outrider_core::clock::{Clock, Moment};
 use outrider_core::engine::Handle;
 use outrider_core::fetch::Wanted;
 use outrider_core::map::Keyed;
+use outrider_core::service::runs::Run;
 use outrider_core::service::{Answer, InodeKey, Kernel, OpenFile, Place, Source};
 use outrider_core::shared::Shared as Books;
 use outrider_core::shm::Slot;
@@ -332,6 +333,10 @@ impl Kernel for Machine {
 
     fn touched(&self, _pid: u32, _mapped: &mut Mapped) -> io::Result<Vec<Range<u64>>> {
         Ok(Vec::new())
+    }
+
+    fn other_runs(&self) -> Vec<Run> {
+        Vec::new()
     }
 
     fn bytes_fetched(&self, pid: u32) -> Option<u64> {

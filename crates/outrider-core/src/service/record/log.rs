@@ -127,6 +127,17 @@ impl Answer for u64 {
     }
 }
 
+impl Answer for Vec<u64> {
+    fn write(&self) -> String {
+        let words: Vec<String> = self.iter().map(u64::to_string).collect();
+        words.join(",")
+    }
+
+    fn read(words: &str) -> Option<Vec<u64>> {
+        words.split(',').map(|w| w.parse().ok()).collect()
+    }
+}
+
 impl Answer for Vec<u8> {
     fn write(&self) -> String {
         escaped(self)

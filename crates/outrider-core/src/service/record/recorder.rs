@@ -28,6 +28,7 @@ use crate::engine::{self, Done, Engine, Handle, Job, Jobs, Settings, Worker};
 use crate::fetch::Wanted;
 use crate::map::Keyed;
 use crate::proc_memory::ProcMemory;
+use crate::service::runs::Run;
 use crate::service::{Answer, InodeKey, Kernel, Linux, OpenFile, Place, Service, Source};
 use crate::shared::Shared;
 use crate::shm::{self, Slot};
@@ -648,6 +649,18 @@ impl Kernel for Recorder {
     fn read(&self, device: u64) -> Option<Read> {
         let answer = self.system.read(device);
         self.note("delivered", &device.to_string(), answer)
+    }
+
+    fn show_run(&self, own: &Run) {
+        self.system.show_run(own);
+    }
+
+    fn other_runs(&self) -> Vec<Run> {
+        let runs = self.system.other_runs();
+        for run in &runs {
+            self.note("run", "-", run.numbers());
+        }
+        runs
     }
 
     fn memory(&self) -> Memory {

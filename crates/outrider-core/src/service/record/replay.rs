@@ -26,6 +26,7 @@ use crate::engine::{Arrived, Done, Engine, Handle, Job, Jobs, Kind, Outcome, Set
 use crate::fetch::Wanted;
 use crate::map::Keyed;
 use crate::proc_memory::ProcMemory;
+use crate::service::runs::Run;
 use crate::service::{Answer, InodeKey, Kernel, OpenFile, Place, Service, Source, Turn};
 use crate::shared::Shared;
 use crate::shm::{Event, OWNER_FREE, Slot};
@@ -735,6 +736,11 @@ impl Kernel for Replayer {
 
     fn read(&self, device: u64) -> Option<Read> {
         self.ask("delivered", &device.to_string()).flatten()
+    }
+
+    fn other_runs(&self) -> Vec<Run> {
+        let all: Vec<Vec<u64>> = self.ask_all("run", "-");
+        all.iter().filter_map(|numbers| Run::of(numbers)).collect()
     }
 
     fn memory(&self) -> Memory {

@@ -1,0 +1,232 @@
+//! Other runs of the same user on this machine: each shows who reads for it, so that none takes another for a stranger.
+//!
+//! A run has a file of its own, named by the number of its service's process, in a directory in memory to which only its user can write. What stands in
+//! it is a claim of that user's: numbers within bounds, of processes whose counts the kernel shows to him alone. The file of a run that has
+//! ended without removing it is known by the time at which its process began, and is removed.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+/// What a run shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    /// The devices that it reads from, as in `st_dev`.
+    pub devices: Vec<u64>,
+    /// Bytes that it has on their way there, at most.
+    pub in_flight: u64,
+    /// Requests that its service has made so far, and the bytes that these have had fetched.
+    pub made: (u64, u64),
+    /// Whether it sees somebody there who is none of these runs.
+    pub sees_somebody: bool,
+    /// Its processes, the service's first, and the bytes of one of their requests.
+    pub members: Vec<(u32, u64)>,
+}
+
+/// Devices and processes that a run can show. Of more it shows nothing: it will be counted as somebody else, as it was before it showed anything.
+const DEVICES: usize = 8;
+const MEMBERS: usize = 33;
+/// Other runs that are looked at.
+const RUNS: usize = 16;
+/// Begins each file: a format that others understand.
+const FORMAT: u64 = u64::from_le_bytes(*b"outrun\0\x01");
+
+impl Run {
+    /// As a list of numbers.
+    pub fn numbers(&self) -> Vec<u64> {
+        let counts = [
+            self.in_flight,
+            self.made.0,
+            self.made.1,
+            u64::from(self.sees_somebody),
+            self.devices.len() as u64,
+            self.members.len() as u64,
+        ];
+        let members = self.members.iter();
+        let members = members.flat_map(|(pid, bytes)| [u64::from(*pid), *bytes]);
+        let devices = self.devices.iter().copied();
+        counts.into_iter().chain(devices).chain(members).collect()
+    }
+
+    /// From such a list, if it is one.
+    pub fn of(numbers: &[u64]) -> Option<Run> {
+        let [
+            in_flight,
+            requests,
+            bytes,
+            sees,
+            devices,
+            members,
+            rest @ ..,
+        ] = numbers
+        else {
+            return None;
+        };
+        let (devices, members) = (*devices as usize, *members as usize);
+        if devices > DEVICES || members > MEMBERS || rest.len() < devices + 2 * members {
+            return None;
+        }
+        let (of_devices, rest) = rest.split_at(devices);
+        let (of_members, _) = rest.split_at(2 * members);
+        let member = |m: &[u64]| Some((u32::try_from(m[0]).ok()?, m[1].max(1)));
+        Some(Run {
+            devices: of_devices.to_vec(),
+            in_flight: *in_flight,
+            made: (*requests, *bytes),
+            sees_somebody: *sees != 0,
+            members: of_members
+                .chunks_exact(2)
+                .map(member)
+                .collect::<Option<_>>()?,
+        })
+    }
+}
+
+/// Where runs show themselves.
+pub struct Runs {
+    path: PathBuf,
+    directory: OwnedFd,
+    own: File,
+    pid: u32,
+    /// Clock ticks at which the service's process began.
+    begun: u64,
+    shown: Option<Run>,
+}
+
+impl Runs {
+    /// `None` where there is no such directory and none can be made, or where others could write to it.
+    pub fn open() -> Option<Runs> {
+        let user = rustix::process::geteuid().as_raw();
+        let path = PathBuf::from(format!("/dev/shm/outrider-{user}"));
+        let pid = std::process::id();
+        let begun = begun(pid)?;
+        // The last of other runs may just be removing it.
+        (0..3).find_map(|_| {
+            let _ = rustix::fs::mkdir(&path, Mode::RWXU);
+            let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let directory = rustix::fs::openat(CWD, &path, flags, Mode::empty()).ok()?;
+            let st = rustix::fs::fstat(&directory).ok()?;
+            if st.st_uid != user || st.st_mode & 0o077 != 0 {
+                return None;
+            }
+            let name = pid.to_string();
+            let _ = rustix::fs::unlinkat(&directory, &name, AtFlags::empty());
+            let flags =
+                OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let mode = Mode::RUSR | Mode::WUSR;
+            let own = rustix::fs::openat(&directory, &name, flags, mode).ok()?;
+            Some(Runs {
+                path: path.clone(),
+                directory,
+                own: own.into(),
+                pid,
+                begun,
+                shown: None,
+            })
+        })
+    }
+
+    /// Shows this run to others.
+    pub fn show(&mut self, run: &Run) {
+        if self.shown.as_ref() == Some(run)
+            || run.devices.len() > DEVICES
+            || run.members.len() > MEMBERS
+        {
+            return;
+        }
+        let mut text = Vec::new();
+        for number in [FORMAT, self.begun].into_iter().chain(run.numbers()) {
+            let _ = text.write_all(&number.to_le_bytes());
+        }
+        if self.own.write_all_at(&text, 0).is_ok() {
+            self.shown = Some(run.clone());
+        }
+    }
+
+    /// What other runs show.
+    pub fn others(&self) -> Vec<Run> {
+        let Ok(listing) = Dir::read_from(&self.directory) else {
+            return Vec::new();
+        };
+        let names = listing.filter_map(|entry| {
+            let pid: u32 = entry.ok()?.file_name().to_str().ok()?.parse().ok()?;
+            (pid != self.pid).then_some(pid)
+        });
+        names.take(RUNS).filter_map(|pid| self.other(pid)).collect()
+    }
+
+    fn other(&self, pid: u32) -> Option<Run> {
+        const MOST: usize = 8 * (8 + DEVICES + 2 * MEMBERS);
+        let name = pid.to_string();
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.directory, &name, flags, Mode::empty()).ok()?;
+        let st = rustix::fs::fstat(&file).ok()?;
+        if FileType::from_raw_mode(st.st_mode) != FileType::RegularFile {
+            return None;
+        }
+        let mut bytes = [0; MOST];
+        let read = File::from(file).read_at(&mut bytes, 0).ok()?;
+        let numbers: Vec<u64> = bytes[..read]
+            .chunks_exact(8)
+            .filter_map(|n| Some(u64::from_le_bytes(n.try_into().ok()?)))
+            .collect();
+        // One that has just begun has shown nothing yet.
+        let [FORMAT, when, rest @ ..] = numbers.as_slice() else {
+            return None;
+        };
+        if begun(pid) != Some(*when) {
+            let _ = rustix::fs::unlinkat(&self.directory, &name, AtFlags::empty());
+            return None;
+        }
+        Run::of(rest)
+    }
+}
+
+impl Drop for Runs {
+    fn drop(&mut self) {
+        let name = self.pid.to_string();
+        if rustix::fs::unlinkat(&self.directory, &name, AtFlags::empty()) != Err(Errno::NOENT) {
+            // The last one takes the directory along.
+            let _ = rustix::fs::rmdir(&self.path);
+        }
+    }
+}
+
+/// When a process began, clock ticks since the machine did (proc_pid_stat(5), field 22).
+fn begun(pid: u32) -> Option<u64> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let after = stat.iter().rposition(|b| *b == b')')?;
+    let text = std::str::from_utf8(stat.get(after + 2..)?).ok()?;
+    text.split(' ').nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is shown is read again; numbers that promise more than there is are none.
+    #[test]
+    fn runs_are_lists_of_numbers() {
+        let run = Run {
+            devices: vec![7, 8],
+            in_flight: 1 << 20,
+            made: (3, 5000),
+            sees_somebody: true,
+            members: vec![(10, 4096), (11, 131_072)],
+        };
+        let numbers = run.numbers();
+        assert_eq!(Run::of(&numbers), Some(run));
+        assert_eq!(Run::of(&numbers[..11]), None);
+        assert_eq!(
+            Run::of(&[0, 0, 0, 0, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]),
+            None
+        );
+        assert_eq!(Run::of(&[0, 0, 0, 0, 0, 1, 1 << 40, 1]), None);
+        assert_eq!(Run::of(&[1, 2]), None);
+    }
+}
