@@ -1028,6 +1028,36 @@ for at in places[quarter:]: os.pread(fd, block, at)
     }
 }
 
+/// CP5 (the view follows what others do to the cache): what somebody drops after it was read, with nobody having the file open, is fetched again by whoever
+/// reads it next, and doesn't count as found.
+#[test]
+fn what_is_dropped_is_fetched_again() {
+    const SIZE: u64 = 64 << 20;
+    const ROUNDS: u64 = 3;
+    const SCRIPT: &str = "for round in 1 2 3; do
+    dd if=disk/file of=/dev/null bs=64k status=none
+    \"$0\" evict disk/file >/dev/null
+done";
+    let name = "what_is_dropped_is_fetched_again";
+    let dir = fresh(name);
+    let Some(disk) = Disk::of(name, &dir) else {
+        return;
+    };
+    let mut random = Random(19);
+    fs::write(disk.dir.join("file"), random.bytes(SIZE as usize)).unwrap();
+    disk.does("model", &["remote"]);
+    let command = outrider().display().to_string();
+    eventually(|| {
+        disk.does("cold", &[]);
+        let (totals, _) = run(&dir, &["sh", "-c", SCRIPT, &command]);
+        let fetched = number(&totals, "prefetched_bytes");
+        match fetched > (ROUNDS - 1) * SIZE {
+            true => Ok(()),
+            false => Err(format!("{fetched} bytes fetched: {totals}")),
+        }
+    });
+}
+
 /// CP4: who hints each block some reads ahead is left alone: the kernel gets each hint from the program itself, and nobody is told of the
 /// reads; who hints only the next block waits as without hints, and is helped as without.
 #[test]

@@ -1,7 +1,7 @@
 //! What was fetched and not read yet, and is gone: the kernel reclaims it before its reader comes, somebody drops it, the memory of a control group is made smaller.
 //!
 //! A reader who finds everything cached is not heard, so it is looked for in a few places of each file five times a second, and only where that shows
-//! something more closely.
+//! something more closely. What was read as well may be gone when a file is opened again, of which the hook has found pages missing: then that is looked for.
 
 use outrider_sys::units::PAGE;
 
@@ -53,34 +53,71 @@ impl<K: Kernel> Service<K> {
         if places.is_empty() {
             return;
         }
-        let Some(handle) = self.handle_for_a_look(key) else {
+        let lost = self.gone(key, &view, size, &places);
+        if !lost.is_empty() {
+            self.ask_again(key);
+        }
+        for pages in lost {
+            self.lost_pages(key, pages);
+        }
+    }
+
+    /// A file is opened that nobody else has open, and not all of it is cached: of what was fetched or read before nothing may be left.
+    pub(super) fn look_for_dropped(&mut self, key: InodeKey) {
+        /// Of fewer pages the kernel's first windows are as many.
+        const SOME: u64 = 64;
+        let Some(file) = self.files.get(&key) else {
             return;
         };
-        let is_gone = |pages: &PageRange| {
-            let bytes = pages.start * PAGE..pages.end * PAGE;
-            let cached = self.kernel.cached(&handle, bytes);
-            cached.is_ok_and(|cached| cached < pages.len())
-        };
-        let gone = places.iter().filter(|place| is_gone(place)).count();
-        if gone * 2 > places.len() {
-            let part = (size.div_ceil(PAGE) / PARTS).max(PLACE / PAGE);
-            let parts = (0..size.div_ceil(PAGE)).step_by(part as usize);
-            let lost: Vec<PageRange> = parts
-                .map(|start| PageRange::new(start, start + part))
-                .filter(|pages| {
-                    let bytes = pages.start * PAGE..pages.end * PAGE;
-                    let present = view.count(*pages).present_pages;
-                    let cached = self.kernel.cached(&handle, bytes);
-                    present > 0 && cached.is_ok_and(|cached| cached * 2 < present)
-                })
-                .collect();
-            if !lost.is_empty() {
-                self.ask_again(key);
-            }
-            for pages in lost {
-                self.lost_pages(key, pages);
-            }
+        // Where a server keeps it, opening it for a look would take an answer.
+        let served = self.devices.get(&key.dev).is_none_or(|p| p.shows_opens);
+        let (view, size) = (file.view.clone(), file.size);
+        let all = PageRange::from_bytes(0, size);
+        if !self.config.view.cache_visibility
+            || file.blind
+            || served
+            || view.in_flight_pages() > 0
+            || view.count(all).present_pages <= SOME
+        {
+            return;
         }
+        let places = (0..CONSIDERED).map(|k| PageRange::from_bytes(size / CONSIDERED * k, PLACE));
+        let present: Vec<PageRange> = places.filter(|place| view.is_cached(*place)).collect();
+        let step = present.len().div_ceil(PLACES).max(1);
+        let places: Vec<PageRange> = present.into_iter().step_by(step).collect();
+        for pages in self.gone(key, &view, size, &places) {
+            self.lost_pages(key, pages);
+        }
+    }
+
+    /// Parts of a file that were present and are gone; looked for if more than half of some `places` are.
+    fn gone(
+        &mut self,
+        key: InodeKey,
+        view: &FileView,
+        size: u64,
+        places: &[PageRange],
+    ) -> Vec<PageRange> {
+        let Some(handle) = self.handle_for_a_look(key).filter(|_| !places.is_empty()) else {
+            return Vec::new();
+        };
+        let cached = |pages: &PageRange| {
+            let bytes = pages.start * PAGE..pages.end * PAGE;
+            self.kernel.cached(&handle, bytes)
+        };
+        let is_gone = |pages: &&PageRange| cached(pages).is_ok_and(|cached| cached < pages.len());
+        if places.iter().filter(is_gone).count() * 2 <= places.len() {
+            return Vec::new();
+        }
+        let part = (size.div_ceil(PAGE) / PARTS).max(PLACE / PAGE);
+        let parts = (0..size.div_ceil(PAGE)).step_by(part as usize);
+        parts
+            .map(|start| PageRange::new(start, start + part))
+            .filter(|pages| {
+                let present = view.count(*pages).present_pages;
+                present > 0 && cached(pages).is_ok_and(|cached| cached * 2 < present)
+            })
+            .collect()
     }
 
     /// Some places of a file that were fetched and are still to be read: of its streams what comes next, and elsewhere in equal distances.

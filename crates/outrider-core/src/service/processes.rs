@@ -695,6 +695,9 @@ impl<K: Kernel> Service<K> {
             self.unlink(key);
             return None;
         }
+        if alone && flags & FLAG_RESIDENT == 0 {
+            self.look_for_dropped(key);
+        }
         if alone {
             // Until they are counted.
             self.busy += 1;
