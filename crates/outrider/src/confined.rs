@@ -94,6 +94,8 @@ pub const CALLS: &[Call] = &[
     ("openat", Runner, libc::SYS_openat, [AT, 0, 0, 0]),
     ("openat", Part, libc::SYS_openat, [AT, 0, (libc::O_WRONLY | libc::O_CREAT) as usize, 0]),
     ("openat2", Part, libc::SYS_openat2, [NONE, 0, 0, 0]),
+    ("mkdirat", Part, libc::SYS_mkdirat, [AT, 0, 0, 0]),
+    ("unlinkat", Part, libc::SYS_unlinkat, [AT, 0, 0, 0]),
     #[cfg(target_arch = "x86_64")]
     ("access", Part, libc::SYS_access, [0; 4]),
     ("faccessat", Part, libc::SYS_faccessat, [AT, 0, 0, 0]),

@@ -101,6 +101,8 @@ const CALLS: &[(&str, libc::c_long)] = &[
     ("memfd_create", libc::SYS_memfd_create),
     ("openat", libc::SYS_openat),
     ("openat2", libc::SYS_openat2),
+    ("mkdirat", libc::SYS_mkdirat),
+    ("unlinkat", libc::SYS_unlinkat),
     ("open_by_handle_at", libc::SYS_open_by_handle_at),
     ("name_to_handle_at", libc::SYS_name_to_handle_at),
     ("fstat", libc::SYS_fstat),
