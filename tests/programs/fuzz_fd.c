@@ -480,7 +480,8 @@ void op_lock(struct ctx *c)
 		}
 	}
 	say_ret(c, ret, err);
-	if (cmd == F_GETLK || cmd == F_OFD_GETLK)
+	/* A child of another thread may have it locked just now, through a link to a file that threads share. */
+	if ((cmd == F_GETLK || cmd == F_OFD_GETLK) && !c->threaded)
 		say(c, " %d %ld+%ld", fl.l_type, (long)fl.l_start, (long)fl.l_len);
 }
 
