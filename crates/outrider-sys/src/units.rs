@@ -1,6 +1,7 @@
 //! Units in which files are spoken of.
 
-/// Bytes of a page, of memory and of the page cache. The kernels this runs on use 4 KiB pages (asm/page.h).
+/// Bytes of a page, of memory and of the page cache: the kernels this runs on use 4 KiB pages
+/// (asm/page.h).
 pub const PAGE: u64 = 4096;
 
 /// What tells a file from all others that exist at a moment.
