@@ -86,42 +86,41 @@ impl<'de> Deserialize<'de> for Size {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// How patterns are recognised (CP3).
+    /// How patterns are recognised.
     pub predict: Predict,
-    /// How far and how much is prefetched (CP3, CP9).
+    /// How far and how much is prefetched.
     pub window: Window,
-    /// When random reads are answered by streaming the file.
+    /// When random reads that cover much of a file are answered by streaming it in order.
     pub dense: Dense,
-    /// How much memory prefetched data may take (CP9).
+    /// How much memory prefetched data may take.
     pub budget: Budget,
-    /// What is given up again (CP10).
+    /// What of the page cache is given back.
     pub reclaim: Reclaim,
-    /// How requests are issued (CP6).
+    /// How requests are issued.
     pub engine: Engine,
-    /// What is done to requests on their way.
+    /// What is done to requests on their way, for seeing what a slow or failing engine does to a program.
     pub monitor: Monitor,
-    /// What is known to be cached (CP4, CP5).
+    /// What is known to be cached.
     pub view: View,
-    /// Which files are worth the trouble.
+    /// Which files are followed.
     pub files: Files,
 }
 
-/// `[predict]`: the pattern detector of CrossPrefetch, section 4.5.
+/// `[predict]`: the pattern detector of CrossPrefetch, section 4.5 (CP3).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Predict {
-    /// Bits of the saturating counter that tells random from sequential, 1 to 8. The paper uses 3.
+    /// Bits of the saturating counter that tells random from sequential reads. The paper uses 3.
     pub counter_bits: u8,
     /// A jump farther than this, in bytes, is highly random; a nearer one is random. The paper: 128 KB.
     pub random_distance: Size,
-    /// In a steady state (definitely sequential or random) skip prediction for the next n accesses (the
-    /// paper's way to cost nothing).
+    /// Whether fewer reads are looked at once a pattern is certain (the paper's way to cost nothing).
     pub skip_when_steady: bool,
-    /// Interleaved streams followed on one descriptor, 1 to 256. 16 covers what tables and merges read at
-    /// once; each costs a few dozen bytes.
+    /// Interleaved streams followed on one descriptor. 16 covers what tables and merges read at once; each
+    /// costs a few dozen bytes.
     pub max_streams: u32,
-    /// Reads that go onward by steps that differ are answered by reading on in order, if the bytes from one read to the next arrive within
-    /// this share of the time that one takes as it is, 0 (never) to 1.
+    /// Reads that skip blocks are answered by reading on in order, if the bytes from one read to the next
+    /// arrive within this share of the time that a read takes as it is; 0 is never.
     pub sparse: f64,
 }
 
@@ -137,7 +136,7 @@ impl Default for Predict {
     }
 }
 
-/// `[window]`: sizes of what is prefetched.
+/// `[window]`: sizes of what is prefetched (CP3, CP9).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Window {
@@ -148,7 +147,8 @@ pub struct Window {
     /// Bytes fetched at open before any pattern is known, while memory is above the high watermark. The
     /// paper: 2 MB. 0 turns it off.
     pub optimistic_open: Size,
-    /// `fetchall+opt` fetches this much of a file at open, bytes; 1 TiB is every file whole, as in the paper.
+    /// Mode `fetchall+opt` fetches this much of a file at open, bytes; 1 TiB is every file whole, as in the
+    /// paper.
     pub whole_file_max: Size,
 }
 
@@ -170,7 +170,7 @@ pub struct Dense {
     /// Whether it is done at all.
     pub enabled: bool,
     /// The share of the cost of streaming a file that must have been spent on random misses before it is
-    /// streamed, 0.05 to 4. 1 is the ski-rental rule, at most twice the cost of the best choice in
+    /// streamed. 1 is the ski-rental rule, at most twice the cost of the best choice in
     /// hindsight; 0.25 starts earlier and risks a quarter more where the reads stop.
     pub investment: f64,
 }
@@ -184,24 +184,24 @@ impl Default for Dense {
     }
 }
 
-/// `[budget]`: memory. The watermarks are the paper's idea (section 4.6), its numbers are not published.
+/// `[budget]`: memory (CP9). The watermarks are the paper's idea (section 4.6), its numbers are not published.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Budget {
-    /// Bytes that prefetched and not yet used data may take; absent: `share` of what is available.
+    /// Bytes that prefetched and not yet used data may take. Where it is left out: `share` of what is available.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Size>,
-    /// Share of the memory available for cache that prefetched and not yet used data may take, 0.01 to 1.
+    /// Share of the memory available for cache that prefetched and not yet used data may take.
     pub share: f64,
-    /// Fraction of the memory limit that must be available for prefetching to be aggressive, 0 to 1.
+    /// Fraction of the memory limit that must be available for prefetching to be aggressive.
     pub high_watermark: f64,
-    /// Fraction of the memory limit that must be available for prefetching to go on at all, 0 to 1, at most
+    /// Fraction of the memory limit that must be available for prefetching to go on at all; at most
     /// `high_watermark`.
     pub low_watermark: f64,
     /// Bytes guaranteed to each stream however many there are: two readahead windows.
     pub stream_minimum: Size,
     /// Per cent of the last ten seconds in which some task waited for memory (`/proc/pressure/memory`,
-    /// some avg10) above which prefetching stops, 0 to 100.
+    /// some avg10) above which prefetching stops, unless half of the memory is available.
     pub psi_some_avg10_max: f64,
 }
 
@@ -218,14 +218,13 @@ impl Default for Budget {
     }
 }
 
-/// `[reclaim]`: giving back (section 4.6 of the paper).
+/// `[reclaim]`: giving back (section 4.6 of the paper, CP10).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Reclaim {
     /// Whether anything is dropped at all.
     pub enabled: bool,
-    /// Seconds without access after which a file is inactive and may be dropped whole, at least 1. The
-    /// paper: 30.
+    /// Seconds without access after which a file is inactive and may be dropped whole. The paper: 30.
     pub inactive_after_s: u32,
 }
 
@@ -253,21 +252,21 @@ pub enum IoPriority {
     None,
 }
 
-/// `[engine]`: how requests reach the kernel.
+/// `[engine]`: how requests reach the kernel (CP6).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Engine {
-    /// Background threads, 1 to 4.
+    /// Threads of the service that issue requests.
     pub workers: u32,
-    /// Bytes per request, 4K to 1M, a multiple of 4K. 128 KiB are never clipped by a stock kernel's
-    /// readahead limit.
+    /// Bytes per request, a multiple of 4K. 128 KiB are never clipped by a stock kernel's readahead limit.
     pub chunk: Size,
     /// Bytes in flight that are always allowed: enough for one stream to hide a fast disk's latency.
     pub in_flight_min: Size,
     /// Bytes in flight at most, however long the measured device's bandwidth x latency is. Between the two
     /// the device decides; 512 KB to 1 MB leave a foreign reader on a shared queue its latency.
     pub in_flight_max: Size,
-    /// I/O priority of the workers, honoured by the bfq scheduler and partly by mq-deadline.
+    /// I/O priority of the workers, honoured by the bfq scheduler and partly by mq-deadline: the lowest of the
+    /// ordinary class, only when nobody else reads, or as the program itself.
     pub io_priority: IoPriority,
 }
 
@@ -287,7 +286,7 @@ impl Default for Engine {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Monitor {
-    /// Waited before each group of requests, µs, at most a second.
+    /// Waited before each group of requests, µs.
     pub delay_us: u32,
     /// Of so many requests the last one fails; 0 for none.
     pub fail_every: u32,
@@ -306,13 +305,14 @@ pub enum RangeTree {
     Off,
 }
 
-/// `[view]`: what is known to be cached.
+/// `[view]`: what is known to be cached (CP4, CP5).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct View {
-    /// Whether the record of what is cached is asked before a prefetch (CP4).
+    /// Whether the record of what is cached is asked before a prefetch.
     pub cache_visibility: bool,
-    /// How finely it is kept.
+    /// How finely it is kept: `page`, a bit for each page; `coarse`, a bit for each range; `off`, a bitmap with
+    /// one lock a file.
     pub range_tree: RangeTree,
 }
 
@@ -332,8 +332,8 @@ pub struct Files {
     /// Files smaller than this, bytes, are left alone: the kernel's first readahead window brings most of
     /// them in by itself.
     pub min_size: Size,
-    /// Programs that open many of these one after the other, in an order that can be foreseen, find them fetched, and those that go through
-    /// directories find these listed.
+    /// Whether programs that open many small files one after the other, in an order that can be foreseen,
+    /// find them fetched, and those that go through directories find these listed.
     pub walk: bool,
 }
 

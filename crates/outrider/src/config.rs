@@ -9,6 +9,9 @@ use outrider_core::config::Config;
 
 use crate::output::{Failure, show};
 
+#[cfg(test)]
+mod reference;
+
 /// The settings of `path`, or, where none is given, of the first of these that exists:
 /// `$XDG_CONFIG_HOME/outrider/config.toml` (`~/.config` where that is not set),
 /// `/etc/outrider/config.toml`. Without any file, the defaults.
