@@ -72,7 +72,7 @@ int main(int argc, char **argv)
         getitimer(which, &it);
         printf("timer %d: %ld.%06ld\n", which, (long)it.it_value.tv_sec, (long)it.it_value.tv_usec);
     }
-    /* The death signal is set: killing the runner with SIGKILL means the program (SEMANTICS.md). */
+    /* The death signal is set: killing the runner with SIGKILL means the program (docs/semantics.md). */
     int subreaper = -1;
     prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
     printf("dumpable %d, subreaper %d, nice %d, policy %d, group leader %d, session leader %d\n",

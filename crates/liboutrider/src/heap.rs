@@ -322,8 +322,7 @@ mod tests {
         }
     }
 
-    /// Pieces of all sizes and alignments, freed by other threads than made them, hold what was put into them until then (DESIGN: musts for
-    /// hooks, memory).
+    /// Pieces of all sizes and alignments, freed by other threads than made them, hold what was put into them until then.
     #[test]
     fn pieces_are_nobody_elses() {
         const THREADS: usize = 12;

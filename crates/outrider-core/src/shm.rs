@@ -1,6 +1,7 @@
 //! What hooked programs, the service and the runner have in memory between them.
 //!
-//! Foresight, bookkeeping and issuing all happen in a process of their own (see DESIGN.md for why).
+//! Foresight, bookkeeping and issuing all happen in a process of their own (docs/design/01-service-beside-the-program.md
+//! says why).
 //! What the hooks in a program do is reduced to this module: look up the state of a descriptor, compare
 //! the access with a range in which nothing needs to be said, and otherwise put 32 bytes into a bounded
 //! ring. Nothing here allocates, locks, or panics; every structure is plain atomics for which zero is the

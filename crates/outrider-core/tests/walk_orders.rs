@@ -1,4 +1,4 @@
-//! DESIGN, "Trees": the order in which a tree is gone through is that of a naive recursive walk, in all manners and from every file on.
+//! docs/design/12-trees.md: the order in which a tree is gone through is that of a naive recursive walk, in all manners and from every file on.
 
 use std::path::{Path, PathBuf};
 

@@ -20,7 +20,7 @@ const DIFFERENT: &[(&str, &str)] = &[
     // context are counted from the process's beginning. All these attributes.c leaves out.
     (
         "pdeathsig ",
-        "who kills the runner with SIGKILL means the program (SEMANTICS.md)",
+        "who kills the runner with SIGKILL means the program (docs/semantics.md)",
     ),
 ];
 
@@ -88,7 +88,7 @@ fn compared(output: &Output, first: bool) -> Vec<String> {
     let text = text(&output.stdout);
     let differs = |line: &str| {
         DIFFERENT.iter().any(|(start, _)| line.starts_with(start))
-            // Orphans in a container become the children of its process 1: the runner has them become the program's (SEMANTICS.md).
+            // Orphans in a container become the children of its process 1: the runner has them become the program's (docs/semantics.md).
             || first && line.starts_with("subreaper ")
     };
     let lines = text.lines().filter(|l| !differs(l));

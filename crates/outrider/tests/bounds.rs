@@ -2,7 +2,7 @@
 //!
 //! SPEC B16 (what is indexed by what programs say is bounded), B11. `tests/programs/forger.c` writes into the memory that it has with the service what it likes, a mode
 //! for each table of the service's; beside it, and after it, a program that does nothing of the kind is helped all the same. What bounds each table is said in
-//! SEMANTICS.md, "What bounds the service".
+//! docs/semantics.md, "What bounds the service".
 
 mod support;
 

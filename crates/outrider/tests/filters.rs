@@ -101,7 +101,7 @@ fn one_call(name: &str, hows: &[&str], vouched: bool) {
                 Seen::by(&mut command)
             };
             let plain = run(&[]);
-            // The one by which processes are made that try the others: see SEMANTICS.md.
+            // The one by which processes are made that try the others: see docs/semantics.md.
             if plain.signal.is_some() || vouched && how.len() > 3 && *call as i64 == libc::SYS_vfork
             {
                 continue;
@@ -473,7 +473,7 @@ fn filters_that_are_seen() {
 
 /// SPEC B11, B16: a filter that the program installs by an instruction of its own, for one thread or all, or strict mode: reads in all their kinds and the end
 /// of the process are no reason to kill it. Of files that were cached when they were opened nothing has been told yet; the first read that waits, be it for a
-/// processor, is: that window remains (SEMANTICS), and whether it is met is chance.
+/// processor, is: that window remains (docs/semantics.md), and whether it is met is chance.
 #[test]
 fn filters_that_are_not_seen() {
     own_filter("unseen", &["raw", "thread", "tsync"], &WHATS, 2, false);

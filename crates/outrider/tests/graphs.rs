@@ -175,12 +175,12 @@ fn loops_of_ten_million_iterations() {
     }
 }
 
-/// The example in README.md finds what the bare calls find.
+/// The example in docs/guide/graphs.md finds what the bare calls find.
 #[test]
-fn the_example_in_the_readme_works() {
-    let readme = std::fs::read_to_string(support::repository().join("README.md")).unwrap();
-    let (_, section) = readme.split_once("## Foreaction graphs").unwrap();
-    let (_, code) = section.split_once("```c\n").unwrap();
+fn the_example_in_the_guide_works() {
+    let guide = support::repository().join("docs/guide/graphs.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let (_, code) = guide.split_once("```c\n").unwrap();
     let (code, _) = code.split_once("```").unwrap();
     let source = format!(
         "#define _GNU_SOURCE\n{code}
@@ -198,10 +198,10 @@ int main(int argc, char **argv)
 "
     );
     let root = support::scratch();
-    let path = root.join("readme.c");
+    let path = root.join("guide.c");
     std::fs::write(&path, source).unwrap();
     let program = compile("cc", path.to_str().unwrap(), &["-std=c11"]);
-    let file = root.join("readme-blocks");
+    let file = root.join("guide-blocks");
     let mut bytes = vec![b'.'; 4 * 4096];
     bytes[4096 + 7] = b'x';
     std::fs::write(&file, bytes).unwrap();

@@ -53,7 +53,7 @@ fn command(work: &Path, program: impl AsRef<Path>) -> Command {
     command
 }
 
-/// README, "Building, installing, testing": commands, library, headers, manual pages, the module for Python. `outrider run` of a real program from there
+/// docs/contributing.md, "Build": commands, library, headers, manual pages, the module for Python. `outrider run` of a real program from there
 /// prefetches (SPEC CP1) and changes nothing, and a C program is compiled and linked against what is there (SPEC LP1).
 #[test]
 fn what_is_installed_works_from_its_prefix() {

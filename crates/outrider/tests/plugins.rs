@@ -379,16 +379,15 @@ fn show_prints_the_graphs_that_a_plugin_builds() {
     );
 }
 
-/// The plug-in in README.md, with the programs that it names.
+/// The plug-in in docs/guide/plugins.md, with the programs that it names.
 #[test]
-fn the_plugin_in_the_readme_works() {
-    let readme = fs::read_to_string(repository().join("README.md")).unwrap();
-    let (_, section) = readme.split_once("## Foreaction graphs").unwrap();
-    let code = section.split("```c\n").nth(2).unwrap();
+fn the_plugin_in_the_guide_works() {
+    let guide = fs::read_to_string(repository().join("docs/guide/plugins.md")).unwrap();
+    let (_, code) = guide.split_once("```c\n").unwrap();
     let (code, _) = code.split_once("```").unwrap();
-    let source = scratch().join("readme.c");
+    let source = scratch().join("guide.c");
     fs::write(&source, format!("#define _GNU_SOURCE\n{code}")).unwrap();
-    let made = scratch().join("readme.so");
+    let made = scratch().join("guide.so");
     let built = Command::new("cc")
         .args(["-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-I"])
         .arg(repository().join("include"))
@@ -396,12 +395,12 @@ fn the_plugin_in_the_readme_works() {
         .output()
         .unwrap();
     assert!(built.status.success(), "{}", text(&built.stderr));
-    let dir = scratch().join("readme-dir");
+    let dir = scratch().join("guide-dir");
     fs::create_dir_all(&dir).unwrap();
     for i in 0..200 {
         fs::write(dir.join(format!("f{i}")), "").unwrap();
     }
-    let report = scratch().join("readme.json");
+    let report = scratch().join("guide.json");
     let flag = format!("--report={}", report.display());
     let dir = dir.to_str().unwrap();
     for command in [["du", "-a", dir], ["find", dir, "-ls"], ["ls", "-lU", dir]] {

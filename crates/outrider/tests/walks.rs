@@ -1,6 +1,6 @@
 //! Programs that go through trees of small files find them fetched, and nobody notices anything else.
 //!
-//! DESIGN, "Trees"; musts 1 to 8. Oracles: what the programs print and leave without us; times of access; processes that would wake up if
+//! docs/design/12-trees.md. Oracles: what the programs print and leave without us; times of access; processes that would wake up if
 //! somebody opened a pipe; what is cached of files that nobody may touch.
 
 mod support;

@@ -2,7 +2,7 @@
 //!
 //! Everything that a process tells is a claim, and it may tell millions a second. So each table that grows by what is told has a bound, which is shared among the
 //! processes that are there: who reaches its part is not helped with what lies beyond, and the others go on as before. The same with the service's time: who
-//! has taken more than a turn sits out as many. SEMANTICS.md has a table of all of them.
+//! has taken more than a turn sits out as many. docs/semantics.md has a table of all of them.
 
 use outrider_sys::units::PAGE;
 
