@@ -16,6 +16,7 @@ pub mod proc_memory;
 pub mod residency;
 pub mod service;
 pub mod shared;
+pub mod sharing;
 pub mod shm;
 pub mod source;
 pub mod tally;

@@ -1,9 +1,11 @@
-//! Devices: what a request costs (`model`), and where files lie (`layout`).
+//! Devices: what a request costs (`model`), where files lie (`layout`), and who else reads from them (`sharing`).
 
 mod extents;
 mod layout;
 mod model;
+pub(crate) mod sharing;
 
 pub use extents::{Extents, Placement};
 pub use layout::{Layout, Watch};
 pub use model::{AWAY_US, DeviceModel, InFlight, READAHEAD, Seeks};
+pub use sharing::Sharing;

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use outrider_sys::raw::blocks_read;
 
-use super::{Device, Engine, Shared, Sharing};
-use crate::device::READAHEAD;
+use super::{Device, Engine, Shared};
+use crate::device::{READAHEAD, Sharing};
 
 /// How often whoever waits for room looks whether it is wanted no more.
 const LOOK: Duration = Duration::from_millis(5);

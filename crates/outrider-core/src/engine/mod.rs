@@ -38,7 +38,7 @@ use outrider_sys::{below, threads};
 
 use crate::clock::{Clock, Monotonic};
 use crate::config::{Config, IoPriority};
-use crate::device::{DeviceModel, InFlight, Layout};
+use crate::device::{DeviceModel, InFlight, Layout, Sharing};
 use crate::shm::{Notes, lost};
 
 /// What is going on with a device.
@@ -58,17 +58,6 @@ pub struct Load {
     pub bound: u64,
     /// How often something was asked for beside the queues.
     pub entered: u64,
-}
-
-/// Who else reads from a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sharing {
-    /// Nobody has looked long enough: little is kept in flight.
-    Unknown,
-    /// Nobody.
-    Exclusive,
-    /// Somebody: no more is kept in flight than the kernel's own readahead keeps.
-    Shared,
 }
 
 struct Shared {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{Arrived, Failure, Handle, Request, Sharing, TARDY, Watched};
+use super::{Arrived, Failure, Handle, Request, TARDY, Watched};
 use crate::clock::Moment;
-use crate::device::{DeviceModel, InFlight, Layout, Seeks};
+use crate::device::{DeviceModel, InFlight, Layout, Seeks, Sharing};
 use crate::shm::{Notes, lost};
 use crate::view::{FileView, PageRange};
 

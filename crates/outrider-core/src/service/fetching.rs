@@ -3,8 +3,7 @@
 use outrider_sys::units::PAGE;
 
 use super::*;
-use crate::device::{READAHEAD, Seeks};
-use crate::engine::Sharing;
+use crate::device::{READAHEAD, Seeks, Sharing};
 
 /// From so many bytes that the kernel reads ahead on it is worth leaving a whole file to it: eight times its usual readahead.
 const FAR: u64 = 1 << 20;

@@ -12,18 +12,16 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use outrider_sys::cache::{CacheStat, CacheStatError};
-use outrider_sys::counters::Read;
 use outrider_sys::handover::{Arrival, Handed};
 use outrider_sys::memory::Memory;
 
-use super::runs::Run;
 use super::{InodeKey, Place};
-use crate::clock::Clock;
 use crate::engine::Handle;
 use crate::fetch::Wanted;
 use crate::map::Keyed;
 use crate::residency;
 use crate::shared::Shared;
+use crate::sharing::Counters;
 use crate::shm::Slot;
 use crate::source::mapped::Mapped;
 use crate::view::{FileView, PageRange};
@@ -63,7 +61,7 @@ pub struct Answer {
 }
 
 /// What the service asks of its system, and has it do.
-pub trait Kernel: Clock {
+pub trait Kernel: Counters {
     /// What maps of the service are hashed with.
     fn keyed(&self) -> Keyed;
 
@@ -106,8 +104,6 @@ pub trait Kernel: Clock {
     fn follow(&self, life: Option<&OwnedFd>);
     /// Whether a process has ended since this was asked last.
     fn has_ended(&self) -> bool;
-    /// The number of the service's own process.
-    fn own_pid(&self) -> u32;
 
     /// Files that are open because programs have them.
     fn held(&self, shared: &Shared) -> u32;
@@ -179,20 +175,8 @@ pub trait Kernel: Clock {
     /// See [`Mapped::look`].
     fn touched(&self, pid: u32, mapped: &mut Mapped) -> io::Result<Vec<Range<u64>>>;
 
-    /// Bytes that a process has had read from disks.
-    fn bytes_fetched(&self, pid: u32) -> Option<u64>;
     /// Bytes that a process has read, from wherever.
     fn bytes_read(&self, pid: u32) -> Option<u64>;
-    /// Bytes of the longest request that a disk takes.
-    fn longest_request(&self, device: u64) -> Option<u64>;
-    /// See [`counters::begun`](outrider_sys::counters::begun).
-    fn begun(&self, device: u64) -> Option<(u64, u64)>;
-    /// See [`counters::read`](outrider_sys::counters::read).
-    fn read(&self, device: u64) -> Option<Read>;
-    /// Shows this run to others of its user.
-    fn show_run(&self, _own: &Run) {}
-    /// What other runs of this user show.
-    fn other_runs(&self) -> Vec<Run>;
     /// Memory.
     fn memory(&self) -> Memory;
 

@@ -8,7 +8,7 @@ use outrider_sys::units::PAGE;
 
 use super::*;
 use crate::device::Seeks;
-use crate::engine::Sharing;
+use crate::device::Sharing;
 
 /// What is asked for and has not arrived at most, bytes: what a fast device delivers while the service sleeps …
 const AHEAD: u64 = 16 << 20;

@@ -1,6 +1,5 @@
 //! Linux: what the service asks of its system, asked.
 
-use std::cell::RefCell;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,7 +11,7 @@ use std::time::Duration;
 
 use outrider_sys::cache::{self, CacheStat, CacheStatError};
 use outrider_sys::counters;
-use outrider_sys::device::{Device, DeviceId, file_system_id};
+use outrider_sys::device::{Device, file_system_id};
 use outrider_sys::handover::{self, Arrival, Handed};
 use outrider_sys::memory::{Memory, MemorySources};
 use outrider_sys::raw;
@@ -20,7 +19,6 @@ use outrider_sys::raw;
 use super::cache_users::Watches;
 use super::ends::{Ends, Note, Wake};
 use super::kernel::{Answer, Kernel, OpenFile, Source};
-use super::runs::{Run, Runs};
 use super::servers::Servers;
 use super::{InodeKey, Place};
 use crate::clock::{Clock, Moment, Monotonic};
@@ -29,6 +27,7 @@ use crate::fetch::{self, Wanted};
 use crate::map::Keyed;
 use crate::residency::Residency;
 use crate::shared::Shared;
+use crate::sharing::{Counters, System, runs::Run};
 use crate::shm::Slot;
 use crate::source::mapped::Mapped;
 use crate::view::{FileView, PageRange};
@@ -46,8 +45,7 @@ pub struct Linux {
     ends: Ends,
     servers: Servers,
     watches: Watches,
-    /// Once there was a reason to look.
-    runs: RefCell<Option<Option<Runs>>>,
+    counts: System,
 }
 
 impl Linux {
@@ -64,7 +62,7 @@ impl Linux {
             runner: parent(),
             ends,
             watches: Watches::default(),
-            runs: RefCell::default(),
+            counts: System::new(clock),
         }
     }
 }
@@ -100,6 +98,36 @@ fn place_of(device: Option<&Device>, served: bool) -> Place {
         read_ahead: device.and_then(Device::read_ahead).unwrap_or(0),
         shows_opens: served,
         caches: !served && device.is_none_or(fetch::surely_caches),
+    }
+}
+
+impl Counters for Linux {
+    fn own_pid(&self) -> u32 {
+        self.counts.own_pid()
+    }
+
+    fn bytes_fetched(&self, pid: u32) -> Option<u64> {
+        self.counts.bytes_fetched(pid)
+    }
+
+    fn longest_request(&self, device: u64) -> Option<u64> {
+        self.counts.longest_request(device)
+    }
+
+    fn begun(&self, device: u64) -> Option<(u64, u64)> {
+        self.counts.begun(device)
+    }
+
+    fn read(&self, device: u64) -> Option<counters::Read> {
+        self.counts.read(device)
+    }
+
+    fn show_run(&self, own: &Run) {
+        self.counts.show_run(own);
+    }
+
+    fn other_runs(&self) -> Vec<Run> {
+        self.counts.other_runs()
     }
 }
 
@@ -185,10 +213,6 @@ impl Kernel for Linux {
 
     fn has_ended(&self) -> bool {
         self.ends.take_ended()
-    }
-
-    fn own_pid(&self) -> u32 {
-        std::process::id()
     }
 
     fn held(&self, shared: &Shared) -> u32 {
@@ -328,37 +352,8 @@ impl Kernel for Linux {
         mapped.look(pid)
     }
 
-    fn bytes_fetched(&self, pid: u32) -> Option<u64> {
-        counters::bytes_fetched(pid)
-    }
-
     fn bytes_read(&self, pid: u32) -> Option<u64> {
         counters::bytes_read(pid)
-    }
-
-    fn longest_request(&self, device: u64) -> Option<u64> {
-        counters::longest_request(DeviceId::from_dev(device))
-    }
-
-    fn begun(&self, device: u64) -> Option<(u64, u64)> {
-        counters::begun(DeviceId::from_dev(device))
-    }
-
-    fn read(&self, device: u64) -> Option<counters::Read> {
-        counters::read(DeviceId::from_dev(device))
-    }
-
-    fn show_run(&self, own: &Run) {
-        let mut runs = self.runs.borrow_mut();
-        if let Some(runs) = runs.get_or_insert_with(Runs::open) {
-            runs.show(own);
-        }
-    }
-
-    fn other_runs(&self) -> Vec<Run> {
-        let runs = self.runs.borrow();
-        let runs = runs.as_ref().and_then(Option::as_ref);
-        runs.map_or_else(Vec::new, Runs::others)
     }
 
     fn memory(&self) -> Memory {

@@ -26,7 +26,6 @@ mod reach;
 mod reads;
 pub mod record;
 mod resident;
-pub mod runs;
 mod sampling;
 #[cfg(test)]
 mod scribbled;
@@ -54,6 +53,7 @@ use crate::fetch::{self, Wanted};
 use crate::map::Map;
 use crate::plan::{self, Terms};
 use crate::shared::Shared;
+use crate::sharing::DeviceSharing;
 use crate::shm::{
     self, Event, FD_IGNORED, FD_TRACKED, FLAG_BLIND, FLAG_RESIDENT, FLAG_SEQUENTIAL, FLAG_WRITABLE,
     Figure, Header, Kind, MAX_FILES, MAX_PROCS, Proc, Slot, lost,
@@ -66,7 +66,6 @@ use crate::view::{FileView, Granularity, PageRange};
 use crate::walk::runner::{self as walk, Opened, Walker};
 
 use cache_users::{CacheUsers, Seen};
-use device_sharing::DeviceSharing;
 use ends::Wake;
 use heirs::Heirs;
 use interarrival::Interarrival;

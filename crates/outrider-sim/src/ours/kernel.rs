@@ -15,9 +15,10 @@ use outrider_core::clock::{Clock, Moment};
 use outrider_core::engine::Handle;
 use outrider_core::fetch::Wanted;
 use outrider_core::map::Keyed;
-use outrider_core::service::runs::Run;
 use outrider_core::service::{Answer, InodeKey, Kernel, OpenFile, Place, Source};
 use outrider_core::shared::Shared as Books;
+use outrider_core::sharing::Counters;
+use outrider_core::sharing::runs::Run;
 use outrider_core::shm::Slot;
 use outrider_core::source::mapped::Mapped;
 use outrider_sys::cache::{CacheStat, CacheStatError};
@@ -97,6 +98,47 @@ impl Machine {
 impl Clock for Machine {
     fn now(&self) -> Moment {
         Moment::from_nanos(self.system.borrow().now + self.spent.get())
+    }
+}
+
+impl Counters for Machine {
+    fn own_pid(&self) -> u32 {
+        SERVICE
+    }
+
+    fn bytes_fetched(&self, pid: u32) -> Option<u64> {
+        self.takes(costs::FILE);
+        let by = if pid == SERVICE {
+            By::Ahead
+        } else {
+            By::Program
+        };
+        Some(self.system.borrow().asked(by).bytes)
+    }
+
+    fn longest_request(&self, _device: u64) -> Option<u64> {
+        self.takes(costs::FILE);
+        Some(self.system.borrow().machine().longest)
+    }
+
+    fn begun(&self, _device: u64) -> Option<(u64, u64)> {
+        self.takes(2 * costs::FILE);
+        let begun = self.system.borrow().begun();
+        Some((begun, begun))
+    }
+
+    fn read(&self, _device: u64) -> Option<Read> {
+        self.takes(costs::FILE);
+        let answered = self.system.borrow().answered();
+        Some(Read {
+            completed: answered.requests,
+            merged: 0,
+            bytes: answered.bytes,
+        })
+    }
+
+    fn other_runs(&self) -> Vec<Run> {
+        Vec::new()
     }
 }
 
@@ -187,10 +229,6 @@ impl Kernel for Machine {
     fn has_ended(&self) -> bool {
         let mut program = self.program.borrow_mut();
         program.over && !std::mem::replace(&mut program.heard, true)
-    }
-
-    fn own_pid(&self) -> u32 {
-        SERVICE
     }
 
     fn held(&self, _books: &Books) -> u32 {
@@ -335,44 +373,9 @@ impl Kernel for Machine {
         Ok(Vec::new())
     }
 
-    fn other_runs(&self) -> Vec<Run> {
-        Vec::new()
-    }
-
-    fn bytes_fetched(&self, pid: u32) -> Option<u64> {
-        self.takes(costs::FILE);
-        let by = if pid == SERVICE {
-            By::Ahead
-        } else {
-            By::Program
-        };
-        Some(self.system.borrow().asked(by).bytes)
-    }
-
     fn bytes_read(&self, _pid: u32) -> Option<u64> {
         self.takes(costs::FILE);
         Some(self.program.borrow().bytes_read)
-    }
-
-    fn longest_request(&self, _device: u64) -> Option<u64> {
-        self.takes(costs::FILE);
-        Some(self.system.borrow().machine().longest)
-    }
-
-    fn begun(&self, _device: u64) -> Option<(u64, u64)> {
-        self.takes(2 * costs::FILE);
-        let begun = self.system.borrow().begun();
-        Some((begun, begun))
-    }
-
-    fn read(&self, _device: u64) -> Option<Read> {
-        self.takes(costs::FILE);
-        let answered = self.system.borrow().answered();
-        Some(Read {
-            completed: answered.requests,
-            merged: 0,
-            bytes: answered.bytes,
-        })
     }
 
     fn memory(&self) -> Memory {

@@ -28,9 +28,10 @@ use crate::engine::{self, Done, Engine, Handle, Job, Jobs, Settings, Worker};
 use crate::fetch::Wanted;
 use crate::map::Keyed;
 use crate::proc_memory::ProcMemory;
-use crate::service::runs::Run;
 use crate::service::{Answer, InodeKey, Kernel, Linux, OpenFile, Place, Service, Source};
 use crate::shared::Shared;
+use crate::sharing::Counters;
+use crate::sharing::runs::Run;
 use crate::shm::{self, Slot};
 use crate::source::mapped::Mapped;
 
@@ -278,6 +279,46 @@ impl Clock for Recorder {
     }
 }
 
+impl Counters for Recorder {
+    fn own_pid(&self) -> u32 {
+        self.system.own_pid()
+    }
+
+    fn bytes_fetched(&self, pid: u32) -> Option<u64> {
+        let answer = self.system.bytes_fetched(pid);
+        self.note("fetched", &pid.to_string(), answer)
+    }
+
+    fn longest_request(&self, device: u64) -> Option<u64> {
+        let answer = self.system.longest_request(device);
+        self.note("longest", &device.to_string(), answer)
+    }
+
+    fn begun(&self, device: u64) -> Option<(u64, u64)> {
+        let answer = self.system.begun(device);
+        let both = answer.map(|(least, most)| [least, most]);
+        self.note("begun", &device.to_string(), both);
+        answer
+    }
+
+    fn read(&self, device: u64) -> Option<Read> {
+        let answer = self.system.read(device);
+        self.note("delivered", &device.to_string(), answer)
+    }
+
+    fn show_run(&self, own: &Run) {
+        self.system.show_run(own);
+    }
+
+    fn other_runs(&self) -> Vec<Run> {
+        let runs = self.system.other_runs();
+        for run in &runs {
+            self.note("run", "-", run.numbers());
+        }
+        runs
+    }
+}
+
 impl Kernel for Recorder {
     fn begin_round(&mut self, _shared: &Shared) {
         let now = self.clock.now();
@@ -468,10 +509,6 @@ impl Kernel for Recorder {
         self.note_unusual("ended", "-", answer, false)
     }
 
-    fn own_pid(&self) -> u32 {
-        self.system.own_pid()
-    }
-
     fn held(&self, _shared: &Shared) -> u32 {
         let held = self.system.held(&self.real);
         self.note_unusual("held", "-", u64::from(held), 0) as u32
@@ -624,43 +661,9 @@ impl Kernel for Recorder {
         }
     }
 
-    fn bytes_fetched(&self, pid: u32) -> Option<u64> {
-        let answer = self.system.bytes_fetched(pid);
-        self.note("fetched", &pid.to_string(), answer)
-    }
-
     fn bytes_read(&self, pid: u32) -> Option<u64> {
         let answer = self.system.bytes_read(pid);
         self.note("read", &pid.to_string(), answer)
-    }
-
-    fn longest_request(&self, device: u64) -> Option<u64> {
-        let answer = self.system.longest_request(device);
-        self.note("longest", &device.to_string(), answer)
-    }
-
-    fn begun(&self, device: u64) -> Option<(u64, u64)> {
-        let answer = self.system.begun(device);
-        let both = answer.map(|(least, most)| [least, most]);
-        self.note("begun", &device.to_string(), both);
-        answer
-    }
-
-    fn read(&self, device: u64) -> Option<Read> {
-        let answer = self.system.read(device);
-        self.note("delivered", &device.to_string(), answer)
-    }
-
-    fn show_run(&self, own: &Run) {
-        self.system.show_run(own);
-    }
-
-    fn other_runs(&self) -> Vec<Run> {
-        let runs = self.system.other_runs();
-        for run in &runs {
-            self.note("run", "-", run.numbers());
-        }
-        runs
     }
 
     fn memory(&self) -> Memory {

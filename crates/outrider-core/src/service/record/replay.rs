@@ -26,9 +26,10 @@ use crate::engine::{Arrived, Done, Engine, Handle, Job, Jobs, Kind, Outcome, Set
 use crate::fetch::Wanted;
 use crate::map::Keyed;
 use crate::proc_memory::ProcMemory;
-use crate::service::runs::Run;
 use crate::service::{Answer, InodeKey, Kernel, OpenFile, Place, Service, Source, Turn};
 use crate::shared::Shared;
+use crate::sharing::Counters;
+use crate::sharing::runs::Run;
 use crate::shm::{Event, OWNER_FREE, Slot};
 use crate::source::mapped::Mapped;
 
@@ -429,6 +430,34 @@ impl Clock for Replayer {
     }
 }
 
+impl Counters for Replayer {
+    fn own_pid(&self) -> u32 {
+        self.head.pid
+    }
+
+    fn bytes_fetched(&self, pid: u32) -> Option<u64> {
+        self.ask("fetched", &pid.to_string()).flatten()
+    }
+
+    fn longest_request(&self, device: u64) -> Option<u64> {
+        self.ask("longest", &device.to_string()).flatten()
+    }
+
+    fn begun(&self, device: u64) -> Option<(u64, u64)> {
+        let both: Option<[u64; 2]> = self.ask("begun", &device.to_string())?;
+        both.map(|[least, most]| (least, most))
+    }
+
+    fn read(&self, device: u64) -> Option<Read> {
+        self.ask("delivered", &device.to_string()).flatten()
+    }
+
+    fn other_runs(&self) -> Vec<Run> {
+        let all: Vec<Vec<u64>> = self.ask_all("run", "-");
+        all.iter().filter_map(|numbers| Run::of(numbers)).collect()
+    }
+}
+
 impl Kernel for Replayer {
     fn begin_round(&mut self, _shared: &Shared) {
         let next = self.round.map_or(0, |r| r + 1);
@@ -587,10 +616,6 @@ impl Kernel for Replayer {
         self.ask_now("ended", "-").unwrap_or(false)
     }
 
-    fn own_pid(&self) -> u32 {
-        self.head.pid
-    }
-
     fn held(&self, _shared: &Shared) -> u32 {
         self.ask_now("held", "-").map_or(0, |n: u64| n as u32)
     }
@@ -717,30 +742,8 @@ impl Kernel for Replayer {
             .unwrap_or(Ok(Vec::new()))
     }
 
-    fn bytes_fetched(&self, pid: u32) -> Option<u64> {
-        self.ask("fetched", &pid.to_string()).flatten()
-    }
-
     fn bytes_read(&self, pid: u32) -> Option<u64> {
         self.ask("read", &pid.to_string()).flatten()
-    }
-
-    fn longest_request(&self, device: u64) -> Option<u64> {
-        self.ask("longest", &device.to_string()).flatten()
-    }
-
-    fn begun(&self, device: u64) -> Option<(u64, u64)> {
-        let both: Option<[u64; 2]> = self.ask("begun", &device.to_string())?;
-        both.map(|[least, most]| (least, most))
-    }
-
-    fn read(&self, device: u64) -> Option<Read> {
-        self.ask("delivered", &device.to_string()).flatten()
-    }
-
-    fn other_runs(&self) -> Vec<Run> {
-        let all: Vec<Vec<u64>> = self.ask_all("run", "-");
-        all.iter().filter_map(|numbers| Run::of(numbers)).collect()
     }
 
     fn memory(&self) -> Memory {

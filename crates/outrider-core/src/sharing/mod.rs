@@ -1,0 +1,369 @@
+//! Who reads from the disks that are being prefetched from: looks at what disks and processes count, and tells the engine.
+//!
+//! Whoever has an engine looks: the service for all programs of its run, and a program for the lists that it has declared. What is seen is judged by
+//! [`crate::device::sharing`]. Other runs of the same user show who reads for them ([`runs`]), so that none takes another for a stranger.
+
+mod others;
+pub mod runs;
+mod system;
+
+use std::time::Duration;
+
+use outrider_sys::counters;
+
+use crate::clock::{Clock, Moment};
+use crate::device::Sharing;
+use crate::device::sharing::{Count, Disk, LATER, LOOK, SURE};
+use crate::engine::{Engine, Load};
+use others::{Others, Own};
+use runs::Run;
+pub use system::System;
+
+/// A disk of which nothing was asked for so long is not looked at …
+const IDLE: Duration = Duration::from_millis(100);
+/// … and after so long it has to be proven again that it is ours alone.
+pub(crate) const REST: Duration = Duration::from_secs(1);
+/// A look takes so long, and so much more for each process. Who was kept from the processor in the middle of one counts requests of the disk that programs made after theirs
+/// were counted.
+const LASTS: Duration = Duration::from_micros(200);
+const LASTS_EACH: Duration = Duration::from_micros(40);
+/// After so many of these in succession they may take twice as long, after twice as many three times.
+const INTERRUPTED: u32 = 8;
+/// Processes beyond which nobody is looked for: the look would cost more than it brings.
+pub(crate) const MOST: usize = 32;
+
+/// What the system counts.
+pub trait Counters: Clock {
+    /// The number of the process that has the engine.
+    fn own_pid(&self) -> u32;
+    /// Bytes that a process has had read from disks.
+    fn bytes_fetched(&self, pid: u32) -> Option<u64>;
+    /// Bytes of the longest request that a disk takes.
+    fn longest_request(&self, device: u64) -> Option<u64>;
+    /// See [`counters::begun`].
+    fn begun(&self, device: u64) -> Option<(u64, u64)>;
+    /// See [`counters::read`].
+    fn read(&self, device: u64) -> Option<counters::Read>;
+    /// Shows this run to others of its user.
+    fn show_run(&self, _own: &Run) {}
+    /// What other runs of this user show.
+    fn other_runs(&self) -> Vec<Run>;
+}
+
+/// A process that reads for a run, beside the one that has the engine.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// The process.
+    pub pid: u32,
+    /// Bytes that it has had fetched.
+    pub fetched: u64,
+    /// Bytes of one of its requests.
+    pub at_once: u64,
+}
+
+/// What a run knows of those who read for it.
+pub trait Readers {
+    /// Processes, beside the one that has the engine.
+    fn processes(&self) -> usize;
+    /// The same with what they have fetched, by requests of `longest` bytes at most; `None` where it is not to be known of all of them.
+    fn programs(&self, longest: u64) -> Option<Vec<Program>>;
+    /// Requests that the process which has the engine has made beside it: no fewer, and no more.
+    fn beside(&self) -> (u64, u64);
+    /// Threads that may be making such requests.
+    fn threads_beside(&self) -> usize;
+    /// Bytes of the engine's longest requests.
+    fn chunk(&self) -> u64;
+    /// Whether programs have gone through directories lately.
+    fn walks(&self) -> bool;
+    /// Bytes of which programs have given the kernel hints.
+    fn hinted(&self) -> u64;
+    /// Whether files that programs have read at random are on their way from a device as a whole.
+    fn is_streaming(&self, device: u64) -> bool;
+}
+
+/// The last look.
+#[derive(Default)]
+pub struct DeviceSharing {
+    at: Moment,
+    disks: Vec<Disk>,
+    /// Looks in succession that took too long.
+    interrupted: u32,
+    programs: Vec<Program>,
+    /// Requests that had been made beside the engine at the last look: no fewer, and no more.
+    beside: (u64, u64),
+    /// Bytes of which programs had given the kernel hints.
+    hinted: u64,
+    others: Others,
+    own: Own,
+    /// What other runs were shown at the last look.
+    shown: Run,
+}
+
+impl DeviceSharing {
+    /// One that has not looked before `now`.
+    pub fn new(now: Moment) -> DeviceSharing {
+        DeviceSharing {
+            at: now,
+            ..DeviceSharing::default()
+        }
+    }
+
+    /// Who reads from a device, as far as is known.
+    pub fn of(&self, device: u64) -> Sharing {
+        let disk = self.disks.iter().find(|d| d.device == device);
+        disk.map_or(Sharing::Unknown, Disk::sharing)
+    }
+
+    /// Whether a device is looked at.
+    pub fn knows(&self, device: u64) -> bool {
+        self.disks.iter().any(|d| d.device == device)
+    }
+
+    /// From one look to the next.
+    pub fn pause(&self) -> Duration {
+        // Who reads beside programs that nobody runs ahead of may have been overlooked.
+        let known = |d: &Disk| match d.sharing {
+            Sharing::Unknown => false,
+            Sharing::Exclusive => d.quiet > SURE,
+            Sharing::Shared => true,
+        };
+        match self.disks.iter().all(known) {
+            true => LATER,
+            false => LOOK,
+        }
+    }
+
+    /// Looks, if it is time to, and tells the engine.
+    pub fn look(&mut self, system: &impl Counters, engine: &Engine, readers: &impl Readers) {
+        if system.since(self.at) < self.pause() {
+            return;
+        }
+        for load in engine.loads() {
+            let known = self.disks.iter().find(|d| d.device == load.device);
+            let entered = known.map_or(0, |d| d.entered);
+            if load.busy || load.entered > entered {
+                let disk = self.disk(load.device, system, || readers.chunk());
+                disk.busy = system.now();
+            }
+        }
+        self.disks.retain(|d| {
+            let rested = system.since(d.busy) >= REST;
+            if rested {
+                engine.share(d.device, Sharing::Unknown);
+            }
+            !rested
+        });
+        self.count(system, engine, readers);
+    }
+
+    /// To be called before something is asked of a device that is not looked at: begins to count there.
+    pub fn begin(
+        &mut self,
+        device: u64,
+        system: &impl Counters,
+        engine: &Engine,
+        readers: &impl Readers,
+    ) {
+        engine.share(device, Sharing::Unknown);
+        self.disk(device, system, || readers.chunk());
+        self.count(system, engine, readers);
+    }
+
+    /// A process was taken in, which is about to read `at_once` bytes with each request: other runs know of it before it does.
+    pub fn show_process(&mut self, pid: u32, at_once: u64, system: &impl Counters) {
+        if !self.shown.devices.is_empty() {
+            self.shown.members.push((pid, at_once));
+            system.show_run(&self.shown);
+        }
+    }
+
+    fn disk(
+        &mut self,
+        device: u64,
+        system: &impl Counters,
+        chunk: impl FnOnce() -> u64,
+    ) -> &mut Disk {
+        let i = self.disks.iter().position(|d| d.device == device);
+        let i = i.unwrap_or_else(|| {
+            let longest = system.longest_request(device).unwrap_or(u64::MAX);
+            let disk = Disk::new(device, longest, chunk(), system.now());
+            self.disks.push(disk);
+            self.disks.len() - 1
+        });
+        &mut self.disks[i]
+    }
+
+    /// What other runs of this user are shown: this one's disks, and who reads for it. `process`: the one that has the engine, and what it has fetched, bytes.
+    fn own_run(
+        &mut self,
+        loads: &[Load],
+        process: Option<(u32, u64)>,
+        programs: Option<&Vec<Program>>,
+        chunk: u64,
+    ) -> Run {
+        let issued = loads.iter().map(|l| l.issued).sum::<u64>() + self.beside.1;
+        let longest = chunk.min(self.longest());
+        let made = process.map_or((0, 0), |(_, bytes)| (issued, bytes));
+        let process = process.map(|(pid, bytes)| (pid, self.own.at_once(bytes, issued, longest)));
+        let programs = programs.into_iter().flatten().map(|p| (p.pid, p.at_once));
+        Run {
+            devices: loads.iter().map(|l| l.device).collect(),
+            in_flight: loads.iter().map(|l| l.bound).max().unwrap_or(0),
+            made,
+            // Not what others have told, or nobody would ever take it back.
+            sees_somebody: self.disks.iter().any(|d| d.sharing == Sharing::Shared),
+            members: process.into_iter().chain(programs).collect(),
+        }
+    }
+
+    /// The longest request that the disks take, bytes.
+    fn longest(&self) -> u64 {
+        let longest = self.disks.iter().map(|d| d.longest);
+        longest.min().unwrap_or(u64::MAX)
+    }
+
+    /// Requests that programs have made since the last look, of which `now` tells what they have had fetched. `None` where one has ended, of
+    /// which it is not known what it fetched last.
+    fn requests(&mut self, now: Vec<Program>) -> Option<u64> {
+        let of = |list: &[Program], pid| list.iter().find(|p| p.pid == pid).map(|p| p.fetched);
+        let before = std::mem::take(&mut self.programs);
+        let ended = before.iter().any(|p| of(&now, p.pid).is_none());
+        let requests = |p: &Program| {
+            let since = p.fetched.saturating_sub(of(&before, p.pid).unwrap_or(0));
+            since.div_ceil(p.at_once)
+        };
+        let all = now.iter().map(requests).sum();
+        self.programs = now;
+        (!ended).then_some(all)
+    }
+
+    /// Requests that were made beside the engine since the last look: no fewer, and no more.
+    fn beside_since(&mut self, now: (u64, u64)) -> (u64, u64) {
+        let before = self.beside;
+        // What is just being read may have been counted page by page.
+        self.beside = (now.0.max(before.0), now.1.max(before.1));
+        (
+            now.0.saturating_sub(before.0),
+            now.1.saturating_sub(before.1),
+        )
+    }
+
+    /// Other runs that read from the same disks, of which none has a process of this one's.
+    fn other_runs(&self, own: &Run, system: &impl Counters) -> Vec<Run> {
+        let mut runs = system.other_runs();
+        let is_own = |pid: u32| own.members.iter().any(|m| m.0 == pid);
+        runs.retain(|other| {
+            let leads = other.members.first().is_some_and(|m| is_own(m.0));
+            !leads && other.devices.iter().any(|d| own.devices.contains(d))
+        });
+        for run in &mut runs {
+            run.members.retain(|m| !is_own(m.0));
+        }
+        runs
+    }
+
+    fn count(&mut self, system: &impl Counters, engine: &Engine, readers: &impl Readers) {
+        self.at = system.now();
+        let looked_at = |d: &Disk| system.since(d.busy) < IDLE;
+        if !self.disks.iter().any(looked_at) {
+            self.programs.clear();
+            return;
+        }
+        let threads = readers.threads_beside();
+        let own_pid = system.own_pid();
+        let ours = system.bytes_fetched(own_pid);
+        for d in self.disks.iter_mut().filter(|d| !looked_at(d)) {
+            d.counts.clear();
+        }
+        let looks_from = system.now();
+        let programs = readers.programs(self.longest());
+        let process = ours.map(|bytes| (own_pid, bytes));
+        let run = self.own_run(&engine.loads(), process, programs.as_ref(), readers.chunk());
+        system.show_run(&run);
+        let runs = self.other_runs(&run, system);
+        self.shown = run;
+        let fetched = |pid| system.bytes_fetched(pid);
+        let others = self.others.look(&runs, system.now(), fetched);
+        let (least_beside, _) = readers.beside();
+        // Of each disk what it had been given, between what the engine had surely handed over and may have by now.
+        let counted: Vec<_> = engine
+            .loads()
+            .into_iter()
+            .filter(|l| {
+                let disks = &self.disks;
+                disks.iter().any(|d| d.device == l.device && looked_at(d))
+            })
+            .map(|before| {
+                let device = before.device;
+                let (begun, read) = (system.begun(device), system.read(device));
+                let after = engine.loads();
+                let after = after.into_iter().find(|l| l.device == before.device);
+                (before, begun.zip(read), after)
+            })
+            .collect();
+        let asked = ours.zip(system.bytes_fetched(own_pid));
+        let others = others.zip(self.others.look(&runs, system.now(), fetched));
+        let (_, most_beside) = readers.beside();
+        let beside = self.beside_since((least_beside, most_beside));
+        for (load, _, _) in &counted {
+            let known =
+                |d: &&mut Disk| d.device == load.device && (load.busy || d.entered != load.entered);
+            // Who reads from several disks at once is believed to have read all from each.
+            if let Some(d) = self.disks.iter_mut().find(known) {
+                (d.walks.0, d.walks.1) = (d.walks.0 + beside.0, d.walks.1 + beside.1);
+                d.entered = load.entered;
+            }
+        }
+        let theirs = runs.iter().map(|run| 1 + 2 * run.members.len());
+        let parts = readers.processes().min(MOST)
+            + counted.len()
+            + threads.div_ceil(8)
+            + theirs.sum::<usize>();
+        let lasts = LASTS + LASTS_EACH * parts as u32;
+        self.interrupted += 1;
+        // Where all of them take longer, it is the machine.
+        if system.since(looks_from) > lasts * self.interrupted.div_ceil(INTERRUPTED) {
+            return;
+        }
+        self.interrupted = 0;
+        let fetched = |list: &Vec<Program>| list.iter().map(|p| p.fetched).sum::<u64>();
+        let fetched = programs.as_ref().map_or(0, fetched);
+        let hinted = readers.hinted();
+        let hints = std::mem::replace(&mut self.hinted, hinted) < hinted;
+        let own = programs.and_then(|now| self.requests(now));
+        let own = own.zip(others);
+        for (load, begun, after) in counted {
+            let answer = engine.model(load.device).latency_us;
+            let disks = &mut self.disks;
+            let Some(d) = disks.iter_mut().find(|d| d.device == load.device) else {
+                continue;
+            };
+            let there: Vec<&Run> = self.others.on(&runs, load.device).collect();
+            engine.divide(load.device, there.len() as u32);
+            let count = own.and_then(|(own, (least, most))| {
+                let (begun, read) = begun?;
+                let asked = asked.map(|a| (a.0 + fetched + least.1, a.1 + fetched + most.1));
+                let way = there.iter().map(|run| run.in_flight).sum::<u64>();
+                Some(Count {
+                    begun,
+                    handed: load.handed + d.walks.0 + least.0,
+                    issued: after?.issued + d.walks.1 + most.0,
+                    programs: d.counts.back().map_or(0, |c| c.programs) + own,
+                    delivered: read.bytes,
+                    asked,
+                    way: load.bytes + way,
+                })
+            });
+            let (is_counted, known) = (count.is_some(), d.sharing);
+            d.walked = readers.walks();
+            let answer = Duration::from_micros(answer as u64);
+            d.look(count, answer, readers.is_streaming(load.device));
+            d.told = there.iter().any(|run| run.sees_somebody);
+            engine.share(load.device, d.sharing());
+            engine.disturb(load.device, hints);
+            if is_counted && d.sharing == Sharing::Exclusive && known != d.sharing {
+                engine.deepen(load.device);
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Other runs of the same user that read from the same disks: what they have asked for, by what each shows of itself.
+
+use outrider_sys::units::PAGE;
+
+use super::runs::Run;
+use super::{MOST, REST};
+use crate::clock::Moment;
+
+/// Other runs that read from the same disks.
+#[derive(Default)]
+pub(super) struct Others {
+    /// What each of their processes had fetched, bytes, and by how many requests.
+    members: Vec<(u32, (u64, u64))>,
+    /// What all of them have fetched since the first look: requests, and bytes.
+    requests: u64,
+    bytes: u64,
+    /// By their services' processes, when each was last seen to have fetched something.
+    active: Vec<(u32, Moment)>,
+}
+
+impl Others {
+    /// Counts what they have fetched until now. `None` where it isn't known what a run has fetched before, or one of its processes last, or they are too many.
+    pub(super) fn look(
+        &mut self,
+        runs: &[Run],
+        now: Moment,
+        fetched: impl Fn(u32) -> Option<u64>,
+    ) -> Option<(u64, u64)> {
+        let before = std::mem::take(&mut self.members);
+        let known = |pid| before.iter().find(|m| m.0 == pid).map(|m| m.1);
+        let mut all_known = true;
+        let few = runs.iter().map(|r| r.members.len()).sum::<usize>() <= MOST;
+        for run in runs.iter().filter(|_| few) {
+            let bytes = self.bytes;
+            let is_new = run.members.first().is_none_or(|m| known(m.0).is_none());
+            all_known &= !is_new;
+            for (i, (pid, at_once)) in run.members.iter().enumerate() {
+                let Some(now) = fetched(*pid) else { continue };
+                // A process that has just begun has fetched all of it since the last look.
+                let (then, before) = known(*pid).unwrap_or(if is_new { (now, 0) } else { (0, 0) });
+                let since = now.saturating_sub(then);
+                // What the service has asked for was counted when it showed that, all but the last of it.
+                let made = match i {
+                    0 => run.made.0 + now.saturating_sub(run.made.1).div_ceil(*at_once),
+                    _ => before + since.div_ceil(*at_once),
+                };
+                let before = if is_new { made } else { before };
+                self.requests = self.requests.wrapping_add(made.wrapping_sub(before));
+                self.bytes += since;
+                self.members.push((*pid, (now, made)));
+            }
+            if let Some((service, _)) = run.members.first().filter(|_| self.bytes > bytes) {
+                self.active.retain(|a| a.0 != *service);
+                self.active.push((*service, now));
+            }
+        }
+        self.active.retain(|a| now - a.1 < REST);
+        let is_there = |m: &(u32, (u64, u64))| self.members.iter().any(|n| n.0 == m.0);
+        let known = all_known && few && before.iter().all(is_there);
+        known.then_some((self.requests, self.bytes))
+    }
+
+    /// Those of them that have lately fetched something, perhaps from this device.
+    pub(super) fn on<'a>(&self, runs: &'a [Run], device: u64) -> impl Iterator<Item = &'a Run> {
+        let is_active = |run: &&Run| {
+            let service = run.members.first().map(|m| m.0);
+            self.active.iter().any(|a| Some(a.0) == service)
+        };
+        runs.iter()
+            .filter(move |run| run.devices.contains(&device) && is_active(run))
+    }
+}
+
+/// What this run asks for at once: shown to others.
+#[derive(Default)]
+pub(super) struct Own {
+    /// Bytes that the service had fetched, and by how many requests.
+    counted: (u64, u64),
+    /// Bytes of its requests of late; 0: not known yet.
+    at_once: u64,
+}
+
+impl Own {
+    /// By so many `requests` the service has had `bytes` fetched so far. Bytes of one of the last of them.
+    pub(super) fn at_once(&mut self, bytes: u64, requests: u64, longest: u64) -> u64 {
+        /// Of fewer requests the mean says little.
+        const SOME: u64 = 16;
+        let (since, made) = (
+            bytes.saturating_sub(self.counted.0),
+            requests.saturating_sub(self.counted.1),
+        );
+        if made >= SOME {
+            self.at_once = since / made;
+            self.counted = (bytes, requests);
+        }
+        self.at_once.clamp(PAGE, longest.max(PAGE))
+    }
+}

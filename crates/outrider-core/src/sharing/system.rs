@@ -1,0 +1,68 @@
+//! What Linux counts.
+
+use std::cell::RefCell;
+
+use outrider_sys::counters;
+use outrider_sys::device::DeviceId;
+
+use super::Counters;
+use super::runs::{Run, Runs};
+use crate::clock::{Clock, Moment, Monotonic};
+
+/// The system that this process runs on.
+pub struct System {
+    clock: Monotonic,
+    /// Other runs, once this one has something to show.
+    runs: RefCell<Option<Option<Runs>>>,
+}
+
+impl System {
+    /// By this clock.
+    pub fn new(clock: Monotonic) -> System {
+        System {
+            clock,
+            runs: RefCell::default(),
+        }
+    }
+}
+
+impl Clock for System {
+    fn now(&self) -> Moment {
+        self.clock.now()
+    }
+}
+
+impl Counters for System {
+    fn own_pid(&self) -> u32 {
+        std::process::id()
+    }
+
+    fn bytes_fetched(&self, pid: u32) -> Option<u64> {
+        counters::bytes_fetched(pid)
+    }
+
+    fn longest_request(&self, device: u64) -> Option<u64> {
+        counters::longest_request(DeviceId::from_dev(device))
+    }
+
+    fn begun(&self, device: u64) -> Option<(u64, u64)> {
+        counters::begun(DeviceId::from_dev(device))
+    }
+
+    fn read(&self, device: u64) -> Option<counters::Read> {
+        counters::read(DeviceId::from_dev(device))
+    }
+
+    fn show_run(&self, own: &Run) {
+        let mut runs = self.runs.borrow_mut();
+        if let Some(runs) = runs.get_or_insert_with(Runs::open) {
+            runs.show(own);
+        }
+    }
+
+    fn other_runs(&self) -> Vec<Run> {
+        let runs = self.runs.borrow();
+        let runs = runs.as_ref().and_then(Option::as_ref);
+        runs.map_or_else(Vec::new, Runs::others)
+    }
+}
