@@ -323,6 +323,15 @@ pub fn thread_ends() {
     }
 }
 
+/// The program is about to end.
+pub fn ending() {
+    if let Some(process) = current()
+        && !is_guest()
+    {
+        alone(|| process.ends());
+    }
+}
+
 /// Nothing can be followed in this process any more.
 pub fn disable() {
     if let Some(process) = current()

@@ -9,7 +9,7 @@ use core::mem::MaybeUninit;
 
 use libc::FILE;
 
-use crate::{attach, real};
+use crate::{attach, declared, real};
 
 /// A wait that returned `child`, with this status.
 fn waited(child: c_int, status: c_int) -> c_int {
@@ -19,9 +19,15 @@ fn waited(child: c_int, status: c_int) -> c_int {
     child
 }
 
+/// Nothing of this process is left behind.
+fn ending() {
+    attach::ending();
+    declared::ending();
+}
+
 /// Runs when the program ends by exit(3), behind its own handlers.
 extern "C" fn end() {
-    attach::ending();
+    ending();
 }
 
 #[used]
@@ -31,7 +37,7 @@ static END: extern "C" fn() = end;
 /// See _exit(2). Does not return.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _exit(status: c_int) {
-    attach::ending();
+    ending();
     // SAFETY: the caller's argument, unchanged.
     unsafe { real::_exit(status) }
 }
@@ -46,7 +52,7 @@ unsafe extern "C" fn _Exit(status: c_int) {
 /// See quick_exit(3). Does not return.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn quick_exit(status: c_int) {
-    attach::ending();
+    ending();
     // SAFETY: the caller's argument, unchanged.
     unsafe { real::quick_exit(status) }
 }

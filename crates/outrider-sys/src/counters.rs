@@ -1,5 +1,8 @@
 //! What disks and processes have read so far.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
 use crate::device::DeviceId;
 use crate::text;
 
@@ -69,6 +72,15 @@ pub fn bytes_fetched(pid: u32) -> Option<u64> {
 /// Bytes that system calls of process `pid` have read, from disks, caches or elsewhere. `None` where that is not to be known.
 pub fn bytes_read(pid: u32) -> Option<u64> {
     io(pid, "rchar:")
+}
+
+/// The same of the process or thread whose proc_pid_io(5) this is.
+pub fn fetched(io: &File) -> Option<u64> {
+    let mut text = [0; 256];
+    let n = io.read_at(&mut text, 0).ok()?;
+    let text = std::str::from_utf8(text.get(..n)?).ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("read_bytes:"))?;
+    line.trim().parse().ok()
 }
 
 /// A line of proc_pid_io(5).

@@ -9,12 +9,13 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use outrider_sys::extent::extents;
 use rustix::fs::{CWD, Mode, OFlags};
 use serde_json::Value;
-use support::{Disk, Random, eventually, fresh, outrider_run, program};
+use support::{Disk, Random, eventually, fresh, outrider, outrider_run, program};
 
 const PAGE: u64 = 4096;
 
@@ -214,8 +215,25 @@ fn a_walk_leaves_a_neighbour_his_turn() {
     });
 }
 
+/// Reads a file in order.
+fn streams(name: &str) -> Vec<String> {
+    let input = format!("if=disk/{name}");
+    ["dd", &input, "of=/dev/null", "bs=64k", "status=none"]
+        .map(String::from)
+        .to_vec()
+}
+
+/// Reads a file's blocks of 4 KiB in an order that it has declared.
+fn declares(name: &str) -> Vec<String> {
+    let work = outrider().with_file_name("outrider-work");
+    let work = work.to_str().unwrap();
+    [work, "planned", "--declare", &format!("disk/{name}")]
+        .map(String::from)
+        .to_vec()
+}
+
 /// Two runs that read a file each at the same time, beside a foreign reader if `beside` says so: what the disk recorded.
-fn run_two(dir: &Path, disk: &Disk, beside: bool) -> Vec<Request> {
+fn run_two(dir: &Path, disk: &Disk, beside: bool, reads: fn(&str) -> Vec<String>) -> Vec<Request> {
     let trace = dir.join("trace");
     disk.does("cold", &[]);
     disk.does("trace", &["start", trace.to_str().unwrap()]);
@@ -225,9 +243,13 @@ fn run_two(dir: &Path, disk: &Disk, beside: bool) -> Vec<Request> {
             scope.spawn(|| read_pages(&foreign, &over));
         }
         let runs = ["one", "two"].map(|name| {
-            let input = format!("if=disk/{name}");
-            let argv = ["dd", &input, "of=/dev/null", "bs=64k", "status=none"];
-            outrider_run(dir, &[], &argv).spawn().unwrap()
+            let argv = reads(name);
+            let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+            let mut run = outrider_run(dir, &[], &argv);
+            run.stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap()
         });
         let ends = runs.map(|mut run| run.wait().unwrap());
         over.store(true, Ordering::Relaxed);
@@ -237,54 +259,86 @@ fn run_two(dir: &Path, disk: &Disk, beside: bool) -> Vec<Request> {
     recorded(&trace)
 }
 
-/// Design, "one machine, one budget": two runs of one user don't take each other for a stranger, beside whom a stream would have half a MiB on its way at most,
-/// and share what one of them would have. DR7: a foreign reader beside both is seen by both.
-#[test]
-fn runs_are_no_strangers() {
-    const NAME: &str = "runs_are_no_strangers";
-    let dir = fresh(NAME);
-    let Some((disk, foreign)) = disk(NAME, &dir) else {
+/// Two runs don't take each other for a stranger, beside whom either would have half a MiB on its way at most, and share what one of them would have; a
+/// foreign reader beside both is seen by both, within `sight` µs.
+fn two_share(name: &str, reads: fn(&str) -> Vec<String>, sight: f64) {
+    let dir = fresh(name);
+    let Some((disk, foreign)) = disk(name, &dir) else {
         return;
     };
     for name in ["one", "two"] {
         fs::write(disk.dir.join(name), Random(7).bytes(96 << 20)).unwrap();
     }
-    let [one, two] = ["one", "two"].map(|name| places(&disk.dir.join(name)));
+    let files = ["one", "two"]
+        .map(|name| places(&disk.dir.join(name)))
+        .concat();
     // Slow, so that both read beside each other for as long as it takes to see that.
     disk.does("model", &["remote", "bandwidth_mbs=250"]);
-    let is = |r: &Request, of: &[Range<u64>]| of.iter().any(|p| p.contains(&r.offset));
-    // Bytes of each file that are on their way when one of the other's requests comes.
-    let beside = |requests: &[Request], of: &[Range<u64>], at: &[Range<u64>]| {
-        let (theirs, ours): (Vec<Request>, Vec<Request>) = requests.iter().partition(|r| is(r, of));
-        let from = 100e3 + ours.first().map_or(0.0, |r| r.came);
-        let came = ours.iter().filter(|r| is(r, at) && r.came > from);
-        let mut found: Vec<u64> = came
-            .map(|r| {
-                let there = theirs
-                    .iter()
-                    .filter(|t| t.came <= r.came && r.came < t.done);
-                there.map(|t| t.length).sum()
-            })
-            .filter(|bytes| *bytes > 0)
-            .collect();
-        found.sort_unstable();
-        found.get(found.len() / 2).copied().unwrap_or(0)
-    };
     eventually(|| {
-        let requests = run_two(&dir, &disk, false);
-        let each = [beside(&requests, &one, &two), beside(&requests, &two, &one)];
-        match each.iter().sum::<u64>() >= 1536 << 10 {
+        let mut requests = run_two(&dir, &disk, false, reads);
+        requests.retain(|r| files.iter().any(|place| place.contains(&r.offset)));
+        // Bytes of both that are on their way when one of them is asked for more.
+        let from = 100e3 + requests.first().map_or(0.0, |r| r.came);
+        let ahead = |at: f64| {
+            let there = requests.iter().filter(|r| r.came < at && at < r.done);
+            there.map(|r| r.length).sum::<u64>()
+        };
+        let came = requests.iter().filter(|r| r.came > from);
+        let mut found: Vec<u64> = came.map(|r| ahead(r.came)).collect();
+        found.sort_unstable();
+        let ahead = most(&found, 25);
+        match ahead >= 1280 << 10 {
             true => Ok(()),
-            false => Err(format!("bytes of each run on their way: {each:?}")),
+            false => Err(format!("{ahead} bytes of both on their way")),
         }
     });
     eventually(|| {
-        let requests = run_two(&dir, &disk, true);
-        let found = found_ahead(&requests, &foreign, 100e3);
+        let requests = run_two(&dir, &disk, true, reads);
+        let found = found_ahead(&requests, &foreign, sight);
         let ahead = most(&found, 5);
         match ahead <= 1280 << 10 && found.len() > 100 {
             true => Ok(()),
             false => Err(format!("{ahead} bytes ahead of {} reads", found.len())),
+        }
+    });
+}
+
+/// Design, "one machine, one budget", and DR7: two runs of one user share a disk, and both see a foreign reader.
+#[test]
+fn runs_are_no_strangers() {
+    two_share("runs_are_no_strangers", streams, 100e3);
+}
+
+/// The same of what two programs have declared.
+#[test]
+fn declared_lists_are_no_strangers() {
+    two_share("declared_lists_are_no_strangers", declares, 300e3);
+}
+
+/// DR7: a declared list yields to a foreign reader: it has no more on its way before his reads than half a MiB, once he was seen.
+#[test]
+fn a_declared_list_leaves_a_neighbour_his_turn() {
+    const NAME: &str = "a_declared_list_leaves_a_neighbour_his_turn";
+    let dir = fresh(NAME);
+    let Some((disk, foreign)) = disk(NAME, &dir) else {
+        return;
+    };
+    fs::write(disk.dir.join("one"), Random(7).bytes(192 << 20)).unwrap();
+    disk.does("model", &["remote", "bandwidth_mbs=250"]);
+    eventually(|| {
+        let argv = declares("one");
+        let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+        let (report, requests) = run(&dir, &disk, true, &argv);
+        let found = found_ahead(&requests, &foreign, 300e3);
+        let ahead = most(&found, 5);
+        let declared = report["declared"].clone();
+        if ahead <= 512 << 10 && found.len() > 100 {
+            Ok(())
+        } else {
+            Err(format!(
+                "{ahead} bytes ahead of {} reads: {declared}",
+                found.len()
+            ))
         }
     });
 }

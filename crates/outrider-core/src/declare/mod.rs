@@ -31,6 +31,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use outrider_sys::raw;
 
+use crate::sharing::runs;
 use crate::shm::Notes;
 use state::{State, lock};
 
@@ -229,6 +230,8 @@ pub struct Process {
     release_until_us: AtomicU64,
     /// Nobody fetches any more.
     fetcher_ended: AtomicBool,
+    /// User and process by which other runs find what they are shown of it ([`crate::sharing::runs`]), 0 for nothing.
+    shown: AtomicU64,
 }
 
 impl Process {
@@ -262,6 +265,7 @@ impl Process {
             release_done: AtomicU32::new(0),
             release_until_us: AtomicU64::new(0),
             fetcher_ended: AtomicBool::new(false),
+            shown: AtomicU64::new(0),
         }
     }
 
@@ -369,6 +373,16 @@ impl Process {
         state.off = true;
         for file in 0..state.files.len() {
             self.drop_file(&mut state, file as u16);
+        }
+    }
+
+    /// The program is about to end: nothing is left behind.
+    pub fn ends(&self) {
+        let shown = self.shown.swap(0, SeqCst);
+        let (user, pid) = ((shown >> 32) as u32, shown as u32);
+        // A child of fork(2) has shown nothing yet.
+        if shown != 0 && pid == std::process::id() {
+            runs::remove((user, pid));
         }
     }
 

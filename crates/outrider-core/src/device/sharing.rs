@@ -48,7 +48,7 @@ const MOMENTS: usize = 4;
 const FEW: u64 = 8;
 /// … nor are so many more, once these were there …
 const FEW_MORE: u64 = 3;
-/// … and one in so many of ours, because the kernel cuts some of them in two.
+/// … and one in so many of ours that are longer than a page, because the kernel cuts some of them in two.
 const CUT: u64 = 400;
 /// Bytes that programs may have had on their way at a look, and what else it doesn't see.
 const UNSEEN: u64 = 2 * READAHEAD;
@@ -65,8 +65,12 @@ pub(crate) struct Count {
     pub(crate) handed: u64,
     /// … and may have been given.
     pub(crate) issued: u64,
+    /// Of the engine's and of other runs', those that the kernel may have cut in two.
+    pub(crate) long: u64,
     /// Of the programs themselves.
     pub(crate) programs: u64,
+    /// Of what was read beside the engine, what may have left holes in what it asks for.
+    pub(crate) holes: u64,
     /// Bytes that the disk has delivered.
     pub(crate) delivered: u64,
     /// Bytes that it may have been asked for by us and the programs: no fewer, and no more.
@@ -88,7 +92,8 @@ impl Count {
         let engine = self.issued.saturating_sub(before.handed) * pieces;
         let programs = self.programs - before.programs;
         let holes = holes.min(engine * HOLES);
-        begun.saturating_sub(engine + programs + holes + engine / CUT)
+        let cut = self.long.saturating_sub(before.long) * pieces / CUT;
+        begun.saturating_sub(engine + programs + holes + cut)
     }
 
     /// How many bytes since `before` were surely somebody else's: of how many requests ours and the programs' were doesn't matter, nor does anything but what was on its way
@@ -111,8 +116,11 @@ pub(crate) struct Disk {
     pub(crate) longest: u64,
     /// The last looks, newest last.
     pub(crate) counts: VecDeque<Count>,
-    /// Requests that walks have made, no fewer and no more than these, and how often they had asked for room.
-    pub(crate) walks: (u64, u64),
+    /// Requests that were surely made beside the engine, and at this look perhaps so many more; how often room had been asked for them.
+    pub(crate) beside: u64,
+    /// Those that were made before anything was asked of it.
+    pub(crate) beside_before: u64,
+    pub(crate) uncertain: u64,
     pub(crate) entered: u64,
     /// Whether programs have gone through directories lately.
     pub(crate) walked: bool,
@@ -139,7 +147,9 @@ impl Disk {
             pieces: chunk.div_ceil(longest.max(PAGE)).max(1),
             longest: longest.max(PAGE),
             counts: VecDeque::new(),
-            walks: (0, 0),
+            beside: 0,
+            beside_before: 0,
+            uncertain: 0,
             entered: 0,
             walked: false,
             own: VecDeque::new(),
@@ -175,8 +185,9 @@ impl Disk {
         if self.own.len() == 2 * WINDOW {
             self.own.pop_front();
         }
-        let before = self.counts.back().map_or(0, |c| c.programs);
-        self.own.push_back(count.programs - before);
+        let before = self.counts.back().copied().unwrap_or_default();
+        let holes = count.holes.saturating_sub(before.holes);
+        self.own.push_back(count.programs - before.programs + holes);
         let holes = |since: &Count| match streaming {
             true => self.own.iter().sum(),
             false => count.programs - since.programs,

@@ -4,12 +4,12 @@
 //! engine for room before it asks the device for anything, and its threads say what they have read: what is not known to be ours would be taken for a neighbour's.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use outrider_sys::counters;
 use outrider_sys::raw::blocks_read;
 
 use super::{Device, Engine, Shared};
@@ -205,13 +205,7 @@ impl Counts {
     /// Requests so far, at most: names, inodes and lists are read block by block.
     fn requests(&self) -> u64 {
         let (data, pieces) = (self.data.load(Acquire), self.pieces.load(Acquire));
-        let now = || {
-            let mut text = [0; 256];
-            let n = self.io.as_ref()?.read_at(&mut text, 0).ok()?;
-            let text = std::str::from_utf8(text.get(..n)?).ok()?;
-            let line = text.lines().find_map(|l| l.strip_prefix("read_bytes:"))?;
-            line.trim().parse().ok()
-        };
+        let now = || counters::fetched(self.io.as_ref()?);
         let read = match self.reads.load(Acquire) {
             true => now(),
             false => None,

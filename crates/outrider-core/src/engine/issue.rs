@@ -28,7 +28,7 @@ pub enum Failure {
 /// Hands requests to the kernel; they may arrive later.
 pub trait Issue {
     /// Issues all of `group`, and counts in `handed` what the kernel has been given; returns the indices of those that failed.
-    fn issue(&mut self, group: &[Request], handed: &AtomicU64) -> Vec<(usize, Failure)>;
+    fn issue(&mut self, group: &[Request], handed: &Handed) -> Vec<(usize, Failure)>;
 
     /// Whether what was issued ever arrives.
     fn arrives(&self) -> bool {
@@ -41,12 +41,58 @@ pub trait Issue {
     }
 }
 
+/// Requests that a device has been given so far, counted around each call that gives it some: nothing is uncertain but what is in such a call.
+#[derive(Debug, Default)]
+pub struct Handed {
+    begun: AtomicU64,
+    done: AtomicU64,
+}
+
+impl Handed {
+    /// So many are being given.
+    pub fn begin(&self, requests: u64) {
+        self.begun.fetch_add(requests, Ordering::AcqRel);
+    }
+
+    /// So many, of those that were begun, have been given.
+    pub fn end(&self, requests: u64) {
+        self.done.fetch_add(requests, Ordering::AcqRel);
+    }
+
+    /// So many have been given.
+    pub fn add(&self, requests: u64) {
+        self.begin(requests);
+        self.end(requests);
+    }
+
+    /// So many were begun, and not given.
+    pub fn take_back(&self, requests: u64) {
+        self.begun.fetch_sub(requests, Ordering::AcqRel);
+    }
+
+    /// So many were not given after all.
+    pub fn remove(&self, requests: u64) {
+        self.take_back(requests);
+        self.done.fetch_sub(requests, Ordering::AcqRel);
+    }
+
+    /// Requests that may have been given.
+    pub fn begun(&self) -> u64 {
+        self.begun.load(Ordering::Acquire)
+    }
+
+    /// Requests that have been given.
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::Acquire)
+    }
+}
+
 /// Issues nothing: for measuring what everything else costs.
 pub struct Noop;
 
 impl Issue for Noop {
-    fn issue(&mut self, group: &[Request], handed: &AtomicU64) -> Vec<(usize, Failure)> {
-        handed.fetch_add(group.len() as u64, Ordering::Relaxed);
+    fn issue(&mut self, group: &[Request], handed: &Handed) -> Vec<(usize, Failure)> {
+        handed.add(group.len() as u64);
         Vec::new()
     }
 
@@ -60,9 +106,10 @@ impl Issue for Noop {
 pub struct Readahead;
 
 impl Issue for Readahead {
-    fn issue(&mut self, group: &[Request], handed: &AtomicU64) -> Vec<(usize, Failure)> {
+    fn issue(&mut self, group: &[Request], handed: &Handed) -> Vec<(usize, Failure)> {
         let mut failed = Vec::new();
         for (i, r) in group.iter().enumerate() {
+            handed.begin(1);
             // SAFETY: integers only.
             let e = unsafe {
                 raw::syscall6(
@@ -75,7 +122,7 @@ impl Issue for Readahead {
                     0,
                 )
             };
-            handed.fetch_add(1, Ordering::Relaxed);
+            handed.end(1);
             if e < 0 {
                 failed.push((i, failure(-e as i32)));
             }
@@ -111,7 +158,7 @@ impl Module {
 }
 
 impl Issue for Module {
-    fn issue(&mut self, group: &[Request], handed: &AtomicU64) -> Vec<(usize, Failure)> {
+    fn issue(&mut self, group: &[Request], handed: &Handed) -> Vec<(usize, Failure)> {
         let mut failed = Vec::new();
         let mut i = 0;
         while i < group.len() {
@@ -123,15 +170,18 @@ impl Issue for Module {
                 end += 1;
             }
             let range = group[i].range.start..group[end - 1].range.end;
+            let requests = (end - i) as u64;
+            handed.begin(requests);
             if self
                 .module
                 .readahead_info(group[i].handle.fd(), range, BLIND)
                 .is_err()
             {
+                handed.take_back(requests);
                 let others = self.otherwise.issue(&group[i..end], handed);
                 failed.extend(others.into_iter().map(|(k, why)| (i + k, why)));
             } else {
-                handed.fetch_add((end - i) as u64, Ordering::Relaxed);
+                handed.end(requests);
             }
             i = end;
         }
@@ -155,8 +205,9 @@ impl Uring {
 }
 
 impl Issue for Uring {
-    fn issue(&mut self, group: &[Request], handed: &AtomicU64) -> Vec<(usize, Failure)> {
+    fn issue(&mut self, group: &[Request], handed: &Handed) -> Vec<(usize, Failure)> {
         let mut failed = Vec::new();
+        handed.begin(group.len() as u64);
         let mut open = vec![true; group.len()];
         let mut queued = 0;
         for (i, r) in group.iter().enumerate() {
@@ -193,7 +244,7 @@ impl Issue for Uring {
                 }
             }
         }
-        handed.fetch_add(group.len() as u64, Ordering::Relaxed);
+        handed.end(group.len() as u64);
         failed.extend(
             (0..group.len())
                 .filter(|i| open[*i])
@@ -220,7 +271,7 @@ struct Monitor {
 }
 
 impl Issue for Monitor {
-    fn issue(&mut self, group: &[Request], handed: &AtomicU64) -> Vec<(usize, Failure)> {
+    fn issue(&mut self, group: &[Request], handed: &Handed) -> Vec<(usize, Failure)> {
         std::thread::sleep(self.delay);
         let (mut failed, mut at) = (Vec::new(), 0);
         while at < group.len() {
@@ -236,7 +287,7 @@ impl Issue for Monitor {
             at += good;
             self.requests += good as u64;
             if at < group.len() {
-                handed.fetch_add(1, Ordering::Relaxed);
+                handed.add(1);
                 failed.push((at, Failure::Refused));
                 at += 1;
                 self.requests += 1;

@@ -19,14 +19,14 @@ mod window;
 mod worker;
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 pub use aside::{Aside, LEAST_BLOCK, Thread, Way};
 pub use handle::{Closer, Handle, Remains};
 pub(crate) use issue::become_background;
-pub use issue::{Failure, Issue, Noop, Readahead, Uring};
+pub use issue::{Failure, Handed, Issue, Noop, Readahead, Uring};
 pub use queue::{Awaited, Issuing, Job, Outcome};
 use queue::{Device, State};
 pub use request::{Account, Class, Overtaken, Request};
@@ -34,7 +34,7 @@ pub use worker::{Arrived, Done, Worker};
 use worker::{Watched, bytes_read};
 
 use outrider_sys::units::PAGE;
-use outrider_sys::{below, threads};
+use outrider_sys::{below, cache, counters, threads};
 
 use crate::clock::{Clock, Monotonic};
 use crate::config::{Config, IoPriority};
@@ -50,6 +50,8 @@ pub struct Load {
     pub handed: u64,
     /// … and these with those that it is being given.
     pub issued: u64,
+    /// Of these, those longer than a page, and those that are about to be given: the kernel may cut them in two.
+    pub long: u64,
     /// Something is on its way.
     pub busy: bool,
     /// Bytes on their way.
@@ -268,6 +270,17 @@ impl Engine {
         handle.layout.get_or_init(find).as_ref()
     }
 
+    /// Bytes that the workers have had disks read so far.
+    pub fn fetched(&self) -> u64 {
+        let state = self.shared.lock();
+        state.counts.iter().filter_map(counters::fetched).sum()
+    }
+
+    /// Has a few pages of a file fetched at once, on the calling thread and beside the queues: to see what the device does with them. Whether that was possible.
+    pub fn fetch_now(&self, handle: &Handle, range: Range<u64>) -> bool {
+        cache::will_need_once(handle.fd(), range).is_ok()
+    }
+
     /// Bytes that wait to be issued, on all devices.
     pub fn queued_bytes(&self) -> u64 {
         self.shared
@@ -317,8 +330,9 @@ impl Engine {
         let state = self.shared.lock();
         let load = |d: &Device| Load {
             device: d.id,
-            handed: d.handed.load(Ordering::Relaxed),
-            issued: d.issued,
+            handed: d.handed.done(),
+            issued: d.handed.begun(),
+            long: d.long,
             busy: d.in_flight_bytes + d.aside_bytes > 0,
             bytes: d.in_flight_bytes + d.aside_bytes,
             bound: d.bound(),

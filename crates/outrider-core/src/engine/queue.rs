@@ -2,12 +2,15 @@
 //! simulator do the same.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Arrived, Failure, Handle, Request, TARDY, Watched};
+use super::{Arrived, Failure, Handed, Handle, Request, TARDY, Watched};
+use outrider_sys::units::PAGE;
+
 use crate::clock::Moment;
 use crate::device::{DeviceModel, InFlight, Layout, Seeks, Sharing};
 use crate::shm::{Notes, lost};
@@ -45,13 +48,15 @@ pub(super) struct Device {
     pub(super) allowed: InFlight,
     /// Bounds of what is allowed, bytes.
     pub(super) bounds: (u64, u64),
+    /// The least that is in flight whoever else reads, bytes.
+    pub(super) least: u64,
     /// Whether somebody else reads from it.
     pub(super) sharing: Sharing,
     /// Other runs of ours that read from it.
     pub(super) others: u32,
-    /// Requests that the kernel has been given, and these with those that it is being given.
-    pub(super) handed: Arc<AtomicU64>,
-    pub(super) issued: u64,
+    /// Requests that the kernel has been given, and of these all that are longer than a page.
+    pub(super) handed: Arc<Handed>,
+    pub(super) long: u64,
     /// Requests go out in the order in which they came, one group at a time, whatever the device is found to be.
     pub(super) in_order: bool,
     /// A worker is issuing to it.
@@ -90,6 +95,8 @@ pub(super) struct State {
     pub(super) high: bool,
     /// Threads that wait for room beside the queues.
     pub(super) wait_aside: u32,
+    /// What the kernel counts for each worker.
+    pub(super) counts: Vec<File>,
 }
 
 /// A request group is issued and waited for as one: its requests are small, and one wait costs a system call and a wake-up. It takes
@@ -120,10 +127,11 @@ impl State {
                     model: DeviceModel::default(),
                     allowed: InFlight::new(bounds.0..bounds.1),
                     bounds,
+                    least: bounds.0,
                     sharing: Sharing::Exclusive,
                     others: 0,
                     handed: Arc::default(),
-                    issued: 0,
+                    long: 0,
                     in_order: false,
                     issuing: false,
                     last_end: (0, 0),
@@ -156,8 +164,8 @@ pub struct Issuing {
     /// Bytes that were on their way before.
     ahead: u64,
     lone: bool,
-    handed: Arc<AtomicU64>,
-    apart: Option<AtomicU64>,
+    handed: Arc<Handed>,
+    apart: Option<Handed>,
     pub(super) watched: Option<Watched>,
 }
 
@@ -178,20 +186,22 @@ impl Issuing {
     }
 
     /// Counts the requests that the kernel has been given.
-    pub fn handed(&self) -> &AtomicU64 {
+    pub fn handed(&self) -> &Handed {
         self.apart.as_ref().unwrap_or(&self.handed)
     }
 
     /// What is counted while they are handed over is added up afterwards.
     pub fn count_apart(&mut self) {
-        self.apart = Some(AtomicU64::new(0));
+        self.handed.begin(self.group.len() as u64);
+        self.apart = Some(Handed::default());
     }
 
     /// What was issued becomes a batch in flight; what failed is missing again.
     pub(super) fn settle(self, outcome: Outcome, notes: &Notes) -> Issued {
         let asked_for = self.group.len() as u64;
-        let apart = self.apart.map_or(0, AtomicU64::into_inner);
-        self.handed.fetch_add(apart, Ordering::Relaxed);
+        if let Some(apart) = self.apart {
+            self.handed.end(apart.done());
+        }
         notes.requests.fetch_add(asked_for, Ordering::Relaxed);
         let mut parts = Vec::with_capacity(self.group.len());
         let mut handle = None;
@@ -232,11 +242,10 @@ impl Issuing {
         if let Some(watched) = unused {
             watched.end(false);
         }
-        self.handed.fetch_sub(refused, Ordering::Relaxed);
+        self.handed.remove(refused);
         Issued {
             device: self.device,
             bytes: self.bytes,
-            refused,
             batch,
         }
     }
@@ -246,7 +255,6 @@ impl Issuing {
 pub(super) struct Issued {
     device: usize,
     bytes: u64,
-    refused: u64,
     batch: Option<Batch>,
 }
 
@@ -344,7 +352,6 @@ impl State {
     pub(super) fn issued(&mut self, issued: Issued) {
         let d = &mut self.devices[issued.device];
         d.issuing = false;
-        d.issued -= issued.refused;
         match issued.batch {
             Some(batch) => {
                 d.full |= d.in_flight_bytes + d.group_bytes() > d.bound();
@@ -464,7 +471,7 @@ impl Device {
         self.issuing = true;
         self.in_flight_bytes += bytes;
         self.unbroken = self.unbroken.saturating_add(bytes);
-        self.issued += group.len() as u64;
+        self.long += group.iter().filter(|r| r.bytes() > PAGE).count() as u64;
         Issuing {
             device,
             group,
@@ -493,8 +500,8 @@ impl Device {
         let alone = (self.allowed.bound() / runs).max(self.bounds.0);
         match self.sharing {
             Sharing::Exclusive => alone,
-            Sharing::Unknown => alone.min((self.model.unproven() / runs).max(self.bounds.0)),
-            Sharing::Shared => alone.min(self.model.beside_others().max(self.bounds.0)),
+            Sharing::Unknown => alone.min((self.model.unproven() / runs).max(self.least)),
+            Sharing::Shared => alone.min(self.model.beside_others().max(self.least)),
         }
     }
 

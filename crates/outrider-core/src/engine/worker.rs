@@ -1,8 +1,8 @@
 //! Threads that issue what is due and wait for what is on its way.
 
+use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use outrider_sys::counters;
@@ -25,7 +25,9 @@ const BRIEF: Duration = Duration::from_micros(400);
 /// One worker, until the engine is dropped.
 pub(super) fn work(shared: &Shared) {
     let mut worker = Worker::begin(&shared.settings, shared.notes.clone(), shared.clock);
+    let counts = File::open("/proc/thread-self/io");
     let mut state = shared.lock();
+    state.counts.extend(counts);
     loop {
         match state.next() {
             Some(job) => {
@@ -117,7 +119,7 @@ impl Worker {
         if failed.iter().any(|(_, f)| *f == Failure::Engine) {
             self.notes().lose(lost::URING);
             self.engine = Box::new(Readahead);
-            handed.fetch_sub(group.len() as u64, Ordering::Relaxed);
+            handed.remove(group.len() as u64);
             failed = self.engine.issue(group, handed);
         }
         let read = (raw::blocks_read() - blocks) as u64 * 512;

@@ -69,8 +69,16 @@ pub trait Readers {
     fn programs(&self, longest: u64) -> Option<Vec<Program>>;
     /// Requests that the process which has the engine has made beside it: no fewer, and no more.
     fn beside(&self) -> (u64, u64);
+    /// Where these may leave holes in what the engine asks for: how many did that before it was asked for anything.
+    fn holes(&self) -> Option<u64> {
+        None
+    }
     /// Threads that may be making such requests.
     fn threads_beside(&self) -> usize;
+    /// Whether these may be of a device with this load, where room beside the engine had been asked for so many times at the last look.
+    fn reads_beside(&self, load: &Load, entered: u64) -> bool {
+        load.busy || load.entered != entered
+    }
     /// Bytes of the engine's longest requests.
     fn chunk(&self) -> u64;
     /// Whether programs have gone through directories lately.
@@ -89,8 +97,8 @@ pub struct DeviceSharing {
     /// Looks in succession that took too long.
     interrupted: u32,
     programs: Vec<Program>,
-    /// Requests that had been made beside the engine at the last look: no fewer, and no more.
-    beside: (u64, u64),
+    /// Requests that had surely been made beside the engine at the last look.
+    beside: u64,
     /// Bytes of which programs had given the kernel hints.
     hinted: u64,
     others: Others,
@@ -117,6 +125,11 @@ impl DeviceSharing {
     /// Whether a device is looked at.
     pub fn knows(&self, device: u64) -> bool {
         self.disks.iter().any(|d| d.device == device)
+    }
+
+    /// Whether anything is looked at.
+    pub fn is_watching(&self) -> bool {
+        !self.disks.is_empty()
     }
 
     /// From one look to the next.
@@ -165,7 +178,10 @@ impl DeviceSharing {
         readers: &impl Readers,
     ) {
         engine.share(device, Sharing::Unknown);
-        self.disk(device, system, || readers.chunk());
+        self.beside_since(readers.beside());
+        let beside = self.beside;
+        let disk = self.disk(device, system, || readers.chunk());
+        disk.beside_before = beside;
         self.count(system, engine, readers);
     }
 
@@ -201,7 +217,7 @@ impl DeviceSharing {
         programs: Option<&Vec<Program>>,
         chunk: u64,
     ) -> Run {
-        let issued = loads.iter().map(|l| l.issued).sum::<u64>() + self.beside.1;
+        let issued = loads.iter().map(|l| l.issued).sum::<u64>() + self.beside;
         let longest = chunk.min(self.longest());
         let made = process.map_or((0, 0), |(_, bytes)| (issued, bytes));
         let process = process.map(|(pid, bytes)| (pid, self.own.at_once(bytes, issued, longest)));
@@ -237,15 +253,13 @@ impl DeviceSharing {
         (!ended).then_some(all)
     }
 
-    /// Requests that were made beside the engine since the last look: no fewer, and no more.
+    /// Requests that have surely been made beside the engine since the last look, and so many more that may have been made until `now`, by which there are no
+    /// fewer and no more in all.
     fn beside_since(&mut self, now: (u64, u64)) -> (u64, u64) {
-        let before = self.beside;
         // What is just being read may have been counted page by page.
-        self.beside = (now.0.max(before.0), now.1.max(before.1));
-        (
-            now.0.saturating_sub(before.0),
-            now.1.saturating_sub(before.1),
-        )
+        let before = self.beside;
+        self.beside = now.0.max(before);
+        (self.beside - before, now.1.saturating_sub(self.beside))
     }
 
     /// Other runs that read from the same disks, of which none has a process of this one's.
@@ -256,8 +270,14 @@ impl DeviceSharing {
             let leads = other.members.first().is_some_and(|m| is_own(m.0));
             !leads && other.devices.iter().any(|d| own.devices.contains(d))
         });
+        // A program that has declared lists shows itself, and is shown by the run that it belongs to.
+        let leaders: Vec<u32> = runs.iter().filter_map(Run::leader).collect();
         for run in &mut runs {
-            run.members.retain(|m| !is_own(m.0));
+            let leader = run.leader();
+            run.members.retain(|m| {
+                let leads = leaders.contains(&m.0) && Some(m.0) != leader;
+                !leads && !is_own(m.0)
+            });
         }
         runs
     }
@@ -307,10 +327,10 @@ impl DeviceSharing {
         let beside = self.beside_since((least_beside, most_beside));
         for (load, _, _) in &counted {
             let known =
-                |d: &&mut Disk| d.device == load.device && (load.busy || d.entered != load.entered);
+                |d: &&mut Disk| d.device == load.device && readers.reads_beside(load, d.entered);
             // Who reads from several disks at once is believed to have read all from each.
             if let Some(d) = self.disks.iter_mut().find(known) {
-                (d.walks.0, d.walks.1) = (d.walks.0 + beside.0, d.walks.1 + beside.1);
+                (d.beside, d.uncertain) = (d.beside + beside.0, beside.1);
                 d.entered = load.entered;
             }
         }
@@ -332,6 +352,7 @@ impl DeviceSharing {
         let hints = std::mem::replace(&mut self.hinted, hinted) < hinted;
         let own = programs.and_then(|now| self.requests(now));
         let own = own.zip(others);
+        let holes = readers.holes();
         for (load, begun, after) in counted {
             let answer = engine.model(load.device).latency_us;
             let disks = &mut self.disks;
@@ -342,19 +363,23 @@ impl DeviceSharing {
             engine.divide(load.device, there.len() as u32);
             let count = own.and_then(|(own, (least, most))| {
                 let (begun, read) = begun?;
-                let asked = asked.map(|a| (a.0 + fetched + least.1, a.1 + fetched + most.1));
+                let asked =
+                    asked.map(|a| (a.0 + fetched + least.bytes, a.1 + fetched + most.bytes));
                 let way = there.iter().map(|run| run.in_flight).sum::<u64>();
                 Some(Count {
                     begun,
-                    handed: load.handed + d.walks.0 + least.0,
-                    issued: after?.issued + d.walks.1 + most.0,
+                    handed: load.handed + d.beside + least.requests,
+                    issued: after?.issued + d.beside + d.uncertain + most.requests + most.uncertain,
+                    long: after?.long + most.requests,
                     programs: d.counts.back().map_or(0, |c| c.programs) + own,
+                    holes: holes.map_or(0, |before| before + self.beside - d.beside_before),
                     delivered: read.bytes,
                     asked,
                     way: load.bytes + way,
                 })
             });
             let (is_counted, known) = (count.is_some(), d.sharing);
+            d.uncertain = 0;
             d.walked = readers.walks();
             let answer = Duration::from_micros(answer as u64);
             d.look(count, answer, readers.is_streaming(load.device));

@@ -5,13 +5,26 @@ use outrider_sys::units::PAGE;
 use super::runs::Run;
 use super::{MOST, REST};
 use crate::clock::Moment;
+use crate::device::READAHEAD;
+
+/// How many requests another run has made since it last showed that is known by the bytes, where they are as long as its last ones: of so many there may be one more.
+const CERTAIN: u64 = 8;
+
+/// What other runs have fetched since the first look.
+#[derive(Clone, Copy)]
+pub(super) struct Fetched {
+    /// Requests, no fewer than these, and so many more that there may have been.
+    pub(super) requests: u64,
+    pub(super) uncertain: u64,
+    pub(super) bytes: u64,
+}
 
 /// Other runs that read from the same disks.
 #[derive(Default)]
 pub(super) struct Others {
     /// What each of their processes had fetched, bytes, and by how many requests.
     members: Vec<(u32, (u64, u64))>,
-    /// What all of them have fetched since the first look: requests, and bytes.
+    /// What all of them have fetched, since whenever: requests, and bytes.
     requests: u64,
     bytes: u64,
     /// By their services' processes, when each was last seen to have fetched something.
@@ -25,10 +38,10 @@ impl Others {
         runs: &[Run],
         now: Moment,
         fetched: impl Fn(u32) -> Option<u64>,
-    ) -> Option<(u64, u64)> {
+    ) -> Option<Fetched> {
         let before = std::mem::take(&mut self.members);
         let known = |pid| before.iter().find(|m| m.0 == pid).map(|m| m.1);
-        let mut all_known = true;
+        let (mut all_known, mut uncertain) = (true, 0);
         let few = runs.iter().map(|r| r.members.len()).sum::<usize>() <= MOST;
         for run in runs.iter().filter(|_| few) {
             let bytes = self.bytes;
@@ -39,13 +52,19 @@ impl Others {
                 // A process that has just begun has fetched all of it since the last look.
                 let (then, before) = known(*pid).unwrap_or(if is_new { (now, 0) } else { (0, 0) });
                 let since = now.saturating_sub(then);
-                // What the service has asked for was counted when it showed that, all but the last of it.
+                // What its engine has asked for was counted when it showed that, all but the last of it.
                 let made = match i {
-                    0 => run.made.0 + now.saturating_sub(run.made.1).div_ceil(*at_once),
+                    0 => {
+                        let since = now.saturating_sub(run.made.1);
+                        let least = since / READAHEAD.max(*at_once);
+                        let most = since.div_ceil(*at_once);
+                        uncertain += most + most / CERTAIN - least;
+                        run.made.0 + least
+                    }
                     _ => before + since.div_ceil(*at_once),
                 };
                 let before = if is_new { made } else { before };
-                self.requests = self.requests.wrapping_add(made.wrapping_sub(before));
+                self.requests += made.saturating_sub(before);
                 self.bytes += since;
                 self.members.push((*pid, (now, made)));
             }
@@ -57,7 +76,11 @@ impl Others {
         self.active.retain(|a| now - a.1 < REST);
         let is_there = |m: &(u32, (u64, u64))| self.members.iter().any(|n| n.0 == m.0);
         let known = all_known && few && before.iter().all(is_there);
-        known.then_some((self.requests, self.bytes))
+        known.then_some(Fetched {
+            requests: self.requests,
+            uncertain,
+            bytes: self.bytes,
+        })
     }
 
     /// Those of them that have lately fetched something, perhaps from this device.

@@ -37,6 +37,11 @@ const RUNS: usize = 16;
 const FORMAT: u64 = u64::from_le_bytes(*b"outrun\0\x01");
 
 impl Run {
+    /// The process that has the engine.
+    pub fn leader(&self) -> Option<u32> {
+        self.members.first().map(|m| m.0)
+    }
+
     /// As a list of numbers.
     pub fn numbers(&self) -> Vec<u64> {
         let counts = [
@@ -93,6 +98,7 @@ pub struct Runs {
     directory: OwnedFd,
     own: File,
     pid: u32,
+    user: u32,
     /// Clock ticks at which the service's process began.
     begun: u64,
     shown: Option<Run>,
@@ -102,7 +108,7 @@ impl Runs {
     /// `None` where there is no such directory and none can be made, or where others could write to it.
     pub fn open() -> Option<Runs> {
         let user = rustix::process::geteuid().as_raw();
-        let path = PathBuf::from(format!("/dev/shm/outrider-{user}"));
+        let path = directory(user);
         let pid = std::process::id();
         let begun = begun(pid)?;
         // The last of other runs may just be removing it.
@@ -125,10 +131,16 @@ impl Runs {
                 directory,
                 own: own.into(),
                 pid,
+                user,
                 begun,
                 shown: None,
             })
         })
+    }
+
+    /// The user and the process by which others find what is shown.
+    pub fn name(&self) -> (u32, u32) {
+        (self.user, self.pid)
     }
 
     /// Shows this run to others.
@@ -195,6 +207,17 @@ impl Drop for Runs {
             let _ = rustix::fs::rmdir(&self.path);
         }
     }
+}
+
+/// Removes what a process shows of this name, which is about to end.
+pub fn remove((user, pid): (u32, u32)) {
+    let directory = directory(user);
+    let _ = rustix::fs::unlink(directory.join(pid.to_string()));
+    let _ = rustix::fs::rmdir(&directory);
+}
+
+fn directory(user: u32) -> PathBuf {
+    PathBuf::from(format!("/dev/shm/outrider-{user}"))
 }
 
 /// When a process began, clock ticks since the machine did (proc_pid_stat(5), field 22).

@@ -26,6 +26,19 @@ impl System {
     }
 }
 
+impl System {
+    /// The name of what this run shows, if it shows anything.
+    pub fn shown(&self) -> Option<(u32, u32)> {
+        let runs = self.runs.borrow();
+        runs.as_ref()?.as_ref().map(Runs::name)
+    }
+
+    /// This run has nothing to show for the time being.
+    pub fn hide(&self) {
+        *self.runs.borrow_mut() = None;
+    }
+}
+
 impl Clock for System {
     fn now(&self) -> Moment {
         self.clock.now()

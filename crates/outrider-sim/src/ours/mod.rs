@@ -207,7 +207,7 @@ impl Hands {
                 if let Some(request) = issuing.requests().get(next) {
                     let (time, bytes) =
                         issue(system, request.handle.file().ino, request.range.clone());
-                    issuing.handed().fetch_add(1, Relaxed);
+                    issuing.handed().add(1);
                     self.workers[i] = Worker::Issuing(issuing, next + 1, read + bytes, began);
                     system.borrow_mut().at(now + time, Event::Ahead(i as u64));
                     return;

@@ -1,14 +1,16 @@
 //! What a device does with one request and with several: rounds or a stream.
 
+use std::sync::Arc;
 use std::time::Instant;
 
+use outrider_sys::counters;
 use outrider_sys::device::DeviceId;
 use outrider_sys::units::PAGE;
-use outrider_sys::{cache, counters};
 
 use super::super::Figure;
 use super::{Fetcher, Order, Walk};
 use crate::device::Seeks;
+use crate::engine::Handle;
 use crate::view::PageRange;
 
 /// Requests that are made one after the other; their median counts, because one may lie near the head, and one behind somebody else's.
@@ -295,11 +297,10 @@ impl Fetcher {
         };
         let now = self.start.elapsed().as_micros() as u64;
         let range = page * PAGE..(page + 1) * PAGE;
-        let asked = own
-            .handle
-            .as_ref()
-            .is_some_and(|h| cache::will_need_once(h.fd(), range).is_ok());
+        let fetch = |h: &Arc<Handle>| self.engine.fetch_now(h, range);
+        let asked = own.handle.as_ref().is_some_and(fetch);
         if asked {
+            self.pages.set(self.pages.get() + 1);
             own.view.begin(PageRange::new(page, page + 1), now);
             own.view.complete(PageRange::new(page, page + 1), now);
             self.process.count(Figure::Fetched, PAGE);

@@ -11,12 +11,14 @@
 mod device;
 mod file;
 mod loss;
+mod readers;
 mod round;
 mod stream;
 mod sweep;
 mod turns;
 mod writeback;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -34,6 +36,7 @@ use super::{Figure, Process, lock};
 use crate::clock::Monotonic;
 use crate::config::Config;
 use crate::engine::{self, Class, Engine, Request};
+use crate::sharing::{DeviceSharing, System};
 use crate::shm::Notes;
 use crate::view::PageRange;
 use device::Tried;
@@ -218,6 +221,11 @@ struct Fetcher {
     /// Bytes of rounds that were used up since it was counted: so much may have been written meanwhile.
     used_up: u64,
     writer: Writer,
+    /// Who else reads from the devices.
+    sharing: DeviceSharing,
+    system: System,
+    /// Pages that were fetched one by one, to see what a device does.
+    pages: Cell<u64>,
     /// Bytes yet to be fetched until the cache that others had left when this began has made room. Until then the kernel takes pages of ours as
     /// well, which says nothing of how much memory there is.
     stale: u64,
@@ -251,12 +259,13 @@ impl Fetcher {
         let config = notes.configured();
         let memory = MemorySources::of_this_process();
         let contention = Contention::new(memory.read().headroom());
+        let clock = Monotonic::begin();
         let mut fetcher = Fetcher {
             process,
             engine: Engine::new(
                 engine::Settings::of(&config, engine::Kind::Auto),
                 Arc::new(NotesRef(notes)),
-                Monotonic::begin(),
+                clock,
             ),
             batch: (0, Vec::new()),
             config,
@@ -270,6 +279,9 @@ impl Fetcher {
             waits: None,
             used_up: 0,
             writer: Writer::default(),
+            sharing: DeviceSharing::default(),
+            system: System::new(clock),
+            pages: Cell::new(0),
             stale: 0,
             memory,
             contention,
@@ -311,12 +323,19 @@ impl Fetcher {
                 self.process.settled.store(bell, SeqCst);
             }
             self.process.sleeping.store(1, SeqCst);
-            if self.process.bell.load(SeqCst) == bell {
+            while self.process.bell.load(SeqCst) == bell {
                 let left_alone = self.process.leader_ended.load(SeqCst);
-                match nap.or(left_alone.then_some(LEFT_ALONE_US)) {
+                let nap = nap.or(left_alone.then_some(LEFT_ALONE_US));
+                let look = self.sharing.is_watching();
+                let look = look.then(|| self.sharing.pause().as_micros() as u64);
+                match nap.into_iter().chain(look).min() {
                     Some(us) => raw::futex_wait(&self.process.bell, bell, us),
                     None => raw::futex_wait_forever(&self.process.bell, bell),
                 };
+                self.look_at_sharing();
+                if nap.is_some() {
+                    break;
+                }
             }
             self.process.sleeping.store(0, SeqCst);
             if self.process.leader_ended.load(SeqCst) && threads::are_left_alone() {
@@ -336,6 +355,7 @@ impl Fetcher {
             let rest = || Duration::from_micros(until_us.saturating_sub(raw::monotonic_us()));
             self.engine.settle(rest());
             self.writer.settle(rest());
+            self.hide();
             self.process.release_done.store(wanted, SeqCst);
             raw::futex_wake(&self.process.release_done, u32::MAX);
         }
@@ -637,6 +657,7 @@ impl Fetcher {
     fn hand_over(&mut self) {
         if !self.batch.1.is_empty() {
             let requests = std::mem::take(&mut self.batch.1);
+            self.begin_sharing(self.batch.0, &requests);
             self.engine.submit(self.batch.0, Class::Window, requests);
         }
     }

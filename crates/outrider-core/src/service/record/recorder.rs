@@ -228,7 +228,7 @@ impl Recorder {
             let mut line = format!("J {job} ");
             let told = match &done {
                 Done::Issued(issuing, outcome) => {
-                    let handed = issuing.handed().load(Relaxed);
+                    let handed = issuing.handed().done();
                     let (began, failed) = (outcome.began.nanos(), log::failed(&outcome.failed));
                     write!(line, "i {began} {handed} {} {failed}", outcome.read.write())
                 }

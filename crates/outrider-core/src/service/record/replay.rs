@@ -378,7 +378,7 @@ impl Replayer {
                     failed,
                 },
             ) => {
-                issuing.handed().store(handed, Relaxed);
+                issuing.handed().add(handed);
                 let began = Moment::from_nanos(began);
                 self.queue.done(Done::Issued(
                     issuing,
