@@ -1,9 +1,10 @@
 //! What disks and processes have read so far.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::io;
+use std::os::fd::AsFd;
 
 use crate::device::DeviceId;
+use crate::raw::Fd;
 use crate::text;
 
 /// What a disk has read since it was there.
@@ -66,25 +67,38 @@ fn completed(disk: &str) -> Option<Read> {
 
 /// Bytes that process `pid` has had fetched from disks, by all of its threads. `None` where that is not to be known.
 pub fn bytes_fetched(pid: u32) -> Option<u64> {
-    io(pid, "read_bytes:")
+    line_of(pid, "read_bytes:")
 }
 
 /// Bytes that system calls of process `pid` have read, from disks, caches or elsewhere. `None` where that is not to be known.
 pub fn bytes_read(pid: u32) -> Option<u64> {
-    io(pid, "rchar:")
+    line_of(pid, "rchar:")
 }
 
-/// The same of the process or thread whose proc_pid_io(5) this is.
-pub fn fetched(io: &File) -> Option<u64> {
+/// proc_pid_io(5) of the calling thread.
+pub fn of_this_thread() -> io::Result<Fd> {
+    text::open("/proc/thread-self/io".as_ref())
+}
+
+/// When a process began, clock ticks since the machine did (proc_pid_stat(5), field 22).
+pub fn began(pid: u32) -> Option<u64> {
+    let stat = text::read_bytes(format!("/proc/{pid}/stat")).ok()?;
+    let after = stat.iter().rposition(|b| *b == b')')?;
+    let text = std::str::from_utf8(stat.get(after + 2..)?).ok()?;
+    text.split(' ').nth(19)?.parse().ok()
+}
+
+/// Bytes fetched by the process or thread whose proc_pid_io(5) this is.
+pub fn fetched(io: impl AsFd) -> Option<u64> {
     let mut text = [0; 256];
-    let n = io.read_at(&mut text, 0).ok()?;
+    let n = rustix::io::pread(io, &mut text, 0).ok()?;
     let text = std::str::from_utf8(text.get(..n)?).ok()?;
     let line = text.lines().find_map(|l| l.strip_prefix("read_bytes:"))?;
     line.trim().parse().ok()
 }
 
 /// A line of proc_pid_io(5).
-fn io(pid: u32, name: &str) -> Option<u64> {
+fn line_of(pid: u32, name: &str) -> Option<u64> {
     let io = text::read(format!("/proc/{pid}/io")).ok()?;
     let line = io.lines().find_map(|l| l.strip_prefix(name))?;
     line.trim().parse().ok()

@@ -3,14 +3,13 @@
 //! They are on their way to the same devices, and whoever else reads there waits behind them no less than behind what the engine asks for. So a walk asks the
 //! engine for room before it asks the device for anything, and its threads say what they have read: what is not known to be ours would be taken for a neighbour's.
 
-use std::fs::File;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use outrider_sys::counters;
-use outrider_sys::raw::blocks_read;
+use outrider_sys::raw::{Fd, blocks_read};
 
 use super::{Device, Engine, Shared};
 use crate::device::{READAHEAD, Sharing};
@@ -65,7 +64,7 @@ impl Aside {
     /// The calling thread begins to read beside the queues.
     pub fn thread(&self) -> Thread {
         let counts = Arc::new(Counts {
-            io: File::open("/proc/thread-self/io").ok(),
+            io: counters::of_this_thread().ok(),
             reads: AtomicBool::new(false),
             blocks: AtomicU64::new(0),
             data: AtomicU64::new(0),
@@ -160,7 +159,7 @@ pub struct Thread(Arc<Counts>);
 /// The same, for whoever counts requests.
 pub(super) struct Counts {
     /// What the kernel counts for it, while it reads.
-    io: Option<File>,
+    io: Option<Fd>,
     reads: AtomicBool,
     /// Blocks of 512 bytes that it had read when it read last.
     blocks: AtomicU64,

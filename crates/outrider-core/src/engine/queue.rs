@@ -2,13 +2,13 @@
 //! simulator do the same.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Arrived, Failure, Handed, Handle, Request, TARDY, Watched};
+use outrider_sys::raw::Fd;
 use outrider_sys::units::PAGE;
 
 use crate::clock::Moment;
@@ -96,7 +96,7 @@ pub(super) struct State {
     /// Threads that wait for room beside the queues.
     pub(super) wait_aside: u32,
     /// What the kernel counts for each worker.
-    pub(super) counts: Vec<File>,
+    pub(super) counts: Vec<Fd>,
 }
 
 /// A request group is issued and waited for as one: its requests are small, and one wait costs a system call and a wake-up. It takes

@@ -1,6 +1,5 @@
 //! Threads that issue what is due and wait for what is on its way.
 
-use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +24,7 @@ const BRIEF: Duration = Duration::from_micros(400);
 /// One worker, until the engine is dropped.
 pub(super) fn work(shared: &Shared) {
     let mut worker = Worker::begin(&shared.settings, shared.notes.clone(), shared.clock);
-    let counts = File::open("/proc/thread-self/io");
+    let counts = counters::of_this_thread();
     let mut state = shared.lock();
     state.counts.extend(counts);
     loop {

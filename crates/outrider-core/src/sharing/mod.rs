@@ -127,11 +127,6 @@ impl DeviceSharing {
         self.disks.iter().any(|d| d.device == device)
     }
 
-    /// Whether anything is looked at.
-    pub fn is_watching(&self) -> bool {
-        !self.disks.is_empty()
-    }
-
     /// From one look to the next.
     pub fn pause(&self) -> Duration {
         // Who reads beside programs that nobody runs ahead of may have been overlooked.
@@ -148,8 +143,18 @@ impl DeviceSharing {
 
     /// Looks, if it is time to, and tells the engine.
     pub fn look(&mut self, system: &impl Counters, engine: &Engine, readers: &impl Readers) {
-        if system.since(self.at) < self.pause() {
+        let since = system.since(self.at);
+        if since < self.pause() {
             return;
+        }
+        if since >= REST {
+            // Nobody has looked for so long: it has to be proven anew.
+            self.disks
+                .iter()
+                .for_each(|d| engine.share(d.device, Sharing::Unknown));
+            self.disks.clear();
+        } else if since >= IDLE {
+            self.disks.iter_mut().for_each(|d| d.counts.clear());
         }
         for load in engine.loads() {
             let known = self.disks.iter().find(|d| d.device == load.device);

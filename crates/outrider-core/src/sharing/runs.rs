@@ -4,13 +4,13 @@
 //! it is a claim of that user's: numbers within bounds, of processes whose counts the kernel shows to him alone. The file of a run that has
 //! ended without removing it is known by the time at which its process began, and is removed.
 
-use std::fs::File;
 use std::io::Write;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::mem::MaybeUninit;
 use std::path::PathBuf;
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+use outrider_sys::counters::began;
+use outrider_sys::raw::Fd;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
 /// What a run shows.
@@ -95,8 +95,8 @@ impl Run {
 /// Where runs show themselves.
 pub struct Runs {
     path: PathBuf,
-    directory: OwnedFd,
-    own: File,
+    directory: Fd,
+    own: Fd,
     pid: u32,
     user: u32,
     /// Clock ticks at which the service's process began.
@@ -110,12 +110,13 @@ impl Runs {
         let user = rustix::process::geteuid().as_raw();
         let path = directory(user);
         let pid = std::process::id();
-        let begun = begun(pid)?;
+        let begun = began(pid)?;
         // The last of other runs may just be removing it.
         (0..3).find_map(|_| {
             let _ = rustix::fs::mkdir(&path, Mode::RWXU);
             let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let directory = rustix::fs::openat(CWD, &path, flags, Mode::empty()).ok()?;
+            let directory = Fd::from(directory);
             let st = rustix::fs::fstat(&directory).ok()?;
             if st.st_uid != user || st.st_mode & 0o077 != 0 {
                 return None;
@@ -155,21 +156,32 @@ impl Runs {
         for number in [FORMAT, self.begun].into_iter().chain(run.numbers()) {
             let _ = text.write_all(&number.to_le_bytes());
         }
-        if self.own.write_all_at(&text, 0).is_ok() {
+        if rustix::io::pwrite(&self.own, &text, 0) == Ok(text.len()) {
             self.shown = Some(run.clone());
         }
     }
 
     /// What other runs show.
     pub fn others(&self) -> Vec<Run> {
-        let Ok(listing) = Dir::read_from(&self.directory) else {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(directory) = rustix::fs::openat(&self.directory, ".", flags, Mode::empty()) else {
             return Vec::new();
         };
-        let names = listing.filter_map(|entry| {
-            let pid: u32 = entry.ok()?.file_name().to_str().ok()?.parse().ok()?;
-            (pid != self.pid).then_some(pid)
-        });
-        names.take(RUNS).filter_map(|pid| self.other(pid)).collect()
+        let directory = Fd::from(directory);
+        let mut buffer = [MaybeUninit::uninit(); 1024];
+        let mut listing = RawDir::new(&directory, &mut buffer);
+        let mut runs = Vec::new();
+        while runs.len() < RUNS
+            && let Some(Ok(entry)) = listing.next()
+        {
+            let name = entry.file_name().to_str().ok();
+            let pid = name.and_then(|name| name.parse().ok());
+            runs.extend(
+                pid.filter(|pid| *pid != self.pid)
+                    .and_then(|pid| self.other(pid)),
+            );
+        }
+        runs
     }
 
     fn other(&self, pid: u32) -> Option<Run> {
@@ -177,12 +189,13 @@ impl Runs {
         let name = pid.to_string();
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.directory, &name, flags, Mode::empty()).ok()?;
+        let file = Fd::from(file);
         let st = rustix::fs::fstat(&file).ok()?;
         if FileType::from_raw_mode(st.st_mode) != FileType::RegularFile {
             return None;
         }
         let mut bytes = [0; MOST];
-        let read = File::from(file).read_at(&mut bytes, 0).ok()?;
+        let read = rustix::io::pread(&file, &mut bytes, 0).ok()?;
         let numbers: Vec<u64> = bytes[..read]
             .chunks_exact(8)
             .filter_map(|n| Some(u64::from_le_bytes(n.try_into().ok()?)))
@@ -191,7 +204,7 @@ impl Runs {
         let [FORMAT, when, rest @ ..] = numbers.as_slice() else {
             return None;
         };
-        if begun(pid) != Some(*when) {
+        if began(pid) != Some(*when) {
             let _ = rustix::fs::unlinkat(&self.directory, &name, AtFlags::empty());
             return None;
         }
@@ -218,14 +231,6 @@ pub fn remove((user, pid): (u32, u32)) {
 
 fn directory(user: u32) -> PathBuf {
     PathBuf::from(format!("/dev/shm/outrider-{user}"))
-}
-
-/// When a process began, clock ticks since the machine did (proc_pid_stat(5), field 22).
-fn begun(pid: u32) -> Option<u64> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let after = stat.iter().rposition(|b| *b == b')')?;
-    let text = std::str::from_utf8(stat.get(after + 2..)?).ok()?;
-    text.split(' ').nth(19)?.parse().ok()
 }
 
 #[cfg(test)]

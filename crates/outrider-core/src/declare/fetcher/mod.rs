@@ -326,7 +326,7 @@ impl Fetcher {
             while self.process.bell.load(SeqCst) == bell {
                 let left_alone = self.process.leader_ended.load(SeqCst);
                 let nap = nap.or(left_alone.then_some(LEFT_ALONE_US));
-                let look = self.sharing.is_watching();
+                let look = self.engine.is_busy();
                 let look = look.then(|| self.sharing.pause().as_micros() as u64);
                 match nap.into_iter().chain(look).min() {
                     Some(us) => raw::futex_wait(&self.process.bell, bell, us),

@@ -74,6 +74,8 @@ impl Fetcher {
         let device = self
             .engine
             .device_of(file_system, &first.handle, first.range.start);
+        // It may not have been looked for long.
+        self.look_at_sharing();
         if !self.sharing.knows(device) {
             let (sharing, own) = self.readers();
             sharing.begin(device, own.system, own.engine, &own);
@@ -83,15 +85,10 @@ impl Fetcher {
         }
     }
 
-    /// Looks, if it is time to.
+    /// Looks, if it is time to. While nothing is on its way nobody looks, and nothing runs.
     pub(super) fn look_at_sharing(&mut self) {
-        if self.sharing.is_watching() {
-            let (sharing, own) = self.readers();
-            sharing.look(own.system, own.engine, &own);
-            if !self.sharing.is_watching() {
-                self.hide();
-            }
-        }
+        let (sharing, own) = self.readers();
+        sharing.look(own.system, own.engine, &own);
     }
 
     /// Others are shown nothing any more.
