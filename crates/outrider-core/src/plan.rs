@@ -5,9 +5,9 @@
 
 use std::ops::Range;
 
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{PAGE, PageRange, pieces};
 
-use crate::view::{FileView, PageRange};
+use crate::view::FileView;
 
 /// What a plan has to respect.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ const GAPS: usize = 256;
 /// view (the ablation `cache_visibility = false`) everything is taken to be missing.
 pub fn plan(wanted: &[Range<u64>], view: Option<&FileView>, terms: Terms, now_us: u64) -> Plan {
     let mut out = Plan::default();
-    let chunk = (terms.chunk / PAGE).max(1);
+    let chunk = (terms.chunk / PAGE).max(1) * PAGE;
     let last_page = terms.size.div_ceil(PAGE);
     let mut missing = Vec::new();
     let mut i = 0;
@@ -103,7 +103,7 @@ pub fn plan(wanted: &[Range<u64>], view: Option<&FileView>, terms: Terms, now_us
 }
 
 impl Plan {
-    /// Takes in a run of missing pages, in pieces of `chunk` pages; `false` where there is no room for all of it.
+    /// Takes in a run of missing pages, in pieces of `chunk` bytes; `false` where there is no room for all of it.
     fn take(
         &mut self,
         run: PageRange,
@@ -112,21 +112,18 @@ impl Plan {
         terms: Terms,
         now_us: u64,
     ) -> bool {
-        let mut at = run.start;
-        while at < run.end {
-            let end = run.end.min((at / chunk + 1) * chunk);
-            let bytes = (end - at) * PAGE;
-            self.short += usize::from(end - at < chunk);
+        for piece in pieces(run.start * PAGE..run.end * PAGE, chunk) {
+            let bytes = piece.end - piece.start;
+            self.short += usize::from(bytes < chunk);
             if self.bytes + bytes > terms.room || self.short > SHORT {
-                self.refused_at = Some(at * PAGE);
+                self.refused_at = Some(piece.start);
                 return false;
             }
             if let Some(view) = view {
-                view.begin(PageRange::new(at, end), now_us);
+                view.begin(PageRange::from_bytes(piece.start, bytes), now_us);
             }
-            self.requests.push(at * PAGE..end * PAGE);
+            self.requests.push(piece);
             self.bytes += bytes;
-            at = end;
         }
         true
     }

@@ -8,7 +8,7 @@
 //! resident. [`residency_is_visible`] tells that case from the truth.
 //!
 //! `readahead(2)` and `POSIX_FADV_WILLNEED` read at most max(read_ahead_kb, max_sectors_kb) of the
-//! device per call and report success whatever they left out. [`will_need`] therefore asks in pieces
+//! device per call and report success whatever they left out. Whoever fetches therefore asks in pieces
 //! of [`UNCLIPPED_CHUNK`].
 //!
 //! Nothing here goes through libc's public names, so the functions may be called in a process whose
@@ -303,21 +303,6 @@ pub fn will_need_once(fd: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
         range.end - range.start,
         libc::POSIX_FADV_WILLNEED,
     )
-}
-
-/// Starts reading all of the byte range `range` of `fd` into the page cache, in calls of at most
-/// `chunk` bytes ([`UNCLIPPED_CHUNK`], or [`crate::device::Device::unclipped_chunk`]), which are never
-/// clipped. Returns and blocks as [`will_need_once`].
-pub fn will_need(fd: BorrowedFd<'_>, range: Range<u64>, chunk: u64) -> io::Result<()> {
-    let chunk = chunk.max(page_size());
-    let mut at = range.start;
-    while at < range.end {
-        // Cut at multiples of the chunk so that neighbouring calls meet on page boundaries.
-        let end = range.end.min((at / chunk + 1) * chunk);
-        will_need_once(fd, at..end)?;
-        at = end;
-    }
-    Ok(())
 }
 
 /// Drops the clean, unmapped pages of the byte range `range` of `fd` from the page cache

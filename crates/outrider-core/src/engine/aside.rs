@@ -3,15 +3,19 @@
 //! They are on their way to the same devices, and whoever else reads there waits behind them no less than behind what the engine asks for. So a walk asks the
 //! engine for room before it asks the device for anything, and its threads say what they have read: what is not known to be ours would be taken for a neighbour's.
 
+use std::io;
+use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use outrider_sys::cache::{self, UNCLIPPED_CHUNK};
 use outrider_sys::counters;
 use outrider_sys::raw::{Fd, blocks_read};
+use outrider_sys::units::pieces;
 
-use super::{Device, Engine, Shared};
+use super::{Device, Engine, Handle, Shared};
 use crate::device::{READAHEAD, Sharing};
 
 /// How often whoever waits for room looks whether it is wanted no more.
@@ -176,17 +180,19 @@ impl Thread {
         Reads(&self.0)
     }
 
-    /// Calls `ask`, which has a piece of a file fetched by one request, if anything is missing there.
-    pub fn piece<T>(&self, ask: impl FnOnce() -> T) -> T {
-        let before = blocks_read();
-        let result = ask();
-        let bytes = (blocks_read() - before) as u64 * 512;
-        if bytes > 0 {
-            let pieces = bytes.div_ceil(READAHEAD);
-            self.0.pieces.fetch_add(pieces, AcqRel);
-            self.0.data.fetch_add(bytes, AcqRel);
+    /// Has bytes of a file fetched, as far as they are missing, by requests that no kernel clips.
+    pub fn fetch(&self, file: &Handle, range: Range<u64>) -> io::Result<()> {
+        for piece in pieces(range, UNCLIPPED_CHUNK) {
+            let before = blocks_read();
+            cache::will_need_once(file.fd(), piece)?;
+            let bytes = (blocks_read() - before) as u64 * 512;
+            if bytes > 0 {
+                let requests = bytes.div_ceil(READAHEAD);
+                self.0.pieces.fetch_add(requests, AcqRel);
+                self.0.data.fetch_add(bytes, AcqRel);
+            }
         }
-        result
+        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use io_uring::{IoUring, opcode, types};
+use outrider_sys::cache;
 use outrider_sys::kernel_cache::{BLIND, KernelCache};
 use outrider_sys::raw;
 
@@ -110,21 +111,10 @@ impl Issue for Readahead {
         let mut failed = Vec::new();
         for (i, r) in group.iter().enumerate() {
             handed.begin(1);
-            // SAFETY: integers only.
-            let e = unsafe {
-                raw::syscall6(
-                    libc::SYS_fadvise64,
-                    r.handle.fd().as_raw_fd() as usize,
-                    r.range.start as usize,
-                    (r.range.end - r.range.start) as usize,
-                    libc::POSIX_FADV_WILLNEED as usize,
-                    0,
-                    0,
-                )
-            };
+            let asked = cache::will_need_once(r.handle.fd(), r.range.clone());
             handed.end(1);
-            if e < 0 {
-                failed.push((i, failure(-e as i32)));
+            if let Err(e) = asked {
+                failed.push((i, failure(e.raw_os_error().unwrap_or(0))));
             }
         }
         failed

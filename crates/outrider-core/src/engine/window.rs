@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use outrider_sys::cache::residency_is_visible;
 use outrider_sys::raw;
+use outrider_sys::units::PAGE;
 
 use crate::fetch::leaves_access_time;
 use crate::shm::{Notes, lost};
@@ -22,7 +23,6 @@ const WINDOW: u64 = 64 << 20;
 const KEPT: usize = 16;
 /// Pages that the kernel maps around a fault (fault_around_bytes, 64 KiB).
 const AROUND: u64 = 64 << 10;
-const MADV_POPULATE_READ: usize = 22;
 
 /// One mapping of [`WINDOW`] bytes, unmapped when dropped.
 struct Window {
@@ -82,8 +82,8 @@ impl Window {
         let r = unsafe {
             raw::syscall6(
                 libc::SYS_mincore,
-                self.base + (offset / 4096 * 4096) as usize,
-                4096,
+                self.base + (offset / PAGE * PAGE) as usize,
+                PAGE as usize,
                 &raw mut page as usize,
                 0,
                 0,
@@ -196,7 +196,11 @@ impl Windows {
                 return Some(false);
             }
         }
-        let r = window.advise(within / 4096 * 4096, 4096, MADV_POPULATE_READ);
+        let r = window.advise(
+            within / PAGE * PAGE,
+            PAGE,
+            libc::MADV_POPULATE_READ as usize,
+        );
         if r == -(libc::EINVAL as isize)
             || r == -(libc::EPERM as isize)
             || r == -(libc::ENOSYS as isize)

@@ -51,6 +51,7 @@ mod node;
 pub use file_view::FileView;
 
 use outrider_sys::units::PAGE;
+pub use outrider_sys::units::PageRange;
 
 /// Pages a file can have at most: 2^64 bytes.
 pub const MAX_PAGES: u64 = u64::MAX / PAGE + 1;
@@ -65,56 +66,6 @@ pub const NODE_MAX_PAGES: u64 = 16384;
 
 /// Pages per bit in [`Granularity::Coarse`]: 128 KiB, the size of request that no kernel clips.
 pub const COARSE_PAGES: u64 = 32;
-
-/// A half-open range `start..end` of page indices (units: 4096-byte pages from the file's start).
-///
-/// Any pair is allowed; where `end <= start` the range is empty.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct PageRange {
-    /// First page.
-    pub start: u64,
-    /// One past the last page.
-    pub end: u64,
-}
-
-impl PageRange {
-    /// The pages `start..end`.
-    pub const fn new(start: u64, end: u64) -> Self {
-        Self { start, end }
-    }
-
-    /// The pages touched by `len` bytes from byte `offset`, rounded outward. A range that would pass
-    /// the end of the 64-bit offset space stops there; no bytes touch no pages.
-    pub const fn from_bytes(offset: u64, len: u64) -> Self {
-        let start = offset / PAGE;
-        if len == 0 {
-            return Self { start, end: start };
-        }
-        Self {
-            start,
-            end: offset.saturating_add(len).div_ceil(PAGE),
-        }
-    }
-
-    /// Number of pages.
-    pub const fn len(&self) -> u64 {
-        self.end.saturating_sub(self.start)
-    }
-
-    /// Whether the range holds no page.
-    pub const fn is_empty(&self) -> bool {
-        self.end <= self.start
-    }
-
-    /// The pages in both ranges; empty (with `start == end`) where there are none.
-    pub fn intersect(&self, other: PageRange) -> PageRange {
-        let start = self.start.max(other.start);
-        PageRange {
-            start,
-            end: self.end.min(other.end).max(start),
-        }
-    }
-}
 
 /// What one bit of a view stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

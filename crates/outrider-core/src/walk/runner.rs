@@ -8,7 +8,6 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::mem::MaybeUninit;
-use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -40,8 +39,6 @@ use crate::shm::{self, Figure};
 const WORKERS: usize = 16;
 /// Bytes of their stacks.
 const STACK: usize = 128 << 10;
-/// Bytes in one call, which no kernel clips.
-const CALL_BYTES: u64 = 128 << 10;
 /// Bytes that a list of a directory and looking up a few entries are taken to have on their way: blocks one after the other, which the kernel reads some more of.
 const LISTED: u64 = 16 << 10;
 /// Most bytes fetched and not read, of all processes together.
@@ -1256,14 +1253,7 @@ fn fetch(
     }
     // Our waiting below is no reason to keep it longer.
     let _ = rustix::fs::fadvise(file.fd(), 0, None, Advice::NoReuse);
-    let mut at = 0;
-    while at < len {
-        let part = (len - at).min(CALL_BYTES);
-        let part = NonZeroU64::new(part)?;
-        let advise = || rustix::fs::fadvise(file.fd(), at, Some(part), Advice::WillNeed);
-        thread.piece(advise).ok()?;
-        at += part.get();
-    }
+    thread.fetch(&file, 0..len).ok()?;
     // Until its end is there, it is not; and no more files are in flight than there are workers.
     file.wait_watched(len - 1, (*link.shared).as_ref());
     let read = || (blocks_read() - before) as u64 * 512;

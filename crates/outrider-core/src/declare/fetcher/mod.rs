@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use outrider_sys::memory::MemorySources;
 use outrider_sys::peers::Peers;
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{PAGE, pieces};
 use outrider_sys::{raw, threads};
 
 use super::contention::Contention;
@@ -633,20 +633,17 @@ impl Fetcher {
             return;
         };
         let Some(handle) = &own.handle else { return };
-        let chunk = (own.chunk / PAGE).max(1);
+        let chunk = (own.chunk / PAGE).max(1) * PAGE;
         let now = self.start.elapsed().as_micros() as u64;
         own.view.begin(run, now);
-        let mut at = run.start;
-        while at < run.end {
-            let end = run.end.min((at / chunk + 1) * chunk);
+        for range in pieces(run.start * PAGE..run.end * PAGE, chunk) {
             self.batch.1.push(Request {
                 handle: handle.clone(),
                 view: Some(own.view.clone()),
-                range: at * PAGE..end * PAGE,
+                range,
                 reader: None,
                 account: own.account.clone(),
             });
-            at = end;
         }
         if self.batch.1.len() >= TOGETHER {
             self.hand_over();
