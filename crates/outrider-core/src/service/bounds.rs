@@ -4,9 +4,20 @@
 //! processes that are there: who reaches its part is not helped with what lies beyond, and the others go on as before. The same with the service's time: who
 //! has taken more than a turn sits out as many. docs/semantics.md has a table of all of them.
 
-use outrider_sys::units::PAGE;
+use std::collections::HashMap;
+use std::time::Duration;
 
-use super::*;
+use outrider_sys::units::{InodeKey, PAGE};
+
+use super::kernel::Kernel;
+use super::{FILES_KEPT, FileState, ProcState, Service, processes};
+use crate::engine::Class;
+use crate::shm;
+use crate::shm::{Figure, lost};
+use crate::source::dense;
+use crate::source::dense::{Random, Verdict};
+use crate::source::mapped::Mapped;
+use crate::view::{FileView, PageRange};
 
 /// Descriptors that are followed in all processes together, at up to 5 KiB each: a process that is alone, or one of two, has all that hooks follow. More processes
 /// share them evenly.

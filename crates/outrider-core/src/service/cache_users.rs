@@ -5,13 +5,18 @@
 //! reads itself, or of who has a file open and waits: for that the descriptors of other processes are looked through, under pressure only, and those of other users are
 //! not to be seen.
 
+use std::collections::{HashMap, HashSet};
 use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use std::path::Path;
-
+use outrider_sys::units::InodeKey;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
-use super::*;
+use super::kernel::Kernel;
+use super::{FileState, Service};
+use crate::clock::Moment;
 
 /// Files that are watched at most, of the least 8192 that a user may watch.
 const WATCHED: usize = 1024;

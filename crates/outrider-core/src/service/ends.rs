@@ -6,15 +6,20 @@
 //!
 //! Where there is no inotify (a user may have 128 instances) it is noticed when the hooks tell, or the process is over.
 
+use std::collections::HashMap;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustix::event::epoll;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
-use super::*;
+use crate::engine::Handle;
 use crate::fetch::Source;
+use crate::shared::Shared;
+use crate::shm::lost;
 
 /// Bytes of the thread's stack.
 const STACK: usize = 64 << 10;

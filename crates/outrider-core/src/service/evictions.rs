@@ -3,9 +3,11 @@
 //! A reader who finds everything cached is not heard, so it is looked for in a few places of each file five times a second, and only where that shows
 //! something more closely. What was read as well may be gone when a file is opened again, of which the hook has found pages missing: then that is looked for.
 
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{InodeKey, PAGE};
 
-use super::*;
+use super::Service;
+use super::kernel::Kernel;
+use crate::view::{FileView, PageRange};
 
 /// Files in which it is looked for at a time.
 const FILES: usize = 32;

@@ -1,9 +1,20 @@
 //! From foreseen ranges to requests.
 
-use outrider_sys::units::PAGE;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
-use super::*;
-use crate::device::{READAHEAD, Seeks, Sharing};
+use outrider_sys::units::{InodeKey, PAGE};
+
+use super::interarrival::Interarrival;
+use super::kernel::Kernel;
+use super::{Service, bounds};
+use crate::device::{DeviceModel, READAHEAD, Seeks, Sharing};
+use crate::engine::{Class, Handle, Overtaken, Request};
+use crate::plan::Terms;
+use crate::source::predict::Limits;
+use crate::view::{FileView, PageRange};
+use crate::{plan, shm};
 
 /// From so many bytes that the kernel reads ahead on it is worth leaving a whole file to it: eight times its usual readahead.
 const FAR: u64 = 1 << 20;

@@ -1,12 +1,30 @@
 //! Files: our hold on them, what is known of their pages, and their figures.
 
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use std::sync::atomic::Ordering::SeqCst;
+use outrider_sys::raw;
+use outrider_sys::units::{InodeKey, PAGE};
 
-use outrider_sys::units::PAGE;
-
-use super::*;
+use super::cache_users::Seen;
+use super::kernel::{Kernel, Source};
+use super::resident::Warmth;
+use super::{FileState, HOLD, HOLD_OPEN, ProcState, Served, Service, VIEW_BYTES};
+use crate::clock::Moment;
+use crate::config::RangeTree;
+use crate::engine::{Account, Handle};
+use crate::fetch::Wanted;
+use crate::shm;
+use crate::shm::{Event, Figure, Kind, MAX_FILES, lost};
+use crate::source::dense;
+use crate::source::dense::{Random, Verdict};
+use crate::source::predict::Arrival;
+use crate::tally::Tally;
+use crate::view::{FileView, Granularity, PageRange};
+use crate::walk::runner as walk;
+use crate::walk::runner::{Opened, Walker};
 
 /// Silent strided reads that are accounted for one by one.
 const MOST_PASSED: usize = 65536;

@@ -4,10 +4,19 @@
 //! root or namespace, is handed on to a service that has taken on the rights of that process. The runner, which has one thread, forks it when
 //! asked to; what can't be had (by a runner that is not root, mostly) is said in the report.
 
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Duration;
+
 use outrider_sys::handover::{self, Message};
 use outrider_sys::standing::{Standing, Watch};
 
-use super::*;
+use super::kernel::Kernel;
+use super::{Service, bounds};
+use crate::clock::Moment;
+use crate::shared::Shared;
+use crate::shm::lost;
+use crate::{fetch, shm};
 
 /// A runner that has not started a service after so long will not.
 const PATIENCE: Duration = Duration::from_millis(500);

@@ -4,11 +4,16 @@
 //! asked for, in pieces, so that it is noticed if it turns out that a head has to move, that others read from the disk, or that memory runs short. A disk with a head is kept
 //! busy by the kernel's windows.
 
-use outrider_sys::units::PAGE;
+use std::sync::atomic::Ordering::Relaxed;
 
-use super::*;
-use crate::device::Seeks;
-use crate::device::Sharing;
+use outrider_sys::units::{InodeKey, PAGE};
+
+use super::kernel::Kernel;
+use super::{Service, bounds};
+use crate::device::{Seeks, Sharing};
+use crate::engine::Class;
+use crate::shm;
+use crate::shm::Event;
 
 /// What is asked for and has not arrived at most, bytes: what a fast device delivers while the service sleeps …
 const AHEAD: u64 = 16 << 20;

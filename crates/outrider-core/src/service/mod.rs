@@ -32,41 +32,33 @@ mod scribbled;
 mod servers;
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
-use outrider_sys::cache::{self, CacheStatError};
-use outrider_sys::raw;
+use outrider_sys::cache;
 pub use outrider_sys::units::InodeKey;
 use outrider_sys::units::PAGE;
 
 use crate::budget::{Grant, Policy, Supply};
-use crate::clock::{Clock, Moment, Monotonic};
-use crate::config::{Config, RangeTree};
-use crate::device::{DeviceModel, READAHEAD};
-use crate::engine::{self, Account, Class, Engine, Handle, Overtaken, Request};
-use crate::fetch::{self, Wanted};
+use crate::clock::{Moment, Monotonic};
+use crate::config::Config;
+use crate::device::DeviceModel;
+use crate::engine::{self, Account, Engine, Handle, Overtaken};
 use crate::map::Map;
-use crate::plan::{self, Terms};
 use crate::shared::Shared;
 use crate::sharing::DeviceSharing;
-use crate::shm::{
-    self, Event, FD_IGNORED, FD_TRACKED, FLAG_BLIND, FLAG_RESIDENT, FLAG_SEQUENTIAL, FLAG_WRITABLE,
-    Figure, Header, Kind, MAX_FILES, MAX_PROCS, Proc, Slot, lost,
-};
-use crate::source::dense::{self, Case, Draws, Held, Price, Random, Verdict};
+use crate::shm::{self, Figure, Header, MAX_PROCS, Proc, Slot, lost};
+use crate::source::dense::{Random, Verdict};
 use crate::source::mapped::Mapped;
-use crate::source::predict::{Arrival, Detector, Foresight, Limits, Stream, between};
-use crate::tally::Tally;
-use crate::view::{FileView, Granularity, PageRange};
-use crate::walk::runner::{self as walk, Opened, Walker};
+use crate::source::predict::{Detector, Stream, between};
+use crate::view::FileView;
+use crate::walk::runner::Walker;
 
 use cache_users::{CacheUsers, Seen};
-use ends::Wake;
 use heirs::Heirs;
 use interarrival::Interarrival;
 pub use kernel::{Answer, Kernel, OpenFile, Source};

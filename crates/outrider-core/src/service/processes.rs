@@ -1,13 +1,31 @@
 //! Processes and descriptors: who is there, what they say, what they open and close.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::AcqRel;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::Duration;
 
 use outrider_sys::handover::{Arrival as Handover, Handed};
 use outrider_sys::standing::Watch;
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{InodeKey, PAGE};
 
-use super::*;
+use super::kernel::{Kernel, Source};
+use super::sampling::Sampling;
+use super::{BEHIND, Desc, MODULE_CHUNK, Position, ProcState, Service, bounds, prefetch_trial};
+use crate::clock::Moment;
+use crate::config::Config;
+use crate::engine::{Class, Overtaken};
+use crate::fetch::Wanted;
+use crate::map::Map;
+use crate::shared::Shared;
+use crate::shm;
+use crate::shm::{
+    Event, FD_IGNORED, FD_TRACKED, FLAG_BLIND, FLAG_RESIDENT, FLAG_WRITABLE, Kind, lost,
+};
+use crate::source::mapped::Mapped;
+use crate::source::predict::Detector;
+use crate::view::PageRange;
 
 /// Processes taken in at a time.
 const ADMITTED: usize = 64;

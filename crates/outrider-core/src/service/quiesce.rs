@@ -4,11 +4,20 @@
 //! The program waits meanwhile (`attach::release_all`). What a disk was asked for can't be taken back: its file is held until the disk has
 //! answered. For umount and leases nothing is opened until the call is over: its [`Proc::calls`] say so.
 
-use std::sync::Weak;
-use std::sync::atomic::Ordering::AcqRel;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use super::*;
-use crate::walk::runner::Leaving;
+use outrider_sys::raw;
+use outrider_sys::units::InodeKey;
+
+use super::Service;
+use super::kernel::Kernel;
+use crate::clock::Moment;
+use crate::engine::Handle;
+use crate::shm;
+use crate::walk::runner::{Leaving, Walker};
 
 /// A call that isn't over so long after everything was let go of is that of a program that was killed, or has long since found out whether
 /// anything is open.

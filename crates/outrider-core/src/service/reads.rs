@@ -1,8 +1,22 @@
 //! Reads: from an event to foreseen ranges, and what the hook need not tell next.
 
-use outrider_sys::units::PAGE;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
-use super::*;
+use outrider_sys::cache::CacheStatError;
+use outrider_sys::units::{InodeKey, PAGE};
+
+use super::kernel::Kernel;
+use super::{FileState, Position, Service, processes};
+use crate::device::READAHEAD;
+use crate::engine::{Class, Overtaken};
+use crate::shm;
+use crate::shm::{Event, FLAG_SEQUENTIAL, Figure, Slot, lost};
+use crate::source::dense;
+use crate::source::dense::{Case, Draws, Held, Price, Verdict};
+use crate::source::predict::{Arrival, Foresight, Limits};
+use crate::view::PageRange;
 
 /// Reads that are not told after each that is, when a program is first found to read what is cached; it doubles up to 64 times
 /// as much.

@@ -5,9 +5,20 @@
 //! says so. From then on the hook goes by what its threads wait for, and tells again if that is much. A
 //! file that comes back at once is looked at ever more rarely.
 
-use outrider_sys::units::PAGE;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
-use super::*;
+use outrider_sys::units::{InodeKey, PAGE};
+
+use super::kernel::Kernel;
+use super::{Desc, Service, Settled};
+use crate::clock::Moment;
+use crate::shm;
+use crate::shm::{Event, FLAG_RESIDENT, Figure};
+use crate::source::dense;
+use crate::source::dense::{Random, Verdict};
+use crate::source::predict::{Detector, between};
+use crate::view::PageRange;
 
 /// From the first read that is told to the first look, and the longest time between two.
 const FIRST: Duration = Duration::from_millis(5);

@@ -1,11 +1,18 @@
 //! A process that writes anything into the memory that it has with the service, at any time.
 
-use std::os::fd::AsFd;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use outrider_sys::{handover, mapped};
+use outrider_sys::{handover, mapped, raw};
 
-use super::*;
+use super::{Service, bounds};
+use crate::config::Config;
+use crate::shared::Shared;
+use crate::shm::{FD_TRACKED, Kind, Proc};
+use crate::{engine, shm};
 
 /// The process's memory, as it is mapped there.
 struct Memory(*mut u8);

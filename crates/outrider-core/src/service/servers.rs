@@ -3,15 +3,23 @@
 //! Opening and closing such a file waits for an answer that may never come, and no signal ends that wait once the server has taken the request. So threads do it of
 //! which a bounded number may be stuck, and the service's own asks nothing that a server would have to answer.
 
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use outrider_sys::cache::residency_is_visible;
+use outrider_sys::units::InodeKey;
 
-use super::ends::{Ends, Note};
-use super::*;
-use crate::engine::Remains;
+use super::ends::{Ends, Note, Wake};
+use super::kernel::{Answer, OpenFile, Source};
+use crate::clock::{Clock, Moment, Monotonic};
+use crate::engine::{Handle, Remains};
+use crate::fetch;
+use crate::shared::Shared;
+use crate::shm::lost;
 
 /// Threads at most.
 const THREADS: usize = 4;
