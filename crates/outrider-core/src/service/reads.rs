@@ -8,7 +8,7 @@ use outrider_sys::cache::CacheStatError;
 use outrider_sys::units::{InodeKey, PAGE};
 
 use super::kernel::Kernel;
-use super::{FileState, Position, Service, processes};
+use super::{Desc, FileState, Position, Service, processes};
 use crate::device::READAHEAD;
 use crate::engine::{Class, Overtaken};
 use crate::shm;
@@ -22,7 +22,41 @@ use crate::view::PageRange;
 /// as much.
 const RARELY_AT_FIRST: u16 = 16;
 
+/// A read that was told, and what was made of it.
+struct Heard {
+    /// Entry of the process.
+    i: usize,
+    key: InodeKey,
+    e: Event,
+    arrival: Arrival,
+    /// Of the file, bytes.
+    size: u64,
+    /// Reads that were agreed on not to be told.
+    given: u32,
+    /// Reads that were not told before this one: as agreed on, in all, and those that came too fast to be looked at.
+    unheard: u16,
+    skipped: u64,
+    overlooked: u64,
+    /// There is one stream on the descriptor.
+    alone: bool,
+    /// It belongs to a tile: a line of that which passes a place has not passed those of the lines beside it.
+    in_tile: bool,
+    /// The reader's position tells what it has passed.
+    passes: bool,
+    clustered: bool,
+    limits: Limits,
+    foresight: Foresight,
+}
+
+impl Heard {
+    /// Bytes that were read.
+    fn len(&self) -> u64 {
+        self.e.len.min(self.size.saturating_sub(self.e.offset))
+    }
+}
+
 impl<K: Kernel> Service<K> {
+    /// A process has told of a read.
     pub(super) fn read(&mut self, i: usize, e: Event) {
         self.header().events.fetch_add(1, Relaxed);
         self.has_moved(i, e.fd, Some(e.offset));
@@ -32,40 +66,45 @@ impl<K: Kernel> Service<K> {
         if self.told_before(i, key, e) {
             return;
         }
+        let Some(mut heard) = self.observe(i, key, e) else {
+            return;
+        };
+        self.account_for(&heard);
+        if self.leave_to_hooks(key, e.offset) {
+            return;
+        }
+        self.narrow_line(&mut heard);
+        let silence = self.judge(&mut heard);
+        let skip = match heard.foresight.random {
+            true => self.follow_random(&mut heard, silence),
+            false => silence,
+        };
+        let shared = self.shared.clone();
+        let slot = &shared.proc(i).slots[usize::from(e.fd)];
+        if !heard.foresight.random && !self.follow_stream(&mut heard, slot) {
+            // What was refused is asked for at the next read: keep listening.
+            self.listen(i, e.fd, slot, 0);
+            self.hush(slot, i, e.fd, Foresight::default(), (0, heard.given));
+            return;
+        }
+        self.fall_silent(heard, slot, skip);
+    }
+
+    /// Takes a read in: what its descriptor's detector makes of it, and of the reads that were not told before.
+    fn observe(&mut self, i: usize, key: InodeKey, e: Event) -> Option<Heard> {
         let shared = self.shared.clone();
         let slot = &shared.proc(i).slots[usize::from(e.fd)];
         let mut limits = self.limits(key);
         self.reads_now(i, key);
         let arrival = self.seen(key, e.offset, e.len);
         let device = self.device(key);
-        let interarrival = self.procs[i]
-            .as_ref()
-            .and_then(|p| p.descs.get(&e.fd))
-            .map(|d| d.interarrival);
+        let interarrival = self.desc(i, e.fd).map(|d| d.interarrival);
         limits.sparse = interarrival.map_or(0, |interarrival| self.sparse(key, &interarrival));
-        let Some(file) = self.files.get(&key) else {
-            return;
-        };
-        if e.offset >= file.size {
-            // The file may have grown.
-            let handle = self.handle(key);
-            let size = handle.and_then(|h| self.kernel.size(&h));
-            if let (Some(size), Some(file)) = (size, self.files.get_mut(&key)) {
-                file.size = size;
-            } else if self.files.get(&key).is_some_and(|f| f.size == 0) {
-                self.ask_server(key, false);
-            }
-        }
+        self.may_have_grown(key, &e)?;
         self.stays_cached(key, &e);
-        let Some(size) = self.files.get(&key).map(|f| f.size) else {
-            return;
-        };
-        let Some(state) = self.procs[i].as_mut() else {
-            return;
-        };
-        let Some(desc) = state.descs.get_mut(&e.fd) else {
-            return;
-        };
+        let size = self.files.get(&key)?.size;
+        let state = self.procs[i].as_mut()?;
+        let desc = state.descs.get_mut(&e.fd)?;
         // Events that were on their way when the silence was agreed on come first; only what was used of it counts.
         let given = std::mem::take(&mut desc.skip_given);
         let left = slot.skip.load(Relaxed);
@@ -78,138 +117,211 @@ impl<K: Kernel> Service<K> {
         let alike = skipped + overlooked == 0 && !desc.detector.skips();
         let beside = alike && self.engine.is_asked(device);
         desc.interarrival.told(alike, beside, self.kernel.now());
-        let mut f = desc
+        let foresight = desc
             .detector
             .access(e.offset, e.len, e.extra, arrival, size, &limits);
-        let alone = desc.detector.only().is_some();
-        let in_tile = desc.detector.in_tile();
-        // A line that passes a place has not passed those of the lines beside it.
-        let passes = desc.detector.sole() && !desc.detector.in_band();
+        Some(Heard {
+            i,
+            key,
+            e,
+            arrival,
+            size,
+            given,
+            unheard,
+            skipped,
+            overlooked,
+            alone: desc.detector.only().is_some(),
+            in_tile: desc.detector.in_tile(),
+            passes: desc.detector.sole() && !desc.detector.in_band(),
+            clustered: false,
+            limits,
+            foresight,
+        })
+    }
+
+    /// A read beyond the end that is known: the file may have grown. `None` where there is no such file.
+    fn may_have_grown(&mut self, key: InodeKey, e: &Event) -> Option<()> {
+        if e.offset >= self.files.get(&key)?.size {
+            let handle = self.handle(key);
+            let size = handle.and_then(|h| self.kernel.size(&h));
+            if let (Some(size), Some(file)) = (size, self.files.get_mut(&key)) {
+                file.size = size;
+            } else if self.files.get(&key).is_some_and(|f| f.size == 0) {
+                self.ask_server(key, false);
+            }
+        }
+        Some(())
+    }
+
+    /// Counts a read, and those that were not told before it.
+    fn account_for(&mut self, heard: &Heard) {
+        let (i, key, f) = (heard.i, heard.key, &heard.foresight);
         // Of a stream that went on silently it is known what was read meanwhile; of random reads only how many.
-        let counted = if f.random { 1 + skipped } else { 1 };
+        let counted = if f.random { 1 + heard.skipped } else { 1 };
         // Reads that were told rarely are of the kind of the one that was.
-        let unheard = u64::from(unheard).saturating_mul(e.len);
+        let unheard = u64::from(heard.unheard).saturating_mul(heard.e.len);
         let unheard = if f.random { unheard } else { 0 };
-        let len = e.len.min(size.saturating_sub(e.offset));
-        self.has_read(i, counted, len.saturating_mul(counted));
+        self.has_read(i, counted, heard.len().saturating_mul(counted));
         self.count(key, Figure::Hit, unheard);
         if let Some(p) = &f.passed {
-            let (span, stride, len) = (p.span.clone(), p.stride, p.len);
-            self.pass(i, key, span, stride, len);
+            self.pass(i, key, p.span.clone(), p.stride, p.len);
         }
         self.pass_over(key, &f.skipped);
-        if self.leave_to_hooks(key, e.offset) {
-            return;
-        }
-        if f.line && self.line_is_lost(key, &f.ranges, e.len) {
-            let desc = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd));
-            if let Some(ranges) = desc.and_then(|d| d.detector.narrow(e.offset, size, &limits)) {
-                f.ranges = ranges;
+    }
+
+    /// Of a line of tiles that was fetched and is gone again less is asked for from now on.
+    fn narrow_line(&mut self, heard: &mut Heard) {
+        let e = heard.e;
+        if heard.foresight.line && self.line_is_lost(heard.key, &heard.foresight.ranges, e.len) {
+            let (size, limits) = (heard.size, heard.limits);
+            let desc = self.desc_mut(heard.i, e.fd);
+            let ranges = desc.and_then(|d| d.detector.narrow(e.offset, size, &limits));
+            if let Some(ranges) = ranges {
+                heard.foresight.ranges = ranges;
             }
         }
+    }
+
+    /// Whether the read is of a kind that is worth hearing: so many of the next ones need not be told.
+    fn judge(&mut self, heard: &mut Heard) -> u32 {
+        let random = heard.foresight.random;
         // Only what shows no pattern can wait until the service looks by itself.
-        let (mut skip, mut clustered) = (f.skip, false);
-        if !f.random {
-            let len = e.len.min(size.saturating_sub(e.offset));
-            self.read_bytes = (self.read_bytes * 7 + len) / 8;
+        if !random {
+            self.read_bytes = (self.read_bytes * 7 + heard.len()) / 8;
         }
         // What is streamed, or will be when there is room, has no order either, and is worth hearing.
-        let streams = self.files.get(&key).is_some_and(|f| {
+        let streams = self.files.get(&heard.key).is_some_and(|f| {
             f.verdict == Verdict::Later || f.streamed && f.view.unused_pages() > 0
         });
-        if let Some(state) = self.procs[i].as_mut() {
-            let desc = state.descs.get(&e.fd);
-            clustered = desc.is_some_and(|d| d.detector.is_clustered(&limits));
-            let ordered = !f.random || streams || clustered;
-            // Many descriptors with few reads each are judged together.
-            let together = state.sampling.heard(ordered);
-            if let Some(desc) = state.descs.get_mut(&e.fd) {
-                let silence = desc.sampling.heard(ordered);
-                skip = skip.max(if ordered { 0 } else { silence.max(together) });
+        let Some(state) = self.procs[heard.i].as_mut() else {
+            return heard.foresight.skip;
+        };
+        let desc = state.descs.get(&heard.e.fd);
+        heard.clustered = desc.is_some_and(|d| d.detector.is_clustered(&heard.limits));
+        let ordered = !random || streams || heard.clustered;
+        // Many descriptors with few reads each are judged together.
+        let together = state.sampling.heard(ordered);
+        let Some(desc) = state.descs.get_mut(&heard.e.fd) else {
+            return heard.foresight.skip;
+        };
+        let silence = desc.sampling.heard(ordered);
+        let silence = if ordered { 0 } else { silence.max(together) };
+        heard.foresight.skip.max(silence)
+    }
+
+    /// A read in no order: it may add up to most of the file, or lie in a neighbourhood that is fetched as a whole. So many of the next reads need not be told.
+    fn follow_random(&mut self, heard: &mut Heard, silence: u32) -> u32 {
+        let (i, key, e) = (heard.i, heard.key, heard.e);
+        self.leave(i, None);
+        let skipped = heard.skipped + heard.overlooked;
+        let onward = heard.foresight.onward;
+        let skip = self.random_read(
+            key,
+            e.offset,
+            e.len,
+            heard.arrival,
+            skipped,
+            silence,
+            onward,
+        );
+        let clustered = heard.foresight.clustered.take();
+        if let Some(clustered) = clustered.filter(|_| self.grant.aggressive) {
+            // What is on its way or waits to be read was fetched for this.
+            let pages = PageRange::from_bytes(clustered.start, clustered.end - clustered.start);
+            let file = self.files.get(&key);
+            let ours = file.map(|f| f.view.count(pages).unused_pages);
+            let plan = self.fetch(key, &[clustered], Class::Window, None, None);
+            let desc = self.desc_mut(i, e.fd);
+            if let Some(desc) = desc.filter(|_| plan.refused_at.is_none()) {
+                let ours = ours.unwrap_or(0) * PAGE;
+                desc.detector.clustered_asked(plan.bytes + ours);
             }
         }
-        if f.random {
-            self.leave(i, None);
-            let skipped = skipped + overlooked;
-            skip = self.random_read(key, e.offset, e.len, arrival, skipped, skip, f.onward);
-            if let Some(clustered) = f.clustered.take().filter(|_| self.grant.aggressive) {
-                // What is on its way or waits to be read was fetched for this.
-                let pages = PageRange::from_bytes(clustered.start, clustered.end - clustered.start);
-                let ours = self
-                    .files
-                    .get(&key)
-                    .map(|f| f.view.count(pages).unused_pages);
-                let plan = self.fetch(key, &[clustered], Class::Window, None, None);
-                let desc = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd));
-                if let Some(desc) = desc.filter(|_| plan.refused_at.is_none()) {
-                    let ours = ours.unwrap_or(0) * PAGE;
-                    desc.detector.clustered_asked(plan.bytes + ours);
-                }
-            }
-            if clustered {
-                skip = 0;
-            }
-        } else if !f.ranges.is_empty() && self.kernel_keeps_up(i, &e, key) {
-            f.ranges.clear();
-        } else if !f.ranges.is_empty() {
-            let forward = f
-                .ranges
-                .first()
-                .map(|r| r.start >= e.offset)
-                .unwrap_or(true);
-            let reader = passes.then(|| -> Arc<dyn Overtaken> {
-                Arc::new(Position {
-                    shared: shared.clone(),
-                    proc: i,
-                    fd: e.fd,
-                    generation: slot.generation.load(Relaxed),
-                    forward,
-                })
-            });
-            let cut = self.cut(key, e.offset + len, &mut f.ranges);
-            let out = self.fetch(key, &f.ranges, Class::Window, reader, Some((i, e.fd)));
-            if let Some(at) = out.refused_at.or(cut) {
-                if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd)) {
-                    desc.detector.retreat(at);
-                }
-                // What was refused is asked for at the next read: keep listening.
-                self.listen(i, e.fd, slot, 0);
-                self.hush(slot, i, e.fd, Foresight::default(), (0, given));
-                return;
-            }
-            if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd)) {
-                desc.cached = out.bytes == 0;
+        if heard.clustered { 0 } else { skip }
+    }
+
+    /// A read in order: has what comes next fetched. `false` where that was refused.
+    fn follow_stream(&mut self, heard: &mut Heard, slot: &Slot) -> bool {
+        let (i, key, e) = (heard.i, heard.key, heard.e);
+        if heard.foresight.ranges.is_empty() {
+            return true;
+        }
+        if self.kernel_keeps_up(i, &e, key) {
+            heard.foresight.ranges.clear();
+            return true;
+        }
+        let end = e.offset + heard.len();
+        let ranges = &mut heard.foresight.ranges;
+        let forward = ranges.first().is_none_or(|r| r.start >= e.offset);
+        let reader = heard.passes.then(|| -> Arc<dyn Overtaken> {
+            Arc::new(Position {
+                shared: self.shared.clone(),
+                proc: i,
+                fd: e.fd,
+                generation: slot.generation.load(Relaxed),
+                forward,
+            })
+        });
+        let cut = self.cut(key, end, ranges);
+        let out = self.fetch(key, ranges, Class::Window, reader, Some((i, e.fd)));
+        let refused_at = out.refused_at.or(cut);
+        if let Some(desc) = self.desc_mut(i, e.fd) {
+            match refused_at {
+                Some(at) => desc.detector.retreat(at),
+                None => desc.cached = out.bytes == 0,
             }
         }
+        refused_at.is_none()
+    }
+
+    /// Agrees with the hook on what need not be told next: `skip` reads, and what the streams have asked for.
+    fn fall_silent(&mut self, heard: Heard, slot: &Slot, skip: u32) {
+        let Heard {
+            i,
+            key,
+            e,
+            size,
+            limits,
+            given,
+            alone,
+            in_tile,
+            clustered,
+            mut foresight,
+            ..
+        } = heard;
         let mut calm = None;
-        if !f.random
-            && self.procs[i]
-                .as_ref()
-                .is_some_and(|p| p.descs.get(&e.fd).is_some_and(|d| d.cached))
-        {
+        if !foresight.random && self.desc(i, e.fd).is_some_and(|d| d.cached) {
             calm = self.look_further(i, e, size, &limits);
             if let Some(quiet) = calm.clone().filter(|_| alone) {
-                f.quiet = quiet;
+                foresight.quiet = quiet;
             }
         }
         let rarely = if in_tile || clustered {
             // Where lines begin has to be heard, and where neighbourhoods do.
             0
-        } else if f.random {
+        } else if foresight.random {
             self.rarely_at_random(i, key, e)
         } else {
             self.rarely_in_order(i, e, calm.is_some(), size, &limits)
         };
         // SPEC CP3: in a steady state the next reads are not looked at.
-        let rarely = match self.config.predict.skip_when_steady {
-            true => rarely,
+        let (rarely, skip) = match self.config.predict.skip_when_steady {
+            true => (rarely, skip),
             false => {
-                (f.quiet, skip) = (0..0, 0);
-                0
+                foresight.quiet = 0..0;
+                (0, 0)
             }
         };
         self.listen(i, e.fd, slot, rarely);
-        self.hush(slot, i, e.fd, f, (skip, given));
+        self.hush(slot, i, e.fd, foresight, (skip, given));
+    }
+
+    fn desc(&self, i: usize, fd: u16) -> Option<&Desc> {
+        self.procs[i].as_ref()?.descs.get(&fd)
+    }
+
+    fn desc_mut(&mut self, i: usize, fd: u16) -> Option<&mut Desc> {
+        self.procs[i].as_mut()?.descs.get_mut(&fd)
     }
 
     /// The position was moved on over what a stream would have read.
@@ -221,7 +333,7 @@ impl<K: Kernel> Service<K> {
         if e.len.saturating_sub(e.offset) <= self.model(self.device(key)).bandwidth_delay() {
             return;
         }
-        let desc = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd));
+        let desc = self.desc_mut(i, e.fd);
         let Some(passed) = desc.and_then(|d| d.detector.seek(e.offset, e.len)) else {
             return;
         };
@@ -277,7 +389,7 @@ impl<K: Kernel> Service<K> {
         size: u64,
         limits: &Limits,
     ) -> u16 {
-        let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd)) else {
+        let Some(desc) = self.desc_mut(i, e.fd) else {
             return 0;
         };
         desc.calm = if calm { desc.calm + 1 } else { 0 };
