@@ -30,6 +30,7 @@ mod sampling;
 #[cfg(test)]
 mod scribbled;
 mod servers;
+mod told;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;

@@ -12,6 +12,7 @@ use outrider_sys::units::{InodeKey, PAGE};
 
 use super::kernel::{Kernel, Source};
 use super::sampling::Sampling;
+use super::told::Told;
 use super::{BEHIND, Desc, MODULE_CHUNK, Position, ProcState, Service, bounds, prefetch_trial};
 use crate::clock::Moment;
 use crate::config::Config;
@@ -31,18 +32,10 @@ use crate::view::PageRange;
 const ADMITTED: usize = 64;
 /// Mappings looked at per process.
 const MAPPINGS: usize = 64;
-/// Addresses and offsets lie below: what is told of others was scribbled.
-const TOP: u64 = 1 << 62;
 /// A cell that was reserved so long ago and not filled is given up.
 const ABANDONED: Duration = Duration::from_secs(1);
 /// Events of one process are taken for so long at a time.
 pub(super) const TURN: Duration = Duration::from_millis(2);
-
-/// The addresses that an event names, if any process can have them.
-fn memory(address: u64, len: u64) -> Option<Range<u64>> {
-    let end = address.checked_add(len)?;
-    (len > 0 && end <= TOP).then_some(address..end)
-}
 
 impl<K: Kernel> Service<K> {
     /// Takes in processes that have handed over their memory.
@@ -347,138 +340,54 @@ impl<K: Kernel> Service<K> {
             return;
         }
         self.stirred |= e.kind != Kind::Read;
-        match e.kind {
-            Kind::Open => {
-                // Another file has this number by now: that one is taken in, and then not once more.
-                let size = if self.is_stale(i, &e) {
-                    0
-                } else {
-                    e.offset.min(TOP)
-                };
-                let Some(state) = &mut self.procs[i] else {
-                    return;
-                };
-                if state
-                    .descs
-                    .get(&e.fd)
-                    .is_some_and(|d| d.is_of(e.generation))
-                {
-                    return;
-                }
-                state.left = None;
-                if let Some(desc) = state.descs.remove(&e.fd) {
-                    self.abandoned(i, e.fd, desc);
-                }
-                if let Some(key) = self.opened(i, e.fd, size)
-                    && self.walker.is_some()
-                {
-                    let (proc, fd) = (self.shared.proc(i), usize::from(e.fd));
-                    let generation = proc.slots.get(fd).map(|s| s.generation.load(Relaxed));
-                    let rest = proc.rest.load(Relaxed);
-                    proc.rest.store(rest.saturating_sub(1), Relaxed);
-                    if rest == 0 {
-                        let generation = generation.unwrap_or(0);
-                        self.entered(i, Kind::Entry, e.fd, generation.into(), key);
-                    }
-                }
-            }
-            Kind::Close => {
-                let Some(state) = &mut self.procs[i] else {
-                    return;
-                };
-                // It is told when the next generation has begun.
-                let its = |d: &Desc| d.is_of(e.generation.wrapping_sub(1));
-                if state.descs.get(&e.fd).is_some_and(its)
-                    && let Some(desc) = state.descs.remove(&e.fd)
-                {
-                    self.closed(i, desc, e.offset, e.len);
-                }
-            }
-            Kind::Read => self.read(i, e),
-            Kind::Seek => self.sought(i, &e),
-            Kind::KernelCopy => self.kernel_copy(i, &e),
-            Kind::Entry | Kind::Visit | Kind::Listing | Kind::Attributes => {
-                let key = InodeKey {
-                    dev: e.offset,
-                    ino: e.len,
-                };
-                self.entered(i, e.kind, e.fd, e.extra, key);
-            }
-            Kind::WillNeed => {
+        let Some(told) = Told::of(&e) else { return };
+        match told {
+            Told::Opened { size } => self.has_opened(i, &e, size),
+            Told::Closed { last, left } => self.has_closed(i, &e, last, left),
+            Told::Read => self.read(i, e),
+            Told::Sought => self.sought(i, &e),
+            Told::Copies => self.kernel_copy(i, &e),
+            Told::Entered(key) => self.entered(i, e.kind, e.fd, e.extra, key),
+            Told::Hinted { range, begun } => {
                 if let Some(key) = self.known(i, &e) {
-                    if e.extra == shm::BEGUN {
+                    if begun {
                         self.begins(i, key, e.len);
                     }
-                    self.advise(i, key, e.offset..e.offset.saturating_add(e.len));
+                    self.advise(i, key, range);
                 }
             }
-            Kind::DontNeed => {
+            Told::Dropped(pages) => {
                 if let Some(key) = self.known(i, &e) {
-                    self.lost_pages(key, PageRange::from_bytes(e.offset, e.len));
+                    self.lost_pages(key, pages);
                     if let Some(file) = self.files.get_mut(&key) {
                         file.served.read = None;
                     }
                 }
             }
-            Kind::Truncate => {
+            Told::Truncated { size } => {
                 if let Some(key) = self.known(i, &e) {
-                    self.lost_pages(
-                        key,
-                        PageRange::new(e.offset.div_ceil(PAGE), u64::MAX / PAGE),
-                    );
-                    if let Some(f) = self.files.get_mut(&key) {
-                        f.size = e.offset.min(TOP);
+                    let beyond = PageRange::new(size.div_ceil(PAGE), u64::MAX / PAGE);
+                    self.lost_pages(key, beyond);
+                    if let Some(file) = self.files.get_mut(&key) {
+                        file.size = size;
                     }
                 }
             }
-            Kind::Map => {
-                let Some(key) = self.known(i, &e).or_else(|| self.mapped_file(i, e.offset)) else {
-                    return;
-                };
-                let limits = self.limits(key);
-                let Some(memory) = memory(e.offset, e.len).filter(|_| e.extra < TOP) else {
-                    return;
-                };
-                let new = Mapped::new(key.dev, key.ino, memory, e.extra, &limits);
-                let few = |p: &ProcState| p.mapped.len() < MAPPINGS;
-                if !self.procs[i].as_ref().is_some_and(few) || !self.maps_more(i, new.bytes()) {
-                    return;
-                }
-                if let Some(state) = &mut self.procs[i] {
-                    state.mapped.push(new);
-                }
-                if let Some(f) = self.files.get_mut(&key) {
-                    f.opened_by(1);
-                }
-                self.map_pause = Duration::from_millis(1);
+            Told::Mapped { memory, offset } => self.has_mapped(i, &e, memory, offset),
+            Told::Unmapped(gone) => self.remap(i, |m| m.without(&gone)),
+            Told::Moved { from, to } => {
+                self.remap(i, |m| {
+                    (m.memory().start == from).then(|| vec![m.at(to.clone())])
+                });
             }
-            Kind::Unmap => {
-                if let Some(gone) = memory(e.offset, e.len) {
-                    self.remap(i, |m| m.without(&gone));
-                }
-            }
-            Kind::Remap => {
-                if let Some(to) = memory(e.extra, e.len) {
-                    self.remap(i, |m| {
-                        (m.memory().start == e.offset).then(|| vec![m.at(to.clone())])
-                    });
-                }
-            }
-            Kind::Leave => {
-                let key = InodeKey {
-                    dev: e.offset,
-                    ino: e.len,
-                };
+            Told::Untouchable(key) => {
                 self.leave_untouched(i, key);
                 if let Some(file) = self.files.get_mut(&key) {
                     file.let_go();
                     file.account.cancelled.store(true, Relaxed);
                 }
             }
-            Kind::MapWillNeed => {
-                let Some(memory) = memory(e.offset, e.len) else {
-                    return;
-                };
+            Told::MapHinted(memory) => {
                 let mapped = self.procs[i].iter().flat_map(|p| &p.mapped);
                 let found: Vec<_> = mapped
                     .filter_map(|m| Some((m.file(), m.file_range(memory.clone())?)))
@@ -488,6 +397,70 @@ impl<K: Kernel> Service<K> {
                 }
             }
         }
+    }
+
+    /// A process has opened a file of `size` bytes.
+    fn has_opened(&mut self, i: usize, e: &Event, size: u64) {
+        // Another file has this number by now: that one is taken in, and then not once more.
+        let size = if self.is_stale(i, e) { 0 } else { size };
+        let Some(state) = &mut self.procs[i] else {
+            return;
+        };
+        let known = state.descs.get(&e.fd);
+        if known.is_some_and(|d| d.is_of(e.generation)) {
+            return;
+        }
+        state.left = None;
+        if let Some(desc) = state.descs.remove(&e.fd) {
+            self.abandoned(i, e.fd, desc);
+        }
+        if let Some(key) = self.opened(i, e.fd, size)
+            && self.walker.is_some()
+        {
+            let (proc, fd) = (self.shared.proc(i), usize::from(e.fd));
+            let generation = proc.slots.get(fd).map(|s| s.generation.load(Relaxed));
+            let rest = proc.rest.load(Relaxed);
+            proc.rest.store(rest.saturating_sub(1), Relaxed);
+            if rest == 0 {
+                let generation = generation.unwrap_or(0);
+                self.entered(i, Kind::Entry, e.fd, generation.into(), key);
+            }
+        }
+    }
+
+    /// A process has closed a descriptor: its last read ended at `last`, and `left` reads that were agreed on not to be told were not made.
+    fn has_closed(&mut self, i: usize, e: &Event, last: u64, left: u64) {
+        let Some(state) = &mut self.procs[i] else {
+            return;
+        };
+        // It is told when the next generation has begun.
+        let its = |d: &Desc| d.is_of(e.generation.wrapping_sub(1));
+        if state.descs.get(&e.fd).is_some_and(its)
+            && let Some(desc) = state.descs.remove(&e.fd)
+        {
+            self.closed(i, desc, last, left);
+        }
+    }
+
+    /// A process has mapped a file from byte `offset` on.
+    fn has_mapped(&mut self, i: usize, e: &Event, memory: Range<u64>, offset: u64) {
+        let known = self.known(i, e);
+        let Some(key) = known.or_else(|| self.mapped_file(i, memory.start)) else {
+            return;
+        };
+        let limits = self.limits(key);
+        let new = Mapped::new(key.dev, key.ino, memory, offset, &limits);
+        let few = |p: &ProcState| p.mapped.len() < MAPPINGS;
+        if !self.procs[i].as_ref().is_some_and(few) || !self.maps_more(i, new.bytes()) {
+            return;
+        }
+        if let Some(state) = &mut self.procs[i] {
+            state.mapped.push(new);
+        }
+        if let Some(f) = self.files.get_mut(&key) {
+            f.opened_by(1);
+        }
+        self.map_pause = Duration::from_millis(1);
     }
 
     /// Puts others in the place of mappings of a process, for which `others` names any.
