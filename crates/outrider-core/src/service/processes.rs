@@ -22,7 +22,7 @@ use crate::map::Map;
 use crate::shared::Shared;
 use crate::shm;
 use crate::shm::{
-    Event, FD_IGNORED, FD_TRACKED, FLAG_BLIND, FLAG_RESIDENT, FLAG_WRITABLE, Kind, lost,
+    Event, FD_IGNORED, FD_TRACKED, FLAG_BLIND, FLAG_RESIDENT, FLAG_WRITABLE, Kind, Slot, lost,
 };
 use crate::source::mapped::Mapped;
 use crate::source::predict::Detector;
@@ -36,6 +36,21 @@ const MAPPINGS: usize = 64;
 const ABANDONED: Duration = Duration::from_secs(1);
 /// Events of one process are taken for so long at a time.
 pub(super) const TURN: Duration = Duration::from_millis(2);
+
+/// A file that a process has just opened.
+struct Opening {
+    /// Its descriptor.
+    wanted: Wanted,
+    key: InodeKey,
+    /// Entry of the process.
+    proc: usize,
+    /// Of the descriptor's state.
+    generation: u32,
+    /// `FLAG_*` of it.
+    flags: u32,
+    /// Bytes; 0: not known.
+    size: u64,
+}
 
 impl<K: Kernel> Service<K> {
     /// Takes in processes that have handed over their memory.
@@ -618,7 +633,6 @@ impl<K: Kernel> Service<K> {
             ino: slot.ino.load(Relaxed),
         };
         let generation = slot.generation.load(Relaxed);
-        let flags = slot.flags.load(Relaxed);
         let pid = self.procs[i].as_ref()?.pid;
         let wanted = Wanted {
             pid,
@@ -626,7 +640,6 @@ impl<K: Kernel> Service<K> {
             dev: key.dev,
             ino: key.ino,
         };
-        let writable = flags & FLAG_WRITABLE != 0;
         let old = self.procs[i].as_mut()?.descs.remove(&fd);
         if let Some(old) = old {
             self.abandoned(i, fd, old);
@@ -638,64 +651,93 @@ impl<K: Kernel> Service<K> {
         {
             return None;
         }
-        self.keep_few_files();
-        self.take_in(key, size);
-        self.reads_now(i, key);
-        self.find_server(key, pid, fd);
-        let now = self.kernel.now();
-        let file = self.take_in(key, size);
-        file.opened_by(1);
-        let alone = file.openers == 1;
-        if alone && flags & FLAG_BLIND != 0 {
-            file.warmth.hasten(now);
-        }
-        file.account.cancelled.store(false, Relaxed);
-        file.source = Some(Source {
+        let opening = Opening {
+            wanted,
+            key,
             proc: i,
             generation,
-            wanted,
-        });
-        file.last_access = now;
-        if size > 0 {
-            file.size = size;
-        }
-        // A descriptor that is shared or inherited says nothing of its size: it is asked for with the handle.
-        if file.size == 0 || file.name.as_os_str().is_empty() {
-            let known = file.size > 0 && self.devices.contains_key(&key.dev);
-            let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
-            if served || known && self.crowded(key) {
-                // It need not be opened: nothing of it will be asked for soon.
-                let name = self.kernel.link(pid, fd);
-                let same = slot.generation.load(Relaxed) == generation;
-                if let (Some(file), true) = (self.files.get_mut(&key), same) {
-                    file.name = name;
-                }
-            } else {
-                self.handle(key);
-            }
-            self.introduce(key);
-        }
+            flags: slot.flags.load(Relaxed),
+            size,
+        };
+        let alone = self.take_in_opened(&opening);
+        self.name_opened(&opening, slot);
         if !self.located(key) {
-            if self
-                .devices
-                .get(&key.dev)
-                .is_some_and(|p| p.chunk.is_none())
-            {
+            let place = self.devices.get(&key.dev);
+            if place.is_some_and(|p| p.chunk.is_none()) {
                 slot.state.store(FD_IGNORED, Relaxed);
             }
             self.unlink(key);
             return None;
         }
-        if alone && flags & FLAG_RESIDENT == 0 {
-            self.look_for_dropped(key);
-        }
         if alone {
+            if opening.flags & FLAG_RESIDENT == 0 {
+                self.look_for_dropped(key);
+            }
             // Until they are counted.
             self.busy += 1;
             if self.busy >= prefetch_trial::MANY && self.prefetch_trial.quiet().is_none() {
                 self.count_files();
             }
         }
+        let detector = self.ahead_of_opened(&opening, alone, slot);
+        let desc = Desc::new(generation, key, detector);
+        self.procs[i].as_mut()?.descs.insert(fd, desc);
+        Some(key)
+    }
+
+    /// Takes a file in that was opened; whether nobody else has it open.
+    fn take_in_opened(&mut self, opening: &Opening) -> bool {
+        let key = opening.key;
+        self.keep_few_files();
+        self.take_in(key, opening.size);
+        self.reads_now(opening.proc, key);
+        self.find_server(key, opening.wanted.pid, opening.wanted.fd);
+        let now = self.kernel.now();
+        let file = self.take_in(key, opening.size);
+        file.opened_by(1);
+        let alone = file.openers == 1;
+        if alone && opening.flags & FLAG_BLIND != 0 {
+            file.warmth.hasten(now);
+        }
+        file.account.cancelled.store(false, Relaxed);
+        file.source = Some(Source {
+            proc: opening.proc,
+            generation: opening.generation,
+            wanted: opening.wanted,
+        });
+        file.last_access = now;
+        if opening.size > 0 {
+            file.size = opening.size;
+        }
+        alone
+    }
+
+    /// Finds the name of a file that was opened, and its size where a descriptor that is shared or inherited says nothing of that.
+    fn name_opened(&mut self, opening: &Opening, slot: &Slot) {
+        let (key, wanted) = (opening.key, opening.wanted);
+        let file = self.files.get(&key);
+        let Some(file) = file.filter(|f| f.size == 0 || f.name.as_os_str().is_empty()) else {
+            return;
+        };
+        let known = file.size > 0 && self.devices.contains_key(&key.dev);
+        let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
+        if served || known && self.crowded(key) {
+            // It need not be opened: nothing of it will be asked for soon.
+            let name = self.kernel.link(wanted.pid, wanted.fd);
+            let same = slot.generation.load(Relaxed) == opening.generation;
+            if let (Some(file), true) = (self.files.get_mut(&key), same) {
+                file.name = name;
+            }
+        } else {
+            self.handle(key);
+        }
+        self.introduce(key);
+    }
+
+    /// What reads of a file that was opened are followed with, after its beginning is fetched if that pays.
+    fn ahead_of_opened(&mut self, opening: &Opening, alone: bool, slot: &Slot) -> Detector {
+        let key = opening.key;
+        let writable = opening.flags & FLAG_WRITABLE != 0;
         let limits = self.limits(key);
         let mut detector = Detector::new(&limits);
         if let Some(file) = self.files.get_mut(&key).filter(|_| alone && !writable) {
@@ -706,24 +748,20 @@ impl<K: Kernel> Service<K> {
         // A program that begins elsewhere was told of by the hook before this service looked.
         let begins = slot.last.load(Relaxed) <= self.config.window.optimistic_open.0;
         let whole = self.mode == shm::MODE_FETCHALL_OPT;
-        let ahead = if whole || position == 0 && begins && !self.crowded(key) {
+        if whole || position == 0 && begins && !self.crowded(key) {
             let reader = Arc::new(Position {
-                shared: shared.clone(),
-                proc: i,
-                fd,
-                generation,
+                shared: self.shared.clone(),
+                proc: opening.proc,
+                fd: opening.wanted.fd,
+                generation: opening.generation,
                 forward: true,
             });
-            self.at_open(key, writable, reader)
-        } else {
-            0
-        };
-        if ahead > 0 {
-            detector.optimistic(ahead, &limits);
+            let ahead = self.at_open(key, writable, reader);
+            if ahead > 0 {
+                detector.optimistic(ahead, &limits);
+            }
         }
-        let desc = Desc::new(generation, key, detector);
-        self.procs[i].as_mut()?.descs.insert(fd, desc);
-        Some(key)
+        detector
     }
 
     /// SPEC CP9, CP12: what is fetched when a file is opened. Returns up to which byte.

@@ -15,6 +15,7 @@ use crate::shm;
 use crate::shm::{Event, FLAG_SEQUENTIAL, Figure, Slot, lost};
 use crate::source::dense;
 use crate::source::dense::{Case, Draws, Held, Price, Verdict};
+use crate::source::mapped::Mapped;
 use crate::source::predict::{Arrival, Foresight, Limits};
 use crate::view::PageRange;
 
@@ -731,6 +732,52 @@ impl<K: Kernel> Service<K> {
         }
     }
 
+    /// Looks what was touched of a mapping, and has what comes next fetched: whether anything was, and whether anything was asked for.
+    fn look_at_map(&mut self, i: usize, pid: u32, m: &mut Mapped) -> (bool, bool) {
+        let key = m.file();
+        // Touches are seen too late for their neighbourhood.
+        let limits = Limits {
+            delay: 0,
+            ..self.limits(key)
+        };
+        let Some(size) = self.files.get(&key).map(|f| f.size) else {
+            return (false, false);
+        };
+        let touched = match self.kernel.touched(pid, m) {
+            Ok(touched) => touched,
+            Err(e) => {
+                // A process that has just ended is no reason to complain.
+                if e.kind() == std::io::ErrorKind::PermissionDenied {
+                    self.header().lose(lost::PAGEMAP);
+                }
+                return (false, false);
+            }
+        };
+        let touching = !touched.is_empty();
+        let mut ranges = Vec::new();
+        self.reads_now(i, key);
+        for r in touched {
+            let len = r.end - r.start;
+            let arrival = self.seen(key, r.start, len);
+            let f = m.detector.access(r.start, len, 0, arrival, size, &limits);
+            ranges.extend(f.ranges);
+            if f.random {
+                if let Some(file) = self.files.get_mut(&key) {
+                    file.random.unrepeated = true;
+                }
+                self.random_read(key, r.start, len, arrival, 0, 0, f.onward);
+            }
+        }
+        if ranges.is_empty() {
+            return (touching, false);
+        }
+        let out = self.fetch(key, &ranges, Class::Window, None, None);
+        if let Some(at) = out.refused_at {
+            m.detector.retreat(at);
+        }
+        (touching, true)
+    }
+
     /// SPEC CP11: memory-mapped files.
     pub(super) fn look_at_maps(&mut self) {
         let begun = self.kernel.now();
@@ -751,48 +798,8 @@ impl<K: Kernel> Service<K> {
                     break;
                 }
                 looked += 1;
-                let key = m.file();
-                // Touches are seen too late for their neighbourhood.
-                let limits = Limits {
-                    delay: 0,
-                    ..self.limits(key)
-                };
-                let Some(file) = self.files.get(&key) else {
-                    continue;
-                };
-                let size = file.size;
-                let touched = match self.kernel.touched(pid, m) {
-                    Ok(touched) => touched,
-                    Err(e) => {
-                        // A process that has just ended is no reason to complain.
-                        if e.kind() == std::io::ErrorKind::PermissionDenied {
-                            self.header().lose(lost::PAGEMAP);
-                        }
-                        continue;
-                    }
-                };
-                touching |= !touched.is_empty();
-                let mut ranges = Vec::new();
-                self.reads_now(i, key);
-                for r in touched {
-                    let len = r.end - r.start;
-                    let arrival = self.seen(key, r.start, len);
-                    let f = m.detector.access(r.start, len, 0, arrival, size, &limits);
-                    ranges.extend(f.ranges);
-                    if f.random {
-                        if let Some(file) = self.files.get_mut(&key) {
-                            file.random.unrepeated = true;
-                        }
-                        self.random_read(key, r.start, len, arrival, 0, 0, f.onward);
-                    }
-                }
-                if !ranges.is_empty() {
-                    active = true;
-                    let out = self.fetch(key, &ranges, Class::Window, None, None);
-                    if let Some(at) = out.refused_at {
-                        m.detector.retreat(at);
-                    }
-                }
+                let (touched, asked) = self.look_at_map(i, pid, m);
+                (touching, active) = (touching | touched, active | asked);
             }
             // Those that there was no time for come first the next time.
             mapped.rotate_left(looked);
