@@ -3,6 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use outrider_sys::raw;
@@ -11,7 +12,7 @@ use outrider_sys::units::{InodeKey, PAGE};
 use super::cache_users::Seen;
 use super::kernel::{Kernel, Source};
 use super::resident::Warmth;
-use super::{FileState, HOLD, HOLD_OPEN, ProcState, Served, Service, VIEW_BYTES};
+use super::{HOLD, HOLD_OPEN, ProcState, Service, VIEW_BYTES, reach};
 use crate::clock::Moment;
 use crate::config::RangeTree;
 use crate::engine::{Account, Handle};
@@ -30,6 +31,68 @@ use crate::walk::runner::{Opened, Walker};
 const MOST_PASSED: usize = 65536;
 /// Gaps in what is held of a range up to which it is given up at once.
 const HOLES: usize = 1024;
+
+/// A file that programs have open, or had.
+pub(super) struct FileState {
+    pub(super) key: InodeKey,
+    pub(super) view: Arc<FileView>,
+    pub(super) account: Arc<Account>,
+    pub(super) size: u64,
+    /// The device from which it was fetched last: of a file system on several disks the disk.
+    pub(super) device: u64,
+    pub(super) handle: Option<Arc<Handle>>,
+    /// The entry of the process because of which it is open.
+    pub(super) holder: Option<usize>,
+    pub(super) handle_used: Moment,
+    /// The descriptor through which it can be opened: process entry, and generation of the descriptor's state.
+    pub(super) source: Option<Source>,
+    /// Its name when it was first opened, to find it by when all descriptors are closed and a mapping is left.
+    pub(super) name: PathBuf,
+    pub(super) random: Random,
+    /// Random reads at which streaming is considered next.
+    pub(super) consider_at: u64,
+    /// What was said last.
+    pub(super) verdict: Verdict,
+    /// Streamed in whole: random reads are all foreseen.
+    pub(super) streamed: bool,
+    pub(super) openers: u32,
+    /// The same, for whoever watches it being closed.
+    pub(super) openers_now: Arc<AtomicU32>,
+    /// What became of it with its server, and with the cache.
+    pub(super) served: Served,
+    pub(super) last_access: Moment,
+    /// Whether others read it.
+    pub(super) seen: Seen,
+    pub(super) chunk: u64,
+    /// cachestat is refused for this file.
+    pub(super) blind: bool,
+    /// Samples that found the file cached, less those that did not.
+    pub(super) resident: u32,
+    pub(super) samples: u32,
+    /// When to look whether it can be left to the hooks.
+    pub(super) warmth: Warmth,
+    /// Up to which byte it was read without a gap from its beginning, since somebody has it open.
+    pub(super) reach: u64,
+    /// Where that is remembered.
+    pub(super) place: Option<reach::Place>,
+}
+
+/// What is known of a file while programs have it open, where opening it is no small matter.
+#[derive(Default)]
+pub(super) struct Served {
+    /// It was opened, or couldn't be: it is not opened again before all programs have closed it.
+    pub(super) spent: bool,
+    /// It is being opened.
+    pub(super) pending: bool,
+    /// Whether what is read of it stays cached.
+    pub(super) caches: Option<bool>,
+    /// A read that was told when the file was open here already: descriptor, thread, bytes.
+    pub(super) read: Option<(u16, u64, std::ops::Range<u64>)>,
+    /// Bytes that programs have read since they opened it.
+    pub(super) bytes: u64,
+    /// What programs have asked for while it was being opened.
+    pub(super) hinted: Vec<std::ops::Range<u64>>,
+}
 
 impl FileState {
     /// What becomes of it counts in all, for the file, and for the process that has it.

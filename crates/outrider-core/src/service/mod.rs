@@ -9,6 +9,7 @@
 
 mod bounds;
 mod cache_users;
+mod descriptors;
 mod device_sharing;
 pub(crate) mod ends;
 mod evictions;
@@ -32,11 +33,8 @@ mod scribbled;
 mod servers;
 mod told;
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
@@ -48,26 +46,22 @@ use crate::budget::{Grant, Policy, Supply};
 use crate::clock::{Moment, Monotonic};
 use crate::config::Config;
 use crate::device::DeviceModel;
-use crate::engine::{self, Account, Engine, Handle, Overtaken};
+use crate::engine::{self, Engine};
 use crate::map::Map;
 use crate::shared::Shared;
 use crate::sharing::DeviceSharing;
-use crate::shm::{self, Figure, Header, MAX_PROCS, Proc, Slot, lost};
-use crate::source::dense::{Random, Verdict};
-use crate::source::mapped::Mapped;
-use crate::source::predict::{Detector, Stream, between};
-use crate::view::FileView;
+use crate::shm::{self, Figure, Header, MAX_PROCS, lost};
 use crate::walk::runner::Walker;
 
-use cache_users::{CacheUsers, Seen};
+use cache_users::CacheUsers;
+use descriptors::{Desc, Position, Settled};
+use files::FileState;
 use heirs::Heirs;
-use interarrival::Interarrival;
 pub use kernel::{Answer, Kernel, OpenFile, Source};
 pub use linux::Linux;
 use prefetch_trial::PrefetchTrial;
+use processes::ProcState;
 use quiesce::Quiesce;
-use resident::Warmth;
-use sampling::Sampling;
 
 /// A file is let go so long after the last request for it: long enough to serve a running stream, short enough that an
 /// unlinked file's space and a file system to be unmounted are not held.
@@ -88,261 +82,8 @@ const VIEW_BYTES: usize = 8 << 20;
 const BEHIND: u32 = 256;
 /// Bytes that a request may have where the kernel module takes it whole, if the user has not set another size: a quarter of the calls.
 const MODULE_CHUNK: u64 = 512 << 10;
-/// Changes of how rarely a descriptor is listened to that are remembered while events from before are on their way.
-const CHANGES: usize = 64;
 /// Files remembered after the program closed them.
 const FILES_KEPT: usize = 4096;
-
-struct FileState {
-    key: InodeKey,
-    view: Arc<FileView>,
-    account: Arc<Account>,
-    size: u64,
-    /// The device from which it was fetched last: of a file system on several disks the disk.
-    device: u64,
-    handle: Option<Arc<Handle>>,
-    /// The entry of the process because of which it is open.
-    holder: Option<usize>,
-    handle_used: Moment,
-    /// The descriptor through which it can be opened: process entry, and generation of the descriptor's state.
-    source: Option<Source>,
-    /// Its name when it was first opened, to find it by when all descriptors are closed and a mapping is left.
-    name: PathBuf,
-    random: Random,
-    /// Random reads at which streaming is considered next.
-    consider_at: u64,
-    /// What was said last.
-    verdict: Verdict,
-    /// Streamed in whole: random reads are all foreseen.
-    streamed: bool,
-    openers: u32,
-    /// The same, for whoever watches it being closed.
-    openers_now: Arc<AtomicU32>,
-    /// What became of it with its server, and with the cache.
-    served: Served,
-    last_access: Moment,
-    /// Whether others read it.
-    seen: Seen,
-    chunk: u64,
-    /// cachestat is refused for this file.
-    blind: bool,
-    /// Samples that found the file cached, less those that did not.
-    resident: u32,
-    samples: u32,
-    /// When to look whether it can be left to the hooks.
-    warmth: Warmth,
-    /// Up to which byte it was read without a gap from its beginning, since somebody has it open.
-    reach: u64,
-    /// Where that is remembered.
-    place: Option<reach::Place>,
-}
-
-/// What is known of a file while programs have it open, where opening it is no small matter.
-#[derive(Default)]
-struct Served {
-    /// It was opened, or couldn't be: it is not opened again before all programs have closed it.
-    spent: bool,
-    /// It is being opened.
-    pending: bool,
-    /// Whether what is read of it stays cached.
-    caches: Option<bool>,
-    /// A read that was told when the file was open here already: descriptor, thread, bytes.
-    read: Option<(u16, u64, std::ops::Range<u64>)>,
-    /// Bytes that programs have read since they opened it.
-    bytes: u64,
-    /// What programs have asked for while it was being opened.
-    hinted: Vec<std::ops::Range<u64>>,
-}
-
-/// How rarely reads were told until something else was agreed on.
-#[derive(Clone, Copy)]
-struct Agreement {
-    /// Reads that are not told after each that is.
-    rarely: u16,
-    /// The place in the queue from which on it no longer holds.
-    until: u32,
-    /// Of those after the last one that was told so many were told all the same, or have been counted already.
-    unused: u16,
-}
-
-/// Of a descriptor whose file is left to the hook, what is counted of the reads that were not told until then.
-#[derive(Clone, Copy)]
-enum Settled {
-    /// All of them. A single stream has come to byte `end` in steps of so many bytes, and so many reads may follow before one is told that
-    /// doesn't know yet.
-    Stream { end: u64, step: u64, left: u16 },
-    /// All of them.
-    All,
-}
-
-struct Desc {
-    generation: u32,
-    key: InodeKey,
-    detector: Detector,
-    /// Where the last read ended, told or not, when it was last looked.
-    last: u64,
-    skip_given: u32,
-    /// Reads in no order that came too fast to be looked at, since the last that was.
-    overlooked: u64,
-    /// What was asked for last was cached already.
-    cached: bool,
-    /// Reads in succession, of those that were told, with everything cached far ahead of them.
-    calm: u32,
-    /// Reads that are not told after each that is.
-    rarely: u16,
-    /// What was agreed on before, for events that were on their way when it changed.
-    before: VecDeque<Agreement>,
-    /// The place in the queue of its last read that was told.
-    place: u32,
-    /// What was counted when the file was left to the hook.
-    settled: Option<Settled>,
-    /// How often it is worth listening.
-    sampling: Sampling,
-    /// How fast it is read where nothing is cached.
-    interarrival: Interarrival,
-}
-
-impl Desc {
-    fn new(generation: u32, key: InodeKey, detector: Detector) -> Desc {
-        Desc {
-            generation,
-            key,
-            detector,
-            last: 0,
-            skip_given: 0,
-            overlooked: 0,
-            cached: false,
-            calm: 0,
-            rarely: 0,
-            before: VecDeque::new(),
-            place: 0,
-            settled: None,
-            sampling: Sampling::default(),
-            interarrival: Interarrival::default(),
-        }
-    }
-
-    /// Whether an event with these bits of a generation is one of this descriptor's.
-    fn is_of(&self, generation: u8) -> bool {
-        self.generation as u8 == generation
-    }
-
-    /// Reads that are not told after its last one, by what was agreed on when that was told.
-    fn agreed(&self) -> u16 {
-        let mut before = self.before.iter();
-        let before = before.find(|b| b.until.wrapping_sub(self.place) as i32 > 0);
-        before.map_or(self.rarely, |b| b.rarely)
-    }
-
-    /// Reads that were not told before the one that was just taken from `queue`.
-    fn unheard(&mut self, queue: &Proc) -> u16 {
-        let mut unheard = self.agreed();
-        let mut last = self.place;
-        let (taken, _) = queue.places();
-        self.place = taken.wrapping_sub(1);
-        let is_over = |until: u32| until.wrapping_sub(self.place) as i32 <= 0;
-        while let Some(over) = self.before.front().copied().filter(|b| is_over(b.until)) {
-            self.before.pop_front();
-            // It held for the last one that was told, and ended before this one.
-            if over.until.wrapping_sub(last) as i32 > 0 {
-                unheard = over.rarely.saturating_sub(over.unused);
-                last = self.place;
-            }
-        }
-        unheard
-    }
-
-    /// The same before a read at `offset`, of which its streams learn.
-    fn catch_up(&mut self, offset: u64, queue: &Proc) -> u16 {
-        let unheard = self.unheard(queue);
-        if unheard > 0 {
-            self.detector.unheard(offset, unheard.into());
-        }
-        unheard
-    }
-
-    /// What its streams read silently until now, `consumed` reads since the last that was told, which ended at `last`: where reads began, bytes from one to the next,
-    /// and of each.
-    fn silent_reads(&self, last: u64, consumed: u64) -> Vec<(std::ops::Range<u64>, u64, u64)> {
-        // The hook's position tells how far a single stream came; of several it is only known how many reads they made together.
-        let alone = self.detector.only().is_some();
-        let silent = || self.detector.reading().filter(|s| s.is_silent());
-        let streams = silent().count() as u64;
-        let span_of = |s: &Stream| {
-            let step = s.step();
-            // Since it was heard last, all have taken turns.
-            let share = (s.untold + consumed) / streams;
-            let end = match (alone, s.stride > 0) {
-                (true, true) => last,
-                (true, false) => last.saturating_sub(s.len),
-                (false, true) => s.heard.saturating_add(step.saturating_mul(share + 1)),
-                (false, false) => s.heard.saturating_sub(step.saturating_mul(share)),
-            };
-            let mut span = between(s.last, end, s.len, s.stride);
-            if s.stride < 0 {
-                // The last read itself was not told either.
-                span.start = end;
-            }
-            (span, step, s.len)
-        };
-        // Where another one has come already, it took over.
-        let is_over = |span: &std::ops::Range<u64>| silent().any(|s| span.contains(&s.last));
-        silent()
-            .map(span_of)
-            .filter(|(span, ..)| alone || !is_over(span))
-            .collect()
-    }
-
-    /// From what is told next on so many reads are not told after each that is. If that is none, the silence that has begun ends.
-    fn hear_rarely(&mut self, rarely: u16, slot: &Slot, queue: &Proc) {
-        if rarely != self.rarely {
-            let (_, until) = queue.places();
-            let unused = match rarely {
-                0 => slot.skip.swap(0, Relaxed),
-                _ => 0,
-            };
-            if self.before.len() >= CHANGES {
-                self.before.pop_front();
-            }
-            self.before.push_back(Agreement {
-                rarely: self.rarely,
-                until,
-                unused: unused.min(self.rarely.into()) as u16,
-            });
-            self.rarely = rarely;
-        }
-        slot.listen_rarely(rarely);
-    }
-}
-
-struct ProcState {
-    pid: u32,
-    /// Its number among all that there were, by which its record is found.
-    who: usize,
-    /// Readable when the process is over, whatever became of its number.
-    life: Option<OwnedFd>,
-    descs: Map<u16, Desc>,
-    /// Since when a cell of the ring has been reserved and not filled.
-    stuck: Option<Moment>,
-    mapped: Vec<Mapped>,
-    /// Where all that it reads is a stream that is left to the kernel, the bytes that are read ahead at once.
-    left: Option<u64>,
-    /// The same as of each descriptor, of all together.
-    sampling: Sampling,
-    /// Reads told of or skipped by agreement, and their bytes.
-    reads: u64,
-    bytes: u64,
-    /// Bytes that the kernel has been given hints of beside the service, and the requests that these become.
-    hinted: (u64, u64),
-    /// When it was last seen to go through directories.
-    walked: Option<Moment>,
-    /// By so much it has taken more of the service's time than its turns.
-    owes: Duration,
-    /// Files that it has named which must never be opened.
-    untouchable: usize,
-    /// Nothing more is done for it.
-    left_alone: bool,
-}
 
 /// What is known of a device before anything is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -357,33 +98,6 @@ pub struct Place {
     pub shows_opens: bool,
     /// What is read stays cached, as far as is known from its kind.
     pub caches: bool,
-}
-
-/// A reader whose position the hooks publish in its slot.
-struct Position {
-    shared: Arc<Shared>,
-    proc: usize,
-    fd: u16,
-    generation: u32,
-    forward: bool,
-}
-
-impl Overtaken for Position {
-    fn overtaken(&self, range: &std::ops::Range<u64>) -> bool {
-        let Some(slot) = self.shared.proc(self.proc).slots.get(usize::from(self.fd)) else {
-            return true;
-        };
-        if slot.generation.load(Relaxed) != self.generation {
-            return true;
-        }
-        let last = slot.last.load(Relaxed);
-        // Backwards `last` is the end of a read that lies below what was passed.
-        if self.forward {
-            last >= range.end
-        } else {
-            last <= range.start
-        }
-    }
 }
 
 /// What comes after a turn.

@@ -13,7 +13,7 @@ use outrider_sys::units::{InodeKey, PAGE};
 use super::kernel::{Kernel, Source};
 use super::sampling::Sampling;
 use super::told::Told;
-use super::{BEHIND, Desc, MODULE_CHUNK, Position, ProcState, Service, bounds, prefetch_trial};
+use super::{BEHIND, Desc, MODULE_CHUNK, Position, Service, bounds, prefetch_trial};
 use crate::clock::Moment;
 use crate::config::Config;
 use crate::engine::{Class, Overtaken};
@@ -50,6 +50,36 @@ struct Opening {
     flags: u32,
     /// Bytes; 0: not known.
     size: u64,
+}
+
+/// A process that is followed.
+pub(super) struct ProcState {
+    pub(super) pid: u32,
+    /// Its number among all that there were, by which its record is found.
+    pub(super) who: usize,
+    /// Readable when the process is over, whatever became of its number.
+    pub(super) life: Option<OwnedFd>,
+    pub(super) descs: Map<u16, Desc>,
+    /// Since when a cell of the ring has been reserved and not filled.
+    pub(super) stuck: Option<Moment>,
+    pub(super) mapped: Vec<Mapped>,
+    /// Where all that it reads is a stream that is left to the kernel, the bytes that are read ahead at once.
+    pub(super) left: Option<u64>,
+    /// The same as of each descriptor, of all together.
+    pub(super) sampling: Sampling,
+    /// Reads told of or skipped by agreement, and their bytes.
+    pub(super) reads: u64,
+    pub(super) bytes: u64,
+    /// Bytes that the kernel has been given hints of beside the service, and the requests that these become.
+    pub(super) hinted: (u64, u64),
+    /// When it was last seen to go through directories.
+    pub(super) walked: Option<Moment>,
+    /// By so much it has taken more of the service's time than its turns.
+    pub(super) owes: Duration,
+    /// Files that it has named which must never be opened.
+    pub(super) untouchable: usize,
+    /// Nothing more is done for it.
+    pub(super) left_alone: bool,
 }
 
 impl<K: Kernel> Service<K> {
