@@ -15,7 +15,7 @@ use crate::clock::{Clock, Moment};
 use crate::device::Sharing;
 use crate::device::sharing::{Count, Disk, LATER, LOOK, SURE};
 use crate::engine::{Engine, Load};
-use others::{Others, Own};
+use others::{Fetched, Others, Own};
 use runs::Run;
 pub use system::System;
 
@@ -294,11 +294,27 @@ impl DeviceSharing {
             self.programs.clear();
             return;
         }
+        if let Some(counts) = self.counts(system, engine, readers) {
+            self.judge(counts, engine, readers);
+        }
+    }
+
+    /// What system, engine and readers count. `None` where that took so long that it is of different moments.
+    fn counts(
+        &mut self,
+        system: &impl Counters,
+        engine: &Engine,
+        readers: &impl Readers,
+    ) -> Option<Counts> {
+        let looked_at = |d: &Disk| system.since(d.busy) < IDLE;
         let threads = readers.threads_beside();
         let own_pid = system.own_pid();
         let ours = system.bytes_fetched(own_pid);
-        for d in self.disks.iter_mut().filter(|d| !looked_at(d)) {
-            d.counts.clear();
+        for d in &mut self.disks {
+            d.uncertain = 0;
+            if !looked_at(d) {
+                d.counts.clear();
+            }
         }
         let looks_from = system.now();
         let programs = readers.programs(self.longest());
@@ -310,8 +326,7 @@ impl DeviceSharing {
         let fetched = |pid| system.bytes_fetched(pid);
         let others = self.others.look(&runs, system.now(), fetched);
         let (least_beside, _) = readers.beside();
-        // Of each disk what it had been given, between what the engine had surely handed over and may have by now.
-        let counted: Vec<_> = engine
+        let disks: Vec<_> = engine
             .loads()
             .into_iter()
             .filter(|l| {
@@ -323,14 +338,18 @@ impl DeviceSharing {
                 let (begun, read) = (system.begun(device), system.read(device));
                 let after = engine.loads();
                 let after = after.into_iter().find(|l| l.device == before.device);
-                (before, begun.zip(read), after)
+                Given {
+                    before,
+                    counted: begun.zip(read),
+                    after,
+                }
             })
             .collect();
         let asked = ours.zip(system.bytes_fetched(own_pid));
         let others = others.zip(self.others.look(&runs, system.now(), fetched));
         let (_, most_beside) = readers.beside();
         let beside = self.beside_since((least_beside, most_beside));
-        for (load, _, _) in &counted {
+        for load in disks.iter().map(|given| &given.before) {
             let known =
                 |d: &&mut Disk| d.device == load.device && readers.reads_beside(load, d.entered);
             // Who reads from several disks at once is believed to have read all from each.
@@ -341,16 +360,34 @@ impl DeviceSharing {
         }
         let theirs = runs.iter().map(|run| 1 + 2 * run.members.len());
         let parts = readers.processes().min(MOST)
-            + counted.len()
+            + disks.len()
             + threads.div_ceil(8)
             + theirs.sum::<usize>();
         let lasts = LASTS + LASTS_EACH * parts as u32;
         self.interrupted += 1;
         // Where all of them take longer, it is the machine.
         if system.since(looks_from) > lasts * self.interrupted.div_ceil(INTERRUPTED) {
-            return;
+            return None;
         }
         self.interrupted = 0;
+        Some(Counts {
+            asked,
+            programs,
+            runs,
+            others,
+            disks,
+        })
+    }
+
+    /// Has each disk judged by what was counted, and tells the engine.
+    fn judge(&mut self, counts: Counts, engine: &Engine, readers: &impl Readers) {
+        let Counts {
+            asked,
+            programs,
+            runs,
+            others,
+            disks,
+        } = counts;
         let fetched = |list: &Vec<Program>| list.iter().map(|p| p.fetched).sum::<u64>();
         let fetched = programs.as_ref().map_or(0, fetched);
         let hinted = readers.hinted();
@@ -358,24 +395,24 @@ impl DeviceSharing {
         let own = programs.and_then(|now| self.requests(now));
         let own = own.zip(others);
         let holes = readers.holes();
-        for (load, begun, after) in counted {
+        for given in disks {
+            let load = given.before;
             let answer = engine.model(load.device).latency_us;
-            let disks = &mut self.disks;
-            let Some(d) = disks.iter_mut().find(|d| d.device == load.device) else {
-                continue;
-            };
+            let known = self.disks.iter_mut().find(|d| d.device == load.device);
+            let Some(d) = known else { continue };
             let there: Vec<&Run> = self.others.on(&runs, load.device).collect();
             engine.divide(load.device, there.len() as u32);
             let count = own.and_then(|(own, (least, most))| {
-                let (begun, read) = begun?;
+                let (begun, read) = given.counted?;
+                let after = given.after?;
                 let asked =
                     asked.map(|a| (a.0 + fetched + least.bytes, a.1 + fetched + most.bytes));
                 let way = there.iter().map(|run| run.in_flight).sum::<u64>();
                 Some(Count {
                     begun,
                     handed: load.handed + d.beside + least.requests,
-                    issued: after?.issued + d.beside + d.uncertain + most.requests + most.uncertain,
-                    long: after?.long + most.requests,
+                    issued: after.issued + d.beside + d.uncertain + most.requests + most.uncertain,
+                    long: after.long + most.requests,
                     programs: d.counts.back().map_or(0, |c| c.programs) + own,
                     holes: holes.map_or(0, |before| before + self.beside - d.beside_before),
                     delivered: read.bytes,
@@ -384,7 +421,6 @@ impl DeviceSharing {
                 })
             });
             let (is_counted, known) = (count.is_some(), d.sharing);
-            d.uncertain = 0;
             d.walked = readers.walks();
             let answer = Duration::from_micros(answer as u64);
             d.look(count, answer, readers.is_streaming(load.device));
@@ -396,4 +432,23 @@ impl DeviceSharing {
             }
         }
     }
+}
+
+/// What one look has counted.
+struct Counts {
+    /// Bytes that the process with the engine had fetched when the look began, and when it ended.
+    asked: Option<(u64, u64)>,
+    programs: Option<Vec<Program>>,
+    /// Other runs on the same disks, and what they had fetched then.
+    runs: Vec<Run>,
+    others: Option<(Fetched, Fetched)>,
+    disks: Vec<Given>,
+}
+
+/// What a disk had been given, between what the engine had surely handed over and may have by now.
+struct Given {
+    before: Load,
+    /// Requests to read, no fewer and no more, and what it has read.
+    counted: Option<((u64, u64), counters::Read)>,
+    after: Option<Load>,
 }
