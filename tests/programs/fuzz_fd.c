@@ -471,8 +471,8 @@ void op_lock(struct ctx *c)
 		say(c, " lockf");
 	} else {
 		/* A lock of the open file lasts as long as any mapping of it, and the memory of a child that has ended lasts a moment longer
-		 * where somebody looks at it in /proc. */
-		for (int tries = 0; tries < 20; tries++) {
+		 * where somebody looks at it in /proc. A child of another thread has one until it ends, and may wait for a processor. */
+		for (int tries = 0; tries < (c->threaded ? 400 : 20); tries++) {
 			CALL(ret, err, fcntl(fd, cmd, &fl));
 			if (ret == 0 || err != EAGAIN)
 				break;
