@@ -25,7 +25,7 @@ use outrider_core::shm::lost;
 use outrider_sys::program::{Named, Taking, taking};
 use outrider_sys::{environment, raw};
 
-use crate::{attach, real};
+use crate::{attach, declared, real};
 
 type Text = *const c_char;
 type Texts = *const Text;
@@ -557,6 +557,7 @@ unsafe fn become_another(
     unsafe {
         with_environment(program, arguments, environment, &|environment| {
             attach::leaving();
+            declared::ending();
             // What a child of vfork leaves is its parent's, and what it starts may look for what that has closed.
             attach::starting();
             let answer = call(environment);

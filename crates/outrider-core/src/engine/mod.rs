@@ -311,7 +311,9 @@ impl Engine {
 
     /// Requests of a device go out in the order in which they are queued from now on, as they do where it is found to have a head.
     pub fn keep_order(&self, device: u64) {
-        self.each(device, |d| d.in_order = true);
+        self.each(device, |d| {
+            (d.in_order, d.sharing) = (true, Sharing::Exclusive)
+        });
     }
 
     /// For a device and the disks below it.
@@ -346,6 +348,11 @@ impl Engine {
         let bounds = self.shared.settings.in_flight;
         let mut state = self.shared.lock();
         let d = state.device(device, bounds);
+        // A sweep goes by what lies in its queue: with less there the head moves half as often again, and nobody reads sooner.
+        let sharing = match d.in_order {
+            true => Sharing::Exclusive,
+            false => sharing,
+        };
         if d.sharing != sharing {
             d.sharing = sharing;
             // What arrived in different company says nothing of either, nor does what is on its way.
@@ -371,7 +378,7 @@ impl Engine {
         let bounds = self.shared.settings.in_flight;
         let mut state = self.shared.lock();
         let d = state.device(device, bounds);
-        if let Some(deep) = d.model.deep() {
+        if let Some(deep) = d.model.deep().filter(|_| !d.in_order) {
             d.allowed.fall_from(deep, d.bounds.0..d.bounds.1);
         }
     }
