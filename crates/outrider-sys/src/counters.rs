@@ -67,12 +67,12 @@ fn completed(disk: &str) -> Option<Read> {
 
 /// Bytes that process `pid` has had fetched from disks, by all of its threads. `None` where that is not to be known.
 pub fn bytes_fetched(pid: u32) -> Option<u64> {
-    line_of(pid, "read_bytes:")
+    of_process(pid, FETCHED)
 }
 
 /// Bytes that system calls of process `pid` have read, from disks, caches or elsewhere. `None` where that is not to be known.
 pub fn bytes_read(pid: u32) -> Option<u64> {
-    line_of(pid, "rchar:")
+    of_process(pid, "rchar:")
 }
 
 /// proc_pid_io(5) of the calling thread.
@@ -92,14 +92,18 @@ pub fn began(pid: u32) -> Option<u64> {
 pub fn fetched(io: impl AsFd) -> Option<u64> {
     let mut text = [0; 256];
     let n = rustix::io::pread(io, &mut text, 0).ok()?;
-    let text = std::str::from_utf8(text.get(..n)?).ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix("read_bytes:"))?;
-    line.trim().parse().ok()
+    line_of(std::str::from_utf8(text.get(..n)?).ok()?, FETCHED)
 }
 
-/// A line of proc_pid_io(5).
-fn line_of(pid: u32, name: &str) -> Option<u64> {
-    let io = text::read(format!("/proc/{pid}/io")).ok()?;
+/// The line of proc_pid_io(5) that tells of bytes fetched.
+const FETCHED: &str = "read_bytes:";
+
+fn of_process(pid: u32, name: &str) -> Option<u64> {
+    line_of(&text::read(format!("/proc/{pid}/io")).ok()?, name)
+}
+
+/// The number behind a name in proc_pid_io(5).
+fn line_of(io: &str, name: &str) -> Option<u64> {
     let line = io.lines().find_map(|l| l.strip_prefix(name))?;
     line.trim().parse().ok()
 }

@@ -376,12 +376,18 @@ impl Process {
         }
     }
 
-    /// The program is about to end: nothing is left behind.
+    /// What is shown of this process to other runs has this name.
+    fn shows(&self, name: Option<(u32, u32)>) {
+        let word = name.map_or(0, |(user, pid)| u64::from(user) << 32 | u64::from(pid));
+        self.shown.store(word, SeqCst);
+    }
+
+    /// The program is about to end, perhaps in a signal handler: nothing is left behind.
     pub fn ends(&self) {
         let shown = self.shown.swap(0, SeqCst);
         let (user, pid) = ((shown >> 32) as u32, shown as u32);
         // A child of fork(2) has shown nothing yet.
-        if shown != 0 && pid == std::process::id() {
+        if shown != 0 && pid == raw::getpid() {
             runs::remove((user, pid));
         }
     }

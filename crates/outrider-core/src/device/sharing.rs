@@ -118,8 +118,6 @@ pub(crate) struct Disk {
     pub(crate) counts: VecDeque<Count>,
     /// Requests that were surely made beside the engine, and at this look perhaps so many more; how often room had been asked for them.
     pub(crate) beside: u64,
-    /// Those that were made before anything was asked of it.
-    pub(crate) beside_before: u64,
     pub(crate) uncertain: u64,
     pub(crate) entered: u64,
     /// Whether programs have gone through directories lately.
@@ -148,7 +146,6 @@ impl Disk {
             longest: longest.max(PAGE),
             counts: VecDeque::new(),
             beside: 0,
-            beside_before: 0,
             uncertain: 0,
             entered: 0,
             walked: false,

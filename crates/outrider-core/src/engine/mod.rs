@@ -20,7 +20,7 @@ mod worker;
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use aside::{Aside, LEAST_BLOCK, Thread, Way};
@@ -33,6 +33,7 @@ pub use request::{Account, Class, Overtaken, Request};
 pub use worker::{Arrived, Done, Worker};
 use worker::{Watched, bytes_read};
 
+use outrider_sys::raw::Fd;
 use outrider_sys::units::PAGE;
 use outrider_sys::{below, cache, counters, threads};
 
@@ -68,6 +69,8 @@ struct Shared {
     /// Somebody waits for room beside the queues; these read there.
     room: Condvar,
     aside: Mutex<Vec<Arc<aside::Counts>>>,
+    /// What the kernel counts for each worker.
+    counts: Mutex<Vec<Fd>>,
     notes: Arc<dyn AsRef<Notes> + Send + Sync>,
     settings: Settings,
     clock: Monotonic,
@@ -184,6 +187,7 @@ impl Engine {
                 work: Condvar::new(),
                 room: Condvar::new(),
                 aside: Mutex::default(),
+                counts: Mutex::default(),
                 notes,
                 settings,
                 clock,
@@ -272,8 +276,9 @@ impl Engine {
 
     /// Bytes that the workers have had disks read so far.
     pub fn fetched(&self) -> u64 {
-        let state = self.shared.lock();
-        state.counts.iter().filter_map(counters::fetched).sum()
+        let counts = self.shared.counts.lock();
+        let counts = counts.unwrap_or_else(PoisonError::into_inner);
+        counts.iter().filter_map(counters::fetched).sum()
     }
 
     /// Has a few pages of a file fetched at once, on the calling thread and beside the queues: to see what the device does with them. Whether that was possible.

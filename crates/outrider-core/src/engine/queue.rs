@@ -7,10 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Arrived, Failure, Handed, Handle, Request, TARDY, Watched};
-use outrider_sys::raw::Fd;
 use outrider_sys::units::PAGE;
 
+use super::{Arrived, Failure, Handed, Handle, Request, TARDY, Watched};
 use crate::clock::Moment;
 use crate::device::{DeviceModel, InFlight, Layout, Seeks, Sharing};
 use crate::shm::{Notes, lost};
@@ -95,8 +94,6 @@ pub(super) struct State {
     pub(super) high: bool,
     /// Threads that wait for room beside the queues.
     pub(super) wait_aside: u32,
-    /// What the kernel counts for each worker.
-    pub(super) counts: Vec<Fd>,
 }
 
 /// A request group is issued and waited for as one: its requests are small, and one wait costs a system call and a wake-up. It takes

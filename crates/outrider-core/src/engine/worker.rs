@@ -1,7 +1,7 @@
 //! Threads that issue what is due and wait for what is on its way.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use outrider_sys::counters;
@@ -24,9 +24,11 @@ const BRIEF: Duration = Duration::from_micros(400);
 /// One worker, until the engine is dropped.
 pub(super) fn work(shared: &Shared) {
     let mut worker = Worker::begin(&shared.settings, shared.notes.clone(), shared.clock);
-    let counts = counters::of_this_thread();
+    let counts = shared.counts.lock();
+    let mut counts = counts.unwrap_or_else(PoisonError::into_inner);
+    counts.extend(counters::of_this_thread());
+    drop(counts);
     let mut state = shared.lock();
-    state.counts.extend(counts);
     loop {
         match state.next() {
             Some(job) => {

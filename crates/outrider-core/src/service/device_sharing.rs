@@ -52,9 +52,12 @@ impl<K: Kernel> Readers for Followed<'_, K> {
             .collect()
     }
 
-    fn beside(&self) -> (u64, u64) {
-        let walks = self.0.engine.requests_aside();
-        (walks, walks)
+    fn least_beside(&self) -> u64 {
+        self.0.engine.requests_aside()
+    }
+
+    fn most_beside(&self) -> u64 {
+        self.least_beside()
     }
 
     fn threads_beside(&self) -> usize {

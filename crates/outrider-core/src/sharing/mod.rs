@@ -67,8 +67,10 @@ pub trait Readers {
     fn processes(&self) -> usize;
     /// The same with what they have fetched, by requests of `longest` bytes at most; `None` where it is not to be known of all of them.
     fn programs(&self, longest: u64) -> Option<Vec<Program>>;
-    /// Requests that the process which has the engine has made beside it: no fewer, and no more.
-    fn beside(&self) -> (u64, u64);
+    /// Requests that the process which has the engine has made beside it until now: no fewer …
+    fn least_beside(&self) -> u64;
+    /// … and no more.
+    fn most_beside(&self) -> u64;
     /// Where these may leave holes in what the engine asks for: how many did that before it was asked for anything.
     fn holes(&self) -> Option<u64> {
         None
@@ -183,10 +185,10 @@ impl DeviceSharing {
         readers: &impl Readers,
     ) {
         engine.share(device, Sharing::Unknown);
-        self.beside_since(readers.beside());
-        let beside = self.beside;
-        let disk = self.disk(device, system, || readers.chunk());
-        disk.beside_before = beside;
+        // What was made beside the engine until now is nothing of this one.
+        let beside = self.beside_since(readers.least_beside());
+        self.attribute(engine.loads().iter(), beside, 0, readers);
+        self.disk(device, system, || readers.chunk());
         self.count(system, engine, readers);
     }
 
@@ -258,13 +260,31 @@ impl DeviceSharing {
         (!ended).then_some(all)
     }
 
-    /// Requests that have surely been made beside the engine since the last look, and so many more that may have been made until `now`, by which there are no
-    /// fewer and no more in all.
-    fn beside_since(&mut self, now: (u64, u64)) -> (u64, u64) {
+    /// Requests that have surely been made beside the engine since this was asked last, of `least` in all.
+    fn beside_since(&mut self, least: u64) -> u64 {
         // What is just being read may have been counted page by page.
         let before = self.beside;
-        self.beside = now.0.max(before);
-        (self.beside - before, now.1.saturating_sub(self.beside))
+        self.beside = least.max(before);
+        self.beside - before
+    }
+
+    /// Adds requests that were made beside the engine, and perhaps so many `uncertain` ones more, to the disks with these loads that they may be of.
+    fn attribute<'a>(
+        &mut self,
+        loads: impl Iterator<Item = &'a Load>,
+        beside: u64,
+        uncertain: u64,
+        readers: &impl Readers,
+    ) {
+        for load in loads {
+            let known =
+                |d: &&mut Disk| d.device == load.device && readers.reads_beside(load, d.entered);
+            // Who reads from several disks at once is believed to have read all from each.
+            if let Some(d) = self.disks.iter_mut().find(known) {
+                (d.beside, d.uncertain) = (d.beside + beside, uncertain);
+                d.entered = load.entered;
+            }
+        }
     }
 
     /// Other runs that read from the same disks, of which none has a process of this one's.
@@ -272,7 +292,7 @@ impl DeviceSharing {
         let mut runs = system.other_runs();
         let is_own = |pid: u32| own.members.iter().any(|m| m.0 == pid);
         runs.retain(|other| {
-            let leads = other.members.first().is_some_and(|m| is_own(m.0));
+            let leads = other.leader().is_some_and(is_own);
             !leads && other.devices.iter().any(|d| own.devices.contains(d))
         });
         // A program that has declared lists shows itself, and is shown by the run that it belongs to.
@@ -325,7 +345,7 @@ impl DeviceSharing {
         self.shown = run;
         let fetched = |pid| system.bytes_fetched(pid);
         let others = self.others.look(&runs, system.now(), fetched);
-        let (least_beside, _) = readers.beside();
+        let least_beside = readers.least_beside();
         let disks: Vec<_> = engine
             .loads()
             .into_iter()
@@ -347,17 +367,11 @@ impl DeviceSharing {
             .collect();
         let asked = ours.zip(system.bytes_fetched(own_pid));
         let others = others.zip(self.others.look(&runs, system.now(), fetched));
-        let (_, most_beside) = readers.beside();
-        let beside = self.beside_since((least_beside, most_beside));
-        for load in disks.iter().map(|given| &given.before) {
-            let known =
-                |d: &&mut Disk| d.device == load.device && readers.reads_beside(load, d.entered);
-            // Who reads from several disks at once is believed to have read all from each.
-            if let Some(d) = self.disks.iter_mut().find(known) {
-                (d.beside, d.uncertain) = (d.beside + beside.0, beside.1);
-                d.entered = load.entered;
-            }
-        }
+        let most_beside = readers.most_beside();
+        let beside = self.beside_since(least_beside);
+        let uncertain = most_beside.saturating_sub(self.beside);
+        let loads = disks.iter().map(|given| &given.before);
+        self.attribute(loads, beside, uncertain, readers);
         let theirs = runs.iter().map(|run| 1 + 2 * run.members.len());
         let parts = readers.processes().min(MOST)
             + disks.len()
@@ -394,7 +408,7 @@ impl DeviceSharing {
         let hints = std::mem::replace(&mut self.hinted, hinted) < hinted;
         let own = programs.and_then(|now| self.requests(now));
         let own = own.zip(others);
-        let holes = readers.holes();
+        let (holes, walks) = (readers.holes(), readers.walks());
         for given in disks {
             let load = given.before;
             let answer = engine.model(load.device).latency_us;
@@ -414,14 +428,14 @@ impl DeviceSharing {
                     issued: after.issued + d.beside + d.uncertain + most.requests + most.uncertain,
                     long: after.long + most.requests,
                     programs: d.counts.back().map_or(0, |c| c.programs) + own,
-                    holes: holes.map_or(0, |before| before + self.beside - d.beside_before),
+                    holes: holes.map_or(0, |before| before + d.beside),
                     delivered: read.bytes,
                     asked,
                     way: load.bytes + way,
                 })
             });
             let (is_counted, known) = (count.is_some(), d.sharing);
-            d.walked = readers.walks();
+            d.walked = walks;
             let answer = Duration::from_micros(answer as u64);
             d.look(count, answer, readers.is_streaming(load.device));
             d.told = there.iter().any(|run| run.sees_somebody);

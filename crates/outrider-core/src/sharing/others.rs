@@ -27,7 +27,7 @@ pub(super) struct Others {
     /// What all of them have fetched, since whenever: requests, and bytes.
     requests: u64,
     bytes: u64,
-    /// By their services' processes, when each was last seen to have fetched something.
+    /// By the processes that have their engines, when each was last seen to have fetched something.
     active: Vec<(u32, Moment)>,
 }
 
@@ -45,7 +45,7 @@ impl Others {
         let few = runs.iter().map(|r| r.members.len()).sum::<usize>() <= MOST;
         for run in runs.iter().filter(|_| few) {
             let bytes = self.bytes;
-            let is_new = run.members.first().is_none_or(|m| known(m.0).is_none());
+            let is_new = run.leader().is_none_or(|pid| known(pid).is_none());
             all_known &= !is_new;
             for (i, (pid, at_once)) in run.members.iter().enumerate() {
                 let Some(now) = fetched(*pid) else { continue };
@@ -68,9 +68,9 @@ impl Others {
                 self.bytes += since;
                 self.members.push((*pid, (now, made)));
             }
-            if let Some((service, _)) = run.members.first().filter(|_| self.bytes > bytes) {
-                self.active.retain(|a| a.0 != *service);
-                self.active.push((*service, now));
+            if let Some(leader) = run.leader().filter(|_| self.bytes > bytes) {
+                self.active.retain(|a| a.0 != leader);
+                self.active.push((leader, now));
             }
         }
         self.active.retain(|a| now - a.1 < REST);
@@ -85,10 +85,7 @@ impl Others {
 
     /// Those of them that have lately fetched something, perhaps from this device.
     pub(super) fn on<'a>(&self, runs: &'a [Run], device: u64) -> impl Iterator<Item = &'a Run> {
-        let is_active = |run: &&Run| {
-            let service = run.members.first().map(|m| m.0);
-            self.active.iter().any(|a| Some(a.0) == service)
-        };
+        let is_active = |run: &&Run| self.active.iter().any(|a| Some(a.0) == run.leader());
         runs.iter()
             .filter(move |run| run.devices.contains(&device) && is_active(run))
     }

@@ -4,9 +4,9 @@
 //! it is a claim of that user's: numbers within bounds, of processes whose counts the kernel shows to him alone. The file of a run that has
 //! ended without removing it is known by the time at which its process began, and is removed.
 
+use std::ffi::CStr;
 use std::io::Write;
 use std::mem::MaybeUninit;
-use std::path::PathBuf;
 
 use outrider_sys::counters::began;
 use outrider_sys::raw::Fd;
@@ -94,7 +94,6 @@ impl Run {
 
 /// Where runs show themselves.
 pub struct Runs {
-    path: PathBuf,
     directory: Fd,
     own: Fd,
     pid: u32,
@@ -108,7 +107,7 @@ impl Runs {
     /// `None` where there is no such directory and none can be made, or where others could write to it.
     pub fn open() -> Option<Runs> {
         let user = rustix::process::geteuid().as_raw();
-        let path = directory(user);
+        let path = format!("{DIRECTORY}{user}");
         let pid = std::process::id();
         let begun = began(pid)?;
         // The last of other runs may just be removing it.
@@ -128,7 +127,6 @@ impl Runs {
             let mode = Mode::RUSR | Mode::WUSR;
             let own = rustix::fs::openat(&directory, &name, flags, mode).ok()?;
             Some(Runs {
-                path: path.clone(),
                 directory,
                 own: own.into(),
                 pid,
@@ -176,10 +174,8 @@ impl Runs {
         {
             let name = entry.file_name().to_str().ok();
             let pid = name.and_then(|name| name.parse().ok());
-            runs.extend(
-                pid.filter(|pid| *pid != self.pid)
-                    .and_then(|pid| self.other(pid)),
-            );
+            let other = pid.filter(|pid| *pid != self.pid);
+            runs.extend(other.and_then(|pid| self.other(pid)));
         }
         runs
     }
@@ -214,23 +210,30 @@ impl Runs {
 
 impl Drop for Runs {
     fn drop(&mut self) {
-        let name = self.pid.to_string();
-        if rustix::fs::unlinkat(&self.directory, &name, AtFlags::empty()) != Err(Errno::NOENT) {
-            // The last one takes the directory along.
-            let _ = rustix::fs::rmdir(&self.path);
-        }
+        remove(self.name());
     }
 }
 
-/// Removes what a process shows of this name, which is about to end.
+/// Removes what a process shows of this name. It may be about to end in a signal handler: nothing is allocated.
 pub fn remove((user, pid): (u32, u32)) {
-    let directory = directory(user);
-    let _ = rustix::fs::unlink(directory.join(pid.to_string()));
-    let _ = rustix::fs::rmdir(&directory);
+    let (mut file, mut directory) = ([0; PATH], [0; PATH]);
+    let file = path(&mut file, format_args!("{DIRECTORY}{user}/{pid}"));
+    let directory = path(&mut directory, format_args!("{DIRECTORY}{user}"));
+    if rustix::fs::unlink(file) != Err(Errno::NOENT) {
+        // The last one takes the directory along.
+        let _ = rustix::fs::rmdir(directory);
+    }
 }
 
-fn directory(user: u32) -> PathBuf {
-    PathBuf::from(format!("/dev/shm/outrider-{user}"))
+/// What stands before the number of a user in the name of the directory of his runs.
+const DIRECTORY: &str = "/dev/shm/outrider-";
+/// Bytes of the longest name of a run's file: two numbers of ten digits.
+const PATH: usize = DIRECTORY.len() + 10 + 1 + 10 + 1;
+
+/// A path in a buffer of zeroes that holds it.
+fn path<'a>(buffer: &'a mut [u8; PATH], text: std::fmt::Arguments<'_>) -> &'a CStr {
+    let _ = buffer.as_mut_slice().write_fmt(text);
+    CStr::from_bytes_until_nul(buffer).unwrap_or(c"")
 }
 
 #[cfg(test)]
@@ -256,5 +259,14 @@ mod tests {
         );
         assert_eq!(Run::of(&[0, 0, 0, 0, 0, 1, 1 << 40, 1]), None);
         assert_eq!(Run::of(&[1, 2]), None);
+    }
+
+    /// The longest name of a run fits.
+    #[test]
+    fn names_fit() {
+        let longest = format_args!("{DIRECTORY}{}/{}", u32::MAX, u32::MAX).to_string();
+        let mut buffer = [0; PATH];
+        let path = path(&mut buffer, format_args!("{longest}"));
+        assert_eq!(path.to_bytes(), longest.as_bytes());
     }
 }

@@ -24,9 +24,7 @@ impl System {
             runs: RefCell::default(),
         }
     }
-}
 
-impl System {
     /// The name of what this run shows, if it shows anything.
     pub fn shown(&self) -> Option<(u32, u32)> {
         let runs = self.runs.borrow();

@@ -1,7 +1,5 @@
 //! Who else reads from the devices that lists are fetched from (SPEC DR7): the fetcher yields to neighbours, and shares with other runs.
 
-use std::sync::atomic::Ordering::SeqCst;
-
 use outrider_sys::units::PAGE;
 
 use super::Fetcher;
@@ -27,13 +25,14 @@ impl Readers for Own<'_> {
         Some(Vec::new())
     }
 
-    fn beside(&self) -> (u64, u64) {
-        let before = self.engine.fetched();
-        let all = self.system.bytes_fetched(self.system.own_pid());
-        let after = self.engine.fetched();
-        // Of what the program reads itself it is only known how much, so that each page counts as a request.
-        let requests = |engine: u64| all.map_or(0, |all| all.saturating_sub(engine) / PAGE);
-        (requests(after), requests(before))
+    fn least_beside(&self) -> u64 {
+        let all = self.fetched();
+        pages(all, self.engine.fetched())
+    }
+
+    fn most_beside(&self) -> u64 {
+        let engine = self.engine.fetched();
+        pages(self.fetched(), engine)
     }
 
     fn threads_beside(&self) -> usize {
@@ -65,6 +64,19 @@ impl Readers for Own<'_> {
     }
 }
 
+impl Own<'_> {
+    /// Bytes that all threads of the process have fetched.
+    fn fetched(&self) -> u64 {
+        let own = self.system.own_pid();
+        self.system.bytes_fetched(own).unwrap_or(0)
+    }
+}
+
+/// Requests that a process has made of which it is only known how many bytes they brought, `engine` less than `all`: each page counts as one.
+fn pages(all: u64, engine: u64) -> u64 {
+    all.saturating_sub(engine) / PAGE
+}
+
 impl Fetcher {
     /// To be called before `requests` go to a file system: begins to count on their device.
     pub(super) fn begin_sharing(&mut self, file_system: u64, requests: &[Request]) {
@@ -79,9 +91,7 @@ impl Fetcher {
         if !self.sharing.knows(device) {
             let (sharing, own) = self.readers();
             sharing.begin(device, own.system, own.engine, &own);
-            let shown = self.system.shown();
-            let shown = shown.map_or(0, |(user, pid)| u64::from(user) << 32 | u64::from(pid));
-            self.process.shown.store(shown, SeqCst);
+            self.process.shows(self.system.shown());
         }
     }
 
@@ -89,13 +99,14 @@ impl Fetcher {
     pub(super) fn look_at_sharing(&mut self) {
         let (sharing, own) = self.readers();
         sharing.look(own.system, own.engine, &own);
+        self.process.shows(self.system.shown());
     }
 
     /// Others are shown nothing any more.
     pub(super) fn hide(&mut self) {
         self.sharing = DeviceSharing::default();
         self.system.hide();
-        self.process.shown.store(0, SeqCst);
+        self.process.shows(None);
     }
 
     fn readers(&mut self) -> (&mut DeviceSharing, Own<'_>) {
