@@ -12,10 +12,8 @@ use outrider_sys::units::{InodeKey, PAGE};
 use super::kernel::Kernel;
 use super::{FILES_KEPT, FileState, ProcState, Service, processes};
 use crate::engine::Class;
-use crate::shm;
-use crate::shm::{Figure, lost};
-use crate::source::dense;
-use crate::source::dense::{Random, Verdict};
+use crate::shm::{self, Figure, lost};
+use crate::source::dense::{self, Random, Verdict};
 use crate::source::mapped::Mapped;
 use crate::view::{FileView, PageRange};
 

@@ -244,7 +244,7 @@ impl<K: Kernel> Service<K> {
         i: usize,
         fd: u16,
     ) {
-        let Some(desc) = self.procs[i].as_ref().and_then(|p| p.descs.get(&fd)) else {
+        let Some(desc) = self.desc(i, fd) else {
             return;
         };
         let Some(first) = ranges.first() else { return };
@@ -271,7 +271,7 @@ impl<K: Kernel> Service<K> {
         {
             self.lost_pages(key, pages);
             let limits = self.limits(key);
-            if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&fd)) {
+            if let Some(desc) = self.desc_mut(i, fd) {
                 desc.detector.shrink(&limits);
             }
         }

@@ -94,7 +94,7 @@ impl<K: Kernel> Service<K> {
             return true;
         }
         let model = self.model(self.device(m.key));
-        let desc = self.procs[m.proc].as_ref().and_then(|p| p.descs.get(&m.fd));
+        let desc = self.desc(m.proc, m.fd);
         if desc.is_none_or(|d| d.generation != m.generation)
             || model.seeks() == Seeks::Yes
             || !self.grant.aggressive

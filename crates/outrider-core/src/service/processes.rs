@@ -20,9 +20,8 @@ use crate::engine::{Class, Overtaken};
 use crate::fetch::Wanted;
 use crate::map::Map;
 use crate::shared::Shared;
-use crate::shm;
 use crate::shm::{
-    Event, FD_IGNORED, FD_TRACKED, FLAG_BLIND, FLAG_RESIDENT, FLAG_WRITABLE, Kind, Slot, lost,
+    self, Event, FD_IGNORED, FD_TRACKED, FLAG_BLIND, FLAG_RESIDENT, FLAG_WRITABLE, Kind, Slot, lost,
 };
 use crate::source::mapped::Mapped;
 use crate::source::predict::Detector;
@@ -542,6 +541,15 @@ impl<K: Kernel> Service<K> {
         }
     }
 
+    /// What is known of a descriptor of the process in entry `i`.
+    pub(super) fn desc(&self, i: usize, fd: u16) -> Option<&Desc> {
+        self.procs[i].as_ref()?.descs.get(&fd)
+    }
+
+    pub(super) fn desc_mut(&mut self, i: usize, fd: u16) -> Option<&mut Desc> {
+        self.procs[i].as_mut()?.descs.get_mut(&fd)
+    }
+
     /// The file of a descriptor, taken in now if the event that told of it was lost.
     pub(super) fn known(&mut self, i: usize, e: &Event) -> Option<InodeKey> {
         if self.is_stale(i, e) {
@@ -549,7 +557,7 @@ impl<K: Kernel> Service<K> {
         }
         let slot = self.shared.proc(i).slots.get(usize::from(e.fd))?;
         let generation = slot.generation.load(Relaxed);
-        match self.procs[i].as_ref()?.descs.get(&e.fd) {
+        match self.desc(i, e.fd) {
             Some(d) if d.generation == generation => Some(d.key),
             _ => self.opened(i, e.fd, 0),
         }
@@ -566,7 +574,7 @@ impl<K: Kernel> Service<K> {
         self.header().events.fetch_add(1, Relaxed);
         let stale = self.is_stale(i, &e);
         let key = if stale {
-            let desc = self.procs[i].as_ref().and_then(|p| p.descs.get(&e.fd));
+            let desc = self.desc(i, e.fd);
             desc.filter(|d| d.is_of(e.generation)).map(|d| d.key)
         } else {
             self.known(i, &e)

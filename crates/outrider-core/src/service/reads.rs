@@ -8,13 +8,11 @@ use outrider_sys::cache::CacheStatError;
 use outrider_sys::units::{InodeKey, PAGE};
 
 use super::kernel::Kernel;
-use super::{Desc, FileState, Position, Service, processes};
+use super::{FileState, Position, Service, processes};
 use crate::device::READAHEAD;
 use crate::engine::{Class, Overtaken};
-use crate::shm;
-use crate::shm::{Event, FLAG_SEQUENTIAL, Figure, Slot, lost};
-use crate::source::dense;
-use crate::source::dense::{Case, Draws, Held, Price, Verdict};
+use crate::shm::{self, Event, FLAG_SEQUENTIAL, Figure, Slot, lost};
+use crate::source::dense::{self, Case, Draws, Held, Price, Verdict};
 use crate::source::mapped::Mapped;
 use crate::source::predict::{Arrival, Foresight, Limits};
 use crate::view::PageRange;
@@ -317,14 +315,6 @@ impl<K: Kernel> Service<K> {
         self.hush(slot, i, e.fd, foresight, (skip, given));
     }
 
-    fn desc(&self, i: usize, fd: u16) -> Option<&Desc> {
-        self.procs[i].as_ref()?.descs.get(&fd)
-    }
-
-    fn desc_mut(&mut self, i: usize, fd: u16) -> Option<&mut Desc> {
-        self.procs[i].as_mut()?.descs.get_mut(&fd)
-    }
-
     /// The position was moved on over what a stream would have read.
     pub(super) fn sought(&mut self, i: usize, e: &Event) {
         let Some(key) = self.known(i, e) else {
@@ -346,9 +336,9 @@ impl<K: Kernel> Service<K> {
     /// stream that reads forward without gaps is left to it: it brings in large folios for a third of the processor's time, and beside others there is no more to be
     /// had than it gets.
     fn kernel_keeps_up(&mut self, i: usize, e: &Event, key: InodeKey) -> bool {
-        let plain = self.procs[i]
-            .as_ref()
-            .and_then(|p| p.descs.get(&e.fd)?.detector.latest())
+        let plain = self
+            .desc(i, e.fd)
+            .and_then(|d| d.detector.latest())
             .is_some_and(|s| s.plain());
         if let Some(file) = self.files.get_mut(&key) {
             // It counts among those that are read.
@@ -423,10 +413,7 @@ impl<K: Kernel> Service<K> {
     /// The same for reads in no order. Streams that begin anew look like that for a moment: a file that was calm stays so while
     /// samples of it are cached.
     fn rarely_at_random(&mut self, i: usize, key: InodeKey, e: Event) -> u16 {
-        let was = self.procs[i]
-            .as_ref()
-            .and_then(|p| p.descs.get(&e.fd))
-            .map_or(0, |d| d.rarely);
+        let was = self.desc(i, e.fd).map_or(0, |d| d.rarely);
         let resident = self.files.get(&key).map_or(0, |f| f.resident);
         if resident > 1 {
             return was.max(RARELY_AT_FIRST << resident.min(6));
@@ -464,7 +451,7 @@ impl<K: Kernel> Service<K> {
         const PLACES: u64 = 16;
         /// Pages looked at in one place.
         const PLACE: u64 = 32;
-        let desc = self.procs[i].as_ref()?.descs.get(&e.fd)?;
+        let desc = self.desc(i, e.fd)?;
         let (key, rarely) = (desc.key, desc.rarely > 0);
         let handle = self.handle(key)?;
         let stream = self.procs[i]
@@ -509,7 +496,7 @@ impl<K: Kernel> Service<K> {
             }
             front = if forward { range.end } else { range.start };
         }
-        let desc = self.procs[i].as_mut()?.descs.get_mut(&e.fd)?;
+        let desc = self.desc_mut(i, e.fd)?;
         Some(desc.detector.cached_up_to(front, e.offset, size, limits))
     }
 
@@ -526,7 +513,7 @@ impl<K: Kernel> Service<K> {
         let left = slot.skip.load(Relaxed);
         let skip = if left > 0 { left } else { skip };
         slot.hush(quiet.start, quiet.end.saturating_sub(quiet.start), skip);
-        if let Some(desc) = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&fd)) {
+        if let Some(desc) = self.desc_mut(i, fd) {
             desc.skip_given = if left > 0 { given } else { skip };
         }
     }

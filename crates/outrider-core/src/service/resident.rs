@@ -13,10 +13,8 @@ use outrider_sys::units::{InodeKey, PAGE};
 use super::kernel::Kernel;
 use super::{Desc, Service, Settled};
 use crate::clock::Moment;
-use crate::shm;
-use crate::shm::{Event, FLAG_RESIDENT, Figure};
-use crate::source::dense;
-use crate::source::dense::{Random, Verdict};
+use crate::shm::{self, Event, FLAG_RESIDENT, Figure};
+use crate::source::dense::{self, Random, Verdict};
 use crate::source::predict::{Detector, between};
 use crate::view::PageRange;
 
@@ -90,7 +88,7 @@ impl<K: Kernel> Service<K> {
         let size = self.files.get(&key).map_or(0, |f| f.size);
         let len = e.len.min(size.saturating_sub(e.offset));
         let shared = self.shared.clone();
-        let desc = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd));
+        let desc = self.desc_mut(i, e.fd);
         let reads = desc.map_or(1, |desc| {
             let unheard = u64::from(desc.unheard(shared.proc(i)));
             match desc.settled {
