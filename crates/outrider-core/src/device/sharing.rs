@@ -34,7 +34,7 @@ pub(crate) const LATER: Duration = Duration::from_millis(10);
 /// Looks after which a disk without a foreign request is ours alone, where nobody was seen before: a reader who waits for each of his
 /// reads behind a short queue makes a dozen meanwhile, if the disk answers within 1 ms …
 const PROOF: u32 = 8;
-/// … and latencies of the disk that must have passed, whatever it is.
+/// … and times that a read waits behind what is on its way there, whatever it is, that must have passed.
 const ANSWERS: u32 = 12;
 /// Looks, in succession, after which it is looked more rarely.
 pub(crate) const SURE: u32 = 3 * PROOF;
@@ -168,7 +168,7 @@ impl Disk {
         }
     }
 
-    /// Takes a look into account; `None`: nothing could be counted. `answer`: the disk's latency. `streaming`: files that programs have read at random
+    /// Takes a look into account; `None`: nothing could be counted. `answer`: how long a read waits there. `streaming`: files that programs have read at random
     /// are on their way as a whole.
     pub(crate) fn look(&mut self, count: Option<Count>, answer: Duration, streaming: bool) {
         let Some(mut count) = count else {

@@ -42,7 +42,7 @@ pub trait Issue {
     }
 }
 
-/// Requests that a device has been given so far, counted around each call that gives it some: nothing is uncertain but what is in such a call.
+/// Requests that a device has been given so far, counted around each call that may give it some: nothing is uncertain but what is in such a call.
 #[derive(Debug, Default)]
 pub struct Handed {
     begun: AtomicU64,
@@ -66,7 +66,7 @@ impl Handed {
         self.end(requests);
     }
 
-    /// So many were begun, and not given.
+    /// So many were begun, and not given: the device had nothing to do for them.
     pub fn take_back(&self, requests: u64) {
         self.begun.fetch_sub(requests, Ordering::AcqRel);
     }
@@ -111,8 +111,13 @@ impl Issue for Readahead {
         let mut failed = Vec::new();
         for (i, r) in group.iter().enumerate() {
             handed.begin(1);
+            let before = raw::blocks_read();
             let asked = cache::will_need_once(r.handle.fd(), r.range.clone());
-            handed.end(1);
+            match raw::blocks_read() == before && asked.is_ok() {
+                // All of it was cached or on its way.
+                true => handed.take_back(1),
+                false => handed.end(1),
+            }
             if let Err(e) = asked {
                 failed.push((i, failure(e.raw_os_error().unwrap_or(0))));
             }

@@ -28,7 +28,7 @@ pub use handle::{Closer, Handle, Remains};
 pub(crate) use issue::become_background;
 pub use issue::{Failure, Handed, Issue, Noop, Readahead, Uring};
 pub use queue::{Awaited, Issuing, Job, Outcome};
-use queue::{Device, State};
+use queue::{Batch, Device, State};
 pub use request::{Account, Class, Overtaken, Request};
 pub use worker::{Arrived, Done, Worker};
 use worker::{Watched, bytes_read};
@@ -43,7 +43,7 @@ use crate::device::{DeviceModel, InFlight, Layout, Sharing};
 use crate::shm::{Notes, lost};
 
 /// What is going on with a device.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Load {
     /// `st_dev`, or the number of a disk.
     pub device: u64,
@@ -53,6 +53,8 @@ pub struct Load {
     pub issued: u64,
     /// Of these, those longer than a page, and those that are about to be given: the kernel may cut them in two.
     pub long: u64,
+    /// Of these, those on their way.
+    pub way: u64,
     /// Something is on its way.
     pub busy: bool,
     /// Bytes on their way.
@@ -340,6 +342,7 @@ impl Engine {
             handed: d.handed.done(),
             issued: d.handed.begun(),
             long: d.long,
+            way: d.in_flight.iter().map(Batch::requests).sum(),
             busy: d.in_flight_bytes + d.aside_bytes > 0,
             bytes: d.in_flight_bytes + d.aside_bytes,
             bound: d.bound(),

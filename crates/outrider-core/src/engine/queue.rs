@@ -29,6 +29,14 @@ pub(super) struct Batch {
     watched: Option<Watched>,
 }
 
+impl Batch {
+    /// Requests that the device was given, at most.
+    pub(super) fn requests(&self) -> u64 {
+        let all = self.parts.len() as u64;
+        self.read.map_or(all, |read| all.min(read.div_ceil(PAGE)))
+    }
+}
+
 /// One device: what waits, what is on its way, and what is known of it.
 pub(super) struct Device {
     pub(super) id: u64,
@@ -198,6 +206,7 @@ impl Issuing {
         let asked_for = self.group.len() as u64;
         if let Some(apart) = self.apart {
             self.handed.end(apart.done());
+            self.handed.take_back(asked_for - apart.done());
         }
         notes.requests.fetch_add(asked_for, Ordering::Relaxed);
         let mut parts = Vec::with_capacity(self.group.len());

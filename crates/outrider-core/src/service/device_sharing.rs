@@ -35,18 +35,19 @@ impl<K: Kernel> Readers for Followed<'_, K> {
         processes
             .filter_map(|i| Some((*i, service.procs[*i].as_ref()?)))
             .map(|(i, p)| {
-                // No less than a page, and no more than the kernel reads ahead. A stream that is left to it begins anew now and then, with less.
-                let left = p.left.map(|window| window / 4 * 3);
-                let at_once = left
-                    .or_else(|| service.moving_at_once(i))
+                // No less than a page, and no more than the kernel reads ahead.
+                let at_once = service
+                    .moving_at_once(i)
                     .unwrap_or_else(|| at_once((p.bytes, p.reads), p.hinted));
                 let walks = p.walked.is_some_and(|at| service.kernel.since(at) < WALKED);
                 let at_once = if walks { LEAST_BLOCK } else { at_once };
+                let window = p.window.filter(|_| !walks);
                 let fetched = few.then(|| service.kernel.bytes_fetched(p.pid)).flatten()?;
                 Some(Program {
                     pid: p.pid,
                     fetched,
                     at_once: at_once.min(longest),
+                    window: window.map(|window| window.min(longest)),
                 })
             })
             .collect()

@@ -62,8 +62,8 @@ pub(super) struct ProcState {
     /// Since when a cell of the ring has been reserved and not filled.
     pub(super) stuck: Option<Moment>,
     pub(super) mapped: Vec<Mapped>,
-    /// Where all that it reads is a stream that is left to the kernel, the bytes that are read ahead at once.
-    pub(super) left: Option<u64>,
+    /// Where all that it reads is one stream forward without gaps, the bytes that the kernel reads ahead of it at once.
+    pub(super) window: Option<u64>,
     /// The same as of each descriptor, of all together.
     pub(super) sampling: Sampling,
     /// Reads told of or skipped by agreement, and their bytes.
@@ -227,7 +227,7 @@ impl<K: Kernel> Service<K> {
             descs: Map::with_hasher(self.kernel.keyed()),
             stuck: None,
             mapped: Vec::new(),
-            left: None,
+            window: None,
             sampling: Sampling::default(),
             reads: 0,
             bytes: 0,
@@ -454,7 +454,7 @@ impl<K: Kernel> Service<K> {
         if known.is_some_and(|d| d.is_of(e.generation)) {
             return;
         }
-        state.left = None;
+        state.window = None;
         if let Some(desc) = state.descs.remove(&e.fd) {
             self.abandoned(i, e.fd, desc);
         }

@@ -11,6 +11,7 @@ use super::kernel::Kernel;
 use super::{FileState, Position, Service, processes};
 use crate::device::READAHEAD;
 use crate::engine::{Class, Overtaken};
+use crate::sharing::ANEW;
 use crate::shm::{self, Event, FLAG_SEQUENTIAL, Figure, Slot, lost};
 use crate::source::dense::{self, Case, Draws, Held, Price, Verdict};
 use crate::source::mapped::Mapped;
@@ -211,7 +212,7 @@ impl<K: Kernel> Service<K> {
     /// A read in no order: it may add up to most of the file, or lie in a neighbourhood that is fetched as a whole. So many of the next reads need not be told.
     fn follow_random(&mut self, heard: &mut Heard, silence: u32) -> u32 {
         let (i, key, e) = (heard.i, heard.key, heard.e);
-        self.leave(i, None);
+        self.reads_windows(i, None);
         let skipped = heard.skipped + heard.overlooked;
         let onward = heard.foresight.onward;
         let skip = self.random_read(
@@ -345,19 +346,28 @@ impl<K: Kernel> Service<K> {
             file.handle_used = self.kernel.now();
         }
         let left = plain && (self.crowded(key) || self.shared_with_others(key));
-        let window = (left && self.busy == 1).then(|| {
-            let clip = self.devices.get(&key.dev).map_or(0, |p| p.clip);
-            self.window(i, e.fd).max(e.len.min(clip))
-        });
-        self.leave(i, window);
+        let window = (plain && self.busy == 1).then(|| self.mean_window(i, e, key));
+        self.reads_windows(i, window);
         left
     }
 
-    /// All that a process reads is a stream that is left to the kernel, which reads so many bytes at once; `None`: it is not.
-    fn leave(&mut self, i: usize, window: Option<u64>) {
+    /// All that a process reads is one stream forward without gaps, ahead of which the kernel reads so many bytes at once; `None`: it is not.
+    fn reads_windows(&mut self, i: usize, window: Option<u64>) {
         if let Some(state) = self.procs[i].as_mut() {
-            state.left = window;
+            state.window = window;
         }
+    }
+
+    /// Bytes of one of the requests by which the kernel brings in the whole of a file, on average.
+    fn mean_window(&self, i: usize, e: &Event, key: InodeKey) -> u64 {
+        let clip = self.devices.get(&key.dev).map_or(0, |p| p.clip);
+        let window = self.window(i, e.fd).max(e.len.min(clip));
+        let begins = match e.len > window / 4 {
+            true => 0,
+            false => ANEW,
+        };
+        let size = self.files.get(&key).map_or(0, |f| f.size);
+        size.div_ceil(size.div_ceil(window).max(1) + begins)
     }
 
     /// Bytes that the kernel reads ahead at once for a descriptor.

@@ -29,6 +29,9 @@ const LASTS: Duration = Duration::from_micros(200);
 const LASTS_EACH: Duration = Duration::from_micros(40);
 /// After so many of these in succession they may take twice as long, after twice as many three times.
 const INTERRUPTED: u32 = 8;
+/// Windows of the kernel's readahead that grow, 16, 32 and 64 KiB, before they are whole, where reads are shorter than a quarter of one (mm/readahead.c,
+/// `get_init_ra_size` and `get_next_ra_size`).
+pub(crate) const ANEW: u64 = 3;
 /// Processes beyond which nobody is looked for: the look would cost more than it brings.
 pub(crate) const MOST: usize = 32;
 
@@ -59,6 +62,8 @@ pub struct Program {
     pub fetched: u64,
     /// Bytes of one of its requests.
     pub at_once: u64,
+    /// The same where none of ours lies in the way.
+    pub window: Option<u64>,
 }
 
 /// What a run knows of those who read for it.
@@ -99,6 +104,8 @@ pub struct DeviceSharing {
     /// Looks in succession that took too long.
     interrupted: u32,
     programs: Vec<Program>,
+    /// Requests of the engine until then, less those on their way.
+    asked: u64,
     /// Requests that had surely been made beside the engine at the last look.
     beside: u64,
     /// Bytes of which programs had given the kernel hints.
@@ -260,6 +267,23 @@ impl DeviceSharing {
         (!ended).then_some(all)
     }
 
+    /// How many requests programs make of which it is known by how many bytes the kernel reads ahead of them: each of ours since the last look, or on its way then, may have
+    /// cut one of these windows short.
+    fn cut_windows(&mut self, programs: &mut Option<Vec<Program>>, loads: &[Load]) {
+        let issued = loads.iter().map(|l| l.issued).sum::<u64>();
+        let way = loads.iter().map(|l| l.way).sum::<u64>();
+        let ours = issued.saturating_sub(self.asked);
+        self.asked = issued.saturating_sub(way);
+        for p in programs.iter_mut().flatten() {
+            let before = self.programs.iter().find(|b| b.pid == p.pid);
+            let since = p.fetched - before.map_or(0, |b| b.fetched.min(p.fetched));
+            if let Some(window) = p.window {
+                let requests = since.div_ceil(window) + (1 + ANEW) * ours;
+                p.at_once = p.at_once.max(since.div_ceil(requests.max(1)));
+            }
+        }
+    }
+
     /// Requests that have surely been made beside the engine since this was asked last, of `least` in all.
     fn beside_since(&mut self, least: u64) -> u64 {
         // What is just being read may have been counted page by page.
@@ -337,7 +361,8 @@ impl DeviceSharing {
             }
         }
         let looks_from = system.now();
-        let programs = readers.programs(self.longest());
+        let mut programs = readers.programs(self.longest());
+        self.cut_windows(&mut programs, &engine.loads());
         let process = ours.map(|bytes| (own_pid, bytes));
         let run = self.own_run(&engine.loads(), process, programs.as_ref(), readers.chunk());
         system.show_run(&run);
@@ -411,17 +436,16 @@ impl DeviceSharing {
         let (holes, walks) = (readers.holes(), readers.walks());
         for given in disks {
             let load = given.before;
-            let answer = engine.model(load.device).latency_us;
             let known = self.disks.iter_mut().find(|d| d.device == load.device);
             let Some(d) = known else { continue };
             let there: Vec<&Run> = self.others.on(&runs, load.device).collect();
             engine.divide(load.device, there.len() as u32);
+            let way = load.bytes + there.iter().map(|run| run.in_flight).sum::<u64>();
             let count = own.and_then(|(own, (least, most))| {
                 let (begun, read) = given.counted?;
                 let after = given.after?;
                 let asked =
                     asked.map(|a| (a.0 + fetched + least.bytes, a.1 + fetched + most.bytes));
-                let way = there.iter().map(|run| run.in_flight).sum::<u64>();
                 Some(Count {
                     begun,
                     handed: load.handed + d.beside + least.requests,
@@ -431,12 +455,13 @@ impl DeviceSharing {
                     holes: holes.map_or(0, |before| before + d.beside),
                     delivered: read.bytes,
                     asked,
-                    way: load.bytes + way,
+                    way,
                 })
             });
             let (is_counted, known) = (count.is_some(), d.sharing);
             d.walked = walks;
-            let answer = Duration::from_micros(answer as u64);
+            // Whoever reads there waits behind what is on its way.
+            let answer = engine.model(load.device).takes(way).unwrap_or_default();
             d.look(count, answer, readers.is_streaming(load.device));
             d.told = there.iter().any(|run| run.sees_somebody);
             engine.share(load.device, d.sharing());
@@ -465,4 +490,33 @@ struct Given {
     /// Requests to read, no fewer and no more, and what it has read.
     counted: Option<((u64, u64), counters::Read)>,
     after: Option<Load>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// DR7: a stream that overtakes what is asked for ahead of it is read by whole windows of the kernel's, so that a neighbour's requests show beside its own; where
+    /// requests of ours lie in its way it may be as many as it makes reads.
+    #[test]
+    fn what_overtakes_us_is_read_by_windows() {
+        const READ: u64 = 64 << 10;
+        let mut sharing = DeviceSharing::default();
+        let mut load = Load::default();
+        let mut made = |fetched: u64, ours: u64| {
+            load.issued += ours;
+            let mut now = Some(vec![Program {
+                pid: 1,
+                fetched,
+                at_once: READ,
+                window: Some(2 * READ),
+            }]);
+            sharing.cut_windows(&mut now, &[load]);
+            sharing.requests(now.unwrap_or_default())
+        };
+        assert_eq!(made(0, 0), Some(0));
+        assert_eq!(made(100 * READ, 0), Some(50));
+        assert_eq!(made(200 * READ, 4), Some(50 + 4 * (1 + ANEW)));
+        assert_eq!(made(300 * READ, 100), Some(100));
+    }
 }
