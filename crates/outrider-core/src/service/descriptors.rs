@@ -11,7 +11,7 @@ use super::sampling::Sampling;
 use crate::engine::Overtaken;
 use crate::shared::Shared;
 use crate::shm::{Proc, Slot};
-use crate::source::predict::{Detector, Stream, between};
+use crate::source::{Detector, Stream, between};
 
 /// Changes of how rarely a descriptor is listened to that are remembered while events from before are on their way.
 const CHANGES: usize = 64;
@@ -118,7 +118,7 @@ impl Desc {
     pub(super) fn catch_up(&mut self, offset: u64, queue: &Proc) -> u16 {
         let unheard = self.unheard(queue);
         if unheard > 0 {
-            self.detector.unheard(offset, unheard.into());
+            self.detector.streams.unheard(offset, unheard.into());
         }
         unheard
     }
@@ -131,8 +131,8 @@ impl Desc {
         consumed: u64,
     ) -> Vec<(std::ops::Range<u64>, u64, u64)> {
         // The hook's position tells how far a single stream came; of several it is only known how many reads they made together.
-        let alone = self.detector.only().is_some();
-        let silent = || self.detector.reading().filter(|s| s.is_silent());
+        let alone = self.detector.streams.only().is_some();
+        let silent = || self.detector.streams.reading().filter(|s| s.is_silent());
         let streams = silent().count() as u64;
         let span_of = |s: &Stream| {
             let step = s.step();

@@ -133,7 +133,7 @@ impl<K: Kernel> Service<K> {
         };
         let procs = self.active.iter().filter_map(|i| self.procs[*i].as_ref());
         let descs = procs.flat_map(|p| p.descs.values().filter(|d| d.key == key));
-        for stream in descs.flat_map(|d| d.detector.streams()) {
+        for stream in descs.flat_map(|d| d.detector.streams.all()) {
             let step = stream.stride.unsigned_abs().max(stream.len).max(PLACE);
             let steps = stream.front.abs_diff(stream.last) / step;
             // Not next to the reader, who takes it away.
@@ -159,8 +159,8 @@ impl<K: Kernel> Service<K> {
     fn ask_again(&mut self, key: InodeKey) {
         let limits = self.limits(key);
         self.listen_anew(key, |desc| {
-            desc.detector.shrink(&limits);
-            desc.detector.go_back();
+            desc.detector.streams.shrink(&limits);
+            desc.detector.streams.go_back();
             (desc.calm, desc.cached, desc.skip_given) = (0, false, 0);
             0
         });

@@ -12,7 +12,7 @@ use super::{Service, bounds};
 use crate::device::{DeviceModel, READAHEAD, Seeks, Sharing};
 use crate::engine::{Class, Handle, Overtaken, Request};
 use crate::plan::Terms;
-use crate::source::predict::Limits;
+use crate::source::Limits;
 use crate::view::{FileView, PageRange};
 use crate::{plan, shm};
 
@@ -248,7 +248,7 @@ impl<K: Kernel> Service<K> {
             return;
         };
         let Some(first) = ranges.first() else { return };
-        let Some(s) = desc.detector.streams().iter().max_by_key(|s| s.reads) else {
+        let Some(s) = desc.detector.streams.all().iter().max_by_key(|s| s.reads) else {
             return;
         };
         if !s.dense() {
@@ -272,7 +272,7 @@ impl<K: Kernel> Service<K> {
             self.lost_pages(key, pages);
             let limits = self.limits(key);
             if let Some(desc) = self.desc_mut(i, fd) {
-                desc.detector.shrink(&limits);
+                desc.detector.streams.shrink(&limits);
             }
         }
     }
@@ -362,6 +362,7 @@ impl<K: Kernel> Service<K> {
                 false => 0,
             },
             now: self.now_us(),
+            sources: self.sources,
         }
     }
 

@@ -18,8 +18,8 @@ use crate::config::RangeTree;
 use crate::engine::{Account, Handle};
 use crate::fetch::Wanted;
 use crate::shm::{self, Event, Figure, Kind, MAX_FILES, lost};
+use crate::source::Arrival;
 use crate::source::dense::{self, Random, Verdict};
-use crate::source::predict::Arrival;
 use crate::tally::Tally;
 use crate::view::{FileView, Granularity, PageRange};
 use crate::walk::runner as walk;
@@ -538,7 +538,9 @@ impl<K: Kernel> Service<K> {
         let descs = procs.flat_map(|p| p.descs.values());
         // Of many files there are enough.
         let read = descs.filter(|d| busy.len() <= FEW_FILES && busy.contains(&d.key));
-        self.streams = read.map(|d| d.detector.reading().count() as u64).sum();
+        self.streams = read
+            .map(|d| d.detector.streams.reading().count() as u64)
+            .sum();
         self.look_at_trial(busy.len() as u64);
         self.untold = match self.prefetch_trial.quiet() {
             Some(true) => shm::UNTOLD,

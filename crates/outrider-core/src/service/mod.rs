@@ -51,6 +51,7 @@ use crate::map::Map;
 use crate::shared::Shared;
 use crate::sharing::DeviceSharing;
 use crate::shm::{self, Figure, Header, MAX_PROCS, lost};
+use crate::source::{New, SOURCES};
 use crate::walk::runner::Walker;
 
 use cache_users::CacheUsers;
@@ -160,6 +161,8 @@ pub struct Service<K> {
     /// Bytes of a read in order, on average of the last few.
     read_bytes: u64,
     models: HashMap<u64, (Moment, DeviceModel)>,
+    /// What looks at reads of no stream.
+    sources: &'static [New],
     /// Who else was seen to read from the disks.
     device_sharing: DeviceSharing,
     /// Whether many files that are read at once are better left alone.
@@ -275,6 +278,7 @@ impl<K: Kernel> Service<K> {
             streams: 1,
             read_bytes: 0,
             models: HashMap::new(),
+            sources: SOURCES,
             device_sharing: DeviceSharing::new(now),
             prefetch_trial: PrefetchTrial::new(now),
             last_let_go: now,
@@ -292,6 +296,12 @@ impl<K: Kernel> Service<K> {
         };
         service.take_stock();
         service
+    }
+
+    /// Has these sources look at reads of no stream, in this order, in place of [`SOURCES`].
+    pub fn with_sources(mut self, sources: &'static [New]) -> Service<K> {
+        self.sources = sources;
+        self
     }
 
     fn header(&self) -> &Header {

@@ -23,8 +23,8 @@ use crate::shared::Shared;
 use crate::shm::{
     self, Event, FD_IGNORED, FD_TRACKED, FLAG_BLIND, FLAG_RESIDENT, FLAG_WRITABLE, Kind, Slot, lost,
 };
+use crate::source::Detector;
 use crate::source::mapped::Mapped;
-use crate::source::predict::Detector;
 use crate::view::PageRange;
 
 /// Processes taken in at a time.
@@ -591,7 +591,7 @@ impl<K: Kernel> Service<K> {
         self.stirred |= desc.as_ref().is_none_or(|d| d.rarely == 0);
         let followed = desc.is_some_and(|d| {
             d.catch_up(e.offset, shared.proc(i));
-            let followed = d.detector.glance(e.offset, e.extra);
+            let followed = d.detector.streams.glance(e.offset, e.extra);
             d.overlooked += u64::from(!followed);
             followed
         });

@@ -15,7 +15,7 @@ use crate::sharing::ANEW;
 use crate::shm::{self, Event, FLAG_SEQUENTIAL, Figure, Slot, lost};
 use crate::source::dense::{self, Case, Draws, Held, Price, Verdict};
 use crate::source::mapped::Mapped;
-use crate::source::predict::{Arrival, Foresight, Limits};
+use crate::source::{Arrival, Foresight, Limits};
 use crate::view::PageRange;
 
 /// Reads that are not told after each that is, when a program is first found to read what is cached; it doubles up to 64 times
@@ -43,7 +43,8 @@ struct Heard {
     in_tile: bool,
     /// The reader's position tells what it has passed.
     passes: bool,
-    clustered: bool,
+    /// A source has claimed it, and has to hear the next, too.
+    claimed: bool,
     limits: Limits,
     foresight: Foresight,
 }
@@ -114,7 +115,7 @@ impl<K: Kernel> Service<K> {
             rarely => u64::from(rarely),
         };
         let overlooked = std::mem::take(&mut desc.overlooked);
-        let alike = skipped + overlooked == 0 && !desc.detector.skips();
+        let alike = skipped + overlooked == 0 && !desc.detector.streams.skips();
         let beside = alike && self.engine.is_asked(device);
         desc.interarrival.told(alike, beside, self.kernel.now());
         let foresight = desc
@@ -130,10 +131,10 @@ impl<K: Kernel> Service<K> {
             unheard,
             skipped,
             overlooked,
-            alone: desc.detector.only().is_some(),
+            alone: desc.detector.streams.only().is_some(),
             in_tile: desc.detector.in_tile(),
-            passes: desc.detector.sole() && !desc.detector.in_band(),
-            clustered: false,
+            passes: desc.detector.streams.sole() && !desc.detector.in_band(),
+            claimed: false,
             limits,
             foresight,
         })
@@ -197,8 +198,8 @@ impl<K: Kernel> Service<K> {
             return heard.foresight.skip;
         };
         let desc = state.descs.get(&heard.e.fd);
-        heard.clustered = desc.is_some_and(|d| d.detector.is_clustered(&heard.limits));
-        let ordered = !random || streams || heard.clustered;
+        heard.claimed = desc.is_some_and(|d| d.detector.is_claimed());
+        let ordered = !random || streams || heard.claimed;
         // Many descriptors with few reads each are judged together.
         let together = state.sampling.heard(ordered);
         let Some(desc) = state.descs.get_mut(&heard.e.fd) else {
@@ -224,20 +225,22 @@ impl<K: Kernel> Service<K> {
             silence,
             onward,
         );
-        let clustered = heard.foresight.clustered.take();
-        if let Some(clustered) = clustered.filter(|_| self.grant.aggressive) {
+        let around = std::mem::take(&mut heard.foresight.around);
+        if !around.is_empty() && self.grant.aggressive {
             // What is on its way or waits to be read was fetched for this.
-            let pages = PageRange::from_bytes(clustered.start, clustered.end - clustered.start);
-            let file = self.files.get(&key);
-            let ours = file.map(|f| f.view.count(pages).unused_pages);
-            let plan = self.fetch(key, &[clustered], Class::Window, None, None);
+            let ours = self.files.get(&key).map_or(0, |f| {
+                let pages = around
+                    .iter()
+                    .map(|r| PageRange::from_bytes(r.start, r.end - r.start));
+                pages.map(|p| f.view.count(p).unused_pages).sum()
+            });
+            let plan = self.fetch(key, &around, Class::Window, None, None);
             let desc = self.desc_mut(i, e.fd);
             if let Some(desc) = desc.filter(|_| plan.refused_at.is_none()) {
-                let ours = ours.unwrap_or(0) * PAGE;
-                desc.detector.clustered_asked(plan.bytes + ours);
+                desc.detector.asked(plan.bytes + ours * PAGE);
             }
         }
-        if heard.clustered { 0 } else { skip }
+        if heard.claimed { 0 } else { skip }
     }
 
     /// A read in order: has what comes next fetched. `false` where that was refused.
@@ -267,7 +270,7 @@ impl<K: Kernel> Service<K> {
         let refused_at = out.refused_at.or(cut);
         if let Some(desc) = self.desc_mut(i, e.fd) {
             match refused_at {
-                Some(at) => desc.detector.retreat(at),
+                Some(at) => desc.detector.streams.retreat(at),
                 None => desc.cached = out.bytes == 0,
             }
         }
@@ -285,7 +288,7 @@ impl<K: Kernel> Service<K> {
             given,
             alone,
             in_tile,
-            clustered,
+            claimed,
             mut foresight,
             ..
         } = heard;
@@ -296,7 +299,7 @@ impl<K: Kernel> Service<K> {
                 foresight.quiet = quiet;
             }
         }
-        let rarely = if in_tile || clustered {
+        let rarely = if in_tile || claimed {
             // Where lines begin has to be heard, and where neighbourhoods do.
             0
         } else if foresight.random {
@@ -326,7 +329,7 @@ impl<K: Kernel> Service<K> {
             return;
         }
         let desc = self.desc_mut(i, e.fd);
-        let Some(passed) = desc.and_then(|d| d.detector.seek(e.offset, e.len)) else {
+        let Some(passed) = desc.and_then(|d| d.detector.streams.seek(e.offset, e.len)) else {
             return;
         };
         self.pass(i, key, passed.span, passed.stride, passed.len);
@@ -339,7 +342,7 @@ impl<K: Kernel> Service<K> {
     fn kernel_keeps_up(&mut self, i: usize, e: &Event, key: InodeKey) -> bool {
         let plain = self
             .desc(i, e.fd)
-            .and_then(|d| d.detector.latest())
+            .and_then(|d| d.detector.streams.latest())
             .is_some_and(|s| s.plain());
         if let Some(file) = self.files.get_mut(&key) {
             // It counts among those that are read.
@@ -397,7 +400,7 @@ impl<K: Kernel> Service<K> {
         if !calm {
             return 0;
         }
-        let Some(stream) = desc.detector.latest() else {
+        let Some(stream) = desc.detector.streams.latest() else {
             return 0;
         };
         let over = if stream.stride > 0 {
@@ -416,7 +419,7 @@ impl<K: Kernel> Service<K> {
         if rarely < RARELY_AT_FIRST {
             return 0;
         }
-        desc.detector.keep_following(size, limits);
+        desc.detector.streams.keep_following(size, limits);
         rarely
     }
 
@@ -469,6 +472,7 @@ impl<K: Kernel> Service<K> {
             .descs
             .get(&e.fd)?
             .detector
+            .streams
             .latest()
             .filter(|s| s.is_proven() || rarely)?;
         let (mut front, forward) = (stream.front, stream.stride > 0);
@@ -507,7 +511,11 @@ impl<K: Kernel> Service<K> {
             front = if forward { range.end } else { range.start };
         }
         let desc = self.desc_mut(i, e.fd)?;
-        Some(desc.detector.cached_up_to(front, e.offset, size, limits))
+        Some(
+            desc.detector
+                .streams
+                .cached_up_to(front, e.offset, size, limits),
+        )
     }
 
     pub(super) fn hush(
@@ -770,7 +778,7 @@ impl<K: Kernel> Service<K> {
         }
         let out = self.fetch(key, &ranges, Class::Window, None, None);
         if let Some(at) = out.refused_at {
-            m.detector.retreat(at);
+            m.detector.streams.retreat(at);
         }
         (touching, true)
     }

@@ -15,7 +15,7 @@ use super::{Desc, Service, Settled};
 use crate::clock::Moment;
 use crate::shm::{self, Event, FLAG_RESIDENT, Figure};
 use crate::source::dense::{self, Random, Verdict};
-use crate::source::predict::{Detector, between};
+use crate::source::{Detector, between};
 use crate::view::PageRange;
 
 /// From the first read that is told to the first look, and the longest time between two.
@@ -120,7 +120,7 @@ impl<K: Kernel> Service<K> {
                 }
                 let last = slot.last.load(Relaxed);
                 let left = slot.skip.load(Relaxed).min(desc.agreed().into());
-                if let Some(s) = desc.detector.going() {
+                if let Some(s) = desc.detector.streams.going() {
                     let span = between(s.last, last, s.len, s.stride);
                     passed.push((*i, (span, s.len, s.len)));
                     desc.settled = Some(Settled::Stream {

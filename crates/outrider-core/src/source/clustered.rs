@@ -10,6 +10,8 @@ use std::ops::Range;
 
 use outrider_sys::units::PAGE;
 
+use super::recogniser::{Claim, Read, Recogniser, Source};
+
 /// Neighbourhoods that may be read at the same time, by threads or in turns.
 const AT_ONCE: usize = 4;
 /// Neighbourhoods that have to be alike before one is fetched.
@@ -33,6 +35,8 @@ const LONGEST: u64 = 1 << 40;
 const PAUSE: u64 = 4096;
 /// A neighbourhood is at most so many times as wide as two of its reads may lie apart; what goes on further is no neighbourhood.
 const WIDTH: u64 = 2;
+/// Bytes of a neighbourhood that are fetched at most: what the largest of the kernel's requests hold.
+const AREA: u64 = 1 << 20;
 
 /// One neighbourhood that is being read.
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,7 +116,7 @@ impl Times {
 
 /// The neighbourhoods of one descriptor.
 #[derive(Clone, Debug, Default)]
-pub struct Clustered {
+pub(super) struct Clustered {
     visits: [Visit; AT_ONCE],
     tick: u64,
     /// Neighbourhoods that were read to their end in succession.
@@ -131,9 +135,41 @@ pub struct Clustered {
     cached: u32,
 }
 
+impl Recogniser for Clustered {
+    /// Looks whether it pays to fetch what lies around the read, once.
+    fn observe(&mut self, read: &Read) -> Claim {
+        let limits = read.limits;
+        let distance = limits.random_distance;
+        self.read(read.offset, read.len, distance, limits.now);
+        match self.pays(distance, limits.delay) {
+            true => Claim::Around,
+            false => Claim::Nothing,
+        }
+    }
+}
+
+impl Source for Clustered {
+    fn foresee(&mut self, read: &Read, most: u64) -> Vec<Range<u64>> {
+        let how = (read.limits.random_distance, read.limits.delay);
+        let around = self.fetch(read.offset, read.size, how, most.min(AREA));
+        around.into_iter().collect()
+    }
+
+    fn asked(&mut self, bytes: u64) {
+        self.cached = if bytes == 0 { self.cached + 1 } else { 0 };
+        if self.cached >= CACHED {
+            self.let_be();
+        }
+    }
+
+    fn duplicate(&self) -> Box<dyn Source> {
+        Box::new(self.clone())
+    }
+}
+
 impl Clustered {
     /// A read of `len` bytes at `offset`, at time `now`, µs; reads that lie no more than `distance` bytes apart are in one neighbourhood.
-    pub fn read(&mut self, offset: u64, len: u64, distance: u64, now: u64) {
+    fn read(&mut self, offset: u64, len: u64, distance: u64, now: u64) {
         self.tick += 1;
         let end = offset.saturating_add(len);
         let near = |v: &Visit| {
@@ -207,21 +243,13 @@ impl Clustered {
         (self.known, self.cached) = (0, 0);
     }
 
-    /// What [`worth`](Self::worth) named was asked for, and so many bytes of it were not cached, or only because they had been asked for before.
-    pub fn asked(&mut self, bytes: u64) {
-        self.cached = if bytes == 0 { self.cached + 1 } else { 0 };
-        if self.cached >= CACHED {
-            self.let_be();
-        }
-    }
-
     /// Whether reads have come in neighbourhoods for some time.
     fn is_steady(&self) -> bool {
         self.known >= FEWEST && self.places >= 2.0 && self.tick >= self.off
     }
 
     /// Whether it pays to fetch one that is entered, or what comes next where the latest drifts: where `delay` bytes come in the time that one read waits.
-    pub fn pays(&self, distance: u64, delay: u64) -> bool {
+    fn pays(&self, distance: u64, delay: u64) -> bool {
         if delay == 0 || self.tick < self.off {
             return false;
         }
@@ -236,7 +264,7 @@ impl Clustered {
 
     /// The neighbourhood of the latest read, at `offset`, if it pays to fetch it as a whole, once: where `delay` bytes come in the time that one read waits. At most `most`
     /// bytes of a file of `size`.
-    pub fn fetch(
+    fn fetch(
         &mut self,
         offset: u64,
         size: u64,

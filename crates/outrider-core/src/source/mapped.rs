@@ -16,7 +16,7 @@ use std::ops::Range;
 use outrider_sys::pagemap::Pagemap;
 use outrider_sys::units::{InodeKey, PAGE};
 
-use super::predict::{Detector, Limits};
+use super::{Detector, Limits};
 
 /// What a fault maps at most, bytes: cached neighbours within addresses that are a multiple of it (mm/memory.c, fault_around_bytes).
 const BLOCK: u64 = 64 << 10;
@@ -247,6 +247,7 @@ impl Mapped {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::recogniser::testing;
 
     /// A mapping of 1 MiB of a file from 64 KiB on, at `start`, of which the blocks at these bytes of it were touched.
     fn mapping(start: u64, touched: &[u64]) -> Mapped {
@@ -258,20 +259,7 @@ mod tests {
     }
 
     fn detector() -> Detector {
-        Detector::new(&Limits {
-            counter_bits: 3,
-            random_distance: 128 << 10,
-            max_streams: 16,
-            initial: 128 << 10,
-            max: 64 << 20,
-            quantum: 1 << 20,
-            chunk: 128 << 10,
-            skip_when_steady: true,
-            sparse: 0,
-            delay: 0,
-            now: 0,
-            near: u64::MAX,
-        })
+        Detector::new(&testing::limits())
     }
 
     /// The bytes of the file behind the blocks of a mapping that were touched.

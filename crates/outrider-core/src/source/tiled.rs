@@ -8,6 +8,8 @@
 
 use std::ops::Range;
 
+use super::recogniser::{Claim, Limits, Read, Recogniser};
+
 /// Lines that have begun beside the one before until the next is taken for granted.
 const CERTAIN: u32 = 2;
 /// Whole lines that may go by while there was no time to look at reads.
@@ -17,7 +19,7 @@ const MOST_PLACES: u64 = 2048;
 
 /// The lines of one descriptor, forwards.
 #[derive(Clone, Debug)]
-pub struct Tiled {
+pub(super) struct Tiled {
     /// Bytes from one read of a line to the next.
     stride: u64,
     /// Bytes of a read.
@@ -38,9 +40,67 @@ pub struct Tiled {
     widest: u64,
 }
 
+/// The lines that a descriptor is read by, if it is read by such.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tiles(Option<Tiled>);
+
+impl Recogniser for Tiles {
+    /// Looks whether a line is over and the next one begins.
+    fn observe(&mut self, read: &Read) -> Claim {
+        let next = |t: &&mut Tiled| t.turns_at(read.offset, read.len, read.limits.max_streams);
+        let Some(tiled) = self.0.as_mut().filter(next) else {
+            return Claim::Nothing;
+        };
+        tiled.turn(read.offset);
+        Claim::Line {
+            stride: tiled.stride,
+        }
+    }
+}
+
+impl Tiles {
+    /// The lines of which a read at `offset` is one, of a stream of reads `stride` bytes apart and `len` long.
+    pub(super) fn line_of(&mut self, offset: u64, stride: i64, len: u64) -> Option<&mut Tiled> {
+        let is = |t: &&mut Tiled| stride > 0 && t.is_on(offset, stride.unsigned_abs(), len);
+        self.0.as_mut().filter(is)
+    }
+
+    /// A stream of reads `stride` bytes apart and `len` long was found that began at `start`: perhaps the first line.
+    pub(super) fn begin(&mut self, start: u64, stride: u64, len: u64) {
+        let known = self.0.as_ref();
+        if !known.is_some_and(|t| t.is_on(start, stride, len)) {
+            self.0 = Some(Tiled::new(start, stride, len));
+        }
+    }
+
+    /// The stride of the streams that are lines, once a second one has begun.
+    pub(super) fn known(&self) -> Option<u64> {
+        let known = self.0.as_ref().filter(|t| t.lines > 0);
+        known.map(|t| t.stride)
+    }
+
+    /// The same where the present line was asked for with others.
+    pub(super) fn band(&self) -> Option<u64> {
+        let band = self.0.as_ref().filter(|t| t.in_band());
+        band.map(|t| t.stride)
+    }
+
+    /// The line that begins with a read at `offset` was asked for and evicted before it was read: what to ask for instead.
+    pub(super) fn narrow(
+        &mut self,
+        offset: u64,
+        size: u64,
+        limits: &Limits,
+    ) -> Option<Vec<Range<u64>>> {
+        let tiled = self.0.as_mut()?;
+        tiled.shrink();
+        tiled.band(offset, size, limits.band(), limits.quantum)
+    }
+}
+
 impl Tiled {
     /// A field whose first line begins at `start`.
-    pub fn new(start: u64, stride: u64, len: u64) -> Tiled {
+    fn new(start: u64, stride: u64, len: u64) -> Tiled {
         Tiled {
             stride,
             len,
@@ -54,18 +114,8 @@ impl Tiled {
         }
     }
 
-    /// Bytes from one read of a line to the next.
-    pub fn stride(&self) -> u64 {
-        self.stride
-    }
-
-    /// Whether a second line has begun.
-    pub fn is_known(&self) -> bool {
-        self.lines > 0
-    }
-
     /// Whether the present line was asked for with others.
-    pub fn in_band(&self) -> bool {
+    pub(super) fn in_band(&self) -> bool {
         self.band > 0
     }
 
@@ -78,7 +128,7 @@ impl Tiled {
 
     /// Whether a read of `len` bytes at `offset` begins the next line. Lines of no more than `streams` reads are none: so many
     /// places are followed one by one, each as a stream of its own.
-    pub fn turns_at(&self, offset: u64, len: u64, streams: usize) -> bool {
+    fn turns_at(&self, offset: u64, len: u64, streams: usize) -> bool {
         let span = self.span.max(self.last.saturating_sub(self.start));
         len == self.len
             && offset < self.last
@@ -88,12 +138,12 @@ impl Tiled {
     }
 
     /// Whether a strided stream that was found from `start` on is the present line.
-    pub fn is_on(&self, start: u64, stride: u64, len: u64) -> bool {
+    fn is_on(&self, start: u64, stride: u64, len: u64) -> bool {
         stride == self.stride && len == self.len && self.beside(start) == 0
     }
 
     /// The next line has begun with a read at `offset`.
-    pub fn turn(&mut self, offset: u64) {
+    fn turn(&mut self, offset: u64) {
         let aside = self.beside(offset);
         self.span = self.span.max(self.last.saturating_sub(self.start));
         self.start = self.start.saturating_add(aside).min(offset);
@@ -103,19 +153,19 @@ impl Tiled {
     }
 
     /// A read of the present line at `offset`.
-    pub fn step(&mut self, offset: u64) {
+    pub(super) fn step(&mut self, offset: u64) {
         self.last = self.last.max(offset);
     }
 
     /// Where the present line ends if it is as long as those before; `None` in the first.
-    pub fn end(&self) -> Option<u64> {
+    pub(super) fn end(&self) -> Option<u64> {
         (self.span > 0).then(|| self.start + self.span + self.len)
     }
 
     /// At the begin of a line: what to ask for from `offset` on, at all places of the line; with the last line of a band, the
     /// next band too, so that the reader finds it on its way. `most` bounds the bytes of a band, `broad` the bytes at
     /// a place. `None` where single lines do as well.
-    pub fn band(
+    pub(super) fn band(
         &mut self,
         offset: u64,
         size: u64,
@@ -150,7 +200,7 @@ impl Tiled {
     }
 
     /// What was asked for was evicted before it was read: bands become narrower, and the present one ends.
-    pub fn shrink(&mut self) {
+    fn shrink(&mut self) {
         self.widest = (self.width.min(self.widest) / 4 * 3).max(self.len);
         self.band = 0;
     }
@@ -160,7 +210,9 @@ impl Tiled {
 mod tests {
     use outrider_sys::units::PAGE;
 
-    use crate::source::predict::{Arrival, Detector, Limits};
+    use super::*;
+    use crate::source::recogniser::testing::{limits, read};
+    use crate::source::{Arrival, Detector};
 
     const TILE: u64 = 16 << 10;
 
@@ -170,18 +222,10 @@ mod tests {
         let (width, height) = (64, 128);
         let size = 3 * width * height * TILE;
         let limits = Limits {
-            counter_bits: 3,
-            random_distance: 128 << 10,
             sparse: 0,
-            delay: 0,
-            now: 0,
-            near: u64::MAX,
-            max_streams: 16,
-            initial: 128 << 10,
             max,
             quantum,
-            chunk: 128 << 10,
-            skip_when_steady: true,
+            ..limits()
         };
         let mut d = Detector::new(&limits);
         let mut asked = vec![false; (size / PAGE) as usize];
@@ -224,5 +268,25 @@ mod tests {
         assert!(pieces > 64 * 128 / 2, "{pieces} pieces");
         assert!(bytes < picture * 11 / 10, "{bytes} bytes");
         assert!(missed < 64 * 128 / 8, "{missed} reads missed");
+    }
+
+    /// LP9: a line that begins one read beside the one before is claimed, with the stride of both; reads elsewhere, and lines as short as the streams that are
+    /// followed one by one, are not.
+    #[test]
+    fn the_next_line_is_claimed() {
+        let (limits, row) = (limits(), 64 * TILE);
+        let claims = |places: u64, next: u64| {
+            let mut tiles = Tiles::default();
+            tiles.begin(0, row, TILE);
+            for at in (0..places).map(|k| k * row) {
+                let line = tiles.line_of(at, row as i64, TILE);
+                line.expect("a read of the first line").step(at);
+            }
+            tiles.observe(&read(next, TILE, 1 << 30, &limits))
+        };
+        assert_eq!(claims(128, TILE), Claim::Line { stride: row });
+        assert_eq!(claims(128, TILE / 2), Claim::Nothing);
+        assert_eq!(claims(128, 32 * TILE), Claim::Nothing);
+        assert_eq!(claims(limits.max_streams as u64 / 2, TILE), Claim::Nothing);
     }
 }
