@@ -23,6 +23,7 @@ use outrider_core::shm::{
     self, FD_IGNORED, FD_TRACKED, FLAG_READABLE, FLAG_RESIDENT, FLAG_SEQUENTIAL, FLAG_UNTOLD, Kind,
     Slot, UNHEARD,
 };
+use outrider_core::source::{New, SOURCES};
 
 use outrider_sys::units::PAGE;
 
@@ -66,6 +67,7 @@ struct Hands {
 pub struct Ours {
     config: Config,
     mode: u32,
+    sources: &'static [New],
     books: Arc<Books>,
     memory: Option<ProcMemory>,
     program: Rc<RefCell<Program>>,
@@ -97,6 +99,7 @@ impl Ours {
         Ok(Ours {
             config,
             mode,
+            sources: SOURCES,
             books,
             memory: Some(memory),
             program: Rc::new(RefCell::new(program)),
@@ -107,6 +110,11 @@ impl Ours {
             started: false,
             busy: 0,
         })
+    }
+
+    /// The same with these sources of foresight in place of [`SOURCES`].
+    pub fn with_sources(self, sources: &'static [New]) -> Ours {
+        Ours { sources, ..self }
     }
 
     /// Processor time of the service, ns.
@@ -154,14 +162,9 @@ impl Ours {
             let workers = (0..settings.workers).map(|_| Worker::Idle).collect();
             self.hands = Some(Hands { jobs, workers });
             let (books, config) = (self.books.clone(), self.config.clone());
-            self.service = Some(Service::over(
-                kernel,
-                engine,
-                books,
-                config,
-                self.mode,
-                Default::default(),
-            ));
+            let service =
+                Service::over(kernel, engine, books, config, self.mode, Default::default());
+            self.service = Some(service.with_sources(self.sources));
         }
         let Some(service) = &mut self.service else {
             return;
