@@ -355,132 +355,111 @@ impl Config {
     /// Checks what the types cannot: ranges and orders. The error is one line that starts with
     /// `section.key: `.
     pub fn validate(&self) -> Result<(), String> {
-        let number = |key: &str, value: f64, low: f64, high: f64| {
+        for (key, value, low, high) in self.numbers() {
             // A NaN is in no range.
-            if (low..=high).contains(&value) {
-                Ok(())
-            } else {
-                Err(format!(
+            if !(low..=high).contains(&value) {
+                return Err(format!(
                     "{key}: {value} is out of range; accepted is {low} to {high}"
-                ))
+                ));
             }
-        };
-        let size = |key: &str, value: Size, low: u64, high: u64| {
-            if (low..=high).contains(&value.0) {
-                Ok(())
-            } else {
-                Err(format!(
-                    "{key}: {value} is out of range; accepted is {} to {}",
-                    Size(low),
-                    Size(high)
-                ))
+        }
+        for (key, value, low, high) in self.sizes() {
+            if !(low..=high).contains(&value.0) {
+                let (low, high) = (Size(low), Size(high));
+                return Err(format!(
+                    "{key}: {value} is out of range; accepted is {low} to {high}"
+                ));
             }
-        };
-        let order = |key: &str, other: &str, ok: bool| {
-            if ok {
-                Ok(())
-            } else {
-                Err(format!("{key}: must not be larger than {other}"))
+        }
+        if !self.engine.chunk.0.is_multiple_of(PAGE) {
+            let chunk = self.engine.chunk;
+            return Err(format!("engine.chunk: {chunk} is not a multiple of 4K"));
+        }
+        for (key, other, ordered) in self.orders() {
+            if !ordered {
+                return Err(format!("{key}: must not be larger than {other}"));
             }
-        };
+        }
+        Ok(())
+    }
+
+    /// Numbers, and the least and the most that each may be.
+    fn numbers(&self) -> impl Iterator<Item = (&'static str, f64, f64, f64)> {
+        let (predict, budget) = (&self.predict, &self.budget);
+        let psi = budget.psi_some_avg10_max;
+        let inactive = self.reclaim.inactive_after_s.into();
+        [
+            (
+                "predict.counter_bits",
+                predict.counter_bits.into(),
+                1.0,
+                8.0,
+            ),
+            (
+                "predict.max_streams",
+                predict.max_streams.into(),
+                1.0,
+                256.0,
+            ),
+            ("predict.sparse", predict.sparse, 0.0, 1.0),
+            ("dense.investment", self.dense.investment, 0.05, 4.0),
+            ("budget.share", budget.share, 0.01, 1.0),
+            ("budget.high_watermark", budget.high_watermark, 0.0, 1.0),
+            ("budget.low_watermark", budget.low_watermark, 0.0, 1.0),
+            ("budget.psi_some_avg10_max", psi, 0.0, 100.0),
+            ("reclaim.inactive_after_s", inactive, 1.0, 86_400.0),
+            ("engine.workers", self.engine.workers.into(), 1.0, 4.0),
+            ("monitor.delay_us", self.monitor.delay_us.into(), 0.0, 1e6),
+        ]
+        .into_iter()
+    }
+
+    /// Sizes, and the least and the most bytes that each may be.
+    fn sizes(&self) -> impl Iterator<Item = (&'static str, Size, u64, u64)> {
         const GIB: u64 = 1 << 30;
         const TIB: u64 = 1 << 40;
+        let (window, engine) = (&self.window, &self.engine);
+        let memory = self.budget.memory.unwrap_or(Size(0));
+        let distance = self.predict.random_distance;
+        [
+            ("predict.random_distance", distance, PAGE, GIB),
+            ("window.initial", window.initial, PAGE, GIB),
+            ("window.max", window.max, PAGE, 64 * GIB),
+            ("window.optimistic_open", window.optimistic_open, 0, GIB),
+            ("window.whole_file_max", window.whole_file_max, 0, TIB),
+            ("budget.memory", memory, 0, 64 * TIB),
+            (
+                "budget.stream_minimum",
+                self.budget.stream_minimum,
+                PAGE,
+                GIB,
+            ),
+            ("engine.chunk", engine.chunk, PAGE, 1 << 20),
+            ("engine.in_flight_min", engine.in_flight_min, PAGE, GIB),
+            ("engine.in_flight_max", engine.in_flight_max, PAGE, GIB),
+            ("files.min_size", self.files.min_size, 0, TIB),
+        ]
+        .into_iter()
+    }
 
-        number(
-            "predict.counter_bits",
-            f64::from(self.predict.counter_bits),
-            1.0,
-            8.0,
-        )?;
-        number(
-            "predict.max_streams",
-            f64::from(self.predict.max_streams),
-            1.0,
-            256.0,
-        )?;
-        number("predict.sparse", self.predict.sparse, 0.0, 1.0)?;
-        size(
-            "predict.random_distance",
-            self.predict.random_distance,
-            PAGE,
-            GIB,
-        )?;
-        size("window.initial", self.window.initial, PAGE, GIB)?;
-        size("window.max", self.window.max, PAGE, 64 * GIB)?;
-        order(
-            "window.initial",
-            "window.max",
-            self.window.initial <= self.window.max,
-        )?;
-        size(
-            "window.optimistic_open",
-            self.window.optimistic_open,
-            0,
-            GIB,
-        )?;
-        size("window.whole_file_max", self.window.whole_file_max, 0, TIB)?;
-        number("dense.investment", self.dense.investment, 0.05, 4.0)?;
-        if let Some(memory) = self.budget.memory {
-            size("budget.memory", memory, 0, 64 * TIB)?;
-        }
-        number("budget.share", self.budget.share, 0.01, 1.0)?;
-        number(
-            "budget.high_watermark",
-            self.budget.high_watermark,
-            0.0,
-            1.0,
-        )?;
-        number("budget.low_watermark", self.budget.low_watermark, 0.0, 1.0)?;
-        order(
-            "budget.low_watermark",
-            "budget.high_watermark",
-            self.budget.low_watermark <= self.budget.high_watermark,
-        )?;
-        size(
-            "budget.stream_minimum",
-            self.budget.stream_minimum,
-            PAGE,
-            GIB,
-        )?;
-        number(
-            "budget.psi_some_avg10_max",
-            self.budget.psi_some_avg10_max,
-            0.0,
-            100.0,
-        )?;
-        number(
-            "reclaim.inactive_after_s",
-            f64::from(self.reclaim.inactive_after_s),
-            1.0,
-            86_400.0,
-        )?;
-        number("engine.workers", f64::from(self.engine.workers), 1.0, 4.0)?;
-        size("engine.chunk", self.engine.chunk, PAGE, 1 << 20)?;
-        if !self.engine.chunk.0.is_multiple_of(PAGE) {
-            return Err(format!(
-                "engine.chunk: {} is not a multiple of 4K",
-                self.engine.chunk
-            ));
-        }
-        number(
-            "monitor.delay_us",
-            f64::from(self.monitor.delay_us),
-            0.0,
-            1e6,
-        )?;
-        size("engine.in_flight_min", self.engine.in_flight_min, PAGE, GIB)?;
-        size("engine.in_flight_max", self.engine.in_flight_max, PAGE, GIB)?;
-        order(
-            "engine.in_flight_min",
-            "engine.in_flight_max",
-            self.engine.in_flight_min <= self.engine.in_flight_max,
-        )?;
-        order(
-            "engine.chunk",
-            "engine.in_flight_max",
-            self.engine.chunk <= self.engine.in_flight_max,
-        )?;
-        size("files.min_size", self.files.min_size, 0, TIB)
+    /// What must not be larger than what, and whether it isn't.
+    fn orders(&self) -> [(&'static str, &'static str, bool); 4] {
+        let (window, budget, engine) = (&self.window, &self.budget, &self.engine);
+        let (least, most) = (engine.in_flight_min, engine.in_flight_max);
+        [
+            ("window.initial", "window.max", window.initial <= window.max),
+            (
+                "budget.low_watermark",
+                "budget.high_watermark",
+                budget.low_watermark <= budget.high_watermark,
+            ),
+            (
+                "engine.in_flight_min",
+                "engine.in_flight_max",
+                least <= most,
+            ),
+            ("engine.chunk", "engine.in_flight_max", engine.chunk <= most),
+        ]
     }
 }
 

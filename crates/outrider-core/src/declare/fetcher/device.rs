@@ -8,7 +8,7 @@ use outrider_sys::device::DeviceId;
 use outrider_sys::units::PAGE;
 
 use super::super::Figure;
-use super::{Fetcher, Order, Walk};
+use super::{Fetcher, Order, Piece, Walk};
 use crate::device::Seeks;
 use crate::engine::Handle;
 use crate::view::PageRange;
@@ -58,6 +58,17 @@ impl Measured {
     }
 }
 
+/// Where the first pieces of a list lie.
+#[derive(Default)]
+struct Begin {
+    /// The disk of the first.
+    device: Option<u64>,
+    /// Files and pages that lie there, are missing, and lie far enough apart for a head to have to move.
+    spread: Vec<(u16, u64)>,
+    /// Pages that were fetched to see where they lie.
+    seen: usize,
+}
+
 impl Fetcher {
     /// Chooses rounds or a stream by what the device does with several requests at once (SPEC LP3). `false`: that has to be tried again, and until
     /// then nothing is to be fetched, because a deep queue is in the way of whoever measures.
@@ -65,56 +76,21 @@ impl Fetcher {
         let Some(pieces) = self.next_pieces(index, walk) else {
             return true;
         };
-        let mut device = None;
-        let mut spread: Vec<(u16, u64)> = Vec::new();
-        let mut seen = 0;
-        for p in &pieces {
-            self.open(p);
-            let Some(own) = self.files.get(&p.file) else {
-                continue;
-            };
-            let Some(handle) = own.handle.clone() else {
-                continue;
-            };
-            let page = p.offset / PAGE;
-            let one = PageRange::new(page, page + 1);
-            let is_missing =
-                || own.missing(&handle, one, own.view.count(one), &mut Vec::new()) == 0;
-            walk.several = self.engine.is_spread(own.dev, &handle);
-            let at = page * PAGE;
-            let wished = self.wishes.rounds;
-            // Where that is only a guess it has to be seen, with pages that nobody has read yet.
-            if wished.is_none() && seen < SEEN && !self.engine.knows_place(own.dev, &handle, at) {
-                if is_missing() {
-                    self.engine.see_place(own.dev, &handle, at, || {
-                        seen += 1;
-                        self.fetch_page(p.file, page) && self.await_page(p.file, page)
-                    });
-                }
-                if !self.engine.knows_place(own.dev, &handle, at) {
-                    continue;
-                }
-            }
-            let here = self.engine.device_of(own.dev, &handle, at);
-            let dev = *device.get_or_insert(here);
-            if let Some(rounds) = wished.or(self.engine.model(dev).serial()) {
+        let mut begin = Begin::default();
+        let mut pieces = pieces.iter();
+        while begin.spread.len() < AT_ONCE + LONE
+            && let Some(piece) = pieces.next()
+        {
+            if let Some((dev, rounds)) = self.place(piece, walk, &mut begin) {
                 walk.disk = dev;
                 walk.order = Order::of(rounds);
                 return true;
             }
-            // Requests that a disk has to move for: neighbours would be answered together.
-            const APART: u64 = (256 << 10) / PAGE;
-            let near = |s: &(u16, u64)| s.0 == p.file && s.1.abs_diff(page) < APART;
-            if here == dev && !spread.iter().any(near) && is_missing() {
-                spread.push((p.file, page));
-            }
-            if spread.len() == AT_ONCE + LONE {
-                break;
-            }
         }
-        let dev = device.unwrap_or(0);
+        let dev = begin.device.unwrap_or(0);
         let mut tried = self.tried.get(&dev).copied().unwrap_or_default();
-        if spread.len() < AT_ONCE + LONE && tried.best.is_none() {
+        let enough = begin.spread.len() == AT_ONCE + LONE;
+        if !enough && tried.best.is_none() {
             // Too little to tell apart, and too little to matter.
             self.asked(index, walk, u64::MAX);
             return true;
@@ -128,8 +104,8 @@ impl Fetcher {
             self.decide(index, walk, dev, true, None);
             return true;
         }
-        if spread.len() == AT_ONCE + LONE {
-            let Some(measured) = self.measure(dev, &spread) else {
+        if enough {
+            let Some(measured) = self.measure(dev, &begin.spread) else {
                 self.turns.give(index);
                 self.asked(index, walk, u64::MAX);
                 walk.order = Order::of(false);
@@ -153,6 +129,44 @@ impl Fetcher {
             self.decide(index, walk, dev, rounds, Some(best.lone_us));
         }
         true
+    }
+
+    /// Finds out where a piece lies, and takes its first page in if requests may be tried with it. The disk, and whether it is read in rounds, where that is
+    /// known or wished.
+    fn place(&mut self, piece: &Piece, walk: &mut Walk, begin: &mut Begin) -> Option<(u64, bool)> {
+        /// Requests that a disk has to move for: neighbours would be answered together.
+        const APART: u64 = (256 << 10) / PAGE;
+        self.open(piece);
+        let own = self.files.get(&piece.file)?;
+        let handle = own.handle.clone()?;
+        let page = piece.offset / PAGE;
+        let one = PageRange::new(page, page + 1);
+        let is_missing = || own.missing(&handle, one, own.view.count(one), &mut Vec::new()) == 0;
+        walk.several = self.engine.is_spread(own.dev, &handle);
+        let at = page * PAGE;
+        let wished = self.wishes.rounds;
+        // Where that is only a guess it has to be seen, with pages that nobody has read yet.
+        if wished.is_none() && begin.seen < SEEN && !self.engine.knows_place(own.dev, &handle, at) {
+            if is_missing() {
+                self.engine.see_place(own.dev, &handle, at, || {
+                    begin.seen += 1;
+                    self.fetch_page(piece.file, page) && self.await_page(piece.file, page)
+                });
+            }
+            if !self.engine.knows_place(own.dev, &handle, at) {
+                return None;
+            }
+        }
+        let here = self.engine.device_of(own.dev, &handle, at);
+        let dev = *begin.device.get_or_insert(here);
+        if let Some(rounds) = wished.or(self.engine.model(dev).serial()) {
+            return Some((dev, rounds));
+        }
+        let near = |s: &(u16, u64)| s.0 == piece.file && s.1.abs_diff(page) < APART;
+        if here == dev && !begin.spread.iter().any(near) && is_missing() {
+            begin.spread.push((piece.file, page));
+        }
+        None
     }
 
     /// Whether the list begins on another disk than the one before it, or may: on one of several.

@@ -86,22 +86,49 @@ impl Fetcher {
         self.checked = Instant::now();
         let (first, last) = (walk.seen.0 + 1, walk.front.0);
         let step = ((last - first) / SAMPLES).max(1);
+        let Some(lost) = self.lost(index, walk, (first..last).step_by(step as usize)) else {
+            return;
+        };
+        // Of the whole buffer: near the end of a round what is left of it is little, and a few pages would be much of that.
+        let buffer = self.contention.limit() / PAGE;
+        let (all, held) = (lost.gone * step + walk.missed, lost.held * step);
+        if !is_shortage(all, buffer.max(held)) {
+            return;
+        }
+        walk.missed = 0;
+        for (file, pages) in lost.pages {
+            if let Some(own) = self.files.get(&file) {
+                let _ = own.view.evicted(pages);
+            }
+        }
+        let excuse = self.excuse(walk);
+        // Once a window: what was fetched before says nothing new, however often it is lost.
+        if excuse.is_none() && !walk.is_short() {
+            if !self.is_outgrown(walk, all) {
+                self.contention.shortage();
+            }
+            walk.short_until = walk.front.0;
+        }
+        self.process.count(Figure::Evicted, all * PAGE);
+        let from_now_on = excuse.map_or(Ok(self.contention.limit()), Err);
+        self.explain.lost(all, held, from_now_on);
+        if let Some(nearest) = lost.nearest {
+            self.go_over(index, walk, nearest, excuse.is_some());
+        }
+    }
+
+    /// What of these entries was fetched and is gone. `None`: the list is another one by now, or that can't be seen.
+    fn lost(&self, index: usize, walk: &Walk, entries: impl Iterator<Item = u64>) -> Option<Lost> {
         let pieces: Vec<Piece> = {
             let mut state = lock(&self.process.state);
-            let Some(source) = state.source(index) else {
-                return;
-            };
+            let source = state.source(index)?;
             if source.generation != walk.generation || source.list.epoch() != walk.epoch {
-                return;
+                return None;
             }
-            (first..last)
-                .step_by(step as usize)
-                .filter_map(|n| source.list.get(n).map(|e| Piece::of(n, e)))
-                .collect()
+            let piece = |n| source.list.get(n).map(|e| Piece::of(n, e));
+            entries.filter_map(piece).collect()
         };
-        let (mut held, mut gone) = (0u64, 0u64);
-        let mut lost: Vec<(u16, PageRange)> = Vec::new();
-        let mut nearest = u64::MAX;
+        let mut lost = Lost::default();
         for p in &pieces {
             let Some(own) = self.files.get(&p.file) else {
                 continue;
@@ -118,30 +145,20 @@ impl Fetcher {
                 continue;
             }
             let bytes = pages.start * PAGE..pages.end * PAGE;
-            let Ok(stat) = cache::cachestat(handle.fd(), bytes) else {
-                return;
-            };
-            held += ours;
+            let stat = cache::cachestat(handle.fd(), bytes).ok()?;
+            lost.held += ours;
             if stat.cached < ours {
-                gone += ours - stat.cached;
-                lost.push((p.file, pages));
-                nearest = nearest.min(p.n);
+                lost.gone += ours - stat.cached;
+                lost.pages.push((p.file, pages));
+                lost.nearest = Some(lost.nearest.map_or(p.n, |n| n.min(p.n)));
             }
         }
-        // Of the whole buffer: near the end of a round what is left of it is little, and a few pages would be much of that.
-        let buffer = self.contention.limit() / PAGE;
-        let all = gone * step + walk.missed;
-        if !is_shortage(all, buffer.max(held * step)) {
-            return;
-        }
-        walk.missed = 0;
-        for (file, pages) in lost {
-            if let Some(own) = self.files.get(&file) {
-                let _ = own.view.evicted(pages);
-            }
-        }
-        // Where memory lies unused there is no shortage: the kernel reclaims before it has to, and takes what lay unread for a while.
-        let excuse = if self.memory.read().unused() >= NOTHING {
+        Some(lost)
+    }
+
+    /// Why pages may be gone though memory is not short. Where it lies unused the kernel reclaims before it has to, and takes what lay unread for a while.
+    fn excuse(&self, walk: &Walk) -> Option<&'static str> {
+        if self.memory.read().unused() >= NOTHING {
             Some("memory lies unused")
         } else if self.stale > 0 {
             Some("older cache makes room")
@@ -149,36 +166,29 @@ impl Fetcher {
             Some("what is written makes room")
         } else {
             None
-        };
-        // Once a window: what was fetched before says nothing new, however often it is lost.
-        if excuse.is_none() && !walk.is_short() {
-            // Nor does what was fetched into more memory than there is by now, because others have come since, or programs have grown.
-            let outgrown = match &walk.order {
-                Order::Rounds(round) => round.memory > self.contention.limit(),
-                _ => {
-                    self.take_stock();
-                    walk.memory.saturating_sub(self.contention.limit()) >= all * PAGE
-                }
-            };
-            if !outgrown {
-                self.contention.shortage();
+        }
+    }
+
+    /// Whether so many lost `pages` say nothing: they were fetched into more memory than there is by now, because others have come since, or programs have grown.
+    fn is_outgrown(&mut self, walk: &Walk, pages: u64) -> bool {
+        match &walk.order {
+            Order::Rounds(round) => round.memory > self.contention.limit(),
+            _ => {
+                self.take_stock();
+                walk.memory.saturating_sub(self.contention.limit()) >= pages * PAGE
             }
-            walk.short_until = walk.front.0;
         }
-        self.process.count(Figure::Evicted, all * PAGE);
-        let from_now_on = excuse.map_or(Ok(self.contention.limit()), Err);
-        self.explain.lost(all, held * step, from_now_on);
-        if nearest == u64::MAX {
-            return;
-        }
-        // Go over what is needed soon once more: what is there costs a look.
+    }
+
+    /// Goes over what is needed soon once more, from entry `nearest` on: what is there costs a look. `excused`: memory is not short.
+    fn go_over(&mut self, index: usize, walk: &mut Walk, nearest: u64, excused: bool) {
         walk.front = (nearest.max(walk.seen.0), 0);
         walk.ahead = 0;
         if let Order::Rounds(round) = &mut walk.order {
             let at = walk.seen.0;
-            *round = match excuse {
-                Some(_) => std::mem::take(round).doubtful(at, at),
-                None => std::mem::take(round).broken(),
+            *round = match excused {
+                true => std::mem::take(round).doubtful(at, at),
+                false => std::mem::take(round).broken(),
             };
             self.asked(index, walk, walk.seen.0);
         }
@@ -186,4 +196,16 @@ impl Fetcher {
             stream.belady = None;
         }
     }
+}
+
+/// What was fetched, of some entries, and is gone.
+#[derive(Default)]
+struct Lost {
+    /// Pages that were there, and those of them that are gone.
+    held: u64,
+    gone: u64,
+    /// Files, and their pages.
+    pages: Vec<(u16, PageRange)>,
+    /// The first entry of these.
+    nearest: Option<u64>,
 }

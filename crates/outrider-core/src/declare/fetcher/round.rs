@@ -31,6 +31,19 @@ pub(super) struct Held {
     pub(super) until: u64,
 }
 
+/// What a round is made of, as it is planned.
+#[derive(Default)]
+struct Planned {
+    items: Vec<Item>,
+    /// Files of which nothing is cached, as far as that was asked.
+    cold: HashMap<u16, bool>,
+    /// Bytes that the list asks for, those of them that somebody else has cached, those that the round holds, and those that are held for nothing.
+    asked: u64,
+    cached: u64,
+    bytes: u64,
+    idle: u64,
+}
+
 #[derive(Default)]
 pub(super) struct Round {
     /// What the round fetches, in the order of the sweep, and how many of these were asked for.
@@ -223,18 +236,10 @@ impl Fetcher {
             false => round.reach,
         };
         let mut borders = round.borders.clone();
-        let (goes_on, grows) = {
-            let mut state = lock(&self.process.state);
-            let grows = state.calling.iter().any(|(_, s)| *s == index);
-            let source = state.source(index)?;
-            if source.generation != walk.generation || source.list.epoch() != walk.epoch {
-                return None;
-            }
-            if source.ready <= before.end(0) {
-                return Some(false);
-            }
-            (source.goes_on(), grows)
-        };
+        let (goes_on, grows, ready) = self.growth(index, walk)?;
+        if ready <= before.end(0) {
+            return Some(false);
+        }
         if walk.used_since > 0 {
             if !walk.is_short() {
                 self.contention.clean();
@@ -247,24 +252,14 @@ impl Fetcher {
             Some(_) => 0,
             None => room.saturating_mul(4),
         };
+        let known = |reach: Reach| if goes_on { reach.known() } else { reach };
         let (uses, parts, reach) = loop {
             let (uses, end, more) = self.uses(index, walk, begin, bytes)?;
-            let pages: Vec<&[Use]> = uses.chunk_by(|a, b| a.key == b.key).collect();
-            let places: Vec<u64> = pages
-                .iter()
-                .map(|p| p.first().and_then(|u| self.place_of(u)).unwrap_or(u64::MAX))
-                .collect();
-            if anew && (again.is_none() || borders.is_empty()) {
-                let mut placed: Vec<u64> =
-                    places.iter().copied().filter(|p| *p < u64::MAX).collect();
-                borders = order::borders(&mut placed);
-            }
-            let parts: Vec<u8> = places
-                .iter()
-                .map(|p| order::part_of(&borders, *p) as u8)
-                .collect();
+            let learns = anew && (again.is_none() || borders.is_empty());
+            let parts = self.parts(&uses, &mut borders, learns);
+            let pages = || uses.chunk_by(|a, b| a.key == b.key).zip(&parts);
             if let Some(again) = again {
-                let wanted = pages.iter().zip(&parts).filter_map(|(page, part)| {
+                let wanted = pages().filter_map(|(page, part)| {
                     let n = page.first()?;
                     let is = from + u64::from(n.entry) < again.end(u64::from(*part));
                     is.then_some(u64::from(n.pages) * PAGE)
@@ -277,20 +272,16 @@ impl Fetcher {
                 }
                 return None;
             }
-            let first = pages.iter().zip(&parts).filter_map(|(page, part)| {
+            let first = pages().filter_map(|(page, part)| {
                 let n = page.iter().find(|u| from + u64::from(u.entry) >= begin)?;
                 let bytes = u64::from(n.pages) * PAGE;
                 Some((from + u64::from(n.entry), u64::from(*part), bytes))
             });
             match Reach::fitting(begin, end, room, first) {
-                Some(reach) if reach.is_within() || !more => {
-                    let reach = if goes_on { reach.known() } else { reach };
-                    break (uses, parts, reach);
-                }
+                Some(reach) if reach.is_within() || !more => break (uses, parts, known(reach)),
                 // The program's function is adding to it just now: a round of the little that is there would cost as much as one of all.
                 None if !more && grows => return Some(false),
-                None if !more && goes_on => break (uses, parts, Reach::all(begin, end).known()),
-                None if !more => break (uses, parts, Reach::all(begin, end)),
+                None if !more => break (uses, parts, known(Reach::all(begin, end))),
                 _ => bytes = bytes.saturating_mul(2),
             }
         };
@@ -305,107 +296,57 @@ impl Fetcher {
         Some(true)
     }
 
+    /// Whether the list goes on, whether the program's function is adding to it just now, and how many entries are ready. `None`: it is another one by now.
+    fn growth(&self, index: usize, walk: &Walk) -> Option<(bool, bool, u64)> {
+        let mut state = lock(&self.process.state);
+        let grows = state.calling.iter().any(|(_, s)| *s == index);
+        let source = state.source(index)?;
+        let is = source.generation == walk.generation && source.list.epoch() == walk.epoch;
+        is.then(|| (source.goes_on(), grows, source.ready))
+    }
+
+    /// In which part of the disk each page lies. `learns`: what borders these is found anew, by where the pages lie.
+    fn parts(&mut self, uses: &[Use], borders: &mut Vec<u64>, learns: bool) -> Vec<u8> {
+        let pages = uses.chunk_by(|a, b| a.key == b.key);
+        let place = |page: &[Use]| page.first().and_then(|u| self.place_of(u));
+        let places: Vec<u64> = pages.map(place).map(|p| p.unwrap_or(u64::MAX)).collect();
+        if learns {
+            let mut placed: Vec<u64> = places.iter().copied().filter(|p| *p < u64::MAX).collect();
+            *borders = order::borders(&mut placed);
+        }
+        let part = |place: &u64| order::part_of(borders, *place) as u8;
+        places.iter().map(part).collect()
+    }
+
     /// Makes a round of these uses: what of their pages is fetched, and until when each is held.
     fn plan(&mut self, walk: &mut Walk, room: u64, uses: &[Use], parts: &[u8]) {
         let Order::Rounds(mut round) = std::mem::take(&mut walk.order) else {
             return;
         };
         round.base = walk.seen.0;
-        let (base, before, reach) = (round.base, round.before, round.reach);
-        let entry = |u: &Use| base + u64::from(u.entry);
-        let mut known = std::mem::take(&mut round.held);
         round.leaving.clear();
-        let mut items: Vec<Item> = Vec::new();
-        let mut cold: HashMap<u16, bool> = HashMap::new();
-        let (mut asked, mut cached, mut bytes, mut idle) = (0, 0, 0, 0);
+        let (base, reach) = (round.base, round.reach);
+        let mut known = std::mem::take(&mut round.held);
+        let mut planned = Planned::default();
         for (page, part) in uses.chunk_by(|a, b| a.key == b.key).zip(parts) {
             let part = u64::from(*part);
-            // Uses that were left to earlier rounds, and to this one.
-            let (old, rest) = page.split_at(page.partition_point(|u| entry(u) < before.end(part)));
-            let new = rest
-                .get(..rest.partition_point(|u| entry(u) < reach.end(part)))
-                .unwrap_or_default();
-            let Some(any) = page.first() else { continue };
-            let (file, start) = ((any.key >> 48) as u16, any.key & ((1 << 48) - 1));
-            let Some(own) = self.files.get_mut(&file) else {
-                continue;
-            };
-            let Some(handle) = own.handle.clone() else {
-                continue;
-            };
-            let longest = page.iter().map(|u| u64::from(u.pages)).max().unwrap_or(0);
-            let pages = PageRange::new(start, start + longest);
-            let span = Span {
-                file,
-                generation: own.generation,
-                pages,
-            };
-            asked += new.iter().map(|u| u64::from(u.pages)).sum::<u64>() * PAGE;
-            let seen = own.view.count(pages);
-            let held = known.remove(&any.key).filter(|_| seen.present_pages > 0);
-            if let Some(held) = held
-                && let Some(last) = old.last()
-            {
-                // Until this round comes there the page makes room for others, unless that is soon.
-                let stays = new.last().filter(|_| before.is_late(entry(last), part));
-                bytes += held.span.bytes();
-                round.hold(held.span, entry(stays.unwrap_or(last)));
-                if stays.is_some() || new.is_empty() {
-                    continue;
-                }
-                let (Some(first), Some(last)) = (new.first(), new.last()) else {
-                    continue;
-                };
-                let need = if round.lone { first } else { last };
-                own.place(file, pages, need.entry, &mut items);
-                bytes += longest * PAGE;
-                continue;
-            }
-            let (Some(first), Some(last)) = (new.first(), new.last()) else {
-                if let Some(held) = held {
-                    idle += held.span.bytes();
-                    round.hold(held.span, 0);
-                }
-                continue;
-            };
-            bytes += longest * PAGE;
-            let mut missing = Vec::new();
-            let is_cold = round.lone && *cold.entry(file).or_insert_with(|| own.is_cold());
-            let here = if is_cold {
-                own.view.missing(pages, usize::MAX, &mut missing);
-                seen.present_pages
-            } else {
-                own.missing(&handle, pages, seen, &mut missing)
-            };
-            if here > 0 && entry(first) >= walk.counted {
-                let here = here.saturating_sub(seen.unused_pages) * PAGE;
-                cached += here;
-                self.process.count(Figure::Cached, here);
-            }
-            let need = if round.lone { first } else { last };
-            // What the program had to read itself, off this list, or had written before, is given up like what was fetched for it.
-            let present = |n| {
-                own.view.state(n).residency == Residency::Present
-                    || walk.writeback.is_older(file, n)
-            };
-            if held.is_some() || (missing.is_empty() && (start..pages.end).all(present)) {
-                round.hold(span, entry(last));
-            }
-            for run in missing {
-                own.place(file, run, need.entry, &mut items);
-            }
+            self.plan_page(walk, &mut round, &mut known, (page, part), &mut planned);
         }
         // What it has no use for goes if it is in the way.
         for (_, held) in known {
-            idle += held.span.bytes();
+            planned.idle += held.span.bytes();
             round.hold(held.span, 0);
         }
-        round.keeps = bytes + idle <= room;
+        let taken = planned.bytes + planned.idle;
+        round.keeps = taken <= room;
         walk.counted = walk.counted.max(reach.end(0));
         walk.front = (reach.end(0).max(base), 0);
-        let so_far = uses.iter().filter(|u| entry(u) < walk.front.0);
+        let so_far = uses
+            .iter()
+            .filter(|u| base + u64::from(u.entry) < walk.front.0);
         walk.ahead = so_far.map(|u| u64::from(u.pages) * PAGE).sum();
-        let gap = self.infill(&items, room.saturating_sub(bytes + idle));
+        let mut items = planned.items;
+        let gap = self.infill(&items, room.saturating_sub(taken));
         let own = items.first().and_then(|i| self.files.get(&i.file()));
         let most = own.map_or(32, |o| o.chunk / PAGE).max(1) as u32;
         if !round.lone && own.is_some() {
@@ -425,11 +366,12 @@ impl Fetcher {
             left = left.get(taken..).unwrap_or_default();
         }
         // One of what the last ones have fetched, at the end of a list, is none.
-        if totals.requests > 0 || cached > 0 {
+        if totals.requests > 0 || planned.cached > 0 {
             self.process.count(Figure::Infill, totals.infill);
             self.process.count(Figure::Rounds, 1);
-            self.explain
-                .round(before.end(0)..reach.last(), asked, cached, &totals, room);
+            let entries = round.before.end(0)..reach.last();
+            let (asked, cached) = (planned.asked, planned.cached);
+            self.explain.round(entries, asked, cached, &totals, room);
         }
         self.process.waited_us.store(0, Relaxed);
         walk.missed = 0;
@@ -447,6 +389,88 @@ impl Fetcher {
             stopped: None,
             ..round
         });
+    }
+
+    /// Plans one page, in a part of the disk, of which `known` tells what is still held of the rounds before.
+    fn plan_page(
+        &mut self,
+        walk: &Walk,
+        round: &mut Round,
+        known: &mut BTreeMap<u64, Held>,
+        (page, part): (&[Use], u64),
+        planned: &mut Planned,
+    ) {
+        let (base, before, reach) = (round.base, round.before, round.reach);
+        let entry = |u: &Use| base + u64::from(u.entry);
+        // Uses that were left to earlier rounds, and to this one.
+        let (old, rest) = page.split_at(page.partition_point(|u| entry(u) < before.end(part)));
+        let new = rest
+            .get(..rest.partition_point(|u| entry(u) < reach.end(part)))
+            .unwrap_or_default();
+        let key = page.first().map_or(0, |u| u.key);
+        let (file, start) = ((key >> 48) as u16, key & ((1 << 48) - 1));
+        let own = self.files.get_mut(&file);
+        let Some((handle, own)) = own.and_then(|own| Some((own.handle.clone()?, own))) else {
+            return;
+        };
+        let longest = page.iter().map(|u| u64::from(u.pages)).max().unwrap_or(0);
+        let pages = PageRange::new(start, start + longest);
+        let span = Span {
+            file,
+            generation: own.generation,
+            pages,
+        };
+        planned.asked += new.iter().map(|u| u64::from(u.pages)).sum::<u64>() * PAGE;
+        let seen = own.view.count(pages);
+        let held = known.remove(&key).filter(|_| seen.present_pages > 0);
+        // When this round needs it: a sweep, when it is used last, and who reads behind a lone one, first.
+        let ends = new.first().zip(new.last());
+        let ends = ends.map(|(first, last)| (first, last, if round.lone { first } else { last }));
+        if let Some(held) = held
+            && let Some(last) = old.last()
+        {
+            // Until this round comes there the page makes room for others, unless that is soon.
+            let stays = new.last().filter(|_| before.is_late(entry(last), part));
+            planned.bytes += held.span.bytes();
+            round.hold(held.span, entry(stays.unwrap_or(last)));
+            if let Some((_, _, need)) = ends.filter(|_| stays.is_none()) {
+                own.place(file, pages, need.entry, &mut planned.items);
+                planned.bytes += longest * PAGE;
+            }
+            return;
+        }
+        let Some((first, last, need)) = ends else {
+            if let Some(held) = held {
+                planned.idle += held.span.bytes();
+                round.hold(held.span, 0);
+            }
+            return;
+        };
+        planned.bytes += longest * PAGE;
+        let mut missing = Vec::new();
+        let is_cold = round.lone && *planned.cold.entry(file).or_insert_with(|| own.is_cold());
+        let here = if is_cold {
+            own.view.missing(pages, usize::MAX, &mut missing);
+            seen.present_pages
+        } else {
+            own.missing(&handle, pages, seen, &mut missing)
+        };
+        if here > 0 && entry(first) >= walk.counted {
+            let here = here.saturating_sub(seen.unused_pages) * PAGE;
+            planned.cached += here;
+            self.process.count(Figure::Cached, here);
+        }
+        // What the program had to read itself, off this list, or had written before, is given up like what was fetched for it.
+        let present = |n| {
+            let is_present = own.view.state(n).residency == Residency::Present;
+            is_present || walk.writeback.is_older(file, n)
+        };
+        if held.is_some() || (missing.is_empty() && (start..pages.end).all(present)) {
+            round.hold(span, entry(last));
+        }
+        for run in missing {
+            own.place(file, run, need.entry, &mut planned.items);
+        }
     }
 
     /// Bytes of the files that are cached and that `round` has not fetched. What is dirty or being written back has been taken off already, and what was

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use outrider_sys::units::PAGE;
 use outrider_sys::{cache, raw, threads};
 
-use super::{Fetcher, Order, Own, Walk};
+use super::{Explain, Fetcher, Order, Own, Walk};
 use crate::engine::Handle;
 use crate::view::PageRange;
 
@@ -221,6 +221,84 @@ impl Drop for Writer {
     }
 }
 
+/// One look at what was written.
+struct Look {
+    begun: Instant,
+    /// Bytes of a file that are worth a search, and of all that are worth waiting for …
+    enough: u64,
+    /// … and those that are written back without being asked for.
+    early: u64,
+    /// What has been written back is given up.
+    drops: bool,
+    /// Nobody has searched for long.
+    late: bool,
+    /// A file was searched.
+    searched: bool,
+    /// Bytes not written back yet, and those on their way.
+    unwritten: u64,
+    leaving: u64,
+    /// Processor time.
+    took: Duration,
+}
+
+impl Look {
+    /// Gives up what has been written back of a file, whoever had that done: the kernel may be first.
+    fn give_up(&self, own: &Own, handle: &Handle, written: &mut Written, explain: &mut Explain) {
+        for run in std::mem::take(&mut written.since) {
+            match is_clean(own, run) {
+                None => {}
+                Some(clean) if !clean || !self.drops => written.since.push(run),
+                Some(_) => {
+                    let bytes = bytes_of(run);
+                    if cache::drop_range(handle.fd(), bytes.clone()).is_ok() {
+                        explain.dropped(own.ino, &bytes, "written back");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Searches a file for what was written to it lately, where that is much or it is time to. Its dirty bytes. `since`: the thread's time when its turn began;
+    /// the search itself, which is rare, doesn't count.
+    fn search(
+        &mut self,
+        own: &Own,
+        handle: &Handle,
+        written: &mut Written,
+        since: Duration,
+    ) -> u64 {
+        let stat = cache::cachestat(handle.fd(), bytes_of(whole(own))).ok();
+        let (dirty, on_its_way) = stat.map_or((0, 0), |s| (s.dirty, s.writeback));
+        self.unwritten += (dirty + on_its_way) * PAGE;
+        self.leaving += on_its_way * PAGE;
+        let bytes = dirty * PAGE;
+        self.took += raw::thread_time().saturating_sub(since);
+        if dirty > 0 && (self.late || bytes >= self.enough) {
+            self.searched = true;
+            let mut new = Vec::new();
+            without(&all_dirty(own, handle), &written.older, &mut new);
+            let known = std::mem::take(&mut written.since);
+            without(&new, &known, &mut written.since);
+            written.since = written.since.iter().flat_map(pieces).collect();
+            written.since.extend(known);
+            written.since.sort_unstable_by_key(|run| run.start);
+        }
+        bytes
+    }
+}
+
+/// All pages of a file.
+fn whole(own: &Own) -> PageRange {
+    PageRange::new(0, own.size.div_ceil(PAGE))
+}
+
+/// What of a file is not written back yet.
+fn all_dirty(own: &Own, handle: &Handle) -> Vec<PageRange> {
+    let mut runs = Vec::new();
+    dirty(handle.fd(), whole(own), &mut runs);
+    runs
+}
+
 impl Walk {
     /// Whether memory doesn't hold what is to be read.
     fn exceeds_memory(&self) -> bool {
@@ -245,87 +323,44 @@ impl Fetcher {
         self.used_up = 0;
         let drops = walk.exceeds_memory();
         walk.exceeds |= drops;
-        let exceeds = walk.exceeds;
-        let late = walk
-            .writeback
-            .searched
-            .is_none_or(|at| begun - at >= LATEST);
-        let (mut unwritten, mut leaving) = (0, 0);
-        // Submitting writes takes its time, too, but is no looking.
-        let mut looking = Duration::ZERO;
+        let searched = walk.writeback.searched;
+        let mut look = Look {
+            begun,
+            enough,
+            // The last of a list that doesn't fit leaves room for the next one; less is not written early, and may never have to be read.
+            early: if drops { enough } else { room / 4 * 3 },
+            drops,
+            late: searched.is_none_or(|at| begun - at >= LATEST),
+            searched: false,
+            unwritten: 0,
+            leaving: 0,
+            took: Duration::ZERO,
+        };
         for (number, own) in &self.files {
             let Some(handle) = &own.handle else { continue };
             let since = raw::thread_time();
-            let whole = PageRange::new(0, own.size.div_ceil(PAGE));
-            let all_dirty = || {
-                let mut runs = Vec::new();
-                dirty(handle.fd(), whole, &mut runs);
-                runs
-            };
-            let written = walk
-                .writeback
-                .files
-                .entry(*number)
-                .or_insert_with(|| Written {
-                    older: all_dirty(),
-                    since: Vec::new(),
-                });
-            if !exceeds {
-                looking += raw::thread_time().saturating_sub(since);
-                continue;
-            }
-            // Whoever has it written back: the kernel may be first.
-            for run in std::mem::take(&mut written.since) {
-                match is_clean(own, run) {
-                    None => {}
-                    Some(clean) if !clean || !drops => written.since.push(run),
-                    Some(_) => {
-                        let bytes = bytes_of(run);
-                        if cache::drop_range(handle.fd(), bytes.clone()).is_ok() {
-                            self.explain.dropped(own.ino, &bytes, "written back");
-                        }
-                    }
+            let written = walk.writeback.files.entry(*number);
+            let written = written.or_insert_with(|| Written {
+                older: all_dirty(own, handle),
+                since: Vec::new(),
+            });
+            if walk.exceeds {
+                look.give_up(own, handle, written, &mut self.explain);
+                let dirty = look.search(own, handle, written, since);
+                let whole = bytes_of(whole(own));
+                if dirty >= look.early && self.writer.write_back(handle, whole) {
+                    look.leaving += dirty;
+                    self.explain.written_back(own.ino, dirty);
                 }
-            }
-            let stat = cache::cachestat(handle.fd(), bytes_of(whole)).ok();
-            let (now, on_its_way) = stat.map_or((0, 0), |s| (s.dirty, s.writeback));
-            unwritten += (now + on_its_way) * PAGE;
-            leaving += on_its_way * PAGE;
-            let bytes = now * PAGE;
-            looking += raw::thread_time().saturating_sub(since);
-            if now > 0 && (late || bytes >= enough) {
-                walk.writeback.searched = Some(begun);
-                let mut new = Vec::new();
-                without(&all_dirty(), &written.older, &mut new);
-                let known = std::mem::take(&mut written.since);
-                without(&new, &known, &mut written.since);
-                written.since = written.since.iter().flat_map(pieces).collect();
-                written.since.extend(known);
-                written.since.sort_unstable_by_key(|run| run.start);
-            }
-            // The last of a list that doesn't fit leaves room for the next one; less is not written early, and may never have to be read.
-            let enough = match drops {
-                true => enough,
-                false => room / 4 * 3,
-            };
-            if bytes >= enough && self.writer.write_back(handle, bytes_of(whole)) {
-                leaving += bytes;
-                self.explain.written_back(own.ino, bytes);
+            } else {
+                look.took += raw::thread_time().saturating_sub(since);
             }
         }
-        if exceeds {
-            let since = raw::thread_time();
-            self.unwritten = unwritten;
-            let leaving = leaving > 0 || self.writer.is_busy();
-            self.waits = (unwritten >= enough && leaving).then(|| {
-                let before = self.waits.filter(|(least, _)| *least <= unwritten);
-                before.unwrap_or((unwritten, begun))
-            });
-            self.dirty = self.dirty.max(match &walk.order {
-                Order::Rounds(round) => (unwritten + round.bytes()).saturating_sub(round.memory),
-                _ => unwritten,
-            });
-            looking += raw::thread_time().saturating_sub(since);
+        if look.searched {
+            walk.writeback.searched = Some(begun);
+        }
+        if walk.exceeds {
+            self.settle_writes(walk, &mut look);
         } else if self.walks.is_empty() {
             // There is no other list.
             self.nothing_written();
@@ -334,7 +369,23 @@ impl Fetcher {
             Some(_) => OFTEN,
             None => RARELY,
         };
-        walk.writeback.next = Some(begun + LOOK.max(looking * rarely));
+        walk.writeback.next = Some(begun + LOOK.max(look.took * rarely));
+    }
+
+    /// Takes into account what a look at all files has found.
+    fn settle_writes(&mut self, walk: &Walk, look: &mut Look) {
+        let since = raw::thread_time();
+        self.unwritten = look.unwritten;
+        let leaving = look.leaving > 0 || self.writer.is_busy();
+        self.waits = (look.unwritten >= look.enough && leaving).then(|| {
+            let before = self.waits.filter(|(least, _)| *least <= look.unwritten);
+            before.unwrap_or((look.unwritten, look.begun))
+        });
+        self.dirty = self.dirty.max(match &walk.order {
+            Order::Rounds(round) => (look.unwritten + round.bytes()).saturating_sub(round.memory),
+            _ => look.unwritten,
+        });
+        look.took += raw::thread_time().saturating_sub(since);
     }
 
     /// Nothing is written beside a list that exceeds memory.
