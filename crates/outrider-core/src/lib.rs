@@ -10,6 +10,7 @@ pub mod device;
 pub mod engine;
 pub mod fetch;
 pub mod hints;
+pub mod intent;
 pub mod map;
 pub mod plan;
 pub mod proc_memory;

@@ -461,6 +461,7 @@ impl Shared {
         ];
         let pairs = to.walked.iter().zip(&from.walked);
         let pairs = pairs.chain(to.listed.iter().zip(&from.listed));
+        let pairs = pairs.chain(to.foreseen.iter().zip(&from.foreseen));
         for (to, from) in counts.into_iter().chain(pairs) {
             to.fetch_add(from.swap(0, Relaxed), Relaxed);
         }

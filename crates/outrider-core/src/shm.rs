@@ -641,6 +641,51 @@ pub struct Notes {
 /// Numbers of [`Notes::settings`].
 pub const SETTINGS: usize = 7;
 
+/// Who foresaw what was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Streams of a descriptor, tiles and skips among them.
+    Streams,
+    /// Sources of reads of no stream: neighbourhoods.
+    Sources,
+    /// Random reads that add up to most of a file.
+    Dense,
+    /// Touches of a mapping.
+    Mapped,
+    /// That a file is opened: its begin, or all of it.
+    Opens,
+    /// Hints of the program.
+    Hints,
+    /// Calls that move bytes within the kernel.
+    KernelCopies,
+}
+
+impl Origin {
+    /// All, in the order of their numbers.
+    pub const ALL: [Origin; 7] = [
+        Origin::Streams,
+        Origin::Sources,
+        Origin::Dense,
+        Origin::Mapped,
+        Origin::Opens,
+        Origin::Hints,
+        Origin::KernelCopies,
+    ];
+
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Origin::Streams => "streams",
+            Origin::Sources => "neighbourhoods",
+            Origin::Dense => "dense",
+            Origin::Mapped => "mapped",
+            Origin::Opens => "opens",
+            Origin::Hints => "hints",
+            Origin::KernelCopies => "kernel_copies",
+        }
+    }
+}
+
 /// What runner and service keep for the report, and how they tell each other of their ends.
 #[repr(C, align(4096))]
 pub struct Header {
@@ -680,6 +725,8 @@ pub struct Header {
     pub walked: [AtomicU64; 2],
     /// Directories that were listed ahead, all or the rest of them, and not cached, and how many of these were opened.
     pub listed: [AtomicU64; 2],
+    /// Bytes that were asked for, by who foresaw them (`Origin::ALL`).
+    pub foreseen: [AtomicU64; Origin::ALL.len()],
     /// File systems of which nothing is prefetched any more, by `st_dev`: what is read does not stay cached; a server did not answer. Unused entries are zero.
     pub left_alone: [[AtomicU64; 4]; 2],
     /// How this service came to be, if it is not the first.

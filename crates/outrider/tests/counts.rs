@@ -837,6 +837,12 @@ first|fetchall+opt||prefetched_bytes|128M|128M
 first|fetchall+opt|window.whole_file_max='4M'|prefetched_bytes|4M|4M
 first|fetchall+opt|budget.share=0.5|prefetched_bytes|64M|128M
 first|fetchall+opt|budget.share=0.01|prefetched_bytes|1|16M
+sequential|predict+opt||foreseen_streams_bytes|100M|128M
+sequential|predict+opt||foreseen_opens_bytes|1|2M
+random|predict+opt||foreseen_dense_bytes|64M|128M
+random|predict+opt||foreseen_streams_bytes|0|16M
+near|predict+opt|dense.enabled=false|foreseen_neighbourhoods_bytes|20M|96M
+first|fetchall+opt||foreseen_opens_bytes|128M|128M
 tree|predict+opt||files_ahead|100|1T
 tree|predict+opt|files.walk=false|files_ahead|0|0
 ";

@@ -10,8 +10,10 @@ use super::interarrival::Interarrival;
 use super::kernel::Kernel;
 use super::{Service, bounds};
 use crate::device::{DeviceModel, READAHEAD, Seeks, Sharing};
-use crate::engine::{Class, Handle, Overtaken, Request};
+use crate::engine::{Handle, Request};
+use crate::intent::Intent;
 use crate::plan::Terms;
+use crate::shm::Origin;
 use crate::source::Limits;
 use crate::view::{FileView, PageRange};
 use crate::{plan, shm};
@@ -97,21 +99,15 @@ impl<K: Kernel> Service<K> {
         if let Some(file) = self.files.get_mut(&key) {
             file.served.caches = Some(true);
         }
-        self.fetch(key, &[range], Class::Window, None, None);
+        self.fetch(Intent::new(key, &[range], Origin::Hints));
         if let (Some(file), Some(known)) = (self.files.get_mut(&key), known) {
             file.served.caches = known;
         }
     }
 
-    /// Plans and queues byte ranges of a file.
-    pub(super) fn fetch(
-        &mut self,
-        key: InodeKey,
-        ranges: &[std::ops::Range<u64>],
-        class: Class,
-        reader: Option<Arc<dyn Overtaken>>,
-        descriptor: Option<(usize, u16)>,
-    ) -> plan::Plan {
+    /// Plans and queues what is wanted of a file.
+    pub(super) fn fetch(&mut self, intent: Intent) -> plan::Plan {
+        let (key, ranges) = (intent.file, intent.ranges);
         let refused = |at| plan::Plan {
             refused_at: Some(at),
             ..plan::Plan::default()
@@ -141,8 +137,8 @@ impl<K: Kernel> Service<K> {
         if place.is_some_and(|p| !p.caches) && caches != Some(true) {
             return refused(first);
         }
-        self.learn(key, &handle, ranges, descriptor);
-        let (class, part) = self.urgency(key, class);
+        self.learn(key, &handle, ranges, intent.descriptor);
+        let (class, part) = self.urgency(key, intent.class);
         let room = self.room().min(part);
         let now = self.now_us();
         let device = self.engine.device_of(key.dev, &handle, first);
@@ -167,11 +163,13 @@ impl<K: Kernel> Service<K> {
                 handle: handle.clone(),
                 view: visible.then(|| file.view.clone()),
                 range: r.clone(),
-                reader: reader.clone(),
+                reader: intent.reader.clone(),
                 account: file.account.clone(),
             })
             .collect();
         self.engine.submit(key.dev, class, requests);
+        let foreseen = &self.header().foreseen[intent.origin as usize];
+        foreseen.fetch_add(plan.bytes, Relaxed);
         plan
     }
 

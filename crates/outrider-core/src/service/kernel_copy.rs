@@ -11,9 +11,8 @@ use outrider_sys::units::{InodeKey, PAGE};
 use super::kernel::Kernel;
 use super::{Service, bounds};
 use crate::device::{Seeks, Sharing};
-use crate::engine::Class;
-use crate::shm;
-use crate::shm::Event;
+use crate::intent::Intent;
+use crate::shm::{self, Event, Origin};
 
 /// What is asked for and has not arrived at most, bytes: what a fast device delivers while the service sleeps …
 const AHEAD: u64 = 16 << 20;
@@ -122,7 +121,7 @@ impl<K: Kernel> Service<K> {
                 break;
             }
             m.rest.start = piece.end;
-            let plan = self.fetch(m.key, &[piece], Class::Window, None, None);
+            let plan = self.fetch(Intent::new(m.key, &[piece], Origin::KernelCopies));
             if plan.refused_at.is_some() {
                 return false;
             }

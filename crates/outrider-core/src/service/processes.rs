@@ -18,10 +18,12 @@ use crate::clock::Moment;
 use crate::config::Config;
 use crate::engine::{Class, Overtaken};
 use crate::fetch::Wanted;
+use crate::intent::Intent;
 use crate::map::Map;
 use crate::shared::Shared;
 use crate::shm::{
-    self, Event, FD_IGNORED, FD_TRACKED, FLAG_BLIND, FLAG_RESIDENT, FLAG_WRITABLE, Kind, Slot, lost,
+    self, Event, FD_IGNORED, FD_TRACKED, FLAG_BLIND, FLAG_RESIDENT, FLAG_WRITABLE, Kind, Origin,
+    Slot, lost,
 };
 use crate::source::Detector;
 use crate::source::mapped::Mapped;
@@ -843,7 +845,11 @@ impl<K: Kernel> Service<K> {
         }
         // Whole files are wanted wherever the program begins.
         let reader = Some(reader).filter(|_| self.mode != shm::MODE_FETCHALL_OPT);
-        let issued = self.fetch(key, &[0..ahead], class, reader, None);
+        let issued = self.fetch(Intent {
+            class,
+            reader,
+            ..Intent::new(key, &[0..ahead], Origin::Opens)
+        });
         issued.refused_at.unwrap_or(ahead)
     }
 

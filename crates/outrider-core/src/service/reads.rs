@@ -11,8 +11,9 @@ use super::kernel::Kernel;
 use super::{FileState, Position, Service, processes};
 use crate::device::READAHEAD;
 use crate::engine::{Class, Overtaken};
+use crate::intent::Intent;
 use crate::sharing::ANEW;
-use crate::shm::{self, Event, FLAG_SEQUENTIAL, Figure, Slot, lost};
+use crate::shm::{self, Event, FLAG_SEQUENTIAL, Figure, Origin, Slot, lost};
 use crate::source::dense::{self, Case, Draws, Held, Price, Verdict};
 use crate::source::mapped::Mapped;
 use crate::source::{Arrival, Foresight, Limits};
@@ -234,7 +235,7 @@ impl<K: Kernel> Service<K> {
                     .map(|r| PageRange::from_bytes(r.start, r.end - r.start));
                 pages.map(|p| f.view.count(p).unused_pages).sum()
             });
-            let plan = self.fetch(key, &around, Class::Window, None, None);
+            let plan = self.fetch(Intent::new(key, &around, Origin::Sources));
             let desc = self.desc_mut(i, e.fd);
             if let Some(desc) = desc.filter(|_| plan.refused_at.is_none()) {
                 desc.detector.asked(plan.bytes + ours * PAGE);
@@ -266,7 +267,11 @@ impl<K: Kernel> Service<K> {
             })
         });
         let cut = self.cut(key, end, ranges);
-        let out = self.fetch(key, ranges, Class::Window, reader, Some((i, e.fd)));
+        let out = self.fetch(Intent {
+            reader,
+            descriptor: Some((i, e.fd)),
+            ..Intent::new(key, ranges, Origin::Streams)
+        });
         let refused_at = out.refused_at.or(cut);
         if let Some(desc) = self.desc_mut(i, e.fd) {
             match refused_at {
@@ -605,7 +610,10 @@ impl<K: Kernel> Service<K> {
         let x = (seed ^ file.random.reads).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let at = hull.start + (x >> 11) % (hull.end - hull.start).max(1);
         let end = (at + len.min(file.chunk)).min(file.size);
-        self.fetch(key, &[at..end], Class::Background, None, None);
+        self.fetch(Intent {
+            class: Class::Background,
+            ..Intent::new(key, &[at..end], Origin::Dense)
+        });
     }
 
     /// Whether a few places of the file, chosen by `seed`, are all cached; `None` where it can't be known.
@@ -695,7 +703,10 @@ impl<K: Kernel> Service<K> {
         let verdict = file.random.decide(case, price, investment);
         file.verdict = verdict;
         if verdict == Verdict::Now {
-            let plan = self.fetch(key, &[region], Class::Background, None, None);
+            let plan = self.fetch(Intent {
+                class: Class::Background,
+                ..Intent::new(key, &[region], Origin::Dense)
+            });
             // Of what was refused because there was no room, the rest is asked for later.
             let begun = plan.bytes > 0 || plan.refused_at.is_none();
             let streamed = begun && !self.quiesce.is_quiesced();
@@ -776,7 +787,7 @@ impl<K: Kernel> Service<K> {
         if ranges.is_empty() {
             return (touching, false);
         }
-        let out = self.fetch(key, &ranges, Class::Window, None, None);
+        let out = self.fetch(Intent::new(key, &ranges, Origin::Mapped));
         if let Some(at) = out.refused_at {
             m.detector.streams.retreat(at);
         }

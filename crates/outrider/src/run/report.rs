@@ -12,7 +12,7 @@ use outrider_cli::shown;
 use outrider_core::board;
 use outrider_core::declare::FIGURES;
 use outrider_core::shared::{Shared, text};
-use outrider_core::shm::{FIGURES as BYTES, Figure, FileStat, MAX_FILES, lost};
+use outrider_core::shm::{FIGURES as BYTES, Figure, FileStat, MAX_FILES, Origin, lost};
 use outrider_sys::device::{Device, DeviceId};
 use serde_json::{Value, json};
 
@@ -187,6 +187,9 @@ fn document(
         let [listed, opened] = &h.listed;
         totals.insert("directories_ahead".into(), json!(listed.load(Relaxed)));
         totals.insert("directories_ahead_used".into(), json!(opened.load(Relaxed)));
+        for (name, bytes) in foreseen(shared) {
+            totals.insert(format!("foreseen_{name}_bytes"), json!(bytes));
+        }
         totals.insert(
             "peak_unused_bytes".into(),
             json!(h.peak_unused.load(Relaxed)),
@@ -252,6 +255,13 @@ fn declared(shared: Option<&Shared>) -> impl Iterator<Item = (&'static str, u64)
         .into_iter()
         .enumerate()
         .map(move |(i, name)| (name, figure(i)))
+}
+
+/// Bytes that the service asked for, by who foresaw them.
+fn foreseen(shared: &Shared) -> impl Iterator<Item = (&'static str, u64)> {
+    let counts = &shared.header().foreseen;
+    let bytes = counts.iter().map(|n| n.load(Relaxed));
+    Origin::ALL.into_iter().map(Origin::name).zip(bytes)
 }
 
 /// Measured devices: `major:minor`, latency in µs, and bandwidth in MB/s if that was measured.
@@ -323,6 +333,13 @@ fn table(
             out += &format!("{more:>10} more processes\n");
         }
         out += &row("total", h.total.figures.all(), &h.calls_saved);
+        let foreseen: Vec<String> = foreseen(shared)
+            .filter(|(_, bytes)| *bytes > 0)
+            .map(|(name, bytes)| format!("{name} {}", size(bytes)))
+            .collect();
+        if !foreseen.is_empty() {
+            out += &format!("foreseen: {}\n", foreseen.join(", "));
+        }
         let [walked, opened] = h.walked.each_ref().map(|n| n.load(Relaxed));
         if walked > 0 {
             out +=
