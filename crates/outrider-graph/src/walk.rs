@@ -6,7 +6,7 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use outrider_sys::inode;
+use outrider_core::tree::inode_block;
 use outrider_sys::raw::{self, syscall6};
 
 /// Blocks that are remembered to have been fetched: those of a few hundred directories. One that was forgotten costs a quick call.
@@ -76,7 +76,7 @@ impl Entries {
 
     /// Looks one of them up, if it is the first of its block of inodes or all are wanted.
     pub fn look_up(&mut self, inode: u64, name: &CStr) {
-        if noted(self.device, inode::block(inode), 0) && self.which == Which::Blocks {
+        if noted(self.device, inode_block::of(inode), 0) && self.which == Which::Blocks {
             return;
         }
         let mut attributes = [0u64; 32];

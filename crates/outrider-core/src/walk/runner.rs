@@ -19,7 +19,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use outrider_sys::device::{Device, lies_on_disk};
-use outrider_sys::inode;
 use outrider_sys::raw::{self, blocks_read};
 use outrider_sys::units::InodeKey;
 use rustix::fs::{Advice, CWD, Dir, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom};
@@ -34,6 +33,7 @@ use crate::fetch;
 use crate::service::ends::Note;
 use crate::shared::Shared;
 use crate::shm::{self, Figure};
+use crate::tree::inode_block;
 
 /// Threads that wait for the disk: as many requests as a disk of a network answers at once are more than a walk needs.
 const WORKERS: usize = 16;
@@ -1155,7 +1155,7 @@ fn list_part(path: &Path, key: InodeKey, positions: Range<u64>) -> Option<Vec<(u
         let entry = entry.ok()?;
         at = entry.next_entry_cookie();
         let name = entry.file_name().to_bytes();
-        if name != b"." && name != b".." && known.insert(inode::read_ahead(entry.ino())) {
+        if name != b"." && name != b".." && known.insert(inode_block::read_ahead(entry.ino())) {
             entries.push((entry.ino(), OsStr::from_bytes(name).to_owned()));
         }
     }
@@ -1172,7 +1172,7 @@ fn open_listed(path: &Path, key: InodeKey) -> Option<OwnedFd> {
 /// Names of entries whose inodes lie in different blocks, in the order of the listing.
 fn one_of_each_block(dir: &Directory) -> impl Iterator<Item = &OsString> {
     let mut blocks = HashSet::new();
-    let first = move |e: &&Entry| blocks.insert(inode::block(e.ino));
+    let first = move |e: &&Entry| blocks.insert(inode_block::of(e.ino));
     dir.entries.iter().filter(first).map(|e| &e.name)
 }
 
@@ -1264,7 +1264,7 @@ fn fetch(
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{inode, large, list, list_part};
+    use super::{inode_block, large, list, list_part};
 
     /// However many parts a directory is listed in, together they have one entry at least of all inodes in its listing that are read ahead together, and
     /// none that isn't in it.
@@ -1281,7 +1281,7 @@ mod tests {
             let entries: BTreeSet<_> = whole.entries.iter().map(|e| (e.ino, &e.name)).collect();
             assert_eq!(entries.len(), 6000);
             let of = |inodes: &mut dyn Iterator<Item = u64>| -> BTreeSet<u64> {
-                inodes.map(inode::read_ahead).collect()
+                inodes.map(inode_block::read_ahead).collect()
             };
             let expected = of(&mut whole.entries.iter().map(|e| e.ino));
             for parts in [1, 16, 512] {
