@@ -21,5 +21,6 @@ pub mod sharing;
 pub mod shm;
 pub mod source;
 pub mod tally;
+pub mod tree;
 pub mod view;
 pub mod walk;

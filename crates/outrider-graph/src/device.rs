@@ -10,10 +10,10 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use outrider_core::device::Seeks;
+use outrider_core::tree::listing::Listing;
 use outrider_sys::raw::{self, syscall6};
 
 use crate::conflict::File;
-use crate::walk::listed_entries;
 
 /// File systems that are told apart; the last of them stands for all further ones.
 const SYSTEMS: usize = 4;
@@ -182,25 +182,12 @@ fn below(path: &Path, last: &mut Path) -> usize {
         return 0;
     }
     let mut count = 0;
-    let mut list = [0u8; 1024];
-    loop {
-        // SAFETY: the memory is ours.
-        let read = unsafe {
-            let at = list.as_mut_ptr() as usize;
-            syscall6(libc::SYS_getdents64, fd as usize, at, list.len(), 0, 0, 0)
-        };
-        let filled = list.get(..read.max(0) as usize).unwrap_or(&[]);
-        if filled.is_empty() {
-            break;
-        }
-        for name in listed_entries(filled).map(|e| e.name) {
-            let name = name.to_bytes();
-            if !name.starts_with(b".") {
-                count += 1;
-                *last = Path::default();
-                last.push(name);
-            }
-        }
+    let mut room = [0u8; 1024];
+    let mut listing = Listing::new(fd as i32, &mut room);
+    while let Ok(Some(record)) = listing.next_record() {
+        count += 1;
+        *last = Path::default();
+        last.push(record.name.to_bytes());
     }
     raw::close(fd as i32);
     count.min(2)

@@ -6,7 +6,7 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use outrider_sys::inode;
+use outrider_core::tree::inode_block;
 use outrider_sys::raw::{self, syscall6};
 
 /// Blocks that are remembered to have been fetched: those of a few hundred directories. One that was forgotten costs a quick call.
@@ -76,7 +76,7 @@ impl Entries {
 
     /// Looks one of them up, if it is the first of its block of inodes or all are wanted.
     pub fn look_up(&mut self, inode: u64, name: &CStr) {
-        if noted(self.device, inode::block(inode), 0) && self.which == Which::Blocks {
+        if noted(self.device, inode_block::of(inode), 0) && self.which == Which::Blocks {
             return;
         }
         let mut attributes = [0u64; 32];
@@ -94,34 +94,4 @@ impl Entries {
             )
         };
     }
-}
-
-/// An entry of a directory, as getdents64(2) has it.
-pub struct Entry<'a> {
-    /// Its inode's number.
-    pub inode: u64,
-    /// Where the listing goes on behind it.
-    pub next: i64,
-    /// DT_DIR and its like.
-    pub kind: u8,
-    /// Its name.
-    pub name: &'a CStr,
-}
-
-/// The entries that getdents64(2) has filled in.
-pub fn listed_entries(mut listed: &[u8]) -> impl Iterator<Item = Entry<'_>> {
-    // struct linux_dirent64: inode, offset, length, type, name.
-    const NAME: usize = 19;
-    std::iter::from_fn(move || {
-        let (head, rest) = listed.split_at_checked(NAME)?;
-        let entry = Entry {
-            inode: u64::from_ne_bytes(head[..8].try_into().ok()?),
-            next: i64::from_ne_bytes(head[8..16].try_into().ok()?),
-            kind: head[18],
-            name: CStr::from_bytes_until_nul(rest).ok()?,
-        };
-        let length = usize::from(u16::from_ne_bytes([head[16], head[17]]));
-        listed = listed.get(length.max(NAME)..).unwrap_or(&[]);
-        Some(entry)
-    })
 }

@@ -9,7 +9,6 @@ pub mod device;
 pub mod environment;
 pub mod extent;
 pub mod handover;
-pub mod inode;
 pub mod kernel_cache;
 pub mod mapped;
 pub mod memory;

@@ -318,6 +318,14 @@ pub fn fallocate(fd: i32, offset: usize, len: usize) -> bool {
     unsafe { syscall6(libc::SYS_fallocate, fd as usize, 0, offset, len, 0, 0) == 0 }
 }
 
+/// `getdents64(2)`: fills `room` with entries of a directory, from where it stands on. Bytes, 0 at its end, or an errno.
+pub fn getdents64(fd: i32, room: &mut [u8]) -> Result<usize, i32> {
+    let (at, len) = (room.as_mut_ptr() as usize, room.len());
+    // SAFETY: the kernel writes at most `len` bytes there.
+    let r = unsafe { syscall6(libc::SYS_getdents64, fd as usize, at, len, 0, 0, 0) };
+    usize::try_from(r).map_err(|_| -r as i32)
+}
+
 /// `close(2)`.
 #[inline]
 pub fn close(fd: i32) -> isize {

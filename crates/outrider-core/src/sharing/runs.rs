@@ -6,12 +6,14 @@
 
 use std::ffi::CStr;
 use std::io::Write;
-use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
 
 use outrider_sys::counters::began;
 use outrider_sys::raw::Fd;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
+
+use crate::tree::listing::Listing;
 
 /// What a run shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -166,13 +168,13 @@ impl Runs {
             return Vec::new();
         };
         let directory = Fd::from(directory);
-        let mut buffer = [MaybeUninit::uninit(); 1024];
-        let mut listing = RawDir::new(&directory, &mut buffer);
+        let mut room = [0; 1024];
+        let mut listing = Listing::new(directory.as_raw_fd(), &mut room);
         let mut runs = Vec::new();
         while runs.len() < RUNS
-            && let Some(Ok(entry)) = listing.next()
+            && let Ok(Some(record)) = listing.next_record()
         {
-            let name = entry.file_name().to_str().ok();
+            let name = record.name.to_str().ok();
             let pid = name.and_then(|name| name.parse().ok());
             let other = pid.filter(|pid| *pid != self.pid);
             runs.extend(other.and_then(|pid| self.other(pid)));

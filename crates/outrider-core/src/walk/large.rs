@@ -8,8 +8,9 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use outrider_sys::inode;
 use outrider_sys::units::InodeKey;
+
+use crate::tree::inode_block;
 
 /// Bytes of a directory in a part: four to six waits for ext4's blocks of 4 KiB, which are half to three quarters full.
 const PART: u64 = 32 << 10;
@@ -92,7 +93,7 @@ impl Large {
     pub fn arrived(&mut self, entries: Vec<(u64, OsString)>, cold: bool) -> bool {
         let found = &mut self.found;
         let new = entries.into_iter().filter(|(inode, _)| {
-            found.len() < MOST_FOUND && found.insert(inode::read_ahead(*inode))
+            found.len() < MOST_FOUND && found.insert(inode_block::read_ahead(*inode))
         });
         self.names.extend(new.map(|(_, name)| name));
         cold && !std::mem::replace(&mut self.cold, true)

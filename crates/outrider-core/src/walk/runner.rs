@@ -7,7 +7,6 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
-use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -19,10 +18,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use outrider_sys::device::{Device, lies_on_disk};
-use outrider_sys::inode;
 use outrider_sys::raw::{self, blocks_read};
 use outrider_sys::units::InodeKey;
-use rustix::fs::{Advice, CWD, Dir, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom};
+use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, ResolveFlags, SeekFrom};
 
 use super::large::{self, Large};
 use super::stream::{Here, Listen, Walks, Want, common};
@@ -34,6 +32,8 @@ use crate::fetch;
 use crate::service::ends::Note;
 use crate::shared::Shared;
 use crate::shm::{self, Figure};
+use crate::tree::inode_block;
+use crate::tree::listing::{Kind, Listing};
 
 /// Threads that wait for the disk: as many requests as a disk of a network answers at once are more than a walk needs.
 const WORKERS: usize = 16;
@@ -45,6 +45,8 @@ const LISTED: u64 = 16 << 10;
 const AHEAD_BYTES: u64 = 8 << 20;
 /// Entries of a directory beyond which it is left alone.
 const ENTRIES: usize = 1 << 16;
+/// Bytes of a directory's entries that are read at once.
+const AT_ONCE: usize = 32 << 10;
 /// How long it is believed what a number of a device stands for.
 const STALE: Duration = Duration::from_secs(1);
 /// Directories listed to find out how two are related.
@@ -1119,20 +1121,20 @@ fn list(path: &Path, within: Option<&Path>) -> Option<(Directory, OwnedFd)> {
     }
     let st = rustix::fs::fstat(&found).ok()?;
     let opened = open_quietly(&found, OFlags::DIRECTORY).ok()?;
+    let mut room = vec![0; AT_ONCE];
+    let mut listing = Listing::new(opened.as_raw_fd(), &mut room);
     let mut entries = Vec::new();
-    for entry in Dir::new(opened).ok()? {
-        let entry = entry.ok().filter(|_| entries.len() < ENTRIES)?;
-        let name = entry.file_name().to_bytes();
-        let directory = match entry.file_type() {
-            FileType::Directory if name != b"." && name != b".." => true,
-            FileType::RegularFile => false,
-            _ => continue,
-        };
-        entries.push(Entry {
-            name: OsStr::from_bytes(name).to_owned(),
-            ino: entry.ino(),
-            directory,
-        });
+    while let Some(record) = listing.next_record().ok()? {
+        if entries.len() >= ENTRIES {
+            return None;
+        }
+        if record.kind != Kind::Other {
+            entries.push(Entry {
+                name: OsStr::from_bytes(record.name.to_bytes()).to_owned(),
+                ino: record.ino,
+                directory: record.kind == Kind::Directory,
+            });
+        }
     }
     let key = InodeKey::new(st.st_dev, st.st_ino);
     let dir = Directory::new(path.to_owned(), key, modified(&st), entries);
@@ -1145,18 +1147,17 @@ fn list_part(path: &Path, key: InodeKey, positions: Range<u64>) -> Option<Vec<(u
     let opened = open_quietly(&found, OFlags::DIRECTORY).ok()?;
     rustix::fs::seek(&opened, SeekFrom::Start(positions.start)).ok()?;
     // Little is read beyond the end: a third of the names that ext4 has in a block.
-    let mut buffer = [MaybeUninit::uninit(); 1024];
-    let mut listing = RawDir::new(&opened, &mut buffer);
+    let mut room = [0; 1024];
+    let mut listing = Listing::new(opened.as_raw_fd(), &mut room);
     let (mut known, mut entries) = (HashSet::new(), Vec::new());
     let mut at = positions.start;
     while at < positions.end
-        && let Some(entry) = listing.next()
+        && let Some(record) = listing.next_record().ok()?
     {
-        let entry = entry.ok()?;
-        at = entry.next_entry_cookie();
-        let name = entry.file_name().to_bytes();
-        if name != b"." && name != b".." && known.insert(inode::read_ahead(entry.ino())) {
-            entries.push((entry.ino(), OsStr::from_bytes(name).to_owned()));
+        at = record.next as u64;
+        if known.insert(inode_block::read_ahead(record.ino)) {
+            let name = OsStr::from_bytes(record.name.to_bytes());
+            entries.push((record.ino, name.to_owned()));
         }
     }
     Some(entries)
@@ -1172,7 +1173,7 @@ fn open_listed(path: &Path, key: InodeKey) -> Option<OwnedFd> {
 /// Names of entries whose inodes lie in different blocks, in the order of the listing.
 fn one_of_each_block(dir: &Directory) -> impl Iterator<Item = &OsString> {
     let mut blocks = HashSet::new();
-    let first = move |e: &&Entry| blocks.insert(inode::block(e.ino));
+    let first = move |e: &&Entry| blocks.insert(inode_block::of(e.ino));
     dir.entries.iter().filter(first).map(|e| &e.name)
 }
 
@@ -1264,7 +1265,7 @@ fn fetch(
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{inode, large, list, list_part};
+    use super::{inode_block, large, list, list_part};
 
     /// However many parts a directory is listed in, together they have one entry at least of all inodes in its listing that are read ahead together, and
     /// none that isn't in it.
@@ -1281,7 +1282,7 @@ mod tests {
             let entries: BTreeSet<_> = whole.entries.iter().map(|e| (e.ino, &e.name)).collect();
             assert_eq!(entries.len(), 6000);
             let of = |inodes: &mut dyn Iterator<Item = u64>| -> BTreeSet<u64> {
-                inodes.map(inode::read_ahead).collect()
+                inodes.map(inode_block::read_ahead).collect()
             };
             let expected = of(&mut whole.entries.iter().map(|e| e.ino));
             for parts in [1, 16, 512] {

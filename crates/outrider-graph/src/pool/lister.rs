@@ -5,7 +5,8 @@
 
 use super::*;
 use crate::frontier::{Found, Taken};
-use crate::walk::{Entries, Entry, Which, listed_entries};
+use crate::walk::{Entries, Which};
+use outrider_core::tree::listing::{Kind, Listing};
 use outrider_sys::valgrind;
 
 /// Most of them: each waits for one block at a time, and a disk on a network takes as many requests at once.
@@ -287,34 +288,18 @@ impl Lister<'_> {
     fn read(&mut self, fd: i32, from: i64, look_up: Option<Which>, walk: bool) {
         let mut entries = look_up.map(|which| Entries::of(fd, which));
         let mut at = from;
-        loop {
-            // SAFETY: a buffer that outlives the call.
-            let r = unsafe {
-                let (room, len) = (self.room.as_mut_ptr() as usize, self.room.len());
-                syscall6(libc::SYS_getdents64, fd as usize, room, len, 0, 0, 0)
-            };
-            if r <= 0 {
+        let mut listing = Listing::new(fd, self.room);
+        while let Ok(Some(record)) = listing.next_record() {
+            let is_below = walk && record.kind == Kind::Directory;
+            if is_below && !self.found.add(record.ino, record.name) {
+                self.found.rest = Some(at);
                 return;
             }
-            for Entry {
-                inode,
-                next,
-                kind,
-                name,
-            } in listed_entries(&self.room[..r as usize])
-            {
-                if name != c"." && name != c".." {
-                    if walk && kind == libc::DT_DIR && !self.found.add(inode, name) {
-                        self.found.rest = Some(at);
-                        return;
-                    }
-                    self.found.entries += 1;
-                    if let Some(entries) = &mut entries {
-                        entries.look_up(inode, name);
-                    }
-                }
-                at = next;
+            self.found.entries += 1;
+            if let Some(entries) = &mut entries {
+                entries.look_up(record.ino, record.name);
             }
+            at = record.next;
         }
     }
 }

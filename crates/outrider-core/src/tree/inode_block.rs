@@ -1,4 +1,4 @@
-//! Which inodes a file system reads together.
+//! The block of an inode: which inodes a file system reads together.
 //!
 //! A look-up of one inode fetches the block of its file system's table in which it lies, so that one of each block is enough.
 //! The numbers are ext4's, whose first inode is 1: a block of 4 KiB holds 16 of 256 bytes. XFS holds 8 to 16 in one, and where a
@@ -10,13 +10,13 @@ const IN_BLOCK: u64 = 16;
 const READ_AHEAD: u64 = 32;
 
 /// The block of an inode; inodes with the same one are read together.
-pub fn block(inode: u64) -> u64 {
+pub fn of(inode: u64) -> u64 {
     inode.wrapping_sub(1) / IN_BLOCK
 }
 
 /// The blocks that are read ahead with an inode's: those of inodes with the same number are fetched by one look-up where ext4 reads ahead.
 pub fn read_ahead(inode: u64) -> u64 {
-    block(inode) / READ_AHEAD
+    of(inode) / READ_AHEAD
 }
 
 #[cfg(test)]
@@ -26,8 +26,8 @@ mod tests {
     /// ext4's first block holds inodes 1 to 16, and it reads 32 blocks at once.
     #[test]
     fn blocks_begin_at_inode_one() {
-        assert!((1..=16).all(|inode| block(inode) == 0));
-        assert_eq!((block(17), block(32), block(33)), (1, 1, 2));
+        assert!((1..=16).all(|inode| of(inode) == 0));
+        assert_eq!((of(17), of(32), of(33)), (1, 1, 2));
         assert_eq!((read_ahead(1), read_ahead(512), read_ahead(513)), (0, 0, 1));
     }
 }
