@@ -15,10 +15,10 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 use outrider_core::shm::{self, Kind};
-use outrider_graph::{Call, Kind as Step};
+use outrider_graph::Kind as Step;
 use outrider_sys::raw;
 
-use crate::graphs::{self, through};
+use crate::graphs::{self, through, transfer, vectored};
 use crate::{attach, declared, exec, real, track};
 
 /// See preadv2(2), from Linux 6.14 on: what the read brings into the page cache leaves it at once.
@@ -44,23 +44,6 @@ macro_rules! hook {
         }
         hook!(@alias [$($more)*] $first ($($a: $t),*) -> $r);
     };
-}
-
-/// A read or write as graphs have it.
-#[inline(always)]
-pub fn transfer(kind: Step, fd: c_int, buffer: *mut c_void, n: size_t, offset: off_t) -> Call {
-    let mut c = graphs::call(kind, fd);
-    (c.args.len, c.args.offset, c.buffer) = (n, offset, buffer);
-    c
-}
-
-/// A vectored read as graphs have it. Its length is looked up where the array is one that the kernel would take.
-fn vectored(kind: Step, fd: c_int, iov: *const iovec, n: c_int, offset: off_t) -> Call {
-    let mut c = graphs::call(kind, fd);
-    c.args.offset = offset;
-    c.args.len = graphs::total(iov, n);
-    (c.vectored, c.vectors, c.vector_count) = (true, iov, n);
-    c
 }
 
 /// Whether the program's hints are to be dropped (mode `os-only`).

@@ -14,7 +14,7 @@
 //! - `exec` starts programs that can't take the library without it.
 //! - `baseline` is how little it needs of the C library's version.
 //! - `heap` is the memory of all this: never the program's.
-//! - `hooks` are the interposed names, `stdio` those of buffered streams.
+//! - `hooks` are the interposed names, `stdio` those of buffered streams, `libio` how the C library keeps those.
 
 mod attach;
 mod baseline;
@@ -24,6 +24,7 @@ mod exec;
 mod graphs;
 mod heap;
 mod hooks;
+mod libio;
 mod local;
 mod real;
 mod resident;

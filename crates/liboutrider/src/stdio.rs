@@ -4,9 +4,6 @@
 //! so, the stream's read pointers tell whether it did, and how far it has come: the kernel, which would know, is not asked, since the program may
 //! have forbidden itself the call. Once a stream was positioned the C library notes where its descriptor stands; until then what was taken out of
 //! the buffer and what is in it now says how much was read. (Of a line longer than the buffer that fgets(3) or scanf(3) took only the last part is seen.)
-//!
-//! The pointers are part of glibc's binary interface (bits/types/struct_FILE.h): programs compiled against its
-//! getc macros depend on their places.
 
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use core::sync::atomic::Ordering::Relaxed;
@@ -14,38 +11,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use libc::{FILE, off_t, size_t, ssize_t};
 use outrider_core::shm::FLAG_SHARED_POS;
 
+use crate::libio::{Stream, descriptor};
 use crate::{declared, graphs, real, track};
-
-/// The beginning of glibc's `struct _IO_FILE`.
-#[repr(C)]
-struct Stream {
-    flags: c_int,
-    read_ptr: *const u8,
-    read_end: *const u8,
-    read_base: *const u8,
-    write: [*const u8; 3],
-    buf_base: *const u8,
-    buf_end: *const u8,
-    save: [*const u8; 3],
-    markers: *const c_void,
-    chain: *const c_void,
-    fileno: c_int,
-    flags2: c_int,
-    old_offset: c_long,
-    /// `_cur_column`, `_vtable_offset`, `_shortbuf`.
-    column: u32,
-    lock: *const c_void,
-    offset: off_t,
-    codecvt: *const c_void,
-    wide: *const Wide,
-}
-
-/// The beginning of glibc's `struct _IO_wide_data`: characters that were decoded and not taken yet.
-#[repr(C)]
-struct Wide {
-    read_ptr: *const libc::wchar_t,
-    read_end: *const libc::wchar_t,
-}
 
 /// Where a stream's buffer stands before a call.
 #[derive(Clone, Copy)]
@@ -227,25 +194,6 @@ fn filled(fp: *mut FILE, fd: c_int, had: usize, asked: usize, taken: Option<usiz
         track::reading_at(fd, start, (now - start) as usize);
     }
     slot.last.store(now, Relaxed);
-}
-
-/// glibc's flag of streams that have a descriptor, as fileno(3) looks at it: others (open_memstream(3)) leave the field as they found it.
-const IS_FILEBUF: c_int = 0x2000;
-
-/// The descriptor of a stream, -1 for one that has none. fileno(3) would set errno.
-#[inline(always)]
-pub fn descriptor(fp: *mut FILE) -> c_int {
-    if fp.is_null() {
-        return -1;
-    }
-    let s = fp.cast::<Stream>();
-    // SAFETY: a stream of the C library's; the fields lie within every glibc FILE.
-    unsafe {
-        match (&raw const (*s).flags).read_volatile() & IS_FILEBUF {
-            0 => -1,
-            _ => (&raw const (*s).fileno).read_volatile(),
-        }
-    }
 }
 
 /// A stream was opened, in this mode.

@@ -10,6 +10,7 @@ use outrider_graph::{
 };
 use outrider_sys::environment::variable;
 
+use super::calls::total;
 use super::plugins;
 use super::scopes::{self, CScope};
 use crate::attach;
@@ -567,20 +568,6 @@ macro_rules! calls {
             unsafe { make(scope, &call) as $r }
         }
     )*};
-}
-
-/// Bytes of a vector in all; what the kernel would refuse comes out as a length that no graph foresees.
-///
-/// # Safety
-/// `parts` is null or an array of `n`.
-pub unsafe fn total(parts: *const iovec, n: c_int) -> usize {
-    if parts.is_null() || !(0..=1024).contains(&n) {
-        return usize::MAX;
-    }
-    // SAFETY: the caller's array.
-    unsafe { core::slice::from_raw_parts(parts, n as usize) }
-        .iter()
-        .fold(0, |sum, p| sum.saturating_add(p.iov_len))
 }
 
 calls! {

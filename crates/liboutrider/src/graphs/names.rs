@@ -8,8 +8,9 @@ use libc::{AT_FDCWD, DIR, dirent, iovec, mode_t, off_t, size_t, ssize_t};
 use outrider_graph::{Call, Kind};
 
 use super::plugins::lister;
-use super::{Event, announce, call, change, close, happened, read_entry, through, through_or_past};
-use crate::hooks::transfer;
+use super::{
+    Event, announce, call, change, close, happened, read_entry, through, through_or_past, transfer,
+};
 use crate::{real, track, walk};
 
 #[inline(always)]
