@@ -19,7 +19,7 @@ use outrider_graph::Kind as Step;
 use outrider_sys::raw;
 
 use crate::graphs::{self, through, transfer, vectored};
-use crate::{attach, declared, exec, real, track};
+use crate::{attach, declared, exec, real, rights, track};
 
 /// See preadv2(2), from Linux 6.14 on: what the read brings into the page cache leaves it at once.
 const RWF_DONTCACHE: c_int = 0x80;
@@ -478,7 +478,7 @@ hook! {
     prctl (option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
         match option {
             libc::PR_SET_SECCOMP => confining(),
-            libc::PR_SET_NO_NEW_PRIVS => attach::confine(),
+            libc::PR_SET_NO_NEW_PRIVS => rights::confine(),
             _ => {}
         }
         // SAFETY: the caller's arguments, unchanged.
@@ -495,7 +495,7 @@ hook! {
             // SECCOMP_SET_MODE_STRICT and SECCOMP_SET_MODE_FILTER; the others only ask.
             libc::SYS_seccomp if a as c_uint <= libc::SECCOMP_SET_MODE_FILTER => confining(),
             libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => confining(),
-            libc::SYS_prctl if a as c_int == libc::PR_SET_NO_NEW_PRIVS => attach::confine(),
+            libc::SYS_prctl if a as c_int == libc::PR_SET_NO_NEW_PRIVS => rights::confine(),
             libc::SYS_unshare => unsharing(a as c_int),
             libc::SYS_close_range => closing_range(a as c_uint, b as c_uint, c as c_uint),
             libc::SYS_inotify_add_watch => watching(c as u32),
@@ -556,7 +556,7 @@ hook! {
 /// The calling thread is about to forbid itself system calls (seccomp).
 #[cold]
 fn confining() {
-    attach::confine();
+    rights::confine();
     declared::disable();
     exec::disable();
     graphs::disable();
@@ -565,16 +565,16 @@ fn confining() {
 /// Before unshare(2): threads that have tables of descriptors of their own mean different files by one number.
 fn unsharing(flags: c_int) {
     if flags & libc::CLONE_FILES != 0 {
-        attach::disable();
+        rights::disable();
         declared::disable();
     }
     if flags & libc::CLONE_NEWNET != 0 {
-        attach::leave_network();
+        rights::leave_network();
     }
     if flags & (libc::CLONE_NEWUSER | libc::CLONE_NEWNS) != 0 {
-        attach::change_rights_of_thread();
+        rights::change_of_thread();
     } else if flags & libc::CLONE_FS != 0 {
-        attach::change_rights();
+        rights::change();
     }
     graphs::unsharing(flags);
 }

@@ -11,6 +11,7 @@
 //! - `resident` lets files that are cached pass without a word; `waits` sees when one no longer is.
 //! - `declared` is the C interface through which a program says what it will read.
 //! - `graphs` are foreaction graphs: their C interface, plug-ins, and how the program's calls reach them.
+//! - `rights` is what is done before a program changes what it may do.
 //! - `exec` starts programs that can't take the library without it.
 //! - `baseline` is how little it needs of the C library's version.
 //! - `heap` is the memory of all this: never the program's.
@@ -28,6 +29,7 @@ mod libio;
 mod local;
 mod real;
 mod resident;
+mod rights;
 mod stdio;
 mod symbols;
 mod track;
@@ -44,6 +46,8 @@ extern "C" fn start() {
     real::resolve();
     waits::start();
     if attach::start() {
+        // A redirected standard input is a file that no hook sees being opened.
+        track::adopt(0);
         exec::start();
         graphs::start();
     } else {
