@@ -19,7 +19,7 @@ use outrider_graph::Kind as Step;
 use outrider_sys::raw;
 
 use crate::graphs::{self, through, transfer, vectored};
-use crate::{attach, declared, exec, real, rights, track};
+use crate::{attach, declared, descriptors, exec, real, rights, track};
 
 /// See preadv2(2), from Linux 6.14 on: what the read brings into the page cache leaves it at once.
 const RWF_DONTCACHE: c_int = 0x80;
@@ -132,12 +132,8 @@ hook! {
     }
     /// See close(2).
     close = __close (fd: c_int) -> c_int {
-        through(move || graphs::close(fd), move || {
-            declared::closing(fd);
-            track::closing(fd);
-            // SAFETY: the caller's arguments, unchanged.
-            unsafe { real::close(fd) as isize }
-        }) as c_int
+        // SAFETY: the caller's arguments, unchanged.
+        descriptors::close(fd, move || unsafe { real::close(fd) })
     }
     /// See close_range(2).
     close_range (first: c_uint, last: c_uint, flags: c_int) -> c_int {
@@ -147,9 +143,7 @@ hook! {
     }
     /// See closefrom(3).
     closefrom (first: c_int) -> () {
-        graphs::closing_range(first.max(0) as u32, u32::MAX);
-        declared::closing_range(first.max(0) as u32, u32::MAX);
-        track::closing_range(first.max(0) as u32, u32::MAX);
+        descriptors::closing_range(first.max(0) as u32, u32::MAX);
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::closefrom(first) }
     }
@@ -157,34 +151,18 @@ hook! {
     dup = __dup (fd: c_int) -> c_int {
         // SAFETY: the caller's arguments, unchanged.
         let new = unsafe { real::dup(fd) };
-        track::duplicated(fd, new);
+        descriptors::duplicated(fd, new);
         new
     }
     /// See dup2(2).
     dup2 = __dup2 (from: c_int, to: c_int) -> c_int {
-        if from != to {
-            graphs::announce(|| graphs::close(to));
-            declared::closing(to);
-            track::closing(to);
-        }
         // SAFETY: the caller's arguments, unchanged.
-        let new = unsafe { real::dup2(from, to) };
-        graphs::streams::replaced(to);
-        track::duplicated(from, new);
-        new
+        descriptors::duplicate_onto(from, to, || unsafe { real::dup2(from, to) })
     }
     /// See dup3(2).
     dup3 (from: c_int, to: c_int, flags: c_int) -> c_int {
-        if from != to {
-            graphs::announce(|| graphs::close(to));
-            declared::closing(to);
-            track::closing(to);
-        }
         // SAFETY: the caller's arguments, unchanged.
-        let new = unsafe { real::dup3(from, to, flags) };
-        graphs::streams::replaced(to);
-        track::duplicated(from, new);
-        new
+        descriptors::duplicate_onto(from, to, || unsafe { real::dup3(from, to, flags) })
     }
     /// See fcntl(2).
     fcntl = fcntl64 = __fcntl (fd: c_int, command: c_int, arg: usize) -> c_int {
@@ -197,9 +175,8 @@ hook! {
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::fcntl(fd, command, arg) };
         match command {
-            libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => track::duplicated(fd, r),
-            // O_DIRECT may have been set or cleared: look at the descriptor anew.
-            libc::F_SETFL => track::closing(fd),
+            libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => descriptors::duplicated(fd, r),
+            libc::F_SETFL => descriptors::flags_changed(fd),
             _ => {}
         }
         r
@@ -586,9 +563,7 @@ fn closing_range(first: c_uint, last: c_uint, flags: c_uint) {
     }
     // CLOSE_RANGE_CLOEXEC closes nothing yet.
     if flags & libc::CLOSE_RANGE_CLOEXEC == 0 {
-        graphs::closing_range(first, last);
-        declared::closing_range(first, last);
-        track::closing_range(first, last);
+        descriptors::closing_range(first, last);
     }
 }
 
@@ -596,8 +571,7 @@ fn closing_range(first: c_uint, last: c_uint, flags: c_uint) {
 #[cold]
 fn leasing(fd: c_int, kind: c_int) -> Option<attach::Quiesced> {
     let until_us = attach::until(shm::PATIENCE_US);
-    declared::leave_alone(fd, until_us);
-    track::leave_alone(fd);
+    descriptors::leave_alone(fd, until_us);
     (kind == libc::F_WRLCK as c_int).then(|| attach::quiesce(until_us))
 }
 

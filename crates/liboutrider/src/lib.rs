@@ -7,7 +7,8 @@
 //!
 //! - `real` finds those functions, `symbols` what programs find by a handle.
 //! - `attach` connects the process to the service's memory, at the first file that is worth following.
-//! - `track` holds what the hooks do with descriptors.
+//! - `descriptors` says who hears of what becomes of a descriptor.
+//! - `track` is what the hooks keep of descriptors whose files are followed.
 //! - `resident` lets files that are cached pass without a word; `waits` sees when one no longer is.
 //! - `declared` is the C interface through which a program says what it will read.
 //! - `graphs` are foreaction graphs: their C interface, plug-ins, and how the program's calls reach them.
@@ -20,6 +21,7 @@
 mod attach;
 mod baseline;
 mod declared;
+mod descriptors;
 mod ends;
 mod exec;
 mod graphs;

@@ -12,7 +12,7 @@ use libc::{FILE, off_t, size_t, ssize_t};
 use outrider_core::shm::FLAG_SHARED_POS;
 
 use crate::libio::{Stream, descriptor};
-use crate::{declared, graphs, real, track};
+use crate::{declared, descriptors, graphs, real, track};
 
 /// Where a stream's buffer stands before a call.
 #[derive(Clone, Copy)]
@@ -216,16 +216,6 @@ fn opened(fp: *mut FILE, mode: *const c_char) {
     // Where one that appends begins only the kernel knows.
     let begins = (kind != Some(b'a')).then_some(0);
     track::opened_at(fd, flags, FLAG_SHARED_POS, begins);
-}
-
-/// A stream is about to be closed.
-fn closing(fp: *mut FILE) {
-    let fd = descriptor(fp);
-    if fd >= 0 {
-        graphs::announce(|| graphs::close(fd));
-        declared::closing(fd);
-        track::closing(fd);
-    }
 }
 
 /// Interposes functions that read from a stream: the body is the real call, between two looks at the buffer, unless it is enough to
@@ -544,8 +534,7 @@ unsafe extern "C" fn freopen(
     mode: *const c_char,
     old: *mut FILE,
 ) -> *mut FILE {
-    closing(old);
-    graphs::streams::closing(old);
+    descriptors::closing_stream(old);
     graphs::streams::opening(path, mode);
     // SAFETY: the caller's arguments, unchanged.
     let fp = unsafe { real::freopen(path, mode, old) };
@@ -568,8 +557,7 @@ unsafe extern "C" fn freopen64(
 /// See fclose(3).
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fclose(fp: *mut FILE) -> c_int {
-    closing(fp);
-    graphs::streams::closing(fp);
+    descriptors::closing_stream(fp);
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::fclose(fp) }
 }

@@ -245,14 +245,9 @@ pub fn closing_range(first: u32, last: u32) {
     }
 }
 
-/// `to` has become a duplicate of `from`: both share one file position.
+/// `to` has become a duplicate of `from`: both share one file position. `false` if that file is not followed.
 #[inline]
-pub fn duplicated(from: c_int, to: c_int) {
-    if to < 0 || from == to {
-        return;
-    }
-    declared::duplicated(from, to);
-    graphs::happened(graphs::Event::Duplicated(from, to));
+pub fn duplicated(from: c_int, to: c_int) -> bool {
     let Some((proc, slot)) = tracked(from) else {
         if let Some(slot) = attach::current().and_then(|p| p.slots.get(to as usize))
             && slot.state.load(Relaxed) != FD_UNKNOWN
@@ -260,13 +255,13 @@ pub fn duplicated(from: c_int, to: c_int) {
         {
             slot.state.store(FD_UNKNOWN, Relaxed);
         }
-        walk::duplicated(from, to);
-        return;
+        return false;
     };
     slot.flags.fetch_or(FLAG_SHARED_POS, Relaxed);
     if copied(proc, slot, to) {
         SHARED.note(from, to);
     }
+    true
 }
 
 /// What is known of a descriptor holds for `to`, its duplicate: nothing is asked, since a filter of system calls may stand over the process that no hook

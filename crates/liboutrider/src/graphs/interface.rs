@@ -13,7 +13,7 @@ use outrider_sys::environment::variable;
 use super::calls::total;
 use super::plugins;
 use super::scopes::{self, CScope};
-use crate::attach;
+use crate::{attach, descriptors};
 
 /// struct outrider_op.
 #[repr(C)]
@@ -551,7 +551,7 @@ unsafe extern "C" fn outrider_leave(scope: *mut CScope) {
 /// The scope is null or one of this thread; the call's pointers are what the system call wants.
 unsafe fn make(scope: *mut CScope, call: &Call) -> isize {
     // SAFETY: as promised.
-    let r = unsafe { scopes::make(scope, call) };
+    let r = unsafe { scopes::make(scope, call, descriptors::forget) };
     if r < 0 { fail(-r as c_int, -1) } else { r }
 }
 

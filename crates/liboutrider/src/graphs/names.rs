@@ -9,9 +9,9 @@ use outrider_graph::{Call, Kind};
 
 use super::plugins::lister;
 use super::{
-    Event, announce, call, change, close, happened, read_entry, through, through_or_past, transfer,
+    Event, announce, call, change, happened, read_entry, through, through_or_past, transfer,
 };
-use crate::{real, track, walk};
+use crate::{descriptors, real, walk};
 
 #[inline(always)]
 fn at_path(kind: Kind, dir: c_int, path: *const c_char, flags: c_int) -> Call {
@@ -247,10 +247,7 @@ unsafe extern "C" fn rewinddir(stream: *mut DIR) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn closedir(stream: *mut DIR) -> c_int {
     if !stream.is_null() {
-        let fd = descriptor(stream);
-        happened(Event::Closing(stream, fd));
-        announce(|| close(fd));
-        track::closing(fd);
+        descriptors::closing_directory(stream, descriptor(stream));
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::closedir(stream) }

@@ -1143,11 +1143,11 @@ pub fn closing_range(first: u32, last: u32) {
     set_errno(was);
 }
 
-/// Makes a call through a scope that is named in it, or without one where it is null.
+/// Makes a call through a scope that is named in it, or without one where it is null. If that closes a descriptor it is told to `closing` first.
 ///
 /// # Safety
 /// The scope is null or one of this thread; the call's pointers are what the system call wants.
-pub unsafe fn make(scope: *mut CScope, call: &Call) -> isize {
+pub unsafe fn make(scope: *mut CScope, call: &Call, closing: impl FnOnce(c_int)) -> isize {
     let local = local::get();
     let was = errno();
     let r = at_work(local, || {
@@ -1161,8 +1161,7 @@ pub unsafe fn make(scope: *mut CScope, call: &Call) -> isize {
             }
         }
         if call.args.kind == Kind::Close {
-            crate::declared::closing(call.args.fd);
-            crate::track::closing(call.args.fd);
+            closing(call.args.fd);
         }
         // SAFETY: as promised.
         unsafe {
