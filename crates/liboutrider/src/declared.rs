@@ -491,7 +491,7 @@ unsafe extern "C" fn outrider_declare(fd: c_int, ranges: *const c_void, n: size_
         process.declare(fd, given.iter().map(|r| (r.offset, r.length)))
     });
     if result.is_ok() {
-        crate::track::leave_to_declared(fd);
+        crate::descriptors::leave_to_declared(fd);
     }
     answer(result)
 }
@@ -513,7 +513,7 @@ extern "C" fn outrider_pull(fd: c_int, next: Option<Next>, context: *mut c_void)
     });
     match result {
         Ok(call) => {
-            crate::track::leave_to_declared(fd);
+            crate::descriptors::leave_to_declared(fd);
             if let Some(call) = call {
                 make(process, call);
             }
@@ -571,7 +571,7 @@ extern "C" fn outrider_region_add(
         })
     });
     if result.is_ok() {
-        crate::track::leave_to_declared(fd);
+        crate::descriptors::leave_to_declared(fd);
     }
     done(result)
 }

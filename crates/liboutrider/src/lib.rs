@@ -49,7 +49,7 @@ extern "C" fn start() {
     waits::start();
     if attach::start() {
         // A redirected standard input is a file that no hook sees being opened.
-        track::adopt(0);
+        descriptors::adopt(0);
         exec::start();
         graphs::start();
     } else {

@@ -3,7 +3,7 @@
 //! Their pointers are part of its binary interface (bits/types/struct_FILE.h): programs compiled against its
 //! getc macros depend on their places.
 
-use core::ffi::{c_int, c_long, c_void};
+use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 
 use libc::{FILE, off_t};
 
@@ -55,4 +55,23 @@ pub fn descriptor(fp: *mut FILE) -> c_int {
             _ => (&raw const (*s).fileno).read_volatile(),
         }
     }
+}
+
+/// Flags of open(2) for a mode of fopen(3), and where the file position begins, bytes; of one that appends only the kernel knows.
+pub fn opened_as(mode: *const c_char) -> Option<(c_int, Option<u64>)> {
+    if mode.is_null() {
+        return None;
+    }
+    // SAFETY: a C string that the C library has just understood; what follows a comma is something else.
+    let (kind, updates) = unsafe {
+        let text = CStr::from_ptr(mode).to_bytes();
+        let mode = text.split(|b| *b == b',').next().unwrap_or_default();
+        (mode.first().copied(), mode.contains(&b'+'))
+    };
+    let flags = match kind {
+        Some(b'r') if !updates => libc::O_RDONLY,
+        _ if updates => libc::O_RDWR,
+        _ => libc::O_WRONLY,
+    };
+    Some((flags, (kind != Some(b'a')).then_some(0)))
 }

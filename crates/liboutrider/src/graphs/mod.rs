@@ -24,8 +24,13 @@ pub use changes::{by_number, new_flags, paths, unsharing};
 pub use plugins::Event;
 pub use scopes::{
     announce, closing_range, disable, happened, is_nobodys, read_entry, restrict, through,
-    through_or_past, unsettle, unshare_files,
+    through_or, through_or_past, unsettle, unshare_files,
 };
+
+/// Whether some plug-in foresees the calls on directories' entries.
+pub fn follow_directories() -> bool {
+    plugins::lister().is_some()
+}
 
 /// Runs before `main`.
 pub fn start() {

@@ -730,9 +730,19 @@ impl Thread {
 /// `black_box` keeps the compiler from saving these.
 #[inline(always)]
 pub fn through(call: impl FnOnce() -> Call + Copy, real: impl FnOnce() -> isize + Copy) -> isize {
+    through_or(call, real, |_| {})
+}
+
+/// The same; where a scope has the answer, `answered` hears it.
+#[inline(always)]
+pub fn through_or(
+    call: impl FnOnce() -> Call + Copy,
+    real: impl FnOnce() -> isize + Copy,
+    answered: impl FnOnce(isize) + Copy,
+) -> isize {
     match turn() {
         None => real(),
-        Some(local) => perhaps_followed(local, black_box(call), black_box(real)),
+        Some(local) => perhaps_followed(local, black_box(call), black_box(real), answered),
     }
 }
 
@@ -745,7 +755,7 @@ pub fn through_or_past(
     match turn() {
         None => real(),
         Some(local) if is_passed_quickly(local, &call()) => real(),
-        Some(local) => followed(local, black_box(call), black_box(real)),
+        Some(local) => followed(local, black_box(call), black_box(real), |_| {}),
     }
 }
 
@@ -789,17 +799,23 @@ fn perhaps_followed(
     local: *mut Local,
     call: impl FnOnce() -> Call + Copy,
     real: impl FnOnce() -> isize + Copy,
+    answered: impl FnOnce(isize),
 ) -> isize {
     if is_passed_quickly(local, &call()) {
         return real();
     }
-    followed(local, call, real)
+    followed(local, call, real, answered)
 }
 
 /// The same, on a thread whose calls somebody is interested in.
 #[cold]
 #[inline(never)]
-fn followed(local: *mut Local, call: impl FnOnce() -> Call, real: impl FnOnce() -> isize) -> isize {
+fn followed(
+    local: *mut Local,
+    call: impl FnOnce() -> Call,
+    real: impl FnOnce() -> isize,
+    answered: impl FnOnce(isize),
+) -> isize {
     let call = call();
     if let Some(graph) = plugins::resting()
         // SAFETY: the calling thread's record, null or alive.
@@ -810,7 +826,10 @@ fn followed(local: *mut Local, call: impl FnOnce() -> Call, real: impl FnOnce() 
     // SAFETY: the caller's arguments, which its call would hand to the kernel.
     let turn = unsafe { before(local, &call) };
     match turn {
-        Turn::Answer(r) => r,
+        Turn::Answer(r) => {
+            answered(r);
+            r
+        }
         Turn::Make(told, errno) => {
             let r = real();
             after(local, &call, told, errno, r);
@@ -963,9 +982,6 @@ unsafe fn before(local: *mut Local, call: &Call) -> Turn {
         Some(r) => {
             if observed {
                 plugins::after(call, r);
-            }
-            if matches!(call.args.kind, Kind::Read | Kind::Write) {
-                crate::track::wrote(call.args.fd, r);
             }
             set_errno(if r < 0 { -r as c_int } else { was });
             Turn::Answer(if r < 0 { -1 } else { r })
