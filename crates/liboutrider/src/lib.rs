@@ -10,9 +10,10 @@
 //! - `descriptors` says who hears of what becomes of a descriptor.
 //! - `track` is what the hooks keep of descriptors whose files are followed.
 //! - `resident` lets files that are cached pass without a word; `waits` sees when one no longer is.
-//! - `declared` is the C interface through which a program says what it will read.
+//! - `declared` is what the program has declared that it will read.
 //! - `graphs` are foreaction graphs: their C interface, plug-ins, and how the program's calls reach them.
 //! - `rights` is what is done before a program changes what it may do.
+//! - `interface` is what programs call by its own name.
 //! - `exec` starts programs that can't take the library without it.
 //! - `baseline` is how little it needs of the C library's version.
 //! - `heap` is the memory of all this: never the program's.
@@ -27,6 +28,7 @@ mod exec;
 mod graphs;
 mod heap;
 mod hooks;
+mod interface;
 mod libio;
 mod local;
 mod real;
