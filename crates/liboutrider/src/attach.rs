@@ -147,10 +147,6 @@ pub fn start() -> bool {
     if name.len() == NAME_BYTES {
         STATE.store(IDLE, Ordering::Release);
     }
-    if predicts() {
-        // A redirected standard input is a file that no hook sees being opened.
-        crate::track::adopt(0);
-    }
     true
 }
 
@@ -601,82 +597,35 @@ fn tell_name(proc: &Proc) {
     }
 }
 
-/// Nothing is followed in this process any more: its threads no longer share one descriptor table, so that numbers say nothing.
-#[cold]
-pub fn disable() {
-    if crate::waits::is_guest() {
-        return;
-    }
-    if local().is_some_and(|l| l.handed.load(Ordering::Acquire) != 0) {
-        leave();
-        // Nobody will tell when what it still holds is in the way.
-        release_all(impatient());
-    }
-    STATE.fetch_or(FORBIDDEN, Ordering::AcqRel);
-    retire();
-}
-
 /// The service need not listen any longer, and its memory goes.
-fn retire() {
+pub fn retire() {
     if let Some(proc) = current() {
         proc.closed.store(1, Ordering::Release);
     }
     detach();
 }
 
-/// The service holds nothing for this process any longer, because nobody would tell it when that is in the way.
-fn leave() {
-    crate::track::closing_range(0, u32::MAX);
-}
-
-/// The program is about to change what it may do: its user, capabilities, root or namespaces. What it opens from here on is followed
-/// by a service that may do the same.
-#[cold]
-pub fn change_rights() {
-    if !may_attach(STATE.load(Ordering::Relaxed)) || !at_home() {
-        return;
-    }
-    if local().is_some_and(|l| l.handed.load(Ordering::Acquire) != 0) {
-        leave();
-    }
+/// The same for good: nothing is to be followed in this process any more.
+pub fn forbid() {
+    STATE.fetch_or(FORBIDDEN, Ordering::AcqRel);
     retire();
 }
 
-/// The same of the calling thread alone. Where others may do what they could, a process has no rights of its own any more by which it could be helped: what is
-/// known of them is those of its first thread. So nothing is followed in it from here on, and the report says so.
-#[cold]
-pub fn change_rights_of_thread() {
-    if !may_attach(STATE.load(Ordering::Relaxed)) || !at_home() {
-        return;
-    }
-    if raw::gettid() == raw::getpid() {
-        return change_rights();
-    }
-    lose(shm::lost::RIGHTS);
-    disable();
-}
-
-/// The program is about to enter another network namespace, where nobody listens: what it opens from there on is not followed, and the report says so.
-#[cold]
-pub fn leave_network() {
-    if predicts() {
-        lose(shm::lost::NETWORK);
-    }
-}
-
-/// The program is about to forbid itself and the programs that it starts some system calls, on pain of death perhaps, or may do so in whatever way, since it gives up
-/// privileges as those must who have none before they install a filter (PR_SET_NO_NEW_PRIVS): from here on hooks
-/// ask the kernel nothing that programs don't ask themselves, in no process that this one becomes or makes.
-#[cold]
-pub fn confine() {
-    if CONFINED.load(Ordering::Relaxed) {
-        // The filter that is there already may kill for any call.
-        return;
-    }
-    disable();
+/// The same under a filter of system calls that is about to come: the service isn't asked for anything from here on.
+pub fn forbid_calls() {
     give_up();
     retire();
     CONFINED.store(true, Ordering::Release);
+}
+
+/// Whether the service has the memory that the hooks of this process keep.
+pub fn is_handed() -> bool {
+    local().is_some_and(|l| l.handed.load(Ordering::Acquire) != 0)
+}
+
+/// Whether files may be followed in this process, and the caller is it: not a vfork child that runs in its memory.
+pub fn may_follow() -> bool {
+    may_attach(STATE.load(Ordering::Relaxed)) && at_home()
 }
 
 /// Whether a filter of system calls is known to stand over this process.

@@ -15,11 +15,11 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 use outrider_core::shm::{self, Kind};
-use outrider_graph::{Call, Kind as Step};
+use outrider_graph::Kind as Step;
 use outrider_sys::raw;
 
-use crate::graphs::{self, through};
-use crate::{attach, declared, exec, real, track};
+use crate::graphs::{self, transfer, vectored};
+use crate::{attach, declared, descriptors, exec, real, rights};
 
 /// See preadv2(2), from Linux 6.14 on: what the read brings into the page cache leaves it at once.
 const RWF_DONTCACHE: c_int = 0x80;
@@ -46,23 +46,6 @@ macro_rules! hook {
     };
 }
 
-/// A read or write as graphs have it.
-#[inline(always)]
-pub fn transfer(kind: Step, fd: c_int, buffer: *mut c_void, n: size_t, offset: off_t) -> Call {
-    let mut c = graphs::call(kind, fd);
-    (c.args.len, c.args.offset, c.buffer) = (n, offset, buffer);
-    c
-}
-
-/// A vectored read as graphs have it. Its length is looked up where the array is one that the kernel would take.
-fn vectored(kind: Step, fd: c_int, iov: *const iovec, n: c_int, offset: off_t) -> Call {
-    let mut c = graphs::call(kind, fd);
-    c.args.offset = offset;
-    c.args.len = graphs::total(iov, n);
-    (c.vectored, c.vectors, c.vector_count) = (true, iov, n);
-    c
-}
-
 /// Whether the program's hints are to be dropped (mode `os-only`).
 fn drops_hints() -> bool {
     attach::MODE.load(Relaxed) == shm::MODE_OS_ONLY
@@ -72,89 +55,51 @@ fn drops_hints() -> bool {
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn heard_read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t {
-    through(
-        move || transfer(Step::Read, fd, buf, n, 0),
-        move || {
-            let slot = track::reading(fd, n);
-            // SAFETY: the caller's arguments, unchanged.
-            let r = unsafe { real::read(fd, buf, n) };
-            track::came(fd);
-            track::advanced(slot, r);
-            r
-        },
-    )
+    let call = move || transfer(Step::Read, fd, buf, n, 0);
+    // SAFETY: the caller's arguments, unchanged.
+    descriptors::read(fd, n, call, move || unsafe { real::read(fd, buf, n) })
 }
 
 /// A pread(2) that somebody may have to hear of.
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn heard_pread(fd: c_int, buf: *mut c_void, n: size_t, offset: off_t) -> ssize_t {
-    through(
-        move || transfer(Step::Pread, fd, buf, n, offset),
-        move || {
-            track::reading_at(fd, offset as u64, n);
-            // SAFETY: the caller's arguments, unchanged.
-            let r = unsafe { real::pread(fd, buf, n, offset) };
-            track::came(fd);
-            r
-        },
-    )
+    let call = move || transfer(Step::Pread, fd, buf, n, offset);
+    // SAFETY: the caller's arguments, unchanged.
+    let pread = move || unsafe { real::pread(fd, buf, n, offset) };
+    descriptors::read_at(fd, offset, n, call, pread)
 }
 
 hook! {
     /// See open(2).
     open = open64 = __open = __open64 (path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        through(move || graphs::open(libc::AT_FDCWD, path, flags, mode), move || {
-            // SAFETY: the caller's arguments, unchanged.
-            let fd = unsafe { real::open(path, flags, mode) };
-            track::opened(fd, flags, 0);
-            fd as isize
-        }) as c_int
+        // SAFETY: the caller's arguments, unchanged.
+        descriptors::open(flags, move || graphs::open(libc::AT_FDCWD, path, flags, mode), move || unsafe { real::open(path, flags, mode) })
     }
     /// See openat(2).
     openat = openat64 (dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        through(move || graphs::open(dir, path, flags, mode), move || {
-            // SAFETY: the caller's arguments, unchanged.
-            let fd = unsafe { real::openat(dir, path, flags, mode) };
-            track::opened(fd, flags, 0);
-            fd as isize
-        }) as c_int
+        // SAFETY: the caller's arguments, unchanged.
+        descriptors::open(flags, move || graphs::open(dir, path, flags, mode), move || unsafe { real::openat(dir, path, flags, mode) })
     }
     /// The fortified open(2).
     __open_2 = __open64_2 (path: *const c_char, flags: c_int) -> c_int {
-        through(move || graphs::open(libc::AT_FDCWD, path, flags, 0), move || {
-            // SAFETY: the caller's arguments, unchanged.
-            let fd = unsafe { real::__open_2(path, flags) };
-            track::opened(fd, flags, 0);
-            fd as isize
-        }) as c_int
+        // SAFETY: the caller's arguments, unchanged.
+        descriptors::open(flags, move || graphs::open(libc::AT_FDCWD, path, flags, 0), move || unsafe { real::__open_2(path, flags) })
     }
     /// The fortified openat(2).
     __openat_2 = __openat64_2 (dir: c_int, path: *const c_char, flags: c_int) -> c_int {
-        through(move || graphs::open(dir, path, flags, 0), move || {
-            // SAFETY: the caller's arguments, unchanged.
-            let fd = unsafe { real::__openat_2(dir, path, flags) };
-            track::opened(fd, flags, 0);
-            fd as isize
-        }) as c_int
+        // SAFETY: the caller's arguments, unchanged.
+        descriptors::open(flags, move || graphs::open(dir, path, flags, 0), move || unsafe { real::__openat_2(dir, path, flags) })
     }
     /// See creat(2).
     creat = creat64 (path: *const c_char, mode: mode_t) -> c_int {
-        through(move || graphs::open(libc::AT_FDCWD, path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode), move || {
-            // SAFETY: the caller's arguments, unchanged.
-            let fd = unsafe { real::creat(path, mode) };
-            track::opened(fd, libc::O_WRONLY, 0);
-            fd as isize
-        }) as c_int
+        // SAFETY: the caller's arguments, unchanged.
+        descriptors::open(libc::O_WRONLY, move || graphs::open(libc::AT_FDCWD, path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode), move || unsafe { real::creat(path, mode) })
     }
     /// See close(2).
     close = __close (fd: c_int) -> c_int {
-        through(move || graphs::close(fd), move || {
-            declared::closing(fd);
-            track::closing(fd);
-            // SAFETY: the caller's arguments, unchanged.
-            unsafe { real::close(fd) as isize }
-        }) as c_int
+        // SAFETY: the caller's arguments, unchanged.
+        descriptors::close(fd, move || unsafe { real::close(fd) })
     }
     /// See close_range(2).
     close_range (first: c_uint, last: c_uint, flags: c_int) -> c_int {
@@ -164,9 +109,7 @@ hook! {
     }
     /// See closefrom(3).
     closefrom (first: c_int) -> () {
-        graphs::closing_range(first.max(0) as u32, u32::MAX);
-        declared::closing_range(first.max(0) as u32, u32::MAX);
-        track::closing_range(first.max(0) as u32, u32::MAX);
+        descriptors::closing_range(first.max(0) as u32, u32::MAX);
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::closefrom(first) }
     }
@@ -174,34 +117,18 @@ hook! {
     dup = __dup (fd: c_int) -> c_int {
         // SAFETY: the caller's arguments, unchanged.
         let new = unsafe { real::dup(fd) };
-        track::duplicated(fd, new);
+        descriptors::duplicated(fd, new);
         new
     }
     /// See dup2(2).
     dup2 = __dup2 (from: c_int, to: c_int) -> c_int {
-        if from != to {
-            graphs::announce(|| graphs::close(to));
-            declared::closing(to);
-            track::closing(to);
-        }
         // SAFETY: the caller's arguments, unchanged.
-        let new = unsafe { real::dup2(from, to) };
-        graphs::streams::replaced(to);
-        track::duplicated(from, new);
-        new
+        descriptors::duplicate_onto(from, to, || unsafe { real::dup2(from, to) })
     }
     /// See dup3(2).
     dup3 (from: c_int, to: c_int, flags: c_int) -> c_int {
-        if from != to {
-            graphs::announce(|| graphs::close(to));
-            declared::closing(to);
-            track::closing(to);
-        }
         // SAFETY: the caller's arguments, unchanged.
-        let new = unsafe { real::dup3(from, to, flags) };
-        graphs::streams::replaced(to);
-        track::duplicated(from, new);
-        new
+        descriptors::duplicate_onto(from, to, || unsafe { real::dup3(from, to, flags) })
     }
     /// See fcntl(2).
     fcntl = fcntl64 = __fcntl (fd: c_int, command: c_int, arg: usize) -> c_int {
@@ -214,9 +141,8 @@ hook! {
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::fcntl(fd, command, arg) };
         match command {
-            libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => track::duplicated(fd, r),
-            // O_DIRECT may have been set or cleared: look at the descriptor anew.
-            libc::F_SETFL => track::closing(fd),
+            libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => descriptors::duplicated(fd, r),
+            libc::F_SETFL => descriptors::flags_changed(fd),
             _ => {}
         }
         r
@@ -234,40 +160,31 @@ hook! {
             (c.args.offset, c.args.flags) = (offset, whence);
             c
         };
-        through(call, move || {
-            // SAFETY: the caller's arguments, unchanged.
-            let r = unsafe { real::lseek(fd, offset, whence) };
-            track::moved(fd, r);
-            r as isize
-        }) as off_t
+        // SAFETY: the caller's arguments, unchanged.
+        descriptors::seek(fd, call, move || unsafe { real::lseek(fd, offset, whence) })
     }
     /// See read(2).
     read = __read (fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t {
-        let Some(slot) = track::silent_here(fd, n) else {
+        let Some(slot) = descriptors::silent_here(fd, n) else {
             // SAFETY: the caller's arguments, unchanged.
             return unsafe { heard_read(fd, buf, n) };
         };
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::read(fd, buf, n) };
-        track::advanced(slot, r);
+        descriptors::advanced(slot, r);
         r
     }
     /// The fortified read(2).
     __read_chk (fd: c_int, buf: *mut c_void, n: size_t, room: size_t) -> ssize_t {
         // More than there is room for ends the program, in the C library's function.
         let n_fitting = if n > room { usize::MAX } else { n };
-        through(move || transfer(Step::Read, fd, buf, n_fitting, 0), move || {
-            let slot = track::reading(fd, n);
-            // SAFETY: the caller's arguments, unchanged.
-            let r = unsafe { real::__read_chk(fd, buf, n, room) };
-            track::came(fd);
-            track::advanced(slot, r);
-            r
-        })
+        let call = move || transfer(Step::Read, fd, buf, n_fitting, 0);
+        // SAFETY: the caller's arguments, unchanged.
+        descriptors::read(fd, n, call, move || unsafe { real::__read_chk(fd, buf, n, room) })
     }
     /// See pread(2).
     pread = pread64 = __pread64 (fd: c_int, buf: *mut c_void, n: size_t, offset: off_t) -> ssize_t {
-        if !track::silent_at(fd, offset as u64, n) {
+        if !descriptors::silent_at(fd, offset as u64, n) {
             // SAFETY: the caller's arguments, unchanged.
             return unsafe { heard_pread(fd, buf, n, offset) };
         }
@@ -277,75 +194,62 @@ hook! {
     /// The fortified pread(2).
     __pread_chk = __pread64_chk (fd: c_int, buf: *mut c_void, n: size_t, offset: off_t, room: size_t) -> ssize_t {
         let n_fitting = if n > room { usize::MAX } else { n };
-        through(move || transfer(Step::Pread, fd, buf, n_fitting, offset), move || {
-            track::reading_at(fd, offset as u64, n);
-            // SAFETY: the caller's arguments, unchanged.
-            let r = unsafe { real::__pread_chk(fd, buf, n, offset, room) };
-            track::came(fd);
-            r
-        })
+        let call = move || transfer(Step::Pread, fd, buf, n_fitting, offset);
+        // SAFETY: the caller's arguments, unchanged.
+        descriptors::read_at(fd, offset, n, call, move || unsafe { real::__pread_chk(fd, buf, n, offset, room) })
     }
     /// See readv(2).
     readv = __readv (fd: c_int, iov: *const iovec, n: c_int) -> ssize_t {
-        through(move || vectored(Step::Read, fd, iov, n, 0), move || {
-            // SAFETY: the caller's arguments, unchanged.
-            let r = unsafe { real::readv(fd, iov, n) };
-            track::has_read(fd, r);
-            r
-        })
+        let call = move || vectored(Step::Read, fd, iov, n, 0);
+        // SAFETY: the caller's arguments, unchanged.
+        descriptors::read_vector(fd, call, move || unsafe { real::readv(fd, iov, n) })
     }
     /// See preadv(2).
     preadv = preadv64 (fd: c_int, iov: *const iovec, n: c_int, offset: off_t) -> ssize_t {
-        through(move || vectored(Step::Pread, fd, iov, n, offset), move || {
-            // SAFETY: the caller's arguments, unchanged.
-            let r = unsafe { real::preadv(fd, iov, n, offset) };
-            track::has_read_at(fd, offset as u64, r);
-            r
-        })
+        let call = move || vectored(Step::Pread, fd, iov, n, offset);
+        // SAFETY: the caller's arguments, unchanged.
+        descriptors::read_vector_at(fd, offset, call, move || unsafe { real::preadv(fd, iov, n, offset) })
     }
     /// See preadv2(2). Offset -1 means the file position.
     preadv2 = preadv64v2 (fd: c_int, iov: *const iovec, n: c_int, offset: off_t, flags: c_int) -> ssize_t {
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::preadv2(fd, iov, n, offset, flags) };
         if flags & RWF_DONTCACHE != 0 && r > 0 {
-            track::leave_uncached(fd);
+            descriptors::leave_uncached(fd);
         } else if offset == -1 {
-            track::has_read(fd, r);
+            descriptors::has_read(fd, r);
         } else {
-            track::has_read_at(fd, offset as u64, r);
+            descriptors::has_read_at(fd, offset as u64, r);
         }
         r
     }
     /// See write(2).
     write = __write (fd: c_int, buf: *const c_void, n: size_t) -> ssize_t {
-        through(move || transfer(Step::Write, fd, buf.cast_mut(), n, 0), move || {
-            // SAFETY: the caller's arguments, unchanged.
-            let r = unsafe { real::write(fd, buf, n) };
-            track::wrote(fd, r);
-            r
-        })
+        let call = move || transfer(Step::Write, fd, buf.cast_mut(), n, 0);
+        // SAFETY: the caller's arguments, unchanged.
+        descriptors::write(fd, call, move || unsafe { real::write(fd, buf, n) })
     }
     /// See writev(2).
     writev = __writev (fd: c_int, iov: *const iovec, n: c_int) -> ssize_t {
-        graphs::announce(|| graphs::change(fd));
+        descriptors::changing(fd);
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::writev(fd, iov, n) };
-        track::wrote(fd, r);
+        descriptors::has_written(fd, r);
         r
     }
     /// See sendfile(2).
     sendfile = sendfile64 (out: c_int, from: c_int, offset: *mut off_t, n: size_t) -> ssize_t {
-        graphs::announce(|| graphs::change(out));
+        descriptors::changing(out);
         let copied = kernel_copy(from, offset, n, |_| if raw::is_regular(out) { Told::After { likely: true } } else { Told::Before });
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::sendfile(out, from, offset, n) };
         has_copied(from, copied, r);
-        track::wrote(out, r);
+        descriptors::has_written(out, r);
         r
     }
     /// See copy_file_range(2).
     copy_file_range (from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, n: size_t, flags: c_uint) -> ssize_t {
-        graphs::announce(|| graphs::change(to));
+        descriptors::changing(to);
         let copied = kernel_copy(from, from_offset, n, |slot| {
             if leads_elsewhere(slot, to) {
                 // Programs that copy by reading ask for this first, for all of a file at once.
@@ -360,19 +264,19 @@ hook! {
         let r = unsafe { real::copy_file_range(from, from_offset, to, to_offset, n, flags) };
         has_copied(from, copied, r);
         if to_offset.is_null() {
-            track::wrote(to, r);
+            descriptors::has_written(to, r);
         }
         r
     }
     /// See splice(2).
     splice (from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, n: size_t, flags: c_uint) -> ssize_t {
-        graphs::announce(|| graphs::change(to));
+        descriptors::changing(to);
         let copied = kernel_copy(from, from_offset, n, |_| Told::Before);
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::splice(from, from_offset, to, to_offset, n, flags) };
         has_copied(from, copied, r);
         if to_offset.is_null() {
-            track::wrote(to, r);
+            descriptors::has_written(to, r);
         }
         r
     }
@@ -384,10 +288,10 @@ hook! {
             return p;
         }
         if flags & libc::MAP_FIXED != 0 {
-            track::mapping_changed(Kind::Unmap, 0, p as usize, n);
+            descriptors::mapping_changed(Kind::Unmap, 0, p as usize, n);
         }
         if fd >= 0 && flags & libc::MAP_ANONYMOUS == 0 {
-            track::mapped(fd, offset as u64, p as usize, n);
+            descriptors::mapped(fd, offset as u64, p as usize, n);
         }
         p
     }
@@ -396,7 +300,7 @@ hook! {
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::munmap(address, n) };
         if r == 0 && n as u64 >= SMALLEST_MAP {
-            track::mapping_changed(Kind::Unmap, 0, address as usize, n);
+            descriptors::mapping_changed(Kind::Unmap, 0, address as usize, n);
         }
         r
     }
@@ -407,12 +311,12 @@ hook! {
         let moved = p != libc::MAP_FAILED && n > 0 && flags & libc::MREMAP_DONTUNMAP == 0;
         if moved && n.max(new_n) as u64 >= SMALLEST_MAP {
             if flags & libc::MREMAP_FIXED != 0 {
-                track::mapping_changed(Kind::Unmap, 0, p as usize, new_n);
+                descriptors::mapping_changed(Kind::Unmap, 0, p as usize, new_n);
             }
-            track::mapping_changed(Kind::Remap, p as u64, old as usize, new_n);
+            descriptors::mapping_changed(Kind::Remap, p as u64, old as usize, new_n);
             if p != old {
                 // Of a part of a mapping nothing is followed any longer.
-                track::mapping_changed(Kind::Unmap, 0, old as usize, n);
+                descriptors::mapping_changed(Kind::Unmap, 0, old as usize, n);
             }
         }
         p
@@ -423,7 +327,7 @@ hook! {
         let r = unsafe { real::madvise(address, n, if hint(advice) && drops_hints() { libc::MADV_NORMAL } else { advice }) };
         if advice == libc::MADV_WILLNEED && r == 0 {
             // The kernel clips this silently; the service completes it.
-            track::mapping_changed(Kind::MapWillNeed, 0, address as usize, n);
+            descriptors::mapping_changed(Kind::MapWillNeed, 0, address as usize, n);
         }
         r
     }
@@ -432,7 +336,7 @@ hook! {
         // SAFETY: as for madvise; the POSIX numbers of these hints are the same.
         let r = unsafe { real::posix_madvise(address, n, if hint(advice) && drops_hints() { libc::POSIX_MADV_NORMAL } else { advice }) };
         if advice == libc::POSIX_MADV_WILLNEED && r == 0 {
-            track::mapping_changed(Kind::MapWillNeed, 0, address as usize, n);
+            descriptors::mapping_changed(Kind::MapWillNeed, 0, address as usize, n);
         }
         r
     }
@@ -445,7 +349,7 @@ hook! {
             // What the kernel would refuse is left to it.
             libc::POSIX_FADV_WILLNEED if offset >= 0 && n >= 0 => {
                 let len = if n == 0 { u64::MAX >> 1 } else { n as u64 };
-                if track::take_over(fd, offset as u64, len) {
+                if descriptors::take_over(fd, offset as u64, len) {
                     return 0;
                 }
             }
@@ -455,10 +359,10 @@ hook! {
         let r = unsafe { real::posix_fadvise(fd, offset, n, advice) };
         if advice == libc::POSIX_FADV_DONTNEED && r == 0 {
             let len = if n == 0 { u64::MAX >> 1 } else { n as u64 };
-            track::about(fd, Kind::DontNeed, 0, offset as u64, len);
+            descriptors::about(fd, Kind::DontNeed, 0, offset as u64, len);
         }
         if r == 0 {
-            track::advised(fd, advice);
+            descriptors::advised(fd, advice);
         }
         r
     }
@@ -469,7 +373,7 @@ hook! {
             // SAFETY: integers only.
             return unsafe { real::readahead(fd, off_t::MAX & !4095, 1) };
         }
-        if offset >= 0 && (n as isize) > 0 && track::take_over(fd, offset as u64, n as u64) {
+        if offset >= 0 && (n as isize) > 0 && descriptors::take_over(fd, offset as u64, n as u64) {
             return 0;
         }
         // SAFETY: the caller's arguments, unchanged.
@@ -477,11 +381,11 @@ hook! {
     }
     /// See ftruncate(2).
     ftruncate = ftruncate64 (fd: c_int, size: off_t) -> c_int {
-        graphs::announce(|| graphs::change(fd));
+        descriptors::changing(fd);
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::ftruncate(fd, size) };
         if r == 0 {
-            track::about(fd, Kind::Truncate, 0, size as u64, 0);
+            descriptors::about(fd, Kind::Truncate, 0, size as u64, 0);
         }
         r
     }
@@ -495,7 +399,7 @@ hook! {
     prctl (option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
         match option {
             libc::PR_SET_SECCOMP => confining(),
-            libc::PR_SET_NO_NEW_PRIVS => attach::confine(),
+            libc::PR_SET_NO_NEW_PRIVS => rights::confine(),
             _ => {}
         }
         // SAFETY: the caller's arguments, unchanged.
@@ -512,7 +416,7 @@ hook! {
             // SECCOMP_SET_MODE_STRICT and SECCOMP_SET_MODE_FILTER; the others only ask.
             libc::SYS_seccomp if a as c_uint <= libc::SECCOMP_SET_MODE_FILTER => confining(),
             libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => confining(),
-            libc::SYS_prctl if a as c_int == libc::PR_SET_NO_NEW_PRIVS => attach::confine(),
+            libc::SYS_prctl if a as c_int == libc::PR_SET_NO_NEW_PRIVS => rights::confine(),
             libc::SYS_unshare => unsharing(a as c_int),
             libc::SYS_close_range => closing_range(a as c_uint, b as c_uint, c as c_uint),
             libc::SYS_inotify_add_watch => watching(c as u32),
@@ -528,7 +432,7 @@ hook! {
         let r = unsafe { real::syscall(number, a, b, c, d, e, f) };
         if number == libc::SYS_openat2 && r >= 0 {
             // The C library has no function for it.
-            track::adopt(r as c_int);
+            descriptors::adopt(r as c_int);
         }
         if r == 0 {
             // SAFETY: the call was made.
@@ -573,7 +477,7 @@ hook! {
 /// The calling thread is about to forbid itself system calls (seccomp).
 #[cold]
 fn confining() {
-    attach::confine();
+    rights::confine();
     declared::disable();
     exec::disable();
     graphs::disable();
@@ -582,16 +486,16 @@ fn confining() {
 /// Before unshare(2): threads that have tables of descriptors of their own mean different files by one number.
 fn unsharing(flags: c_int) {
     if flags & libc::CLONE_FILES != 0 {
-        attach::disable();
+        rights::disable();
         declared::disable();
     }
     if flags & libc::CLONE_NEWNET != 0 {
-        attach::leave_network();
+        rights::leave_network();
     }
     if flags & (libc::CLONE_NEWUSER | libc::CLONE_NEWNS) != 0 {
-        attach::change_rights_of_thread();
+        rights::change_of_thread();
     } else if flags & libc::CLONE_FS != 0 {
-        attach::change_rights();
+        rights::change();
     }
     graphs::unsharing(flags);
 }
@@ -603,9 +507,7 @@ fn closing_range(first: c_uint, last: c_uint, flags: c_uint) {
     }
     // CLOSE_RANGE_CLOEXEC closes nothing yet.
     if flags & libc::CLOSE_RANGE_CLOEXEC == 0 {
-        graphs::closing_range(first, last);
-        declared::closing_range(first, last);
-        track::closing_range(first, last);
+        descriptors::closing_range(first, last);
     }
 }
 
@@ -613,8 +515,7 @@ fn closing_range(first: c_uint, last: c_uint, flags: c_uint) {
 #[cold]
 fn leasing(fd: c_int, kind: c_int) -> Option<attach::Quiesced> {
     let until_us = attach::until(shm::PATIENCE_US);
-    declared::leave_alone(fd, until_us);
-    track::leave_alone(fd);
+    descriptors::leave_alone(fd, until_us);
     (kind == libc::F_WRLCK as c_int).then(|| attach::quiesce(until_us))
 }
 
@@ -693,7 +594,7 @@ fn kernel_copy(
     n: size_t,
     long: impl Fn(&shm::Slot) -> Told,
 ) -> Option<Moved> {
-    let (_, slot) = track::tracked(from)?;
+    let (_, slot) = descriptors::tracked(from)?;
     let here = offset.is_null();
     let resident = slot.flags.load(Relaxed) & shm::FLAG_RESIDENT != 0;
     let told = match n {
@@ -713,10 +614,10 @@ fn kernel_copy(
     };
     let mut announced = false;
     match told {
-        Told::Before if here => _ = track::reading(from, n),
-        Told::Before => track::reading_at(from, at, n),
+        Told::Before if here => _ = descriptors::reading(from, n),
+        Told::Before => descriptors::reading_at(from, at, n),
         Told::After { likely: true } if here || !ASTRAY.load(Relaxed) => {
-            announced = track::about(from, Kind::KernelCopy, 0, at, n as u64);
+            announced = descriptors::about(from, Kind::KernelCopy, 0, at, n as u64);
         }
         Told::After { .. } | Told::Never => {}
     }
@@ -736,7 +637,7 @@ fn has_copied(from: c_int, moved: Option<Moved>, n: ssize_t) {
     let Some(m) = moved.filter(|m| m.slot.generation.load(Relaxed) == m.generation) else {
         return;
     };
-    track::came(from);
+    descriptors::came(from);
     let mut at = m.at;
     if n > 0 && !m.offset.is_null() {
         // SAFETY: the kernel has just read this off_t and written it.
@@ -746,13 +647,13 @@ fn has_copied(from: c_int, moved: Option<Moved>, n: ssize_t) {
         }
     }
     if m.announced && (n <= 0 || at != m.at) {
-        track::about(from, Kind::KernelCopy, 0, 0, 0);
+        descriptors::about(from, Kind::KernelCopy, 0, 0, 0);
     }
     if let Told::After { .. } = m.told {
-        track::has_read_at(from, at, n);
+        descriptors::has_read_at(from, at, n);
     }
     if m.offset.is_null() {
-        track::advanced(Some(m.slot), n);
+        descriptors::advanced(Some(m.slot), n);
     } else {
         m.slot.last.store(at.wrapping_add(n.max(0) as u64), Relaxed);
     }

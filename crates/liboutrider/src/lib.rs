@@ -7,26 +7,33 @@
 //!
 //! - `real` finds those functions, `symbols` what programs find by a handle.
 //! - `attach` connects the process to the service's memory, at the first file that is worth following.
-//! - `track` holds what the hooks do with descriptors.
+//! - `descriptors` says who hears of what becomes of a descriptor.
+//! - `track` is what the hooks keep of descriptors whose files are followed.
 //! - `resident` lets files that are cached pass without a word; `waits` sees when one no longer is.
-//! - `declared` is the C interface through which a program says what it will read.
+//! - `declared` is what the program has declared that it will read.
 //! - `graphs` are foreaction graphs: their C interface, plug-ins, and how the program's calls reach them.
+//! - `rights` is what is done before a program changes what it may do.
+//! - `interface` is what programs call by its own name.
 //! - `exec` starts programs that can't take the library without it.
 //! - `baseline` is how little it needs of the C library's version.
 //! - `heap` is the memory of all this: never the program's.
-//! - `hooks` are the interposed names, `stdio` those of buffered streams.
+//! - `hooks` are the interposed names, `stdio` those of buffered streams, `libio` how the C library keeps those.
 
 mod attach;
 mod baseline;
 mod declared;
+mod descriptors;
 mod ends;
 mod exec;
 mod graphs;
 mod heap;
 mod hooks;
+mod interface;
+mod libio;
 mod local;
 mod real;
 mod resident;
+mod rights;
 mod stdio;
 mod symbols;
 mod track;
@@ -43,6 +50,8 @@ extern "C" fn start() {
     real::resolve();
     waits::start();
     if attach::start() {
+        // A redirected standard input is a file that no hook sees being opened.
+        descriptors::adopt(0);
         exec::start();
         graphs::start();
     } else {

@@ -4,48 +4,14 @@
 //! so, the stream's read pointers tell whether it did, and how far it has come: the kernel, which would know, is not asked, since the program may
 //! have forbidden itself the call. Once a stream was positioned the C library notes where its descriptor stands; until then what was taken out of
 //! the buffer and what is in it now says how much was read. (Of a line longer than the buffer that fgets(3) or scanf(3) took only the last part is seen.)
-//!
-//! The pointers are part of glibc's binary interface (bits/types/struct_FILE.h): programs compiled against its
-//! getc macros depend on their places.
 
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 
 use libc::{FILE, off_t, size_t, ssize_t};
-use outrider_core::shm::FLAG_SHARED_POS;
 
-use crate::{declared, graphs, real, track};
-
-/// The beginning of glibc's `struct _IO_FILE`.
-#[repr(C)]
-struct Stream {
-    flags: c_int,
-    read_ptr: *const u8,
-    read_end: *const u8,
-    read_base: *const u8,
-    write: [*const u8; 3],
-    buf_base: *const u8,
-    buf_end: *const u8,
-    save: [*const u8; 3],
-    markers: *const c_void,
-    chain: *const c_void,
-    fileno: c_int,
-    flags2: c_int,
-    old_offset: c_long,
-    /// `_cur_column`, `_vtable_offset`, `_shortbuf`.
-    column: u32,
-    lock: *const c_void,
-    offset: off_t,
-    codecvt: *const c_void,
-    wide: *const Wide,
-}
-
-/// The beginning of glibc's `struct _IO_wide_data`: characters that were decoded and not taken yet.
-#[repr(C)]
-struct Wide {
-    read_ptr: *const libc::wchar_t,
-    read_end: *const libc::wchar_t,
-}
+use crate::libio::{Stream, descriptor};
+use crate::{descriptors, real};
 
 /// Where a stream's buffer stands before a call.
 #[derive(Clone, Copy)]
@@ -88,7 +54,7 @@ fn before(fp: *mut FILE) -> Option<Before> {
         let s = fp.cast::<Stream>();
         let fd = descriptor(fp);
         // The file may have been opened before a fork, or by the C library itself.
-        if track::tracked(fd).is_none() && !declared::follows(fd) {
+        if !descriptors::is_followed(fd) {
             return None;
         }
         let (wide, wide_end) = decoded(fp);
@@ -180,20 +146,19 @@ fn filled(fp: *mut FILE, fd: c_int, had: usize, asked: usize, taken: Option<usiz
         )
     };
     let buffered = read_end.wrapping_sub(read_base);
-    if declared::follows(fd) {
-        // Either the buffer was filled, or a large request went around it and may have filled it afterwards.
-        let n = if asked == usize::MAX {
-            buffered
-        } else {
-            buffered.max(asked)
-        };
-        declared::has_read(fd, n as isize);
+    // Either the buffer was filled, or a large request went around it and may have filled it afterwards.
+    let n = if asked == usize::MAX {
+        buffered
+    } else {
+        buffered.max(asked)
+    };
+    if descriptors::has_read_declared(fd, n) {
         return;
     }
-    let Some((_, slot)) = track::tracked(fd) else {
+    let Some((_, slot)) = descriptors::tracked(fd) else {
         return;
     };
-    track::came(fd);
+    descriptors::came(fd);
     let old = slot.pos.load(Relaxed);
     let now = match taken {
         // The C library knows.
@@ -214,70 +179,19 @@ fn filled(fp: *mut FILE, fd: c_int, had: usize, asked: usize, taken: Option<usiz
     // what was read after it.
     let most = match asked {
         usize::MAX => 0,
-        _ => (asked.saturating_add(buffered) as u64).clamp(track::FAR as u64, LARGEST),
+        _ => (asked.saturating_add(buffered) as u64).clamp(descriptors::FAR as u64, LARGEST),
     };
     let start = if now > old && now - old <= most && slot.last.load(Relaxed) == old {
         old
     } else {
         let start = now.saturating_sub(buffered as u64);
-        track::moved_on(slot, fd, start);
+        descriptors::moved_on(slot, fd, start);
         start
     };
     if start < now {
-        track::reading_at(fd, start, (now - start) as usize);
+        descriptors::reading_at(fd, start, (now - start) as usize);
     }
     slot.last.store(now, Relaxed);
-}
-
-/// glibc's flag of streams that have a descriptor, as fileno(3) looks at it: others (open_memstream(3)) leave the field as they found it.
-const IS_FILEBUF: c_int = 0x2000;
-
-/// The descriptor of a stream, -1 for one that has none. fileno(3) would set errno.
-#[inline(always)]
-pub fn descriptor(fp: *mut FILE) -> c_int {
-    if fp.is_null() {
-        return -1;
-    }
-    let s = fp.cast::<Stream>();
-    // SAFETY: a stream of the C library's; the fields lie within every glibc FILE.
-    unsafe {
-        match (&raw const (*s).flags).read_volatile() & IS_FILEBUF {
-            0 => -1,
-            _ => (&raw const (*s).fileno).read_volatile(),
-        }
-    }
-}
-
-/// A stream was opened, in this mode.
-fn opened(fp: *mut FILE, mode: *const c_char) {
-    let fd = descriptor(fp);
-    if fd < 0 || mode.is_null() {
-        return;
-    }
-    // SAFETY: a C string that the C library has just understood; what follows a comma is something else.
-    let (kind, updates) = unsafe {
-        let text = core::ffi::CStr::from_ptr(mode).to_bytes();
-        let mode = text.split(|b| *b == b',').next().unwrap_or_default();
-        (mode.first().copied(), mode.contains(&b'+'))
-    };
-    let flags = match kind {
-        Some(b'r') if !updates => libc::O_RDONLY,
-        _ if updates => libc::O_RDWR,
-        _ => libc::O_WRONLY,
-    };
-    // Where one that appends begins only the kernel knows.
-    let begins = (kind != Some(b'a')).then_some(0);
-    track::opened_at(fd, flags, FLAG_SHARED_POS, begins);
-}
-
-/// A stream is about to be closed.
-fn closing(fp: *mut FILE) {
-    let fd = descriptor(fp);
-    if fd >= 0 {
-        graphs::announce(|| graphs::close(fd));
-        declared::closing(fd);
-        track::closing(fd);
-    }
 }
 
 /// Interposes functions that read from a stream: the body is the real call, between two looks at the buffer, unless it is enough to
@@ -377,7 +291,7 @@ unsafe extern "C" {
 fn standard_input() -> *mut FILE {
     // SAFETY: set before the program runs; a program that assigns to it while it reads is at fault itself.
     let fp = unsafe { stdin };
-    track::tracked(descriptor(fp));
+    descriptors::tracked(descriptor(fp));
     fp
 }
 
@@ -539,7 +453,7 @@ mod variadic {
 /// See vdprintf(3), which writes at once.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int {
-    graphs::announce(|| graphs::change(fd));
+    descriptors::changing(fd);
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::vdprintf(fd, format, arguments) }
 }
@@ -552,7 +466,7 @@ unsafe extern "C" fn __vdprintf_chk(
     format: *const c_char,
     arguments: *mut c_void,
 ) -> c_int {
-    graphs::announce(|| graphs::change(fd));
+    descriptors::changing(fd);
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::__vdprintf_chk(fd, flag, format, arguments) }
 }
@@ -560,11 +474,10 @@ unsafe extern "C" fn __vdprintf_chk(
 /// See fopen(3).
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
-    graphs::streams::opening(path, mode);
+    descriptors::opening_stream(path, mode);
     // SAFETY: the caller's arguments, unchanged.
     let fp = unsafe { real::fopen(path, mode) };
-    graphs::streams::opened(fp, mode);
-    opened(fp, mode);
+    descriptors::opened_stream(fp, mode);
     fp
 }
 
@@ -580,12 +493,7 @@ unsafe extern "C" fn fopen64(path: *const c_char, mode: *const c_char) -> *mut F
 unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     // SAFETY: the caller's arguments, unchanged.
     let fp = unsafe { real::fdopen(fd, mode) };
-    graphs::streams::opened(fp, mode);
-    if !fp.is_null()
-        && let Some((_, slot)) = track::tracked(fd)
-    {
-        slot.flags.fetch_or(FLAG_SHARED_POS, Relaxed);
-    }
+    descriptors::wrapped(fd, fp, mode);
     fp
 }
 
@@ -596,13 +504,11 @@ unsafe extern "C" fn freopen(
     mode: *const c_char,
     old: *mut FILE,
 ) -> *mut FILE {
-    closing(old);
-    graphs::streams::closing(old);
-    graphs::streams::opening(path, mode);
+    descriptors::closing_stream(old);
+    descriptors::opening_stream(path, mode);
     // SAFETY: the caller's arguments, unchanged.
     let fp = unsafe { real::freopen(path, mode, old) };
-    graphs::streams::opened(fp, mode);
-    opened(fp, mode);
+    descriptors::opened_stream(fp, mode);
     fp
 }
 
@@ -620,8 +526,7 @@ unsafe extern "C" fn freopen64(
 /// See fclose(3).
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fclose(fp: *mut FILE) -> c_int {
-    closing(fp);
-    graphs::streams::closing(fp);
+    descriptors::closing_stream(fp);
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::fclose(fp) }
 }

@@ -1,6 +1,4 @@
-//! What the hooks do with descriptors.
-//!
-//! On LP64 Linux the 64-bit names of the C library are aliases, so one body serves `pread` and `pread64`.
+//! What is kept of descriptors whose files are followed, and what the service is told of them.
 
 use core::ffi::c_int;
 use core::hint::spin_loop;
@@ -15,102 +13,41 @@ use outrider_core::shm::{
 };
 use outrider_sys::raw;
 
-use crate::{attach, declared, graphs, resident, waits, walk};
+use crate::{attach, resident, waits};
 
-/// The state of a descriptor whose file is followed, or `None`. Nothing but loads unless the descriptor is seen for the
-/// first time.
-#[inline(always)]
-pub fn tracked(fd: c_int) -> Option<(&'static Proc, &'static Slot)> {
-    let Some(proc) = attach::current() else {
-        return orphan(fd);
-    };
-    let slot = proc.slots.get(fd as usize)?;
-    let state = slot.state.load(Relaxed);
-    if state == FD_TRACKED {
-        Some((proc, slot))
-    } else if state == FD_IGNORED {
-        None
-    } else {
-        adopt(fd)
-    }
+/// A descriptor and its state.
+pub type Tracked = (&'static Proc, &'static Slot);
+
+/// Whether a descriptor's file may be followed at all, in this process.
+pub fn may_track(fd: c_int) -> bool {
+    fd >= 0 && (fd as usize) < MAX_FDS && attach::predicts() && attach::at_home()
 }
 
-#[inline(always)]
-fn orphan(fd: c_int) -> Option<(&'static Proc, &'static Slot)> {
-    // Nothing was ever followed in this process or its ancestors since exec: then nothing can be.
-    if attach::orphaned(fd) {
-        adopt(fd)
-    } else {
-        None
-    }
-}
-
-/// Classifies a descriptor that no hook saw being opened: inherited, received over a socket, opened by a system
-/// call that is not interposed.
-#[cold]
-#[inline(never)]
-pub fn adopt(fd: c_int) -> Option<(&'static Proc, &'static Slot)> {
-    if !attach::predicts() || fd < 0 {
+/// The file of a descriptor that came to be with these open(2) flags, if it is a regular one that is read through the page cache.
+pub fn regular(fd: c_int, flags: c_int) -> Option<libc::stat> {
+    if flags & (libc::O_DIRECT | libc::O_PATH | libc::O_DIRECTORY) != 0 {
         return None;
     }
-    // SAFETY: F_GETFL takes no memory.
-    let flags = unsafe {
-        raw::syscall6(
-            libc::SYS_fcntl,
-            fd as usize,
-            libc::F_GETFL as usize,
-            0,
-            0,
-            0,
-            0,
-        )
-    };
-    if flags < 0 {
-        return None;
+    let st = raw::status(fd).ok();
+    st.filter(|st| st.st_mode & libc::S_IFMT == libc::S_IFREG)
+}
+
+/// A descriptor came to be whose file is not to be followed.
+pub fn opened_unfollowed(fd: c_int) {
+    match attach::current().and_then(|p| p.slots.get(fd as usize)) {
+        Some(slot) => slot.state.store(FD_IGNORED, Relaxed),
+        None => attach::ignore(fd, true),
     }
-    opened(fd, flags as c_int, FLAG_SHARED_POS)
 }
 
-/// A descriptor came to be, with these open(2) flags. `extra` are `FLAG_*` bits.
-#[cold]
-#[inline(never)]
-pub fn opened(fd: c_int, flags: c_int, extra: u32) -> Option<(&'static Proc, &'static Slot)> {
-    let begins = (extra & FLAG_SHARED_POS == 0).then_some(0);
-    opened_at(fd, flags, extra, begins)
-}
-
-/// The same of one whose position is `begins`, bytes, if that is known.
-#[cold]
-#[inline(never)]
-pub fn opened_at(
+/// One came to be whose file is, with these open(2) flags. `extra` are `FLAG_*` bits; its position is `begins`, bytes, if that is known.
+pub fn opened(
     fd: c_int,
     flags: c_int,
     extra: u32,
     begins: Option<u64>,
-) -> Option<(&'static Proc, &'static Slot)> {
-    if fd < 0 || fd as usize >= MAX_FDS || !attach::predicts() || !attach::at_home() {
-        return None;
-    }
-    let follow = if flags & (libc::O_DIRECT | libc::O_PATH | libc::O_DIRECTORY) != 0 {
-        None
-    } else {
-        let st = raw::status(fd).ok();
-        let st = st.filter(|st| st.st_mode & libc::S_IFMT == libc::S_IFREG);
-        st.filter(|st| {
-            let large = st.st_size as u64 >= attach::MIN_SIZE.load(Relaxed);
-            if !large && flags & libc::O_ACCMODE == libc::O_RDONLY {
-                walk::opened(fd, st);
-            }
-            large
-        })
-    };
-    let Some(st) = follow else {
-        match attach::current().and_then(|p| p.slots.get(fd as usize)) {
-            Some(slot) => slot.state.store(FD_IGNORED, Relaxed),
-            None => attach::ignore(fd, true),
-        }
-        return None;
-    };
+    st: &libc::stat,
+) -> Option<Tracked> {
     let proc = attach::attach()?;
     let slot = proc.slots.get(fd as usize)?;
     let mut bits = extra;
@@ -217,22 +154,11 @@ pub fn leave_alone(fd: c_int) {
     tell(proc, Kind::Leave, fd, 0, st.st_dev, st.st_ino);
 }
 
-/// What is read through this descriptor is to leave the page cache at once, which the kernel sees to where it was the read that brought it in: nobody else is to.
-pub fn leave_uncached(fd: c_int) {
-    ignore(fd);
-}
-
-/// The reads of this descriptor are declared: nobody is to predict them as well.
-pub fn leave_to_declared(fd: c_int) {
-    ignore(fd);
-}
-
-fn ignore(fd: c_int) {
-    if tracked(fd).is_some() {
-        closing(fd);
-        if let Some(slot) = attach::current().and_then(|p| p.slots.get(fd as usize)) {
-            slot.state.store(FD_IGNORED, Relaxed);
-        }
+/// The file of a descriptor is not followed any longer.
+pub fn ignore(fd: c_int) {
+    closing(fd);
+    if let Some(slot) = attach::current().and_then(|p| p.slots.get(fd as usize)) {
+        slot.state.store(FD_IGNORED, Relaxed);
     }
 }
 
@@ -245,24 +171,19 @@ pub fn closing_range(first: u32, last: u32) {
     }
 }
 
-/// `to` has become a duplicate of `from`: both share one file position.
+/// `to` has become a duplicate of a descriptor whose file is not followed.
 #[inline]
-pub fn duplicated(from: c_int, to: c_int) {
-    if to < 0 || from == to {
-        return;
+pub fn duplicated_unfollowed(to: c_int) {
+    if let Some(slot) = attach::current().and_then(|p| p.slots.get(to as usize))
+        && slot.state.load(Relaxed) != FD_UNKNOWN
+        && !waits::is_guest()
+    {
+        slot.state.store(FD_UNKNOWN, Relaxed);
     }
-    declared::duplicated(from, to);
-    graphs::happened(graphs::Event::Duplicated(from, to));
-    let Some((proc, slot)) = tracked(from) else {
-        if let Some(slot) = attach::current().and_then(|p| p.slots.get(to as usize))
-            && slot.state.load(Relaxed) != FD_UNKNOWN
-            && !waits::is_guest()
-        {
-            slot.state.store(FD_UNKNOWN, Relaxed);
-        }
-        walk::duplicated(from, to);
-        return;
-    };
+}
+
+/// `to` has become a duplicate of `from`: both share one file position.
+pub fn duplicated((proc, slot): Tracked, from: c_int, to: c_int) {
     slot.flags.fetch_or(FLAG_SHARED_POS, Relaxed);
     if copied(proc, slot, to) {
         SHARED.note(from, to);
@@ -401,13 +322,10 @@ fn tell(proc: &'static Proc, kind: Kind, fd: c_int, extra: u64, offset: u64, len
 
 /// A read of `offset..offset+len` is about to be made.
 #[inline(always)]
-pub fn reading_at(fd: c_int, offset: u64, len: usize) {
-    declared::reading_at(fd, offset, len);
-    if let Some((proc, slot)) = tracked(fd) {
-        let len = len as u64;
-        if !hushed(slot, fd, offset, len) {
-            speak(proc, slot, fd, offset, len);
-        }
+pub fn reading_at((proc, slot): Tracked, fd: c_int, offset: u64, len: usize) {
+    let len = len as u64;
+    if !hushed(slot, fd, offset, len) {
+        speak(proc, slot, fd, offset, len);
     }
 }
 
@@ -434,10 +352,7 @@ fn is_resident(slot: &Slot) -> bool {
 /// Whether nobody need hear of a read of `len` bytes that is about to be made, `at(slot)`, where that is seen without calling anything: with the state of the descriptor, if
 /// its file is followed. A hook that saves no registers for what it might call takes a dozen instructions less.
 #[inline(always)]
-fn silent(fd: c_int, at: impl Fn(&Slot) -> u64, len: usize) -> Option<Option<&'static Slot>> {
-    if attach::INVOLVED.load(Relaxed) != 0 && (!graphs::is_nobodys() || declared::declares()) {
-        return None;
-    }
+pub fn silent(fd: c_int, at: impl Fn(&Slot) -> u64, len: usize) -> Option<Option<&'static Slot>> {
     let Some(proc) = attach::current() else {
         return (!attach::ever()).then_some(None);
     };
@@ -452,18 +367,6 @@ fn silent(fd: c_int, at: impl Fn(&Slot) -> u64, len: usize) -> Option<Option<&'s
         FD_TRACKED if plainly_hushed(slot, fd, at(slot), len as u64) => Some(Some(slot)),
         _ => None,
     }
-}
-
-/// A read of `len` bytes at the file position is about to be made: with the state for [`advanced`], if [`reading`] need not be called.
-#[inline(always)]
-pub fn silent_here(fd: c_int, len: usize) -> Option<Option<&'static Slot>> {
-    silent(fd, |slot| slot.pos.load(Relaxed), len)
-}
-
-/// A read of `offset..offset+len` is about to be made: whether [`reading_at`] need not be called.
-#[inline(always)]
-pub fn silent_at(fd: c_int, offset: u64, len: usize) -> bool {
-    silent(fd, |_| offset, len).is_some()
 }
 
 /// Whether the service has said that it need not hear of a read at `offset`, or would learn nothing from it.
@@ -508,23 +411,14 @@ fn speak(proc: &'static Proc, slot: &'static Slot, fd: c_int, offset: u64, len: 
     }
 }
 
-/// A read of `len` bytes at the file position is about to be made; [`advanced`] is to follow.
+/// A read of `len` bytes at the file position was made or is about to be; [`advanced`] is to follow.
 #[inline(always)]
-pub fn reading(fd: c_int, len: usize) -> Option<&'static Slot> {
-    declared::reading(fd, len);
-    reading_here(fd, len)
-}
-
-/// Of a read at the file position, which was made or is about to be.
-#[inline(always)]
-fn reading_here(fd: c_int, len: usize) -> Option<&'static Slot> {
-    let (proc, slot) = tracked(fd)?;
+pub fn reading((proc, slot): Tracked, fd: c_int, len: usize) {
     let len = len as u64;
     let pos = slot.pos.load(Relaxed);
     if !hushed(slot, fd, pos, len) {
         speak(proc, slot, fd, pos, len);
     }
-    Some(slot)
 }
 
 /// A read of a file that is followed was made: whether it was waited for shows where files are cached.
@@ -572,25 +466,6 @@ fn got_nothing(slot: &Slot) {
     }
 }
 
-/// `n` bytes were read at the file position.
-#[inline(always)]
-pub fn has_read(fd: c_int, n: isize) {
-    if n > 0 {
-        declared::has_read(fd, n);
-        came(fd);
-        advanced(reading_here(fd, n as usize), n);
-    }
-}
-
-/// `n` bytes were read at `offset`.
-#[inline(always)]
-pub fn has_read_at(fd: c_int, offset: u64, n: isize) {
-    if n > 0 {
-        came(fd);
-        reading_at(fd, offset, n as usize);
-    }
-}
-
 /// The file position was set to `pos`, or a call that moves it failed (`pos` < 0).
 #[inline(always)]
 pub fn moved(fd: c_int, pos: i64) {
@@ -633,9 +508,9 @@ fn sought(proc: &Proc, fd: c_int, offset: u64) {
     }
 }
 
-/// `n` bytes were written at the file position.
+/// `n` bytes were written at the file position, or read there by somebody who has not told [`reading`].
 #[inline(always)]
-pub fn wrote(fd: c_int, n: isize) {
+pub fn transferred(fd: c_int, n: isize) {
     if n > 0
         && let Some(proc) = attach::current()
         && let Some(slot) = proc.slots.get(fd as usize)
@@ -646,13 +521,12 @@ pub fn wrote(fd: c_int, n: isize) {
 }
 
 /// The kernel has taken this advice on how a file is read.
-pub fn advised(fd: c_int, advice: c_int) {
+pub fn advised(slot: &Slot, advice: c_int) {
     let is_sequential = match advice {
         libc::POSIX_FADV_SEQUENTIAL => true,
         libc::POSIX_FADV_NORMAL | libc::POSIX_FADV_RANDOM => false,
         _ => return,
     };
-    let Some((_, slot)) = tracked(fd) else { return };
     if is_sequential {
         slot.flags.fetch_or(FLAG_SEQUENTIAL, Relaxed);
     } else {
@@ -661,37 +535,33 @@ pub fn advised(fd: c_int, advice: c_int) {
 }
 
 /// Something happened to the pages of a followed file; see [`Kind`]. `true` if the service will hear of it.
-pub fn about(fd: c_int, kind: Kind, extra: u64, offset: u64, len: u64) -> bool {
-    if kind == Kind::DontNeed
-        && let Some((proc, slot)) = tracked(fd)
-        && slot.flags.load(Relaxed) & FLAG_RESIDENT != 0
+pub fn about(
+    (mut proc, mut slot): Tracked,
+    fd: c_int,
+    kind: Kind,
+    extra: u64,
+    offset: u64,
+    len: u64,
+) -> bool {
+    if kind == Kind::DontNeed && slot.flags.load(Relaxed) & FLAG_RESIDENT != 0 {
         // What is read next is missing, and has to be told: now, with the program in a call that a read may not be.
-        && let Some(slot) = attach::announce(proc).slots.get(fd as usize)
-    {
-        resident::dropped(slot, offset, len);
-    }
-    match tracked(fd) {
-        // Pages of a file that nobody has heard of.
-        Some((_, slot)) if kind != Kind::Map && slot.flags.load(Relaxed) & FLAG_UNTOLD != 0 => {
-            false
+        proc = attach::announce(proc);
+        if let Some(announced) = proc.slots.get(fd as usize) {
+            slot = announced;
+            resident::dropped(slot, offset, len);
         }
-        Some((proc, slot)) => {
-            slot.is_told();
-            tell(proc, kind, fd, extra, offset, len)
-        }
-        None => false,
     }
+    // Pages of a file that nobody has heard of.
+    if kind != Kind::Map && slot.flags.load(Relaxed) & FLAG_UNTOLD != 0 {
+        return false;
+    }
+    slot.is_told();
+    tell(proc, kind, fd, extra, offset, len)
 }
 
 /// A hint of the program need not reach the kernel (SPEC CP4), and the call is to succeed: what it names is cached, or the service fetches it or has
 /// heard of it. What the kernel carries out whole is left to it: the program's thread is there at once.
-pub fn take_over(fd: c_int, offset: u64, len: u64) -> bool {
-    if !attach::predicts() {
-        return false;
-    }
-    let Some((proc, slot)) = tracked(fd) else {
-        return false;
-    };
+pub fn take_over((proc, slot): Tracked, fd: c_int, offset: u64, len: u64) -> bool {
     let saved = saves(proc, slot, fd, offset, len);
     if saved {
         proc.calls_saved.fetch_add(1, Relaxed);
@@ -740,8 +610,8 @@ fn saves(proc: &'static Proc, slot: &'static Slot, fd: c_int, offset: u64, len: 
 static MAPS: AtomicBool = AtomicBool::new(false);
 
 /// A file was mapped at `address`, `len` bytes from `offset` on.
-pub fn mapped(fd: c_int, offset: u64, address: usize, len: usize) {
-    if about(fd, Kind::Map, offset, address as u64, len as u64) {
+pub fn mapped(tracked: Tracked, fd: c_int, offset: u64, address: usize, len: usize) {
+    if about(tracked, fd, Kind::Map, offset, address as u64, len as u64) {
         MAPS.store(true, Relaxed);
     }
 }

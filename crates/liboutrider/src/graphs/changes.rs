@@ -10,7 +10,7 @@ use libc::{gid_t, mode_t, off_t, rlimit, size_t, uid_t};
 use super::names::{change_by_path, change_of_names};
 use super::scopes::turn;
 use super::{announce, change, close, restrict, unsettle, unshare_files};
-use crate::{attach, real};
+use crate::{real, rights};
 use outrider_sys::raw;
 
 /// Interposes functions; `before` is what is done first.
@@ -44,28 +44,28 @@ fn maker() {
 
 /// The process's user or groups change.
 fn owner() {
-    attach::change_rights();
+    rights::change();
     maker();
 }
 
 /// The calling thread's capabilities or namespaces change.
-fn rights() {
-    attach::change_rights_of_thread();
+fn of_thread() {
+    rights::change_of_thread();
     restrict();
 }
 
 /// Before setns(2): of any kind, if that is 0.
 fn entering(kind: c_int) {
     if kind == 0 || kind & libc::CLONE_NEWNET != 0 {
-        attach::leave_network();
+        rights::leave_network();
     }
     paths();
-    rights();
+    of_thread();
 }
 
 /// The root directory is another one.
 fn root() {
-    attach::change_rights_of_thread();
+    rights::change_of_thread();
     paths();
 }
 
@@ -103,9 +103,9 @@ fn limits(resource: c_int) {
 
 // The thread alone confines itself: others can't make its calls any more.
 hooks! {
-    setfsuid = setfsuid(user: uid_t) -> c_int, rights();
-    setfsgid = setfsgid(group: gid_t) -> c_int, rights();
-    capset = capset(header: *mut c_void, data: *const c_void) -> c_int, rights();
+    setfsuid = setfsuid(user: uid_t) -> c_int, of_thread();
+    setfsgid = setfsgid(group: gid_t) -> c_int, of_thread();
+    capset = capset(header: *mut c_void, data: *const c_void) -> c_int, of_thread();
     setns = setns(fd: c_int, kind: c_int) -> c_int, entering(kind);
 }
 
@@ -202,10 +202,10 @@ pub fn by_number(number: c_long, a: usize, b: usize, c: usize) {
         | libc::SYS_setgroups
         | libc::SYS_setfsuid
         | libc::SYS_setfsgid
-        | libc::SYS_capset => rights(),
+        | libc::SYS_capset => of_thread(),
         libc::SYS_landlock_restrict_self => {
             // What it takes away nobody else can see.
-            attach::confine();
+            rights::confine();
             restrict();
         }
         libc::SYS_setns => entering(b as c_int),

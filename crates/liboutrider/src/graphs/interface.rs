@@ -10,9 +10,10 @@ use outrider_graph::{
 };
 use outrider_sys::environment::variable;
 
+use super::calls::total;
 use super::plugins;
 use super::scopes::{self, CScope};
-use crate::attach;
+use crate::{attach, descriptors};
 
 /// struct outrider_op.
 #[repr(C)]
@@ -550,7 +551,7 @@ unsafe extern "C" fn outrider_leave(scope: *mut CScope) {
 /// The scope is null or one of this thread; the call's pointers are what the system call wants.
 unsafe fn make(scope: *mut CScope, call: &Call) -> isize {
     // SAFETY: as promised.
-    let r = unsafe { scopes::make(scope, call) };
+    let r = unsafe { scopes::make(scope, call, descriptors::forget) };
     if r < 0 { fail(-r as c_int, -1) } else { r }
 }
 
@@ -567,20 +568,6 @@ macro_rules! calls {
             unsafe { make(scope, &call) as $r }
         }
     )*};
-}
-
-/// Bytes of a vector in all; what the kernel would refuse comes out as a length that no graph foresees.
-///
-/// # Safety
-/// `parts` is null or an array of `n`.
-pub unsafe fn total(parts: *const iovec, n: c_int) -> usize {
-    if parts.is_null() || !(0..=1024).contains(&n) {
-        return usize::MAX;
-    }
-    // SAFETY: the caller's array.
-    unsafe { core::slice::from_raw_parts(parts, n as usize) }
-        .iter()
-        .fold(0, |sum, p| sum.saturating_add(p.iov_len))
 }
 
 calls! {

@@ -7,10 +7,8 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{AT_FDCWD, DIR, dirent, iovec, mode_t, off_t, size_t, ssize_t};
 use outrider_graph::{Call, Kind};
 
-use super::plugins::lister;
-use super::{Event, announce, call, change, close, happened, read_entry, through, through_or_past};
-use crate::hooks::transfer;
-use crate::{real, track, walk};
+use super::{announce, call, change, through, through_or_past, transfer};
+use crate::{descriptors, real};
 
 #[inline(always)]
 fn at_path(kind: Kind, dir: c_int, path: *const c_char, flags: c_int) -> Call {
@@ -79,24 +77,24 @@ macro_rules! foreseen {
 }
 
 foreseen! {
-    stat = stat64 (path: *const c_char, st: *mut libc::stat) -> c_int as status_at(AT_FDCWD, path, st, 0), walk::asked;
+    stat = stat64 (path: *const c_char, st: *mut libc::stat) -> c_int as status_at(AT_FDCWD, path, st, 0), descriptors::asked;
     lstat = lstat64 (path: *const c_char, st: *mut libc::stat) -> c_int
-        as status_at(AT_FDCWD, path, st, libc::AT_SYMLINK_NOFOLLOW), walk::asked;
+        as status_at(AT_FDCWD, path, st, libc::AT_SYMLINK_NOFOLLOW), descriptors::asked;
     fstat = fstat64 (fd: c_int, st: *mut libc::stat) -> c_int as status_of(fd, st);
     fstatat = fstatat64 (dir: c_int, path: *const c_char, st: *mut libc::stat, flags: c_int) -> c_int
-        as status_at(dir, path, st, flags), walk::asked;
+        as status_at(dir, path, st, flags), descriptors::asked;
     // Programs linked against C libraries before 2.33 call these. The version says how the structure is laid out; there is one on LP64.
-    __xstat = __xstat64 (version: c_int, path: *const c_char, st: *mut libc::stat) -> c_int as status_at(AT_FDCWD, path, st, 0), walk::asked;
+    __xstat = __xstat64 (version: c_int, path: *const c_char, st: *mut libc::stat) -> c_int as status_at(AT_FDCWD, path, st, 0), descriptors::asked;
     __lxstat = __lxstat64 (version: c_int, path: *const c_char, st: *mut libc::stat) -> c_int
-        as status_at(AT_FDCWD, path, st, libc::AT_SYMLINK_NOFOLLOW), walk::asked;
+        as status_at(AT_FDCWD, path, st, libc::AT_SYMLINK_NOFOLLOW), descriptors::asked;
     __fxstat = __fxstat64 (version: c_int, fd: c_int, st: *mut libc::stat) -> c_int as status_of(fd, st);
     __fxstatat = __fxstatat64 (version: c_int, dir: c_int, path: *const c_char, st: *mut libc::stat, flags: c_int) -> c_int
-        as status_at(dir, path, st, flags), walk::asked;
+        as status_at(dir, path, st, flags), descriptors::asked;
     statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, stx: *mut libc::statx) -> c_int as {
         let mut c = at_path(Kind::Statx, dir, path, flags);
         (c.args.extra, c.buffer) = (mask, stx.cast());
         c
-    }, walk::asked;
+    }, descriptors::asked;
     getdents64(fd: c_int, entries: *mut c_void, n: size_t) -> ssize_t as transfer(Kind::Getdents, fd, entries, n, 0);
     fsync(fd: c_int) -> c_int as call(Kind::Fsync, fd);
     fdatasync(fd: c_int) -> c_int as {
@@ -185,34 +183,22 @@ change_hooks! {
     futimens = futimens(fd: c_int, times: *const c_void) -> c_int as change_of_names();
 }
 
-fn descriptor(stream: *mut DIR) -> c_int {
-    // SAFETY: an open stream.
-    unsafe { libc::dirfd(stream) }
-}
-
-fn listing(stream: *mut DIR) -> *mut DIR {
-    if !stream.is_null() {
-        let fd = descriptor(stream);
-        happened(Event::Listing(stream, fd));
-        if lister().is_none() {
-            walk::visited(fd);
-        }
-    }
-    stream
-}
-
 /// See opendir(3).
 #[unsafe(no_mangle)]
 unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
     // SAFETY: the caller's arguments, unchanged.
-    listing(unsafe { real::opendir(path) })
+    let stream = unsafe { real::opendir(path) };
+    descriptors::opened_directory(stream);
+    stream
 }
 
 /// See fdopendir(3).
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fdopendir(fd: c_int) -> *mut DIR {
     // SAFETY: the caller's arguments, unchanged.
-    listing(unsafe { real::fdopendir(fd) })
+    let stream = unsafe { real::fdopendir(fd) };
+    descriptors::opened_directory(stream);
+    stream
 }
 
 /// See readdir(3).
@@ -220,10 +206,7 @@ unsafe extern "C" fn fdopendir(fd: c_int) -> *mut DIR {
 unsafe extern "C" fn readdir(stream: *mut DIR) -> *mut dirent {
     // SAFETY: the caller's arguments, unchanged.
     let entry = unsafe { real::readdir(stream) };
-    read_entry(stream, entry);
-    if walk::is_filled(stream, entry) && lister().is_none() {
-        walk::filled(descriptor(stream), entry);
-    }
+    descriptors::listed(stream, entry);
     entry
 }
 
@@ -239,18 +222,13 @@ unsafe extern "C" fn readdir64(stream: *mut DIR) -> *mut dirent {
 unsafe extern "C" fn rewinddir(stream: *mut DIR) {
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::rewinddir(stream) };
-    happened(Event::Rewound(stream, descriptor(stream)));
+    descriptors::rewound(stream);
 }
 
 /// See closedir(3).
 #[unsafe(no_mangle)]
 unsafe extern "C" fn closedir(stream: *mut DIR) -> c_int {
-    if !stream.is_null() {
-        let fd = descriptor(stream);
-        happened(Event::Closing(stream, fd));
-        announce(|| close(fd));
-        track::closing(fd);
-    }
+    descriptors::closing_directory(stream);
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::closedir(stream) }
 }

@@ -730,9 +730,19 @@ impl Thread {
 /// `black_box` keeps the compiler from saving these.
 #[inline(always)]
 pub fn through(call: impl FnOnce() -> Call + Copy, real: impl FnOnce() -> isize + Copy) -> isize {
+    through_or(call, real, |_| {})
+}
+
+/// The same; where a scope has the answer, `answered` hears it.
+#[inline(always)]
+pub fn through_or(
+    call: impl FnOnce() -> Call + Copy,
+    real: impl FnOnce() -> isize + Copy,
+    answered: impl FnOnce(isize) + Copy,
+) -> isize {
     match turn() {
         None => real(),
-        Some(local) => perhaps_followed(local, black_box(call), black_box(real)),
+        Some(local) => perhaps_followed(local, black_box(call), black_box(real), answered),
     }
 }
 
@@ -745,7 +755,7 @@ pub fn through_or_past(
     match turn() {
         None => real(),
         Some(local) if is_passed_quickly(local, &call()) => real(),
-        Some(local) => followed(local, black_box(call), black_box(real)),
+        Some(local) => followed(local, black_box(call), black_box(real), |_| {}),
     }
 }
 
@@ -789,17 +799,23 @@ fn perhaps_followed(
     local: *mut Local,
     call: impl FnOnce() -> Call + Copy,
     real: impl FnOnce() -> isize + Copy,
+    answered: impl FnOnce(isize),
 ) -> isize {
     if is_passed_quickly(local, &call()) {
         return real();
     }
-    followed(local, call, real)
+    followed(local, call, real, answered)
 }
 
 /// The same, on a thread whose calls somebody is interested in.
 #[cold]
 #[inline(never)]
-fn followed(local: *mut Local, call: impl FnOnce() -> Call, real: impl FnOnce() -> isize) -> isize {
+fn followed(
+    local: *mut Local,
+    call: impl FnOnce() -> Call,
+    real: impl FnOnce() -> isize,
+    answered: impl FnOnce(isize),
+) -> isize {
     let call = call();
     if let Some(graph) = plugins::resting()
         // SAFETY: the calling thread's record, null or alive.
@@ -810,7 +826,10 @@ fn followed(local: *mut Local, call: impl FnOnce() -> Call, real: impl FnOnce() 
     // SAFETY: the caller's arguments, which its call would hand to the kernel.
     let turn = unsafe { before(local, &call) };
     match turn {
-        Turn::Answer(r) => r,
+        Turn::Answer(r) => {
+            answered(r);
+            r
+        }
         Turn::Make(told, errno) => {
             let r = real();
             after(local, &call, told, errno, r);
@@ -963,9 +982,6 @@ unsafe fn before(local: *mut Local, call: &Call) -> Turn {
         Some(r) => {
             if observed {
                 plugins::after(call, r);
-            }
-            if matches!(call.args.kind, Kind::Read | Kind::Write) {
-                crate::track::wrote(call.args.fd, r);
             }
             set_errno(if r < 0 { -r as c_int } else { was });
             Turn::Answer(if r < 0 { -1 } else { r })
@@ -1143,11 +1159,11 @@ pub fn closing_range(first: u32, last: u32) {
     set_errno(was);
 }
 
-/// Makes a call through a scope that is named in it, or without one where it is null.
+/// Makes a call through a scope that is named in it, or without one where it is null. If that closes a descriptor it is told to `closing` first.
 ///
 /// # Safety
 /// The scope is null or one of this thread; the call's pointers are what the system call wants.
-pub unsafe fn make(scope: *mut CScope, call: &Call) -> isize {
+pub unsafe fn make(scope: *mut CScope, call: &Call, closing: impl FnOnce(c_int)) -> isize {
     let local = local::get();
     let was = errno();
     let r = at_work(local, || {
@@ -1161,8 +1177,7 @@ pub unsafe fn make(scope: *mut CScope, call: &Call) -> isize {
             }
         }
         if call.args.kind == Kind::Close {
-            crate::declared::closing(call.args.fd);
-            crate::track::closing(call.args.fd);
+            closing(call.args.fd);
         }
         // SAFETY: as promised.
         unsafe {

@@ -12,7 +12,7 @@ use libc::{AT_FDCWD, FILE};
 use outrider_sys::raw;
 
 use super::{announce, change, open};
-use crate::stdio::descriptor;
+use crate::libio::descriptor;
 
 /// Streams that are known, standard output and standard error included.
 const MOST: usize = 64;

@@ -1,0 +1,3 @@
+//! The C interfaces, by which programs and plug-ins call us.
+
+mod declared;
