@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use outrider_sys::raw;
 use outrider_sys::ring::{Submission, op};
 
-use crate::context::PLACES;
+use crate::limits::PLACES;
 use crate::memory::Row;
 
 /// Bytes that one submission reads, at most: more would keep the first of them waiting for the last.

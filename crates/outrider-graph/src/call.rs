@@ -361,6 +361,15 @@ pub struct Call {
     pub vector_count: i32,
 }
 
+impl Args {
+    /// Whether the call changes what others may see, openat included.
+    pub fn has_effects(&self) -> bool {
+        self.kind.has_effects()
+            || self.kind == Kind::Openat
+                && (open_creates(self.flags) || self.flags & libc::O_TRUNC != 0)
+    }
+}
+
 impl Call {
     /// A call without pointers.
     #[inline]
@@ -378,7 +387,7 @@ impl Call {
 
     /// Whether it changes what another call may see, or closes a descriptor.
     pub fn changes(&self) -> bool {
-        crate::conflict::has_effects(&self.args)
+        self.args.has_effects()
     }
 
     /// The system call: number and arguments.

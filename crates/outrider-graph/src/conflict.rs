@@ -6,7 +6,7 @@
 
 use std::sync::OnceLock;
 
-use crate::call::{Args, Kind, open_creates};
+use crate::call::{Args, Kind};
 
 /// A file, as far as the order of calls depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,12 +91,6 @@ pub(crate) fn may_be_written(device: u64, inode: u64) -> bool {
     WRITERS.get().is_some_and(|writers| writers(device, inode))
 }
 
-/// Whether a call changes what others may see, openat included.
-pub fn has_effects(a: &Args) -> bool {
-    a.kind.has_effects()
-        || a.kind == Kind::Openat && (open_creates(a.flags) || a.flags & libc::O_TRUNC != 0)
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     /// Reads or writes bytes of a descriptor's file.
@@ -122,7 +116,7 @@ fn class(a: &Args) -> Class {
         Kind::Close => Class::Close,
         Kind::Getdents => Class::List,
         Kind::Fstatat | Kind::Statx => Class::Look,
-        Kind::Openat if has_effects(a) => Class::Names,
+        Kind::Openat if a.has_effects() => Class::Names,
         Kind::Openat => Class::Look,
         Kind::Unlinkat | Kind::Renameat | Kind::Mkdirat => Class::Names,
     }
@@ -136,7 +130,7 @@ pub fn conflict(earlier: &Touch<'_>, later: &Touch<'_>) -> bool {
         let (closed, other) = if ca == Class::Close { (a, b) } else { (b, a) };
         return closed.fd == other.fd || other.kind == Kind::Renameat && closed.fd == other.fd2;
     }
-    if !has_effects(a) && !has_effects(b) {
+    if !a.has_effects() && !b.has_effects() {
         return false;
     }
     let truncates = |x: &Args| x.kind == Kind::Openat && x.flags & libc::O_TRUNC != 0;

@@ -17,19 +17,18 @@ use crate::batch::{self, Batch, Stretch};
 use crate::buffers::{Buffer, Buffers};
 use crate::call::{Args, Kind};
 use crate::graph::{Cursor, Engine};
+use crate::limits::{DEEPEST_WINDOW, PLACES};
 use crate::memory::{self, Fifo, Mapped, Row};
 use crate::payback::{self, Waits};
 use crate::pool::{Bell, Job, state};
 use crate::process;
 
-/// Places of a thread: a full window, and as many that still wait for results that nobody wants.
-pub const PLACES: usize = 512;
 /// Scopes of a thread that look ahead at the same time; further ones pass their calls through.
 const MOST_SCOPES: usize = 32;
 /// Contexts that a thread keeps for its next scopes.
 const MOST_KEPT: usize = 4;
 /// So many submissions are handed to the kernel at once, and then as many as it has: each takes 1 to 2 µs to put together, and the window may hold
-/// [`crate::instance::DEEPEST_WINDOW`].
+/// [`DEEPEST_WINDOW`].
 const EARLY: usize = 8;
 /// Longest path of a call that is made ahead, with its zero byte.
 pub const PATH: usize = 256;
@@ -716,7 +715,7 @@ impl Context {
         if let Some(s) = submission(&self.places[i as usize], i)
             && self.has_ring()
         {
-            if self.on_ring >= crate::instance::DEEPEST_WINDOW {
+            if self.on_ring >= DEEPEST_WINDOW {
                 return false;
             }
             if !self.batch.continues(&s) {

@@ -14,6 +14,7 @@ use outrider_core::tree::listing::Listing;
 use outrider_sys::raw::{self, syscall6};
 
 use crate::conflict::File;
+use crate::limits::FIRST_BYTES;
 
 /// File systems that are told apart; the last of them stands for all further ones.
 const SYSTEMS: usize = 4;
@@ -42,7 +43,7 @@ static SYSTEM: [AtomicU64; SYSTEMS] = [const { AtomicU64::new(0) }; SYSTEMS];
 const SEVERAL: u64 = 1 << 63;
 const FAR: u64 = 1 << 62;
 /// The kernel's read-ahead from which on it is far, KiB: as much as is looked ahead of what is certain.
-const FAR_KIB: u64 = (crate::instance::FIRST_BYTES >> 10) as u64;
+const FAR_KIB: u64 = (FIRST_BYTES >> 10) as u64;
 
 /// A neighbourhood in 44 bits, its answers so far in 4, and the microseconds that they take in 16.
 static SEEN: [AtomicU64; REMEMBERED] = [const { AtomicU64::new(0) }; REMEMBERED];

@@ -10,6 +10,7 @@
 use std::fmt;
 
 use crate::call::{Data, Kind, Op};
+use crate::limits::DEEPEST_WINDOW;
 use crate::payback::Payback;
 use crate::stats::{Shared, Sink};
 
@@ -709,7 +710,7 @@ impl<C: ?Sized> Graph<C> {
 
     /// Looks at most `calls` ahead, 1 to 256 (256 by default), less where that is enough or brings nothing.
     pub fn depth(mut self, calls: usize) -> Graph<C> {
-        self.options.depth = calls.clamp(1, crate::instance::DEEPEST_WINDOW);
+        self.options.depth = calls.clamp(1, DEEPEST_WINDOW);
         self
     }
 

@@ -32,6 +32,7 @@
 //! # }
 //! ```
 
+mod account;
 mod batch;
 mod buffers;
 mod call;
@@ -41,6 +42,7 @@ mod device;
 mod frontier;
 mod graph;
 mod instance;
+mod limits;
 mod memory;
 mod payback;
 mod pool;

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::device;
-use crate::payback::{self, Payback};
+use crate::payback::Payback;
 
 /// A diverging graph is switched off once it has diverged more often than this …
 const DIVERGENCES: u64 = 8;
@@ -47,7 +47,7 @@ macro_rules! counters {
         pub(crate) struct Counters { $(pub $name: AtomicU64,)* }
 
         impl Counters {
-            fn get(&self) -> Counts {
+            pub fn get(&self) -> Counts {
                 Counts { $($name: self.$name.load(Relaxed),)* }
             }
 
@@ -162,6 +162,12 @@ impl Default for Shared {
 }
 
 impl Shared {
+    /// What was found wrong, a line each.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let why = self.why.lock().unwrap_or_else(|e| e.into_inner());
+        why.lines().map(str::to_owned).collect()
+    }
+
     pub(crate) fn is_off(&self) -> bool {
         self.off.load(Relaxed)
     }
@@ -217,67 +223,6 @@ impl Shared {
         if n > DIVERGENCES && n * CALLS_PER_DIVERGENCE > calls {
             self.switch_off("the function makes other calls than the graph foresees");
         }
-    }
-}
-
-impl<C: ?Sized> crate::Graph<C> {
-    /// What became of its calls so far, of the runs that have ended.
-    pub fn counts(&self) -> Counts {
-        self.shared.counters.get()
-    }
-
-    /// Whether looking ahead rests, because nothing that was waited for of late is worth its price.
-    pub fn rests(&self) -> bool {
-        self.shared.payback.rests()
-    }
-
-    /// Whether a run that begins now may be made without a scope: looking ahead rests, and it is not one of the runs that tell whether to go on.
-    /// Not where an engine was named: that one is to be seen at work.
-    #[inline]
-    pub fn passes_by(&self) -> bool {
-        !self.options.fixed
-            && self.options.engine == crate::graph::Engine::Auto
-            && self.shared.payback.passes_by()
-    }
-
-    /// While looking ahead rests and no scope follows: such a call as the graph foresees was made, from `began` until now.
-    pub fn timed(&self, began: std::time::Instant) {
-        self.shared.payback.timed(began.elapsed());
-    }
-
-    /// How many such calls are made then before the next one is to be timed.
-    pub fn untimed(&self) -> u16 {
-        self.shared.payback.untimed()
-    }
-
-    /// Whether hardly anything is known of what the program's calls wait for.
-    pub fn is_new(&self) -> bool {
-        self.shared.payback.is_new()
-    }
-
-    /// While looking ahead does not rest: the program's calls are followed for the sake of this graph, and one of them was made.
-    pub fn followed(&self) {
-        // The check follows every call.
-        if !self.options.fixed && self.options.engine != crate::graph::Engine::Check {
-            self.shared.payback.enter(-payback::CALL);
-        }
-    }
-
-    /// Whether it has been switched off: it diverged too often, or contradicted itself.
-    pub fn is_off(&self) -> bool {
-        self.shared.is_off()
-    }
-
-    /// What was found wrong with it: why it was switched off, and with [`crate::Engine::Check`] every prediction that
-    /// did not come true.
-    pub fn problems(&self) -> Vec<String> {
-        self.shared
-            .why
-            .lock()
-            .unwrap_or_else(|e| e.into_inner())
-            .lines()
-            .map(str::to_owned)
-            .collect()
     }
 }
 

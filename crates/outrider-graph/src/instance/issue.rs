@@ -163,7 +163,7 @@ impl Instance<'_> {
         };
         // What was only warmed is still to be made: an open may create its file.
         let back = p.progress == Progress::Done && p.args.kind.runs_ahead();
-        let effects = has_effects(&p.args);
+        let effects = p.args.has_effects();
         if p.args.kind != Kind::Lseek && (back || !effects || self.options.stops) {
             walk.expected &= back && !p.stale && (p.pretended || p.is_whole());
         }

@@ -31,24 +31,21 @@ use outrider_sys::raw::{self, syscall6};
 
 use crate::buffers::{Block, Buffer, Buffers, LARGEST};
 use crate::call::{Args, Call, Data, Kind};
-use crate::conflict::{File, Touch, Writes, conflict, has_effects, is_of_kernel, may_be_written};
+use crate::conflict::{File, Touch, Writes, conflict, is_of_kernel, may_be_written};
 use crate::context::{self, Context, Progress, Start, opens_directory};
 use crate::device;
 use crate::graph::{At, Cursor, Engine, Follow, Options, Source, is_linked};
+use crate::limits::{DEEPEST_WINDOW, FIRST_BYTES};
 use crate::memory::Mapped;
 use crate::payback::{self, Misses, Share};
 use crate::process;
 use crate::stats::{Counts, Shared};
 use sweep::Sweep;
 
-/// Most calls that are looked ahead: the depth of the paper's deepest experiments.
-pub const DEEPEST_WINDOW: usize = 256;
-/// Calls looked ahead at first …
+/// Calls looked ahead at first, …
 const FIRST_DEPTH: usize = 4;
-/// … directories, where a tree is walked: as many as the pool lists at a time …
+/// … directories, where a tree is walked: as many as the pool lists at a time; and, where all of them are certain, as many as have [`FIRST_BYTES`].
 const FIRST_DIRECTORIES: usize = 16;
-/// … and, where all of them are certain, as many as have so many bytes: what keeps a disk of 1 GB/s and 1 ms busy.
-pub const FIRST_BYTES: usize = 1 << 20;
 /// A wait for such a disk, with so much on its way, is shorter: more would not end it, and leaves the processor's caches before it is used.
 const LONG: Duration = Duration::from_millis(1);
 /// Bytes that are looked ahead at most: ten times as slow a disk.
@@ -392,7 +389,7 @@ impl<'g> Instance<'g> {
         // SAFETY: as promised by the caller.
         let answer = unsafe { self.before(source, call, Into::Memory) };
         answer.unwrap_or_else(|| {
-            if self.cx.is_none() && has_effects(&call.args) {
+            if self.cx.is_none() && call.args.has_effects() {
                 context::changed();
             }
             // SAFETY: as promised by the caller.

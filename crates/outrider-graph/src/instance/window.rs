@@ -123,7 +123,7 @@ impl Instance<'_> {
                     self.waiting -= 1;
                 }
                 let kind = p.args.kind;
-                if has_effects(&p.args)
+                if p.args.has_effects()
                     || matches!(kind, Kind::Read | Kind::Write | Kind::Lseek | Kind::Close)
                 {
                     self.ordered = true;
@@ -280,7 +280,7 @@ impl Instance<'_> {
                 (!at.is_null()).then(|| unsafe { core::ffi::CStr::from_ptr(at) })
             };
             cx.flights[i as usize].keep_paths(path(call.path), path(call.second_path));
-            self.ordered |= has_effects(&call.args) || call.args.kind == Kind::Read;
+            self.ordered |= call.args.has_effects() || call.args.kind == Kind::Read;
         }
     }
 
@@ -388,7 +388,7 @@ impl Instance<'_> {
 
     /// Whether a call changes what the graph's calls return.
     pub(super) fn may_outdate(&self, call: &Call) -> bool {
-        has_effects(&call.args) && !(self.options.stable && self.pure)
+        call.args.has_effects() && !(self.options.stable && self.pure)
     }
 
     /// Waits until nothing uses descriptors that the program is about to close, and forgets what was read from them.
