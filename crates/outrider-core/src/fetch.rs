@@ -20,7 +20,7 @@ use std::sync::{Mutex, PoisonError};
 
 use outrider_sys::device::{Device, DeviceId, Mount, mounts_of};
 use outrider_sys::raw::{self, Fd};
-use outrider_sys::{seccomp, standing, valgrind};
+use outrider_sys::{seccomp, standing};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::shared::Shared;
@@ -295,28 +295,6 @@ pub fn link_of(pid: u32, fd: u16, slot: &Slot, generation: u32) -> Option<PathBu
 /// The name of an open file.
 pub fn name(fd: BorrowedFd<'_>) -> PathBuf {
     std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap_or_default()
-}
-
-/// A descriptor that becomes readable when process `pid` is over; `None` where the kernel (before 5.3) or Valgrind has none, or refuses.
-pub fn life(pid: u32) -> Option<OwnedFd> {
-    use rustix::process::{Pid, PidfdFlags, pidfd_open};
-    if valgrind::is_below() {
-        return None;
-    }
-    pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).ok()
-}
-
-/// Whether the process of [`life`] is over, all of its threads included.
-pub fn over(life: &OwnedFd) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    matches!(
-        poll(&mut [PollFd::new(life, PollFlags::IN)], Some(&now)),
-        Ok(1)
-    )
 }
 
 /// A descriptor of a program, by which is seen whether it has a file open.

@@ -11,10 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 
 use outrider_sys::handover::{self, Arrival, Handed};
 use outrider_sys::standing::Watch;
-use outrider_sys::{mapped, raw};
+use outrider_sys::{life, mapped, raw};
 
 use crate::board::{self, Board};
-use crate::fetch;
 use crate::shm::{
     self, FileStat, HEIRS, Header, MAX_FILES, MAX_PROCS, MAX_RECORDS, Notes, PROC_BYTES, Proc,
     Record,
@@ -192,7 +191,7 @@ impl Shared {
         let (uid, gid) = (handed.from.uid, handed.from.gid);
         watch.is_users(uid, gid)
             && match &handed.life {
-                Some(life) => !fetch::over(life),
+                Some(life) => !life::over(life),
                 // Nobody else has it mapped, and whoever has become another program has not.
                 None => rustix::fs::fstat(&handed.memory)
                     .is_ok_and(|st| watch.has_mapped(st.st_dev, st.st_ino)),

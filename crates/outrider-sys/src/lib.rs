@@ -10,6 +10,7 @@ pub mod environment;
 pub mod extent;
 pub mod handover;
 pub mod kernel_cache;
+pub mod life;
 pub mod mapped;
 pub mod memory;
 pub mod pagemap;

@@ -33,7 +33,7 @@ use crate::kept;
 use crate::locks;
 use crate::plain::{Action, Text, after, byte, call, equals, length, variable};
 use crate::preload;
-use crate::run::{PROGRAM, child_changed, is_passed_on, pass_on};
+use crate::signals::{PROGRAM, child_changed, is_passed_on, pass_on};
 
 global_asm!(
     ".globl outrider_entry",

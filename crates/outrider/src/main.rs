@@ -29,6 +29,7 @@ mod preload;
 mod probe;
 mod refused;
 mod run;
+mod signals;
 mod tree;
 mod warm;
 

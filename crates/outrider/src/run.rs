@@ -17,7 +17,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicI32, AtomicU32};
 use std::time::Duration;
 
 use outrider_core::board;
@@ -31,19 +30,13 @@ use outrider_sys::{child, handover, raw, seccomp};
 
 use crate::cli::{Engine, Mode, RunArgs};
 use crate::output::{self, Failure};
+use crate::signals::{
+    CONTINUED, GOING, PROGRAM, STOPPED, STOPPING, child_changed, is_passed_on, pass_on,
+};
 use crate::{confined, elf, graph, kept, models, plugin, preload, refused};
 use kept::Kept;
 use output_file::OutputFile;
 use unhooked::Unhooked;
-
-/// The program's process, for the signal handlers.
-pub static PROGRAM: AtomicI32 = AtomicI32::new(0);
-/// Whether this process stops itself because the program was stopped: [`GOING`], [`STOPPING`] or [`CONTINUED`].
-static STOPPED: AtomicU32 = AtomicU32::new(GOING);
-const GOING: u32 = 0;
-const STOPPING: u32 = 1;
-/// Somebody has sent SIGCONT since.
-const CONTINUED: u32 = 2;
 
 /// The variable by which `outrider run` is told to become the program and do nothing else.
 const OFF: &str = "OUTRIDER";
@@ -766,71 +759,6 @@ fn close_all_but(kept: impl Iterator<Item = i32>) {
     close(first, u32::MAX);
 }
 
-/// What a terminal or the kernel sends to the whole group the program gets by itself; what somebody sent to this process is
-/// meant for the program. What this process has brought on itself it dies of.
-// Where `fast_start` lies: no functions of the C library.
-#[unsafe(link_section = ".text")]
-pub extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    let call = |n, a: i32, b: usize, c: usize| {
-        // SAFETY: calls on numbers and on structures that outlive them.
-        unsafe { raw::syscall6(n, a as usize, b, c, 8, 0, 0) }
-    };
-    let pid = PROGRAM.load(Acquire);
-    let this = raw::getpid() as i32;
-    // SAFETY: the kernel passes a valid siginfo; these codes have a process id.
-    let (code, sender) = unsafe {
-        let code = (*info).si_code;
-        let sent = matches!(code, libc::SI_USER | libc::SI_TKILL | libc::SI_QUEUE);
-        (code, if sent { (*info).si_pid() } else { 0 })
-    };
-    if is_fault(signal) && (code > 0 || sender == this) {
-        // The default action, mask and flags.
-        let default = [0u64; 4];
-        let action = default.as_ptr() as usize;
-        call(libc::SYS_rt_sigaction, signal, action, 0);
-        call(libc::SYS_kill, this, signal as usize, 0);
-        return;
-    }
-    let from_terminal = match signal {
-        libc::SIGINT | libc::SIGQUIT | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => true,
-        libc::SIGWINCH => true,
-        // When a terminal is gone only the session's leader hears of it.
-        libc::SIGHUP => call(libc::SYS_getsid, 0, 0, 0) != this as isize,
-        _ => false,
-    };
-    let mut needless = false;
-    if signal == libc::SIGCONT {
-        // The shell that continues this process continues the whole group.
-        needless = STOPPED.load(Acquire) != GOING;
-        if needless {
-            STOPPED.store(CONTINUED, Release);
-        }
-        // The end of the observer.
-        needless |= (libc::CLD_EXITED..=libc::CLD_CONTINUED).contains(&code);
-    }
-    // What the program sends to its own group it gets itself.
-    if pid <= 0 || needless || code > 0 && from_terminal || code == libc::SI_USER && sender == pid {
-        return;
-    }
-    // With the value that was sent, where the kernel lets others send such.
-    if code >= 0
-        || code == libc::SI_TKILL
-        || call(
-            libc::SYS_rt_sigqueueinfo,
-            pid,
-            signal as usize,
-            info as usize,
-        ) != 0
-    {
-        call(libc::SYS_kill, pid, signal as usize, 0);
-    }
-}
-
-/// A child changed its state: interrupts what the runner waits in.
-// Where `fast_start` lies.
-#[unsafe(link_section = ".text")]
-pub extern "C" fn child_changed(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {}
-
 /// Installs a handler; returns what was there.
 fn handle(
     signal: i32,
@@ -846,26 +774,6 @@ fn handle(
         libc::sigaction(signal, &action, &mut old);
         old
     }
-}
-
-/// Whether a process brings the signal on itself, unless somebody has sent it.
-fn is_fault(signal: i32) -> bool {
-    const FAULTS: u64 = 1 << libc::SIGSEGV
-        | 1 << libc::SIGBUS
-        | 1 << libc::SIGFPE
-        | 1 << libc::SIGILL
-        | 1 << libc::SIGABRT
-        | 1 << libc::SIGTRAP
-        | 1 << libc::SIGSYS
-        | 1 << libc::SIGPIPE;
-    signal < 32 && FAULTS & 1 << signal != 0
-}
-
-/// Whether a signal that somebody sends to this process is meant for the program.
-pub fn is_passed_on(signal: i32) -> bool {
-    const KEPT: u64 = 1 << libc::SIGKILL | 1 << libc::SIGSTOP | 1 << libc::SIGCHLD;
-    // 32 and 33 belong to the C library.
-    signal >= 34 || signal < 32 && KEPT & 1 << signal == 0
 }
 
 fn forward_signals() {

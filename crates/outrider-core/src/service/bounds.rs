@@ -10,13 +10,15 @@ use std::time::Duration;
 use outrider_sys::units::{InodeKey, PAGE};
 
 use super::kernel::Kernel;
-use super::{FILES_KEPT, FileState, ProcState, Service, processes};
+use super::{FILES_KEPT, FileState, ProcState, Service};
 use crate::engine::Class;
 use crate::shm::{self, Figure, lost};
 use crate::source::dense::{self, Random, Verdict};
 use crate::source::mapped::Mapped;
 use crate::view::{FileView, PageRange};
 
+/// Events of one process are taken for so long at a time.
+pub(super) const TURN: Duration = Duration::from_millis(2);
 /// Descriptors that are followed in all processes together, at up to 5 KiB each: a process that is alone, or one of two, has all that hooks follow. More processes
 /// share them evenly.
 const DESCRIPTORS: usize = 2 * shm::MAX_FDS;
@@ -61,13 +63,13 @@ impl FileState {
 impl ProcState {
     /// Its events, or looks at its memory, have taken so long.
     pub(super) fn has_taken(&mut self, time: Duration) {
-        self.owes = (self.owes + time.saturating_sub(processes::TURN)).min(DEBT);
+        self.owes = (self.owes + time.saturating_sub(TURN)).min(DEBT);
     }
 
     /// Whether it has to sit out a turn.
     pub(super) fn sits_out(&mut self) -> bool {
-        let owed = self.owes >= processes::TURN;
-        self.owes = self.owes.saturating_sub(processes::TURN);
+        let owed = self.owes >= TURN;
+        self.owes = self.owes.saturating_sub(TURN);
         owed
     }
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use outrider_sys::handover::{self, Message};
+use outrider_sys::life;
 use outrider_sys::standing::{Standing, Watch};
 
 use super::kernel::Kernel;
@@ -56,7 +57,7 @@ impl<K: Kernel> Service<K> {
         let watch = Watch::of(pid).ok();
         let standing = watch.as_ref().and_then(Watch::standing);
         // Only as long as it lives the number is its own.
-        let standing = standing.filter(|_| !life.as_ref().is_some_and(fetch::over));
+        let standing = standing.filter(|_| !life.as_ref().is_some_and(life::over));
         let (Some(watch), Some(standing)) = (watch, standing) else {
             // It is over.
             return Shared::refuse(&memory);
@@ -133,7 +134,7 @@ impl<K: Kernel> Service<K> {
     fn pass_on(&self, waiting: &Waiting) {
         let heir = &self.shared.heir_header(waiting.heir).heir;
         let level = heir.level.load(Relaxed) as usize;
-        let over = waiting.life.as_ref().is_some_and(fetch::over);
+        let over = waiting.life.as_ref().is_some_and(life::over);
         let its = waiting.numbers.get(level).copied().filter(|_| !over);
         let sent = its.map(|pid| {
             let message = Message {

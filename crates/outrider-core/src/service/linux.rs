@@ -13,6 +13,7 @@ use outrider_sys::cache::{self, CacheStat, CacheStatError};
 use outrider_sys::counters;
 use outrider_sys::device::{Device, file_system_id};
 use outrider_sys::handover::{self, Arrival, Handed};
+use outrider_sys::life;
 use outrider_sys::memory::{Memory, MemorySources};
 use outrider_sys::raw;
 
@@ -189,12 +190,12 @@ impl Kernel for Linux {
     }
 
     fn life(&self, pid: u32) -> Option<OwnedFd> {
-        fetch::life(pid)
+        life::of(pid)
     }
 
     fn is_over(&self, pid: u32, life: Option<&OwnedFd>) -> bool {
         match life {
-            Some(life) => fetch::over(life),
+            Some(life) => life::over(life),
             None => !fetch::alive(pid),
         }
     }

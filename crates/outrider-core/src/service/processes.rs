@@ -35,8 +35,6 @@ const ADMITTED: usize = 64;
 const MAPPINGS: usize = 64;
 /// A cell that was reserved so long ago and not filled is given up.
 const ABANDONED: Duration = Duration::from_secs(1);
-/// Events of one process are taken for so long at a time.
-pub(super) const TURN: Duration = Duration::from_millis(2);
 
 /// A file that a process has just opened.
 struct Opening {
@@ -89,7 +87,7 @@ impl<K: Kernel> Service<K> {
         self.deaf = false;
         let turn = self.kernel.now();
         for _ in 0..ADMITTED {
-            if self.kernel.since(turn) > TURN {
+            if self.kernel.since(turn) > bounds::TURN {
                 break;
             }
             match self.kernel.receive(&self.shared) {
@@ -344,7 +342,7 @@ impl<K: Kernel> Service<K> {
         };
         // Bounded, so that a busy process does not keep the others waiting.
         for k in 0..shm::RING {
-            if k % 8 == 7 && self.kernel.since(turn) > TURN {
+            if k % 8 == 7 && self.kernel.since(turn) > bounds::TURN {
                 return true;
             }
             let Some(event) = self.shared.proc(i).pop(false) else {

@@ -8,7 +8,7 @@ use outrider_sys::cache::CacheStatError;
 use outrider_sys::units::{InodeKey, PAGE};
 
 use super::kernel::Kernel;
-use super::{FileState, Position, Service, processes};
+use super::{FileState, Position, Service, bounds};
 use crate::device::READAHEAD;
 use crate::engine::{Class, Overtaken};
 use crate::intent::Intent;
@@ -810,7 +810,7 @@ impl<K: Kernel> Service<K> {
             let turn = self.kernel.now();
             let mut looked = 0;
             for m in &mut mapped {
-                if self.kernel.since(turn) > processes::TURN {
+                if self.kernel.since(turn) > bounds::TURN {
                     break;
                 }
                 looked += 1;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use outrider_core::fetch;
 
+use outrider_sys::life;
 use outrider_sys::units::InodeKey;
 
 use crate::{elf, output, preload};
@@ -44,7 +45,7 @@ impl Unhooked {
         let program = program as u32;
         Some(Unhooked {
             program,
-            life: Some(fetch::life(program)?),
+            life: Some(life::of(program)?),
             pause: FIRST,
             seen: BTreeMap::new(),
             library,
