@@ -21,6 +21,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::units::PAGE;
 use crate::{raw, valgrind};
 
 /// Bytes that one readahead call always reads in full on a device whose read_ahead_kb is the stock
@@ -34,18 +35,6 @@ const MAP_WINDOW: u64 = 1 << 30;
 
 /// The number of cachestat(2), the same on every architecture; Linux 6.5.
 pub const SYS_CACHESTAT: i64 = 451;
-
-/// Page size in bytes.
-pub fn page_size() -> u64 {
-    // Of libc, which has it from the kernel. rustix would open /proc/self/auxv, and believe what that says of the vDSO, which on Valgrind isn't there.
-    // SAFETY: integers only.
-    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
-}
-
-/// Number of pages that a file of `bytes` occupies.
-pub fn pages_of(bytes: u64) -> u64 {
-    bytes.div_ceil(page_size())
-}
 
 /// Counts of pages in one byte range of one file, as `cachestat(2)` returns them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -207,9 +196,8 @@ impl Drop for Mapping {
 
 /// Splits `range`, widened to whole pages, into windows of at most [`MAP_WINDOW`] bytes.
 fn windows(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
-    let page = page_size();
-    let start = range.start / page * page;
-    let end = range.end.div_ceil(page) * page;
+    let start = range.start / PAGE * PAGE;
+    let end = range.end.div_ceil(PAGE) * PAGE;
     (start..end.max(start))
         .step_by(MAP_WINDOW as usize)
         .map(move |at| at..end.min(at + MAP_WINDOW))
@@ -221,12 +209,11 @@ fn windows(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
 /// True for every page where [`residency_is_visible`] is false: check that first. Pages beyond the end of
 /// the file are not resident. `ENODEV` where the file cannot be mapped. About 12 ns a page.
 pub fn mincore(fd: BorrowedFd<'_>, range: Range<u64>) -> io::Result<Vec<bool>> {
-    let page = page_size();
     let mut all = Vec::new();
     for window in windows(range) {
         let len = (window.end - window.start) as usize;
         let map = Mapping::new(fd, window.start, len)?;
-        let mut vec = vec![0u8; len / page as usize];
+        let mut vec = vec![0u8; len / PAGE as usize];
         // SAFETY: `map` covers `len` bytes and `vec` holds one byte for each of their pages.
         let r = unsafe {
             raw::syscall6(
@@ -397,11 +384,10 @@ mod tests {
 
     #[test]
     fn windows_cover_whole_pages_without_overlap() {
-        let page = page_size();
         let all: Vec<_> = windows(1..3 * MAP_WINDOW + 1).collect();
         assert_eq!(all.len(), 4);
         assert_eq!(all[0].start, 0);
-        assert_eq!(all[3], 3 * MAP_WINDOW..3 * MAP_WINDOW + page);
+        assert_eq!(all[3], 3 * MAP_WINDOW..3 * MAP_WINDOW + PAGE);
         assert!(all.windows(2).all(|w| w[0].end == w[1].start));
         assert_eq!(windows(0..0).count(), 0);
     }

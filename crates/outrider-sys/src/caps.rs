@@ -11,6 +11,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::cache::{self, CacheStatError};
 use crate::kernel_cache::KernelCache;
 use crate::pagemap::Pagemap;
+use crate::units::PAGE;
 use crate::{raw, text};
 
 /// The answer to one check.
@@ -175,7 +176,7 @@ pub fn cachestat_foreign() -> Capability {
 
 /// One anonymous page that is there.
 fn with_page<T>(act: impl FnOnce(*mut core::ffi::c_void, usize) -> io::Result<T>) -> io::Result<T> {
-    let len = cache::page_size() as usize;
+    let len = PAGE as usize;
     // SAFETY: a new anonymous mapping, written only here and unmapped below.
     unsafe {
         let at = rustix::mm::mmap_anonymous(

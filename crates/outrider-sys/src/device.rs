@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 
-use crate::cache::{UNCLIPPED_CHUNK, page_size};
+use crate::cache::UNCLIPPED_CHUNK;
+use crate::units::PAGE;
 use crate::{raw, text};
 
 /// A device number as in `st_dev`.
@@ -237,9 +238,7 @@ impl Device {
     /// [`UNCLIPPED_CHUNK`].
     pub fn unclipped_chunk(&self) -> u64 {
         match self.readahead_clip() {
-            Some(clip) if clip >= page_size() => {
-                clip.min(UNCLIPPED_CHUNK) / page_size() * page_size()
-            }
+            Some(clip) if clip >= PAGE => clip.min(UNCLIPPED_CHUNK) / PAGE * PAGE,
             _ => UNCLIPPED_CHUNK,
         }
     }
@@ -405,7 +404,7 @@ mod tests {
     #[test]
     fn every_file_has_a_device() {
         let device = Device::of_path(Path::new("/")).unwrap();
-        assert!(device.unclipped_chunk() >= page_size());
+        assert!(device.unclipped_chunk() >= PAGE);
         // The root of a chroot need not be a mount; /proc is one.
         let device = Device::of_path(Path::new("/proc/self/stat")).unwrap();
         assert_eq!(device.mount.unwrap().fs_type, "proc");

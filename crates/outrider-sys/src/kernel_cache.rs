@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::{Mode, OFlags};
 
 use crate::raw;
+use crate::units::PAGE;
 
 /// Version of the interface that is spoken here.
 pub const ABI: i32 = 1;
@@ -113,12 +114,11 @@ impl KernelCache {
     /// Bits of the pages of the bytes `range`, one each, from the page in which it begins: whether the page is cached or on its way. `None` for a
     /// file so large that a bit stands for several pages.
     pub fn pages(&self, fd: BorrowedFd<'_>, range: Range<u64>) -> io::Result<Option<Pages>> {
-        let page = crate::cache::page_size();
-        let first = range.start / page;
-        let end = range.end.div_ceil(page).max(first);
+        let first = range.start / PAGE;
+        let end = range.end.div_ceil(PAGE).max(first);
         let start = first / WORD * WORD;
         let mut words = vec![0u64; (end - start).div_ceil(WORD) as usize];
-        let info = self.call(fd, range, LOOK, start * page, &mut words)?;
+        let info = self.call(fd, range, LOOK, start * PAGE, &mut words)?;
         Ok((info.shift == 0).then_some(Pages { start, words }))
     }
 

@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
-use crate::cache::page_size;
 use crate::raw::{self, Fd};
 use crate::text;
+use crate::units::PAGE;
 
 /// Regions taken from one scan.
 const REGIONS: usize = 512;
@@ -117,9 +117,8 @@ impl Pagemap {
 
     /// The same for any kernel, by reading eight bytes a page; of a window of more than 1 GiB the first 1 GiB.
     pub fn read(&self, window: Range<u64>, mut found: impl FnMut(Range<u64>)) -> io::Result<()> {
-        let page = page_size();
-        let first = window.start / page;
-        let end = window.end.div_ceil(page).min(first + MOST_ENTRIES);
+        let first = window.start / PAGE;
+        let end = window.end.div_ceil(PAGE).min(first + MOST_ENTRIES);
         let mut buffer = [0u8; ENTRIES * 8];
         let mut at = first;
         while at < end {
@@ -133,7 +132,7 @@ impl Pagemap {
                     entry[0], entry[1], entry[2], entry[3], entry[4], entry[5], entry[6], entry[7],
                 ]);
                 if entry & ENTRY_PRESENT != 0 {
-                    found(at * page..(at + 1) * page);
+                    found(at * PAGE..(at + 1) * PAGE);
                 }
                 at += 1;
             }

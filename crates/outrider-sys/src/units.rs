@@ -6,6 +6,11 @@ use std::ops::Range;
 /// (asm/page.h).
 pub const PAGE: u64 = 4096;
 
+/// Number of pages that a file of `bytes` occupies.
+pub fn pages_of(bytes: u64) -> u64 {
+    bytes.div_ceil(PAGE)
+}
+
 /// What tells a file from all others that exist at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InodeKey {

@@ -11,6 +11,7 @@ use std::os::fd::AsFd;
 use serde_json::{Value, json};
 
 use outrider_sys::cache;
+use outrider_sys::units::{self, PAGE};
 
 use crate::cli::CachedArgs;
 use crate::output::{self, Outcome, bytes, percent, show};
@@ -51,7 +52,7 @@ pub struct Residency {
 impl Residency {
     /// Bytes in the cache: whole pages, the last one cut at the end of the file.
     pub fn resident_bytes(&self) -> Option<u64> {
-        Some((self.resident? * cache::page_size()).min(self.size))
+        Some((self.resident? * PAGE).min(self.size))
     }
 }
 
@@ -60,7 +61,7 @@ pub fn residency(open: &Open) -> Residency {
     let fd = open.file.as_fd();
     let mut found = Residency {
         size: open.size,
-        pages: cache::pages_of(open.size),
+        pages: units::pages_of(open.size),
         resident: None,
         dirty: None,
         source: None,
@@ -166,7 +167,7 @@ pub fn command(args: &CachedArgs) -> Outcome {
             .map(|(path, e)| output::with_path(json!({"error": e.to_string()}), "path", path))
             .collect();
         output::print_json(&json!({
-            "page_size": cache::page_size(),
+            "page_size": PAGE,
             "files": files,
             "total": {
                 "files": rows.len(),

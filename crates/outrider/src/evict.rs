@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use outrider_sys::cache;
+use outrider_sys::units::{self, PAGE};
 
 use crate::cached::{Residency, residency};
 use crate::cli::EvictArgs;
@@ -27,14 +28,14 @@ fn drop_clean(fd: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
     if stat.cached == 0 || unclean >= stat.cached {
         return Ok(());
     }
-    let pages = cache::pages_of(range.end - range.start);
+    let pages = units::pages_of(range.end - range.start);
     if unclean == 0 {
         return cache::drop_range(fd, range);
     }
     if pages <= 1 {
         return Ok(());
     }
-    let middle = range.start + pages / 2 * cache::page_size();
+    let middle = range.start + pages / 2 * PAGE;
     drop_clean(fd, range.start..middle)?;
     drop_clean(fd, middle..range.end)
 }
@@ -48,7 +49,7 @@ fn evict(open: &Open) -> io::Result<()> {
         // One call for everything: folios that reach beyond the end of the file go too.
         return cache::drop_all(fd);
     }
-    drop_clean(fd, 0..cache::pages_of(open.size) * cache::page_size())
+    drop_clean(fd, 0..units::pages_of(open.size) * PAGE)
 }
 
 /// Runs the subcommand. Exit code 1 if some file below a directory could not be opened.
@@ -150,5 +151,5 @@ pub fn command(args: &EvictArgs) -> Outcome {
 }
 
 fn dirty_bytes(r: &Residency) -> u64 {
-    r.dirty.unwrap_or(0) * cache::page_size()
+    r.dirty.unwrap_or(0) * PAGE
 }

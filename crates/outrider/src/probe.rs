@@ -30,6 +30,7 @@ use outrider_core::device::DeviceModel;
 use outrider_sys::cache;
 use outrider_sys::device::Device;
 use outrider_sys::extent;
+use outrider_sys::units::PAGE;
 
 use crate::cli::ProbeArgs;
 use crate::models;
@@ -546,7 +547,7 @@ fn measure_clip(target: &Target, device: Option<&Device>) -> Option<(u64, u64)> 
     }
     let range = start..start + want;
     cache::will_need_once(file.as_fd(), range.clone()).ok()?;
-    let obtained = (cached(range.clone())? * cache::page_size()).min(want);
+    let obtained = (cached(range.clone())? * PAGE).min(want);
     // Pages on their way cannot be dropped: wait for them.
     let _ = cache::populate(file.as_fd(), start..start + obtained);
     let _ = cache::drop_range(file.as_fd(), range);

@@ -27,7 +27,7 @@ use outrider_sys::cache;
 use outrider_sys::device::Device;
 use outrider_sys::extent::{self, Extent};
 use outrider_sys::memory::{self, Memory};
-use outrider_sys::units::InodeKey;
+use outrider_sys::units::{self, InodeKey, PAGE};
 
 use crate::cached::residency;
 use crate::cli::WarmArgs;
@@ -99,11 +99,10 @@ fn plan(found: &Found, index: u32, devices: &Devices) -> io::Result<Option<FileP
     if plan.cached >= open.size {
         return Ok(Some(plan));
     }
-    let page = cache::page_size();
     let mut from = 0;
     let mut described = 0;
     for e in placed_extents(&open) {
-        let range = e.range().start / page * page..e.range().end.min(open.size);
+        let range = e.range().start / PAGE * PAGE..e.range().end.min(open.size);
         described += range.end.saturating_sub(range.start.max(from));
         if !e.costs_io() {
             plan.empty += range.end.saturating_sub(range.start.max(from));
@@ -168,8 +167,8 @@ fn missing(open: &Open, range: Range<u64>, nothing_cached: bool) -> u64 {
     }
     match cache::cached_pages(open.file.as_fd(), range) {
         Ok(cached) => {
-            let pages = cache::pages_of(len).saturating_sub(cached);
-            (pages * cache::page_size()).min(len)
+            let pages = units::pages_of(len).saturating_sub(cached);
+            (pages * PAGE).min(len)
         }
         Err(_) => len,
     }
@@ -621,9 +620,9 @@ fn lost(shared: &Shared<'_>) -> u64 {
             .map(|r| r.start..r.end.min(open.size))
             .filter(|r| r.start < r.end)
             .filter_map(|r| {
-                let pages = cache::pages_of(r.end - r.start);
+                let pages = units::pages_of(r.end - r.start);
                 let cached = cache::cached_pages(open.file.as_fd(), r).ok()?;
-                Some(pages.saturating_sub(cached) * cache::page_size())
+                Some(pages.saturating_sub(cached) * PAGE)
             })
             .sum::<u64>()
     })

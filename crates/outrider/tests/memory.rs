@@ -341,7 +341,7 @@ sys.stdin.read()
         // Kept open it would count as in use.
         let file = File::open(&path).unwrap();
         let pages = outrider_sys::cache::cached_pages(file.as_fd(), range);
-        pages.unwrap() * outrider_sys::cache::page_size()
+        pages.unwrap() * outrider_sys::units::PAGE
     };
     eventually(|| {
         let file = File::open(&path).unwrap();

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use outrider_sys::device::{Device, lies_on_disk};
 use outrider_sys::raw::{self, blocks_read};
-use outrider_sys::units::InodeKey;
+use outrider_sys::units::{self, InodeKey, PAGE};
 use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, ResolveFlags, SeekFrom};
 
 use super::large::{self, Large};
@@ -1245,10 +1245,9 @@ fn fetch(
     if departs || starts || owner() != pid || link.held_back.load(SeqCst) {
         return None;
     }
-    let page = outrider_sys::cache::page_size();
     let before = blocks_read();
     let cached = file.counted(0..len).ok().map(|s| s.cached);
-    let missing = cached.map(|cached| len.div_ceil(page).saturating_sub(cached) * page);
+    let missing = cached.map(|cached| units::pages_of(len).saturating_sub(cached) * PAGE);
     if missing == Some(0) {
         return Some(0);
     }

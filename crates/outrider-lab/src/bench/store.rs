@@ -7,6 +7,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use outrider_sys::cache::{self, CacheStatError};
+use outrider_sys::units::PAGE;
 use std::os::fd::AsFd;
 
 use crate::disk::Lease;
@@ -147,7 +148,7 @@ impl Set {
                 }
                 Err(e) => return Err(e).doing(path.display()),
             };
-            all += pages * cache::page_size();
+            all += pages * PAGE;
         }
         Ok(all)
     }
