@@ -1,10 +1,9 @@
-//! docs/design/12-trees.md: the order in which a tree is gone through is that of a naive recursive walk, in all manners and from every file on.
+//! docs/design/12-trees.md: the order in which a tree is gone through is that of a naive recursive walk, in each of them and from every file on.
 
 use std::path::{Path, PathBuf};
 
-use outrider_core::walk::tree::{
-    Cursor, Descent, Directory, Entry, MANNERS, ORDERS, Place, Step, Tree,
-};
+use outrider_core::tree::known::{Directory, Entry, Place, Tree};
+use outrider_core::tree::order::{Cursor, Order, Step};
 use proptest::prelude::*;
 
 use outrider_sys::units::InodeKey;
@@ -52,30 +51,30 @@ fn list(path: &Path, node: &Node, tree: &mut Tree) {
     }
 }
 
-/// The files in order, naively. Manners as in [`MANNERS`]: listed, by name, by inode number; then the same with files first.
-fn walk(path: &Path, node: &Node, manner: usize, found: &mut Vec<PathBuf>) {
+/// The files in order, naively. Orders as in [`Order::OF_FILES`]: listed, by name, by inode number; then the same with files first.
+fn walk(path: &Path, node: &Node, order: usize, found: &mut Vec<PathBuf>) {
     let Node::Directory(children) = node else {
         return;
     };
     let mut children: Vec<_> = children.iter().collect();
-    match manner % 3 {
+    match order % 3 {
         1 => children.sort_by_key(|c| c.0),
         2 => children.sort_by_key(|c| c.1),
         _ => {}
     }
-    if manner >= 3 {
+    if order >= 3 {
         children.sort_by_key(|c| matches!(c.2, Node::Directory(_)));
     }
     for (n, _, child) in children {
         let path = path.join(name(*n));
         match child {
             Node::File => found.push(path),
-            Node::Directory(_) => walk(&path, child, manner, found),
+            Node::Directory(_) => walk(&path, child, order, found),
         }
     }
 }
 
-/// The directories in order, naively, each before those in it. Orders as in [`ORDERS`]: listed, by name, by inode number; then the same from the end on.
+/// The directories in order, naively, each before those in it. Orders as in [`Order::OF_DIRECTORIES`]: listed, by name, by inode number; then the same from the end on.
 fn descend(path: &Path, node: &Node, order: usize, found: &mut Vec<PathBuf>) {
     let Node::Directory(children) = node else {
         return;
@@ -111,20 +110,20 @@ proptest! {
         let root = Path::new("/tree");
         let mut tree = Tree::default();
         list(root, &node, &mut tree);
-        for (i, manner) in MANNERS.into_iter().enumerate() {
-            let mut order = Vec::new();
-            walk(root, &node, i, &mut order);
-            for (k, first) in order.iter().enumerate() {
-                let mut cursor = Cursor::after(&place(&tree, first), manner);
+        for (i, order) in Order::OF_FILES.into_iter().enumerate() {
+            let mut all = Vec::new();
+            walk(root, &node, i, &mut all);
+            for (k, first) in all.iter().enumerate() {
+                let mut cursor = Cursor::after(&place(&tree, first), order);
                 let mut rest = Vec::new();
                 loop {
-                    match cursor.advance(&tree, root, manner) {
+                    match cursor.next_file(&tree, root, order) {
                         Step::File(p) => rest.push(p.dir.path.join(&p.dir.entries[p.entry].name)),
                         Step::Unlisted(path) => panic!("{}", path.display()),
                         Step::End => break,
                     }
                 }
-                prop_assert_eq!(&rest[..], &order[k + 1..]);
+                prop_assert_eq!(&rest[..], &all[k + 1..]);
             }
         }
     }
@@ -134,12 +133,12 @@ proptest! {
         let root = Path::new("/tree");
         let mut tree = Tree::default();
         list(root, &node, &mut tree);
-        for (i, order) in ORDERS.into_iter().enumerate() {
+        for (i, order) in Order::OF_DIRECTORIES.into_iter().enumerate() {
             let mut all = Vec::new();
             descend(root, &node, i, &mut all);
             for (k, first) in all.iter().enumerate() {
-                let mut descent = Descent::after(first, &tree, order).unwrap();
-                let next = || Some(descent.advance(&tree, root, order)?.0);
+                let mut cursor = Cursor::into(first, &tree, order).unwrap();
+                let next = || Some(cursor.next_directory(&tree, root, order)?.0);
                 let rest: Vec<PathBuf> = std::iter::from_fn(next).collect();
                 prop_assert_eq!(&rest[..], &all[k + 1..]);
             }

@@ -1,10 +1,12 @@
-//! The directories that a walk comes to next, in its order.
+//! The directories that a walk comes to next, as the kernel lists them ([`Order::LISTED`]).
 //!
 //! A program that walks a tree enters a subdirectory, and all that is below it, before the next one. So what is found in a directory that is listed
 //! ahead is put behind it in a list, and listers take what is nearest to the program. Of a directory with many subdirectories [`PIECE`] are in the
 //! list, and behind them its rest, which is listed on when its turn comes. Where the program enters one, all before that is past.
 //!
 //! How far ahead is counted in entries: twice as far when a listing waited for a device, less far when it didn't.
+//!
+//! [`Order::LISTED`]: outrider_core::tree::order::Order::LISTED
 
 use std::ffi::CStr;
 

@@ -2,13 +2,14 @@
 //!
 //! Each of many small files costs them several waits, one after the other: for its inode, for its data, and for each directory. Hooks tell the
 //! service of files that are opened one after the other and are not cached ([`shm::Kind::Entry`](crate::shm::Kind::Entry)). Where the files of a directory turn
-//! out to be opened in an order that is known ([`tree::MANNERS`]), those that come next are fetched ahead of the program, many at once: looked
+//! out to be opened in an order that is known ([`Order::OF_FILES`]), those that come next are fetched ahead of the program, many at once: looked
 //! up, opened, and read into the cache. The next directories are listed, too.
 //!
-//! [`tree`], [`stream`], [`visits`] and [`large`] are policy; [`runner`] has the threads and the system calls.
+//! [`Order::OF_FILES`]: crate::tree::order::Order::OF_FILES
+//!
+//! [`stream`], [`visits`] and [`large`] are policy; [`runner`] has the threads and the system calls.
 
 pub mod large;
 pub mod runner;
 pub mod stream;
-pub mod tree;
 pub mod visits;

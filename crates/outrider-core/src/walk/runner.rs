@@ -24,7 +24,6 @@ use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, ResolveFlags, SeekFrom};
 
 use super::large::{self, Large};
 use super::stream::{Here, Listen, Walks, Want, common};
-use super::tree::{Directory, Entry, Place, Tree};
 use super::visits::Visits;
 use crate::config::Config;
 use crate::engine::{self, Aside, Handle, Thread, Way, become_background};
@@ -33,6 +32,7 @@ use crate::service::ends::Note;
 use crate::shared::Shared;
 use crate::shm::{self, Figure};
 use crate::tree::inode_block;
+use crate::tree::known::{Directory, Entry, Place, Tree};
 use crate::tree::listing::{Kind, Listing};
 
 /// Threads that wait for the disk: as many requests as a disk of a network answers at once are more than a walk needs.

@@ -5,7 +5,11 @@ use std::path::{Path, PathBuf};
 
 use outrider_sys::units::InodeKey;
 
-use super::tree::{Cursor, MANNERS, Place, Step, Tree, judge};
+use crate::tree::known::{Place, Tree};
+use crate::tree::order::{Cursor, Order, Step, judge};
+
+/// The orders that are tried.
+const ORDERS: [Order; 6] = Order::OF_FILES;
 
 /// A file that comes so soon after another one in an order was foreseen by it: programs pass over files that don't concern them.
 const NEAR: usize = 4;
@@ -59,10 +63,10 @@ struct Stream {
     at: Place,
     /// The directory that holds all that was seen of it.
     root: PathBuf,
-    /// Index into [`MANNERS`].
-    manner: usize,
-    /// How well each manner foresaw lately.
-    scores: [u32; MANNERS.len()],
+    /// Index into [`ORDERS`].
+    order: usize,
+    /// How well each order foresaw lately.
+    scores: [u32; ORDERS.len()],
     /// Files that were foreseen in succession.
     foreseen: u32,
     /// From where to go on.
@@ -131,10 +135,10 @@ pub fn common(a: &Path, b: &Path) -> PathBuf {
 }
 
 /// After how many files of an order, which begins behind `from`, `to` comes.
-fn distance(tree: &Tree, root: &Path, manner: usize, from: &Place, to: InodeKey) -> Option<usize> {
-    let mut cursor = Cursor::after(from, MANNERS[manner]);
+fn distance(tree: &Tree, root: &Path, order: usize, from: &Place, to: InodeKey) -> Option<usize> {
+    let mut cursor = Cursor::after(from, ORDERS[order]);
     for steps in 1..=NEAR {
-        match cursor.advance(tree, root, MANNERS[manner]) {
+        match cursor.next_file(tree, root, ORDERS[order]) {
             Step::File(place) if place.key() == to => return Some(steps),
             Step::File(_) => {}
             Step::Unlisted(_) | Step::End => return None,
@@ -145,13 +149,13 @@ fn distance(tree: &Tree, root: &Path, manner: usize, from: &Place, to: InodeKey)
 
 impl Stream {
     fn new(at: Place, like: Option<&Stream>) -> Stream {
-        let manner = like.map_or(0, |s| s.manner);
+        let order = like.map_or(0, |s| s.order);
         Stream {
             root: at.dir.path.clone(),
-            manner,
-            scores: like.map_or([0; MANNERS.len()], |s| s.scores),
+            order,
+            scores: like.map_or([0; ORDERS.len()], |s| s.scores),
             foreseen: 0,
-            cursor: Cursor::after(&at, MANNERS[manner]),
+            cursor: Cursor::after(&at, ORDERS[order]),
             ahead: VecDeque::new(),
             passed: VecDeque::new(),
             window: like.map_or(WINDOW, |s| s.window),
@@ -169,18 +173,18 @@ impl Stream {
     fn follow(&mut self, tree: &Tree, place: &Place) -> Option<bool> {
         let root = common(&self.root, &place.dir.path);
         let key = place.key();
-        let found: [Option<usize>; MANNERS.len()] =
+        let found: [Option<usize>; ORDERS.len()] =
             std::array::from_fn(|m| distance(tree, &root, m, &self.at, key));
         let foreseen = found.iter().any(Option::is_some);
         if !foreseen && self.at.dir.path != place.dir.path {
             return None;
         }
-        self.manner = judge(&mut self.scores, &found, self.manner);
+        self.order = judge(&mut self.scores, &found, self.order);
         self.foreseen = if foreseen { self.foreseen + 1 } else { 0 };
         self.root = root;
         self.listed = 0;
         self.at = place.clone();
-        self.cursor = Cursor::after(place, MANNERS[self.manner]);
+        self.cursor = Cursor::after(place, ORDERS[self.order]);
         Some(foreseen)
     }
 
@@ -189,7 +193,7 @@ impl Stream {
     fn beyond(&mut self, tree: &Tree) -> Option<PathBuf> {
         let above = self.root.parent().filter(|_| self.listed < MOST_LISTED)?;
         let mut scout = self.cursor.clone();
-        match scout.advance(tree, above, MANNERS[self.manner]) {
+        match scout.next_file(tree, above, ORDERS[self.order]) {
             Step::Unlisted(path) => {
                 self.listed += 1;
                 Some(path)
@@ -373,8 +377,8 @@ impl Walks {
                 break;
             };
             let stream = &mut *going[i];
-            let manner = MANNERS[stream.manner];
-            match stream.cursor.advance(tree, &stream.root, manner) {
+            let order = ORDERS[stream.order];
+            match stream.cursor.next_file(tree, &stream.root, order) {
                 Step::File(place) => {
                     room -= each;
                     wants.push(Want::Fetch(place.clone()));
@@ -382,7 +386,7 @@ impl Walks {
                     continue;
                 }
                 Step::Unlisted(path) if stream.listed < MOST_LISTED => {
-                    let more = stream.cursor.unlisted(tree, manner, LISTED_AHEAD);
+                    let more = stream.cursor.unlisted(tree, order, LISTED_AHEAD);
                     stream.listed += 1;
                     wants.push(Want::List(path));
                     wants.extend(more.into_iter().map(Want::List));

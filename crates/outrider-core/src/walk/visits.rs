@@ -4,7 +4,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::stream::{Listen, common};
-use super::tree::{Descent, ORDERS, Tree, judge};
+use crate::tree::known::Tree;
+use crate::tree::order::{Cursor, Order, judge};
+
+/// The orders that are tried.
+const ORDERS: [Order; 6] = Order::OF_DIRECTORIES;
 
 /// A directory that comes so soon after another one in an order was foreseen by it: some are passed over.
 const NEAR: usize = 4;
@@ -122,8 +126,8 @@ impl Visits {
     /// Every order by which `path` comes soon after `last` gains. As long as the best one is right, the others are not looked at.
     fn score(&mut self, tree: &Tree, last: &Path, path: &Path) -> bool {
         let steps = |order| {
-            let mut descent = Descent::after(last, tree, order)?;
-            let mut next = || Some(descent.advance(tree, &self.root, order)?.0);
+            let mut cursor = Cursor::into(last, tree, order)?;
+            let mut next = || Some(cursor.next_directory(tree, &self.root, order)?.0);
             (1..=NEAR).find(|_| next().is_some_and(|next| next == path))
         };
         if self.sure && steps(ORDERS[self.order]) == Some(1) {
@@ -198,7 +202,7 @@ impl Visits {
         }
         (self.since, self.news) = (0, false);
         let order = ORDERS[self.order];
-        let Some(mut descent) = Descent::after(at, tree, order) else {
+        let Some(mut cursor) = Cursor::into(at, tree, order) else {
             return vec![at.clone()];
         };
         if tree.get(at).is_none() {
@@ -209,7 +213,7 @@ impl Visits {
         }
         let (mut reach, mut entries) = (0, 0);
         while reach < self.window && entries < MOST_ENTRIES && self.coming < 2 * AT_ONCE {
-            let Some((path, known)) = descent.advance(tree, &self.root, order) else {
+            let Some((path, known)) = cursor.next_directory(tree, &self.root, order) else {
                 break;
             };
             reach += 1;
