@@ -19,7 +19,7 @@ use outrider_graph::Kind as Step;
 use outrider_sys::raw;
 
 use crate::graphs::{self, transfer, vectored};
-use crate::{attach, declared, descriptors, exec, real, rights};
+use crate::{attach, changes, declared, descriptors, exec, real, rights};
 
 /// See preadv2(2), from Linux 6.14 on: what the read brings into the page cache leaves it at once.
 const RWF_DONTCACHE: c_int = 0x80;
@@ -134,7 +134,7 @@ hook! {
     fcntl = fcntl64 = __fcntl (fd: c_int, command: c_int, arg: usize) -> c_int {
         let _away = (command == libc::F_SETLEASE).then(|| leasing(fd, arg as c_int));
         match command {
-            libc::F_SETFL => graphs::new_flags(fd),
+            libc::F_SETFL => changes::new_flags(fd),
             libc::F_SETLK | libc::F_SETLKW => exec::locking(),
             _ => {}
         }
@@ -427,7 +427,7 @@ hook! {
         if let Some(r) = unsafe { exec::by_number(number, a, b, c, d, e) } {
             return r;
         }
-        graphs::by_number(number, a, b, c);
+        changes::by_number(number, a, b, c);
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::syscall(number, a, b, c, d, e, f) };
         if number == libc::SYS_openat2 && r >= 0 {
@@ -497,7 +497,7 @@ fn unsharing(flags: c_int) {
     } else if flags & libc::CLONE_FS != 0 {
         rights::change();
     }
-    graphs::unsharing(flags);
+    changes::unsharing(flags);
 }
 
 /// Before close_range(2).
@@ -529,7 +529,7 @@ fn watching(mask: u32) {
 /// Before umount(2). What is unmounted lazily may be open, and by force a disk that does not answer.
 #[cold]
 fn unmounting(flags: c_int) -> attach::Quiesced {
-    graphs::paths();
+    changes::paths();
     let until_us = match flags & (libc::MNT_DETACH | libc::MNT_FORCE) {
         0 => attach::until(shm::PATIENCE_US),
         _ => attach::impatient(),

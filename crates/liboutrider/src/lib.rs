@@ -5,22 +5,27 @@
 //! descriptor number, and it starts no thread. The path of every call is: one look at the descriptor's
 //! state, mostly nothing, then the C library's own function.
 //!
-//! - `real` finds those functions, `symbols` what programs find by a handle.
-//! - `attach` connects the process to the service's memory, at the first file that is worth following.
-//! - `descriptors` says who hears of what becomes of a descriptor.
-//! - `track` is what the hooks keep of descriptors whose files are followed.
-//! - `resident` lets files that are cached pass without a word; `waits` sees when one no longer is.
-//! - `declared` is what the program has declared that it will read.
-//! - `graphs` are foreaction graphs: their C interface, plug-ins, and how the program's calls reach them.
+//! Each module knows only those after it:
+//!
+//! - `hooks`, `names`, `changes` and `ends` are the interposed names, `stdio` those of buffered streams; `interface` is what programs and
+//!   plug-ins call by its own name.
 //! - `rights` is what is done before a program changes what it may do.
-//! - `interface` is what programs call by its own name.
 //! - `exec` starts programs that can't take the library without it.
-//! - `baseline` is how little it needs of the C library's version.
-//! - `heap` is the memory of all this: never the program's.
-//! - `hooks` are the interposed names, `stdio` those of buffered streams, `libio` how the C library keeps those.
+//! - `descriptors` says who hears of what becomes of a descriptor: the next four, which don't know of each other.
+//! - `graphs` are foreaction graphs: plug-ins, and how the program's calls reach them.
+//! - `declared` is what the program has declared that it will read.
+//! - `track` is what the hooks keep of descriptors whose files are followed.
+//! - `walk` sees that a program goes through a tree.
+//! - `resident` lets files that are cached pass without a word.
+//! - `attach` connects the process to the service's memory, at the first file that is worth following.
+//! - `waits` sees when a thread has waited, so that what was cached no longer is.
+//! - `real` finds the C library's functions, `symbols` what programs find by a handle; `libio` is how it keeps buffered streams, `local` how
+//!   a thread has memory of its own.
+//! - `baseline` is how little we need of the C library's version; `heap` is the memory of all this: never the program's.
 
 mod attach;
 mod baseline;
+mod changes;
 mod declared;
 mod descriptors;
 mod ends;
@@ -31,6 +36,7 @@ mod hooks;
 mod interface;
 mod libio;
 mod local;
+mod names;
 mod real;
 mod resident;
 mod rights;

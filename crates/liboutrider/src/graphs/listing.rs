@@ -11,9 +11,10 @@ use outrider_graph::{Call, Kind, StandBy};
 use outrider_sys::mapped::{Mapped, Row, map, unmap};
 use outrider_sys::raw::syscall6;
 
-use super::local;
-use super::plugins::{self, Event, Plugin};
+use super::plugins::{self, Event};
 use super::scopes::{self, CScope};
+use super::structures::{Directory, Entry, Plugin};
+use crate::local::initial_exec;
 
 /// Descriptors of a directory that are known.
 const MOST_FDS: usize = 4;
@@ -23,24 +24,6 @@ const MOST_LISTINGS: usize = 64;
 const MOST_DUPLICATES: usize = 8;
 /// First size of the memory for entries and for names, bytes.
 const FIRST: usize = 64 << 10;
-
-/// struct outrider_entry.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Entry {
-    name: *const c_char,
-    inode: u64,
-    kind: u32,
-}
-
-/// struct outrider_directory.
-#[repr(C)]
-pub struct Directory {
-    fd: c_int,
-    complete: c_int,
-    count: usize,
-    entries: *mut Entry,
-}
 
 /// Memory that grows, from the kernel: readdir(3) may be called where the program's allocator can't be.
 struct Room {
@@ -241,7 +224,53 @@ impl Drop for Listing {
     }
 }
 
-/// A thread's.
+/// What a thread knows of its listings.
+#[repr(C)]
+struct OfThread {
+    /// Made with the record of its scopes; null until then.
+    all: *mut Listings,
+    /// It is reading directories whose entries are followed.
+    reads: bool,
+}
+
+initial_exec! {
+    /// The calling thread's.
+    fn of_thread() -> *mut OfThread = "outrider_listings", 16 bytes
+}
+
+/// The calling thread's listings, if it has a record of scopes; else null.
+#[inline(always)]
+pub fn own() -> *mut Listings {
+    // SAFETY: the calling thread's own words.
+    unsafe { (*of_thread()).all }
+}
+
+/// Whether the calling thread is reading a directory whose entries are followed.
+#[inline(always)]
+pub fn is_read() -> bool {
+    // SAFETY: as above.
+    unsafe { (*of_thread()).reads }
+}
+
+/// From now on these are the calling thread's.
+pub fn begin(listings: Mapped<Listings>) {
+    // SAFETY: as above.
+    unsafe { (*of_thread()).all = listings.into_raw() };
+}
+
+/// The calling thread has none any more.
+///
+/// # Safety
+/// Nobody uses what [`own`] has given.
+pub unsafe fn end() {
+    // SAFETY: as promised, and from [`begin`].
+    unsafe {
+        let all = core::mem::replace(&mut (*of_thread()).all, null_mut());
+        drop(Mapped::from_raw(all));
+    }
+}
+
+/// A thread's; in memory of its own, since what happens there enters and leaves scopes.
 pub struct Listings {
     /// Each at a place of its own: stubs are given the address of a directory.
     open: Row<Mapped<Listing>>,
@@ -258,8 +287,8 @@ pub struct Listings {
 
 impl Listings {
     /// None yet; `None` where there is no memory.
-    pub fn new() -> Option<Listings> {
-        Some(Listings {
+    pub fn new() -> Option<Mapped<Listings>> {
+        Mapped::new(Listings {
             open: Row::new(MOST_LISTINGS)?,
             spare: None,
             duplicates: [(-1, -1); MOST_DUPLICATES],
@@ -344,7 +373,7 @@ impl Listings {
     /// Has the glances see what is known now.
     fn index(&mut self) {
         // SAFETY: the calling thread's own words.
-        unsafe { (*local::get()).listing = self.open.iter().any(|l| !l.stream.is_null()) };
+        unsafe { (*of_thread()).reads = self.open.iter().any(|l| !l.stream.is_null()) };
         let fds = self.open.iter().flat_map(|l| &l.fds[..l.fd_count]).copied();
         let pairs = self.duplicates.iter().flat_map(|(fd, copy)| [*fd, *copy]);
         let bit = |fd: c_int| 1 << (fd as u32 % u64::BITS);

@@ -1,29 +1,30 @@
 //! Foreaction graphs of the process: who enters them, and how the program's calls reach them.
 //!
-//! - `calls` are the program's calls as graphs have them.
-//! - `local` is what the hooks know of their thread.
-//! - `scopes` keeps the thread's scopes, and offers them the program's calls.
-//! - `interface` is the C interface, through which a program, or a plug-in, builds, enters and leaves.
-//! - `plugins` loads plug-ins and tells their observers.
+//! Each knows only those before it:
+//!
+//! - `calls` are the program's calls as graphs have them, `structures` those of the C headers.
+//! - `plugins` are the plug-ins that were started here, and what their observers are told.
+//! - `scopes` are those that a thread has entered.
 //! - `listing` follows the directories that the program lists, for plug-ins.
+//! - `turns` offers a thread's calls to its scopes, and tells listings and plug-ins of them.
 //! - `streams` knows which files buffered streams may write to.
-//! - `names` are the interposed names that only graphs need, `changes` those after which what was foreseen may be different.
+//! - `show` prints graphs, `made` makes them, `loading` starts the plug-ins that need them.
 
 mod calls;
-mod changes;
-mod interface;
 mod listing;
-mod local;
-mod names;
+mod loading;
+pub mod made;
 mod plugins;
-mod scopes;
+pub mod scopes;
+mod show;
 pub mod streams;
+pub mod structures;
+pub mod turns;
 
-pub use calls::{call, change, close, open, transfer, vectored};
-pub use changes::{by_number, new_flags, paths, unsharing};
+pub use calls::{call, change, close, open, total, transfer, vectored};
 pub use plugins::Event;
-pub use scopes::{
-    announce, closing_range, disable, happened, is_nobodys, read_entry, restrict, through,
+pub use turns::{
+    announce, closing_range, disable, happened, is_nobodys, jumping, read_entry, restrict, through,
     through_or, through_or_past, unsettle, unshare_files,
 };
 
@@ -35,5 +36,5 @@ pub fn follow_directories() -> bool {
 /// Runs before `main`.
 pub fn start() {
     streams::start();
-    plugins::start();
+    loading::start();
 }

@@ -1,9 +1,8 @@
-//! Plug-ins (`include/outrider_plugin.h`).
+//! The plug-ins that were started here, and what they are told.
 //!
-//! `outrider run --plugin` preloads them behind this library and names them in the environment. The constructor asks each for its table and,
-//! if it is for this program, starts it. Tables are constant and plug-ins are never unloaded, so nothing here is locked.
+//! Their tables are constant and they are never unloaded, so nothing here is locked.
 
-use core::ffi::{CStr, c_char, c_int, c_uint};
+use core::ffi::c_int;
 use core::ptr::null_mut;
 use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
@@ -11,38 +10,11 @@ use core::sync::atomic::{
 
 use libc::{DIR, dirent};
 use outrider_graph::Call;
-use outrider_sys::environment::variable;
-use outrider_sys::raw;
 
-use super::interface::{CGraph, Foreseen, NextStub};
-use super::{interface, listing, scopes};
+use super::structures::{CGraph, Foreseen, Observer, Plugin};
 
 /// Plug-ins of a process.
 const MOST: usize = 16;
-
-/// struct outrider_observer.
-#[repr(C)]
-pub struct Observer {
-    before: Option<unsafe extern "C" fn(*const Foreseen)>,
-    after: Option<unsafe extern "C" fn(*const Foreseen, i64)>,
-    duplicated: Option<unsafe extern "C" fn(c_int, c_int)>,
-    listing: Option<unsafe extern "C" fn(*mut DIR, c_int)>,
-    entry: Option<unsafe extern "C" fn(*mut DIR, *const dirent)>,
-    closing: Option<unsafe extern "C" fn(*mut DIR, c_int)>,
-    rewound: Option<unsafe extern "C" fn(*mut DIR, c_int)>,
-}
-
-/// struct outrider_plugin.
-#[repr(C)]
-pub struct Plugin {
-    name: *const c_char,
-    programs: *const *const c_char,
-    start: Option<unsafe extern "C" fn() -> c_int>,
-    observer: *const Observer,
-    directory: Option<NextStub>,
-    directory_flags: c_uint,
-    pub arrange: Option<unsafe extern "C" fn(*mut listing::Directory, usize)>,
-}
 
 /// A plug-in that was started here.
 struct Started {
@@ -135,122 +107,21 @@ pub fn only() -> Option<&'static CGraph> {
     unsafe { ONLY.load(Relaxed).as_ref() }
 }
 
-/// Starts the plug-ins that OUTRIDER_PLUGINS names, paths with colons between them. Called once, from the constructor.
-pub fn start() {
-    // SAFETY: the constructor runs before the program can change its environment from another thread.
-    let (named, wanted) = unsafe {
-        let Some(named) = variable(c"OUTRIDER_PLUGINS") else {
-            return;
-        };
-        (named, variable(c"OUTRIDER_GRAPH_SHOW"))
-    };
-    HOME.store(raw::getpid(), Relaxed);
-    SHOWN.store(
-        match wanted.map(CStr::to_bytes) {
-            Some(b"dot") => SHOW_DOT,
-            Some(b"text") => SHOW_TEXT,
-            _ => SHOW_NONE,
-        },
-        Relaxed,
-    );
-    for path in named.to_bytes().split(|b| *b == b':') {
-        let mut text = path.to_vec();
-        text.push(0);
-        // SAFETY: a C string; the object is loaded already or not touched, and stays loaded.
-        let table = unsafe {
-            let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
-            let handle = libc::dlopen(text.as_ptr().cast(), flags);
-            if handle.is_null() {
-                continue;
-            }
-            libc::dlsym(handle, c"outrider_plugin_1".as_ptr()).cast::<Plugin>()
-        };
-        // SAFETY: null or the plug-in's table.
-        if let Some(plugin) = unsafe { table.as_ref() } {
-            begin(plugin);
-        }
-    }
-    if SHOWN.load(Relaxed) != SHOW_NONE {
-        // SAFETY: ends the process, which was started for nothing else.
-        unsafe { libc::_exit(0) };
-    }
+/// They are started in this process.
+pub fn begin(pid: u32) {
+    HOME.store(pid, Relaxed);
 }
 
-/// What `outrider graph show` asks for.
-static SHOWN: AtomicU32 = AtomicU32::new(SHOW_NONE);
-const SHOW_NONE: u32 = 0;
-const SHOW_DOT: u32 = 1;
-const SHOW_TEXT: u32 = 2;
-
-/// Prints a graph that was just built, if this process is there for that.
-pub fn show<C>(graph: &outrider_graph::Graph<C>) {
-    let text = match SHOWN.load(Relaxed) {
-        SHOW_DOT => graph.dot(),
-        SHOW_TEXT => graph.to_string(),
-        _ => return,
-    };
-    let mut rest = text.as_bytes();
-    while !rest.is_empty() {
-        // SAFETY: bytes of ours.
-        let n = unsafe {
-            raw::syscall6(
-                libc::SYS_write,
-                1,
-                rest.as_ptr() as usize,
-                rest.len(),
-                0,
-                0,
-                0,
-            )
-        };
-        match usize::try_from(n) {
-            Ok(n) if n > 0 => rest = &rest[n.min(rest.len())..],
-            _ => return,
-        }
-    }
+/// Whether there is room for another one.
+pub fn have_room() -> bool {
+    COUNT.load(Relaxed) < MOST
 }
 
-unsafe extern "C" {
-    /// See program_invocation_short_name(3).
-    static program_invocation_short_name: AtomicPtr<c_char>;
-}
-
-fn is_for_this_program(plugin: &Plugin) -> bool {
-    if plugin.programs.is_null() || SHOWN.load(Relaxed) != SHOW_NONE {
-        return true;
-    }
-    // SAFETY: the C library's, a C string; an array of C strings that ends with null.
-    unsafe {
-        let own = program_invocation_short_name.load(Relaxed);
-        let mut at = plugin.programs;
-        while !(*at).is_null() {
-            if !own.is_null() && libc::strcmp(*at, own) == 0 {
-                return true;
-            }
-            at = at.add(1);
-        }
-    }
-    false
-}
-
-fn begin(plugin: &'static Plugin) {
+/// One was started, with the graph of its `directory`, or null. To be called when there is room.
+pub fn add(plugin: &'static Plugin, graph: *mut CGraph) {
     let i = COUNT.load(Relaxed);
     let Some(slot) = STARTED.get(i) else { return };
-    if plugin.name.is_null() || !is_for_this_program(plugin) {
-        return;
-    }
-    // SAFETY: the plug-in's function.
-    if plugin.start.is_some_and(|start| unsafe { start() } != 0) {
-        return;
-    }
-    if let Some(next) = plugin.directory {
-        // SAFETY: a C string.
-        let name = unsafe { CStr::from_ptr(plugin.name) }.to_string_lossy();
-        let graph = interface::generator(&name, next, plugin.directory_flags);
-        slot.graph.store(graph, Relaxed);
-        // What becomes of descriptors before the first directory is listed is remembered there.
-        scopes::prepare();
-    }
+    slot.graph.store(graph, Relaxed);
     if !plugin.observer.is_null() {
         OBSERVERS.store(true, Relaxed);
     }
@@ -262,7 +133,6 @@ fn begin(plugin: &'static Plugin) {
         only.map_or(null_mut(), |(_, g)| core::ptr::from_ref(g).cast_mut()),
         Relaxed,
     );
-    scopes::use_graphs();
 }
 
 /// A call is about to be made.

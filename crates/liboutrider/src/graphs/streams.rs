@@ -11,7 +11,8 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64}
 use libc::{AT_FDCWD, FILE};
 use outrider_sys::raw;
 
-use super::{announce, change, open};
+use super::calls::{change, open};
+use super::turns::announce;
 use crate::libio::descriptor;
 
 /// Streams that are known, standard output and standard error included.

@@ -1,3 +1,4 @@
 //! The C interfaces, by which programs and plug-ins call us.
 
 mod declared;
+mod graphs;

@@ -7,11 +7,11 @@ use core::ffi::{c_char, c_int, c_long, c_ulong, c_void};
 
 use libc::{gid_t, mode_t, off_t, rlimit, size_t, uid_t};
 
-use super::names::{change_by_path, change_of_names};
-use super::scopes::turn;
-use super::{announce, change, close, restrict, unsettle, unshare_files};
-use crate::{real, rights};
 use outrider_sys::raw;
+
+use crate::graphs::{announce, change, close, is_nobodys, restrict, unsettle, unshare_files};
+use crate::names::{change_by_path, change_of_names};
+use crate::{real, rights};
 
 /// Interposes functions; `before` is what is done first.
 macro_rules! hooks {
@@ -163,7 +163,7 @@ hooks! {
 /// The flags of a descriptor change: O_APPEND and O_DIRECT have their say in how its file is read and written.
 #[inline(always)]
 pub fn new_flags(fd: c_int) {
-    if turn().is_some() && raw::is_regular(fd) {
+    if !is_nobodys() && raw::is_regular(fd) {
         maker();
     }
 }

@@ -7,7 +7,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{AT_FDCWD, DIR, dirent, iovec, mode_t, off_t, size_t, ssize_t};
 use outrider_graph::{Call, Kind};
 
-use super::{announce, call, change, through, through_or_past, transfer};
+use crate::graphs::{announce, call, change, jumping, open, through, through_or_past, transfer};
 use crate::{descriptors, real};
 
 #[inline(always)]
@@ -47,7 +47,7 @@ pub fn change_of_names() -> Call {
 /// A change of the bytes of a file that a path names.
 #[inline(always)]
 pub fn change_by_path(path: *const c_char) -> Call {
-    super::open(AT_FDCWD, path, libc::O_WRONLY | libc::O_TRUNC, 0)
+    open(AT_FDCWD, path, libc::O_WRONLY | libc::O_TRUNC, 0)
 }
 
 /// Interposes functions that a graph may contain, under all their names; `as` says how the call is put for graphs, and after it comes what is noted of it.
@@ -239,7 +239,7 @@ macro_rules! jumps {
         /// See setjmp(3).
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(env: *mut c_void, value: c_int) -> ! {
-            super::scopes::jumping();
+            jumping();
             // SAFETY: the caller's arguments, unchanged. Nothing on this stack frame has anything to be done.
             unsafe { real::$name(env, value) }
         }

@@ -4,58 +4,22 @@ use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr::null_mut;
 
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
-use outrider_core::board;
-use outrider_graph::{
-    Args, Builder, Call, Counts, Data, Engine, Graph, Kind, Next, Node, Op, Sink, open_creates,
-};
-use outrider_sys::environment::variable;
+use outrider_graph::{Args, Builder, Call, Kind, Node, open_creates};
 
-use super::calls::total;
-use super::plugins;
-use super::scopes::{self, CScope};
-use crate::{attach, descriptors};
+use crate::descriptors;
+use crate::graphs::made::{FLAGS, generator, with_flags};
+use crate::graphs::scopes::{self, CScope};
+use crate::graphs::structures::{CGraph, Foreseen, NextStub};
+use crate::graphs::{total, turns};
 
-/// struct outrider_op.
-#[repr(C)]
-pub struct Foreseen {
-    kind: u32,
-    fd: i32,
-    fd2: i32,
-    flags: i32,
-    mode: u32,
-    linked: u32,
-    offset: i64,
-    length: size_t,
-    path: *const c_char,
-    path2: *const c_char,
-    data: *const c_void,
-}
-
-pub type NextStub = unsafe extern "C" fn(*mut c_void, u64, *mut Foreseen) -> c_int;
 type ArgsStub = unsafe extern "C" fn(*mut c_void, *const u64, size_t, *mut Foreseen) -> c_int;
 type ChoiceStub = unsafe extern "C" fn(*mut c_void, *const u64, size_t) -> c_int;
 type HarvestStub = unsafe extern "C" fn(*mut c_void, *const u64, size_t, ssize_t);
 
-const END: c_int = 0;
-const CALL: c_int = 1;
-const WEAK: c_int = 2;
-const LINK: c_int = 3;
-const NOT_READY: c_int = 4;
-const PURE: c_uint = 1;
-const PRIVATE_POSITIONS: c_uint = 2;
-const AMONG: c_uint = 4;
-const STABLE: c_uint = 8;
-const WALK: c_uint = 16;
-const FETCH: c_uint = 32;
-const STOPS: c_uint = 64;
-const FLAGS: c_uint = PURE | PRIVATE_POSITIONS | AMONG | STABLE | WALK | FETCH | STOPS;
 const EDGE_WEAK: c_uint = 1;
 const EDGE_BACK: c_uint = 2;
 const NODE_LINK: c_uint = 1;
 const NODE_HELD: c_uint = 2;
-
-/// struct outrider_graph. The context is what the function gave when it entered.
-pub struct CGraph(pub Graph<*mut c_void>);
 
 /// struct outrider_builder.
 pub struct CBuilder {
@@ -79,200 +43,6 @@ fn fail<T>(errno: c_int, r: T) -> T {
     r
 }
 
-impl Foreseen {
-    /// A call of the program as observers are told of it.
-    pub fn of(call: &Call) -> Foreseen {
-        let a = &call.args;
-        Foreseen {
-            kind: a.kind as u32,
-            fd: a.fd,
-            fd2: a.fd2,
-            flags: a.flags,
-            mode: a.extra,
-            linked: 0,
-            offset: a.offset,
-            length: a.len,
-            path: call.path,
-            path2: call.second_path,
-            data: if a.kind.writes() {
-                call.buffer.cast_const()
-            } else {
-                core::ptr::null()
-            },
-        }
-    }
-
-    fn new() -> Foreseen {
-        Foreseen {
-            kind: 0,
-            fd: 0,
-            fd2: 0,
-            flags: 0,
-            mode: 0,
-            linked: 0,
-            offset: 0,
-            length: 0,
-            path: core::ptr::null(),
-            path2: core::ptr::null(),
-            data: core::ptr::null(),
-        }
-    }
-
-    /// The call, or what is wrong with it.
-    ///
-    /// # Safety
-    /// The pointers are null or what the header says, for as long as `'a`.
-    unsafe fn op<'a>(&self) -> Result<Op<'a>, &'static str> {
-        let text = |p: *const c_char| {
-            if p.is_null() {
-                Err("a stub gave a call without its path")
-            } else {
-                // SAFETY: as promised.
-                Ok(unsafe { CStr::from_ptr(p) })
-            }
-        };
-        let data = || match (self.linked, self.data.is_null()) {
-            (0, true) => Err("a stub gave a write without its bytes"),
-            // SAFETY: as promised.
-            (0, false) => Ok(Data::Bytes(unsafe {
-                core::slice::from_raw_parts(self.data.cast(), self.length)
-            })),
-            _ => Ok(Data::Linked),
-        };
-        let Some(kind) = Kind::ALL.get(self.kind as usize) else {
-            return Err("a stub gave a call of an unknown kind");
-        };
-        let (fd, dir, flags, mode) = (self.fd, self.fd, self.flags, self.mode);
-        let (len, offset) = (self.length, self.offset);
-        Ok(match kind {
-            Kind::Openat => Op::Openat {
-                dir,
-                path: text(self.path)?,
-                flags,
-                mode,
-            },
-            Kind::Close => Op::Close { fd },
-            Kind::Read => Op::Read { fd, len },
-            Kind::Pread => Op::Pread { fd, len, offset },
-            Kind::Write => Op::Write { fd, data: data()? },
-            Kind::Pwrite => Op::Pwrite {
-                fd,
-                data: data()?,
-                offset,
-            },
-            Kind::Lseek => Op::Lseek {
-                fd,
-                offset,
-                whence: flags,
-            },
-            Kind::Fstat => Op::Fstat { fd },
-            Kind::Fstatat => Op::Fstatat {
-                dir,
-                path: text(self.path)?,
-                flags,
-            },
-            Kind::Statx => Op::Statx {
-                dir,
-                path: text(self.path)?,
-                flags,
-                mask: mode,
-            },
-            Kind::Getdents => Op::Getdents { fd, len },
-            Kind::Fsync => Op::Fsync {
-                fd,
-                data_only: flags == 1,
-            },
-            Kind::Unlinkat => Op::Unlinkat {
-                dir,
-                path: text(self.path)?,
-                flags,
-            },
-            Kind::Renameat => Op::Renameat {
-                from_dir: dir,
-                from: text(self.path)?,
-                to_dir: self.fd2,
-                to: text(self.path2)?,
-            },
-            Kind::Mkdirat => Op::Mkdirat {
-                dir,
-                path: text(self.path)?,
-                mode,
-            },
-        })
-    }
-}
-
-/// Tells the runner's report of the graphs of this name.
-struct Report(&'static str);
-
-impl Report {
-    /// Where this process tells it: a child of the one that made the graph tells it elsewhere.
-    fn entry(&self) -> Option<&'static board::Entry> {
-        board::entry(attach::board()?, self.0)
-    }
-}
-
-impl Sink for Report {
-    fn add(&self, counts: &Counts) {
-        if let Some(entry) = self.entry() {
-            for (i, n) in counts.values().enumerate() {
-                entry.add(i, n);
-            }
-        }
-    }
-
-    fn note(&self, problem: &str, off: bool) {
-        if let Some(entry) = self.entry() {
-            entry.note(problem, off);
-        }
-    }
-}
-
-fn with_flags(mut graph: Graph<*mut c_void>, flags: c_uint) -> *mut CGraph {
-    // It is in the report although nothing may come of it.
-    if attach::board().is_some_and(|b| board::entry(b, graph.name()).is_some()) {
-        // A graph may be freed while another thread's counts are on their way: this stays.
-        let name = Box::leak(graph.name().to_owned().into_boxed_str());
-        graph = graph.sink(Box::leak(Box::new(Report(name))));
-    }
-    if flags & PURE != 0 {
-        graph = graph.pure();
-    }
-    if flags & PRIVATE_POSITIONS != 0 {
-        graph = graph.private_positions();
-    }
-    if flags & AMONG != 0 {
-        graph = graph.among();
-    }
-    if flags & STABLE != 0 {
-        graph = graph.stable();
-    }
-    if flags & WALK != 0 {
-        graph = graph.walk();
-    }
-    if flags & FETCH != 0 {
-        graph = graph.fetch();
-    }
-    if flags & STOPS != 0 {
-        graph = graph.stops();
-    }
-    graph = graph.beside().changing();
-    // SAFETY: looked at, at once. Who changes the environment beside other threads can't be helped.
-    let engine = match unsafe { variable(c"OUTRIDER_GRAPH") }.map(CStr::to_bytes) {
-        Some(b"uring") => Engine::Uring,
-        Some(b"threads") => Engine::Threads,
-        Some(b"serial") => Engine::Serial,
-        Some(b"check") => Engine::Check,
-        _ => Engine::Auto,
-    };
-    if engine == Engine::Check {
-        scopes::check();
-    }
-    scopes::watch_forks();
-    plugins::show(&graph);
-    Box::into_raw(Box::new(CGraph(graph.engine(engine))))
-}
-
 /// See the header. The functions below are unsafe as C is: pointers are what the header says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn outrider_graph_generator(
@@ -286,27 +56,6 @@ unsafe extern "C" fn outrider_graph_generator(
     // SAFETY: not null, and a C string.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
     generator(&name, next, flags)
-}
-
-/// A graph of one loop of calls.
-pub fn generator(name: &str, next: NextStub, flags: c_uint) -> *mut CGraph {
-    let graph = Graph::generator(name, move |context: &*mut c_void, i| {
-        let mut op = Foreseen::new();
-        // SAFETY: the stub, with the context that it is meant for.
-        let said = unsafe { next(*context, i, &raw mut op) };
-        // SAFETY: what the stub gives lives as long as the header says.
-        let call = || unsafe { op.op() };
-        let made = match said {
-            END => return Next::End,
-            NOT_READY => return Next::NotReady,
-            CALL => call().map(Next::Call),
-            WEAK => call().map(Next::Weak),
-            LINK => call().map(Next::Link),
-            _ => Err("a generator returned an unknown value"),
-        };
-        made.unwrap_or_else(Next::Broken)
-    });
-    with_flags(graph, flags)
 }
 
 #[unsafe(no_mangle)]
@@ -526,7 +275,7 @@ unsafe extern "C" fn outrider_enter(graph: *const CGraph, context: *mut c_void) 
     let Some(graph) = (unsafe { graph.as_ref::<'static>() }) else {
         return fail(libc::EINVAL, null_mut());
     };
-    scopes::enter(&graph.0, context)
+    turns::enter(&graph.0, context)
 }
 
 #[unsafe(no_mangle)]
@@ -551,7 +300,7 @@ unsafe extern "C" fn outrider_leave(scope: *mut CScope) {
 /// The scope is null or one of this thread; the call's pointers are what the system call wants.
 unsafe fn make(scope: *mut CScope, call: &Call) -> isize {
     // SAFETY: as promised.
-    let r = unsafe { scopes::make(scope, call, descriptors::forget) };
+    let r = unsafe { turns::make(scope, call, descriptors::forget) };
     if r < 0 { fail(-r as c_int, -1) } else { r }
 }
 
