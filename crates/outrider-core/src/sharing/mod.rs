@@ -362,9 +362,10 @@ impl DeviceSharing {
         }
         let looks_from = system.now();
         let mut programs = readers.programs(self.longest());
-        self.cut_windows(&mut programs, &engine.loads());
+        let loads = engine.loads();
+        self.cut_windows(&mut programs, &loads);
         let process = ours.map(|bytes| (own_pid, bytes));
-        let run = self.own_run(&engine.loads(), process, programs.as_ref(), readers.chunk());
+        let run = self.own_run(&loads, process, programs.as_ref(), readers.chunk());
         system.show_run(&run);
         let runs = self.other_runs(&run, system);
         self.shown = run;
