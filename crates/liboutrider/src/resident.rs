@@ -124,9 +124,10 @@ fn count(slot: &Slot, fd: c_int) -> (&'static Count, u64) {
     // Threads' pointers are further apart than there are descriptors.
     let thread = raw::thread_pointer() as u64;
     let file = u64::from(slot.generation.load(Relaxed)) << 32 | fd as u64;
-    let name = (thread ^ file).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    // The index is below COUNTS, a power of two.
-    (&COUNTED[(name >> 57) as usize % COUNTS], name)
+    // An odd factor, so that no two have one name, and one that fits into an instruction.
+    let name = (thread ^ file).wrapping_mul(0x5bd1_e995);
+    // Seven bits in which thread and descriptor have a part; the index is below COUNTS.
+    (&COUNTED[(name as u32 >> 25) as usize % COUNTS], name)
 }
 
 /// Whether a read of a descriptor with FLAG_RESIDENT need not be looked at.
