@@ -180,16 +180,20 @@ fn plausible<T>(p: *const T) -> bool {
 const READABLE: usize = 4096;
 
 /// Memory of a caller who may have passed anything: the kernel has an error where we would have a fault.
+#[derive(Default)]
 struct Readable {
-    /// Where the piece lies that was found readable last, if one was.
-    at: Option<usize>,
+    /// Where the pieces lie that were found readable last, if any were: an array's, and that of the strings which it leads to.
+    at: [Option<usize>; 2],
 }
 
 impl Readable {
     /// Whether the bytes around `at` can be read. rt_sigprocmask(2) reads a set before it finds that it knows no such change.
     fn is(&mut self, at: usize) -> bool {
         let piece = at / READABLE * READABLE;
-        if self.at == Some(piece) {
+        if self.at.contains(&Some(piece)) {
+            if self.at[0] != Some(piece) {
+                self.at.swap(0, 1);
+            }
             return true;
         }
         // No set is none that can't be read.
@@ -202,7 +206,7 @@ impl Readable {
         if -answer as c_int == libc::EFAULT {
             return false;
         }
-        self.at = Some(piece);
+        self.at = [Some(piece), self.at[0]];
         true
     }
 
@@ -244,7 +248,7 @@ impl Readable {
 
 /// Whether there is an array of C strings. Where a filter of system calls may kill for the question it is believed.
 fn are_strings(texts: Texts) -> bool {
-    attach::is_filtered() || Readable { at: None }.strings(texts)
+    attach::is_filtered() || Readable::default().strings(texts)
 }
 
 /// What follows `name` in the first entry that begins so.

@@ -2,7 +2,7 @@
 //!
 //! This is asked between fork and exec, and before the C library has started: there is no allocation, no call into the C library, and
 //! none that the compiler makes up (memcpy(3) and its like, out of loops over memory), so that bytes are read and written as volatile
-//! ones. Two system calls look at the file, two more open and close it: a file that somebody waits for on a pipe, or that isn't a
+//! ones. Two system calls look at the file, two more open and close it, and one follows where the linker's name lies further on: a file that somebody waits for on a pipe, or that isn't a
 //! regular one, is not opened.
 
 use core::ffi::{CStr, c_int};
@@ -198,8 +198,12 @@ unsafe fn elf(fd: c_int, head: *mut u8, n: usize, name: *const u8) -> Taking {
             }
             let (offset, length) = (number(at + offset_at, word), number(at + length_at, word));
             let length = (length as usize).min(LINKER);
-            let n = read(fd, head, length, offset);
-            return match n > 0 && is_glibc(head, n) {
+            // Mostly it is here already.
+            let (path, n) = match offset.saturating_add(length as u64) <= n as u64 {
+                true => (head.add(offset as usize).cast_const(), length),
+                false => (head.cast_const(), read(fd, head, length, offset)),
+            };
+            return match n > 0 && is_glibc(path, n) {
                 true => Taking::Fits,
                 false => Taking::Unfit,
             };
