@@ -187,7 +187,8 @@ struct Readable {
 }
 
 impl Readable {
-    /// Whether the bytes around `at` can be read. rt_sigprocmask(2) reads a set before it finds that it knows no such change.
+    /// Whether the bytes around `at` can be read. prlimit(2) reads a limit before it finds that there is none of that kind. (Of rt_sigprocmask(2) and
+    /// the like Valgrind says that it knows no such change.)
     fn is(&mut self, at: usize) -> bool {
         let piece = at / READABLE * READABLE;
         if self.at.contains(&Some(piece)) {
@@ -200,9 +201,9 @@ impl Readable {
         if piece == 0 {
             return false;
         }
-        // SAFETY: nothing is written, and no mask changes.
-        let answer =
-            unsafe { raw::syscall6(libc::SYS_rt_sigprocmask, usize::MAX, piece, 0, 8, 0, 0) };
+        let none = u32::MAX as usize;
+        // SAFETY: nothing is written, and no limit changes.
+        let answer = unsafe { raw::syscall6(libc::SYS_prlimit64, 0, none, piece, 0, 0, 0) };
         if -answer as c_int == libc::EFAULT {
             return false;
         }
