@@ -27,6 +27,7 @@ use outrider_sys::cache::{CacheStatError, counted, is_overlaid};
 use outrider_sys::raw;
 use outrider_sys::units::PAGE;
 
+use crate::local::peek;
 use crate::{attach, waits};
 
 /// Bytes that must be cached where reading begins.
@@ -135,7 +136,7 @@ fn count(slot: &Slot, fd: c_int) -> (&'static Count, u64) {
 pub fn passes(slot: &Slot, fd: c_int) -> bool {
     let (count, name) = count(slot, fd);
     let left = count.left.load(Relaxed);
-    if left == 0 || count.whose.load(Relaxed) != name || !waits::is_calm() {
+    if left == 0 || peek(&count.whose) != name || !waits::is_calm() {
         return false;
     }
     count.left.store(left - 1, Relaxed);
