@@ -18,8 +18,8 @@ use outrider_core::shm::{self, Kind};
 use outrider_graph::Kind as Step;
 use outrider_sys::raw;
 
-use crate::graphs::{self, transfer, vectored};
 use crate::descriptors::Transfer;
+use crate::graphs::{self, transfer, vectored};
 use crate::{attach, changes, declared, descriptors, exec, real, rights};
 
 /// See preadv2(2), from Linux 6.14 on: what the read brings into the page cache leaves it at once.
@@ -58,7 +58,9 @@ fn drops_hints() -> bool {
 unsafe extern "C" fn heard_read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t {
     let call = move || transfer(Step::Read, fd, buf, n, 0);
     // SAFETY: the caller's arguments, unchanged.
-    descriptors::transfer(fd, Transfer::Read(Some(n)), call, move || unsafe { real::read(fd, buf, n) })
+    descriptors::transfer(fd, Transfer::Read(Some(n)), call, move || unsafe {
+        real::read(fd, buf, n)
+    })
 }
 
 /// A pread(2) that somebody may have to hear of.

@@ -55,6 +55,7 @@ const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
 const DT_VERSYM: i64 = 0x6fff_fff0;
+const DT_AUXILIARY: i64 = 0x7fff_fffd;
 const STT_FUNC: u8 = 2;
 /// Of a symbol that is there for programs linked long ago only.
 const OLD: u16 = 0x8000;
@@ -252,13 +253,29 @@ impl Tables {
             let here = symbol.st_shndx != 0 && !old;
             let named = || CStr::from_ptr(self.names.add(symbol.st_name as usize)) == name;
             (here && named()).then(|| match symbol.st_info & 15 {
-                STT_FUNC => {
-                    Definition::Function(self.base.wrapping_add(symbol.st_value as usize))
-                }
+                STT_FUNC => Definition::Function(self.base.wrapping_add(symbol.st_value as usize)),
                 _ => Definition::Other,
             })
         }
     }
+}
+
+/// The name of the object that is a filter for this library, if one is loaded.
+pub fn filter_for(library: &CStr) -> Option<&'static CStr> {
+    // SAFETY: the dynamic linker's names, and a loaded object's dynamic section, which ends with DT_NULL.
+    let is_filter = |map: &&'static Map| unsafe {
+        let Some(tables) = tables(map) else {
+            return false;
+        };
+        let mut at = map.dynamic;
+        while !matches!((*at).tag, DT_NULL | DT_AUXILIARY) {
+            at = at.add(1);
+        }
+        (*at).tag == DT_AUXILIARY && CStr::from_ptr(tables.names.add((*at).value)) == library
+    };
+    let filter = objects().find(is_filter)?;
+    // SAFETY: as above; what was preloaded stays.
+    (!filter.name.is_null()).then(|| unsafe { CStr::from_ptr(filter.name) })
 }
 
 fn is_own(map: &Map) -> bool {
@@ -534,3 +551,51 @@ by_caller!(dlvsym, DLVSYM, real_dlvsym, by_handle_versioned, "rcx");
 by_caller!(dlsym, DLSYM, real_dlsym, by_handle, "x2");
 #[cfg(target_arch = "aarch64")]
 by_caller!(dlvsym, DLVSYM, real_dlvsym, by_handle_versioned, "x3");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: [&CStr; 8] = [
+        c"read",
+        c"fopen",
+        c"posix_spawn",
+        c"__pread64_chk",
+        c"siglongjmp",
+        // One of those that the dynamic linker chooses among.
+        c"memcpy",
+        c"outrider_nowhere",
+        c"",
+    ];
+
+    /// Each function is found that dlsym(3) finds, of several versions the same one, and no other.
+    #[test]
+    fn functions_are_found_where_dlsym_finds_them() {
+        start();
+        let behind = Behind::new();
+        assert!(behind.is_all && behind.count > 0);
+        for name in NAMES {
+            // SAFETY: a C string.
+            let known = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+            assert_eq!(
+                behind.function(&Sought::new(name)),
+                known as usize,
+                "{name:?}"
+            );
+        }
+    }
+
+    /// The two kinds of hash tables say the same.
+    #[test]
+    fn plain_tables_are_as_good() {
+        for tables in objects().filter_map(tables).filter(|t| !t.plain.is_null()) {
+            let plain = Tables {
+                gnu: core::ptr::null(),
+                ..tables
+            };
+            for name in NAMES {
+                assert_eq!(plain.function(name), tables.function(name), "{name:?}");
+            }
+        }
+    }
+}
