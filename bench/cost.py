@@ -9,7 +9,8 @@ taken without and with Outrider in turns; shown are medians of N runs (7 unless 
 They need a machine that does nothing else.
 
 --json appends one object a line with every run's number. Only Python's standard library is used, a C compiler, and valgrind for
-the first, which is left out without it. Exit code 2 for a wrong argument, 1 if a program fails.
+the first, which is left out without it. Exit code 2 for a wrong argument, or where the library isn't in the process whose
+instructions are counted, 1 if a program fails.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 RELEASE = ROOT / "target" / "release"
 OURS = [str(RELEASE / "outrider"), "run", "--"]
+LIBRARY = "liboutrider.so"
 BLOCK = 4096
 FILE_BYTES = 8 << 20
 STARTS = 500
@@ -33,6 +35,14 @@ STARTS = 500
 
 class Stop(Exception):
     """Nothing can be measured; the text says why."""
+
+    code = 1
+
+
+class Absent(Stop):
+    """What was measured is something else."""
+
+    code = 2
 
 
 def run(command):
@@ -60,11 +70,17 @@ def of_one(measured, few, many):
     return (measured(many) - measured(few)) / (many - few)
 
 
-def instructions(prefix, reader):
-    grind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
+def instructions(prefix, reader, profile):
+    # Neither the start nor the end, at which a program waits for the service.
+    grind = ["valgrind", "--tool=callgrind", "--toggle-collect=main"]
+    grind.append(f"--callgrind-out-file={profile}")
 
     def counted(reads):
         _, told = run([*prefix, *grind, *reader, str(reads)])
+        # It names the object of each function that was called.
+        if (LIBRARY in profile.read_text()) != bool(prefix):
+            where = "isn't in" if prefix else "is in"
+            raise Absent(f"{LIBRARY} {where} the process whose instructions were counted: {told}")
         return int(re.search(r"Collected : (\d+)", told)[1])
 
     return of_one(counted, 10_000, 110_000)
@@ -102,7 +118,8 @@ def measure(runs):
         reader = compiled(Path(base))
         name = f"cached pread of {BLOCK} bytes"
         if shutil.which("valgrind"):
-            stock, ours = instructions([], reader), instructions(OURS, reader)
+            profile = Path(base) / "profile"
+            stock, ours = (instructions(prefix, reader, profile) for prefix in ([], OURS))
             yield {"what": name, "unit": "instructions", "stock": [stock], "ours": [ours]}
         found = in_turns(
             runs,
@@ -145,4 +162,4 @@ if __name__ == "__main__":
         main()
     except Stop as why:
         print(f"cost: {why}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(why.code)

@@ -40,8 +40,17 @@ pub struct Local {
     ignored: [AtomicU64; MAX_FDS / 64],
 }
 
-/// The wiped page; null where there is no service.
-pub static LOCAL: AtomicPtr<Local> = AtomicPtr::new(null_mut());
+/// The wiped page; [`NOBODYS`] where there is no service.
+static LOCAL: AtomicPtr<Local> = AtomicPtr::new((&raw const NOBODYS).cast_mut());
+/// A page in which nothing is ever kept, so that hooks need not ask whether there is one.
+static NOBODYS: Local = Local {
+    proc: AtomicPtr::new(null_mut()),
+    told: AtomicPtr::new(null_mut()),
+    handed: AtomicU32::new(0),
+    pid: AtomicU32::new(0),
+    shared: [const { AtomicPtr::new(null_mut()) }; 2],
+    ignored: [const { AtomicU64::new(0) }; MAX_FDS / 64],
+};
 /// This process or an ancestor since exec has attached.
 static EVER: AtomicBool = AtomicBool::new(false);
 /// What in this process concerns more than files that are followed. Until a bit is set the hooks look no further.
@@ -181,16 +190,14 @@ fn may_reach(state: u64) -> bool {
 
 fn local() -> Option<&'static Local> {
     // SAFETY: LOCAL points to a page that is never unmapped.
-    unsafe { LOCAL.load(Ordering::Acquire).as_ref() }
+    let local = unsafe { LOCAL.load(Ordering::Acquire).as_ref() }?;
+    (!core::ptr::eq(local, &raw const NOBODYS)).then_some(local)
 }
 
 /// This process's entry, if it has attached.
 #[inline(always)]
 pub fn current() -> Option<&'static Proc> {
     let local = LOCAL.load(Ordering::Acquire);
-    if local.is_null() {
-        return None;
-    }
     // SAFETY: LOCAL points to a page that is never unmapped; the entry it names is unmapped only in a forked
     // child, whose copy of the page is cleared.
     unsafe { (*local).proc.load(Ordering::Acquire).as_ref() }
@@ -209,8 +216,7 @@ pub fn orphaned(fd: i32) -> bool {
 }
 
 fn ignored(fd: i32) -> Option<(&'static AtomicU64, u64)> {
-    // SAFETY: LOCAL points to a page that is never unmapped.
-    let local = unsafe { LOCAL.load(Ordering::Relaxed).as_ref() }?;
+    let local = local()?;
     Some((
         local.ignored.get(fd as usize / 64)?,
         1 << (fd as usize % 64),
@@ -232,8 +238,7 @@ pub fn ignore(fd: i32, yes: bool) {
 
 /// Whether the caller is the process whose memory this is, not a vfork child that runs in it.
 pub fn at_home() -> bool {
-    // SAFETY: LOCAL points to a page that is never unmapped.
-    let Some(local) = (unsafe { LOCAL.load(Ordering::Relaxed).as_ref() }) else {
+    let Some(local) = local() else {
         return true;
     };
     let pid = raw::getpid();

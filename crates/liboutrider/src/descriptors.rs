@@ -155,7 +155,7 @@ fn are_reads_heard() -> bool {
     attach::INVOLVED.load(Relaxed) != 0 && (!graphs::is_nobodys() || declared::declares())
 }
 
-/// A read of `len` bytes at the file position is about to be made: with the state for [`advanced`], if [`read`] need not be called.
+/// A read of `len` bytes at the file position is about to be made: with the state for [`advanced`], if [`transfer`] need not be called.
 #[inline(always)]
 pub fn silent_here(fd: c_int, len: usize) -> Option<Option<&'static Slot>> {
     if are_reads_heard() {
@@ -170,86 +170,66 @@ pub fn silent_at(fd: c_int, offset: u64, len: usize) -> bool {
     !are_reads_heard() && track::silent(fd, |_| offset, len).is_some()
 }
 
-/// A read of `len` bytes at the file position: `call` is it as graphs have it, `real` makes it.
+/// What a call does with the bytes of a file.
+#[derive(Clone, Copy)]
+pub enum Transfer {
+    /// It reads so many at most, bytes; `None`: that is only known afterwards.
+    Read(Option<usize>),
+    /// It writes.
+    Write,
+}
+
+/// A transfer at the file position: `call` is it as graphs have it, `real` makes it.
 #[inline(always)]
-pub fn read(
+pub fn transfer(
     fd: c_int,
-    len: usize,
+    what: Transfer,
     call: impl FnOnce() -> Call + Copy,
     real: impl FnOnce() -> ssize_t + Copy,
 ) -> ssize_t {
-    let read = move || {
-        let slot = reading(fd, len);
-        let n = real();
-        came(fd);
-        advanced(slot, n);
-        n
+    let transfer = move || match what {
+        Transfer::Read(Some(len)) => {
+            let slot = reading(fd, len);
+            let n = real();
+            came(fd);
+            advanced(slot, n);
+            n
+        }
+        Transfer::Read(None) => {
+            let n = real();
+            has_read(fd, n);
+            n
+        }
+        Transfer::Write => {
+            let n = real();
+            has_written(fd, n);
+            n
+        }
     };
-    graphs::through_or(call, read, move |n| track::transferred(fd, n))
+    graphs::through_or(call, transfer, move |n| track::transferred(fd, n))
 }
 
-/// The same at `offset`, bytes.
+/// A read of `len` bytes at `offset`, bytes, likewise.
 #[inline(always)]
 pub fn read_at(
     fd: c_int,
     offset: off_t,
-    len: usize,
+    len: Option<usize>,
     call: impl FnOnce() -> Call + Copy,
     real: impl FnOnce() -> ssize_t + Copy,
 ) -> ssize_t {
     let read = move || {
+        let Some(len) = len else {
+            let n = real();
+            has_read_at(fd, offset as u64, n);
+            return n;
+        };
         reading_at(fd, offset as u64, len);
         let n = real();
         came(fd);
         n
     };
     graphs::through(call, read)
-}
-
-/// A read at the file position whose length is only known afterwards.
-#[inline(always)]
-pub fn read_vector(
-    fd: c_int,
-    call: impl FnOnce() -> Call + Copy,
-    real: impl FnOnce() -> ssize_t + Copy,
-) -> ssize_t {
-    let read = move || {
-        let n = real();
-        has_read(fd, n);
-        n
-    };
-    graphs::through_or(call, read, move |n| track::transferred(fd, n))
-}
-
-/// The same at `offset`, bytes.
-#[inline(always)]
-pub fn read_vector_at(
-    fd: c_int,
-    offset: off_t,
-    call: impl FnOnce() -> Call + Copy,
-    real: impl FnOnce() -> ssize_t + Copy,
-) -> ssize_t {
-    let read = move || {
-        let n = real();
-        has_read_at(fd, offset as u64, n);
-        n
-    };
-    graphs::through(call, read)
-}
-
-/// A write at the file position.
-#[inline(always)]
-pub fn write(
-    fd: c_int,
-    call: impl FnOnce() -> Call + Copy,
-    real: impl FnOnce() -> ssize_t + Copy,
-) -> ssize_t {
-    let write = move || {
-        let n = real();
-        has_written(fd, n);
-        n
-    };
-    graphs::through_or(call, write, move |n| track::transferred(fd, n))
 }
 
 /// lseek(2).

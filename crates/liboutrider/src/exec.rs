@@ -9,7 +9,10 @@
 //! on the stack, and it isn't made where nothing of ours is in the environment that is passed.
 //!
 //! What a program that was started so starts in turn has no library either: there is nobody of ours to put it back. Programs that take no
-//! libraries at all (static ones, privileged ones) keep the entry and hand it on.
+//! libraries at all (privileged ones, static ones) keep the entry and hand it on, and so some that look at LD_PRELOAD themselves (Valgrind's
+//! tools) give it to the program that they run. But a static program may start one that ends or complains, and nobody would see it. musl's linker
+//! makes nothing of the entry where that is a filter (`outrider::filter`), as it is where musl's linker is. The GNU C library's of 32 bits complains of any: where that
+//! is, or musl's and no filter, static programs are started without.
 //!
 //! The look opens the file and closes it again in this process's table of descriptors, and that would drop a POSIX lock that this process
 //! has on that very file. So who has ever set one here is not looked for. (A lock that was set before this process executed its
@@ -22,19 +25,23 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicPtr};
 
 use outrider_core::shm::lost;
-use outrider_sys::program::{Named, Taking, taking};
+use outrider_sys::program::{Entry, Named, Taking, taking};
 use outrider_sys::{environment, raw};
 
-use crate::{attach, declared, real};
+use crate::{attach, declared, real, symbols};
 
 type Text = *const c_char;
 type Texts = *const Text;
 
-/// The entry by which this library came here, a C string; null where it came otherwise, or nothing may be looked at.
-static ENTRY: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+/// The path by which this library came here, a C string; null where it came otherwise than by LD_PRELOAD, or nothing may be looked at.
+static LIBRARY: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+/// That of a filter for it, likewise: then that may be the entry.
+static FILTER: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
 /// This process has set POSIX locks, or the one that it is a copy of.
 static LOCKED: AtomicBool = AtomicBool::new(false);
 
+/// What the library's file is called, and a filter for it.
+const NAME: &[u8] = b"/liboutrider.so";
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const PLUGINS: &[u8] = b"OUTRIDER_PLUGINS=";
 const TRACE: &[u8] = b"LD_TRACE_LOADED_OBJECTS=";
@@ -46,6 +53,40 @@ unsafe extern "C" {
     static environ: AtomicPtr<Text>;
 }
 
+/// What LD_PRELOAD may have for this library.
+#[derive(Clone, Copy)]
+struct Own {
+    library: &'static CStr,
+    filter: Option<&'static CStr>,
+}
+
+impl Own {
+    fn has(&self, entry: &[u8]) -> bool {
+        entry == self.library.to_bytes() || self.filter.is_some_and(|f| entry == f.to_bytes())
+    }
+
+    /// Which of them a list has.
+    fn entry_of(&self, list: &[u8]) -> Option<Entry> {
+        if entries(list).any(|entry| entry == self.library.to_bytes()) {
+            return Some(Entry::Library);
+        }
+        let filter = self.filter?.to_bytes();
+        let has = entries(list).any(|entry| entry == filter);
+        has.then_some(Entry::Filter)
+    }
+}
+
+/// What this process was given; `None` where there is nothing to be looked at.
+fn own() -> Option<Own> {
+    let [library, filter] = [&LIBRARY, &FILTER].map(|place| {
+        let name = place.load(Relaxed);
+        // SAFETY: null, or the dynamic linker's name of an object that stays.
+        (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })
+    });
+    let library = library?;
+    Some(Own { library, filter })
+}
+
 /// Finds out by which entry of LD_PRELOAD the library came. Called once, from the constructor.
 pub fn start() {
     // SAFETY: the constructor runs before the program can change its environment.
@@ -53,30 +94,44 @@ pub fn start() {
     let (Some(listed), Some(name)) = (listed, own_name()) else {
         return;
     };
-    // SAFETY: a C string.
-    let name = unsafe { CStr::from_ptr(name) };
-    if entries(listed.to_bytes()).any(|entry| entry == name.to_bytes()) {
-        ENTRY.store(name.as_ptr().cast_mut(), Relaxed);
+    // SAFETY: a C string, which stays.
+    let library = unsafe { CStr::from_ptr(name) };
+    // A filter has the library's name, and another place.
+    let may_be_filter = |entry: &[u8]| entry != library.to_bytes() && entry.ends_with(NAME);
+    let filter = match entries(listed.to_bytes()).any(may_be_filter) {
+        true => symbols::filter_for(library),
+        false => None,
+    };
+    if (Own { library, filter })
+        .entry_of(listed.to_bytes())
+        .is_some()
+    {
+        if let Some(filter) = filter {
+            FILTER.store(filter.as_ptr().cast_mut(), Relaxed);
+        }
+        LIBRARY.store(library.as_ptr().cast_mut(), Relaxed);
     }
 }
 
 /// Nothing is looked at any more: a filter of system calls stands over this process, or will.
 #[cold]
 pub fn disable() {
-    ENTRY.store(core::ptr::null_mut(), Relaxed);
+    LIBRARY.store(core::ptr::null_mut(), Relaxed);
 }
 
 /// Before chroot(2): where the library isn't below that directory, what is started there has none. It is told now, because nothing of
 /// ours may be within reach afterwards.
 #[cold]
 pub fn changing_root(root: Text) {
-    let own = ENTRY.load(Relaxed);
-    if own.is_null() || !plausible(root) || !may_change_root() {
+    let Some(own) = own() else {
+        return;
+    };
+    if !plausible(root) || !may_change_root() {
         return;
     }
-    // SAFETY: C strings.
-    let (root, own) = unsafe { (CStr::from_ptr(root), CStr::from_ptr(own)) };
-    let (root, own) = (root.to_bytes(), own.to_bytes_with_nul());
+    // SAFETY: a C string.
+    let root = unsafe { CStr::from_ptr(root) };
+    let (root, own) = (root.to_bytes(), own.library.to_bytes_with_nul());
     let mut path = [const { MaybeUninit::<u8>::uninit() }; PATH];
     if root.len() + own.len() > PATH {
         return;
@@ -157,7 +212,7 @@ fn own_name() -> Option<Text> {
         0
     }
     let mut search = Search {
-        here: &raw const ENTRY as usize,
+        here: &raw const LIBRARY as usize,
         name: null(),
     };
     // SAFETY: the callback takes what is passed here.
@@ -180,29 +235,34 @@ fn plausible<T>(p: *const T) -> bool {
 const READABLE: usize = 4096;
 
 /// Memory of a caller who may have passed anything: the kernel has an error where we would have a fault.
+#[derive(Default)]
 struct Readable {
-    /// Where the piece lies that was found readable last, if one was.
-    at: Option<usize>,
+    /// Where the pieces lie that were found readable last, if any were: an array's, and that of the strings which it leads to.
+    at: [Option<usize>; 2],
 }
 
 impl Readable {
-    /// Whether the bytes around `at` can be read. rt_sigprocmask(2) reads a set before it finds that it knows no such change.
+    /// Whether the bytes around `at` can be read. prlimit(2) reads a limit before it finds that there is none of that kind. (Of rt_sigprocmask(2) and
+    /// the like Valgrind says that it knows no such change.)
     fn is(&mut self, at: usize) -> bool {
         let piece = at / READABLE * READABLE;
-        if self.at == Some(piece) {
+        if self.at.contains(&Some(piece)) {
+            if self.at[0] != Some(piece) {
+                self.at.swap(0, 1);
+            }
             return true;
         }
         // No set is none that can't be read.
         if piece == 0 {
             return false;
         }
-        // SAFETY: nothing is written, and no mask changes.
-        let answer =
-            unsafe { raw::syscall6(libc::SYS_rt_sigprocmask, usize::MAX, piece, 0, 8, 0, 0) };
+        let none = u32::MAX as usize;
+        // SAFETY: nothing is written, and no limit changes.
+        let answer = unsafe { raw::syscall6(libc::SYS_prlimit64, 0, none, piece, 0, 0, 0) };
         if -answer as c_int == libc::EFAULT {
             return false;
         }
-        self.at = Some(piece);
+        self.at = [Some(piece), self.at[0]];
         true
     }
 
@@ -244,7 +304,7 @@ impl Readable {
 
 /// Whether there is an array of C strings. Where a filter of system calls may kill for the question it is believed.
 fn are_strings(texts: Texts) -> bool {
-    attach::is_filtered() || Readable { at: None }.strings(texts)
+    attach::is_filtered() || Readable::default().strings(texts)
 }
 
 /// What follows `name` in the first entry that begins so.
@@ -291,20 +351,21 @@ unsafe fn with_environment(
     environment: Texts,
     call: &dyn Fn(Texts) -> c_long,
 ) -> c_long {
-    let own = ENTRY.load(Relaxed);
-    if own.is_null() || !plausible(environment) || !are_strings(environment) {
+    let Some(own) = own() else {
+        return call(environment);
+    };
+    if !plausible(environment) || !are_strings(environment) {
         return call(environment);
     }
     // SAFETY: an array that ends with a null pointer, of C strings.
     unsafe {
-        let own = CStr::from_ptr(own).to_bytes();
         let list = variable(environment, PRELOAD);
-        if !list.is_some_and(|list| entries(list).any(|entry| entry == own)) {
+        let Some(entry) = list.and_then(|list| own.entry_of(list)) else {
             attach::lose(lost::ENVIRONMENT);
             return call(environment);
-        }
+        };
         let traced = variable(environment, TRACE).is_some();
-        if !traced && readable(own) && takes(program, arguments) {
+        if !traced && readable(own, entry) && takes(program, arguments, entry) {
             return call(environment);
         }
         let mut count = 0;
@@ -324,7 +385,7 @@ unsafe fn with_environment(
 /// Makes the call with a copy of the environment in which LD_PRELOAD has nothing of ours. It has fewer than N entries.
 #[inline(never)]
 unsafe fn without<const N: usize>(
-    own: &[u8],
+    own: Own,
     environment: Texts,
     call: &dyn Fn(Texts) -> c_long,
 ) -> c_long {
@@ -335,7 +396,7 @@ unsafe fn without<const N: usize>(
     unsafe {
         let plugins = variable(environment, PLUGINS).unwrap_or_default();
         let is_ours =
-            |entry: &[u8]| entry == own || plugins.split(|b| *b == b':').any(|p| p == entry);
+            |entry: &[u8]| own.has(entry) || plugins.split(|b| *b == b':').any(|p| p == entry);
         loop {
             let mut entry = *at;
             at = at.add(1);
@@ -379,23 +440,28 @@ unsafe fn without<const N: usize>(
 /// Whether our library is there for the program, and may be read. access(2) asks for the real user without the capabilities that a
 /// process keeps when it becomes another user, which is as the program will have it. (Where the effective user is another one than the real one the dynamic
 /// linker looks at no library.)
-fn readable(own: &[u8]) -> bool {
-    // SAFETY: an entry's end is a C string's.
-    let answer = unsafe {
-        raw::syscall6(
-            libc::SYS_faccessat,
-            libc::AT_FDCWD as usize,
-            own.as_ptr() as usize,
-            libc::R_OK as usize,
-            0,
-            0,
-            0,
+fn readable(own: Own, entry: Entry) -> bool {
+    let is_there = |path: &CStr| {
+        // SAFETY: a C string.
+        let answer = unsafe {
+            raw::syscall6(
+                libc::SYS_faccessat,
+                libc::AT_FDCWD as usize,
+                path.as_ptr() as usize,
+                libc::R_OK as usize,
+                0,
+                0,
+                0,
+            )
+        };
+        !matches!(
+            -answer as c_int,
+            libc::ENOENT | libc::ENOTDIR | libc::EACCES | libc::ELOOP
         )
     };
-    let there = !matches!(
-        -answer as c_int,
-        libc::ENOENT | libc::ENOTDIR | libc::EACCES | libc::ELOOP
-    );
+    // Of a filter that leads nowhere the dynamic linker says nothing, but the report does.
+    let filter = own.filter.filter(|_| entry == Entry::Filter);
+    let there = is_there(own.library) && filter.is_none_or(is_there);
     if !there {
         attach::lose(lost::LIBRARY);
     }
@@ -403,18 +469,19 @@ fn readable(own: &[u8]) -> bool {
 }
 
 /// Whether the program takes the library, or doesn't look for it.
-unsafe fn takes(program: Program, arguments: Texts) -> bool {
+unsafe fn takes(program: Program, arguments: Texts, entry: Entry) -> bool {
     if LOCKED.load(Relaxed) {
         return true;
     }
     let look = |dir, path: Text, name: Text| {
         // SAFETY: null, or C strings.
         let found = unsafe {
-            taking(Named {
+            let named = Named {
                 dir,
                 path: path.cast(),
                 name: name.cast(),
-            })
+            };
+            taking(named, entry)
         };
         match found {
             Taking::Fits => true,

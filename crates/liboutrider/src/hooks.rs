@@ -18,6 +18,7 @@ use outrider_core::shm::{self, Kind};
 use outrider_graph::Kind as Step;
 use outrider_sys::raw;
 
+use crate::descriptors::Transfer;
 use crate::graphs::{self, transfer, vectored};
 use crate::{attach, changes, declared, descriptors, exec, real, rights};
 
@@ -57,7 +58,9 @@ fn drops_hints() -> bool {
 unsafe extern "C" fn heard_read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t {
     let call = move || transfer(Step::Read, fd, buf, n, 0);
     // SAFETY: the caller's arguments, unchanged.
-    descriptors::read(fd, n, call, move || unsafe { real::read(fd, buf, n) })
+    descriptors::transfer(fd, Transfer::Read(Some(n)), call, move || unsafe {
+        real::read(fd, buf, n)
+    })
 }
 
 /// A pread(2) that somebody may have to hear of.
@@ -67,7 +70,7 @@ unsafe extern "C" fn heard_pread(fd: c_int, buf: *mut c_void, n: size_t, offset:
     let call = move || transfer(Step::Pread, fd, buf, n, offset);
     // SAFETY: the caller's arguments, unchanged.
     let pread = move || unsafe { real::pread(fd, buf, n, offset) };
-    descriptors::read_at(fd, offset, n, call, pread)
+    descriptors::read_at(fd, offset, Some(n), call, pread)
 }
 
 hook! {
@@ -180,7 +183,7 @@ hook! {
         let n_fitting = if n > room { usize::MAX } else { n };
         let call = move || transfer(Step::Read, fd, buf, n_fitting, 0);
         // SAFETY: the caller's arguments, unchanged.
-        descriptors::read(fd, n, call, move || unsafe { real::__read_chk(fd, buf, n, room) })
+        descriptors::transfer(fd, Transfer::Read(Some(n)), call, move || unsafe { real::__read_chk(fd, buf, n, room) })
     }
     /// See pread(2).
     pread = pread64 = __pread64 (fd: c_int, buf: *mut c_void, n: size_t, offset: off_t) -> ssize_t {
@@ -196,19 +199,19 @@ hook! {
         let n_fitting = if n > room { usize::MAX } else { n };
         let call = move || transfer(Step::Pread, fd, buf, n_fitting, offset);
         // SAFETY: the caller's arguments, unchanged.
-        descriptors::read_at(fd, offset, n, call, move || unsafe { real::__pread_chk(fd, buf, n, offset, room) })
+        descriptors::read_at(fd, offset, Some(n), call, move || unsafe { real::__pread_chk(fd, buf, n, offset, room) })
     }
     /// See readv(2).
     readv = __readv (fd: c_int, iov: *const iovec, n: c_int) -> ssize_t {
         let call = move || vectored(Step::Read, fd, iov, n, 0);
         // SAFETY: the caller's arguments, unchanged.
-        descriptors::read_vector(fd, call, move || unsafe { real::readv(fd, iov, n) })
+        descriptors::transfer(fd, Transfer::Read(None), call, move || unsafe { real::readv(fd, iov, n) })
     }
     /// See preadv(2).
     preadv = preadv64 (fd: c_int, iov: *const iovec, n: c_int, offset: off_t) -> ssize_t {
         let call = move || vectored(Step::Pread, fd, iov, n, offset);
         // SAFETY: the caller's arguments, unchanged.
-        descriptors::read_vector_at(fd, offset, call, move || unsafe { real::preadv(fd, iov, n, offset) })
+        descriptors::read_at(fd, offset, None, call, move || unsafe { real::preadv(fd, iov, n, offset) })
     }
     /// See preadv2(2). Offset -1 means the file position.
     preadv2 = preadv64v2 (fd: c_int, iov: *const iovec, n: c_int, offset: off_t, flags: c_int) -> ssize_t {
@@ -227,7 +230,7 @@ hook! {
     write = __write (fd: c_int, buf: *const c_void, n: size_t) -> ssize_t {
         let call = move || transfer(Step::Write, fd, buf.cast_mut(), n, 0);
         // SAFETY: the caller's arguments, unchanged.
-        descriptors::write(fd, call, move || unsafe { real::write(fd, buf, n) })
+        descriptors::transfer(fd, Transfer::Write, call, move || unsafe { real::write(fd, buf, n) })
     }
     /// See writev(2).
     writev = __writev (fd: c_int, iov: *const iovec, n: c_int) -> ssize_t {

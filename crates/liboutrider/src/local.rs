@@ -4,6 +4,15 @@
 //! first call, and so within the program's allocator or a signal handler. Initial-exec storage is part of the thread, at a fixed distance from the thread
 //! pointer, and zero at first.
 
+use core::sync::atomic::AtomicU64;
+
+/// A relaxed load that may become part of the instruction which compares it: the compiler leaves an atomic one by itself. For what every read looks at.
+#[inline(always)]
+pub fn peek(word: &AtomicU64) -> u64 {
+    // SAFETY: an aligned word, which is only ever stored whole.
+    unsafe { word.as_ptr().read_volatile() }
+}
+
 /// A variable of so many bytes for each thread, by the name of its symbol, as a function that finds the calling thread's.
 macro_rules! initial_exec {
     ($(#[$doc:meta])* $vis:vis fn $name:ident() -> *mut $type:ty = $symbol:literal, $bytes:literal bytes) => {

@@ -1,7 +1,7 @@
 //! The functions that the hooks stand before.
 //!
-//! Each is looked up once, in the constructor, with dlsym(RTLD_NEXT), so that another preloaded library
-//! below us keeps its say. A call that comes before that (from an earlier library's constructor) goes
+//! Each is looked up once, in the constructor, as dlsym(RTLD_NEXT) would find it ([`symbols::Behind`]), so that
+//! another preloaded library below us keeps its say. A call that comes before that (from an earlier library's constructor) goes
 //! straight to the system call; for the buffered streams, which have no system call, it is looked up then.
 
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use libc::{DIR, FILE, dirent, iovec, mode_t, off_t, size_t, ssize_t};
 use outrider_sys::raw::syscall6;
 
-use crate::symbols;
+use crate::symbols::{self, Behind, Sought};
 
 /// What the C library makes of a system call's answer: -1 and errno for a failure.
 #[inline]
@@ -69,9 +69,9 @@ macro_rules! syscalls {
                 }
             }
         )*
-        fn resolve_syscalls() {
+        fn resolve_syscalls(behind: &Behind) {
             $(
-                let next = found(concat!(stringify!($name), "\0"));
+                let next = behind.function(&const { Sought::new(c_name(concat!(stringify!($name), "\0"))) });
                 if next != 0 {
                     address::$name.store(core::ptr::with_exposed_provenance_mut(next), Ordering::Relaxed);
                 }
@@ -106,8 +106,11 @@ macro_rules! functions {
                 }
             }
         )*
-        fn resolve_functions() {
-            $(find(&function::$name, concat!(stringify!($name), "\0"));)*
+        fn resolve_functions(behind: &Behind) {
+            $(
+                let next = behind.function(&const { Sought::new(c_name(concat!(stringify!($name), "\0"))) });
+                function::$name.store(next, Ordering::Relaxed);
+            )*
         }
     };
 }
@@ -133,8 +136,11 @@ macro_rules! jumps {
                 unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void, c_int) -> !>(f)(env, value) }
             }
         )*
-        fn resolve_jumps() {
-            $(find(&jump::$name, concat!(stringify!($name), "\0"));)*
+        fn resolve_jumps(behind: &Behind) {
+            $(
+                let next = behind.function(&const { Sought::new(c_name(concat!(stringify!($name), "\0"))) });
+                jump::$name.store(next, Ordering::Relaxed);
+            )*
         }
     };
 }
@@ -149,17 +155,24 @@ fn find(to: &AtomicUsize, name: &'static str) {
 
 /// The address of the next function of this name, 0 for none.
 fn found(name: &'static str) -> usize {
-    // SAFETY: name ends with a zero byte (see the macros).
-    let name = unsafe { CStr::from_ptr(name.as_ptr().cast()) };
-    symbols::look_up(libc::RTLD_NEXT, name).expose_provenance()
+    symbols::look_up(libc::RTLD_NEXT, c_name(name)).expose_provenance()
+}
+
+/// A name that ends with a zero byte, as the macros have them.
+const fn c_name(name: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(name.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => c"",
+    }
 }
 
 /// Looks everything up.
 pub fn resolve() {
     symbols::start();
-    resolve_syscalls();
-    resolve_functions();
-    resolve_jumps();
+    let behind = Behind::new();
+    resolve_syscalls(&behind);
+    resolve_functions(&behind);
+    resolve_jumps(&behind);
 }
 
 syscalls! {

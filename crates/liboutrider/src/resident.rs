@@ -27,6 +27,7 @@ use outrider_sys::cache::{CacheStatError, counted, is_overlaid};
 use outrider_sys::raw;
 use outrider_sys::units::PAGE;
 
+use crate::local::peek;
 use crate::{attach, waits};
 
 /// Bytes that must be cached where reading begins.
@@ -124,9 +125,10 @@ fn count(slot: &Slot, fd: c_int) -> (&'static Count, u64) {
     // Threads' pointers are further apart than there are descriptors.
     let thread = raw::thread_pointer() as u64;
     let file = u64::from(slot.generation.load(Relaxed)) << 32 | fd as u64;
-    let name = (thread ^ file).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    // The index is below COUNTS, a power of two.
-    (&COUNTED[(name >> 57) as usize % COUNTS], name)
+    // An odd factor, so that no two have one name, and one that fits into an instruction.
+    let name = (thread ^ file).wrapping_mul(0x5bd1_e995);
+    // Seven bits in which thread and descriptor have a part; the index is below COUNTS.
+    (&COUNTED[(name as u32 >> 25) as usize % COUNTS], name)
 }
 
 /// Whether a read of a descriptor with FLAG_RESIDENT need not be looked at.
@@ -134,7 +136,7 @@ fn count(slot: &Slot, fd: c_int) -> (&'static Count, u64) {
 pub fn passes(slot: &Slot, fd: c_int) -> bool {
     let (count, name) = count(slot, fd);
     let left = count.left.load(Relaxed);
-    if left == 0 || count.whose.load(Relaxed) != name || !waits::is_calm() {
+    if left == 0 || peek(&count.whose) != name || !waits::is_calm() {
         return false;
     }
     count.left.store(left - 1, Relaxed);

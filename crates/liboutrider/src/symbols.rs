@@ -10,6 +10,7 @@
 //! Of these only the objects are looked through that were there before the program began: nobody else can stand before a function, and they are never unloaded.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -54,6 +55,7 @@ const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
 const DT_VERSYM: i64 = 0x6fff_fff0;
+const DT_AUXILIARY: i64 = 0x7fff_fffd;
 const STT_FUNC: u8 = 2;
 /// Of a symbol that is there for programs linked long ago only.
 const OLD: u16 = 0x8000;
@@ -133,26 +135,83 @@ fn tables(map: &Map) -> Option<Tables> {
     (!t.symbols.is_null() && !t.names.is_null()).then_some(t)
 }
 
+/// What an object has under a name.
+#[derive(Clone, Copy)]
+enum Definition {
+    /// A function, at this address.
+    Function(usize),
+    /// Something that only the dynamic linker can say the address of.
+    Other,
+}
+
+/// A name and the hashes by which objects have it in their tables.
+#[derive(Clone, Copy)]
+pub struct Sought<'a> {
+    name: &'a CStr,
+    gnu: u32,
+    plain: u32,
+}
+
+impl<'a> Sought<'a> {
+    pub const fn new(name: &'a CStr) -> Self {
+        let (mut gnu, mut plain) = (5381u32, 0u32);
+        let mut rest = name.to_bytes();
+        while let Some((b, more)) = rest.split_first() {
+            gnu = gnu.wrapping_mul(33).wrapping_add(*b as u32);
+            plain = plain.wrapping_mul(16).wrapping_add(*b as u32);
+            plain = (plain ^ plain >> 24 & 0xf0) & 0x0fff_ffff;
+            rest = more;
+        }
+        Self { name, gnu, plain }
+    }
+}
+
 impl Tables {
     /// The function that the object defines under a name, of several versions the one that is linked with today.
     fn function(&self, name: &CStr) -> Option<usize> {
+        match self.definition(&Sought::new(name))? {
+            Definition::Function(f) => Some(f),
+            Definition::Other => None,
+        }
+    }
+
+    /// What the object defines under a name, likewise.
+    #[inline]
+    fn definition(&self, sought: &Sought) -> Option<Definition> {
         // SAFETY: tables that the static linker has made for the dynamic one.
         unsafe {
             if !self.gnu.is_null() {
-                return self.by_gnu_hash(name);
+                return self.by_gnu_hash(sought);
             }
             if !self.plain.is_null() {
-                // Numbers of buckets and of symbols.
-                let n = self.plain.add(1).read();
-                return (0..n).find_map(|i| self.is(i, name));
+                return self.by_plain_hash(sought);
             }
         }
         None
     }
 
-    unsafe fn by_gnu_hash(&self, name: &CStr) -> Option<usize> {
-        let step = |h: u32, b: &u8| h.wrapping_mul(33).wrapping_add(u32::from(*b));
-        let hash = name.to_bytes().iter().fold(5381, step);
+    unsafe fn by_plain_hash(&self, sought: &Sought) -> Option<Definition> {
+        // SAFETY: numbers of buckets and of symbols; the buckets; the chains.
+        unsafe {
+            let [buckets, symbols] = self.plain.cast::<[u32; 2]>().read();
+            if buckets == 0 {
+                return None;
+            }
+            let bucket = self.plain.add(2);
+            let mut i = bucket.add((sought.plain % buckets) as usize).read();
+            while i != 0 && i < symbols {
+                if let Some(found) = self.is(i, sought.name) {
+                    return Some(found);
+                }
+                i = bucket.add((buckets + i) as usize).read();
+            }
+            None
+        }
+    }
+
+    #[inline]
+    unsafe fn by_gnu_hash(&self, sought: &Sought) -> Option<Definition> {
+        let hash = sought.gnu;
         // SAFETY: numbers of buckets, the first symbol, the size of the filter and its shift; the filter; the buckets; the chains.
         unsafe {
             let [buckets, first, words, shift] = self.gnu.cast::<[u32; 4]>().read();
@@ -173,7 +232,7 @@ impl Tables {
             loop {
                 let found = chain.add((i - first) as usize).read();
                 if found | 1 == hash | 1
-                    && let Some(f) = self.is(i, name)
+                    && let Some(f) = self.is(i, sought.name)
                 {
                     return Some(f);
                 }
@@ -185,21 +244,90 @@ impl Tables {
         }
     }
 
-    /// Where the symbol is that has this number, if it is that function.
-    unsafe fn is(&self, i: u32, name: &CStr) -> Option<usize> {
+    /// What the symbol is that has this number, if it has that name.
+    unsafe fn is(&self, i: u32, name: &CStr) -> Option<Definition> {
         // SAFETY: a number from the object's own hash table.
         unsafe {
             let symbol = &*self.symbols.add(i as usize);
             let old = !self.versions.is_null() && *self.versions.add(i as usize) & OLD != 0;
-            let here = symbol.st_shndx != 0 && symbol.st_info & 15 == STT_FUNC && !old;
+            let here = symbol.st_shndx != 0 && !old;
             let named = || CStr::from_ptr(self.names.add(symbol.st_name as usize)) == name;
-            (here && named()).then(|| self.base.wrapping_add(symbol.st_value as usize))
+            (here && named()).then(|| match symbol.st_info & 15 {
+                STT_FUNC => Definition::Function(self.base.wrapping_add(symbol.st_value as usize)),
+                _ => Definition::Other,
+            })
         }
     }
 }
 
+/// The name of the object that is a filter for this library, if one is loaded.
+pub fn filter_for(library: &CStr) -> Option<&'static CStr> {
+    // SAFETY: the dynamic linker's names, and a loaded object's dynamic section, which ends with DT_NULL.
+    let is_filter = |map: &&'static Map| unsafe {
+        let Some(tables) = tables(map) else {
+            return false;
+        };
+        let mut at = map.dynamic;
+        while !matches!((*at).tag, DT_NULL | DT_AUXILIARY) {
+            at = at.add(1);
+        }
+        (*at).tag == DT_AUXILIARY && CStr::from_ptr(tables.names.add((*at).value)) == library
+    };
+    let filter = objects().find(is_filter)?;
+    // SAFETY: as above; what was preloaded stays.
+    (!filter.name.is_null()).then(|| unsafe { CStr::from_ptr(filter.name) })
+}
+
 fn is_own(map: &Map) -> bool {
     core::ptr::eq(map.dynamic, &raw const OWN)
+}
+
+/// Most objects whose tables are kept at hand.
+const KEPT: usize = 128;
+
+/// What lies behind this library, for looking up many names: dlsym(3) takes a thousand instructions for each, and memory of the
+/// program's for one that isn't there.
+pub struct Behind {
+    /// The first so many are there.
+    tables: [MaybeUninit<Tables>; KEPT],
+    count: usize,
+    /// The C library is among them: a name that none of them has is none that dlsym(3) would find behind us.
+    is_all: bool,
+}
+
+impl Behind {
+    pub fn new() -> Self {
+        let mut behind = Self {
+            tables: [const { MaybeUninit::uninit() }; KEPT],
+            count: 0,
+            is_all: false,
+        };
+        let c_library = Sought::new(c"gnu_get_libc_version");
+        let maps = objects().skip_while(|map| !is_own(map)).skip(1);
+        for tables in maps.filter_map(tables) {
+            let Some(place) = behind.tables.get_mut(behind.count) else {
+                behind.is_all = false;
+                break;
+            };
+            behind.is_all |= tables.definition(&c_library).is_some();
+            place.write(tables);
+            behind.count += 1;
+        }
+        behind
+    }
+
+    /// The function that ours of this name stands before, as dlsym(3) finds it with RTLD_NEXT; 0 without one.
+    #[inline(never)]
+    pub fn function(&self, sought: &Sought) -> usize {
+        let kept = self.tables.iter().take(self.count);
+        // SAFETY: written above, so many.
+        let mut kept = kept.map(|tables| unsafe { tables.assume_init_ref() });
+        match kept.find_map(|tables| tables.definition(sought)) {
+            Some(Definition::Function(f)) => f,
+            None if self.is_all => 0,
+            _ => look_up(libc::RTLD_NEXT, sought.name).expose_provenance(),
+        }
+    }
 }
 
 /// The function that ours of this name stands before: of the first object behind this library that has one.
@@ -423,3 +551,51 @@ by_caller!(dlvsym, DLVSYM, real_dlvsym, by_handle_versioned, "rcx");
 by_caller!(dlsym, DLSYM, real_dlsym, by_handle, "x2");
 #[cfg(target_arch = "aarch64")]
 by_caller!(dlvsym, DLVSYM, real_dlvsym, by_handle_versioned, "x3");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: [&CStr; 8] = [
+        c"read",
+        c"fopen",
+        c"posix_spawn",
+        c"__pread64_chk",
+        c"siglongjmp",
+        // One of those that the dynamic linker chooses among.
+        c"memcpy",
+        c"outrider_nowhere",
+        c"",
+    ];
+
+    /// Each function is found that dlsym(3) finds, of several versions the same one, and no other.
+    #[test]
+    fn functions_are_found_where_dlsym_finds_them() {
+        start();
+        let behind = Behind::new();
+        assert!(behind.is_all && behind.count > 0);
+        for name in NAMES {
+            // SAFETY: a C string.
+            let known = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+            assert_eq!(
+                behind.function(&Sought::new(name)),
+                known as usize,
+                "{name:?}"
+            );
+        }
+    }
+
+    /// The two kinds of hash tables say the same.
+    #[test]
+    fn plain_tables_are_as_good() {
+        for tables in objects().filter_map(tables).filter(|t| !t.plain.is_null()) {
+            let plain = Tables {
+                gnu: core::ptr::null(),
+                ..tables
+            };
+            for name in NAMES {
+                assert_eq!(plain.function(name), tables.function(name), "{name:?}");
+            }
+        }
+    }
+}

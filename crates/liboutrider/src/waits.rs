@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
 use outrider_sys::raw;
 
-use crate::local::initial_exec;
+use crate::local::{initial_exec, peek};
 use crate::symbols;
 
 /// What a thread knows of itself.
@@ -281,7 +281,7 @@ fn coarse() -> u64 {
 #[inline(always)]
 pub fn is_calm() -> bool {
     // What somebody else has registered may have the bit: then it is seen when the kernel strikes that out.
-    section().load(Relaxed) & CALM != 0
+    peek(section()) & CALM != 0
 }
 
 /// A read that is looked at is about to be made. `true`: the thread's next one is to be looked at, too.

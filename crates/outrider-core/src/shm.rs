@@ -530,7 +530,7 @@ pub mod lost {
         ),
         (
             UNFIT,
-            "library: a program was started that can't load it (another C library, another word size, another processor), or is linked statically where there are such; it ran without Outrider, and so did what it started",
+            "library: a program was started that can't load it (another C library, another word size, another processor), or is linked statically and may start such a one; it ran without Outrider, and so did what it started",
         ),
         (
             MEMINFO,

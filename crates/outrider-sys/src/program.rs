@@ -2,7 +2,7 @@
 //!
 //! This is asked between fork and exec, and before the C library has started: there is no allocation, no call into the C library, and
 //! none that the compiler makes up (memcpy(3) and its like, out of loops over memory), so that bytes are read and written as volatile
-//! ones. Two system calls look at the file, two more open and close it: a file that somebody waits for on a pipe, or that isn't a
+//! ones. Two system calls look at the file, two more open and close it, and one follows where the linker's name lies further on: a file that somebody waits for on a pipe, or that isn't a
 //! regular one, is not opened.
 
 use core::ffi::{CStr, c_int};
@@ -15,10 +15,19 @@ use crate::raw;
 pub enum Taking {
     /// It is loaded, or it isn't looked at: linked statically, privileged, not to be read, no program at all.
     Fits,
-    /// The program ends, or complains: another C library's linker, another word size, another processor. Or, linked statically, it may start one that does.
+    /// The program ends, or complains: another C library's linker, another word size, another processor. Or, linked statically, it may start one that does, for this entry.
     Unfit,
     /// The file is the dynamic linker itself, told to do something with a program.
     Linker,
+}
+
+/// What LD_PRELOAD has for the library, which other linkers take as they can.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Entry {
+    /// Its own path. musl's linker ends a program for it.
+    Library,
+    /// A filter, of which musl's makes nothing: see `outrider::filter`.
+    Filter,
 }
 
 /// A program's file as it is named to execve(2) and its kin.
@@ -49,11 +58,11 @@ const MACHINE: u64 = libc::EM_X86_64 as u64;
 #[cfg(target_arch = "aarch64")]
 const MACHINE: u64 = libc::EM_AARCH64 as u64;
 
-/// Looks at a program's file.
+/// Looks at a program's file: whether it may be given this entry.
 ///
 /// # Safety
 /// The pointers are null or C strings.
-pub unsafe fn taking(program: Named) -> Taking {
+pub unsafe fn taking(program: Named, entry: Entry) -> Taking {
     let mut head = MaybeUninit::<[u8; HEAD]>::uninit();
     let head = head.as_mut_ptr().cast::<u8>();
     let mut at = program;
@@ -70,7 +79,7 @@ pub unsafe fn taking(program: Named) -> Taking {
             let answer = if script {
                 Taking::Fits
             } else {
-                elf(fd, head, n, at.name)
+                elf(fd, head, n, at.name, entry)
             };
             if !at.path.is_null() {
                 raw::close(fd);
@@ -153,7 +162,7 @@ unsafe fn interpreter(line: *mut u8, n: usize) -> Option<*const u8> {
 }
 
 /// Looks at a file that is no script, whose first `n` bytes are here.
-unsafe fn elf(fd: c_int, head: *mut u8, n: usize, name: *const u8) -> Taking {
+unsafe fn elf(fd: c_int, head: *mut u8, n: usize, name: *const u8, entry: Entry) -> Taking {
     // SAFETY: so many bytes are there; the length is looked at before.
     unsafe {
         let magic = byte(head, 0) == 0x7f
@@ -198,8 +207,12 @@ unsafe fn elf(fd: c_int, head: *mut u8, n: usize, name: *const u8) -> Taking {
             }
             let (offset, length) = (number(at + offset_at, word), number(at + length_at, word));
             let length = (length as usize).min(LINKER);
-            let n = read(fd, head, length, offset);
-            return match n > 0 && is_glibc(head, n) {
+            // Mostly it is here already.
+            let (path, n) = match offset.saturating_add(length as u64) <= n as u64 {
+                true => (head.add(offset as usize).cast_const(), length),
+                false => (head.cast_const(), read(fd, head, length, offset)),
+            };
+            return match n > 0 && is_glibc(path, n) {
                 true => Taking::Fits,
                 false => Taking::Unfit,
             };
@@ -207,7 +220,7 @@ unsafe fn elf(fd: c_int, head: *mut u8, n: usize, name: *const u8) -> Taking {
         // Without a linker: static, or one itself. What a static program starts gets its environment as it is: nobody takes the library out of it for those
         // that can't load it.
         match linker(name) {
-            None => match is_mixed() {
+            None => match has_narrow() || entry == Entry::Library && has_musl() {
                 false => Taking::Fits,
                 true => Taking::Unfit,
             },
@@ -217,18 +230,21 @@ unsafe fn elf(fd: c_int, head: *mut u8, n: usize, name: *const u8) -> Taking {
     }
 }
 
-/// Whether there are programs on this system for linkers that can't load a library of the GNU C library's 64-bit kind: musl's ends the program, that of
-/// 32 bits complains.
-fn is_mixed() -> bool {
+/// Whether there may be programs on this system for the GNU C library's linker of 32 bits, which complains of every entry that it can't load.
+fn has_narrow() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return exists(c"/lib/ld-linux.so.2");
+    #[cfg(target_arch = "aarch64")]
+    return exists(c"/lib/ld-linux-armhf.so.3");
+}
+
+/// Whether there may be programs for musl's.
+pub fn has_musl() -> bool {
     // No array of paths: their addresses are not known before the C library has started.
     #[cfg(target_arch = "x86_64")]
-    return exists(c"/lib/ld-musl-x86_64.so.1")
-        || exists(c"/lib/ld-musl-i386.so.1")
-        || exists(c"/lib/ld-linux.so.2");
+    return exists(c"/lib/ld-musl-x86_64.so.1") || exists(c"/lib/ld-musl-i386.so.1");
     #[cfg(target_arch = "aarch64")]
-    return exists(c"/lib/ld-musl-aarch64.so.1")
-        || exists(c"/lib/ld-musl-armhf.so.1")
-        || exists(c"/lib/ld-linux-armhf.so.3");
+    return exists(c"/lib/ld-musl-aarch64.so.1") || exists(c"/lib/ld-musl-armhf.so.1");
 }
 
 #[inline(always)]
@@ -302,15 +318,20 @@ mod tests {
     use super::*;
 
     fn look(path: &std::path::Path) -> Taking {
+        look_for(path, Entry::Library)
+    }
+
+    fn look_for(path: &std::path::Path, entry: Entry) -> Taking {
         let text = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
         let path = text.as_ptr().cast();
         // SAFETY: a C string.
         unsafe {
-            taking(Named {
+            let named = Named {
                 dir: libc::AT_FDCWD,
                 path,
                 name: path,
-            })
+            };
+            taking(named, entry)
         }
     }
 
@@ -348,7 +369,7 @@ mod tests {
     fn programs_are_told_apart() {
         let dir = tempfile::tempdir().unwrap();
         let native = MACHINE as u16;
-        let alone = match is_mixed() {
+        let alone = match has_narrow() || has_musl() {
             true => Taking::Unfit,
             false => Taking::Fits,
         };
@@ -413,6 +434,13 @@ mod tests {
             std::fs::write(&path, program(2, native, None)).unwrap();
             assert_eq!(look(&path), expected, "{name}");
         }
+        // Static programs hand a filter on wherever only musl's linker is, and musl's own programs need none.
+        let path = dir.path().join("alone");
+        std::fs::write(&path, program(2, native, None)).unwrap();
+        let fits = look_for(&path, Entry::Filter) == Taking::Fits;
+        assert_eq!(fits, !has_narrow());
+        std::fs::write(&path, program(2, native, Some("/lib/ld-musl-x86_64.so.1"))).unwrap();
+        assert_eq!(look_for(&path, Entry::Filter), Taking::Unfit);
         let path = dir.path().join("ld-linux.so.2");
         std::fs::write(&path, program(1, 3, None)).unwrap();
         assert_eq!(look(&path), Taking::Unfit);

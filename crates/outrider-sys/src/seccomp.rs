@@ -60,7 +60,8 @@ fn read(path: &CStr) -> Option<Status> {
                 0,
             );
             match buffer.get(..n.max(0) as usize) {
-                Some(bytes) if n > 0 => bytes.iter().for_each(|b| status.byte(*b)),
+                // What follows is of no interest, and to ask for it a call.
+                Some(bytes) if n > 0 && !status.take(bytes) => {}
                 _ => break,
             }
         }
@@ -69,7 +70,7 @@ fn read(path: &CStr) -> Option<Status> {
     Some(status)
 }
 
-/// What of the file is of interest, found byte by byte.
+/// What of the file is of interest, found piece by piece.
 #[derive(Default)]
 struct Status {
     line: [u8; 32],
@@ -79,21 +80,42 @@ struct Status {
 }
 
 impl Status {
-    fn byte(&mut self, b: u8) {
-        if b != b'\n' {
-            if let Some(place) = self.line.get_mut(self.len) {
-                *place = b;
-                self.len += 1;
+    /// Takes what comes next of the file. Whether all is known.
+    fn take(&mut self, mut bytes: &[u8]) -> bool {
+        while let Some(end) = bytes.iter().position(|b| *b == b'\n') {
+            let (line, rest) = bytes.split_at(end);
+            bytes = rest.get(1..).unwrap_or_default();
+            let begun;
+            let line = if self.len == 0 {
+                line
+            } else {
+                self.keep(line);
+                begun = self.line;
+                begun.get(..self.len).unwrap_or_default()
+            };
+            if let Some(rest) = line.strip_prefix(b"Seccomp:\t") {
+                self.mode = number(rest);
+            } else if let Some(rest) = line.strip_prefix(b"Seccomp_filters:\t") {
+                self.filters = number(rest);
             }
-            return;
+            self.len = 0;
+            if self.mode == Some(0) || self.mode.is_some() && self.filters.is_some() {
+                return true;
+            }
         }
-        let line = self.line.get(..self.len).unwrap_or_default();
-        if let Some(rest) = line.strip_prefix(b"Seccomp:\t") {
-            self.mode = number(rest);
-        } else if let Some(rest) = line.strip_prefix(b"Seccomp_filters:\t") {
-            self.filters = number(rest);
+        self.keep(bytes);
+        false
+    }
+
+    /// A part of a line, of which the first bytes are enough.
+    fn keep(&mut self, part: &[u8]) {
+        for b in part {
+            let Some(place) = self.line.get_mut(self.len) else {
+                return;
+            };
+            *place = *b;
+            self.len += 1;
         }
-        self.len = 0;
     }
 }
 

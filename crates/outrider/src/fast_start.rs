@@ -25,7 +25,7 @@ use outrider_core::config;
 use outrider_core::shared::BOOKS_BYTES;
 use outrider_core::shm::{self, Header};
 use outrider_sys::handover::{self, NAME_BYTES};
-use outrider_sys::program::{Named, Taking, taking};
+use outrider_sys::program::{Entry, Named, Taking, has_musl, taking};
 use outrider_sys::{mapped, raw};
 
 use crate::confined::{self, Status};
@@ -467,7 +467,8 @@ unsafe fn library(arena: &mut Arena) -> Option<Text> {
             return None;
         }
         let directory = (0..length(exe)).rfind(|i| byte(exe, *i) == b'/')?;
-        if !exists(preload::LINKER.as_ptr().cast()) {
+        // Where musl's is LD_PRELOAD wants another file: see `filter`.
+        if !exists(preload::LINKER.as_ptr().cast()) || has_musl() {
             return None;
         }
         let path = arena.at;
@@ -507,7 +508,7 @@ unsafe fn takes_library(name: Text, path: Text, arena: &mut Arena) -> bool {
             name: path,
         };
         // SAFETY: a text.
-        unsafe { taking(named) == Taking::Fits }
+        unsafe { taking(named, Entry::Library) == Taking::Fits }
     };
     let begin = arena.at;
     let mut directory = path;

@@ -18,7 +18,7 @@ pub fn show(args: &GraphShowArgs) -> Outcome {
     let library = preload::library()?;
     let plugins = plugin::check(&args.plugin)?;
     // SAFETY: this process has one thread.
-    unsafe { preload::set(&library, &plugins) };
+    unsafe { preload::set(&library, None, &plugins) };
     // Any program that is linked dynamically: this command may not be, and the library ends the process before it begins.
     let out = Command::new("/bin/sh")
         .args(["-c", ":"])

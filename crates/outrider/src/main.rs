@@ -17,6 +17,7 @@ mod elf;
 mod evict;
 #[cfg(fast_start)]
 mod fast_start;
+mod filter;
 mod graph;
 mod kept;
 mod locks;

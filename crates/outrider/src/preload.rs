@@ -6,11 +6,11 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
-use outrider_sys::program::{Named, Taking, taking};
+use outrider_sys::program::{Entry, Named, Taking, has_musl, taking};
 use outrider_sys::{cache, raw};
 
-use crate::elf;
 use crate::output::{Failure, show};
+use crate::{elf, filter};
 
 /// The library's file.
 pub const LIBRARY: &str = "liboutrider.so";
@@ -56,9 +56,29 @@ fn is_plain(path: &Path) -> bool {
         && !path.components().any(|c| c == Component::ParentDir)
 }
 
-/// A plain path to the library: a link in a directory that only this user can change. It stays there, for programs that go on when the
-/// runner is gone.
+/// A plain path to the library: a link in a directory that only this user can change.
 fn link_to(library: &Path) -> Option<PathBuf> {
+    in_own_directory(&name_of(library), |link| {
+        // Another run may be making it.
+        let _ = std::os::unix::fs::symlink(library, link);
+        let leads_there = std::fs::read_link(link).is_ok_and(|target| target == library);
+        leads_there && link.is_file()
+    })
+}
+
+/// A filter that stands for the library in LD_PRELOAD, where musl's programs may be: see [`filter`]. With plug-ins, which stand there themselves, there
+/// is no use in one.
+pub fn filter_for(library: &Path, plugins: &[PathBuf]) -> Option<PathBuf> {
+    if !plugins.is_empty() || !has_musl() {
+        return None;
+    }
+    let directory = name_of(library) + "-filter";
+    in_own_directory(&directory, |path| filter::made(library, path))
+}
+
+/// The library's name in a directory that only this user can change, once `make` has made the file: it stays there, for programs that go on when the
+/// runner is gone.
+fn in_own_directory(name: &str, make: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let places = runtime
@@ -67,7 +87,7 @@ fn link_to(library: &Path) -> Option<PathBuf> {
         .into_iter()
         .chain([PathBuf::from(format!("/tmp/outrider-{user}"))]);
     places.into_iter().find_map(|own| {
-        let within = own.join(name_of(library));
+        let within = own.join(name);
         for directory in [&own, &within] {
             // Others may load the library, too.
             let _ = std::fs::DirBuilder::new().mode(0o755).create(directory);
@@ -75,11 +95,8 @@ fn link_to(library: &Path) -> Option<PathBuf> {
             let is_ours = meta.is_dir() && meta.uid() == user && meta.mode() & 0o022 == 0;
             is_ours.then_some(())?;
         }
-        let link = within.join(LIBRARY);
-        // Another run may be making it.
-        let _ = std::os::unix::fs::symlink(library, &link);
-        let leads_there = std::fs::read_link(&link).is_ok_and(|target| target == library);
-        (leads_there && link.is_file()).then_some(link)
+        let path = within.join(LIBRARY);
+        make(&path).then_some(path)
     })
 }
 
@@ -104,11 +121,11 @@ fn name_of(path: &Path) -> String {
 }
 
 /// What the report says where [`fits`] doesn't hold, and nothing else told why.
-pub const UNFIT: &str = "library: what was started can't be given it (no dynamic linker of the GNU C library here, one that only lists what it would load, or one for another C library, which what a static program starts may need); it ran without Outrider, and so did what it started";
+pub const UNFIT: &str = "library: what was started can't be given it (no dynamic linker of the GNU C library here, one that only lists what it would load, or one of another word size or for another C library, which what a static program starts may need); it ran without Outrider, and so did what it started";
 
 /// Whether the program, with its arguments, can be given the library: it is not one that another linker starts, or that only has a linker
-/// list what it would load. `false` where the GNU C library's linker isn't there at all.
-pub fn fits(command: &[OsString]) -> bool {
+/// list what it would load. `entry` is what LD_PRELOAD is to have. `false` where the GNU C library's linker isn't there at all.
+pub fn fits(command: &[OsString], entry: Entry) -> bool {
     if !Path::new(OsStr::from_bytes(LINKER.to_bytes())).exists()
         || std::env::var_os("LD_TRACE_LOADED_OBJECTS").is_some()
     {
@@ -127,7 +144,7 @@ pub fn fits(command: &[OsString]) -> bool {
         name: path,
     };
     // SAFETY: a C string.
-    match unsafe { taking(named) } {
+    match unsafe { taking(named, entry) } {
         Taking::Fits => true,
         Taking::Unfit => false,
         Taking::Linker => !command[1..]
@@ -201,11 +218,11 @@ pub fn read_ahead(fd: i32) {
 /// [`cache::UNCLIPPED_CHUNK`].
 const PIECE: usize = cache::UNCLIPPED_CHUNK as usize;
 
-/// Puts the library and the plug-ins into LD_PRELOAD, in front of what is there, and names the plug-ins to the library.
+/// Puts the library, or a filter that stands for it, and the plug-ins into LD_PRELOAD, in front of what is there, and names the plug-ins to the library.
 ///
 /// # Safety
 /// The process has one thread.
-pub unsafe fn set(library: &Path, plugins: &[PathBuf]) {
+pub unsafe fn set(library: &Path, filter: Option<&Path>, plugins: &[PathBuf]) {
     let listed = |paths: Vec<OsString>, variable: &str| {
         let old = std::env::var_os(variable).filter(|v| !v.is_empty());
         let value = paths.into_iter().chain(old).reduce(|mut list, path| {
@@ -222,7 +239,7 @@ pub unsafe fn set(library: &Path, plugins: &[PathBuf]) {
         }
     }
     let plugins = || plugins.iter().map(PathBuf::as_path);
-    let preloaded = std::iter::once(library).chain(plugins());
+    let preloaded = std::iter::once(filter.unwrap_or(library)).chain(plugins());
     listed(preloaded.map(OsString::from).collect(), "LD_PRELOAD");
     suit_sanitizers();
     if plugins().next().is_some() {

@@ -25,6 +25,7 @@ use outrider_core::engine;
 use outrider_core::service::{Service, record};
 use outrider_core::shared::Shared;
 use outrider_core::shm::{self, lost};
+use outrider_sys::program::Entry;
 use outrider_sys::standing::{self, Watch};
 use outrider_sys::{child, handover, raw, seccomp};
 
@@ -189,11 +190,16 @@ pub fn run(
     let hooked = mode != shm::MODE_APP_ONLY
         && (shared.is_some() && proc || mode == shm::MODE_OS_ONLY)
         && library.is_some();
-    let fits = (hooked || graphs) && preload::fits(&args.command);
+    let filter = library
+        .as_deref()
+        .filter(|_| hooked || graphs)
+        .and_then(|library| preload::filter_for(library, &plugins));
+    let entry = filter.as_ref().map_or(Entry::Library, |_| Entry::Filter);
+    let fits = (hooked || graphs) && preload::fits(&args.command, entry);
     let library = library.filter(|_| fits);
     if let Some(library) = &library {
         // SAFETY: this process has one thread.
-        unsafe { preload::set(library, &plugins) };
+        unsafe { preload::set(library, filter.as_deref(), &plugins) };
     } else if (hooked || graphs) && !fits && !explained {
         notes.push(preload::UNFIT.to_owned());
     }

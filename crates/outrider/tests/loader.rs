@@ -201,6 +201,74 @@ fn the_entry_is_plain() {
     }
 }
 
+/// E: a static program hands its environment on as it is. Where musl's linker is, what it starts is followed all the same, and what of that is musl's own
+/// runs as without us.
+#[test]
+fn static_programs_hand_the_library_on() {
+    let name = "static_programs_hand_the_library_on";
+    if !support::have("musl-gcc") {
+        return skip(name, "no musl-gcc");
+    }
+    let dir = fresh(name);
+    let source = repository().join("tests/programs/start.c");
+    let hello = dir.join("hello.c");
+    fs::write(
+        &hello,
+        "#include <stdio.h>\nint main(void) { return puts(\"hello\") < 0; }\n",
+    )
+    .unwrap();
+    for (compiler, flags, source, output) in [
+        (
+            "cc",
+            &["-static", "-w", "-D_GNU_SOURCE"][..],
+            &source,
+            "start",
+        ),
+        ("musl-gcc", &[], &hello, "musl"),
+    ] {
+        let mut command = Command::new(compiler);
+        command
+            .args(flags)
+            .arg("-o")
+            .arg(dir.join(output))
+            .arg(source);
+        assert!(command.status().unwrap().success(), "{output}");
+    }
+    let maps = "#!/bin/sh\ngrep -q /liboutrider.so /proc/self/maps && echo followed\nexit 0\n";
+    fs::write(dir.join("maps"), maps).unwrap();
+    fs::set_permissions(dir.join("maps"), fs::Permissions::from_mode(0o755)).unwrap();
+    for how in ["execv", "execve", "fork", "spawn", "vfork"] {
+        for argv in [
+            &["./start", how, "./musl"][..],
+            &["sh", "-c", "./start \"$0\" ./musl; exit $?", how],
+            &["./musl"],
+        ] {
+            let (plain, _) = run(None, &dir, argv);
+            assert_eq!(seen(&plain), (Some(0), "hello".into(), String::new()));
+            let (ours, _) = run(Some(&outrider()), &dir, argv);
+            assert_eq!(seen(&ours), seen(&plain), "{argv:?}");
+        }
+        // The linker of 32 bits complains of whatever LD_PRELOAD has: where it is, nothing is handed on.
+        let followed = match fs::exists("/lib/ld-linux.so.2").unwrap() {
+            true => "",
+            false => "followed",
+        };
+        let (ours, _) = run(Some(&outrider()), &dir, &["./start", how, "./maps"]);
+        assert_eq!(seen(&ours), (Some(0), followed.into(), String::new()));
+    }
+    // Neither the library nor what stands for it shows where it isn't wanted.
+    let argv = [
+        "sh",
+        "-c",
+        "ldd /bin/cat; ./start execv /usr/bin/ldd; ./musl",
+    ];
+    let (plain, ours) = (
+        run(None, &dir, &argv).0,
+        run(Some(&outrider()), &dir, &argv).0,
+    );
+    assert_eq!(seen(&ours), seen(&plain));
+}
+
 /// E: whoever has the dynamic linker list what a program loads, doesn't find us there, and finds what others have put into LD_PRELOAD.
 #[test]
 fn the_list_of_loaded_objects_is_the_programs() {
