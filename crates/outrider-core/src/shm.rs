@@ -658,11 +658,13 @@ pub enum Origin {
     Hints,
     /// Calls that move bytes within the kernel.
     KernelCopies,
+    /// What a program has declared.
+    Lists,
 }
 
 impl Origin {
     /// All, in the order of their numbers.
-    pub const ALL: [Origin; 7] = [
+    pub const ALL: [Origin; 8] = [
         Origin::Streams,
         Origin::Sources,
         Origin::Dense,
@@ -670,6 +672,7 @@ impl Origin {
         Origin::Opens,
         Origin::Hints,
         Origin::KernelCopies,
+        Origin::Lists,
     ];
 
     /// Its name in reports.
@@ -682,6 +685,7 @@ impl Origin {
             Origin::Opens => "opens",
             Origin::Hints => "hints",
             Origin::KernelCopies => "kernel_copies",
+            Origin::Lists => "lists",
         }
     }
 }

@@ -6,9 +6,8 @@
 //! and leave everything that could wait to the fetcher.
 //!
 //! - `list` an access list and the program's place in it,
-//! - `order` in which order what is wanted is fetched: rounds for a disk with a head, a stream for devices with parallelism,
 //! - `contention` how much memory it may take,
-//! - `fetcher` the thread that puts these to work,
+//! - `fetcher` the thread that puts these to work: in rounds for a disk with a head, in a stream for devices with parallelism (`crate::plan`),
 //! - `state` what was declared; `lists`, `clients`, `files` and `reading` are the calls that change and look at it.
 //!
 //! Errors are errno values: they go to the caller as they are.
@@ -20,7 +19,6 @@ mod fetcher;
 mod files;
 pub mod list;
 mod lists;
-pub mod order;
 mod reading;
 mod state;
 
