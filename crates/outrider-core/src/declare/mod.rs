@@ -30,7 +30,7 @@ use std::sync::{Mutex, MutexGuard};
 use outrider_sys::raw;
 
 use crate::sharing::runs;
-use crate::shm::Notes;
+use crate::shm::{Notes, Rooms};
 use state::{State, lock};
 
 /// Entries that one list holds (OUTRIDER_LIST_MAX).
@@ -228,6 +228,8 @@ pub struct Process {
     release_until_us: AtomicU64,
     /// Nobody fetches any more.
     fetcher_ended: AtomicBool,
+    /// What foreaction graphs of this process may have in flight while lists are fetched from the same devices.
+    rooms: Rooms,
     /// User and process by which other runs find what they are shown of it ([`crate::sharing::runs`]), 0 for nothing.
     shown: AtomicU64,
 }
@@ -263,8 +265,14 @@ impl Process {
             release_done: AtomicU32::new(0),
             release_until_us: AtomicU64::new(0),
             fetcher_ended: AtomicBool::new(false),
+            rooms: Rooms::new(),
             shown: AtomicU64::new(0),
         }
+    }
+
+    /// Bytes that calls which the program makes ahead itself may have in flight on a device, if others were seen to read there.
+    pub fn room(&self, device: u64) -> Option<u64> {
+        self.rooms.of(device)
     }
 
     /// Reports to a runner from here on. A forked child notes elsewhere than its parent: so where is asked each time.

@@ -340,6 +340,10 @@ impl Fetcher {
                 let nap = nap.or(left_alone.then_some(LEFT_ALONE_US));
                 let look = self.engine.is_busy();
                 let look = look.then(|| self.sharing.pause().as_micros() as u64);
+                if look.is_none() {
+                    // Nobody looks who reads.
+                    self.process.rooms.set(&[]);
+                }
                 match nap.into_iter().chain(look).min() {
                     Some(us) => raw::futex_wait(&self.process.bell, bell, us),
                     None => raw::futex_wait_forever(&self.process.bell, bell),
