@@ -568,6 +568,17 @@ pub fn board() -> Option<&'static Board> {
     Some(&handed()?.board)
 }
 
+/// Bytes that foreaction graphs of this process may have in flight on the device with this `st_dev`, if the service has seen others read there.
+pub fn room(device: u64) -> Option<u64> {
+    // SAFETY: null, or memory that stays; a forked child finds null.
+    let told = || unsafe { local()?.told.load(Ordering::Acquire).as_ref() };
+    let proc = current().or_else(told)?;
+    match proc.closed.load(Ordering::Relaxed) {
+        0 => proc.rooms.of(device),
+        _ => None,
+    }
+}
+
 /// Where this process notes what is for the report, if there is one.
 pub fn notes() -> Option<&'static Notes> {
     current().map(|proc| &proc.notes)

@@ -6,12 +6,12 @@
 
 use std::ops::Range;
 
-use outrider_sys::cache::CacheStatError;
+use outrider_sys::cache::{self, CacheStatError};
 use outrider_sys::kernel_cache::{KernelCache, LOOK};
 use outrider_sys::units::PAGE;
 
 use crate::engine::Handle;
-use crate::view::{FileView, PageRange};
+use crate::view::{Count, FileView, PageRange, Residency as State};
 
 /// Asks the kernel what is cached.
 pub struct Residency {
@@ -99,6 +99,75 @@ pub fn divide(
         }
     }
     Ok(false)
+}
+
+/// What the kernel tells of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct Tells {
+    /// How many of its pages are cached, by cachestat(2): not on overlayfs.
+    pub counts: bool,
+    /// Which, by mincore(2): of files that are ours, or may be written to.
+    pub pages: bool,
+}
+
+/// The exact answer of few pages: appends to `out` the runs of `pages` that are neither cached nor on their way, and returns how many are cached. Of
+/// those `view` believes nothing afterwards; `seen` is what it has of `pages`. What others have cached is not noted there, unlike by
+/// [`calibrate`](Residency::calibrate): whoever gives pages up gives up his own.
+pub fn uncached(
+    handle: &Handle,
+    view: &FileView,
+    pages: PageRange,
+    seen: Count,
+    tells: Tells,
+    out: &mut Vec<PageRange>,
+) -> u64 {
+    let bytes = pages.start * PAGE..pages.end * PAGE;
+    let all = pages.len();
+    let counted = || cache::cachestat(handle.fd(), bytes.clone()).ok();
+    let mut cached = match tells.counts.then(counted).flatten() {
+        Some(stat) => stat.cached.min(all),
+        None if tells.pages => u64::MAX,
+        // Nobody tells: our own record has to do.
+        None => {
+            view.missing(pages, usize::MAX, out);
+            return all - out.iter().map(PageRange::len).sum::<u64>().min(all);
+        }
+    };
+    if cached == all {
+        return all;
+    }
+    if cached == 0 && seen.in_flight_pages == 0 {
+        if seen.present_pages > 0 {
+            let _ = view.evicted(pages);
+        }
+        out.push(pages);
+        return 0;
+    }
+    let resident = if cached > 0 {
+        cache::mincore(handle.fd(), bytes).unwrap_or_default()
+    } else {
+        Vec::new()
+    };
+    if cached == u64::MAX {
+        cached = resident.iter().filter(|r| **r).count() as u64;
+    }
+    let on_its_way = seen.in_flight_pages > 0;
+    for (i, page) in (pages.start..pages.end).enumerate() {
+        if resident.get(i).copied().unwrap_or(false)
+            || (on_its_way && view.state(page).residency == State::InFlight)
+        {
+            continue;
+        }
+        match out.last_mut() {
+            Some(run) if run.end == page => run.end = page + 1,
+            _ => out.push(PageRange::new(page, page + 1)),
+        }
+    }
+    for run in out.iter() {
+        // Whatever we believed.
+        let _ = view.evicted(*run);
+    }
+    cached
 }
 
 impl Default for Residency {

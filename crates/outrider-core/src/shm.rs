@@ -240,13 +240,49 @@ pub const LARGE_DIRECTORY: u64 = 128 << 10;
 /// [`Proc::visiting`]: a large directory is being listed.
 pub const COUNTS: u32 = 2;
 
+/// Devices on which others read, by `st_dev`, and bytes that calls which a program makes ahead may have in flight there; unused entries are zero.
+#[repr(C)]
+pub struct Rooms([[AtomicU64; 2]; 3]);
+
+impl Rooms {
+    /// None.
+    pub const fn new() -> Rooms {
+        Rooms([const { [const { AtomicU64::new(0) }; 2] }; 3])
+    }
+
+    /// These, as far as there is room for them.
+    pub fn set(&self, rooms: &[(u64, u64)]) {
+        let rooms = rooms.iter().copied().chain(core::iter::repeat((0, 0)));
+        for ([device, bytes], (of, room)) in self.0.iter().zip(rooms) {
+            bytes.store(room, Ordering::Relaxed);
+            device.store(of, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes that these calls may have in flight on a device, if others read there.
+    pub fn of(&self, device: u64) -> Option<u64> {
+        let mut rooms = self.0.iter();
+        let [_, bytes] = rooms.find(|[of, _]| of.load(Ordering::Relaxed) == device)?;
+        // It may be another device's by now, or none's.
+        let bytes = bytes.load(Ordering::Relaxed);
+        (bytes > 0).then_some(bytes)
+    }
+}
+
+impl Default for Rooms {
+    fn default() -> Rooms {
+        Rooms::new()
+    }
+}
+
 /// What one process and the service tell each other, in memory that nobody else has.
 #[repr(C, align(4096))]
 pub struct Proc {
     /// The name that the program was called by, up to 16 bytes, zeros after it; for when the process is over before the
     /// service has looked.
     pub name: [AtomicU64; 2],
-    _pad0: [u32; 12],
+    /// What foreaction graphs may have in flight.
+    pub rooms: Rooms,
     head: AtomicU32,
     _pad1: [u32; 15],
     tail: AtomicU32,
@@ -658,11 +694,13 @@ pub enum Origin {
     Hints,
     /// Calls that move bytes within the kernel.
     KernelCopies,
+    /// What a program has declared.
+    Lists,
 }
 
 impl Origin {
     /// All, in the order of their numbers.
-    pub const ALL: [Origin; 7] = [
+    pub const ALL: [Origin; 8] = [
         Origin::Streams,
         Origin::Sources,
         Origin::Dense,
@@ -670,6 +708,7 @@ impl Origin {
         Origin::Opens,
         Origin::Hints,
         Origin::KernelCopies,
+        Origin::Lists,
     ];
 
     /// Its name in reports.
@@ -682,6 +721,7 @@ impl Origin {
             Origin::Opens => "opens",
             Origin::Hints => "hints",
             Origin::KernelCopies => "kernel_copies",
+            Origin::Lists => "lists",
         }
     }
 }

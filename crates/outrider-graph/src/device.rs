@@ -7,9 +7,10 @@
 //! device models are: by how long requests took that had few others beside them, for a neighbourhood of 64 MiB of a file. Such a device has a head or it
 //! has none; of a neighbourhood that no request has come back from nothing is known.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use outrider_core::device::Seeks;
+use outrider_core::device::{AHEAD, Seeks};
 use outrider_core::tree::listing::Listing;
 use outrider_sys::raw::{self, syscall6};
 
@@ -49,6 +50,22 @@ const FAR_KIB: u64 = (FIRST_BYTES >> 10) as u64;
 static SEEN: [AtomicU64; REMEMBERED] = [const { AtomicU64::new(0) }; REMEMBERED];
 const LONGEST_US: u64 = (1 << 16) - 1;
 const MOST_ANSWERS: u64 = 15;
+
+/// Who knows of others that read from a device: by its `st_dev`, bytes that may be in flight there.
+type Asked = fn(u64) -> Option<u64>;
+static ROOM: OnceLock<Asked> = OnceLock::new();
+
+/// Has `room` be asked how many bytes calls that are made ahead may have in flight on the device with this `st_dev`; `None`: nobody is known to read
+/// there. It is called within calls of the program, and must neither allocate nor wait.
+pub fn ask_room(room: fn(u64) -> Option<u64>) {
+    let _ = ROOM.set(room);
+}
+
+/// Bytes that may be in flight on the device with this `st_dev`, beside a call that the program makes.
+pub fn room(device: u64) -> usize {
+    let known = ROOM.get().and_then(|room| room(device));
+    known.map_or(AHEAD, |bytes| bytes.min(AHEAD)) as usize
+}
 
 /// The number of a file system's device, and what is known of it. Neither allocates nor waits for a lock; the first time it asks sysfs.
 fn system(device: u64) -> (usize, u64) {

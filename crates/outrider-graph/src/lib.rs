@@ -54,6 +54,7 @@ mod walk;
 pub use buffers::Block;
 pub use call::{Args, Call, Data, Kind, Op, open_creates};
 pub use conflict::ask_who_writes;
+pub use device::ask_room;
 pub use graph::{Builder, Engine, Error, Graph, Next, Node};
 pub use instance::StandBy;
 pub use process::token as process_token;

@@ -1,8 +1,11 @@
 //! Programs in simulated time: what they take by hand, what bounds them, and that a run is the same every time.
 
+use outrider_core::config::Config;
+use outrider_core::device::AHEAD;
+use outrider_core::shm::MODE_PREDICT_OPT;
 use outrider_sim::generate::{NAMES, generate};
 use outrider_sim::model::Model;
-use outrider_sim::ours::ours;
+use outrider_sim::ours::{Ours, ours};
 use outrider_sim::system::{Machine, Neighbour, costs};
 use outrider_sim::trace::{Op, Trace};
 use outrider_sim::{Nothing, Outcome, bound, run};
@@ -109,6 +112,23 @@ fn a_neighbour_slows_a_disk_down() {
     let beside = stock("seq?size=16M", &machine);
     assert!(beside.elapsed > 3 * alone.elapsed);
     assert_eq!(beside.program.bytes, alone.program.bytes);
+}
+
+/// DR7: a program whose service sees a neighbour is told how much its own calls may have in flight beside him.
+#[test]
+fn programs_are_told_of_a_neighbour() {
+    let room = |neighbour| {
+        let mut machine = machine("nvme");
+        machine.neighbour = neighbour;
+        let mut ahead = Ours::new(Config::default(), MODE_PREDICT_OPT).unwrap();
+        let trace = generate("seq?size=256M").unwrap();
+        run(&trace, &machine, &mut ahead);
+        ahead.room()
+    };
+    assert_eq!(room(None), None);
+    let deep = Neighbour { depth: 4, pause: 0 };
+    let told = room(Some(deep));
+    assert!(told.is_some_and(|bytes| bytes < AHEAD / 2), "{told:?}");
 }
 
 const DEVICES: [&str; 5] = ["nvme", "sata", "remote", "objstore", "hdd"];

@@ -8,7 +8,7 @@ use outrider_sys::environment::variable;
 
 use super::structures::{CGraph, Foreseen, NextStub};
 use super::{scopes, show, turns};
-use crate::attach;
+use crate::{attach, declared};
 
 const END: c_int = 0;
 const CALL: c_int = 1;
@@ -24,6 +24,17 @@ const FETCH: c_uint = 32;
 const STOPS: c_uint = 64;
 /// All flags of a graph.
 pub const FLAGS: c_uint = PURE | PRIVATE_POSITIONS | AMONG | STABLE | WALK | FETCH | STOPS;
+
+/// Bytes that may be in flight on a device, by what the service and this process's own lists know of others who read there.
+fn room(device: u64) -> Option<u64> {
+    let lists = declared::current().and_then(|process| process.room(device));
+    attach::room(device).into_iter().chain(lists).min()
+}
+
+/// Called once, from the constructor.
+pub fn start() {
+    outrider_graph::ask_room(room);
+}
 
 /// Tells the runner's report of the graphs of this name.
 struct Report(&'static str);

@@ -36,5 +36,6 @@ pub fn follow_directories() -> bool {
 /// Runs before `main`.
 pub fn start() {
     streams::start();
+    made::start();
     loading::start();
 }

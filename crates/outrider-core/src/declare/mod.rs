@@ -6,9 +6,8 @@
 //! and leave everything that could wait to the fetcher.
 //!
 //! - `list` an access list and the program's place in it,
-//! - `order` in which order what is wanted is fetched: rounds for a disk with a head, a stream for devices with parallelism,
 //! - `contention` how much memory it may take,
-//! - `fetcher` the thread that puts these to work,
+//! - `fetcher` the thread that puts these to work: in rounds for a disk with a head, in a stream for devices with parallelism (`crate::plan`),
 //! - `state` what was declared; `lists`, `clients`, `files` and `reading` are the calls that change and look at it.
 //!
 //! Errors are errno values: they go to the caller as they are.
@@ -20,7 +19,6 @@ mod fetcher;
 mod files;
 pub mod list;
 mod lists;
-pub mod order;
 mod reading;
 mod state;
 
@@ -32,7 +30,7 @@ use std::sync::{Mutex, MutexGuard};
 use outrider_sys::raw;
 
 use crate::sharing::runs;
-use crate::shm::Notes;
+use crate::shm::{Notes, Rooms};
 use state::{State, lock};
 
 /// Entries that one list holds (OUTRIDER_LIST_MAX).
@@ -230,6 +228,8 @@ pub struct Process {
     release_until_us: AtomicU64,
     /// Nobody fetches any more.
     fetcher_ended: AtomicBool,
+    /// What foreaction graphs of this process may have in flight while lists are fetched from the same devices.
+    rooms: Rooms,
     /// User and process by which other runs find what they are shown of it ([`crate::sharing::runs`]), 0 for nothing.
     shown: AtomicU64,
 }
@@ -265,8 +265,14 @@ impl Process {
             release_done: AtomicU32::new(0),
             release_until_us: AtomicU64::new(0),
             fetcher_ended: AtomicBool::new(false),
+            rooms: Rooms::new(),
             shown: AtomicU64::new(0),
         }
+    }
+
+    /// Bytes that calls which the program makes ahead itself may have in flight on a device, if others were seen to read there.
+    pub fn room(&self, device: u64) -> Option<u64> {
+        self.rooms.of(device)
     }
 
     /// Reports to a runner from here on. A forked child notes elsewhere than its parent: so where is asked each time.

@@ -8,4 +8,4 @@ pub(crate) mod sharing;
 pub use extents::{Extents, Placement};
 pub use layout::{Layout, Watch};
 pub use model::{AWAY_US, DeviceModel, InFlight, READAHEAD, Seeks};
-pub use sharing::Sharing;
+pub use sharing::{AHEAD, Sharing};

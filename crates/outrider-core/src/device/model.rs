@@ -116,7 +116,7 @@ impl Seeks {
 
 /// A device that has delivered more has none, MB/s: the outermost tracks of the fastest disks give 300.
 const TRACK: f64 = 350.0;
-/// Gaps up to this many bytes are read through on such devices (libprefetch section 4.3: infill to 32 KB).
+/// Gaps up to this many bytes are read through on a device with a head (libprefetch section 3.3, Figure 3, and section 4.3: infill to 32 KB).
 const INFILL: u64 = 32 << 10;
 
 /// Bytes of a window of the kernel's own readahead, unless it is told otherwise (`read_ahead_kb`) …
@@ -275,9 +275,11 @@ impl DeviceModel {
         (8 * self.bandwidth_delay()).clamp(64 << 10, 8 << 20)
     }
 
-    /// Gaps up to this many bytes are read through.
+    /// Gaps up to this many bytes are read through: as many as pass under a head while it would seek.
     pub fn merge_gap(&self) -> u64 {
-        if self.has_head() { INFILL } else { 0 }
+        // A short seek costs about an eighth of a long one, most of it turning (libprefetch Figure 1).
+        let even = self.bandwidth_delay() / 8;
+        if self.has_head() { even.min(INFILL) } else { 0 }
     }
 
     /// Whether it seeks, by how it answers, and by what no head delivers.

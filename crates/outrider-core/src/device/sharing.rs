@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use outrider_sys::units::PAGE;
 
-use super::READAHEAD;
+use super::{DeviceModel, READAHEAD};
 use crate::clock::Moment;
 
 /// Who else reads from a device.
@@ -25,6 +25,23 @@ pub enum Sharing {
     Exclusive,
     /// Somebody: no more is kept in flight than the kernel's own readahead keeps.
     Shared,
+}
+
+/// Bytes that calls which programs make ahead themselves have in flight at most: what a disk of 1 GB/s and 8 ms is just kept busy with.
+pub const AHEAD: u64 = 8 << 20;
+
+impl Sharing {
+    /// Bytes that these calls may have in flight on a device where others read so, and so many other `runs` of ours, beside `asked` bytes that the
+    /// engine has on their way: beside somebody all of ours together have no more than the engine would, and runs share what one of them would have.
+    /// One window of the kernel's own readahead is always left.
+    pub fn ahead(self, model: &DeviceModel, runs: u32, asked: u64) -> u64 {
+        let share = AHEAD / (u64::from(runs) + 1);
+        let most = match self {
+            Sharing::Shared => model.beside_others().saturating_sub(asked).min(share),
+            Sharing::Unknown | Sharing::Exclusive => share,
+        };
+        most.max(READAHEAD)
+    }
 }
 
 /// From one look to the next where it is not known whether somebody is there …
@@ -403,5 +420,29 @@ mod tests {
         assert_eq!(stream(true, 100, 0), Sharing::Exclusive);
         assert_eq!(stream(true, 100, 20), Sharing::Shared);
         assert_eq!(stream(false, 100, 10), Sharing::Shared);
+    }
+
+    /// DR7: calls that programs make ahead have what the engine leaves of what it may have beside somebody, and runs share; where nobody is known to
+    /// read it is what it always was.
+    #[test]
+    fn calls_ahead_yield_to_others() {
+        let model = DeviceModel::default();
+        let of = |sharing: Sharing, runs, asked| sharing.ahead(&model, runs, asked);
+        assert_eq!(of(Sharing::Unknown, 0, 1 << 20), AHEAD);
+        assert_eq!(of(Sharing::Exclusive, 0, 1 << 20), AHEAD);
+        assert_eq!(of(Sharing::Exclusive, 3, 0), AHEAD / 4);
+        assert_eq!(of(Sharing::Shared, 0, 0), model.beside_others());
+        assert_eq!(
+            of(Sharing::Shared, 0, 100 << 10),
+            model.beside_others() - (100 << 10)
+        );
+        assert_eq!(of(Sharing::Shared, 0, 1 << 20), READAHEAD);
+        // A far device takes more, beside somebody, too.
+        let mut far = DeviceModel::default();
+        (0..32).for_each(|_| far.answered(PAGE, 0, 15_000.0));
+        assert!(of_far(&far) > 1 << 20 && of_far(&far) <= AHEAD);
+        fn of_far(far: &DeviceModel) -> u64 {
+            Sharing::Shared.ahead(far, 0, 0)
+        }
     }
 }

@@ -98,6 +98,13 @@ impl<K: Kernel> Service<K> {
         let mut sharing = std::mem::take(&mut self.device_sharing);
         sharing.look(&self.kernel, &self.engine, &Followed(self));
         self.device_sharing = sharing;
+        let rooms = self.device_sharing.rooms();
+        if !rooms.is_empty() || self.bounds_graphs {
+            for i in &self.active {
+                self.shared.proc(*i).rooms.set(rooms);
+            }
+            self.bounds_graphs = !self.device_sharing.rooms().is_empty();
+        }
     }
 
     /// Whether somebody else was seen to read from the flash device that a file lies on.

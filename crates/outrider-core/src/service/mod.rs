@@ -165,6 +165,8 @@ pub struct Service<K> {
     sources: &'static [New],
     /// Who else was seen to read from the disks.
     device_sharing: DeviceSharing,
+    /// Programs were told of devices on which others read.
+    bounds_graphs: bool,
     /// Whether many files that are read at once are better left alone.
     prefetch_trial: PrefetchTrial,
     last_let_go: Moment,
@@ -280,6 +282,7 @@ impl<K: Kernel> Service<K> {
             models: HashMap::new(),
             sources: SOURCES,
             device_sharing: DeviceSharing::new(now),
+            bounds_graphs: false,
             prefetch_trial: PrefetchTrial::new(now),
             last_let_go: now,
             quiesce: Quiesce::new(now),

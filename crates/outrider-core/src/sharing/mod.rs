@@ -13,7 +13,7 @@ use outrider_sys::counters;
 
 use crate::clock::{Clock, Moment};
 use crate::device::Sharing;
-use crate::device::sharing::{Count, Disk, LATER, LOOK, SURE};
+use crate::device::sharing::{AHEAD, Count, Disk, LATER, LOOK, SURE};
 use crate::engine::{Engine, Load};
 use others::{Fetched, Others, Own};
 use runs::Run;
@@ -114,6 +114,8 @@ pub struct DeviceSharing {
     own: Own,
     /// What other runs were shown at the last look.
     shown: Run,
+    /// Devices, and bytes that calls which programs make ahead may have in flight there, where that is less than elsewhere.
+    rooms: Vec<(u64, u64)>,
 }
 
 impl DeviceSharing {
@@ -129,6 +131,11 @@ impl DeviceSharing {
     pub fn of(&self, device: u64) -> Sharing {
         let disk = self.disks.iter().find(|d| d.device == device);
         disk.map_or(Sharing::Unknown, Disk::sharing)
+    }
+
+    /// Bytes that calls which programs make ahead themselves may have in flight, by device, where others read: see [`Sharing::ahead`].
+    pub fn rooms(&self) -> &[(u64, u64)] {
+        &self.rooms
     }
 
     /// Whether a device is looked at.
@@ -180,6 +187,9 @@ impl DeviceSharing {
             }
             !rested
         });
+        let disks = &self.disks;
+        self.rooms
+            .retain(|(device, _)| disks.iter().any(|d| d.device == *device));
         self.count(system, engine, readers);
     }
 
@@ -462,10 +472,16 @@ impl DeviceSharing {
             let (is_counted, known) = (count.is_some(), d.sharing);
             d.walked = walks;
             // Whoever reads there waits behind what is on its way.
-            let answer = engine.model(load.device).takes(way).unwrap_or_default();
+            let model = engine.model(load.device);
+            let answer = model.takes(way).unwrap_or_default();
             d.look(count, answer, readers.is_streaming(load.device));
             d.told = there.iter().any(|run| run.sees_somebody);
             engine.share(load.device, d.sharing());
+            let room = d.sharing().ahead(&model, there.len() as u32, load.bytes);
+            self.rooms.retain(|(device, _)| *device != load.device);
+            if room < AHEAD {
+                self.rooms.push((load.device, room));
+            }
             engine.disturb(load.device, hints);
             if is_counted && d.sharing == Sharing::Exclusive && known != d.sharing {
                 engine.deepen(load.device);

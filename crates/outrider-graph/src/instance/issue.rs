@@ -109,8 +109,9 @@ impl Instance<'_> {
         if self.adapts() && self.shared.payback.rests() {
             return false;
         }
-        let begin = certain && self.adapts() && bytes < FIRST_BYTES;
-        len < depth && (bytes < MOST_BYTES || len == 0) || begin && len < self.options.depth
+        let room = device::room(self.file_system);
+        let begin = certain && self.adapts() && bytes < FIRST_BYTES.min(room);
+        len < depth && (bytes < room || len == 0) || begin && len < self.options.depth
     }
 
     /// How far to look now; 0 while looking ahead rests.
@@ -490,6 +491,7 @@ impl Instance<'_> {
 
     /// A read of byte `at` is issued: on which device it lies, and whether that is to be seen by it.
     fn note_device(&mut self, i: u16, file: &File, at: i64) {
+        self.file_system = file.device;
         if !device::is_known(file) {
             self.device = device::UNSEEN;
             self.unasked = Some((*file, at));

@@ -48,8 +48,6 @@ const FIRST_DEPTH: usize = 4;
 const FIRST_DIRECTORIES: usize = 16;
 /// A wait for such a disk, with so much on its way, is shorter: more would not end it, and leaves the processor's caches before it is used.
 const LONG: Duration = Duration::from_millis(1);
-/// Bytes that are looked ahead at most: ten times as slow a disk.
-const MOST_BYTES: usize = 8 << 20;
 /// Foreseen calls that are looked at to find the one that the program makes.
 const SEARCH: usize = 16;
 /// In place of a linked read that is over.
@@ -107,6 +105,8 @@ pub struct Instance<'g> {
     depths: [usize; device::DEVICES],
     /// The device of the read that was issued last.
     device: usize,
+    /// The `st_dev` of the file that it reads; 0: none yet.
+    file_system: u64,
     /// A file, and a byte of it, of whose device nothing is known yet.
     unasked: Option<(File, i64)>,
     /// Calls that had been made when a depth was last doubled.
@@ -176,6 +176,7 @@ impl<'g> Instance<'g> {
             current: None,
             depths: [0; device::DEVICES],
             device: 0,
+            file_system: 0,
             unasked: None,
             deepened: 0,
             reach: 0,

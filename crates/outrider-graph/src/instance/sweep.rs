@@ -6,6 +6,8 @@
 //!
 //! Where the kernel itself reads as far ahead, sequential reads are left to it (see `device::reads_far_ahead`), unless they wait time and again.
 
+use outrider_core::device::AHEAD;
+
 use super::*;
 
 /// Of a file that the kernel does not read ahead, so many reads that were timed have waited, and a quarter of all as far as can be told, since one in four is
@@ -53,7 +55,7 @@ impl Sweep {
     pub(super) fn waited(&mut self, took: Duration) {
         self.waits += 1;
         if took >= LONG {
-            self.bytes = (self.bytes * 2).min(MOST_BYTES);
+            self.bytes = (self.bytes * 2).min(AHEAD as usize);
         }
     }
 }
@@ -97,15 +99,16 @@ impl Instance<'_> {
         let waits = std::mem::take(&mut sweep.waits);
         let since = now - std::mem::replace(&mut sweep.looked, now);
         sweep.alone |= waits >= UNHELPED && waits * 16 >= since;
-        let far = !sweep.alone
-            && self
-                .file(call.args.fd)
-                .is_some_and(|f| device::reads_far_ahead(&f));
+        let file = self.file(call.args.fd);
+        let far = !sweep.alone && file.is_some_and(|f| device::reads_far_ahead(&f));
+        let most = sweep
+            .bytes
+            .min(file.map_or(AHEAD as usize, |f| device::room(f.device)));
         let mut end = sweep.end.max(now);
         let mut next = source.skip(&base, end)?;
         let mut bytes = (end - now) as usize * call.args.len;
         let (mut turn, mut fetched) = (None, 0);
-        while end - now < self.options.depth as u64 && bytes < sweep.bytes {
+        while end - now < self.options.depth as u64 && bytes < most {
             let args = match source.at(&next) {
                 At::Call {
                     op, weak: false, ..

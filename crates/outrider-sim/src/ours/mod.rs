@@ -122,6 +122,11 @@ impl Ours {
         self.busy
     }
 
+    /// Bytes that calls which the program makes ahead itself may have in flight, as it was told last, if it was told of others.
+    pub fn room(&self) -> Option<u64> {
+        self.memory.as_ref()?.proc().rooms.of(DEVICE)
+    }
+
     fn slot(&self, fd: usize) -> Option<&Slot> {
         self.memory.as_ref()?.proc().slots.get(fd)
     }

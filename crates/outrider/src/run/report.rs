@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use outrider_cli::shown;
 use outrider_core::board;
-use outrider_core::declare::FIGURES;
+use outrider_core::declare::{self, FIGURES};
 use outrider_core::shared::{Shared, text};
 use outrider_core::shm::{FIGURES as BYTES, Figure, FileStat, MAX_FILES, Origin, lost};
 use outrider_sys::device::{Device, DeviceId};
@@ -257,11 +257,19 @@ fn declared(shared: Option<&Shared>) -> impl Iterator<Item = (&'static str, u64)
         .map(move |(i, name)| (name, figure(i)))
 }
 
-/// Bytes that the service asked for, by who foresaw them.
+/// Bytes that were asked for, by who foresaw them: by the service, and for declared lists by their programs.
 fn foreseen(shared: &Shared) -> impl Iterator<Item = (&'static str, u64)> {
-    let counts = &shared.header().foreseen;
-    let bytes = counts.iter().map(|n| n.load(Relaxed));
-    Origin::ALL.into_iter().map(Origin::name).zip(bytes)
+    let header = shared.header();
+    Origin::ALL
+        .into_iter()
+        .zip(&header.foreseen)
+        .map(|(of, n)| {
+            let bytes = match of {
+                Origin::Lists => &header.notes.declared[declare::Figure::Fetched as usize],
+                _ => n,
+            };
+            (of.name(), bytes.load(Relaxed))
+        })
 }
 
 /// Measured devices: `major:minor`, latency in µs, and bandwidth in MB/s if that was measured.

@@ -1,5 +1,6 @@
 //! The program's files as the fetcher sees them: opened anew, what of them is cached, where they lie.
 
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -7,16 +8,19 @@ use std::sync::atomic::Ordering::SeqCst;
 use outrider_sys::cache;
 use outrider_sys::device::Device;
 use outrider_sys::raw;
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{InodeKey, PAGE};
 
 use super::super::contention::is_shortage;
-use super::super::order::Item;
 use super::super::{Figure, lock};
 use super::{Fetcher, Piece};
 use crate::device::Placement;
 use crate::engine::{Account, Handle};
 use crate::fetch;
-use crate::view::{Count, FileView, Granularity, PageRange, Residency};
+use crate::intent::Intent;
+use crate::plan::sweep::Item;
+use crate::residency;
+use crate::shm::Origin;
+use crate::view::{Count, FileView, Granularity, PageRange};
 
 /// Views of one file may take so many bytes.
 const VIEW_BYTES: usize = 8 << 20;
@@ -130,8 +134,7 @@ impl Own {
         self.believed = (false, LEAST_BELIEVED);
     }
 
-    /// Appends to `out` the runs of `pages` that are neither cached nor on their way; returns how many pages are cached. `seen` is
-    /// what the view has of them.
+    /// See [`residency::uncached`].
     pub(super) fn missing(
         &self,
         handle: &Handle,
@@ -139,53 +142,16 @@ impl Own {
         seen: Count,
         out: &mut Vec<PageRange>,
     ) -> u64 {
-        let bytes = pages.start * PAGE..pages.end * PAGE;
-        let all = pages.len();
-        let counted = || cache::cachestat(handle.fd(), bytes.clone()).ok();
-        let mut cached = match (!self.overlaid).then(counted).flatten() {
-            Some(stat) => stat.cached.min(all),
-            None if self.visible => u64::MAX,
-            // Nobody tells: our own record has to do.
-            None => {
-                self.view.missing(pages, usize::MAX, out);
-                return all - out.iter().map(PageRange::len).sum::<u64>().min(all);
-            }
+        let tells = residency::Tells {
+            counts: !self.overlaid,
+            pages: self.visible,
         };
-        if cached == all {
-            return all;
-        }
-        if cached == 0 && seen.in_flight_pages == 0 {
-            if seen.present_pages > 0 {
-                let _ = self.view.evicted(pages);
-            }
-            out.push(pages);
-            return 0;
-        }
-        let resident = if cached > 0 {
-            cache::mincore(handle.fd(), bytes).unwrap_or_default()
-        } else {
-            Vec::new()
-        };
-        if cached == u64::MAX {
-            cached = resident.iter().filter(|r| **r).count() as u64;
-        }
-        let on_its_way = seen.in_flight_pages > 0;
-        for (i, page) in (pages.start..pages.end).enumerate() {
-            if resident.get(i).copied().unwrap_or(false)
-                || (on_its_way && self.view.state(page).residency == Residency::InFlight)
-            {
-                continue;
-            }
-            match out.last_mut() {
-                Some(run) if run.end == page => run.end = page + 1,
-                _ => out.push(PageRange::new(page, page + 1)),
-            }
-        }
-        for run in out.iter() {
-            // Whatever we believed.
-            let _ = self.view.evicted(*run);
-        }
-        cached
+        residency::uncached(handle, &self.view, pages, seen, tells, out)
+    }
+
+    /// What a list wants of the file.
+    pub(super) fn intent<'a>(&self, ranges: &'a [Range<u64>]) -> Intent<'a> {
+        Intent::new(InodeKey::new(self.dev, self.ino), ranges, Origin::Lists)
     }
 }
 
@@ -246,6 +212,8 @@ impl Fetcher {
             }
             Err(_) => self.process.count(Figure::Failures, 1),
         }
+        // What is planned is of the one before.
+        self.close_plan();
         self.files.insert(p.file, own);
     }
 }

@@ -20,13 +20,14 @@ mod writeback;
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
 use outrider_sys::memory::MemorySources;
 use outrider_sys::peers::Peers;
-use outrider_sys::units::{PAGE, pieces};
+use outrider_sys::units::PAGE;
 use outrider_sys::{raw, threads};
 
 use super::contention::Contention;
@@ -36,6 +37,7 @@ use super::{Figure, Process, lock};
 use crate::clock::Monotonic;
 use crate::config::Config;
 use crate::engine::{self, Class, Engine, Request};
+use crate::plan::{Plan, Terms};
 use crate::sharing::{DeviceSharing, System};
 use crate::shm::Notes;
 use crate::view::PageRange;
@@ -158,7 +160,7 @@ impl Walk {
     }
 }
 
-/// In which order a list is fetched; see `order`.
+/// In which order a list is fetched; see [`plan`](crate::plan).
 #[derive(Default)]
 enum Order {
     /// Not known: too little was missing to measure the device.
@@ -200,8 +202,7 @@ impl Span {
 struct Fetcher {
     process: &'static Process,
     engine: Engine,
-    /// A device, and what is to be fetched of it.
-    batch: (u64, Vec<Request>),
+    batch: Batch,
     config: Config,
     files: HashMap<u16, Own>,
     walks: HashMap<usize, Walk>,
@@ -239,6 +240,17 @@ struct Fetcher {
     explain: Explain,
 }
 
+/// What is about to be handed to the engine.
+#[derive(Default)]
+struct Batch {
+    /// A device, and what is to be fetched of it.
+    device: u64,
+    requests: Vec<Request>,
+    /// A file that lies there, and what is planned of it behind that.
+    file: u16,
+    plan: Plan,
+}
+
 /// Part of an entry that is to be fetched.
 #[derive(Clone, Copy)]
 struct Piece {
@@ -267,7 +279,7 @@ impl Fetcher {
                 Arc::new(NotesRef(notes)),
                 clock,
             ),
-            batch: (0, Vec::new()),
+            batch: Batch::default(),
             config,
             files: HashMap::new(),
             walks: HashMap::new(),
@@ -328,6 +340,10 @@ impl Fetcher {
                 let nap = nap.or(left_alone.then_some(LEFT_ALONE_US));
                 let look = self.engine.is_busy();
                 let look = look.then(|| self.sharing.pause().as_micros() as u64);
+                if look.is_none() {
+                    // Nobody looks who reads.
+                    self.process.rooms.set(&[]);
+                }
                 match nap.into_iter().chain(look).min() {
                     Some(us) => raw::futex_wait(&self.process.bell, bell, us),
                     None => raw::futex_wait_forever(&self.process.bell, bell),
@@ -620,42 +636,64 @@ impl Fetcher {
         source.wake_at = wake;
     }
 
-    /// Has a run of pages fetched, with others that follow: [`Fetcher::hand_over`] comes after the last one.
-    fn request(&mut self, file: u16, run: PageRange) {
+    /// Has runs of pages of a file fetched, with others that follow, in the order of need; gaps of up to so many bytes are read through.
+    /// [`Fetcher::hand_over`] comes after the last ones.
+    fn fetch(&mut self, file: u16, runs: &[PageRange], gap: u64) {
         let Some(dev) = self.files.get(&file).map(|o| o.dev) else {
             return;
         };
-        if self.batch.0 != dev {
+        if self.batch.device != dev {
             self.hand_over();
-            self.batch.0 = dev;
+            self.batch.device = dev;
         }
-        let Some(own) = self.files.get(&file) else {
+        if self.batch.file != file {
+            self.close_plan();
+            self.batch.file = file;
+        }
+        let now = self.start.elapsed().as_micros() as u64;
+        let Some(own) = self.files.get(&file).filter(|o| o.handle.is_some()) else {
             return;
         };
-        let Some(handle) = &own.handle else { return };
-        let chunk = (own.chunk / PAGE).max(1) * PAGE;
-        let now = self.start.elapsed().as_micros() as u64;
-        own.view.begin(run, now);
-        for range in pieces(run.start * PAGE..run.end * PAGE, chunk) {
-            self.batch.1.push(Request {
+        let bytes = |pages: &PageRange| pages.start * PAGE..pages.end * PAGE;
+        let ranges: Vec<Range<u64>> = runs.iter().map(bytes).collect();
+        let intent = own.intent(&ranges);
+        let terms = Terms {
+            chunk: own.chunk,
+            gap,
+            room: u64::MAX,
+            size: u64::MAX,
+        };
+        let plan = &mut self.batch.plan;
+        plan.add(intent.ranges, Some(&own.view), terms, now);
+        if plan.requests.len() + self.batch.requests.len() >= TOGETHER {
+            self.hand_over();
+        }
+    }
+
+    /// What is planned of a file becomes requests.
+    fn close_plan(&mut self) {
+        let plan = std::mem::take(&mut self.batch.plan);
+        let own = self.files.get(&self.batch.file);
+        if let Some((own, handle)) = own.and_then(|own| Some((own, own.handle.as_ref()?))) {
+            let requests = plan.requests.into_iter().map(|range| Request {
                 handle: handle.clone(),
                 view: Some(own.view.clone()),
                 range,
                 reader: None,
                 account: own.account.clone(),
             });
-        }
-        if self.batch.1.len() >= TOGETHER {
-            self.hand_over();
+            self.batch.requests.extend(requests);
         }
     }
 
     /// Hands what was asked for to the engine.
     fn hand_over(&mut self) {
-        if !self.batch.1.is_empty() {
-            let requests = std::mem::take(&mut self.batch.1);
-            self.begin_sharing(self.batch.0, &requests);
-            self.engine.submit(self.batch.0, Class::Window, requests);
+        self.close_plan();
+        if !self.batch.requests.is_empty() {
+            let requests = std::mem::take(&mut self.batch.requests);
+            self.begin_sharing(self.batch.device, &requests);
+            self.engine
+                .submit(self.batch.device, Class::Window, requests);
         }
     }
 }

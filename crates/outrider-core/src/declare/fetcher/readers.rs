@@ -99,12 +99,14 @@ impl Fetcher {
     pub(super) fn look_at_sharing(&mut self) {
         let (sharing, own) = self.readers();
         sharing.look(own.system, own.engine, &own);
+        self.process.rooms.set(self.sharing.rooms());
         self.process.shows(self.system.shown());
     }
 
     /// Others are shown nothing any more.
     pub(super) fn hide(&mut self) {
         self.sharing = DeviceSharing::default();
+        self.process.rooms.set(&[]);
         self.system.hide();
         self.process.shows(None);
     }

@@ -8,11 +8,12 @@ use outrider_sys::cache;
 use outrider_sys::units::PAGE;
 
 use super::super::explain::Totals;
-use super::super::order::{self, Item, Reach, Use};
 use super::super::{Figure, lock};
 use super::file::Own;
 use super::writeback::Writeback;
 use super::{BATCH, Fetcher, Order, Piece, Span, Walk, key, pages_of};
+use crate::plan::reach::{self, Reach};
+use crate::plan::sweep::{self, Item, Use};
 use crate::view::{PageRange, Residency};
 
 /// Entries of one round at most: their pages are sorted in memory of 16 bytes each.
@@ -20,8 +21,6 @@ pub(super) const ROUND_ENTRIES: u64 = 1 << 19;
 /// Requests of a lone sweep take so many pages at most (64 KiB). Larger ones cost the processor less for each byte, but bring more that is
 /// needed late: the program would still have most of its list before it when the last one arrives.
 const LONE_PAGES: u32 = 16;
-/// Gaps up to this many bytes are read through on a disk with a head (libprefetch section 3.3, Figure 3).
-const INFILL: u64 = 32 << 10;
 
 /// What was fetched and not given up yet.
 #[derive(Clone, Copy)]
@@ -51,7 +50,7 @@ pub(super) struct Round {
     pub(super) issued: usize,
     /// Number of the entry from which those of its items are counted.
     pub(super) base: u64,
-    /// Pages that are read through between two of them, and pages of a request, at most.
+    /// Bytes that are read through between two of them, and pages of a request, at most.
     pub(super) gap: u64,
     pub(super) most: u32,
     /// It is being fetched, and reads of it wait.
@@ -109,7 +108,7 @@ impl Round {
 
     /// The part of the disk in which a place lies.
     pub(super) fn part_of(&self, place: u64) -> u64 {
-        order::part_of(&self.borders, place)
+        reach::part_of(&self.borders, place)
     }
 
     /// The part that the sweep comes to next, if there is one.
@@ -312,9 +311,9 @@ impl Fetcher {
         let places: Vec<u64> = pages.map(place).map(|p| p.unwrap_or(u64::MAX)).collect();
         if learns {
             let mut placed: Vec<u64> = places.iter().copied().filter(|p| *p < u64::MAX).collect();
-            *borders = order::borders(&mut placed);
+            *borders = reach::borders(&mut placed);
         }
-        let part = |place: &u64| order::part_of(borders, *place) as u8;
+        let part = |place: &u64| reach::part_of(borders, *place) as u8;
         places.iter().map(part).collect()
     }
 
@@ -352,14 +351,14 @@ impl Fetcher {
         if !round.lone && own.is_some() {
             self.engine.keep_order(walk.disk);
         }
-        let gap = if round.lone { 0 } else { gap / PAGE };
-        order::arrange(&mut items);
+        let gap = if round.lone { 0 } else { gap / PAGE * PAGE };
+        sweep::arrange(&mut items);
         if round.lone {
-            items = order::by_need(&items, LONE_PAGES);
+            items = sweep::by_need(&items, LONE_PAGES);
         }
         let mut totals = Totals::default();
         let mut left = &items[..];
-        while let Some((request, taken, infill)) = order::join(left, gap, most) {
+        while let Some((request, taken, infill)) = sweep::join(left, gap / PAGE, most) {
             totals.requests += 1;
             totals.bytes += u64::from(request.pages) * PAGE;
             totals.infill += infill * PAGE;
@@ -498,9 +497,7 @@ impl Fetcher {
             (Some(handle), Some(i)) => self.engine.device_of(own.dev, handle, i.page() * PAGE),
             _ => own.dev,
         };
-        let model = self.engine.model(device);
-        // A short seek costs about an eighth of a long one, most of it turning (Figure 1).
-        let even = (model.bandwidth * model.latency_us / 8.0) as u64;
-        even.min(INFILL).min(spare / (items.len() as u64).max(1))
+        let gap = self.engine.model(device).merge_gap();
+        gap.min(spare / (items.len() as u64).max(1))
     }
 }

@@ -4,10 +4,10 @@ use std::collections::{HashMap, VecDeque};
 
 use outrider_sys::units::PAGE;
 
-use super::super::order::{Belady, Links};
 use super::super::{Figure, LIST_MAX, lock};
 use super::{BATCH, Fetcher, Order, Piece, QUEUED, STEP, Span, Walk, key, pages_of};
 use crate::device::Seeks;
+use crate::plan::belady::{Belady, Links};
 use crate::view::PageRange;
 
 /// The lead is this part of the memory, and that one on devices that don't seek: what is kept for later counts more there.
@@ -126,7 +126,6 @@ impl Fetcher {
             }
             looked += pieces.len();
             let mut last = None;
-            let mut run = None;
             for p in pieces {
                 let left = room.saturating_sub(walk.ahead).max(STEP.0);
                 let length = u64::from(p.length).min(left) as u32;
@@ -134,7 +133,7 @@ impl Fetcher {
                 // The same once more has just been looked at.
                 let fetched = match last.replace(this) == Some(this) {
                     true => 0,
-                    false => self.want(&p, length, p.n >= walk.counted, &mut run),
+                    false => self.want(&p, length, p.n >= walk.counted),
                 };
                 if fetched == 0 {
                     walk.skipped += u64::from(length);
@@ -156,9 +155,6 @@ impl Fetcher {
                 if walk.held() >= room {
                     break;
                 }
-            }
-            if let Some((file, pages)) = run {
-                self.request(file, pages);
             }
             self.hand_over();
         }
@@ -331,26 +327,12 @@ impl Fetcher {
         }
     }
 
-    /// Fetches the first `length` bytes of a piece, as far as they are not cached; returns how many pages that are. What ends
-    /// in `run` is not asked for yet: the next piece may go on there, and large requests cost less.
-    fn want(
-        &mut self,
-        p: &Piece,
-        length: u32,
-        first: bool,
-        run: &mut Option<(u16, PageRange)>,
-    ) -> u64 {
+    /// Fetches the first `length` bytes of a piece, as far as they are not cached; returns how many pages that are.
+    fn want(&mut self, p: &Piece, length: u32, first: bool) -> u64 {
         if p.length == 0 || p.generation == 0 {
             return 0;
         }
         let end = p.offset + u64::from(length);
-        let next = p.offset / PAGE;
-        if let Some((file, pages)) = *run
-            && (file != p.file || pages.end != next)
-        {
-            self.request(file, pages);
-            *run = None;
-        }
         self.open(p);
         let Some(own) = self.files.get_mut(&p.file) else {
             return 0;
@@ -389,20 +371,8 @@ impl Fetcher {
         for pages in &missing {
             self.explain.issued(own.ino, pages, None);
         }
-        let sum = missing.iter().map(PageRange::len).sum();
-        for pages in missing {
-            *run = match run.take() {
-                Some((file, before)) if before.end == pages.start => {
-                    Some((file, PageRange::new(before.start, pages.end)))
-                }
-                Some((file, before)) => {
-                    self.request(file, before);
-                    Some((p.file, pages))
-                }
-                None => Some((p.file, pages)),
-            };
-        }
-        sum
+        self.fetch(p.file, &missing, 0);
+        missing.iter().map(PageRange::len).sum()
     }
 
     /// Gives up what the program has passed and nobody needs soon.

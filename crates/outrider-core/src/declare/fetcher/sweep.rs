@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use outrider_sys::raw;
 use outrider_sys::units::PAGE;
 
-use super::super::{lock, order};
+use super::super::lock;
 use super::round::{ROUND_ENTRIES, Round};
 use super::stream::Stream;
-use super::{BATCH, Fetcher, Order, Piece, QUEUED, QUEUED_BESIDE, Span, Walk, key, pages_of};
+use super::{BATCH, Fetcher, Order, Piece, QUEUED, QUEUED_BESIDE, Span, Walk, pages_of};
+use crate::plan::{count_merged, sweep};
 use crate::view::PageRange;
 
 /// What a program has passed by so many entries is given up: threads may be a little behind.
@@ -35,32 +36,22 @@ impl Fetcher {
         if !(LEAST..=ROUND_ENTRIES).contains(&n) {
             return false;
         }
-        let mut runs: Vec<(u64, u64)> = Vec::new();
+        let mut runs: Vec<(u16, PageRange)> = Vec::new();
         if runs.try_reserve_exact(n as usize).is_err() {
             return false;
         }
         let mut bytes = 0u64;
         for entry in (front..end).filter_map(|i| source.list.get(i)) {
-            let Some(start) = key(entry) else { continue };
-            runs.push((start, start + pages_of(&entry).len()));
+            if entry.length > 0 {
+                runs.push((entry.file, pages_of(&entry)));
+            }
             bytes += u64::from(entry.length);
             if bytes > room {
                 return false;
             }
         }
         drop(state);
-        runs.sort_unstable();
-        let mut merged = 0;
-        let mut last = u64::MAX;
-        for (start, end) in &runs {
-            if last == u64::MAX || *start > last {
-                merged += 1;
-                last = *end;
-            } else {
-                last = last.max(*end);
-            }
-        }
-        merged * 4 <= runs.len()
+        count_merged(&mut runs) * 4 <= runs.len()
     }
 
     /// Fetches round by round (SPEC LP3), as one of so many `lists`. `true` if there is more to do at once.
@@ -306,7 +297,7 @@ impl Fetcher {
         };
         while queued < most {
             let left = round.items.get(round.issued..).unwrap_or_default();
-            let Some((request, taken, _)) = order::join(left, round.gap, round.most) else {
+            let Some((request, taken, _)) = sweep::join(left, round.gap / PAGE, round.most) else {
                 round.items = Vec::new();
                 round.issued = 0;
                 break;
@@ -346,14 +337,14 @@ impl Fetcher {
                     }
                 }
             }
-            let pages = PageRange::new(request.page(), request.end());
+            let pages = request.pages_of_file();
             if let Some(own) = self.files.get(&file) {
                 let placed = own.placement().is_some_and(|p| p.is_known());
                 let place = placed.then_some(request.place);
                 self.explain.issued(own.ino, &pages, place);
             }
             round.handed += bytes;
-            self.request(file, pages);
+            self.fetch(file, &[pages], round.gap);
         }
         self.hand_over();
     }

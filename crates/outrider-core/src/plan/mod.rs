@@ -1,13 +1,21 @@
-//! From foreseen byte ranges to requests (SPEC CP4, CP9).
+//! From intents to requests (SPEC CP4, CP9).
 //!
 //! A plan subtracts what the view knows to be cached or on its way, reads through gaps where that is cheaper than another
-//! request, cuts into pieces that the kernel never clips, keeps the order of need, and stops at the budget.
+//! request ([`merge`]), cuts into pieces that the kernel never clips, keeps the order of need, and stops at the budget. The service makes one for each
+//! intent; whoever goes through a declared list adds one after the other to it, in the order of need or in that of a [`sweep`], with what
+//! [`belady`] and [`reach`] say of what fits into memory.
+
+pub mod belady;
+mod merge;
+pub mod reach;
+pub mod sweep;
 
 use std::ops::Range;
 
 use outrider_sys::units::{PAGE, PageRange, pieces};
 
 use crate::view::FileView;
+pub use merge::count as count_merged;
 
 /// What a plan has to respect.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +26,7 @@ pub struct Terms {
     pub gap: u64,
     /// Bytes that the budget still grants.
     pub room: u64,
-    /// End of the file, bytes.
+    /// End of the file, bytes; `u64::MAX` where it may have grown.
     pub size: u64,
 }
 
@@ -44,65 +52,68 @@ const GAPS: usize = 256;
 /// view (the ablation `cache_visibility = false`) everything is taken to be missing.
 pub fn plan(wanted: &[Range<u64>], view: Option<&FileView>, terms: Terms, now_us: u64) -> Plan {
     let mut out = Plan::default();
-    let chunk = (terms.chunk / PAGE).max(1) * PAGE;
-    let last_page = terms.size.div_ceil(PAGE);
-    let mut missing = Vec::new();
-    let mut i = 0;
-    while i < wanted.len() {
-        // Neighbours in the order of need that lie within a gap of one another become one piece.
-        let mut pages = PageRange::from_bytes(wanted[i].start, wanted[i].end - wanted[i].start);
-        i += 1;
-        while let Some(next) = wanted.get(i) {
-            let n = PageRange::from_bytes(next.start, next.end - next.start);
-            let near =
-                n.start <= pages.end + terms.gap / PAGE && n.end + terms.gap / PAGE >= pages.start;
-            let joined = PageRange::new(pages.start.min(n.start), pages.end.max(n.end));
-            if !near || (terms.gap == 0 && (n.start > pages.end || n.end < pages.start)) {
-                break;
-            }
-            pages = joined;
-            i += 1;
-        }
-        pages.end = pages.end.min(last_page);
-        if pages.is_empty() {
-            continue;
-        }
-        // Some gaps at a time: a file may have millions. Small ones of cached pages are read through: the kernel skips pages that it has.
-        let mut run: Option<PageRange> = None;
-        let mut from = pages.start;
-        while from < pages.end {
-            missing.clear();
-            let end = match view {
-                Some(view) => view.missing(PageRange::new(from, pages.end), GAPS, &mut missing),
-                None => {
-                    missing.push(pages);
-                    pages.end
-                }
-            };
-            for m in &missing {
-                match &mut run {
-                    Some(r) if m.start - r.end <= terms.gap / PAGE => r.end = m.end,
-                    _ => {
-                        let whole = run.replace(*m);
-                        if whole.is_some_and(|run| !out.take(run, chunk, view, terms, now_us)) {
-                            return out;
-                        }
-                    }
-                }
-            }
-            if end <= from {
-                break;
-            }
-            from = end;
-        }
-        if run.is_some_and(|run| !out.take(run, chunk, view, terms, now_us)) {
-            return out;
-        }
-    }
+    out.add(wanted, view, terms, now_us);
     out
 }
 
 impl Plan {
+    /// Plans more of the same file behind what is planned, as [`plan`] does: what begins where the last request ends makes that longer, up to the
+    /// chunk's end.
+    pub fn add(
+        &mut self,
+        wanted: &[Range<u64>],
+        view: Option<&FileView>,
+        terms: Terms,
+        now_us: u64,
+    ) {
+        let chunk = (terms.chunk / PAGE).max(1) * PAGE;
+        let gap = terms.gap / PAGE;
+        let last_page = terms.size.div_ceil(PAGE);
+        let in_pages = |r: &Range<u64>| PageRange::from_bytes(r.start, r.end - r.start);
+        let mut missing = Vec::new();
+        let mut rest = wanted.iter().map(in_pages).peekable();
+        while let Some(mut pages) = rest.next() {
+            // Neighbours in the order of need that lie within a gap of one another become one piece.
+            while rest
+                .next_if(|next| merge::join(&mut pages, *next, gap))
+                .is_some()
+            {}
+            pages.end = pages.end.min(last_page);
+            if pages.is_empty() {
+                continue;
+            }
+            // Some gaps at a time: a file may have millions. Small ones of cached pages are read through: the kernel skips pages that it has.
+            let mut run: Option<PageRange> = None;
+            let mut from = pages.start;
+            while from < pages.end {
+                missing.clear();
+                let end = match view {
+                    Some(view) => view.missing(PageRange::new(from, pages.end), GAPS, &mut missing),
+                    None => {
+                        missing.push(pages);
+                        pages.end
+                    }
+                };
+                for m in &missing {
+                    let joined = run.as_mut().is_some_and(|run| merge::join(run, *m, gap));
+                    if !joined {
+                        let whole = run.replace(*m);
+                        if whole.is_some_and(|run| !self.take(run, chunk, view, terms, now_us)) {
+                            return;
+                        }
+                    }
+                }
+                if end <= from {
+                    break;
+                }
+                from = end;
+            }
+            if run.is_some_and(|run| !self.take(run, chunk, view, terms, now_us)) {
+                return;
+            }
+        }
+    }
+
     /// Takes in a run of missing pages, in pieces of `chunk` bytes; `false` where there is no room for all of it.
     fn take(
         &mut self,
@@ -114,7 +125,10 @@ impl Plan {
     ) -> bool {
         for piece in pieces(run.start * PAGE..run.end * PAGE, chunk) {
             let bytes = piece.end - piece.start;
-            self.short += usize::from(bytes < chunk);
+            let goes_on =
+                |last: &&mut Range<u64>| last.end == piece.start && !last.end.is_multiple_of(chunk);
+            let last = self.requests.last_mut().filter(goes_on);
+            self.short += usize::from(last.is_none() && bytes < chunk);
             if self.bytes + bytes > terms.room || self.short > SHORT {
                 self.refused_at = Some(piece.start);
                 return false;
@@ -122,7 +136,10 @@ impl Plan {
             if let Some(view) = view {
                 view.begin(PageRange::from_bytes(piece.start, bytes), now_us);
             }
-            self.requests.push(piece);
+            match last {
+                Some(last) => last.end = piece.end,
+                None => self.requests.push(piece),
+            }
             self.bytes += bytes;
         }
         true
@@ -219,5 +236,23 @@ mod tests {
             .requests,
             [0..3 * 32768 + 4096]
         );
+    }
+
+    /// CP4, LP6: what is wanted in one intent after the other is asked for as if it had been in one, up to the chunk's end; what lies elsewhere is a
+    /// request of its own, and what is on its way is not asked for again.
+    #[test]
+    fn intents_go_on_where_the_last_one_ended() {
+        let view = FileView::new(Granularity::Page, 1 << 20);
+        let mut planned = Plan::default();
+        let chunk = terms().chunk;
+        for i in 0..40 {
+            let wanted = [i * 4096..(i + 1) * 4096];
+            planned.add(&wanted, Some(&view), terms(), 0);
+        }
+        planned.add(&[0..8192], Some(&view), terms(), 0);
+        planned.add(&[1 << 20..(1 << 20) + 4096], Some(&view), terms(), 0);
+        let whole = [0..chunk, chunk..40 * 4096, 1 << 20..(1 << 20) + 4096];
+        assert_eq!(planned.requests, whole);
+        assert_eq!(planned.bytes, 41 * 4096);
     }
 }
