@@ -205,10 +205,10 @@ impl<K: Kernel> Service<K> {
     /// is counted by the engine: a process may say that it has dropped what it asked for.
     pub(super) fn urgency(&self, key: InodeKey, class: Class) -> (Class, u64) {
         let owner = self.files.get(&key).and_then(FileState::owner);
-        let processes = self.active.len() as u64;
+        let processes = self.active.len();
         let own = self.files.values().filter(|f| f.owner() == owner);
         let waits: u64 = own.map(|f| f.account.queued_bytes()).sum();
-        let part = (self.grant.total / processes.max(1)).max(PROMPT);
+        let part = self.memory.part(processes).max(PROMPT);
         let late = processes > 1 && waits >= PROMPT;
         let class = if late { Class::Background } else { class };
         (class, part.saturating_sub(waits))
@@ -218,6 +218,6 @@ impl<K: Kernel> Service<K> {
     pub(super) fn room_for_hints(&self, i: usize) -> u64 {
         let own = self.files.values().filter(|f| f.owner() == Some(i));
         let unused = own.map(|f| f.view.unused_pages()).sum::<u64>() * PAGE;
-        (self.grant.total / self.active.len().max(1) as u64).saturating_sub(unused)
+        self.memory.part(self.active.len()).saturating_sub(unused)
     }
 }

@@ -25,36 +25,6 @@ const FAR: u64 = 1 << 20;
 const HINTS: usize = 64;
 
 impl<K: Kernel> Service<K> {
-    pub(super) fn room(&self) -> u64 {
-        let unused = self
-            .files
-            .values()
-            .map(|f| f.view.unused_pages())
-            .sum::<u64>()
-            * PAGE;
-        self.header().peak_unused.fetch_max(unused, Relaxed);
-        self.grant
-            .room(unused, self.streams.max(self.busy), &self.policy)
-    }
-
-    /// Tells the hooks how much of the programs' hints can be carried out.
-    pub(super) fn offer_room(&self) {
-        let watched = self.header().watched.load(Relaxed) != 0;
-        let room = match self.fetches && !self.quiesce.is_quiesced() && !watched {
-            true => self.room(),
-            false => 0,
-        };
-        self.offer(room);
-    }
-
-    /// Each process may give hints of its part of so many bytes.
-    pub(super) fn offer(&self, room: u64) {
-        let each = room / self.active.len().max(1) as u64;
-        for i in &self.active {
-            self.shared.proc(*i).hint_room.store(each, Relaxed);
-        }
-    }
-
     /// The kernel is given a hint of `len` bytes by the program, of which it carries out as much as is one of its requests.
     pub(super) fn begins(&mut self, i: usize, key: InodeKey, len: u64) {
         /// Bytes that it asks a disk for at once, at most: 256 pages.
@@ -113,7 +83,7 @@ impl<K: Kernel> Service<K> {
             ..plan::Plan::default()
         };
         let first = ranges.first().map_or(0, |r| r.start);
-        if !self.grant.allowed {
+        if !self.memory.is_allowed() {
             return refused(first);
         }
         if self.left_alone.contains(&key.dev) {
@@ -340,10 +310,10 @@ impl<K: Kernel> Service<K> {
         let largest = match self.mode {
             // Table 2: prediction alone keeps the kernel's limit.
             shm::MODE_PREDICT => 128 << 10,
-            _ if self.grant.aggressive => config.window.max.0,
+            _ if self.memory.is_aggressive() => config.window.max.0,
             _ => config.window.optimistic_open.0.max(config.window.initial.0),
         };
-        let share = self.grant.window(self.busy, &self.policy);
+        let share = self.memory.window(self.busy);
         Limits {
             counter_bits: u32::from(config.predict.counter_bits),
             random_distance: config.predict.random_distance.0,
@@ -370,7 +340,7 @@ impl<K: Kernel> Service<K> {
         let Some(each) = interarrival.each() else {
             return 0;
         };
-        if self.mode == shm::MODE_PREDICT || !self.grant.aggressive {
+        if self.mode == shm::MODE_PREDICT || !self.memory.is_aggressive() {
             return 0;
         }
         let model = self.model(self.device(key));

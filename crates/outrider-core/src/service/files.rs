@@ -27,8 +27,6 @@ use crate::walk::runner::{Opened, Walker};
 
 /// Silent strided reads that are accounted for one by one.
 const MOST_PASSED: usize = 65536;
-/// Gaps in what is held of a range up to which it is given up at once.
-const HOLES: usize = 1024;
 
 /// A file that programs have open, or had.
 pub(super) struct FileState {
@@ -599,8 +597,8 @@ impl<K: Kernel> Service<K> {
     pub(super) fn limit_walker(&self) {
         if let Some(walker) = &self.walker {
             let watched = self.header().watched.load(Relaxed) != 0;
-            let allowed = self.grant.allowed && self.walks && !watched;
-            walker.limit(if allowed { self.grant.total / 4 } else { 0 });
+            let allowed = self.memory.is_allowed() && self.walks && !watched;
+            walker.limit(if allowed { self.memory.part(4) } else { 0 });
         }
     }
 
@@ -779,88 +777,5 @@ impl<K: Kernel> Service<K> {
                 }
             }
         }
-    }
-
-    /// SPEC CP10: under pressure, files that nobody has read for 30 s go first and whole; then the ranges of large
-    /// files that were not touched for the longest time, but what is yet to be read of a file in use. Only what this program tree read or had
-    /// fetched and nobody else uses, and only pages that are clean and unmapped: DONTNEED leaves all others alone.
-    pub(super) fn reclaim(&mut self, target: u64) {
-        let idle = self.inactive_after();
-        let mut order: Vec<(Moment, InodeKey)> = self
-            .files
-            .values()
-            .filter(|f| f.view.present_pages() > 0)
-            .map(|f| (f.last_access, f.key))
-            .collect();
-        order.sort();
-        let mut freed = 0;
-        for (when, key) in order {
-            if freed >= target {
-                break;
-            }
-            let Some(view) = self.files.get(&key).map(|f| f.view.clone()) else {
-                continue;
-            };
-            let (inactive, cold_before) = (self.kernel.since(when) >= idle, self.now_us());
-            let cold_before = cold_before.saturating_sub(idle.as_micros() as u64);
-            let ranges = view.oldest_ranges(if inactive { usize::MAX } else { 4 });
-            let ranges: Vec<PageRange> = ranges
-                .into_iter()
-                .filter(|(touched, range)| {
-                    inactive || *touched < cold_before && view.count(*range).unused_pages == 0
-                })
-                .map(|(_, range)| range)
-                .collect();
-            if ranges.is_empty() || inactive && self.others_read(key) || self.is_open_elsewhere(key)
-            {
-                continue;
-            }
-            for range in ranges {
-                if inactive || freed < target {
-                    freed += self.give_up(key, &view, range);
-                }
-            }
-        }
-    }
-
-    /// A file that no program has open any more, by its name, for as long as it takes to drop pages of it: what a program of this run has read, or had
-    /// fetched. Not where it shows that a file is open.
-    fn open_briefly(&self, key: InodeKey) -> Option<Handle> {
-        let file = self.files.get(&key).filter(|f| f.openers == 0)?;
-        let shown = self.devices.get(&key.dev).is_none_or(|p| p.shows_opens);
-        let watched = self.header().watched.load(Relaxed) != 0;
-        if shown || watched || self.quiesce.is_quiesced() || self.untouchable.contains(&key) {
-            return None;
-        }
-        self.kernel.open_briefly(&file.name, key)
-    }
-
-    /// Drops what the view has of a range of a file from the cache; how many bytes that were. What of it was not read yet was fetched in vain.
-    fn give_up(&mut self, key: InodeKey, view: &FileView, range: PageRange) -> u64 {
-        let handle = self.handle(key);
-        let briefly = match handle {
-            Some(_) => None,
-            None => self.open_briefly(key),
-        };
-        let Some(handle) = handle.as_deref().or(briefly.as_ref()) else {
-            return 0;
-        };
-        let mut missing = Vec::new();
-        let examined = view.missing(range, HOLES, &mut missing);
-        let ends = missing.iter().map(|gap| (gap.start, gap.end));
-        let mut from = range.start;
-        let mut freed = 0;
-        for (end, next) in ends.chain([(examined, examined)]) {
-            let held = PageRange::new(from, end);
-            from = next;
-            let bytes = held.start * PAGE..held.end * PAGE;
-            if held.is_empty() || self.kernel.drop_range(handle, bytes).is_err() {
-                continue;
-            }
-            let gone = view.evicted(held);
-            self.count(key, Figure::Wasted, gone.unused_pages * PAGE);
-            freed += gone.present_pages * PAGE;
-        }
-        freed
     }
 }

@@ -46,7 +46,7 @@ impl<K: Kernel> Service<K> {
             return;
         };
         // All of it stays unused until the call is over: no more than a stream's share.
-        let share = self.grant.window(self.busy, &self.policy);
+        let share = self.memory.window(self.busy);
         let end = e.offset.saturating_add(e.len.min(share)).min(file.size);
         if e.offset >= end || self.mode == shm::MODE_PREDICT || self.kernel_reads_far(key) {
             return;
@@ -96,7 +96,7 @@ impl<K: Kernel> Service<K> {
         let desc = self.desc(m.proc, m.fd);
         if desc.is_none_or(|d| d.generation != m.generation)
             || model.seeks() == Seeks::Yes
-            || !self.grant.aggressive
+            || !self.memory.is_aggressive()
             || self.crowded(m.key)
         {
             return false;

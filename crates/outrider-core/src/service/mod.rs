@@ -20,6 +20,7 @@ mod interarrival;
 mod kernel;
 mod kernel_copy;
 mod linux;
+mod memory;
 mod prefetch_trial;
 mod processes;
 mod quiesce;
@@ -42,7 +43,6 @@ use outrider_sys::cache;
 pub use outrider_sys::units::InodeKey;
 use outrider_sys::units::PAGE;
 
-use crate::budget::{Grant, Policy, Supply};
 use crate::clock::{Moment, Monotonic};
 use crate::config::Config;
 use crate::device::DeviceModel;
@@ -60,6 +60,7 @@ use files::FileState;
 use heirs::Heirs;
 pub use kernel::{Answer, Kernel, OpenFile, Source};
 pub use linux::Linux;
+use memory::MemoryBudget;
 use prefetch_trial::PrefetchTrial;
 use processes::ProcState;
 use quiesce::Quiesce;
@@ -119,10 +120,7 @@ pub struct Service<K> {
     config: Config,
     mode: u32,
     engine: Engine,
-    policy: Policy,
-    grant: Grant,
-    /// What the page cache could take at the last looks, bytes.
-    headrooms: [u64; 8],
+    memory: MemoryBudget,
     files: Map<InodeKey, FileState>,
     procs: Vec<Option<ProcState>>,
     /// Processes that there were, and are.
@@ -138,7 +136,6 @@ pub struct Service<K> {
     /// The last event that said more than that all is calm.
     last_event: Moment,
     stirred: bool,
-    last_budget: Moment,
     last_census: Moment,
     last_map_look: Moment,
     map_pause: Duration,
@@ -232,15 +229,8 @@ impl<K: Kernel> Service<K> {
         mode: u32,
         saved: HashMap<u64, DeviceModel>,
     ) -> Service<K> {
-        let policy = Policy {
-            fixed: config.budget.memory.map(|s| s.0),
-            share: config.budget.share,
-            high: config.budget.high_watermark,
-            low: config.budget.low_watermark,
-            stream_minimum: config.budget.stream_minimum.0,
-            psi_max: config.budget.psi_some_avg10_max,
-        };
         let (now, keyed) = (kernel.now(), kernel.keyed());
+        let memory = MemoryBudget::new(&config.budget, now);
         let mut service = Service {
             kernel,
             caching: HashSet::new(),
@@ -249,13 +239,7 @@ impl<K: Kernel> Service<K> {
             shared,
             config,
             mode,
-            policy,
-            grant: Grant {
-                total: 0,
-                aggressive: false,
-                allowed: false,
-            },
-            headrooms: [u64::MAX; 8],
+            memory,
             files: Map::with_hasher(keyed),
             procs: (0..MAX_PROCS).map(|_| None).collect(),
             followed: 0,
@@ -266,7 +250,6 @@ impl<K: Kernel> Service<K> {
             finished: false,
             last_event: now,
             stirred: false,
-            last_budget: now,
             last_census: now,
             last_map_look: now,
             map_pause: Duration::from_millis(1),
@@ -403,19 +386,11 @@ impl<K: Kernel> Service<K> {
         if std::mem::take(&mut self.stirred) {
             self.last_event = self.kernel.now();
         }
-        if self.header().watched.load(Relaxed) != 0 && self.grant.allowed {
-            self.grant = Grant {
-                total: 0,
-                aggressive: false,
-                allowed: false,
-            };
-        }
+        self.withdraw_if_watched();
         self.let_go_for_departing();
         self.let_go_for_starting();
         self.go_away();
-        if self.kernel.since(self.last_budget) >= Duration::from_millis(200) {
-            self.take_stock();
-        }
+        self.look_at_memory();
         self.take_opened();
         if self.kernel.has_ended()
             || self.kernel.since(self.last_census) >= Duration::from_millis(100)
@@ -429,45 +404,6 @@ impl<K: Kernel> Service<K> {
         self.go_on_moving();
         self.let_go();
         worked
-    }
-
-    fn take_stock(&mut self) {
-        let m = self.kernel.memory();
-        if m.estimated {
-            self.header().lose(lost::MEMINFO);
-        }
-        // Dirty pages come and go in bursts, and while they are there what is clean has less room: the least of the last
-        // seconds counts.
-        self.headrooms.rotate_right(1);
-        self.headrooms[0] = m.headroom();
-        let headroom = self.headrooms.iter().fold(u64::MAX, |a, b| a.min(*b));
-        let limit = m.limit();
-        // With half of our memory to spare, whoever waits for memory does so in a control group of its own, and would
-        // wait no less if we stopped.
-        let psi = m.psi_some_avg10.filter(|_| headroom < limit / 2);
-        self.grant = self.policy.grant(Supply {
-            headroom,
-            limit,
-            psi: psi.unwrap_or(0.0),
-        });
-        self.last_budget = self.kernel.now();
-        self.limit_walker();
-        self.notice_silent_reads();
-        self.look_for_evictions();
-        self.watch_for_others();
-        if self.header().watched.load(Relaxed) != 0 {
-            self.grant = Grant {
-                total: 0,
-                aggressive: false,
-                allowed: false,
-            };
-            self.header().lose(lost::WATCHED);
-            return;
-        }
-        self.offer_room();
-        if !self.grant.aggressive && self.config.reclaim.enabled {
-            self.reclaim(m.limit() / 50);
-        }
     }
 
     /// The program is over: makes the statistics final.

@@ -208,7 +208,7 @@ impl PrefetchTrial {
 impl<K: Kernel> Service<K> {
     /// Looks whether many files are being read, and whether that is better left alone. Tells the hooks.
     pub(super) fn look_at_trial(&mut self, files: u64) {
-        let tries = self.mode == shm::MODE_PREDICT_OPT && self.grant.allowed;
+        let tries = self.mode == shm::MODE_PREDICT_OPT && self.memory.is_allowed();
         if !tries || files < CROWD && self.prefetch_trial.stage == Stage::Idle {
             self.prefetch_trial.stage = Stage::Idle;
             self.prefetch_trial.read.clear();

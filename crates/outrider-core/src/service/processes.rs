@@ -809,7 +809,7 @@ impl<K: Kernel> Service<K> {
         writable: bool,
         reader: Arc<dyn Overtaken>,
     ) -> u64 {
-        if !self.grant.aggressive {
+        if !self.memory.is_aggressive() {
             return 0;
         }
         let Some(file) = self.files.get(&key) else {

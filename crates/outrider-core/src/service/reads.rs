@@ -227,7 +227,7 @@ impl<K: Kernel> Service<K> {
             onward,
         );
         let around = std::mem::take(&mut heard.foresight.around);
-        if !around.is_empty() && self.grant.aggressive {
+        if !around.is_empty() && self.memory.is_aggressive() {
             // What is on its way or waits to be read was fetched for this.
             let ours = self.files.get(&key).map_or(0, |f| {
                 let pages = around
@@ -579,7 +579,9 @@ impl<K: Kernel> Service<K> {
                 }
             }
         }
-        if self.mode >= shm::MODE_PREDICT_OPT && self.config.dense.enabled && self.grant.aggressive
+        if self.mode >= shm::MODE_PREDICT_OPT
+            && self.config.dense.enabled
+            && self.memory.is_aggressive()
         {
             if reads >= 16 && arrival == Arrival::Missing {
                 self.probe(key, offset, len);
@@ -694,7 +696,7 @@ impl<K: Kernel> Service<K> {
             missing,
             others,
             room: self.room(),
-            grant: self.grant.total,
+            grant: self.memory.total(),
             draws,
             held,
         };
