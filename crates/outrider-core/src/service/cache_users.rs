@@ -138,7 +138,7 @@ impl<K: Kernel> Service<K> {
             let is_held = f.view.present_pages() > 0;
             let refused = f.seen.refused.is_some_and(|when| now - when < idle);
             // Where opens show, and others may be on other machines, nothing is opened for this.
-            let shows = self.devices.get(&f.key.dev).is_none_or(|p| p.shows_opens);
+            let shows = self.devices.may_show_opens(f.key.dev);
             is_held
                 && f.seen.watch.is_none()
                 && !refused
@@ -190,7 +190,7 @@ impl<K: Kernel> Service<K> {
             Some(since) => self.kernel.since(since) < idle / 2,
             // It can't be watched, or there are too many: then it isn't known.
             None => {
-                let shows = self.devices.get(&key.dev).is_none_or(|p| p.shows_opens);
+                let shows = self.devices.may_show_opens(key.dev);
                 !shows && file.seen.refused.is_none() && self.cache_users.watched.len() < WATCHED
             }
         }

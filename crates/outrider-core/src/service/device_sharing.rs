@@ -5,7 +5,7 @@ use std::time::Duration;
 use outrider_sys::units::PAGE;
 
 use super::{InodeKey, Kernel, Service};
-use crate::device::{READAHEAD, Seeks, Sharing};
+use crate::device::{READAHEAD, Sharing};
 use crate::engine::LEAST_BLOCK;
 use crate::sharing::{MOST, Program, Readers};
 
@@ -105,11 +105,6 @@ impl<K: Kernel> Service<K> {
             }
             self.bounds_graphs = !self.device_sharing.rooms().is_empty();
         }
-    }
-
-    /// Whether somebody else was seen to read from the flash device that a file lies on.
-    pub(super) fn shared_with_others(&mut self, key: InodeKey) -> bool {
-        self.sharing(key) == Sharing::Shared && self.model(self.device(key)).seeks() == Seeks::No
     }
 
     /// Whether anybody else reads from the device that a file lies on, as far as is known.

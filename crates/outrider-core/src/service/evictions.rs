@@ -47,7 +47,7 @@ impl<K: Kernel> Service<K> {
             return;
         };
         let held = file.handle.is_some();
-        if !held && self.devices.get(&key.dev).is_none_or(|p| p.shows_opens) {
+        if !held && self.devices.may_show_opens(key.dev) {
             return;
         }
         let (view, size) = (file.view.clone(), file.size);
@@ -72,7 +72,7 @@ impl<K: Kernel> Service<K> {
             return;
         };
         // Where a server keeps it, opening it for a look would take an answer.
-        let served = self.devices.get(&key.dev).is_none_or(|p| p.shows_opens);
+        let served = self.devices.may_show_opens(key.dev);
         let (view, size) = (file.view.clone(), file.size);
         let all = PageRange::from_bytes(0, size);
         if !self.config.view.cache_visibility

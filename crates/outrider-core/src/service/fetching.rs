@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use outrider_sys::units::{InodeKey, PAGE};
 
 use super::interarrival::Interarrival;
 use super::kernel::Kernel;
 use super::{Service, bounds};
-use crate::device::{DeviceModel, READAHEAD, Seeks, Sharing};
+use crate::device::READAHEAD;
 use crate::engine::{Handle, Request};
 use crate::intent::Intent;
 use crate::plan::Terms;
@@ -17,9 +16,6 @@ use crate::shm::Origin;
 use crate::source::Limits;
 use crate::view::{FileView, PageRange};
 use crate::{plan, shm};
-
-/// From so many bytes that the kernel reads ahead on it is worth leaving a whole file to it: eight times its usual readahead.
-const FAR: u64 = 1 << 20;
 
 /// Hints that wait for a file to be opened.
 const HINTS: usize = 64;
@@ -29,7 +25,7 @@ impl<K: Kernel> Service<K> {
     pub(super) fn begins(&mut self, i: usize, key: InodeKey, len: u64) {
         /// Bytes that it asks a disk for at once, at most: 256 pages.
         const PIECE: u64 = 1 << 20;
-        let clip = self.devices.get(&key.dev).map_or(0, |p| p.clip);
+        let clip = self.devices.clip(key.dev);
         let bytes = len.min(clip.max(READAHEAD));
         if let Some(p) = &mut self.procs[i] {
             p.hinted.0 = p.hinted.0.saturating_add(bytes);
@@ -56,7 +52,7 @@ impl<K: Kernel> Service<K> {
         }
         // What the kernel would have fetched is fetched, whether it stays cached or not.
         let known = self.files.get(&key).map(|f| f.served.caches);
-        let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
+        let served = self.devices.shows_opens(key.dev);
         if served && self.handle(key).is_none() {
             self.ask_server(key, true);
             if let Some(file) = self.files.get_mut(&key).filter(|f| f.served.pending)
@@ -86,11 +82,11 @@ impl<K: Kernel> Service<K> {
         if !self.memory.is_allowed() {
             return refused(first);
         }
-        if self.left_alone.contains(&key.dev) {
+        if self.devices.leaves_alone(key.dev) {
             return plan::Plan::default();
         }
         let Some(handle) = self.handle(key) else {
-            let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
+            let served = self.devices.shows_opens(key.dev);
             if served {
                 self.ask_server(key, false);
             }
@@ -102,7 +98,7 @@ impl<K: Kernel> Service<K> {
         if self.engine.has_many_short(bounds::QUEUED) {
             return refused(first);
         }
-        let place = self.devices.get(&key.dev);
+        let place = self.devices.place(key.dev);
         let caches = self.files.get(&key).and_then(|f| f.served.caches);
         if place.is_some_and(|p| !p.caches) && caches != Some(true) {
             return refused(first);
@@ -303,8 +299,8 @@ impl<K: Kernel> Service<K> {
     pub(super) fn limits(&mut self, key: InodeKey) -> Limits {
         /// Bytes that are asked for ahead where a stream may soon be left to the kernel.
         const NEAR: u64 = 8 << 20;
-        let model = self.model(self.device(key));
-        let may_be_left = model.seeks() != Seeks::Yes && self.sharing(key) != Sharing::Exclusive;
+        let facts = self.device_facts(key);
+        let model = facts.model;
         let config = &self.config;
         let chunk = self.files.get(&key).map_or(0, |f| f.chunk).max(PAGE);
         let largest = match self.mode {
@@ -313,14 +309,17 @@ impl<K: Kernel> Service<K> {
             _ if self.memory.is_aggressive() => config.window.max.0,
             _ => config.window.optimistic_open.0.max(config.window.initial.0),
         };
-        let share = self.memory.window(self.busy);
+        let share = self.memory.window(self.reading.files());
         Limits {
             counter_bits: u32::from(config.predict.counter_bits),
             random_distance: config.predict.random_distance.0,
             max_streams: config.predict.max_streams as usize,
             initial: config.window.initial.0,
             max: largest.min(share).max(PAGE),
-            near: if may_be_left { NEAR } else { u64::MAX },
+            near: match facts.may_leave_streams() {
+                true => NEAR,
+                false => u64::MAX,
+            },
             quantum: model.quantum(),
             chunk,
             skip_when_steady: config.predict.skip_when_steady,
@@ -346,50 +345,5 @@ impl<K: Kernel> Service<K> {
         let model = self.model(self.device(key));
         let waits = (each.as_secs_f64() * 1e6).min(model.latency_us);
         (waits * model.bandwidth * self.config.predict.sparse) as u64
-    }
-
-    /// Whether so many files are in use that one request of the kernel's readahead for each, or one read where reads are longer, keeps
-    /// the device several times busy. Where heads move that is not so, however many there are: there every request should be long.
-    ///
-    /// Once that was tried the outcome counts.
-    pub(super) fn crowded(&mut self, key: InodeKey) -> bool {
-        const TIMES: u64 = 4;
-        if let Some(quiet) = self.prefetch_trial.quiet() {
-            return quiet;
-        }
-        let model = self.model(self.device(key));
-        let place = self.devices.get(&key.dev);
-        let window = place
-            .and_then(|p| p.chunk)
-            .map_or(0, |chunk| chunk.max(self.read_bytes));
-        // A long read keeps the device busy only as long as it lasts: there must be others meanwhile.
-        model.is_measured()
-            && model.seeks() == Seeks::No
-            && self.busy >= TIMES
-            && self.busy * window >= TIMES * model.bandwidth_delay()
-    }
-
-    /// Whether the kernel's own readahead begins with more than any request of ours and keeps the device busy: what is read whole from its beginning is
-    /// left to it. It brings that in large folios, where what is asked for comes in single pages, at up to twice the processor's time.
-    pub(super) fn kernel_reads_far(&mut self, key: InodeKey) -> bool {
-        let ahead = self.devices.get(&key.dev).map_or(0, |p| p.read_ahead);
-        ahead >= FAR && ahead >= 2 * self.model(self.device(key)).bandwidth_delay()
-    }
-
-    /// The device from which a file was fetched last.
-    pub(super) fn device(&self, key: InodeKey) -> u64 {
-        self.files.get(&key).map_or(key.dev, |f| f.device)
-    }
-
-    /// The model of a device, at most 2 ms old: asking the engine takes its lock.
-    pub(super) fn model(&mut self, dev: u64) -> DeviceModel {
-        if let Some((at, model)) = self.models.get(&dev)
-            && self.kernel.since(*at) < Duration::from_millis(2)
-        {
-            return *model;
-        }
-        let model = self.engine.model(dev);
-        self.models.insert(dev, (self.kernel.now(), model));
-        model
     }
 }

@@ -171,7 +171,7 @@ impl<K: Kernel> Service<K> {
         if self.header().watched.load(Relaxed) != 0 || self.untouchable.contains(&key) {
             return None;
         }
-        let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
+        let served = self.devices.shows_opens(key.dev);
         let file = self.files.get_mut(&key)?;
         file.handle_used = self.kernel.now();
         if file.handle.as_ref().is_some_and(|h| h.is_gone()) {
@@ -329,11 +329,11 @@ impl<K: Kernel> Service<K> {
     /// Finds out whether a server keeps the files of a file system that is new, before anything is asked of it: by the mounts that a process sees, and the name under
     /// which it has a file open.
     pub(super) fn find_server(&mut self, key: InodeKey, pid: u32, fd: u16) {
-        if self.devices.contains_key(&key.dev) {
+        if self.devices.place(key.dev).is_some() {
             return;
         }
         if let Some(place) = self.kernel.server(pid, key.dev, fd) {
-            self.devices.insert(key.dev, place);
+            self.devices.found(key.dev, place);
         }
     }
 
@@ -343,8 +343,8 @@ impl<K: Kernel> Service<K> {
     pub(super) fn ask_server(&mut self, key: InodeKey, hinted: bool) {
         /// Bytes that a program may have read until then.
         const EARLY: u64 = 4 << 20;
-        let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
-        if !served || self.left_alone.contains(&key.dev) || self.quiesce.is_quiesced() {
+        let served = self.devices.shows_opens(key.dev);
+        if !served || self.devices.leaves_alone(key.dev) || self.quiesce.is_quiesced() {
             return;
         }
         if self.kernel.is_stuck(key.dev) {
@@ -403,7 +403,7 @@ impl<K: Kernel> Service<K> {
     /// A read of a file is about to be made. Where it isn't known whether what is read stays cached, the one before tells: the same thread has made it. `false`: it does
     /// not, or that is not known yet.
     pub(super) fn stays_cached(&mut self, key: InodeKey, e: &Event) -> bool {
-        if self.devices.get(&key.dev).is_none_or(|p| p.caches) {
+        if self.devices.place(key.dev).is_none_or(|p| p.caches) {
             return true;
         }
         let known = self.files.get(&key).and_then(|f| f.served.caches);
@@ -433,14 +433,11 @@ impl<K: Kernel> Service<K> {
         let caches = !caches;
         file.served.caches = Some(caches);
         if caches {
-            self.caching.insert(key.dev);
+            self.devices.has_cached(key.dev);
         } else {
             file.served.spent = true;
             file.let_go();
-            // Of a mount that does cache it is this file's matter.
-            if !self.caching.contains(&key.dev) {
-                self.left_alone.insert(key.dev);
-            }
+            self.devices.has_not_cached(key.dev);
             self.header().leave_alone(shm::BYPASSED, key.dev);
         }
         caches
@@ -448,7 +445,7 @@ impl<K: Kernel> Service<K> {
 
     /// Nothing is prefetched of a file system any more.
     fn leave_alone(&mut self, dev: u64, reason: usize) {
-        self.left_alone.insert(dev);
+        self.devices.leave_alone(dev);
         self.header().leave_alone(reason, dev);
         for file in self.files.values_mut().filter(|f| f.key.dev == dev) {
             file.let_go();
@@ -531,21 +528,16 @@ impl<K: Kernel> Service<K> {
         for dev in overdue {
             self.leave_alone(dev, shm::UNANSWERED);
         }
-        self.busy = busy.len().max(1) as u64;
         let procs = self.active.iter().filter_map(|i| self.procs[*i].as_ref());
         let descs = procs.flat_map(|p| p.descs.values());
         // Of many files there are enough.
         let read = descs.filter(|d| busy.len() <= FEW_FILES && busy.contains(&d.key));
-        self.streams = read
-            .map(|d| d.detector.streams.reading().count() as u64)
-            .sum();
+        let streams = read.map(|d| d.detector.streams.reading().count() as u64);
+        self.reading.counted(busy.len(), streams.sum());
         self.look_at_trial(busy.len() as u64);
-        self.untold = match self.prefetch_trial.quiet() {
-            Some(true) => shm::UNTOLD,
-            _ => 0,
-        };
+        let untold = self.prefetch_trial.untold();
         for i in &self.active {
-            self.shared.proc(*i).untold.store(self.untold, Relaxed);
+            self.shared.proc(*i).untold.store(untold, Relaxed);
         }
     }
 
@@ -612,7 +604,7 @@ impl<K: Kernel> Service<K> {
         if file.openers > 0 {
             return;
         }
-        self.busy = self.busy.saturating_sub(1).max(1);
+        self.reading.closed();
         file.let_go();
         file.served = Served::default();
         file.account.cancelled.store(true, Relaxed);

@@ -157,7 +157,7 @@ impl<K: Kernel> Service<K> {
             .sum::<u64>()
             * PAGE;
         self.header().peak_unused.fetch_max(unused, Relaxed);
-        self.memory.room(unused, self.streams.max(self.busy))
+        self.memory.room(unused, self.reading.readers())
     }
 
     /// Tells the hooks how much of the programs' hints can be carried out.
@@ -224,7 +224,7 @@ impl<K: Kernel> Service<K> {
     /// fetched. Not where it shows that a file is open.
     fn open_briefly(&self, key: InodeKey) -> Option<Handle> {
         let file = self.files.get(&key).filter(|f| f.openers == 0)?;
-        let shown = self.devices.get(&key.dev).is_none_or(|p| p.shows_opens);
+        let shown = self.devices.may_show_opens(key.dev);
         let watched = self.header().watched.load(Relaxed) != 0;
         if shown || watched || self.quiesce.is_quiesced() || self.untouchable.contains(&key) {
             return None;

@@ -11,6 +11,7 @@ mod bounds;
 mod cache_users;
 mod descriptors;
 mod device_sharing;
+mod devices;
 pub(crate) mod ends;
 mod evictions;
 mod fetching;
@@ -19,6 +20,7 @@ mod heirs;
 mod interarrival;
 mod kernel;
 mod kernel_copy;
+mod left_to_kernel;
 mod linux;
 mod memory;
 mod prefetch_trial;
@@ -56,9 +58,12 @@ use crate::walk::runner::Walker;
 
 use cache_users::CacheUsers;
 use descriptors::{Desc, Position, Settled};
+use devices::Devices;
+pub use devices::Place;
 use files::FileState;
 use heirs::Heirs;
 pub use kernel::{Answer, Kernel, OpenFile, Source};
+use left_to_kernel::Reading;
 pub use linux::Linux;
 use memory::MemoryBudget;
 use prefetch_trial::PrefetchTrial;
@@ -87,21 +92,6 @@ const MODULE_CHUNK: u64 = 512 << 10;
 /// Files remembered after the program closed them.
 const FILES_KEPT: usize = 4096;
 
-/// What is known of a device before anything is measured.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Place {
-    /// Bytes that one readahead call takes; `None`: its files lie in memory.
-    pub chunk: Option<u64>,
-    /// The longest request that the kernel makes for a long read, bytes; 0: not known.
-    pub clip: u64,
-    /// What the kernel reads ahead of a stream, bytes; 0: not known.
-    pub read_ahead: u64,
-    /// A server keeps its files: see [`fetch::server`].
-    pub shows_opens: bool,
-    /// What is read stays cached, as far as is known from its kind.
-    pub caches: bool,
-}
-
 /// What comes after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
@@ -125,9 +115,7 @@ pub struct Service<K> {
     procs: Vec<Option<ProcState>>,
     /// Processes that there were, and are.
     followed: usize,
-    devices: Map<u64, Place>,
-    /// Models that were measured at another time, by file system ([`file_system_id`](outrider_sys::device::file_system_id)).
-    saved: HashMap<u64, DeviceModel>,
+    devices: Devices,
     /// Files that must never be opened: somebody has or wants a lease on them.
     untouchable: HashSet<InodeKey>,
     start: Moment,
@@ -139,8 +127,6 @@ pub struct Service<K> {
     last_census: Moment,
     last_map_look: Moment,
     map_pause: Duration,
-    /// See [`Proc::untold`].
-    untold: u32,
     /// When something was heard last.
     heard: Moment,
     /// Processes wait to be taken in for whom there is no descriptor.
@@ -151,13 +137,8 @@ pub struct Service<K> {
     heirs: Heirs,
     /// Indices of the entries in use.
     active: Vec<usize>,
-    /// Files that were fetched from within the last moments: streams that share the budget.
-    busy: u64,
-    /// Streams in these files, each of which has its guaranteed minimum.
-    streams: u64,
-    /// Bytes of a read in order, on average of the last few.
-    read_bytes: u64,
-    models: HashMap<u64, (Moment, DeviceModel)>,
+    /// What is read at the moment.
+    reading: Reading,
     /// What looks at reads of no stream.
     sources: &'static [New],
     /// Who else was seen to read from the disks.
@@ -168,10 +149,6 @@ pub struct Service<K> {
     prefetch_trial: PrefetchTrial,
     last_let_go: Moment,
     quiesce: Quiesce,
-    /// File systems on which what is read was seen to stay cached.
-    caching: HashSet<u64>,
-    /// File systems of which nothing is prefetched any more.
-    left_alone: HashSet<u64>,
     /// Who uses the files that are to make room.
     cache_users: CacheUsers,
     /// Counts the looks for evictions.
@@ -233,8 +210,6 @@ impl<K: Kernel> Service<K> {
         let memory = MemoryBudget::new(&config.budget, now);
         let mut service = Service {
             kernel,
-            caching: HashSet::new(),
-            left_alone: HashSet::new(),
             engine,
             shared,
             config,
@@ -243,8 +218,7 @@ impl<K: Kernel> Service<K> {
             files: Map::with_hasher(keyed),
             procs: (0..MAX_PROCS).map(|_| None).collect(),
             followed: 0,
-            devices: Map::with_hasher(keyed),
-            saved,
+            devices: Devices::new(keyed, saved),
             untouchable: HashSet::new(),
             start: now,
             finished: false,
@@ -253,16 +227,12 @@ impl<K: Kernel> Service<K> {
             last_census: now,
             last_map_look: now,
             map_pause: Duration::from_millis(1),
-            untold: 0,
             heard: now,
             deaf: false,
             ancestor: None,
             heirs: Heirs::default(),
             active: Vec::new(),
-            busy: 1,
-            streams: 1,
-            read_bytes: 0,
-            models: HashMap::new(),
+            reading: Reading::new(),
             sources: SOURCES,
             device_sharing: DeviceSharing::new(now),
             bounds_graphs: false,

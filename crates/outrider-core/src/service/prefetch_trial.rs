@@ -87,6 +87,14 @@ impl PrefetchTrial {
         }
     }
 
+    /// What hooks are told of it: bits of [`Proc::untold`](shm::Proc::untold).
+    pub(super) fn untold(&self) -> u32 {
+        match self.quiet() {
+            Some(true) => shm::UNTOLD,
+            _ => 0,
+        }
+    }
+
     fn enter(&mut self, stage: Stage, now: Moment) {
         (self.stage, self.since, self.from) = (stage, now, None);
     }

@@ -11,6 +11,7 @@ use outrider_sys::standing::Watch;
 use outrider_sys::units::{InodeKey, PAGE};
 
 use super::kernel::{Kernel, Source};
+use super::left_to_kernel::{DeviceFacts, Way};
 use super::sampling::Sampling;
 use super::told::Told;
 use super::{BEHIND, Desc, MODULE_CHUNK, Position, Service, bounds, prefetch_trial};
@@ -159,7 +160,7 @@ impl<K: Kernel> Service<K> {
         let proc = self.shared.proc(i);
         let looks = self.config.view.cache_visibility;
         proc.looks.store(looks.into(), Relaxed);
-        proc.untold.store(self.untold, Relaxed);
+        proc.untold.store(self.prefetch_trial.untold(), Relaxed);
         proc.watched
             .store(self.header().watched.load(Relaxed), Relaxed);
         proc.notes.configure(&self.config);
@@ -628,20 +629,20 @@ impl<K: Kernel> Service<K> {
 
     /// Finds out on what a file lies. `false` where there is nothing to prefetch.
     fn located(&mut self, key: InodeKey) -> bool {
-        let place = match self.devices.get(&key.dev) {
+        let place = match self.devices.place(key.dev) {
             Some(known) => *known,
             None => {
-                if self.devices.len() >= bounds::DEVICES {
+                if self.devices.are_enough() {
                     return false;
                 }
                 let Some(handle) = self.handle(key) else {
                     return false;
                 };
                 let (place, id) = self.kernel.place(&handle);
-                if let Some(model) = id.and_then(|id| self.saved.get(&id)) {
+                if let Some(model) = id.and_then(|id| self.devices.saved(id)) {
                     self.engine.assume(key.dev, *model);
                 }
-                self.devices.insert(key.dev, place);
+                self.devices.found(key.dev, place);
                 place
             }
         };
@@ -700,7 +701,7 @@ impl<K: Kernel> Service<K> {
         let alone = self.take_in_opened(&opening);
         self.name_opened(&opening, slot);
         if !self.located(key) {
-            let place = self.devices.get(&key.dev);
+            let place = self.devices.place(key.dev);
             if place.is_some_and(|p| p.chunk.is_none()) {
                 slot.state.store(FD_IGNORED, Relaxed);
             }
@@ -712,8 +713,9 @@ impl<K: Kernel> Service<K> {
                 self.look_for_dropped(key);
             }
             // Until they are counted.
-            self.busy += 1;
-            if self.busy >= prefetch_trial::MANY && self.prefetch_trial.quiet().is_none() {
+            self.reading.opened();
+            if self.reading.files() >= prefetch_trial::MANY && self.prefetch_trial.quiet().is_none()
+            {
                 self.count_files();
             }
         }
@@ -757,9 +759,9 @@ impl<K: Kernel> Service<K> {
         let Some(file) = file.filter(|f| f.size == 0 || f.name.as_os_str().is_empty()) else {
             return;
         };
-        let known = file.size > 0 && self.devices.contains_key(&key.dev);
-        let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
-        if served || known && self.crowded(key) {
+        let known = file.size > 0 && self.devices.place(key.dev).is_some();
+        let served = self.devices.shows_opens(key.dev);
+        if served || known && self.device_facts(key).leaves_to_kernel(Way::Opens) {
             // It need not be opened: nothing of it will be asked for soon.
             let name = self.kernel.link(wanted.pid, wanted.fd);
             let same = slot.generation.load(Relaxed) == opening.generation;
@@ -786,7 +788,8 @@ impl<K: Kernel> Service<K> {
         // A program that begins elsewhere was told of by the hook before this service looked.
         let begins = slot.last.load(Relaxed) <= self.config.window.optimistic_open.0;
         let whole = self.mode == shm::MODE_FETCHALL_OPT;
-        if whole || position == 0 && begins && !self.crowded(key) {
+        let left = |facts: DeviceFacts| facts.leaves_to_kernel(Way::Opens);
+        if whole || position == 0 && begins && !left(self.device_facts(key)) {
             let reader = Arc::new(Position {
                 shared: self.shared.clone(),
                 proc: opening.proc,
@@ -817,7 +820,7 @@ impl<K: Kernel> Service<K> {
         };
         let size = file.size;
         // A server is asked once there is a reason.
-        if self.devices.get(&key.dev).is_none_or(|p| !p.caches) {
+        if self.devices.place(key.dev).is_none_or(|p| !p.caches) {
             return 0;
         }
         let (ahead, class) = match self.mode {
@@ -831,7 +834,7 @@ impl<K: Kernel> Service<K> {
                 let ahead = self.config.window.optimistic_open.0.min(size);
                 let place = file.place;
                 let ahead = place.map_or(ahead, |place| self.reaches.ahead(place, 0, ahead));
-                if ahead == 0 || self.joins(key) || self.kernel_reads_far(key) {
+                if ahead == 0 || self.device_facts(key).leaves_to_kernel(Way::Begins) {
                     return 0;
                 }
                 (ahead, Class::Window)
@@ -849,16 +852,6 @@ impl<K: Kernel> Service<K> {
             ..Intent::new(key, &[0..ahead], Origin::Opens)
         });
         issued.refused_at.unwrap_or(ahead)
-    }
-
-    /// Whether a file that is opened joins so many others that the kernel's own readahead keeps the device busy.
-    fn joins(&mut self, key: InodeKey) -> bool {
-        let crowded = self.crowded(key);
-        if let Some(file) = self.files.get_mut(&key).filter(|_| crowded) {
-            // It counts among those that are read.
-            file.handle_used = self.kernel.now();
-        }
-        crowded
     }
 
     /// A descriptor is gone, and its end was not told: its place tells of it unless another has it already.

@@ -8,6 +8,7 @@ use outrider_sys::cache::CacheStatError;
 use outrider_sys::units::{InodeKey, PAGE};
 
 use super::kernel::Kernel;
+use super::left_to_kernel::Way;
 use super::{FileState, Position, Service, bounds};
 use crate::device::READAHEAD;
 use crate::engine::{Class, Overtaken};
@@ -189,7 +190,7 @@ impl<K: Kernel> Service<K> {
         let random = heard.foresight.random;
         // Only what shows no pattern can wait until the service looks by itself.
         if !random {
-            self.read_bytes = (self.read_bytes * 7 + heard.len()) / 8;
+            self.reading.read(heard.len());
         }
         // What is streamed, or will be when there is room, has no order either, and is worth hearing.
         let streams = self.files.get(&heard.key).is_some_and(|f| {
@@ -353,8 +354,10 @@ impl<K: Kernel> Service<K> {
             // It counts among those that are read.
             file.handle_used = self.kernel.now();
         }
-        let left = plain && (self.crowded(key) || self.shared_with_others(key));
-        let window = (plain && self.busy == 1).then(|| self.mean_window(i, e, key));
+        let left = self
+            .device_facts(key)
+            .leaves_to_kernel(Way::Stream { plain });
+        let window = (plain && self.reading.files() == 1).then(|| self.mean_window(i, e, key));
         self.reads_windows(i, window);
         left
     }
@@ -368,7 +371,7 @@ impl<K: Kernel> Service<K> {
 
     /// Bytes of one of the requests by which the kernel brings in the whole of a file, on average.
     fn mean_window(&self, i: usize, e: &Event, key: InodeKey) -> u64 {
-        let clip = self.devices.get(&key.dev).map_or(0, |p| p.clip);
+        let clip = self.devices.clip(key.dev);
         let window = self.window(i, e.fd).max(e.len.min(clip));
         let begins = match e.len > window / 4 {
             true => 0,
