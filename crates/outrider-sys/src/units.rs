@@ -57,6 +57,11 @@ impl PageRange {
         }
     }
 
+    /// All bytes of the pages.
+    pub const fn bytes(&self) -> Range<u64> {
+        self.start * PAGE..self.end * PAGE
+    }
+
     /// Number of pages.
     pub const fn len(&self) -> u64 {
         self.end.saturating_sub(self.start)

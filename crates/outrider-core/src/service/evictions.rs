@@ -7,6 +7,7 @@ use outrider_sys::units::{InodeKey, PAGE};
 
 use super::Service;
 use super::kernel::Kernel;
+use super::still_cached::{Counted, Places, WORTH_A_LOOK};
 use crate::view::{FileView, PageRange};
 
 /// Files in which it is looked for at a time.
@@ -30,7 +31,7 @@ impl<K: Kernel> Service<K> {
             .files
             .values()
             .filter(|f| f.openers > 0 && !f.blind && f.view.in_flight_pages() == 0)
-            .filter(|f| f.view.unused_pages() > 64)
+            .filter(|f| f.view.unused_pages() > WORTH_A_LOOK)
             .map(|f| f.key)
             .collect();
         // In turns, where there are many.
@@ -66,8 +67,6 @@ impl<K: Kernel> Service<K> {
 
     /// A file is opened that nobody else has open, and not all of it is cached: of what was fetched or read before nothing may be left.
     pub(super) fn look_for_dropped(&mut self, key: InodeKey) {
-        /// Of fewer pages the kernel's first windows are as many.
-        const SOME: u64 = 64;
         let Some(file) = self.files.get(&key) else {
             return;
         };
@@ -79,7 +78,7 @@ impl<K: Kernel> Service<K> {
             || file.blind
             || served
             || view.in_flight_pages() > 0
-            || view.count(all).present_pages <= SOME
+            || view.count(all).present_pages <= WORTH_A_LOOK
         {
             return;
         }
@@ -92,7 +91,7 @@ impl<K: Kernel> Service<K> {
         }
     }
 
-    /// Parts of a file that were present and are gone; looked for if more than half of some `places` are.
+    /// Parts of a file that were present and are gone; looked for if some `places` are.
     fn gone(
         &mut self,
         key: InodeKey,
@@ -103,12 +102,10 @@ impl<K: Kernel> Service<K> {
         let Some(handle) = self.handle_for_a_look(key).filter(|_| !places.is_empty()) else {
             return Vec::new();
         };
-        let cached = |pages: &PageRange| {
-            let bytes = pages.start * PAGE..pages.end * PAGE;
-            self.kernel.cached(&handle, bytes)
-        };
-        let is_gone = |pages: &&PageRange| cached(pages).is_ok_and(|cached| cached < pages.len());
-        if places.iter().filter(is_gone).count() * 2 <= places.len() {
+        let count = |pages: &PageRange| self.count_cached(&handle, pages.bytes());
+        let is_gone = |pages: &&PageRange| count(pages).is_ok_and(|c| !c.is_whole());
+        let (all, gone) = (places.len(), places.iter().filter(is_gone).count());
+        if !(Places { all, gone }).are_mostly_gone() {
             return Vec::new();
         }
         let part = (size.div_ceil(PAGE) / PARTS).max(PLACE / PAGE);
@@ -117,7 +114,11 @@ impl<K: Kernel> Service<K> {
             .map(|start| PageRange::new(start, start + part))
             .filter(|pages| {
                 let present = view.count(*pages).present_pages;
-                present > 0 && cached(pages).is_ok_and(|cached| cached * 2 < present)
+                let of_present = |c: Counted| Counted {
+                    pages: present,
+                    ..c
+                };
+                present > 0 && count(pages).is_ok_and(|c| of_present(c).is_mostly_gone())
             })
             .collect()
     }

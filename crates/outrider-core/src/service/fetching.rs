@@ -7,6 +7,7 @@ use outrider_sys::units::{InodeKey, PAGE};
 
 use super::interarrival::Interarrival;
 use super::kernel::Kernel;
+use super::still_cached::{Counted, Places, WORTH_A_LOOK};
 use super::{Service, bounds};
 use crate::device::READAHEAD;
 use crate::engine::{Handle, Request};
@@ -191,7 +192,7 @@ impl<K: Kernel> Service<K> {
         }
         let unused = view.unused_pages();
         if !all
-            && unused > 64
+            && unused > WORTH_A_LOOK
             && let Some((i, fd)) = descriptor
         {
             self.check_eviction(key, handle, &view, ranges, i, fd);
@@ -230,9 +231,8 @@ impl<K: Kernel> Service<K> {
         if !view.is_cached(pages) || view.in_flight_pages() * 2 > pages.len() {
             return;
         }
-        if let Ok(cached) = self.kernel.cached(handle, held)
-            && cached * 2 < pages.len()
-        {
+        let counted = self.count_cached(handle, held);
+        if counted.is_ok_and(Counted::is_mostly_gone) {
             self.lost_pages(key, pages);
             let limits = self.limits(key);
             if let Some(desc) = self.desc_mut(i, fd) {
@@ -241,8 +241,7 @@ impl<K: Kernel> Service<K> {
         }
     }
 
-    /// Whether more than a quarter of what a line that begins now was to find cached, `len` bytes at the begin of each of
-    /// `places`, was evicted.
+    /// Whether what a line that begins now was to find cached, `len` bytes at the begin of each of `places`, was evicted.
     pub(super) fn line_is_lost(
         &mut self,
         key: InodeKey,
@@ -264,16 +263,15 @@ impl<K: Kernel> Service<K> {
         for r in places {
             let pages = PageRange::from_bytes(r.start, len.min(r.end - r.start));
             if view.is_cached(pages)
-                && let Ok(cached) = self
-                    .kernel
-                    .cached(&handle, pages.start * PAGE..pages.end * PAGE)
-                && cached < pages.len()
+                && let Ok(counted) = self.count_cached(&handle, pages.bytes())
+                && !counted.is_whole()
             {
                 self.lost_pages(key, pages);
                 gone += 1;
             }
         }
-        gone * 4 > places.len()
+        let all = places.len();
+        Places { all, gone }.are_a_lost_line()
     }
 
     /// Cuts what is to be fetched ahead of a reader who has read a file from its beginning up to `end` to what others of its kind would read of it; where it was cut.

@@ -250,8 +250,7 @@ impl<K: Kernel> Service<K> {
         for (end, next) in ends.chain([(examined, examined)]) {
             let held = PageRange::new(from, end);
             from = next;
-            let bytes = held.start * PAGE..held.end * PAGE;
-            if held.is_empty() || self.kernel.drop_range(handle, bytes).is_err() {
+            if held.is_empty() || self.kernel.drop_range(handle, held.bytes()).is_err() {
                 continue;
             }
             let gone = view.evicted(held);

@@ -34,6 +34,7 @@ mod sampling;
 #[cfg(test)]
 mod scribbled;
 mod servers;
+mod still_cached;
 mod told;
 
 use std::collections::{HashMap, HashSet};

@@ -9,6 +9,7 @@ use outrider_sys::units::{InodeKey, PAGE};
 
 use super::kernel::Kernel;
 use super::left_to_kernel::Way;
+use super::still_cached::Counted;
 use super::{FileState, Position, Service, bounds};
 use crate::device::READAHEAD;
 use crate::engine::{Class, Overtaken};
@@ -506,9 +507,8 @@ impl<K: Kernel> Service<K> {
             let cached = (0..places).all(|k| {
                 let start = (pages.start + k * step).min(pages.end);
                 let end = (start + look).min(pages.end);
-                self.kernel
-                    .cached(&handle, start * PAGE..end * PAGE)
-                    .is_ok_and(|cached| cached >= end - start)
+                let counted = self.count_cached(&handle, PageRange::new(start, end).bytes());
+                counted.is_ok_and(Counted::is_whole)
             });
             if pages.is_empty() || !cached {
                 break;
@@ -632,15 +632,16 @@ impl<K: Kernel> Service<K> {
         let span = (hull.end - hull.start).max(1);
         let mut x = seed ^ (u64::from(file.samples) << 17) ^ 0x9e37_79b9_7f4a_7c15;
         file.samples = file.samples.wrapping_add(1);
+        let size = file.size;
         for _ in 0..4 {
             x = x
                 .wrapping_mul(6364136223846793005)
                 .wrapping_add(1442695040888963407);
             let at = (hull.start + (x >> 11) % span) / PAGE * PAGE;
             // It may have become shorter.
-            let end = (at + (64 << 10)).min(file.size).max(at);
-            match self.kernel.cached(&handle, at..end) {
-                Ok(cached) if cached < (end - at).div_ceil(PAGE) => return Some(false),
+            let end = (at + (64 << 10)).min(size).max(at);
+            match self.count_cached(&handle, at..end) {
+                Ok(counted) if !counted.is_whole() => return Some(false),
                 Ok(_) => {}
                 Err(e) => {
                     self.no_cachestat(key, e);

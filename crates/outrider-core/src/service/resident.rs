@@ -240,9 +240,8 @@ impl<K: Kernel> Service<K> {
         let pages = PageRange::new(start, size.min(start * PAGE + LOOK).div_ceil(PAGE));
         let near = PageRange::new(start, pages.end.min(start + NEAR / PAGE));
         for look in [near, pages] {
-            let bytes = look.start * PAGE..look.end * PAGE;
-            match self.kernel.cached(&handle, bytes) {
-                Ok(cached) if shm::is_resident(look.len(), cached) => {}
+            match self.count_cached(&handle, look.bytes()) {
+                Ok(counted) if counted.is_resident() => {}
                 Ok(_) => return false,
                 Err(e) => {
                     self.no_cachestat(key, e);
