@@ -13,7 +13,6 @@ use super::kernel::Kernel;
 use super::{FILES_KEPT, FileState, ProcState, Service};
 use crate::engine::Class;
 use crate::shm::{self, Figure, lost};
-use crate::source::dense::{self, Random, Verdict};
 use crate::source::mapped::Mapped;
 use crate::view::{FileView, PageRange};
 
@@ -193,9 +192,7 @@ impl<K: Kernel> Service<K> {
             let everything = PageRange::new(0, u64::MAX / PAGE);
             let unused = file.view.evicted(everything).unused_pages;
             file.count(Figure::Wasted, unused * PAGE);
-            file.random = Random::default();
-            (file.consider_at, file.verdict) = (dense::FEWEST, Verdict::After(dense::FEWEST));
-            file.streamed = false;
+            file.random.forget();
             all -= before.saturating_sub(file.bytes());
         }
         self.bytes_looked_at = self.kernel.now();

@@ -274,24 +274,16 @@ impl<K: Kernel> Service<K> {
         Places { all, gone }.are_a_lost_line()
     }
 
-    /// Cuts what is to be fetched ahead of a reader who has read a file from its beginning up to `end` to what others of its kind would read of it; where it was cut.
-    pub(super) fn cut(
+    /// Up to which byte others of its kind would read a file on that was read from its beginning up to `end`, as far as these ranges lie ahead.
+    pub(super) fn reach(
         &self,
         key: InodeKey,
         end: u64,
-        ranges: &mut Vec<std::ops::Range<u64>>,
+        ranges: &[std::ops::Range<u64>],
     ) -> Option<u64> {
         let file = self.files.get(&key).filter(|f| f.reach >= end)?;
         let ahead = ranges.iter().map(|r| r.end).max()?;
-        let at = self.reaches.ahead(file.place?, file.reach, ahead);
-        if at >= ahead {
-            return None;
-        }
-        ranges.retain_mut(|r| {
-            r.end = r.end.min(at);
-            r.start < r.end
-        });
-        Some(at)
+        Some(self.reaches.ahead(file.place?, file.reach, ahead))
     }
 
     pub(super) fn limits(&mut self, key: InodeKey) -> Limits {

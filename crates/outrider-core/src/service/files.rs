@@ -11,6 +11,7 @@ use outrider_sys::units::{InodeKey, PAGE};
 
 use super::cache_users::Seen;
 use super::kernel::{Kernel, Source};
+use super::random_reads::RandomReads;
 use super::resident::Warmth;
 use super::{HOLD, HOLD_OPEN, ProcState, Service, VIEW_BYTES, reach};
 use crate::clock::Moment;
@@ -19,7 +20,6 @@ use crate::engine::{Account, Handle};
 use crate::fetch::Wanted;
 use crate::shm::{self, Event, Figure, Kind, MAX_FILES, lost};
 use crate::source::Arrival;
-use crate::source::dense::{self, Random, Verdict};
 use crate::tally::Tally;
 use crate::view::{FileView, Granularity, PageRange};
 use crate::walk::runner as walk;
@@ -44,13 +44,8 @@ pub(super) struct FileState {
     pub(super) source: Option<Source>,
     /// Its name when it was first opened, to find it by when all descriptors are closed and a mapping is left.
     pub(super) name: PathBuf,
-    pub(super) random: Random,
-    /// Random reads at which streaming is considered next.
-    pub(super) consider_at: u64,
-    /// What was said last.
-    pub(super) verdict: Verdict,
-    /// Streamed in whole: random reads are all foreseen.
-    pub(super) streamed: bool,
+    /// Its reads in no order.
+    pub(super) random: RandomReads,
     pub(super) openers: u32,
     /// The same, for whoever watches it being closed.
     pub(super) openers_now: Arc<AtomicU32>,
@@ -62,9 +57,6 @@ pub(super) struct FileState {
     pub(super) chunk: u64,
     /// cachestat is refused for this file.
     pub(super) blind: bool,
-    /// Samples that found the file cached, less those that did not.
-    pub(super) resident: u32,
-    pub(super) samples: u32,
     /// When to look whether it can be left to the hooks.
     pub(super) warmth: Warmth,
     /// Up to which byte it was read without a gap from its beginning, since somebody has it open.
@@ -110,15 +102,6 @@ impl FileState {
         self.openers += more;
         self.openers_now.store(self.openers, SeqCst);
     }
-
-    /// How many random reads may go unheard before streaming is considered, if that is to be.
-    pub(super) fn patience(&self) -> Option<u64> {
-        match self.verdict {
-            Verdict::No => None,
-            Verdict::After(_) => Some(self.consider_at.saturating_sub(self.random.reads)),
-            Verdict::Now | Verdict::Later | Verdict::Hear => Some(0),
-        }
-    }
 }
 
 /// Files that are held beyond [`HOLD`], at most.
@@ -146,10 +129,7 @@ impl<K: Kernel> Service<K> {
             handle_used: now,
             source: None,
             name: PathBuf::new(),
-            random: Random::default(),
-            consider_at: dense::FEWEST,
-            verdict: Verdict::After(dense::FEWEST),
-            streamed: false,
+            random: RandomReads::new(),
             openers: 0,
             holder: None,
             openers_now: Arc::default(),
@@ -158,8 +138,6 @@ impl<K: Kernel> Service<K> {
             seen: Seen::default(),
             chunk: 0,
             blind: false,
-            resident: 0,
-            samples: 0,
             warmth: Warmth::new(now),
             reach: 0,
             place: None,

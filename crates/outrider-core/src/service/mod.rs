@@ -9,6 +9,7 @@
 
 mod bounds;
 mod cache_users;
+mod decide;
 mod descriptors;
 mod device_sharing;
 mod devices;
@@ -22,10 +23,12 @@ mod kernel;
 mod kernel_copy;
 mod left_to_kernel;
 mod linux;
+mod mappings;
 mod memory;
 mod prefetch_trial;
 mod processes;
 mod quiesce;
+mod random_reads;
 mod reach;
 mod reads;
 pub mod record;

@@ -14,7 +14,6 @@ use super::kernel::Kernel;
 use super::{Desc, Service, Settled};
 use crate::clock::Moment;
 use crate::shm::{self, Event, FLAG_RESIDENT, Figure};
-use crate::source::dense::{self, Random, Verdict};
 use crate::source::{Detector, between};
 use crate::view::PageRange;
 
@@ -194,10 +193,8 @@ impl<K: Kernel> Service<K> {
     pub(super) fn listen_anew(&mut self, key: InodeKey, mut change: impl FnMut(&mut Desc) -> u32) {
         let size = self.files.get(&key).map_or(0, |f| f.size);
         if let Some(file) = self.files.get_mut(&key) {
-            file.random = Random::default();
-            (file.streamed, file.resident) = (false, 0);
-            file.consider_at = dense::FEWEST;
-            file.verdict = Verdict::After(dense::FEWEST);
+            file.random.forget();
+            file.random.forget_samples();
         }
         for i in &self.active {
             let Some(state) = &mut self.procs[*i] else {
