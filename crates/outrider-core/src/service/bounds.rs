@@ -10,7 +10,8 @@ use std::time::Duration;
 use outrider_sys::units::{InodeKey, PAGE};
 
 use super::kernel::Kernel;
-use super::{FILES_KEPT, FileState, ProcState, Service};
+use super::processes::ProcState;
+use super::{FILES_KEPT, FileState, Service};
 use crate::engine::Class;
 use crate::shm::{self, Figure, lost};
 use crate::source::mapped::Mapped;
@@ -59,16 +60,20 @@ impl FileState {
     }
 }
 
-impl ProcState {
+/// Time of the service's that a process has taken beyond its turns.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Debt(Duration);
+
+impl Debt {
     /// Its events, or looks at its memory, have taken so long.
-    pub(super) fn has_taken(&mut self, time: Duration) {
-        self.owes = (self.owes + time.saturating_sub(TURN)).min(DEBT);
+    pub(super) fn takes(&mut self, time: Duration) {
+        self.0 = (self.0 + time.saturating_sub(TURN)).min(DEBT);
     }
 
     /// Whether it has to sit out a turn.
     pub(super) fn sits_out(&mut self) -> bool {
-        let owed = self.owes >= TURN;
-        self.owes = self.owes.saturating_sub(TURN);
+        let owed = self.0 >= TURN;
+        self.0 = self.0.saturating_sub(TURN);
         owed
     }
 }
@@ -76,12 +81,12 @@ impl ProcState {
 impl<K: Kernel> Service<K> {
     /// The part of each process in what there are so many of.
     fn share(&self, all: usize) -> usize {
-        (all / self.active.len().max(2)).max(LEAST)
+        (all / self.processes.len().max(2)).max(LEAST)
     }
 
     /// Whether one more descriptor of process `i` is followed.
     pub(super) fn follows_more(&self, i: usize) -> bool {
-        let followed = self.procs[i].as_ref().map_or(0, |p| p.descs.len());
+        let followed = self.processes.get(i).map_or(0, ProcState::followed);
         let more = followed < self.share(DESCRIPTORS);
         if !more {
             self.header().lose(lost::CLAIMS);
@@ -92,13 +97,14 @@ impl<K: Kernel> Service<K> {
     /// There are more processes than there were: who has more than its part of the descriptors gives some up.
     pub(super) fn share_descriptors(&mut self) {
         let share = self.share(DESCRIPTORS);
-        for i in self.active.clone() {
-            let descs = self.procs[i].as_ref().map(|p| &p.descs);
-            let many = descs.filter(|d| d.len() > share);
-            let numbers = many.map(|d| d.keys().copied().skip(share).collect::<Vec<_>>());
-            for fd in numbers.into_iter().flatten() {
+        for i in self.processes.active().to_vec() {
+            let Some(process) = self.processes.get(i) else {
+                continue;
+            };
+            let many: Vec<u16> = process.descs().map(|(fd, _)| fd).skip(share).collect();
+            for fd in many {
                 self.header().lose(lost::CLAIMS);
-                let desc = self.procs[i].as_mut().and_then(|p| p.descs.remove(&fd));
+                let desc = self.processes.get_mut(i).and_then(|p| p.unfollow(fd));
                 if let Some(desc) = desc {
                     self.abandoned(i, fd, desc);
                 }
@@ -108,7 +114,11 @@ impl<K: Kernel> Service<K> {
 
     /// Whether mappings of process `i` are followed for which `more` bytes are needed.
     pub(super) fn maps_more(&self, i: usize, more: usize) -> bool {
-        let mapped = self.procs[i].iter().flat_map(|p| &p.mapped);
+        let mapped = self
+            .processes
+            .get(i)
+            .into_iter()
+            .flat_map(ProcState::mapped);
         let bytes = mapped.map(Mapped::bytes).sum::<usize>() + more;
         let fits = bytes <= self.share(MAPPED_BYTES);
         if !fits {
@@ -122,11 +132,11 @@ impl<K: Kernel> Service<K> {
         if self.untouchable.contains(&key) {
             return;
         }
-        let Some(state) = &mut self.procs[i] else {
+        let Some(state) = self.processes.get_mut(i) else {
             return;
         };
-        if state.untouchable >= LEFT_EACH || self.untouchable.len() >= LEFT {
-            state.left_alone = true;
+        if self.untouchable.len() >= LEFT || !state.names_untouchable(LEFT_EACH) {
+            state.leave_alone();
             self.walks = false;
             self.header().lose(lost::LEASES);
             if let Some(walker) = &self.walker {
@@ -134,7 +144,6 @@ impl<K: Kernel> Service<K> {
             }
             return;
         }
-        state.untouchable += 1;
         self.untouchable.insert(key);
         if let Some(walker) = &self.walker {
             walker.leave(key);
@@ -202,7 +211,7 @@ impl<K: Kernel> Service<K> {
     /// is counted by the engine: a process may say that it has dropped what it asked for.
     pub(super) fn urgency(&self, key: InodeKey, class: Class) -> (Class, u64) {
         let owner = self.files.get(&key).and_then(FileState::owner);
-        let processes = self.active.len();
+        let processes = self.processes.len();
         let own = self.files.values().filter(|f| f.owner() == owner);
         let waits: u64 = own.map(|f| f.account.queued_bytes()).sum();
         let part = self.memory.part(processes).max(PROMPT);
@@ -215,6 +224,8 @@ impl<K: Kernel> Service<K> {
     pub(super) fn room_for_hints(&self, i: usize) -> u64 {
         let own = self.files.values().filter(|f| f.owner() == Some(i));
         let unused = own.map(|f| f.view.unused_pages()).sum::<u64>() * PAGE;
-        self.memory.part(self.active.len()).saturating_sub(unused)
+        self.memory
+            .part(self.processes.len())
+            .saturating_sub(unused)
     }
 }

@@ -213,7 +213,7 @@ impl<K: Kernel> Service<K> {
     fn look_through_processes(&mut self) {
         let begun = self.kernel.now();
         let known: HashSet<&PathBuf> = self.files.values().map(|f| &f.name).collect();
-        let followed = self.procs.iter().flatten().map(|p| p.pid);
+        let followed = self.processes.iter().map(|(_, p)| p.pid());
         let followed: HashSet<u32> = followed.chain([self.kernel.own_pid()]).collect();
         let round = self.cache_users.round.take();
         let (mut found, mut left) =

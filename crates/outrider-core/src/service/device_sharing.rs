@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use outrider_sys::units::PAGE;
 
+use super::processes::ProcState;
 use super::{InodeKey, Kernel, Service};
 use crate::device::{READAHEAD, Sharing};
 use crate::engine::LEAST_BLOCK;
@@ -25,32 +26,31 @@ struct Followed<'a, K: Kernel>(&'a Service<K>);
 
 impl<K: Kernel> Readers for Followed<'_, K> {
     fn processes(&self) -> usize {
-        self.0.active.len()
+        self.0.processes.len()
     }
 
     fn programs(&self, longest: u64) -> Option<Vec<Program>> {
         let service = self.0;
-        let few = service.active.len() <= MOST;
-        let processes = service.active.iter();
-        processes
-            .filter_map(|i| Some((*i, service.procs[*i].as_ref()?)))
-            .map(|(i, p)| {
-                // No less than a page, and no more than the kernel reads ahead.
-                let at_once = service
-                    .moving_at_once(i)
-                    .unwrap_or_else(|| at_once((p.bytes, p.reads), p.hinted));
-                let walks = p.walked.is_some_and(|at| service.kernel.since(at) < WALKED);
-                let at_once = if walks { LEAST_BLOCK } else { at_once };
-                let window = p.window.filter(|_| !walks);
-                let fetched = few.then(|| service.kernel.bytes_fetched(p.pid)).flatten()?;
-                Some(Program {
-                    pid: p.pid,
-                    fetched,
-                    at_once: at_once.min(longest),
-                    window: window.map(|window| window.min(longest)),
-                })
+        let few = service.processes.len() <= MOST;
+        let program = |(i, p): (usize, &ProcState)| {
+            // No less than a page, and no more than the kernel reads ahead.
+            let at_once = service
+                .moving_at_once(i)
+                .unwrap_or_else(|| at_once(p.read(), p.hinted()));
+            let walks = service.has_walked(p);
+            let at_once = if walks { LEAST_BLOCK } else { at_once };
+            let window = p.window().filter(|_| !walks);
+            let fetched = few
+                .then(|| service.kernel.bytes_fetched(p.pid()))
+                .flatten()?;
+            Some(Program {
+                pid: p.pid(),
+                fetched,
+                at_once: at_once.min(longest),
+                window: window.map(|window| window.min(longest)),
             })
-            .collect()
+        };
+        service.processes.iter().map(program).collect()
     }
 
     fn least_beside(&self) -> u64 {
@@ -71,19 +71,14 @@ impl<K: Kernel> Readers for Followed<'_, K> {
     }
 
     fn walks(&self) -> bool {
-        let service = self.0;
-        let walked = |at| service.kernel.since(at) < WALKED;
-        let mut processes = service
-            .active
-            .iter()
-            .filter_map(|i| service.procs[*i].as_ref());
-        processes.any(|p| p.walked.is_some_and(walked))
+        let mut processes = self.0.processes.iter();
+        processes.any(|(_, p)| self.0.has_walked(p))
     }
 
     fn hinted(&self) -> u64 {
-        let processes = self.0.active.iter();
-        let processes = processes.filter_map(|i| self.0.procs[*i].as_ref());
-        processes.map(|p| p.hinted.0).fold(0, u64::saturating_add)
+        let processes = self.0.processes.iter();
+        let hinted = processes.map(|(_, p)| p.hinted().0);
+        hinted.fold(0, u64::saturating_add)
     }
 
     fn is_streaming(&self, device: u64) -> bool {
@@ -93,6 +88,12 @@ impl<K: Kernel> Readers for Followed<'_, K> {
 }
 
 impl<K: Kernel> Service<K> {
+    /// Whether a process went through directories lately.
+    fn has_walked(&self, process: &ProcState) -> bool {
+        let walked = process.walked();
+        walked.is_some_and(|at| self.kernel.since(at) < WALKED)
+    }
+
     /// Looks from time to time who reads from the disks that are being fetched from, and tells the engine.
     pub(super) fn look_at_sharing(&mut self) {
         let mut sharing = std::mem::take(&mut self.device_sharing);
@@ -100,7 +101,7 @@ impl<K: Kernel> Service<K> {
         self.device_sharing = sharing;
         let rooms = self.device_sharing.rooms();
         if !rooms.is_empty() || self.bounds_graphs {
-            for i in &self.active {
+            for i in self.processes.active() {
                 self.shared.proc(*i).rooms.set(rooms);
             }
             self.bounds_graphs = !self.device_sharing.rooms().is_empty();

@@ -132,8 +132,7 @@ impl<K: Kernel> Service<K> {
                 found.push(pages);
             }
         };
-        let procs = self.active.iter().filter_map(|i| self.procs[*i].as_ref());
-        let descs = procs.flat_map(|p| p.descs.values().filter(|d| d.key == key));
+        let descs = self.processes.descs_of(key);
         for stream in descs.flat_map(|d| d.detector.streams.all()) {
             let step = stream.stride.unsigned_abs().max(stream.len).max(PLACE);
             let steps = stream.front.abs_diff(stream.last) / step;

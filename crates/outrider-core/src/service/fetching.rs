@@ -28,9 +28,8 @@ impl<K: Kernel> Service<K> {
         const PIECE: u64 = 1 << 20;
         let clip = self.devices.clip(key.dev);
         let bytes = len.min(clip.max(READAHEAD));
-        if let Some(p) = &mut self.procs[i] {
-            p.hinted.0 = p.hinted.0.saturating_add(bytes);
-            p.hinted.1 = p.hinted.1.saturating_add(bytes.div_ceil(PIECE));
+        if let Some(p) = self.processes.get_mut(i) {
+            p.has_hinted(bytes, bytes.div_ceil(PIECE));
         }
     }
 

@@ -11,9 +11,10 @@ use outrider_sys::units::{InodeKey, PAGE};
 
 use super::cache_users::Seen;
 use super::kernel::{Kernel, Source};
+use super::processes::ProcState;
 use super::random_reads::RandomReads;
 use super::resident::Warmth;
-use super::{HOLD, HOLD_OPEN, ProcState, Service, VIEW_BYTES, reach};
+use super::{HOLD, HOLD_OPEN, Service, VIEW_BYTES, reach};
 use crate::clock::Moment;
 use crate::config::RangeTree;
 use crate::engine::{Account, Handle};
@@ -191,23 +192,18 @@ impl<K: Kernel> Service<K> {
 
     /// The same of a file without a descriptor, by its name: one that a process has mapped that has just the rights of this one.
     fn handle_by_name(&mut self, key: InodeKey) -> Option<Arc<Handle>> {
-        let maps = |p: &ProcState| p.mapped.iter().any(|m| m.file() == key);
-        let lives =
-            |kernel: &K, p: &ProcState| p.life.is_none() || !kernel.is_over(p.pid, p.life.as_ref());
-        let kernel = &self.kernel;
-        let is_its = |i: &usize| {
-            self.procs[*i]
-                .as_ref()
-                .is_some_and(|p| maps(p) && lives(kernel, p))
-        };
-        let mut active = self.active.iter().copied();
-        let i = active.find(|i| is_its(i) && self.stands(*i))?;
+        let maps = |p: &ProcState| p.mapped().iter().any(|m| m.file() == key);
+        let lives = |p: &ProcState| !p.is_surely_over(&self.kernel);
+        let is_its = |(i, p): &(usize, &ProcState)| maps(p) && lives(p) && self.stands(*i);
+        let i = self.processes.iter().find(is_its)?.0;
         let file = self.files.get(&key)?;
         let (name, openers) = (&file.name, &file.openers_now);
-        let held = kernel.open_by_name(&self.shared, i, name, key, openers);
+        let held = self
+            .kernel
+            .open_by_name(&self.shared, i, name, key, openers);
         let (handle, size) = held?;
         // It may have ended before the watch began.
-        if !self.procs[i].as_ref().is_some_and(|p| lives(kernel, p)) {
+        if !self.processes.get(i).is_some_and(lives) {
             handle.let_go();
             return None;
         }
@@ -218,28 +214,28 @@ impl<K: Kernel> Service<K> {
     fn source(&mut self, key: InodeKey) -> Option<Source> {
         let stands = |i: usize| self.stands(i) && self.shared.proc(i).departs.load(Relaxed) == 0;
         if let Some(source) = self.files.get(&key)?.source
-            && let Some(p) = self.procs[source.proc].as_ref()
-            && p.pid == source.wanted.pid
+            && let Some(p) = self.processes.get(source.proc)
+            && p.pid() == source.wanted.pid
             && stands(source.proc)
         {
             return Some(source);
         }
-        let descs = self.active.iter().filter_map(|i| {
-            let state = self.procs[*i].as_ref()?;
-            let (fd, desc) = state.descs.iter().find(|(_, d)| d.key == key)?;
+        let mut descs = self.processes.iter().filter_map(|(i, p)| {
+            let (fd, desc) = p.descs().find(|(_, d)| d.key == key)?;
             let wanted = Wanted {
-                pid: state.pid,
-                fd: *fd,
+                pid: p.pid(),
+                fd,
                 dev: key.dev,
                 ino: key.ino,
             };
             Some(Source {
-                proc: *i,
+                proc: i,
                 generation: desc.generation,
                 wanted,
             })
         });
-        let found = descs.into_iter().find(|s| stands(s.proc));
+        let found = descs.find(|s| stands(s.proc));
+        drop(descs);
         if found.is_some() {
             self.files.get_mut(&key)?.source = found;
         }
@@ -248,7 +244,7 @@ impl<K: Kernel> Service<K> {
 
     /// Lets go of what is open because processes had it that are about to end, whether others have it or not.
     pub(super) fn let_go_for_departing(&mut self) {
-        for i in &self.active {
+        for i in self.processes.active() {
             let proc = self.shared.proc(*i);
             if proc.departs.load(Acquire) == 0 || proc.holds.load(Acquire) == 0 {
                 continue;
@@ -268,13 +264,13 @@ impl<K: Kernel> Service<K> {
             let proc = self.shared.proc(*i);
             proc.start_wanted.load(Acquire) != proc.start_done.load(Relaxed)
         };
-        self.active.iter().any(waits)
+        self.processes.active().iter().any(waits)
     }
 
     /// Lets go of what processes that are about to start others have closed, and tells them when it is done. What they have open stays: to open it again takes
     /// its time.
     pub(super) fn let_go_for_starting(&mut self) {
-        for i in self.active.clone() {
+        for i in self.processes.active().to_vec() {
             let proc = self.shared.proc(i);
             let wanted = proc.start_wanted.load(Acquire);
             if wanted == proc.start_done.load(Relaxed) {
@@ -506,15 +502,15 @@ impl<K: Kernel> Service<K> {
         for dev in overdue {
             self.leave_alone(dev, shm::UNANSWERED);
         }
-        let procs = self.active.iter().filter_map(|i| self.procs[*i].as_ref());
-        let descs = procs.flat_map(|p| p.descs.values());
+        let processes = self.processes.iter();
+        let descs = processes.flat_map(|(_, p)| p.descs().map(|(_, d)| d));
         // Of many files there are enough.
         let read = descs.filter(|d| busy.len() <= FEW_FILES && busy.contains(&d.key));
         let streams = read.map(|d| d.detector.streams.reading().count() as u64);
         self.reading.counted(busy.len(), streams.sum());
         self.look_at_trial(busy.len() as u64);
         let untold = self.prefetch_trial.untold();
-        for i in &self.active {
+        for i in self.processes.active() {
             self.shared.proc(*i).untold.store(untold, Relaxed);
         }
     }
@@ -525,9 +521,9 @@ impl<K: Kernel> Service<K> {
         if !self.walks {
             return;
         }
-        let Some((pid, who)) = self.procs[i].as_mut().map(|p| {
-            p.walked = Some(self.kernel.now());
-            (p.pid, p.who)
+        let Some((pid, who)) = self.processes.get_mut(i).map(|p| {
+            p.walks(self.kernel.now());
+            (p.pid(), p.who())
         }) else {
             return;
         };
@@ -614,9 +610,9 @@ impl<K: Kernel> Service<K> {
 
     /// Process `i` opens or reads a file.
     pub(super) fn reads_now(&self, i: usize, key: InodeKey) {
-        let (state, file) = (self.procs[i].as_ref(), self.files.get(&key));
+        let (state, file) = (self.processes.get(i), self.files.get(&key));
         if let (Some(state), Some(tally)) = (state, file.and_then(|f| f.account.tally())) {
-            tally.read_by(state.who);
+            tally.read_by(state.who());
         }
     }
 
@@ -699,12 +695,11 @@ impl<K: Kernel> Service<K> {
 
     /// Process `i` has made so many reads, of so many bytes together.
     pub(super) fn has_read(&mut self, i: usize, reads: u64, bytes: u64) {
-        let Some(state) = &mut self.procs[i] else {
+        let Some(state) = self.processes.get_mut(i) else {
             return;
         };
-        state.reads = state.reads.saturating_add(reads);
-        state.bytes = state.bytes.saturating_add(bytes);
-        if let Some(record) = self.shared.record(state.who) {
+        state.has_read(reads, bytes);
+        if let Some(record) = self.shared.record(state.who()) {
             record.reads.fetch_add(reads, Relaxed);
             record.bytes_read.fetch_add(bytes, Relaxed);
         }
@@ -731,11 +726,13 @@ impl<K: Kernel> Service<K> {
     /// Reads that nobody told move a descriptor's place all the same: who reads slowly, with all of it foreseen, is silent for long.
     pub(super) fn notice_silent_reads(&mut self) {
         let now = self.kernel.now();
-        for i in self.active.clone() {
+        for k in 0..self.processes.len() {
+            let Some((i, process)) = self.processes.nth_mut(k) else {
+                continue;
+            };
             let slots = &self.shared.proc(i).slots;
-            let descs = self.procs[i].iter_mut().flat_map(|p| p.descs.iter_mut());
-            for (fd, desc) in descs {
-                let Some(slot) = slots.get(usize::from(*fd)) else {
+            for (fd, desc) in process.descs_mut() {
+                let Some(slot) = slots.get(usize::from(fd)) else {
                     continue;
                 };
                 let last = slot.last.load(Relaxed);

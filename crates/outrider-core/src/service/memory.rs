@@ -172,8 +172,8 @@ impl<K: Kernel> Service<K> {
 
     /// Each process may give hints of its part of so many bytes.
     pub(super) fn offer(&self, room: u64) {
-        let each = room / self.active.len().max(1) as u64;
-        for i in &self.active {
+        let each = room / self.processes.len().max(1) as u64;
+        for i in self.processes.active() {
             self.shared.proc(*i).hint_room.store(each, Relaxed);
         }
     }

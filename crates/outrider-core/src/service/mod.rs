@@ -14,6 +14,7 @@ mod descriptors;
 mod device_sharing;
 mod devices;
 pub(crate) mod ends;
+mod events;
 mod evictions;
 mod fetching;
 mod files;
@@ -25,6 +26,7 @@ mod left_to_kernel;
 mod linux;
 mod mappings;
 mod memory;
+mod opening;
 mod prefetch_trial;
 mod processes;
 mod quiesce;
@@ -56,7 +58,7 @@ use crate::engine::{self, Engine};
 use crate::map::Map;
 use crate::shared::Shared;
 use crate::sharing::DeviceSharing;
-use crate::shm::{self, Figure, Header, MAX_PROCS, lost};
+use crate::shm::{self, Figure, Header, lost};
 use crate::source::{New, SOURCES};
 use crate::walk::runner::Walker;
 
@@ -71,7 +73,7 @@ use left_to_kernel::Reading;
 pub use linux::Linux;
 use memory::MemoryBudget;
 use prefetch_trial::PrefetchTrial;
-use processes::ProcState;
+use processes::Processes;
 use quiesce::Quiesce;
 
 /// A file is let go so long after the last request for it: long enough to serve a running stream, short enough that an
@@ -116,9 +118,7 @@ pub struct Service<K> {
     engine: Engine,
     memory: MemoryBudget,
     files: Map<InodeKey, FileState>,
-    procs: Vec<Option<ProcState>>,
-    /// Processes that there were, and are.
-    followed: usize,
+    processes: Processes,
     devices: Devices,
     /// Files that must never be opened: somebody has or wants a lease on them.
     untouchable: HashSet<InodeKey>,
@@ -139,8 +139,6 @@ pub struct Service<K> {
     ancestor: Option<u64>,
     /// Services for processes with other rights.
     heirs: Heirs,
-    /// Indices of the entries in use.
-    active: Vec<usize>,
     /// What is read at the moment.
     reading: Reading,
     /// What looks at reads of no stream.
@@ -220,8 +218,7 @@ impl<K: Kernel> Service<K> {
             mode,
             memory,
             files: Map::with_hasher(keyed),
-            procs: (0..MAX_PROCS).map(|_| None).collect(),
-            followed: 0,
+            processes: Processes::new(),
             devices: Devices::new(keyed, saved),
             untouchable: HashSet::new(),
             start: now,
@@ -235,7 +232,6 @@ impl<K: Kernel> Service<K> {
             deaf: false,
             ancestor: None,
             heirs: Heirs::default(),
-            active: Vec::new(),
             reading: Reading::new(),
             sources: SOURCES,
             device_sharing: DeviceSharing::new(now),
@@ -300,7 +296,7 @@ impl<K: Kernel> Service<K> {
             self.finish();
             self.finished = true;
         }
-        if (self.finished || self.kernel.is_orphaned()) && self.active.is_empty() {
+        if (self.finished || self.kernel.is_orphaned()) && self.processes.is_empty() {
             // Whoever attaches from here on is not heard.
             self.header().closed.store(1, Release);
             self.kernel.end_round(&self.shared);
@@ -312,7 +308,11 @@ impl<K: Kernel> Service<K> {
         let pause = self.pause();
         self.kernel.end_round(&self.shared);
         // What came while that was done.
-        let changed = self.active.iter().any(|i| self.shared.proc(*i).is_ready())
+        let changed = self
+            .processes
+            .active()
+            .iter()
+            .any(|i| self.shared.proc(*i).is_ready())
             || self.has_to_leave()
             || !self.finished && self.kernel.finishes(&self.shared);
         match worked || changed {
@@ -333,18 +333,15 @@ impl<K: Kernel> Service<K> {
                 || self.kernel.is_awaited()
             {
                 Duration::from_millis(2)
-            } else if self.active.is_empty() {
+            } else if self.processes.is_empty() {
                 IDLE
             } else {
                 // A program that was silent for long loses little by being heard late: a hundredth of that time.
                 (self.kernel.since(self.last_event) / 100).clamp(Duration::from_millis(2), LONGEST)
             };
         let mut pause = (self.kernel.since(self.heard) / 4).clamp(SHORTEST, longest.max(SHORTEST));
-        if self.active.iter().any(|i| {
-            self.procs[*i]
-                .as_ref()
-                .is_some_and(|p| !p.mapped.is_empty())
-        }) {
+        let mut processes = self.processes.iter();
+        if processes.any(|(_, p)| !p.mapped().is_empty()) {
             pause = pause.min(self.map_pause);
         }
         pause
@@ -391,10 +388,8 @@ impl<K: Kernel> Service<K> {
             walker.limit(0);
         }
         self.leave_for_good();
-        for i in self.active.clone() {
-            if let Some(state) = &self.procs[i] {
-                self.settle(i, state.who);
-            }
+        for (i, process) in self.processes.iter() {
+            self.settle(i, process.who());
         }
         for file in self.files.values() {
             // Read before the request was issued: foreseen, but not fetched by us.

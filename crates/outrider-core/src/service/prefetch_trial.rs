@@ -222,11 +222,11 @@ impl<K: Kernel> Service<K> {
             self.prefetch_trial.read.clear();
             return;
         }
-        let read: Option<Vec<_>> = (self.active.len() <= MOST)
+        let read: Option<Vec<_>> = (self.processes.len() <= MOST)
             .then(|| {
-                let programs = self.active.iter().filter_map(|i| self.procs[*i].as_ref());
+                let programs = self.processes.iter().map(|(_, p)| p.pid());
                 programs
-                    .map(|p| Some((p.pid, self.kernel.bytes_read(p.pid)?)))
+                    .map(|pid| Some((pid, self.kernel.bytes_read(pid)?)))
                     .collect()
             })
             .flatten();

@@ -75,7 +75,7 @@ impl<K: Kernel> Service<K> {
         self.narrow_line(&mut heard);
         let (facts, order) = self.gather(&mut heard);
         let decision = decide(&facts, order, &self.device_facts(key));
-        let silence = match self.ask(&heard, &decision) {
+        let silence = match self.apply(&heard, &decision) {
             true => {
                 let next = self.look_on(&mut heard, &facts);
                 let steady = self.config.predict.skip_when_steady;
@@ -100,8 +100,8 @@ impl<K: Kernel> Service<K> {
         self.may_have_grown(key, &e)?;
         self.stays_cached(key, &e);
         let size = self.files.get(&key)?.size;
-        let state = self.procs[i].as_mut()?;
-        let desc = state.descs.get_mut(&e.fd)?;
+        let state = self.processes.get_mut(i)?;
+        let desc = state.desc_mut(e.fd)?;
         // Events that were on their way when the silence was agreed on come first; only what was used of it counts.
         let given = std::mem::take(&mut desc.skip_given);
         let left = slot.skip.load(Relaxed);
@@ -191,19 +191,13 @@ impl<K: Kernel> Service<K> {
             let random = &f.random;
             random.is_to_be_streamed() || random.is_streamed() && f.view.unused_pages() > 0
         });
-        let Some(state) = self.procs[heard.i].as_mut() else {
+        let Some(state) = self.processes.get_mut(heard.i) else {
             return heard.foresight.skip;
         };
-        let desc = state.descs.get(&heard.e.fd);
+        let desc = state.desc(heard.e.fd);
         heard.claimed = desc.is_some_and(|d| d.detector.is_claimed());
         let ordered = !random || streams || heard.claimed;
-        // Many descriptors with few reads each are judged together.
-        let together = state.sampling.heard(ordered);
-        let Some(desc) = state.descs.get_mut(&heard.e.fd) else {
-            return heard.foresight.skip;
-        };
-        let silence = desc.sampling.heard(ordered);
-        let silence = if ordered { 0 } else { silence.max(together) };
+        let silence = state.heard(heard.e.fd, ordered).unwrap_or(0);
         heard.foresight.skip.max(silence)
     }
 
@@ -259,10 +253,10 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Carries out what was decided. `false` where what a stream needs was refused.
-    fn ask(&mut self, heard: &Heard, decision: &Decision) -> bool {
+    fn apply(&mut self, heard: &Heard, decision: &Decision) -> bool {
         let (i, key) = (heard.i, heard.key);
-        if let (Some(window), Some(state)) = (decision.window, self.procs[i].as_mut()) {
-            state.window = window;
+        if let (Some(window), Some(state)) = (decision.window, self.processes.get_mut(i)) {
+            state.reads_windows(window);
         }
         let mut granted = true;
         for want in &decision.intents {
@@ -358,7 +352,7 @@ impl<K: Kernel> Service<K> {
         let shared = self.shared.clone();
         let proc = shared.proc(i);
         let slot = &proc.slots[usize::from(e.fd)];
-        let desc = self.procs[i].as_mut().and_then(|p| p.descs.get_mut(&e.fd));
+        let desc = self.processes.get_mut(i).and_then(|p| p.desc_mut(e.fd));
         let Some(desc) = desc else { return };
         self.stirred |= silence.wakes();
         if silence.rarely == 0 && desc.rarely > 0 {
@@ -421,10 +415,8 @@ impl<K: Kernel> Service<K> {
         let desc = self.desc(i, e.fd)?;
         let (key, rarely) = (desc.key, desc.rarely > 0);
         let handle = self.handle(key)?;
-        let stream = self.procs[i]
-            .as_ref()?
-            .descs
-            .get(&e.fd)?
+        let stream = self
+            .desc(i, e.fd)?
             .detector
             .streams
             .latest()

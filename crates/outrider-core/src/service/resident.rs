@@ -109,11 +109,13 @@ impl<K: Kernel> Service<K> {
     /// Counts what the streams in a file have read up to now without telling, and a single one also what it has told and nobody has taken yet.
     fn pass_silent(&mut self, key: InodeKey) {
         let mut passed = Vec::new();
-        for i in &self.active {
-            let proc = self.shared.proc(*i);
-            let descs = self.procs[*i].iter_mut().flat_map(|p| p.descs.iter_mut());
-            for (fd, desc) in descs.filter(|(_, d)| d.key == key) {
-                let slot = &proc.slots[usize::from(*fd)];
+        for k in 0..self.processes.len() {
+            let Some((i, process)) = self.processes.nth_mut(k) else {
+                continue;
+            };
+            let proc = self.shared.proc(i);
+            for (fd, desc) in process.descs_mut().filter(|(_, d)| d.key == key) {
+                let slot = &proc.slots[usize::from(fd)];
                 if slot.generation.load(Relaxed) != desc.generation {
                     continue;
                 }
@@ -121,7 +123,7 @@ impl<K: Kernel> Service<K> {
                 let left = slot.skip.load(Relaxed).min(desc.agreed().into());
                 if let Some(s) = desc.detector.streams.going() {
                     let span = between(s.last, last, s.len, s.stride);
-                    passed.push((*i, (span, s.len, s.len)));
+                    passed.push((i, (span, s.len, s.len)));
                     desc.settled = Some(Settled::Stream {
                         end: last,
                         step: s.step(),
@@ -137,7 +139,7 @@ impl<K: Kernel> Service<K> {
                 };
                 let silent = desc.silent_reads(last, consumed);
                 desc.settled = (settles && !silent.is_empty()).then_some(Settled::All);
-                passed.extend(silent.into_iter().map(|reads| (*i, reads)));
+                passed.extend(silent.into_iter().map(|reads| (i, reads)));
             }
         }
         for (i, (span, step, len)) in passed {
@@ -196,13 +198,13 @@ impl<K: Kernel> Service<K> {
             file.random.forget();
             file.random.forget_samples();
         }
-        for i in &self.active {
-            let Some(state) = &mut self.procs[*i] else {
+        for k in 0..self.processes.len() {
+            let Some((i, process)) = self.processes.nth_mut(k) else {
                 continue;
             };
-            let proc = self.shared.proc(*i);
-            for (fd, desc) in state.descs.iter_mut().filter(|(_, d)| d.key == key) {
-                let slot = &proc.slots[usize::from(*fd)];
+            let proc = self.shared.proc(i);
+            for (fd, desc) in process.descs_mut().filter(|(_, d)| d.key == key) {
+                let slot = &proc.slots[usize::from(fd)];
                 if slot.generation.load(Relaxed) != desc.generation {
                     continue;
                 }
