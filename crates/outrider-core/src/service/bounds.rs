@@ -53,11 +53,6 @@ impl FileState {
         let fixed = size_of::<FileState>() + 2 * size_of::<FileView>();
         fixed + self.name.capacity() + self.view.memory_bytes() + self.random.bytes()
     }
-
-    /// The process that opened it last, if it is open.
-    fn owner(&self) -> Option<usize> {
-        self.source.map(|s| s.proc)
-    }
 }
 
 /// Time of the service's that a process has taken beyond its turns.
@@ -129,13 +124,13 @@ impl<K: Kernel> Service<K> {
 
     /// A file must never be opened: process `i` says so. Who names more than can be remembered is left alone, and nothing is opened any more that no program has opened.
     pub(super) fn leave_untouched(&mut self, i: usize, key: InodeKey) {
-        if self.untouchable.contains(&key) {
+        if self.files.untouchable().contains(&key) {
             return;
         }
         let Some(state) = self.processes.get_mut(i) else {
             return;
         };
-        if self.untouchable.len() >= LEFT || !state.names_untouchable(LEFT_EACH) {
+        if self.files.untouchable().len() >= LEFT || !state.names_untouchable(LEFT_EACH) {
             state.leave_alone();
             self.walks = false;
             self.header().lose(lost::LEASES);
@@ -144,7 +139,7 @@ impl<K: Kernel> Service<K> {
             }
             return;
         }
-        self.untouchable.insert(key);
+        self.files.leave(key);
         if let Some(walker) = &self.walker {
             walker.leave(key);
         }
@@ -152,36 +147,36 @@ impl<K: Kernel> Service<K> {
 
     /// Of files that no program has open, so many are remembered: those that were read last.
     pub(super) fn keep_few_files(&mut self) {
-        if self.files.len() < self.files_looked_at {
+        if !self.files.are_many() {
             return;
         }
-        let closed = self.files.values().filter(|f| f.openers == 0);
+        let closed = self.files.values().filter(|f| !f.hold.is_open());
         let mut old: Vec<_> = closed.map(|f| (f.last_access, f.key)).collect();
         old.sort_unstable();
         let keep = FILES_KEPT / 4 * 3;
         for (_, key) in old.iter().take(old.len().saturating_sub(keep)) {
             self.forget(*key);
         }
-        self.files_looked_at = self.files.len() + FILES_KEPT / 4;
+        self.files.were_forgotten(FILES_KEPT / 4);
     }
 
     /// Where what is known of files takes too much memory, something is forgotten: first of files that nobody has open, then of those of the process that has the most.
     pub(super) fn keep_to_bytes(&mut self) {
-        if self.kernel.since(self.bytes_looked_at) < LOOK {
+        if self.kernel.since(*self.files.weighed()) < LOOK {
             return;
         }
-        self.bytes_looked_at = self.kernel.now();
+        *self.files.weighed() = self.kernel.now();
         let mut all: usize = self.files.values().map(FileState::bytes).sum();
         if all <= KNOWN_BYTES {
             return;
         }
         let mut of: HashMap<usize, usize> = HashMap::new();
         for f in self.files.values() {
-            if let Some(i) = f.owner() {
+            if let Some(i) = f.hold.owner() {
                 *of.entry(i).or_default() += f.bytes();
             }
         }
-        let part = |f: &FileState| f.owner().map_or(usize::MAX, |i| of[&i]);
+        let part = |f: &FileState| f.hold.owner().map_or(usize::MAX, |i| of[&i]);
         let order = |f: &FileState| (std::cmp::Reverse(part(f)), f.last_access, f.key);
         let mut order: Vec<_> = self.files.values().map(order).collect();
         order.sort_unstable();
@@ -193,7 +188,7 @@ impl<K: Kernel> Service<K> {
                 continue;
             };
             let before = file.bytes();
-            if file.openers == 0 {
+            if !file.hold.is_open() {
                 self.forget(key);
                 all -= before;
                 continue;
@@ -204,15 +199,15 @@ impl<K: Kernel> Service<K> {
             file.random.forget();
             all -= before.saturating_sub(file.bytes());
         }
-        self.bytes_looked_at = self.kernel.now();
+        *self.files.weighed() = self.kernel.now();
     }
 
     /// How urgent a request for a file is, and how many bytes may be asked for: whoever is not alone has no more waiting than its part of the budget. What waits
     /// is counted by the engine: a process may say that it has dropped what it asked for.
     pub(super) fn urgency(&self, key: InodeKey, class: Class) -> (Class, u64) {
-        let owner = self.files.get(&key).and_then(FileState::owner);
+        let owner = self.files.get(&key).and_then(|f| f.hold.owner());
         let processes = self.processes.len();
-        let own = self.files.values().filter(|f| f.owner() == owner);
+        let own = self.files.values().filter(|f| f.hold.owner() == owner);
         let waits: u64 = own.map(|f| f.account.queued_bytes()).sum();
         let part = self.memory.part(processes).max(PROMPT);
         let late = processes > 1 && waits >= PROMPT;
@@ -222,7 +217,7 @@ impl<K: Kernel> Service<K> {
 
     /// Bytes that may be asked for by hints of the process that has a file: its part of the budget, less what it has not read of what was fetched.
     pub(super) fn room_for_hints(&self, i: usize) -> u64 {
-        let own = self.files.values().filter(|f| f.owner() == Some(i));
+        let own = self.files.values().filter(|f| f.hold.owner() == Some(i));
         let unused = own.map(|f| f.view.unused_pages()).sum::<u64>() * PAGE;
         self.memory
             .part(self.processes.len())

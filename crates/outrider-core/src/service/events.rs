@@ -104,7 +104,7 @@ impl<K: Kernel> Service<K> {
                 if let Some(key) = self.known(i, &e) {
                     self.lost_pages(key, pages);
                     if let Some(file) = self.files.get_mut(&key) {
-                        file.served.read = None;
+                        file.served.forget_read();
                     }
                 }
             }
@@ -127,7 +127,7 @@ impl<K: Kernel> Service<K> {
             Told::Untouchable(key) => {
                 self.leave_untouched(i, key);
                 if let Some(file) = self.files.get_mut(&key) {
-                    file.let_go();
+                    file.hold.let_go();
                     file.account.cancelled.store(true, Relaxed);
                 }
             }

@@ -30,7 +30,7 @@ impl<K: Kernel> Service<K> {
         let mut keys: Vec<InodeKey> = self
             .files
             .values()
-            .filter(|f| f.openers > 0 && !f.blind && f.view.in_flight_pages() == 0)
+            .filter(|f| f.hold.is_open() && !f.blind && f.view.in_flight_pages() == 0)
             .filter(|f| f.view.unused_pages() > WORTH_A_LOOK)
             .map(|f| f.key)
             .collect();
@@ -47,7 +47,7 @@ impl<K: Kernel> Service<K> {
         let Some(file) = self.files.get(&key) else {
             return;
         };
-        let held = file.handle.is_some();
+        let held = file.hold.held().is_some();
         if !held && self.devices.may_show_opens(key.dev) {
             return;
         }

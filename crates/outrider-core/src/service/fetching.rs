@@ -18,9 +18,6 @@ use crate::source::Limits;
 use crate::view::{FileView, PageRange};
 use crate::{plan, shm};
 
-/// Hints that wait for a file to be opened.
-const HINTS: usize = 64;
-
 impl<K: Kernel> Service<K> {
     /// The kernel is given a hint of `len` bytes by the program, of which it carries out as much as is one of its requests.
     pub(super) fn begins(&mut self, i: usize, key: InodeKey, len: u64) {
@@ -51,23 +48,19 @@ impl<K: Kernel> Service<K> {
             return;
         }
         // What the kernel would have fetched is fetched, whether it stays cached or not.
-        let known = self.files.get(&key).map(|f| f.served.caches);
         let served = self.devices.shows_opens(key.dev);
         if served && self.handle(key).is_none() {
             self.ask_server(key, true);
-            if let Some(file) = self.files.get_mut(&key).filter(|f| f.served.pending)
-                && file.served.hinted.len() < HINTS
-            {
-                file.served.hinted.push(range);
+            if let Some(file) = self.files.get_mut(&key) {
+                file.served.hint(range);
             }
             return;
         }
-        if let Some(file) = self.files.get_mut(&key) {
-            file.served.caches = Some(true);
-        }
+        let file = self.files.get_mut(&key);
+        let known = file.map(|f| f.served.believe(Some(true)));
         self.fetch(Intent::new(key, &[range], Origin::Hints));
         if let (Some(file), Some(known)) = (self.files.get_mut(&key), known) {
-            file.served.caches = known;
+            file.served.believe(known);
         }
     }
 
@@ -99,8 +92,9 @@ impl<K: Kernel> Service<K> {
             return refused(first);
         }
         let place = self.devices.place(key.dev);
-        let caches = self.files.get(&key).and_then(|f| f.served.caches);
-        if place.is_some_and(|p| !p.caches) && caches != Some(true) {
+        let file = self.files.get(&key);
+        let caches = file.is_some_and(|f| f.served.surely_caches());
+        if place.is_some_and(|p| !p.caches) && !caches {
             return refused(first);
         }
         self.learn(key, &handle, ranges, intent.descriptor);
@@ -280,9 +274,8 @@ impl<K: Kernel> Service<K> {
         end: u64,
         ranges: &[std::ops::Range<u64>],
     ) -> Option<u64> {
-        let file = self.files.get(&key).filter(|f| f.reach >= end)?;
         let ahead = ranges.iter().map(|r| r.end).max()?;
-        Some(self.reaches.ahead(file.place?, file.reach, ahead))
+        self.files.reach(key, end, ahead)
     }
 
     pub(super) fn limits(&mut self, key: InodeKey) -> Limits {

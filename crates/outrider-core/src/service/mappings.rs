@@ -133,7 +133,7 @@ impl<K: Kernel> Service<K> {
             state.mapped_mut().push(new);
         }
         if let Some(f) = self.files.get_mut(&key) {
-            f.opened_by(1);
+            f.hold.opened_by(1);
         }
         self.map_pause = Duration::from_millis(1);
     }
@@ -167,7 +167,7 @@ impl<K: Kernel> Service<K> {
         }
         for (key, instead) in changed {
             if let Some(f) = self.files.get_mut(&key) {
-                f.opened_by(instead);
+                f.hold.opened_by(instead);
             }
             self.unlink(key);
         }

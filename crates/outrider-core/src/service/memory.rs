@@ -223,10 +223,11 @@ impl<K: Kernel> Service<K> {
     /// A file that no program has open any more, by its name, for as long as it takes to drop pages of it: what a program of this run has read, or had
     /// fetched. Not where it shows that a file is open.
     fn open_briefly(&self, key: InodeKey) -> Option<Handle> {
-        let file = self.files.get(&key).filter(|f| f.openers == 0)?;
+        let file = self.files.get(&key).filter(|f| !f.hold.is_open())?;
         let shown = self.devices.may_show_opens(key.dev);
         let watched = self.header().watched.load(Relaxed) != 0;
-        if shown || watched || self.quiesce.is_quiesced() || self.untouchable.contains(&key) {
+        if shown || watched || self.quiesce.is_quiesced() || self.files.untouchable().contains(&key)
+        {
             return None;
         }
         self.kernel.open_briefly(&file.name, key)

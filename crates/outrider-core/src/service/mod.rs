@@ -9,6 +9,7 @@
 
 mod bounds;
 mod cache_users;
+mod counted;
 mod decide;
 mod descriptors;
 mod device_sharing;
@@ -19,6 +20,7 @@ mod evictions;
 mod fetching;
 mod files;
 mod heirs;
+mod hold;
 mod interarrival;
 mod kernel;
 mod kernel_copy;
@@ -38,11 +40,12 @@ mod resident;
 mod sampling;
 #[cfg(test)]
 mod scribbled;
+mod served;
 mod servers;
 mod still_cached;
 mod told;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
@@ -55,7 +58,6 @@ use crate::clock::{Moment, Monotonic};
 use crate::config::Config;
 use crate::device::DeviceModel;
 use crate::engine::{self, Engine};
-use crate::map::Map;
 use crate::shared::Shared;
 use crate::sharing::DeviceSharing;
 use crate::shm::{self, Figure, Header, lost};
@@ -66,7 +68,7 @@ use cache_users::CacheUsers;
 use descriptors::{Desc, Position, Settled};
 use devices::Devices;
 pub use devices::Place;
-use files::FileState;
+use files::{FileState, Files};
 use heirs::Heirs;
 pub use kernel::{Answer, Kernel, OpenFile, Source};
 use left_to_kernel::Reading;
@@ -117,11 +119,9 @@ pub struct Service<K> {
     mode: u32,
     engine: Engine,
     memory: MemoryBudget,
-    files: Map<InodeKey, FileState>,
+    files: Files,
     processes: Processes,
     devices: Devices,
-    /// Files that must never be opened: somebody has or wants a lease on them.
-    untouchable: HashSet<InodeKey>,
     start: Moment,
     /// The statistics are final.
     finished: bool,
@@ -149,7 +149,6 @@ pub struct Service<K> {
     bounds_graphs: bool,
     /// Whether many files that are read at once are better left alone.
     prefetch_trial: PrefetchTrial,
-    last_let_go: Moment,
     quiesce: Quiesce,
     /// Who uses the files that are to make room.
     cache_users: CacheUsers,
@@ -163,14 +162,6 @@ pub struct Service<K> {
     walks: bool,
     /// … and who does it, once there is one.
     walker: Option<Walker>,
-    /// How far files are read from their beginning.
-    reaches: reach::Reaches,
-    /// Files with an entry of their own in the statistics.
-    named: usize,
-    /// With so many files it is looked which of them can be forgotten.
-    files_looked_at: usize,
-    /// When it was looked how much memory all take.
-    bytes_looked_at: Moment,
 }
 
 impl Service<Linux> {
@@ -217,10 +208,9 @@ impl<K: Kernel> Service<K> {
             config,
             mode,
             memory,
-            files: Map::with_hasher(keyed),
+            files: Files::new(keyed, now),
             processes: Processes::new(),
             devices: Devices::new(keyed, saved),
-            untouchable: HashSet::new(),
             start: now,
             finished: false,
             last_event: now,
@@ -237,7 +227,6 @@ impl<K: Kernel> Service<K> {
             device_sharing: DeviceSharing::new(now),
             bounds_graphs: false,
             prefetch_trial: PrefetchTrial::new(now),
-            last_let_go: now,
             quiesce: Quiesce::new(now),
             cache_users: CacheUsers::default(),
             looked: 0,
@@ -245,10 +234,6 @@ impl<K: Kernel> Service<K> {
             fetches: true,
             walks: false,
             walker: None,
-            reaches: reach::Reaches::default(),
-            named: 0,
-            files_looked_at: FILES_KEPT,
-            bytes_looked_at: now,
         };
         service.take_stock();
         service

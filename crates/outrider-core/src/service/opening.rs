@@ -184,13 +184,13 @@ impl<K: Kernel> Service<K> {
         self.find_server(key, opening.wanted.pid, opening.wanted.fd);
         let now = self.kernel.now();
         let file = self.take_in(key, opening.size);
-        file.opened_by(1);
-        let alone = file.openers == 1;
+        file.hold.opened_by(1);
+        let alone = file.hold.openers() == 1;
         if alone && opening.flags & FLAG_BLIND != 0 {
             file.warmth.hasten(now);
         }
         file.account.cancelled.store(false, Relaxed);
-        file.source = Some(Source {
+        file.hold.opens_through(Source {
             proc: opening.proc,
             generation: opening.generation,
             wanted: opening.wanted,
@@ -230,9 +230,8 @@ impl<K: Kernel> Service<K> {
         let writable = opening.flags & FLAG_WRITABLE != 0;
         let limits = self.limits(key);
         let mut detector = Detector::new(&limits);
-        if let Some(file) = self.files.get_mut(&key).filter(|_| alone && !writable) {
-            file.reach = 0;
-            file.place = Some(self.reaches.begin(&file.name));
+        if alone && !writable {
+            self.files.follow(key);
         }
         let position = slot.pos.load(Relaxed);
         // A program that begins elsewhere was told of by the hook before this service looked.
@@ -282,8 +281,7 @@ impl<K: Kernel> Service<K> {
             // before its first window, which begins where this ends.
             shm::MODE_PREDICT_OPT if !writable => {
                 let ahead = self.config.window.optimistic_open.0.min(size);
-                let place = file.place;
-                let ahead = place.map_or(ahead, |place| self.reaches.ahead(place, 0, ahead));
+                let ahead = self.files.reach_at_open(key, ahead);
                 if ahead == 0 || self.device_facts(key).leaves_to_kernel(Way::Begins) {
                     return 0;
                 }

@@ -328,11 +328,11 @@ impl<K: Kernel> Service<K> {
         }
         let (mut open, mut files) = (Vec::new(), Vec::new());
         for file in self.files.values_mut() {
-            if file.openers > own.get(&file.key).copied().unwrap_or(0) {
+            if file.hold.openers() > own.get(&file.key).copied().unwrap_or(0) {
                 // Somebody else has it open, too.
                 continue;
             }
-            if let Some(handle) = file.handle.take() {
+            if let Some(handle) = file.hold.give_up() {
                 // What waits is dropped; what is on its way keeps the file open.
                 file.account.cancelled.store(true, Relaxed);
                 open.push(Arc::downgrade(&handle));
@@ -364,7 +364,7 @@ impl<K: Kernel> Service<K> {
             let credit = credits.entry(i).or_insert_with(|| Credit::new(now));
             credit.honoured = Some(now);
             for key in &aside.files {
-                let open = self.files.get(key).filter(|f| f.openers > 0);
+                let open = self.files.get(key).filter(|f| f.hold.is_open());
                 if let Some(file) = open {
                     file.account.cancelled.store(false, Relaxed);
                 }
@@ -392,7 +392,7 @@ impl<K: Kernel> Service<K> {
         self.offer(0);
         self.engine.drain();
         for file in self.files.values_mut() {
-            file.let_go();
+            file.hold.let_go();
         }
         walker
     }

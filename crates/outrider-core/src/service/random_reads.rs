@@ -289,7 +289,7 @@ impl<K: Kernel> Service<K> {
     fn read_like(&self, key: InodeKey) -> (u64, Draws) {
         let alike = |f: &&FileState| {
             f.key != key
-                && f.openers > 0
+                && f.hold.is_open()
                 && f.random.seen.reads >= dense::FEWEST
                 && self.kernel.since(f.last_access) < LATELY
         };

@@ -240,7 +240,7 @@ impl<K: Kernel> Service<K> {
         let ahead = std::mem::take(&mut heard.foresight.ranges);
         if let Some(file) = self.files.get_mut(&key).filter(|_| !ahead.is_empty()) {
             // It counts among those that are read, whoever fetches what comes next.
-            file.handle_used = self.kernel.now();
+            file.hold.is_used(self.kernel.now());
         }
         let stream = self.desc(i, e.fd).and_then(|d| d.detector.streams.latest());
         StreamFacts {

@@ -179,7 +179,7 @@ fn scribble(rounds: u32, ring: bool, least: u64) {
         while done < rounds || service.header().events.load(Relaxed) < least {
             service.round();
             done += 1;
-            for key in service.files.keys() {
+            for key in service.files.values().map(|f| f.key) {
                 assert_eq!((key.dev, key.ino), (file.1, file.2));
             }
             assert!(service.kernel_copies.len() <= bounds::KERNEL_COPIES);
