@@ -146,11 +146,12 @@ impl<K: Kernel> Service<K> {
                     continue;
                 };
                 let last = slot.last.load(Relaxed);
-                if last != desc.last && slot.generation.load(Relaxed) == desc.generation {
-                    desc.last = last;
-                    if let Some(file) = self.files.get_mut(&desc.key) {
-                        file.last_access = now;
-                    }
+                let is_its = slot.generation.load(Relaxed) == desc.generation;
+                if is_its
+                    && desc.has_come_to(last)
+                    && let Some(file) = self.files.get_mut(&desc.key)
+                {
+                    file.last_access = now;
                 }
             }
         }

@@ -185,13 +185,8 @@ impl<K: Kernel> Service<K> {
         }
         let shared = self.shared.clone();
         let desc = self.processes.get_mut(i).and_then(|p| p.desc_mut(e.fd));
-        self.stirred |= desc.as_ref().is_none_or(|d| d.rarely == 0);
-        let followed = desc.is_some_and(|d| {
-            d.catch_up(e.offset, shared.proc(i));
-            let followed = d.detector.streams.glance(e.offset, e.extra);
-            d.overlooked += u64::from(!followed);
-            followed
-        });
+        self.stirred |= desc.as_ref().is_none_or(|d| d.rarely() == 0);
+        let followed = desc.is_some_and(|d| d.overlook(e.offset, e.extra, shared.proc(i)));
         if !followed {
             let span = e.offset..e.offset.saturating_add(e.len);
             self.pass(i, key, span, 1, e.len);

@@ -159,9 +159,7 @@ impl<K: Kernel> Service<K> {
     fn ask_again(&mut self, key: InodeKey) {
         let limits = self.limits(key);
         self.listen_anew(key, |desc| {
-            desc.detector.streams.shrink(&limits);
-            desc.detector.streams.go_back();
-            (desc.calm, desc.cached, desc.skip_given) = (0, false, 0);
+            desc.ask_again(&limits);
             0
         });
     }

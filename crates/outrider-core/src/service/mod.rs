@@ -65,7 +65,7 @@ use crate::source::{New, SOURCES};
 use crate::walk::runner::Walker;
 
 use cache_users::CacheUsers;
-use descriptors::{Desc, Position, Settled};
+use descriptors::{Desc, Position};
 use devices::Devices;
 pub use devices::Place;
 use files::{FileState, Files};

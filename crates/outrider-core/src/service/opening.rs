@@ -315,10 +315,7 @@ impl<K: Kernel> Service<K> {
 
     /// A descriptor was closed: its last read ended at `last`, and `left` more would not have been told.
     fn closed(&mut self, i: usize, desc: Desc, last: u64, left: u64) {
-        let given = match desc.agreed() {
-            0 => u64::from(desc.skip_given),
-            rarely => rarely.into(),
-        };
+        let given = desc.may_have_made();
         for (span, step, len) in desc.silent_reads(last, given.saturating_sub(left)) {
             self.pass(i, desc.key, span, step, len);
         }

@@ -250,7 +250,7 @@ impl ProcState {
     /// judged together.
     pub(super) fn heard(&mut self, fd: u16, ordered: bool) -> Option<u32> {
         let together = self.sampling.heard(ordered);
-        let silence = self.descs.get_mut(&fd)?.sampling.heard(ordered);
+        let silence = self.descs.get_mut(&fd)?.heard(ordered);
         Some(if ordered { 0 } else { silence.max(together) })
     }
 

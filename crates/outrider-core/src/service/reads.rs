@@ -9,10 +9,11 @@ use outrider_sys::units::{InodeKey, PAGE};
 use super::decide::{
     Calm, Decision, Disorder, Next, Order, ReadFacts, Silence, StreamFacts, Want, decide,
 };
+use super::descriptors::Untold;
 use super::kernel::Kernel;
 use super::random_reads::Unordered;
 use super::still_cached::Counted;
-use super::{Position, Service};
+use super::{Desc, Position, Service};
 use crate::device::READAHEAD;
 use crate::engine::Overtaken;
 use crate::intent::Intent;
@@ -29,12 +30,8 @@ struct Heard {
     arrival: Arrival,
     /// Of the file, bytes.
     size: u64,
-    /// Reads that were agreed on not to be told.
-    given: u32,
-    /// Reads that were not told before this one: as agreed on, in all, and those that came too fast to be looked at.
-    unheard: u16,
-    skipped: u64,
-    overlooked: u64,
+    /// Reads that were not told before this one.
+    untold: Untold,
     /// There is one stream on the descriptor.
     alone: bool,
     /// It belongs to a tile: a line of that which passes a place has not passed those of the lines beside it.
@@ -95,25 +92,17 @@ impl<K: Kernel> Service<K> {
         self.reads_now(i, key);
         let arrival = self.seen(key, e.offset, e.len);
         let device = self.device(key);
-        let interarrival = self.desc(i, e.fd).map(|d| d.interarrival);
+        let interarrival = self.desc(i, e.fd).map(|d| d.interarrival());
         limits.sparse = interarrival.map_or(0, |interarrival| self.sparse(key, &interarrival));
         self.may_have_grown(key, &e)?;
         self.stays_cached(key, &e);
         let size = self.files.get(&key)?.size;
         let state = self.processes.get_mut(i)?;
         let desc = state.desc_mut(e.fd)?;
-        // Events that were on their way when the silence was agreed on come first; only what was used of it counts.
-        let given = std::mem::take(&mut desc.skip_given);
-        let left = slot.skip.load(Relaxed);
-        let unheard = desc.catch_up(e.offset, shared.proc(i));
-        let skipped = match unheard {
-            0 if left == 0 => u64::from(given),
-            rarely => u64::from(rarely),
-        };
-        let overlooked = std::mem::take(&mut desc.overlooked);
-        let alike = skipped + overlooked == 0 && !desc.detector.streams.skips();
+        let untold = desc.take_in(e.offset, slot.skip.load(Relaxed), shared.proc(i));
+        let alike = untold.is_none() && !desc.detector.streams.skips();
         let beside = alike && self.engine.is_asked(device);
-        desc.interarrival.told(alike, beside, self.kernel.now());
+        desc.told(alike, beside, self.kernel.now());
         let foresight = desc
             .detector
             .access(e.offset, e.len, e.extra, arrival, size, &limits);
@@ -123,10 +112,7 @@ impl<K: Kernel> Service<K> {
             e,
             arrival,
             size,
-            given,
-            unheard,
-            skipped,
-            overlooked,
+            untold,
             alone: desc.detector.streams.only().is_some(),
             in_tile: desc.detector.in_tile(),
             passes: desc.detector.streams.sole() && !desc.detector.in_band(),
@@ -154,9 +140,13 @@ impl<K: Kernel> Service<K> {
     fn account_for(&mut self, heard: &Heard) {
         let (i, key, f) = (heard.i, heard.key, &heard.foresight);
         // Of a stream that went on silently it is known what was read meanwhile; of random reads only how many.
-        let counted = if f.random { 1 + heard.skipped } else { 1 };
+        let counted = if f.random {
+            1 + heard.untold.skipped
+        } else {
+            1
+        };
         // Reads that were told rarely are of the kind of the one that was.
-        let unheard = u64::from(heard.unheard).saturating_mul(heard.e.len);
+        let unheard = u64::from(heard.untold.rarely).saturating_mul(heard.e.len);
         let unheard = if f.random { unheard } else { 0 };
         self.has_read(i, counted, heard.len().saturating_mul(counted));
         self.count(key, Figure::Hit, unheard);
@@ -223,7 +213,7 @@ impl<K: Kernel> Service<K> {
             offset: heard.e.offset,
             len: heard.e.len,
             arrival: heard.arrival,
-            skipped: heard.skipped + heard.overlooked,
+            skipped: heard.untold.skipped + heard.untold.overlooked,
             onward: heard.foresight.onward,
             unrepeated: false,
         };
@@ -308,7 +298,7 @@ impl<K: Kernel> Service<K> {
         if let Some(desc) = self.desc_mut(i, e.fd) {
             match refused_at {
                 Some(at) => desc.detector.streams.retreat(at),
-                None => desc.cached = out.bytes == 0,
+                None => desc.found_cached(out.bytes == 0),
             }
         }
         refused_at.is_none()
@@ -318,7 +308,7 @@ impl<K: Kernel> Service<K> {
     fn look_on(&mut self, heard: &mut Heard, facts: &ReadFacts) -> Next {
         let (i, key, e) = (heard.i, heard.key, heard.e);
         if heard.foresight.random {
-            let rarely = self.desc(i, e.fd).map_or(0, |d| d.rarely);
+            let rarely = self.desc(i, e.fd).map_or(0, Desc::rarely);
             let resident = self.files.get(&key).map_or(0, |f| f.random.resident());
             let asks = facts.may_be_told_rarely() && resident < 2 && rarely > 0;
             return Next::Disorder {
@@ -327,7 +317,7 @@ impl<K: Kernel> Service<K> {
                 cached: asks && self.sample(key, e.offset) == Some(true),
             };
         }
-        let was_cached = self.desc(i, e.fd).is_some_and(|d| d.cached);
+        let was_cached = self.desc(i, e.fd).is_some_and(Desc::is_cached);
         let quiet = match was_cached {
             true => self.look_further(i, e, heard.size, &heard.limits),
             false => None,
@@ -340,10 +330,10 @@ impl<K: Kernel> Service<K> {
         let Some(desc) = desc.filter(|_| facts.may_be_told_rarely()) else {
             return Next::Stream(None);
         };
-        desc.calm = if calm { desc.calm + 1 } else { 0 };
+        let times = desc.calms(calm);
         let stream = desc.detector.streams.latest().filter(|_| calm);
         let stream = stream.map(|s| (s.stride, s.len, s.front));
-        Next::Stream(stream.map(|stream| Calm::new(desc.calm, stream, e.offset, heard.size)))
+        Next::Stream(stream.map(|stream| Calm::new(times, stream, e.offset, heard.size)))
     }
 
     /// Agrees with the hook on what need not be told next.
@@ -355,21 +345,12 @@ impl<K: Kernel> Service<K> {
         let desc = self.processes.get_mut(i).and_then(|p| p.desc_mut(e.fd));
         let Some(desc) = desc else { return };
         self.stirred |= silence.wakes();
-        if silence.rarely == 0 && desc.rarely > 0 {
-            desc.calm = 0;
-        }
         if silence.rarely > 0 && !heard.foresight.random {
             desc.detector
                 .streams
                 .keep_following(heard.size, &heard.limits);
         }
-        desc.hear_rarely(silence.rarely, slot, proc);
-        // While a silence is being used up only reads arrive that were told before it: they don't end it.
-        let left = slot.skip.load(Relaxed);
-        let skip = if left > 0 { left } else { silence.skip };
-        let quiet = silence.quiet;
-        slot.hush(quiet.start, quiet.end.saturating_sub(quiet.start), skip);
-        desc.skip_given = if left > 0 { heard.given } else { skip };
+        desc.agree(silence, heard.untold.given, slot, proc);
     }
 
     /// The position was moved on over what a stream would have read.
@@ -413,7 +394,7 @@ impl<K: Kernel> Service<K> {
         /// Pages looked at in one place.
         const PLACE: u64 = 32;
         let desc = self.desc(i, e.fd)?;
-        let (key, rarely) = (desc.key, desc.rarely > 0);
+        let (key, rarely) = (desc.key, desc.rarely() > 0);
         let handle = self.handle(key)?;
         let stream = self
             .desc(i, e.fd)?

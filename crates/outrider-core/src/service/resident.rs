@@ -11,10 +11,9 @@ use std::time::Duration;
 use outrider_sys::units::{InodeKey, PAGE};
 
 use super::kernel::Kernel;
-use super::{Desc, Service, Settled};
+use super::{Desc, Service};
 use crate::clock::Moment;
 use crate::shm::{self, Event, FLAG_RESIDENT, Figure};
-use crate::source::{Detector, between};
 use crate::view::PageRange;
 
 /// From the first read that is told to the first look, and the longest time between two.
@@ -88,17 +87,7 @@ impl<K: Kernel> Service<K> {
         let len = e.len.min(size.saturating_sub(e.offset));
         let shared = self.shared.clone();
         let desc = self.desc_mut(i, e.fd);
-        let reads = desc.map_or(1, |desc| {
-            let unheard = u64::from(desc.unheard(shared.proc(i)));
-            match desc.settled {
-                Some(Settled::Stream { end, .. }) if e.offset < end => 0,
-                Some(Settled::Stream { end, step, left }) => {
-                    desc.settled = Some(Settled::All);
-                    1 + ((e.offset - end) / step.max(1)).min(left.into())
-                }
-                _ => 1 + unheard,
-            }
-        });
+        let reads = desc.map_or(1, |desc| desc.told_before(e.offset, shared.proc(i)));
         let bytes = len.saturating_mul(reads);
         self.has_read(i, reads, bytes);
         self.reads_now(i, key);
@@ -119,27 +108,8 @@ impl<K: Kernel> Service<K> {
                 if slot.generation.load(Relaxed) != desc.generation {
                     continue;
                 }
-                let last = slot.last.load(Relaxed);
-                let left = slot.skip.load(Relaxed).min(desc.agreed().into());
-                if let Some(s) = desc.detector.streams.going() {
-                    let span = between(s.last, last, s.len, s.stride);
-                    passed.push((i, (span, s.len, s.len)));
-                    desc.settled = Some(Settled::Stream {
-                        end: last,
-                        step: s.step(),
-                        left: left as u16,
-                    });
-                    continue;
-                }
-                // What waits there is counted by itself, and its silence with it.
-                let settles = proc.waiting() == 0;
-                let consumed = match settles {
-                    true => u64::from(desc.agreed()).saturating_sub(left.into()),
-                    false => 0,
-                };
-                let silent = desc.silent_reads(last, consumed);
-                desc.settled = (settles && !silent.is_empty()).then_some(Settled::All);
-                passed.extend(silent.into_iter().map(|reads| (i, reads)));
+                let silent = desc.settle(slot, proc).into_iter();
+                passed.extend(silent.map(|reads| (i, reads)));
             }
         }
         for (i, (span, step, len)) in passed {
@@ -178,13 +148,7 @@ impl<K: Kernel> Service<K> {
             .unused_pages;
         self.count(key, Figure::Wasted, unused * PAGE);
         self.listen_anew(key, |desc| {
-            let new = Desc::new(desc.generation, key, Detector::new(&limits));
-            let old = std::mem::replace(desc, new);
-            (desc.before, desc.place) = (old.before, old.place);
-            desc.settled = old.settled;
-            if let (Some(last), Some(_)) = (desc.before.back_mut(), desc.settled) {
-                last.unused = last.rarely;
-            }
+            desc.begin_anew(&limits);
             FLAG_RESIDENT
         });
         true
