@@ -83,7 +83,7 @@ impl<K: Kernel> Service<K> {
         if self.processes.get(i).is_none_or(ProcState::is_left_alone) {
             return;
         }
-        self.stirred |= e.kind != Kind::Read;
+        self.turns.stir(e.kind != Kind::Read);
         let Some(told) = Told::of(&e) else { return };
         match told {
             Told::Opened { size } => self.has_opened(i, &e, size),
@@ -185,7 +185,8 @@ impl<K: Kernel> Service<K> {
         }
         let shared = self.shared.clone();
         let desc = self.processes.get_mut(i).and_then(|p| p.desc_mut(e.fd));
-        self.stirred |= desc.as_ref().is_none_or(|d| d.rarely() == 0);
+        self.turns
+            .stir(desc.as_ref().is_none_or(|d| d.rarely() == 0));
         let followed = desc.is_some_and(|d| d.overlook(e.offset, e.extra, shared.proc(i)));
         if !followed {
             let span = e.offset..e.offset.saturating_add(e.len);

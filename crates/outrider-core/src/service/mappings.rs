@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use outrider_sys::units::InodeKey;
 
@@ -105,16 +104,8 @@ impl<K: Kernel> Service<K> {
                 state.debt().takes(self.kernel.since(turn));
             }
         }
-        self.map_pause = if active {
-            Duration::from_micros(500)
-        } else {
-            // Touches that show no pattern are looked at more rarely, but not so rarely that one which begins is missed.
-            let rarest = if touching { 16 } else { 100 };
-            (self.map_pause * 2).min(Duration::from_millis(rarest))
-        };
-        // Where there is much to look at, half of the time is left for what is told.
-        self.map_pause = self.map_pause.max(self.kernel.since(begun));
-        self.last_map_look = self.kernel.now();
+        let now = self.kernel.now();
+        self.turns.looked_at_maps(touching, active, begun, now);
     }
 
     /// A process has mapped a file from byte `offset` on.
@@ -135,7 +126,7 @@ impl<K: Kernel> Service<K> {
         if let Some(f) = self.files.get_mut(&key) {
             f.hold.opened_by(1);
         }
-        self.map_pause = Duration::from_millis(1);
+        self.turns.has_mapped();
     }
 
     /// Puts others in the place of mappings of a process, for which `others` names any.

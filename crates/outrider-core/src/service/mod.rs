@@ -44,6 +44,7 @@ mod served;
 mod servers;
 mod still_cached;
 mod told;
+mod turns;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -77,20 +78,13 @@ use memory::MemoryBudget;
 use prefetch_trial::PrefetchTrial;
 use processes::Processes;
 use quiesce::Quiesce;
+use turns::{Awaited, Turns};
 
 /// A file is let go so long after the last request for it: long enough to serve a running stream, short enough that an
 /// unlinked file's space and a file system to be unmounted are not held.
 const HOLD: Duration = Duration::from_millis(30);
 /// The same while a program has it open: it is noticed when it closes it ([`ends`]).
 const HOLD_OPEN: Duration = Duration::from_secs(1);
-/// After something was told the service looks by itself every 2 ms for so long.
-const RECENT: Duration = Duration::from_millis(50);
-/// The shortest sleep, after something was heard: half of what a quick disk takes for a read …
-const SHORTEST: Duration = Duration::from_micros(50);
-/// … the longest while a process is there that may begin to read any time …
-const LONGEST: Duration = Duration::from_millis(50);
-/// … and while none is.
-const IDLE: Duration = Duration::from_millis(250);
 /// Views of one file may take so many bytes: the bitmaps of 64 GiB.
 const VIEW_BYTES: usize = 8 << 20;
 /// Reads waiting in a ring from which on old ones are passed over.
@@ -125,14 +119,8 @@ pub struct Service<K> {
     start: Moment,
     /// The statistics are final.
     finished: bool,
-    /// The last event that said more than that all is calm.
-    last_event: Moment,
-    stirred: bool,
-    last_census: Moment,
-    last_map_look: Moment,
-    map_pause: Duration,
-    /// When something was heard last.
-    heard: Moment,
+    /// When what was done last.
+    turns: Turns,
     /// Processes wait to be taken in for whom there is no descriptor.
     deaf: bool,
     /// By which the service is known that hands processes on to this one, whose rights are not the runner's.
@@ -213,12 +201,7 @@ impl<K: Kernel> Service<K> {
             devices: Devices::new(keyed, saved),
             start: now,
             finished: false,
-            last_event: now,
-            stirred: false,
-            last_census: now,
-            last_map_look: now,
-            map_pause: Duration::from_millis(1),
-            heard: now,
+            turns: Turns::new(now),
             deaf: false,
             ancestor: None,
             heirs: Heirs::default(),
@@ -288,7 +271,7 @@ impl<K: Kernel> Service<K> {
             return Turn::Over;
         }
         if worked {
-            self.heard = self.kernel.now();
+            self.turns.worked(self.kernel.now());
         }
         let pause = self.pause();
         self.kernel.end_round(&self.shared);
@@ -306,30 +289,21 @@ impl<K: Kernel> Service<K> {
         }
     }
 
-    /// How long to sleep: a quarter of the time in which nothing was heard, so that what a program does next is heard little later than it would be by a
-    /// call of its own, and up to a longest time.
+    /// How long to sleep.
     fn pause(&self) -> Duration {
-        let longest =
-            if self.is_to_settle() || self.quiesce.is_leaving() || self.is_asked_to_step_aside() {
-                Duration::from_millis(1)
-            } else if self.kernel.since(self.last_event) < RECENT
-                || !self.kernel_copies.is_empty()
-                || self.heirs.are_awaited()
-                || self.kernel.is_awaited()
-            {
-                Duration::from_millis(2)
-            } else if self.processes.is_empty() {
-                IDLE
-            } else {
-                // A program that was silent for long loses little by being heard late: a hundredth of that time.
-                (self.kernel.since(self.last_event) / 100).clamp(Duration::from_millis(2), LONGEST)
-            };
-        let mut pause = (self.kernel.since(self.heard) / 4).clamp(SHORTEST, longest.max(SHORTEST));
+        let asked =
+            self.is_to_settle() || self.quiesce.is_leaving() || self.is_asked_to_step_aside();
+        let goes_on =
+            !self.kernel_copies.is_empty() || self.heirs.are_awaited() || self.kernel.is_awaited();
+        let awaited = match (asked, goes_on, self.processes.is_empty()) {
+            (true, ..) => Awaited::Answer,
+            (_, true, _) => Awaited::Progress,
+            (.., true) => Awaited::Programs,
+            _ => Awaited::Events,
+        };
         let mut processes = self.processes.iter();
-        if processes.any(|(_, p)| !p.mapped().is_empty()) {
-            pause = pause.min(self.map_pause);
-        }
-        pause
+        let maps = processes.any(|(_, p)| !p.mapped().is_empty());
+        self.turns.pause(self.kernel.now(), awaited, maps)
     }
 
     /// One look at everything; `true` if there was something to do.
@@ -339,21 +313,17 @@ impl<K: Kernel> Service<K> {
         self.look_for_watchers();
         self.look_after_heirs();
         let worked = self.drain_all();
-        if std::mem::take(&mut self.stirred) {
-            self.last_event = self.kernel.now();
-        }
+        self.turns.hears_no_more(self.kernel.now());
         self.withdraw_if_watched();
         self.let_go_for_departing();
         self.let_go_for_starting();
         self.go_away();
         self.look_at_memory();
         self.take_opened();
-        if self.kernel.has_ended()
-            || self.kernel.since(self.last_census) >= Duration::from_millis(100)
-        {
+        if self.kernel.has_ended() || self.turns.is_census_due(self.kernel.now()) {
             self.census();
         }
-        if self.kernel.since(self.last_map_look) >= self.map_pause {
+        if self.turns.are_maps_due(self.kernel.now()) {
             self.look_at_maps();
         }
         self.look_at_sharing();

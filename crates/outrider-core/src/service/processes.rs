@@ -449,13 +449,13 @@ impl<K: Kernel> Service<K> {
         let keyed = self.kernel.keyed();
         self.processes
             .take_in(i, ProcState::new(pid, who, life, keyed));
-        self.stirred = true;
+        self.turns.stir(true);
         self.show_process(pid);
     }
 
     /// Ends what is over: processes, idle files.
     pub(super) fn census(&mut self) {
-        self.last_census = self.kernel.now();
+        self.turns.census(self.kernel.now());
         let turn = self.kernel.since(self.start).as_millis() as usize / 100;
         for i in self.processes.active().to_vec() {
             let Some(state) = self.processes.get(i) else {

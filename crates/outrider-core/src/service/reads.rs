@@ -344,7 +344,7 @@ impl<K: Kernel> Service<K> {
         let slot = &proc.slots[usize::from(e.fd)];
         let desc = self.processes.get_mut(i).and_then(|p| p.desc_mut(e.fd));
         let Some(desc) = desc else { return };
-        self.stirred |= silence.wakes();
+        self.turns.stir(silence.wakes());
         if silence.rarely > 0 && !heard.foresight.random {
             desc.detector
                 .streams
