@@ -4,6 +4,10 @@
 //! the engine's workers. Programs don't wake it, as that would take a system call of theirs that they may have forbidden themselves: while
 //! something is going on it looks by itself, the sooner the less time has passed since the last thing that it heard.
 //!
+//! State and decisions are apart. What is known of memory, devices, processes, descriptors and files is owned by the file of that name, which says what can be
+//! done with it. What a read comes to ([`decide`]), what is left to the kernel ([`left_to_kernel`]), whether something still is cached ([`still_cached`]) and how
+//! long to sleep ([`turns`]) is decided from facts, without asking anybody; `Service::apply` carries out what was decided of a read.
+//!
 //! Nothing here is seen by the program: its descriptors, threads, memory, locks and children are its own. What the
 //! service holds of a program's file (see `fetch`) it holds for a few milliseconds after the last request.
 
