@@ -125,8 +125,6 @@ pub struct Service<K> {
     finished: bool,
     /// When what was done last.
     turns: Turns,
-    /// Processes wait to be taken in for whom there is no descriptor.
-    deaf: bool,
     /// By which the service is known that hands processes on to this one, whose rights are not the runner's.
     ancestor: Option<u64>,
     /// Services for processes with other rights.
@@ -206,7 +204,6 @@ impl<K: Kernel> Service<K> {
             start: now,
             finished: false,
             turns: Turns::new(now),
-            deaf: false,
             ancestor: None,
             heirs: Heirs::default(),
             reading: Reading::new(),

@@ -312,7 +312,6 @@ impl ProcState {
 impl<K: Kernel> Service<K> {
     /// Takes in processes that have handed over their memory.
     pub(super) fn admit(&mut self) {
-        self.deaf = false;
         let turn = self.kernel.now();
         for _ in 0..ADMITTED {
             if self.kernel.since(turn) > bounds::TURN {
@@ -325,7 +324,6 @@ impl<K: Kernel> Service<K> {
                 Handover::Nobody => break,
                 Handover::Deaf => {
                     self.header().lose(lost::EMFILE);
-                    self.deaf = true;
                     break;
                 }
             }
