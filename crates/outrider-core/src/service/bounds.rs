@@ -51,7 +51,7 @@ impl FileState {
     /// Bytes that are taken by what is known of it.
     fn bytes(&self) -> usize {
         let fixed = size_of::<FileState>() + 2 * size_of::<FileView>();
-        fixed + self.name.capacity() + self.view.memory_bytes() + self.random.bytes()
+        fixed + self.name_bytes() + self.view.memory_bytes() + self.random.bytes()
     }
 }
 
@@ -151,7 +151,7 @@ impl<K: Kernel> Service<K> {
             return;
         }
         let closed = self.files.values().filter(|f| !f.hold.is_open());
-        let mut old: Vec<_> = closed.map(|f| (f.last_access, f.key)).collect();
+        let mut old: Vec<_> = closed.map(|f| (f.last_access(), f.key)).collect();
         old.sort_unstable();
         let keep = FILES_KEPT / 4 * 3;
         for (_, key) in old.iter().take(old.len().saturating_sub(keep)) {
@@ -177,7 +177,7 @@ impl<K: Kernel> Service<K> {
             }
         }
         let part = |f: &FileState| f.hold.owner().map_or(usize::MAX, |i| of[&i]);
-        let order = |f: &FileState| (std::cmp::Reverse(part(f)), f.last_access, f.key);
+        let order = |f: &FileState| (std::cmp::Reverse(part(f)), f.last_access(), f.key);
         let mut order: Vec<_> = self.files.values().map(order).collect();
         order.sort_unstable();
         for (_, _, key) in order {

@@ -44,9 +44,9 @@ impl<K: Kernel> Service<K> {
         let Some(file) = self.files.get_mut(&key) else {
             return Arrival::Missing;
         };
-        file.last_access = self.kernel.now();
+        file.touch(self.kernel.now());
         file.served.has_read(len);
-        let len = len.min(file.size.saturating_sub(offset));
+        let len = len.min(file.size().saturating_sub(offset));
         if len == 0 {
             return Arrival::Present;
         }
@@ -81,7 +81,7 @@ impl<K: Kernel> Service<K> {
             return;
         }
         self.reads_now(i, key);
-        let span = span.start..span.end.min(self.files.get(&key).map_or(0, |f| f.size));
+        let span = span.start..span.end.min(self.files.get(&key).map_or(0, |f| f.size()));
         let (mut reads, mut bytes) = (0, 0);
         if stride <= len {
             bytes = span.end.saturating_sub(span.start);
@@ -151,7 +151,7 @@ impl<K: Kernel> Service<K> {
                     && desc.has_come_to(last)
                     && let Some(file) = self.files.get_mut(&desc.key)
                 {
-                    file.last_access = now;
+                    file.touch(now);
                 }
             }
         }

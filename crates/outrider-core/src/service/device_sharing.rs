@@ -66,7 +66,7 @@ impl<K: Kernel> Readers for Followed<'_, K> {
     }
 
     fn chunk(&self) -> u64 {
-        let chunks = self.0.files.values().map(|f| f.chunk);
+        let chunks = self.0.files.values().map(|f| f.chunk());
         chunks.fold(self.0.config.engine.chunk.0, u64::max)
     }
 
@@ -83,7 +83,8 @@ impl<K: Kernel> Readers for Followed<'_, K> {
 
     fn is_streaming(&self, device: u64) -> bool {
         let mut files = self.0.files.values();
-        files.any(|f| f.random.is_streamed() && f.device == device && f.view.in_flight_pages() > 0)
+        files
+            .any(|f| f.random.is_streamed() && f.device() == device && f.view.in_flight_pages() > 0)
     }
 }
 

@@ -128,7 +128,7 @@ impl Devices {
 impl<K: Kernel> Service<K> {
     /// The device from which a file was fetched last.
     pub(super) fn device(&self, key: InodeKey) -> u64 {
-        self.files.get(&key).map_or(key.dev, |f| f.device)
+        self.files.get(&key).map_or(key.dev, |f| f.device())
     }
 
     pub(super) fn model(&mut self, dev: u64) -> DeviceModel {

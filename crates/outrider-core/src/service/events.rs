@@ -113,7 +113,7 @@ impl<K: Kernel> Service<K> {
                     let beyond = PageRange::new(size.div_ceil(PAGE), u64::MAX / PAGE);
                     self.lost_pages(key, beyond);
                     if let Some(file) = self.files.get_mut(&key) {
-                        file.size = size;
+                        file.set_size(size);
                     }
                 }
             }

@@ -30,7 +30,7 @@ impl<K: Kernel> Service<K> {
         let mut keys: Vec<InodeKey> = self
             .files
             .values()
-            .filter(|f| f.hold.is_open() && !f.blind && f.view.in_flight_pages() == 0)
+            .filter(|f| f.hold.is_open() && !f.is_blind() && f.view.in_flight_pages() == 0)
             .filter(|f| f.view.unused_pages() > WORTH_A_LOOK)
             .map(|f| f.key)
             .collect();
@@ -51,7 +51,7 @@ impl<K: Kernel> Service<K> {
         if !held && self.devices.may_show_opens(key.dev) {
             return;
         }
-        let (view, size) = (file.view.clone(), file.size);
+        let (view, size) = (file.view.clone(), file.size());
         let places = self.unread(key, &view, size);
         if places.is_empty() {
             return;
@@ -72,10 +72,10 @@ impl<K: Kernel> Service<K> {
         };
         // Where a server keeps it, opening it for a look would take an answer.
         let served = self.devices.may_show_opens(key.dev);
-        let (view, size) = (file.view.clone(), file.size);
+        let (view, size) = (file.view.clone(), file.size());
         let all = PageRange::from_bytes(0, size);
         if !self.config.view.cache_visibility
-            || file.blind
+            || file.is_blind()
             || served
             || view.in_flight_pages() > 0
             || view.count(all).present_pages <= WORTH_A_LOOK

@@ -32,7 +32,7 @@ impl<K: Kernel> Service<K> {
 
     /// The program's own hint.
     pub(super) fn advise(&mut self, i: usize, key: InodeKey, range: std::ops::Range<u64>) {
-        let Some(size) = self.files.get(&key).map(|f| f.size) else {
+        let Some(size) = self.files.get(&key).map(|f| f.size()) else {
             return;
         };
         // No more than its part: it may not go by what it was offered.
@@ -107,12 +107,12 @@ impl<K: Kernel> Service<K> {
         let Some(file) = self.files.get_mut(&key) else {
             return plan::Plan::default();
         };
-        file.device = device;
+        file.set_device(device);
         let terms = Terms {
-            chunk: file.chunk.max(PAGE),
+            chunk: file.chunk().max(PAGE),
             gap: model.merge_gap(),
             room,
-            size: file.size,
+            size: file.size(),
         };
         let visible = self.config.view.cache_visibility;
         let plan = plan::plan(ranges, visible.then_some(&*file.view), terms, now);
@@ -149,7 +149,7 @@ impl<K: Kernel> Service<K> {
         let Some(file) = self.files.get(&key) else {
             return;
         };
-        if file.blind {
+        if file.is_blind() {
             return;
         }
         let view = file.view.clone();
@@ -249,7 +249,7 @@ impl<K: Kernel> Service<K> {
         };
         let view = file.view.clone();
         // What is still queued is not cached either.
-        if file.blind || view.in_flight_pages() > 0 {
+        if file.is_blind() || view.in_flight_pages() > 0 {
             return false;
         }
         let mut gone = 0;
@@ -284,7 +284,7 @@ impl<K: Kernel> Service<K> {
         let facts = self.device_facts(key);
         let model = facts.model;
         let config = &self.config;
-        let chunk = self.files.get(&key).map_or(0, |f| f.chunk).max(PAGE);
+        let chunk = self.files.get(&key).map_or(0, |f| f.chunk()).max(PAGE);
         let largest = match self.mode {
             // Table 2: prediction alone keeps the kernel's limit.
             shm::MODE_PREDICT => 128 << 10,

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -154,23 +154,26 @@ pub(super) struct FileState {
     pub(super) key: InodeKey,
     pub(super) view: Arc<FileView>,
     pub(super) account: Arc<Account>,
-    pub(super) size: u64,
+    /// Bytes.
+    size: u64,
     /// The device from which it was fetched last: of a file system on several disks the disk.
-    pub(super) device: u64,
+    device: u64,
     /// Who has it open, and whether we do.
     pub(super) hold: Hold,
     /// Its name when it was first opened, to find it by when all descriptors are closed and a mapping is left.
-    pub(super) name: PathBuf,
+    name: PathBuf,
     /// Its reads in no order.
     pub(super) random: RandomReads,
     /// What became of it with its server, and with the cache.
     pub(super) served: Served,
-    pub(super) last_access: Moment,
+    /// When a program read it last, or opened it.
+    last_access: Moment,
     /// Whether others read it.
     pub(super) seen: Seen,
-    pub(super) chunk: u64,
+    /// Bytes of a request.
+    chunk: u64,
     /// cachestat is refused for this file.
-    pub(super) blind: bool,
+    blind: bool,
     /// When to look whether it can be left to the hooks.
     pub(super) warmth: Warmth,
     /// How far it is read from its beginning, since somebody has it open.
@@ -196,6 +199,76 @@ impl FileState {
             warmth: Warmth::new(now),
             progress: Progress::default(),
         }
+    }
+
+    /// Bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// It has so many bytes.
+    pub(super) fn set_size(&mut self, size: u64) {
+        self.size = size;
+    }
+
+    /// The device from which it was fetched last: of a file system on several disks the disk.
+    pub(super) fn device(&self) -> u64 {
+        self.device
+    }
+
+    /// It is fetched from there.
+    pub(super) fn set_device(&mut self, device: u64) {
+        self.device = device;
+    }
+
+    /// Its name when it was first opened; none, where that is not known.
+    pub(super) fn name(&self) -> &Path {
+        &self.name
+    }
+
+    /// Whether its name is known.
+    pub(super) fn has_name(&self) -> bool {
+        !self.name.as_os_str().is_empty()
+    }
+
+    /// Its name was found.
+    pub(super) fn set_name(&mut self, name: PathBuf) {
+        self.name = name;
+    }
+
+    /// Bytes that its name takes.
+    pub(super) fn name_bytes(&self) -> usize {
+        self.name.capacity()
+    }
+
+    /// When a program read it last, or opened it.
+    pub(super) fn last_access(&self) -> Moment {
+        self.last_access
+    }
+
+    /// A program reads it, or opens it.
+    pub(super) fn touch(&mut self, now: Moment) {
+        self.last_access = now;
+    }
+
+    /// Bytes of a request; 0 while it is not known on what it lies.
+    pub(super) fn chunk(&self) -> u64 {
+        self.chunk
+    }
+
+    /// Requests of it have so many bytes.
+    pub(super) fn set_chunk(&mut self, chunk: u64) {
+        self.chunk = chunk;
+    }
+
+    /// Whether the kernel refuses to tell what of it is cached.
+    pub(super) fn is_blind(&self) -> bool {
+        self.blind
+    }
+
+    /// The kernel refuses to tell what of it is cached.
+    pub(super) fn set_blind(&mut self) {
+        self.blind = true;
     }
 
     /// What becomes of it counts in all, for the file, and for the process that has it.
@@ -228,7 +301,7 @@ impl<K: Kernel> Service<K> {
         let Some(file) = files.known.get_mut(&key) else {
             return;
         };
-        if file.name.as_os_str().is_empty() {
+        if !file.has_name() {
             let Some(handle) = file.hold.held() else {
                 return;
             };

@@ -99,7 +99,7 @@ impl Hold {
     }
 
     /// It is asked for.
-    pub(super) fn is_used(&mut self, now: Moment) {
+    pub(super) fn touch(&mut self, now: Moment) {
         self.used = now;
     }
 
@@ -196,7 +196,7 @@ impl<K: Kernel> Service<K> {
         i: usize,
     ) -> Option<Arc<Handle>> {
         let file = self.files.get_mut(&key)?;
-        file.size = size;
+        file.set_size(size);
         file.hold.begins(handle.clone(), i);
         Some(handle)
     }
@@ -208,7 +208,7 @@ impl<K: Kernel> Service<K> {
         let is_its = |(i, p): &(usize, &ProcState)| maps(p) && lives(p) && self.stands(*i);
         let i = self.processes.iter().find(is_its)?.0;
         let file = self.files.get(&key)?;
-        let (name, openers) = (&file.name, &file.hold.openers_now);
+        let (name, openers) = (file.name(), &file.hold.openers_now);
         let held = self
             .kernel
             .open_by_name(&self.shared, i, name, key, openers);

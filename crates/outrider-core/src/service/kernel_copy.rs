@@ -48,7 +48,7 @@ impl<K: Kernel> Service<K> {
         };
         // All of it stays unused until the call is over: no more than a stream's share.
         let share = self.memory.window(self.reading.files());
-        let end = e.offset.saturating_add(e.len.min(share)).min(file.size);
+        let end = e.offset.saturating_add(e.len.min(share)).min(file.size());
         if e.offset >= end || self.mode == shm::MODE_PREDICT {
             return;
         }

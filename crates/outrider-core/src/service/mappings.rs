@@ -27,7 +27,7 @@ impl<K: Kernel> Service<K> {
             delay: 0,
             ..self.limits(key)
         };
-        let Some(size) = self.files.get(&key).map(|f| f.size) else {
+        let Some(size) = self.files.get(&key).map(|f| f.size()) else {
             return (false, false);
         };
         let touched = match self.kernel.touched(pid, m) {
@@ -179,9 +179,9 @@ impl<K: Kernel> Service<K> {
             return None;
         }
         let file = self.take_in(key, size);
-        file.size = size;
-        if file.name.as_os_str().is_empty() {
-            file.name = name;
+        file.set_size(size);
+        if !file.has_name() {
+            file.set_name(name);
         }
         file.account.cancelled.store(false, Relaxed);
         self.handle(key)?;

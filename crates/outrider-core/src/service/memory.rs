@@ -187,7 +187,7 @@ impl<K: Kernel> Service<K> {
             .files
             .values()
             .filter(|f| f.view.present_pages() > 0)
-            .map(|f| (f.last_access, f.key))
+            .map(|f| (f.last_access(), f.key))
             .collect();
         order.sort();
         let mut freed = 0;
@@ -230,7 +230,7 @@ impl<K: Kernel> Service<K> {
         {
             return None;
         }
-        self.kernel.open_briefly(&file.name, key)
+        self.kernel.open_briefly(file.name(), key)
     }
 
     /// Drops what the view has of a range of a file from the cache; how many bytes that were. What of it was not read yet was fetched in vain.

@@ -106,7 +106,7 @@ impl<K: Kernel> Service<K> {
             chunk.min(wanted)
         };
         if let Some(f) = self.files.get_mut(&key) {
-            f.chunk = chunk;
+            f.set_chunk(chunk);
         }
         true
     }
@@ -195,9 +195,9 @@ impl<K: Kernel> Service<K> {
             generation: opening.generation,
             wanted: opening.wanted,
         });
-        file.last_access = now;
+        file.touch(now);
         if opening.size > 0 {
-            file.size = opening.size;
+            file.set_size(opening.size);
         }
         alone
     }
@@ -206,17 +206,17 @@ impl<K: Kernel> Service<K> {
     fn name_opened(&mut self, opening: &Opening, slot: &Slot) {
         let (key, wanted) = (opening.key, opening.wanted);
         let file = self.files.get(&key);
-        let Some(file) = file.filter(|f| f.size == 0 || f.name.as_os_str().is_empty()) else {
+        let Some(file) = file.filter(|f| f.size() == 0 || !f.has_name()) else {
             return;
         };
-        let known = file.size > 0 && self.devices.place(key.dev).is_some();
+        let known = file.size() > 0 && self.devices.place(key.dev).is_some();
         let served = self.devices.shows_opens(key.dev);
         if served || known && self.device_facts(key).leaves_to_kernel(Way::Opens) {
             // It need not be opened: nothing of it will be asked for soon.
             let name = self.kernel.link(wanted.pid, wanted.fd);
             let same = slot.generation.load(Relaxed) == opening.generation;
             if let (Some(file), true) = (self.files.get_mut(&key), same) {
-                file.name = name;
+                file.set_name(name);
             }
         } else {
             self.handle(key);
@@ -267,7 +267,7 @@ impl<K: Kernel> Service<K> {
         let Some(file) = self.files.get(&key) else {
             return 0;
         };
-        let size = file.size;
+        let size = file.size();
         // A server is asked once there is a reason.
         if self.devices.place(key.dev).is_none_or(|p| !p.caches) {
             return 0;

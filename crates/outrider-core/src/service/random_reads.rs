@@ -178,10 +178,11 @@ impl<K: Kernel> Service<K> {
     pub(super) fn take_in_random(&mut self, key: InodeKey, read: &Unordered) -> Option<Disorder> {
         let file = self.files.get_mut(&key)?;
         let missing = read.arrival == Arrival::Missing;
+        let size = file.size();
         let of = &mut file.random;
         of.seen.unrepeated |= read.unrepeated;
         of.seen
-            .count(read.offset, read.len, missing, read.skipped, file.size);
+            .count(read.offset, read.len, missing, read.skipped, size);
         let mut known = Disorder {
             streamed: of.streamed.then(|| file.view.unused_pages()),
             ..Disorder::default()
@@ -224,7 +225,7 @@ impl<K: Kernel> Service<K> {
             return;
         };
         let at = file.random.probe(seed);
-        let end = (at + len.min(file.chunk)).min(file.size);
+        let end = (at + len.min(file.chunk())).min(file.size());
         self.fetch(Intent {
             class: Class::Background,
             ..Intent::new(key, &[at..end], Origin::Dense)
@@ -235,10 +236,10 @@ impl<K: Kernel> Service<K> {
     pub(super) fn sample(&mut self, key: InodeKey, seed: u64) -> Option<bool> {
         let handle = self.handle(key)?;
         let file = self.files.get_mut(&key)?;
-        if file.blind {
+        if file.is_blind() {
             return None;
         }
-        let size = file.size;
+        let size = file.size();
         for at in file.random.places(seed) {
             // It may have become shorter.
             let end = (at + PLACE).min(size).max(at);
@@ -260,7 +261,7 @@ impl<K: Kernel> Service<K> {
         if due.random.seen.reads < due.random.consider_at {
             return None;
         }
-        let region = due.random.seen.region(due.size);
+        let region = due.random.seen.region(due.size());
         let held = self.held(key, &region);
         let model = self.model(self.device(key));
         let file = self.files.get(&key)?;
@@ -291,7 +292,7 @@ impl<K: Kernel> Service<K> {
             f.key != key
                 && f.hold.is_open()
                 && f.random.seen.reads >= dense::FEWEST
-                && self.kernel.since(f.last_access) < LATELY
+                && self.kernel.since(f.last_access()) < LATELY
         };
         let of = |f: &FileState| {
             let hull = &f.random.seen.hull;
@@ -308,7 +309,7 @@ impl<K: Kernel> Service<K> {
 
     /// What the kernel holds of a file's region.
     fn held(&mut self, key: InodeKey, region: &Range<u64>) -> Option<Held> {
-        if self.files.get(&key)?.blind {
+        if self.files.get(&key)?.is_blind() {
             return None;
         }
         let handle = self.handle(key)?;

@@ -96,7 +96,7 @@ impl<K: Kernel> Service<K> {
         limits.sparse = interarrival.map_or(0, |interarrival| self.sparse(key, &interarrival));
         self.may_have_grown(key, &e)?;
         self.stays_cached(key, &e);
-        let size = self.files.get(&key)?.size;
+        let size = self.files.get(&key)?.size();
         let state = self.processes.get_mut(i)?;
         let desc = state.desc_mut(e.fd)?;
         let untold = desc.take_in(e.offset, slot.skip.load(Relaxed), shared.proc(i));
@@ -124,12 +124,12 @@ impl<K: Kernel> Service<K> {
 
     /// A read beyond the end that is known: the file may have grown. `None` where there is no such file.
     fn may_have_grown(&mut self, key: InodeKey, e: &Event) -> Option<()> {
-        if e.offset >= self.files.get(&key)?.size {
+        if e.offset >= self.files.get(&key)?.size() {
             let handle = self.handle(key);
             let size = handle.and_then(|h| self.kernel.size(&h));
             if let (Some(size), Some(file)) = (size, self.files.get_mut(&key)) {
-                file.size = size;
-            } else if self.files.get(&key).is_some_and(|f| f.size == 0) {
+                file.set_size(size);
+            } else if self.files.get(&key).is_some_and(|f| f.size() == 0) {
                 self.ask_server(key, false);
             }
         }
@@ -230,7 +230,7 @@ impl<K: Kernel> Service<K> {
         let ahead = std::mem::take(&mut heard.foresight.ranges);
         if let Some(file) = self.files.get_mut(&key).filter(|_| !ahead.is_empty()) {
             // It counts among those that are read, whoever fetches what comes next.
-            file.hold.is_used(self.kernel.now());
+            file.hold.touch(self.kernel.now());
         }
         let stream = self.desc(i, e.fd).and_then(|d| d.detector.streams.latest());
         StreamFacts {
@@ -405,7 +405,7 @@ impl<K: Kernel> Service<K> {
         let (mut front, forward) = (stream.front, stream.stride > 0);
         let now = self.now_us();
         let file = self.files.get(&key)?;
-        if file.blind {
+        if file.is_blind() {
             return None;
         }
         // A look-ahead that is still long needs no new look.
@@ -451,7 +451,7 @@ impl<K: Kernel> Service<K> {
         }
         self.header().lose(lost::CACHESTAT);
         if let Some(f) = self.files.get_mut(&key) {
-            f.blind = true;
+            f.set_blind();
         }
     }
 }

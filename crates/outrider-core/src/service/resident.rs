@@ -83,7 +83,7 @@ impl<K: Kernel> Service<K> {
         if slot.flags.load(Relaxed) & FLAG_RESIDENT == 0 {
             return false;
         }
-        let size = self.files.get(&key).map_or(0, |f| f.size);
+        let size = self.files.get(&key).map_or(0, |f| f.size());
         let len = e.len.min(size.saturating_sub(e.offset));
         let shared = self.shared.clone();
         let desc = self.desc_mut(i, e.fd);
@@ -157,7 +157,7 @@ impl<K: Kernel> Service<K> {
     /// Forgets what random reads of a file have come to, and has all of its reads told again, once `change` has been made to what is known of each descriptor;
     /// it returns flags to set then.
     pub(super) fn listen_anew(&mut self, key: InodeKey, mut change: impl FnMut(&mut Desc) -> u32) {
-        let size = self.files.get(&key).map_or(0, |f| f.size);
+        let size = self.files.get(&key).map_or(0, |f| f.size());
         if let Some(file) = self.files.get_mut(&key) {
             file.random.forget();
             file.random.forget_samples();
@@ -189,16 +189,16 @@ impl<K: Kernel> Service<K> {
         let unused = file.view.unused_pages();
         let last = std::mem::replace(&mut file.warmth.unused, unused);
         if !looks
-            || file.blind
+            || file.is_blind()
             || file.view.in_flight_pages() > 0
-            || unused > file.size / PAGE / UNUSED && unused != last
+            || unused > file.size() / PAGE / UNUSED && unused != last
         {
             return false;
         }
         let Some(handle) = self.handle(key) else {
             return false;
         };
-        let size = self.files.get(&key).map_or(0, |f| f.size);
+        let size = self.files.get(&key).map_or(0, |f| f.size());
         let start = offset.min(size.saturating_sub(LOOK)) / PAGE;
         let pages = PageRange::new(start, size.min(start * PAGE + LOOK).div_ceil(PAGE));
         let near = PageRange::new(start, pages.end.min(start + NEAR / PAGE));

@@ -120,9 +120,9 @@ impl<K: Kernel> Service<K> {
             file.served.pending = false;
             match opened.file {
                 Some((handle, size)) if file.hold.is_open() && !away => {
-                    file.size = size;
+                    file.set_size(size);
                     file.hold.begins(handle, opened.proc);
-                    file.hold.is_used(self.kernel.now());
+                    file.hold.touch(self.kernel.now());
                     let ranges = std::mem::take(&mut file.served.hinted);
                     hinted.push((opened.proc, opened.key, ranges));
                 }
@@ -153,7 +153,7 @@ impl<K: Kernel> Service<K> {
         let Some(file) = self.files.get_mut(&key) else {
             return false;
         };
-        let bytes = e.offset..e.offset.saturating_add(e.len).min(file.size);
+        let bytes = e.offset..e.offset.saturating_add(e.len).min(file.size());
         let before = file.served.read.take();
         let caches = match before {
             Some((fd, thread, bytes)) if (fd, thread) == (e.fd, e.extra) => {
