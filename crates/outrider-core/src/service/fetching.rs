@@ -7,9 +7,10 @@ use outrider_sys::units::{InodeKey, PAGE};
 
 use super::interarrival::Interarrival;
 use super::kernel::Kernel;
+use super::left_to_kernel::DeviceFacts;
 use super::still_cached::{Counted, Places, WORTH_A_LOOK};
 use super::{Service, bounds};
-use crate::device::READAHEAD;
+use crate::device::{DeviceModel, READAHEAD};
 use crate::engine::{Handle, Request};
 use crate::intent::Intent;
 use crate::plan::Terms;
@@ -279,10 +280,15 @@ impl<K: Kernel> Service<K> {
     }
 
     pub(super) fn limits(&mut self, key: InodeKey) -> Limits {
+        let facts = self.device_facts(key);
+        self.limits_on(&facts, key)
+    }
+
+    /// The same, where what is known of the file's device was asked for already.
+    pub(super) fn limits_on(&self, facts: &DeviceFacts, key: InodeKey) -> Limits {
         /// Bytes that are asked for ahead where a stream may soon be left to the kernel.
         const NEAR: u64 = 8 << 20;
-        let facts = self.device_facts(key);
-        let model = facts.model;
+        let model = &facts.model;
         let config = &self.config;
         let chunk = self.files.get(&key).map_or(0, |f| f.chunk()).max(PAGE);
         let largest = match self.mode {
@@ -317,14 +323,13 @@ impl<K: Kernel> Service<K> {
 
     /// Up to which mean step reads that go onward by steps that differ are answered by reading on, bytes: what arrives in a share of the time
     /// that the program takes from one read that waits to the next. A latency that was measured beside other requests would promise too much.
-    pub(super) fn sparse(&mut self, key: InodeKey, interarrival: &Interarrival) -> u64 {
+    pub(super) fn sparse(&self, model: &DeviceModel, interarrival: &Interarrival) -> u64 {
         let Some(each) = interarrival.each() else {
             return 0;
         };
         if self.mode == shm::MODE_PREDICT || !self.memory.is_aggressive() {
             return 0;
         }
-        let model = self.model(self.device(key));
         let waits = (each.as_secs_f64() * 1e6).min(model.latency_us);
         (waits * model.bandwidth * self.config.predict.sparse) as u64
     }

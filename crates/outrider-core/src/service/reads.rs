@@ -11,6 +11,7 @@ use super::decide::{
 };
 use super::descriptors::Untold;
 use super::kernel::Kernel;
+use super::left_to_kernel::DeviceFacts;
 use super::random_reads::Unordered;
 use super::still_cached::Counted;
 use super::{Desc, Position, Service};
@@ -40,6 +41,8 @@ struct Heard {
     passes: bool,
     /// A source has claimed it, and has to hear the next, too.
     claimed: bool,
+    /// What was known of the file's device before it.
+    device: DeviceFacts,
     limits: Limits,
     foresight: Foresight,
 }
@@ -71,7 +74,12 @@ impl<K: Kernel> Service<K> {
         }
         self.narrow_line(&mut heard);
         let (facts, order) = self.gather(&mut heard);
-        let decision = decide(&facts, order, &self.device_facts(key));
+        // The read is one of those that are being read.
+        let device = DeviceFacts {
+            reading: self.reading,
+            ..heard.device
+        };
+        let decision = decide(&facts, order, &device);
         let silence = match self.apply(&heard, &decision) {
             true => {
                 let next = self.look_on(&mut heard, &facts);
@@ -88,12 +96,14 @@ impl<K: Kernel> Service<K> {
     fn observe(&mut self, i: usize, key: InodeKey, e: Event) -> Option<Heard> {
         let shared = self.shared.clone();
         let slot = &shared.proc(i).slots[usize::from(e.fd)];
-        let mut limits = self.limits(key);
+        let facts = self.device_facts(key);
+        let mut limits = self.limits_on(&facts, key);
         self.reads_now(i, key);
         let arrival = self.seen(key, e.offset, e.len);
         let device = self.device(key);
         let interarrival = self.desc(i, e.fd).map(|d| d.interarrival());
-        limits.sparse = interarrival.map_or(0, |interarrival| self.sparse(key, &interarrival));
+        limits.sparse =
+            interarrival.map_or(0, |interarrival| self.sparse(&facts.model, &interarrival));
         self.may_have_grown(key, &e)?;
         self.stays_cached(key, &e);
         let size = self.files.get(&key)?.size();
@@ -117,6 +127,7 @@ impl<K: Kernel> Service<K> {
             in_tile: desc.detector.in_tile(),
             passes: desc.detector.streams.sole() && !desc.detector.in_band(),
             claimed: false,
+            device: facts,
             limits,
             foresight,
         })
