@@ -1,7 +1,8 @@
 //! What a read comes to: what is asked for, and what its hook need not tell next. Facts in, a decision out; nothing here asks the kernel or knows the time.
 //!
 //! There are two decisions, because what a hook may be silent about depends on what came of asking: [`decide`] says what is to be fetched, and
-//! [`Decision::silence`] what need not be told once that was asked for, or refused. `Service::read` gathers the facts and carries both out.
+//! [`ReadFacts::silence`] what need not be told once that was asked for, and whether the service looks soon. `Service::read` gathers the facts, and
+//! `Service::apply` and `Desc::agree` carry out what was decided.
 
 use std::ops::Range;
 
@@ -15,8 +16,9 @@ use crate::shm::Origin;
 
 /// Reads that are not told after each that is, when a program is first found to read what is cached; it doubles [`DOUBLINGS`] times.
 const RARELY_AT_FIRST: u16 = 16;
-/// The same in succession, of random reads whose samples are cached.
+/// Random reads that are not told in a row after a sample has found the file cached; it doubles as often.
 const RESIDENT_AT_FIRST: u32 = 16;
+/// How often these double while nothing else is found.
 const DOUBLINGS: u32 = 6;
 /// Random reads that are not told while nothing is left of what was streamed for them.
 const STREAMED: u32 = 64;
@@ -110,7 +112,8 @@ pub(super) struct Decision {
     pub(super) intents: Vec<Want>,
     /// Where that was cut, though the stream foresees more.
     pub(super) cut: Option<u64>,
-    /// All that the process reads is one stream forward without gaps that the kernel brings in by requests of so many bytes on average: that is so, or not, or as before.
+    /// Whether all that the process reads is one stream forward without gaps, which the kernel brings in by requests of so many bytes on average; `None`: as
+    /// before.
     pub(super) window: Option<Option<u64>>,
     /// So many of the next reads need not be told, if nothing is refused.
     pub(super) skip: u32,
@@ -137,7 +140,8 @@ impl Disorder {
 pub(super) enum Next {
     /// Of a stream, that it is cached, or that it is not.
     Stream(Option<Calm>),
-    /// Of reads in no order: how many were not told after each that was, samples in succession that found the file cached, and whether one that was taken now did.
+    /// Of reads in no order: how many were not told after each that was, samples in succession that found the file cached, and whether one that was taken
+    /// now did.
     Disorder {
         rarely: u16,
         resident: u32,
@@ -206,8 +210,8 @@ impl ReadFacts {
         !self.in_tile && !self.claimed
     }
 
-    /// Decides what need not be told after what a read came to was asked for, and nothing of it refused: `skip` reads, and those in `quiet`. SPEC CP3: that is so in
-    /// a `steady` state only, or never.
+    /// Decides what need not be told after what a read came to was asked for, and nothing of it refused: `skip` reads, and those in `quiet`.
+    /// SPEC CP3: in a `steady` state the next reads are not looked at.
     pub(super) fn silence(
         &self,
         skip: u32,
@@ -303,7 +307,8 @@ fn cut(mut ranges: Vec<Range<u64>>, at: Option<u64>) -> (Vec<Range<u64>>, Option
 }
 
 impl StreamFacts {
-    /// Bytes of one of the requests by which the kernel brings in the whole of a file, on average, in reads of `len` bytes. `None` where more than this stream is read.
+    /// Bytes of one of the requests by which the kernel brings in the whole of a file, on average, in reads of `len` bytes. `None` where more than this
+    /// stream is read.
     fn mean_window(&self, len: u64, device: &DeviceFacts) -> Option<u64> {
         if !self.plain || device.reading.files() != 1 {
             return None;

@@ -245,8 +245,7 @@ impl Desc {
         }
     }
 
-    /// Agrees with the hook on what need not be told after the last read: reads within some bytes, `skip` more, and so many after each that is told. `given` had been
-    /// agreed on when that was told.
+    /// Agrees with the hook on what need not be told after the last read. `given` reads had been agreed on when that was told.
     pub(super) fn agree(&mut self, silence: Silence, given: u32, slot: &Slot, queue: &Proc) {
         if silence.rarely == 0 && self.rarely > 0 {
             self.calm = 0;

@@ -3,7 +3,7 @@
 //! | who asks | what may be missing | because |
 //! | --- | --- | --- |
 //! | silence: samples of random reads, looks ahead of a stream | nothing | nobody hears of it from then on, and each page that is missing is waited for |
-//! | the hooks, and whoever leaves a file to them | a page in 1024, and one | they notice what is missing themselves, and kernels take single pages at any time |
+//! | the hooks, and whoever leaves a file to them | a page in 1024, or one | they notice what is missing, and kernels take single pages at any time |
 //! | evictions, by the page | half | what is fetched anew costs as much as it spares, where half of it is there |
 //! | evictions, by some places of a file | half of the places | all of the file is gone through then |
 //! | evictions, by the lines of a tile | a quarter of the places | the lines beside it are asked for next, and are lost in the same way |
