@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{DeviceId, PAGE};
 
 use super::processes::ProcState;
 use super::{InodeKey, Kernel, Service};
@@ -83,8 +83,9 @@ impl<K: Kernel> Readers for Followed<'_, K> {
 
     fn is_streaming(&self, device: u64) -> bool {
         let mut files = self.0.files.values();
-        files
-            .any(|f| f.random.is_streamed() && f.device() == device && f.view.in_flight_pages() > 0)
+        files.any(|f| {
+            f.random.is_streamed() && f.device() == DeviceId(device) && f.view.in_flight_pages() > 0
+        })
     }
 }
 
@@ -111,14 +112,14 @@ impl<K: Kernel> Service<K> {
 
     /// Whether anybody else reads from the device that a file lies on, as far as is known.
     pub(super) fn sharing(&self, key: InodeKey) -> Sharing {
-        self.device_sharing.of(self.device(key))
+        self.device_sharing.of(self.device(key).0)
     }
 
     /// To be called before something is asked of a device: begins to count there.
-    pub(super) fn begin_sharing(&mut self, device: u64) {
-        if !self.device_sharing.knows(device) {
+    pub(super) fn begin_sharing(&mut self, device: DeviceId) {
+        if !self.device_sharing.knows(device.0) {
             let mut sharing = std::mem::take(&mut self.device_sharing);
-            sharing.begin(device, &self.kernel, &self.engine, &Followed(self));
+            sharing.begin(device.0, &self.kernel, &self.engine, &Followed(self));
             self.device_sharing = sharing;
         }
     }

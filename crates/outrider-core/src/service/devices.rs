@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use outrider_sys::units::InodeKey;
+use outrider_sys::units::{DeviceId, InodeKey};
 
 use super::kernel::Kernel;
 use super::left_to_kernel::DeviceFacts;
@@ -31,13 +31,13 @@ pub struct Place {
     pub caches: bool,
 }
 
-/// Devices, by their numbers.
+/// File systems, by their numbers, and devices.
 pub(super) struct Devices {
     places: Map<u64, Place>,
     /// Models that were measured at another time, by file system ([`file_system_id`](outrider_sys::device::file_system_id)).
     saved: HashMap<u64, DeviceModel>,
     /// What the engine said, and when.
-    models: HashMap<u64, (Moment, DeviceModel)>,
+    models: HashMap<DeviceId, (Moment, DeviceModel)>,
     /// File systems on which what is read was seen to stay cached.
     caching: HashSet<u64>,
     /// File systems of which nothing is prefetched any more.
@@ -91,14 +91,14 @@ impl Devices {
     }
 
     /// The model of a device, not older than [`FRESH`].
-    fn model(&mut self, dev: u64, engine: &Engine, now: Moment) -> DeviceModel {
-        if let Some((at, model)) = self.models.get(&dev)
+    fn model(&mut self, device: DeviceId, engine: &Engine, now: Moment) -> DeviceModel {
+        if let Some((at, model)) = self.models.get(&device)
             && now - *at < FRESH
         {
             return *model;
         }
-        let model = engine.model(dev);
-        self.models.insert(dev, (now, model));
+        let model = engine.model(device.0);
+        self.models.insert(device, (now, model));
         model
     }
 
@@ -127,12 +127,14 @@ impl Devices {
 
 impl<K: Kernel> Service<K> {
     /// The device from which a file was fetched last.
-    pub(super) fn device(&self, key: InodeKey) -> u64 {
-        self.files.get(&key).map_or(key.dev, |f| f.device())
+    pub(super) fn device(&self, key: InodeKey) -> DeviceId {
+        let file = self.files.get(&key);
+        file.map_or(DeviceId(key.dev), |f| f.device())
     }
 
-    pub(super) fn model(&mut self, dev: u64) -> DeviceModel {
-        self.devices.model(dev, &self.engine, self.kernel.now())
+    /// The model of a device.
+    pub(super) fn model(&mut self, device: DeviceId) -> DeviceModel {
+        self.devices.model(device, &self.engine, self.kernel.now())
     }
 
     /// What is known of the device that a file lies on.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use outrider_sys::units::{InodeKey, PAGE};
+use outrider_sys::units::{DeviceId, InodeKey, PAGE};
 
 use super::interarrival::Interarrival;
 use super::kernel::Kernel;
@@ -102,7 +102,7 @@ impl<K: Kernel> Service<K> {
         let (class, part) = self.urgency(key, intent.class);
         let room = self.room().min(part);
         let now = self.now_us();
-        let device = self.engine.device_of(key.dev, &handle, first);
+        let device = DeviceId(self.engine.device_of(key.dev, &handle, first));
         self.begin_sharing(device);
         let model = self.model(device);
         let Some(file) = self.files.get_mut(&key) else {

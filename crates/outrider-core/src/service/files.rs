@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use outrider_sys::units::{InodeKey, PAGE};
+use outrider_sys::units::{DeviceId, InodeKey, PAGE};
 
 use super::cache_users::Seen;
 use super::hold::Hold;
@@ -157,7 +157,7 @@ pub(super) struct FileState {
     /// Bytes.
     size: u64,
     /// The device from which it was fetched last: of a file system on several disks the disk.
-    device: u64,
+    device: DeviceId,
     /// Who has it open, and whether we do.
     pub(super) hold: Hold,
     /// Its name when it was first opened, to find it by when all descriptors are closed and a mapping is left.
@@ -187,7 +187,7 @@ impl FileState {
             view: Arc::new(view),
             account: Arc::new(account),
             size,
-            device: key.dev,
+            device: DeviceId(key.dev),
             hold: Hold::new(now),
             name: PathBuf::new(),
             random: RandomReads::new(),
@@ -212,12 +212,12 @@ impl FileState {
     }
 
     /// The device from which it was fetched last: of a file system on several disks the disk.
-    pub(super) fn device(&self) -> u64 {
+    pub(super) fn device(&self) -> DeviceId {
         self.device
     }
 
     /// It is fetched from there.
-    pub(super) fn set_device(&mut self, device: u64) {
+    pub(super) fn set_device(&mut self, device: DeviceId) {
         self.device = device;
     }
 

@@ -111,7 +111,7 @@ impl<K: Kernel> Service<K> {
         let desc = state.desc_mut(e.fd)?;
         let untold = desc.take_in(e.offset, slot.skip.load(Relaxed), shared.proc(i));
         let alike = untold.is_none() && !desc.detector.streams.skips();
-        let beside = alike && self.engine.is_asked(device);
+        let beside = alike && self.engine.is_asked(device.0);
         desc.told(alike, beside, self.kernel.now());
         let foresight = desc
             .detector
