@@ -63,6 +63,13 @@ impl Policy {
 }
 
 impl Grant {
+    /// Nothing may be done.
+    pub const NOTHING: Grant = Grant {
+        total: 0,
+        aggressive: false,
+        allowed: false,
+    };
+
     /// The largest window of one of `streams` streams, bytes.
     pub fn window(&self, streams: u64, policy: &Policy) -> u64 {
         if !self.allowed {

@@ -54,9 +54,8 @@ impl Residency {
         now: u64,
         looks: &mut u32,
     ) -> Result<bool, CacheStatError> {
-        let bytes = pages.start * PAGE..pages.end * PAGE;
         if let Some(module) = &self.module
-            && let Ok(Some(cached)) = module.pages(handle.fd(), bytes)
+            && let Ok(Some(cached)) = module.pages(handle.fd(), pages.bytes())
         {
             *looks += 1;
             let mut at = pages.start;
@@ -84,7 +83,7 @@ pub fn divide(
     const SMALLEST: u64 = (128 << 10) / PAGE;
     const MOST: u32 = 128;
     *looks += 1;
-    let cached = count(pages.start * PAGE..pages.end * PAGE)?;
+    let cached = count(pages.bytes())?;
     if cached >= pages.len() {
         view.present(pages, now);
         return Ok(true);

@@ -27,6 +27,10 @@ impl InodeKey {
     }
 }
 
+/// The disk that a file's bytes come from, by its number: that of its file system, where this lies on one disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceId(pub u64);
+
 /// A half-open range `start..end` of page indices (units: 4096-byte pages from the file's start).
 ///
 /// Any pair is allowed; where `end <= start` the range is empty.
@@ -55,6 +59,11 @@ impl PageRange {
             start,
             end: offset.saturating_add(len).div_ceil(PAGE),
         }
+    }
+
+    /// All bytes of the pages.
+    pub const fn bytes(&self) -> Range<u64> {
+        self.start * PAGE..self.end * PAGE
     }
 
     /// Number of pages.

@@ -10,10 +10,10 @@ use std::time::Duration;
 use outrider_sys::units::{InodeKey, PAGE};
 
 use super::kernel::Kernel;
-use super::{FILES_KEPT, FileState, ProcState, Service};
+use super::processes::ProcState;
+use super::{FILES_KEPT, FileState, Service};
 use crate::engine::Class;
 use crate::shm::{self, Figure, lost};
-use crate::source::dense::{self, Random, Verdict};
 use crate::source::mapped::Mapped;
 use crate::view::{FileView, PageRange};
 
@@ -51,25 +51,24 @@ impl FileState {
     /// Bytes that are taken by what is known of it.
     fn bytes(&self) -> usize {
         let fixed = size_of::<FileState>() + 2 * size_of::<FileView>();
-        fixed + self.name.capacity() + self.view.memory_bytes() + self.random.bytes()
-    }
-
-    /// The process that opened it last, if it is open.
-    fn owner(&self) -> Option<usize> {
-        self.source.map(|s| s.proc)
+        fixed + self.name_bytes() + self.view.memory_bytes() + self.random.bytes()
     }
 }
 
-impl ProcState {
+/// Time of the service's that a process has taken beyond its turns.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Debt(Duration);
+
+impl Debt {
     /// Its events, or looks at its memory, have taken so long.
-    pub(super) fn has_taken(&mut self, time: Duration) {
-        self.owes = (self.owes + time.saturating_sub(TURN)).min(DEBT);
+    pub(super) fn takes(&mut self, time: Duration) {
+        self.0 = (self.0 + time.saturating_sub(TURN)).min(DEBT);
     }
 
     /// Whether it has to sit out a turn.
     pub(super) fn sits_out(&mut self) -> bool {
-        let owed = self.owes >= TURN;
-        self.owes = self.owes.saturating_sub(TURN);
+        let owed = self.0 >= TURN;
+        self.0 = self.0.saturating_sub(TURN);
         owed
     }
 }
@@ -77,12 +76,12 @@ impl ProcState {
 impl<K: Kernel> Service<K> {
     /// The part of each process in what there are so many of.
     fn share(&self, all: usize) -> usize {
-        (all / self.active.len().max(2)).max(LEAST)
+        (all / self.processes.len().max(2)).max(LEAST)
     }
 
     /// Whether one more descriptor of process `i` is followed.
     pub(super) fn follows_more(&self, i: usize) -> bool {
-        let followed = self.procs[i].as_ref().map_or(0, |p| p.descs.len());
+        let followed = self.processes.get(i).map_or(0, ProcState::followed);
         let more = followed < self.share(DESCRIPTORS);
         if !more {
             self.header().lose(lost::CLAIMS);
@@ -93,13 +92,14 @@ impl<K: Kernel> Service<K> {
     /// There are more processes than there were: who has more than its part of the descriptors gives some up.
     pub(super) fn share_descriptors(&mut self) {
         let share = self.share(DESCRIPTORS);
-        for i in self.active.clone() {
-            let descs = self.procs[i].as_ref().map(|p| &p.descs);
-            let many = descs.filter(|d| d.len() > share);
-            let numbers = many.map(|d| d.keys().copied().skip(share).collect::<Vec<_>>());
-            for fd in numbers.into_iter().flatten() {
+        for i in self.processes.active().to_vec() {
+            let Some(process) = self.processes.get(i) else {
+                continue;
+            };
+            let many: Vec<u16> = process.descs().map(|(fd, _)| fd).skip(share).collect();
+            for fd in many {
                 self.header().lose(lost::CLAIMS);
-                let desc = self.procs[i].as_mut().and_then(|p| p.descs.remove(&fd));
+                let desc = self.processes.get_mut(i).and_then(|p| p.unfollow(fd));
                 if let Some(desc) = desc {
                     self.abandoned(i, fd, desc);
                 }
@@ -109,7 +109,11 @@ impl<K: Kernel> Service<K> {
 
     /// Whether mappings of process `i` are followed for which `more` bytes are needed.
     pub(super) fn maps_more(&self, i: usize, more: usize) -> bool {
-        let mapped = self.procs[i].iter().flat_map(|p| &p.mapped);
+        let mapped = self
+            .processes
+            .get(i)
+            .into_iter()
+            .flat_map(ProcState::mapped);
         let bytes = mapped.map(Mapped::bytes).sum::<usize>() + more;
         let fits = bytes <= self.share(MAPPED_BYTES);
         if !fits {
@@ -120,14 +124,14 @@ impl<K: Kernel> Service<K> {
 
     /// A file must never be opened: process `i` says so. Who names more than can be remembered is left alone, and nothing is opened any more that no program has opened.
     pub(super) fn leave_untouched(&mut self, i: usize, key: InodeKey) {
-        if self.untouchable.contains(&key) {
+        if self.files.untouchable().contains(&key) {
             return;
         }
-        let Some(state) = &mut self.procs[i] else {
+        let Some(state) = self.processes.get_mut(i) else {
             return;
         };
-        if state.untouchable >= LEFT_EACH || self.untouchable.len() >= LEFT {
-            state.left_alone = true;
+        if self.files.untouchable().len() >= LEFT || !state.names_untouchable(LEFT_EACH) {
+            state.leave_alone();
             self.walks = false;
             self.header().lose(lost::LEASES);
             if let Some(walker) = &self.walker {
@@ -135,8 +139,7 @@ impl<K: Kernel> Service<K> {
             }
             return;
         }
-        state.untouchable += 1;
-        self.untouchable.insert(key);
+        self.files.leave(key);
         if let Some(walker) = &self.walker {
             walker.leave(key);
         }
@@ -144,37 +147,37 @@ impl<K: Kernel> Service<K> {
 
     /// Of files that no program has open, so many are remembered: those that were read last.
     pub(super) fn keep_few_files(&mut self) {
-        if self.files.len() < self.files_looked_at {
+        if !self.files.are_many() {
             return;
         }
-        let closed = self.files.values().filter(|f| f.openers == 0);
-        let mut old: Vec<_> = closed.map(|f| (f.last_access, f.key)).collect();
+        let closed = self.files.values().filter(|f| !f.hold.is_open());
+        let mut old: Vec<_> = closed.map(|f| (f.last_access(), f.key)).collect();
         old.sort_unstable();
         let keep = FILES_KEPT / 4 * 3;
         for (_, key) in old.iter().take(old.len().saturating_sub(keep)) {
             self.forget(*key);
         }
-        self.files_looked_at = self.files.len() + FILES_KEPT / 4;
+        self.files.were_forgotten(FILES_KEPT / 4);
     }
 
     /// Where what is known of files takes too much memory, something is forgotten: first of files that nobody has open, then of those of the process that has the most.
     pub(super) fn keep_to_bytes(&mut self) {
-        if self.kernel.since(self.bytes_looked_at) < LOOK {
+        if self.kernel.since(*self.files.weighed()) < LOOK {
             return;
         }
-        self.bytes_looked_at = self.kernel.now();
+        *self.files.weighed() = self.kernel.now();
         let mut all: usize = self.files.values().map(FileState::bytes).sum();
         if all <= KNOWN_BYTES {
             return;
         }
         let mut of: HashMap<usize, usize> = HashMap::new();
         for f in self.files.values() {
-            if let Some(i) = f.owner() {
+            if let Some(i) = f.hold.owner() {
                 *of.entry(i).or_default() += f.bytes();
             }
         }
-        let part = |f: &FileState| f.owner().map_or(usize::MAX, |i| of[&i]);
-        let order = |f: &FileState| (std::cmp::Reverse(part(f)), f.last_access, f.key);
+        let part = |f: &FileState| f.hold.owner().map_or(usize::MAX, |i| of[&i]);
+        let order = |f: &FileState| (std::cmp::Reverse(part(f)), f.last_access(), f.key);
         let mut order: Vec<_> = self.files.values().map(order).collect();
         order.sort_unstable();
         for (_, _, key) in order {
@@ -185,7 +188,7 @@ impl<K: Kernel> Service<K> {
                 continue;
             };
             let before = file.bytes();
-            if file.openers == 0 {
+            if !file.hold.is_open() {
                 self.forget(key);
                 all -= before;
                 continue;
@@ -193,22 +196,20 @@ impl<K: Kernel> Service<K> {
             let everything = PageRange::new(0, u64::MAX / PAGE);
             let unused = file.view.evicted(everything).unused_pages;
             file.count(Figure::Wasted, unused * PAGE);
-            file.random = Random::default();
-            (file.consider_at, file.verdict) = (dense::FEWEST, Verdict::After(dense::FEWEST));
-            file.streamed = false;
+            file.random.forget();
             all -= before.saturating_sub(file.bytes());
         }
-        self.bytes_looked_at = self.kernel.now();
+        *self.files.weighed() = self.kernel.now();
     }
 
     /// How urgent a request for a file is, and how many bytes may be asked for: whoever is not alone has no more waiting than its part of the budget. What waits
     /// is counted by the engine: a process may say that it has dropped what it asked for.
     pub(super) fn urgency(&self, key: InodeKey, class: Class) -> (Class, u64) {
-        let owner = self.files.get(&key).and_then(FileState::owner);
-        let processes = self.active.len() as u64;
-        let own = self.files.values().filter(|f| f.owner() == owner);
+        let owner = self.files.get(&key).and_then(|f| f.hold.owner());
+        let processes = self.processes.len();
+        let own = self.files.values().filter(|f| f.hold.owner() == owner);
         let waits: u64 = own.map(|f| f.account.queued_bytes()).sum();
-        let part = (self.grant.total / processes.max(1)).max(PROMPT);
+        let part = self.memory.part(processes).max(PROMPT);
         let late = processes > 1 && waits >= PROMPT;
         let class = if late { Class::Background } else { class };
         (class, part.saturating_sub(waits))
@@ -216,8 +217,10 @@ impl<K: Kernel> Service<K> {
 
     /// Bytes that may be asked for by hints of the process that has a file: its part of the budget, less what it has not read of what was fetched.
     pub(super) fn room_for_hints(&self, i: usize) -> u64 {
-        let own = self.files.values().filter(|f| f.owner() == Some(i));
+        let own = self.files.values().filter(|f| f.hold.owner() == Some(i));
         let unused = own.map(|f| f.view.unused_pages()).sum::<u64>() * PAGE;
-        (self.grant.total / self.active.len().max(1) as u64).saturating_sub(unused)
+        self.memory
+            .part(self.processes.len())
+            .saturating_sub(unused)
     }
 }

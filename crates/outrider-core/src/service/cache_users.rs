@@ -138,18 +138,18 @@ impl<K: Kernel> Service<K> {
             let is_held = f.view.present_pages() > 0;
             let refused = f.seen.refused.is_some_and(|when| now - when < idle);
             // Where opens show, and others may be on other machines, nothing is opened for this.
-            let shows = self.devices.get(&f.key.dev).is_none_or(|p| p.shows_opens);
+            let shows = self.devices.may_show_opens(f.key.dev);
             is_held
                 && f.seen.watch.is_none()
                 && !refused
                 && !shows
-                && now - f.last_access >= idle / 2
+                && now - f.last_access() >= idle / 2
         };
         let room = WATCHED.saturating_sub(self.cache_users.watched.len());
         let keys = self.files.values().filter(quiet).map(|f| f.key);
         let keys: Vec<InodeKey> = keys.take(AT_ONCE.min(room)).collect();
         for key in keys {
-            let name = self.files.get(&key).map(|f| f.name.clone());
+            let name = self.files.get(&key).map(|f| f.name().to_path_buf());
             let watch = name.and_then(|name| self.kernel.watch_reads(&name, key));
             if let Some(watch) = watch {
                 self.cache_users.watched.insert(watch, key);
@@ -190,7 +190,7 @@ impl<K: Kernel> Service<K> {
             Some(since) => self.kernel.since(since) < idle / 2,
             // It can't be watched, or there are too many: then it isn't known.
             None => {
-                let shows = self.devices.get(&key.dev).is_none_or(|p| p.shows_opens);
+                let shows = self.devices.may_show_opens(key.dev);
                 !shows && file.seen.refused.is_none() && self.cache_users.watched.len() < WATCHED
             }
         }
@@ -202,7 +202,7 @@ impl<K: Kernel> Service<K> {
         if last.is_none_or(|when| self.kernel.since(when) >= LASTS) {
             self.look_through_processes();
         }
-        let name = self.files.get(&key).map(|f| &f.name);
+        let name = self.files.get(&key).map(FileState::name);
         match (&self.cache_users.open, name) {
             (Some((_, found)), Some(name)) => found.contains(name),
             _ => true,
@@ -212,8 +212,8 @@ impl<K: Kernel> Service<K> {
     /// Looks for the files of this run that other processes have open, in some of these.
     fn look_through_processes(&mut self) {
         let begun = self.kernel.now();
-        let known: HashSet<&PathBuf> = self.files.values().map(|f| &f.name).collect();
-        let followed = self.procs.iter().flatten().map(|p| p.pid);
+        let known: HashSet<&Path> = self.files.values().map(FileState::name).collect();
+        let followed = self.processes.iter().map(|(_, p)| p.pid());
         let followed: HashSet<u32> = followed.chain([self.kernel.own_pid()]).collect();
         let round = self.cache_users.round.take();
         let (mut found, mut left) =
@@ -223,7 +223,7 @@ impl<K: Kernel> Service<K> {
                 continue;
             }
             let names = self.kernel.open_files(pid).into_iter();
-            found.extend(names.filter(|name| known.contains(name)));
+            found.extend(names.filter(|name| known.contains(name.as_path())));
             if self.kernel.since(begun) > PATIENCE {
                 break;
             }

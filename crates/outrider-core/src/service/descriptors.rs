@@ -1,35 +1,38 @@
 //! What is known of a descriptor of a program: how it is read, and what its hook need not tell.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use outrider_sys::units::InodeKey;
 
+use super::decide::Silence;
 use super::interarrival::Interarrival;
 use super::sampling::Sampling;
+use crate::clock::Moment;
 use crate::engine::Overtaken;
 use crate::shared::Shared;
 use crate::shm::{Proc, Slot};
-use crate::source::{Detector, Stream, between};
+use crate::source::{Detector, Limits, Stream, between};
 
 /// Changes of how rarely a descriptor is listened to that are remembered while events from before are on their way.
 const CHANGES: usize = 64;
 
 /// How rarely reads were told until something else was agreed on.
 #[derive(Clone, Copy)]
-pub(super) struct Agreement {
+struct Agreement {
     /// Reads that are not told after each that is.
-    pub(super) rarely: u16,
+    rarely: u16,
     /// The place in the queue from which on it no longer holds.
-    pub(super) until: u32,
+    until: u32,
     /// Of those after the last one that was told so many were told all the same, or have been counted already.
-    pub(super) unused: u16,
+    unused: u16,
 }
 
 /// Of a descriptor whose file is left to the hook, what is counted of the reads that were not told until then.
 #[derive(Clone, Copy)]
-pub(super) enum Settled {
+enum Settled {
     /// All of them. A single stream has come to byte `end` in steps of so many bytes, and so many reads may follow before one is told that
     /// doesn't know yet.
     Stream { end: u64, step: u64, left: u16 },
@@ -37,31 +40,55 @@ pub(super) enum Settled {
     All,
 }
 
+/// Reads that were not told: where they began, bytes from one to the next, and of each.
+pub(super) type Silent = (Range<u64>, u64, u64);
+
+/// What is known of a descriptor.
 pub(super) struct Desc {
     pub(super) generation: u32,
     pub(super) key: InodeKey,
     pub(super) detector: Detector,
     /// Where the last read ended, told or not, when it was last looked.
-    pub(super) last: u64,
-    pub(super) skip_given: u32,
+    last: u64,
+    skip_given: u32,
     /// Reads in no order that came too fast to be looked at, since the last that was.
-    pub(super) overlooked: u64,
+    overlooked: u64,
     /// What was asked for last was cached already.
-    pub(super) cached: bool,
+    cached: bool,
     /// Reads in succession, of those that were told, with everything cached far ahead of them.
-    pub(super) calm: u32,
+    calm: u32,
     /// Reads that are not told after each that is.
-    pub(super) rarely: u16,
+    rarely: u16,
     /// What was agreed on before, for events that were on their way when it changed.
-    pub(super) before: VecDeque<Agreement>,
+    before: VecDeque<Agreement>,
     /// The place in the queue of its last read that was told.
-    pub(super) place: u32,
+    place: u32,
     /// What was counted when the file was left to the hook.
-    pub(super) settled: Option<Settled>,
+    settled: Option<Settled>,
     /// How often it is worth listening.
-    pub(super) sampling: Sampling,
+    sampling: Sampling,
     /// How fast it is read where nothing is cached.
-    pub(super) interarrival: Interarrival,
+    interarrival: Interarrival,
+}
+
+/// Reads that were not told before one that was.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Untold {
+    /// Reads that were agreed on not to be told.
+    pub(super) given: u32,
+    /// Of reads that are told rarely, as many as were agreed on between two that are.
+    pub(super) rarely: u16,
+    /// In all.
+    pub(super) skipped: u64,
+    /// Those that came too fast to be looked at.
+    pub(super) overlooked: u64,
+}
+
+impl Untold {
+    /// Whether the read came right after another one that was looked at.
+    pub(super) fn is_none(&self) -> bool {
+        self.skipped + self.overlooked == 0
+    }
 }
 
 impl Desc {
@@ -89,15 +116,158 @@ impl Desc {
         self.generation as u8 == generation
     }
 
+    /// Its last read, told or not, ended there. Whether it has read since that was asked last.
+    pub(super) fn has_come_to(&mut self, last: u64) -> bool {
+        std::mem::replace(&mut self.last, last) != last
+    }
+
+    /// Reads that are not told after each that is.
+    pub(super) fn rarely(&self) -> u16 {
+        self.rarely
+    }
+
+    /// How fast it is read where nothing is cached.
+    pub(super) fn interarrival(&self) -> Interarrival {
+        self.interarrival
+    }
+
+    /// A read was told after others that were not. `beside`: requests of ours are on their way.
+    pub(super) fn told(&mut self, alike: bool, beside: bool, now: Moment) {
+        self.interarrival.told(alike, beside, now);
+    }
+
+    /// A read was told, in an order that is worth hearing or not: how many of the next need not be told.
+    pub(super) fn heard(&mut self, ordered: bool) -> u32 {
+        self.sampling.heard(ordered)
+    }
+
+    /// What was asked for was cached already, or not.
+    pub(super) fn found_cached(&mut self, cached: bool) {
+        self.cached = cached;
+    }
+
+    /// Whether what was asked for last was cached already.
+    pub(super) fn is_cached(&self) -> bool {
+        self.cached
+    }
+
+    /// Everything was found cached far ahead of a read that was told, or not: in how many in succession that was so.
+    pub(super) fn calms(&mut self, calm: bool) -> u32 {
+        self.calm = if calm { self.calm + 1 } else { 0 };
+        self.calm
+    }
+
+    /// Nothing counts as asked for any more beyond where each stream is, and each read is to be heard.
+    pub(super) fn ask_again(&mut self, limits: &Limits) {
+        self.detector.streams.shrink(limits);
+        self.detector.streams.go_back();
+        (self.calm, self.cached, self.skip_given) = (0, false, 0);
+    }
+
+    /// Its file is left to the hook: what is foreseen begins anew, and what was agreed on and counted is kept for what is still on its way.
+    pub(super) fn begin_anew(&mut self, limits: &Limits) {
+        let new = Desc::new(self.generation, self.key, Detector::new(limits));
+        let old = std::mem::replace(self, new);
+        (self.before, self.place, self.settled) = (old.before, old.place, old.settled);
+        if let (Some(last), Some(_)) = (self.before.back_mut(), self.settled) {
+            last.unused = last.rarely;
+        }
+    }
+
+    /// Reads that may have been made since the last that was told, by what was agreed on.
+    pub(super) fn may_have_made(&self) -> u64 {
+        match self.agreed() {
+            0 => self.skip_given.into(),
+            rarely => rarely.into(),
+        }
+    }
+
+    /// A read at `offset` was told through `queue`, with `left` reads more that need not have been: those that were not told before it.
+    pub(super) fn take_in(&mut self, offset: u64, left: u32, queue: &Proc) -> Untold {
+        // Events that were on their way when the silence was agreed on come first; only what was used of it counts.
+        let given = std::mem::take(&mut self.skip_given);
+        let rarely = self.catch_up(offset, queue);
+        let skipped = match rarely {
+            0 if left == 0 => u64::from(given),
+            rarely => u64::from(rarely),
+        };
+        Untold {
+            given,
+            rarely,
+            skipped,
+            overlooked: std::mem::take(&mut self.overlooked),
+        }
+    }
+
+    /// A read that came too fast to be looked at. Whether one of its streams goes on with it.
+    pub(super) fn overlook(&mut self, offset: u64, thread: u64, queue: &Proc) -> bool {
+        self.catch_up(offset, queue);
+        let followed = self.detector.streams.glance(offset, thread);
+        self.overlooked += u64::from(!followed);
+        followed
+    }
+
+    /// Its file is left to the hook: what it has read until now, as [`Desc::silent_reads`], which does not count once more when it is told.
+    pub(super) fn settle(&mut self, slot: &Slot, queue: &Proc) -> Vec<Silent> {
+        let last = slot.last.load(Relaxed);
+        let left = slot.skip.load(Relaxed).min(self.agreed().into());
+        if let Some(s) = self.detector.streams.going() {
+            let span = between(s.last, last, s.len, s.stride);
+            let (step, len) = (s.step(), s.len);
+            self.settled = Some(Settled::Stream {
+                end: last,
+                step,
+                left: left as u16,
+            });
+            return vec![(span, len, len)];
+        }
+        // What waits there is counted by itself, and its silence with it.
+        let settles = queue.waiting() == 0;
+        let consumed = match settles {
+            true => u64::from(self.agreed()).saturating_sub(left.into()),
+            false => 0,
+        };
+        let silent = self.silent_reads(last, consumed);
+        self.settled = (settles && !silent.is_empty()).then_some(Settled::All);
+        silent
+    }
+
+    /// A read at `offset` was told before its file was left to the hook: how many reads it stands for that have not been counted.
+    pub(super) fn told_before(&mut self, offset: u64, queue: &Proc) -> u64 {
+        let unheard = u64::from(self.unheard(queue));
+        match self.settled {
+            Some(Settled::Stream { end, .. }) if offset < end => 0,
+            Some(Settled::Stream { end, step, left }) => {
+                self.settled = Some(Settled::All);
+                1 + ((offset - end) / step.max(1)).min(left.into())
+            }
+            _ => 1 + unheard,
+        }
+    }
+
+    /// Agrees with the hook on what need not be told after the last read. `given` reads had been agreed on when that was told.
+    pub(super) fn agree(&mut self, silence: Silence, given: u32, slot: &Slot, queue: &Proc) {
+        if silence.rarely == 0 && self.rarely > 0 {
+            self.calm = 0;
+        }
+        self.hear_rarely(silence.rarely, slot, queue);
+        // While a silence is being used up only reads arrive that were told before it: they don't end it.
+        let left = slot.skip.load(Relaxed);
+        let skip = if left > 0 { left } else { silence.skip };
+        let quiet = silence.quiet;
+        slot.hush(quiet.start, quiet.end.saturating_sub(quiet.start), skip);
+        self.skip_given = if left > 0 { given } else { skip };
+    }
+
     /// Reads that are not told after its last one, by what was agreed on when that was told.
-    pub(super) fn agreed(&self) -> u16 {
+    fn agreed(&self) -> u16 {
         let mut before = self.before.iter();
         let before = before.find(|b| b.until.wrapping_sub(self.place) as i32 > 0);
         before.map_or(self.rarely, |b| b.rarely)
     }
 
     /// Reads that were not told before the one that was just taken from `queue`.
-    pub(super) fn unheard(&mut self, queue: &Proc) -> u16 {
+    fn unheard(&mut self, queue: &Proc) -> u16 {
         let mut unheard = self.agreed();
         let mut last = self.place;
         let (taken, _) = queue.places();
@@ -115,7 +285,7 @@ impl Desc {
     }
 
     /// The same before a read at `offset`, of which its streams learn.
-    pub(super) fn catch_up(&mut self, offset: u64, queue: &Proc) -> u16 {
+    fn catch_up(&mut self, offset: u64, queue: &Proc) -> u16 {
         let unheard = self.unheard(queue);
         if unheard > 0 {
             self.detector.streams.unheard(offset, unheard.into());
@@ -123,13 +293,8 @@ impl Desc {
         unheard
     }
 
-    /// What its streams read silently until now, `consumed` reads since the last that was told, which ended at `last`: where reads began, bytes from one to the next,
-    /// and of each.
-    pub(super) fn silent_reads(
-        &self,
-        last: u64,
-        consumed: u64,
-    ) -> Vec<(std::ops::Range<u64>, u64, u64)> {
+    /// What its streams read silently until now, `consumed` reads since the last that was told, which ended at `last`.
+    pub(super) fn silent_reads(&self, last: u64, consumed: u64) -> Vec<Silent> {
         // The hook's position tells how far a single stream came; of several it is only known how many reads they made together.
         let alone = self.detector.streams.only().is_some();
         let silent = || self.detector.streams.reading().filter(|s| s.is_silent());
@@ -152,7 +317,7 @@ impl Desc {
             (span, step, s.len)
         };
         // Where another one has come already, it took over.
-        let is_over = |span: &std::ops::Range<u64>| silent().any(|s| span.contains(&s.last));
+        let is_over = |span: &Range<u64>| silent().any(|s| span.contains(&s.last));
         silent()
             .map(span_of)
             .filter(|(span, ..)| alone || !is_over(span))
@@ -191,7 +356,7 @@ pub(super) struct Position {
 }
 
 impl Overtaken for Position {
-    fn overtaken(&self, range: &std::ops::Range<u64>) -> bool {
+    fn overtaken(&self, range: &Range<u64>) -> bool {
         let Some(slot) = self.shared.proc(self.proc).slots.get(usize::from(self.fd)) else {
             return true;
         };

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{DeviceId, PAGE};
 
+use super::processes::ProcState;
 use super::{InodeKey, Kernel, Service};
-use crate::device::{READAHEAD, Seeks, Sharing};
+use crate::device::{READAHEAD, Sharing};
 use crate::engine::LEAST_BLOCK;
 use crate::sharing::{MOST, Program, Readers};
 
@@ -25,32 +26,31 @@ struct Followed<'a, K: Kernel>(&'a Service<K>);
 
 impl<K: Kernel> Readers for Followed<'_, K> {
     fn processes(&self) -> usize {
-        self.0.active.len()
+        self.0.processes.len()
     }
 
     fn programs(&self, longest: u64) -> Option<Vec<Program>> {
         let service = self.0;
-        let few = service.active.len() <= MOST;
-        let processes = service.active.iter();
-        processes
-            .filter_map(|i| Some((*i, service.procs[*i].as_ref()?)))
-            .map(|(i, p)| {
-                // No less than a page, and no more than the kernel reads ahead.
-                let at_once = service
-                    .moving_at_once(i)
-                    .unwrap_or_else(|| at_once((p.bytes, p.reads), p.hinted));
-                let walks = p.walked.is_some_and(|at| service.kernel.since(at) < WALKED);
-                let at_once = if walks { LEAST_BLOCK } else { at_once };
-                let window = p.window.filter(|_| !walks);
-                let fetched = few.then(|| service.kernel.bytes_fetched(p.pid)).flatten()?;
-                Some(Program {
-                    pid: p.pid,
-                    fetched,
-                    at_once: at_once.min(longest),
-                    window: window.map(|window| window.min(longest)),
-                })
+        let few = service.processes.len() <= MOST;
+        let program = |(i, p): (usize, &ProcState)| {
+            // No less than a page, and no more than the kernel reads ahead.
+            let at_once = service
+                .moving_at_once(i)
+                .unwrap_or_else(|| at_once(p.read(), p.hinted()));
+            let walks = service.has_walked(p);
+            let at_once = if walks { LEAST_BLOCK } else { at_once };
+            let window = p.window().filter(|_| !walks);
+            let fetched = few
+                .then(|| service.kernel.bytes_fetched(p.pid()))
+                .flatten()?;
+            Some(Program {
+                pid: p.pid(),
+                fetched,
+                at_once: at_once.min(longest),
+                window: window.map(|window| window.min(longest)),
             })
-            .collect()
+        };
+        service.processes.iter().map(program).collect()
     }
 
     fn least_beside(&self) -> u64 {
@@ -66,33 +66,36 @@ impl<K: Kernel> Readers for Followed<'_, K> {
     }
 
     fn chunk(&self) -> u64 {
-        let chunks = self.0.files.values().map(|f| f.chunk);
+        let chunks = self.0.files.values().map(|f| f.chunk());
         chunks.fold(self.0.config.engine.chunk.0, u64::max)
     }
 
     fn walks(&self) -> bool {
-        let service = self.0;
-        let walked = |at| service.kernel.since(at) < WALKED;
-        let mut processes = service
-            .active
-            .iter()
-            .filter_map(|i| service.procs[*i].as_ref());
-        processes.any(|p| p.walked.is_some_and(walked))
+        let mut processes = self.0.processes.iter();
+        processes.any(|(_, p)| self.0.has_walked(p))
     }
 
     fn hinted(&self) -> u64 {
-        let processes = self.0.active.iter();
-        let processes = processes.filter_map(|i| self.0.procs[*i].as_ref());
-        processes.map(|p| p.hinted.0).fold(0, u64::saturating_add)
+        let processes = self.0.processes.iter();
+        let hinted = processes.map(|(_, p)| p.hinted().0);
+        hinted.fold(0, u64::saturating_add)
     }
 
     fn is_streaming(&self, device: u64) -> bool {
         let mut files = self.0.files.values();
-        files.any(|f| f.streamed && f.device == device && f.view.in_flight_pages() > 0)
+        files.any(|f| {
+            f.random.is_streamed() && f.device() == DeviceId(device) && f.view.in_flight_pages() > 0
+        })
     }
 }
 
 impl<K: Kernel> Service<K> {
+    /// Whether a process went through directories lately.
+    fn has_walked(&self, process: &ProcState) -> bool {
+        let walked = process.walked();
+        walked.is_some_and(|at| self.kernel.since(at) < WALKED)
+    }
+
     /// Looks from time to time who reads from the disks that are being fetched from, and tells the engine.
     pub(super) fn look_at_sharing(&mut self) {
         let mut sharing = std::mem::take(&mut self.device_sharing);
@@ -100,28 +103,23 @@ impl<K: Kernel> Service<K> {
         self.device_sharing = sharing;
         let rooms = self.device_sharing.rooms();
         if !rooms.is_empty() || self.bounds_graphs {
-            for i in &self.active {
+            for i in self.processes.active() {
                 self.shared.proc(*i).rooms.set(rooms);
             }
             self.bounds_graphs = !self.device_sharing.rooms().is_empty();
         }
     }
 
-    /// Whether somebody else was seen to read from the flash device that a file lies on.
-    pub(super) fn shared_with_others(&mut self, key: InodeKey) -> bool {
-        self.sharing(key) == Sharing::Shared && self.model(self.device(key)).seeks() == Seeks::No
-    }
-
     /// Whether anybody else reads from the device that a file lies on, as far as is known.
     pub(super) fn sharing(&self, key: InodeKey) -> Sharing {
-        self.device_sharing.of(self.device(key))
+        self.device_sharing.of(self.device(key).0)
     }
 
     /// To be called before something is asked of a device: begins to count there.
-    pub(super) fn begin_sharing(&mut self, device: u64) {
-        if !self.device_sharing.knows(device) {
+    pub(super) fn begin_sharing(&mut self, device: DeviceId) {
+        if !self.device_sharing.knows(device.0) {
             let mut sharing = std::mem::take(&mut self.device_sharing);
-            sharing.begin(device, &self.kernel, &self.engine, &Followed(self));
+            sharing.begin(device.0, &self.kernel, &self.engine, &Followed(self));
             self.device_sharing = sharing;
         }
     }

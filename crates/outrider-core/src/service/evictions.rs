@@ -7,6 +7,7 @@ use outrider_sys::units::{InodeKey, PAGE};
 
 use super::Service;
 use super::kernel::Kernel;
+use super::still_cached::{Counted, Places, WORTH_A_LOOK};
 use crate::view::{FileView, PageRange};
 
 /// Files in which it is looked for at a time.
@@ -29,8 +30,8 @@ impl<K: Kernel> Service<K> {
         let mut keys: Vec<InodeKey> = self
             .files
             .values()
-            .filter(|f| f.openers > 0 && !f.blind && f.view.in_flight_pages() == 0)
-            .filter(|f| f.view.unused_pages() > 64)
+            .filter(|f| f.hold.is_open() && !f.is_blind() && f.view.in_flight_pages() == 0)
+            .filter(|f| f.view.unused_pages() > WORTH_A_LOOK)
             .map(|f| f.key)
             .collect();
         // In turns, where there are many.
@@ -46,11 +47,11 @@ impl<K: Kernel> Service<K> {
         let Some(file) = self.files.get(&key) else {
             return;
         };
-        let held = file.handle.is_some();
-        if !held && self.devices.get(&key.dev).is_none_or(|p| p.shows_opens) {
+        let held = file.hold.held().is_some();
+        if !held && self.devices.may_show_opens(key.dev) {
             return;
         }
-        let (view, size) = (file.view.clone(), file.size);
+        let (view, size) = (file.view.clone(), file.size());
         let places = self.unread(key, &view, size);
         if places.is_empty() {
             return;
@@ -66,20 +67,18 @@ impl<K: Kernel> Service<K> {
 
     /// A file is opened that nobody else has open, and not all of it is cached: of what was fetched or read before nothing may be left.
     pub(super) fn look_for_dropped(&mut self, key: InodeKey) {
-        /// Of fewer pages the kernel's first windows are as many.
-        const SOME: u64 = 64;
         let Some(file) = self.files.get(&key) else {
             return;
         };
         // Where a server keeps it, opening it for a look would take an answer.
-        let served = self.devices.get(&key.dev).is_none_or(|p| p.shows_opens);
-        let (view, size) = (file.view.clone(), file.size);
+        let served = self.devices.may_show_opens(key.dev);
+        let (view, size) = (file.view.clone(), file.size());
         let all = PageRange::from_bytes(0, size);
         if !self.config.view.cache_visibility
-            || file.blind
+            || file.is_blind()
             || served
             || view.in_flight_pages() > 0
-            || view.count(all).present_pages <= SOME
+            || view.count(all).present_pages <= WORTH_A_LOOK
         {
             return;
         }
@@ -92,7 +91,7 @@ impl<K: Kernel> Service<K> {
         }
     }
 
-    /// Parts of a file that were present and are gone; looked for if more than half of some `places` are.
+    /// Parts of a file that were present and are gone; looked for if some `places` are.
     fn gone(
         &mut self,
         key: InodeKey,
@@ -103,12 +102,10 @@ impl<K: Kernel> Service<K> {
         let Some(handle) = self.handle_for_a_look(key).filter(|_| !places.is_empty()) else {
             return Vec::new();
         };
-        let cached = |pages: &PageRange| {
-            let bytes = pages.start * PAGE..pages.end * PAGE;
-            self.kernel.cached(&handle, bytes)
-        };
-        let is_gone = |pages: &&PageRange| cached(pages).is_ok_and(|cached| cached < pages.len());
-        if places.iter().filter(is_gone).count() * 2 <= places.len() {
+        let count = |pages: &PageRange| self.count_cached(&handle, pages.bytes());
+        let is_gone = |pages: &&PageRange| count(pages).is_ok_and(|c| !c.is_whole());
+        let (all, gone) = (places.len(), places.iter().filter(is_gone).count());
+        if !(Places { all, gone }).are_mostly_gone() {
             return Vec::new();
         }
         let part = (size.div_ceil(PAGE) / PARTS).max(PLACE / PAGE);
@@ -117,7 +114,11 @@ impl<K: Kernel> Service<K> {
             .map(|start| PageRange::new(start, start + part))
             .filter(|pages| {
                 let present = view.count(*pages).present_pages;
-                present > 0 && cached(pages).is_ok_and(|cached| cached * 2 < present)
+                let of_present = |c: Counted| Counted {
+                    pages: present,
+                    ..c
+                };
+                present > 0 && count(pages).is_ok_and(|c| of_present(c).is_mostly_gone())
             })
             .collect()
     }
@@ -131,8 +132,7 @@ impl<K: Kernel> Service<K> {
                 found.push(pages);
             }
         };
-        let procs = self.active.iter().filter_map(|i| self.procs[*i].as_ref());
-        let descs = procs.flat_map(|p| p.descs.values().filter(|d| d.key == key));
+        let descs = self.processes.descs_of(key);
         for stream in descs.flat_map(|d| d.detector.streams.all()) {
             let step = stream.stride.unsigned_abs().max(stream.len).max(PLACE);
             let steps = stream.front.abs_diff(stream.last) / step;
@@ -159,9 +159,7 @@ impl<K: Kernel> Service<K> {
     fn ask_again(&mut self, key: InodeKey) {
         let limits = self.limits(key);
         self.listen_anew(key, |desc| {
-            desc.detector.streams.shrink(&limits);
-            desc.detector.streams.go_back();
-            (desc.calm, desc.cached, desc.skip_given) = (0, false, 0);
+            desc.ask_again(&limits);
             0
         });
     }

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
-use outrider_sys::units::{InodeKey, PAGE};
+use outrider_sys::units::{DeviceId, InodeKey, PAGE};
 
 use super::interarrival::Interarrival;
 use super::kernel::Kernel;
+use super::left_to_kernel::DeviceFacts;
+use super::still_cached::{Counted, Places, WORTH_A_LOOK};
 use super::{Service, bounds};
-use crate::device::{DeviceModel, READAHEAD, Seeks, Sharing};
+use crate::device::{DeviceModel, READAHEAD};
 use crate::engine::{Handle, Request};
 use crate::intent::Intent;
 use crate::plan::Terms;
@@ -18,58 +19,21 @@ use crate::source::Limits;
 use crate::view::{FileView, PageRange};
 use crate::{plan, shm};
 
-/// From so many bytes that the kernel reads ahead on it is worth leaving a whole file to it: eight times its usual readahead.
-const FAR: u64 = 1 << 20;
-
-/// Hints that wait for a file to be opened.
-const HINTS: usize = 64;
-
 impl<K: Kernel> Service<K> {
-    pub(super) fn room(&self) -> u64 {
-        let unused = self
-            .files
-            .values()
-            .map(|f| f.view.unused_pages())
-            .sum::<u64>()
-            * PAGE;
-        self.header().peak_unused.fetch_max(unused, Relaxed);
-        self.grant
-            .room(unused, self.streams.max(self.busy), &self.policy)
-    }
-
-    /// Tells the hooks how much of the programs' hints can be carried out.
-    pub(super) fn offer_room(&self) {
-        let watched = self.header().watched.load(Relaxed) != 0;
-        let room = match self.fetches && !self.quiesce.is_quiesced() && !watched {
-            true => self.room(),
-            false => 0,
-        };
-        self.offer(room);
-    }
-
-    /// Each process may give hints of its part of so many bytes.
-    pub(super) fn offer(&self, room: u64) {
-        let each = room / self.active.len().max(1) as u64;
-        for i in &self.active {
-            self.shared.proc(*i).hint_room.store(each, Relaxed);
-        }
-    }
-
     /// The kernel is given a hint of `len` bytes by the program, of which it carries out as much as is one of its requests.
     pub(super) fn begins(&mut self, i: usize, key: InodeKey, len: u64) {
         /// Bytes that it asks a disk for at once, at most: 256 pages.
         const PIECE: u64 = 1 << 20;
-        let clip = self.devices.get(&key.dev).map_or(0, |p| p.clip);
+        let clip = self.devices.clip(key.dev);
         let bytes = len.min(clip.max(READAHEAD));
-        if let Some(p) = &mut self.procs[i] {
-            p.hinted.0 = p.hinted.0.saturating_add(bytes);
-            p.hinted.1 = p.hinted.1.saturating_add(bytes.div_ceil(PIECE));
+        if let Some(p) = self.processes.get_mut(i) {
+            p.has_hinted(bytes, bytes.div_ceil(PIECE));
         }
     }
 
     /// The program's own hint.
     pub(super) fn advise(&mut self, i: usize, key: InodeKey, range: std::ops::Range<u64>) {
-        let Some(size) = self.files.get(&key).map(|f| f.size) else {
+        let Some(size) = self.files.get(&key).map(|f| f.size()) else {
             return;
         };
         // No more than its part: it may not go by what it was offered.
@@ -85,23 +49,19 @@ impl<K: Kernel> Service<K> {
             return;
         }
         // What the kernel would have fetched is fetched, whether it stays cached or not.
-        let known = self.files.get(&key).map(|f| f.served.caches);
-        let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
+        let served = self.devices.shows_opens(key.dev);
         if served && self.handle(key).is_none() {
             self.ask_server(key, true);
-            if let Some(file) = self.files.get_mut(&key).filter(|f| f.served.pending)
-                && file.served.hinted.len() < HINTS
-            {
-                file.served.hinted.push(range);
+            if let Some(file) = self.files.get_mut(&key) {
+                file.served.hint(range);
             }
             return;
         }
-        if let Some(file) = self.files.get_mut(&key) {
-            file.served.caches = Some(true);
-        }
+        let file = self.files.get_mut(&key);
+        let known = file.map(|f| f.served.believe(Some(true)));
         self.fetch(Intent::new(key, &[range], Origin::Hints));
         if let (Some(file), Some(known)) = (self.files.get_mut(&key), known) {
-            file.served.caches = known;
+            file.served.believe(known);
         }
     }
 
@@ -113,14 +73,14 @@ impl<K: Kernel> Service<K> {
             ..plan::Plan::default()
         };
         let first = ranges.first().map_or(0, |r| r.start);
-        if !self.grant.allowed {
+        if !self.memory.is_allowed() {
             return refused(first);
         }
-        if self.left_alone.contains(&key.dev) {
+        if self.devices.leaves_alone(key.dev) {
             return plan::Plan::default();
         }
         let Some(handle) = self.handle(key) else {
-            let served = self.devices.get(&key.dev).is_some_and(|p| p.shows_opens);
+            let served = self.devices.shows_opens(key.dev);
             if served {
                 self.ask_server(key, false);
             }
@@ -132,27 +92,28 @@ impl<K: Kernel> Service<K> {
         if self.engine.has_many_short(bounds::QUEUED) {
             return refused(first);
         }
-        let place = self.devices.get(&key.dev);
-        let caches = self.files.get(&key).and_then(|f| f.served.caches);
-        if place.is_some_and(|p| !p.caches) && caches != Some(true) {
+        let place = self.devices.place(key.dev);
+        let file = self.files.get(&key);
+        let caches = file.is_some_and(|f| f.served.surely_caches());
+        if place.is_some_and(|p| !p.caches) && !caches {
             return refused(first);
         }
         self.learn(key, &handle, ranges, intent.descriptor);
         let (class, part) = self.urgency(key, intent.class);
         let room = self.room().min(part);
         let now = self.now_us();
-        let device = self.engine.device_of(key.dev, &handle, first);
+        let device = DeviceId(self.engine.device_of(key.dev, &handle, first));
         self.begin_sharing(device);
         let model = self.model(device);
         let Some(file) = self.files.get_mut(&key) else {
             return plan::Plan::default();
         };
-        file.device = device;
+        file.set_device(device);
         let terms = Terms {
-            chunk: file.chunk.max(PAGE),
+            chunk: file.chunk().max(PAGE),
             gap: model.merge_gap(),
             room,
-            size: file.size,
+            size: file.size(),
         };
         let visible = self.config.view.cache_visibility;
         let plan = plan::plan(ranges, visible.then_some(&*file.view), terms, now);
@@ -189,7 +150,7 @@ impl<K: Kernel> Service<K> {
         let Some(file) = self.files.get(&key) else {
             return;
         };
-        if file.blind {
+        if file.is_blind() {
             return;
         }
         let view = file.view.clone();
@@ -225,7 +186,7 @@ impl<K: Kernel> Service<K> {
         }
         let unused = view.unused_pages();
         if !all
-            && unused > 64
+            && unused > WORTH_A_LOOK
             && let Some((i, fd)) = descriptor
         {
             self.check_eviction(key, handle, &view, ranges, i, fd);
@@ -264,9 +225,8 @@ impl<K: Kernel> Service<K> {
         if !view.is_cached(pages) || view.in_flight_pages() * 2 > pages.len() {
             return;
         }
-        if let Ok(cached) = self.kernel.cached(handle, held)
-            && cached * 2 < pages.len()
-        {
+        let counted = self.count_cached(handle, held);
+        if counted.is_ok_and(Counted::is_mostly_gone) {
             self.lost_pages(key, pages);
             let limits = self.limits(key);
             if let Some(desc) = self.desc_mut(i, fd) {
@@ -275,8 +235,7 @@ impl<K: Kernel> Service<K> {
         }
     }
 
-    /// Whether more than a quarter of what a line that begins now was to find cached, `len` bytes at the begin of each of
-    /// `places`, was evicted.
+    /// Whether what a line that begins now was to find cached, `len` bytes at the begin of each of `places`, was evicted.
     pub(super) fn line_is_lost(
         &mut self,
         key: InodeKey,
@@ -291,66 +250,64 @@ impl<K: Kernel> Service<K> {
         };
         let view = file.view.clone();
         // What is still queued is not cached either.
-        if file.blind || view.in_flight_pages() > 0 {
+        if file.is_blind() || view.in_flight_pages() > 0 {
             return false;
         }
         let mut gone = 0;
         for r in places {
             let pages = PageRange::from_bytes(r.start, len.min(r.end - r.start));
             if view.is_cached(pages)
-                && let Ok(cached) = self
-                    .kernel
-                    .cached(&handle, pages.start * PAGE..pages.end * PAGE)
-                && cached < pages.len()
+                && let Ok(counted) = self.count_cached(&handle, pages.bytes())
+                && !counted.is_whole()
             {
                 self.lost_pages(key, pages);
                 gone += 1;
             }
         }
-        gone * 4 > places.len()
+        let all = places.len();
+        Places { all, gone }.are_a_lost_line()
     }
 
-    /// Cuts what is to be fetched ahead of a reader who has read a file from its beginning up to `end` to what others of its kind would read of it; where it was cut.
-    pub(super) fn cut(
+    /// Up to which byte others of its kind would read a file on that was read from its beginning up to `end`, as far as these ranges lie ahead.
+    pub(super) fn reach(
         &self,
         key: InodeKey,
         end: u64,
-        ranges: &mut Vec<std::ops::Range<u64>>,
+        ranges: &[std::ops::Range<u64>],
     ) -> Option<u64> {
-        let file = self.files.get(&key).filter(|f| f.reach >= end)?;
         let ahead = ranges.iter().map(|r| r.end).max()?;
-        let at = self.reaches.ahead(file.place?, file.reach, ahead);
-        if at >= ahead {
-            return None;
-        }
-        ranges.retain_mut(|r| {
-            r.end = r.end.min(at);
-            r.start < r.end
-        });
-        Some(at)
+        self.files.reach(key, end, ahead)
     }
 
     pub(super) fn limits(&mut self, key: InodeKey) -> Limits {
+        let facts = self.device_facts(key);
+        self.limits_on(&facts, key)
+    }
+
+    /// The same, where what is known of the file's device was asked for already.
+    pub(super) fn limits_on(&self, facts: &DeviceFacts, key: InodeKey) -> Limits {
         /// Bytes that are asked for ahead where a stream may soon be left to the kernel.
         const NEAR: u64 = 8 << 20;
-        let model = self.model(self.device(key));
-        let may_be_left = model.seeks() != Seeks::Yes && self.sharing(key) != Sharing::Exclusive;
+        let model = &facts.model;
         let config = &self.config;
-        let chunk = self.files.get(&key).map_or(0, |f| f.chunk).max(PAGE);
+        let chunk = self.files.get(&key).map_or(0, |f| f.chunk()).max(PAGE);
         let largest = match self.mode {
             // Table 2: prediction alone keeps the kernel's limit.
             shm::MODE_PREDICT => 128 << 10,
-            _ if self.grant.aggressive => config.window.max.0,
+            _ if self.memory.is_aggressive() => config.window.max.0,
             _ => config.window.optimistic_open.0.max(config.window.initial.0),
         };
-        let share = self.grant.window(self.busy, &self.policy);
+        let share = self.memory.window(self.reading.files());
         Limits {
             counter_bits: u32::from(config.predict.counter_bits),
             random_distance: config.predict.random_distance.0,
             max_streams: config.predict.max_streams as usize,
             initial: config.window.initial.0,
             max: largest.min(share).max(PAGE),
-            near: if may_be_left { NEAR } else { u64::MAX },
+            near: match facts.may_leave_streams() {
+                true => NEAR,
+                false => u64::MAX,
+            },
             quantum: model.quantum(),
             chunk,
             skip_when_steady: config.predict.skip_when_steady,
@@ -366,60 +323,14 @@ impl<K: Kernel> Service<K> {
 
     /// Up to which mean step reads that go onward by steps that differ are answered by reading on, bytes: what arrives in a share of the time
     /// that the program takes from one read that waits to the next. A latency that was measured beside other requests would promise too much.
-    pub(super) fn sparse(&mut self, key: InodeKey, interarrival: &Interarrival) -> u64 {
+    pub(super) fn sparse(&self, model: &DeviceModel, interarrival: &Interarrival) -> u64 {
         let Some(each) = interarrival.each() else {
             return 0;
         };
-        if self.mode == shm::MODE_PREDICT || !self.grant.aggressive {
+        if self.mode == shm::MODE_PREDICT || !self.memory.is_aggressive() {
             return 0;
         }
-        let model = self.model(self.device(key));
         let waits = (each.as_secs_f64() * 1e6).min(model.latency_us);
         (waits * model.bandwidth * self.config.predict.sparse) as u64
-    }
-
-    /// Whether so many files are in use that one request of the kernel's readahead for each, or one read where reads are longer, keeps
-    /// the device several times busy. Where heads move that is not so, however many there are: there every request should be long.
-    ///
-    /// Once that was tried the outcome counts.
-    pub(super) fn crowded(&mut self, key: InodeKey) -> bool {
-        const TIMES: u64 = 4;
-        if let Some(quiet) = self.prefetch_trial.quiet() {
-            return quiet;
-        }
-        let model = self.model(self.device(key));
-        let place = self.devices.get(&key.dev);
-        let window = place
-            .and_then(|p| p.chunk)
-            .map_or(0, |chunk| chunk.max(self.read_bytes));
-        // A long read keeps the device busy only as long as it lasts: there must be others meanwhile.
-        model.is_measured()
-            && model.seeks() == Seeks::No
-            && self.busy >= TIMES
-            && self.busy * window >= TIMES * model.bandwidth_delay()
-    }
-
-    /// Whether the kernel's own readahead begins with more than any request of ours and keeps the device busy: what is read whole from its beginning is
-    /// left to it. It brings that in large folios, where what is asked for comes in single pages, at up to twice the processor's time.
-    pub(super) fn kernel_reads_far(&mut self, key: InodeKey) -> bool {
-        let ahead = self.devices.get(&key.dev).map_or(0, |p| p.read_ahead);
-        ahead >= FAR && ahead >= 2 * self.model(self.device(key)).bandwidth_delay()
-    }
-
-    /// The device from which a file was fetched last.
-    pub(super) fn device(&self, key: InodeKey) -> u64 {
-        self.files.get(&key).map_or(key.dev, |f| f.device)
-    }
-
-    /// The model of a device, at most 2 ms old: asking the engine takes its lock.
-    pub(super) fn model(&mut self, dev: u64) -> DeviceModel {
-        if let Some((at, model)) = self.models.get(&dev)
-            && self.kernel.since(*at) < Duration::from_millis(2)
-        {
-            return *model;
-        }
-        let model = self.engine.model(dev);
-        self.models.insert(dev, (self.kernel.now(), model));
-        model
     }
 }

@@ -9,8 +9,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use outrider_sys::units::{InodeKey, PAGE};
 
 use super::kernel::Kernel;
+use super::left_to_kernel::Way;
 use super::{Service, bounds};
-use crate::device::{Seeks, Sharing};
+use crate::device::Sharing;
 use crate::intent::Intent;
 use crate::shm::{self, Event, Origin};
 
@@ -46,9 +47,12 @@ impl<K: Kernel> Service<K> {
             return;
         };
         // All of it stays unused until the call is over: no more than a stream's share.
-        let share = self.grant.window(self.busy, &self.policy);
-        let end = e.offset.saturating_add(e.len.min(share)).min(file.size);
-        if e.offset >= end || self.mode == shm::MODE_PREDICT || self.kernel_reads_far(key) {
+        let share = self.memory.window(self.reading.files());
+        let end = e.offset.saturating_add(e.len.min(share)).min(file.size());
+        if e.offset >= end || self.mode == shm::MODE_PREDICT {
+            return;
+        }
+        if self.device_facts(key).leaves_to_kernel(Way::Begins) {
             return;
         }
         let slot = &self.shared.proc(i).slots[usize::from(e.fd)];
@@ -92,23 +96,22 @@ impl<K: Kernel> Service<K> {
         if self.quiesce.is_quiesced() {
             return true;
         }
-        let model = self.model(self.device(m.key));
+        let facts = self.device_facts(m.key);
         let desc = self.desc(m.proc, m.fd);
         if desc.is_none_or(|d| d.generation != m.generation)
-            || model.seeks() == Seeks::Yes
-            || !self.grant.aggressive
-            || self.crowded(m.key)
+            || facts.leaves_to_kernel(Way::Copies)
+            || !self.memory.is_aggressive()
         {
             return false;
         }
-        let most = match self.sharing(m.key) {
+        let most = match facts.sharing {
             // No more would be asked for than the kernel does, and its windows begin anew behind what it finds cached, until they have gone.
             Sharing::Shared => return true,
             Sharing::Unknown => {
                 self.begin_sharing(self.device(m.key));
                 return true;
             }
-            Sharing::Exclusive if model.has_latency() => AHEAD,
+            Sharing::Exclusive if facts.model.has_latency() => AHEAD,
             Sharing::Exclusive => AT_FIRST,
         };
         for _ in 0..PIECES {

@@ -87,6 +87,14 @@ impl PrefetchTrial {
         }
     }
 
+    /// What hooks are told of it: bits of [`Proc::untold`](shm::Proc::untold).
+    pub(super) fn untold(&self) -> u32 {
+        match self.quiet() {
+            Some(true) => shm::UNTOLD,
+            _ => 0,
+        }
+    }
+
     fn enter(&mut self, stage: Stage, now: Moment) {
         (self.stage, self.since, self.from) = (stage, now, None);
     }
@@ -208,17 +216,17 @@ impl PrefetchTrial {
 impl<K: Kernel> Service<K> {
     /// Looks whether many files are being read, and whether that is better left alone. Tells the hooks.
     pub(super) fn look_at_trial(&mut self, files: u64) {
-        let tries = self.mode == shm::MODE_PREDICT_OPT && self.grant.allowed;
+        let tries = self.mode == shm::MODE_PREDICT_OPT && self.memory.is_allowed();
         if !tries || files < CROWD && self.prefetch_trial.stage == Stage::Idle {
             self.prefetch_trial.stage = Stage::Idle;
             self.prefetch_trial.read.clear();
             return;
         }
-        let read: Option<Vec<_>> = (self.active.len() <= MOST)
+        let read: Option<Vec<_>> = (self.processes.len() <= MOST)
             .then(|| {
-                let programs = self.active.iter().filter_map(|i| self.procs[*i].as_ref());
+                let programs = self.processes.iter().map(|(_, p)| p.pid());
                 programs
-                    .map(|p| Some((p.pid, self.kernel.bytes_read(p.pid)?)))
+                    .map(|pid| Some((pid, self.kernel.bytes_read(pid)?)))
                     .collect()
             })
             .flatten();

@@ -183,7 +183,7 @@ impl Quiesce {
 impl<K: Kernel> Service<K> {
     /// The processes that demand what is not being honoured yet, and the numbers of their demands.
     fn demands(&self) -> impl Iterator<Item = (usize, u32)> {
-        self.active.iter().filter_map(|i| {
+        self.processes.active().iter().filter_map(|i| {
             let proc = self.shared.proc(*i);
             let wanted = proc.release_wanted.load(Acquire);
             (wanted != proc.release_begun.load(Relaxed)).then_some((*i, wanted))
@@ -216,7 +216,7 @@ impl<K: Kernel> Service<K> {
     /// Whether a call goes on for which nothing may be opened.
     fn is_called(&mut self) -> bool {
         let (mut called, time) = (false, self.kernel.now());
-        for i in &self.active {
+        for i in self.processes.active() {
             for (place, word) in self.shared.proc(*i).calls.iter().enumerate() {
                 let call = word.load(Acquire);
                 let ongoing = self.quiesce.calls.get(&(*i, place)).copied();
@@ -312,7 +312,7 @@ impl<K: Kernel> Service<K> {
 
     /// Honours a demand of a process that has kept the others waiting for too long: lets go of the files that it has open or nobody has.
     fn step_aside(&mut self, i: usize) {
-        if self.quiesce.can_wait(i, self.kernel.now()) || self.procs[i].is_none() {
+        if self.quiesce.can_wait(i, self.kernel.now()) || self.processes.get(i).is_none() {
             return;
         }
         self.hear_out(i);
@@ -320,19 +320,19 @@ impl<K: Kernel> Service<K> {
         let number = proc.release_wanted.load(Acquire);
         proc.release_begun.store(number, Release);
         let mut own: HashMap<InodeKey, u32> = HashMap::new();
-        if let Some(p) = &self.procs[i] {
-            let mapped = p.mapped.iter().map(|m| m.file());
-            for key in p.descs.values().map(|d| d.key).chain(mapped) {
+        if let Some(p) = self.processes.get(i) {
+            let mapped = p.mapped().iter().map(|m| m.file());
+            for key in p.descs().map(|(_, d)| d.key).chain(mapped) {
                 *own.entry(key).or_default() += 1;
             }
         }
         let (mut open, mut files) = (Vec::new(), Vec::new());
         for file in self.files.values_mut() {
-            if file.openers > own.get(&file.key).copied().unwrap_or(0) {
+            if file.hold.openers() > own.get(&file.key).copied().unwrap_or(0) {
                 // Somebody else has it open, too.
                 continue;
             }
-            if let Some(handle) = file.handle.take() {
+            if let Some(handle) = file.hold.give_up() {
                 // What waits is dropped; what is on its way keeps the file open.
                 file.account.cancelled.store(true, Relaxed);
                 open.push(Arc::downgrade(&handle));
@@ -364,7 +364,7 @@ impl<K: Kernel> Service<K> {
             let credit = credits.entry(i).or_insert_with(|| Credit::new(now));
             credit.honoured = Some(now);
             for key in &aside.files {
-                let open = self.files.get(key).filter(|f| f.openers > 0);
+                let open = self.files.get(key).filter(|f| f.hold.is_open());
                 if let Some(file) = open {
                     file.account.cancelled.store(false, Relaxed);
                 }
@@ -392,7 +392,7 @@ impl<K: Kernel> Service<K> {
         self.offer(0);
         self.engine.drain();
         for file in self.files.values_mut() {
-            file.let_go();
+            file.hold.let_go();
         }
         walker
     }

@@ -169,6 +169,53 @@ impl Reaches {
     }
 }
 
+/// How far a file is read from its beginning, since somebody has it open.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Up to which byte, without a gap.
+    reach: u64,
+    /// Where that is remembered.
+    place: Option<Place>,
+}
+
+impl Progress {
+    /// It is opened, and nobody else has it open.
+    pub fn begin(&mut self, reaches: &mut Reaches, name: &Path) {
+        self.reach = 0;
+        self.place = Some(reaches.begin(name));
+    }
+
+    /// Bytes were read of so many that it has.
+    pub fn read(&mut self, reaches: &mut Reaches, offset: u64, len: u64, size: u64) {
+        if let Some(place) = self.place
+            && (offset..=offset + len).contains(&self.reach)
+        {
+            self.reach = offset + len;
+            reaches.reached(place, self.reach, size);
+        }
+    }
+
+    /// Nobody has it open any more.
+    pub fn end(&mut self, reaches: &mut Reaches) {
+        self.reach = 0;
+        if let Some(place) = self.place.take() {
+            reaches.ended(place);
+        }
+    }
+
+    /// Up to which byte it pays to fetch when it is opened, if all of `ahead` bytes would be fetched.
+    pub fn at_open(&self, reaches: &Reaches, ahead: u64) -> u64 {
+        self.place
+            .map_or(ahead, |place| reaches.ahead(place, 0, ahead))
+    }
+
+    /// See [`Reaches::ahead`], for a reader who has read up to `end`, where all before was read.
+    pub fn ahead(&self, reaches: &Reaches, end: u64, ahead: u64) -> Option<u64> {
+        let reach = Some(self.reach).filter(|reach| *reach >= end)?;
+        Some(reaches.ahead(self.place?, reach, ahead))
+    }
+}
+
 /// The kind of a file's name.
 fn kind(name: &Path) -> u64 {
     let mut hasher = DefaultHasher::new();

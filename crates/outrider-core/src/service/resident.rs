@@ -11,11 +11,9 @@ use std::time::Duration;
 use outrider_sys::units::{InodeKey, PAGE};
 
 use super::kernel::Kernel;
-use super::{Desc, Service, Settled};
+use super::{Desc, Service};
 use crate::clock::Moment;
 use crate::shm::{self, Event, FLAG_RESIDENT, Figure};
-use crate::source::dense::{self, Random, Verdict};
-use crate::source::{Detector, between};
 use crate::view::PageRange;
 
 /// From the first read that is told to the first look, and the longest time between two.
@@ -85,21 +83,11 @@ impl<K: Kernel> Service<K> {
         if slot.flags.load(Relaxed) & FLAG_RESIDENT == 0 {
             return false;
         }
-        let size = self.files.get(&key).map_or(0, |f| f.size);
+        let size = self.files.get(&key).map_or(0, |f| f.size());
         let len = e.len.min(size.saturating_sub(e.offset));
         let shared = self.shared.clone();
         let desc = self.desc_mut(i, e.fd);
-        let reads = desc.map_or(1, |desc| {
-            let unheard = u64::from(desc.unheard(shared.proc(i)));
-            match desc.settled {
-                Some(Settled::Stream { end, .. }) if e.offset < end => 0,
-                Some(Settled::Stream { end, step, left }) => {
-                    desc.settled = Some(Settled::All);
-                    1 + ((e.offset - end) / step.max(1)).min(left.into())
-                }
-                _ => 1 + unheard,
-            }
-        });
+        let reads = desc.map_or(1, |desc| desc.told_before(e.offset, shared.proc(i)));
         let bytes = len.saturating_mul(reads);
         self.has_read(i, reads, bytes);
         self.reads_now(i, key);
@@ -110,35 +98,18 @@ impl<K: Kernel> Service<K> {
     /// Counts what the streams in a file have read up to now without telling, and a single one also what it has told and nobody has taken yet.
     fn pass_silent(&mut self, key: InodeKey) {
         let mut passed = Vec::new();
-        for i in &self.active {
-            let proc = self.shared.proc(*i);
-            let descs = self.procs[*i].iter_mut().flat_map(|p| p.descs.iter_mut());
-            for (fd, desc) in descs.filter(|(_, d)| d.key == key) {
-                let slot = &proc.slots[usize::from(*fd)];
+        for k in 0..self.processes.len() {
+            let Some((i, process)) = self.processes.nth_mut(k) else {
+                continue;
+            };
+            let proc = self.shared.proc(i);
+            for (fd, desc) in process.descs_mut().filter(|(_, d)| d.key == key) {
+                let slot = &proc.slots[usize::from(fd)];
                 if slot.generation.load(Relaxed) != desc.generation {
                     continue;
                 }
-                let last = slot.last.load(Relaxed);
-                let left = slot.skip.load(Relaxed).min(desc.agreed().into());
-                if let Some(s) = desc.detector.streams.going() {
-                    let span = between(s.last, last, s.len, s.stride);
-                    passed.push((*i, (span, s.len, s.len)));
-                    desc.settled = Some(Settled::Stream {
-                        end: last,
-                        step: s.step(),
-                        left: left as u16,
-                    });
-                    continue;
-                }
-                // What waits there is counted by itself, and its silence with it.
-                let settles = proc.waiting() == 0;
-                let consumed = match settles {
-                    true => u64::from(desc.agreed()).saturating_sub(left.into()),
-                    false => 0,
-                };
-                let silent = desc.silent_reads(last, consumed);
-                desc.settled = (settles && !silent.is_empty()).then_some(Settled::All);
-                passed.extend(silent.into_iter().map(|reads| (*i, reads)));
+                let silent = desc.settle(slot, proc).into_iter();
+                passed.extend(silent.map(|reads| (i, reads)));
             }
         }
         for (i, (span, step, len)) in passed {
@@ -177,13 +148,7 @@ impl<K: Kernel> Service<K> {
             .unused_pages;
         self.count(key, Figure::Wasted, unused * PAGE);
         self.listen_anew(key, |desc| {
-            let new = Desc::new(desc.generation, key, Detector::new(&limits));
-            let old = std::mem::replace(desc, new);
-            (desc.before, desc.place) = (old.before, old.place);
-            desc.settled = old.settled;
-            if let (Some(last), Some(_)) = (desc.before.back_mut(), desc.settled) {
-                last.unused = last.rarely;
-            }
+            desc.begin_anew(&limits);
             FLAG_RESIDENT
         });
         true
@@ -192,20 +157,18 @@ impl<K: Kernel> Service<K> {
     /// Forgets what random reads of a file have come to, and has all of its reads told again, once `change` has been made to what is known of each descriptor;
     /// it returns flags to set then.
     pub(super) fn listen_anew(&mut self, key: InodeKey, mut change: impl FnMut(&mut Desc) -> u32) {
-        let size = self.files.get(&key).map_or(0, |f| f.size);
+        let size = self.files.get(&key).map_or(0, |f| f.size());
         if let Some(file) = self.files.get_mut(&key) {
-            file.random = Random::default();
-            (file.streamed, file.resident) = (false, 0);
-            file.consider_at = dense::FEWEST;
-            file.verdict = Verdict::After(dense::FEWEST);
+            file.random.forget();
+            file.random.forget_samples();
         }
-        for i in &self.active {
-            let Some(state) = &mut self.procs[*i] else {
+        for k in 0..self.processes.len() {
+            let Some((i, process)) = self.processes.nth_mut(k) else {
                 continue;
             };
-            let proc = self.shared.proc(*i);
-            for (fd, desc) in state.descs.iter_mut().filter(|(_, d)| d.key == key) {
-                let slot = &proc.slots[usize::from(*fd)];
+            let proc = self.shared.proc(i);
+            for (fd, desc) in process.descs_mut().filter(|(_, d)| d.key == key) {
+                let slot = &proc.slots[usize::from(fd)];
                 if slot.generation.load(Relaxed) != desc.generation {
                     continue;
                 }
@@ -226,23 +189,22 @@ impl<K: Kernel> Service<K> {
         let unused = file.view.unused_pages();
         let last = std::mem::replace(&mut file.warmth.unused, unused);
         if !looks
-            || file.blind
+            || file.is_blind()
             || file.view.in_flight_pages() > 0
-            || unused > file.size / PAGE / UNUSED && unused != last
+            || unused > file.size() / PAGE / UNUSED && unused != last
         {
             return false;
         }
         let Some(handle) = self.handle(key) else {
             return false;
         };
-        let size = self.files.get(&key).map_or(0, |f| f.size);
+        let size = self.files.get(&key).map_or(0, |f| f.size());
         let start = offset.min(size.saturating_sub(LOOK)) / PAGE;
         let pages = PageRange::new(start, size.min(start * PAGE + LOOK).div_ceil(PAGE));
         let near = PageRange::new(start, pages.end.min(start + NEAR / PAGE));
         for look in [near, pages] {
-            let bytes = look.start * PAGE..look.end * PAGE;
-            match self.kernel.cached(&handle, bytes) {
-                Ok(cached) if shm::is_resident(look.len(), cached) => {}
+            match self.count_cached(&handle, look.bytes()) {
+                Ok(counted) if counted.is_resident() => {}
                 Ok(_) => return false,
                 Err(e) => {
                     self.no_cachestat(key, e);

@@ -158,7 +158,7 @@ fn scribble(rounds: u32, ring: bool, least: u64) {
         shared.header().secret.load(Relaxed),
     );
     service.round();
-    assert_eq!(service.active.len(), 1);
+    assert_eq!(service.processes.len(), 1);
     let (_held, file) = open_file("scribbled", 1 << 42);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -179,11 +179,11 @@ fn scribble(rounds: u32, ring: bool, least: u64) {
         while done < rounds || service.header().events.load(Relaxed) < least {
             service.round();
             done += 1;
-            for key in service.files.keys() {
+            for key in service.files.values().map(|f| f.key) {
                 assert_eq!((key.dev, key.ino), (file.1, file.2));
             }
             assert!(service.kernel_copies.len() <= bounds::KERNEL_COPIES);
-            assert_eq!(service.active.len(), 1);
+            assert_eq!(service.processes.len(), 1);
         }
         drop(stop);
     });

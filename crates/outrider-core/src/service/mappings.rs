@@ -1,0 +1,191 @@
+//! SPEC CP11: memory-mapped files, of whose pages it is looked which were touched.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+
+use outrider_sys::units::InodeKey;
+
+use super::decide::Want;
+use super::kernel::Kernel;
+use super::processes::ProcState;
+use super::random_reads::Unordered;
+use super::{Service, bounds};
+use crate::intent::Intent;
+use crate::shm::{Event, Origin, lost};
+use crate::source::Limits;
+use crate::source::mapped::Mapped;
+
+/// Mappings looked at per process.
+const MAPPINGS: usize = 64;
+
+impl<K: Kernel> Service<K> {
+    /// Looks what was touched of a mapping, and has what comes next fetched: whether anything was, and whether anything was asked for.
+    fn look_at_map(&mut self, i: usize, pid: u32, m: &mut Mapped) -> (bool, bool) {
+        let key = m.file();
+        // Touches are seen too late for their neighbourhood.
+        let limits = Limits {
+            delay: 0,
+            ..self.limits(key)
+        };
+        let Some(size) = self.files.get(&key).map(|f| f.size()) else {
+            return (false, false);
+        };
+        let touched = match self.kernel.touched(pid, m) {
+            Ok(touched) => touched,
+            Err(e) => {
+                // A process that has just ended is no reason to complain.
+                if e.kind() == std::io::ErrorKind::PermissionDenied {
+                    self.header().lose(lost::PAGEMAP);
+                }
+                return (false, false);
+            }
+        };
+        let touching = !touched.is_empty();
+        let mut ranges = Vec::new();
+        self.reads_now(i, key);
+        for r in touched {
+            let len = r.end - r.start;
+            let arrival = self.seen(key, r.start, len);
+            let f = m.detector.access(r.start, len, 0, arrival, size, &limits);
+            ranges.extend(f.ranges);
+            if f.random {
+                let read = Unordered {
+                    offset: r.start,
+                    len,
+                    arrival,
+                    skipped: 0,
+                    onward: f.onward,
+                    unrepeated: true,
+                };
+                let known = self.take_in_random(key, &read);
+                if let Some(region) = known.and_then(|known| known.region) {
+                    self.stream_region(key, &Want::dense(region));
+                }
+            }
+        }
+        if ranges.is_empty() {
+            return (touching, false);
+        }
+        let out = self.fetch(Intent::new(key, &ranges, Origin::Mapped));
+        if let Some(at) = out.refused_at {
+            m.detector.streams.retreat(at);
+        }
+        (touching, true)
+    }
+
+    /// Looks at all mappings, for as long as a turn of each process.
+    pub(super) fn look_at_maps(&mut self) {
+        let begun = self.kernel.now();
+        let (mut active, mut touching) = (false, false);
+        for i in self.processes.active().to_vec() {
+            let Some(state) = self.processes.get_mut(i) else {
+                continue;
+            };
+            if state.mapped().is_empty() {
+                continue;
+            }
+            let pid = state.pid();
+            let mut mapped = std::mem::take(state.mapped_mut());
+            let turn = self.kernel.now();
+            let mut looked = 0;
+            for m in &mut mapped {
+                if self.kernel.since(turn) > bounds::TURN {
+                    break;
+                }
+                looked += 1;
+                let (touched, asked) = self.look_at_map(i, pid, m);
+                (touching, active) = (touching | touched, active | asked);
+            }
+            // Those that there was no time for come first the next time.
+            mapped.rotate_left(looked);
+            if let Some(state) = self.processes.get_mut(i) {
+                mapped.append(state.mapped_mut());
+                *state.mapped_mut() = mapped;
+                state.debt().takes(self.kernel.since(turn));
+            }
+        }
+        let now = self.kernel.now();
+        self.turns.looked_at_maps(touching, active, begun, now);
+    }
+
+    /// A process has mapped a file from byte `offset` on.
+    pub(super) fn has_mapped(&mut self, i: usize, e: &Event, memory: Range<u64>, offset: u64) {
+        let known = self.known(i, e);
+        let Some(key) = known.or_else(|| self.mapped_file(i, memory.start)) else {
+            return;
+        };
+        let limits = self.limits(key);
+        let new = Mapped::new(key.dev, key.ino, memory, offset, &limits);
+        let few = |p: &ProcState| p.mapped().len() < MAPPINGS;
+        if !self.processes.get(i).is_some_and(few) || !self.maps_more(i, new.bytes()) {
+            return;
+        }
+        if let Some(state) = self.processes.get_mut(i) {
+            state.mapped_mut().push(new);
+        }
+        if let Some(f) = self.files.get_mut(&key) {
+            f.hold.opened_by(1);
+        }
+        self.turns.has_mapped();
+    }
+
+    /// Puts others in the place of mappings of a process, for which `others` names any.
+    pub(super) fn remap(&mut self, i: usize, others: impl Fn(&Mapped) -> Option<Vec<Mapped>>) {
+        let Some(state) = self.processes.get_mut(i) else {
+            return;
+        };
+        let mut changed: Vec<(InodeKey, u32)> = Vec::new();
+        let mapped = state.mapped_mut();
+        let mut count = mapped.len();
+        for m in std::mem::take(mapped) {
+            let Some(mut instead) = others(&m) else {
+                mapped.push(m);
+                continue;
+            };
+            // Holes must not make more of them than are followed.
+            if count - 1 + instead.len() > MAPPINGS {
+                instead.truncate(1);
+            }
+            count = count - 1 + instead.len();
+            changed.push((m.file(), instead.len() as u32));
+            mapped.extend(instead);
+        }
+        // Longer ones need more memory.
+        while !changed.is_empty() && !self.maps_more(i, 0) {
+            let gone = self.processes.get_mut(i).and_then(|p| p.mapped_mut().pop());
+            let Some(gone) = gone else { break };
+            changed.push((gone.file(), 0));
+        }
+        for (key, instead) in changed {
+            if let Some(f) = self.files.get_mut(&key) {
+                f.hold.opened_by(instead);
+            }
+            self.unlink(key);
+        }
+    }
+
+    /// The file behind an address of process `i`, whose descriptors are closed already; taken in if it is new.
+    fn mapped_file(&mut self, i: usize, address: u64) -> Option<InodeKey> {
+        if self.quiesce.is_quiesced() {
+            return None;
+        }
+        let pid = self.processes.get(i)?.pid();
+        if !self.stands(i) {
+            return None;
+        }
+        let (name, dev, ino, size) = self.kernel.behind(pid, address)?;
+        let key = InodeKey { dev, ino };
+        if size < self.config.files.min_size.0 {
+            return None;
+        }
+        let file = self.take_in(key, size);
+        file.set_size(size);
+        if !file.has_name() {
+            file.set_name(name);
+        }
+        file.account.cancelled.store(false, Relaxed);
+        self.handle(key)?;
+        self.introduce(key);
+        self.located(key).then_some(key)
+    }
+}

@@ -1,0 +1,342 @@
+//! Reads of a file in no order: whether it is cached, and whether what they fall in is worth streaming (`source::dense` decides).
+
+use std::ops::{Add, Range};
+use std::time::Duration;
+
+use outrider_sys::cache::CacheStatError;
+use outrider_sys::units::{InodeKey, PAGE};
+
+use super::decide::{Disorder, Want};
+use super::kernel::Kernel;
+use super::{FileState, Service};
+use crate::engine::Class;
+use crate::intent::Intent;
+use crate::shm::{self, Origin};
+use crate::source::Arrival;
+use crate::source::dense::{self, Case, Draws, Held, Price, Random, Verdict};
+use crate::view::PageRange;
+
+/// Reads before it is looked whether the file is cached, and before anything is measured for them.
+const FIRST: u64 = 16;
+/// Reads that are looked at from one sample to the next, until one finds the file cached.
+const SAMPLED: u64 = 16;
+/// Places of a sample, and bytes of each.
+const PLACES: usize = 4;
+const PLACE: u64 = 64 << 10;
+/// Requests by which a device's latency is measured that nothing else is asked of.
+const PROBES: u32 = 4;
+/// Files that were read within so long are being read.
+const LATELY: Duration = Duration::from_secs(1);
+
+/// What is known of a file's reads in no order.
+pub(super) struct RandomReads {
+    seen: Random,
+    /// Reads at which streaming is considered next.
+    consider_at: u64,
+    /// What was said last.
+    verdict: Verdict,
+    /// Streamed in whole: reads are all foreseen.
+    streamed: bool,
+    /// Samples in succession that found the file cached.
+    resident: u32,
+    samples: u32,
+}
+
+impl RandomReads {
+    /// None yet.
+    pub(super) fn new() -> RandomReads {
+        RandomReads {
+            seen: Random::default(),
+            consider_at: dense::FEWEST,
+            verdict: Verdict::After(dense::FEWEST),
+            streamed: false,
+            resident: 0,
+            samples: 0,
+        }
+    }
+
+    /// Forgets what reads have come to.
+    pub(super) fn forget(&mut self) {
+        *self = RandomReads {
+            resident: self.resident,
+            samples: self.samples,
+            ..RandomReads::new()
+        };
+    }
+
+    /// Forgets that samples have found the file cached.
+    pub(super) fn forget_samples(&mut self) {
+        self.resident = 0;
+    }
+
+    /// Bytes that it takes besides itself.
+    pub(super) fn bytes(&self) -> usize {
+        self.seen.bytes()
+    }
+
+    /// Whether what they fall in was asked for as a whole.
+    pub(super) fn is_streamed(&self) -> bool {
+        self.streamed
+    }
+
+    /// Whether what they fall in is to be asked for as a whole once there is room.
+    pub(super) fn is_to_be_streamed(&self) -> bool {
+        self.verdict == Verdict::Later
+    }
+
+    /// Samples in succession that found the file cached.
+    pub(super) fn resident(&self) -> u32 {
+        self.resident
+    }
+
+    /// Whether the file is cached, as far as samples tell.
+    fn is_resident(&self) -> bool {
+        self.seen.reads >= FIRST && self.resident > 0
+    }
+
+    /// Whether it is time to look whether the file is cached.
+    fn is_sample_due(&self) -> bool {
+        self.seen.reads >= FIRST && (self.resident > 0 || self.seen.sampled.is_multiple_of(SAMPLED))
+    }
+
+    /// A sample was taken, and all of it is cached, or not.
+    fn sampled(&mut self, cached: bool) {
+        self.resident = match cached {
+            true => self.resident + 1,
+            false => 0,
+        };
+    }
+
+    /// Where the next sample is taken: bytes where pages begin, chosen by `seed`.
+    fn places(&mut self, seed: u64) -> [u64; PLACES] {
+        let hull = self.seen.hull.clone();
+        let span = (hull.end - hull.start).max(1);
+        let mut x = seed ^ (u64::from(self.samples) << 17) ^ 0x9e37_79b9_7f4a_7c15;
+        self.samples = self.samples.wrapping_add(1);
+        [(); PLACES].map(|()| {
+            x = x
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (hull.start + (x >> 11) % span) / PAGE * PAGE
+        })
+    }
+
+    /// Where a request is made to see how long it takes: any place that reads may fall in.
+    fn probe(&self, seed: u64) -> u64 {
+        let hull = &self.seen.hull;
+        let x = (seed ^ self.seen.reads).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hull.start + (x >> 11) % (hull.end - hull.start).max(1)
+    }
+
+    /// How many reads may go unheard before streaming is considered, if that is to be.
+    fn patience(&self) -> Option<u64> {
+        match self.verdict {
+            Verdict::No => None,
+            Verdict::After(_) => Some(self.consider_at.saturating_sub(self.seen.reads)),
+            Verdict::Now | Verdict::Later | Verdict::Hear => Some(0),
+        }
+    }
+
+    /// What came of considering; and when that is done again. Of a file that is to be streamed now, at the next read, unless it has begun.
+    fn judged(&mut self, verdict: Verdict) {
+        self.verdict = verdict;
+        // The kernel counts the pages of a large file in milliseconds.
+        let reads = self.seen.reads;
+        self.consider_at = match verdict {
+            Verdict::Now => return,
+            Verdict::After(wait) => reads.saturating_add(wait),
+            Verdict::No => reads.saturating_add(reads / 2 + 64),
+            _ => reads.saturating_add((reads / 16).max(8)),
+        };
+    }
+
+    /// The mean price of a read, where a device takes so long to answer and delivers so much.
+    fn price(&self, latency_us: f64, bandwidth: f64) -> Price {
+        let each = self.seen.bytes as f64 / self.seen.reads.max(1) as f64;
+        Price {
+            latency_us: latency_us + each / bandwidth,
+            bandwidth,
+        }
+    }
+}
+
+/// A read that fits no pattern.
+pub(super) struct Unordered {
+    pub(super) offset: u64,
+    pub(super) len: u64,
+    pub(super) arrival: Arrival,
+    /// So many more like it were not told.
+    pub(super) skipped: u64,
+    /// It lies behind the last one, as those before.
+    pub(super) onward: bool,
+    /// Those that fall where one had fallen are not told.
+    pub(super) unrepeated: bool,
+}
+
+impl<K: Kernel> Service<K> {
+    /// Takes in a read that fits no pattern, and looks what there is to decide by.
+    pub(super) fn take_in_random(&mut self, key: InodeKey, read: &Unordered) -> Option<Disorder> {
+        let file = self.files.get_mut(&key)?;
+        let missing = read.arrival == Arrival::Missing;
+        let size = file.size();
+        let of = &mut file.random;
+        of.seen.unrepeated |= read.unrepeated;
+        of.seen
+            .count(read.offset, read.len, missing, read.skipped, size);
+        let mut known = Disorder {
+            streamed: of.streamed.then(|| file.view.unused_pages()),
+            ..Disorder::default()
+        };
+        if known.streamed.is_some() {
+            return Some(known);
+        }
+        if of.is_sample_due() {
+            // Looked for where the program has not just read.
+            let cached = self.sample(key, read.offset) == Some(true);
+            self.files.get_mut(&key)?.random.sampled(cached);
+        }
+        let of = &self.files.get(&key)?.random;
+        if of.is_resident() {
+            known.resident = of.resident;
+            return Some(known);
+        }
+        let considers = self.mode >= shm::MODE_PREDICT_OPT
+            && self.config.dense.enabled
+            && self.memory.is_aggressive();
+        if considers && missing && of.seen.reads >= FIRST {
+            self.probe(key, read.offset, read.len);
+        }
+        // What reads that go onward have fallen in is behind them.
+        if considers && !read.onward {
+            known.region = self.consider_streaming(key);
+            known.patience = self.files.get(&key)?.random.patience();
+        }
+        Some(known)
+    }
+
+    /// Random reads alone bring no request of ours from which the device's latency could be learned, and what streaming is weighed against
+    /// would be a guess: fetches a few blocks of the region that they fall in, one at a time.
+    fn probe(&mut self, key: InodeKey, seed: u64, len: u64) {
+        let device = self.device(key);
+        if self.model(device).samples() >= PROBES || self.engine.is_busy() {
+            return;
+        }
+        let Some(file) = self.files.get(&key) else {
+            return;
+        };
+        let at = file.random.probe(seed);
+        let end = (at + len.min(file.chunk())).min(file.size());
+        self.fetch(Intent {
+            class: Class::Background,
+            ..Intent::new(key, &[at..end], Origin::Dense)
+        });
+    }
+
+    /// Whether a few places of the file, chosen by `seed`, are all cached; `None` where it can't be known.
+    pub(super) fn sample(&mut self, key: InodeKey, seed: u64) -> Option<bool> {
+        let handle = self.handle(key)?;
+        let file = self.files.get_mut(&key)?;
+        if file.is_blind() {
+            return None;
+        }
+        let size = file.size();
+        for at in file.random.places(seed) {
+            // It may have become shorter.
+            let end = (at + PLACE).min(size).max(at);
+            match self.count_cached(&handle, at..end) {
+                Ok(counted) if !counted.is_whole() => return Some(false),
+                Ok(_) => {}
+                Err(e) => {
+                    self.no_cachestat(key, e);
+                    return None;
+                }
+            }
+        }
+        Some(true)
+    }
+
+    /// Considers whether it pays to stream what random reads fall in, if it is time: the region, where it is to be streamed now.
+    fn consider_streaming(&mut self, key: InodeKey) -> Option<Range<u64>> {
+        let due = self.files.get(&key)?;
+        if due.random.seen.reads < due.random.consider_at {
+            return None;
+        }
+        let region = due.random.seen.region(due.size());
+        let held = self.held(key, &region);
+        let model = self.model(self.device(key));
+        let file = self.files.get(&key)?;
+        let pages = PageRange::from_bytes(region.start, region.end - region.start).len();
+        let there = file.view.present_pages() + file.view.in_flight_pages();
+        let there = held.map_or(there, |held| held.cached);
+        let missing = pages.saturating_sub(there) * PAGE;
+        let price = file.random.price(model.latency_us, model.bandwidth);
+        let (others, draws) = self.read_like(key);
+        let case = Case {
+            missing,
+            others,
+            room: self.room(),
+            grant: self.memory.total(),
+            draws,
+            held,
+        };
+        let investment = self.config.dense.investment;
+        let of = &mut self.files.get_mut(&key)?.random;
+        let verdict = of.seen.decide(case, price, investment);
+        of.judged(verdict);
+        (verdict == Verdict::Now).then_some(region)
+    }
+
+    /// Other files that are read in no order at the moment: what of them is not cached, bytes, and how their reads fell.
+    fn read_like(&self, key: InodeKey) -> (u64, Draws) {
+        let alike = |f: &&FileState| {
+            f.key != key
+                && f.hold.is_open()
+                && f.random.seen.reads >= dense::FEWEST
+                && self.kernel.since(f.last_access()) < LATELY
+        };
+        let of = |f: &FileState| {
+            let hull = &f.random.seen.hull;
+            let hull = PageRange::from_bytes(hull.start, hull.end - hull.start);
+            let there = f.view.present_pages() + f.view.in_flight_pages();
+            let missing = hull.len().saturating_sub(there) * PAGE;
+            (missing, f.random.seen.draws())
+        };
+        let others = self.files.values().filter(alike).map(of);
+        others.fold((0, Draws::default()), |all, (missing, draws)| {
+            (u64::saturating_add(all.0, missing), all.1.add(draws))
+        })
+    }
+
+    /// What the kernel holds of a file's region.
+    fn held(&mut self, key: InodeKey, region: &Range<u64>) -> Option<Held> {
+        if self.files.get(&key)?.is_blind() {
+            return None;
+        }
+        let handle = self.handle(key)?;
+        match self.kernel.counted(&handle, region.clone()) {
+            Ok(stat) => {
+                let unused = self.files.get(&key)?.view.unused_pages();
+                Some(Held {
+                    cached: stat.cached,
+                    brought: (stat.cached + stat.evicted).saturating_sub(unused),
+                })
+            }
+            // What has left the cache only cachestat tells.
+            Err(CacheStatError::Unsupported) => None,
+            Err(e) => {
+                self.no_cachestat(key, e);
+                None
+            }
+        }
+    }
+
+    /// Has a region fetched as a whole. Of what is refused because there is no room, the rest is asked for later.
+    pub(super) fn stream_region(&mut self, key: InodeKey, want: &Want) {
+        let plan = self.fetch(want.of(key));
+        let begun = plan.bytes > 0 || plan.refused_at.is_none();
+        let streamed = begun && !self.quiesce.is_quiesced();
+        if let Some(file) = self.files.get_mut(&key) {
+            file.random.streamed = streamed;
+        }
+    }
+}
