@@ -44,8 +44,8 @@ pub(super) struct Device {
     pub(super) queued_bytes: u64,
     pub(super) in_flight: VecDeque<Batch>,
     pub(super) in_flight_bytes: u64,
-    /// Bytes on their way beside the queues, and how often any were asked for.
-    pub(super) aside_bytes: u64,
+    /// Bytes of the lane on their way, and how often any were asked for.
+    pub(super) lane_bytes: u64,
     pub(super) entered: u64,
     /// Bytes issued since nothing was in flight.
     pub(super) unbroken: u64,
@@ -100,8 +100,8 @@ pub(super) struct State {
     pub(super) low: Option<(u64, Box<dyn Fn() + Send>)>,
     /// It was above since the last call.
     pub(super) high: bool,
-    /// Threads that wait for room beside the queues.
-    pub(super) wait_aside: u32,
+    /// Threads of the lane that wait for room.
+    pub(super) wait_for_room: u32,
 }
 
 /// A request group is issued and waited for as one: its requests are small, and one wait costs a system call and a wake-up. It takes
@@ -125,7 +125,7 @@ impl State {
                     queued_bytes: 0,
                     in_flight: VecDeque::new(),
                     in_flight_bytes: 0,
-                    aside_bytes: 0,
+                    lane_bytes: 0,
                     entered: 0,
                     unbroken: 0,
                     waiting: 0,
@@ -470,7 +470,7 @@ impl Device {
         let (first, last) = (&group[0], &group[group.len() - 1]);
         let continues = self.last_end == (first.file(), first.range.start);
         let one = group.windows(2).all(|w| w[0].range.end == w[1].range.start);
-        let ahead = self.in_flight_bytes + self.aside_bytes;
+        let ahead = self.in_flight_bytes + self.lane_bytes;
         // Beside a walk there is no other: what is read for that is short.
         let lone = self.in_flight_bytes == 0 && !continues && one;
         self.last_end = (last.file(), last.range.end);

@@ -11,7 +11,7 @@ use super::kernel::Kernel;
 use super::{Service, bounds};
 use crate::device::{DeviceModel, READAHEAD, Seeks, Sharing};
 use crate::engine::{Handle, Request};
-use crate::intent::Intent;
+use crate::intent::{Intent, Target};
 use crate::plan::Terms;
 use crate::shm::Origin;
 use crate::source::Limits;
@@ -107,7 +107,10 @@ impl<K: Kernel> Service<K> {
 
     /// Plans and queues what is wanted of a file.
     pub(super) fn fetch(&mut self, intent: Intent) -> plan::Plan {
-        let (key, ranges) = (intent.file, intent.ranges);
+        let Target::Ranges(key, ranges) = intent.target else {
+            // Of what nobody has open walks ask the engine's lane.
+            return plan::Plan::default();
+        };
         let refused = |at| plan::Plan {
             refused_at: Some(at),
             ..plan::Plan::default()

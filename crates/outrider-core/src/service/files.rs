@@ -22,8 +22,7 @@ use crate::source::Arrival;
 use crate::source::dense::{self, Random, Verdict};
 use crate::tally::Tally;
 use crate::view::{FileView, Granularity, PageRange};
-use crate::walk::runner as walk;
-use crate::walk::runner::{Opened, Walker};
+use crate::walk::{Opened, Walker};
 
 /// Silent strided reads that are accounted for one by one.
 const MOST_PASSED: usize = 65536;
@@ -564,8 +563,8 @@ impl<K: Kernel> Service<K> {
             return;
         };
         if self.walker.is_none() {
-            let settings = walk::Settings::of(&self.config);
-            self.walker = Walker::start(self.shared.clone(), settings, self.engine.aside());
+            let small = self.config.files.min_size.0;
+            self.walker = Walker::start(self.shared.clone(), &self.engine, small);
             match &self.walker {
                 Some(walker) => {
                     self.untouchable.iter().for_each(|key| walker.leave(*key));

@@ -52,7 +52,7 @@ use crate::shared::Shared;
 use crate::sharing::DeviceSharing;
 use crate::shm::{self, Figure, Header, MAX_PROCS, lost};
 use crate::source::{New, SOURCES};
-use crate::walk::runner::Walker;
+use crate::walk::Walker;
 
 use cache_users::CacheUsers;
 use descriptors::{Desc, Position, Settled};

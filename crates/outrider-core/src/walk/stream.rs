@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use outrider_sys::units::InodeKey;
 
+use crate::engine::Listing;
+use crate::intent::Target;
 use crate::tree::known::{Place, Tree};
 use crate::tree::order::{Cursor, Order, Step, judge};
 
@@ -79,15 +81,6 @@ struct Stream {
     listed: usize,
 }
 
-/// What to do.
-#[derive(Debug)]
-pub enum Want {
-    /// Fetch this file.
-    Fetch(Place),
-    /// List this directory.
-    List(PathBuf),
-}
-
 /// What became of files that were fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -132,6 +125,14 @@ pub struct Walks {
 pub fn common(a: &Path, b: &Path) -> PathBuf {
     let shared = a.components().zip(b.components());
     shared.take_while(|(a, b)| a == b).map(|(a, _)| a).collect()
+}
+
+/// A directory whose entries are wanted.
+fn listing(path: PathBuf) -> Target<'static> {
+    Target::Listing(Listing::Whole {
+        path,
+        inodes: false,
+    })
 }
 
 /// After how many files of an order, which begins behind `from`, `to` comes.
@@ -355,7 +356,7 @@ impl Walks {
     }
 
     /// What to do next, with at most `most` bytes ahead that were fetched and not read.
-    pub fn wanted(&mut self, tree: &Tree, most: u64) -> Vec<Want> {
+    pub fn wanted(&mut self, tree: &Tree, most: u64) -> Vec<Target<'static>> {
         let (mut unread, mut here, mut coming) = (0, 0, 0);
         for ahead in self.streams.iter().flat_map(|s| &s.ahead) {
             match ahead.here {
@@ -381,18 +382,17 @@ impl Walks {
             match stream.cursor.next_file(tree, &stream.root, order) {
                 Step::File(place) => {
                     room -= each;
-                    wants.push(Want::Fetch(place.clone()));
+                    wants.push(Target::Entry(place.clone()));
                     stream.ahead.push_back(Ahead { place, here: None });
                     continue;
                 }
                 Step::Unlisted(path) if stream.listed < MOST_LISTED => {
                     let more = stream.cursor.unlisted(tree, order, LISTED_AHEAD);
                     stream.listed += 1;
-                    wants.push(Want::List(path));
-                    wants.extend(more.into_iter().map(Want::List));
+                    wants.extend(std::iter::once(path).chain(more).map(listing));
                 }
                 Step::Unlisted(_) => {}
-                Step::End => wants.extend(stream.beyond(tree).map(Want::List)),
+                Step::End => wants.extend(stream.beyond(tree).map(listing)),
             }
             going.swap_remove(i);
         }
