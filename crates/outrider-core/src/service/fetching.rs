@@ -12,6 +12,7 @@ use super::{Service, bounds};
 use crate::device::{DeviceModel, READAHEAD, Seeks, Sharing};
 use crate::engine::{Handle, Request};
 use crate::intent::{Intent, Target};
+use crate::ledger::Holder;
 use crate::plan::Terms;
 use crate::shm::Origin;
 use crate::source::Limits;
@@ -32,9 +33,12 @@ impl<K: Kernel> Service<K> {
             .map(|f| f.view.unused_pages())
             .sum::<u64>()
             * PAGE;
-        self.header().peak_unused.fetch_max(unused, Relaxed);
-        self.grant
-            .room(unused, self.streams.max(self.busy), &self.policy)
+        self.ledger.hold(Holder::Files, unused);
+        let all = self.ledger.held();
+        self.header().peak_unused.fetch_max(all, Relaxed);
+        let kept = self.ledger.kept_from(Holder::Files);
+        let streams = self.streams.max(self.busy);
+        self.grant.room(unused, kept, streams, &self.policy)
     }
 
     /// Tells the hooks how much of the programs' hints can be carried out.
@@ -171,6 +175,10 @@ impl<K: Kernel> Service<K> {
             })
             .collect();
         self.engine.submit(key.dev, class, requests);
+        if plan.refused_at.is_some() {
+            // More than there was room for, whatever more is.
+            self.ledger.lack(Holder::Files, u64::MAX);
+        }
         let foreseen = &self.header().foreseen[intent.origin as usize];
         foreseen.fetch_add(plan.bytes, Relaxed);
         plan

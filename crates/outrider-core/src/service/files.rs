@@ -564,7 +564,8 @@ impl<K: Kernel> Service<K> {
         };
         if self.walker.is_none() {
             let small = self.config.files.min_size.0;
-            self.walker = Walker::start(self.shared.clone(), &self.engine, small);
+            let (shared, ledger) = (self.shared.clone(), self.ledger.clone());
+            self.walker = Walker::start(shared, &self.engine, ledger, small);
             match &self.walker {
                 Some(walker) => {
                     self.untouchable.iter().for_each(|key| walker.leave(*key));
@@ -574,7 +575,7 @@ impl<K: Kernel> Service<K> {
                 }
                 None => self.header().lose(lost::THREADS),
             }
-            self.limit_walker();
+            self.allow_walks();
         }
         if let Some(walker) = &self.walker {
             let opened = Opened {
@@ -594,12 +595,12 @@ impl<K: Kernel> Service<K> {
         }
     }
 
-    /// Tells how much may be fetched of files that nobody has opened yet.
-    pub(super) fn limit_walker(&self) {
+    /// Tells whether files may be opened that no program has open.
+    pub(super) fn allow_walks(&self) {
         if let Some(walker) = &self.walker {
             let watched = self.header().watched.load(Relaxed) != 0;
-            let allowed = self.grant.allowed && self.walks && !watched;
-            walker.limit(if allowed { self.grant.total / 4 } else { 0 });
+            let memory = self.grant.allowed && self.grant.total > 0;
+            walker.allow(memory && self.walks && !watched);
         }
     }
 

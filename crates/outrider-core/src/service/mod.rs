@@ -47,6 +47,7 @@ use crate::clock::{Moment, Monotonic};
 use crate::config::Config;
 use crate::device::DeviceModel;
 use crate::engine::{self, Engine};
+use crate::ledger::Ledger;
 use crate::map::Map;
 use crate::shared::Shared;
 use crate::sharing::DeviceSharing;
@@ -121,6 +122,8 @@ pub struct Service<K> {
     engine: Engine,
     policy: Policy,
     grant: Grant,
+    /// Who has how much of it.
+    ledger: Arc<Ledger>,
     /// What the page cache could take at the last looks, bytes.
     headrooms: [u64; 8],
     files: Map<InodeKey, FileState>,
@@ -255,6 +258,7 @@ impl<K: Kernel> Service<K> {
                 aggressive: false,
                 allowed: false,
             },
+            ledger: Arc::default(),
             headrooms: [u64::MAX; 8],
             files: Map::with_hasher(keyed),
             procs: (0..MAX_PROCS).map(|_| None).collect(),
@@ -451,7 +455,8 @@ impl<K: Kernel> Service<K> {
             psi: psi.unwrap_or(0.0),
         });
         self.last_budget = self.kernel.now();
-        self.limit_walker();
+        self.ledger.grant(self.grant.total);
+        self.allow_walks();
         self.notice_silent_reads();
         self.look_for_evictions();
         self.watch_for_others();
@@ -478,7 +483,7 @@ impl<K: Kernel> Service<K> {
         self.room();
         // Nothing of the program's is held from here on, so that it can be unmounted or removed at once.
         if let Some(walker) = &self.walker {
-            walker.limit(0);
+            walker.allow(false);
         }
         self.leave_for_good();
         for i in self.active.clone() {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,15 +18,12 @@ use crate::shm;
 const UNHEARD_EACH: usize = 512;
 const UNHEARD: usize = 2048;
 
-/// Most bytes fetched and not read, of all processes together.
-const AHEAD_BYTES: u64 = 8 << 20;
-
 /// What the threads share.
 pub(super) struct Link {
     pub(super) shared: Arc<Shared>,
     tell: Sender<Message>,
-    /// Bytes that may be ahead; 0: nothing may be opened.
-    limit: AtomicU64,
+    /// Files may be opened that no program has open: there is memory for them, and nobody watches.
+    allowed: AtomicBool,
     /// Nothing may be opened for the time being.
     held_back: AtomicBool,
     /// Messages of what processes do that nobody has taken yet, in all and by process.
@@ -45,7 +42,7 @@ impl Link {
         Link {
             shared,
             tell,
-            limit: AtomicU64::new(0),
+            allowed: AtomicBool::new(false),
             held_back: AtomicBool::new(false),
             unheard: AtomicUsize::new(0),
             unheard_of: (0..shm::MAX_PROCS).map(|_| AtomicUsize::new(0)).collect(),
@@ -77,12 +74,8 @@ impl Link {
         let _ = self.tell.send(message);
     }
 
-    pub(super) fn limit(&self, bytes: u64) {
-        self.limit.store(bytes.min(AHEAD_BYTES), Relaxed);
-    }
-
-    pub(super) fn memory(&self) -> u64 {
-        self.limit.load(Relaxed)
+    pub(super) fn allow(&self, allowed: bool) {
+        self.allowed.store(allowed, Relaxed);
     }
 
     pub(super) fn hold_back(&self, held_back: bool) {
@@ -101,7 +94,7 @@ impl Link {
 
 impl Client for Link {
     fn is_held_back(&self) -> bool {
-        self.held_back.load(SeqCst) || self.limit.load(Relaxed) == 0
+        self.held_back.load(SeqCst) || !self.allowed.load(Relaxed)
     }
 
     /// As long as the process may do just what this one may.

@@ -8,6 +8,7 @@ use outrider_sys::units::InodeKey;
 use super::guide::Guide;
 use super::link::Link;
 use crate::engine::{Engine, Found, Lane};
+use crate::ledger::Ledger;
 use crate::shared::Shared;
 
 /// Bytes of the thread's stack.
@@ -56,12 +57,17 @@ pub struct Walker {
 
 impl Walker {
     /// Starts the thread that decides. `None` if there is none to be had. Files of less than `small` bytes are fetched whole, larger ones are only looked up: their
-    /// reads are followed once they are open.
-    pub fn start(shared: Arc<Shared>, engine: &Engine, small: u64) -> Option<Walker> {
+    /// reads are followed once they are open. What is ahead takes memory that is accounted for in the ledger.
+    pub fn start(
+        shared: Arc<Shared>,
+        engine: &Engine,
+        ledger: Arc<Ledger>,
+        small: u64,
+    ) -> Option<Walker> {
         let (tell, told) = channel();
         let link = Arc::new(Link::new(shared, tell));
         let lane = engine.lane(link.clone(), small);
-        let guide = Guide::new(link.clone(), lane.clone());
+        let guide = Guide::new(link.clone(), lane.clone(), ledger);
         let thread = std::thread::Builder::new().name("outrider-walk".into());
         let started = thread.stack_size(STACK).spawn(move || guide.run(&told));
         started.ok()?;
@@ -104,9 +110,9 @@ impl Walker {
         self.link.leave(key);
     }
 
-    /// At most so many bytes may have been fetched and not read, in all processes together; 0: nothing may be opened.
-    pub fn limit(&self, bytes: u64) {
-        self.link.limit(bytes);
+    /// Whether files may be opened that no program has open.
+    pub fn allow(&self, allowed: bool) {
+        self.link.allow(allowed);
     }
 
     /// Begins to let go of everything, and opens nothing until [`Walker::come_back`].

@@ -9,6 +9,7 @@ use super::super::stream::{Here, Listen, Walks};
 use super::super::walker::Opened;
 use super::{Guide, Told};
 use crate::intent::Intent;
+use crate::ledger::{Holder, Holding};
 use crate::shm::{Figure, Origin};
 
 impl Guide {
@@ -70,10 +71,28 @@ impl Guide {
                 walks.cancelled(key);
             }
         }
-        let bytes = self.link.memory() / (self.walks.len() as u64 + 1);
+        let bytes = self.memory();
         for target in walks.wanted(&self.tree, bytes) {
             self.issue(Intent::of_walk(proc, target));
         }
+        self.ledger.lack(Holder::Walks, walks.holding().short);
         self.walks.insert(proc, walks);
+        self.settle();
+    }
+
+    /// Bytes that a process may have ahead of what all walks may: its equal part, and what the others don't use of theirs.
+    fn memory(&self) -> u64 {
+        let allowance = self.ledger.allowance(Holder::Walks);
+        let others = self.walks.values().map(Walks::holding);
+        let others: Vec<Holding> = others.filter(|h| h.held + h.short > 0).collect();
+        let part = allowance / (others.len() as u64 + 1);
+        let kept: u64 = others.iter().map(|h| h.kept(part)).sum();
+        allowance.saturating_sub(kept)
+    }
+
+    /// Tells what all walks have ahead.
+    pub(super) fn settle(&self) {
+        let held = self.walks.values().map(|w| w.holding().held).sum();
+        self.ledger.hold(Holder::Walks, held);
     }
 }

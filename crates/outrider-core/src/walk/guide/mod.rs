@@ -19,6 +19,7 @@ use super::visits::Visits;
 use super::walker::Message;
 use crate::engine::{Call, Found, Lane, Listing};
 use crate::intent::{Intent, Target};
+use crate::ledger::Ledger;
 use crate::shm::Figure;
 use crate::tree::known::Tree;
 
@@ -37,6 +38,8 @@ enum Told {
 pub(super) struct Guide {
     link: Arc<Link>,
     lane: Lane,
+    /// What is ahead takes memory.
+    ledger: Arc<Ledger>,
     tree: Tree,
     walks: HashMap<usize, Walks>,
     visits: HashMap<usize, Visits>,
@@ -52,10 +55,11 @@ pub(super) struct Guide {
 }
 
 impl Guide {
-    pub(super) fn new(link: Arc<Link>, lane: Lane) -> Guide {
+    pub(super) fn new(link: Arc<Link>, lane: Lane, ledger: Arc<Ledger>) -> Guide {
         Guide {
             link,
             lane,
+            ledger,
             tree: Tree::default(),
             walks: HashMap::new(),
             visits: HashMap::new(),
@@ -126,6 +130,7 @@ impl Guide {
         if let Some(mut walks) = self.walks.remove(&proc) {
             walks.clear();
             self.account(&mut walks);
+            self.settle();
         }
         self.visits.remove(&proc);
         self.large.remove(&proc);
@@ -147,6 +152,7 @@ impl Guide {
             walks.clear();
             self.account(&mut walks);
         }
+        self.settle();
         self.visits.clear();
         self.large.clear();
         self.tree.clear();
