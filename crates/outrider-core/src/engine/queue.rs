@@ -12,6 +12,7 @@ use outrider_sys::units::PAGE;
 use super::{Arrived, Failure, Handed, Handle, Request, TARDY, Watched};
 use crate::clock::Moment;
 use crate::device::{DeviceModel, InFlight, Layout, Seeks, Sharing};
+use crate::ledger::Holder;
 use crate::shm::{Notes, lost};
 use crate::view::{FileView, PageRange};
 
@@ -360,7 +361,7 @@ impl State {
         d.issuing = false;
         match issued.batch {
             Some(batch) => {
-                d.full |= d.in_flight_bytes + d.group_bytes() > d.bound();
+                d.full |= d.in_flight_bytes + d.group_bytes() > d.bound_of_queues();
                 d.in_flight.push_back(batch);
             }
             None => d.in_flight_bytes = d.in_flight_bytes.saturating_sub(issued.bytes),
@@ -426,7 +427,7 @@ impl Device {
         } else if self.unbroken >= self.breath() {
             return group;
         }
-        let (bound, most) = (self.bound(), self.group_bytes());
+        let (bound, most) = (self.bound_of_queues(), self.group_bytes());
         // Room for a whole group is waited for: once groups are small they would stay so.
         if self.in_flight_bytes > 0 && self.in_flight_bytes + most.min(self.queued_bytes) > bound {
             return group;
@@ -511,6 +512,28 @@ impl Device {
         }
     }
 
+    /// Bytes of the queues in flight at most: where somebody else may wait behind them and the lane's, both together keep to the bound, in which each has its share.
+    fn bound_of_queues(&self) -> u64 {
+        let bound = self.bound();
+        match self.sharing {
+            Sharing::Exclusive => bound,
+            _ => bound - self.lane_bytes.min(Holder::Walks.share(bound)),
+        }
+    }
+
+    /// Bytes of the lane in flight at most. Who reads in a stream waits for it with nothing to do, and has what the kernel's own readahead has on its way besides.
+    pub(super) fn bound_of_lane(&self) -> u64 {
+        let streams = self.in_flight_bytes + self.queued_bytes > 0;
+        match self.sharing {
+            // Its threads are few.
+            Sharing::Exclusive => u64::MAX,
+            _ if streams => Holder::Walks.share(self.bound()),
+            // The walking program may have a window of its own on its way.
+            Sharing::Shared => self.bound() / 2,
+            Sharing::Unknown => self.bound(),
+        }
+    }
+
     /// Bytes after which nothing more is issued until all has arrived: a head goes on with what is nearest, and whoever reads elsewhere would wait
     /// for as long as a stream goes on.
     fn breath(&self) -> u64 {
@@ -579,8 +602,9 @@ impl Device {
 mod tests {
     use super::*;
 
-    /// Bytes that are handed out at once of 8 MiB that wait, to a device that is best with 2 MiB in flight.
-    fn in_flight(sharing: Sharing) -> u64 {
+    /// Bytes that are handed out at once of 8 MiB that wait, to a device that is best with 2 MiB in flight, and has so many of the lane on their way; and the
+    /// lane's bound then, and once nothing waits or is on its way any more.
+    fn in_flight(sharing: Sharing, lane_bytes: u64) -> [u64; 3] {
         let mut state = State::default();
         let handle = Arc::new(Handle::new(std::os::fd::OwnedFd::from(
             std::fs::File::open("/dev/null").unwrap(),
@@ -596,15 +620,41 @@ mod tests {
             reader: None,
             account: Arc::default(),
         }));
+        state.devices[0].lane_bytes = lane_bytes;
         while let Some(Job::Issue(_)) = state.next() {}
-        state.devices[0].in_flight_bytes
+        let d = &mut state.devices[0];
+        let (issued, beside) = (d.in_flight_bytes, d.bound_of_lane());
+        d.drain();
+        d.in_flight_bytes = 0;
+        [issued, beside, d.bound_of_lane()]
     }
 
     /// DR7: beside others there is no more in flight than the kernel's own readahead has, two windows of 128 KiB, and half a MiB until it is
     /// known that nobody is there.
     #[test]
     fn who_else_reads_bounds_what_is_in_flight() {
-        let all = [Sharing::Shared, Sharing::Unknown, Sharing::Exclusive].map(in_flight);
-        assert_eq!(all, [256 << 10, 512 << 10, 2 << 20]);
+        let all = [Sharing::Shared, Sharing::Unknown, Sharing::Exclusive];
+        let issued = all.map(|sharing| in_flight(sharing, 0)[0]);
+        assert_eq!(issued, [256 << 10, 512 << 10, 2 << 20]);
+    }
+
+    /// Where others may wait for it, queues and lane keep to one bound together. Each has its share of it, and what the other doesn't use.
+    #[test]
+    fn queues_and_lane_share_a_bound() {
+        let unknown = 512 << 10;
+        for lane_bytes in [0, 16 << 10, unknown / 4, unknown, 16 << 20] {
+            let [issued, beside, alone] = in_flight(Sharing::Unknown, lane_bytes);
+            assert!(
+                issued + lane_bytes.min(unknown / 4) <= unknown,
+                "{lane_bytes}"
+            );
+            assert!(issued >= unknown * 3 / 4 - GROUP_BYTES, "{lane_bytes}");
+            assert_eq!([beside, alone], [unknown / 4, unknown]);
+        }
+        let [_, beside, alone] = in_flight(Sharing::Shared, 0);
+        assert_eq!([beside, alone], [64 << 10, 128 << 10]);
+        // Nobody waits where nobody else reads.
+        let [issued, beside, alone] = in_flight(Sharing::Exclusive, 16 << 20);
+        assert_eq!([issued, beside, alone], [2 << 20, u64::MAX, u64::MAX]);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::device::Sharing;
-use crate::engine::{Device, Shared};
+use crate::engine::Shared;
 
 /// How often whoever waits for room looks whether it is wanted no more.
 const LOOK: Duration = Duration::from_millis(5);
@@ -82,21 +82,6 @@ impl Drop for Way {
         drop(state);
         if waits {
             self.shared.room.notify_all();
-        }
-    }
-}
-
-impl Device {
-    /// Bytes of the lane on their way at most. Who reads in a stream waits for it with nothing to do, and has what the kernel's own readahead has on its way besides;
-    /// little is added to that.
-    fn bound_of_lane(&self) -> u64 {
-        let streams = self.in_flight_bytes + self.queued_bytes > 0;
-        match self.sharing {
-            Sharing::Exclusive => u64::MAX,
-            _ if streams => self.bound() / 4,
-            // The walking program may have a window of its own on its way.
-            Sharing::Shared => self.bound() / 2,
-            Sharing::Unknown => self.bound(),
         }
     }
 }
