@@ -458,7 +458,7 @@ mod tests {
         assert!(lane.permit(1).is_none());
         drop(engine);
         let until = std::time::Instant::now() + Duration::from_secs(60);
-        while !lane.is_idle() || lock(&lane.0.held).len() > 0 {
+        while !lane.is_idle() || !lock(&lane.0.held).is_empty() {
             assert!(std::time::Instant::now() < until, "something is open");
             std::thread::yield_now();
         }
