@@ -1,7 +1,7 @@
 //! One ledger of what is had ahead of programs: of the memory that it takes, and of the bytes in flight.
 //!
-//! Each holder has a share of the whole, which is kept for it as far as it has asked for it. What one doesn't use another may, and gives it back as its programs read
-//! what was fetched: nothing is thrown away for that. All together never take more than the whole.
+//! Each holder has a share of the whole, which is kept for it as far as it has asked for it. What one doesn't use another may, and gives it back as its
+//! programs read what was fetched: nothing is thrown away for that. All together never take more than the whole.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

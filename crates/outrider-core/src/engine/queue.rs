@@ -512,7 +512,8 @@ impl Device {
         }
     }
 
-    /// Bytes of the queues in flight at most: where somebody else may wait behind them and the lane's, both together keep to the bound, in which each has its share.
+    /// Bytes of the queues in flight at most: where somebody else may wait behind them and the lane's, both together keep to the bound, in which each has its
+    /// share.
     fn bound_of_queues(&self) -> u64 {
         let bound = self.bound();
         match self.sharing {
@@ -521,7 +522,8 @@ impl Device {
         }
     }
 
-    /// Bytes of the lane in flight at most. Who reads in a stream waits for it with nothing to do, and has what the kernel's own readahead has on its way besides.
+    /// Bytes of the lane in flight at most. Who reads in a stream waits for it with nothing to do, and has what the kernel's own readahead has on its way
+    /// besides.
     pub(super) fn bound_of_lane(&self) -> u64 {
         let streams = self.in_flight_bytes + self.queued_bytes > 0;
         match self.sharing {

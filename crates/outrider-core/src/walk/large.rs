@@ -103,7 +103,8 @@ impl Large {
         next..self.until
     }
 
-    /// A part is listed, which has these entries, whose inodes are not read ahead together; `cold`: something was read for that. Whether that is so for the first time.
+    /// A part is listed, which has these entries, whose inodes are not read ahead together; `cold`: something was read for that. Whether that is so for the
+    /// first time.
     pub fn arrived(&mut self, entries: Vec<(u64, OsString)>, cold: bool) -> bool {
         let found = &mut self.found;
         let new = entries.into_iter().filter(|(inode, _)| {

@@ -7,8 +7,8 @@
 //!
 //! [`Order::OF_FILES`]: crate::tree::order::Order::OF_FILES
 //!
-//! [`stream`], [`visits`] and [`large`] are policy, and yield what is wanted. [`walker`] hears of what processes do, and a thread ([`guide`]) finds out where that is
-//! and asks them. What they want becomes [intents](crate::intent), and calls of the [engine's lane](crate::engine::Lane).
+//! [`stream`], [`visits`] and [`large`] are policy, and yield what is wanted. [`walker`] hears of what processes do, and a thread ([`guide`]) finds out where
+//! that is and asks them. What they want becomes [intents](crate::intent), and calls of the [engine's lane](crate::engine::Lane).
 
 mod guide;
 mod large;

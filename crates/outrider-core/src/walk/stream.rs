@@ -467,7 +467,8 @@ mod tests {
         wanted.filter_map(file).collect()
     }
 
-    /// Whatever there is memory for, no more than that is ahead; what would be is told, and is asked for once there is room. Files are asked for in order, each once.
+    /// Whatever there is memory for, no more than that is ahead; what would be is told, and is asked for once there is room. Files are asked for in order,
+    /// each once.
     #[test]
     fn memory_bounds_what_is_ahead() {
         let tree = tree(400);

@@ -56,8 +56,8 @@ pub struct Walker {
 }
 
 impl Walker {
-    /// Starts the thread that decides. `None` if there is none to be had. Files of less than `small` bytes are fetched whole, larger ones are only looked up: their
-    /// reads are followed once they are open. What is ahead takes memory that is accounted for in the ledger.
+    /// Starts the thread that decides. `None` if there is none to be had. Files of less than `small` bytes are fetched whole, larger ones are only looked up:
+    /// their reads are followed once they are open. What is ahead takes memory that is accounted for in the ledger.
     pub fn start(
         shared: Arc<Shared>,
         engine: &Engine,

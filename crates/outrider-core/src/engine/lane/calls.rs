@@ -1,8 +1,8 @@
 //! The calls themselves.
 //!
 //! Files are found by the absolute path of their directory, never by the program's descriptors. What is found has to be the file that the directory listed: a
-//! regular one, on the same file system, with the same inode number. It is looked up with O_PATH, which has no effect on whatever is there, before it is opened.
-//! Directories whose time of access a listing would change are not listed.
+//! regular one, on the same file system, with the same inode number. It is looked up with O_PATH, which has no effect on whatever is there, before it is
+//! opened. Directories whose time of access a listing would change are not listed.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -24,7 +24,8 @@ use crate::tree::inode_block;
 use crate::tree::known::{Directory, Entry, Place};
 use crate::tree::listing::{self, Kind};
 
-/// Bytes that a list of a directory and looking up a few entries are taken to have on their way: blocks one after the other, which the kernel reads some more of.
+/// Bytes that a list of a directory and looking up a few entries are taken to have on their way: blocks one after the other, which the kernel reads some more
+/// of.
 const LISTED: u64 = 16 << 10;
 /// Entries of a directory beyond which it is left alone.
 const ENTRIES: usize = 1 << 16;
@@ -244,7 +245,8 @@ pub(super) fn list(path: &Path, within: Option<&Path>) -> Option<(Directory, Own
     Some((dir, found))
 }
 
-/// Goes through what is at some positions of a directory, and one entry behind them if nothing is there. Entries of inodes that are not read ahead together, with their inodes.
+/// Goes through what is at some positions of a directory, and one entry behind them if nothing is there. Entries of inodes that are not read ahead together,
+/// with their inodes.
 fn list_part(path: &Path, key: InodeKey, positions: Range<u64>) -> Option<Vec<(u64, OsString)>> {
     let found = open_listed(path, key)?;
     let opened = open_quietly(&found, OFlags::DIRECTORY).ok()?;

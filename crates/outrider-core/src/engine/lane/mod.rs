@@ -406,8 +406,8 @@ mod tests {
         told.recv_timeout(Duration::from_secs(60)).unwrap()
     }
 
-    /// Directories are listed and files fetched only for those for whom they may be; a file that must not be opened, or isn't the one that was listed any more, is not;
-    /// and nothing stays open.
+    /// Directories are listed and files fetched only for those for whom they may be; a file that must not be opened, or isn't the one that was listed any
+    /// more, is not; and nothing stays open.
     #[test]
     fn calls_are_made_for_those_who_may() {
         let path = std::env::temp_dir().join(format!("outrider-lane-{}", std::process::id()));
