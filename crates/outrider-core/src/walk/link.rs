@@ -1,4 +1,4 @@
-//! What the threads of a walk share, and on whose behalf the lane opens files.
+//! What the threads of a walk share, what is told, and on whose behalf the lane opens files.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outrider_sys::units::InodeKey;
 
-use super::walker::Message;
 use crate::engine::{Client, Found};
 use crate::service::ends::Note;
 use crate::shared::Shared;
@@ -17,6 +16,41 @@ use crate::shm;
 /// Files that the thread that decides has not heard of yet, beyond which it is told of no more: of one process, and of all.
 const UNHEARD_EACH: usize = 512;
 const UNHEARD: usize = 2048;
+
+/// What the thread that decides is told.
+pub(super) enum Message {
+    /// A process has opened a file.
+    Opened(Opened),
+    /// A process has opened a directory.
+    Visited(Opened),
+    /// A process lists a large directory, has waited, and goes on at this position.
+    Listing(Opened, u64),
+    /// The process in this entry has waited for attributes.
+    Attributes(usize),
+    /// The process in this entry is over.
+    Over(usize),
+    /// Forget everything, add up the figures, and answer.
+    Forget(Sender<()>),
+    /// What came of a call that was made for the process in this entry.
+    Found(usize, Found),
+}
+
+/// A file or directory that a process has opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened {
+    /// Entry of the process.
+    pub proc: usize,
+    /// The process.
+    pub pid: u32,
+    /// Its number among all that there were, by which its record is found.
+    pub who: usize,
+    /// Number of the descriptor.
+    pub fd: u16,
+    /// Generation of the descriptor's state then.
+    pub generation: u32,
+    /// The file.
+    pub key: InodeKey,
+}
 
 /// What the threads share.
 pub(super) struct Link {

@@ -17,4 +17,5 @@ mod stream;
 mod visits;
 mod walker;
 
-pub use walker::{Leaving, Opened, Walker};
+pub use link::Opened;
+pub use walker::{Leaving, Walker};

@@ -1,53 +1,18 @@
 //! The service's end: what it tells of processes, and when files may be opened.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use outrider_sys::units::InodeKey;
 
 use super::guide::Guide;
-use super::link::Link;
-use crate::engine::{Engine, Found, Lane};
+use super::link::{Link, Message, Opened};
+use crate::engine::{Engine, Lane};
 use crate::ledger::Ledger;
 use crate::shared::Shared;
 
 /// Bytes of the thread's stack.
 const STACK: usize = 128 << 10;
-
-/// What the thread that decides is told.
-pub(super) enum Message {
-    /// A process has opened a file.
-    Opened(Opened),
-    /// A process has opened a directory.
-    Visited(Opened),
-    /// A process lists a large directory, has waited, and goes on at this position.
-    Listing(Opened, u64),
-    /// The process in this entry has waited for attributes.
-    Attributes(usize),
-    /// The process in this entry is over.
-    Over(usize),
-    /// Forget everything, add up the figures, and answer.
-    Forget(Sender<()>),
-    /// What came of a call that was made for the process in this entry.
-    Found(usize, Found),
-}
-
-/// A file or directory that a process has opened.
-#[derive(Clone, Copy, Debug)]
-pub struct Opened {
-    /// Entry of the process.
-    pub proc: usize,
-    /// The process.
-    pub pid: u32,
-    /// Its number among all that there were, by which its record is found.
-    pub who: usize,
-    /// Number of the descriptor.
-    pub fd: u16,
-    /// Generation of the descriptor's state then.
-    pub generation: u32,
-    /// The file.
-    pub key: InodeKey,
-}
 
 /// The service's end.
 pub struct Walker {

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use outrider_sys::units::InodeKey;
 
 use super::super::large::Large;
+use super::super::link::Opened;
 use super::super::stream::Listen;
 use super::super::visits::Visits;
-use super::super::walker::Opened;
 use super::{Guide, Told};
 use crate::engine::Names;
 use crate::intent::{Intent, Target};

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use outrider_sys::units::InodeKey;
 
+use super::super::link::Opened;
 use super::super::stream::{Here, Listen, Walks};
-use super::super::walker::Opened;
 use super::{Guide, Told};
 use crate::intent::Intent;
 use crate::ledger::{Holder, Holding};

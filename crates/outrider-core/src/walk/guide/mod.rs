@@ -13,10 +13,9 @@ use std::sync::mpsc::{Receiver, Sender};
 use places::Systems;
 
 use super::large::Large;
-use super::link::Link;
+use super::link::{Link, Message};
 use super::stream::{Listen, Walks};
 use super::visits::Visits;
-use super::walker::Message;
 use crate::engine::{Call, Found, Lane, Listing};
 use crate::intent::{Intent, Target};
 use crate::ledger::Ledger;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use outrider_sys::device::Device;
 use outrider_sys::units::InodeKey;
 
+use super::super::link::Opened;
 use super::super::stream::common;
-use super::super::walker::Opened;
 use super::Guide;
 use crate::engine::modified;
 use crate::fetch;
