@@ -11,7 +11,7 @@ mod bounds;
 mod cache_users;
 mod descriptors;
 mod device_sharing;
-pub(crate) mod ends;
+mod ends;
 mod evictions;
 mod fetching;
 mod files;

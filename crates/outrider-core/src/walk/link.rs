@@ -9,8 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use outrider_sys::units::InodeKey;
 
 use crate::engine::{Client, Found};
-use crate::service::ends::Note;
-use crate::shared::Shared;
+use crate::shared::{Note, Shared};
 use crate::shm;
 
 /// Files that the thread that decides has not heard of yet, beyond which it is told of no more: of one process, and of all.
