@@ -79,12 +79,13 @@ impl Grant {
         (self.total / 2 / streams.max(1)).max(policy.stream_minimum)
     }
 
-    /// Bytes that may still be asked for with `unused` of them held.
-    pub fn room(&self, unused: u64, streams: u64, policy: &Policy) -> u64 {
+    /// Bytes that may still be asked for with `unused` of them held, and `kept` for others than streams.
+    pub fn room(&self, unused: u64, kept: u64, streams: u64, policy: &Policy) -> u64 {
         if !self.allowed {
             return 0;
         }
         self.total
+            .saturating_sub(kept)
             .max(streams * policy.stream_minimum)
             .saturating_sub(unused)
     }
@@ -145,7 +146,10 @@ mod tests {
             }
         );
         assert_eq!(m(80 << 20, 0.0).window(1 << 20, &p), 1 << 18);
-        assert_eq!(m(80 << 20, 0.0).room(30 << 20, 1, &p), 10 << 20);
+        assert_eq!(m(80 << 20, 0.0).room(30 << 20, 0, 1, &p), 10 << 20);
+        assert_eq!(m(80 << 20, 0.0).room(30 << 20, 8 << 20, 1, &p), 2 << 20);
+        // Each stream has its minimum whatever others hold.
+        assert_eq!(m(80 << 20, 0.0).room(0, 40 << 20, 4, &p), 1 << 20);
         let fixed = Policy {
             fixed: Some(8 << 20),
             ..p

@@ -1,39 +1,65 @@
-//! What a source of foresight wants fetched of a file, and who it was.
+//! What a source of foresight wants, and who it was.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use outrider_sys::units::InodeKey;
 
-use crate::engine::{Class, Overtaken};
+use crate::engine::{Class, Listing, Names, Overtaken};
 use crate::shm::Origin;
+use crate::tree::known::Place;
 
-/// Bytes of a file that are wanted.
+/// What is wanted.
+#[derive(Debug)]
+pub enum Target<'a> {
+    /// Bytes of a file that a program has open, in the order of need.
+    Ranges(InodeKey, &'a [Range<u64>]),
+    /// A file that nobody has open, by its entry in a directory: all of a small one, of others the inode.
+    Entry(Place),
+    /// Inodes of entries of a directory.
+    Inodes(Names),
+    /// What is in a directory.
+    Listing(Listing),
+}
+
+/// What is wanted, by whom and how urgently.
 pub struct Intent<'a> {
-    /// The file.
-    pub file: InodeKey,
-    /// Bytes, in the order of need.
-    pub ranges: &'a [Range<u64>],
-    /// Who foresaw them.
+    /// What is wanted.
+    pub target: Target<'a>,
+    /// Who foresaw it.
     pub origin: Origin,
-    /// How urgent they are.
+    /// How urgent it is.
     pub class: Class,
-    /// Who reads them, to drop what comes too late.
+    /// Who reads it, to drop what comes too late.
     pub reader: Option<Arc<dyn Overtaken>>,
     /// The stream's descriptor, by the entry of its process and its number: what was fetched for it before and is gone was too much.
     pub descriptor: Option<(usize, u16)>,
+    /// Entry of the process for which something is opened that it hasn't.
+    pub process: Option<usize>,
 }
 
 impl Intent<'_> {
     /// What lies in the way of a program that is reading.
     pub fn new(file: InodeKey, ranges: &[Range<u64>], origin: Origin) -> Intent<'_> {
         Intent {
-            file,
-            ranges,
+            target: Target::Ranges(file, ranges),
             origin,
             class: Class::Window,
             reader: None,
             descriptor: None,
+            process: None,
+        }
+    }
+
+    /// What the process in an entry will come to on its way through a tree.
+    pub fn of_walk(process: usize, target: Target<'static>) -> Intent<'static> {
+        Intent {
+            target,
+            origin: Origin::Walks,
+            class: Class::Background,
+            reader: None,
+            descriptor: None,
+            process: Some(process),
         }
     }
 }

@@ -11,6 +11,7 @@ pub mod engine;
 pub mod fetch;
 pub mod hints;
 pub mod intent;
+pub mod ledger;
 pub mod map;
 pub mod plan;
 pub mod proc_memory;

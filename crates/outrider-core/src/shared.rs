@@ -5,9 +5,9 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex};
 
 use outrider_sys::handover::{self, Arrival, Handed};
 use outrider_sys::standing::Watch;
@@ -213,7 +213,7 @@ impl Shared {
 
     /// A file is about to be opened because the process in entry `i` has it; `shows`: others notice. The entry's age, for
     /// [`Shared::let_go`]; `None`: the process is about to end, and nothing may be opened.
-    pub(crate) fn hold(&self, i: usize, shows: bool) -> Option<u64> {
+    fn hold(&self, i: usize, shows: bool) -> Option<u64> {
         let mut holds = lock(self.holds.get(i)?);
         holds.all += 1;
         holds.shown += u32::from(shows);
@@ -238,7 +238,7 @@ impl Shared {
     }
 
     /// It is closed again.
-    pub(crate) fn let_go(&self, i: usize, age: u64, shows: bool) {
+    fn let_go(&self, i: usize, age: u64, shows: bool) {
         let Some(holds) = self.holds.get(i) else {
             return;
         };
@@ -543,6 +543,39 @@ pub fn text(words: &[AtomicU64]) -> String {
     let bytes = words.iter().flat_map(|w| w.load(Relaxed).to_ne_bytes());
     let bytes: Vec<u8> = bytes.take_while(|b| *b != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Counts that the service has a file open, or is about to, for as long as it lives.
+pub(crate) struct Note {
+    shared: Arc<Shared>,
+    /// Entry and age of the entry of the process that has the file.
+    proc: Option<(usize, u64)>,
+    shows: bool,
+}
+
+impl Note {
+    /// A file that the process in this entry has is about to be opened; `shows`: others notice. `None`: the process is about to end.
+    pub(crate) fn new(shared: Arc<Shared>, proc: Option<usize>, shows: bool) -> Option<Note> {
+        let proc = match proc {
+            Some(i) => Some((i, shared.hold(i, shows)?)),
+            None => None,
+        };
+        shared.held.fetch_add(1, SeqCst);
+        Some(Note {
+            shared,
+            proc,
+            shows,
+        })
+    }
+}
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        if let Some((i, age)) = self.proc {
+            self.shared.let_go(i, age, self.shows);
+        }
+        self.shared.held.fetch_sub(1, SeqCst);
+    }
 }
 
 impl AsRef<Notes> for Shared {

@@ -696,11 +696,13 @@ pub enum Origin {
     KernelCopies,
     /// What a program has declared.
     Lists,
+    /// The way of a program through a tree.
+    Walks,
 }
 
 impl Origin {
     /// All, in the order of their numbers.
-    pub const ALL: [Origin; 8] = [
+    pub const ALL: [Origin; 9] = [
         Origin::Streams,
         Origin::Sources,
         Origin::Dense,
@@ -709,6 +711,7 @@ impl Origin {
         Origin::Hints,
         Origin::KernelCopies,
         Origin::Lists,
+        Origin::Walks,
     ];
 
     /// Its name in reports.
@@ -722,6 +725,7 @@ impl Origin {
             Origin::Hints => "hints",
             Origin::KernelCopies => "kernel_copies",
             Origin::Lists => "lists",
+            Origin::Walks => "walks",
         }
     }
 }

@@ -6,13 +6,15 @@
 //! wait for the oldest request instead. They start with the first request. Where a file system lies on several disks each of them
 //! is a device, and a request goes to the one that holds its first byte.
 //!
+//! What the kernel has no queue for, opening files and listing directories, has threads of its own that wait ([`lane`]), and room among the bytes in flight.
+//!
 //! A readahead call returns when its reads are submitted, not when the data is there. Arrival is seen by
 //! MADV_POPULATE_READ of a request's last page through a mapping of our own, which sleeps until the page is up to date,
 //! moves no data, and leaves no trace on the file (a read would change its access time and raise inotify events).
 
-mod aside;
 mod handle;
 mod issue;
+mod lane;
 mod queue;
 mod request;
 mod window;
@@ -23,10 +25,12 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub use aside::{Aside, LEAST_BLOCK, Thread, Way};
 pub use handle::{Closer, Handle, Remains};
-pub(crate) use issue::become_background;
+use issue::become_background;
 pub use issue::{Failure, Handed, Issue, Noop, Readahead, Uring};
+pub use lane::{
+    Call, Client, Found, LEAST_BLOCK, Lane, Listing, Names, Permit, Reads, Thread, modified,
+};
 pub use queue::{Awaited, Issuing, Job, Outcome};
 use queue::{Batch, Device, State};
 pub use request::{Account, Class, Overtaken, Request};
@@ -68,9 +72,9 @@ pub struct Load {
 struct Shared {
     state: Mutex<State>,
     work: Condvar,
-    /// Somebody waits for room beside the queues; these read there.
+    /// Calls that wait for the disk themselves, and those that wait for room in flight.
+    lane: lane::State,
     room: Condvar,
-    aside: Mutex<Vec<Arc<aside::Counts>>>,
     /// What the kernel counts for each worker.
     counts: Mutex<Vec<Fd>>,
     notes: Arc<dyn AsRef<Notes> + Send + Sync>,
@@ -187,8 +191,8 @@ impl Engine {
             shared: Arc::new(Shared {
                 state: Mutex::default(),
                 work: Condvar::new(),
+                lane: lane::State::default(),
                 room: Condvar::new(),
-                aside: Mutex::default(),
                 counts: Mutex::default(),
                 notes,
                 settings,
@@ -343,8 +347,8 @@ impl Engine {
             issued: d.handed.begun(),
             long: d.long,
             way: d.in_flight.iter().map(Batch::requests).sum(),
-            busy: d.in_flight_bytes + d.aside_bytes > 0,
-            bytes: d.in_flight_bytes + d.aside_bytes,
+            busy: d.in_flight_bytes + d.lane_bytes > 0,
+            bytes: d.in_flight_bytes + d.lane_bytes,
             bound: d.bound(),
             entered: d.entered,
         };
@@ -528,6 +532,7 @@ impl Drop for Engine {
         self.drain();
         self.shared.lock().stop = true;
         self.shared.work.notify_all();
+        self.shared.lane.stop();
         self.shared.room.notify_all();
     }
 }
@@ -555,7 +560,7 @@ impl Shared {
                 let holder = awaited.settle(&arrived);
                 let mut state = self.lock();
                 state.arrived(awaited, arrived, holder, self.settings.in_flight);
-                if state.wait_aside > 0 {
+                if state.wait_for_room > 0 {
                     self.room.notify_all();
                 }
             }

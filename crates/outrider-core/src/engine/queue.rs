@@ -12,6 +12,7 @@ use outrider_sys::units::PAGE;
 use super::{Arrived, Failure, Handed, Handle, Request, TARDY, Watched};
 use crate::clock::Moment;
 use crate::device::{DeviceModel, InFlight, Layout, Seeks, Sharing};
+use crate::ledger::Holder;
 use crate::shm::{Notes, lost};
 use crate::view::{FileView, PageRange};
 
@@ -44,8 +45,8 @@ pub(super) struct Device {
     pub(super) queued_bytes: u64,
     pub(super) in_flight: VecDeque<Batch>,
     pub(super) in_flight_bytes: u64,
-    /// Bytes on their way beside the queues, and how often any were asked for.
-    pub(super) aside_bytes: u64,
+    /// Bytes of the lane on their way, and how often any were asked for.
+    pub(super) lane_bytes: u64,
     pub(super) entered: u64,
     /// Bytes issued since nothing was in flight.
     pub(super) unbroken: u64,
@@ -100,8 +101,8 @@ pub(super) struct State {
     pub(super) low: Option<(u64, Box<dyn Fn() + Send>)>,
     /// It was above since the last call.
     pub(super) high: bool,
-    /// Threads that wait for room beside the queues.
-    pub(super) wait_aside: u32,
+    /// Threads of the lane that wait for room.
+    pub(super) wait_for_room: u32,
 }
 
 /// A request group is issued and waited for as one: its requests are small, and one wait costs a system call and a wake-up. It takes
@@ -125,7 +126,7 @@ impl State {
                     queued_bytes: 0,
                     in_flight: VecDeque::new(),
                     in_flight_bytes: 0,
-                    aside_bytes: 0,
+                    lane_bytes: 0,
                     entered: 0,
                     unbroken: 0,
                     waiting: 0,
@@ -360,7 +361,7 @@ impl State {
         d.issuing = false;
         match issued.batch {
             Some(batch) => {
-                d.full |= d.in_flight_bytes + d.group_bytes() > d.bound();
+                d.full |= d.in_flight_bytes + d.group_bytes() > d.bound_of_queues();
                 d.in_flight.push_back(batch);
             }
             None => d.in_flight_bytes = d.in_flight_bytes.saturating_sub(issued.bytes),
@@ -426,7 +427,7 @@ impl Device {
         } else if self.unbroken >= self.breath() {
             return group;
         }
-        let (bound, most) = (self.bound(), self.group_bytes());
+        let (bound, most) = (self.bound_of_queues(), self.group_bytes());
         // Room for a whole group is waited for: once groups are small they would stay so.
         if self.in_flight_bytes > 0 && self.in_flight_bytes + most.min(self.queued_bytes) > bound {
             return group;
@@ -470,7 +471,7 @@ impl Device {
         let (first, last) = (&group[0], &group[group.len() - 1]);
         let continues = self.last_end == (first.file(), first.range.start);
         let one = group.windows(2).all(|w| w[0].range.end == w[1].range.start);
-        let ahead = self.in_flight_bytes + self.aside_bytes;
+        let ahead = self.in_flight_bytes + self.lane_bytes;
         // Beside a walk there is no other: what is read for that is short.
         let lone = self.in_flight_bytes == 0 && !continues && one;
         self.last_end = (last.file(), last.range.end);
@@ -508,6 +509,30 @@ impl Device {
             Sharing::Exclusive => alone,
             Sharing::Unknown => alone.min((self.model.unproven() / runs).max(self.least)),
             Sharing::Shared => alone.min(self.model.beside_others().max(self.least)),
+        }
+    }
+
+    /// Bytes of the queues in flight at most: where somebody else may wait behind them and the lane's, both together keep to the bound, in which each has its
+    /// share.
+    fn bound_of_queues(&self) -> u64 {
+        let bound = self.bound();
+        match self.sharing {
+            Sharing::Exclusive => bound,
+            _ => bound - self.lane_bytes.min(Holder::Walks.share(bound)),
+        }
+    }
+
+    /// Bytes of the lane in flight at most. Who reads in a stream waits for it with nothing to do, and has what the kernel's own readahead has on its way
+    /// besides.
+    pub(super) fn bound_of_lane(&self) -> u64 {
+        let streams = self.in_flight_bytes + self.queued_bytes > 0;
+        match self.sharing {
+            // Its threads are few.
+            Sharing::Exclusive => u64::MAX,
+            _ if streams => Holder::Walks.share(self.bound()),
+            // The walking program may have a window of its own on its way.
+            Sharing::Shared => self.bound() / 2,
+            Sharing::Unknown => self.bound(),
         }
     }
 
@@ -579,8 +604,9 @@ impl Device {
 mod tests {
     use super::*;
 
-    /// Bytes that are handed out at once of 8 MiB that wait, to a device that is best with 2 MiB in flight.
-    fn in_flight(sharing: Sharing) -> u64 {
+    /// Bytes that are handed out at once of 8 MiB that wait, to a device that is best with 2 MiB in flight, and has so many of the lane on their way; and the
+    /// lane's bound then, and once nothing waits or is on its way any more.
+    fn in_flight(sharing: Sharing, lane_bytes: u64) -> [u64; 3] {
         let mut state = State::default();
         let handle = Arc::new(Handle::new(std::os::fd::OwnedFd::from(
             std::fs::File::open("/dev/null").unwrap(),
@@ -596,15 +622,41 @@ mod tests {
             reader: None,
             account: Arc::default(),
         }));
+        state.devices[0].lane_bytes = lane_bytes;
         while let Some(Job::Issue(_)) = state.next() {}
-        state.devices[0].in_flight_bytes
+        let d = &mut state.devices[0];
+        let (issued, beside) = (d.in_flight_bytes, d.bound_of_lane());
+        d.drain();
+        d.in_flight_bytes = 0;
+        [issued, beside, d.bound_of_lane()]
     }
 
     /// DR7: beside others there is no more in flight than the kernel's own readahead has, two windows of 128 KiB, and half a MiB until it is
     /// known that nobody is there.
     #[test]
     fn who_else_reads_bounds_what_is_in_flight() {
-        let all = [Sharing::Shared, Sharing::Unknown, Sharing::Exclusive].map(in_flight);
-        assert_eq!(all, [256 << 10, 512 << 10, 2 << 20]);
+        let all = [Sharing::Shared, Sharing::Unknown, Sharing::Exclusive];
+        let issued = all.map(|sharing| in_flight(sharing, 0)[0]);
+        assert_eq!(issued, [256 << 10, 512 << 10, 2 << 20]);
+    }
+
+    /// Where others may wait for it, queues and lane keep to one bound together. Each has its share of it, and what the other doesn't use.
+    #[test]
+    fn queues_and_lane_share_a_bound() {
+        let unknown = 512 << 10;
+        for lane_bytes in [0, 16 << 10, unknown / 4, unknown, 16 << 20] {
+            let [issued, beside, alone] = in_flight(Sharing::Unknown, lane_bytes);
+            assert!(
+                issued + lane_bytes.min(unknown / 4) <= unknown,
+                "{lane_bytes}"
+            );
+            assert!(issued >= unknown * 3 / 4 - GROUP_BYTES, "{lane_bytes}");
+            assert_eq!([beside, alone], [unknown / 4, unknown]);
+        }
+        let [_, beside, alone] = in_flight(Sharing::Shared, 0);
+        assert_eq!([beside, alone], [64 << 10, 128 << 10]);
+        // Nobody waits where nobody else reads.
+        let [issued, beside, alone] = in_flight(Sharing::Exclusive, 16 << 20);
+        assert_eq!([issued, beside, alone], [2 << 20, u64::MAX, u64::MAX]);
     }
 }

@@ -135,7 +135,7 @@ impl<K: Kernel> Service<K> {
             self.walks = false;
             self.header().lose(lost::LEASES);
             if let Some(walker) = &self.walker {
-                walker.limit(0);
+                walker.allow(false);
             }
             return;
         }

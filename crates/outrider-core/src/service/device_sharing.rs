@@ -54,7 +54,7 @@ impl<K: Kernel> Readers for Followed<'_, K> {
     }
 
     fn least_beside(&self) -> u64 {
-        self.0.engine.requests_aside()
+        self.0.engine.lane_requests()
     }
 
     fn most_beside(&self) -> u64 {
@@ -62,7 +62,7 @@ impl<K: Kernel> Readers for Followed<'_, K> {
     }
 
     fn threads_beside(&self) -> usize {
-        self.0.engine.threads_aside()
+        self.0.engine.lane_threads()
     }
 
     fn chunk(&self) -> u64 {

@@ -56,39 +56,6 @@ impl Wake {
     }
 }
 
-/// Counts that the service has a file open, or is about to, for as long as it lives.
-pub(crate) struct Note {
-    shared: Arc<Shared>,
-    /// Entry and age of the entry of the process that has the file.
-    proc: Option<(usize, u64)>,
-    shows: bool,
-}
-
-impl Note {
-    /// A file that the process in this entry has is about to be opened; `shows`: others notice. `None`: the process is about to end.
-    pub(crate) fn new(shared: Arc<Shared>, proc: Option<usize>, shows: bool) -> Option<Note> {
-        let proc = match proc {
-            Some(i) => Some((i, shared.hold(i, shows)?)),
-            None => None,
-        };
-        shared.held.fetch_add(1, SeqCst);
-        Some(Note {
-            shared,
-            proc,
-            shows,
-        })
-    }
-}
-
-impl Drop for Note {
-    fn drop(&mut self) {
-        if let Some((i, age)) = self.proc {
-            self.shared.let_go(i, age, self.shows);
-        }
-        self.shared.held.fetch_sub(1, SeqCst);
-    }
-}
-
 /// A file that is watched, and how many descriptors and mappings of programs lead to it.
 struct Watched {
     handle: Weak<Handle>,

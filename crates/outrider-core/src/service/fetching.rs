@@ -12,7 +12,8 @@ use super::still_cached::{Counted, Places, WORTH_A_LOOK};
 use super::{Service, bounds};
 use crate::device::{DeviceModel, READAHEAD};
 use crate::engine::{Handle, Request};
-use crate::intent::Intent;
+use crate::intent::{Intent, Target};
+use crate::ledger::Holder;
 use crate::plan::Terms;
 use crate::shm::Origin;
 use crate::source::Limits;
@@ -67,7 +68,10 @@ impl<K: Kernel> Service<K> {
 
     /// Plans and queues what is wanted of a file.
     pub(super) fn fetch(&mut self, intent: Intent) -> plan::Plan {
-        let (key, ranges) = (intent.file, intent.ranges);
+        let Target::Ranges(key, ranges) = intent.target else {
+            // Of what nobody has open walks ask the engine's lane.
+            return plan::Plan::default();
+        };
         let refused = |at| plan::Plan {
             refused_at: Some(at),
             ..plan::Plan::default()
@@ -129,6 +133,10 @@ impl<K: Kernel> Service<K> {
             })
             .collect();
         self.engine.submit(key.dev, class, requests);
+        if plan.refused_at.is_some() {
+            // More than there was room for, whatever more is.
+            self.memory.ledger().lack(Holder::Files, u64::MAX);
+        }
         let foreseen = &self.header().foreseen[intent.origin as usize];
         foreseen.fetch_add(plan.bytes, Relaxed);
         plan

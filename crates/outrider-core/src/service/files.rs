@@ -23,8 +23,7 @@ use crate::map::{Keyed, Map};
 use crate::shm::{Figure, Kind, MAX_FILES, lost};
 use crate::tally::Tally;
 use crate::view::{FileView, Granularity};
-use crate::walk::runner as walk;
-use crate::walk::runner::{Opened, Walker};
+use crate::walk::{Opened, Walker};
 
 /// Files that are known.
 pub(super) struct Files {
@@ -329,8 +328,9 @@ impl<K: Kernel> Service<K> {
             return;
         };
         if self.walker.is_none() {
-            let settings = walk::Settings::of(&self.config);
-            self.walker = Walker::start(self.shared.clone(), settings, self.engine.aside());
+            let small = self.config.files.min_size.0;
+            let (shared, ledger) = (self.shared.clone(), self.memory.ledger().clone());
+            self.walker = Walker::start(shared, &self.engine, ledger, small);
             match &self.walker {
                 Some(walker) => {
                     let untouchable = self.files.untouchable.iter();
@@ -341,7 +341,7 @@ impl<K: Kernel> Service<K> {
                 }
                 None => self.header().lose(lost::THREADS),
             }
-            self.limit_walker();
+            self.allow_walks();
         }
         if let Some(walker) = &self.walker {
             let opened = Opened {
@@ -361,12 +361,12 @@ impl<K: Kernel> Service<K> {
         }
     }
 
-    /// Tells how much may be fetched of files that nobody has opened yet.
-    pub(super) fn limit_walker(&self) {
+    /// Tells whether files may be opened that no program has open.
+    pub(super) fn allow_walks(&self) {
         if let Some(walker) = &self.walker {
             let watched = self.header().watched.load(Relaxed) != 0;
-            let allowed = self.memory.is_allowed() && self.walks && !watched;
-            walker.limit(if allowed { self.memory.part(4) } else { 0 });
+            let memory = self.memory.is_allowed() && self.memory.total() > 0;
+            walker.allow(memory && self.walks && !watched);
         }
     }
 

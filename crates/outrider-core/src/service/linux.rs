@@ -18,7 +18,7 @@ use outrider_sys::memory::{Memory, MemorySources};
 use outrider_sys::raw;
 
 use super::cache_users::Watches;
-use super::ends::{Ends, Note, Wake};
+use super::ends::{Ends, Wake};
 use super::kernel::{Answer, Kernel, OpenFile, Source};
 use super::servers::Servers;
 use super::{InodeKey, Place};
@@ -27,7 +27,7 @@ use crate::engine::Handle;
 use crate::fetch::{self, Wanted};
 use crate::map::Keyed;
 use crate::residency::Residency;
-use crate::shared::Shared;
+use crate::shared::{Note, Shared};
 use crate::sharing::{Counters, System, runs::Run};
 use crate::shm::Slot;
 use crate::source::mapped::Mapped;

@@ -1,5 +1,6 @@
 //! Memory: what may be taken for what is prefetched and not read yet, and what makes room under pressure.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use crate::budget::{Grant, Policy, Supply};
 use crate::clock::Moment;
 use crate::config;
 use crate::engine::Handle;
+use crate::ledger::{Holder, Ledger};
 use crate::shm::{Figure, lost};
 use crate::view::{FileView, PageRange};
 
@@ -28,6 +30,8 @@ const HOLES: usize = 1024;
 pub(super) struct MemoryBudget {
     policy: Policy,
     grant: Grant,
+    /// Who has how much of it.
+    ledger: Arc<Ledger>,
     /// What the page cache could take at the last looks, bytes, the latest first.
     headrooms: [u64; LOOKS],
     looked: Moment,
@@ -46,6 +50,7 @@ impl MemoryBudget {
                 psi_max: settings.psi_some_avg10_max,
             },
             grant: Grant::NOTHING,
+            ledger: Arc::default(),
             headrooms: [u64::MAX; LOOKS],
             looked: now,
         }
@@ -72,7 +77,13 @@ impl MemoryBudget {
             limit,
             psi: psi.unwrap_or(0.0),
         });
+        self.ledger.grant(self.grant.total);
         self.looked = now;
+    }
+
+    /// Who has how much of what may be held.
+    pub(super) fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
     }
 
     /// Nothing may be taken until it is looked again.
@@ -100,9 +111,10 @@ impl MemoryBudget {
         self.grant.total / (of as u64).max(1)
     }
 
-    /// Bytes that may still be asked for with `unused` of them held by so many streams.
+    /// Bytes that may still be asked for with `unused` of open files held, by so many streams.
     fn room(&self, unused: u64, streams: u64) -> u64 {
-        self.grant.room(unused, streams, &self.policy)
+        let kept = self.ledger.kept_from(Holder::Files);
+        self.grant.room(unused, kept, streams, &self.policy)
     }
 
     /// The largest window of one of so many streams, bytes.
@@ -134,7 +146,7 @@ impl<K: Kernel> Service<K> {
             self.header().lose(lost::MEMINFO);
         }
         self.memory.learn(&m, self.kernel.now());
-        self.limit_walker();
+        self.allow_walks();
         self.notice_silent_reads();
         self.look_for_evictions();
         self.watch_for_others();
@@ -156,7 +168,9 @@ impl<K: Kernel> Service<K> {
             .map(|f| f.view.unused_pages())
             .sum::<u64>()
             * PAGE;
-        self.header().peak_unused.fetch_max(unused, Relaxed);
+        self.memory.ledger.hold(Holder::Files, unused);
+        let all = self.memory.ledger.held();
+        self.header().peak_unused.fetch_max(all, Relaxed);
         self.memory.room(unused, self.reading.readers())
     }
 

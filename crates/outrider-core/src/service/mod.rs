@@ -18,7 +18,7 @@ mod decide;
 mod descriptors;
 mod device_sharing;
 mod devices;
-pub(crate) mod ends;
+mod ends;
 mod events;
 mod evictions;
 mod fetching;
@@ -67,7 +67,7 @@ use crate::shared::Shared;
 use crate::sharing::DeviceSharing;
 use crate::shm::{self, Figure, Header, lost};
 use crate::source::{New, SOURCES};
-use crate::walk::runner::Walker;
+use crate::walk::Walker;
 
 use cache_users::CacheUsers;
 use descriptors::{Desc, Position};
@@ -341,7 +341,7 @@ impl<K: Kernel> Service<K> {
         self.room();
         // Nothing of the program's is held from here on, so that it can be unmounted or removed at once.
         if let Some(walker) = &self.walker {
-            walker.limit(0);
+            walker.allow(false);
         }
         self.leave_for_good();
         for (i, process) in self.processes.iter() {

@@ -17,7 +17,7 @@ use super::kernel::Kernel;
 use crate::clock::Moment;
 use crate::engine::Handle;
 use crate::shm;
-use crate::walk::runner::{Leaving, Walker};
+use crate::walk::{Leaving, Walker};
 
 /// A call that isn't over so long after everything was let go of is that of a program that was killed, or has long since found out whether
 /// anything is open.

@@ -13,12 +13,12 @@ use std::time::Duration;
 use outrider_sys::cache::residency_is_visible;
 use outrider_sys::units::InodeKey;
 
-use super::ends::{Ends, Note, Wake};
+use super::ends::{Ends, Wake};
 use super::kernel::{Answer, OpenFile, Source};
 use crate::clock::{Clock, Moment, Monotonic};
 use crate::engine::{Handle, Remains};
 use crate::fetch;
-use crate::shared::Shared;
+use crate::shared::{Note, Shared};
 use crate::shm::lost;
 
 /// Threads at most.

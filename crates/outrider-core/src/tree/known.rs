@@ -1,6 +1,6 @@
 //! Directories as far as they are known.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use outrider_sys::units::InodeKey;
 
+use super::inode_block;
 use super::order::{Order, Sorting};
 
 /// What is remembered of all directories together takes so many bytes: some 130,000 entries.
@@ -112,6 +113,13 @@ impl Directory {
         } else {
             place + 1
         }
+    }
+
+    /// Names of entries whose inodes lie in different blocks, in the order of the listing.
+    pub fn one_of_each_block(&self) -> impl Iterator<Item = &OsString> {
+        let mut blocks = HashSet::new();
+        let first = move |e: &&Entry| blocks.insert(inode_block::of(e.ino));
+        self.entries.iter().filter(first).map(|e| &e.name)
     }
 
     /// The entry of this name.

@@ -10,6 +10,8 @@ use std::path::PathBuf;
 
 use outrider_sys::units::InodeKey;
 
+use crate::engine::Listing;
+use crate::intent::Target;
 use crate::tree::inode_block;
 
 /// Bytes of a directory in a part: four to six waits for ext4's blocks of 4 KiB, which are half to three quarters full.
@@ -31,7 +33,7 @@ pub struct Large {
     /// What the path has to lead to.
     pub key: InodeKey,
     /// In so many parts.
-    pub parts: usize,
+    parts: usize,
     /// The first that has not been asked for.
     next: usize,
     /// The first that must not be yet.
@@ -48,7 +50,7 @@ pub struct Large {
 }
 
 /// The positions of a part.
-pub fn positions(part: usize, parts: usize) -> std::ops::Range<u64> {
+fn positions(part: usize, parts: usize) -> std::ops::Range<u64> {
     let step = END / parts as u64;
     let from = part as u64 * step;
     from..from + step
@@ -83,13 +85,26 @@ impl Large {
         self.window = self.window.saturating_mul(2);
     }
 
+    /// What is to be listed now.
+    pub fn wanted(&mut self) -> impl Iterator<Item = Target<'static>> {
+        let (path, key, parts) = (self.path.clone(), self.key, self.parts);
+        self.next_parts().map(move |part| {
+            Target::Listing(Listing::Part {
+                path: path.clone(),
+                key,
+                positions: positions(part, parts),
+            })
+        })
+    }
+
     /// The parts that are to be listed now.
-    pub fn wanted(&mut self) -> std::ops::Range<usize> {
+    fn next_parts(&mut self) -> std::ops::Range<usize> {
         let next = std::mem::replace(&mut self.next, self.until);
         next..self.until
     }
 
-    /// A part is listed, which has these entries, whose inodes are not read ahead together; `cold`: something was read for that. Whether that is so for the first time.
+    /// A part is listed, which has these entries, whose inodes are not read ahead together; `cold`: something was read for that. Whether that is so for the
+    /// first time.
     pub fn arrived(&mut self, entries: Vec<(u64, OsString)>, cold: bool) -> bool {
         let found = &mut self.found;
         let new = entries.into_iter().filter(|(inode, _)| {
@@ -141,8 +156,8 @@ mod tests {
                 if i > 0 {
                     large.waited(*at);
                 }
-                assert_eq!(large.wanted(), expected, "{at:x} of {bytes} bytes");
-                assert_eq!(large.wanted().count(), 0);
+                assert_eq!(large.next_parts(), expected, "{at:x} of {bytes} bytes");
+                assert_eq!(large.next_parts().count(), 0);
             }
         }
     }

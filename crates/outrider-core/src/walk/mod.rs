@@ -7,9 +7,15 @@
 //!
 //! [`Order::OF_FILES`]: crate::tree::order::Order::OF_FILES
 //!
-//! [`stream`], [`visits`] and [`large`] are policy; [`runner`] has the threads and the system calls.
+//! [`stream`], [`visits`] and [`large`] are policy, and yield what is wanted. [`walker`] hears of what processes do, and a thread ([`guide`]) finds out where
+//! that is and asks them. What they want becomes [intents](crate::intent), and calls of the [engine's lane](crate::engine::Lane).
 
-pub mod large;
-pub mod runner;
-pub mod stream;
-pub mod visits;
+mod guide;
+mod large;
+mod link;
+mod stream;
+mod visits;
+mod walker;
+
+pub use link::Opened;
+pub use walker::{Leaving, Walker};

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use outrider_sys::units::InodeKey;
 
+use crate::engine::Listing;
+use crate::intent::Target;
+use crate::ledger::Holding;
 use crate::tree::known::{Place, Tree};
 use crate::tree::order::{Cursor, Order, Step, judge};
 
@@ -79,15 +82,6 @@ struct Stream {
     listed: usize,
 }
 
-/// What to do.
-#[derive(Debug)]
-pub enum Want {
-    /// Fetch this file.
-    Fetch(Place),
-    /// List this directory.
-    List(PathBuf),
-}
-
 /// What became of files that were fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -123,6 +117,8 @@ pub struct Walks {
     overtaken: Vec<InodeKey>,
     /// What is told at all is not cached.
     only_cold: bool,
+    /// What was ahead when it was asked last what to do, and what would be.
+    holding: Holding,
     tally: Tally,
     /// The process's number among all that there were, once it is known.
     pub who: Option<usize>,
@@ -132,6 +128,14 @@ pub struct Walks {
 pub fn common(a: &Path, b: &Path) -> PathBuf {
     let shared = a.components().zip(b.components());
     shared.take_while(|(a, b)| a == b).map(|(a, _)| a).collect()
+}
+
+/// A directory whose entries are wanted.
+fn listing(path: PathBuf) -> Target<'static> {
+    Target::Listing(Listing::Whole {
+        path,
+        inodes: false,
+    })
 }
 
 /// After how many files of an order, which begins behind `from`, `to` comes.
@@ -355,7 +359,7 @@ impl Walks {
     }
 
     /// What to do next, with at most `most` bytes ahead that were fetched and not read.
-    pub fn wanted(&mut self, tree: &Tree, most: u64) -> Vec<Want> {
+    pub fn wanted(&mut self, tree: &Tree, most: u64) -> Vec<Target<'static>> {
         let (mut unread, mut here, mut coming) = (0, 0, 0);
         for ahead in self.streams.iter().flat_map(|s| &s.ahead) {
             match ahead.here {
@@ -364,7 +368,9 @@ impl Walks {
             }
         }
         let each = u64::checked_div(unread, here).unwrap_or(GUESS);
-        let mut room = most.saturating_sub(unread + coming * each);
+        let held = unread + coming * each;
+        let begin = most.saturating_sub(held);
+        let mut room = begin;
         let mut wants = Vec::new();
         let known_cold = self.cached < CACHED;
         let sure = |s: &&mut Stream| s.foreseen >= SURE && known_cold;
@@ -381,22 +387,31 @@ impl Walks {
             match stream.cursor.next_file(tree, &stream.root, order) {
                 Step::File(place) => {
                     room -= each;
-                    wants.push(Want::Fetch(place.clone()));
+                    wants.push(Target::Entry(place.clone()));
                     stream.ahead.push_back(Ahead { place, here: None });
                     continue;
                 }
                 Step::Unlisted(path) if stream.listed < MOST_LISTED => {
                     let more = stream.cursor.unlisted(tree, order, LISTED_AHEAD);
                     stream.listed += 1;
-                    wants.push(Want::List(path));
-                    wants.extend(more.into_iter().map(Want::List));
+                    wants.extend(std::iter::once(path).chain(more).map(listing));
                 }
                 Step::Unlisted(_) => {}
-                Step::End => wants.extend(stream.beyond(tree).map(Want::List)),
+                Step::End => wants.extend(stream.beyond(tree).map(listing)),
             }
             going.swap_remove(i);
         }
+        let short = going.iter().map(|s| s.window.saturating_sub(s.ahead.len()));
+        self.holding = Holding {
+            held: held + begin - room,
+            short: short.sum::<usize>() as u64 * each,
+        };
         wants
+    }
+
+    /// Bytes that are ahead, on their way among them, and those that would be if there were room; as of when it was asked last what to do.
+    pub fn holding(&self) -> Holding {
+        self.holding
     }
 
     /// Forgets all streams: what was fetched for them was in vain.
@@ -404,10 +419,92 @@ impl Walks {
         for mut stream in std::mem::take(&mut self.streams) {
             self.give_up(stream.left());
         }
+        self.holding = Holding::default();
     }
 
     /// What became of files since this was asked last.
     pub fn take_tally(&mut self) -> Tally {
         std::mem::take(&mut self.tally)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::known::{Directory, Entry};
+
+    const FILE_SYSTEM: u64 = 5;
+
+    /// A directory of so many files.
+    fn tree(files: u64) -> Tree {
+        let entry = |n: u64| Entry {
+            name: format!("{n:04}").into(),
+            ino: 100 + n,
+            directory: false,
+        };
+        let entries = (0..files).map(entry).collect();
+        let key = InodeKey::new(FILE_SYSTEM, 1);
+        let mut tree = Tree::default();
+        tree.insert(Directory::new("/d".into(), key, (0, 0), entries));
+        tree
+    }
+
+    fn key(n: u64) -> InodeKey {
+        InodeKey::new(FILE_SYSTEM, 100 + n)
+    }
+
+    fn open(walks: &mut Walks, tree: &Tree, n: u64) {
+        walks.opened(tree, tree.find(key(n)).unwrap());
+    }
+
+    /// The files that are asked for.
+    fn asked(walks: &mut Walks, tree: &Tree, most: u64) -> Vec<InodeKey> {
+        let file = |target| match target {
+            Target::Entry(place) => Some(place.key()),
+            _ => None,
+        };
+        let wanted = walks.wanted(tree, most).into_iter();
+        wanted.filter_map(file).collect()
+    }
+
+    /// Whatever there is memory for, no more than that is ahead; what would be is told, and is asked for once there is room. Files are asked for in order,
+    /// each once.
+    #[test]
+    fn memory_bounds_what_is_ahead() {
+        let tree = tree(400);
+        let mut walks = Walks::default();
+        for n in 0..4 {
+            open(&mut walks, &tree, n);
+        }
+        let each = GUESS;
+        assert_eq!(asked(&mut walks, &tree, each), []);
+        let nothing = Holding {
+            held: 0,
+            short: WINDOW as u64 * each,
+        };
+        assert_eq!(walks.holding(), nothing);
+
+        let four = asked(&mut walks, &tree, 5 * each);
+        assert_eq!(four, (4..8).map(key).collect::<Vec<_>>());
+        let some = Holding {
+            held: 4 * each,
+            short: (WINDOW as u64 - 4) * each,
+        };
+        assert_eq!(walks.holding(), some);
+
+        // They are there, larger than believed, and only one has been read.
+        let (bytes, cold) = (2 * GUESS, true);
+        for file in four {
+            walks.arrived(file, Here { bytes, cold });
+        }
+        open(&mut walks, &tree, 4);
+        assert_eq!(asked(&mut walks, &tree, 8 * each), []);
+        assert_eq!(walks.holding().held, 6 * each);
+        let rest = asked(&mut walks, &tree, u64::MAX);
+        assert_eq!(rest, (8..5 + WINDOW as u64).map(key).collect::<Vec<_>>());
+        assert_eq!(walks.holding().short, 0);
+
+        walks.clear();
+        assert_eq!(walks.holding(), Holding::default());
     }
 }

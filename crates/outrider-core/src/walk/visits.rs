@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::stream::{Listen, common};
+use crate::engine::Listing;
+use crate::intent::Target;
 use crate::tree::known::Tree;
 use crate::tree::order::{Cursor, Order, judge};
 
@@ -189,8 +191,15 @@ impl Visits {
         cold
     }
 
-    /// The directories to be listed next, in their order.
-    pub fn wanted(&mut self, tree: &Tree) -> Vec<PathBuf> {
+    /// The directories to be listed next, in their order; with inodes in them, where the program asks for attributes.
+    pub fn wanted(&mut self, tree: &Tree) -> impl Iterator<Item = Target<'static>> {
+        let inodes = self.asks();
+        let listing = move |path| Listing::Whole { path, inodes };
+        let paths = self.next_directories(tree).into_iter();
+        paths.map(listing).map(Target::Listing)
+    }
+
+    fn next_directories(&mut self, tree: &Tree) -> Vec<PathBuf> {
         let mut wanted = Vec::new();
         let Some(at) = self.at.as_ref().filter(|_| self.is_sure()) else {
             return wanted;

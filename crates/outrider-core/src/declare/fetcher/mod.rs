@@ -37,6 +37,7 @@ use super::{Figure, Process, lock};
 use crate::clock::Monotonic;
 use crate::config::Config;
 use crate::engine::{self, Class, Engine, Request};
+use crate::intent::Target;
 use crate::plan::{Plan, Terms};
 use crate::sharing::{DeviceSharing, System};
 use crate::shm::Notes;
@@ -656,7 +657,9 @@ impl Fetcher {
         };
         let bytes = |pages: &PageRange| pages.start * PAGE..pages.end * PAGE;
         let ranges: Vec<Range<u64>> = runs.iter().map(bytes).collect();
-        let intent = own.intent(&ranges);
+        let Target::Ranges(_, wanted) = own.intent(&ranges).target else {
+            return;
+        };
         let terms = Terms {
             chunk: own.chunk,
             gap,
@@ -664,7 +667,7 @@ impl Fetcher {
             size: u64::MAX,
         };
         let plan = &mut self.batch.plan;
-        plan.add(intent.ranges, Some(&own.view), terms, now);
+        plan.add(wanted, Some(&own.view), terms, now);
         if plan.requests.len() + self.batch.requests.len() >= TOGETHER {
             self.hand_over();
         }

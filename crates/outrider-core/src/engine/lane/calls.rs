@@ -1,0 +1,317 @@
+//! The calls themselves.
+//!
+//! Files are found by the absolute path of their directory, never by the program's descriptors. What is found has to be the file that the directory listed: a
+//! regular one, on the same file system, with the same inode number. It is looked up with O_PATH, which has no effect on whatever is there, before it is
+//! opened. Directories whose time of access a listing would change are not listed.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use outrider_sys::device::lies_on_disk;
+use outrider_sys::raw::{self, blocks_read};
+use outrider_sys::units::{self, InodeKey, PAGE};
+use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, ResolveFlags, SeekFrom};
+
+use super::room::Way;
+use super::{Call, Desk, Found, Handle, Listing, Names, Permit, Thread, lock};
+use crate::fetch::{leaves_access_time, reopen};
+use crate::tree::inode_block;
+use crate::tree::known::{Directory, Entry, Place};
+use crate::tree::listing::{self, Kind};
+
+/// Bytes that a list of a directory and looking up a few entries are taken to have on their way: blocks one after the other, which the kernel reads some more
+/// of.
+const LISTED: u64 = 16 << 10;
+/// Entries of a directory beyond which it is left alone.
+const ENTRIES: usize = 1 << 16;
+/// Bytes of a directory's entries that are read at once.
+const AT_ONCE: usize = 32 << 10;
+/// Entries that are looked up at once.
+const LOOKED_UP: usize = 16;
+
+impl Call {
+    /// The file system that is read from, where that is known.
+    fn device(&self) -> Option<u64> {
+        match self {
+            Call::Open(place) => Some(place.dir.key.dev),
+            Call::List { device, .. } => *device,
+            Call::Stat(names) => Some(names.key.dev),
+        }
+    }
+}
+
+impl Desk {
+    /// Makes a call for an owner and tells the client.
+    pub(super) fn make(&self, owner: usize, call: Call, thread: &Thread) {
+        // Nothing is open yet while this waits.
+        let unwanted = || self.client.is_held_back();
+        let room = |device| Way::enter(&self.engine, device, LISTED, unwanted);
+        let mut way = call.device().and_then(room);
+        let _reads = thread.reads();
+        let permit = Permit::begin(self, owner);
+        match call {
+            Call::Open(place) => {
+                let before = blocks_read();
+                let fetch = |way| self.open(owner, &place, way, thread);
+                let bytes = permit
+                    .zip(way.as_mut())
+                    .and_then(|(_permit, way)| fetch(way));
+                let bytes = bytes.unwrap_or(0);
+                let cold = bytes > 0 || blocks_read() != before;
+                let key = place.key();
+                self.client.done(owner, Found::Opened { key, bytes, cold });
+            }
+            Call::List { listing, .. } => match listing {
+                Listing::Whole { path, inodes } => self.list(owner, path, inodes, permit),
+                Listing::Part {
+                    path,
+                    key,
+                    positions,
+                } => {
+                    let before = blocks_read();
+                    let entries = permit.and_then(|_permit| list_part(&path, key, positions));
+                    let part = Found::PartListed {
+                        key,
+                        entries: entries.unwrap_or_default(),
+                        cold: blocks_read() != before,
+                    };
+                    self.client.done(owner, part);
+                }
+            },
+            Call::Stat(names) => {
+                if permit.is_some() {
+                    names.look_up();
+                }
+            }
+        }
+    }
+
+    /// Lists a directory; what can't be listed is passed over.
+    fn list(&self, owner: usize, path: PathBuf, inodes: bool, permit: Option<Permit<'_>>) {
+        let before = blocks_read();
+        let listed = permit.as_ref().and_then(|_| list(&path, Some(&path)));
+        let cold = blocks_read() != before;
+        let Some((dir, found)) = listed else {
+            let dir = Directory::new(path, InodeKey::default(), (0, 0), Vec::new());
+            return self.client.done(owner, Found::Listed { dir, cold });
+        };
+        let first = dir.one_of_each_block().take(Names::MOST);
+        let names: Vec<OsString> = first.filter(|_| inodes).cloned().collect();
+        self.client.done(owner, Found::Listed { dir, cold });
+        look_up(&found, &names);
+    }
+
+    /// Brings a file into the cache. Bytes that were not there, as far as is known.
+    fn open(&self, owner: usize, place: &Place, way: &mut Way, thread: &Thread) -> Option<u64> {
+        let client = &self.client;
+        let life = client.life(owner);
+        let note = client.note(owner)?;
+        let (found, len) = self.find(place)?;
+        if len == 0 || len >= self.small {
+            return Some(0);
+        }
+        if !way.grow(len.saturating_sub(LISTED), || client.is_held_back()) {
+            return None;
+        }
+        let file = open_quietly(&found, OFlags::empty()).ok()?;
+        drop(found);
+        let file = Arc::new(Handle::held(file));
+        file.attach(Box::new(note));
+        lock(&self.held).push((owner, Arc::downgrade(&file)));
+        let _held = Held(self, &file);
+        if !client.may_hold(owner, life) {
+            return None;
+        }
+        let before = blocks_read();
+        let cached = file.counted(0..len).ok().map(|s| s.cached);
+        let missing = cached.map(|cached| units::pages_of(len).saturating_sub(cached) * PAGE);
+        if missing == Some(0) {
+            return Some(0);
+        }
+        // Our waiting below is no reason to keep it longer.
+        let _ = rustix::fs::fadvise(file.fd(), 0, None, Advice::NoReuse);
+        thread.fetch(&file, 0..len).ok()?;
+        // Until its end is there, it is not; and no more files are in flight than there are threads.
+        file.wait_watched(len - 1, self.engine.notes());
+        let read = || (blocks_read() - before) as u64 * 512;
+        Some(missing.unwrap_or_else(read).min(len))
+    }
+
+    /// The file that an entry leads to, if it is the one that was listed and may be opened, and its length.
+    fn find(&self, place: &Place) -> Option<(OwnedFd, u64)> {
+        let parent = open_listed(&place.dir.path, place.dir.key)?;
+        let name = place.dir.entries[place.entry].name.as_os_str();
+        let found = find(&parent, name).ok()?;
+        let st = raw::status(found.as_raw_fd()).ok()?;
+        let key = InodeKey::new(st.st_dev, st.st_ino);
+        let regular = FileType::from_raw_mode(st.st_mode) == FileType::RegularFile;
+        let fit = regular && key == place.key() && !self.client.is_untouchable(key);
+        fit.then_some((found, st.st_size as u64))
+    }
+}
+
+/// A file that is open, until this is dropped.
+struct Held<'a>(&'a Desk, &'a Arc<Handle>);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let this = Arc::as_ptr(self.1);
+        lock(&self.0.held).retain(|(_, held)| !std::ptr::eq(held.as_ptr(), this));
+    }
+}
+
+impl Names {
+    /// Names that one call has at most.
+    pub const MOST: usize = LOOKED_UP;
+
+    /// Has the inodes of the entries read, if the directory still is the one that was listed.
+    fn look_up(&self) {
+        if let Some(dir) = open_listed(&self.path, self.key) {
+            look_up(&dir, &self.names);
+        }
+    }
+}
+
+fn look_up(dir: &OwnedFd, names: &[OsString]) {
+    for name in names {
+        let _ = find(dir, name.as_os_str());
+    }
+}
+
+fn directory() -> OFlags {
+    OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC
+}
+
+/// Finds an entry of a directory, and never anything that is mounted on it or that it leads to.
+fn find(dir: &OwnedFd, name: impl rustix::path::Arg + Copy) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
+    rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve)
+}
+
+/// Opens for reading what was found, without changing its time of access.
+fn open_quietly(found: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    reopen(found.as_fd(), flags | OFlags::NOATIME).or_else(|e| {
+        if leaves_access_time(found.as_fd()) {
+            reopen(found.as_fd(), flags)
+        } else {
+            Err(e)
+        }
+    })
+}
+
+/// A file's time of modification, s and ns.
+pub fn modified(st: &rustix::fs::Stat) -> (i64, u64) {
+    (st.st_mtime, st.st_mtime_nsec)
+}
+
+/// Lists a directory, of another that is known if it is `within` one; and what finds entries in it.
+pub(super) fn list(path: &Path, within: Option<&Path>) -> Option<(Directory, OwnedFd)> {
+    let found = match within.and_then(|p| Some((p.parent()?, p.file_name()?))) {
+        Some((parent, name)) => {
+            let parent = rustix::fs::openat(CWD, parent, directory(), Mode::empty()).ok()?;
+            find(&parent, name).ok()?
+        }
+        None => rustix::fs::openat(CWD, path, directory(), Mode::empty()).ok()?,
+    };
+    let device = raw::status(found.as_raw_fd()).ok()?.st_dev;
+    if !lies_on_disk(found.as_fd(), device) {
+        return None;
+    }
+    let st = rustix::fs::fstat(&found).ok()?;
+    let opened = open_quietly(&found, OFlags::DIRECTORY).ok()?;
+    let mut room = vec![0; AT_ONCE];
+    let mut listing = listing::Listing::new(opened.as_raw_fd(), &mut room);
+    let mut entries = Vec::new();
+    while let Some(record) = listing.next_record().ok()? {
+        if entries.len() >= ENTRIES {
+            return None;
+        }
+        if record.kind != Kind::Other {
+            entries.push(Entry {
+                name: OsStr::from_bytes(record.name.to_bytes()).to_owned(),
+                ino: record.ino,
+                directory: record.kind == Kind::Directory,
+            });
+        }
+    }
+    let key = InodeKey::new(st.st_dev, st.st_ino);
+    let dir = Directory::new(path.to_owned(), key, modified(&st), entries);
+    Some((dir, found))
+}
+
+/// Goes through what is at some positions of a directory, and one entry behind them if nothing is there. Entries of inodes that are not read ahead together,
+/// with their inodes.
+fn list_part(path: &Path, key: InodeKey, positions: Range<u64>) -> Option<Vec<(u64, OsString)>> {
+    let found = open_listed(path, key)?;
+    let opened = open_quietly(&found, OFlags::DIRECTORY).ok()?;
+    rustix::fs::seek(&opened, SeekFrom::Start(positions.start)).ok()?;
+    // Little is read beyond the end: a third of the names that ext4 has in a block.
+    let mut room = [0; 1024];
+    let mut listing = listing::Listing::new(opened.as_raw_fd(), &mut room);
+    let (mut known, mut entries) = (HashSet::new(), Vec::new());
+    let mut at = positions.start;
+    while at < positions.end
+        && let Some(record) = listing.next_record().ok()?
+    {
+        at = record.next as u64;
+        if known.insert(inode_block::read_ahead(record.ino)) {
+            let name = OsStr::from_bytes(record.name.to_bytes());
+            entries.push((record.ino, name.to_owned()));
+        }
+    }
+    Some(entries)
+}
+
+/// Opens a directory to find something in it, if it still is the one that was listed.
+fn open_listed(path: &Path, key: InodeKey) -> Option<OwnedFd> {
+    let dir = rustix::fs::openat(CWD, path, directory(), Mode::empty()).ok()?;
+    let st = raw::status(dir.as_raw_fd()).ok()?;
+    (InodeKey::new(st.st_dev, st.st_ino) == key).then_some(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{inode_block, list, list_part};
+
+    /// Positions in a listing end here.
+    const END: u64 = 1 << 63;
+
+    /// However many parts a directory is listed in, together they have one entry at least of all inodes in its listing that are read ahead together, and
+    /// none that isn't in it.
+    #[test]
+    fn parts_make_up_a_listing() {
+        let dir = std::env::temp_dir().join(format!("outrider-parts-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        for i in 0..6000 {
+            std::fs::write(dir.join(format!("{:x}", i * 7919)), "").unwrap();
+        }
+        let listed = list(&dir, None);
+        // Nothing is listed that doesn't lie on a disk.
+        if let Some((whole, _)) = listed {
+            let entries: BTreeSet<_> = whole.entries.iter().map(|e| (e.ino, &e.name)).collect();
+            assert_eq!(entries.len(), 6000);
+            let of = |inodes: &mut dyn Iterator<Item = u64>| -> BTreeSet<u64> {
+                inodes.map(inode_block::read_ahead).collect()
+            };
+            let expected = of(&mut whole.entries.iter().map(|e| e.ino));
+            for parts in [1u64, 16, 512] {
+                let mut found = Vec::new();
+                for part in 0..parts {
+                    let positions = END / parts * part..END / parts * (part + 1);
+                    found.extend(list_part(&dir, whole.key, positions).unwrap());
+                }
+                assert!(found.iter().all(|(i, n)| entries.contains(&(*i, n))));
+                assert_eq!(of(&mut found.iter().map(|(i, _)| *i)), expected, "{parts}");
+            }
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,106 @@
+//! What threads read beside the queues: what is not known to be ours would be taken for a neighbour's.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use outrider_sys::cache::{self, UNCLIPPED_CHUNK};
+use outrider_sys::counters;
+use outrider_sys::raw::{Fd, blocks_read};
+use outrider_sys::units::pieces;
+
+use crate::device::READAHEAD;
+use crate::engine::{Engine, Handle};
+
+/// Bytes of the smallest block in which file systems read names and inodes: ext4's, where it is small.
+pub const LEAST_BLOCK: u64 = 1024;
+
+impl Engine {
+    /// Requests that all threads beside the queues have made so far.
+    pub fn lane_requests(&self) -> u64 {
+        self.shared.lane.counts().iter().map(|t| t.requests()).sum()
+    }
+
+    /// Threads that may be reading beside the queues.
+    pub fn lane_threads(&self) -> usize {
+        let counts = self.shared.lane.counts();
+        counts.iter().filter(|t| t.reads.load(Relaxed)).count()
+    }
+}
+
+/// What a thread reads beside the queues.
+pub struct Thread(Arc<Counts>);
+
+/// The same, for whoever counts requests.
+pub(in crate::engine) struct Counts {
+    /// What the kernel counts for it, while it reads.
+    io: Option<Fd>,
+    reads: AtomicBool,
+    /// Blocks of 512 bytes that it had read when it read last.
+    blocks: AtomicU64,
+    /// Bytes of files among them …
+    data: AtomicU64,
+    /// … and the requests that these were asked for by.
+    pieces: AtomicU64,
+}
+
+impl Thread {
+    /// The calling thread, whose reads are counted by the second half.
+    pub(super) fn begin() -> (Thread, Arc<Counts>) {
+        let counts = Arc::new(Counts {
+            io: counters::of_this_thread().ok(),
+            reads: AtomicBool::new(false),
+            blocks: AtomicU64::new(0),
+            data: AtomicU64::new(0),
+            pieces: AtomicU64::new(0),
+        });
+        (Thread(counts.clone()), counts)
+    }
+
+    /// Reads are made from here on, as long as the result lives.
+    pub fn reads(&self) -> Reads<'_> {
+        self.0.reads.store(true, Release);
+        Reads(&self.0)
+    }
+
+    /// Has bytes of a file fetched, as far as they are missing, by requests that no kernel clips.
+    pub(super) fn fetch(&self, file: &Handle, range: Range<u64>) -> io::Result<()> {
+        for piece in pieces(range, UNCLIPPED_CHUNK) {
+            let before = blocks_read();
+            cache::will_need_once(file.fd(), piece)?;
+            let bytes = (blocks_read() - before) as u64 * 512;
+            if bytes > 0 {
+                let requests = bytes.div_ceil(READAHEAD);
+                self.0.pieces.fetch_add(requests, AcqRel);
+                self.0.data.fetch_add(bytes, AcqRel);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// See [`Thread::reads`].
+pub struct Reads<'a>(&'a Counts);
+
+impl Drop for Reads<'_> {
+    fn drop(&mut self) {
+        self.0.blocks.store(blocks_read() as u64, Release);
+        self.0.reads.store(false, Release);
+    }
+}
+
+impl Counts {
+    /// Requests so far, at most: names, inodes and lists are read block by block.
+    fn requests(&self) -> u64 {
+        let (data, pieces) = (self.data.load(Acquire), self.pieces.load(Acquire));
+        let now = || counters::fetched(self.io.as_ref()?);
+        let read = match self.reads.load(Acquire) {
+            true => now(),
+            false => None,
+        };
+        let read: u64 = read.unwrap_or_else(|| self.blocks.load(Acquire) * 512);
+        pieces + read.saturating_sub(data) / LEAST_BLOCK
+    }
+}

@@ -1,0 +1,486 @@
+//! The blocking lane: directories to be listed, inodes to be read, and files to be opened and fetched that nobody has open yet.
+//!
+//! The kernel does none of that in the background. So threads of the engine make these calls, up to sixteen, each of which waits for its own. They have room in
+//! flight for what they read ([`room`]), and say how much that was ([`counts`]). Nothing is held between one call and the next.
+//!
+//! On whose behalf a call is made, whether that may be still, and what is learned by it is its [`Client`]'s business.
+
+mod calls;
+mod counts;
+mod room;
+mod turns;
+
+use std::ffi::OsString;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+use outrider_sys::threads;
+use outrider_sys::units::InodeKey;
+
+pub use calls::modified;
+pub(super) use counts::Counts;
+pub use counts::{LEAST_BLOCK, Reads, Thread};
+use turns::Turns;
+
+use super::{Engine, Handle, Shared, become_background};
+use crate::shm::lost;
+use crate::tree::known::{Directory, Place};
+
+/// Threads that wait for the disk: as many requests as a disk of a network answers at once are more than a walk needs.
+const THREADS: usize = 16;
+/// Bytes of their stacks.
+const STACK: usize = 128 << 10;
+
+/// What a thread does.
+#[derive(Debug)]
+pub enum Call {
+    /// Opens a file of a listed directory, has it fetched and waits for it. Of one that isn't small only the inode is read.
+    Open(Place),
+    /// Lists a directory, on the file system with this `st_dev` if that is known.
+    List {
+        /// The directory, or a part of one.
+        listing: Listing,
+        /// `None`: there is no room to be waited for.
+        device: Option<u64>,
+    },
+    /// Reads the inodes of entries.
+    Stat(Names),
+}
+
+/// What of a directory is listed.
+#[derive(Debug)]
+pub enum Listing {
+    /// All of it.
+    Whole {
+        /// Its absolute path.
+        path: PathBuf,
+        /// The first inodes of what is found are read, too, one of each block of them.
+        inodes: bool,
+    },
+    /// A part of a large one.
+    Part {
+        /// Its absolute path.
+        path: PathBuf,
+        /// What the path has to lead to.
+        key: InodeKey,
+        /// Positions in the listing, as lseek(2) has them.
+        positions: Range<u64>,
+    },
+}
+
+/// Entries of a directory.
+#[derive(Debug)]
+pub struct Names {
+    /// Its absolute path.
+    pub path: PathBuf,
+    /// What the path has to lead to.
+    pub key: InodeKey,
+    /// The entries' names.
+    pub names: Vec<OsString>,
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub enum Found {
+    /// A file is there.
+    Opened {
+        /// The file that was to be opened.
+        key: InodeKey,
+        /// Bytes of it that were not cached, as far as is known.
+        bytes: u64,
+        /// Something was read.
+        cold: bool,
+    },
+    /// A directory is listed. One that can't be has no entries.
+    Listed {
+        /// The directory.
+        dir: Directory,
+        /// Something was read.
+        cold: bool,
+    },
+    /// The same of a part of a large one.
+    PartListed {
+        /// The directory.
+        key: InodeKey,
+        /// Entries in it whose inodes are not read ahead together, with these.
+        entries: Vec<(u64, OsString)>,
+        /// Something was read.
+        cold: bool,
+    },
+}
+
+/// Who has calls made. An owner is whom one is made for: a process's entry.
+pub trait Client: Send + Sync {
+    /// Nothing may be opened for anybody.
+    fn is_held_back(&self) -> bool;
+    /// Whether something may be opened for this owner.
+    fn permits(&self, owner: usize) -> bool;
+    /// Whether this file must never be opened.
+    fn is_untouchable(&self, file: InodeKey) -> bool;
+    /// What tells an owner from a later one with the same number.
+    fn life(&self, owner: usize) -> Option<u32>;
+    /// A file is about to be opened: what ends with our hold on it. `None`: it may not be.
+    fn note(&self, owner: usize) -> Option<Box<dyn Send>>;
+    /// Whether a file that is open now, and known to be, may be held for the owner of this life.
+    fn may_hold(&self, owner: usize, life: Option<u32>) -> bool;
+    /// A call was made.
+    fn done(&self, owner: usize, found: Found);
+}
+
+/// A client's way to the lane; cheap to clone. An engine has one client at most: owners are told apart by their numbers only.
+#[derive(Clone)]
+pub struct Lane(Arc<Desk>);
+
+/// What a client's calls share.
+struct Desk {
+    engine: Arc<Shared>,
+    client: Arc<dyn Client>,
+    /// Smaller files are fetched whole, bytes.
+    small: u64,
+    /// Permits that somebody has.
+    busy: AtomicUsize,
+    /// Files that are open, by owner.
+    held: Mutex<Vec<(usize, Weak<Handle>)>>,
+}
+
+/// What the engine keeps of the lane.
+#[derive(Default)]
+pub(super) struct State {
+    waiting: Mutex<Waiting>,
+    work: Condvar,
+    counts: Mutex<Vec<Arc<Counts>>>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    calls: Turns<(Arc<Desk>, Call)>,
+    threads: usize,
+    stop: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Engine {
+    /// A way for those who have directories listed and files opened. Of files of `small` bytes and more only the inodes are read.
+    pub fn lane(&self, client: Arc<dyn Client>, small: u64) -> Lane {
+        Lane(Arc::new(Desk {
+            engine: self.shared.clone(),
+            client,
+            small,
+            busy: AtomicUsize::new(0),
+            held: Mutex::default(),
+        }))
+    }
+}
+
+impl State {
+    pub(super) fn counts(&self) -> MutexGuard<'_, Vec<Arc<Counts>>> {
+        lock(&self.counts)
+    }
+
+    /// Has the threads end once they have made their calls; drops what waits.
+    pub(super) fn stop(&self) {
+        let mut waiting = lock(&self.waiting);
+        waiting.stop = true;
+        let dropped = std::mem::take(&mut waiting.calls);
+        drop(waiting);
+        drop(dropped);
+        self.work.notify_all();
+    }
+
+    /// The next call, once there is one; `None` at the end.
+    fn next(&self) -> Option<(usize, (Arc<Desk>, Call))> {
+        let mut waiting = lock(&self.waiting);
+        loop {
+            if waiting.stop {
+                return None;
+            }
+            if let Some(next) = waiting.calls.pop() {
+                return Some(next);
+            }
+            waiting = self
+                .work
+                .wait(waiting)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The calling thread begins to read beside the queues.
+    fn thread(&self) -> Thread {
+        let (thread, counts) = Thread::begin();
+        self.counts().push(counts);
+        thread
+    }
+}
+
+/// One thread, until the engine is dropped.
+fn work(shared: &Shared) {
+    let _ours = threads::Own::new();
+    become_background(shared.settings.io_priority);
+    let thread = shared.lane.thread();
+    while let Some((owner, (desk, call))) = shared.lane.next() {
+        desk.make(owner, call, &thread);
+    }
+}
+
+impl Lane {
+    /// Has a call made for an owner as soon as it is its turn.
+    pub fn submit(&self, owner: usize, call: Call) {
+        let engine = &self.0.engine;
+        let mut waiting = lock(&engine.lane.waiting);
+        let more = !waiting.calls.is_empty() || waiting.threads == 0;
+        waiting.calls.push(owner, (self.0.clone(), call));
+        if more && waiting.threads < THREADS {
+            let shared = engine.clone();
+            let thread = std::thread::Builder::new().name("outrider-lane".into());
+            match thread.stack_size(STACK).spawn(move || work(&shared)) {
+                Ok(_) => waiting.threads += 1,
+                Err(_) => engine.notes().lose(lost::THREADS),
+            }
+        }
+        drop(waiting);
+        engine.lane.work.notify_one();
+    }
+
+    /// Whether more may be asked for on behalf of an owner at the moment.
+    pub fn has_room(&self, owner: usize) -> bool {
+        lock(&self.0.engine.lane.waiting).calls.have_room(owner)
+    }
+
+    /// Takes back what no thread has begun with for an owner.
+    pub fn cancel(&self, owner: usize) -> impl Iterator<Item = Call> {
+        let calls = lock(&self.0.engine.lane.waiting).calls.take(owner);
+        calls.into_iter().map(|(_, call)| call)
+    }
+
+    /// Nobody need open this file for an owner any more; whether no thread had begun to.
+    pub fn cancel_open(&self, owner: usize, file: InodeKey) -> bool {
+        let same = |(_, call): &(Arc<Desk>, Call)| match call {
+            Call::Open(place) => place.key() == file,
+            Call::List { .. } | Call::Stat(_) => false,
+        };
+        let mut waiting = lock(&self.0.engine.lane.waiting);
+        waiting.calls.remove(owner, same)
+    }
+
+    /// Takes back all that no thread has begun with.
+    pub fn cancel_all(&self) {
+        let dropped = std::mem::take(&mut lock(&self.0.engine.lane.waiting).calls);
+        drop(dropped);
+    }
+
+    /// Lets go of the files that are open for an owner, or for all.
+    pub fn let_go(&self, owner: Option<usize>) {
+        let its = |of: usize| owner.is_none_or(|owner| owner == of);
+        let mut held = lock(&self.0.held);
+        let gone: Vec<_> = held.extract_if(.., |(of, _)| its(*of)).collect();
+        drop(held);
+        for handle in gone.iter().filter_map(|(_, handle)| handle.upgrade()) {
+            handle.let_go();
+        }
+    }
+
+    /// Whether nothing is open.
+    pub fn is_idle(&self) -> bool {
+        self.0.busy.load(SeqCst) == 0
+    }
+
+    /// What the calling thread reads on a client's behalf is counted by what this yields.
+    pub fn thread(&self) -> Thread {
+        self.0.engine.lane.thread()
+    }
+
+    /// Something may be opened for an owner on the calling thread as long as the result lives. `None`: it may not.
+    pub fn permit(&self, owner: usize) -> Option<Permit<'_>> {
+        Permit::begin(&self.0, owner)
+    }
+
+    /// Lists a directory on the calling thread.
+    pub fn list_here(&self, _permit: &Permit<'_>, path: &Path) -> Option<Directory> {
+        calls::list(path, None).map(|(dir, _)| dir)
+    }
+}
+
+/// Something may be opened, as long as this lives.
+pub struct Permit<'a>(&'a Desk);
+
+impl<'a> Permit<'a> {
+    fn begin(desk: &'a Desk, owner: usize) -> Option<Permit<'a>> {
+        // Whoever lets go of everything sees it, or it is seen here that nothing may be opened.
+        desk.busy.fetch_add(1, SeqCst);
+        let permit = Permit(desk);
+        desk.client.permits(owner).then_some(permit)
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::Monotonic;
+    use crate::engine::{Kind, Settings};
+    use crate::shared::Shared as Memory;
+    use crate::shm::MODE_PREDICT_OPT;
+
+    /// Whom nothing may be opened for.
+    const FORBIDDEN: usize = 7;
+
+    /// Lets everybody but one have files opened, and none for whose life another has begun.
+    struct Told {
+        tell: Mutex<Sender<(usize, Found)>>,
+        held_back: AtomicBool,
+        untouchable: Option<InodeKey>,
+    }
+
+    impl Client for Told {
+        fn is_held_back(&self) -> bool {
+            self.held_back.load(SeqCst)
+        }
+        fn permits(&self, owner: usize) -> bool {
+            owner != FORBIDDEN && !self.is_held_back()
+        }
+        fn is_untouchable(&self, file: InodeKey) -> bool {
+            self.untouchable == Some(file)
+        }
+        fn life(&self, owner: usize) -> Option<u32> {
+            Some(owner as u32)
+        }
+        fn note(&self, _: usize) -> Option<Box<dyn Send>> {
+            Some(Box::new(()))
+        }
+        fn may_hold(&self, owner: usize, life: Option<u32>) -> bool {
+            life == Some(owner as u32)
+        }
+        fn done(&self, owner: usize, found: Found) {
+            let _ = lock(&self.tell).send((owner, found));
+        }
+    }
+
+    fn lane(untouchable: Option<InodeKey>) -> (Engine, Lane, Arc<Told>, Receiver<(usize, Found)>) {
+        let settings = Settings {
+            workers: 1,
+            in_flight: (256 << 10, 16 << 20),
+            io_priority: 0,
+            kind: Kind::Threads,
+            monitor: (Duration::ZERO, 0),
+        };
+        let memory = Arc::new(Memory::create(MODE_PREDICT_OPT, 64 << 10).unwrap());
+        let engine = Engine::new(settings, memory, Monotonic::begin());
+        let (tell, told) = channel();
+        let client = Arc::new(Told {
+            tell: Mutex::new(tell),
+            held_back: AtomicBool::new(false),
+            untouchable,
+        });
+        let lane = engine.lane(client.clone(), 64 << 10);
+        (engine, lane, client, told)
+    }
+
+    fn whole(path: &Path) -> Call {
+        Call::List {
+            listing: Listing::Whole {
+                path: path.to_owned(),
+                inodes: true,
+            },
+            device: None,
+        }
+    }
+
+    fn next(told: &Receiver<(usize, Found)>) -> (usize, Found) {
+        told.recv_timeout(Duration::from_secs(60)).unwrap()
+    }
+
+    /// Directories are listed and files fetched only for those for whom they may be; a file that must not be opened, or isn't the one that was listed any
+    /// more, is not; and nothing stays open.
+    #[test]
+    fn calls_are_made_for_those_who_may() {
+        let path = std::env::temp_dir().join(format!("outrider-lane-{}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        for name in ["a", "b", "c"] {
+            fs::write(path.join(name), vec![b'x'; 5000]).unwrap();
+        }
+        let Some((dir, _)) = calls::list(&path, None) else {
+            // It doesn't lie on a disk.
+            return fs::remove_dir_all(&path).unwrap();
+        };
+        let dir = Arc::new(dir);
+        let place = |name: &str| Place {
+            entry: dir.entries.iter().position(|e| e.name == name).unwrap(),
+            dir: dir.clone(),
+        };
+        // Its place is taken by another one.
+        fs::write(path.join("new"), "y").unwrap();
+        fs::rename(path.join("new"), path.join("b")).unwrap();
+        let (engine, lane, client, told) = lane(Some(place("c").key()));
+
+        for owner in [1, FORBIDDEN] {
+            lane.submit(owner, whole(&path));
+            let (of, Found::Listed { dir, .. }) = next(&told) else {
+                panic!("something else was done")
+            };
+            let names: BTreeSet<_> = dir.entries.iter().map(|e| e.name.to_str()).collect();
+            let expected = match owner {
+                FORBIDDEN => BTreeSet::new(),
+                _ => BTreeSet::from([Some("a"), Some("b"), Some("c")]),
+            };
+            assert_eq!((of, names), (owner, expected));
+        }
+        let asked = engine.loads().first().map_or(0, |load| load.entered);
+        for name in ["a", "b", "c"] {
+            lane.submit(2, Call::Open(place(name)));
+            let (of, Found::Opened { key, .. }) = next(&told) else {
+                panic!("something else was done")
+            };
+            assert_eq!((of, key), (2, place(name).key()));
+        }
+        // Each had room; the one that was opened had it anew for its bytes.
+        let loads = engine.loads();
+        let of_device = loads.iter().find(|l| l.device == dir.key.dev).unwrap();
+        assert_eq!(of_device.entered - asked, 4);
+
+        client.held_back.store(true, SeqCst);
+        assert!(lane.permit(1).is_none());
+        drop(engine);
+        let until = std::time::Instant::now() + Duration::from_secs(60);
+        while !lane.is_idle() || !lock(&lane.0.held).is_empty() {
+            assert!(std::time::Instant::now() < until, "something is open");
+            std::thread::yield_now();
+        }
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    /// What was taken back for one owner is made for the others.
+    #[test]
+    fn what_is_cancelled_is_not_made() {
+        let (engine, lane, _, told) = lane(None);
+        // Nobody takes any as long as there are no threads.
+        lock(&engine.shared.lane.waiting).threads = THREADS;
+        let nowhere = Path::new("/nowhere");
+        for owner in [1, 2, 1] {
+            lane.submit(owner, whole(nowhere));
+        }
+        assert_eq!(lane.cancel(1).count(), 2);
+        assert_eq!(lane.cancel(1).count(), 0);
+        lane.submit(3, whole(nowhere));
+        lock(&engine.shared.lane.waiting).threads = 0;
+        lane.submit(4, whole(nowhere));
+        let made: BTreeSet<usize> = (0..3).map(|_| next(&told).0).collect();
+        assert_eq!(made, BTreeSet::from([2, 3, 4]));
+    }
+}

@@ -1,0 +1,87 @@
+//! Room in flight for what the lane reads.
+//!
+//! It is on its way to the same devices, and whoever else reads there waits behind it no less than behind what the queues ask for. So each call has room on its
+//! device before it asks that for anything.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use crate::device::Sharing;
+use crate::engine::Shared;
+
+/// How often whoever waits for room looks whether it is wanted no more.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Bytes on their way, until this is dropped.
+pub(super) struct Way {
+    shared: Arc<Shared>,
+    device: u64,
+    bytes: u64,
+}
+
+impl Way {
+    /// Room for `bytes` on their way from a device, by `st_dev` or the number of a disk: at once where nobody else reads from it, and otherwise as soon as they
+    /// fit its bound. `None` once `unwanted` says so.
+    pub(super) fn enter(
+        shared: &Arc<Shared>,
+        device: u64,
+        bytes: u64,
+        unwanted: impl Fn() -> bool,
+    ) -> Option<Way> {
+        let mut way = Way {
+            shared: shared.clone(),
+            device,
+            bytes: 0,
+        };
+        way.grow(bytes, unwanted).then_some(way)
+    }
+
+    /// Waits until so many bytes more fit; `false` if they are `unwanted` before.
+    pub(super) fn grow(&mut self, bytes: u64, unwanted: impl Fn() -> bool) -> bool {
+        let bounds = self.shared.settings.in_flight;
+        let mut state = self.shared.lock();
+        if state.devices.iter().all(|d| d.id != self.device) {
+            // Somebody will look who else is there.
+            state.device(self.device, bounds).sharing = Sharing::Unknown;
+        }
+        // Who waits has nothing on its way: it keeps nobody else waiting.
+        let had = std::mem::take(&mut self.bytes);
+        let bytes = had + bytes;
+        let d = state.device(self.device, bounds);
+        d.lane_bytes = d.lane_bytes.saturating_sub(had);
+        let mut waits = false;
+        loop {
+            let d = state.device(self.device, bounds);
+            if d.lane_bytes == 0 || d.lane_bytes + bytes <= d.bound_of_lane() {
+                d.lane_bytes += bytes;
+                d.entered += 1;
+                self.bytes = bytes;
+                return true;
+            }
+            if !std::mem::replace(&mut waits, true) && had > 0 {
+                self.shared.room.notify_all();
+            }
+            state.wait_for_room += 1;
+            let waited = self.shared.room.wait_timeout(state, LOOK);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            state.wait_for_room -= 1;
+            if state.stop || unwanted() {
+                return false;
+            }
+        }
+    }
+}
+
+impl Drop for Way {
+    fn drop(&mut self) {
+        let bounds = self.shared.settings.in_flight;
+        let mut state = self.shared.lock();
+        let d = state.device(self.device, bounds);
+        d.lane_bytes = d.lane_bytes.saturating_sub(self.bytes);
+        let waits = state.wait_for_room > 0;
+        drop(state);
+        if waits {
+            self.shared.room.notify_all();
+        }
+    }
+}

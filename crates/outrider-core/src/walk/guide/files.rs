@@ -1,0 +1,98 @@
+//! Files that processes open one after the other.
+
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+
+use outrider_sys::units::InodeKey;
+
+use super::super::link::Opened;
+use super::super::stream::{Here, Listen, Walks};
+use super::{Guide, Told};
+use crate::intent::Intent;
+use crate::ledger::{Holder, Holding};
+use crate::shm::{Figure, Origin};
+
+impl Guide {
+    /// A process has opened a file.
+    pub(super) fn opened(&mut self, opened: Opened) {
+        let Opened { proc, pid, who, .. } = opened;
+        let lane = self.lane.clone();
+        let Some(_permit) = lane.permit(proc) else {
+            // Nothing is known of what may not be opened, and so nothing can be learned.
+            return self.listen(Told::Files, proc, pid, Listen::Cold);
+        };
+        let place = match self.tree.find(opened.key) {
+            Some(place) => Some(place),
+            None => self.locate(opened),
+        };
+        let latest = self.walks.get(&proc).and_then(Walks::latest);
+        if let (Some(latest), Some(place)) = (latest.map(Path::to_owned), &place) {
+            self.relate(proc, &latest, &place.dir.path);
+        }
+        let walks = self.walks.entry(proc).or_default();
+        walks.who = Some(who);
+        let listen = match place {
+            Some(place) => walks.opened(&self.tree, place),
+            None => walks.astray(),
+        };
+        self.listen(Told::Files, proc, pid, listen);
+    }
+
+    /// A file is there that was fetched for a process.
+    pub(super) fn fetched(&mut self, proc: usize, key: InodeKey, bytes: u64, cold: bool) {
+        let header = self.link.shared.header();
+        header.walked[0].fetch_add(u64::from(cold), Relaxed);
+        header.foreseen[Origin::Walks as usize].fetch_add(bytes, Relaxed);
+        let who = self.walks.get(&proc).and_then(|w| w.who);
+        self.count(who, Figure::Prefetched, bytes);
+        match self.walks.get_mut(&proc) {
+            Some(walks) => walks.arrived(key, Here { bytes, cold }),
+            None => self.count(who, Figure::Wasted, bytes),
+        }
+    }
+
+    /// Adds what became of files to the figures.
+    pub(super) fn account(&self, walks: &mut Walks) {
+        let header = self.link.shared.header();
+        let tally = walks.take_tally();
+        header.walked[1].fetch_add(tally.used, Relaxed);
+        self.count(walks.who, Figure::Used, tally.used_bytes);
+        self.count(walks.who, Figure::Wasted, tally.wasted_bytes);
+    }
+
+    /// Has the files fetched that a process opens next.
+    pub(super) fn fetch_ahead(&mut self, proc: usize) {
+        let Some(mut walks) = self.walks.remove(&proc) else {
+            return;
+        };
+        self.account(&mut walks);
+        for key in walks.take_overtaken() {
+            if self.lane.cancel_open(proc, key) {
+                walks.cancelled(key);
+            }
+        }
+        let bytes = self.memory();
+        for target in walks.wanted(&self.tree, bytes) {
+            self.issue(Intent::of_walk(proc, target));
+        }
+        self.ledger.lack(Holder::Walks, walks.holding().short);
+        self.walks.insert(proc, walks);
+        self.settle();
+    }
+
+    /// Bytes that a process may have ahead of what all walks may: its equal part, and what the others don't use of theirs.
+    fn memory(&self) -> u64 {
+        let allowance = self.ledger.allowance(Holder::Walks);
+        let others = self.walks.values().map(Walks::holding);
+        let others: Vec<Holding> = others.filter(|h| h.held + h.short > 0).collect();
+        let part = allowance / (others.len() as u64 + 1);
+        let kept: u64 = others.iter().map(|h| h.kept(part)).sum();
+        allowance.saturating_sub(kept)
+    }
+
+    /// Tells what all walks have ahead.
+    pub(super) fn settle(&self) {
+        let held = self.walks.values().map(|w| w.holding().held).sum();
+        self.ledger.hold(Holder::Walks, held);
+    }
+}

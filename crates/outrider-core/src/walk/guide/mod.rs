@@ -1,0 +1,233 @@
+//! The thread that decides: it hears of what processes open, finds out where that is, and has done what the policy wants next.
+
+mod directories;
+mod files;
+mod places;
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, Sender};
+
+use places::Systems;
+
+use super::large::Large;
+use super::link::{Link, Message};
+use super::stream::{Listen, Walks};
+use super::visits::Visits;
+use crate::engine::{Call, Found, Lane, Listing};
+use crate::intent::{Intent, Target};
+use crate::ledger::Ledger;
+use crate::shm::Figure;
+use crate::tree::known::Tree;
+
+/// Opens that are not told after a process turned out not to be foreseeable; each time twice as many.
+const REST: u32 = 256;
+const LONGEST_REST: u32 = 1 << 16;
+
+/// What hooks tell of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Told {
+    Files,
+    Directories,
+}
+
+/// The thread that decides.
+pub(super) struct Guide {
+    link: Arc<Link>,
+    lane: Lane,
+    /// What is ahead takes memory.
+    ledger: Arc<Ledger>,
+    tree: Tree,
+    walks: HashMap<usize, Walks>,
+    visits: HashMap<usize, Visits>,
+    /// The large directory that each process has listed last.
+    large: HashMap<usize, Large>,
+    /// How long each process was left alone last, with its files and with its directories.
+    rests: HashMap<(usize, Told), u32>,
+    systems: Systems,
+    /// Directories that are being listed.
+    listing: HashSet<PathBuf>,
+    /// Files that have to turn up in vain before a directory that has changed is listed again: as many as it had.
+    patience: HashMap<PathBuf, usize>,
+}
+
+impl Guide {
+    pub(super) fn new(link: Arc<Link>, lane: Lane, ledger: Arc<Ledger>) -> Guide {
+        Guide {
+            link,
+            lane,
+            ledger,
+            tree: Tree::default(),
+            walks: HashMap::new(),
+            visits: HashMap::new(),
+            large: HashMap::new(),
+            rests: HashMap::new(),
+            systems: Systems::default(),
+            listing: HashSet::new(),
+            patience: HashMap::new(),
+        }
+    }
+
+    pub(super) fn run(mut self, told: &Receiver<Message>) {
+        let thread = self.lane.thread();
+        while let Ok(message) = told.recv() {
+            let _reads = thread.reads();
+            if let Some(proc) = self.take(message) {
+                self.go_on(proc);
+            }
+        }
+    }
+
+    /// Takes a message; the process that may want something now.
+    fn take(&mut self, message: Message) -> Option<usize> {
+        match message {
+            Message::Opened(opened) => {
+                self.link.has_heard(opened.proc);
+                self.opened(opened);
+                Some(opened.proc)
+            }
+            Message::Visited(opened) => {
+                self.link.has_heard(opened.proc);
+                self.visited(opened);
+                Some(opened.proc)
+            }
+            Message::Listing(opened, at) => {
+                self.link.has_heard(opened.proc);
+                self.listing(opened, at);
+                Some(opened.proc)
+            }
+            Message::Attributes(proc) => {
+                self.link.has_heard(proc);
+                self.look_up_large(proc);
+                Some(proc)
+            }
+            Message::Over(proc) => {
+                self.over(proc);
+                None
+            }
+            Message::Forget(done) => {
+                self.forget(&done);
+                None
+            }
+            Message::Found(proc, found) => {
+                match found {
+                    Found::Opened { key, bytes, cold } => self.fetched(proc, key, bytes, cold),
+                    Found::Listed { dir, cold } => self.listed(proc, dir, cold),
+                    Found::PartListed { key, entries, cold } => {
+                        self.part_listed(proc, key, entries, cold);
+                    }
+                }
+                Some(proc)
+            }
+        }
+    }
+
+    /// The process in this entry is over.
+    fn over(&mut self, proc: usize) {
+        if let Some(mut walks) = self.walks.remove(&proc) {
+            walks.clear();
+            self.account(&mut walks);
+            self.settle();
+        }
+        self.visits.remove(&proc);
+        self.large.remove(&proc);
+        self.rests.retain(|(of, _), _| *of != proc);
+        for call in self.lane.cancel(proc) {
+            if let Call::List {
+                listing: Listing::Whole { path, .. },
+                ..
+            } = call
+            {
+                self.listing.remove(&path);
+            }
+        }
+    }
+
+    /// Forgets everything, adds up the figures, and answers.
+    fn forget(&mut self, done: &Sender<()>) {
+        for (_, mut walks) in std::mem::take(&mut self.walks) {
+            walks.clear();
+            self.account(&mut walks);
+        }
+        self.settle();
+        self.visits.clear();
+        self.large.clear();
+        self.tree.clear();
+        self.listing.clear();
+        self.patience.clear();
+        self.systems = Systems::default();
+        let _ = done.send(());
+    }
+
+    /// Has done what a process needs next.
+    fn go_on(&mut self, proc: usize) {
+        if !self.lane.has_room(proc) {
+            // Once something of it is done.
+            return;
+        }
+        self.list_ahead(proc);
+        self.fetch_ahead(proc);
+    }
+
+    /// Takes what the policy wants: the lane is asked for it.
+    fn issue(&mut self, intent: Intent<'static>) {
+        let Some(proc) = intent.process else { return };
+        let call = match intent.target {
+            Target::Entry(place) => Call::Open(place),
+            Target::Inodes(names) => Call::Stat(names),
+            Target::Listing(listing) => {
+                let device = match &listing {
+                    // Somebody has it listed already.
+                    Listing::Whole { path, .. } if !self.listing.insert(path.clone()) => return,
+                    Listing::Whole { path, .. } => self.device_of(path),
+                    Listing::Part { key, .. } => Some(key.dev),
+                };
+                Call::List { listing, device }
+            }
+            // What a program has open is the service's.
+            Target::Ranges(..) => return,
+        };
+        self.lane.submit(proc, call);
+    }
+
+    /// The file system of a directory whose own directory has been listed.
+    fn device_of(&self, dir: &Path) -> Option<u64> {
+        self.tree.get(dir.parent()?).map(|above| above.key.dev)
+    }
+
+    /// Adds to the figures of all, and of a process.
+    fn count(&self, who: Option<usize>, figure: Figure, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let shared = &self.link.shared;
+        shared.header().total.figures.add(figure, bytes);
+        if let Some(record) = who.and_then(|who| shared.record(who)) {
+            record.figures.add(figure, bytes);
+        }
+    }
+
+    /// Tells the hooks of a process what is to be told.
+    fn listen(&mut self, told: Told, proc: usize, pid: u32, listen: Listen) {
+        if !self.link.is_owner(proc, pid) {
+            return;
+        }
+        let entry = self.link.shared.proc(proc);
+        let (all, rests) = match told {
+            Told::Files => (&entry.walking, &entry.rest),
+            Told::Directories => (&entry.visiting, &entry.visit_rest),
+        };
+        match listen {
+            Listen::All => all.store(1, Relaxed),
+            Listen::Cold => all.store(0, Relaxed),
+            Listen::Rest => {
+                let rest = self.rests.entry((proc, told)).or_insert(REST);
+                rests.store(*rest, Relaxed);
+                all.store(0, Relaxed);
+                *rest = rest.saturating_mul(2).min(LONGEST_REST);
+            }
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What the threads of a walk share, what is told, and on whose behalf the lane opens files.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use outrider_sys::units::InodeKey;
+
+use crate::engine::{Client, Found};
+use crate::shared::{Note, Shared};
+use crate::shm;
+
+/// Files that the thread that decides has not heard of yet, beyond which it is told of no more: of one process, and of all.
+const UNHEARD_EACH: usize = 512;
+const UNHEARD: usize = 2048;
+
+/// What the thread that decides is told.
+pub(super) enum Message {
+    /// A process has opened a file.
+    Opened(Opened),
+    /// A process has opened a directory.
+    Visited(Opened),
+    /// A process lists a large directory, has waited, and goes on at this position.
+    Listing(Opened, u64),
+    /// The process in this entry has waited for attributes.
+    Attributes(usize),
+    /// The process in this entry is over.
+    Over(usize),
+    /// Forget everything, add up the figures, and answer.
+    Forget(Sender<()>),
+    /// What came of a call that was made for the process in this entry.
+    Found(usize, Found),
+}
+
+/// A file or directory that a process has opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened {
+    /// Entry of the process.
+    pub proc: usize,
+    /// The process.
+    pub pid: u32,
+    /// Its number among all that there were, by which its record is found.
+    pub who: usize,
+    /// Number of the descriptor.
+    pub fd: u16,
+    /// Generation of the descriptor's state then.
+    pub generation: u32,
+    /// The file.
+    pub key: InodeKey,
+}
+
+/// What the threads share.
+pub(super) struct Link {
+    pub(super) shared: Arc<Shared>,
+    tell: Sender<Message>,
+    /// Files may be opened that no program has open: there is memory for them, and nobody watches.
+    allowed: AtomicBool,
+    /// Nothing may be opened for the time being.
+    held_back: AtomicBool,
+    /// Messages of what processes do that nobody has taken yet, in all and by process.
+    unheard: AtomicUsize,
+    unheard_of: Vec<AtomicUsize>,
+    /// Files that must never be opened.
+    untouchable: Mutex<HashSet<InodeKey>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Link {
+    pub(super) fn new(shared: Arc<Shared>, tell: Sender<Message>) -> Link {
+        Link {
+            shared,
+            tell,
+            allowed: AtomicBool::new(false),
+            held_back: AtomicBool::new(false),
+            unheard: AtomicUsize::new(0),
+            unheard_of: (0..shm::MAX_PROCS).map(|_| AtomicUsize::new(0)).collect(),
+            untouchable: Mutex::default(),
+        }
+    }
+
+    /// Tells what a process does, unless too much of that is waiting.
+    pub(super) fn hear(&self, proc: usize, message: Message) {
+        let own = self.unheard_of.get(proc).map_or(0, |n| n.load(Relaxed));
+        if own < UNHEARD_EACH && self.unheard.load(Relaxed) < UNHEARD {
+            self.unheard.fetch_add(1, Relaxed);
+            if let Some(own) = self.unheard_of.get(proc) {
+                own.fetch_add(1, Relaxed);
+            }
+            self.tell(message);
+        }
+    }
+
+    /// A message of what a process does was taken.
+    pub(super) fn has_heard(&self, proc: usize) {
+        self.unheard.fetch_sub(1, Relaxed);
+        if let Some(own) = self.unheard_of.get(proc) {
+            own.fetch_sub(1, Relaxed);
+        }
+    }
+
+    pub(super) fn tell(&self, message: Message) {
+        let _ = self.tell.send(message);
+    }
+
+    pub(super) fn allow(&self, allowed: bool) {
+        self.allowed.store(allowed, Relaxed);
+    }
+
+    pub(super) fn hold_back(&self, held_back: bool) {
+        self.held_back.store(held_back, SeqCst);
+    }
+
+    pub(super) fn leave(&self, key: InodeKey) {
+        lock(&self.untouchable).insert(key);
+    }
+
+    /// Whether this is the process in an entry still.
+    pub(super) fn is_owner(&self, proc: usize, pid: u32) -> bool {
+        self.life(proc) == Some(pid)
+    }
+}
+
+impl Client for Link {
+    fn is_held_back(&self) -> bool {
+        self.held_back.load(SeqCst) || !self.allowed.load(Relaxed)
+    }
+
+    /// As long as the process may do just what this one may.
+    fn permits(&self, owner: usize) -> bool {
+        let watched = self.shared.header().watched.load(Relaxed) != 0;
+        !watched && !self.is_held_back() && self.shared.stands(owner)
+    }
+
+    fn is_untouchable(&self, file: InodeKey) -> bool {
+        lock(&self.untouchable).contains(&file)
+    }
+
+    fn life(&self, owner: usize) -> Option<u32> {
+        let owners = &self.shared.header().owners;
+        owners.get(owner).map(|o| o.load(SeqCst))
+    }
+
+    fn note(&self, owner: usize) -> Option<Box<dyn Send>> {
+        let note = Note::new(self.shared.clone(), Some(owner), false)?;
+        Some(Box::new(note))
+    }
+
+    /// The process may have ended before.
+    fn may_hold(&self, owner: usize, life: Option<u32>) -> bool {
+        let entry = self.shared.proc(owner);
+        let departs = entry.departs.load(SeqCst) != 0;
+        let starts = entry.start_wanted.load(SeqCst) != entry.start_done.load(SeqCst);
+        !departs && !starts && self.life(owner) == life && !self.held_back.load(SeqCst)
+    }
+
+    fn done(&self, owner: usize, found: Found) {
+        self.tell(Message::Found(owner, found));
+    }
+}
