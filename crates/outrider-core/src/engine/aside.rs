@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use outrider_sys::cache::{self, UNCLIPPED_CHUNK};
+use outrider_sys::cache::UNCLIPPED_CHUNK;
 use outrider_sys::counters;
 use outrider_sys::raw::{Fd, blocks_read};
 use outrider_sys::units::pieces;
 
-use super::{Device, Engine, Handle, Shared};
+use super::{Device, Engine, Handle, Shared, ask};
 use crate::device::{READAHEAD, Sharing};
 
 /// How often whoever waits for room looks whether it is wanted no more.
@@ -184,7 +184,7 @@ impl Thread {
     pub fn fetch(&self, file: &Handle, range: Range<u64>) -> io::Result<()> {
         for piece in pieces(range, UNCLIPPED_CHUNK) {
             let before = blocks_read();
-            cache::will_need_once(file.fd(), piece)?;
+            ask(file.fd(), piece)?;
             let bytes = (blocks_read() - before) as u64 * 512;
             if bytes > 0 {
                 let requests = bytes.div_ceil(READAHEAD);
