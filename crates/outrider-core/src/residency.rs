@@ -3,8 +3,11 @@
 //!
 //! The bitmap also answers on kernels before 6.5, and tells single pages in one call, where counts have to be taken of smaller and smaller parts.
 //! All of them tell only who owns a file or may write to it: where the module refuses, so do the others, and the error is theirs.
+//!
+//! What has failed to arrive may lie in the cache all the same, for cachestat(2), and isn't there for the others.
 
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 
 use outrider_sys::cache::{self, CacheStatError};
 use outrider_sys::kernel_cache::{KernelCache, LOOK};
@@ -167,6 +170,30 @@ pub fn uncached(
         let _ = view.evicted(*run);
     }
     cached
+}
+
+/// The runs of `pages` that are not cached, page by page: for who reads whole files and can wait for as long as that takes, 12 ns a page. What is still on
+/// its way isn't. `None` where the kernel doesn't tell.
+pub fn missing(file: BorrowedFd<'_>, pages: PageRange) -> Option<Vec<PageRange>> {
+    /// Pages that are looked at together: a byte each.
+    const TOGETHER: u64 = 1 << 18;
+    if !cache::residency_is_visible(file) {
+        return None;
+    }
+    let mut missing: Vec<PageRange> = Vec::new();
+    let mut from = pages.start;
+    while from < pages.end {
+        let to = pages.end.min(from + TOGETHER);
+        let resident = cache::mincore(file, from * PAGE..to * PAGE).ok()?;
+        for (page, _) in (from..to).zip(resident).filter(|(_, resident)| !resident) {
+            match missing.last_mut() {
+                Some(run) if run.end == page => run.end = page + 1,
+                _ => missing.push(PageRange::new(page, page + 1)),
+            }
+        }
+        from = to;
+    }
+    Some(missing)
 }
 
 impl Default for Residency {

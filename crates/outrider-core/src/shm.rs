@@ -674,6 +674,12 @@ pub struct Notes {
     pub settings: [AtomicU64; SETTINGS],
 }
 
+impl AsRef<Notes> for Notes {
+    fn as_ref(&self) -> &Notes {
+        self
+    }
+}
+
 /// Numbers of [`Notes::settings`].
 pub const SETTINGS: usize = 7;
 

@@ -210,7 +210,7 @@ pub struct WarmArgs {
     /// tightest cgroup limit leaves, whichever is less.
     #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     pub budget: Option<u64>,
-    /// Threads that read, 1 to 16.
+    /// Threads that ask the device and wait for it, 1 to 16. How much is on its way is found out, whatever their number.
     #[arg(long, value_name = "N", default_value = "4", value_parser = jobs, allow_negative_numbers = true)]
     pub jobs: u64,
 }

@@ -205,7 +205,7 @@ const PAGE: usize = outrider_sys::units::PAGE as usize;
 const AHEAD: usize = 2 << 20;
 
 /// Has the kernel read a file that the program's start will need, without waiting for it. The dynamic linker and then the code itself
-/// would otherwise find a page in eight places that is not there, and wait for each.
+/// would otherwise find a page in eight places that is not there, and wait for each. The engine can't: this runs before the C library has started, too.
 #[inline]
 pub fn read_ahead(fd: i32) {
     let mut at = 0;

@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 
 use outrider_core::config::Config;
 use outrider_core::device::DeviceModel;
+use outrider_core::engine;
 use outrider_sys::cache;
 use outrider_sys::device::Device;
 use outrider_sys::extent;
@@ -546,10 +547,10 @@ fn measure_clip(target: &Target, device: Option<&Device>) -> Option<(u64, u64)> 
         }
     }
     let range = start..start + want;
-    cache::will_need_once(file.as_fd(), range.clone()).ok()?;
+    engine::ask(file.as_fd(), range.clone()).ok()?;
     let obtained = (cached(range.clone())? * PAGE).min(want);
     // Pages on their way cannot be dropped: wait for them.
-    let _ = cache::populate(file.as_fd(), start..start + obtained);
+    let _ = engine::bring(file.as_fd(), start..start + obtained);
     let _ = cache::drop_range(file.as_fd(), range);
     Some((want, obtained))
 }

@@ -1619,6 +1619,54 @@ fn warm_reads_in_physical_order() {
     });
 }
 
+/// What a device can't read `warm` names, with why; it reads the rest, and says how much that was.
+#[test]
+fn warm_names_what_cannot_be_read() {
+    const SIZE: u64 = 1 << 20;
+    const BAD: u64 = 4096;
+    let name = "warm_names_what_cannot_be_read";
+    let dir = fresh(name);
+    let Some(disk) = Disk::of(name, &dir) else {
+        return;
+    };
+    let mut random = Random(19);
+    for file in ["broken", "whole"] {
+        let mut file = File::create(disk.dir.join(file)).unwrap();
+        file.write_all(&random.bytes(SIZE as usize)).unwrap();
+        file.sync_all().unwrap();
+    }
+    let broken = disk.dir.join("broken");
+    let map = extents(File::open(&broken).unwrap().as_fd(), 0..SIZE, 64).unwrap();
+    let at = SIZE / 2 + 8 * BAD;
+    let extent = map.extents.iter().find(|e| e.range().contains(&at));
+    let extent = extent.unwrap();
+    let bad = extent.physical + at - extent.logical;
+    eventually(|| {
+        disk.does("cold", &[]);
+        disk.does("model", &[&format!("eio_read={bad}-{}", bad + BAD)]);
+        let mut warm = Command::new(outrider());
+        let output = warm.arg("warm").arg(&disk.dir).output().unwrap();
+        disk.does("model", &["eio=none"]);
+        let (said, told) = (
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        );
+        assert_eq!(output.status.code(), Some(1), "{said}{told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+        let named = told.contains("broken: ") && told.contains("Input/output error");
+        assert!(named, "{told}");
+        let cached = |file: &str| {
+            let file = File::open(disk.dir.join(file)).unwrap();
+            cachestat(file.as_fd(), 0..SIZE).unwrap().cached * 4096
+        };
+        let (whole, rest) = (cached("whole"), cached("broken"));
+        match whole == SIZE && rest > SIZE / 2 {
+            true => Ok(()),
+            false => Err(format!("{whole} and {rest} bytes are cached; {said}")),
+        }
+    });
+}
+
 /// What a sequential reader makes us fetch is asked for in the order in which it lies: a disk
 /// with a head would seek twice for each piece that comes out of turn.
 #[test]

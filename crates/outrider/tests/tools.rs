@@ -380,6 +380,37 @@ fn warm_stops_at_the_budget_and_says_so() {
     assert_eq!(output.status.code(), Some(0));
 }
 
+/// What the kernel will not read ahead is read all the same: here a setting makes every second request fail.
+#[test]
+fn warm_reads_what_could_not_be_asked_for() {
+    let settings = directory();
+    let place = settings.path().join("outrider");
+    fs::create_dir(&place).unwrap();
+    fs::write(
+        place.join("config.toml"),
+        "[monitor]\nfail_every = 2\n[engine]\nchunk = \"16K\"\n",
+    )
+    .unwrap();
+    let dir = directory();
+    let path = dir.path().join("file");
+    write_synced(&path, 1 << 20);
+    eventually(|| {
+        outrider([OsStr::new("evict"), path.as_os_str()]);
+        let output = Command::new(OUTRIDER)
+            .arg("warm")
+            .arg(&path)
+            .env("XDG_CONFIG_HOME", settings.path())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let said = stdout(&output);
+        match (resident(&path), said.contains("1.0 MiB in ")) {
+            (256, true) => Ok(()),
+            (n, _) => Err(format!("{n} pages; {said}")),
+        }
+    });
+}
+
 #[test]
 fn evict_neither_loses_nor_writes_dirty_pages() {
     let dir = directory();

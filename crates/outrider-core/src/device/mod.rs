@@ -5,7 +5,7 @@ mod layout;
 mod model;
 pub(crate) mod sharing;
 
-pub use extents::{Extents, Placement};
+pub use extents::{Extents, Placement, Stretch};
 pub use layout::{Layout, Watch};
 pub use model::{AWAY_US, DeviceModel, InFlight, READAHEAD, Seeks};
 pub use sharing::{AHEAD, Sharing};

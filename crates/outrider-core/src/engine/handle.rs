@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use outrider_sys::cache;
 use outrider_sys::raw::{self, Fd};
-use outrider_sys::units::InodeKey;
+use outrider_sys::units::{InodeKey, PAGE};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use super::window::{Wait, Windows};
@@ -38,6 +38,8 @@ pub struct Handle {
     /// Whoever closes it where that takes a server's answer. Nothing is asked of such a file here that a server would have to answer.
     closer: Option<Closer>,
     windows: Windows,
+    /// Whoever waits for an arrival reads a byte.
+    read: bool,
     /// The disks of its file system if that lies on several, and where on it the file lies, once that was asked.
     pub(super) layout: OnceLock<Option<Arc<Layout>>>,
     extents: Extents,
@@ -79,9 +81,18 @@ impl Handle {
             attached: Mutex::default(),
             closer: None,
             windows: Windows::default(),
+            read: false,
             layout: OnceLock::new(),
             extents: Extents::default(),
         }
+    }
+
+    /// The same of one that this process reads in its own name: whoever waits for an arrival reads a byte, which shows as any read does. That takes a fifth of the calls
+    /// of a mapping, also works where there can't be one, and fails where what was asked for has failed.
+    pub fn read(fd: impl Into<Fd>) -> Handle {
+        let mut handle = Handle::new(fd);
+        handle.read = true;
+        handle
     }
 
     /// The same of one that may have to be let go of at any moment: nobody sleeps in the kernel for long on its behalf.
@@ -234,6 +245,12 @@ impl Handle {
             ..how
         };
         let _used = self.enter();
+        if self.read {
+            let mut byte = [0];
+            let page = at / PAGE * PAGE;
+            let read = rustix::io::retry_on_intr(|| rustix::io::pread(self.fd(), &mut byte, page));
+            return Some(read == Ok(1));
+        }
         self.windows.wait(self.fd(), at, how, &self.gone, notes)
     }
 

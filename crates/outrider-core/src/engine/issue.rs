@@ -1,6 +1,8 @@
 //! The ways to ask the kernel for pages.
 
-use std::os::fd::AsRawFd;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -102,6 +104,17 @@ impl Issue for Noop {
     }
 }
 
+/// Asks the kernel for a range of a file by one call, on the calling thread and beside every queue: for who looks at what that does, and whoever issues. The
+/// kernel leaves out silently what exceeds its limit.
+pub fn ask(file: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
+    cache::will_need_once(file, range)
+}
+
+/// Reads a range of a file into the page cache on the calling thread, and returns when it is there.
+pub fn bring(file: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
+    cache::populate(file, range)
+}
+
 /// posix_fadvise(WILLNEED), which reads like readahead(2) and leaves the file's own readahead state alone. Requests of
 /// 128 KiB and less are never clipped.
 pub struct Readahead;
@@ -112,7 +125,7 @@ impl Issue for Readahead {
         for (i, r) in group.iter().enumerate() {
             handed.begin(1);
             let before = raw::blocks_read();
-            let asked = cache::will_need_once(r.handle.fd(), r.range.clone());
+            let asked = ask(r.handle.fd(), r.range.clone());
             match raw::blocks_read() == before && asked.is_ok() {
                 // All of it was cached or on its way.
                 true => handed.take_back(1),
@@ -144,7 +157,7 @@ pub struct Module {
 
 impl Module {
     /// Opens the device for one worker, in whose table of descriptors it stays.
-    pub fn new() -> std::io::Result<Module> {
+    pub fn new() -> io::Result<Module> {
         Ok(Module {
             module: KernelCache::open()?,
             otherwise: Readahead,
@@ -191,7 +204,7 @@ pub struct Uring {
 
 impl Uring {
     /// A ring of its own for one worker.
-    pub fn new() -> std::io::Result<Uring> {
+    pub fn new() -> io::Result<Uring> {
         let ring = IoUring::builder().setup_clamp().build(64)?;
         // Two kernel threads for buffered work are as many as issue in parallel with profit.
         let _ = ring.submitter().register_iowq_max_workers(&mut [2, 2]);

@@ -22,12 +22,13 @@ mod worker;
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use handle::{Closer, Handle, Remains};
 use issue::become_background;
-pub use issue::{Failure, Handed, Issue, Noop, Readahead, Uring};
+pub use issue::{Failure, Handed, Issue, Noop, Readahead, Uring, ask, bring};
 pub use lane::{
     Call, Client, Found, LEAST_BLOCK, Lane, Listing, Names, Permit, Reads, Thread, modified,
 };
@@ -39,7 +40,7 @@ use worker::{Watched, bytes_read};
 
 use outrider_sys::raw::Fd;
 use outrider_sys::units::PAGE;
-use outrider_sys::{below, cache, counters, threads};
+use outrider_sys::{below, counters, threads};
 
 use crate::clock::{Clock, Monotonic};
 use crate::config::{Config, IoPriority};
@@ -80,6 +81,8 @@ struct Shared {
     notes: Arc<dyn AsRef<Notes> + Send + Sync>,
     settings: Settings,
     clock: Monotonic,
+    /// Batches that were not seen to arrive.
+    unseen: AtomicU64,
     /// Nobody starts threads: the jobs are somebody else's.
     by_hand: bool,
 }
@@ -87,7 +90,7 @@ struct Shared {
 /// How the engine is set up; see `config.rs`.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Worker threads, 1 to 4.
+    /// Worker threads, from 1 on.
     pub workers: usize,
     /// Bounds of the bytes in flight per device.
     pub in_flight: (u64, u64),
@@ -135,6 +138,11 @@ pub enum Kind {
     Noop,
 }
 
+/// Bytes in flight, at least, for whoever wants much and has nothing to do but wait for it: a program with declared lists on a device without a head, and `outrider warm`.
+/// A fast device is seldom full while threads take turns on the processors, so that the engine's own search for the fewest bytes ends too low: for many small
+/// requests at half the rate. A far one takes long to be known as nobody else's, and to be searched. It is what ordinary reads of a deep queue hold, and delays others
+/// by 2 ms at 1 GB/s.
+pub const BULK: u64 = 2 << 20;
 /// A worker waits for one batch for so long at a time.
 const LONGEST_WAIT: Duration = Duration::from_millis(20);
 /// What should have arrived long ago, and may have failed, is waited for in the kernel.
@@ -197,6 +205,7 @@ impl Engine {
                 notes,
                 settings,
                 clock,
+                unseen: AtomicU64::new(0),
                 by_hand,
             }),
         }
@@ -289,7 +298,12 @@ impl Engine {
 
     /// Has a few pages of a file fetched at once, on the calling thread and beside the queues: to see what the device does with them. Whether that was possible.
     pub fn fetch_now(&self, handle: &Handle, range: Range<u64>) -> bool {
-        cache::will_need_once(handle.fd(), range).is_ok()
+        ask(handle.fd(), range).is_ok()
+    }
+
+    /// How often what was asked for was not seen to arrive: it failed, or that can't be seen.
+    pub fn unseen(&self) -> u64 {
+        self.shared.unseen.load(Ordering::Acquire)
     }
 
     /// Bytes that wait to be issued, on all devices.
@@ -390,7 +404,9 @@ impl Engine {
         let bounds = self.shared.settings.in_flight;
         let mut state = self.shared.lock();
         let d = state.device(device, bounds);
-        if let Some(deep) = d.model.deep().filter(|_| !d.in_order) {
+        // Whoever wants much asks for it as it lies, so that a head loses nothing by more of it. A network that answers as late needs it, and shows that it has no head.
+        let bulk = (d.bounds.0 >= BULK).then_some(4 * BULK);
+        if let Some(deep) = d.model.deep().or(bulk).filter(|_| !d.in_order) {
             d.allowed.fall_from(deep, d.bounds.0..d.bounds.1);
         }
     }
@@ -553,6 +569,9 @@ impl Shared {
                 self.lock().issued(issued);
             }
             Done::Arrived(mut awaited, arrived) => {
+                if !arrived.seen {
+                    self.unseen.fetch_add(1, Ordering::AcqRel);
+                }
                 // Of what never arrives, nothing more is asked.
                 if arrived.overdue {
                     awaited.handle().give_up();

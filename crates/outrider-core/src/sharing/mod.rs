@@ -1,9 +1,10 @@
 //! Who reads from the disks that are being prefetched from: looks at what disks and processes count, and tells the engine.
 //!
-//! Whoever has an engine looks: the service for all programs of its run, and a program for the lists that it has declared. What is seen is judged by
+//! Whoever has an engine looks: the service for all programs of its run, a program for the lists that it has declared, and `outrider warm`. What is seen is judged by
 //! [`crate::device::sharing`]. Other runs of the same user show who reads for them ([`runs`]), so that none takes another for a stranger.
 
 mod others;
+mod process;
 pub mod runs;
 mod system;
 
@@ -16,6 +17,7 @@ use crate::device::Sharing;
 use crate::device::sharing::{AHEAD, Count, Disk, LATER, LOOK, SURE};
 use crate::engine::{Engine, Load};
 use others::{Fetched, Others, Own};
+pub use process::Process;
 use runs::Run;
 pub use system::System;
 

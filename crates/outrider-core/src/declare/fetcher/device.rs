@@ -10,7 +10,7 @@ use outrider_sys::units::PAGE;
 use super::super::Figure;
 use super::{Fetcher, Order, Piece, Walk};
 use crate::device::Seeks;
-use crate::engine::Handle;
+use crate::engine::{BULK, Handle};
 use crate::view::PageRange;
 
 /// Requests that are made one after the other; their median counts, because one may lie near the head, and one behind somebody else's.
@@ -24,11 +24,6 @@ const SEEN: usize = 4;
 /// A [`Measured::load`] below this one, that beside two others: others' reads made both take long, and the device is measured again, so often at most.
 const CONCLUSIVE: f64 = AT_ONCE as f64 / 3.0;
 const TRIES: u32 = 6;
-/// Bytes in flight, at least, on a device without a head. The program waits for what it has declared, and a fast device is seldom full while
-/// threads take turns on the processors, so that the engine's own search for the fewest bytes ends too low: for many small
-/// requests at half the rate. It is what ordinary reads of a deep queue hold, and delays others by 2 ms at 1 GB/s.
-const IN_FLIGHT: u64 = 2 << 20;
-
 /// What a device was found to do beside others' reads.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Tried {
@@ -217,7 +212,7 @@ impl Fetcher {
             // The program goes on waiting: others may be about to measure.
             self.turns.found(dev);
         } else {
-            self.engine.allow(dev, IN_FLIGHT);
+            self.engine.allow(dev, BULK);
             self.asked(index, walk, u64::MAX);
         }
         self.turns.give(index);

@@ -3,79 +3,8 @@
 use outrider_sys::units::PAGE;
 
 use super::Fetcher;
-use crate::engine::{Engine, Load, Request};
-use crate::sharing::{Counters, DeviceSharing, Program, Readers, System};
-
-/// The process in which the fetcher is: what it reads itself it reads beside the engine.
-struct Own<'a> {
-    engine: &'a Engine,
-    system: &'a System,
-    /// Bytes of the longest requests.
-    chunk: u64,
-    /// Pages that were fetched one by one.
-    pages: u64,
-}
-
-impl Readers for Own<'_> {
-    fn processes(&self) -> usize {
-        0
-    }
-
-    fn programs(&self, _longest: u64) -> Option<Vec<Program>> {
-        Some(Vec::new())
-    }
-
-    fn least_beside(&self) -> u64 {
-        let all = self.fetched();
-        pages(all, self.engine.fetched())
-    }
-
-    fn most_beside(&self) -> u64 {
-        let engine = self.engine.fetched();
-        pages(self.fetched(), engine)
-    }
-
-    fn threads_beside(&self) -> usize {
-        0
-    }
-
-    fn reads_beside(&self, _load: &Load, _entered: u64) -> bool {
-        true
-    }
-
-    fn chunk(&self) -> u64 {
-        self.chunk
-    }
-
-    fn walks(&self) -> bool {
-        false
-    }
-
-    fn hinted(&self) -> u64 {
-        0
-    }
-
-    fn holes(&self) -> Option<u64> {
-        Some(self.pages)
-    }
-
-    fn is_streaming(&self, _device: u64) -> bool {
-        true
-    }
-}
-
-impl Own<'_> {
-    /// Bytes that all threads of the process have fetched.
-    fn fetched(&self) -> u64 {
-        let own = self.system.own_pid();
-        self.system.bytes_fetched(own).unwrap_or(0)
-    }
-}
-
-/// Requests that a process has made of which it is only known how many bytes they brought, `engine` less than `all`: each page counts as one.
-fn pages(all: u64, engine: u64) -> u64 {
-    all.saturating_sub(engine) / PAGE
-}
+use crate::engine::Request;
+use crate::sharing::{DeviceSharing, Process};
 
 impl Fetcher {
     /// To be called before `requests` go to a file system: begins to count on their device.
@@ -111,9 +40,9 @@ impl Fetcher {
         self.process.shows(None);
     }
 
-    fn readers(&mut self) -> (&mut DeviceSharing, Own<'_>) {
+    fn readers(&mut self) -> (&mut DeviceSharing, Process<'_>) {
         let chunks = self.files.values().map(|own| own.chunk);
-        let own = Own {
+        let own = Process {
             engine: &self.engine,
             system: &self.system,
             chunk: chunks.fold(PAGE, u64::max),

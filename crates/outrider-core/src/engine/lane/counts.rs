@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use outrider_sys::cache::{self, UNCLIPPED_CHUNK};
+use outrider_sys::cache::UNCLIPPED_CHUNK;
 use outrider_sys::counters;
 use outrider_sys::raw::{Fd, blocks_read};
 use outrider_sys::units::pieces;
 
 use crate::device::READAHEAD;
-use crate::engine::{Engine, Handle};
+use crate::engine::{Engine, Handle, ask};
 
 /// Bytes of the smallest block in which file systems read names and inodes: ext4's, where it is small.
 pub const LEAST_BLOCK: u64 = 1024;
@@ -69,7 +69,7 @@ impl Thread {
     pub(super) fn fetch(&self, file: &Handle, range: Range<u64>) -> io::Result<()> {
         for piece in pieces(range, UNCLIPPED_CHUNK) {
             let before = blocks_read();
-            cache::will_need_once(file.fd(), piece)?;
+            ask(file.fd(), piece)?;
             let bytes = (blocks_read() - before) as u64 * 512;
             if bytes > 0 {
                 let requests = bytes.div_ceil(READAHEAD);
