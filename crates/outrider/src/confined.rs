@@ -94,7 +94,18 @@ pub const CALLS: &[Call] = &[
     ("openat", Runner, libc::SYS_openat, [AT, 0, 0, 0]),
     ("openat", Part, libc::SYS_openat, [AT, 0, (libc::O_WRONLY | libc::O_CREAT) as usize, 0]),
     ("openat2", Part, libc::SYS_openat2, [NONE, 0, 0, 0]),
+    // What stands for the library in LD_PRELOAD is made by these.
+    #[cfg(target_arch = "x86_64")]
+    ("mkdir", Part, libc::SYS_mkdir, [0; 4]),
+    #[cfg(target_arch = "x86_64")]
+    ("rename", Part, libc::SYS_rename, [0; 4]),
+    #[cfg(target_arch = "x86_64")]
+    ("symlink", Part, libc::SYS_symlink, [0; 4]),
+    #[cfg(target_arch = "x86_64")]
+    ("unlink", Part, libc::SYS_unlink, [0; 4]),
     ("mkdirat", Part, libc::SYS_mkdirat, [AT, 0, 0, 0]),
+    ("renameat", Part, libc::SYS_renameat, [AT, 0, AT, 0]),
+    ("symlinkat", Part, libc::SYS_symlinkat, [0, AT, 0, 0]),
     ("unlinkat", Part, libc::SYS_unlinkat, [AT, 0, 0, 0]),
     #[cfg(target_arch = "x86_64")]
     ("access", Part, libc::SYS_access, [0; 4]),

@@ -14,6 +14,7 @@
 //! Where nothing of Outrider is cached, each page that is needed and not read with others waits for the disk. So the functions that are not inlined lie
 //! side by side, where the process begins (`.text` itself, not a section of their own), and the library and the plug-ins are read ahead once they are found.
 
+mod filter;
 mod plugins;
 
 use core::arch::global_asm;
@@ -31,6 +32,7 @@ use outrider_sys::{mapped, raw};
 use crate::confined::{self, Status};
 use crate::kept;
 use crate::locks;
+use crate::own_directory::is_plain;
 use crate::plain::{Action, Text, after, byte, call, equals, length, variable};
 use crate::preload;
 use crate::signals::{PROGRAM, child_changed, is_passed_on, pass_on};
@@ -319,6 +321,7 @@ unsafe fn contents(path: Text, most: usize, arena: &mut Arena) -> Option<Text> {
 }
 
 /// Whether none of the first so many descriptors has a POSIX lock (see `locks`). One call finds those that are open.
+#[unsafe(link_section = ".text")]
 unsafe fn unlocked(descriptors: usize, arena: &mut Arena) -> Option<()> {
     (1..=DESCRIPTORS).contains(&descriptors).then_some(())?;
     // SAFETY: the arena has room for as many structures as are asked for, for paths, and for what is read.
@@ -404,6 +407,7 @@ unsafe fn has_no_lock(fd: i32, arena: &mut Arena) -> Option<()> {
 }
 
 /// Whether a child has all that this process would keep, but for what [`launch`] looks after itself: see [`kept`].
+#[unsafe(link_section = ".text")]
 unsafe fn can_be_handed_on(arena: &mut Arena) -> Option<()> {
     // SAFETY: as promised.
     unsafe {
@@ -452,25 +456,16 @@ unsafe fn path_of(fd: isize, arena: &mut Arena) -> Option<Text> {
     }
 }
 
-/// Whether LD_PRELOAD can name a file: what separates names there is not in its path.
-unsafe fn can_be_preloaded(path: Text) -> bool {
-    // SAFETY: as promised.
-    unsafe { (0..length(path)).all(|i| !matches!(byte(path, i), 0..=b' ' | b':' | b'$' | 127)) }
-}
-
 /// The library's path as LD_PRELOAD wants it: see [`preload::library`] and [`preload::set`].
+#[unsafe(link_section = ".text")]
 unsafe fn library(arena: &mut Arena) -> Option<Text> {
     // SAFETY: as promised.
     unsafe {
         let exe = link(c"/proc/self/exe".as_ptr().cast(), arena)?;
-        if !can_be_preloaded(exe) {
+        if !is_plain(exe) || !exists(preload::LINKER.as_ptr().cast()) {
             return None;
         }
         let directory = (0..length(exe)).rfind(|i| byte(exe, *i) == b'/')?;
-        // Where musl's is LD_PRELOAD wants another file: see `filter`.
-        if !exists(preload::LINKER.as_ptr().cast()) || has_musl() {
-            return None;
-        }
         let path = arena.at;
         arena.bytes(exe, directory);
         arena.add(b"/liboutrider.so\0");
@@ -500,7 +495,7 @@ unsafe fn is_directory(path: Text, arena: &mut Arena) -> bool {
 
 /// Whether the program can be given the library: see [`preload::fits`]. What is not found here `main` looks for.
 #[unsafe(link_section = ".text")]
-unsafe fn takes_library(name: Text, path: Text, arena: &mut Arena) -> bool {
+unsafe fn takes_library(name: Text, entry: Entry, path: Text, arena: &mut Arena) -> bool {
     let look = |path: Text| {
         let named = Named {
             dir: libc::AT_FDCWD,
@@ -508,7 +503,7 @@ unsafe fn takes_library(name: Text, path: Text, arena: &mut Arena) -> bool {
             name: path,
         };
         // SAFETY: a text.
-        unsafe { taking(named, Entry::Library) == Taking::Fits }
+        unsafe { taking(named, entry) == Taking::Fits }
     };
     let begin = arena.at;
     let mut directory = path;
@@ -718,10 +713,18 @@ unsafe fn launch(wanted: &Wanted, status: &Status, environment: *const Text) -> 
             return None;
         }
         let begin = arena.at;
-        takes_library(wanted.command.read(), path, &mut arena).then_some(())?;
+        let entry = match wanted.plugins[0].is_null() && has_musl() {
+            true => Entry::Filter,
+            false => Entry::Library,
+        };
+        takes_library(wanted.command.read(), entry, path, &mut arena).then_some(())?;
         arena.at = begin;
         let library = library(&mut arena)?;
-        // Behind the library, with a colon before each, as LD_PRELOAD and as OUTRIDER_PLUGINS want them.
+        let first = match entry {
+            Entry::Filter => filter::path(library, environment, &mut arena)?,
+            Entry::Library => library,
+        };
+        // Behind the first, with a colon before each, as LD_PRELOAD and as OUTRIDER_PLUGINS want them.
         let mut found = [null(); plugins::MOST];
         let mut count = 0;
         for (i, path) in found.iter_mut().enumerate() {
@@ -739,7 +742,7 @@ unsafe fn launch(wanted: &Wanted, status: &Status, environment: *const Text) -> 
         let socket = &mut *socket.as_mut_ptr();
         let fd = make_shared(wanted.mode, socket, &mut arena)?;
         let own = arena.at;
-        arena.add_text(library);
+        arena.add_text(first);
         for path in found {
             arena.put(b':');
             arena.add_text(*path);

@@ -6,18 +6,24 @@
 //! library. The GNU C library's linker loads that, in the filter's place and in front of it, as if it had been named itself. musl's knows
 //! no such statement: it loads the filter, and there is nothing in it. Nor does it take one of another word size for more than a file.
 
+use std::ffi::CString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use crate::own_directory;
+use crate::plain::{Text, byte, length};
+
 /// elf(5).
-const ET_DYN: u16 = 3;
+const ET_DYN: u64 = 3;
 #[cfg(not(target_arch = "aarch64"))]
-const MACHINE: u16 = libc::EM_X86_64;
+const MACHINE: u64 = libc::EM_X86_64 as u64;
 #[cfg(target_arch = "aarch64")]
-const MACHINE: u16 = libc::EM_AARCH64;
-const READ_WRITE: u32 = libc::PF_R | libc::PF_W;
+const MACHINE: u64 = libc::EM_AARCH64 as u64;
+const LOAD: u64 = of(libc::PT_LOAD);
+const DYNAMICS: u64 = of(libc::PT_DYNAMIC);
+const STACK: u64 = of(libc::PT_GNU_STACK);
 const DT_NULL: u64 = 0;
 const DT_HASH: u64 = 4;
 const DT_STRTAB: u64 = 5;
@@ -25,6 +31,11 @@ const DT_SYMTAB: u64 = 6;
 const DT_STRSZ: u64 = 10;
 const DT_SYMENT: u64 = 11;
 const DT_AUXILIARY: u64 = 0x7fff_fffd;
+
+/// The first word of a program header, of this kind: to be read and written.
+const fn of(kind: u32) -> u64 {
+    kind as u64 | ((libc::PF_R | libc::PF_W) as u64) << 32
+}
 
 /// Bytes of the file's header, of a program header, a symbol, and an entry of the dynamic section.
 const HEADER: u64 = 64;
@@ -43,62 +54,97 @@ const DYNAMIC: u64 = SYMBOLS + SYMBOL;
 const ENTRIES: u64 = 7;
 const TEXTS: u64 = DYNAMIC + ENTRIES * ENTRY;
 
-/// A shared object that stands for the one at `library`.
-fn bytes(library: &Path) -> Vec<u8> {
-    let path = library.as_os_str().as_bytes();
-    // An empty text, the path, and their ends.
-    let texts = path.len() as u64 + 2;
-    let size = TEXTS + texts;
-    let mut file = b"\x7fELF\x02\x01\x01".to_vec();
-    file.resize(16, 0);
-    let halves = |file: &mut Vec<u8>, values: &[u16]| {
-        file.extend(values.iter().flat_map(|v| v.to_ne_bytes()));
-    };
-    let words = |file: &mut Vec<u8>, values: &[u32]| {
-        file.extend(values.iter().flat_map(|v| v.to_ne_bytes()));
-    };
-    let longs = |file: &mut Vec<u8>, values: &[u64]| {
-        file.extend(values.iter().flat_map(|v| v.to_ne_bytes()));
-    };
-    halves(&mut file, &[ET_DYN, MACHINE]);
-    words(&mut file, &[1]);
+/// Bytes in the dynamic section.
+const SECTION: u64 = ENTRIES * ENTRY;
+/// Words of the file that depend on the path's length: bytes to be loaded, in the file and in memory, and those of the texts.
+const IN_FILE: usize = (HEADER / 8) as usize + 4;
+const IN_MEMORY: usize = IN_FILE + 1;
+const OF_TEXTS: usize = (DYNAMIC / 8) as usize + 7;
+
+/// What lies before the texts, in words.
+#[rustfmt::skip]
+static WORDS: [u64; (TEXTS / 8) as usize] = [
+    u64::from_le_bytes(*b"\x7fELF\x02\x01\x01\0"), 0,
     // No entry point, and no sections.
-    longs(&mut file, &[0, HEADER, 0]);
-    words(&mut file, &[0]);
-    let sizes = [HEADER as u16, PART as u16, PARTS as u16, 0, 0, 0];
-    halves(&mut file, &sizes);
-    for (kind, at, length, alignment) in [
-        (libc::PT_LOAD, 0, size, ALIGNMENT),
-        (libc::PT_DYNAMIC, DYNAMIC, ENTRIES * ENTRY, 8),
-        // Without it the stack would become executable.
-        (libc::PT_GNU_STACK, 0, 0, 16),
-    ] {
-        words(&mut file, &[kind, READ_WRITE]);
-        longs(&mut file, &[at, at, at, length, length, alignment]);
-    }
+    ET_DYN | MACHINE << 16 | 1 << 32, 0, HEADER, 0, HEADER << 32 | PART << 48, PARTS,
+    LOAD, 0, 0, 0, 0, 0, ALIGNMENT,
+    DYNAMICS, DYNAMIC, DYNAMIC, DYNAMIC, SECTION, SECTION, 8,
+    // Without it the stack would become executable.
+    STACK, 0, 0, 0, 0, 0, 16,
     // One bucket, one symbol, and no chain.
-    words(&mut file, &[1, 1, 0, 0]);
-    longs(&mut file, &[0; SYMBOL as usize / 8]);
-    for (tag, value) in [
-        (DT_HASH, TABLE),
-        (DT_SYMTAB, SYMBOLS),
-        (DT_STRTAB, TEXTS),
-        (DT_STRSZ, texts),
-        (DT_SYMENT, SYMBOL),
-        (DT_AUXILIARY, 1),
-        (DT_NULL, 0),
-    ] {
-        longs(&mut file, &[tag, value]);
+    1 | 1 << 32, 0,
+    0, 0, 0,
+    DT_HASH, TABLE,
+    DT_SYMTAB, SYMBOLS,
+    DT_STRTAB, TEXTS,
+    DT_STRSZ, 0,
+    DT_SYMENT, SYMBOL,
+    DT_AUXILIARY, 1,
+    DT_NULL, 0,
+];
+
+/// Bytes of a shared object that stands for a library, whose path has so many.
+// This and what follows: no functions of the C library, because `fast_start` asks, too.
+const fn size(length: usize) -> usize {
+    TEXTS as usize + texts(length)
+}
+
+/// An empty text, the path, and their ends, bytes.
+const fn texts(length: usize) -> usize {
+    length + 2
+}
+
+/// A byte of the shared object that stands for the library at `path`, which has so many.
+unsafe fn byte_at(i: usize, path: Text, length: usize) -> u8 {
+    if let Some(word) = WORDS.get(i / 8) {
+        let word = match i / 8 {
+            IN_FILE | IN_MEMORY => size(length) as u64,
+            OF_TEXTS => texts(length) as u64,
+            _ => *word,
+        };
+        return (word >> (8 * (i % 8))) as u8;
     }
-    file.push(0);
-    file.extend(path);
-    file.push(0);
-    file
+    match i - TEXTS as usize {
+        0 => 0,
+        // SAFETY: within the text, or at its end.
+        i => unsafe { byte(path, i - 1) },
+    }
+}
+
+/// Whether the `n` bytes at `file` are a shared object that stands for the library at `path`.
+#[cfg(fast_start)]
+#[unsafe(link_section = ".text")]
+pub unsafe fn is_for(path: Text, file: Text, n: usize) -> bool {
+    // SAFETY: as promised.
+    unsafe {
+        let length = length(path);
+        n == size(length) && (0..n).all(|i| byte(file, i) == byte_at(i, path, length))
+    }
+}
+
+/// What the directory is called in which the one for the library at `path` lies.
+pub unsafe fn directory(path: Text, mut put: impl FnMut(u8)) {
+    // SAFETY: as promised.
+    unsafe { own_directory::name_of(path, &mut put) };
+    b"-filter".iter().copied().for_each(put);
+}
+
+/// A shared object that stands for the one at `library`.
+fn bytes(library: &Path) -> Option<Vec<u8>> {
+    let path = CString::new(library.as_os_str().as_bytes()).ok()?;
+    let text = path.as_ptr().cast();
+    // SAFETY: a C string.
+    let length = unsafe { length(text) };
+    // SAFETY: a C string.
+    let byte = |i| unsafe { byte_at(i, text, length) };
+    Some((0..size(length)).map(byte).collect())
 }
 
 /// Has a filter for the library lie at `path`, in a directory that only this user can change. Whether it does.
 pub fn made(library: &Path, path: &Path) -> bool {
-    let wanted = bytes(library);
+    let Some(wanted) = bytes(library) else {
+        return false;
+    };
     let is_there = || std::fs::read(path).is_ok_and(|found| found == wanted);
     if is_there() {
         return true;

@@ -23,6 +23,7 @@ mod kept;
 mod locks;
 mod models;
 mod output;
+mod own_directory;
 #[cfg_attr(test, allow(dead_code))]
 mod plain;
 mod plugin;

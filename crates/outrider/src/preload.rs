@@ -3,14 +3,14 @@
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::{Component, Path, PathBuf};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 
 use outrider_sys::program::{Entry, Named, Taking, has_musl, taking};
 use outrider_sys::{cache, raw};
 
 use crate::output::{Failure, show};
-use crate::{elf, filter};
+use crate::{elf, filter, own_directory};
 
 /// The library's file.
 pub const LIBRARY: &str = "liboutrider.so";
@@ -47,18 +47,21 @@ pub fn library() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Whether a path means the same to everybody who takes LD_PRELOAD for text: the dynamic linker has no way to quote what separates
-/// entries, and it, make(1) and shells expand what begins with `$`.
 fn is_plain(path: &Path) -> bool {
-    let odd = |b: &u8| matches!(b, b':' | b'$') || b.is_ascii_whitespace() || b.is_ascii_control();
-    path.is_absolute()
-        && !path.as_os_str().as_bytes().iter().any(odd)
-        && !path.components().any(|c| c == Component::ParentDir)
+    // SAFETY: a C string.
+    text(path).is_some_and(|text| unsafe { own_directory::is_plain(text.as_ptr().cast()) })
+}
+
+fn text(path: &Path) -> Option<CString> {
+    CString::new(path.as_os_str().as_bytes()).ok()
 }
 
 /// A plain path to the library: a link in a directory that only this user can change.
 fn link_to(library: &Path) -> Option<PathBuf> {
-    in_own_directory(&name_of(library), |link| {
+    let (path, mut name) = (text(library)?, String::new());
+    // SAFETY: a C string.
+    unsafe { own_directory::name_of(path.as_ptr().cast(), |b| name.push(b.into())) };
+    in_own_directory(&name, |link| {
         // Another run may be making it.
         let _ = std::os::unix::fs::symlink(library, link);
         let leads_there = std::fs::read_link(link).is_ok_and(|target| target == library);
@@ -72,52 +75,43 @@ pub fn filter_for(library: &Path, plugins: &[PathBuf]) -> Option<PathBuf> {
     if !plugins.is_empty() || !has_musl() {
         return None;
     }
-    let directory = name_of(library) + "-filter";
-    in_own_directory(&directory, |path| filter::made(library, path))
+    let (path, mut name) = (text(library)?, String::new());
+    // SAFETY: a C string.
+    unsafe { filter::directory(path.as_ptr().cast(), |b| name.push(b.into())) };
+    in_own_directory(&name, |path| filter::made(library, path))
 }
 
-/// The library's name in a directory that only this user can change, once `make` has made the file: it stays there, for programs that go on when the
-/// runner is gone.
+/// The library's name in a directory that only this user can change, once `make` has made the file.
 fn in_own_directory(name: &str, make: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let is_kept = |directory: &PathBuf| {
+        let text = text(directory).map(CString::into_bytes_with_nul);
+        // SAFETY: a text of its own.
+        text.is_some_and(|mut text| unsafe { own_directory::is_kept_by(text.as_mut_ptr(), user) })
+    };
+    let below = |place: &Path, name: &str| {
+        let mut path = place.as_os_str().to_owned();
+        path.push(name);
+        PathBuf::from(path)
+    };
     let places = runtime
-        .filter(|directory| is_plain(directory) && is_kept_by(directory, user))
-        .map(|directory| directory.join("outrider"))
+        .filter(|directory| is_plain(directory) && is_kept(directory))
+        .map(|directory| below(&directory, own_directory::IN_RUNTIME))
         .into_iter()
-        .chain([PathBuf::from(format!("/tmp/outrider-{user}"))]);
+        .chain([below(Path::new(own_directory::IN_TMP), &user.to_string())]);
     places.into_iter().find_map(|own| {
         let within = own.join(name);
         for directory in [&own, &within] {
             // Others may load the library, too.
             let _ = std::fs::DirBuilder::new().mode(0o755).create(directory);
-            let meta = std::fs::symlink_metadata(directory).ok()?;
-            let is_ours = meta.is_dir() && meta.uid() == user && meta.mode() & 0o022 == 0;
-            is_ours.then_some(())?;
+            let text = text(directory)?;
+            // SAFETY: a C string.
+            unsafe { own_directory::is_ours(text.as_ptr().cast(), user) }.then_some(())?;
         }
         let path = within.join(LIBRARY);
         make(&path).then_some(path)
     })
-}
-
-/// Whether nobody but this user and root can put another directory in the place of this one: whoever has another's environment (su, sudo -E) has his directory, too.
-fn is_kept_by(directory: &Path, user: u32) -> bool {
-    const STICKY: u32 = libc::S_ISVTX;
-    directory.ancestors().all(|part| {
-        std::fs::symlink_metadata(part).is_ok_and(|meta| {
-            let closed = meta.mode() & 0o002 == 0 || meta.mode() & STICKY != 0;
-            meta.is_dir() && [0, user].contains(&meta.uid()) && closed
-        })
-    })
-}
-
-/// A directory's name for a file of this path: FNV-1a, which needs to be no more than another one for another path.
-fn name_of(path: &Path) -> String {
-    let bytes = path.as_os_str().as_bytes();
-    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, b| {
-        (hash ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)
-    });
-    format!("{hash:016x}")
 }
 
 /// What the report says where [`fits`] doesn't hold, and nothing else told why.

@@ -280,14 +280,14 @@ fn a_library_on_a_mount_without_execution() {
     );
 }
 
-/// E: what a static program starts is given its environment as it is. Where there are programs for another linker, which ends with our library, a static
-/// program is started without it.
-#[test]
-fn static_programs_where_another_linker_is() {
-    if !is_root() {
-        return support::skip_unprivileged("static", "only root can change its root");
-    }
-    let dir = fresh("static_children");
+/// The linker of another C library.
+const OTHER_LINKER: &str = match cfg!(target_arch = "aarch64") {
+    true => "/lib/ld-musl-aarch64.so.1",
+    false => "/lib/ld-musl-x86_64.so.1",
+};
+
+/// A root below `dir` with the command, its library, a shell, the linker of another C library, a program for that, and a static one.
+fn root_with_another_linker(dir: &Path) -> PathBuf {
     let root = dir.join("root");
     let source = support::repository().join("tests/programs");
     let build = |output: &Path, file: &str, flags: &[&str]| {
@@ -300,17 +300,13 @@ fn static_programs_where_another_linker_is() {
         assert!(command.status().unwrap().success());
     };
     let bare = ["-nostdlib", "-ffreestanding", "-fno-stack-protector"];
-    let linker = match cfg!(target_arch = "aarch64") {
-        true => "/lib/ld-musl-aarch64.so.1",
-        false => "/lib/ld-musl-x86_64.so.1",
-    };
     let with = |more: &[&'static str]| [&bare[..], more].concat();
     build(
-        &root.join(&linker[1..]),
+        &root.join(&OTHER_LINKER[1..]),
         "other_linker.c",
         &with(&["-static", "-no-pie"]),
     );
-    let named = format!("-Wl,--dynamic-linker={linker}");
+    let named = format!("-Wl,--dynamic-linker={OTHER_LINKER}");
     let mut flags = with(&["-pie", "-fPIE"]);
     flags.push(&named);
     build(&root.join("program"), "other_linker.c", &flags);
@@ -326,12 +322,36 @@ fn static_programs_where_another_linker_is() {
         .status()
         .unwrap();
     assert!(copied.success());
+    root
+}
+
+/// Has a command run in a root of its own.
+fn enter(command: &mut Command, root: &Path, argv: &[&str]) {
+    command.args([
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        "mount -t proc proc \"$0/proc\" && exec chroot \"$0\" \"$@\"",
+    ]);
+    command.arg(root).args(argv).stdin(Stdio::null());
+}
+
+/// E: what a static program starts is given its environment as it is. Where there are programs for another linker, which ends with our library, a static
+/// program is started without it.
+#[test]
+fn static_programs_where_another_linker_is() {
+    if !is_root() {
+        return support::skip_unprivileged("static", "only root can change its root");
+    }
+    let dir = fresh("static_children");
+    let root = root_with_another_linker(&dir);
     let run = |argv: &[&str]| {
-        let mut command = Command::new("unshare");
+        let mut command = Command::new("env");
         plain_environment(&mut command, &dir);
-        command.args(["--mount", "--propagation", "private", "sh", "-c"]);
-        command.arg("mount -t proc proc \"$0/proc\" && exec chroot \"$0\" \"$@\"");
-        command.arg(&root).args(argv).stdin(Stdio::null());
+        enter(&mut command, &root, argv);
         let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let ours = |l: &&str| !l.starts_with("OUTRIDER_SHM=") && !l.starts_with("ASAN_OPTIONS=");
@@ -359,5 +379,127 @@ fn static_programs_where_another_linker_is() {
         let report: serde_json::Value =
             serde_json::from_slice(&fs::read(root.join("r")).unwrap()).unwrap();
         assert!(report["lost"].to_string().contains("static"), "{report}");
+    }
+}
+
+/// Must 7: where there are programs for another linker, the filter that stands for the library is found before the command's C library is started, if it
+/// lies where the command itself has made it. Whatever is odd there is the command's to decide.
+#[test]
+fn an_early_start_where_another_linker_is() {
+    const NAME: &str = "an_early_start_where_another_linker_is";
+    if !is_root() {
+        return support::skip_unprivileged(NAME, "only root can change its root");
+    }
+    if !have("strace") {
+        return support::skip(NAME, "strace is not installed");
+    }
+    let dir = fresh(NAME);
+    let root = root_with_another_linker(&dir);
+    let trace = dir.join("trace");
+    let directory = |path: &str, mode| {
+        let path = root.join(&path[1..]);
+        fs::create_dir_all(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let show = "#!/bin/sh\nwhile read -r map; do\n    case $map in *\" /liboutrider.so\") has=1; esac\ndone </proc/self/maps\necho \"$LD_PRELOAD\"\ntest \"$has\"\n";
+    fs::write(root.join("show"), show).unwrap();
+    fs::set_permissions(root.join("show"), fs::Permissions::from_mode(0o755)).unwrap();
+    // Whether the start was early, and what the program had in LD_PRELOAD, by which the library was loaded.
+    let run = |runtime: Option<&str>, before: &[&str]| {
+        let mut command = Command::new("strace");
+        plain_environment(&mut command, &dir);
+        if let Some(runtime) = runtime {
+            command.env("XDG_RUNTIME_DIR", runtime);
+        }
+        command.args(["-qq", "-etrace=execve,arch_prctl", "-o"]);
+        let argv = [&["/outrider", "run", "--"], before, &["/show"]].concat();
+        enter(command.arg(&trace), &root, &argv);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert!(output.stderr.is_empty(), "{output:?}");
+        let calls = fs::read_to_string(&trace).unwrap();
+        let (_, ours) = calls.rsplit_once("execve(\"/outrider\"").unwrap();
+        let preload = String::from_utf8(output.stdout).unwrap();
+        (!ours.contains("arch_prctl"), preload.trim().to_owned())
+    };
+    let library = "/liboutrider.so";
+    // No directory, no filter.
+    assert_eq!(run(None, &[]), (false, library.to_owned()));
+    let linker = root.join(&OTHER_LINKER[1..]);
+    fs::rename(&linker, root.join("linker")).unwrap();
+    if !run(None, &[]).0 {
+        return support::skip(
+            NAME,
+            "the command was linked without the C library's archives",
+        );
+    }
+    fs::rename(root.join("linker"), &linker).unwrap();
+    directory("/tmp", 0o1777);
+    directory("/run/user", 0o700);
+    directory("/run/open", 0o777);
+    directory("/run/other", 0o700);
+    std::os::unix::fs::chown(root.join("run/other"), Some(65534), None).unwrap();
+    directory("/run/o dd", 0o700);
+    let (early, filter) = run(None, &[]);
+    let name = filter.strip_prefix("/tmp/outrider-0/").unwrap();
+    let name = name.strip_suffix("-filter/liboutrider.so").unwrap();
+    assert!(!early && name.len() == 16, "{filter}");
+    let in_runtime = filter.replace("/tmp/outrider-0", "/run/user/outrider");
+    // A static program hands a filter on.
+    for before in [&[][..], &["/start", "execv"]] {
+        assert_eq!(run(None, before), (true, filter.clone()), "{before:?}");
+    }
+    // Here one has to be made first.
+    for early in [false, true] {
+        let found = run(Some("/run/user"), &[]);
+        assert_eq!(found, (early, in_runtime.clone()));
+    }
+    for runtime in [
+        "",
+        "run/user",
+        "/run/o dd",
+        "/run/open",
+        "/run/other",
+        "/run/absent",
+        "/run/other/../user",
+    ] {
+        let found = run(Some(runtime), &[]);
+        assert_eq!(found, (true, filter.clone()), "{runtime}");
+    }
+    // What isn't as it was made is made again.
+    let file = root.join(&filter[1..]);
+    let bytes = fs::read(&file).unwrap();
+    let mut changed = bytes.clone();
+    changed[bytes.len() - 5] ^= 1;
+    for odd in [&bytes[..bytes.len() - 1], &changed, b""] {
+        fs::write(&file, odd).unwrap();
+        assert_eq!(run(None, &[]), (false, filter.clone()));
+        assert_eq!(fs::read(&file).unwrap(), bytes);
+        assert_eq!(run(None, &[]), (true, filter.clone()));
+    }
+    // A directory that others can change.
+    let own = root.join("tmp/outrider-0");
+    let within = file.parent().unwrap();
+    for directory in [&own, within] {
+        let permissions = |mode| fs::Permissions::from_mode(mode);
+        let belongs_to = |user| std::os::unix::fs::chown(directory, Some(user), None).unwrap();
+        let is_refused = |how: &str| {
+            let found = run(None, &[]);
+            assert_eq!(found, (false, library.to_owned()), "{directory:?} {how}");
+        };
+        for mode in [0o775, 0o757, 0o1777] {
+            fs::set_permissions(directory, permissions(mode)).unwrap();
+            is_refused("may be written to");
+        }
+        fs::set_permissions(directory, permissions(0o755)).unwrap();
+        belongs_to(65534);
+        is_refused("is another user's");
+        belongs_to(0);
+        fs::rename(directory, root.join("moved")).unwrap();
+        std::os::unix::fs::symlink("/moved", directory).unwrap();
+        is_refused("is a link");
+        fs::remove_file(directory).unwrap();
+        fs::rename(root.join("moved"), directory).unwrap();
+        assert_eq!(run(None, &[]), (true, filter.clone()));
     }
 }

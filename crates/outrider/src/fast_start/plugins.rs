@@ -2,13 +2,15 @@
 
 use outrider_sys::raw;
 
-use super::{Arena, NOTHING, Text, byte, call, can_be_preloaded, equals, open_text, path_of};
+use super::{Arena, NOTHING, Text, byte, call, equals, open_text, path_of};
+use crate::own_directory::is_plain;
 use crate::preload;
 
 /// Most of them.
 pub const MOST: usize = 4;
 
 /// A plug-in's absolute path, as a text; `None` if `file` is none, or its path can't be preloaded.
+#[unsafe(link_section = ".text")]
 pub unsafe fn path(file: Text, arena: &mut Arena) -> Option<Text> {
     // SAFETY: as promised; the arena has room.
     unsafe {
@@ -27,7 +29,7 @@ pub unsafe fn path(file: Text, arena: &mut Arena) -> Option<Text> {
         let path = path_of(fd, arena);
         let good = is_one(fd as i32, (*status).st_size as usize);
         raw::close(fd as i32);
-        path.filter(|p| good && byte(*p, 0) == b'/' && can_be_preloaded(*p))
+        path.filter(|p| good && is_plain(*p))
     }
 }
 

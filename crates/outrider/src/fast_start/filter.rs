@@ -1,0 +1,62 @@
+//! The filter for the library before the C library has started: where `preload::filter_for` has one made. Where none lies there, `main` makes it.
+
+use super::{Arena, NOTHING, PATH, Text, call, contents, length, variable};
+use crate::{filter, own_directory, preload};
+
+/// Longest XDG_RUNTIME_DIR, bytes.
+const MOST: usize = PATH / 2;
+
+/// The path of the filter for the library, as a text.
+#[unsafe(link_section = ".text")]
+pub unsafe fn path(library: Text, environment: *const Text, arena: &mut Arena) -> Option<Text> {
+    // SAFETY: as promised; the arena has room.
+    unsafe {
+        let user = call(libc::SYS_geteuid, NOTHING, NOTHING, NOTHING, NOTHING) as u32;
+        let runtime = variable(environment, b"XDG_RUNTIME_DIR=");
+        if let Some(runtime) = runtime.filter(|path| own_directory::is_plain(*path)) {
+            if length(runtime) > MOST {
+                return None;
+            }
+            let begin = arena.at;
+            arena.add_text(runtime);
+            let end = arena.at;
+            arena.put(0);
+            if own_directory::is_kept_by(begin, user) {
+                arena.at = end;
+                arena.add(own_directory::IN_RUNTIME.as_bytes());
+                return within(begin, user, library, arena);
+            }
+            arena.at = begin;
+        }
+        let begin = arena.at;
+        arena.add(own_directory::IN_TMP.as_bytes());
+        arena.number(user.into());
+        within(begin, user, library, arena)
+    }
+}
+
+/// The filter below this user's directory, whose path begins at `own` and ends where the arena is: if it lies there.
+#[unsafe(link_section = ".text")]
+unsafe fn within(own: Text, user: u32, library: Text, arena: &mut Arena) -> Option<Text> {
+    // SAFETY: as promised; the arena has room.
+    unsafe {
+        let mut end = arena.at;
+        arena.put(0);
+        own_directory::is_ours(own, user).then_some(())?;
+        arena.at = end;
+        arena.put(b'/');
+        filter::directory(library, |b| arena.put(b));
+        end = arena.at;
+        arena.put(0);
+        own_directory::is_ours(own, user).then_some(())?;
+        arena.at = end;
+        arena.put(b'/');
+        arena.add(preload::LIBRARY.as_bytes());
+        arena.put(0);
+        end = arena.at;
+        let file = contents(own, 2 * PATH, arena)?;
+        let bytes = arena.at.offset_from_unsigned(file) - 1;
+        arena.at = end;
+        filter::is_for(library, file, bytes).then_some(own)
+    }
+}

@@ -1,0 +1,197 @@
+//! Where a file may lie that LD_PRELOAD names in the library's place: in a directory that only this user can change. It stays there, for programs that go on
+//! when the runner is gone.
+//!
+//! No functions of the C library: `fast_start` looks there, too.
+
+use core::mem::MaybeUninit;
+
+use outrider_sys::raw;
+
+use crate::plain::{Text, after, byte};
+
+/// Behind it comes the user's number.
+pub const IN_TMP: &str = "/tmp/outrider-";
+/// Below XDG_RUNTIME_DIR.
+pub const IN_RUNTIME: &str = "/outrider";
+
+/// Whether a path is absolute and means the same to everybody who takes LD_PRELOAD for text: the dynamic linker has no way to quote what separates
+/// entries, and it, make(1) and shells expand what begins with `$`.
+///
+/// # Safety
+/// A text. For this and all that follow.
+#[unsafe(link_section = ".text")]
+pub unsafe fn is_plain(path: Text) -> bool {
+    let mut i = 0;
+    // SAFETY: within the text, or at its end.
+    unsafe {
+        loop {
+            match byte(path, i) {
+                0 => return byte(path, 0) == b'/',
+                1..=b' ' | b':' | b'$' | 127 => return false,
+                b'/' if after(path.add(i + 1), b"..")
+                    .is_some_and(|rest| matches!(byte(rest, 0), 0 | b'/')) =>
+                {
+                    return false;
+                }
+                _ => i += 1,
+            }
+        }
+    }
+}
+
+/// Kind and permissions of what lies at a path, a link itself, and whose it is.
+unsafe fn look(path: Text) -> Option<(u32, u32)> {
+    let mut status = MaybeUninit::<libc::stat>::uninit();
+    let status = status.as_mut_ptr();
+    let (at, link) = (libc::AT_FDCWD, libc::AT_SYMLINK_NOFOLLOW);
+    // SAFETY: as promised; the kernel writes the structure before it is read.
+    unsafe {
+        let answer = raw::syscall6(
+            libc::SYS_newfstatat,
+            at as usize,
+            path as usize,
+            status as usize,
+            link as usize,
+            0,
+            0,
+        );
+        (answer == 0).then(|| ((*status).st_mode, (*status).st_uid))
+    }
+}
+
+/// Whether a path is a directory's that only this user can change.
+pub unsafe fn is_ours(path: Text, user: u32) -> bool {
+    // SAFETY: as promised.
+    unsafe { look(path) }.is_some_and(|(mode, owner)| {
+        mode & libc::S_IFMT == libc::S_IFDIR && owner == user && mode & 0o022 == 0
+    })
+}
+
+/// Whether nobody but this user and root can put another directory in the place of this one: whoever has another's environment (su, sudo -E) has his directory,
+/// too. The path is absolute; it is cut off in its place, and is what it was then.
+#[unsafe(link_section = ".text")]
+pub unsafe fn is_kept_by(path: *mut u8, user: u32) -> bool {
+    let mut end = 0;
+    // SAFETY: within the text, or at its end.
+    unsafe {
+        loop {
+            let next = byte(path, end);
+            if next == b'/' || next == 0 {
+                // The root is its own slash.
+                let cut = path.add(end.max(1));
+                let there = cut.read_volatile();
+                cut.write_volatile(0);
+                let kept = look(path).is_some_and(|(mode, owner)| {
+                    let closed = mode & 0o002 == 0 || mode & libc::S_ISVTX != 0;
+                    let is_directory = mode & libc::S_IFMT == libc::S_IFDIR;
+                    is_directory && (owner == 0 || owner == user) && closed
+                });
+                cut.write_volatile(there);
+                if !kept || next == 0 {
+                    return kept;
+                }
+            }
+            end += 1;
+        }
+    }
+}
+
+/// A directory's name for a file of this path, to `put` byte by byte: FNV-1a, which needs to be no more than another one for another path.
+pub unsafe fn name_of(path: Text, mut put: impl FnMut(u8)) {
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let mut i = 0;
+    // SAFETY: within the text, or at its end.
+    unsafe {
+        while byte(path, i) != 0 {
+            hash = (hash ^ u64::from(byte(path, i))).wrapping_mul(0x0100_0000_01b3);
+            i += 1;
+        }
+    }
+    for digit in 0..16 {
+        let digit = (hash >> (60 - 4 * digit) & 15) as u8;
+        put(digit + if digit < 10 { b'0' } else { b'a' - 10 });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn plain_paths_are_told_from_others() {
+        let plain = |path: &str| {
+            let text = CString::new(path).unwrap();
+            // SAFETY: a C string.
+            unsafe { is_plain(text.as_ptr().cast()) }
+        };
+        for path in ["/", "/a", "/a..", "/..a/b.so", "/a/.../b", "/a//b/", "/ä"] {
+            assert!(plain(path), "{path}");
+        }
+        for path in [
+            "", "a", "./a", "/..", "/../a", "/a/..", "/a/../b", "/a b", "/a:b", "/a$b", "/a\nb",
+            "/a\x7f",
+        ] {
+            assert!(!plain(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_the_paths_hash() {
+        let mut name = String::new();
+        // SAFETY: a C string.
+        unsafe { name_of(c"foobar".as_ptr().cast(), |b| name.push(b.into())) };
+        // FNV's own test vector.
+        assert_eq!(name, "85944171f73967e8");
+    }
+
+    #[test]
+    fn whose_a_directory_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let user = rustix::process::geteuid().as_raw();
+        let path = dir.path().canonicalize().unwrap().join("a");
+        std::fs::create_dir_all(path.join("b")).unwrap();
+        std::os::unix::fs::symlink(&path, path.with_file_name("link")).unwrap();
+        let ours = |path: &std::path::Path, user| {
+            let text = CString::new(path.to_str().unwrap()).unwrap();
+            // SAFETY: a C string.
+            unsafe { is_ours(text.as_ptr().cast(), user) }
+        };
+        let kept = |path: &str, user| {
+            let mut text = CString::new(path).unwrap().into_bytes_with_nul();
+            let before = text.clone();
+            // SAFETY: a text of its own.
+            let kept = unsafe { is_kept_by(text.as_mut_ptr(), user) };
+            assert_eq!(text, before);
+            kept
+        };
+        let below = |name: &str| path.with_file_name(name).to_str().unwrap().to_owned();
+        let set = |mode| {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        set(0o755);
+        assert!(ours(&path, user) && !ours(&path, user + 1));
+        assert!(!ours(&path.with_file_name("link"), user));
+        assert!(kept("/", user) && kept(&below("a/b"), user) && kept(&below("a//b/"), user));
+        assert!(!kept(&below("link"), user) && !kept(&below("link/b"), user));
+        assert!(!kept(&below("absent"), user));
+        // A file's.
+        std::fs::write(path.join("f"), "").unwrap();
+        assert!(!ours(&path.join("f"), user) && !kept(&below("a/f"), user));
+        // root's are everybody's.
+        assert_eq!(kept(&below("a/b"), user + 1), user == 0);
+        for (mode, only_ours, closed) in [
+            (0o775, false, true),
+            (0o757, false, false),
+            (0o1777, false, true),
+            (0o700, true, true),
+        ] {
+            set(mode);
+            assert_eq!(ours(&path, user), only_ours, "{mode:o}");
+            assert_eq!(kept(&below("a"), user), closed, "{mode:o}");
+            assert_eq!(kept(&below("a/b"), user), closed, "{mode:o}");
+        }
+    }
+}
