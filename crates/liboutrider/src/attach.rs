@@ -819,46 +819,24 @@ pub fn ending() {
     };
     // The service counts first and looks at this then; here it is the other way round.
     proc.departs.store(1, Ordering::SeqCst);
-    let is_enough = || proc.holds.load(Ordering::SeqCst) == 0;
-    if !await_release(proc, &proc.holds, shm::IMPATIENCE_US, is_enough) {
-        proc.departs.store(0, Ordering::SeqCst);
-    }
+    await_release(proc, || proc.holds.load(Ordering::SeqCst) == 0);
 }
 
-/// Waits until the service has let go of so much that `is_enough`, which changes with `word`, or `patience_us` µs are over. `false` in a process that is not the
-/// one that owns the memory.
+/// Waits until the service has let go of so much that `is_enough`, or has had time enough.
 ///
-/// A filter of system calls may stand over the process that no hook has seen: nothing is asked unless the service is silent.
-fn await_release(
-    proc: &Proc,
-    word: &AtomicU32,
-    patience_us: u64,
-    is_enough: impl Fn() -> bool,
-) -> bool {
-    /// Turns of a loop, some tens of milliseconds: while files are fetched for a program the service looks every millisecond or two, as soon as it gets a processor.
-    const PATIENCE: u32 = 400_000;
-    let is_over = || {
-        let words = [&proc.closed, &proc.confined].map(|w| w.load(Ordering::Relaxed));
-        is_enough() || words != [0, 0]
-    };
+/// A filter of system calls may stand over the process that no hook has seen, and kill for any but the one that ends it: the kernel is not asked for anything, be it only
+/// for sleep.
+fn await_release(proc: &Proc, is_enough: impl Fn() -> bool) {
+    /// Turns of a loop, 60 to 200 ms of a processor. While files are fetched for a program the service looks every millisecond or two, as soon as it gets a processor, and
+    /// after seconds of silence every 50 ms.
+    const PATIENCE: u32 = 4_000_000;
     for _ in 0..PATIENCE {
-        if is_over() {
-            return true;
+        let words = [&proc.closed, &proc.confined].map(|w| w.load(Ordering::Relaxed));
+        if is_enough() || words != [0, 0] {
+            return;
         }
         core::hint::spin_loop();
     }
-    if !at_home() {
-        return false;
-    }
-    handover::knock_at(&name());
-    let until = until(patience_us);
-    while !is_over() && raw::monotonic_us() < until {
-        let value = word.load(Ordering::SeqCst);
-        if !is_enough() {
-            raw::futex_wait(word, value, 10_000);
-        }
-    }
-    true
 }
 
 /// Something that the service may have open was closed by this process since it last started another.
@@ -887,7 +865,7 @@ pub fn starting() {
         .start_wanted
         .fetch_add(1, Ordering::SeqCst)
         .wrapping_add(1);
-    await_release(proc, &proc.start_done, shm::START_US, || {
+    await_release(proc, || {
         let done = proc.start_done.load(Ordering::Acquire);
         done.wrapping_sub(wanted) as i32 >= 0
     });

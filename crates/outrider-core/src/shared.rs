@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use outrider_sys::handover::{self, Arrival, Handed};
 use outrider_sys::standing::Watch;
-use outrider_sys::{life, mapped, raw};
+use outrider_sys::{life, mapped};
 
 use crate::board::{self, Board};
 use crate::shm::{
@@ -63,13 +63,10 @@ struct Holds {
 }
 
 impl Holds {
-    /// Tells the process, which may wait for it.
+    /// Tells the process, which may be waiting for it.
     fn tell(&self, proc: &Proc) {
         proc.shows.store(self.shown, SeqCst);
         proc.holds.store(self.all, SeqCst);
-        if self.all == 0 && proc.departs.load(SeqCst) != 0 {
-            raw::futex_wake(&proc.holds, u32::MAX);
-        }
     }
 }
 

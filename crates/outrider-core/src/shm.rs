@@ -649,8 +649,6 @@ pub mod lost {
 pub const PATIENCE_US: u64 = 5_000_000;
 /// The same for a service that does not begin (it may be stopped), and for disks where the call can do without.
 pub const IMPATIENCE_US: u64 = 300_000;
-/// The same before another program is started.
-pub const START_US: u64 = 100_000;
 /// Calls at one time for which nothing may be open. More wait like these, and files may be opened again before they are over.
 pub const CALLS: usize = 8;
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use outrider_sys::raw;
 use outrider_sys::units::InodeKey;
 
 use super::kernel::{Kernel, Source};
@@ -303,9 +302,7 @@ impl<K: Kernel> Service<K> {
             }
             // The others are held by calls of workers that go on.
             if self.kernel.held_unseen(&self.shared, i) <= open {
-                let done = &self.shared.proc(i).start_done;
-                done.store(wanted, Release);
-                raw::futex_wake(done, u32::MAX);
+                self.shared.proc(i).start_done.store(wanted, Release);
             }
         }
     }
