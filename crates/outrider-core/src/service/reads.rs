@@ -289,6 +289,15 @@ impl<K: Kernel> Service<K> {
     fn ask_for_stream(&mut self, heard: &Heard, want: &Want, cut: Option<u64>) -> bool {
         let (i, key, e) = (heard.i, heard.key, heard.e);
         let first = want.ranges.first();
+        // Ahead of what is read without gaps the kernel reads as much once more.
+        let clip = self.devices.clip(key.dev).max(READAHEAD);
+        let plain = self.desc(i, e.fd);
+        let plain = plain.and_then(|d| d.detector.streams.latest());
+        let plain = plain.is_some_and(|s| s.plain());
+        let in_flight = heard.len().min(clip) * if plain { 2 } else { 1 };
+        if let Some(process) = self.processes.get_mut(i) {
+            process.streams(in_flight, self.kernel.now());
+        }
         let forward = first.is_none_or(|r| r.start >= e.offset);
         let reader = heard.passes.then(|| -> Arc<dyn Overtaken> {
             let slot = &self.shared.proc(i).slots[usize::from(e.fd)];
