@@ -446,7 +446,8 @@ impl DeviceSharing {
         let fetched = programs.as_ref().map_or(0, fetched);
         let long = programs.iter().flatten().map(|p| p.in_flight);
         let long = long.filter(|bytes| *bytes > 2 * READAHEAD);
-        let unarrived: u64 = long.map(|bytes| bytes - 2 * READAHEAD).sum();
+        let unarrived: u64 = long.clone().map(|bytes| bytes - 2 * READAHEAD).sum();
+        let kernels = long.max().unwrap_or(0);
         let hinted = readers.hinted();
         let hints = std::mem::replace(&mut self.hinted, hinted) < hinted;
         let own = programs.and_then(|now| self.requests(now));
@@ -490,6 +491,7 @@ impl DeviceSharing {
                 self.rooms.push((load.device, room));
             }
             engine.disturb(load.device, hints);
+            engine.match_kernel(load.device, kernels);
             if is_counted && d.sharing == Sharing::Exclusive && known != d.sharing {
                 engine.deepen(load.device);
             }
