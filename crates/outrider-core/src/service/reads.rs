@@ -299,6 +299,8 @@ impl<K: Kernel> Service<K> {
             process.streams(in_flight, self.kernel.now());
         }
         let forward = first.is_none_or(|r| r.start >= e.offset);
+        let is_long = heard.len() > heard.limits.long;
+        let long = if is_long { heard.len() } else { 0 };
         let reader = heard.passes.then(|| -> Arc<dyn Overtaken> {
             let slot = &self.shared.proc(i).slots[usize::from(e.fd)];
             Arc::new(Position {
@@ -307,6 +309,7 @@ impl<K: Kernel> Service<K> {
                 fd: e.fd,
                 generation: slot.generation.load(Relaxed),
                 forward,
+                long,
             })
         });
         let out = self.fetch(Intent {
