@@ -29,6 +29,8 @@ struct Heard {
     key: InodeKey,
     e: Event,
     arrival: Arrival,
+    /// It is long, and nothing of it was there or on its way: it has only begun to be read.
+    begins: bool,
     /// Of the file, bytes.
     size: u64,
     /// Reads that were not told before this one.
@@ -99,6 +101,7 @@ impl<K: Kernel> Service<K> {
         let facts = self.device_facts(key);
         let mut limits = self.limits_on(&facts, key);
         self.reads_now(i, key);
+        let begins = self.begins_from_nothing(key, &e);
         let arrival = self.seen(key, e.offset, e.len);
         let device = self.device(key);
         let interarrival = self.desc(i, e.fd).map(|d| d.interarrival());
@@ -121,6 +124,7 @@ impl<K: Kernel> Service<K> {
             key,
             e,
             arrival,
+            begins,
             size,
             untold,
             alone: desc.detector.streams.only().is_some(),
@@ -131,6 +135,16 @@ impl<K: Kernel> Service<K> {
             limits,
             foresight,
         })
+    }
+
+    /// Whether a read is longer than the kernel's requests for it, and finds nothing of it there or on its way.
+    fn begins_from_nothing(&self, key: InodeKey, e: &Event) -> bool {
+        let clip = self.devices.clip(key.dev).max(READAHEAD);
+        e.len > clip
+            && self.files.get(&key).is_some_and(|file| {
+                let known = file.view.count(PageRange::from_bytes(e.offset, e.len));
+                known.present_pages + known.in_flight_pages == 0
+            })
     }
 
     /// A read beyond the end that is known: the file may have grown. `None` where there is no such file.
@@ -312,11 +326,22 @@ impl<K: Kernel> Service<K> {
                 long,
             })
         });
+        let own = PageRange::from_bytes(e.offset, heard.len());
+        let file = self.files.get(&key).filter(|_| heard.begins);
+        let view = file.map(|file| file.view.clone());
+        if let Some(view) = &view {
+            // It counts as read, and most of it is not asked for yet.
+            let _ = view.evicted(own);
+        }
         let out = self.fetch(Intent {
             reader,
             descriptor: Some((i, e.fd)),
             ..want.of(key)
         });
+        if let Some(view) = view {
+            let read = view.access(own, self.now_us());
+            self.count(key, Figure::Used, read.first_use_pages * PAGE);
+        }
         let refused_at = out.refused_at.or(cut);
         if let Some(desc) = self.desc_mut(i, e.fd) {
             match refused_at {
