@@ -137,7 +137,13 @@ const DEVICES: [&str; 5] = ["nvme", "sata", "remote", "objstore", "hdd"];
 #[test]
 fn bounds_hold_and_runs_repeat() {
     for (name, _) in NAMES {
-        let trace = generate(&format!("{name}?size=4M&files=12&ops=200")).unwrap();
+        let spec = match *name {
+            "phases" => {
+                "phases?file=4M&phase=0,0,seq,1M,4,0,4K,0&phase=1,0,hops,8K,99,0,64K,0".into()
+            }
+            name => format!("{name}?size=4M&files=12&ops=200"),
+        };
+        let trace = generate(&spec).unwrap();
         for device in DEVICES {
             let machine = machine(device);
             let alone = run(&trace, &machine, &mut Nothing);
