@@ -38,6 +38,8 @@ pub struct Shared {
     /// Programs send their memory here.
     socket: OwnedFd,
     base: *mut u8,
+    /// What lies there is given back with this.
+    own: bool,
     /// By entry: the process's memory, or some that nobody has.
     procs: Vec<AtomicPtr<Proc>>,
     /// By entry: where it lies once the entry was used.
@@ -70,7 +72,7 @@ impl Holds {
     }
 }
 
-// SAFETY: mappings live as long as the process, and everything in them is atomics.
+// SAFETY: mappings live as long as it, and everything in them is atomics.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
@@ -82,7 +84,8 @@ impl Shared {
         // Not a standard stream's number, should one of these be closed.
         let socket = rustix::io::fcntl_dupfd_cloexec(&socket, 3)?;
         let base = mapped::map_shared(BOOKS_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
-        let shared = Shared::over(socket, base);
+        let mut shared = Shared::over(socket, base);
+        shared.own = true;
         let secret = handover::random().ok_or(io::ErrorKind::Unsupported)?;
         shared.header().begin(mode, min_size, secret);
         Ok(shared)
@@ -101,6 +104,7 @@ impl Shared {
         Shared {
             socket,
             base,
+            own: false,
             procs: (0..MAX_PROCS).map(|_| AtomicPtr::default()).collect(),
             places: (0..MAX_PROCS).map(|_| AtomicPtr::default()).collect(),
             standings: (0..MAX_PROCS).map(|_| Mutex::default()).collect(),
@@ -509,6 +513,18 @@ impl Shared {
     /// The program's name that process entry `i` was given when it attached.
     pub fn told_name(&self, i: usize) -> String {
         text(&self.proc(i).name)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let taken_in = self.places.iter().map(|place| place.load(Relaxed));
+        for at in taken_in.filter(|at| !at.is_null()) {
+            mapped::unmap(at.cast(), PROC_BYTES);
+        }
+        if self.own {
+            mapped::unmap(self.base, BOOKS_BYTES);
+        }
     }
 }
 

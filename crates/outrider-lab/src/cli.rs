@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::regret::RegretArgs;
 use crate::simulate::SimulateArgs;
 use crate::size;
 
@@ -56,6 +57,10 @@ pub enum Command {
     /// Times are seconds, to the digit the same on every machine. `gain` is stock's over ours, `of best` the bound's over ours; bytes are those that ours has read
     /// from the device, and in vain.
     Simulate(SimulateArgs),
+    /// Draw random programs, and search for those that Outrider slows down most, in simulated time.
+    ///
+    /// The ratio is Outrider's time over stock's, where a run shorter than 20 ms counts as one of 20 ms. Each line shown can be given to `simulate`.
+    Regret(RegretArgs),
     /// Compare two directories of results, regressions first.
     ///
     /// A difference is beyond noise if the ranges of the valid runs do not overlap and the medians differ by more

@@ -4,6 +4,7 @@ mod bench;
 mod cli;
 mod disk;
 mod output;
+mod regret;
 mod replay;
 mod report;
 mod results;
@@ -29,6 +30,7 @@ fn main() {
         Command::Run(args) => bench::run(&args),
         Command::Replay { files } => replay::replay(&files),
         Command::Simulate(args) => simulate::simulate(&args),
+        Command::Regret(args) => regret::regret(&args),
         Command::Report { dir } => report::report(&dir),
         Command::Compare { before, after } => report::compare(&before, &after),
     };

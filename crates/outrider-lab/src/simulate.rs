@@ -73,7 +73,7 @@ fn trace(name: &str) -> Result<Trace, Failure> {
 }
 
 /// The service's settings.
-fn config(file: Option<&Path>) -> Result<Config, Failure> {
+pub fn config(file: Option<&Path>) -> Result<Config, Failure> {
     let Some(file) = file else {
         return Ok(Config::default());
     };

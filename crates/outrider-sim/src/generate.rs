@@ -1,6 +1,7 @@
 //! Programs that are made from a few words: `seq?size=512M&block=16K`.
 
 use crate::device::Nanos;
+use crate::phases::Phases;
 use crate::random::{Random, Zipf};
 use crate::trace::{Op, Trace};
 
@@ -52,7 +53,11 @@ pub const NAMES: &[(&str, &str)] = &[
     ("mmap", "a map, touched in order"),
     ("mmap-stride", "a map, touched each `stride` bytes"),
     ("tail", "the last block, then the first half"),
+    (PHASES, "one way after another, with words of its own"),
 ];
+
+/// The programs of [`Phases`].
+const PHASES: &str = "phases";
 
 impl Words {
     fn read(words: &str) -> Result<Words, String> {
@@ -166,6 +171,9 @@ impl Words {
 /// The program of this name with these words: `NAME?key=value&…`. The error says what is wrong and what is accepted.
 pub fn generate(spec: &str) -> Result<Trace, String> {
     let (name, words) = spec.split_once('?').unwrap_or((spec, ""));
+    if name == PHASES {
+        return Ok(Phases::read(words)?.trace());
+    }
     let w = Words::read(words)?;
     let n = w.blocks();
     let mut random = Random::new(w.seed);
@@ -301,7 +309,7 @@ mod tests {
             let told = generate(spec).unwrap_err();
             assert!(told.starts_with(why), "{spec}: {told}");
         }
-        for (name, _) in NAMES {
+        for (name, _) in NAMES.iter().filter(|n| n.0 != PHASES) {
             assert!(generate(name).is_ok(), "{name}");
         }
     }

@@ -9,6 +9,7 @@ pub mod device;
 pub mod generate;
 pub mod model;
 pub mod ours;
+pub mod phases;
 pub mod random;
 pub mod readahead;
 mod run;

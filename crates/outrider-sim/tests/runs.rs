@@ -137,7 +137,13 @@ const DEVICES: [&str; 5] = ["nvme", "sata", "remote", "objstore", "hdd"];
 #[test]
 fn bounds_hold_and_runs_repeat() {
     for (name, _) in NAMES {
-        let trace = generate(&format!("{name}?size=4M&files=12&ops=200")).unwrap();
+        let spec = match *name {
+            "phases" => {
+                "phases?file=4M&phase=0,0,seq,1M,4,0,4K,0&phase=1,0,hops,8K,99,0,64K,0".into()
+            }
+            name => format!("{name}?size=4M&files=12&ops=200"),
+        };
+        let trace = generate(&spec).unwrap();
         for device in DEVICES {
             let machine = machine(device);
             let alone = run(&trace, &machine, &mut Nothing);
@@ -228,6 +234,38 @@ fn patterns_are_foreseen() {
         let (with, _) = ours(&trace, &machine).unwrap();
         let gain = run(&trace, &machine, &mut Nothing).elapsed as f64 / with.elapsed as f64;
         assert!(gain > least, "{spec}: {gain}");
+    }
+}
+
+/// Reads in order, however long and wherever they begin, are no slower than the kernel's own readahead of them: nothing that a long read waits for itself is
+/// dropped or asked for too late, no less is in flight than the kernel has there, and its requests are nobody else's.
+#[test]
+fn long_reads_are_no_slower() {
+    const READ: u64 = 96 << 20;
+    const BLOCKS: [u64; 11] = [
+        128 << 10,
+        130_000,
+        256 << 10,
+        512 << 10,
+        500_000,
+        1 << 20,
+        1008 << 10,
+        1_000_000,
+        4 << 20,
+        4_000_001,
+        64 << 20,
+    ];
+    for device in ["nvme", "sata", "remote", "objstore", "hdd"] {
+        let machine = machine(device);
+        for (block, start) in BLOCKS.into_iter().flat_map(|b| [(b, 0), (b, 500)]) {
+            let reads = READ.div_ceil(block);
+            let spec = format!("phases?file=512M&phase=0,0,seq,{block},{reads},0,4K,{start}");
+            let trace = generate(&spec).unwrap();
+            let alone = run(&trace, &machine, &mut Nothing).elapsed;
+            let (with, _) = ours(&trace, &machine).unwrap();
+            let times = with.elapsed as f64 / alone as f64;
+            assert!(times <= 1.01, "{device} {spec}: {times}");
+        }
     }
 }
 

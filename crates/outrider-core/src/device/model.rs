@@ -382,6 +382,11 @@ impl InFlight {
         }
     }
 
+    /// No less than `bytes` are allowed.
+    pub fn rise_to(&mut self, bytes: u64) {
+        self.bound = self.bound.max(bytes as f64);
+    }
+
     /// Bytes allowed in flight.
     pub fn bound(&self) -> u64 {
         self.bound as u64

@@ -393,6 +393,15 @@ impl Engine {
         self.shared.lock().device(device, bounds).others = others;
     }
 
+    /// The kernel has so many bytes in flight on a device for a stream of long reads, where nobody runs ahead of it.
+    pub fn match_kernel(&self, device: u64, bytes: u64) {
+        let bounds = self.shared.settings.in_flight;
+        self.shared
+            .lock()
+            .device(device, bounds)
+            .match_kernel(bytes);
+    }
+
     /// Whether programs have a device fetch much at once themselves, ahead of what is asked for here.
     pub fn disturb(&self, device: u64, disturbed: bool) {
         let bounds = self.shared.settings.in_flight;

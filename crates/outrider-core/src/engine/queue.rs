@@ -58,6 +58,8 @@ pub(super) struct Device {
     pub(super) bounds: (u64, u64),
     /// The least that is in flight whoever else reads, bytes.
     pub(super) least: u64,
+    /// Bytes that the kernel has in flight there for a stream of long reads, where nobody runs ahead of it.
+    pub(super) kernels: u64,
     /// Whether somebody else reads from it.
     pub(super) sharing: Sharing,
     /// Other runs of ours that read from it.
@@ -134,6 +136,7 @@ impl State {
                     allowed: InFlight::new(bounds.0..bounds.1),
                     bounds,
                     least: bounds.0,
+                    kernels: 0,
                     sharing: Sharing::Exclusive,
                     others: 0,
                     handed: Arc::default(),
@@ -500,16 +503,24 @@ impl Device {
         }
     }
 
+    /// The kernel has so many bytes in flight for a stream of long reads, where nobody runs ahead of it.
+    pub(super) fn match_kernel(&mut self, bytes: u64) {
+        self.kernels = bytes.min(self.bounds.1);
+        self.allowed.rise_to(self.kernels);
+    }
+
     /// Bytes in flight at most.
     pub(super) fn bound(&self) -> u64 {
         // Runs share what one of them would have.
         let runs = u64::from(self.others + 1);
         let alone = (self.allowed.bound() / runs).max(self.bounds.0);
-        match self.sharing {
+        let bound = match self.sharing {
             Sharing::Exclusive => alone,
             Sharing::Unknown => alone.min((self.model.unproven() / runs).max(self.least)),
             Sharing::Shared => alone.min(self.model.beside_others().max(self.least)),
-        }
+        };
+        // With less in flight than without us the program would wait longer, and nobody else shorter.
+        bound.max(self.kernels)
     }
 
     /// Bytes of the queues in flight at most: where somebody else may wait behind them and the lane's, both together keep to the bound, in which each has its
@@ -573,7 +584,8 @@ impl Device {
                 match self.sharing {
                     Sharing::Exclusive => {
                         self.model.full_span(self.before.0, took);
-                        let low = self.model.reserve().clamp(bounds.0, bounds.1);
+                        let low = self.model.reserve().max(self.kernels);
+                        let low = low.clamp(bounds.0, bounds.1);
                         self.allowed.epoch(rate, low..bounds.1);
                     }
                     // With little in flight a device shows less than it has, unless its head makes the rate.
@@ -638,6 +650,25 @@ mod tests {
         let all = [Sharing::Shared, Sharing::Unknown, Sharing::Exclusive];
         let issued = all.map(|sharing| in_flight(sharing, 0)[0]);
         assert_eq!(issued, [256 << 10, 512 << 10, 2 << 20]);
+    }
+
+    /// DR7: where the kernel alone would have more in flight for long reads, so much is in flight with us too, whoever else reads, and no more than the user allows.
+    #[test]
+    fn no_less_is_in_flight_than_without_us() {
+        for sharing in [Sharing::Shared, Sharing::Unknown, Sharing::Exclusive] {
+            let bounds = (256 << 10, 8 << 20);
+            let mut state = State::default();
+            let d = state.device(1, bounds);
+            d.sharing = sharing;
+            let before = d.bound();
+            for (kernels, least) in [(2560 << 10, 2560 << 10), (16 << 20, 8 << 20)] {
+                d.match_kernel(kernels);
+                assert_eq!(d.bound(), least, "{sharing:?}");
+            }
+            d.match_kernel(0);
+            d.allowed = InFlight::new(bounds.0..bounds.1);
+            assert_eq!(d.bound(), before);
+        }
     }
 
     /// Where others may wait for it, queues and lane keep to one bound together. Each has its share of it, and what the other doesn't use.

@@ -353,6 +353,8 @@ pub(super) struct Position {
     pub(super) fd: u16,
     pub(super) generation: u32,
     pub(super) forward: bool,
+    /// Bytes of a long read, else 0: it waits for one part after the other, and has not come to its end when that is published.
+    pub(super) long: u64,
 }
 
 impl Overtaken for Position {
@@ -366,7 +368,7 @@ impl Overtaken for Position {
         let last = slot.last.load(Relaxed);
         // Backwards `last` is the end of a read that lies below what was passed.
         if self.forward {
-            last >= range.end
+            last.saturating_sub(self.long) >= range.end
         } else {
             last <= range.start
         }

@@ -12,6 +12,8 @@ use crate::sharing::{MOST, Program, Readers};
 
 /// A program that went through directories so recently reads names and inodes block by block, and few of its requests are as long as its reads.
 const WALKED: Duration = Duration::from_secs(1);
+/// Of streams that were not read for so long nothing is in flight.
+const STREAMS: Duration = Duration::from_secs(1);
 
 /// Bytes that a process has fetched by one request, by the bytes and numbers of its reads and of the hints that it has given the kernel: whatever more comes by.
 fn at_once(read: (u64, u64), hinted: (u64, u64)) -> u64 {
@@ -40,6 +42,9 @@ impl<K: Kernel> Readers for Followed<'_, K> {
             let walks = service.has_walked(p);
             let at_once = if walks { LEAST_BLOCK } else { at_once };
             let window = p.window().filter(|_| !walks);
+            let (in_flight, at) = p.in_flight();
+            let streams = service.kernel.since(at) < STREAMS;
+            let in_flight = if streams { in_flight } else { 0 };
             let fetched = few
                 .then(|| service.kernel.bytes_fetched(p.pid()))
                 .flatten()?;
@@ -48,6 +53,7 @@ impl<K: Kernel> Readers for Followed<'_, K> {
                 fetched,
                 at_once: at_once.min(longest),
                 window: window.map(|window| window.min(longest)),
+                in_flight: in_flight.min(2 * longest),
             })
         };
         service.processes.iter().map(program).collect()

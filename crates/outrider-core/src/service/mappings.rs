@@ -22,9 +22,10 @@ impl<K: Kernel> Service<K> {
     /// Looks what was touched of a mapping, and has what comes next fetched: whether anything was, and whether anything was asked for.
     fn look_at_map(&mut self, i: usize, pid: u32, m: &mut Mapped) -> (bool, bool) {
         let key = m.file();
-        // Touches are seen too late for their neighbourhood.
+        // Touches are seen too late for their neighbourhood, and each is a fault's, however many are seen at once.
         let limits = Limits {
             delay: 0,
+            long: u64::MAX,
             ..self.limits(key)
         };
         let Some(size) = self.files.get(&key).map(|f| f.size()) else {

@@ -245,6 +245,7 @@ impl<K: Kernel> Service<K> {
                 fd: opening.wanted.fd,
                 generation: opening.generation,
                 forward: true,
+                long: 0,
             });
             let ahead = self.at_open(key, writable, reader);
             if ahead > 0 {

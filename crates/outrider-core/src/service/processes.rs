@@ -22,6 +22,8 @@ use crate::source::mapped::Mapped;
 const ADMITTED: usize = 64;
 /// A cell that was reserved so long ago and not filled is given up.
 const ABANDONED: Duration = Duration::from_secs(1);
+/// What its streams' longest read would have in flight is forgotten by one part in so many with each read.
+const FADES: u64 = 16;
 
 /// Processes, by their entries.
 pub(super) struct Processes {
@@ -128,6 +130,8 @@ pub(super) struct ProcState {
     /// Reads told of or skipped by agreement, and their bytes.
     reads: u64,
     bytes: u64,
+    /// Bytes that the kernel would have in flight for its streams' longest reads of late, and when it made the last of all.
+    in_flight: (u64, Moment),
     /// Bytes that the kernel has been given hints of beside the service, and the requests that these become.
     hinted: (u64, u64),
     /// When it was last seen to go through directories.
@@ -153,6 +157,7 @@ impl ProcState {
             sampling: Sampling::default(),
             reads: 0,
             bytes: 0,
+            in_flight: (0, Moment::BEGINNING),
             hinted: (0, 0),
             walked: None,
             debt: Debt::default(),
@@ -258,6 +263,17 @@ impl ProcState {
     pub(super) fn has_read(&mut self, reads: u64, bytes: u64) {
         self.reads = self.reads.saturating_add(reads);
         self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// For a read of one of its streams the kernel would have so many bytes in flight.
+    pub(super) fn streams(&mut self, bytes: u64, now: Moment) {
+        let faded = self.in_flight.0 - self.in_flight.0 / FADES;
+        self.in_flight = (faded.max(bytes), now);
+    }
+
+    /// Bytes that the kernel would have in flight for its streams' longest reads of late, and when it made the last of all.
+    pub(super) fn in_flight(&self) -> (u64, Moment) {
+        self.in_flight
     }
 
     /// Bytes that it has read, and in how many reads.

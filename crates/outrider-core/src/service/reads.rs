@@ -29,6 +29,8 @@ struct Heard {
     key: InodeKey,
     e: Event,
     arrival: Arrival,
+    /// It is long, and nothing of it was there or on its way: it has only begun to be read.
+    begins: bool,
     /// Of the file, bytes.
     size: u64,
     /// Reads that were not told before this one.
@@ -99,6 +101,7 @@ impl<K: Kernel> Service<K> {
         let facts = self.device_facts(key);
         let mut limits = self.limits_on(&facts, key);
         self.reads_now(i, key);
+        let begins = self.begins_from_nothing(key, &e);
         let arrival = self.seen(key, e.offset, e.len);
         let device = self.device(key);
         let interarrival = self.desc(i, e.fd).map(|d| d.interarrival());
@@ -121,6 +124,7 @@ impl<K: Kernel> Service<K> {
             key,
             e,
             arrival,
+            begins,
             size,
             untold,
             alone: desc.detector.streams.only().is_some(),
@@ -131,6 +135,16 @@ impl<K: Kernel> Service<K> {
             limits,
             foresight,
         })
+    }
+
+    /// Whether a read is longer than the kernel's requests for it, and finds nothing of it there or on its way.
+    fn begins_from_nothing(&self, key: InodeKey, e: &Event) -> bool {
+        let clip = self.devices.clip(key.dev).max(READAHEAD);
+        e.len > clip
+            && self.files.get(&key).is_some_and(|file| {
+                let known = file.view.count(PageRange::from_bytes(e.offset, e.len));
+                known.present_pages + known.in_flight_pages == 0
+            })
     }
 
     /// A read beyond the end that is known: the file may have grown. `None` where there is no such file.
@@ -289,7 +303,18 @@ impl<K: Kernel> Service<K> {
     fn ask_for_stream(&mut self, heard: &Heard, want: &Want, cut: Option<u64>) -> bool {
         let (i, key, e) = (heard.i, heard.key, heard.e);
         let first = want.ranges.first();
+        // Ahead of what is read without gaps the kernel reads as much once more.
+        let clip = self.devices.clip(key.dev).max(READAHEAD);
+        let plain = self.desc(i, e.fd);
+        let plain = plain.and_then(|d| d.detector.streams.latest());
+        let plain = plain.is_some_and(|s| s.plain());
+        let in_flight = heard.len().min(clip) * if plain { 2 } else { 1 };
+        if let Some(process) = self.processes.get_mut(i) {
+            process.streams(in_flight, self.kernel.now());
+        }
         let forward = first.is_none_or(|r| r.start >= e.offset);
+        let is_long = heard.len() > heard.limits.long;
+        let long = if is_long { heard.len() } else { 0 };
         let reader = heard.passes.then(|| -> Arc<dyn Overtaken> {
             let slot = &self.shared.proc(i).slots[usize::from(e.fd)];
             Arc::new(Position {
@@ -298,13 +323,25 @@ impl<K: Kernel> Service<K> {
                 fd: e.fd,
                 generation: slot.generation.load(Relaxed),
                 forward,
+                long,
             })
         });
+        let own = PageRange::from_bytes(e.offset, heard.len());
+        let file = self.files.get(&key).filter(|_| heard.begins);
+        let view = file.map(|file| file.view.clone());
+        if let Some(view) = &view {
+            // It counts as read, and most of it is not asked for yet.
+            let _ = view.evicted(own);
+        }
         let out = self.fetch(Intent {
             reader,
             descriptor: Some((i, e.fd)),
             ..want.of(key)
         });
+        if let Some(view) = view {
+            let read = view.access(own, self.now_us());
+            self.count(key, Figure::Used, read.first_use_pages * PAGE);
+        }
         let refused_at = out.refused_at.or(cut);
         if let Some(desc) = self.desc_mut(i, e.fd) {
             match refused_at {

@@ -13,8 +13,8 @@ use std::time::Duration;
 use outrider_sys::counters;
 
 use crate::clock::{Clock, Moment};
-use crate::device::Sharing;
 use crate::device::sharing::{AHEAD, Count, Disk, LATER, LOOK, SURE};
+use crate::device::{READAHEAD, Sharing};
 use crate::engine::{Engine, Load};
 use others::{Fetched, Others, Own};
 pub use process::Process;
@@ -66,6 +66,8 @@ pub struct Program {
     pub at_once: u64,
     /// The same where none of ours lies in the way.
     pub window: Option<u64>,
+    /// Bytes that the kernel has in flight at once for the longest reads of its streams, where nobody runs ahead of them.
+    pub in_flight: u64,
 }
 
 /// What a run knows of those who read for it.
@@ -442,6 +444,10 @@ impl DeviceSharing {
         } = counts;
         let fetched = |list: &Vec<Program>| list.iter().map(|p| p.fetched).sum::<u64>();
         let fetched = programs.as_ref().map_or(0, fetched);
+        let long = programs.iter().flatten().map(|p| p.in_flight);
+        let long = long.filter(|bytes| *bytes > 2 * READAHEAD);
+        let unarrived: u64 = long.clone().map(|bytes| bytes - 2 * READAHEAD).sum();
+        let kernels = long.max().unwrap_or(0);
         let hinted = readers.hinted();
         let hints = std::mem::replace(&mut self.hinted, hinted) < hinted;
         let own = programs.and_then(|now| self.requests(now));
@@ -468,7 +474,7 @@ impl DeviceSharing {
                     holes: holes.map_or(0, |before| before + d.beside),
                     delivered: read.bytes,
                     asked,
-                    way,
+                    way: way + unarrived,
                 })
             });
             let (is_counted, known) = (count.is_some(), d.sharing);
@@ -485,6 +491,7 @@ impl DeviceSharing {
                 self.rooms.push((load.device, room));
             }
             engine.disturb(load.device, hints);
+            engine.match_kernel(load.device, kernels);
             if is_counted && d.sharing == Sharing::Exclusive && known != d.sharing {
                 engine.deepen(load.device);
             }
@@ -529,6 +536,7 @@ mod tests {
                 fetched,
                 at_once: READ,
                 window: Some(2 * READ),
+                in_flight: 2 * READ,
             }]);
             sharing.cut_windows(&mut now, &[load]);
             sharing.requests(now.unwrap_or_default())

@@ -238,8 +238,12 @@ impl Stream {
                 let here = offset.saturating_add(self.len);
                 let from = self.front.max(here).min(size);
                 let target = match here.saturating_add(reach) {
-                    target if target < size => target / whole * whole,
-                    _ => size,
+                    target if target >= size => size,
+                    // Half of a long read is no help: the kernel asks for the rest of it itself, after what lies behind that, and a head goes to and fro.
+                    _ if self.len > limits.long => here
+                        .saturating_add(reach.next_multiple_of(self.len))
+                        .min(size),
+                    target => target / whole * whole,
                 };
                 if target > from && (target - from >= refill || target == size) {
                     ranges.push(from..target);
