@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use outrider_core::tree::cursor::{Cursor, Step};
 use outrider_core::tree::known::{Directory, Entry, Place, Tree};
-use outrider_core::tree::order::{Cursor, Order, Step};
+use outrider_core::tree::order::Order;
 use proptest::prelude::*;
 
 use outrider_sys::units::InodeKey;

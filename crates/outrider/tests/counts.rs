@@ -1211,12 +1211,17 @@ fn runs_between_seeks_stay_runs() {
             disk.does("cold", &[]);
             let (totals, out) = run(&dir, &[&runs, name, how]);
             assert_eq!(out, plain);
-            let [hit, fetched, used] =
-                ["hit_bytes", "prefetched_bytes", "used_bytes"].map(|n| number(&totals, n));
-            (hit > read / 2 && fetched < 3 * read && used <= read + read / 8)
+            let [hit, late, fetched, used] =
+                ["hit_bytes", "late_bytes", "prefetched_bytes", "used_bytes"]
+                    .map(|n| number(&totals, n));
+            // Whether what was foreseen is there in time is the device's and the processors' affair.
+            let foreseen = hit + late;
+            (foreseen > read / 10 * 9 && fetched < 3 * read && used <= read + read / 8)
                 .then_some(())
                 .ok_or_else(|| {
-                    format!("{how}: {fetched} bytes fetched, {used} used, {hit} hit, of {read}")
+                    format!(
+                        "{how}: {fetched} bytes fetched, {used} used, {foreseen} foreseen, of {read}"
+                    )
                 })
         });
     }

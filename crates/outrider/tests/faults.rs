@@ -18,6 +18,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use support::Data::{Big, Bin, Text};
 use support::{
@@ -559,18 +560,33 @@ fn helper_silent() {
     let mut run = Midway::start("helper_silent", "1000");
     let helper = run.helper;
     send(helper, libc::SIGSTOP);
-    // The runner has it go on.
-    let over = Arc::new(AtomicBool::new(false));
+    // The runner has it go on, but for whom a debugger has; where that is not permitted it is stopped again and again.
+    let (over, held) = (Arc::new(AtomicBool::new(false)), std::sync::mpsc::channel());
     let stopper = std::thread::spawn({
         let over = over.clone();
         move || {
-            while !over.load(Relaxed) {
-                // SAFETY: a process of this run, or none any more.
-                unsafe { libc::kill(helper, libc::SIGSTOP) };
-                std::thread::yield_now();
+            // SAFETY: a process of this run, or none any more; nothing is written.
+            unsafe {
+                let ask = |what| libc::ptrace(what, helper, 0, 0) == 0;
+                let wait =
+                    |flags| libc::waitpid(helper, std::ptr::null_mut(), libc::__WALL | flags);
+                let debugs = ask(libc::PTRACE_SEIZE) && ask(libc::PTRACE_INTERRUPT) && wait(0) > 0;
+                held.0.send(()).unwrap();
+                while !over.load(Relaxed) {
+                    if debugs {
+                        // Nobody else learns of its end before.
+                        wait(libc::WNOHANG);
+                        std::thread::sleep(Duration::from_millis(1));
+                    } else {
+                        libc::kill(helper, libc::SIGSTOP);
+                        std::thread::yield_now();
+                    }
+                }
+                ask(libc::PTRACE_DETACH);
             }
         }
     });
+    held.1.recv().unwrap();
     run.go_on();
     let outcome = run.finish();
     over.store(true, Relaxed);

@@ -10,7 +10,6 @@ use std::time::Duration;
 use outrider_sys::units::{InodeKey, PAGE};
 
 use super::kernel::Kernel;
-use super::processes::ProcState;
 use super::{FILES_KEPT, FileState, Service};
 use crate::engine::Class;
 use crate::shm::{self, Figure, lost};
@@ -81,7 +80,7 @@ impl<K: Kernel> Service<K> {
 
     /// Whether one more descriptor of process `i` is followed.
     pub(super) fn follows_more(&self, i: usize) -> bool {
-        let followed = self.processes.get(i).map_or(0, ProcState::followed);
+        let followed = self.processes.get(i).map_or(0, |p| p.followed());
         let more = followed < self.share(DESCRIPTORS);
         if !more {
             self.header().lose(lost::CLAIMS);
@@ -109,11 +108,7 @@ impl<K: Kernel> Service<K> {
 
     /// Whether mappings of process `i` are followed for which `more` bytes are needed.
     pub(super) fn maps_more(&self, i: usize, more: usize) -> bool {
-        let mapped = self
-            .processes
-            .get(i)
-            .into_iter()
-            .flat_map(ProcState::mapped);
+        let mapped = self.processes.get(i).into_iter().flat_map(|p| p.mapped());
         let bytes = mapped.map(Mapped::bytes).sum::<usize>() + more;
         let fits = bytes <= self.share(MAPPED_BYTES);
         if !fits {

@@ -8,8 +8,9 @@ use outrider_sys::units::InodeKey;
 use crate::engine::Listing;
 use crate::intent::Target;
 use crate::ledger::Holding;
+use crate::tree::cursor::{Cursor, Step};
 use crate::tree::known::{Place, Tree};
-use crate::tree::order::{Cursor, Order, Step, judge};
+use crate::tree::order::{Order, judge};
 
 /// The orders that are tried.
 const ORDERS: [Order; 6] = Order::OF_FILES;

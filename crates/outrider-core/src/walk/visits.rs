@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use super::stream::{Listen, common};
 use crate::engine::Listing;
 use crate::intent::Target;
+use crate::tree::cursor::Cursor;
 use crate::tree::known::Tree;
-use crate::tree::order::{Cursor, Order, judge};
+use crate::tree::order::{Order, judge};
 
 /// The orders that are tried.
 const ORDERS: [Order; 6] = Order::OF_DIRECTORIES;
