@@ -78,23 +78,6 @@ impl Scheduling {
     }
 }
 
-/// The length of a service's turn on a processor, ns: the shortest that Linux grants (sched_setattr(2), since 6.12).
-const TURN: u64 = 100_000;
-
-/// Has the calling process take short turns on processors. It has no more of them in all, but comes sooner when it wakes, where others run without a pause. Before Linux
-/// 6.12, which ignores it, turns stay as they are.
-pub fn take_short_turns() {
-    if let Some(now) = Scheduling::of_this()
-        && now.policy == libc::SCHED_OTHER as u32
-    {
-        Scheduling {
-            runtime: TURN,
-            ..now
-        }
-        .set();
-    }
-}
-
 fn own_nice() -> usize {
     // SAFETY: takes and returns numbers: 40 to 1 for -20 to 19.
     let inverse = unsafe { raw::syscall6(libc::SYS_getpriority, 0, 0, 0, 0, 0, 0) };

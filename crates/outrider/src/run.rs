@@ -1115,8 +1115,6 @@ fn begin_to_serve(shared: &Shared, runner: u32, recording: Option<i32>) {
         // Its sleeps are as long as it says.
         libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0);
     }
-    // Who is served runs meanwhile, and maybe much else: what it reads next is to be foreseen before it is read, and nobody waits for a service when he ends.
-    kept::take_short_turns();
     set_mask(&blocked);
     // Stopped or not, it doesn't outlive a runner that is killed. Once the program is over it is on its own: see Service::finish.
     child::die_with_parent();
