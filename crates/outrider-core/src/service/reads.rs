@@ -137,10 +137,12 @@ impl<K: Kernel> Service<K> {
         })
     }
 
-    /// Whether a read is longer than the kernel's requests for it, and finds nothing of it there or on its way.
+    /// Whether a read is longer than the kernel's requests for it, and finds nothing of it there or on its way. Not one of more than may be on its way at once: what is sent to
+    /// whom it takes long to get there is told of as a whole.
     fn begins_from_nothing(&self, key: InodeKey, e: &Event) -> bool {
         let clip = self.devices.clip(key.dev).max(READAHEAD);
-        e.len > clip
+        let most = self.config.engine.in_flight_max.0;
+        (clip + 1..=most).contains(&e.len)
             && self.files.get(&key).is_some_and(|file| {
                 let known = file.view.count(PageRange::from_bytes(e.offset, e.len));
                 known.present_pages + known.in_flight_pages == 0
