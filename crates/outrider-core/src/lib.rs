@@ -25,3 +25,10 @@ pub mod tally;
 pub mod tree;
 pub mod view;
 pub mod walk;
+
+/// Locks a mutex. That somebody has panicked with it is no reason to do so, too.
+fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}

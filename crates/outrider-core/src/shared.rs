@@ -14,6 +14,7 @@ use outrider_sys::standing::Watch;
 use outrider_sys::{life, mapped};
 
 use crate::board::{self, Board};
+use crate::lock;
 use crate::shm::{
     self, FileStat, HEIRS, Header, MAX_FILES, MAX_PROCS, MAX_RECORDS, Notes, PROC_BYTES, Proc,
     Record,
@@ -526,10 +527,6 @@ impl Drop for Shared {
             mapped::unmap(self.base, BOOKS_BYTES);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 /// An entry that no process has. What is written there nobody reads.

@@ -333,7 +333,7 @@ pub struct Proc {
     pub asked: AtomicU32,
     /// 1: it has given a hint; see `hints`.
     pub hinted: AtomicU32,
-    /// Files that the service has open, or is about to open, because this process has them; a futex word …
+    /// Files that the service has open, or is about to open, because this process has them …
     pub holds: AtomicU32,
     /// … and of these, those on file systems where it shows that they are open.
     pub shows: AtomicU32,
@@ -341,7 +341,7 @@ pub struct Proc {
     pub departs: AtomicU32,
     /// Counts how often it was about to start another program, having closed files: what nobody has open any more is let go of.
     pub start_wanted: AtomicU32,
-    /// The value of `start_wanted` for which that has been done; a futex word.
+    /// The value of `start_wanted` for which that has been done.
     pub start_done: AtomicU32,
     /// What it notes for the report.
     pub notes: Notes,
@@ -364,11 +364,7 @@ pub const PROC_BYTES_USED: usize = core::mem::offset_of!(Proc, board);
 pub const PROC_WORDS: core::ops::Range<usize> =
     core::mem::offset_of!(Proc, dropped)..core::mem::offset_of!(Proc, ring);
 /// Of these, words that somebody may wait for (futex), bytes from its beginning.
-pub const PROC_FUTEXES: [usize; 3] = [
-    core::mem::offset_of!(Proc, holds),
-    core::mem::offset_of!(Proc, release_done),
-    core::mem::offset_of!(Proc, start_done),
-];
+pub const PROC_FUTEXES: [usize; 1] = [core::mem::offset_of!(Proc, release_done)];
 
 /// What the report counts of a file, of a process, and of all: bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

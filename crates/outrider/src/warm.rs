@@ -57,10 +57,9 @@ fn automatic_budget(memory: &Memory) -> Budget {
 #[derive(Default)]
 struct Totals {
     /// Asked for, and what of that did not come.
-    asked: u64,
+    planned: u64,
     unread: u64,
     took: Duration,
-    planned: u64,
     cached: u64,
     empty: u64,
     left_out: u64,
@@ -189,11 +188,7 @@ impl Totals {
             return;
         }
         let began = Instant::now();
-        let asked: u64 = (round.items.values().flatten())
-            .filter_map(|i| Some(bytes_of(i, round.files.get(&i.file())?.size)))
-            .sum();
-        bar.inc_length(asked);
-        self.asked += asked;
+        bar.set_length(self.planned);
         let fetched = fetcher.fetch(&mut round, bar);
         self.took += began.elapsed();
         self.changed += fetched.changed.len();
@@ -217,7 +212,7 @@ impl Totals {
     /// Says what it came to.
     fn show(&self, budget: &Budget, began: Instant) -> io::Result<()> {
         let mut out = io::stdout().lock();
-        let read = self.asked.saturating_sub(self.unread);
+        let read = self.planned.saturating_sub(self.unread);
         let seconds = self.took.as_secs_f64();
         let rate = match read > 0 && seconds > 0.0 {
             true => format!(

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering::Acquire;
 use outrider_sys::raw;
 
 use super::list::MAX_FILES;
-use super::state::lock;
 use super::{
     APPEND, Access, CLIENTS_MAX, Callee, ClientId, DONE, Kind, LIST_MAX, MARKED, Process,
     REGIONS_MAX, SET_FROM_MARK,
 };
+use crate::lock;
 
 impl Process {
     /// See outrider_client_new.

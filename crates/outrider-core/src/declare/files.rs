@@ -9,7 +9,8 @@ use outrider_sys::units::InodeKey;
 use super::Kind;
 use super::Process;
 use super::list::MAX_FILES;
-use super::state::{File, State, generation, lock};
+use super::state::{File, State, generation};
+use crate::lock;
 
 impl Process {
     /// Descriptor `fd` is about to be closed, or its number to become another file's.

@@ -3,8 +3,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::list::{Entry, List, MAX_LENGTH, MAX_OFFSET};
-use super::state::{State, lock};
+use super::state::State;
 use super::{Access, Call, Callee, ClientId, Figure, Kind, LIST_MAX, MARKED, Process};
+use crate::lock;
 
 /// Entries that a pulled list is filled up to, at most and at least. It is filled again when half of them are left.
 const PULL_FULL: u64 = 1 << 16;

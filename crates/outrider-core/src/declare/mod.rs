@@ -31,7 +31,9 @@ use outrider_sys::raw;
 
 use crate::sharing::runs;
 use crate::shm::{Notes, Rooms};
-use state::{State, lock};
+use state::State;
+
+use crate::lock;
 
 /// Entries that one list holds (OUTRIDER_LIST_MAX).
 pub const LIST_MAX: usize = 1 << 20;

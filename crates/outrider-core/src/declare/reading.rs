@@ -9,8 +9,9 @@ use outrider_sys::units::PAGE;
 use outrider_sys::{cache, raw};
 
 use super::list::Found;
-use super::state::{State, lock};
+use super::state::State;
 use super::{Call, ClientId, Due, Figure, Kind, Place, Position, Process};
+use crate::lock;
 use crate::view::PageRange;
 
 /// A read waits so long for the sweep that will bring its pages, then it is made. One read in between costs a disk 20 ms.

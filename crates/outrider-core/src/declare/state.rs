@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard};
 
 use outrider_sys::raw;
 use outrider_sys::units::InodeKey;
@@ -84,10 +83,6 @@ static GENERATION: AtomicU32 = AtomicU32::new(1);
 
 pub(super) fn generation() -> u32 {
     GENERATION.fetch_add(1, Relaxed)
-}
-
-pub(super) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 impl State {

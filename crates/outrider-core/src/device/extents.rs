@@ -101,15 +101,18 @@ impl Placement<'_> {
 mod tests {
     use super::*;
 
-    /// Bytes of a file with a hole, and one extent that isn't placed.
-    #[test]
-    fn bytes_lie_where_the_file_system_tells() {
-        let extent = |logical, physical, len, flags| Extent {
+    fn extent(logical: u64, physical: u64, len: u64, flags: u32) -> Extent {
+        Extent {
             logical,
             physical,
             len,
             flags,
-        };
+        }
+    }
+
+    /// Bytes of a file with a hole, and one extent that isn't placed.
+    #[test]
+    fn bytes_lie_where_the_file_system_tells() {
         let all = [
             extent(0, 1 << 20, 8192, 0),
             extent(16384, 0, 4096, Extent::UNKNOWN),
@@ -133,12 +136,6 @@ mod tests {
     /// Holes and what was never written are not read; what nobody tells of is.
     #[test]
     fn what_lies_nowhere_is_not_read() {
-        let extent = |logical, physical, len, flags| Extent {
-            logical,
-            physical,
-            len,
-            flags,
-        };
         let all = [
             extent(0, 1 << 20, 8192, 0),
             extent(8192, 2 << 20, 8192, Extent::UNWRITTEN),

@@ -136,24 +136,12 @@ impl<K: Kernel> Service<K> {
     /// Reads that nobody told move a descriptor's place all the same: who reads slowly, with all of it foreseen, is silent for long.
     pub(super) fn notice_silent_reads(&mut self) {
         let now = self.kernel.now();
-        for k in 0..self.processes.len() {
-            let Some((i, process)) = self.processes.nth_mut(k) else {
-                continue;
-            };
-            let slots = &self.shared.proc(i).slots;
-            for (fd, desc) in process.descs_mut() {
-                let Some(slot) = slots.get(usize::from(fd)) else {
-                    continue;
-                };
-                let last = slot.last.load(Relaxed);
-                let is_its = slot.generation.load(Relaxed) == desc.generation;
-                if is_its
-                    && desc.has_come_to(last)
-                    && let Some(file) = self.files.get_mut(&desc.key)
-                {
-                    file.touch(now);
-                }
+        self.processes.each_open(&self.shared, |_, desc, slot, _| {
+            if desc.has_come_to(slot.last.load(Relaxed))
+                && let Some(file) = self.files.get_mut(&desc.key)
+            {
+                file.touch(now);
             }
-        }
+        });
     }
 }

@@ -9,7 +9,7 @@ use super::kernel::Kernel;
 use super::left_to_kernel::DeviceFacts;
 use super::{Service, bounds};
 use crate::clock::Moment;
-use crate::device::DeviceModel;
+use crate::device::{DeviceModel, READAHEAD};
 use crate::engine::Engine;
 use crate::map::{Keyed, Map};
 
@@ -85,9 +85,9 @@ impl Devices {
         self.place(dev).is_none_or(|p| p.shows_opens)
     }
 
-    /// The longest request that the kernel makes for a long read, bytes; 0: not known.
+    /// The longest request that the kernel makes for a long read, bytes: no less than its readahead.
     pub(super) fn clip(&self, dev: u64) -> u64 {
-        self.place(dev).map_or(0, |p| p.clip)
+        self.place(dev).map_or(0, |p| p.clip).max(READAHEAD)
     }
 
     /// The model of a device, not older than [`FRESH`].

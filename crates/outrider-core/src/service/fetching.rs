@@ -10,7 +10,7 @@ use super::kernel::Kernel;
 use super::left_to_kernel::DeviceFacts;
 use super::still_cached::{Counted, Places, WORTH_A_LOOK};
 use super::{Service, bounds};
-use crate::device::{DeviceModel, READAHEAD};
+use crate::device::DeviceModel;
 use crate::engine::{Handle, Request};
 use crate::intent::{Intent, Target};
 use crate::ledger::Holder;
@@ -25,8 +25,7 @@ impl<K: Kernel> Service<K> {
     pub(super) fn begins(&mut self, i: usize, key: InodeKey, len: u64) {
         /// Bytes that it asks a disk for at once, at most: 256 pages.
         const PIECE: u64 = 1 << 20;
-        let clip = self.devices.clip(key.dev);
-        let bytes = len.min(clip.max(READAHEAD));
+        let bytes = len.min(self.devices.clip(key.dev));
         if let Some(p) = self.processes.get_mut(i) {
             p.has_hinted(bytes, bytes.div_ceil(PIECE));
         }

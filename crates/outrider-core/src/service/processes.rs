@@ -15,7 +15,7 @@ use super::{Desc, Service};
 use crate::clock::Moment;
 use crate::map::{Keyed, Map};
 use crate::shared::Shared;
-use crate::shm::{self, MAX_PROCS, lost};
+use crate::shm::{self, MAX_PROCS, Proc, Slot, lost};
 use crate::source::mapped::Mapped;
 
 /// Processes taken in at a time.
@@ -74,6 +74,26 @@ impl Processes {
     pub(super) fn nth_mut(&mut self, k: usize) -> Option<(usize, &mut ProcState)> {
         let i = *self.active.get(k)?;
         Some((i, self.get_mut(i)?))
+    }
+
+    /// Calls `each` with the descriptors that are followed and have not become others since: with the entry of the process, the descriptor's slot and the process's memory.
+    pub(super) fn each_open(
+        &mut self,
+        shared: &Shared,
+        mut each: impl FnMut(usize, &mut Desc, &Slot, &Proc),
+    ) {
+        for k in 0..self.len() {
+            let Some((i, process)) = self.nth_mut(k) else {
+                continue;
+            };
+            let proc = shared.proc(i);
+            for (fd, desc) in process.descs_mut() {
+                let slot = proc.slots.get(usize::from(fd));
+                if let Some(slot) = slot.filter(|s| s.generation.load(Relaxed) == desc.generation) {
+                    each(i, desc, slot, proc);
+                }
+            }
+        }
     }
 
     /// Descriptors of a file.

@@ -140,7 +140,7 @@ impl<K: Kernel> Service<K> {
     /// Whether a read is longer than the kernel's requests for it, and finds nothing of it there or on its way. Not one of more than may be on its way at once: what is sent to
     /// whom it takes long to get there is told of as a whole.
     fn begins_from_nothing(&self, key: InodeKey, e: &Event) -> bool {
-        let clip = self.devices.clip(key.dev).max(READAHEAD);
+        let clip = self.devices.clip(key.dev);
         let most = self.config.engine.in_flight_max.0;
         (clip + 1..=most).contains(&e.len)
             && self.files.get(&key).is_some_and(|file| {
@@ -306,7 +306,7 @@ impl<K: Kernel> Service<K> {
         let (i, key, e) = (heard.i, heard.key, heard.e);
         let first = want.ranges.first();
         // Ahead of what is read without gaps the kernel reads as much once more.
-        let clip = self.devices.clip(key.dev).max(READAHEAD);
+        let clip = self.devices.clip(key.dev);
         let plain = self.desc(i, e.fd);
         let plain = plain.and_then(|d| d.detector.streams.latest());
         let plain = plain.is_some_and(|s| s.plain());

@@ -98,20 +98,13 @@ impl<K: Kernel> Service<K> {
     /// Counts what the streams in a file have read up to now without telling, and a single one also what it has told and nobody has taken yet.
     fn pass_silent(&mut self, key: InodeKey) {
         let mut passed = Vec::new();
-        for k in 0..self.processes.len() {
-            let Some((i, process)) = self.processes.nth_mut(k) else {
-                continue;
-            };
-            let proc = self.shared.proc(i);
-            for (fd, desc) in process.descs_mut().filter(|(_, d)| d.key == key) {
-                let slot = &proc.slots[usize::from(fd)];
-                if slot.generation.load(Relaxed) != desc.generation {
-                    continue;
+        self.processes
+            .each_open(&self.shared, |i, desc, slot, proc| {
+                if desc.key == key {
+                    let silent = desc.settle(slot, proc).into_iter();
+                    passed.extend(silent.map(|reads| (i, reads)));
                 }
-                let silent = desc.settle(slot, proc).into_iter();
-                passed.extend(silent.map(|reads| (i, reads)));
-            }
-        }
+            });
         for (i, (span, step, len)) in passed {
             self.pass(i, key, span, step, len);
         }
@@ -162,23 +155,16 @@ impl<K: Kernel> Service<K> {
             file.random.forget();
             file.random.forget_samples();
         }
-        for k in 0..self.processes.len() {
-            let Some((i, process)) = self.processes.nth_mut(k) else {
-                continue;
-            };
-            let proc = self.shared.proc(i);
-            for (fd, desc) in process.descs_mut().filter(|(_, d)| d.key == key) {
-                let slot = &proc.slots[usize::from(fd)];
-                if slot.generation.load(Relaxed) != desc.generation {
-                    continue;
+        self.processes
+            .each_open(&self.shared, |_, desc, slot, proc| {
+                if desc.key == key {
+                    desc.hear_rarely(0, slot, proc);
+                    let flags = change(desc);
+                    // Hooks count by the size what they don't tell of.
+                    slot.hush(size, 0, 0);
+                    slot.flags.fetch_or(flags, Relaxed);
                 }
-                desc.hear_rarely(0, slot, proc);
-                let flags = change(desc);
-                // Hooks count by the size what they don't tell of.
-                slot.hush(size, 0, 0);
-                slot.flags.fetch_or(flags, Relaxed);
-            }
-        }
+            });
     }
 
     fn is_cached(&mut self, key: InodeKey, offset: u64) -> bool {

@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use outrider_sys::units::InodeKey;
 
 use crate::engine::{Client, Found};
+use crate::lock;
 use crate::shared::{Note, Shared};
 use crate::shm;
 
@@ -64,10 +65,6 @@ pub(super) struct Link {
     unheard_of: Vec<AtomicUsize>,
     /// Files that must never be opened.
     untouchable: Mutex<HashSet<InodeKey>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Link {

@@ -10,13 +10,14 @@ use outrider_sys::device::Device;
 use outrider_sys::raw;
 use outrider_sys::units::{InodeKey, PAGE};
 
+use super::super::Figure;
 use super::super::contention::is_shortage;
-use super::super::{Figure, lock};
 use super::{Fetcher, Piece};
 use crate::device::Placement;
 use crate::engine::{Account, Handle};
 use crate::fetch;
 use crate::intent::Intent;
+use crate::lock;
 use crate::plan::sweep::Item;
 use crate::residency;
 use crate::shm::Origin;

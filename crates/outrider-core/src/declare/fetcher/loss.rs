@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use outrider_sys::cache;
 use outrider_sys::units::PAGE;
 
+use super::super::Figure;
 use super::super::contention::is_shortage;
-use super::super::{Figure, lock};
 use super::{Fetcher, NOTHING, Order, Own, Piece, Span, Walk};
+use crate::lock;
 use crate::view::PageRange;
 
 /// Fetched pages are looked after so often at most.

@@ -7,11 +7,12 @@ use std::time::Instant;
 use outrider_sys::cache;
 use outrider_sys::units::PAGE;
 
+use super::super::Figure;
 use super::super::explain::Totals;
-use super::super::{Figure, lock};
 use super::file::Own;
 use super::writeback::Writeback;
 use super::{BATCH, Fetcher, Order, Piece, Span, Walk, key, pages_of};
+use crate::lock;
 use crate::plan::reach::{self, Reach};
 use crate::plan::sweep::{self, Item, Use};
 use crate::view::{PageRange, Residency};

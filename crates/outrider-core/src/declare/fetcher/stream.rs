@@ -4,9 +4,10 @@ use std::collections::{HashMap, VecDeque};
 
 use outrider_sys::units::PAGE;
 
-use super::super::{Figure, LIST_MAX, lock};
+use super::super::{Figure, LIST_MAX};
 use super::{BATCH, Fetcher, Order, Piece, QUEUED, STEP, Span, Walk, key, pages_of};
 use crate::device::Seeks;
+use crate::lock;
 use crate::plan::belady::{Belady, Links};
 use crate::view::PageRange;
 

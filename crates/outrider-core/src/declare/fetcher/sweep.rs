@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use outrider_sys::raw;
 use outrider_sys::units::PAGE;
 
-use super::super::lock;
 use super::round::{ROUND_ENTRIES, Round};
 use super::stream::Stream;
 use super::{BATCH, Fetcher, Order, Piece, QUEUED, QUEUED_BESIDE, Span, Walk, pages_of};
+use crate::lock;
 use crate::plan::{count_merged, sweep};
 use crate::view::PageRange;
 

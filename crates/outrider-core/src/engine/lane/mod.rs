@@ -26,6 +26,7 @@ pub use counts::{LEAST_BLOCK, Reads, Thread};
 use turns::Turns;
 
 use super::{Engine, Handle, Shared, become_background};
+use crate::lock;
 use crate::shm::lost;
 use crate::tree::known::{Directory, Place};
 
@@ -159,10 +160,6 @@ struct Waiting {
     calls: Turns<(Arc<Desk>, Call)>,
     threads: usize,
     stop: bool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Engine {
