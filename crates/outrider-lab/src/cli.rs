@@ -125,6 +125,10 @@ pub struct RunArgs {
     /// The directory of the build that is measured: outrider, liboutrider.so and outrider-work. [default: this program's]
     #[arg(long, value_name = "DIR")]
     pub build: Option<PathBuf>,
+    /// The directory of another build, which is measured in the same series: columns with Outrider a second time, as
+    /// COLUMN@against. Drivers and plug-ins are those beside it, or else the measured build's.
+    #[arg(long, value_name = "DIR")]
+    pub against: Option<PathBuf>,
     /// Go on where an earlier invocation was interrupted: in --out, or else in the newest directory that it left. Rows
     /// that are complete there are not run again.
     #[arg(long)]

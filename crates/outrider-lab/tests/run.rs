@@ -11,6 +11,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
@@ -195,6 +196,52 @@ fn naive_digest(files: &[PathBuf], block: usize) -> String {
         }
     }
     format!("{sum:016x}\n")
+}
+
+/// A build that writes down what is asked of its `outrider`, and then does it.
+fn another_build(dir: &Path) -> PathBuf {
+    let asked = dir.join("asked");
+    for name in ["liboutrider.so", "outrider-work"] {
+        symlink(build().join(name), dir.join(name)).unwrap();
+    }
+    let outrider = dir.join("outrider");
+    let real = build().join("outrider");
+    let script = format!(
+        "#!/bin/sh\necho \"$*\" >>{}\nexec {} \"$@\"\n",
+        asked.display(),
+        real.display()
+    );
+    fs::write(&outrider, script).unwrap();
+    fs::set_permissions(&outrider, fs::Permissions::from_mode(0o755)).unwrap();
+    asked
+}
+
+#[test]
+fn two_builds_are_measured_in_one_series() {
+    need_disks!();
+    let place = Place::new();
+    let other = TempDir::new().unwrap();
+    let asked = another_build(other.path());
+    let against = other.path().to_str().unwrap();
+    let columns = ["--columns", "stock-128,predict+opt", "--runs", "2"];
+    let (code, stdout, stderr) =
+        place.run(&[&["self-read", "--against", against], &columns[..]].concat());
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    let lines = place.lines();
+    let of_column = |name: &str| {
+        let runs = of(&lines, "run").into_iter();
+        runs.filter(|r| r["column"] == name).collect::<Vec<_>>()
+    };
+    for column in ["stock-128", "predict+opt", "predict+opt@against"] {
+        assert_eq!(of_column(column).len(), 2, "{column}");
+    }
+    for run in of_column("predict+opt@against") {
+        assert!(number(run, "read_bytes") > 0 && !run["outrider"].is_null());
+    }
+    // The other build's, and nobody else's. Its version may be asked for too.
+    let asked = fs::read_to_string(asked).unwrap();
+    let runs = asked.lines().filter(|l| l.starts_with("run ")).count();
+    assert_eq!(runs, 2, "{asked}");
 }
 
 #[test]
@@ -542,6 +589,8 @@ fn mistakes_change_nothing() {
         (&["self-read", "--fs", "none"], "none"),
         (&["self-read", "--fs", "ntfs"], "ntfs"),
         (&["self-read", "--build", "/nonexistent"], "/nonexistent"),
+        (&["self-read", "--against", "/nonexistent"], "--against"),
+        (&["self-read", "--against", "/dev/shm"], "--against"),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_outrider-lab"));
         command

@@ -13,6 +13,8 @@ pub const STOCK_KB: u32 = 128;
 const LARGE_KB: u32 = 4096;
 /// Tried for `stock-best`, KiB.
 pub const SCAN_KB: [u32; 8] = [128, 256, 512, 1024, 2048, 4096, 8192, 16384];
+/// What follows the name of a column that another build is measured in.
+const AGAINST: &str = "@against";
 /// Of [`COLUMNS`], those that are measured only if they are named.
 const ON_DEMAND: [&str; 2] = ["predict", "fetchall+opt"];
 
@@ -32,6 +34,8 @@ pub struct Column {
     config: String,
     /// Environment variables of the commands.
     pub env: Vec<(&'static str, String)>,
+    /// It is the other build's (`--against`).
+    pub against: bool,
 }
 
 impl Column {
@@ -60,6 +64,7 @@ impl Column {
                 outrider: mode.map(|m| vec!["--mode".to_owned(), m.to_owned()]),
                 config: String::new(),
                 env: Vec::new(),
+                against: false,
             }
         })
     }
@@ -78,7 +83,18 @@ impl Column {
             outrider: own.outrider.clone(),
             config: own.config.clone(),
             env: own.env.clone(),
+            against: false,
         }
+    }
+
+    /// The same with another build; none if nothing of Outrider is in it.
+    fn against(&self) -> Option<Self> {
+        let ours = self.outrider.is_some() || matches!(self.which, Which::Declared | Which::Graph);
+        ours.then(|| Self {
+            name: format!("{}{AGAINST}", self.name),
+            against: true,
+            ..self.clone()
+        })
     }
 
     /// The commands as the row has them for this column, or why it has none.
@@ -104,6 +120,8 @@ pub struct Chosen {
     names: Vec<String>,
     /// Besides, those that rows have of their own.
     own: bool,
+    /// Each with Outrider a second time, with another build.
+    against: bool,
 }
 
 impl Chosen {
@@ -119,11 +137,13 @@ impl Chosen {
                 Ok(Self {
                     names: standard(&usual),
                     own: true,
+                    against: false,
                 })
             }
             Some("all") => Ok(Self {
                 names: standard(&COLUMNS),
                 own: true,
+                against: false,
             }),
             Some(list) => {
                 let names: Vec<String> = list.split(',').map(str::to_owned).collect();
@@ -141,7 +161,11 @@ impl Chosen {
                         COLUMNS.join(", ")
                     )));
                 }
-                Ok(Self { names, own: false })
+                Ok(Self {
+                    names,
+                    own: false,
+                    against: false,
+                })
             }
         }
     }
@@ -149,6 +173,12 @@ impl Chosen {
     /// The same without a column.
     pub fn without(mut self, name: &str) -> Self {
         self.names.retain(|n| n != name);
+        self
+    }
+
+    /// The same, and each with Outrider a second time, with another build.
+    pub fn and_against(mut self) -> Self {
+        self.against = true;
         self
     }
 
@@ -165,7 +195,13 @@ impl Chosen {
             .iter()
             .filter(|c| self.own || wanted(&c.name))
             .map(Column::own);
-        standard.chain(own).collect()
+        standard
+            .chain(own)
+            .flat_map(|column| {
+                let other = column.against().filter(|_| self.against);
+                std::iter::once(column).chain(other)
+            })
+            .collect()
     }
 }
 

@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::column::Chosen;
+use super::column::{Chosen, Column};
 use super::device::{self, Device};
 use super::exec::{self, not_interrupted};
 use super::group::Hierarchies;
@@ -73,7 +73,14 @@ pub fn run(args: &RunArgs) -> Outcome {
             .map_or_else(|| device::parse(&own, args.scale), Ok)?;
         pairs.push(devices);
     }
-    let tools = tools(args.build.as_deref())?;
+    let tools = tools("--build", args.build.as_deref())?;
+    let against = match &args.against {
+        None => None,
+        Some(dir) => Some(other_tools(dir, &tools)?),
+    };
+    if against.is_some() {
+        columns = columns.and_against();
+    }
     if !rustix::process::geteuid().is_root() {
         return Err(Failure::system("measuring needs root: it makes disks"));
     }
@@ -90,6 +97,7 @@ pub fn run(args: &RunArgs) -> Outcome {
         runs: if args.quick { 1 } else { args.runs },
         record,
         tools,
+        against,
         groups: Hierarchies::find(),
         scratch: Scratch::new()?,
         progress: Progress::new(pairs.iter().map(Vec::len).sum::<usize>().max(1)),
@@ -149,11 +157,11 @@ fn chosen_rows(args: &RunArgs) -> Outcome<Vec<Row>> {
 }
 
 /// Where our programs are: in `build`, or else beside this one; `drivers` and `plugins` beside that directory.
-fn tools(build: Option<&Path>) -> Outcome<Tools> {
+fn tools(flag: &str, build: Option<&Path>) -> Outcome<Tools> {
     let bin = match build {
         Some(dir) => dir
             .canonicalize()
-            .map_err(|e| Failure::usage(format!("--build {}: {e}", dir.display())))?,
+            .map_err(|e| Failure::usage(format!("{flag} {}: {e}", dir.display())))?,
         None => {
             let program = std::env::current_exe().doing("cannot find this program")?;
             program.parent().unwrap_or(Path::new("/")).to_owned()
@@ -162,7 +170,7 @@ fn tools(build: Option<&Path>) -> Outcome<Tools> {
     for name in ["outrider", "liboutrider.so", "outrider-work"] {
         if !bin.join(name).is_file() {
             return Err(Failure::usage(format!(
-                "{} is not there; `make build` builds it, and --build names its directory",
+                "{} is not there; `make build` builds it, and {flag} names its directory",
                 bin.join(name).display()
             )));
         }
@@ -172,6 +180,17 @@ fn tools(build: Option<&Path>) -> Outcome<Tools> {
         drivers: beside.join("drivers"),
         plugins: beside.join("plugins"),
         bin,
+    })
+}
+
+/// Where the programs of another build are: drivers and plug-ins that it hasn't are `own`.
+fn other_tools(build: &Path, own: &Tools) -> Outcome<Tools> {
+    let other = tools("--against", Some(build))?;
+    let there = |dir: PathBuf, own: &PathBuf| if dir.is_dir() { dir } else { own.clone() };
+    Ok(Tools {
+        drivers: there(other.drivers, &own.drivers),
+        plugins: there(other.plugins, &own.plugins),
+        bin: other.bin,
     })
 }
 
@@ -211,6 +230,8 @@ struct Bench<'a> {
     runs: u32,
     record: Record,
     tools: Tools,
+    /// The other build's.
+    against: Option<Tools>,
     groups: Hierarchies,
     scratch: Scratch,
     progress: Progress,
@@ -246,6 +267,14 @@ fn skip(row: &Row, device: &Device, column: &str, why: impl Into<String>) -> Lin
 }
 
 impl Bench<'_> {
+    /// The build that a column is measured with.
+    fn tools_of(&self, column: &Column) -> &Tools {
+        match &self.against {
+            Some(other) if column.against => other,
+            _ => &self.tools,
+        }
+    }
+
     fn accuracy(&mut self, mount: &Path, devices: &[Device]) -> Outcome {
         let rounds = self.runs.min(BOUNDS);
         let (record, progress) = (&mut self.record, &self.progress);

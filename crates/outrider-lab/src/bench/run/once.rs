@@ -63,7 +63,7 @@ impl Bench<'_> {
         let places = Places {
             data: &pair.set.dir,
             out: &out,
-            tools: &self.tools,
+            tools: self.tools_of(way.column),
         };
         let words = way.column.commands(&row.work).map_err(Failure::system)?;
         let (commands, files) = places.commands(way.column, words, &reports)?;

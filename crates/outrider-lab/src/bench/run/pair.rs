@@ -48,7 +48,7 @@ impl Bench<'_> {
                 Ok(_) if column.touch && !installed("vmtouch") => {
                     Some("vmtouch is not installed (Debian's package vmtouch)".to_owned())
                 }
-                Ok(commands) => self.missing_program(commands),
+                Ok(commands) => self.missing_program(&column, commands),
             };
             match why {
                 Some(why) => self.record.add(&pair.skip(&column.name, why))?,
@@ -126,11 +126,11 @@ impl Bench<'_> {
     }
 
     /// A program of ours that a column needs and that was not built.
-    fn missing_program(&self, commands: &[Vec<String>]) -> Option<String> {
+    fn missing_program(&self, column: &Column, commands: &[Vec<String>]) -> Option<String> {
         let places = Places {
             data: Path::new("/"),
             out: Path::new("/"),
-            tools: &self.tools,
+            tools: self.tools_of(column),
         };
         commands.iter().find_map(|command| {
             let program = places.fill(command).into_iter().next()?;
