@@ -17,6 +17,7 @@
 use core::ffi::CStr;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use outrider_sys::units::DeviceId;
 
 use outrider_core::board::Board;
 use outrider_core::shm::{self, MAX_FDS, Notes, PROC_BYTES, PROC_BYTES_USED, Proc};
@@ -569,7 +570,7 @@ pub fn board() -> Option<&'static Board> {
 }
 
 /// Bytes that foreaction graphs of this process may have in flight on the device with this `st_dev`, if the service has seen others read there.
-pub fn room(device: u64) -> Option<u64> {
+pub fn room(device: DeviceId) -> Option<u64> {
     // SAFETY: null, or memory that stays; a forked child finds null.
     let told = || unsafe { local()?.told.load(Ordering::Acquire).as_ref() };
     let proc = current().or_else(told)?;

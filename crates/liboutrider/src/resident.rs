@@ -15,7 +15,6 @@
 //! that was told others are not presumed to be cached, until the service has left one.
 
 use core::ffi::c_int;
-use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::os::fd::BorrowedFd;
@@ -25,7 +24,7 @@ use outrider_core::shm::{
 };
 use outrider_sys::cache::{CacheStatError, counted, is_overlaid};
 use outrider_sys::raw;
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{ByteRange, PAGE};
 
 use crate::local::peek;
 use crate::{attach, waits};
@@ -42,7 +41,7 @@ const RARELY: u64 = 256;
 /// … and least once so many are, and their bytes where that is more reads.
 const OFTEN: u64 = 16;
 const UNSEEN: u64 = 2 << 20;
-/// Of a file that is cached so many reads are waited for at most within [`waits::window`], where each 128 KiB that the kernel reads ahead would bring
+/// Of a file that is cached so many reads are waited for at most within [`waits::enough_read`], where each 128 KiB that the kernel reads ahead would bring
 /// one, or within so many reads.
 const WAITS: u32 = 4;
 const FEW: u64 = 8;
@@ -210,7 +209,7 @@ fn looks() -> bool {
 }
 
 /// Where to look in a file of `size` bytes for what lies at `at`.
-fn place(at: u64, size: u64) -> Range<u64> {
+fn place(at: u64, size: u64) -> ByteRange {
     let start = at.min(size.saturating_sub(PLACE));
     start..start.saturating_add(PLACE).min(size)
 }
@@ -240,7 +239,7 @@ pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool
     let passed = count.passed(name);
     let since = len.saturating_mul(1 + passed);
     let bytes = count.bytes.load(Relaxed).saturating_add(since);
-    if known && bytes <= waits::window().max(FEW * len) {
+    if known && bytes <= waits::enough_read().max(FEW * len) {
         count.bytes.store(bytes, Relaxed);
     } else {
         count.begin();
@@ -296,7 +295,7 @@ enum Found {
 
 /// Looks for `range` of a file of `size` bytes.
 #[inline(never)]
-fn found(fd: c_int, range: Range<u64>, size: u64) -> Found {
+fn found(fd: c_int, range: ByteRange, size: u64) -> Found {
     if range.is_empty() {
         return Found::Cached;
     }
@@ -338,7 +337,7 @@ pub fn holds(fd: c_int, offset: u64, len: u64) -> bool {
 }
 
 /// The pages of `range` and how many of them are in the page cache.
-fn cached(fd: c_int, range: Range<u64>) -> Result<(u64, u64), CacheStatError> {
+fn cached(fd: c_int, range: ByteRange) -> Result<(u64, u64), CacheStatError> {
     let pages = range.end.div_ceil(PAGE).saturating_sub(range.start / PAGE);
     Ok((pages, counted(file(fd), range)?.cached))
 }

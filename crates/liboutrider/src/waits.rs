@@ -340,7 +340,7 @@ pub fn forked() {
 }
 
 /// How much must have been read meanwhile for a few waits to be none that matter, bytes.
-pub fn window() -> u64 {
+pub fn enough_read() -> u64 {
     if BY_CLOCK.load(Relaxed) {
         16 << 20
     } else {

@@ -9,6 +9,7 @@
 //! Opening goes by way of O_PATH, which has no effect on whatever it finds, so that a reused number that is a
 //! pipe or a device now is never really opened.
 
+use outrider_sys::units::DeviceId;
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -18,7 +19,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 use std::sync::{Mutex, PoisonError};
 
-use outrider_sys::device::{Device, DeviceId, Mount, mounts_of};
+use outrider_sys::device::{Device, Mount, mounts_of};
 use outrider_sys::raw::{self, Fd};
 use outrider_sys::{seccomp, standing};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -269,7 +270,7 @@ pub fn behind(pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {
             let (major, minor) = text.split_whitespace().nth(3)?.split_once(':')?;
             let [major, minor] = [major, minor].map(|n| u32::from_str_radix(n, 16).ok());
             let dev = rustix::fs::makedev(major?, minor?);
-            if server(pid, dev, &name).is_some() {
+            if server(pid, DeviceId(dev), &name).is_some() {
                 return None;
             }
             let st = rustix::fs::stat(&name).ok()?;
@@ -368,11 +369,10 @@ fn is_served(mount: &Mount) -> bool {
     KINDS.iter().any(|k| mount.fs_type.starts_with(k))
 }
 
-/// The mount of a server's files, if file system `dev`, on which process `pid` has a file of this name, is one, or an overlay over one. Nothing is asked of the file
+/// The mount of a server's files, if file system `id`, on which process `pid` has a file of this name, is one, or an overlay over one. Nothing is asked of the file
 /// system: it may not answer.
-pub fn server(pid: u32, dev: u64, name: &Path) -> Option<Mount> {
+pub fn server(pid: u32, id: DeviceId, name: &Path) -> Option<Mount> {
     let mounts = mounts_of(pid);
-    let id = DeviceId::from_dev(dev);
     let above = |name: &Path| {
         let holds = |m: &&Mount| name.starts_with(&m.mount_point);
         // Of several at one place the last one is seen.
@@ -390,7 +390,7 @@ pub fn server(pid: u32, dev: u64, name: &Path) -> Option<Mount> {
     let mount = match by_number.or(others.as_ref()).or_else(|| above(name)) {
         // btrfs and overlays have numbers of their own for parts of themselves; nothing else lies between the mount and the name.
         Some(mount) if mount.dev == id || is_served(mount) || is_device(name, id) => mount,
-        _ if id.major != 0 || id == memory_of_the_kernel()? => return None,
+        _ if id.major() != 0 || id == memory_of_the_kernel()? => return None,
         // It is mounted nowhere any more, or only where this process can't see: a server's, for all that is known.
         _ => {
             return Some(Mount {
@@ -422,7 +422,7 @@ fn is_device(name: &Path, id: DeviceId) -> bool {
     let quiet = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
     let flags = quiet | AtFlags::SYMLINK_NOFOLLOW;
     rustix::fs::statx(CWD, name, flags, StatxFlags::TYPE)
-        .is_ok_and(|st| (st.stx_dev_major, st.stx_dev_minor) == (id.major, id.minor))
+        .is_ok_and(|st| (st.stx_dev_major, st.stx_dev_minor) == (id.major(), id.minor()))
 }
 
 /// The file system of memory that has no name (memfd_create(2)), which is mounted nowhere. `None` where that can't be known.
@@ -431,7 +431,7 @@ fn memory_of_the_kernel() -> Option<DeviceId> {
     *FOUND.get_or_init(|| {
         let memory = rustix::fs::memfd_create("", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
         let st = rustix::fs::fstat(&memory).ok()?;
-        Some(DeviceId::from_dev(st.st_dev))
+        Some(DeviceId(st.st_dev))
     })
 }
 

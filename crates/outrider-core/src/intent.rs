@@ -1,9 +1,8 @@
 //! What a source of foresight wants, and who it was.
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use outrider_sys::units::InodeKey;
+use outrider_sys::units::{ByteRange, InodeKey};
 
 use crate::engine::{Class, Listing, Names, Overtaken};
 use crate::shm::Origin;
@@ -13,7 +12,7 @@ use crate::tree::known::Place;
 #[derive(Debug)]
 pub enum Target<'a> {
     /// Bytes of a file that a program has open, in the order of need.
-    Ranges(InodeKey, &'a [Range<u64>]),
+    Ranges(InodeKey, &'a [ByteRange]),
     /// A file that nobody has open, by its entry in a directory: all of a small one, of others the inode.
     Entry(Place),
     /// Inodes of entries of a directory.
@@ -40,7 +39,7 @@ pub struct Intent<'a> {
 
 impl Intent<'_> {
     /// What lies in the way of a program that is reading.
-    pub fn new(file: InodeKey, ranges: &[Range<u64>], origin: Origin) -> Intent<'_> {
+    pub fn new(file: InodeKey, ranges: &[ByteRange], origin: Origin) -> Intent<'_> {
         Intent {
             target: Target::Ranges(file, ranges),
             origin,

@@ -6,12 +6,11 @@
 //!
 //! What has failed to arrive may lie in the cache all the same, for cachestat(2), and isn't there for the others.
 
-use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use outrider_sys::cache::{self, CacheStatError};
 use outrider_sys::kernel_cache::{KernelCache, LOOK};
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{ByteRange, PAGE};
 
 use crate::engine::Handle;
 use crate::view::{Count, FileView, PageRange, Residency as State};
@@ -35,7 +34,7 @@ impl Residency {
     }
 
     /// Pages of the bytes `range` that are cached or on their way.
-    pub fn count(&self, handle: &Handle, range: Range<u64>) -> Result<u64, CacheStatError> {
+    pub fn count(&self, handle: &Handle, range: ByteRange) -> Result<u64, CacheStatError> {
         let fd = handle.fd();
         if let Some(module) = &self.module
             && let Ok(info) = module.readahead_info(fd, range.clone(), LOOK)
@@ -77,7 +76,7 @@ impl Residency {
 
 /// The same by counts of pages that are cached within a range of bytes: what is cached in part is divided down to single requests.
 pub fn divide(
-    count: &impl Fn(Range<u64>) -> Result<u64, CacheStatError>,
+    count: &impl Fn(ByteRange) -> Result<u64, CacheStatError>,
     view: &FileView,
     pages: PageRange,
     now: u64,

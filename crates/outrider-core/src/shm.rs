@@ -13,6 +13,7 @@
 //! [`Header`], [`FileStat`]s and [`Record`]s in memory that no program has ([`crate::shared`]).
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use outrider_sys::units::DeviceId;
 
 use outrider_sys::handover::NAME_BYTES;
 
@@ -251,18 +252,21 @@ impl Rooms {
     }
 
     /// These, as far as there is room for them.
-    pub fn set(&self, rooms: &[(u64, u64)]) {
-        let rooms = rooms.iter().copied().chain(core::iter::repeat((0, 0)));
+    pub fn set(&self, rooms: &[(DeviceId, u64)]) {
+        let rooms = rooms
+            .iter()
+            .copied()
+            .chain(core::iter::repeat((DeviceId(0), 0)));
         for ([device, bytes], (of, room)) in self.0.iter().zip(rooms) {
             bytes.store(room, Ordering::Relaxed);
-            device.store(of, Ordering::Relaxed);
+            device.store(of.0, Ordering::Relaxed);
         }
     }
 
     /// Bytes that these calls may have in flight on a device, if others read there.
-    pub fn of(&self, device: u64) -> Option<u64> {
+    pub fn of(&self, device: DeviceId) -> Option<u64> {
         let mut rooms = self.0.iter();
-        let [_, bytes] = rooms.find(|[of, _]| of.load(Ordering::Relaxed) == device)?;
+        let [_, bytes] = rooms.find(|[of, _]| of.load(Ordering::Relaxed) == device.0)?;
         // It may be another device's by now, or none's.
         let bytes = bytes.load(Ordering::Relaxed);
         (bytes > 0).then_some(bytes)

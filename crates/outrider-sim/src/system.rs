@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Range;
 
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{ByteRange, PAGE};
 
 use crate::cache::{Cache, State};
 use crate::device::{Device, Nanos, Request};
@@ -204,7 +204,7 @@ impl System {
     }
 
     /// Those of a range of bytes, as far as the file has them.
-    pub fn pages(&self, file: usize, bytes: Range<u64>) -> Range<u32> {
+    pub fn pages(&self, file: usize, bytes: ByteRange) -> Range<u32> {
         let File { size, first, .. } = self.files[file];
         let end = bytes.end.min(size).div_ceil(PAGE);
         let start = (bytes.start / PAGE).min(end);

@@ -7,9 +7,10 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-use crate::device::{Device, DeviceId};
+use crate::device::Device;
 use crate::raw;
 use crate::text;
+use crate::units::DeviceId;
 
 /// Layers are followed this far down: encryption on a volume on a RAID on partitions is four.
 const DEEPEST: u32 = 8;
@@ -18,8 +19,8 @@ const DEEPEST: u32 = 8;
 pub fn disks(fd: BorrowedFd<'_>) -> Vec<DeviceId> {
     let block = |id| PathBuf::from(format!("/sys/dev/block/{id}"));
     let mut found = Vec::new();
-    match raw::status(fd.as_raw_fd()).map(|st| DeviceId::from_dev(st.st_dev)) {
-        Ok(id) if id.major != 0 => add(&block(id), 0, &mut found),
+    match raw::status(fd.as_raw_fd()).map(|st| DeviceId(st.st_dev)) {
+        Ok(id) if id.major() != 0 => add(&block(id), 0, &mut found),
         // No device of its own: the mount says.
         _ => match Device::of_fd(fd) {
             Ok(device) if device.mount.as_ref().is_some_and(|m| m.fs_type == "btrfs") => {
@@ -97,8 +98,5 @@ fn entries(dir: &Path) -> Vec<PathBuf> {
 /// `major:minor`.
 fn parse(text: &str) -> Option<DeviceId> {
     let (major, minor) = text.split_once(':')?;
-    Some(DeviceId {
-        major: major.parse().ok()?,
-        minor: minor.parse().ok()?,
-    })
+    Some(DeviceId::new(major.parse().ok()?, minor.parse().ok()?))
 }

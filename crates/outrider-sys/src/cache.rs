@@ -16,12 +16,11 @@
 
 use std::fmt;
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::units::PAGE;
+use crate::units::{ByteRange, PAGE};
 use crate::{raw, valgrind};
 
 /// Bytes that one readahead call always reads in full on a device whose read_ahead_kb is the stock
@@ -31,7 +30,7 @@ pub const UNCLIPPED_CHUNK: u64 = 128 * 1024;
 
 /// Bytes mapped at once by [`mincore`] and [`populate`], so that a huge file costs bounded address
 /// space and result memory (one byte a page).
-const MAP_WINDOW: u64 = 1 << 30;
+const MAP_PART: u64 = 1 << 30;
 
 /// The number of cachestat(2), the same on every architecture; Linux 6.5.
 pub const SYS_CACHESTAT: i64 = 451;
@@ -89,7 +88,7 @@ impl std::error::Error for CacheStatError {}
 /// An empty range counts nothing. Never blocks on the device. 0.2 µs on an empty range, 3 ns a page on a
 /// full one. Needs Linux 6.5. Of a file that [`is_overlaid`] the kernel counts the pages of the overlay's inode, which has
 /// none; [`mincore`], which asks through a mapping, tells the truth.
-pub fn cachestat(fd: BorrowedFd<'_>, range: Range<u64>) -> Result<CacheStat, CacheStatError> {
+pub fn cachestat(fd: BorrowedFd<'_>, range: ByteRange) -> Result<CacheStat, CacheStatError> {
     if range.start >= range.end {
         return Ok(CacheStat::default());
     }
@@ -194,13 +193,13 @@ impl Drop for Mapping {
     }
 }
 
-/// Splits `range`, widened to whole pages, into windows of at most [`MAP_WINDOW`] bytes.
-fn windows(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+/// Splits `range`, widened to whole pages, into parts of at most [`MAP_PART`] bytes.
+fn parts(range: ByteRange) -> impl Iterator<Item = ByteRange> {
     let start = range.start / PAGE * PAGE;
     let end = range.end.div_ceil(PAGE) * PAGE;
     (start..end.max(start))
-        .step_by(MAP_WINDOW as usize)
-        .map(move |at| at..end.min(at + MAP_WINDOW))
+        .step_by(MAP_PART as usize)
+        .map(move |at| at..end.min(at + MAP_PART))
 }
 
 /// Tells for each page of the byte range `range` of `fd`, widened to whole pages, whether its data is in
@@ -208,11 +207,11 @@ fn windows(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
 ///
 /// True for every page where [`residency_is_visible`] is false: check that first. Pages beyond the end of
 /// the file are not resident. `ENODEV` where the file cannot be mapped. About 12 ns a page.
-pub fn mincore(fd: BorrowedFd<'_>, range: Range<u64>) -> io::Result<Vec<bool>> {
+pub fn mincore(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Vec<bool>> {
     let mut all = Vec::new();
-    for window in windows(range) {
-        let len = (window.end - window.start) as usize;
-        let map = Mapping::new(fd, window.start, len)?;
+    for part in parts(range) {
+        let len = (part.end - part.start) as usize;
+        let map = Mapping::new(fd, part.start, len)?;
         let mut vec = vec![0u8; len / PAGE as usize];
         // SAFETY: `map` covers `len` bytes and `vec` holds one byte for each of their pages.
         let r = unsafe {
@@ -235,7 +234,7 @@ pub fn mincore(fd: BorrowedFd<'_>, range: Range<u64>) -> io::Result<Vec<bool>> {
 }
 
 /// [`cachestat`], which is [`CacheStatError::Unsupported`] of a file that [`is_overlaid`]. One or two calls more, only where nothing is cached.
-pub fn counted(fd: BorrowedFd<'_>, range: Range<u64>) -> Result<CacheStat, CacheStatError> {
+pub fn counted(fd: BorrowedFd<'_>, range: ByteRange) -> Result<CacheStat, CacheStatError> {
     match cachestat(fd, range)? {
         stat if stat.cached == 0 && is_overlaid(fd) => Err(CacheStatError::Unsupported),
         stat => Ok(stat),
@@ -244,10 +243,10 @@ pub fn counted(fd: BorrowedFd<'_>, range: Range<u64>) -> Result<CacheStat, Cache
 
 /// The pages of the byte range `range` of `fd` that are in the page cache: as [`counted`] or, where that tells nothing and
 /// residency is visible, as [`mincore`] does, which leaves out those still in flight and costs a mapping and 12 ns a page.
-pub fn cached_pages(fd: BorrowedFd<'_>, range: Range<u64>) -> Result<u64, CacheStatError> {
+pub fn cached_pages(fd: BorrowedFd<'_>, range: ByteRange) -> Result<u64, CacheStatError> {
     match counted(fd, range.clone()) {
         Ok(stat) => Ok(stat.cached),
-        Err(CacheStatError::Unsupported) if residency_is_visible(fd) => windows(range)
+        Err(CacheStatError::Unsupported) if residency_is_visible(fd) => parts(range)
             .map(|w| Ok(mincore(fd, w)?.into_iter().filter(|r| *r).count() as u64))
             .sum::<io::Result<u64>>()
             .map_err(CacheStatError::Other),
@@ -280,7 +279,7 @@ fn advise(fd: BorrowedFd<'_>, offset: u64, len: u64, advice: i32) -> io::Result<
 ///
 /// Returns when the reads are submitted, not when the data is there; blocks for milliseconds while the
 /// device's queue is full. An empty range does nothing.
-pub fn will_need_once(fd: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
+pub fn will_need_once(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<()> {
     if range.start >= range.end {
         return Ok(());
     }
@@ -298,7 +297,7 @@ pub fn will_need_once(fd: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
 ///
 /// Dirty pages stay, but **the call starts writing them to the device**; whoever must not cause that asks
 /// [`cachestat`] for dirty pages first.
-pub fn drop_range(fd: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
+pub fn drop_range(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<()> {
     if range.start >= range.end {
         return Ok(());
     }
@@ -314,7 +313,7 @@ pub fn drop_range(fd: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
 ///
 /// Returns when the writes are submitted; blocks for milliseconds while the device's queue is full. It makes nothing durable, and works with a
 /// descriptor for reading. An empty range does nothing.
-pub fn write_back(fd: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
+pub fn write_back(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<()> {
     if range.start >= range.end {
         return Ok(());
     }
@@ -353,12 +352,12 @@ pub fn advise_random(fd: BorrowedFd<'_>) -> io::Result<()> {
 ///
 /// `EFAULT` (reported as an I/O error) when the device fails or the file is truncated meanwhile; `EINVAL`
 /// on kernels before 5.14; `ENODEV` where the file cannot be mapped.
-pub fn populate(fd: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
+pub fn populate(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<()> {
     let size = raw::status(fd.as_raw_fd())
         .map_err(io::Error::from_raw_os_error)?
         .st_size as u64;
-    for window in windows(range.start..range.end.min(size)) {
-        let map = Mapping::new(fd, window.start, (window.end - window.start) as usize)?;
+    for part in parts(range.start..range.end.min(size)) {
+        let map = Mapping::new(fd, part.start, (part.end - part.start) as usize)?;
         // SAFETY: populating page tables of our own mapping changes no memory contents.
         let r = unsafe {
             raw::syscall6(
@@ -383,12 +382,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_cover_whole_pages_without_overlap() {
-        let all: Vec<_> = windows(1..3 * MAP_WINDOW + 1).collect();
+    fn parts_cover_whole_pages_without_overlap() {
+        let all: Vec<_> = parts(1..3 * MAP_PART + 1).collect();
         assert_eq!(all.len(), 4);
         assert_eq!(all[0].start, 0);
-        assert_eq!(all[3], 3 * MAP_WINDOW..3 * MAP_WINDOW + PAGE);
+        assert_eq!(all[3], 3 * MAP_PART..3 * MAP_PART + PAGE);
         assert!(all.windows(2).all(|w| w[0].end == w[1].start));
-        assert_eq!(windows(0..0).count(), 0);
+        assert_eq!(parts(0..0).count(), 0);
     }
 }

@@ -3,9 +3,9 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use crate::device::DeviceId;
 use crate::raw::Fd;
 use crate::text;
+use crate::units::DeviceId;
 
 /// What a disk has read since it was there.
 #[derive(Clone, Copy, Debug)]

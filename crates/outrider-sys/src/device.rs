@@ -14,33 +14,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 
 use crate::cache::UNCLIPPED_CHUNK;
-use crate::units::PAGE;
+use crate::units::{DeviceId, PAGE};
 use crate::{raw, text};
-
-/// A device number as in `st_dev`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct DeviceId {
-    /// Major number; 0 for file systems without a block device of their own.
-    pub major: u32,
-    /// Minor number.
-    pub minor: u32,
-}
-
-impl DeviceId {
-    /// The device number in `st_dev` or `st_rdev`.
-    pub fn from_dev(dev: u64) -> Self {
-        Self {
-            major: rustix::fs::major(dev),
-            minor: rustix::fs::minor(dev),
-        }
-    }
-}
-
-impl std::fmt::Display for DeviceId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.major, self.minor)
-    }
-}
 
 /// The number that a file system gives itself, from its UUID where it has one (`f_fsid`, statfs(2)). `None` where it has none, or is behind
 /// a boundary that hides it.
@@ -114,10 +89,9 @@ impl Device {
         Self::find(CWD, path, AtFlags::empty(), 0)
     }
 
-    /// The device with number `dev` (an `st_dev`), found without a file: exact for file systems whose
+    /// The device with number `id` (an `st_dev`), found without a file: exact for file systems whose
     /// files carry the mount's own number, which those of btrfs and overlayfs do not.
-    pub fn of_dev(dev: u64) -> Self {
-        let id = DeviceId::from_dev(dev);
+    pub fn of_dev(id: DeviceId) -> Self {
         let mount = mounts().into_iter().rev().find(|m| m.dev == id);
         Self::describe(id, mount, 0)
     }
@@ -137,10 +111,7 @@ impl Device {
         // Of the file itself nothing is asked, nor is its server.
         let flags = flags | AtFlags::STATX_DONT_SYNC;
         let st = rustix::fs::statx(dir, path, flags, StatxFlags::MNT_ID)?;
-        let id = DeviceId {
-            major: st.stx_dev_major,
-            minor: st.stx_dev_minor,
-        };
+        let id = DeviceId::new(st.stx_dev_major, st.stx_dev_minor);
         let known = st.stx_mask & StatxFlags::MNT_ID.bits() != 0;
         let mounts = mounts();
         let mount = mounts
@@ -173,7 +144,7 @@ impl Device {
                 ..lower
             };
         }
-        let mut block = if mount.dev.major != 0 {
+        let mut block = if mount.dev.major() != 0 {
             Some(mount.dev)
         } else {
             None
@@ -183,7 +154,7 @@ impl Device {
             block = rustix::fs::stat(&mount.source)
                 .ok()
                 .filter(|st| rustix::fs::FileType::from_raw_mode(st.st_mode).is_block_device())
-                .map(|st| DeviceId::from_dev(st.st_rdev));
+                .map(|st| DeviceId(st.st_rdev));
         }
         if let Some(block) = block {
             device.fill_from_sysfs(block);
@@ -344,10 +315,7 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
     let options = String::from_utf8_lossy(fields.next().unwrap_or_default()).into_owned();
     Some(Mount {
         id,
-        dev: DeviceId {
-            major: major.parse().ok()?,
-            minor: minor.parse().ok()?,
-        },
+        dev: DeviceId::new(major.parse().ok()?, minor.parse().ok()?),
         root,
         mount_point,
         fs_type,
@@ -387,7 +355,7 @@ mod tests {
         let line = br"36 35 98:0 /mnt1 /mnt\0402 rw,noatime master:1 shared:2 - ext3 /dev/root rw,errors=continue";
         let mount = parse_mount(line).unwrap();
         assert_eq!(mount.mount_point, Path::new("/mnt 2"));
-        assert_eq!((mount.dev.major, mount.dev.minor), (98, 0));
+        assert_eq!(mount.dev, DeviceId::new(98, 0));
         assert_eq!(
             (mount.fs_type.as_str(), mount.source.to_str()),
             ("ext3", Some("/dev/root"))

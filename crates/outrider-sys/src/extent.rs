@@ -4,7 +4,7 @@
 //! systems that have no extents to tell (tmpfs, NFS, most FUSE ones) refuse the ioctl; the answer is
 //! then `None`, and callers fall back to file order.
 
-use std::ops::Range;
+use crate::units::ByteRange;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::raw;
@@ -49,7 +49,7 @@ impl Extent {
     }
 
     /// The bytes of the file that the extent holds.
-    pub fn range(&self) -> Range<u64> {
+    pub fn range(&self) -> ByteRange {
         self.logical..self.logical.saturating_add(self.len)
     }
 }
@@ -93,7 +93,7 @@ struct Request {
 /// Nothing is flushed for it (`FIEMAP_FLAG_SYNC` is not set): data not yet allocated appears as
 /// [`Extent::DELALLOC`]. Blocks while the file system reads its own metadata from the device. `None` where
 /// the file system has no answer.
-pub fn extents(fd: BorrowedFd<'_>, range: Range<u64>, limit: usize) -> Option<ExtentMap> {
+pub fn extents(fd: BorrowedFd<'_>, range: ByteRange, limit: usize) -> Option<ExtentMap> {
     let mut map = ExtentMap {
         extents: Vec::new(),
         complete: true,

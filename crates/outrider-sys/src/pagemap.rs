@@ -11,11 +11,11 @@ use crate::units::PAGE;
 
 /// Regions taken from one scan.
 const REGIONS: usize = 512;
-/// Scans of one window at most.
+/// Scans of one span at most.
 const SCANS: u32 = 16;
 /// Entries read at once.
 const ENTRIES: usize = 4096;
-/// Pages of one window whose entries are read, at most: 1 GiB of memory, 2 MiB of entries.
+/// Pages of one span whose entries are read, at most: 1 GiB of memory, 2 MiB of entries.
 const MOST_ENTRIES: u64 = 1 << 18;
 /// `_IOWR('f', 16, struct pm_scan_arg)` of linux/fs.h, since Linux 6.7.
 const PAGEMAP_SCAN: usize = 0xc060_6610;
@@ -71,14 +71,14 @@ impl Pagemap {
         Ok(Pagemap { file })
     }
 
-    /// Tells `found` the present ranges of the addresses `window`, ascending, with the `PAGEMAP_SCAN` ioctl (Linux 6.7). A window
+    /// Tells `found` the present ranges of the addresses `span`, ascending, with the `PAGEMAP_SCAN` ioctl (Linux 6.7). A span
     /// with very many of them is scanned in part. After an error `found` may have been told some.
-    pub fn scan(&self, window: Range<u64>, mut found: impl FnMut(Range<u64>)) -> io::Result<()> {
+    pub fn scan(&self, span: Range<u64>, mut found: impl FnMut(Range<u64>)) -> io::Result<()> {
         let mut regions = [Region::default(); REGIONS];
         let mut arg = ScanArg {
             size: size_of::<ScanArg>() as u64,
-            start: window.start,
-            end: window.end,
+            start: span.start,
+            end: span.end,
             vec: regions.as_mut_ptr() as u64,
             vec_len: REGIONS as u64,
             category_mask: PAGE_IS_PRESENT,
@@ -86,7 +86,7 @@ impl Pagemap {
             ..ScanArg::default()
         };
         for _ in 0..SCANS {
-            if arg.start >= window.end {
+            if arg.start >= span.end {
                 break;
             }
             // SAFETY: `arg` and the regions that it points to outlive the call.
@@ -115,10 +115,10 @@ impl Pagemap {
         Ok(())
     }
 
-    /// The same for any kernel, by reading eight bytes a page; of a window of more than 1 GiB the first 1 GiB.
-    pub fn read(&self, window: Range<u64>, mut found: impl FnMut(Range<u64>)) -> io::Result<()> {
-        let first = window.start / PAGE;
-        let end = window.end.div_ceil(PAGE).min(first + MOST_ENTRIES);
+    /// The same for any kernel, by reading eight bytes a page; of a span of more than 1 GiB the first 1 GiB.
+    pub fn read(&self, span: Range<u64>, mut found: impl FnMut(Range<u64>)) -> io::Result<()> {
+        let first = span.start / PAGE;
+        let end = span.end.div_ceil(PAGE).min(first + MOST_ENTRIES);
         let mut buffer = [0u8; ENTRIES * 8];
         let mut at = first;
         while at < end {

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
 
-use crate::device::DeviceId;
 use crate::raw::{self, Fd};
+use crate::units::DeviceId;
 
 fn open(path: &Path) -> Option<Fd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;

@@ -25,11 +25,42 @@ impl InodeKey {
     pub fn new(dev: u64, ino: u64) -> InodeKey {
         InodeKey { dev, ino }
     }
+
+    /// Its file system.
+    pub fn device(self) -> DeviceId {
+        DeviceId(self.dev)
+    }
 }
 
-/// The disk that a file's bytes come from, by its number: that of its file system, where this lies on one disk.
+/// A device by its number, as `st_dev` and `st_rdev` have it: the disk that bytes come from, or a file system that lies on one disk, on several or on none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceId(pub u64);
+
+impl DeviceId {
+    /// The device with these parts of a number.
+    pub fn new(major: u32, minor: u32) -> DeviceId {
+        DeviceId(rustix::fs::makedev(major, minor))
+    }
+
+    /// Major number; 0 for file systems without a block device of their own.
+    pub fn major(self) -> u32 {
+        rustix::fs::major(self.0)
+    }
+
+    /// Minor number.
+    pub fn minor(self) -> u32 {
+        rustix::fs::minor(self.0)
+    }
+}
+
+impl std::fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.major(), self.minor())
+    }
+}
+
+/// Bytes `start..end` of a file, from its start.
+pub type ByteRange = Range<u64>;
 
 /// A half-open range `start..end` of page indices (units: 4096-byte pages from the file's start).
 ///
@@ -62,7 +93,7 @@ impl PageRange {
     }
 
     /// All bytes of the pages.
-    pub const fn bytes(&self) -> Range<u64> {
+    pub const fn bytes(&self) -> ByteRange {
         self.start * PAGE..self.end * PAGE
     }
 
@@ -88,7 +119,7 @@ impl PageRange {
 
 /// The bytes `range` in pieces that end at multiples of `chunk` bytes: neighbours meet on the borders of pages where `chunk` is a multiple of these, and no piece is
 /// longer than that. `chunk` 0 counts as 1.
-pub fn pieces(range: Range<u64>, chunk: u64) -> impl Iterator<Item = Range<u64>> {
+pub fn pieces(range: ByteRange, chunk: u64) -> impl Iterator<Item = ByteRange> {
     let chunk = chunk.max(1);
     let mut at = range.start;
     std::iter::from_fn(move || {

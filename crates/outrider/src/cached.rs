@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use serde_json::{Value, json};
 
 use outrider_sys::cache;
-use outrider_sys::units::{self, PAGE};
+use outrider_sys::units::{self, ByteRange, PAGE};
 
 use crate::cli::CachedArgs;
 use crate::output::{self, Outcome, bytes, percent, show};
@@ -88,7 +88,7 @@ pub fn residency(open: &Open) -> Residency {
     found
 }
 
-fn steps(size: u64) -> impl Iterator<Item = std::ops::Range<u64>> {
+fn steps(size: u64) -> impl Iterator<Item = ByteRange> {
     (0..size)
         .step_by(MINCORE_STEP as usize)
         .map(move |at| at..size.min(at + MINCORE_STEP))

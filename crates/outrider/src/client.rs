@@ -1,9 +1,9 @@
 //! libprefetch's interface, for byte ranges: regions, marks, callbacks.
 
+use outrider_sys::units::ByteRange;
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
-use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
@@ -130,7 +130,7 @@ impl Client {
     ///
     /// Regions of one process must not overlap: EEXIST. EBADF and ESPIPE as [`Declared::ranges`](crate::Declared::ranges); EINVAL for an
     /// empty range or one beyond 2^63 - 1; ENOSPC where there are 4096.
-    pub fn add_region(&self, file: &impl AsFd, range: Range<u64>) -> io::Result<()> {
+    pub fn add_region(&self, file: &impl AsFd, range: ByteRange) -> io::Result<()> {
         let process = process::get()?;
         process::error(process.not_in_callback())?;
         let length = match range.end {

@@ -7,11 +7,10 @@
 
 use std::collections::HashSet;
 use std::io::{self, BufWriter, Write};
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use outrider_sys::cache;
-use outrider_sys::units::{self, PAGE};
+use outrider_sys::units::{self, ByteRange, PAGE};
 
 use crate::cached::{Residency, residency};
 use crate::cli::EvictArgs;
@@ -19,7 +18,7 @@ use crate::output::{self, Outcome, bytes, show};
 use crate::tree::{self, Open};
 
 /// Drops what is clean in `range`, which starts and ends on page boundaries.
-fn drop_clean(fd: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
+fn drop_clean(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<()> {
     let stat = match cache::cachestat(fd, range.clone()) {
         Ok(stat) => stat,
         Err(_) => return cache::drop_range(fd, range),

@@ -14,7 +14,6 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -31,7 +30,7 @@ use outrider_core::engine;
 use outrider_sys::cache;
 use outrider_sys::device::Device;
 use outrider_sys::extent;
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{ByteRange, PAGE};
 
 use crate::cli::ProbeArgs;
 use crate::models;
@@ -67,7 +66,7 @@ const STREAM_REQUEST: u64 = 512 * KIB;
 const STREAM_BYTES: u64 = 24 * MIB;
 
 /// Bytes asked for in one readahead call to see how many come, at least and at most.
-const CLIP_REQUEST: Range<u64> = 2 * MIB..20 * MIB;
+const CLIP_REQUEST: ByteRange = 2 * MIB..20 * MIB;
 
 /// Time for the single requests, for each depth, and for the stream.
 const FIT_TIME: Duration = Duration::from_millis(900);
@@ -322,7 +321,7 @@ fn read_round_threads(
 
 /// Where reads may go: stretches of the file that lie on the device.
 struct Places {
-    ranges: Vec<Range<u64>>,
+    ranges: Vec<ByteRange>,
     total: u64,
     used: HashSet<u64>,
     seed: u64,
@@ -330,7 +329,7 @@ struct Places {
 
 impl Places {
     fn of(target: &Target) -> Self {
-        let ranges: Vec<Range<u64>> =
+        let ranges: Vec<ByteRange> =
             match extent::extents(target.buffered.as_fd(), 0..target.size, 4096) {
                 Some(map) => map
                     .extents
@@ -417,7 +416,7 @@ impl Places {
 
 /// Around the cache, a range without dirty pages, which the kernel would write first. Through the cache, one
 /// of which nothing is cached.
-fn suitable(target: &Target, range: Range<u64>) -> bool {
+fn suitable(target: &Target, range: ByteRange) -> bool {
     match cache::cachestat(target.buffered.as_fd(), range) {
         Ok(stat) if target.direct.is_some() => stat.dirty + stat.writeback == 0,
         Ok(stat) => stat.cached == 0,
@@ -538,7 +537,7 @@ fn measure_clip(target: &Target, device: Option<&Device>) -> Option<(u64, u64)> 
     let want = (2 * declared)
         .clamp(CLIP_REQUEST.start, CLIP_REQUEST.end)
         .min(target.size);
-    let cached = |range: Range<u64>| cache::cachestat(file.as_fd(), range).ok().map(|s| s.cached);
+    let cached = |range: ByteRange| cache::cachestat(file.as_fd(), range).ok().map(|s| s.cached);
     let mut start = 0;
     while cached(start..start + want)? != 0 {
         start += want;

@@ -18,7 +18,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use outrider_core::declare::contention;
 use outrider_core::plan::sweep::Item;
 use outrider_sys::memory::{self, Memory};
-use outrider_sys::units::{InodeKey, PAGE};
+use outrider_sys::units::{DeviceId, InodeKey, PAGE};
 
 use crate::cli::WarmArgs;
 use crate::config;
@@ -88,7 +88,7 @@ struct Round<'a> {
     /// By their numbers in an [`Item`].
     files: BTreeMap<u16, Chosen<'a>>,
     /// By file system.
-    items: BTreeMap<u64, Vec<Item>>,
+    items: BTreeMap<DeviceId, Vec<Item>>,
 }
 
 /// Runs the subcommand. Exit code 1 if some file below a directory could not be read.
@@ -177,7 +177,7 @@ impl Totals {
         round.files.insert(index, chosen);
         round
             .items
-            .entry(plan.key.dev)
+            .entry(plan.key.device())
             .or_default()
             .append(&mut taken);
     }

@@ -1,6 +1,7 @@
 //! Graphs of programs and plug-ins, made from what they say by the C interface.
 
 use core::ffi::{CStr, c_int, c_uint, c_void};
+use outrider_sys::units::DeviceId;
 
 use outrider_core::board;
 use outrider_graph::{Counts, Engine, Graph, Next, Sink};
@@ -27,6 +28,7 @@ pub const FLAGS: c_uint = PURE | PRIVATE_POSITIONS | AMONG | STABLE | WALK | FET
 
 /// Bytes that may be in flight on a device, by what the service and this process's own lists know of others who read there.
 fn room(device: u64) -> Option<u64> {
+    let device = DeviceId(device);
     let lists = declared::current().and_then(|process| process.room(device));
     attach::room(device).into_iter().chain(lists).min()
 }

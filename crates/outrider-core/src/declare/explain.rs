@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use outrider_sys::environment::variable;
 use outrider_sys::raw::{self, Fd};
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{ByteRange, DeviceId, PAGE};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::view::PageRange;
@@ -153,11 +153,17 @@ impl Explain {
     }
 
     /// How a device was found to behave.
-    pub fn device(&mut self, dev: u64, latency_us: f64, together_us: f64, load: f64, rounds: bool) {
-        let id = outrider_sys::device::DeviceId::from_dev(dev);
+    pub fn device(
+        &mut self,
+        dev: DeviceId,
+        latency_us: f64,
+        together_us: f64,
+        load: f64,
+        rounds: bool,
+    ) {
         let order = if rounds { "rounds" } else { "stream" };
         self.line(format_args!(
-            "device {id}: one request {latency_us:.0} us, 16 at once {together_us:.0} us, load {load:.1} times as high: {order}"
+            "device {dev}: one request {latency_us:.0} us, 16 at once {together_us:.0} us, load {load:.1} times as high: {order}"
         ));
     }
 
@@ -204,7 +210,7 @@ impl Explain {
     }
 
     /// Pages were given up.
-    pub fn dropped(&mut self, ino: u64, bytes: &Range<u64>, why: &str) {
+    pub fn dropped(&mut self, ino: u64, bytes: &ByteRange, why: &str) {
         self.line(format_args!(
             "evict inode {ino} at {} length {}: {why}",
             bytes.start,

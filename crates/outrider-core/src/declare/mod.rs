@@ -22,6 +22,7 @@ mod lists;
 mod reading;
 mod state;
 
+use outrider_sys::units::DeviceId;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
@@ -273,7 +274,7 @@ impl Process {
     }
 
     /// Bytes that calls which the program makes ahead itself may have in flight on a device, if others were seen to read there.
-    pub fn room(&self, device: u64) -> Option<u64> {
+    pub fn room(&self, device: DeviceId) -> Option<u64> {
         self.rooms.of(device)
     }
 

@@ -1,5 +1,6 @@
 //! Where a file lies on its device, asked once for each open file and remembered.
 
+use outrider_sys::units::ByteRange;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
@@ -37,7 +38,7 @@ pub struct Placement<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stretch {
     /// Where in the file.
-    pub bytes: Range<u64>,
+    pub bytes: ByteRange,
     /// The address of the first of them, as FIEMAP tells it, if it does.
     pub address: Option<u64>,
 }
@@ -50,7 +51,7 @@ impl Placement<'_> {
 
     /// What of a range has to be read from the device, in the order of the file: neither holes nor what was never written. All of it where the file
     /// system doesn't tell.
-    pub fn stretches(&self, range: Range<u64>) -> impl Iterator<Item = Stretch> {
+    pub fn stretches(&self, range: ByteRange) -> impl Iterator<Item = Stretch> {
         let first = self
             .extents
             .partition_point(|e| e.range().end <= range.start);
@@ -86,7 +87,7 @@ impl Placement<'_> {
     }
 
     /// The addresses of the first bytes of a range that have to be read from the device, as far as they lie in one piece.
-    pub fn addresses(&self, range: &Range<u64>) -> Option<Range<u64>> {
+    pub fn addresses(&self, range: &ByteRange) -> Option<Range<u64>> {
         let i = self
             .extents
             .partition_point(|e| e.range().end <= range.start);

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use outrider_sys::units::DeviceId;
+
 /// Two places of one disk so close together have only that disk between them: 64 MiB. Longer than a LUN's or a logical volume's runs it
 /// must not be; shorter would ask more often.
 const NEAR: u64 = 64 << 20;
@@ -21,7 +23,7 @@ const MOST_RUNS: usize = 4096;
 #[derive(Debug)]
 pub struct Layout {
     /// Numbers of the disks, as in `st_rdev`.
-    disks: Vec<u64>,
+    disks: Vec<DeviceId>,
     known: Mutex<Known>,
 }
 
@@ -48,7 +50,7 @@ pub struct Watch {
 
 impl Layout {
     /// A file system over these disks, of which nothing is known.
-    pub fn new(disks: Vec<u64>) -> Layout {
+    pub fn new(disks: Vec<DeviceId>) -> Layout {
         Layout {
             disks,
             known: Mutex::default(),
@@ -56,12 +58,12 @@ impl Layout {
     }
 
     /// The disks.
-    pub fn disks(&self) -> &[u64] {
+    pub fn disks(&self) -> &[DeviceId] {
         &self.disks
     }
 
     /// The disk that holds the byte at `address`, or the nearest place that is known.
-    pub fn disk_at(&self, address: u64) -> Option<u64> {
+    pub fn disk_at(&self, address: u64) -> Option<DeviceId> {
         let known = self.lock();
         if known.mixed {
             return None;
@@ -80,7 +82,7 @@ impl Layout {
     pub fn issued(
         &self,
         addresses: &Range<u64>,
-        counters: impl FnOnce(&[u64]) -> Option<Vec<u64>>,
+        counters: impl FnOnce(&[DeviceId]) -> Option<Vec<u64>>,
     ) -> Option<Watch> {
         {
             let mut known = self.lock();
@@ -111,7 +113,7 @@ impl Layout {
         watch: Watch,
         addresses: Range<u64>,
         after: Option<Vec<u64>>,
-    ) -> Option<u64> {
+    ) -> Option<DeviceId> {
         let bytes = addresses.end - addresses.start;
         let mut known = self.lock();
         known.watching = false;
@@ -233,7 +235,7 @@ mod tests {
     /// DR3, DR7: two disks one behind the other are told apart from a request every 64 MB, and the boundary lies where it is.
     #[test]
     fn runs_are_learned() {
-        let layout = Layout::new(vec![10, 20]);
+        let layout = Layout::new(vec![DeviceId(10), DeviceId(20)]);
         assert_eq!(layout.disk_at(0), None);
         let holds = |mb| usize::from(mb >= 700);
         // Far apart, in no order, then around the boundary.
@@ -247,7 +249,7 @@ mod tests {
             (1400, 20),
             (9000, 20),
         ] {
-            assert_eq!(layout.disk_at(mb * MB), Some(disk), "{mb} MB");
+            assert_eq!(layout.disk_at(mb * MB), Some(DeviceId(disk)), "{mb} MB");
         }
         // What is known is not looked at again, but for a check now and then.
         ask(&layout, (0..1500).step_by(32), holds);
@@ -257,13 +259,13 @@ mod tests {
     /// DR7: where neighbours lie on different disks, or one request on several, nothing is said.
     #[test]
     fn a_patchwork_is_one_device() {
-        let layout = Layout::new(vec![10, 20]);
+        let layout = Layout::new(vec![DeviceId(10), DeviceId(20)]);
         ask(&layout, (0..64).step_by(2), |_| 0);
-        assert_eq!(layout.disk_at(10 * MB), Some(10));
+        assert_eq!(layout.disk_at(10 * MB), Some(DeviceId(10)));
         ask(&layout, (0..64).cycle().take(5000), |mb| (mb % 2) as usize);
         assert_eq!(layout.disk_at(10 * MB), None);
 
-        let striped = Layout::new(vec![10, 20]);
+        let striped = Layout::new(vec![DeviceId(10), DeviceId(20)]);
         for mb in 0..100 {
             let addresses = mb * MB..(mb + 1) * MB;
             if let Some(watch) = striped.issued(&addresses, |_| Some(vec![0, 0])) {

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{DeviceId, PAGE};
 
 use super::{DeviceModel, READAHEAD};
 use crate::clock::Moment;
@@ -58,7 +58,7 @@ pub(crate) const SURE: u32 = 3 * PROOF;
 /// Looks after which it is where somebody was seen: a second.
 const ALONE: u32 = 100;
 /// Looks over which requests are counted: of a reader who reads every 10 ms there are enough.
-const WINDOW: usize = 32;
+const COUNTED: usize = 32;
 /// Looks after which nothing is left that one of them didn't count, though it had been given to the disk.
 const MOMENTS: usize = 4;
 /// Foreign requests that are no sign of anybody: journals and directories are read now and then …
@@ -126,7 +126,7 @@ impl Count {
 }
 
 pub(crate) struct Disk {
-    pub(crate) device: u64,
+    pub(crate) device: DeviceId,
     /// Requests that one of the engine's becomes where the disk takes no longer ones.
     pub(crate) pieces: u64,
     /// The longest request, bytes.
@@ -156,7 +156,7 @@ pub(crate) struct Disk {
 
 impl Disk {
     /// One that takes requests of `longest` bytes, of ours that have `chunk`.
-    pub(crate) fn new(device: u64, longest: u64, chunk: u64, now: Moment) -> Disk {
+    pub(crate) fn new(device: DeviceId, longest: u64, chunk: u64, now: Moment) -> Disk {
         Disk {
             device,
             pieces: chunk.div_ceil(longest.max(PAGE)).max(1),
@@ -196,7 +196,7 @@ impl Disk {
         let before = self.counts.iter().rev().take(MOMENTS);
         let before = before.map(|c| count.at_least(c));
         count.begun.1 = before.fold(count.begun.1, u64::max);
-        if self.own.len() == 2 * WINDOW {
+        if self.own.len() == 2 * COUNTED {
             self.own.pop_front();
         }
         let before = self.counts.back().copied().unwrap_or_default();
@@ -211,7 +211,7 @@ impl Disk {
             count.foreign_since(c, self.pieces, holes(c)) > few
                 || count.foreign_bytes_since(c) > few * PAGE
         });
-        if self.counts.len() == WINDOW {
+        if self.counts.len() == COUNTED {
             self.counts.pop_front();
         }
         self.counts.push_back(count);
@@ -260,7 +260,7 @@ mod tests {
         looks: u32,
         foreign: impl Fn(u32) -> u64,
     ) -> Vec<Sharing> {
-        let mut disk = Disk::new(1, u64::MAX, READAHEAD, Moment::BEGINNING);
+        let mut disk = Disk::new(DeviceId(1), u64::MAX, READAHEAD, Moment::BEGINNING);
         let (mut done, mut others) = (0, 0);
         let believed = (0..looks).map(|k| {
             others += foreign(k);
@@ -322,7 +322,7 @@ mod tests {
     /// DR7: what a disk has finished and its processor has not told anybody of yet is in none of its counts at a look, and in them at the next: that is nobody.
     #[test]
     fn what_is_counted_late_is_nobody() {
-        let mut disk = Disk::new(1, u64::MAX, READAHEAD, Moment::BEGINNING);
+        let mut disk = Disk::new(DeviceId(1), u64::MAX, READAHEAD, Moment::BEGINNING);
         for k in 0..200 {
             let given = 20 * k + 64;
             let late = if k % 7 == 6 { 64 } else { 0 };
@@ -337,7 +337,10 @@ mod tests {
         }
         assert_eq!(disk.sharing, Sharing::Exclusive);
         // A look during which the processor was away counts too many, and hides nobody for long.
-        let (mut disk, mut others) = (Disk::new(1, u64::MAX, READAHEAD, Moment::BEGINNING), 0);
+        let (mut disk, mut others) = (
+            Disk::new(DeviceId(1), u64::MAX, READAHEAD, Moment::BEGINNING),
+            0,
+        );
         let found = (0..40).position(|k| {
             others += 2;
             let given = 20 * k + 64 + others;
@@ -401,7 +404,7 @@ mod tests {
     #[test]
     fn holes_in_what_is_streamed_are_nobodys() {
         let stream = |streamed, own: u64, foreign: u64| {
-            let mut disk = Disk::new(1, u64::MAX, READAHEAD, Moment::BEGINNING);
+            let mut disk = Disk::new(DeviceId(1), u64::MAX, READAHEAD, Moment::BEGINNING);
             let mut count = Count {
                 programs: own,
                 ..Count::default()

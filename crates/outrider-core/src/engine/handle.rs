@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use outrider_sys::cache;
 use outrider_sys::raw::{self, Fd};
-use outrider_sys::units::{InodeKey, PAGE};
+use outrider_sys::units::{ByteRange, InodeKey, PAGE};
 use rustix::fs::{CWD, Mode, OFlags};
 
-use super::window::{Wait, Windows};
+use super::mapping::{Mappings, Wait};
 use super::{LONGEST_WAIT, TARDY};
 use crate::device::{Extents, Layout, Placement};
 use crate::shm::Notes;
@@ -37,7 +37,7 @@ pub struct Handle {
     attached: Mutex<Option<Box<dyn Send>>>,
     /// Whoever closes it where that takes a server's answer. Nothing is asked of such a file here that a server would have to answer.
     closer: Option<Closer>,
-    windows: Windows,
+    mappings: Mappings,
     /// Whoever waits for an arrival reads a byte.
     read: bool,
     /// The disks of its file system if that lies on several, and where on it the file lies, once that was asked.
@@ -80,7 +80,7 @@ impl Handle {
             overdue: AtomicBool::new(false),
             attached: Mutex::default(),
             closer: None,
-            windows: Windows::default(),
+            mappings: Mappings::default(),
             read: false,
             layout: OnceLock::new(),
             extents: Extents::default(),
@@ -98,7 +98,7 @@ impl Handle {
     /// The same of one that may have to be let go of at any moment: nobody sleeps in the kernel for long on its behalf.
     pub fn held(fd: impl Into<Fd>) -> Handle {
         let mut handle = Handle::new(fd);
-        handle.windows = Windows::watched(None);
+        handle.mappings = Mappings::watched(None);
         handle
     }
 
@@ -107,7 +107,7 @@ impl Handle {
     pub fn remote(fd: impl Into<Fd>, quiet: bool, visible: bool, closer: Closer) -> Handle {
         let mut handle = Handle::new(fd);
         handle.closer = Some(closer);
-        handle.windows = Windows::watched(Some((quiet, visible)));
+        handle.mappings = Mappings::watched(Some((quiet, visible)));
         // It lies on no disk of ours.
         handle.layout = OnceLock::from(None);
         handle
@@ -170,7 +170,7 @@ impl Handle {
                 );
             }
         }
-        self.windows.clear();
+        self.mappings.clear();
         raw::futex_wake(&self.gone, u32::MAX);
         self.is_let_go();
     }
@@ -202,7 +202,7 @@ impl Handle {
     }
 
     /// Pages of the bytes `range` that are cached or on their way, as cachestat(2) counts them; nothing is asked that a server would have to answer.
-    pub fn counted(&self, range: Range<u64>) -> Result<cache::CacheStat, cache::CacheStatError> {
+    pub fn counted(&self, range: ByteRange) -> Result<cache::CacheStat, cache::CacheStatError> {
         match self.is_remote() {
             true => cache::cachestat(self.fd(), range),
             false => cache::counted(self.fd(), range),
@@ -210,7 +210,7 @@ impl Handle {
     }
 
     /// The same, as one number, also where only mincore(2) tells.
-    pub fn cached_pages(&self, range: Range<u64>) -> Result<u64, cache::CacheStatError> {
+    pub fn cached_pages(&self, range: ByteRange) -> Result<u64, cache::CacheStatError> {
         match self.is_remote() {
             true => cache::cachestat(self.fd(), range).map(|s| s.cached),
             false => cache::cached_pages(self.fd(), range),
@@ -218,7 +218,7 @@ impl Handle {
     }
 
     /// Where a range of the file begins in its file system, and as much of it as lies there in one piece: addresses as FIEMAP tells them.
-    pub(super) fn addresses(&self, range: &Range<u64>) -> Option<Range<u64>> {
+    pub(super) fn addresses(&self, range: &ByteRange) -> Option<Range<u64>> {
         self.placement().addresses(range)
     }
 
@@ -251,7 +251,7 @@ impl Handle {
             let read = rustix::io::retry_on_intr(|| rustix::io::pread(self.fd(), &mut byte, page));
             return Some(read == Ok(1));
         }
-        self.windows.wait(self.fd(), at, how, &self.gone, notes)
+        self.mappings.wait(self.fd(), at, how, &self.gone, notes)
     }
 
     /// What was asked for never arrives.
@@ -286,7 +286,7 @@ impl Drop for Handle {
         if let Some(closer) = &self.closer {
             let fd = self.fd.take();
             closer(Remains {
-                _windows: std::mem::take(&mut self.windows),
+                _mappings: std::mem::take(&mut self.mappings),
                 _fd: fd,
                 _attached: attached,
             });
@@ -310,7 +310,7 @@ pub type Closer = Arc<dyn Fn(Remains) + Send + Sync>;
 
 /// What is left of a file that a server keeps, in the order in which it goes: dropping it waits for the server.
 pub struct Remains {
-    _windows: Windows,
+    _mappings: Mappings,
     _fd: Option<Fd>,
     _attached: Option<Box<dyn Send>>,
 }

@@ -1,7 +1,7 @@
 //! The ways to ask the kernel for pages.
 
+use outrider_sys::units::ByteRange;
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -106,12 +106,12 @@ impl Issue for Noop {
 
 /// Asks the kernel for a range of a file by one call, on the calling thread and beside every queue: for who looks at what that does, and whoever issues. The
 /// kernel leaves out silently what exceeds its limit.
-pub fn ask(file: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
+pub fn ask(file: BorrowedFd<'_>, range: ByteRange) -> io::Result<()> {
     cache::will_need_once(file, range)
 }
 
 /// Reads a range of a file into the page cache on the calling thread, and returns when it is there.
-pub fn bring(file: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
+pub fn bring(file: BorrowedFd<'_>, range: ByteRange) -> io::Result<()> {
     cache::populate(file, range)
 }
 

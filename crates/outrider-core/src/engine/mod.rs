@@ -15,13 +15,12 @@
 mod handle;
 mod issue;
 mod lane;
+mod mapping;
 mod queue;
 mod request;
-mod window;
 mod worker;
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -39,7 +38,7 @@ pub use worker::{Arrived, Done, Worker};
 use worker::{Watched, bytes_read};
 
 use outrider_sys::raw::Fd;
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{ByteRange, DeviceId, PAGE};
 use outrider_sys::{below, counters, threads};
 
 use crate::clock::{Clock, Monotonic};
@@ -51,7 +50,7 @@ use crate::shm::{Notes, lost};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Load {
     /// `st_dev`, or the number of a disk.
-    pub device: u64,
+    pub device: DeviceId,
     /// Requests that the kernel has been given so far …
     pub handed: u64,
     /// … and these with those that it is being given.
@@ -212,7 +211,7 @@ impl Engine {
     }
 
     /// The model of a device, by `st_dev` or the number of a disk.
-    pub fn model(&self, device: u64) -> DeviceModel {
+    pub fn model(&self, device: DeviceId) -> DeviceModel {
         self.shared
             .lock()
             .device(device, self.shared.settings.in_flight)
@@ -220,7 +219,7 @@ impl Engine {
     }
 
     /// What is known of a device before anything is asked of it.
-    pub fn assume(&self, device: u64, model: DeviceModel) {
+    pub fn assume(&self, device: DeviceId, model: DeviceModel) {
         self.shared
             .lock()
             .device(device, self.shared.settings.in_flight)
@@ -228,27 +227,27 @@ impl Engine {
     }
 
     /// See [`DeviceModel::tried`].
-    pub fn tried(&self, device: u64, serial: bool, lone_us: Option<f64>) {
+    pub fn tried(&self, device: DeviceId, serial: bool, lone_us: Option<f64>) {
         let mut state = self.shared.lock();
         let device = state.device(device, self.shared.settings.in_flight);
         device.model.tried(serial, lone_us);
     }
 
     /// The devices that were used and their models.
-    pub fn models(&self) -> Vec<(u64, DeviceModel)> {
+    pub fn models(&self) -> Vec<(DeviceId, DeviceModel)> {
         let state = self.shared.lock();
         state.devices.iter().map(|d| (d.id, d.model)).collect()
     }
 
     /// The device that holds byte `at` of a file on file system `device`: `device` itself where it is one, or isn't known to be several.
-    pub fn device_of(&self, device: u64, handle: &Handle, at: u64) -> u64 {
+    pub fn device_of(&self, device: DeviceId, handle: &Handle, at: u64) -> DeviceId {
         self.layout(device, handle)
             .and_then(|layout| layout.disk_at(handle.addresses(&(at..at + 1))?.start))
             .unwrap_or(device)
     }
 
     /// Whether that is known, and not only guessed.
-    pub fn knows_place(&self, device: u64, handle: &Handle, at: u64) -> bool {
+    pub fn knows_place(&self, device: DeviceId, handle: &Handle, at: u64) -> bool {
         let known =
             |layout: &Arc<Layout>| Some(layout.knows(handle.addresses(&(at..at + 1))?.start));
         self.layout(device, handle).and_then(known).unwrap_or(true)
@@ -256,7 +255,13 @@ impl Engine {
 
     /// Sees on which disk of several the page at byte `at` of a file lies, unless that is known: by what the disks have read once `fetch` has
     /// brought it in, if it has.
-    pub fn see_place(&self, device: u64, handle: &Handle, at: u64, fetch: impl FnOnce() -> bool) {
+    pub fn see_place(
+        &self,
+        device: DeviceId,
+        handle: &Handle,
+        at: u64,
+        fetch: impl FnOnce() -> bool,
+    ) {
         if let Some(layout) = self.layout(device, handle)
             && let Some(addresses) = handle.addresses(&(at..at + PAGE))
             && let Some(watch) = layout.issued(&addresses, bytes_read)
@@ -267,21 +272,18 @@ impl Engine {
     }
 
     /// Whether the file's file system lies on several disks.
-    pub fn is_spread(&self, device: u64, handle: &Handle) -> bool {
+    pub fn is_spread(&self, device: DeviceId, handle: &Handle) -> bool {
         self.layout(device, handle).is_some()
     }
 
     /// The disks of a file system that lies on several.
-    fn layout<'a>(&self, device: u64, handle: &'a Handle) -> Option<&'a Arc<Layout>> {
+    fn layout<'a>(&self, device: DeviceId, handle: &'a Handle) -> Option<&'a Arc<Layout>> {
         let find = || {
-            let known = |(d, _): &&(u64, Option<Arc<Layout>>)| *d == device;
+            let known = |(d, _): &&(DeviceId, Option<Arc<Layout>>)| *d == device;
             if let Some((_, layout)) = self.shared.lock().layouts.iter().find(known) {
                 return layout.clone();
             }
-            let disks: Vec<u64> = below::disks(handle.fd())
-                .into_iter()
-                .map(|d| rustix::fs::makedev(d.major, d.minor))
-                .collect();
+            let disks = below::disks(handle.fd());
             let layout = (!disks.is_empty()).then(|| Arc::new(Layout::new(disks)));
             self.shared.lock().layouts.push((device, layout.clone()));
             layout
@@ -297,7 +299,7 @@ impl Engine {
     }
 
     /// Has a few pages of a file fetched at once, on the calling thread and beside the queues: to see what the device does with them. Whether that was possible.
-    pub fn fetch_now(&self, handle: &Handle, range: Range<u64>) -> bool {
+    pub fn fetch_now(&self, handle: &Handle, range: ByteRange) -> bool {
         ask(handle.fd(), range).is_ok()
     }
 
@@ -326,7 +328,7 @@ impl Engine {
     }
 
     /// Allows at least `bytes` in flight on a device, within what the user allows at most.
-    pub fn allow(&self, device: u64, bytes: u64) {
+    pub fn allow(&self, device: DeviceId, bytes: u64) {
         let bounds = self.shared.settings.in_flight;
         self.each(device, |d| {
             d.bounds.0 = bytes.clamp(bounds.0, bounds.1.max(bounds.0));
@@ -335,14 +337,14 @@ impl Engine {
     }
 
     /// Requests of a device go out in the order in which they are queued from now on, as they do where it is found to have a head.
-    pub fn keep_order(&self, device: u64) {
+    pub fn keep_order(&self, device: DeviceId) {
         self.each(device, |d| {
             (d.in_order, d.sharing) = (true, Sharing::Exclusive)
         });
     }
 
     /// For a device and the disks below it.
-    fn each(&self, device: u64, change: impl Fn(&mut Device)) {
+    fn each(&self, device: DeviceId, change: impl Fn(&mut Device)) {
         let bounds = self.shared.settings.in_flight;
         let mut state = self.shared.lock();
         let below = state.layouts.iter().find(|(d, _)| *d == device);
@@ -370,7 +372,7 @@ impl Engine {
     }
 
     /// Who else reads from a device. Without this call it is nobody.
-    pub fn share(&self, device: u64, sharing: Sharing) {
+    pub fn share(&self, device: DeviceId, sharing: Sharing) {
         let bounds = self.shared.settings.in_flight;
         let mut state = self.shared.lock();
         let d = state.device(device, bounds);
@@ -388,13 +390,13 @@ impl Engine {
     }
 
     /// How many other runs of ours read from a device.
-    pub fn divide(&self, device: u64, others: u32) {
+    pub fn divide(&self, device: DeviceId, others: u32) {
         let bounds = self.shared.settings.in_flight;
         self.shared.lock().device(device, bounds).others = others;
     }
 
     /// The kernel has so many bytes in flight on a device for a stream of long reads, where nobody runs ahead of it.
-    pub fn match_kernel(&self, device: u64, bytes: u64) {
+    pub fn match_kernel(&self, device: DeviceId, bytes: u64) {
         let bounds = self.shared.settings.in_flight;
         self.shared
             .lock()
@@ -403,13 +405,13 @@ impl Engine {
     }
 
     /// Whether programs have a device fetch much at once themselves, ahead of what is asked for here.
-    pub fn disturb(&self, device: u64, disturbed: bool) {
+    pub fn disturb(&self, device: DeviceId, disturbed: bool) {
         let bounds = self.shared.settings.in_flight;
         self.shared.lock().device(device, bounds).disturbed = disturbed;
     }
 
     /// A device was found to be nobody else's: begins with much in flight.
-    pub fn deepen(&self, device: u64) {
+    pub fn deepen(&self, device: DeviceId) {
         let bounds = self.shared.settings.in_flight;
         let mut state = self.shared.lock();
         let d = state.device(device, bounds);
@@ -421,7 +423,7 @@ impl Engine {
     }
 
     /// Queues requests for files of one file system, in the order of need within their class.
-    pub fn submit(&self, device: u64, class: Class, requests: Vec<Request>) {
+    pub fn submit(&self, device: DeviceId, class: Class, requests: Vec<Request>) {
         let Some(first) = requests.first() else {
             return;
         };
@@ -440,7 +442,7 @@ impl Engine {
         }
     }
 
-    fn queue(&self, device: u64, class: Class, requests: Vec<Request>) {
+    fn queue(&self, device: DeviceId, class: Class, requests: Vec<Request>) {
         let settings = self.shared.settings;
         let mut state = self.shared.lock();
         let queued = {
@@ -522,7 +524,7 @@ impl Engine {
     }
 
     /// Whether anything is in flight on a device.
-    pub fn is_asked(&self, device: u64) -> bool {
+    pub fn is_asked(&self, device: DeviceId) -> bool {
         let state = self.shared.lock();
         let asked = |d: &Device| d.id == device && d.in_flight_bytes > 0;
         state.devices.iter().any(asked)

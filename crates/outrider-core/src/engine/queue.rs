@@ -2,12 +2,11 @@
 //! simulator do the same.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{ByteRange, DeviceId, PAGE};
 
 use super::{Arrived, Failure, Handed, Handle, Request, TARDY, Watched};
 use crate::clock::Moment;
@@ -18,7 +17,7 @@ use crate::view::{FileView, PageRange};
 
 /// Requests that were issued together and are waited for as one.
 pub(super) struct Batch {
-    parts: Vec<(Option<Arc<FileView>>, Range<u64>)>,
+    parts: Vec<(Option<Arc<FileView>>, ByteRange)>,
     handle: Arc<Handle>,
     bytes: u64,
     /// Bytes that the device was asked for, less what was cached or on its way; `None` where nobody counts.
@@ -40,7 +39,7 @@ impl Batch {
 
 /// One device: what waits, what is on its way, and what is known of it.
 pub(super) struct Device {
-    pub(super) id: u64,
+    pub(super) id: DeviceId,
     pub(super) queues: [VecDeque<Request>; 2],
     pub(super) queued_bytes: u64,
     pub(super) in_flight: VecDeque<Batch>,
@@ -92,7 +91,7 @@ pub(super) struct Device {
 pub(super) struct State {
     pub(super) devices: Vec<Device>,
     /// File systems by `st_dev`, and the disks below those that lie on several.
-    pub(super) layouts: Vec<(u64, Option<Arc<Layout>>)>,
+    pub(super) layouts: Vec<(DeviceId, Option<Arc<Layout>>)>,
     pub(super) workers: usize,
     pub(super) idle: usize,
     pub(super) stop: bool,
@@ -116,7 +115,7 @@ const GROUP_REQUESTS: usize = 64;
 
 impl State {
     /// A device, new if it was not known; `bounds` of the bytes in flight.
-    pub(super) fn device(&mut self, id: u64, bounds: (u64, u64)) -> &mut Device {
+    pub(super) fn device(&mut self, id: DeviceId, bounds: (u64, u64)) -> &mut Device {
         let i = self
             .devices
             .iter()
@@ -298,7 +297,7 @@ impl Awaited {
     }
 
     /// The wait is over: marks that in the views. The disk where it turned out to lie, if that was not known.
-    pub(super) fn settle(&mut self, arrived: &Arrived) -> Option<u64> {
+    pub(super) fn settle(&mut self, arrived: &Arrived) -> Option<DeviceId> {
         let watched = self.batch.watched.take();
         let holder = watched.and_then(|w| w.end(arrived.seen));
         for (view, range) in &self.batch.parts {
@@ -384,7 +383,7 @@ impl State {
         &mut self,
         awaited: Awaited,
         arrived: Arrived,
-        holder: Option<u64>,
+        holder: Option<DeviceId>,
         bounds: (u64, u64),
     ) {
         let now = arrived.at;
@@ -623,7 +622,7 @@ mod tests {
         let handle = Arc::new(Handle::new(std::os::fd::OwnedFd::from(
             std::fs::File::open("/dev/null").unwrap(),
         )));
-        let d = state.device(1, (256 << 10, 16 << 20));
+        let d = state.device(DeviceId(1), (256 << 10, 16 << 20));
         d.allowed = InFlight::new(2 << 20..2 << 20);
         d.sharing = sharing;
         d.queued_bytes = 8 << 20;
@@ -658,7 +657,7 @@ mod tests {
         for sharing in [Sharing::Shared, Sharing::Unknown, Sharing::Exclusive] {
             let bounds = (256 << 10, 8 << 20);
             let mut state = State::default();
-            let d = state.device(1, bounds);
+            let d = state.device(DeviceId(1), bounds);
             d.sharing = sharing;
             let before = d.bound();
             for (kernels, least) in [(2560 << 10, 2560 << 10), (16 << 20, 8 << 20)] {

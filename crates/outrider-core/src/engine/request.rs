@@ -1,6 +1,6 @@
 //! What is asked for, and where it is counted.
 
-use std::ops::Range;
+use outrider_sys::units::ByteRange;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -21,7 +21,7 @@ pub enum Class {
 /// Tells whether a request has been overtaken by the program.
 pub trait Overtaken: Send + Sync {
     /// Whether the program has read past `range` (bytes).
-    fn overtaken(&self, range: &Range<u64>) -> bool;
+    fn overtaken(&self, range: &ByteRange) -> bool;
 }
 
 /// One range to fetch.
@@ -31,7 +31,7 @@ pub struct Request {
     /// Where its pages are marked.
     pub view: Option<Arc<FileView>>,
     /// Page-aligned bytes.
-    pub range: Range<u64>,
+    pub range: ByteRange,
     /// Who reads, to drop requests that come too late.
     pub reader: Option<Arc<dyn Overtaken>>,
     /// Where issued and dropped bytes are counted.

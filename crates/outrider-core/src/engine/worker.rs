@@ -1,16 +1,16 @@
 //! Threads that issue what is due and wait for what is on its way.
 
+use outrider_sys::units::DeviceId;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use outrider_sys::counters;
-use outrider_sys::device::DeviceId;
 use outrider_sys::raw;
 
 use super::issue::{self, Issue};
+use super::mapping::Wait;
 use super::queue::{Awaited, Issuing, Job, Outcome};
-use super::window::Wait;
 use super::{Failure, LONGEST_WAIT, Readahead, Request, Settings, Shared, TARDY};
 use crate::clock::{Clock, Moment, Monotonic};
 use crate::device::{Layout, Watch};
@@ -163,8 +163,8 @@ impl Worker {
 }
 
 /// What each disk has read so far, bytes.
-pub(super) fn bytes_read(disks: &[u64]) -> Option<Vec<u64>> {
-    let read = |d: &u64| counters::read(DeviceId::from_dev(*d)).map(|r| r.bytes);
+pub(super) fn bytes_read(disks: &[DeviceId]) -> Option<Vec<u64>> {
+    let read = |d: &DeviceId| counters::read(*d).map(|r| r.bytes);
     disks.iter().map(read).collect()
 }
 
@@ -197,7 +197,7 @@ impl Watched {
     }
 
     /// Looks again after it has arrived.
-    pub(super) fn end(self, arrived: bool) -> Option<u64> {
+    pub(super) fn end(self, arrived: bool) -> Option<DeviceId> {
         let after = if arrived {
             bytes_read(self.layout.disks())
         } else {

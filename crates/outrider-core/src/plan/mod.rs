@@ -10,9 +10,7 @@ mod merge;
 pub mod reach;
 pub mod sweep;
 
-use std::ops::Range;
-
-use outrider_sys::units::{PAGE, PageRange, pieces};
+use outrider_sys::units::{ByteRange, PAGE, PageRange, pieces};
 
 use crate::view::FileView;
 pub use merge::count as count_merged;
@@ -34,7 +32,7 @@ pub struct Terms {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Page-aligned byte ranges in the order in which they are to be issued, each at most a chunk long.
-    pub requests: Vec<Range<u64>>,
+    pub requests: Vec<ByteRange>,
     /// Sum of their lengths.
     pub bytes: u64,
     /// Where the budget ran out: the first byte that was foreseen and not planned.
@@ -50,7 +48,7 @@ const GAPS: usize = 256;
 
 /// Plans `wanted` (byte ranges, in the order of need), and marks what it plans as in flight in `view`. Without a
 /// view (the ablation `cache_visibility = false`) everything is taken to be missing.
-pub fn plan(wanted: &[Range<u64>], view: Option<&FileView>, terms: Terms, now_us: u64) -> Plan {
+pub fn plan(wanted: &[ByteRange], view: Option<&FileView>, terms: Terms, now_us: u64) -> Plan {
     let mut out = Plan::default();
     out.add(wanted, view, terms, now_us);
     out
@@ -61,7 +59,7 @@ impl Plan {
     /// chunk's end.
     pub fn add(
         &mut self,
-        wanted: &[Range<u64>],
+        wanted: &[ByteRange],
         view: Option<&FileView>,
         terms: Terms,
         now_us: u64,
@@ -69,7 +67,7 @@ impl Plan {
         let chunk = (terms.chunk / PAGE).max(1) * PAGE;
         let gap = terms.gap / PAGE;
         let last_page = terms.size.div_ceil(PAGE);
-        let in_pages = |r: &Range<u64>| PageRange::from_bytes(r.start, r.end - r.start);
+        let in_pages = |r: &ByteRange| PageRange::from_bytes(r.start, r.end - r.start);
         let mut missing = Vec::new();
         let mut rest = wanted.iter().map(in_pages).peekable();
         while let Some(mut pages) = rest.next() {
@@ -126,7 +124,7 @@ impl Plan {
         for piece in pieces(run.start * PAGE..run.end * PAGE, chunk) {
             let bytes = piece.end - piece.start;
             let goes_on =
-                |last: &&mut Range<u64>| last.end == piece.start && !last.end.is_multiple_of(chunk);
+                |last: &&mut ByteRange| last.end == piece.start && !last.end.is_multiple_of(chunk);
             let last = self.requests.last_mut().filter(goes_on);
             self.short += usize::from(last.is_none() && bytes < chunk);
             if self.bytes + bytes > terms.room || self.short > SHORT {

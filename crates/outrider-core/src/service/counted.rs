@@ -1,9 +1,8 @@
 //! What programs have read, told or not, and what became of what was fetched for it.
 
-use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
-use outrider_sys::units::{InodeKey, PAGE};
+use outrider_sys::units::{ByteRange, InodeKey, PAGE};
 
 use super::Service;
 use super::kernel::Kernel;
@@ -69,14 +68,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Reads that were not told: pieces of `len` bytes that begin every `stride` bytes in `span`.
-    pub(super) fn pass(
-        &mut self,
-        i: usize,
-        key: InodeKey,
-        span: Range<u64>,
-        stride: u64,
-        len: u64,
-    ) {
+    pub(super) fn pass(&mut self, i: usize, key: InodeKey, span: ByteRange, stride: u64, len: u64) {
         if span.is_empty() || span.end - span.start > 1 << 40 || len == 0 {
             return;
         }
@@ -116,7 +108,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// The program has skipped these bytes: what was fetched of them is wasted, and no longer waited for.
-    pub(super) fn pass_over(&mut self, key: InodeKey, bytes: &Range<u64>) {
+    pub(super) fn pass_over(&mut self, key: InodeKey, bytes: &ByteRange) {
         let pages = PageRange::new(bytes.start.div_ceil(PAGE), bytes.end / PAGE);
         if pages.is_empty() || pages.len() > u64::from(u32::MAX) {
             return;

@@ -4,9 +4,7 @@
 //! [`ReadFacts::silence`] what need not be told once that was asked for, and whether the service looks soon. `Service::read` gathers the facts, and
 //! `Service::apply` and `Desc::agree` carry out what was decided.
 
-use std::ops::Range;
-
-use outrider_sys::units::InodeKey;
+use outrider_sys::units::{ByteRange, InodeKey};
 
 use super::left_to_kernel::{DeviceFacts, Way};
 use crate::engine::Class;
@@ -51,7 +49,7 @@ pub(super) struct StreamFacts {
     /// Bytes of the file.
     pub(super) size: u64,
     /// What will be read next, bytes, in the order of need.
-    pub(super) ahead: Vec<Range<u64>>,
+    pub(super) ahead: Vec<ByteRange>,
     /// It goes forward and without gaps.
     pub(super) plain: bool,
     /// Up to which byte others have read files of this kind on from here.
@@ -64,13 +62,13 @@ pub(super) struct StreamFacts {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disorder {
     /// Bytes beside the read that a source foresees and there is memory for, in the order of need.
-    pub(super) around: Vec<Range<u64>>,
+    pub(super) around: Vec<ByteRange>,
     /// All that they fall in was streamed: so many pages of that are not read yet.
     pub(super) streamed: Option<u64>,
     /// Samples in succession that found the file cached.
     pub(super) resident: u32,
     /// It pays to stream these bytes now.
-    pub(super) region: Option<Range<u64>>,
+    pub(super) region: Option<ByteRange>,
     /// Reads after which that is considered again, if it is.
     pub(super) patience: Option<u64>,
 }
@@ -80,12 +78,12 @@ pub(super) struct Disorder {
 pub(super) struct Want {
     pub(super) origin: Origin,
     /// Bytes, in the order of need.
-    pub(super) ranges: Vec<Range<u64>>,
+    pub(super) ranges: Vec<ByteRange>,
 }
 
 impl Want {
     /// What random reads fall in.
-    pub(super) fn dense(region: Range<u64>) -> Want {
+    pub(super) fn dense(region: ByteRange) -> Want {
         Want {
             origin: Origin::Dense,
             ranges: vec![region],
@@ -190,7 +188,7 @@ impl Calm {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Silence {
     /// Reads that begin in these bytes.
-    pub(super) quiet: Range<u64>,
+    pub(super) quiet: ByteRange,
     /// So many of the next reads.
     pub(super) skip: u32,
     /// So many after each that is told.
@@ -212,13 +210,7 @@ impl ReadFacts {
 
     /// Decides what need not be told after what a read came to was asked for, and nothing of it refused: `skip` reads, and those in `quiet`.
     /// SPEC CP3: in a `steady` state the next reads are not looked at.
-    pub(super) fn silence(
-        &self,
-        skip: u32,
-        quiet: Range<u64>,
-        next: Next,
-        steady: bool,
-    ) -> Silence {
+    pub(super) fn silence(&self, skip: u32, quiet: ByteRange, next: Next, steady: bool) -> Silence {
         if !steady {
             return Silence::default();
         }
@@ -294,7 +286,7 @@ fn of_a_stream(read: &ReadFacts, stream: StreamFacts, device: &DeviceFacts) -> D
 }
 
 /// What lies before a byte, and whether that is not all.
-fn cut(mut ranges: Vec<Range<u64>>, at: Option<u64>) -> (Vec<Range<u64>>, Option<u64>) {
+fn cut(mut ranges: Vec<ByteRange>, at: Option<u64>) -> (Vec<ByteRange>, Option<u64>) {
     let end = ranges.iter().map(|r| r.end).max();
     let cut = at.filter(|at| end.is_some_and(|end| *at < end));
     if let Some(at) = cut {
@@ -369,7 +361,7 @@ mod tests {
         }
     }
 
-    fn intents(decision: &Decision) -> Vec<(Origin, &[Range<u64>])> {
+    fn intents(decision: &Decision) -> Vec<(Origin, &[ByteRange])> {
         let intents = decision.intents.iter();
         intents.map(|w| (w.origin, &*w.ranges)).collect()
     }
@@ -395,7 +387,7 @@ mod tests {
             ..stream()
         };
         let half = [MIB..2 * MIB, 3 * MIB..3 * MIB + 4096];
-        let cases: [(_, _, _, Option<&[Range<u64>]>, _); 8] = [
+        let cases: [(_, _, _, Option<&[ByteRange]>, _); 8] = [
             ("all", stream(), device(), Some(&all), None),
             ("a crowd", stream(), crowd, None, None),
             ("strided in a crowd", strided, crowd, Some(&all), None),

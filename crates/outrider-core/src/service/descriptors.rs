@@ -1,11 +1,10 @@
 //! What is known of a descriptor of a program: how it is read, and what its hook need not tell.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use outrider_sys::units::InodeKey;
+use outrider_sys::units::{ByteRange, InodeKey};
 
 use super::decide::Silence;
 use super::interarrival::Interarrival;
@@ -41,7 +40,7 @@ enum Settled {
 }
 
 /// Reads that were not told: where they began, bytes from one to the next, and of each.
-pub(super) type Silent = (Range<u64>, u64, u64);
+pub(super) type Silent = (ByteRange, u64, u64);
 
 /// What is known of a descriptor.
 pub(super) struct Desc {
@@ -317,7 +316,7 @@ impl Desc {
             (span, step, s.len)
         };
         // Where another one has come already, it took over.
-        let is_over = |span: &Range<u64>| silent().any(|s| span.contains(&s.last));
+        let is_over = |span: &ByteRange| silent().any(|s| span.contains(&s.last));
         silent()
             .map(span_of)
             .filter(|(span, ..)| alone || !is_over(span))
@@ -358,7 +357,7 @@ pub(super) struct Position {
 }
 
 impl Overtaken for Position {
-    fn overtaken(&self, range: &Range<u64>) -> bool {
+    fn overtaken(&self, range: &ByteRange) -> bool {
         let Some(slot) = self.shared.proc(self.proc).slots.get(usize::from(self.fd)) else {
             return true;
         };

@@ -87,11 +87,10 @@ impl<K: Kernel> Readers for Followed<'_, K> {
         hinted.fold(0, u64::saturating_add)
     }
 
-    fn is_streaming(&self, device: u64) -> bool {
+    fn is_streaming(&self, device: DeviceId) -> bool {
         let mut files = self.0.files.values();
-        files.any(|f| {
-            f.random.is_streamed() && f.device() == DeviceId(device) && f.view.in_flight_pages() > 0
-        })
+        files
+            .any(|f| f.random.is_streamed() && f.device() == device && f.view.in_flight_pages() > 0)
     }
 }
 
@@ -118,14 +117,14 @@ impl<K: Kernel> Service<K> {
 
     /// Whether anybody else reads from the device that a file lies on, as far as is known.
     pub(super) fn sharing(&self, key: InodeKey) -> Sharing {
-        self.device_sharing.of(self.device(key).0)
+        self.device_sharing.of(self.device(key))
     }
 
     /// To be called before something is asked of a device: begins to count there.
     pub(super) fn begin_sharing(&mut self, device: DeviceId) {
-        if !self.device_sharing.knows(device.0) {
+        if !self.device_sharing.knows(device) {
             let mut sharing = std::mem::take(&mut self.device_sharing);
-            sharing.begin(device.0, &self.kernel, &self.engine, &Followed(self));
+            sharing.begin(device, &self.kernel, &self.engine, &Followed(self));
             self.device_sharing = sharing;
         }
     }

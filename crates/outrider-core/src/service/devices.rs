@@ -97,7 +97,7 @@ impl Devices {
         {
             return *model;
         }
-        let model = engine.model(device.0);
+        let model = engine.model(device);
         self.models.insert(device, (now, model));
         model
     }
@@ -129,7 +129,7 @@ impl<K: Kernel> Service<K> {
     /// The device from which a file was fetched last.
     pub(super) fn device(&self, key: InodeKey) -> DeviceId {
         let file = self.files.get(&key);
-        file.map_or(DeviceId(key.dev), |f| f.device())
+        file.map_or(key.device(), |f| f.device())
     }
 
     /// The model of a device.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use outrider_sys::units::{DeviceId, InodeKey, PAGE};
+use outrider_sys::units::{ByteRange, InodeKey, PAGE};
 
 use super::interarrival::Interarrival;
 use super::kernel::Kernel;
@@ -32,7 +32,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// The program's own hint.
-    pub(super) fn advise(&mut self, i: usize, key: InodeKey, range: std::ops::Range<u64>) {
+    pub(super) fn advise(&mut self, i: usize, key: InodeKey, range: ByteRange) {
         let Some(size) = self.files.get(&key).map(|f| f.size()) else {
             return;
         };
@@ -105,7 +105,7 @@ impl<K: Kernel> Service<K> {
         let (class, part) = self.urgency(key, intent.class);
         let room = self.room().min(part);
         let now = self.now_us();
-        let device = DeviceId(self.engine.device_of(key.dev, &handle, first));
+        let device = self.engine.device_of(key.device(), &handle, first);
         self.begin_sharing(device);
         let model = self.model(device);
         let Some(file) = self.files.get_mut(&key) else {
@@ -131,7 +131,7 @@ impl<K: Kernel> Service<K> {
                 account: file.account.clone(),
             })
             .collect();
-        self.engine.submit(key.dev, class, requests);
+        self.engine.submit(key.device(), class, requests);
         if plan.refused_at.is_some() {
             // More than there was room for, whatever more is.
             self.memory.ledger().lack(Holder::Files, u64::MAX);
@@ -147,7 +147,7 @@ impl<K: Kernel> Service<K> {
         &mut self,
         key: InodeKey,
         handle: &Arc<Handle>,
-        ranges: &[std::ops::Range<u64>],
+        ranges: &[ByteRange],
         descriptor: Option<(usize, u16)>,
     ) {
         if !self.config.view.cache_visibility {
@@ -206,7 +206,7 @@ impl<K: Kernel> Service<K> {
         key: InodeKey,
         handle: &Arc<Handle>,
         view: &FileView,
-        ranges: &[std::ops::Range<u64>],
+        ranges: &[ByteRange],
         i: usize,
         fd: u16,
     ) {
@@ -243,12 +243,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Whether what a line that begins now was to find cached, `len` bytes at the begin of each of `places`, was evicted.
-    pub(super) fn line_is_lost(
-        &mut self,
-        key: InodeKey,
-        places: &[std::ops::Range<u64>],
-        len: u64,
-    ) -> bool {
+    pub(super) fn line_is_lost(&mut self, key: InodeKey, places: &[ByteRange], len: u64) -> bool {
         let Some(handle) = self.handle(key) else {
             return false;
         };
@@ -276,12 +271,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Up to which byte others of its kind would read a file on that was read from its beginning up to `end`, as far as these ranges lie ahead.
-    pub(super) fn reach(
-        &self,
-        key: InodeKey,
-        end: u64,
-        ranges: &[std::ops::Range<u64>],
-    ) -> Option<u64> {
+    pub(super) fn reach(&self, key: InodeKey, end: u64, ranges: &[ByteRange]) -> Option<u64> {
         let ahead = ranges.iter().map(|r| r.end).max()?;
         self.files.reach(key, end, ahead)
     }

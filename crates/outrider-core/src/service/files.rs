@@ -186,7 +186,7 @@ impl FileState {
             view: Arc::new(view),
             account: Arc::new(account),
             size,
-            device: DeviceId(key.dev),
+            device: key.device(),
             hold: Hold::new(now),
             name: PathBuf::new(),
             random: RandomReads::new(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 
 /// Reads over which the time is taken: several of the batches in which the service hears of them.
-const WINDOW: u32 = 32;
+const SAMPLE: u32 = 32;
 /// Reads after which the first answer is given, if both halves of them took about as long: what our first requests have disturbed takes longer.
 const FIRST: u32 = 16;
 /// Reads beside requests of ours that are left out; then they count, because there are no others.
@@ -39,7 +39,7 @@ impl Interarrival {
         let rest = (now - since).saturating_sub(self.half);
         let even = rest * 3 < self.half * 4 && self.half * 3 < rest * 4;
         let first = self.mean.is_none() && self.reads == FIRST && even;
-        if self.reads < WINDOW && !first {
+        if self.reads < SAMPLE && !first {
             return;
         }
         let each = (now - since) / self.reads;

@@ -3,8 +3,8 @@
 //! Nothing else of the service asks the system anything, but for the two that hand processes on (`heirs`) and that walk through directories. So the same code runs
 //! on Linux and in simulated time, where every answer is a model's and two runs are alike to the digit.
 
+use outrider_sys::units::{ByteRange, DeviceId};
 use std::io;
-use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -114,7 +114,7 @@ pub trait Kernel: Counters {
     /// See [`fetch::link`](crate::fetch::link).
     fn link(&self, pid: u32, fd: u16) -> PathBuf;
     /// What a file lies on where a server keeps it, by the mounts that process `pid` sees and the name under which it has the file open.
-    fn server(&self, pid: u32, dev: u64, fd: u16) -> Option<Place>;
+    fn server(&self, pid: u32, dev: DeviceId, fd: u16) -> Option<Place>;
     /// See [`fetch::behind`](crate::fetch::behind).
     fn behind(&self, pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)>;
     /// Opens the file that a program has open, and lets go of it when nobody has. `openers` counts who has.
@@ -145,7 +145,7 @@ pub trait Kernel: Counters {
     /// Files that servers have opened since this was asked last.
     fn opened(&mut self) -> Vec<Answer>;
     /// Whether a server of this file system has not answered for long.
-    fn is_stuck(&self, dev: u64) -> bool;
+    fn is_stuck(&self, dev: DeviceId) -> bool;
     /// What an open file lies on, and the number of its file system where that is of interest.
     fn place(&self, handle: &Handle) -> (Place, Option<u64>);
     /// See [`fetch::name`](crate::fetch::name).
@@ -167,13 +167,13 @@ pub trait Kernel: Counters {
         residency::divide(&count, view, pages, now, looks)
     }
     /// Pages of the bytes `range` that are cached or on their way.
-    fn cached(&self, handle: &Handle, range: Range<u64>) -> Result<u64, CacheStatError>;
+    fn cached(&self, handle: &Handle, range: ByteRange) -> Result<u64, CacheStatError>;
     /// See [`Handle::counted`].
-    fn counted(&self, handle: &Handle, range: Range<u64>) -> Result<CacheStat, CacheStatError>;
+    fn counted(&self, handle: &Handle, range: ByteRange) -> Result<CacheStat, CacheStatError>;
     /// See [`cache::drop_range`](outrider_sys::cache::drop_range).
-    fn drop_range(&self, handle: &Handle, range: Range<u64>) -> io::Result<()>;
+    fn drop_range(&self, handle: &Handle, range: ByteRange) -> io::Result<()>;
     /// See [`Mapped::look`].
-    fn touched(&self, pid: u32, mapped: &mut Mapped) -> io::Result<Vec<Range<u64>>>;
+    fn touched(&self, pid: u32, mapped: &mut Mapped) -> io::Result<Vec<ByteRange>>;
 
     /// Bytes that a process has read, from wherever.
     fn bytes_read(&self, pid: u32) -> Option<u64>;

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use outrider_sys::units::{InodeKey, PAGE};
+use outrider_sys::units::{ByteRange, InodeKey, PAGE};
 
 use super::kernel::Kernel;
 use super::left_to_kernel::Way;
@@ -33,7 +33,7 @@ pub(super) struct KernelCopy {
     /// Where it began, bytes.
     begin: u64,
     /// What has not been asked for yet, bytes.
-    rest: std::ops::Range<u64>,
+    rest: ByteRange,
 }
 
 impl<K: Kernel> Service<K> {

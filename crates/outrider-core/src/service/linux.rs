@@ -1,7 +1,7 @@
 //! Linux: what the service asks of its system, asked.
 
+use outrider_sys::units::{ByteRange, DeviceId};
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -111,15 +111,15 @@ impl Counters for Linux {
         self.counts.bytes_fetched(pid)
     }
 
-    fn longest_request(&self, device: u64) -> Option<u64> {
+    fn longest_request(&self, device: DeviceId) -> Option<u64> {
         self.counts.longest_request(device)
     }
 
-    fn begun(&self, device: u64) -> Option<(u64, u64)> {
+    fn begun(&self, device: DeviceId) -> Option<(u64, u64)> {
         self.counts.begun(device)
     }
 
-    fn read(&self, device: u64) -> Option<counters::Read> {
+    fn read(&self, device: DeviceId) -> Option<counters::Read> {
         self.counts.read(device)
     }
 
@@ -232,7 +232,7 @@ impl Kernel for Linux {
         fetch::link(pid, fd)
     }
 
-    fn server(&self, pid: u32, dev: u64, fd: u16) -> Option<Place> {
+    fn server(&self, pid: u32, dev: DeviceId, fd: u16) -> Option<Place> {
         let mount = fetch::server(pid, dev, &fetch::link(pid, fd))?;
         Some(place_of(Some(&Device::of_mount(mount)), true))
     }
@@ -302,7 +302,7 @@ impl Kernel for Linux {
         self.servers.opened()
     }
 
-    fn is_stuck(&self, dev: u64) -> bool {
+    fn is_stuck(&self, dev: DeviceId) -> bool {
         self.servers.is_stuck(dev)
     }
 
@@ -337,19 +337,19 @@ impl Kernel for Linux {
         self.residency.calibrate(handle, view, pages, now, looks)
     }
 
-    fn cached(&self, handle: &Handle, range: Range<u64>) -> Result<u64, CacheStatError> {
+    fn cached(&self, handle: &Handle, range: ByteRange) -> Result<u64, CacheStatError> {
         self.residency.count(handle, range)
     }
 
-    fn counted(&self, handle: &Handle, range: Range<u64>) -> Result<CacheStat, CacheStatError> {
+    fn counted(&self, handle: &Handle, range: ByteRange) -> Result<CacheStat, CacheStatError> {
         handle.counted(range)
     }
 
-    fn drop_range(&self, handle: &Handle, range: Range<u64>) -> io::Result<()> {
+    fn drop_range(&self, handle: &Handle, range: ByteRange) -> io::Result<()> {
         cache::drop_range(handle.fd(), range)
     }
 
-    fn touched(&self, pid: u32, mapped: &mut Mapped) -> io::Result<Vec<Range<u64>>> {
+    fn touched(&self, pid: u32, mapped: &mut Mapped) -> io::Result<Vec<ByteRange>> {
         mapped.look(pid)
     }
 

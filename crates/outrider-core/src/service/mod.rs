@@ -365,7 +365,7 @@ impl<K: Kernel> Service<K> {
             .iter()
             .zip(models.iter().filter(|(_, m)| m.has_latency()))
         {
-            to[0].store(*dev, Relaxed);
+            to[0].store(dev.0, Relaxed);
             to[1].store(model.latency_us as u64, Relaxed);
             to[2].store(model.measured_bandwidth().unwrap_or(0.0) as u64, Relaxed);
         }

@@ -90,7 +90,7 @@ impl<K: Kernel> Service<K> {
                 };
                 let (place, id) = self.kernel.place(&handle);
                 if let Some(model) = id.and_then(|id| self.devices.saved(id)) {
-                    self.engine.assume(key.dev, *model);
+                    self.engine.assume(key.device(), *model);
                 }
                 self.devices.found(key.dev, place);
                 place

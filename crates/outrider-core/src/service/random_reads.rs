@@ -1,10 +1,10 @@
 //! Reads of a file in no order: whether it is cached, and whether what they fall in is worth streaming (`source::dense` decides).
 
-use std::ops::{Add, Range};
+use std::ops::Add;
 use std::time::Duration;
 
 use outrider_sys::cache::CacheStatError;
-use outrider_sys::units::{InodeKey, PAGE};
+use outrider_sys::units::{ByteRange, InodeKey, PAGE};
 
 use super::decide::{Disorder, Want};
 use super::kernel::Kernel;
@@ -256,7 +256,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Considers whether it pays to stream what random reads fall in, if it is time: the region, where it is to be streamed now.
-    fn consider_streaming(&mut self, key: InodeKey) -> Option<Range<u64>> {
+    fn consider_streaming(&mut self, key: InodeKey) -> Option<ByteRange> {
         let due = self.files.get(&key)?;
         if due.random.seen.reads < due.random.consider_at {
             return None;
@@ -308,7 +308,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// What the kernel holds of a file's region.
-    fn held(&mut self, key: InodeKey, region: &Range<u64>) -> Option<Held> {
+    fn held(&mut self, key: InodeKey, region: &ByteRange) -> Option<Held> {
         if self.files.get(&key)?.is_blind() {
             return None;
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use outrider_sys::cache::CacheStatError;
-use outrider_sys::units::{InodeKey, PAGE};
+use outrider_sys::units::{ByteRange, InodeKey, PAGE};
 
 use super::decide::{
     Calm, Decision, Disorder, Next, Order, ReadFacts, Silence, StreamFacts, Want, decide,
@@ -114,7 +114,7 @@ impl<K: Kernel> Service<K> {
         let desc = state.desc_mut(e.fd)?;
         let untold = desc.take_in(e.offset, slot.skip.load(Relaxed), shared.proc(i));
         let alike = untold.is_none() && !desc.detector.streams.skips();
-        let beside = alike && self.engine.is_asked(device.0);
+        let beside = alike && self.engine.is_asked(device);
         desc.told(alike, beside, self.kernel.now());
         let foresight = desc
             .detector
@@ -438,7 +438,7 @@ impl<K: Kernel> Service<K> {
         e: Event,
         size: u64,
         limits: &Limits,
-    ) -> Option<std::ops::Range<u64>> {
+    ) -> Option<ByteRange> {
         const LOOKS: [u64; 2] = [4 << 20, 60 << 20];
         const PLACES: u64 = 16;
         /// Pages looked at in one place.

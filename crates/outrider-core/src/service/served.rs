@@ -1,9 +1,8 @@
 //! Files that a server keeps (NFS, FUSE), where opening one is no small matter.
 
-use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
-use outrider_sys::units::InodeKey;
+use outrider_sys::units::{ByteRange, InodeKey};
 
 use super::Service;
 use super::kernel::Kernel;
@@ -24,11 +23,11 @@ pub(super) struct Served {
     /// Whether what is read of it stays cached.
     caches: Option<bool>,
     /// A read that was told when the file was open here already: descriptor, thread, bytes.
-    read: Option<(u16, u64, Range<u64>)>,
+    read: Option<(u16, u64, ByteRange)>,
     /// Bytes that programs have read since they opened it.
     bytes: u64,
     /// What programs have asked for while it was being opened.
-    hinted: Vec<Range<u64>>,
+    hinted: Vec<ByteRange>,
 }
 
 impl Served {
@@ -53,7 +52,7 @@ impl Served {
     }
 
     /// The program will need these bytes: they are asked for once it is open, if it is being opened.
-    pub(super) fn hint(&mut self, range: Range<u64>) {
+    pub(super) fn hint(&mut self, range: ByteRange) {
         if self.pending && self.hinted.len() < HINTS {
             self.hinted.push(range);
         }
@@ -72,7 +71,7 @@ impl<K: Kernel> Service<K> {
         if self.devices.place(key.dev).is_some() {
             return;
         }
-        if let Some(place) = self.kernel.server(pid, key.dev, fd) {
+        if let Some(place) = self.kernel.server(pid, key.device(), fd) {
             self.devices.found(key.dev, place);
         }
     }
@@ -85,7 +84,7 @@ impl<K: Kernel> Service<K> {
         if !served || self.devices.leaves_alone(key.dev) || self.quiesce.is_quiesced() {
             return;
         }
-        if self.kernel.is_stuck(key.dev) {
+        if self.kernel.is_stuck(key.device()) {
             self.leave_alone(key.dev, shm::UNANSWERED);
             return;
         }

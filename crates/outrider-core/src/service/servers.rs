@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use outrider_sys::cache::residency_is_visible;
-use outrider_sys::units::InodeKey;
+use outrider_sys::units::{DeviceId, InodeKey};
 
 use super::ends::{Ends, Wake};
 use super::kernel::{Answer, OpenFile, Source};
@@ -90,10 +90,10 @@ impl Servers {
     }
 
     /// Whether a server of this file system has not answered for long.
-    pub(super) fn is_stuck(&self, dev: u64) -> bool {
+    pub(super) fn is_stuck(&self, dev: DeviceId) -> bool {
         let late = |since: &Moment| self.clock.since(*since) > PATIENCE;
         let mut opening = self.opening.iter();
-        opening.any(|(key, since)| key.dev == dev && late(since))
+        opening.any(|(key, since)| key.device() == dev && late(since))
     }
 
     /// Begins to open a file. `false`: enough are being opened there, or the process is about to end.

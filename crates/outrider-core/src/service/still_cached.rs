@@ -8,7 +8,7 @@
 //! | evictions, by some places of a file | half of the places | all of the file is gone through then |
 //! | evictions, by the lines of a tile | a quarter of the places | the lines beside it are asked for next, and are lost in the same way |
 
-use std::ops::Range;
+use outrider_sys::units::ByteRange;
 use std::sync::Arc;
 
 use outrider_sys::cache::CacheStatError;
@@ -70,7 +70,7 @@ impl<K: Kernel> Service<K> {
     pub(super) fn count_cached(
         &self,
         handle: &Arc<Handle>,
-        bytes: Range<u64>,
+        bytes: ByteRange,
     ) -> Result<Counted, CacheStatError> {
         let pages = PageRange::from_bytes(bytes.start, bytes.end.saturating_sub(bytes.start)).len();
         let cached = self.kernel.cached(handle, bytes)?;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use outrider_sys::units::InodeKey;
+use outrider_sys::units::{ByteRange, InodeKey};
 
 use crate::shm::{self, Event, Kind};
 use crate::view::PageRange;
@@ -25,7 +25,7 @@ pub(super) enum Told {
     /// A directory was entered, or something in one.
     Entered(InodeKey),
     /// Bytes will be needed; whether the kernel has begun to fetch them.
-    Hinted { range: Range<u64>, begun: bool },
+    Hinted { range: ByteRange, begun: bool },
     /// Pages were thrown out of the cache.
     Dropped(PageRange),
     /// The file ends here now, bytes.
@@ -35,7 +35,7 @@ pub(super) enum Told {
     /// What was mapped there is no more.
     Unmapped(Range<u64>),
     /// What was mapped from an address on is mapped elsewhere now.
-    Moved { from: u64, to: Range<u64> },
+    Moved { from: u64, to: ByteRange },
     /// A file must never be opened.
     Untouchable(InodeKey),
     /// What is mapped there will be needed.

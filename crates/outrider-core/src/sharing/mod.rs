@@ -8,6 +8,7 @@ mod process;
 pub mod runs;
 mod system;
 
+use outrider_sys::units::DeviceId;
 use std::time::Duration;
 
 use outrider_sys::counters;
@@ -44,11 +45,11 @@ pub trait Counters: Clock {
     /// Bytes that a process has had read from disks.
     fn bytes_fetched(&self, pid: u32) -> Option<u64>;
     /// Bytes of the longest request that a disk takes.
-    fn longest_request(&self, device: u64) -> Option<u64>;
+    fn longest_request(&self, device: DeviceId) -> Option<u64>;
     /// See [`counters::begun`].
-    fn begun(&self, device: u64) -> Option<(u64, u64)>;
+    fn begun(&self, device: DeviceId) -> Option<(u64, u64)>;
     /// See [`counters::read`].
-    fn read(&self, device: u64) -> Option<counters::Read>;
+    fn read(&self, device: DeviceId) -> Option<counters::Read>;
     /// Shows this run to others of its user.
     fn show_run(&self, _own: &Run) {}
     /// What other runs of this user show.
@@ -97,7 +98,7 @@ pub trait Readers {
     /// Bytes of which programs have given the kernel hints.
     fn hinted(&self) -> u64;
     /// Whether files that programs have read at random are on their way from a device as a whole.
-    fn is_streaming(&self, device: u64) -> bool;
+    fn is_streaming(&self, device: DeviceId) -> bool;
 }
 
 /// The last look.
@@ -119,7 +120,7 @@ pub struct DeviceSharing {
     /// What other runs were shown at the last look.
     shown: Run,
     /// Devices, and bytes that calls which programs make ahead may have in flight there, where that is less than elsewhere.
-    rooms: Vec<(u64, u64)>,
+    rooms: Vec<(DeviceId, u64)>,
 }
 
 impl DeviceSharing {
@@ -132,18 +133,18 @@ impl DeviceSharing {
     }
 
     /// Who reads from a device, as far as is known.
-    pub fn of(&self, device: u64) -> Sharing {
+    pub fn of(&self, device: DeviceId) -> Sharing {
         let disk = self.disks.iter().find(|d| d.device == device);
         disk.map_or(Sharing::Unknown, Disk::sharing)
     }
 
     /// Bytes that calls which programs make ahead themselves may have in flight, by device, where others read: see [`Sharing::ahead`].
-    pub fn rooms(&self) -> &[(u64, u64)] {
+    pub fn rooms(&self) -> &[(DeviceId, u64)] {
         &self.rooms
     }
 
     /// Whether a device is looked at.
-    pub fn knows(&self, device: u64) -> bool {
+    pub fn knows(&self, device: DeviceId) -> bool {
         self.disks.iter().any(|d| d.device == device)
     }
 
@@ -200,7 +201,7 @@ impl DeviceSharing {
     /// To be called before something is asked of a device that is not looked at: begins to count there.
     pub fn begin(
         &mut self,
-        device: u64,
+        device: DeviceId,
         system: &impl Counters,
         engine: &Engine,
         readers: &impl Readers,
@@ -223,7 +224,7 @@ impl DeviceSharing {
 
     fn disk(
         &mut self,
-        device: u64,
+        device: DeviceId,
         system: &impl Counters,
         chunk: impl FnOnce() -> u64,
     ) -> &mut Disk {

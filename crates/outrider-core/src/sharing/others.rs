@@ -1,6 +1,6 @@
 //! Other runs of the same user that read from the same disks: what they have asked for, by what each shows of itself.
 
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{DeviceId, PAGE};
 
 use super::runs::Run;
 use super::{MOST, REST};
@@ -84,7 +84,11 @@ impl Others {
     }
 
     /// Those of them that have lately fetched something, perhaps from this device.
-    pub(super) fn on<'a>(&self, runs: &'a [Run], device: u64) -> impl Iterator<Item = &'a Run> {
+    pub(super) fn on<'a>(
+        &self,
+        runs: &'a [Run],
+        device: DeviceId,
+    ) -> impl Iterator<Item = &'a Run> {
         let is_active = |run: &&Run| self.active.iter().any(|a| Some(a.0) == run.leader());
         runs.iter()
             .filter(move |run| run.devices.contains(&device) && is_active(run))

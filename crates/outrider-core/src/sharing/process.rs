@@ -1,6 +1,6 @@
 //! A process that has an engine for itself alone, without a service: what it reads it reads by the engine, or beside it.
 
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{DeviceId, PAGE};
 
 use super::{Counters, Program, Readers, System};
 use crate::engine::{Engine, Load};
@@ -68,7 +68,7 @@ impl Readers for Process<'_> {
         Some(self.pages)
     }
 
-    fn is_streaming(&self, _device: u64) -> bool {
+    fn is_streaming(&self, _device: DeviceId) -> bool {
         true
     }
 }

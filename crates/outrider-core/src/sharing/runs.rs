@@ -10,6 +10,7 @@ use std::os::fd::AsRawFd;
 
 use outrider_sys::counters::began;
 use outrider_sys::raw::Fd;
+use outrider_sys::units::DeviceId;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -19,7 +20,7 @@ use crate::tree::listing::Listing;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Run {
     /// The devices that it reads from, as in `st_dev`.
-    pub devices: Vec<u64>,
+    pub devices: Vec<DeviceId>,
     /// Bytes that it has on their way there, at most.
     pub in_flight: u64,
     /// Requests that its service has made so far, and the bytes that these have had fetched.
@@ -56,7 +57,7 @@ impl Run {
         ];
         let members = self.members.iter();
         let members = members.flat_map(|(pid, bytes)| [u64::from(*pid), *bytes]);
-        let devices = self.devices.iter().copied();
+        let devices = self.devices.iter().map(|d| d.0);
         counts.into_iter().chain(devices).chain(members).collect()
     }
 
@@ -82,7 +83,7 @@ impl Run {
         let (of_members, _) = rest.split_at(2 * members);
         let member = |m: &[u64]| Some((u32::try_from(m[0]).ok()?, m[1].max(1)));
         Some(Run {
-            devices: of_devices.to_vec(),
+            devices: of_devices.iter().copied().map(DeviceId).collect(),
             in_flight: *in_flight,
             made: (*requests, *bytes),
             sees_somebody: *sees != 0,
@@ -246,7 +247,7 @@ mod tests {
     #[test]
     fn runs_are_lists_of_numbers() {
         let run = Run {
-            devices: vec![7, 8],
+            devices: vec![DeviceId(7), DeviceId(8)],
             in_flight: 1 << 20,
             made: (3, 5000),
             sees_somebody: true,

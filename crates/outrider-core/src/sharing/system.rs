@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use outrider_sys::counters;
-use outrider_sys::device::DeviceId;
+use outrider_sys::units::DeviceId;
 
 use super::Counters;
 use super::runs::{Run, Runs};
@@ -52,16 +52,16 @@ impl Counters for System {
         counters::bytes_fetched(pid)
     }
 
-    fn longest_request(&self, device: u64) -> Option<u64> {
-        counters::longest_request(DeviceId::from_dev(device))
+    fn longest_request(&self, device: DeviceId) -> Option<u64> {
+        counters::longest_request(device)
     }
 
-    fn begun(&self, device: u64) -> Option<(u64, u64)> {
-        counters::begun(DeviceId::from_dev(device))
+    fn begun(&self, device: DeviceId) -> Option<(u64, u64)> {
+        counters::begun(device)
     }
 
-    fn read(&self, device: u64) -> Option<counters::Read> {
-        counters::read(DeviceId::from_dev(device))
+    fn read(&self, device: DeviceId) -> Option<counters::Read> {
+        counters::read(device)
     }
 
     fn show_run(&self, own: &Run) {

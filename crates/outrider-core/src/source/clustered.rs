@@ -6,9 +6,7 @@
 //! the faster way is then measured: every now and then one is left alone, and if the program doesn't get through the others faster, it is let be. The paper fetches
 //! 2^n blocks in this state, whatever they bring.
 
-use std::ops::Range;
-
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{ByteRange, PAGE};
 
 use super::recogniser::{Claim, Read, Recogniser, Source};
 
@@ -149,7 +147,7 @@ impl Recogniser for Clustered {
 }
 
 impl Source for Clustered {
-    fn foresee(&mut self, read: &Read, most: u64) -> Vec<Range<u64>> {
+    fn foresee(&mut self, read: &Read, most: u64) -> Vec<ByteRange> {
         let how = (read.limits.random_distance, read.limits.delay);
         let around = self.fetch(read.offset, read.size, how, most.min(AREA));
         around.into_iter().collect()
@@ -270,7 +268,7 @@ impl Clustered {
         size: u64,
         (distance, delay): (u64, u64),
         most: u64,
-    ) -> Option<Range<u64>> {
+    ) -> Option<ByteRange> {
         let latest = self.visits.iter_mut().find(|v| v.tick == self.tick);
         let drifts = |v: &&mut Visit| self.tick >= self.off && v.drifts(distance, delay);
         if let Some(v) = latest.filter(drifts) {
@@ -307,7 +305,7 @@ impl Clustered {
         (self.width as u64).div_ceil(PAGE) * PAGE
     }
 
-    fn area(&self, offset: u64, most: u64) -> Range<u64> {
+    fn area(&self, offset: u64, most: u64) -> ByteRange {
         if self.is_aligned() && self.block <= most {
             let start = offset / self.block * self.block;
             return start..start + self.block;
@@ -331,9 +329,9 @@ mod tests {
         pages: &[u64],
         delay: u64,
         gained: u64,
-    ) -> Vec<Range<u64>> {
+    ) -> Vec<ByteRange> {
         let mut clustered = Clustered::default();
-        let mut all: Vec<Range<u64>> = Vec::new();
+        let mut all: Vec<ByteRange> = Vec::new();
         let mut now = 0;
         for start in starts {
             for page in pages {
@@ -347,7 +345,7 @@ mod tests {
         all
     }
 
-    fn fetched(starts: impl Iterator<Item = u64>, pages: &[u64], delay: u64) -> Vec<Range<u64>> {
+    fn fetched(starts: impl Iterator<Item = u64>, pages: &[u64], delay: u64) -> Vec<ByteRange> {
         fetched_with(starts, pages, delay, 10)
     }
 

@@ -7,9 +7,7 @@
 //! at a share `investment` of it costs at most 1 + 1/investment of what was spent and at best
 //! 1 + investment of the optimum. The paper has nothing like it; its `fetchall` buys at once.
 
-use std::ops::Range;
-
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{ByteRange, PAGE};
 
 /// What is known of a file's random reads.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +21,7 @@ pub struct Random {
     /// … and all that were looked at.
     pub sampled: u64,
     /// The region they fall in, bytes.
-    pub hull: Range<u64>,
+    pub hull: ByteRange,
     /// Of the reads that were looked at, those that fell where one had fallen before.
     pub repeats: u64,
     /// Reads that fall where one had fallen before are not all seen: of a mapping only what is touched first is.
@@ -158,7 +156,7 @@ impl Random {
 
     /// The region of a file of `size` bytes that the reads seem to be drawn from. Where the outermost reads leave no more to an end of the file
     /// than chance does, it reaches to the end.
-    pub fn region(&self, size: u64) -> Range<u64> {
+    pub fn region(&self, size: u64) -> ByteRange {
         // Reads drawn evenly leave an average gap at each end, and eight of them once in 3000 times.
         let margin = (self.hull.end - self.hull.start).saturating_mul(8) / self.sampled.max(1);
         let start = if self.hull.start <= margin {

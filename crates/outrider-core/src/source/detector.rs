@@ -1,11 +1,11 @@
 //! The recognisers of one descriptor, and who of them has a read (SPEC CP2, CP3).
 
+use outrider_sys::units::ByteRange;
+
 use super::recogniser::{Arrival, Claim, Expected, Foresight, Limits, Read, Recogniser, Source};
 use super::skip_sequential::SkipSequential;
 use super::streams::Streams;
 use super::tiled::Tiles;
-
-use std::ops::Range;
 
 /// After so many reads without a pattern a new one has to show itself once more than usual: among that many, some lie at equal
 /// distances by chance.
@@ -189,7 +189,7 @@ impl Detector {
     }
 
     /// The line that begins with a read at `offset` was asked for and evicted before it was read: what to ask for instead.
-    pub fn narrow(&mut self, offset: u64, size: u64, limits: &Limits) -> Option<Vec<Range<u64>>> {
+    pub fn narrow(&mut self, offset: u64, size: u64, limits: &Limits) -> Option<Vec<ByteRange>> {
         self.tiles.narrow(offset, size, limits)
     }
 }

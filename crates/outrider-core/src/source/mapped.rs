@@ -7,7 +7,7 @@
 //! no more than that looks sequential where the pages between are cached, and like a stride where they are not, and what is fetched for the
 //! one is not what the other needs.
 //!
-//! A look scans a window around where the last touches were; the whole mapping is scanned only now and then, and, unless it is very long, where the last
+//! A look scans a stretch around where the last touches were; the whole mapping is scanned only now and then, and, unless it is very long, where the last
 //! look has found nothing: who reads in no order is elsewhere by now.
 
 use std::io;
@@ -166,14 +166,14 @@ impl Mapped {
     pub fn look(&mut self, pid: u32) -> io::Result<Vec<Range<u64>>> {
         self.looks = self.looks.wrapping_add(1);
         let whole = self.lost && self.memory.end - self.memory.start <= SCANNED;
-        let window = if whole || self.looks % WHOLE_EVERY == 1 {
+        let span = if whole || self.looks % WHOLE_EVERY == 1 {
             self.memory.clone()
         } else {
             self.last.saturating_sub(NEAR).max(self.memory.start)
                 ..self.last.saturating_add(NEAR).min(self.memory.end)
         };
         let pagemap = Pagemap::of(pid)?;
-        let mut found = self.scan(&pagemap, window)?;
+        let mut found = self.scan(&pagemap, span)?;
         found.retain(|r| r.start < r.end);
         self.lost = found.is_empty();
         if let (Some(first), Some(last)) = (found.first(), found.last()) {
@@ -197,16 +197,16 @@ impl Mapped {
             .collect())
     }
 
-    /// Newly present address ranges in `window`, ascending.
-    fn scan(&mut self, pagemap: &Pagemap, window: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+    /// Newly present address ranges in `span`, ascending.
+    fn scan(&mut self, pagemap: &Pagemap, span: Range<u64>) -> io::Result<Vec<Range<u64>>> {
         let mut new = Vec::new();
         if !self.scan_refused {
-            let scanned = pagemap.scan(window.clone(), |r| self.mark(r, &mut new));
+            let scanned = pagemap.scan(span.clone(), |r| self.mark(r, &mut new));
             self.scan_refused = scanned.is_err();
         }
         if self.scan_refused {
             // Before Linux 6.7.
-            pagemap.read(window, |r| self.mark(r, &mut new))?;
+            pagemap.read(span, |r| self.mark(r, &mut new))?;
         }
         Ok(new)
     }

@@ -3,8 +3,8 @@
 //! Everything here and in the recognisers is arithmetic on offsets: no system calls, no clock. Who may claim what another would claim too is said in one
 //! place, [`Detector::access`](super::Detector::access).
 
+use outrider_sys::units::ByteRange;
 use std::fmt::Debug;
-use std::ops::Range;
 
 /// Constants of the recognisers; see `config.rs` for their meaning and sources.
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +124,7 @@ pub trait Recogniser {
 /// are given up, and each read is heard.
 pub trait Source: Recogniser + Debug + Send {
     /// It has claimed this read: what will be read beside it, bytes, in the order of need, `most` of them at most. Nothing, where that was said before.
-    fn foresee(&mut self, read: &Read, most: u64) -> Vec<Range<u64>>;
+    fn foresee(&mut self, read: &Read, most: u64) -> Vec<ByteRange>;
 
     /// What was foreseen was asked for, and so many bytes of it were not cached, or only because they had been asked for before.
     fn asked(&mut self, _bytes: u64) {}
@@ -140,15 +140,15 @@ pub type New = fn() -> Box<dyn Source>;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Foresight {
     /// Byte ranges that will be read, in the order of need.
-    pub ranges: Vec<Range<u64>>,
+    pub ranges: Vec<ByteRange>,
     /// Reads that begin in this byte range need not be told.
-    pub quiet: Range<u64>,
+    pub quiet: ByteRange,
     /// So many reads need not be told.
     pub skip: u32,
     /// No pattern was found in this read.
     pub random: bool,
     /// It is no stream's, and these bytes beside it will be read, in the order of need.
-    pub around: Vec<Range<u64>>,
+    pub around: Vec<ByteRange>,
     /// Like those before, it lies behind the last one, but too far for what lies between to be read too.
     pub onward: bool,
     /// The read begins a line whose places were asked for before: they may have been evicted.
@@ -156,14 +156,14 @@ pub struct Foresight {
     /// The read went on in a stream that has been told in whole: bytes that were passed since its last read was known.
     pub passed: Option<Passed>,
     /// Bytes that were skipped, and will hardly be read any more.
-    pub skipped: Range<u64>,
+    pub skipped: ByteRange,
 }
 
 /// Reads that were not told because they were expected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Passed {
     /// Where the reads between the last known one and this one begin, bytes; where they touch, all of their bytes.
-    pub span: Range<u64>,
+    pub span: ByteRange,
     /// Bytes between the starts of two reads.
     pub stride: u64,
     /// Bytes of each read.
@@ -171,7 +171,7 @@ pub struct Passed {
 }
 
 /// Where reads begin that lie between one at `last` and one at `offset`, both left out: every `stride` bytes, `len` long.
-pub fn between(last: u64, offset: u64, len: u64, stride: i64) -> Range<u64> {
+pub fn between(last: u64, offset: u64, len: u64, stride: i64) -> ByteRange {
     let step = if stride.unsigned_abs() <= len {
         len
     } else {

@@ -4,9 +4,7 @@
 //! value names the state, from highly random to definitely sequential. *How far ahead?* is not the paper's. There the window doubles with the counter; here it
 //! doubles when the program had to wait for a page (it was late), because a window that nobody waits for is as large as it needs to be, whatever the pattern.
 
-use std::ops::Range;
-
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{ByteRange, PAGE};
 
 use super::counter::Counter;
 use super::recogniser::{Arrival, Limits, Passed, Read, between};
@@ -37,7 +35,7 @@ pub struct Stream {
     /// Reads so far that were foreseen by this stream.
     pub reads: u64,
     /// Where it may have gone on silently since its last read; empty after a read that came out of such silence.
-    pub(super) quiet: Range<u64>,
+    pub(super) quiet: ByteRange,
     /// Others are silent with it.
     pub(super) together: bool,
     /// Start of the last read that was told, looked at or not, bytes.
@@ -129,7 +127,7 @@ impl Stream {
     }
 
     /// A read at `offset` is the next of a stream that skips: what was left out since the last.
-    pub(super) fn skip(&mut self, offset: u64) -> Range<u64> {
+    pub(super) fn skip(&mut self, offset: u64) -> ByteRange {
         let Some(gaps) = self.gaps.as_mut().filter(|_| self.reads > 0) else {
             return 0..0;
         };
@@ -224,7 +222,7 @@ impl Stream {
     }
 
     /// Byte ranges from the front on, to the full distance ahead of `offset`; moves the front.
-    fn extend(&mut self, offset: u64, size: u64, limits: &Limits) -> Vec<Range<u64>> {
+    fn extend(&mut self, offset: u64, size: u64, limits: &Limits) -> Vec<ByteRange> {
         let (reach, refill) = self.reach(limits);
         let step = self.stride.unsigned_abs();
         let whole = if reach < 4 * limits.chunk {
@@ -288,7 +286,7 @@ impl Stream {
     }
 
     /// Reads that need not be told: from here to where the window is filled up again.
-    pub(super) fn quiet(&self, offset: u64, size: u64, limits: &Limits) -> Range<u64> {
+    pub(super) fn quiet(&self, offset: u64, size: u64, limits: &Limits) -> ByteRange {
         let (reach, refill) = self.reach(limits);
         let end = offset.saturating_add(self.len);
         let held = reach - refill.min(reach);
@@ -376,7 +374,7 @@ impl Stream {
     }
 
     /// What is to be asked for after a read that it has taken in; and whether that begins a line whose places were asked for before.
-    pub(super) fn ask(&mut self, read: &Read, tiles: &mut Tiles) -> (Vec<Range<u64>>, bool) {
+    pub(super) fn ask(&mut self, read: &Read, tiles: &mut Tiles) -> (Vec<ByteRange>, bool) {
         let (offset, len, size, limits) = (read.offset, read.len, read.size, read.limits);
         let line = tiles.line_of(offset, self.stride, self.len);
         let (mut ranges, was_asked) = match line {
@@ -415,7 +413,7 @@ impl Stream {
     }
 
     /// Which reads need not be told after one that it has taken in, having `passed` others, or none. `alone`: no other stream is being read.
-    pub(super) fn fall_silent(&mut self, read: &Read, passed: bool, alone: bool) -> Range<u64> {
+    pub(super) fn fall_silent(&mut self, read: &Read, passed: bool, alone: bool) -> ByteRange {
         // Silence follows only a read that was exactly the next one, so that a pattern which changes in the silence is
         // noticed right after it.
         self.proven = !passed && self.reads > 3;

@@ -4,9 +4,7 @@
 //! expected are remembered for a while, and when three of them lie at equal distances (two, where they touch), they become a stream. That covers forward and
 //! backward strides of any size, reverse reading and interleaving alike.
 
-use std::ops::Range;
-
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{ByteRange, PAGE};
 
 use super::counter::{Counter, Pattern};
 use super::recogniser::{Claim, Expected, Foresight, Limits, Passed, Read, Recogniser, between};
@@ -493,7 +491,7 @@ impl Streams {
 
     /// Everything from the front of the only stream to byte `at` turned out to be cached: it need not be asked for, nor
     /// reads of it be told. Returns what is quiet now.
-    pub fn cached_up_to(&mut self, at: u64, offset: u64, size: u64, limits: &Limits) -> Range<u64> {
+    pub fn cached_up_to(&mut self, at: u64, offset: u64, size: u64, limits: &Limits) -> ByteRange {
         let Some(i) = (0..self.all.len()).max_by_key(|i| self.all[*i].tick) else {
             return 0..0;
         };

@@ -6,7 +6,7 @@
 //! read. The kernel does the same in the small: it reads ahead where it finds the pages before cached, which a prefetch of single
 //! lines would take from it.
 
-use std::ops::Range;
+use outrider_sys::units::ByteRange;
 
 use super::recogniser::{Claim, Limits, Read, Recogniser};
 
@@ -91,7 +91,7 @@ impl Tiles {
         offset: u64,
         size: u64,
         limits: &Limits,
-    ) -> Option<Vec<Range<u64>>> {
+    ) -> Option<Vec<ByteRange>> {
         let tiled = self.0.as_mut()?;
         tiled.shrink();
         tiled.band(offset, size, limits.band(), limits.quantum)
@@ -171,7 +171,7 @@ impl Tiled {
         size: u64,
         most: u64,
         broad: u64,
-    ) -> Option<Vec<Range<u64>>> {
+    ) -> Option<Vec<ByteRange>> {
         if self.lines < CERTAIN || self.span == 0 {
             return None;
         }

@@ -21,7 +21,7 @@
 
 mod harvest;
 mod issue;
-mod sweep;
+mod scan;
 mod window;
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -40,7 +40,7 @@ use crate::memory::Mapped;
 use crate::payback::{self, Misses, Share};
 use crate::process;
 use crate::stats::{Counts, Shared};
-use sweep::Sweep;
+use scan::Scan;
 
 /// Calls looked ahead at first, …
 const FIRST_DEPTH: usize = 4;
@@ -71,7 +71,7 @@ enum Tail {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Follows {
     Yes,
-    /// They are only counted: looking ahead rests, or what they read is only fetched (see `sweep`).
+    /// They are only counted: looking ahead rests, or what they read is only fetched (see `scan`).
     Counting,
     /// One of them has waited: the next is looked for where the count says.
     Woken,
@@ -140,7 +140,7 @@ pub struct Instance<'g> {
     passing_kinds: u32,
     /// Buffers of the thread, if any was taken without a context.
     buffers: Option<Buffers>,
-    sweep: Option<Sweep>,
+    scan: Option<Scan>,
     /// What it has waited for, where the first wait earns nothing.
     misses: Misses,
     /// The call that the program is making was found not to be cached, and is counted there.
@@ -201,7 +201,7 @@ impl<'g> Instance<'g> {
             passes_until: 0,
             passing_kinds: 0,
             buffers: None,
-            sweep: None,
+            scan: None,
             misses: Misses::default(),
             asked: false,
             changes: context::changes(),
@@ -215,7 +215,7 @@ impl<'g> Instance<'g> {
         if options.engine == Engine::Serial || shared.is_off() {
             return this;
         }
-        this.sweep = (options.fetch && this.is_alone() && this.adapts()).then(Sweep::default);
+        this.scan = (options.fetch && this.is_alone() && this.adapts()).then(Scan::default);
         if this.adapts() && shared.payback.rests() {
             this.resting = true;
             return this;
@@ -259,7 +259,7 @@ impl<'g> Instance<'g> {
                 Start::Now | Start::Never => Start::Never,
             });
             self.tail = Tail::After(last);
-            self.follows = match self.sweep {
+            self.follows = match self.scan {
                 Some(_) => Follows::Counting,
                 None => Follows::Woken,
             };
@@ -502,7 +502,7 @@ impl<'g> Instance<'g> {
         if std::mem::replace(&mut self.changes, changes) != changes {
             self.outdate_reads();
         }
-        if self.sweep.is_some() && (counting || self.tail == Tail::Before) {
+        if self.scan.is_some() && (counting || self.tail == Tail::Before) {
             if self.sweep_on(source, call) {
                 return None;
             }
@@ -536,7 +536,7 @@ impl<'g> Instance<'g> {
             // It left calls out, unseen. Where it is can't be told any more.
             Follows::Woken => {
                 self.follows = Follows::Lost;
-                if self.sweep.is_some() {
+                if self.scan.is_some() {
                     self.unforeseen(call);
                 }
             }
@@ -641,8 +641,8 @@ impl<'g> Instance<'g> {
                 self.earn(nanos, asked);
             }
             if waited && self.follows == Follows::Counting {
-                match &mut self.sweep {
-                    Some(sweep) => sweep.waited(took),
+                match &mut self.scan {
+                    Some(scan) => scan.waited(took),
                     None => self.follows = Follows::Woken,
                 }
             }
@@ -747,8 +747,8 @@ impl<'g> Instance<'g> {
         if rests && idle && self.is_alone() && self.adapts() && source.skip(&last, 0).is_some() {
             self.follows = Follows::Counting;
             self.counted = 0;
-            if let Some(sweep) = &mut self.sweep {
-                *sweep = Sweep::default();
+            if let Some(scan) = &mut self.scan {
+                *scan = Scan::default();
             }
         }
     }

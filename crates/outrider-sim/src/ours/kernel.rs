@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -25,7 +24,7 @@ use outrider_sys::cache::{CacheStat, CacheStatError};
 use outrider_sys::counters::Read;
 use outrider_sys::handover::{Arrival, Handed};
 use outrider_sys::memory::Memory;
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{ByteRange, DeviceId, PAGE};
 
 use super::{FIRST_INODE, PROGRAM, SERVICE};
 use crate::cache::State;
@@ -116,18 +115,18 @@ impl Counters for Machine {
         Some(self.system.borrow().asked(by).bytes)
     }
 
-    fn longest_request(&self, _device: u64) -> Option<u64> {
+    fn longest_request(&self, _device: DeviceId) -> Option<u64> {
         self.takes(costs::FILE);
         Some(self.system.borrow().machine().longest)
     }
 
-    fn begun(&self, _device: u64) -> Option<(u64, u64)> {
+    fn begun(&self, _device: DeviceId) -> Option<(u64, u64)> {
         self.takes(2 * costs::FILE);
         let begun = self.system.borrow().begun();
         Some((begun, begun))
     }
 
-    fn read(&self, _device: u64) -> Option<Read> {
+    fn read(&self, _device: DeviceId) -> Option<Read> {
         self.takes(costs::FILE);
         let answered = self.system.borrow().answered();
         Some(Read {
@@ -247,7 +246,7 @@ impl Kernel for Machine {
         PathBuf::new()
     }
 
-    fn server(&self, _pid: u32, _dev: u64, _fd: u16) -> Option<Place> {
+    fn server(&self, _pid: u32, _dev: DeviceId, _fd: u16) -> Option<Place> {
         None
     }
 
@@ -307,7 +306,7 @@ impl Kernel for Machine {
         Vec::new()
     }
 
-    fn is_stuck(&self, _dev: u64) -> bool {
+    fn is_stuck(&self, _dev: DeviceId) -> bool {
         false
     }
 
@@ -339,11 +338,11 @@ impl Kernel for Machine {
         false
     }
 
-    fn cached(&self, handle: &Handle, range: Range<u64>) -> Result<u64, CacheStatError> {
+    fn cached(&self, handle: &Handle, range: ByteRange) -> Result<u64, CacheStatError> {
         self.counted(handle, range).map(|stat| stat.cached)
     }
 
-    fn counted(&self, handle: &Handle, range: Range<u64>) -> Result<CacheStat, CacheStatError> {
+    fn counted(&self, handle: &Handle, range: ByteRange) -> Result<CacheStat, CacheStatError> {
         self.takes(costs::CACHED);
         if handle.is_gone() {
             return Err(CacheStatError::Other(io::Error::from_raw_os_error(9)));
@@ -361,7 +360,7 @@ impl Kernel for Machine {
         })
     }
 
-    fn drop_range(&self, handle: &Handle, range: Range<u64>) -> io::Result<()> {
+    fn drop_range(&self, handle: &Handle, range: ByteRange) -> io::Result<()> {
         let file = self.of(handle).ok_or(io::ErrorKind::NotFound)?;
         let mut system = self.system.borrow_mut();
         let pages = system.pages(file, range);
@@ -369,7 +368,7 @@ impl Kernel for Machine {
         Ok(())
     }
 
-    fn touched(&self, _pid: u32, _mapped: &mut Mapped) -> io::Result<Vec<Range<u64>>> {
+    fn touched(&self, _pid: u32, _mapped: &mut Mapped) -> io::Result<Vec<ByteRange>> {
         Ok(Vec::new())
     }
 
@@ -411,7 +410,7 @@ impl Kernel for Machine {
 }
 
 /// Whether all of these bytes are there, not only on their way.
-pub fn is_there(system: &Shared, file: usize, bytes: Range<u64>) -> bool {
+pub fn is_there(system: &Shared, file: usize, bytes: ByteRange) -> bool {
     let system = system.borrow();
     let mut pages = system.pages(file, bytes);
     pages.all(|page| system.cache.state(page) == State::Uptodate)

@@ -25,7 +25,7 @@ use outrider_core::shm::{
 };
 use outrider_core::source::{New, SOURCES};
 
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{ByteRange, DeviceId, PAGE};
 
 use crate::device::Nanos;
 use crate::readahead::{Window, forced};
@@ -124,7 +124,7 @@ impl Ours {
 
     /// Bytes that calls which the program makes ahead itself may have in flight, as it was told last, if it was told of others.
     pub fn room(&self) -> Option<u64> {
-        self.memory.as_ref()?.proc().rooms.of(DEVICE)
+        self.memory.as_ref()?.proc().rooms.of(DeviceId(DEVICE))
     }
 
     fn slot(&self, fd: usize) -> Option<&Slot> {
@@ -249,7 +249,7 @@ impl Hands {
 }
 
 /// readahead(2): ns that it takes, and bytes that it has read.
-fn issue(system: &Shared, ino: u64, bytes: std::ops::Range<u64>) -> (Nanos, u64) {
+fn issue(system: &Shared, ino: u64, bytes: ByteRange) -> (Nanos, u64) {
     let mut system = system.borrow_mut();
     let file = (ino - FIRST_INODE) as usize;
     let before = system.asked(By::Ahead).bytes;

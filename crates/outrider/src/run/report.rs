@@ -13,7 +13,8 @@ use outrider_core::board;
 use outrider_core::declare::{self, FIGURES};
 use outrider_core::shared::{Shared, text};
 use outrider_core::shm::{FIGURES as BYTES, Figure, FileStat, MAX_FILES, Origin, lost};
-use outrider_sys::device::{Device, DeviceId};
+use outrider_sys::device::Device;
+use outrider_sys::units::DeviceId;
 use serde_json::{Value, json};
 
 use super::output_file::OutputFile;
@@ -228,9 +229,9 @@ fn left_alone(shared: &Shared) -> Vec<String> {
     all.flat_map(|(devices, reason)| {
         let devices = devices.iter().map(|d| d.load(Relaxed));
         devices.filter(|d| *d != 0).map(move |dev| {
-            let mount = Device::of_dev(dev).mount;
+            let mount = Device::of_dev(DeviceId(dev)).mount;
             let place = mount.map_or_else(
-                || format!("device {}", DeviceId::from_dev(dev)),
+                || format!("device {}", DeviceId(dev)),
                 |m| show(m.mount_point),
             );
             reason.replace("{}", &place)
@@ -274,7 +275,7 @@ fn foreseen(shared: &Shared) -> impl Iterator<Item = (&'static str, u64)> {
 
 /// Measured devices: `major:minor`, latency in µs, and bandwidth in MB/s if that was measured.
 fn devices(shared: &Shared) -> Vec<(String, u64, Option<u64>)> {
-    let number = |d: u64| outrider_sys::device::DeviceId::from_dev(d).to_string();
+    let number = |d: u64| DeviceId(d).to_string();
     let entries = shared
         .header()
         .devices

@@ -155,7 +155,7 @@ impl Unhooked {
     pub fn notes(self) -> impl Iterator<Item = String> {
         // A server need not answer.
         let asks_nobody = |(name, key): &(PathBuf, InodeKey)| {
-            fetch::server(std::process::id(), key.dev, name).is_none()
+            fetch::server(std::process::id(), key.device(), name).is_none()
         };
         let seen = self.seen.into_iter().filter(asks_nobody);
         let without = self
@@ -191,7 +191,7 @@ fn is_below_root_of(pid: u32, file: &Path) -> bool {
     use rustix::io::Errno;
     let root = format!("/proc/{pid}/root");
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let served = |key: InodeKey| fetch::server(pid, key.dev, Path::new("/")).is_some();
+    let served = |key: InodeKey| fetch::server(pid, key.device(), Path::new("/")).is_some();
     if key_of(&root) == key_of("/proc/self/root") || key_of(&root).is_none_or(served) {
         return true;
     }

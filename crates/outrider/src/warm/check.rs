@@ -6,14 +6,13 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 use outrider_core::plan::sweep::Item;
 use outrider_core::residency;
 use outrider_sys::cache;
-use outrider_sys::units::{PAGE, PageRange};
+use outrider_sys::units::{ByteRange, PAGE, PageRange};
 
 use super::Chosen;
 use super::fetch::Fetched;
@@ -79,15 +78,15 @@ fn file(chosen: &Chosen<'_>, items: &[Item], fetched: &Fetched) -> Checked {
 }
 
 /// Whether all of a range lies in the cache, up to date or not.
-fn is_cached(file: &File, range: &Range<u64>) -> bool {
+fn is_cached(file: &File, range: &ByteRange) -> bool {
     let pages = PageRange::from_bytes(range.start, range.end - range.start);
     cache::counted(file.as_fd(), range.clone()).is_ok_and(|stat| stat.cached >= pages.len())
 }
 
 impl Checked {
     /// Looks what of a range is there.
-    fn look(&mut self, file: &File, range: Range<u64>, hidden: bool, refused: bool) {
-        let missing = |range: &Range<u64>| {
+    fn look(&mut self, file: &File, range: ByteRange, hidden: bool, refused: bool) {
+        let missing = |range: &ByteRange| {
             let pages = PageRange::from_bytes(range.start, range.end - range.start);
             let missing = match hidden {
                 true => None,
@@ -130,7 +129,7 @@ impl Checked {
     }
 
     /// Reads a range, unless something of the file could not be read before.
-    fn read(&mut self, file: &File, range: Range<u64>) -> io::Result<()> {
+    fn read(&mut self, file: &File, range: ByteRange) -> io::Result<()> {
         if self.problem.is_some() {
             return Err(io::ErrorKind::Other.into());
         }

@@ -17,7 +17,7 @@ use outrider_core::plan::sweep::{self, Item};
 use outrider_core::sharing::{DeviceSharing, Process, System, runs};
 use outrider_core::shm::Notes;
 use outrider_sys::device::file_system_id;
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{DeviceId, PAGE};
 use rustix::process::{Resource, getrlimit};
 
 use super::{Chosen, Round};
@@ -44,7 +44,7 @@ pub struct Fetcher {
     /// Models that were measured at another time, by file system.
     models: HashMap<u64, DeviceModel>,
     /// Devices of which something was asked.
-    begun: HashSet<u64>,
+    begun: HashSet<DeviceId>,
     /// Files that may be open.
     most: usize,
     low: Receiver<()>,
@@ -66,7 +66,7 @@ pub struct Fetched {
 
 /// What is still to be asked for of a file system.
 struct Queue {
-    device: u64,
+    device: DeviceId,
     items: std::vec::IntoIter<Item>,
     account: Arc<Account>,
 }
@@ -148,7 +148,7 @@ impl Fetcher {
     }
 
     /// Hands requests to the engine, which is told who else reads from their device.
-    fn submit(&mut self, file_system: u64, requests: Vec<Request>) {
+    fn submit(&mut self, file_system: DeviceId, requests: Vec<Request>) {
         if let Some(first) = requests.first() {
             let handle = &first.handle;
             let device = self

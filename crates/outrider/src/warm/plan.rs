@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
@@ -13,7 +12,7 @@ use outrider_core::residency;
 use outrider_core::view::{FileView, Granularity};
 use outrider_sys::cache::UNCLIPPED_CHUNK;
 use outrider_sys::device::Device;
-use outrider_sys::units::{InodeKey, PAGE, PageRange};
+use outrider_sys::units::{ByteRange, DeviceId, InodeKey, PAGE, PageRange};
 
 use crate::cached;
 use crate::tree::{self, Found, Open};
@@ -44,7 +43,7 @@ struct DeviceFacts {
 
 /// Devices already looked up, by st_dev.
 pub struct Devices {
-    known: Mutex<HashMap<u64, DeviceFacts>>,
+    known: Mutex<HashMap<DeviceId, DeviceFacts>>,
     /// Bytes of a request at most.
     most: u64,
 }
@@ -60,7 +59,7 @@ impl Devices {
 
     fn of(&self, open: &Open) -> DeviceFacts {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        *known.entry(open.key.dev).or_insert_with(|| {
+        *known.entry(open.key.device()).or_insert_with(|| {
             let device = Device::of_fd(open.file.as_fd()).ok();
             let chunk = device.as_ref().map(Device::unclipped_chunk);
             DeviceFacts {
@@ -105,7 +104,7 @@ fn file(found: &Found, index: u16, devices: &Devices) -> io::Result<Option<FileP
         return Ok(Some(file));
     }
     let handle = Handle::new(OwnedFd::from(open.file));
-    let read: Vec<Range<u64>> = (handle.placement().stretches(0..size))
+    let read: Vec<ByteRange> = (handle.placement().stretches(0..size))
         .map(|s| s.bytes)
         .collect();
     file.empty = size - read.iter().map(|r| r.end - r.start).sum::<u64>();
@@ -138,10 +137,10 @@ fn known(handle: &Handle, size: u64) -> Option<FileView> {
 
 /// Calls `each` with what is to be asked for of `read`, in order.
 fn requests(
-    mut read: Vec<Range<u64>>,
+    mut read: Vec<ByteRange>,
     view: Option<&FileView>,
     mut terms: Terms,
-    mut each: impl FnMut(Range<u64>),
+    mut each: impl FnMut(ByteRange),
 ) {
     loop {
         let planned = plan(&read, view, terms, 0);
@@ -159,7 +158,7 @@ fn requests(
 }
 
 /// Adds a request, extent by extent. Those whose place is not known come first, in file order.
-fn place(handle: &Handle, index: u16, request: Range<u64>, items: &mut Vec<Item>) {
+fn place(handle: &Handle, index: u16, request: ByteRange, items: &mut Vec<Item>) {
     let mut at = request.start / PAGE;
     for stretch in handle.placement().stretches(request) {
         let end = stretch.bytes.end.div_ceil(PAGE);

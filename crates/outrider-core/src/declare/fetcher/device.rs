@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use outrider_sys::counters;
-use outrider_sys::device::DeviceId;
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{DeviceId, PAGE};
 
 use super::super::Figure;
 use super::{Fetcher, Order, Piece, Walk};
@@ -57,7 +56,7 @@ impl Measured {
 #[derive(Default)]
 struct Begin {
     /// The disk of the first.
-    device: Option<u64>,
+    device: Option<DeviceId>,
     /// Files and pages that lie there, are missing, and lie far enough apart for a head to have to move.
     spread: Vec<(u16, u64)>,
     /// Pages that were fetched to see where they lie.
@@ -82,7 +81,7 @@ impl Fetcher {
                 return true;
             }
         }
-        let dev = begin.device.unwrap_or(0);
+        let dev = begin.device.unwrap_or_default();
         let mut tried = self.tried.get(&dev).copied().unwrap_or_default();
         let enough = begin.spread.len() == AT_ONCE + LONE;
         if !enough && tried.best.is_none() {
@@ -128,7 +127,12 @@ impl Fetcher {
 
     /// Finds out where a piece lies, and takes its first page in if requests may be tried with it. The disk, and whether it is read in rounds, where that is
     /// known or wished.
-    fn place(&mut self, piece: &Piece, walk: &mut Walk, begin: &mut Begin) -> Option<(u64, bool)> {
+    fn place(
+        &mut self,
+        piece: &Piece,
+        walk: &mut Walk,
+        begin: &mut Begin,
+    ) -> Option<(DeviceId, bool)> {
         /// Requests that a disk has to move for: neighbours would be answered together.
         const APART: u64 = (256 << 10) / PAGE;
         self.open(piece);
@@ -202,7 +206,7 @@ impl Fetcher {
         &mut self,
         index: usize,
         walk: &mut Walk,
-        dev: u64,
+        dev: DeviceId,
         rounds: bool,
         lone_us: Option<f64>,
     ) {
@@ -268,8 +272,8 @@ impl Fetcher {
     }
 
     /// Fetches pages, the first [`LONE`] one by one and the rest at once. `None` where that can't be done.
-    fn measure(&self, dev: u64, spread: &[(u16, u64)]) -> Option<Measured> {
-        let reads = || counters::read(DeviceId::from_dev(dev)).map(|r| r.completed);
+    fn measure(&self, dev: DeviceId, spread: &[(u16, u64)]) -> Option<Measured> {
+        let reads = || counters::read(dev).map(|r| r.completed);
         let (lone, together) = spread.split_at(LONE);
         let mut took = [(0.0, 0); LONE];
         for ((file, page), took) in lone.iter().zip(&mut took) {

@@ -1,6 +1,5 @@
 //! The program's files as the fetcher sees them: opened anew, what of them is cached, where they lie.
 
-use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -8,7 +7,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use outrider_sys::cache;
 use outrider_sys::device::Device;
 use outrider_sys::raw;
-use outrider_sys::units::{InodeKey, PAGE};
+use outrider_sys::units::{ByteRange, DeviceId, InodeKey, PAGE};
 
 use super::super::Figure;
 use super::super::contention::is_shortage;
@@ -33,7 +32,7 @@ const SAMPLE: u64 = 8;
 pub(super) struct Own {
     pub(super) generation: u32,
     pub(super) handle: Option<Arc<Handle>>,
-    pub(super) dev: u64,
+    pub(super) dev: DeviceId,
     pub(super) ino: u64,
     pub(super) size: u64,
     pub(super) chunk: u64,
@@ -151,8 +150,8 @@ impl Own {
     }
 
     /// What a list wants of the file.
-    pub(super) fn intent<'a>(&self, ranges: &'a [Range<u64>]) -> Intent<'a> {
-        Intent::new(InodeKey::new(self.dev, self.ino), ranges, Origin::Lists)
+    pub(super) fn intent<'a>(&self, ranges: &'a [ByteRange]) -> Intent<'a> {
+        Intent::new(InodeKey::new(self.dev.0, self.ino), ranges, Origin::Lists)
     }
 }
 
@@ -186,7 +185,7 @@ impl Fetcher {
         let mut own = Own {
             generation: p.generation,
             handle: None,
-            dev,
+            dev: DeviceId(dev),
             size: 0,
             chunk: 0,
             view: Arc::new(FileView::new(Granularity::Page, VIEW_BYTES)),

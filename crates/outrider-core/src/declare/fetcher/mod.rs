@@ -20,14 +20,13 @@ mod writeback;
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
 use outrider_sys::memory::MemorySources;
 use outrider_sys::peers::Peers;
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{ByteRange, DeviceId, PAGE};
 use outrider_sys::{raw, threads};
 
 use super::contention::Contention;
@@ -145,7 +144,7 @@ struct Walk {
     /// Bytes that the buffer might take while what the stream holds was fetched, at most.
     memory: u64,
     /// The disk for which the order was chosen, and whether the file system lies on several.
-    disk: u64,
+    disk: DeviceId,
     several: bool,
     /// The list is another one than that for which the order was chosen.
     anew: bool,
@@ -238,7 +237,7 @@ struct Fetcher {
     notes: &'static Notes,
     wishes: Wishes,
     /// Devices that could not be measured well yet.
-    tried: HashMap<u64, Tried>,
+    tried: HashMap<DeviceId, Tried>,
     explain: Explain,
 }
 
@@ -246,7 +245,7 @@ struct Fetcher {
 #[derive(Default)]
 struct Batch {
     /// A device, and what is to be fetched of it.
-    device: u64,
+    device: DeviceId,
     requests: Vec<Request>,
     /// A file that lies there, and what is planned of it behind that.
     file: u16,
@@ -657,7 +656,7 @@ impl Fetcher {
             return;
         };
         let bytes = |pages: &PageRange| pages.start * PAGE..pages.end * PAGE;
-        let ranges: Vec<Range<u64>> = runs.iter().map(bytes).collect();
+        let ranges: Vec<ByteRange> = runs.iter().map(bytes).collect();
         let Target::Ranges(_, wanted) = own.intent(&ranges).target else {
             return;
         };

@@ -1,6 +1,6 @@
 //! Who else reads from the devices that lists are fetched from (SPEC DR7): the fetcher yields to neighbours, and shares with other runs.
 
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{DeviceId, PAGE};
 
 use super::Fetcher;
 use crate::engine::Request;
@@ -8,7 +8,7 @@ use crate::sharing::{DeviceSharing, Process};
 
 impl Fetcher {
     /// To be called before `requests` go to a file system: begins to count on their device.
-    pub(super) fn begin_sharing(&mut self, file_system: u64, requests: &[Request]) {
+    pub(super) fn begin_sharing(&mut self, file_system: DeviceId, requests: &[Request]) {
         let Some(first) = requests.first() else {
             return;
         };

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{DeviceId, PAGE};
 
 use super::super::{Figure, LIST_MAX};
 use super::{BATCH, Fetcher, Order, Piece, QUEUED, STEP, Span, Walk, key, pages_of};
@@ -80,7 +80,7 @@ impl Walk {
 
 impl Fetcher {
     /// How much of `room` bytes a stream is ahead of the program, where it doesn't keep what it holds for later.
-    fn lead(&self, disk: u64, room: u64) -> u64 {
+    fn lead(&self, disk: DeviceId, room: u64) -> u64 {
         let model = self.engine.model(disk);
         let quick = model.has_latency() && Seeks::of(model.latency_us) != Seeks::Yes;
         let part = if quick { QUICK_PART } else { PART };

@@ -3,10 +3,10 @@
 //! Two sweeps at once make the head go to and fro between them, which costs more than either of them. So one process at a time
 //! sweeps, while the others' programs use what they have.
 
+use outrider_sys::units::DeviceId;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use outrider_sys::device::DeviceId;
 use outrider_sys::peers::{PATIENCE, Turn};
 
 /// A long sweep is interrupted after so long, if others wait. Going there and back costs a disk 20 ms.
@@ -32,7 +32,7 @@ struct Head {
 /// The disks that are swept over.
 #[derive(Default)]
 pub(super) struct Turns {
-    heads: HashMap<u64, Head>,
+    heads: HashMap<DeviceId, Head>,
     naps: bool,
 }
 
@@ -48,9 +48,9 @@ impl Turns {
     }
 
     /// Whether it is the turn of `list` at the disk with device number `dev`. `idle`: all that it has asked for was handed to the disk.
-    pub fn take(&mut self, list: usize, dev: u64, idle: bool) -> bool {
+    pub fn take(&mut self, list: usize, dev: DeviceId, idle: bool) -> bool {
         let head = self.heads.entry(dev).or_insert_with(|| Head {
-            turn: Turn::at(DeviceId::from_dev(dev)),
+            turn: Turn::at(dev),
             owner: None,
             waits: None,
             asked: false,
@@ -86,14 +86,14 @@ impl Turns {
     }
 
     /// The disk has a head, as others need not find out again.
-    pub fn found(&mut self, dev: u64) {
+    pub fn found(&mut self, dev: DeviceId) {
         if let Some(turn) = self.heads.get_mut(&dev).and_then(|h| h.turn.as_mut()) {
             turn.found();
         }
     }
 
     /// Whether another process has found that the disk has a head.
-    pub fn is_found(&self, dev: u64) -> bool {
+    pub fn is_found(&self, dev: DeviceId) -> bool {
         let turn = self.heads.get(&dev).and_then(|h| h.turn.as_ref());
         turn.is_some_and(Turn::is_found)
     }

@@ -5,12 +5,11 @@
 //! nothing and changes nothing that a program can see; dirty pages are never dropped.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{ByteRange, PAGE};
 use outrider_sys::{cache, raw, threads};
 
 use super::{Explain, Fetcher, Order, Own, Walk};
@@ -105,7 +104,7 @@ fn pieces(run: &PageRange) -> impl Iterator<Item = PageRange> + use<> {
         .map(move |i| PageRange::new(run.start.max(i * PIECE), run.end.min((i + 1) * PIECE)))
 }
 
-fn bytes_of(pages: PageRange) -> Range<u64> {
+fn bytes_of(pages: PageRange) -> ByteRange {
     pages.start * PAGE..pages.end * PAGE
 }
 
@@ -135,7 +134,7 @@ struct Desk {
 /// What the thread is to do, and does.
 #[derive(Default)]
 struct Slot {
-    next: Option<(Arc<Handle>, Range<u64>)>,
+    next: Option<(Arc<Handle>, ByteRange)>,
     busy: bool,
     ended: bool,
 }
@@ -167,7 +166,7 @@ impl Desk {
 
 impl Writer {
     /// Has dirty pages of a file written back, on the caller's thread where there can be no other; `false` while it is at others.
-    fn write_back(&mut self, handle: &Arc<Handle>, bytes: Range<u64>) -> bool {
+    fn write_back(&mut self, handle: &Arc<Handle>, bytes: ByteRange) -> bool {
         if self.thread.is_none() && !self.failed {
             self.start();
         }

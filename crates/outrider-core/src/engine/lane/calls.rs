@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use outrider_sys::device::lies_on_disk;
 use outrider_sys::raw::{self, blocks_read};
-use outrider_sys::units::{self, InodeKey, PAGE};
+use outrider_sys::units::{self, DeviceId, InodeKey, PAGE};
 use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, ResolveFlags, SeekFrom};
 
 use super::room::Way;
@@ -36,11 +36,11 @@ const LOOKED_UP: usize = 16;
 
 impl Call {
     /// The file system that is read from, where that is known.
-    fn device(&self) -> Option<u64> {
+    fn device(&self) -> Option<DeviceId> {
         match self {
-            Call::Open(place) => Some(place.dir.key.dev),
+            Call::Open(place) => Some(place.dir.key.device()),
             Call::List { device, .. } => *device,
-            Call::Stat(names) => Some(names.key.dev),
+            Call::Stat(names) => Some(names.key.device()),
         }
     }
 }

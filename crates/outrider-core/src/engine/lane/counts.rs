@@ -1,7 +1,6 @@
 //! What threads read beside the queues: what is not known to be ours would be taken for a neighbour's.
 
 use std::io;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -9,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use outrider_sys::cache::UNCLIPPED_CHUNK;
 use outrider_sys::counters;
 use outrider_sys::raw::{Fd, blocks_read};
-use outrider_sys::units::pieces;
+use outrider_sys::units::{ByteRange, pieces};
 
 use crate::device::READAHEAD;
 use crate::engine::{Engine, Handle, ask};
@@ -66,7 +65,7 @@ impl Thread {
     }
 
     /// Has bytes of a file fetched, as far as they are missing, by requests that no kernel clips.
-    pub(super) fn fetch(&self, file: &Handle, range: Range<u64>) -> io::Result<()> {
+    pub(super) fn fetch(&self, file: &Handle, range: ByteRange) -> io::Result<()> {
         for piece in pieces(range, UNCLIPPED_CHUNK) {
             let before = blocks_read();
             ask(file.fd(), piece)?;

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use outrider_sys::threads;
-use outrider_sys::units::InodeKey;
+use outrider_sys::units::{DeviceId, InodeKey};
 
 pub use calls::modified;
 pub(super) use counts::Counts;
@@ -45,7 +45,7 @@ pub enum Call {
         /// The directory, or a part of one.
         listing: Listing,
         /// `None`: there is no room to be waited for.
-        device: Option<u64>,
+        device: Option<DeviceId>,
     },
     /// Reads the inodes of entries.
     Stat(Names),
@@ -448,7 +448,7 @@ mod tests {
         }
         // Each had room; the one that was opened had it anew for its bytes.
         let loads = engine.loads();
-        let of_device = loads.iter().find(|l| l.device == dir.key.dev).unwrap();
+        let of_device = loads.iter().find(|l| l.device == dir.key.device()).unwrap();
         assert_eq!(of_device.entered - asked, 4);
 
         client.held_back.store(true, SeqCst);

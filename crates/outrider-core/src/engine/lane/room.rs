@@ -3,6 +3,7 @@
 //! It is on its way to the same devices, and whoever else reads there waits behind it no less than behind what the queues ask for. So each call has room on its
 //! device before it asks that for anything.
 
+use outrider_sys::units::DeviceId;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Bytes on their way, until this is dropped.
 pub(super) struct Way {
     shared: Arc<Shared>,
-    device: u64,
+    device: DeviceId,
     bytes: u64,
 }
 
@@ -24,7 +25,7 @@ impl Way {
     /// fit its bound. `None` once `unwanted` says so.
     pub(super) fn enter(
         shared: &Arc<Shared>,
-        device: u64,
+        device: DeviceId,
         bytes: u64,
         unwanted: impl Fn() -> bool,
     ) -> Option<Way> {

@@ -3,14 +3,13 @@
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::io;
-use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use outrider_sys::cache::{CacheStat, CacheStatError};
 use outrider_sys::counters::Read;
 use outrider_sys::memory::Memory;
-use outrider_sys::units::InodeKey;
+use outrider_sys::units::{ByteRange, InodeKey};
 
 use crate::config::Config;
 use crate::engine::{self, Failure, Issuing, Job};
@@ -296,7 +295,7 @@ impl Answer for CacheStat {
     }
 }
 
-impl Answer for io::Result<Vec<Range<u64>>> {
+impl Answer for io::Result<Vec<ByteRange>> {
     fn write(&self) -> String {
         match self {
             Ok(found) => format!("r{}", ranges(found)),
@@ -325,7 +324,7 @@ impl Answer for io::Result<Vec<Range<u64>>> {
 }
 
 /// Ranges as one word.
-pub fn ranges(all: &[Range<u64>]) -> String {
+pub fn ranges(all: &[ByteRange]) -> String {
     let words: Vec<String> = all
         .iter()
         .map(|r| format!("{}-{}", r.start, r.end))
@@ -358,7 +357,7 @@ fn asked(issuing: &Issuing) -> String {
     let requests = issuing.requests();
     let first = requests.first();
     let InodeKey { dev, ino } = first.map_or(InodeKey::default(), |r| r.handle.file());
-    let asked: Vec<Range<u64>> = requests.iter().map(|r| r.range.clone()).collect();
+    let asked: Vec<ByteRange> = requests.iter().map(|r| r.range.clone()).collect();
     format!("> i {dev} {ino} {}", ranges(&asked))
 }
 
@@ -453,8 +452,8 @@ mod tests {
         let refused = Err::<u64, _>(CacheStatError::Other(io::Error::from_raw_os_error(9)));
         let back = Result::<u64, CacheStatError>::read(&refused.write());
         assert!(matches!(back, Some(Err(CacheStatError::Other(e))) if e.raw_os_error() == Some(9)));
-        let touched: io::Result<Vec<Range<u64>>> = Ok(vec![0..4096, 8192..9000]);
-        let back = io::Result::<Vec<Range<u64>>>::read(&touched.write());
+        let touched: io::Result<Vec<ByteRange>> = Ok(vec![0..4096, 8192..9000]);
+        let back = io::Result::<Vec<ByteRange>>::read(&touched.write());
         assert_eq!(back.unwrap().unwrap(), [0..4096, 8192..9000]);
         assert_eq!(Option::<u64>::read("-"), Some(None));
         assert_eq!(Option::<[u64; 2]>::read("3 4"), Some(Some([3, 4])));

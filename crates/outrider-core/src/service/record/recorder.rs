@@ -1,11 +1,11 @@
 //! Writing a recording while programs run.
 
+use outrider_sys::units::{ByteRange, DeviceId};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
@@ -217,7 +217,7 @@ impl Recorder {
     }
 
     /// The same of a question about bytes of a file.
-    fn part(handle: &Handle, range: &Range<u64>) -> String {
+    fn part(handle: &Handle, range: &ByteRange) -> String {
         format!("{} {} {}", Recorder::of(handle), range.start, range.end)
     }
 
@@ -289,21 +289,21 @@ impl Counters for Recorder {
         self.note("fetched", &pid.to_string(), answer)
     }
 
-    fn longest_request(&self, device: u64) -> Option<u64> {
+    fn longest_request(&self, device: DeviceId) -> Option<u64> {
         let answer = self.system.longest_request(device);
-        self.note("longest", &device.to_string(), answer)
+        self.note("longest", &device.0.to_string(), answer)
     }
 
-    fn begun(&self, device: u64) -> Option<(u64, u64)> {
+    fn begun(&self, device: DeviceId) -> Option<(u64, u64)> {
         let answer = self.system.begun(device);
         let both = answer.map(|(least, most)| [least, most]);
-        self.note("begun", &device.to_string(), both);
+        self.note("begun", &device.0.to_string(), both);
         answer
     }
 
-    fn read(&self, device: u64) -> Option<Read> {
+    fn read(&self, device: DeviceId) -> Option<Read> {
         let answer = self.system.read(device);
-        self.note("delivered", &device.to_string(), answer)
+        self.note("delivered", &device.0.to_string(), answer)
     }
 
     fn show_run(&self, own: &Run) {
@@ -535,9 +535,9 @@ impl Kernel for Recorder {
         link
     }
 
-    fn server(&self, pid: u32, dev: u64, fd: u16) -> Option<Place> {
+    fn server(&self, pid: u32, dev: DeviceId, fd: u16) -> Option<Place> {
         let answer = self.system.server(pid, dev, fd);
-        self.note_unusual("server", &dev.to_string(), answer, None)
+        self.note_unusual("server", &dev.0.to_string(), answer, None)
     }
 
     fn behind(&self, pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {
@@ -606,9 +606,9 @@ impl Kernel for Recorder {
         answers
     }
 
-    fn is_stuck(&self, dev: u64) -> bool {
+    fn is_stuck(&self, dev: DeviceId) -> bool {
         let answer = self.system.is_stuck(dev);
-        self.note_unusual("stuck", &dev.to_string(), answer, false)
+        self.note_unusual("stuck", &dev.0.to_string(), answer, false)
     }
 
     fn place(&self, handle: &Handle) -> (Place, Option<u64>) {
@@ -631,19 +631,19 @@ impl Kernel for Recorder {
         false
     }
 
-    fn cached(&self, handle: &Handle, range: Range<u64>) -> Result<u64, CacheStatError> {
+    fn cached(&self, handle: &Handle, range: ByteRange) -> Result<u64, CacheStatError> {
         let arguments = Recorder::part(handle, &range);
         let answer = handle.cached_pages(range);
         self.note("cached", &arguments, answer)
     }
 
-    fn counted(&self, handle: &Handle, range: Range<u64>) -> Result<CacheStat, CacheStatError> {
+    fn counted(&self, handle: &Handle, range: ByteRange) -> Result<CacheStat, CacheStatError> {
         let arguments = Recorder::part(handle, &range);
         let answer = self.system.counted(handle, range);
         self.note("counted", &arguments, answer)
     }
 
-    fn drop_range(&self, handle: &Handle, range: Range<u64>) -> io::Result<()> {
+    fn drop_range(&self, handle: &Handle, range: ByteRange) -> io::Result<()> {
         self.write(&format!("X {}", Recorder::part(handle, &range)));
         let answer = self.system.drop_range(handle, range.clone());
         if answer.is_err() {
@@ -652,7 +652,7 @@ impl Kernel for Recorder {
         answer
     }
 
-    fn touched(&self, pid: u32, mapped: &mut Mapped) -> io::Result<Vec<Range<u64>>> {
+    fn touched(&self, pid: u32, mapped: &mut Mapped) -> io::Result<Vec<ByteRange>> {
         let arguments = format!("{pid} {}", mapped.memory().start);
         let answer = self.system.touched(pid, mapped);
         match answer.as_ref().is_ok_and(Vec::is_empty) {

@@ -1,10 +1,10 @@
 //! Driving a service from a recording.
 
+use outrider_sys::units::{ByteRange, DeviceId};
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
-use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -346,7 +346,7 @@ impl Replayer {
         format!("{dev} {ino}")
     }
 
-    fn part(handle: &Handle, range: &Range<u64>) -> String {
+    fn part(handle: &Handle, range: &ByteRange) -> String {
         format!("{} {} {}", Replayer::of(handle), range.start, range.end)
     }
 
@@ -439,17 +439,17 @@ impl Counters for Replayer {
         self.ask("fetched", &pid.to_string()).flatten()
     }
 
-    fn longest_request(&self, device: u64) -> Option<u64> {
-        self.ask("longest", &device.to_string()).flatten()
+    fn longest_request(&self, device: DeviceId) -> Option<u64> {
+        self.ask("longest", &device.0.to_string()).flatten()
     }
 
-    fn begun(&self, device: u64) -> Option<(u64, u64)> {
-        let both: Option<[u64; 2]> = self.ask("begun", &device.to_string())?;
+    fn begun(&self, device: DeviceId) -> Option<(u64, u64)> {
+        let both: Option<[u64; 2]> = self.ask("begun", &device.0.to_string())?;
         both.map(|[least, most]| (least, most))
     }
 
-    fn read(&self, device: u64) -> Option<Read> {
-        self.ask("delivered", &device.to_string()).flatten()
+    fn read(&self, device: DeviceId) -> Option<Read> {
+        self.ask("delivered", &device.0.to_string()).flatten()
     }
 
     fn other_runs(&self) -> Vec<Run> {
@@ -634,8 +634,8 @@ impl Kernel for Replayer {
         log::path(self.ask("link", &format!("{pid} {fd}")).unwrap_or_default())
     }
 
-    fn server(&self, _pid: u32, dev: u64, _fd: u16) -> Option<Place> {
-        self.ask_now("server", &dev.to_string()).flatten()
+    fn server(&self, _pid: u32, dev: DeviceId, _fd: u16) -> Option<Place> {
+        self.ask_now("server", &dev.0.to_string()).flatten()
     }
 
     fn behind(&self, pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {
@@ -689,8 +689,8 @@ impl Kernel for Replayer {
         answers.into_iter().map(answer).collect()
     }
 
-    fn is_stuck(&self, dev: u64) -> bool {
-        self.ask_now("stuck", &dev.to_string()).unwrap_or(false)
+    fn is_stuck(&self, dev: DeviceId) -> bool {
+        self.ask_now("stuck", &dev.0.to_string()).unwrap_or(false)
     }
 
     fn place(&self, handle: &Handle) -> (Place, Option<u64>) {
@@ -717,17 +717,17 @@ impl Kernel for Replayer {
         false
     }
 
-    fn cached(&self, handle: &Handle, range: Range<u64>) -> Result<u64, CacheStatError> {
+    fn cached(&self, handle: &Handle, range: ByteRange) -> Result<u64, CacheStatError> {
         let answer = self.ask("cached", &Replayer::part(handle, &range));
         answer.unwrap_or(Err(CacheStatError::Unsupported))
     }
 
-    fn counted(&self, handle: &Handle, range: Range<u64>) -> Result<CacheStat, CacheStatError> {
+    fn counted(&self, handle: &Handle, range: ByteRange) -> Result<CacheStat, CacheStatError> {
         let answer = self.ask("counted", &Replayer::part(handle, &range));
         answer.unwrap_or(Err(CacheStatError::Unsupported))
     }
 
-    fn drop_range(&self, handle: &Handle, range: Range<u64>) -> io::Result<()> {
+    fn drop_range(&self, handle: &Handle, range: ByteRange) -> io::Result<()> {
         let part = Replayer::part(handle, &range);
         self.did.borrow_mut().push(format!("X {part}"));
         match self.ask_now("refused", &part) {
@@ -736,7 +736,7 @@ impl Kernel for Replayer {
         }
     }
 
-    fn touched(&self, pid: u32, mapped: &mut Mapped) -> io::Result<Vec<Range<u64>>> {
+    fn touched(&self, pid: u32, mapped: &mut Mapped) -> io::Result<Vec<ByteRange>> {
         let arguments = format!("{pid} {}", mapped.memory().start);
         self.ask_now("touched", &arguments)
             .unwrap_or(Ok(Vec::new()))

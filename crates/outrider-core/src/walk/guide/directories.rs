@@ -32,7 +32,7 @@ impl Guide {
             return self.listen(Told::Directories, proc, pid, Listen::Cold);
         };
         let path = found.or_else(|| self.link_of(opened));
-        let Some(path) = path.filter(|path| self.systems.is_fit(opened.key.dev, path)) else {
+        let Some(path) = path.filter(|path| self.systems.is_fit(opened.key.device(), path)) else {
             let listen = self.visits.entry(proc).or_default().astray();
             return self.listen(Told::Directories, proc, pid, listen);
         };
@@ -67,7 +67,7 @@ impl Guide {
         let Some(path) = known.or_else(|| self.link_of(opened)) else {
             return;
         };
-        if self.systems.is_fit(key.dev, &path) {
+        if self.systems.is_fit(key.device(), &path) {
             self.list_in_parts(opened, &path, at);
         }
     }

@@ -4,6 +4,7 @@ mod directories;
 mod files;
 mod places;
 
+use outrider_sys::units::DeviceId;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -182,7 +183,7 @@ impl Guide {
                     // Somebody has it listed already.
                     Listing::Whole { path, .. } if !self.listing.insert(path.clone()) => return,
                     Listing::Whole { path, .. } => self.device_of(path),
-                    Listing::Part { key, .. } => Some(key.dev),
+                    Listing::Part { key, .. } => Some(key.device()),
                 };
                 Call::List { listing, device }
             }
@@ -193,8 +194,8 @@ impl Guide {
     }
 
     /// The file system of a directory whose own directory has been listed.
-    fn device_of(&self, dir: &Path) -> Option<u64> {
-        self.tree.get(dir.parent()?).map(|above| above.key.dev)
+    fn device_of(&self, dir: &Path) -> Option<DeviceId> {
+        self.tree.get(dir.parent()?).map(|above| above.key.device())
     }
 
     /// Adds to the figures of all, and of a process.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use outrider_sys::device::Device;
-use outrider_sys::units::InodeKey;
+use outrider_sys::units::{DeviceId, InodeKey};
 
 use super::super::link::Opened;
 use super::super::stream::common;
@@ -23,19 +23,19 @@ const SYSTEMS: usize = 64;
 
 /// Whether files of a file system are fetched, by `st_dev`, as far as was asked.
 #[derive(Default)]
-pub(super) struct Systems(HashMap<u64, (Instant, bool)>);
+pub(super) struct Systems(HashMap<DeviceId, (Instant, bool)>);
 
 impl Systems {
     /// Whether files are fetched from the file system of a directory, with this `st_dev`: it lies on a disk, as far as can be seen, and nobody
     /// else sees that they are open.
-    pub(super) fn is_fit(&mut self, dev: u64, dir: &Path) -> bool {
+    pub(super) fn is_fit(&mut self, dev: DeviceId, dir: &Path) -> bool {
         let known = self.0.get(&dev).filter(|(at, _)| at.elapsed() < STALE);
         let known = known.map(|(_, fit)| *fit);
         if known == Some(false) {
             return false;
         }
         // What a process says of a device must not count for the others.
-        if !rustix::fs::stat(dir).is_ok_and(|st| st.st_dev == dev) {
+        if !rustix::fs::stat(dir).is_ok_and(|st| st.st_dev == dev.0) {
             return false;
         }
         if let Some(fit) = known {
@@ -47,14 +47,14 @@ impl Systems {
         let fit = if fetch::server(std::process::id(), dev, dir).is_some() {
             // It is not asked anything.
             false
-        } else if libc::major(dev) != 0 {
+        } else if dev.major() != 0 {
             true
         } else {
             Device::of_path(dir).is_ok_and(|device| {
                 // The layers of a container's root can't be seen from within.
                 let overlay = device.mount.as_ref().filter(|m| m.fs_type == "overlay");
                 let hidden = overlay.is_some_and(|m| m.dev == device.id);
-                device.id.major != 0 || hidden
+                device.id.major() != 0 || hidden
             })
         };
         self.0.insert(dev, (Instant::now(), fit));
@@ -75,7 +75,7 @@ impl Guide {
     pub(super) fn locate(&mut self, opened: Opened) -> Option<Place> {
         let path = self.link_of(opened)?;
         let dir = path.parent()?;
-        if !self.systems.is_fit(opened.key.dev, dir) {
+        if !self.systems.is_fit(opened.key.device(), dir) {
             return None;
         }
         match self.tree.get(dir) {

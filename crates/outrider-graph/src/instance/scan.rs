@@ -14,7 +14,7 @@ use super::*;
 /// timed. Otherwise a reader waits once in a MiB, and a few times where it begins.
 const UNHELPED: u64 = 8;
 
-pub(super) struct Sweep {
+pub(super) struct Scan {
     /// Counted from the call at `Instance::tail` on: the first that has not been fetched …
     end: u64,
     /// … and the one at which more is.
@@ -31,9 +31,9 @@ pub(super) struct Sweep {
     alone: bool,
 }
 
-impl Default for Sweep {
-    fn default() -> Sweep {
-        Sweep {
+impl Default for Scan {
+    fn default() -> Scan {
+        Scan {
             end: 0,
             turn: 0,
             bytes: FIRST_BYTES,
@@ -45,7 +45,7 @@ impl Default for Sweep {
     }
 }
 
-impl Sweep {
+impl Scan {
     /// Whether more is to be fetched at a call.
     pub(super) fn is_turn(&self, call: u64) -> bool {
         call >= self.turn
@@ -63,23 +63,23 @@ impl Sweep {
 impl Instance<'_> {
     /// Whether more is to be fetched at this call while calls are counted, if it is a pread.
     pub(super) fn is_turn(&self, call: u64) -> bool {
-        self.sweep.as_ref().is_some_and(|s| s.is_turn(call))
+        self.scan.as_ref().is_some_and(|s| s.is_turn(call))
             && !self.closing
             && !self.shared.payback.rests()
     }
 
     /// Fetches what comes next, this call included, if the call is the one that the graph has here. `false`: it is not, or not a read that is certain.
     pub(super) fn sweep_on(&mut self, source: &dyn Source, call: &Call) -> bool {
-        let Some(mut sweep) = self.sweep.take() else {
+        let Some(mut scan) = self.scan.take() else {
             return false;
         };
-        let went = self.fetch_on(source, call, &mut sweep).is_some();
-        self.sweep = Some(sweep);
+        let went = self.fetch_on(source, call, &mut scan).is_some();
+        self.scan = Some(scan);
         self.settle_account();
         went
     }
 
-    fn fetch_on(&mut self, source: &dyn Source, call: &Call, sweep: &mut Sweep) -> Option<()> {
+    fn fetch_on(&mut self, source: &dyn Source, call: &Call, scan: &mut Scan) -> Option<()> {
         let (base, now) = match self.tail {
             Tail::After(cursor) => (cursor, self.counted.wrapping_add(1)),
             Tail::Before => match source.first() {
@@ -96,15 +96,15 @@ impl Instance<'_> {
             _ => return None,
         }
         // Sequential reads are the kernel's own business there.
-        let waits = std::mem::take(&mut sweep.waits);
-        let since = now - std::mem::replace(&mut sweep.looked, now);
-        sweep.alone |= waits >= UNHELPED && waits * 16 >= since;
+        let waits = std::mem::take(&mut scan.waits);
+        let since = now - std::mem::replace(&mut scan.looked, now);
+        scan.alone |= waits >= UNHELPED && waits * 16 >= since;
         let file = self.file(call.args.fd);
-        let far = !sweep.alone && file.is_some_and(|f| device::reads_far_ahead(&f));
-        let most = sweep
+        let far = !scan.alone && file.is_some_and(|f| device::reads_far_ahead(&f));
+        let most = scan
             .bytes
             .min(file.map_or(AHEAD as usize, |f| device::room(f.device)));
-        let mut end = sweep.end.max(now);
+        let mut end = scan.end.max(now);
         let mut next = source.skip(&base, end)?;
         let mut bytes = (end - now) as usize * call.args.len;
         let (mut turn, mut fetched) = (None, 0);
@@ -125,12 +125,12 @@ impl Instance<'_> {
                     break;
                 }
             };
-            if !far || (args.fd, args.offset) != sweep.last {
+            if !far || (args.fd, args.offset) != scan.last {
                 let cx = self.cx.as_mut()?;
                 cx.fetch(None, args.fd, args.offset, args.len);
                 fetched += 1;
             }
-            sweep.last = (args.fd, args.offset.saturating_add(args.len as i64));
+            scan.last = (args.fd, args.offset.saturating_add(args.len as i64));
             bytes += args.len;
             end += 1;
             let Follow::To {
@@ -142,16 +142,16 @@ impl Instance<'_> {
             };
             next = cursor;
         }
-        let new = end - sweep.end.max(now);
+        let new = end - scan.end.max(now);
         let cx = self.cx.as_mut()?;
         cx.fetch_stretch();
         cx.account -= new as i64 * payback::CALL;
         self.counts.ahead += fetched;
         self.counts.foreseen += 1;
         self.kinds |= 1 << Kind::Pread as u32;
-        sweep.end = end;
+        scan.end = end;
         let part = if fetched > 0 { 4 } else { 1 };
-        sweep.turn = turn.unwrap_or(now + ((end - now) / part).max(1));
+        scan.turn = turn.unwrap_or(now + ((end - now) / part).max(1));
         if self.tail == Tail::Before {
             // It is counted in a moment.
             self.tail = Tail::After(base);

@@ -1,8 +1,8 @@
 //! Waiting for a page to arrive.
 //!
-//! A file is mapped in windows of 64 MiB, of which a handle keeps a few, so that page tables stay small however
+//! A file is mapped in parts of 64 MiB, of which a handle keeps a few, so that page tables stay small however
 //! long the file is. Who sleeps in a fault holds the file until the disk has answered, and no signal but SIGKILL ends that: where a file may have to be let
-//! go of, mincore(2) is asked again and again instead. A window is unmapped when nobody waits in it any more: its addresses must not become someone else's
+//! go of, mincore(2) is asked again and again instead. A part is unmapped when nobody waits in it any more: its addresses must not become someone else's
 //! memory under a worker that still advises them.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -18,47 +18,48 @@ use outrider_sys::units::PAGE;
 use crate::fetch::leaves_access_time;
 use crate::shm::{Notes, lost};
 
-const WINDOW: u64 = 64 << 20;
+/// Bytes of a mapping.
+const LENGTH: u64 = 64 << 20;
 /// Random reads go round all of a file of 1 GiB without mapping anew.
 const KEPT: usize = 16;
 /// Pages that the kernel maps around a fault (fault_around_bytes, 64 KiB).
 const AROUND: u64 = 64 << 10;
 
-/// One mapping of [`WINDOW`] bytes, unmapped when dropped.
-struct Window {
+/// One mapping of [`LENGTH`] bytes, unmapped when dropped.
+struct Mapping {
     number: u64,
     base: usize,
 }
 
-impl Window {
-    fn map(fd: BorrowedFd<'_>, number: u64) -> Option<Window> {
+impl Mapping {
+    fn map(fd: BorrowedFd<'_>, number: u64) -> Option<Mapping> {
         // SAFETY: a new shared read-only mapping at an address of the kernel's choice.
         let base = unsafe {
             raw::syscall6(
                 libc::SYS_mmap,
                 0,
-                WINDOW as usize,
+                LENGTH as usize,
                 libc::PROT_READ as usize,
                 libc::MAP_SHARED as usize,
                 fd.as_raw_fd() as usize,
-                (number * WINDOW) as usize,
+                (number * LENGTH) as usize,
             )
         };
         if (-4095..0).contains(&base) {
             return None;
         }
-        let window = Window {
+        let mapping = Mapping {
             number,
             base: base as usize,
         };
         // A fault of ours must not start a readahead of its own.
-        window.advise(0, WINDOW, libc::MADV_RANDOM as usize);
-        Some(window)
+        mapping.advise(0, LENGTH, libc::MADV_RANDOM as usize);
+        Some(mapping)
     }
 
-    /// madvise(2) on `len` bytes at `offset` of the window; 0 or a negated errno.
+    /// madvise(2) on `len` bytes at `offset` of the mapping; 0 or a negated errno.
     fn advise(&self, offset: u64, len: u64, advice: usize) -> isize {
-        debug_assert!(offset + len <= WINDOW);
+        debug_assert!(offset + len <= LENGTH);
         // SAFETY: the range lies within our own read-only mapping, which lives as long as self.
         unsafe {
             raw::syscall6(
@@ -74,8 +75,8 @@ impl Window {
     }
 }
 
-impl Window {
-    /// Whether the page at `offset` of the window is up to date.
+impl Mapping {
+    /// Whether the page at `offset` of the mapping is up to date.
     fn is_there(&self, offset: u64) -> Option<bool> {
         let mut page = 0u8;
         // SAFETY: one page of our own mapping, and a byte for it.
@@ -93,7 +94,7 @@ impl Window {
         (r == 0).then_some(page & 1 == 1)
     }
 
-    /// Looks at a page until it is up to date; the answer of [`Windows::wait`], or `None` where the kernel gives none.
+    /// Looks at a page until it is up to date; the answer of [`Mappings::wait`], or `None` where the kernel gives none.
     fn watch(&self, offset: u64, how: Wait, gone: &AtomicU32) -> Option<Option<bool>> {
         let began = Instant::now();
         let mut step = how.first.min(how.patience);
@@ -115,11 +116,11 @@ impl Window {
     }
 }
 
-impl Drop for Window {
+impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: our own mapping, to which nothing refers any more.
         unsafe {
-            raw::syscall6(libc::SYS_munmap, self.base, WINDOW as usize, 0, 0, 0, 0);
+            raw::syscall6(libc::SYS_munmap, self.base, LENGTH as usize, 0, 0, 0, 0);
         }
     }
 }
@@ -141,8 +142,8 @@ const LONGEST_STEP: Duration = Duration::from_millis(1);
 
 /// Mappings of one file, read-only.
 #[derive(Default)]
-pub struct Windows {
-    mapped: Mutex<Vec<Arc<Window>>>,
+pub struct Mappings {
+    mapped: Mutex<Vec<Arc<Mapping>>>,
     /// Whether a mapping leaves the file's time of access as it is, and whether the kernel tells the truth about what is up to date, where that was found out
     /// before: a server is not asked here.
     known: Option<(bool, bool)>,
@@ -152,13 +153,13 @@ pub struct Windows {
     visible: OnceLock<bool>,
 }
 
-impl Windows {
+impl Mappings {
     /// Those of a file that may have to be let go of at any moment.
-    pub fn watched(known: Option<(bool, bool)>) -> Windows {
-        Windows {
+    pub fn watched(known: Option<(bool, bool)>) -> Mappings {
+        Mappings {
             watched: true,
             known,
-            ..Windows::default()
+            ..Mappings::default()
         }
     }
 
@@ -180,23 +181,23 @@ impl Windows {
         gone: &AtomicU32,
         notes: &Notes,
     ) -> Option<bool> {
-        let Some(window) = self.window(fd, at / WINDOW) else {
+        let Some(mapping) = self.mapping(fd, at / LENGTH) else {
             return Some(false);
         };
-        let within = at % WINDOW;
+        let within = at % LENGTH;
         if self.watched && !how.sleeps {
             let visible = self.known.map_or_else(
                 || *self.visible.get_or_init(|| residency_is_visible(fd)),
                 |known| known.1,
             );
-            if visible && let Some(arrived) = window.watch(within, how, gone) {
+            if visible && let Some(arrived) = mapping.watch(within, how, gone) {
                 return arrived;
             }
             if self.known.is_some() {
                 return Some(false);
             }
         }
-        let r = window.advise(
+        let r = mapping.advise(
             within / PAGE * PAGE,
             PAGE,
             libc::MADV_POPULATE_READ as usize,
@@ -208,7 +209,7 @@ impl Windows {
             notes.lose(lost::POPULATE);
         }
         // A mapped page could not be dropped from the cache by the program: unmap it and those around it again.
-        window.advise(
+        mapping.advise(
             within / AROUND * AROUND,
             AROUND,
             libc::MADV_DONTNEED as usize,
@@ -216,9 +217,9 @@ impl Windows {
         Some(r == 0)
     }
 
-    fn window(&self, fd: BorrowedFd<'_>, number: u64) -> Option<Arc<Window>> {
-        let mut windows = self.mapped.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(w) = windows.iter().find(|w| w.number == number) {
+    fn mapping(&self, fd: BorrowedFd<'_>, number: u64) -> Option<Arc<Mapping>> {
+        let mut mappings = self.mapped.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(w) = mappings.iter().find(|w| w.number == number) {
             return Some(w.clone());
         }
         if !self
@@ -227,11 +228,11 @@ impl Windows {
         {
             return None;
         }
-        let window = Arc::new(Window::map(fd, number)?);
-        if windows.len() == KEPT {
-            windows.remove(0);
+        let mapping = Arc::new(Mapping::map(fd, number)?);
+        if mappings.len() == KEPT {
+            mappings.remove(0);
         }
-        windows.push(window.clone());
-        Some(window)
+        mappings.push(mapping.clone());
+        Some(mapping)
     }
 }
