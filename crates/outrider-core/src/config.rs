@@ -169,17 +169,17 @@ impl Default for Window {
 pub struct Dense {
     /// Whether it is done at all.
     pub enabled: bool,
-    /// The share of the cost of streaming a file that must have been spent on random misses before it is
-    /// streamed. 1 is the ski-rental rule, at most twice the cost of the best choice in
-    /// hindsight; 0.25 starts earlier and risks a quarter more where the reads stop.
-    pub investment: f64,
+    /// By what share of the time that a program has waited for random reads it may be delayed by fetching
+    /// what they fall in, as long as nothing shows that it will read all of it. What has been of use
+    /// earns more.
+    pub share: f64,
 }
 
 impl Default for Dense {
     fn default() -> Self {
         Self {
             enabled: true,
-            investment: 0.25,
+            share: 0.05,
         }
     }
 }
@@ -402,7 +402,7 @@ impl Config {
                 256.0,
             ),
             ("predict.sparse", predict.sparse, 0.0, 1.0),
-            ("dense.investment", self.dense.investment, 0.05, 4.0),
+            ("dense.share", self.dense.share, 0.0, 1.0),
             ("budget.share", budget.share, 0.01, 1.0),
             ("budget.high_watermark", budget.high_watermark, 0.0, 1.0),
             ("budget.low_watermark", budget.low_watermark, 0.0, 1.0),
@@ -484,7 +484,7 @@ mod tests {
         type Spoil = fn(&mut Config);
         let broken: [(&str, Spoil); 6] = [
             ("budget.low_watermark: ", |c| c.budget.low_watermark = 0.2),
-            ("dense.investment: ", |c| c.dense.investment = f64::NAN),
+            ("dense.share: ", |c| c.dense.share = f64::NAN),
             ("engine.chunk: ", |c| c.engine.chunk = Size(5000)),
             ("engine.in_flight_min: ", |c| {
                 c.engine.in_flight_min = Size::mib(32)

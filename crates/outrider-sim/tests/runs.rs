@@ -237,6 +237,35 @@ fn patterns_are_foreseen() {
     }
 }
 
+/// B11: random reads that add up to little of a file are hardly delayed by what is fetched of it in vain, whatever the device is: one that does many things at once, few,
+/// or one; a head; and a far one.
+#[test]
+fn what_is_of_no_use_costs_little() {
+    for device in [
+        "nvme",
+        "sata",
+        "remote",
+        "objstore",
+        "hdd",
+        "remote latency_us=800 parallel=3 bandwidth_mbs=125",
+        "remote latency_us=2000 parallel=16 bandwidth_mbs=200",
+        "sata latency_us=400 parallel=1 bandwidth_mbs=90",
+    ] {
+        let machine = machine(device);
+        for spec in [
+            "random?size=512M&block=4K&ops=3000",
+            "random?size=1G&block=4K&ops=300",
+            "zipf?size=512M&block=16K&ops=3000",
+        ] {
+            let trace = generate(spec).unwrap();
+            let (with, _) = ours(&trace, &machine).unwrap();
+            let stock = run(&trace, &machine, &mut Nothing).elapsed;
+            let ratio = with.elapsed as f64 / stock as f64;
+            assert!(ratio < 1.15, "{spec} on {device}: {ratio}");
+        }
+    }
+}
+
 /// Reads in order of as much as may be on its way at once, and less, wherever they begin, are no slower than the kernel's own readahead of them: nothing that a long read waits for itself is
 /// dropped or asked for too late, no less is in flight than the kernel has there, and its requests are nobody else's.
 #[test]

@@ -206,7 +206,7 @@ mod tests {
                 2,
                 "budget.low_watermark",
             ),
-            ("[dense]\n\ninvestment = 9\n", 3, "0.05 to 4"),
+            ("[dense]\n\nshare = 9\n", 3, "0 to 1"),
             ("[engine]\nio_priority = \"high\"\n", 2, "best-effort-7"),
             ("[engine\n", 1, ""),
         ] {

@@ -825,8 +825,9 @@ eight|predict+opt|budget.memory='256K',budget.stream_minimum='4M'|peak_unused_by
 three|predict+opt|dense.enabled=false,predict.max_streams=2|peak_unused_bytes|0|8M
 random|predict+opt||prefetched_bytes|64M|128M
 random|predict+opt|dense.enabled=false|prefetched_bytes|0|12M
-random|predict+opt||miss_bytes|1|2M
-random|predict+opt|dense.investment=4|miss_bytes|3M|16M
+random|predict+opt||miss_bytes|1|8M
+random|predict+opt|dense.share=1|miss_bytes|1|2M
+random|predict+opt|dense.share=0|miss_bytes|3M|128M
 random|predict+opt|dense.enabled=false|events|1|6000
 random|predict+opt|dense.enabled=false,predict.skip_when_steady=false|events|8K|9K
 sequential|predict+opt|predict.skip_when_steady=false|events|8K|9K

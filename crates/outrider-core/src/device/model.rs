@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use outrider_sys::units::PAGE;
 
+use super::Bulk;
+
 /// Measured figures of one device.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceModel {
@@ -24,6 +26,7 @@ pub struct DeviceModel {
     shared: u32,
     spans: u32,
     answers: Answers,
+    bulk: Bulk,
     /// Whether requests that were made at once waited for one another as behind a head, where that was tried.
     serial: Option<bool>,
 }
@@ -81,6 +84,7 @@ impl Default for DeviceModel {
             shared: 0,
             spans: 0,
             answers: Answers::default(),
+            bulk: Bulk::default(),
             serial: None,
         }
     }
@@ -124,6 +128,9 @@ pub const READAHEAD: u64 = 128 << 10;
 /// … of which it has two in flight.
 const WINDOWS: u64 = 2 * READAHEAD;
 
+/// See [`DeviceModel::at_once`].
+const FAR_AT_ONCE: usize = 8;
+
 /// Microseconds that a worker may wait for a processor before it issues more.
 pub const AWAY_US: f64 = 1500.0;
 
@@ -143,6 +150,7 @@ impl DeviceModel {
             shared: 0,
             spans: 1,
             answers: Answers::default(),
+            bulk: Bulk::default(),
             serial: None,
         })
     }
@@ -150,6 +158,9 @@ impl DeviceModel {
     /// A request of `bytes` that had the device to itself when it was made, and did not continue where the last one ended, took `took_us`; `behind` bytes
     /// more were asked for before it had arrived.
     pub fn lone_request(&mut self, bytes: u64, behind: u64, took_us: f64) {
+        if behind == 0 && bytes <= Bulk::SMALL {
+            self.bulk.lone(took_us);
+        }
         // A bandwidth that was measured while others had the device or the processor is too small, and would leave nothing for the latency.
         let without = |bytes: u64| took_us - bytes as f64 / self.bandwidth;
         let latency = without(bytes).max(took_us / 4.0);
@@ -179,6 +190,44 @@ impl DeviceModel {
             let transfer = bytes as f64 / self.bandwidth.max(self.fastest);
             self.answers.note(took_us - transfer);
         }
+    }
+
+    /// A piece of `bytes` of what may be read some time took `took_us`.
+    pub fn piece_arrived(&mut self, bytes: u64, took_us: f64) {
+        self.bulk.arrived(bytes, took_us, self.latency_us);
+    }
+
+    /// Several small requests were made at once, [`DeviceModel::at_once`] of them or two, and the last has arrived after `took_us`.
+    pub fn several_arrived(&mut self, requests: usize, took_us: f64) {
+        let telling = requests == FAR_AT_ONCE;
+        self.bulk.several(took_us, telling);
+        if telling {
+            self.serial = Some(!self.bulk.has_room());
+        }
+    }
+
+    /// Small requests that are made at once to see whether the device does them together: two, or so many that a head needs several times as long for them as for one,
+    /// however well it sorts them.
+    pub fn at_once(&self) -> usize {
+        match Seeks::of(self.latency_us) {
+            Seeks::Yes => FAR_AT_ONCE,
+            _ => 2,
+        }
+    }
+
+    /// How what may be read some time goes there.
+    pub fn bulk(&self) -> &Bulk {
+        &self.bulk
+    }
+
+    /// Whether it has room for a request beside those of a program, as far as is known: none that has a head.
+    pub fn has_room(&self) -> bool {
+        self.bulk.has_room() && !self.has_head()
+    }
+
+    /// Bytes of one of its pieces.
+    pub fn piece(&self) -> u64 {
+        self.bulk.piece(self.latency_us)
     }
 
     /// Several small requests were made at once and waited for one another, or did not; one that was made alone took `lone_us` before.

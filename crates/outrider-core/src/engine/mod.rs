@@ -447,10 +447,11 @@ impl Engine {
         let mut state = self.shared.lock();
         let queued = {
             let d = state.device(device, settings.in_flight);
-            d.queued_bytes += requests
-                .iter()
-                .map(|r| r.range.end - r.range.start)
-                .sum::<u64>();
+            let bytes: u64 = requests.iter().map(Request::bytes).sum();
+            d.queued_bytes += bytes;
+            if class == Class::Bulk {
+                d.bulk_bytes += bytes;
+            }
             requests.iter().for_each(|r| r.waits());
             d.queues[class as usize].extend(requests);
             d.queues[class as usize].len()

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use outrider_sys::units::{ByteRange, DeviceId, PAGE};
 
-use super::{Arrived, Failure, Handed, Handle, Request, TARDY, Watched};
+use super::{Arrived, Class, Failure, Handed, Handle, Request, TARDY, Watched};
 use crate::clock::Moment;
-use crate::device::{DeviceModel, InFlight, Layout, Seeks, Sharing};
+use crate::device::{Bulk, DeviceModel, InFlight, Layout, Seeks, Sharing};
 use crate::ledger::Holder;
 use crate::shm::{Notes, lost};
 use crate::view::{FileView, PageRange};
@@ -26,6 +26,9 @@ pub(super) struct Batch {
     /// Bytes that were on their way before.
     ahead: u64,
     lone: bool,
+    bulk: bool,
+    /// Several small requests for different places.
+    scattered: bool,
     watched: Option<Watched>,
 }
 
@@ -40,8 +43,10 @@ impl Batch {
 /// One device: what waits, what is on its way, and what is known of it.
 pub(super) struct Device {
     pub(super) id: DeviceId,
-    pub(super) queues: [VecDeque<Request>; 2],
+    pub(super) queues: [VecDeque<Request>; 3],
     pub(super) queued_bytes: u64,
+    /// Of these, those of [`Class::Bulk`].
+    pub(super) bulk_bytes: u64,
     pub(super) in_flight: VecDeque<Batch>,
     pub(super) in_flight_bytes: u64,
     /// Bytes of the lane on their way, and how often any were asked for.
@@ -123,8 +128,9 @@ impl State {
             .unwrap_or_else(|| {
                 self.devices.push(Device {
                     id,
-                    queues: [VecDeque::new(), VecDeque::new()],
+                    queues: Default::default(),
                     queued_bytes: 0,
+                    bulk_bytes: 0,
                     in_flight: VecDeque::new(),
                     in_flight_bytes: 0,
                     lane_bytes: 0,
@@ -172,6 +178,8 @@ pub struct Issuing {
     /// Bytes that were on their way before.
     ahead: u64,
     lone: bool,
+    bulk: bool,
+    scattered: bool,
     handed: Arc<Handed>,
     apart: Option<Handed>,
     pub(super) watched: Option<Watched>,
@@ -242,6 +250,8 @@ impl Issuing {
                     issued: outcome.began,
                     ahead: self.ahead,
                     lone: self.lone,
+                    bulk: self.bulk,
+                    scattered: self.scattered,
                     watched: self.watched,
                 };
                 (Some(batch), None)
@@ -332,9 +342,8 @@ impl State {
         self.turn = self.turn.wrapping_add(1);
         for k in 0..n {
             let i = (self.turn + k) % n;
-            let group = self.devices[i].take_group(&mut self.dropped);
-            if !group.is_empty() {
-                return Some(Job::Issue(self.devices[i].begin(i, group)));
+            if let Some((group, class)) = self.devices[i].take_group(&mut self.dropped) {
+                return Some(Job::Issue(self.devices[i].begin(i, group, class)));
             }
         }
         let several = self.devices.iter().filter(|d| d.last_end.0 != 0).count() > 1;
@@ -407,6 +416,11 @@ impl State {
                 let took = took.as_secs_f64() * 1e6;
                 let model = &mut self.device(id, bounds).model;
                 model.answered(batch.bytes, batch.ahead, took);
+                if batch.bulk {
+                    model.piece_arrived(batch.bytes, took);
+                } else if batch.scattered && batch.ahead == 0 {
+                    model.several_arrived(batch.parts.len(), took);
+                }
                 if batch.lone {
                     model.lone_request(batch.bytes, behind, took);
                 }
@@ -418,57 +432,74 @@ impl State {
 
 impl Device {
     /// The requests that are due, if there is room for them: of one file, taken from the queues. `dropped` is set where some had come too late.
-    fn take_group(&mut self, dropped: &mut bool) -> Vec<Request> {
-        let mut group: Vec<Request> = Vec::new();
+    fn take_group(&mut self, dropped: &mut bool) -> Option<(Vec<Request>, Class)> {
         // Two workers would each send a part of the same sweep, and a head would go to and fro between them.
         if self.issuing && (self.in_order || self.model.seeks() == Seeks::Yes) {
-            return group;
+            return None;
         }
         if self.in_flight_bytes == 0 {
             self.unbroken = 0;
         } else if self.unbroken >= self.breath() {
-            return group;
+            return None;
         }
-        let (bound, most) = (self.bound_of_queues(), self.group_bytes());
+        [Class::Window, Class::Background, Class::Bulk]
+            .into_iter()
+            .map(|class| (self.take_from(class, dropped), class))
+            .find(|(group, _)| !group.is_empty())
+    }
+
+    /// The same from the queue of a class.
+    fn take_from(&mut self, class: Class, dropped: &mut bool) -> Vec<Request> {
+        let mut group: Vec<Request> = Vec::new();
+        let (bound, most, queued) = match class {
+            Class::Bulk => {
+                let piece = self.model.piece();
+                let all = piece * self.model.bulk().pieces();
+                (all.min(self.bound_of_queues()), piece, self.bulk_bytes)
+            }
+            _ => {
+                let queued = self.queued_bytes - self.bulk_bytes;
+                (self.bound_of_queues(), self.group_bytes(), queued)
+            }
+        };
         // Room for a whole group is waited for: once groups are small they would stay so.
-        if self.in_flight_bytes > 0 && self.in_flight_bytes + most.min(self.queued_bytes) > bound {
+        if self.in_flight_bytes > 0 && self.in_flight_bytes + most.min(queued) > bound {
             return group;
         }
         let mut bytes = 0;
-        for queue in &mut self.queues {
-            while group.len() < GROUP_REQUESTS {
-                let Some(next) = queue.front() else { break };
-                let b = next.bytes();
-                let before = self.in_flight_bytes + bytes;
-                let fits = before + b <= bound || before == 0;
-                let same = group
-                    .first()
-                    .is_none_or(|g| Arc::ptr_eq(&g.handle, &next.handle));
-                if !fits || !same || (bytes > 0 && bytes + b > most) {
-                    break;
-                }
-                let Some(request) = queue.pop_front() else {
-                    break;
-                };
-                self.queued_bytes = self.queued_bytes.saturating_sub(b);
-                request.waited();
-                if request.stale() {
-                    request.drop_it();
-                    *dropped = true;
-                    continue;
-                }
-                bytes += b;
-                group.push(request);
-            }
-            if !group.is_empty() {
+        let queue = &mut self.queues[class as usize];
+        while group.len() < GROUP_REQUESTS {
+            let Some(next) = queue.front() else { break };
+            let b = next.bytes();
+            let before = self.in_flight_bytes + bytes;
+            let fits = before + b <= bound || before == 0;
+            let same = group
+                .first()
+                .is_none_or(|g| Arc::ptr_eq(&g.handle, &next.handle));
+            if !fits || !same || (bytes > 0 && bytes + b > most) {
                 break;
             }
+            let Some(request) = queue.pop_front() else {
+                break;
+            };
+            self.queued_bytes = self.queued_bytes.saturating_sub(b);
+            if class == Class::Bulk {
+                self.bulk_bytes = self.bulk_bytes.saturating_sub(b);
+            }
+            request.waited();
+            if request.stale() {
+                request.drop_it();
+                *dropped = true;
+                continue;
+            }
+            bytes += b;
+            group.push(request);
         }
         group
     }
 
     /// A group goes out, to the device with this index.
-    fn begin(&mut self, device: usize, group: Vec<Request>) -> Issuing {
+    fn begin(&mut self, device: usize, group: Vec<Request>, class: Class) -> Issuing {
         let bytes: u64 = group.iter().map(Request::bytes).sum();
         let (first, last) = (&group[0], &group[group.len() - 1]);
         let continues = self.last_end == (first.file(), first.range.start);
@@ -477,6 +508,8 @@ impl Device {
         // Beside a walk there is no other: what is read for that is short.
         let lone = self.in_flight_bytes == 0 && !continues && one;
         self.last_end = (last.file(), last.range.end);
+        let small = |r: &Request| r.bytes() <= Bulk::SMALL;
+        let scattered = group.len() > 1 && !one && group.iter().all(small);
         self.issuing = true;
         self.in_flight_bytes += bytes;
         self.unbroken = self.unbroken.saturating_add(bytes);
@@ -487,6 +520,8 @@ impl Device {
             bytes,
             ahead,
             lone,
+            bulk: class == Class::Bulk,
+            scattered,
             handed: self.handed.clone(),
             apart: None,
             watched: None,
@@ -495,7 +530,7 @@ impl Device {
 
     /// Drops what waits.
     pub(super) fn drain(&mut self) {
-        self.queued_bytes = 0;
+        (self.queued_bytes, self.bulk_bytes) = (0, 0);
         for request in self.queues.iter_mut().flat_map(|q| q.drain(..)) {
             request.waited();
             request.drop_it();
@@ -574,7 +609,7 @@ impl Device {
             return;
         }
         let long = (4 * self.bound()).max(2 << 20);
-        self.full = self.queues.iter().any(|q| !q.is_empty());
+        self.full = self.queued_bytes > self.bulk_bytes;
         if let Some(since) = self.span {
             self.before.0 += read;
             let took = self.before.1 + (now - since).as_secs_f64() * 1e6;

@@ -16,6 +16,8 @@ pub enum Class {
     Window = 0,
     /// Whole files, read at random or fetched at open.
     Background = 1,
+    /// What may be read some time: in pieces, beside which the program's own reads hardly wait (see [`Bulk`](crate::device::Bulk)).
+    Bulk = 2,
 }
 
 /// Tells whether a request has been overtaken by the program.

@@ -206,7 +206,10 @@ impl<K: Kernel> Service<K> {
         let waits: u64 = own.map(|f| f.account.queued_bytes()).sum();
         let part = self.memory.part(processes).max(PROMPT);
         let late = processes > 1 && waits >= PROMPT;
-        let class = if late { Class::Background } else { class };
+        let class = match class {
+            Class::Window if late => Class::Background,
+            class => class,
+        };
         (class, part.saturating_sub(waits))
     }
 

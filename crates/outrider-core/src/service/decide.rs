@@ -93,7 +93,7 @@ impl Want {
     /// The intent of a file's; who reads it is for others to say.
     pub(super) fn of(&self, key: InodeKey) -> Intent<'_> {
         let class = match self.origin {
-            Origin::Dense => Class::Background,
+            Origin::Dense => Class::Bulk,
             _ => Class::Window,
         };
         Intent {
@@ -504,7 +504,7 @@ mod tests {
     #[test]
     fn regions_are_less_urgent() {
         let key = InodeKey::new(1, 2);
-        assert_eq!(Want::dense(0..MIB).of(key).class, Class::Background);
+        assert_eq!(Want::dense(0..MIB).of(key).class, Class::Bulk);
         let stream = decide(&read(), Order::Stream(stream()), &device());
         assert_eq!(stream.intents[0].of(key).class, Class::Window);
     }

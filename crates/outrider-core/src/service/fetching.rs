@@ -11,7 +11,7 @@ use super::left_to_kernel::DeviceFacts;
 use super::still_cached::{Counted, Places, WORTH_A_LOOK};
 use super::{Service, bounds};
 use crate::device::DeviceModel;
-use crate::engine::{Handle, Request};
+use crate::engine::{Class, Handle, Request};
 use crate::intent::{Intent, Target};
 use crate::ledger::Holder;
 use crate::plan::Terms;
@@ -113,7 +113,10 @@ impl<K: Kernel> Service<K> {
         };
         file.set_device(device);
         let terms = Terms {
-            chunk: file.chunk().max(PAGE),
+            chunk: match class {
+                Class::Bulk => file.chunk().min(model.piece()).max(PAGE),
+                _ => file.chunk().max(PAGE),
+            },
             gap: model.merge_gap(),
             room,
             size: file.size(),

@@ -9,6 +9,7 @@ use outrider_sys::units::{ByteRange, InodeKey, PAGE};
 use super::decide::{Disorder, Want};
 use super::kernel::Kernel;
 use super::{FileState, Service};
+use crate::device::{DeviceModel, TRIES};
 use crate::engine::Class;
 use crate::intent::Intent;
 use crate::shm::{self, Origin};
@@ -24,7 +25,7 @@ const SAMPLED: u64 = 16;
 const PLACES: usize = 4;
 const PLACE: u64 = 64 << 10;
 /// Requests by which a device's latency is measured that nothing else is asked of.
-const PROBES: u32 = 4;
+const PROBES: u32 = 2;
 /// Files that were read within so long are being read.
 const LATELY: Duration = Duration::from_secs(1);
 
@@ -37,6 +38,8 @@ pub(super) struct RandomReads {
     verdict: Verdict,
     /// Streamed in whole: reads are all foreseen.
     streamed: bool,
+    /// What was asked for of the region, bytes: from where that was begun, to where it goes on.
+    front: ByteRange,
     /// Samples in succession that found the file cached.
     resident: u32,
     samples: u32,
@@ -50,6 +53,7 @@ impl RandomReads {
             consider_at: dense::FEWEST,
             verdict: Verdict::After(dense::FEWEST),
             streamed: false,
+            front: 0..0,
             resident: 0,
             samples: 0,
         }
@@ -94,9 +98,36 @@ impl RandomReads {
         self.seen.reads >= FIRST && self.resident > 0
     }
 
+    /// Whether a part of what they fall in was asked for: then each read says whether it was worth it.
+    fn is_begun(&self) -> bool {
+        self.seen.bought > 0
+    }
+
+    /// What of a region comes next, bytes; `None` once all of it was asked for.
+    fn next_of(&self, region: &ByteRange) -> Option<ByteRange> {
+        if self.front.is_empty() {
+            return Some(region.clone());
+        }
+        let ahead = self.front.end.max(region.start)..region.end;
+        let before = region.start..self.front.start.min(region.end);
+        [ahead, before].into_iter().find(|r| r.start < r.end)
+    }
+
+    /// All up to a place of what came next was asked for: `bytes` that were not there, which cost the program `us`.
+    fn has_bought(&mut self, part: ByteRange, bytes: u64, us: f64) {
+        self.front = match self.front.is_empty() {
+            true => part,
+            false => self.front.start.min(part.start)..self.front.end.max(part.end),
+        };
+        self.seen.bought += bytes;
+        self.seen.spent_us += us;
+    }
+
     /// Whether it is time to look whether the file is cached.
     fn is_sample_due(&self) -> bool {
-        self.seen.reads >= FIRST && (self.resident > 0 || self.seen.sampled.is_multiple_of(SAMPLED))
+        !self.is_begun()
+            && self.seen.reads >= FIRST
+            && (self.resident > 0 || self.seen.sampled.is_multiple_of(SAMPLED))
     }
 
     /// A sample was taken, and all of it is cached, or not.
@@ -125,15 +156,16 @@ impl RandomReads {
     fn probe(&self, seed: u64) -> u64 {
         let hull = &self.seen.hull;
         let x = (seed ^ self.seen.reads).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        hull.start + (x >> 11) % (hull.end - hull.start).max(1)
+        (hull.start + (x >> 11) % (hull.end - hull.start).max(1)) / PAGE * PAGE
     }
 
     /// How many reads may go unheard before streaming is considered, if that is to be.
     fn patience(&self) -> Option<u64> {
         match self.verdict {
             Verdict::No => None,
+            Verdict::After(_) if self.is_begun() => Some(0),
             Verdict::After(_) => Some(self.consider_at.saturating_sub(self.seen.reads)),
-            Verdict::Now | Verdict::Later | Verdict::Hear => Some(0),
+            Verdict::Buy(_) | Verdict::Hurry(_) | Verdict::Later | Verdict::Hear => Some(0),
         }
     }
 
@@ -143,19 +175,26 @@ impl RandomReads {
         // The kernel counts the pages of a large file in milliseconds.
         let reads = self.seen.reads;
         self.consider_at = match verdict {
-            Verdict::Now => return,
+            Verdict::Buy(_) | Verdict::Hurry(_) => reads + 1,
             Verdict::After(wait) => reads.saturating_add(wait),
             Verdict::No => reads.saturating_add(reads / 2 + 64),
             _ => reads.saturating_add((reads / 16).max(8)),
         };
     }
 
-    /// The mean price of a read, where a device takes so long to answer and delivers so much.
-    fn price(&self, latency_us: f64, bandwidth: f64) -> Price {
+    /// What a read costs that misses, and a piece.
+    fn price(&self, model: &DeviceModel) -> Price {
         let each = self.seen.bytes as f64 / self.seen.reads.max(1) as f64;
+        // Beside what is bought requests take longer than a program's reads alone.
+        let lone = model.bulk().lone_us().unwrap_or(f64::MAX);
+        let miss_us = model.latency_us.min(lone) + each / model.bandwidth;
         Price {
-            latency_us: latency_us + each / bandwidth,
-            bandwidth,
+            miss_us,
+            piece_us: model.bulk().delay_us(miss_us, model.bandwidth) * self.seen.missing_lately,
+            hurried_us: model.bulk().hurried_us(miss_us, model.bandwidth)
+                * self.seen.missing_lately,
+            piece: model.piece(),
+            has_room: model.has_room(),
         }
     }
 }
@@ -204,7 +243,7 @@ impl<K: Kernel> Service<K> {
             && self.config.dense.enabled
             && self.memory.is_aggressive();
         if considers && missing && of.seen.reads >= FIRST {
-            self.probe(key, read.offset, read.len);
+            self.probe(key, read.offset);
         }
         // What reads that go onward have fallen in is behind them.
         if considers && !read.onward {
@@ -216,19 +255,33 @@ impl<K: Kernel> Service<K> {
 
     /// Random reads alone bring no request of ours from which the device's latency could be learned, and what streaming is weighed against
     /// would be a guess: fetches a few blocks of the region that they fall in, one at a time.
-    fn probe(&mut self, key: InodeKey, seed: u64, len: u64) {
-        let device = self.device(key);
-        if self.model(device).samples() >= PROBES || self.engine.is_busy() {
+    fn probe(&mut self, key: InodeKey, seed: u64) {
+        let model = self.model(self.device(key));
+        let alone = model.samples() < PROBES;
+        if !alone && model.bulk().tries() >= TRIES || self.engine.is_busy() {
             return;
         }
-        let Some(file) = self.files.get(&key) else {
+        let share = self.config.dense.share;
+        let Some(file) = self.files.get_mut(&key) else {
             return;
         };
-        let at = file.random.probe(seed);
-        let end = (at + len.min(file.chunk())).min(file.size());
+        let of = &mut file.random;
+        let requests = if alone { 1 } else { model.at_once() };
+        let us = model.latency_us * requests as f64;
+        let waited = of.seen.misses as f64 * model.latency_us;
+        if model.has_latency() && of.seen.probed_us + us > dense::CREDIT_US + share * waited {
+            return;
+        }
+        of.seen.probed_us += us;
+        let size = file.size();
+        let at = |k: u64| {
+            let at = file.random.probe(seed.wrapping_add(k << 32));
+            at..(at + PAGE).min(size)
+        };
+        let places: Vec<_> = (0..requests as u64).map(at).collect();
         self.fetch(Intent {
             class: Class::Background,
-            ..Intent::new(key, &[at..end], Origin::Dense)
+            ..Intent::new(key, &places, Origin::Dense)
         });
     }
 
@@ -258,32 +311,52 @@ impl<K: Kernel> Service<K> {
     /// Considers whether it pays to stream what random reads fall in, if it is time: the region, where it is to be streamed now.
     fn consider_streaming(&mut self, key: InodeKey) -> Option<ByteRange> {
         let due = self.files.get(&key)?;
-        if due.random.seen.reads < due.random.consider_at {
+        let waits = due.account.queued_bytes() > 0;
+        if due.random.seen.reads < due.random.consider_at || waits {
             return None;
         }
         let region = due.random.seen.region(due.size());
-        let held = self.held(key, &region);
+        if due.random.next_of(&region).is_none() {
+            self.files.get_mut(&key)?.random.streamed = true;
+            return None;
+        }
+        let due = self.files.get(&key)?;
+        let held = match due.random.is_begun() {
+            true => None,
+            false => self.held(key, &region),
+        };
         let model = self.model(self.device(key));
         let file = self.files.get(&key)?;
         let pages = PageRange::from_bytes(region.start, region.end - region.start).len();
         let there = file.view.present_pages() + file.view.in_flight_pages();
         let there = held.map_or(there, |held| held.cached);
         let missing = pages.saturating_sub(there) * PAGE;
-        let price = file.random.price(model.latency_us, model.bandwidth);
+        if missing == 0 && file.random.is_begun() {
+            self.files.get_mut(&key)?.random.streamed = true;
+            return None;
+        }
+        let price = file.random.price(&model);
+        let unused = file.view.unused_pages() * PAGE;
         let (others, draws) = self.read_like(key);
         let case = Case {
             missing,
             others,
+            unused,
             room: self.room(),
             grant: self.memory.total(),
             draws,
             held,
         };
-        let investment = self.config.dense.investment;
+        let share = self.config.dense.share;
         let of = &mut self.files.get_mut(&key)?.random;
-        let verdict = of.seen.decide(case, price, investment);
+        let verdict = of.seen.decide(case, price, share);
         of.judged(verdict);
-        (verdict == Verdict::Now).then_some(region)
+        let (Verdict::Buy(pieces) | Verdict::Hurry(pieces)) = verdict else {
+            return None;
+        };
+        let next = of.next_of(&region)?;
+        let bytes = pieces * price.piece;
+        Some(next.start..next.end.min(next.start + bytes))
     }
 
     /// Other files that are read in no order at the moment: what of them is not cached, bytes, and how their reads fell.
@@ -332,11 +405,30 @@ impl<K: Kernel> Service<K> {
 
     /// Has a region fetched as a whole. Of what is refused because there is no room, the rest is asked for later.
     pub(super) fn stream_region(&mut self, key: InodeKey, want: &Want) {
-        let plan = self.fetch(want.of(key));
-        let begun = plan.bytes > 0 || plan.refused_at.is_none();
-        let streamed = begun && !self.quiesce.is_quiesced();
-        if let Some(file) = self.files.get_mut(&key) {
-            file.random.streamed = streamed;
+        let model = self.model(self.device(key));
+        let verdict = self.files.get(&key).map(|f| f.random.verdict);
+        let hurries = matches!(verdict, Some(Verdict::Hurry(_)));
+        let class = match hurries {
+            true => Class::Background,
+            false => Class::Bulk,
+        };
+        let plan = self.fetch(Intent {
+            class,
+            ..want.of(key)
+        });
+        let (Some(file), Some(part)) = (self.files.get_mut(&key), want.ranges.first()) else {
+            return;
+        };
+        let end = plan.refused_at.unwrap_or(part.end).min(part.end);
+        if end > part.start {
+            let price = file.random.price(&model);
+            let pieces = plan.bytes as f64 / price.piece as f64;
+            let us = pieces
+                * match hurries {
+                    true => price.hurried_us,
+                    false => price.piece_us,
+                };
+            file.random.has_bought(part.start..end, plan.bytes, us);
         }
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! No pattern tells where the next read falls, yet if the program goes on, every block of the region will be wanted, and the
 //! device delivers the region in order many times faster than block by block. Whether the program goes on is unknown.
-//! This is the ski-rental problem: renting is one random miss (latency), buying is streaming what is missing
-//! (bytes / bandwidth). Buying when the rent paid equals the price costs at most twice the optimum; buying
-//! at a share `investment` of it costs at most 1 + 1/investment of what was spent and at best
-//! 1 + investment of the optimum. The paper has nothing like it; its `fetchall` buys at once.
+//! This is a ski rental in which one may buy a piece at a time. The region is fetched in order, in pieces, and each is an investment: it delays the program's own reads
+//! (see [`Bulk`](crate::device::Bulk)). What pieces have cost stays within a share of what the program has waited for misses, and of what it has been saved by pieces that
+//! it came to read. So a program that stops, or reads elsewhere, has lost no more than the first share; and one that goes on is saved more by each piece than that cost, so
+//! that the pace grows with the part of the region that is there. The paper has nothing like it; its `fetchall` buys at once.
 
 use outrider_sys::units::{ByteRange, PAGE};
 
@@ -26,6 +26,19 @@ pub struct Random {
     pub repeats: u64,
     /// Reads that fall where one had fallen before are not all seen: of a mapping only what is touched first is.
     pub unrepeated: bool,
+    /// What was bought so far, bytes.
+    pub bought: u64,
+    /// What that has cost the program, µs.
+    pub spent_us: f64,
+    /// Misses that were counted so far, and those of them whose time may be spent.
+    counted: f64,
+    earned: f64,
+    /// What finding out about the device has cost the program, if that has no room for requests beside its own, µs.
+    pub probed_us: f64,
+    /// The share of misses among the latest reads.
+    pub missing_lately: f64,
+    /// Bytes of a region in which repeats are counted.
+    grid: u64,
     /// Where the kernel's counts began.
     since: Option<Since>,
     touched: Vec<u64>,
@@ -56,6 +69,8 @@ pub struct Case {
     pub missing: u64,
     /// The same of other files that are being read in this way, bytes.
     pub others: u64,
+    /// Of what was bought, what was not read yet, bytes.
+    pub unused: u64,
     /// What may be asked for now, bytes …
     pub room: u64,
     /// … and once all that was asked for is used.
@@ -87,8 +102,10 @@ impl std::ops::Add for Draws {
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Stream the region.
-    Now,
+    /// Buy so many pieces of the region.
+    Buy(u64),
+    /// Buy so many as quickly as the device can.
+    Hurry(u64),
     /// Stream it when there is room.
     Later,
     /// Decide anew after so many reads.
@@ -99,6 +116,22 @@ pub enum Verdict {
     No,
 }
 
+/// What may be spent before anything was waited for: so many misses, and no more than so many µs.
+pub const CREDIT: f64 = 16.0;
+/// See [`CREDIT`].
+pub const CREDIT_US: f64 = 2000.0;
+
+/// Chance repeats that are due before it is believed of a program, of which there were none, that it reads each block once: with so many there are none once in 50 times.
+const ENOUGH: f64 = 4.0;
+/// The share that is spent then: it will most likely come to all blocks.
+const ONCE: f64 = 1.0;
+
+/// Pieces that are bought at once.
+const AT_ONCE: u64 = 16;
+
+/// Of what pieces have saved the program, so much may be spent on the next ones.
+const SAVED: f64 = 1.0;
+
 /// Threads that read the same blocks, each at its own pace, wait for the same request: such reads are one.
 const RECENT: usize = 16;
 
@@ -108,22 +141,34 @@ pub const FEWEST: u64 = 32;
 /// Chance repeats that are due before it is believed that there are none: with so many, fewer than a quarter come once in 2000 times.
 const TELLING: f64 = 12.0;
 
-/// Regions in which repeats are counted: a bit for each 16 KiB up to this many, then coarser.
+/// Regions in which repeats are counted: a bit for each page up to this many, then coarser.
 const TOUCH_BITS: u64 = 1 << 17;
+
+/// Bytes of such a region in a file of `size` bytes.
+fn grid(size: u64) -> u64 {
+    size.div_ceil(TOUCH_BITS).next_multiple_of(PAGE).max(PAGE)
+}
 
 /// The device as far as this decision needs it.
 #[derive(Clone, Copy, Debug)]
 pub struct Price {
-    /// Microseconds from a request of one block to its arrival.
-    pub latency_us: f64,
-    /// Bytes per microsecond when streaming.
-    pub bandwidth: f64,
+    /// Microseconds that a read of a block takes that misses.
+    pub miss_us: f64,
+    /// By how much a piece delays a program that waits for its reads, microseconds.
+    pub piece_us: f64,
+    /// The same where as many are on their way as the device takes, microseconds.
+    pub hurried_us: f64,
+    /// Bytes of a piece.
+    pub piece: u64,
+    /// The device has room for requests beside the program's.
+    pub has_room: bool,
 }
 
 impl Random {
     /// Counts a random read and `skipped` more like it that were not told.
     pub fn count(&mut self, offset: u64, len: u64, missing: bool, skipped: u64, size: u64) {
-        let block = (size / TOUCH_BITS + 1).max(16 << 10);
+        let block = grid(size);
+        self.grid = block;
         let place = offset / block + 1;
         if len >= block && self.recent.contains(&place) {
             return;
@@ -134,6 +179,7 @@ impl Random {
         self.bytes = self.bytes.saturating_add(len.saturating_mul(reads));
         self.sampled += 1;
         self.misses += u64::from(missing);
+        self.missing_lately += (f64::from(u8::from(missing)) - self.missing_lately) / 16.0;
         let end = offset.saturating_add(len).min(size).max(offset);
         self.hull = if self.hull.is_empty() {
             offset..end
@@ -172,11 +218,11 @@ impl Random {
         start..end
     }
 
-    /// Whether the region is worth streaming; `investment` as in the module's text.
+    /// How much of the region is to be bought now; `share` as in the module's text.
     ///
     /// Where memory doesn't hold all of these files, streaming one drives out what was read of them. That is no loss only if nothing is read
     /// twice, and until that is known every read is worth hearing: it takes some five times the root of the number of blocks.
-    pub fn decide(&mut self, case: Case, price: Price, investment: f64) -> Verdict {
+    pub fn decide(&mut self, case: Case, price: Price, share: f64) -> Verdict {
         let miss_rate = self.misses as f64 / self.sampled.max(1) as f64;
         let heard = self.reads as f64 * miss_rate;
         if let (None, Some(held)) = (self.since, case.held) {
@@ -215,12 +261,21 @@ impl Random {
             }
             _ => heard,
         };
-        let cost = case.missing as f64 / price.bandwidth.max(1e-3);
-        let unpaid = cost * investment - misses * price.latency_us;
-        if unpaid > 0.0 {
-            let rent = price.latency_us * misses / self.reads.max(1) as f64;
+        let used = self.bought.saturating_sub(case.unused) as f64;
+        let saved = used * self.reads as f64 / self.bytes.max(1) as f64;
+        let start = CREDIT_US.min(CREDIT.min(misses) * price.miss_us);
+        let once = own.by_chance >= ENOUGH && own.repeats * ENOUGH <= own.by_chance;
+        let share = if once { share.max(ONCE) } else { share };
+        self.earned += share * (misses - self.counted).max(0.0);
+        self.counted = misses;
+        let earned = (self.earned + SAVED * saved) * price.miss_us;
+        let probed = if price.has_room { 0.0 } else { self.probed_us };
+        let credit = start + earned - self.spent_us - probed;
+        let pieces = credit / price.piece_us.max(0.1);
+        if pieces < 1.0 {
+            let rent = share * price.miss_us * misses / self.reads.max(1) as f64;
             return match rent > 0.0 {
-                true => Verdict::After(((unpaid / rent) as u64).max(16)),
+                true => Verdict::After((((price.piece_us - credit) / rent) as u64).max(1)),
                 false => Verdict::No,
             };
         }
@@ -229,19 +284,22 @@ impl Random {
             let each = (self.bytes / self.reads.max(1)).max(1);
             return Verdict::After(((case.missing - case.grant) / each).max(16));
         }
-        let wanted = case
-            .missing
-            .saturating_add(if crowded { 0 } else { case.others });
-        match wanted > case.room {
-            true => Verdict::Later,
-            false => Verdict::Now,
+        // What is bought of files that don't fit together is driven out by the others before it is used, unless one fits as a whole.
+        let wanted = if crowded { case.missing } else { price.piece };
+        if case.room < wanted {
+            return Verdict::Later;
+        }
+        let hurried = credit / price.hurried_us.max(0.1);
+        match hurried >= AT_ONCE as f64 {
+            true => Verdict::Hurry((hurried as u64).min(4 * AT_ONCE)),
+            false => Verdict::Buy((pieces as u64).min(AT_ONCE)),
         }
     }
 
     /// How the reads that were looked at fell.
     pub fn draws(&self) -> Draws {
-        let blocks = (self.hull.end - self.hull.start).max(1) as f64 * self.reads as f64
-            / self.bytes.max(1) as f64;
+        let each = (self.bytes / self.reads.max(1)).max(self.grid).max(1);
+        let blocks = ((self.hull.end - self.hull.start) as f64 / each as f64).max(1.0);
         let looked_at = self.sampled as f64;
         Draws {
             repeats: self.repeats as f64,
@@ -254,52 +312,121 @@ impl Random {
 mod tests {
     use super::*;
 
-    /// Whether `missing` bytes are streamed at once, beside `others` and with `grant`, where the kernel doesn't say what it holds.
-    fn buys(r: &mut Random, missing: u64, others: u64, grant: u64) -> bool {
-        let case = Case {
+    const SHARE: f64 = 0.05;
+
+    const NVME: Price = Price {
+        miss_us: 92.0,
+        piece_us: 4.0,
+        hurried_us: 24.0,
+        piece: 32 << 10,
+        has_room: true,
+    };
+
+    const DISK: Price = Price {
+        miss_us: 12_000.0,
+        piece_us: 30_000.0,
+        hurried_us: 30_000.0,
+        piece: 2 << 20,
+        has_room: false,
+    };
+
+    /// `missing` bytes of a file, beside `others` and with `grant`, where the kernel doesn't say what it holds and of what was bought `unused` bytes were not read.
+    fn case(missing: u64, others: u64, grant: u64, unused: u64) -> Case {
+        Case {
             missing,
             others,
+            unused,
             room: grant,
             grant,
             draws: Draws::default(),
             held: None,
-        };
-        r.decide(case, NVME, 0.25) == Verdict::Now
+        }
     }
 
-    const NVME: Price = Price {
-        latency_us: 92.0,
-        bandwidth: 1400.0,
-    };
-
-    /// B11: a permutation is streamed after a quarter of the price was paid; a few reads, a cached file, or one too large for
-    /// the budget are not.
-    #[test]
-    fn buys_at_a_share_of_the_price() {
-        let size = 512u64 << 20;
-        let mut r = Random::default();
-        let mut x = 1u64;
-        let mut bought = None;
-        for i in 0..20_000u64 {
-            x = x
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            r.count(((x >> 33) % (size >> 14)) << 14, 16 << 10, true, 0, size);
-            assert!(!buys(&mut r, size, 0, size / 2), "does not fit");
-            if buys(&mut r, size, 0, size) {
-                bought = Some(i);
-                break;
-            }
+    /// How many pieces a verdict has bought.
+    fn buying(verdict: Verdict) -> Option<u64> {
+        match verdict {
+            Verdict::Buy(pieces) | Verdict::Hurry(pieces) => Some(pieces),
+            _ => None,
         }
-        let price = size as f64 / NVME.bandwidth / NVME.latency_us;
-        let at = bought.expect("never streamed") as f64;
-        assert!(
-            (at / (price * 0.25) - 1.0).abs() < 0.1,
-            "bought after {at} of {price}"
-        );
-        let mut cached = Random::default();
+    }
+
+    /// Whether anything is bought in such a case.
+    fn buys(r: &mut Random, missing: u64, others: u64, grant: u64) -> bool {
+        let case = case(missing, others, grant, 0);
+        buying(r.decide(case, NVME, SHARE)).is_some()
+    }
+
+    /// Buys what the verdict says of `missing` bytes; how many.
+    fn buy(r: &mut Random, case: Case, price: Price) -> u64 {
+        let verdict = r.decide(case, price, SHARE);
+        let Some(pieces) = buying(verdict) else {
+            return 0;
+        };
+        let each = match verdict {
+            Verdict::Hurry(_) => price.hurried_us,
+            _ => price.piece_us,
+        };
+        let bytes = (pieces * price.piece).min(case.missing);
+        r.bought += bytes;
+        r.spent_us += bytes as f64 / price.piece as f64 * each;
+        bytes
+    }
+
+    /// B11: a program that reads at random, and never comes to what was bought, loses no more than the share of what it waits, at any moment; and no more than what is
+    /// missing is bought.
+    #[test]
+    fn what_proves_useless_has_cost_a_share() {
+        for price in [NVME, DISK] {
+            let size = 64u64 << 30;
+            let mut r = Random::default();
+            let mut missing = size;
+            for i in 0..20_000u64 {
+                r.count((i * 7919 % (size >> 14)) << 14, 16 << 10, true, 0, size);
+                let unused = r.bought;
+                missing -= buy(&mut r, case(missing, 0, size, unused), price);
+                let waited = (i + 1) as f64 * price.miss_us;
+                // Nothing is read twice: that earns more.
+                let most = CREDIT * price.miss_us + ONCE * waited;
+                assert!(r.spent_us <= most, "{} of {waited} after {i}", r.spent_us);
+            }
+            assert!(r.bought > 0);
+        }
+    }
+
+    /// B11: of a permutation ever more is bought the more of it is used, so that most of its reads find what was bought.
+    #[test]
+    fn what_is_used_pays_for_the_rest() {
+        for price in [NVME, DISK] {
+            let size = 1u64 << 30;
+            let blocks = size >> 14;
+            let mut r = Random::default();
+            let (mut missing, mut used, mut misses) = (size, 0, 0u64);
+            for i in 0..blocks {
+                let at = (i * 20_011 % blocks) << 14;
+                // Bought in order, from the begin on.
+                let hit = at < r.bought;
+                used += if hit { 16 << 10 } else { 0 };
+                misses += u64::from(!hit);
+                r.count(at, 16 << 10, !hit, 0, size);
+                let unused = r.bought.saturating_sub(used);
+                missing -= buy(&mut r, case(missing, 0, size, unused), price);
+            }
+            assert_eq!(missing, 0);
+            assert!(misses < blocks / 4, "{misses} of {blocks} missed");
+        }
+    }
+
+    /// B11: nothing is bought of a file that is cached, or too large for the budget.
+    #[test]
+    fn what_does_not_pay_is_not_bought() {
+        let size = 512u64 << 20;
+        let (mut large, mut cached) = (Random::default(), Random::default());
         for i in 0..20_000u64 {
-            cached.count((i * 7919 % (size >> 14)) << 14, 16 << 10, false, 0, size);
+            let at = (i * 7919 % (size >> 14)) << 14;
+            large.count(at, 16 << 10, true, 0, size);
+            assert!(!buys(&mut large, size, 0, size / 2), "does not fit");
+            cached.count(at, 16 << 10, false, 0, size);
         }
         assert!(!buys(&mut cached, size, 0, size));
     }
@@ -314,15 +441,8 @@ mod tests {
         }
         r.unrepeated = true;
         assert!(buys(&mut r, size, 0, size));
-        let crowded = Case {
-            missing: size,
-            others: 0,
-            room: size / 2,
-            grant: size / 2,
-            draws: Draws::default(),
-            held: None,
-        };
-        assert_eq!(r.decide(crowded, NVME, 0.25), Verdict::No);
+        let crowded = case(size, 0, size / 2, 0);
+        assert_eq!(r.decide(crowded, NVME, SHARE), Verdict::No);
     }
 
     /// CP14, B11: threads that read the same random order, a few reads apart, are no reason to take it for a hot spot.
@@ -333,16 +453,13 @@ mod tests {
         let mut r = Random::default();
         // An odd factor makes a permutation.
         let order: Vec<u64> = (0..blocks).map(|i| i * 20_011 % blocks).collect();
-        let bought = (3..blocks as usize).find(|i| {
+        for i in 3..blocks as usize {
             for behind in 0..4 {
                 let at = order[i - behind] << 14;
                 r.count(at, 16 << 10, behind == 0, 0, size);
             }
-            buys(&mut r, size, 0, size)
-        });
-        let price = size as f64 / NVME.bandwidth / NVME.latency_us;
-        let at = bought.expect("never streamed") as f64;
-        assert!(at < price, "bought after {at} of {price}");
+            assert!(buys(&mut r, size, 0, size), "not after {i} reads");
+        }
     }
 
     /// B11: one of several files that memory can't hold together is streamed only if its blocks are read once each, and all of these
@@ -359,20 +476,14 @@ mod tests {
             (x >> 33) % blocks
         };
         let case = |draws| Case {
-            missing: size,
-            others: 3 * size,
-            room: size,
-            grant: size,
             draws,
-            held: None,
+            ..case(size, 3 * size, size, 0)
         };
         let mut again = Random::default();
         for _ in 0..blocks {
             again.count(drawn() << 14, 16 << 10, true, 0, size);
-            assert_ne!(
-                again.decide(case(Draws::default()), NVME, 0.25),
-                Verdict::Now
-            );
+            let verdict = again.decide(case(Draws::default()), NVME, SHARE);
+            assert_eq!(buying(verdict), None);
         }
         assert!(buys(&mut again, size, 0, size));
         // Alone, and as one of four.
@@ -385,7 +496,7 @@ mod tests {
                     repeats: own.repeats * (files - 1.0),
                     by_chance: own.by_chance * (files - 1.0),
                 };
-                once.decide(case(others), NVME, 0.25) == Verdict::Now
+                buying(once.decide(case(others), NVME, SHARE)).is_some()
             });
             assert!(
                 bought.is_some_and(|at| (earliest..latest).contains(&at)),
@@ -400,7 +511,7 @@ mod tests {
     fn silence_ends_in_time() {
         let size = 512u64 << 20;
         let blocks = size >> 14;
-        let price = size as f64 / NVME.bandwidth / NVME.latency_us * 0.25;
+        let price = DISK.piece_us / DISK.miss_us / SHARE;
         for distinct in [1u64, 2] {
             let mut r = Random::default();
             let (mut read, mut told, mut skip) = (0u64, 0, 0u64);
@@ -416,18 +527,14 @@ mod tests {
                 told += 1;
                 let cached = read.div_ceil(distinct) * 4;
                 let case = Case {
-                    missing: size - cached * PAGE,
-                    others: 0,
-                    room: size,
-                    grant: size,
-                    draws: Draws::default(),
                     held: Some(Held {
                         cached,
                         brought: cached,
                     }),
+                    ..case(size - cached * PAGE, 0, size, 0)
                 };
-                skip = match r.decide(case, NVME, 0.25) {
-                    Verdict::Now => break read,
+                skip = match r.decide(case, DISK, SHARE) {
+                    Verdict::Buy(_) | Verdict::Hurry(_) => break read,
                     Verdict::After(reads) => reads,
                     other => panic!("{other:?} after {read}"),
                 };
