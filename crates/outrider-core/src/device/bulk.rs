@@ -54,6 +54,8 @@ pub struct Bulk {
     tries: u32,
     /// The next size was too long.
     settled: bool,
+    /// The device has a head: there is never room.
+    head: bool,
 }
 
 impl Bulk {
@@ -148,8 +150,18 @@ impl Bulk {
         (self.piece, self.count) = (piece, 0);
     }
 
+    /// The same of a device that has a head, or has none.
+    pub fn with(self, head: bool) -> Bulk {
+        Bulk { head, ..self }
+    }
+
     /// Whether the device has room for a request beside those of the program, as far as is known.
     pub fn has_room(&self) -> bool {
+        self.does_several() && !self.head
+    }
+
+    /// Whether it does several requests at once.
+    pub fn does_several(&self) -> bool {
         self.tries >= TRIES && self.waits_us() < ROOM * self.lone_us
     }
 

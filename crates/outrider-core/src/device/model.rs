@@ -194,6 +194,7 @@ impl DeviceModel {
 
     /// A piece of `bytes` of what may be read some time took `took_us`.
     pub fn piece_arrived(&mut self, bytes: u64, took_us: f64) {
+        self.bulk = self.bulk();
         self.bulk.arrived(bytes, took_us, self.latency_us);
     }
 
@@ -202,7 +203,7 @@ impl DeviceModel {
         let telling = requests == FAR_AT_ONCE;
         self.bulk.several(took_us, telling);
         if telling {
-            self.serial = Some(!self.bulk.has_room());
+            self.serial = Some(!self.bulk.does_several());
         }
     }
 
@@ -216,13 +217,8 @@ impl DeviceModel {
     }
 
     /// How what may be read some time goes there.
-    pub fn bulk(&self) -> &Bulk {
-        &self.bulk
-    }
-
-    /// Whether it has room for a request beside those of a program, as far as is known: none that has a head.
-    pub fn has_room(&self) -> bool {
-        self.bulk.has_room() && !self.has_head()
+    pub fn bulk(&self) -> Bulk {
+        self.bulk.with(self.has_head())
     }
 
     /// Bytes of one of its pieces.

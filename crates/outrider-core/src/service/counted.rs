@@ -51,6 +51,7 @@ impl<K: Kernel> Service<K> {
         }
         let pages = PageRange::from_bytes(offset, len);
         let a = file.view.access(pages, now);
+        file.random.uses(a.first_use_pages * PAGE);
         self.files.reached(key, offset, len);
         // Bytes, not pages: a read of a few bytes is a hit of a few bytes.
         let share = |n| (u128::from(len) * u128::from(n) / u128::from(pages.len().max(1))) as u64;

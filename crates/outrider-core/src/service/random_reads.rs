@@ -123,6 +123,13 @@ impl RandomReads {
         self.seen.spent_us += us;
     }
 
+    /// Bytes were read that had been fetched ahead.
+    pub(super) fn uses(&mut self, bytes: u64) {
+        if self.is_begun() {
+            self.seen.used += bytes;
+        }
+    }
+
     /// Whether it is time to look whether the file is cached.
     fn is_sample_due(&self) -> bool {
         !self.is_begun()
@@ -186,15 +193,15 @@ impl RandomReads {
     fn price(&self, model: &DeviceModel) -> Price {
         let each = self.seen.bytes as f64 / self.seen.reads.max(1) as f64;
         // Beside what is bought requests take longer than a program's reads alone.
-        let lone = model.bulk().lone_us().unwrap_or(f64::MAX);
+        let bulk = model.bulk();
+        let lone = bulk.lone_us().unwrap_or(f64::MAX);
         let miss_us = model.latency_us.min(lone) + each / model.bandwidth;
         Price {
             miss_us,
-            piece_us: model.bulk().delay_us(miss_us, model.bandwidth) * self.seen.missing_lately,
-            hurried_us: model.bulk().hurried_us(miss_us, model.bandwidth)
-                * self.seen.missing_lately,
+            piece_us: bulk.delay_us(miss_us, model.bandwidth) * self.seen.missing_lately,
+            hurried_us: bulk.hurried_us(miss_us, model.bandwidth) * self.seen.missing_lately,
             piece: model.piece(),
-            has_room: model.has_room(),
+            has_room: bulk.has_room(),
         }
     }
 }
@@ -336,12 +343,10 @@ impl<K: Kernel> Service<K> {
             return None;
         }
         let price = file.random.price(&model);
-        let unused = file.view.unused_pages() * PAGE;
         let (others, draws) = self.read_like(key);
         let case = Case {
             missing,
             others,
-            unused,
             room: self.room(),
             grant: self.memory.total(),
             draws,

@@ -26,8 +26,10 @@ pub struct Random {
     pub repeats: u64,
     /// Reads that fall where one had fallen before are not all seen: of a mapping only what is touched first is.
     pub unrepeated: bool,
-    /// What was bought so far, bytes.
+    /// What was bought so far, bytes, and what of it has been read.
     pub bought: u64,
+    /// See [`Random::bought`].
+    pub used: u64,
     /// What that has cost the program, µs.
     pub spent_us: f64,
     /// Misses that were counted so far, and those of them whose time may be spent.
@@ -69,8 +71,6 @@ pub struct Case {
     pub missing: u64,
     /// The same of other files that are being read in this way, bytes.
     pub others: u64,
-    /// Of what was bought, what was not read yet, bytes.
-    pub unused: u64,
     /// What may be asked for now, bytes …
     pub room: u64,
     /// … and once all that was asked for is used.
@@ -261,8 +261,7 @@ impl Random {
             }
             _ => heard,
         };
-        let used = self.bought.saturating_sub(case.unused) as f64;
-        let saved = used * self.reads as f64 / self.bytes.max(1) as f64;
+        let saved = self.used as f64 * self.reads as f64 / self.bytes.max(1) as f64;
         let start = CREDIT_US.min(CREDIT.min(misses) * price.miss_us);
         let once = own.by_chance >= ENOUGH && own.repeats * ENOUGH <= own.by_chance;
         let share = if once { share.max(ONCE) } else { share };
@@ -330,12 +329,11 @@ mod tests {
         has_room: false,
     };
 
-    /// `missing` bytes of a file, beside `others` and with `grant`, where the kernel doesn't say what it holds and of what was bought `unused` bytes were not read.
-    fn case(missing: u64, others: u64, grant: u64, unused: u64) -> Case {
+    /// `missing` bytes of a file, beside `others` and with `grant`, where the kernel doesn't say what it holds.
+    fn case(missing: u64, others: u64, grant: u64) -> Case {
         Case {
             missing,
             others,
-            unused,
             room: grant,
             grant,
             draws: Draws::default(),
@@ -353,7 +351,7 @@ mod tests {
 
     /// Whether anything is bought in such a case.
     fn buys(r: &mut Random, missing: u64, others: u64, grant: u64) -> bool {
-        let case = case(missing, others, grant, 0);
+        let case = case(missing, others, grant);
         buying(r.decide(case, NVME, SHARE)).is_some()
     }
 
@@ -383,8 +381,7 @@ mod tests {
             let mut missing = size;
             for i in 0..20_000u64 {
                 r.count((i * 7919 % (size >> 14)) << 14, 16 << 10, true, 0, size);
-                let unused = r.bought;
-                missing -= buy(&mut r, case(missing, 0, size, unused), price);
+                missing -= buy(&mut r, case(missing, 0, size), price);
                 let waited = (i + 1) as f64 * price.miss_us;
                 // Nothing is read twice: that earns more.
                 let most = CREDIT * price.miss_us + ONCE * waited;
@@ -401,16 +398,15 @@ mod tests {
             let size = 1u64 << 30;
             let blocks = size >> 14;
             let mut r = Random::default();
-            let (mut missing, mut used, mut misses) = (size, 0, 0u64);
+            let (mut missing, mut misses) = (size, 0u64);
             for i in 0..blocks {
                 let at = (i * 20_011 % blocks) << 14;
                 // Bought in order, from the begin on.
                 let hit = at < r.bought;
-                used += if hit { 16 << 10 } else { 0 };
+                r.used += if hit { 16 << 10 } else { 0 };
                 misses += u64::from(!hit);
                 r.count(at, 16 << 10, !hit, 0, size);
-                let unused = r.bought.saturating_sub(used);
-                missing -= buy(&mut r, case(missing, 0, size, unused), price);
+                missing -= buy(&mut r, case(missing, 0, size), price);
             }
             assert_eq!(missing, 0);
             assert!(misses < blocks / 4, "{misses} of {blocks} missed");
@@ -441,7 +437,7 @@ mod tests {
         }
         r.unrepeated = true;
         assert!(buys(&mut r, size, 0, size));
-        let crowded = case(size, 0, size / 2, 0);
+        let crowded = case(size, 0, size / 2);
         assert_eq!(r.decide(crowded, NVME, SHARE), Verdict::No);
     }
 
@@ -477,7 +473,7 @@ mod tests {
         };
         let case = |draws| Case {
             draws,
-            ..case(size, 3 * size, size, 0)
+            ..case(size, 3 * size, size)
         };
         let mut again = Random::default();
         for _ in 0..blocks {
@@ -531,7 +527,7 @@ mod tests {
                         cached,
                         brought: cached,
                     }),
-                    ..case(size - cached * PAGE, 0, size, 0)
+                    ..case(size - cached * PAGE, 0, size)
                 };
                 skip = match r.decide(case, DISK, SHARE) {
                     Verdict::Buy(_) | Verdict::Hurry(_) => break read,
