@@ -170,8 +170,8 @@ pub struct Dense {
     /// Whether it is done at all.
     pub enabled: bool,
     /// By what share of the time that a program has waited for random reads it may be delayed by fetching
-    /// what they fall in, as long as nothing shows that it will read all of it. What has been of use
-    /// earns more.
+    /// what they fall in. What has been of use earns more, and so does reading each block once: 20
+    /// times the share, up to all of that time. 0 is never.
     pub share: f64,
 }
 

@@ -826,8 +826,7 @@ three|predict+opt|dense.enabled=false,predict.max_streams=2|peak_unused_bytes|0|
 random|predict+opt||prefetched_bytes|64M|128M
 random|predict+opt|dense.enabled=false|prefetched_bytes|0|12M
 random|predict+opt||miss_bytes|1|8M
-random|predict+opt|dense.share=1|miss_bytes|1|2M
-random|predict+opt|dense.share=0|miss_bytes|3M|128M
+random|predict+opt|dense.share=0|foreseen_dense_bytes|0|0
 random|predict+opt|dense.enabled=false|events|1|6000
 random|predict+opt|dense.enabled=false,predict.skip_when_steady=false|events|8K|9K
 sequential|predict+opt|predict.skip_when_steady=false|events|8K|9K

@@ -24,6 +24,8 @@ const SAMPLED: u64 = 16;
 /// Places of a sample, and bytes of each.
 const PLACES: usize = 4;
 const PLACE: u64 = 64 << 10;
+/// Of the latest reads so few miss that the file is taken for cached.
+const RARE: f64 = 0.05;
 /// Requests by which a device's latency is measured that nothing else is asked of.
 const PROBES: u32 = 2;
 /// Files that were read within so long are being read.
@@ -103,6 +105,12 @@ impl RandomReads {
         self.seen.bought > 0
     }
 
+    /// Whether each read is heard for that. Not of a program that hardly misses anything any more, where what is there was not bought.
+    fn is_watched(&self) -> bool {
+        let waits = matches!(self.verdict, Verdict::After(_) | Verdict::No);
+        self.is_begun() && !(waits && self.seen.missing_lately < RARE)
+    }
+
     /// What of a region comes next, bytes; `None` once all of it was asked for.
     fn next_of(&self, region: &ByteRange) -> Option<ByteRange> {
         if self.front.is_empty() {
@@ -132,7 +140,7 @@ impl RandomReads {
 
     /// Whether it is time to look whether the file is cached.
     fn is_sample_due(&self) -> bool {
-        !self.is_begun()
+        !self.is_watched()
             && self.seen.reads >= FIRST
             && (self.resident > 0 || self.seen.sampled.is_multiple_of(SAMPLED))
     }
@@ -170,7 +178,7 @@ impl RandomReads {
     fn patience(&self) -> Option<u64> {
         match self.verdict {
             Verdict::No => None,
-            Verdict::After(_) if self.is_begun() => Some(0),
+            Verdict::After(_) if self.is_watched() => Some(0),
             Verdict::After(_) => Some(self.consider_at.saturating_sub(self.seen.reads)),
             Verdict::Buy(_) | Verdict::Hurry(_) | Verdict::Later | Verdict::Hear => Some(0),
         }
@@ -248,6 +256,7 @@ impl<K: Kernel> Service<K> {
         }
         let considers = self.mode >= shm::MODE_PREDICT_OPT
             && self.config.dense.enabled
+            && self.config.dense.share > 0.0
             && self.memory.is_aggressive();
         if considers && missing && of.seen.reads >= FIRST {
             self.probe(key, read.offset);

@@ -123,8 +123,8 @@ pub const CREDIT_US: f64 = 2000.0;
 
 /// Chance repeats that are due before it is believed of a program, of which there were none, that it reads each block once: with so many there are none once in 50 times.
 const ENOUGH: f64 = 4.0;
-/// The share that is spent then: it will most likely come to all blocks.
-const ONCE: f64 = 1.0;
+/// So many times the share is spent then, but no more than was waited: it will most likely come to all blocks.
+const ONCE: f64 = 20.0;
 
 /// Pieces that are bought at once.
 const AT_ONCE: u64 = 16;
@@ -264,7 +264,7 @@ impl Random {
         let saved = self.used as f64 * self.reads as f64 / self.bytes.max(1) as f64;
         let start = CREDIT_US.min(CREDIT.min(misses) * price.miss_us);
         let once = own.by_chance >= ENOUGH && own.repeats * ENOUGH <= own.by_chance;
-        let share = if once { share.max(ONCE) } else { share };
+        let share = if once { (share * ONCE).min(1.0) } else { share };
         self.earned += share * (misses - self.counted).max(0.0);
         self.counted = misses;
         let earned = (self.earned + SAVED * saved) * price.miss_us;
@@ -384,7 +384,7 @@ mod tests {
                 missing -= buy(&mut r, case(missing, 0, size), price);
                 let waited = (i + 1) as f64 * price.miss_us;
                 // Nothing is read twice: that earns more.
-                let most = CREDIT * price.miss_us + ONCE * waited;
+                let most = CREDIT * price.miss_us + ONCE * SHARE * waited;
                 assert!(r.spent_us <= most, "{} of {waited} after {i}", r.spent_us);
             }
             assert!(r.bought > 0);

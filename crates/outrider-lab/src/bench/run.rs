@@ -73,11 +73,10 @@ pub fn run(args: &RunArgs) -> Outcome {
             .map_or_else(|| device::parse(&own, args.scale), Ok)?;
         pairs.push(devices);
     }
+    let other = args.against.as_deref();
+    let other = other.map(|dir| tools("--against", Some(dir))).transpose()?;
     let tools = tools("--build", args.build.as_deref())?;
-    let against = match &args.against {
-        None => None,
-        Some(dir) => Some(other_tools(dir, &tools)?),
-    };
+    let against = other.map(|other| filled_up(other, &tools));
     if against.is_some() {
         columns = columns.and_against();
     }
@@ -183,15 +182,14 @@ fn tools(flag: &str, build: Option<&Path>) -> Outcome<Tools> {
     })
 }
 
-/// Where the programs of another build are: drivers and plug-ins that it hasn't are `own`.
-fn other_tools(build: &Path, own: &Tools) -> Outcome<Tools> {
-    let other = tools("--against", Some(build))?;
+/// Another build, with drivers and plug-ins of this one where it has none.
+fn filled_up(other: Tools, own: &Tools) -> Tools {
     let there = |dir: PathBuf, own: &PathBuf| if dir.is_dir() { dir } else { own.clone() };
-    Ok(Tools {
+    Tools {
         drivers: there(other.drivers, &own.drivers),
         plugins: there(other.plugins, &own.plugins),
         bin: other.bin,
-    })
+    }
 }
 
 /// A directory in memory for what runs write, removed with the value.
