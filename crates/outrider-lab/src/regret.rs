@@ -15,23 +15,10 @@ use outrider_sim::ours::Ours;
 use outrider_sim::phases::Phases;
 use outrider_sim::random::Random;
 use outrider_sim::system::Machine;
-use outrider_sim::{Nothing, run};
+use outrider_sim::{DEVICES, Nothing, run};
 
 use crate::output::{Context, Failure, Outcome as Done};
 use crate::simulate;
-
-/// Devices that programs are tried on: presets, a cloud's volume of 3,700 requests/s (gp3's 3,000 with some burst), a network file system, and a card that does
-/// one thing at a time.
-const DEVICES: [&str; 8] = [
-    "nvme",
-    "sata",
-    "remote",
-    "objstore",
-    "hdd",
-    "remote latency_us=800 parallel=3 bandwidth_mbs=125",
-    "remote latency_us=2000 parallel=16 bandwidth_mbs=200",
-    "sata latency_us=400 parallel=1 bandwidth_mbs=90",
-];
 
 /// A run that takes less, ns, counts as if it took this: 5 % of it are 1 ms, which nobody notices.
 const SHORT: f64 = 20e6;

@@ -8,7 +8,7 @@ use outrider_sim::model::Model;
 use outrider_sim::ours::{Ours, ours};
 use outrider_sim::system::{Machine, Neighbour, costs};
 use outrider_sim::trace::{Op, Trace};
-use outrider_sim::{Nothing, Outcome, bound, run};
+use outrider_sim::{DEVICES, Nothing, Outcome, bound, run};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -131,7 +131,7 @@ fn programs_are_told_of_a_neighbour() {
     assert!(told.is_some_and(|bytes| bytes < AHEAD / 2), "{told:?}");
 }
 
-const DEVICES: [&str; 5] = ["nvme", "sata", "remote", "objstore", "hdd"];
+const PRESETS: [&str; 5] = ["nvme", "sata", "remote", "objstore", "hdd"];
 
 /// No program is quicker than its device and its own work, nor than the bound; and the bound is no slower than the kernel.
 #[test]
@@ -144,7 +144,7 @@ fn bounds_hold_and_runs_repeat() {
             name => format!("{name}?size=4M&files=12&ops=200"),
         };
         let trace = generate(&spec).unwrap();
-        for device in DEVICES {
+        for device in PRESETS {
             let machine = machine(device);
             let alone = run(&trace, &machine, &mut Nothing);
             let best = bound(&trace, &machine);
@@ -241,16 +241,7 @@ fn patterns_are_foreseen() {
 /// or one; a head; and a far one.
 #[test]
 fn what_is_of_no_use_costs_little() {
-    for device in [
-        "nvme",
-        "sata",
-        "remote",
-        "objstore",
-        "hdd",
-        "remote latency_us=800 parallel=3 bandwidth_mbs=125",
-        "remote latency_us=2000 parallel=16 bandwidth_mbs=200",
-        "sata latency_us=400 parallel=1 bandwidth_mbs=90",
-    ] {
+    for device in DEVICES {
         let machine = machine(device);
         for spec in [
             "random?size=512M&block=4K&ops=3000",
@@ -334,8 +325,8 @@ proptest! {
 
     /// Whatever a program does, it ends with all that it needs read, in little memory, too; and the bound holds.
     #[test]
-    fn any_program_ends(trace in programs(), device in 0..DEVICES.len(), pages in 70..900u64) {
-        let mut machine = machine(DEVICES[device]);
+    fn any_program_ends(trace in programs(), device in 0..PRESETS.len(), pages in 70..900u64) {
+        let mut machine = machine(PRESETS[device]);
         machine.memory = pages * PAGE;
         let alone = run(&trace, &machine, &mut Nothing);
         let best = bound(&trace, &machine);

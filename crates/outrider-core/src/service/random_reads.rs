@@ -270,7 +270,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Random reads alone bring no request of ours from which the device's latency could be learned, and what streaming is weighed against
-    /// would be a guess: fetches a few blocks of the region that they fall in, one at a time.
+    /// would be a guess: fetches a few pages of the region that they fall in, first one at a time, then several at once, as far as there is credit for that.
     fn probe(&mut self, key: InodeKey, seed: u64) {
         let model = self.model(self.device(key));
         let alone = model.samples() < PROBES;
@@ -324,7 +324,7 @@ impl<K: Kernel> Service<K> {
         Some(true)
     }
 
-    /// Considers whether it pays to stream what random reads fall in, if it is time: the region, where it is to be streamed now.
+    /// Considers whether it pays to stream what random reads fall in, if it is time: the part of it that is to be fetched now.
     fn consider_streaming(&mut self, key: InodeKey) -> Option<ByteRange> {
         let due = self.files.get(&key)?;
         let waits = due.account.queued_bytes() > 0;
@@ -336,7 +336,6 @@ impl<K: Kernel> Service<K> {
             self.files.get_mut(&key)?.random.streamed = true;
             return None;
         }
-        let due = self.files.get(&key)?;
         let held = match due.random.is_begun() {
             true => None,
             false => self.held(key, &region),

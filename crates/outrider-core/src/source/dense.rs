@@ -106,7 +106,7 @@ pub enum Verdict {
     Buy(u64),
     /// Buy so many as quickly as the device can.
     Hurry(u64),
-    /// Stream it when there is room.
+    /// Buy when there is room.
     Later,
     /// Decide anew after so many reads.
     After(u64),
