@@ -830,7 +830,7 @@ random|predict+opt|dense.share=0|foreseen_dense_bytes|0|0
 random|predict+opt|dense.enabled=false|events|1|6000
 random|predict+opt|dense.enabled=false,predict.skip_when_steady=false|events|8K|9K
 sequential|predict+opt|predict.skip_when_steady=false|events|8K|9K
-near|predict+opt|dense.enabled=false|used_bytes|20M|48M
+near|predict+opt|dense.enabled=false|used_bytes|12M|48M
 near|predict+opt|dense.enabled=false,predict.random_distance='8K'|used_bytes|0|8M
 near|predict|dense.enabled=false|used_bytes|0|8M
 skips|predict+opt||prefetched_bytes|64M|128M
