@@ -13,7 +13,7 @@ use outrider_core::shm::{
 };
 use outrider_sys::raw;
 
-use crate::{attach, resident, waits};
+use crate::{attach, resident, waits, walk};
 
 /// A descriptor and its state.
 pub type Tracked = (&'static Proc, &'static Slot);
@@ -75,6 +75,8 @@ pub fn opened(
         .store(FD_TRACKED, core::sync::atomic::Ordering::Release);
     if bits & FLAG_UNTOLD == 0 {
         tell(proc, Kind::Open, fd, 0, st.st_size as u64, 0);
+    } else if bits & FLAG_RESIDENT != 0 && proc.walking.load(Relaxed) != 0 {
+        walk::opened_cached(proc, fd, st);
     }
     Some((proc, slot))
 }

@@ -75,17 +75,28 @@ pub fn opened(fd: c_int, st: &libc::stat) {
     if !attach::looks() {
         return;
     }
-    let current = attach::current();
-    let walking = current.is_some_and(|p| p.walking.load(Relaxed) != 0);
-    if !walking && !FILES.is_worth_telling(|| !is_cached(fd, st.st_size as u64)) {
-        return;
-    }
+    let walking = attach::current().map_or(0, |p| p.walking.load(Relaxed));
+    let is_cold = || !is_cached(fd, st.st_size as u64);
+    let cold = match walking {
+        0 if !FILES.is_worth_telling(is_cold) => return,
+        0 => true,
+        _ => walking & shm::WHETHER_COLD != 0 && is_cold(),
+    };
     let Some(proc) = attach::attach() else {
         return;
     };
     if !rests(&proc.rest) {
         TOLD.store(fd, Relaxed);
-        tell(proc, Kind::Entry, fd, st);
+        tell_entry(proc, fd, st, cold);
+    }
+}
+
+/// A regular file was opened whose reads are followed, and it is cached.
+#[cold]
+#[inline(never)]
+pub fn opened_cached(proc: &'static Proc, fd: c_int, st: &libc::stat) {
+    if proc.walking.load(Relaxed) & shm::WHETHER_COLD != 0 && !rests(&proc.rest) {
+        tell_entry(proc, fd, st, false);
     }
 }
 
@@ -109,7 +120,7 @@ fn told_again(to: c_int) {
     {
         // So that closing it is noticed.
         slot.state.store(FD_IGNORED, Relaxed);
-        tell(proc, Kind::Entry, to, &st);
+        tell_entry(proc, to, &st, true);
     }
 }
 
@@ -119,7 +130,7 @@ pub fn visited(fd: c_int) {
         return;
     }
     let current = attach::current();
-    if current.is_some_and(|p| p.walking.load(Relaxed) != 0) {
+    if current.is_some_and(|p| p.walking.load(Relaxed) & shm::ALL_FILES != 0) {
         return;
     }
     let visiting = current.is_some_and(|p| p.visiting.load(Relaxed) == 1);
@@ -224,6 +235,12 @@ fn rests(left: &AtomicU32) -> bool {
     let rest = left.load(Relaxed);
     left.store(rest.saturating_sub(1), Relaxed);
     rest > 0
+}
+
+fn tell_entry(proc: &'static Proc, fd: c_int, st: &libc::stat, cold: bool) {
+    let cold = if cold { shm::COLD } else { 0 };
+    let at = cold | (st.st_size as u64).div_ceil(PAGE) << shm::PAGES_SHIFT;
+    tell_at(proc, Kind::Entry, fd, st, at);
 }
 
 fn tell(proc: &'static Proc, kind: Kind, fd: c_int, st: &libc::stat) {

@@ -13,8 +13,8 @@ use crate::tree::known::Place;
 pub enum Target<'a> {
     /// Bytes of a file that a program has open, in the order of need.
     Ranges(InodeKey, &'a [ByteRange]),
-    /// A file that nobody has open, by its entry in a directory: all of a small one, of others the inode.
-    Entry(Place),
+    /// A file that nobody has open, by its entry in a directory: all of one that has less than so many bytes (`None`: of a small one), of others the inode.
+    Entry(Place, Option<u64>),
     /// Inodes of entries of a directory.
     Inodes(Names),
     /// What is in a directory.
@@ -59,6 +59,14 @@ impl Intent<'_> {
             reader: None,
             descriptor: None,
             process: Some(process),
+        }
+    }
+
+    /// A file of less than `most` bytes that some process may open, such as the one in an entry.
+    pub fn of_directory(process: usize, file: Place, most: u64) -> Intent<'static> {
+        Intent {
+            origin: Origin::DenseDirectories,
+            ..Intent::of_walk(process, Target::Entry(file, Some(most)))
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::config::{Config, IoPriority, Size};
 use crate::hints::{Hints, Saved};
 
 /// Changes whenever the layout does; library and command must agree.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 /// Processes that can be followed at one time.
 pub const MAX_PROCS: usize = 512;
 /// Descriptors followed per process; numbers from here on are left alone.
@@ -150,6 +150,15 @@ pub enum Kind {
     /// A mapping was moved or has changed its length: offset = its address before, extra = its address, len = bytes.
     Remap = 17,
 }
+
+/// A bit of [`Proc::walking`]: small files are told of because those are fetched that come next in an order.
+pub const ALL_FILES: u32 = 1;
+/// The same: all files are told of, with [`COLD`] if they are not cached.
+pub const WHETHER_COLD: u32 = 2;
+/// What [`Kind::Entry`] tells besides the generation: the file was not cached, …
+pub const COLD: u64 = 1 << 32;
+/// … and how long it is, in pages, from this bit on.
+pub const PAGES_SHIFT: u32 = 33;
 
 impl Kind {
     /// The kind that has this number.
@@ -325,7 +334,7 @@ pub struct Proc {
     pub calls: [AtomicU32; CALLS],
     /// Counts these.
     pub called: AtomicU32,
-    /// 1: small files that are opened are told of, whether they are cached or not; otherwise only those that are not.
+    /// Files that are opened are told of, whether they are cached or not ([`ALL_FILES`], [`WHETHER_COLD`]); 0: only those that are not.
     pub walking: AtomicU32,
     /// Of these, so many need not be told.
     pub rest: AtomicU32,
@@ -702,11 +711,13 @@ pub enum Origin {
     Lists,
     /// The way of a program through a tree.
     Walks,
+    /// Files that are opened in no order and add up to most of a directory.
+    DenseDirectories,
 }
 
 impl Origin {
     /// All, in the order of their numbers.
-    pub const ALL: [Origin; 9] = [
+    pub const ALL: [Origin; 10] = [
         Origin::Streams,
         Origin::Sources,
         Origin::Dense,
@@ -716,6 +727,7 @@ impl Origin {
         Origin::KernelCopies,
         Origin::Lists,
         Origin::Walks,
+        Origin::DenseDirectories,
     ];
 
     /// Its name in reports.
@@ -730,6 +742,7 @@ impl Origin {
             Origin::KernelCopies => "kernel_copies",
             Origin::Lists => "lists",
             Origin::Walks => "walks",
+            Origin::DenseDirectories => "dense_directories",
         }
     }
 }

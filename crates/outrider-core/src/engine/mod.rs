@@ -212,10 +212,7 @@ impl Engine {
 
     /// The model of a device, by `st_dev` or the number of a disk.
     pub fn model(&self, device: DeviceId) -> DeviceModel {
-        self.shared
-            .lock()
-            .device(device, self.shared.settings.in_flight)
-            .model
+        self.shared.model(device)
     }
 
     /// What is known of a device before anything is asked of it.
@@ -568,6 +565,10 @@ impl Drop for Engine {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn model(&self, device: DeviceId) -> DeviceModel {
+        self.lock().device(device, self.settings.in_flight).model
     }
 
     fn notes(&self) -> &Notes {

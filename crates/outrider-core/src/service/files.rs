@@ -20,7 +20,7 @@ use crate::clock::Moment;
 use crate::config::RangeTree;
 use crate::engine::Account;
 use crate::map::{Keyed, Map};
-use crate::shm::{Figure, Kind, MAX_FILES, lost};
+use crate::shm::{self, Figure, Kind, MAX_FILES, lost};
 use crate::tally::Tally;
 use crate::view::{FileView, Granularity};
 use crate::walk::{Opened, Walker};
@@ -330,7 +330,9 @@ impl<K: Kernel> Service<K> {
         if self.walker.is_none() {
             let small = self.config.files.min_size.0;
             let (shared, ledger) = (self.shared.clone(), self.memory.ledger().clone());
-            self.walker = Walker::start(shared, &self.engine, ledger, small);
+            let dense = &self.config.dense;
+            let share = if dense.enabled { dense.share } else { 0.0 };
+            self.walker = Walker::start(shared, &self.engine, ledger, small, share);
             match &self.walker {
                 Some(walker) => {
                     let untouchable = self.files.untouchable.iter();
@@ -351,6 +353,8 @@ impl<K: Kernel> Service<K> {
                 fd,
                 generation: extra as u32,
                 key,
+                cold: extra & shm::COLD != 0,
+                size: (extra >> shm::PAGES_SHIFT) * PAGE,
             };
             match kind {
                 Kind::Visit => walker.visited(opened),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use outrider_sys::units::InodeKey;
+use outrider_sys::units::{InodeKey, PAGE};
 
 use super::kernel::{Kernel, Source};
 use super::left_to_kernel::{DeviceFacts, Way};
@@ -58,7 +58,10 @@ impl<K: Kernel> Service<K> {
             proc.rest.store(rest.saturating_sub(1), Relaxed);
             if rest == 0 {
                 let generation = generation.unwrap_or(0);
-                self.entered(i, Kind::Entry, e.fd, generation.into(), key);
+                // Of what is cached the hooks tell themselves.
+                let pages = size.div_ceil(PAGE) << shm::PAGES_SHIFT;
+                let extra = u64::from(generation) | shm::COLD | pages;
+                self.entered(i, Kind::Entry, e.fd, extra, key);
             }
         }
     }

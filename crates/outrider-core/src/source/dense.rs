@@ -88,6 +88,13 @@ pub struct Draws {
     by_chance: f64,
 }
 
+impl Draws {
+    /// Whether each block is read once, as it seems.
+    pub fn are_once(self) -> bool {
+        self.by_chance >= ENOUGH && self.repeats * ENOUGH <= self.by_chance
+    }
+}
+
 impl std::ops::Add for Draws {
     type Output = Draws;
 
@@ -263,8 +270,11 @@ impl Random {
         };
         let saved = self.used as f64 * self.reads as f64 / self.bytes.max(1) as f64;
         let start = CREDIT_US.min(CREDIT.min(misses) * price.miss_us);
-        let once = own.by_chance >= ENOUGH && own.repeats * ENOUGH <= own.by_chance;
-        let share = if once { (share * ONCE).min(1.0) } else { share };
+        let share = if own.are_once() {
+            (share * ONCE).min(1.0)
+        } else {
+            share
+        };
         self.earned += share * (misses - self.counted).max(0.0);
         self.counted = misses;
         let earned = (self.earned + SAVED * saved) * price.miss_us;

@@ -115,6 +115,21 @@ impl Directory {
         }
     }
 
+    /// The entries in the order of their inodes, which is about that in which they lie.
+    pub fn by_inode(&self) -> impl Iterator<Item = usize> {
+        self.sorted[1].0.iter().map(|entry| *entry as usize)
+    }
+
+    /// The entry at a place of that order.
+    pub fn entry_by_inode(&self, rank: usize) -> Option<usize> {
+        self.sorted[1].0.get(rank).map(|entry| *entry as usize)
+    }
+
+    /// The place of an entry in that order.
+    pub fn rank_by_inode(&self, entry: usize) -> usize {
+        self.sorted[1].1[entry] as usize
+    }
+
     /// Names of entries whose inodes lie in different blocks, in the order of the listing.
     pub fn one_of_each_block(&self) -> impl Iterator<Item = &OsString> {
         let mut blocks = HashSet::new();

@@ -50,6 +50,10 @@ pub struct Opened {
     pub generation: u32,
     /// The file.
     pub key: InodeKey,
+    /// It was not cached, of a file; otherwise it may have been.
+    pub cold: bool,
+    /// Bytes of a file, to a page.
+    pub size: u64,
 }
 
 /// What the threads share.

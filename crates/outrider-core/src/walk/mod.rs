@@ -7,9 +7,12 @@
 //!
 //! [`Order::OF_FILES`]: crate::tree::order::Order::OF_FILES
 //!
-//! [`stream`], [`visits`] and [`large`] are policy, and yield what is wanted. [`walker`] hears of what processes do, and a thread ([`guide`]) finds out where
+//! Where they are opened in no order, but add up to most of a directory, all of it is fetched ([`dense`]).
+//!
+//! [`stream`], [`dense`], [`visits`] and [`large`] are policy, and yield what is wanted. [`walker`] hears of what processes do, and a thread ([`guide`]) finds out where
 //! that is and asks them. What they want becomes [intents](crate::intent), and calls of the [engine's lane](crate::engine::Lane).
 
+mod dense;
 mod guide;
 mod large;
 mod link;

@@ -101,6 +101,10 @@ pub enum Listen {
     Cold,
     /// Of all, because what was fetched ahead is cached.
     All,
+    /// The same, with whether they are cached: those that are not say what it is worth.
+    Whether,
+    /// For both reasons.
+    AllAndWhether,
     /// Not for a while.
     Rest,
 }
@@ -209,6 +213,11 @@ impl Stream {
 }
 
 impl Walks {
+    /// Whether files are fetched that come next in an order.
+    pub fn is_sure(&self) -> bool {
+        self.streams.iter().take(TWO).any(|s| s.foreseen >= SURE)
+    }
+
     /// The path of the directory in which the latest stream is.
     pub fn latest(&self) -> Option<&Path> {
         self.streams.front().map(|s| s.at.dir.path.as_path())
@@ -295,8 +304,7 @@ impl Walks {
             (self.astray, self.balance) = (0, 0);
             return Listen::Rest;
         }
-        let sure = self.streams.iter().take(TWO).any(|s| s.foreseen >= SURE);
-        self.only_cold = !(sure && self.cached < CACHED);
+        self.only_cold = !(self.is_sure() && self.cached < CACHED);
         if !self.only_cold {
             Listen::All
         } else {
@@ -388,7 +396,7 @@ impl Walks {
             match stream.cursor.next_file(tree, &stream.root, order) {
                 Step::File(place) => {
                     room -= each;
-                    wants.push(Target::Entry(place.clone()));
+                    wants.push(Target::Entry(place.clone(), None));
                     stream.ahead.push_back(Ahead { place, here: None });
                     continue;
                 }
@@ -461,7 +469,7 @@ mod tests {
     /// The files that are asked for.
     fn asked(walks: &mut Walks, tree: &Tree, most: u64) -> Vec<InodeKey> {
         let file = |target| match target {
-            Target::Entry(place) => Some(place.key()),
+            Target::Entry(place, _) => Some(place.key()),
             _ => None,
         };
         let wanted = walks.wanted(tree, most).into_iter();

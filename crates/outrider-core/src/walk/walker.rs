@@ -22,17 +22,19 @@ pub struct Walker {
 
 impl Walker {
     /// Starts the thread that decides. `None` if there is none to be had. Files of less than `small` bytes are fetched whole, larger ones are only looked up:
-    /// their reads are followed once they are open. What is ahead takes memory that is accounted for in the ledger.
+    /// their reads are followed once they are open. What is ahead takes memory that is accounted for in the ledger. What is opened in no order may cost
+    /// a `share` of what programs wait (see `dense.share`).
     pub fn start(
         shared: Arc<Shared>,
         engine: &Engine,
         ledger: Arc<Ledger>,
         small: u64,
+        share: f64,
     ) -> Option<Walker> {
         let (tell, told) = channel();
         let link = Arc::new(Link::new(shared, tell));
         let lane = engine.lane(link.clone(), small);
-        let guide = Guide::new(link.clone(), lane.clone(), ledger);
+        let guide = Guide::new(link.clone(), lane.clone(), ledger, share);
         let thread = std::thread::Builder::new().name("outrider-walk".into());
         let started = thread.stack_size(STACK).spawn(move || guide.run(&told));
         started.ok()?;

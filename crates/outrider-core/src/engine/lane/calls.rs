@@ -16,6 +16,7 @@ use outrider_sys::device::lies_on_disk;
 use outrider_sys::raw::{self, blocks_read};
 use outrider_sys::units::{self, DeviceId, InodeKey, PAGE};
 use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, ResolveFlags, SeekFrom};
+use rustix::time::ClockId;
 
 use super::room::Way;
 use super::{Call, Desk, Found, Handle, Listing, Names, Permit, Thread, lock};
@@ -38,7 +39,7 @@ impl Call {
     /// The file system that is read from, where that is known.
     fn device(&self) -> Option<DeviceId> {
         match self {
-            Call::Open(place) => Some(place.dir.key.device()),
+            Call::Open { place, .. } => Some(place.dir.key.device()),
             Call::List { device, .. } => *device,
             Call::Stat(names) => Some(names.key.device()),
         }
@@ -55,16 +56,22 @@ impl Desk {
         let _reads = thread.reads();
         let permit = Permit::begin(self, owner);
         match call {
-            Call::Open(place) => {
-                let before = blocks_read();
-                let fetch = |way| self.open(owner, &place, way, thread);
+            Call::Open { place, most } => {
+                let (before, began) = (blocks_read(), clocks());
+                let most = most.unwrap_or(self.small);
+                let fetch = |way| self.open(owner, &place, most, way, thread);
                 let bytes = permit
                     .zip(way.as_mut())
                     .and_then(|(_permit, way)| fetch(way));
                 let bytes = bytes.unwrap_or(0);
                 let cold = bytes > 0 || blocks_read() != before;
-                let key = place.key();
-                self.client.done(owner, Found::Opened { key, bytes, cold });
+                let found = Found::Opened {
+                    key: place.key(),
+                    bytes,
+                    cold,
+                    took_us: std::array::from_fn(|i| clocks()[i] - began[i]),
+                };
+                self.client.done(owner, found);
             }
             Call::List { listing, .. } => match listing {
                 Listing::Whole { path, inodes } => self.list(owner, path, inodes, permit),
@@ -106,13 +113,20 @@ impl Desk {
         look_up(&found, &names);
     }
 
-    /// Brings a file into the cache. Bytes that were not there, as far as is known.
-    fn open(&self, owner: usize, place: &Place, way: &mut Way, thread: &Thread) -> Option<u64> {
+    /// Brings a file of less than `most` bytes into the cache. Bytes that were not there, as far as is known.
+    fn open(
+        &self,
+        owner: usize,
+        place: &Place,
+        most: u64,
+        way: &mut Way,
+        thread: &Thread,
+    ) -> Option<u64> {
         let client = &self.client;
         let life = client.life(owner);
         let note = client.note(owner)?;
         let (found, len) = self.find(place)?;
-        if len == 0 || len >= self.small {
+        if len == 0 || len >= most {
             return Some(0);
         }
         if !way.grow(len.saturating_sub(LISTED), || client.is_held_back()) {
@@ -153,6 +167,14 @@ impl Desk {
         let fit = regular && key == place.key() && !self.client.is_untouchable(key);
         fit.then_some((found, st.st_size as u64))
     }
+}
+
+/// The time, and what the calling thread has had of a processor, µs.
+fn clocks() -> [f64; 2] {
+    [ClockId::Monotonic, ClockId::ThreadCPUTime].map(|clock| {
+        let t = rustix::time::clock_gettime(clock);
+        t.tv_sec as f64 * 1e6 + t.tv_nsec as f64 / 1e3
+    })
 }
 
 /// A file that is open, until this is dropped.

@@ -26,6 +26,7 @@ pub use counts::{LEAST_BLOCK, Reads, Thread};
 use turns::Turns;
 
 use super::{Engine, Handle, Shared, become_background};
+use crate::device::DeviceModel;
 use crate::lock;
 use crate::shm::lost;
 use crate::tree::known::{Directory, Place};
@@ -38,8 +39,13 @@ const STACK: usize = 128 << 10;
 /// What a thread does.
 #[derive(Debug)]
 pub enum Call {
-    /// Opens a file of a listed directory, has it fetched and waits for it. Of one that isn't small only the inode is read.
-    Open(Place),
+    /// Opens a file of a listed directory, has it fetched and waits for it.
+    Open {
+        /// The file.
+        place: Place,
+        /// Of one that has as many bytes or more only the inode is read; `None`: of one that isn't small.
+        most: Option<u64>,
+    },
     /// Lists a directory, on the file system with this `st_dev` if that is known.
     List {
         /// The directory, or a part of one.
@@ -94,6 +100,8 @@ pub enum Found {
         bytes: u64,
         /// Something was read.
         cold: bool,
+        /// What that took, and a processor's time for it, µs.
+        took_us: [f64; 2],
     },
     /// A directory is listed. One that can't be has no entries.
     Listed {
@@ -258,7 +266,7 @@ impl Lane {
     /// Nobody need open this file for an owner any more; whether no thread had begun to.
     pub fn cancel_open(&self, owner: usize, file: InodeKey) -> bool {
         let same = |(_, call): &(Arc<Desk>, Call)| match call {
-            Call::Open(place) => place.key() == file,
+            Call::Open { place, .. } => place.key() == file,
             Call::List { .. } | Call::Stat(_) => false,
         };
         let mut waiting = lock(&self.0.engine.lane.waiting);
@@ -285,6 +293,11 @@ impl Lane {
     /// Whether nothing is open.
     pub fn is_idle(&self) -> bool {
         self.0.busy.load(SeqCst) == 0
+    }
+
+    /// The model of a device, by `st_dev` or the number of a disk.
+    pub fn model(&self, device: DeviceId) -> DeviceModel {
+        self.0.engine.model(device)
     }
 
     /// What the calling thread reads on a client's behalf is counted by what this yields.
@@ -440,7 +453,11 @@ mod tests {
         }
         let asked = engine.loads().first().map_or(0, |load| load.entered);
         for name in ["a", "b", "c"] {
-            lane.submit(2, Call::Open(place(name)));
+            let call = Call::Open {
+                place: place(name),
+                most: None,
+            };
+            lane.submit(2, call);
             let (of, Found::Opened { key, .. }) = next(&told) else {
                 panic!("something else was done")
             };

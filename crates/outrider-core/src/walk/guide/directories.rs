@@ -166,7 +166,7 @@ impl Guide {
     /// Has the directories listed that a process comes to next, unless its files are fetched, for which that is done, too.
     pub(super) fn list_ahead(&mut self, proc: usize) {
         let mut wanted = Vec::new();
-        let walking = self.link.shared.proc(proc).walking.load(Relaxed) != 0;
+        let walking = self.link.shared.proc(proc).walking.load(Relaxed) & shm::ALL_FILES != 0;
         if let Some(visits) = self.visits.get_mut(&proc).filter(|_| !walking) {
             self.link.shared.header().listed[1].fetch_add(visits.take_used(), Relaxed);
             wanted.extend(visits.wanted(&self.tree));

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use outrider_sys::units::InodeKey;
 
 use super::super::link::Opened;
-use super::super::stream::{Here, Listen, Walks};
+use super::super::stream::{Here, Listen, Tally, Walks};
 use super::{Guide, Told};
 use crate::intent::Intent;
 use crate::ledger::{Holder, Holding};
@@ -25,6 +25,7 @@ impl Guide {
             Some(place) => Some(place),
             None => self.locate(opened),
         };
+        let known = place.clone();
         let latest = self.walks.get(&proc).and_then(Walks::latest);
         if let (Some(latest), Some(place)) = (latest.map(Path::to_owned), &place) {
             self.relate(proc, &latest, &place.dir.path);
@@ -35,29 +36,40 @@ impl Guide {
             Some(place) => walks.opened(&self.tree, place),
             None => walks.astray(),
         };
+        let listen = self.in_no_order(opened, known, listen);
         self.listen(Told::Files, proc, pid, listen);
     }
 
     /// A file is there that was fetched for a process.
-    pub(super) fn fetched(&mut self, proc: usize, key: InodeKey, bytes: u64, cold: bool) {
-        let header = self.link.shared.header();
-        header.walked[0].fetch_add(u64::from(cold), Relaxed);
-        header.foreseen[Origin::Walks as usize].fetch_add(bytes, Relaxed);
+    pub(super) fn fetched(&mut self, proc: usize, key: InodeKey, here: Here, took_us: [f64; 2]) {
+        let shared = self.link.shared.clone();
+        let header = shared.header();
+        header.walked[0].fetch_add(u64::from(here.cold), Relaxed);
         let who = self.walks.get(&proc).and_then(|w| w.who);
-        self.count(who, Figure::Prefetched, bytes);
-        match self.walks.get_mut(&proc) {
-            Some(walks) => walks.arrived(key, Here { bytes, cold }),
-            None => self.count(who, Figure::Wasted, bytes),
-        }
+        self.count(who, Figure::Prefetched, here.bytes);
+        let origin = if self.has_arrived(key, here, took_us) {
+            Origin::DenseDirectories
+        } else {
+            match self.walks.get_mut(&proc) {
+                Some(walks) => walks.arrived(key, here),
+                None => self.count(who, Figure::Wasted, here.bytes),
+            }
+            Origin::Walks
+        };
+        header.foreseen[origin as usize].fetch_add(here.bytes, Relaxed);
     }
 
     /// Adds what became of files to the figures.
     pub(super) fn account(&self, walks: &mut Walks) {
+        self.add_up(walks.who, walks.take_tally());
+    }
+
+    /// Adds what became of files to the figures of all, and of a process.
+    pub(super) fn add_up(&self, who: Option<usize>, tally: Tally) {
         let header = self.link.shared.header();
-        let tally = walks.take_tally();
         header.walked[1].fetch_add(tally.used, Relaxed);
-        self.count(walks.who, Figure::Used, tally.used_bytes);
-        self.count(walks.who, Figure::Wasted, tally.wasted_bytes);
+        self.count(who, Figure::Used, tally.used_bytes);
+        self.count(who, Figure::Wasted, tally.wasted_bytes);
     }
 
     /// Has the files fetched that a process opens next.
@@ -87,12 +99,14 @@ impl Guide {
         let others: Vec<Holding> = others.filter(|h| h.held + h.short > 0).collect();
         let part = allowance / (others.len() as u64 + 1);
         let kept: u64 = others.iter().map(|h| h.kept(part)).sum();
-        allowance.saturating_sub(kept)
+        allowance
+            .saturating_sub(kept)
+            .saturating_sub(self.held_dense())
     }
 
     /// Tells what all walks have ahead.
     pub(super) fn settle(&self) {
-        let held = self.walks.values().map(|w| w.holding().held).sum();
-        self.ledger.hold(Holder::Walks, held);
+        let walks: u64 = self.walks.values().map(|w| w.holding().held).sum();
+        self.ledger.hold(Holder::Walks, walks + self.held_dense());
     }
 }

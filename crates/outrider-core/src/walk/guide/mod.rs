@@ -1,5 +1,6 @@
 //! The thread that decides: it hears of what processes open, finds out where that is, and has done what the policy wants next.
 
+mod dense;
 mod directories;
 mod files;
 mod places;
@@ -13,14 +14,15 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use places::Systems;
 
+use super::dense::DenseDirectories;
 use super::large::Large;
 use super::link::{Link, Message};
-use super::stream::{Listen, Walks};
+use super::stream::{Here, Listen, Walks};
 use super::visits::Visits;
 use crate::engine::{Call, Found, Lane, Listing};
 use crate::intent::{Intent, Target};
 use crate::ledger::Ledger;
-use crate::shm::Figure;
+use crate::shm::{self, Figure};
 use crate::tree::known::Tree;
 
 /// Opens that are not told after a process turned out not to be foreseeable; each time twice as many.
@@ -43,6 +45,11 @@ pub(super) struct Guide {
     tree: Tree,
     walks: HashMap<usize, Walks>,
     visits: HashMap<usize, Visits>,
+    /// What is opened in no order, by device.
+    dense: HashMap<DeviceId, DenseDirectories>,
+    /// See `dense.share`; 0: nothing is fetched for that.
+    share: f64,
+    processors: f64,
     /// The large directory that each process has listed last.
     large: HashMap<usize, Large>,
     /// How long each process was left alone last, with its files and with its directories.
@@ -55,7 +62,7 @@ pub(super) struct Guide {
 }
 
 impl Guide {
-    pub(super) fn new(link: Arc<Link>, lane: Lane, ledger: Arc<Ledger>) -> Guide {
+    pub(super) fn new(link: Arc<Link>, lane: Lane, ledger: Arc<Ledger>, share: f64) -> Guide {
         Guide {
             link,
             lane,
@@ -63,6 +70,9 @@ impl Guide {
             tree: Tree::default(),
             walks: HashMap::new(),
             visits: HashMap::new(),
+            dense: HashMap::new(),
+            share,
+            processors: std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64),
             large: HashMap::new(),
             rests: HashMap::new(),
             systems: Systems::default(),
@@ -114,7 +124,12 @@ impl Guide {
             }
             Message::Found(proc, found) => {
                 match found {
-                    Found::Opened { key, bytes, cold } => self.fetched(proc, key, bytes, cold),
+                    Found::Opened {
+                        key,
+                        bytes,
+                        cold,
+                        took_us,
+                    } => self.fetched(proc, key, Here { bytes, cold }, took_us),
                     Found::Listed { dir, cold } => self.listed(proc, dir, cold),
                     Found::PartListed { key, entries, cold } => {
                         self.part_listed(proc, key, entries, cold);
@@ -135,13 +150,17 @@ impl Guide {
         self.visits.remove(&proc);
         self.large.remove(&proc);
         self.rests.retain(|(of, _), _| *of != proc);
-        for call in self.lane.cancel(proc) {
-            if let Call::List {
-                listing: Listing::Whole { path, .. },
-                ..
-            } = call
-            {
-                self.listing.remove(&path);
+        let lane = self.lane.clone();
+        for call in lane.cancel(proc) {
+            match call {
+                Call::List {
+                    listing: Listing::Whole { path, .. },
+                    ..
+                } => {
+                    self.listing.remove(&path);
+                }
+                Call::Open { place, .. } => self.not_fetched(place.key()),
+                _ => {}
             }
         }
     }
@@ -152,6 +171,7 @@ impl Guide {
             walks.clear();
             self.account(&mut walks);
         }
+        self.forget_dense();
         self.settle();
         self.visits.clear();
         self.large.clear();
@@ -170,13 +190,14 @@ impl Guide {
         }
         self.list_ahead(proc);
         self.fetch_ahead(proc);
+        self.fetch_dense(proc);
     }
 
     /// Takes what the policy wants: the lane is asked for it.
     fn issue(&mut self, intent: Intent<'static>) {
         let Some(proc) = intent.process else { return };
         let call = match intent.target {
-            Target::Entry(place) => Call::Open(place),
+            Target::Entry(place, most) => Call::Open { place, most },
             Target::Inodes(names) => Call::Stat(names),
             Target::Listing(listing) => {
                 let device = match &listing {
@@ -221,7 +242,9 @@ impl Guide {
             Told::Directories => (&entry.visiting, &entry.visit_rest),
         };
         match listen {
-            Listen::All => all.store(1, Relaxed),
+            Listen::All => all.store(shm::ALL_FILES, Relaxed),
+            Listen::Whether => all.store(shm::WHETHER_COLD, Relaxed),
+            Listen::AllAndWhether => all.store(shm::ALL_FILES | shm::WHETHER_COLD, Relaxed),
             Listen::Cold => all.store(0, Relaxed),
             Listen::Rest => {
                 let rest = self.rests.entry((proc, told)).or_insert(REST);

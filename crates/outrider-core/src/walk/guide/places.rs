@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use outrider_sys::device::Device;
+use outrider_sys::raw::blocks_read;
 use outrider_sys::units::{DeviceId, InodeKey};
 
 use super::super::link::Opened;
@@ -79,7 +80,12 @@ impl Guide {
             return None;
         }
         match self.tree.get(dir) {
-            None => self.list_now(opened.proc, dir),
+            None => {
+                if !self.may_list(opened) {
+                    return None;
+                }
+                self.list_now(opened.proc, dir);
+            }
             Some(known) => {
                 let now = rustix::fs::stat(dir).ok()?;
                 let patience = self.patience.get_mut(dir);
@@ -108,6 +114,7 @@ impl Guide {
 
     /// Lists a directory. One that can't be listed is one without entries.
     pub(super) fn list_now(&mut self, proc: usize, path: &Path) {
+        let (began, before) = (Instant::now(), blocks_read());
         let listed = {
             let Some(permit) = self.lane.permit(proc) else {
                 return;
@@ -117,6 +124,9 @@ impl Guide {
                 Directory::new(path.to_owned(), InodeKey::default(), now, Vec::new())
             })
         };
+        if blocks_read() != before {
+            self.has_listed(listed.key.device(), began.elapsed());
+        }
         self.take_in(listed);
     }
 
@@ -125,6 +135,7 @@ impl Guide {
         self.patience.insert(dir.path.clone(), dir.entries.len());
         if !self.tree.insert(dir) {
             self.patience.clear();
+            self.forget_dense();
         }
     }
 }
