@@ -52,6 +52,10 @@ pub const NAMES: &[(&str, &str)] = &[
     ("heads", "the first block of each of `files` files"),
     ("mmap", "a map, touched in order"),
     ("mmap-stride", "a map, touched each `stride` bytes"),
+    (
+        "mmap-runs",
+        "a map, touched page by page in blocks in random order, `ops` of them",
+    ),
     ("tail", "the last block, then the first half"),
     (PHASES, "one way after another, with words of its own"),
 ];
@@ -116,9 +120,8 @@ impl Words {
         self.thoughtful(blocks.into_iter().take(most).map(read))
     }
 
-    /// The same of touches, each this far from the last.
-    fn touches(&self, step: u64) -> Vec<Op> {
-        let places = (0..self.size).step_by(step as usize);
+    /// The same of touches of these bytes of the file as it is mapped.
+    fn touches(&self, places: impl Iterator<Item = u64>) -> Vec<Op> {
         self.thoughtful(places.map(|offset| Op::Touch { fd: 3, offset }))
     }
 
@@ -214,8 +217,15 @@ pub fn generate(spec: &str) -> Result<Trace, String> {
             let each = parts.first().map_or(0, |p| p.end - p.start);
             w.reads((0..each).flat_map(|k| parts.iter().map(move |p| p.start + k)))
         }
-        "mmap" => w.touches(4096),
-        "mmap-stride" => w.touches(w.stride),
+        "mmap" => w.touches((0..w.size).step_by(4096)),
+        "mmap-stride" => w.touches((0..w.size).step_by(w.stride as usize)),
+        "mmap-runs" => {
+            let blocks = random.permutation(n).into_iter().take(ops as usize);
+            w.touches(blocks.flat_map(|block| {
+                let from = block * w.block;
+                (from..(from + w.block).min(w.size)).step_by(4096)
+            }))
+        }
         "tail" => w.reads([n - 1].into_iter().chain(0..n / 2)),
         "parts" => {
             let mut threads: Vec<Vec<Op>> =

@@ -95,8 +95,6 @@ struct Program<'a> {
     ahead: &'a mut dyn Ahead,
     threads: Vec<Thread>,
     descriptors: Vec<Option<Descriptor>>,
-    /// Which pages are mapped where they can be touched without a fault.
-    mapped: Vec<bool>,
     waited: Nanos,
 }
 
@@ -113,7 +111,6 @@ enum Step {
 /// Runs a program from cold on a machine, with somebody ahead of it.
 pub fn run(trace: &Trace, machine: &Machine, ahead: &mut dyn Ahead) -> Outcome {
     let system = Rc::new(RefCell::new(System::new(machine, &trace.files)));
-    let pages: u64 = trace.files.iter().map(|size| size.div_ceil(PAGE)).sum();
     let threads = trace.threads.iter().map(|_| Thread {
         next: 0,
         at: None,
@@ -126,7 +123,6 @@ pub fn run(trace: &Trace, machine: &Machine, ahead: &mut dyn Ahead) -> Outcome {
         ahead,
         threads: threads.collect(),
         descriptors: vec![None; MOST_FDS],
-        mapped: vec![false; pages as usize],
         waited: 0,
     };
     program.ahead.begins(&system, trace);
@@ -318,7 +314,7 @@ impl Program<'_> {
         let page = self.system.borrow().page(d.file, index);
         let there = self.system.borrow().cache.state(page);
         let begins = self.threads[number].at.is_none();
-        if self.mapped[page as usize] && there == State::Uptodate {
+        if self.system.borrow().is_mapped(page) && there == State::Uptodate {
             return Step::Next;
         }
         if begins {
@@ -348,10 +344,15 @@ impl Program<'_> {
                 }
                 system.cache.access(page);
                 let around = index / AROUND * AROUND..(index / AROUND + 1) * AROUND;
-                for other in around.filter(|other| system.is_present(d.file, *other)) {
+                for other in around {
+                    if !system.is_present(d.file, other) {
+                        continue;
+                    }
                     let other = system.page(d.file, other);
-                    if system.cache.state(other) == State::Uptodate {
-                        self.mapped[other as usize] = true;
+                    // One that is marked is left out, so that it faults (`next_uptodate_folio`).
+                    let marked = system.cache.is_marked(other) && other != page;
+                    if system.cache.state(other) == State::Uptodate && !marked {
+                        system.map(other);
                     }
                 }
                 Step::Busy(time)

@@ -116,6 +116,8 @@ pub struct System {
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
     numbers: u64,
     files: Vec<File>,
+    /// Which pages are mapped where they can be touched without a fault.
+    mapped: Vec<bool>,
     device: Device,
     /// When the device is looked at next.
     look: Nanos,
@@ -154,6 +156,7 @@ impl System {
             events: BinaryHeap::new(),
             numbers: 0,
             files,
+            mapped: vec![false; first as usize],
             device: Device::new(device),
             look: Nanos::MAX,
             flying: BTreeMap::new(),
@@ -167,6 +170,16 @@ impl System {
             system.at(0, Event::Neighbour);
         }
         system
+    }
+
+    /// Whether a page can be touched without a fault.
+    pub fn is_mapped(&self, page: u32) -> bool {
+        self.mapped[page as usize]
+    }
+
+    /// From now on it can.
+    pub fn map(&mut self, page: u32) {
+        self.mapped[page as usize] = true;
     }
 
     /// The machine.

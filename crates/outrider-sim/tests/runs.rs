@@ -229,6 +229,11 @@ fn patterns_are_foreseen() {
         ("reverse?size=64M", 20.0),
         ("perm?size=64M", 10.0),
         ("files?size=1M&files=32", 1.9),
+        ("mmap?size=64M", 4.0),
+        ("mmap-stride?size=64M&stride=256K", 2.0),
+        ("mmap-runs?size=256M&block=2M", 2.5),
+        ("mmap-runs?size=256M&block=256K", 1.7),
+        ("mmap-runs?size=256M&block=4K", 4.0),
     ] {
         let trace = generate(spec).unwrap();
         let (with, _) = ours(&trace, &machine).unwrap();

@@ -180,9 +180,10 @@ impl Bulk {
         self.waits_us() / 2.0 + met * transfer / 2.0
     }
 
-    /// The same where as many are on their way as the device takes: the program waits behind all of them.
+    /// The same where as many are on their way as the device takes: the program waits behind all of them. Nobody hurries before it is known what they take.
     pub fn hurried_us(&self, read_us: f64, bandwidth: f64) -> f64 {
         match self.has_room() {
+            true if self.shortest_us == 0.0 => f64::INFINITY,
             true => self.transfer_us(read_us, bandwidth),
             false => self.takes_us(read_us),
         }

@@ -3,17 +3,18 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
-use outrider_sys::units::InodeKey;
+use outrider_sys::units::{InodeKey, pieces};
 
 use super::decide::Want;
 use super::kernel::Kernel;
 use super::processes::ProcState;
 use super::random_reads::Unordered;
 use super::{Service, bounds};
+use crate::device::READAHEAD;
 use crate::intent::Intent;
 use crate::shm::{Event, Origin, lost};
-use crate::source::Limits;
 use crate::source::mapped::Mapped;
+use crate::source::{Arrival, Limits};
 
 /// Mappings looked at per process.
 const MAPPINGS: usize = 64;
@@ -42,6 +43,9 @@ impl<K: Kernel> Service<K> {
             }
         };
         let touching = !touched.is_empty();
+        if !touching {
+            return (false, self.goes_on_streaming(key));
+        }
         let mut ranges = Vec::new();
         self.reads_now(i, key);
         for r in touched {
@@ -49,23 +53,40 @@ impl<K: Kernel> Service<K> {
             let arrival = self.seen(key, r.start, len);
             let f = m.detector.access(r.start, len, 0, arrival, size, &limits);
             ranges.extend(f.ranges);
-            if f.random {
+            let missing = arrival == Arrival::Missing;
+            m.runs.touched(r, missing, f.random, f.onward);
+        }
+        let mut asked = false;
+        // Who copies a part, and then another elsewhere, reads parts in no order, however well each is foreseen once it has begun.
+        for run in m.runs.over() {
+            let arrival = match run.missing {
+                true => Arrival::Missing,
+                false => Arrival::Present,
+            };
+            // A fault waits for what the kernel reads around it.
+            for piece in pieces(run.range, READAHEAD) {
                 let read = Unordered {
-                    offset: r.start,
-                    len,
+                    offset: piece.start,
+                    len: piece.end - piece.start,
                     arrival,
                     skipped: 0,
-                    onward: f.onward,
+                    onward: run.onward,
                     unrepeated: true,
                 };
                 let known = self.take_in_random(key, &read);
                 if let Some(region) = known.and_then(|known| known.region) {
                     self.stream_region(key, &Want::dense(region));
+                    asked = true;
                 }
             }
         }
+        // A part takes longer than what was bought with the last one.
+        asked |= self.goes_on_streaming(key);
+        // Where there is no room what is bought is bought with the next part.
+        asked &= self.model(self.device(key)).bulk().has_room();
+        asked |= self.is_probing(key);
         if ranges.is_empty() {
-            return (touching, false);
+            return (touching, asked);
         }
         let out = self.fetch(Intent::new(key, &ranges, Origin::Mapped));
         if let Some(at) = out.refused_at {

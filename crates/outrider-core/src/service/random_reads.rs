@@ -9,7 +9,7 @@ use outrider_sys::units::{ByteRange, InodeKey, PAGE};
 use super::decide::{Disorder, Want};
 use super::kernel::Kernel;
 use super::{FileState, Service};
-use crate::device::{DeviceModel, TRIES};
+use crate::device::{DeviceModel, Seeks, TRIES};
 use crate::engine::Class;
 use crate::intent::Intent;
 use crate::shm::{self, Origin};
@@ -26,6 +26,8 @@ const PLACES: usize = 4;
 const PLACE: u64 = 64 << 10;
 /// Of the latest reads so few miss that the file is taken for cached.
 const RARE: f64 = 0.05;
+/// Reads by which it is seen whether a device has room, at the latest.
+const PROBED: u64 = 128;
 /// Requests by which a device's latency is measured that nothing else is asked of.
 const PROBES: u32 = 2;
 /// Files that were read within so long are being read.
@@ -254,19 +256,40 @@ impl<K: Kernel> Service<K> {
             known.resident = of.resident;
             return Some(known);
         }
-        let considers = self.mode >= shm::MODE_PREDICT_OPT
-            && self.config.dense.enabled
-            && self.config.dense.share > 0.0
-            && self.memory.is_aggressive();
+        let considers = self.streams_regions();
         if considers && missing && of.seen.reads >= FIRST {
             self.probe(key, read.offset);
         }
         // What reads that go onward have fallen in is behind them.
-        if considers && !read.onward {
+        if considers && !read.onward && !self.is_probing(key) {
             known.region = self.consider_streaming(key);
             known.patience = self.files.get(&key)?.random.patience();
         }
         Some(known)
+    }
+
+    /// Whether what random reads fall in is streamed at all.
+    fn streams_regions(&self) -> bool {
+        self.mode >= shm::MODE_PREDICT_OPT
+            && self.config.dense.enabled
+            && self.config.dense.share > 0.0
+            && self.memory.is_aggressive()
+    }
+
+    /// Goes on with what random reads fall in, between two of them, beside a device's room. Whether anything was asked for.
+    pub(super) fn goes_on_streaming(&mut self, key: InodeKey) -> bool {
+        let begun = self.files.get(&key).is_some_and(|f| f.random.is_begun());
+        if !begun || !self.streams_regions() {
+            return false;
+        }
+        if !self.model(self.device(key)).bulk().has_room() {
+            return false;
+        }
+        let region = self.consider_streaming(key);
+        if let Some(region) = region.clone() {
+            self.stream_region(key, &Want::dense(region));
+        }
+        region.is_some()
     }
 
     /// Random reads alone bring no request of ours from which the device's latency could be learned, and what streaming is weighed against
@@ -299,6 +322,14 @@ impl<K: Kernel> Service<K> {
             class: Class::Background,
             ..Intent::new(key, &places, Origin::Dense)
         });
+    }
+
+    /// Whether it is still to be seen if the device has room for pieces, without which nothing is bought.
+    pub(super) fn is_probing(&mut self, key: InodeKey) -> bool {
+        let model = self.model(self.device(key));
+        let untried = model.bulk().tries() < TRIES && model.seeks() != Seeks::Yes;
+        let few = |f: &FileState| (FIRST..PROBED).contains(&f.random.seen.sampled);
+        untried && self.files.get(&key).is_some_and(few)
     }
 
     /// Whether a few places of the file, chosen by `seed`, are all cached; `None` where it can't be known.

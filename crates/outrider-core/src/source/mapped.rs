@@ -29,6 +29,53 @@ const SCANNED: u64 = 1 << 30;
 /// Mappings are followed up to this length, bytes: a bit per block, 128 KiB.
 const LONGEST: u64 = 64 << 30;
 
+/// Touches that were made one behind the other, and none of which anything had foreseen at its begin: a read in no order of so many bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The part of the file, bytes.
+    pub range: Range<u64>,
+    /// Some of it was missing.
+    pub missing: bool,
+    /// It lies behind those before it; see [`Foresight::onward`](super::Foresight::onward).
+    pub onward: bool,
+    /// It fits no pattern.
+    random: bool,
+    /// It went on at the latest look.
+    goes_on: bool,
+}
+
+/// The runs of touches that go on.
+#[derive(Clone, Debug, Default)]
+pub struct Runs(Vec<Run>);
+
+impl Runs {
+    /// A part of the file was touched of which something was `missing`. `random`: no pattern was found in it, and `onward` as of a [`Run`].
+    pub fn touched(&mut self, range: Range<u64>, missing: bool, random: bool, onward: bool) {
+        let before = self.0.iter_mut().find(|run| run.range.end == range.start);
+        if let Some(run) = before {
+            run.range.end = range.end;
+            run.missing |= missing;
+            run.goes_on = true;
+            return;
+        }
+        self.0.push(Run {
+            range,
+            missing,
+            onward,
+            random,
+            goes_on: true,
+        });
+    }
+
+    /// The runs in no order that are over, after a look at which something was touched: those that have not gone on.
+    pub fn over(&mut self) -> Vec<Run> {
+        let over = self
+            .0
+            .extract_if(.., |run| !std::mem::take(&mut run.goes_on));
+        over.filter(|run| run.random).collect()
+    }
+}
+
 /// One mapping of a process.
 pub struct Mapped {
     dev: u64,
@@ -44,6 +91,8 @@ pub struct Mapped {
     scan_refused: bool,
     /// Its detector.
     pub detector: Detector,
+    /// What was touched one behind the other.
+    pub runs: Runs,
 }
 
 impl Mapped {
@@ -80,6 +129,7 @@ impl Mapped {
             down: false,
             scan_refused: false,
             detector,
+            runs: Runs::default(),
         }
     }
 
@@ -164,6 +214,27 @@ impl Mapped {
     /// The parts of the file that process `pid` has touched since the last look, bytes, in the order in which it most
     /// likely did. An error means that the process can't be looked at.
     pub fn look(&mut self, pid: u32) -> io::Result<Vec<Range<u64>>> {
+        let pagemap = Pagemap::of(pid)?;
+        let mut refused = self.scan_refused;
+        let found = self.look_by(|span, mark| {
+            if !refused {
+                refused = pagemap.scan(span.clone(), &mut *mark).is_err();
+            }
+            match refused {
+                // Before Linux 6.7.
+                true => pagemap.read(span, mark),
+                false => Ok(()),
+            }
+        });
+        self.scan_refused = refused;
+        found
+    }
+
+    /// The same, where what is present of some addresses is told by `scan`.
+    pub fn look_by(
+        &mut self,
+        scan: impl FnOnce(Range<u64>, &mut dyn FnMut(Range<u64>)) -> io::Result<()>,
+    ) -> io::Result<Vec<Range<u64>>> {
         self.looks = self.looks.wrapping_add(1);
         let whole = self.lost && self.memory.end - self.memory.start <= SCANNED;
         let span = if whole || self.looks % WHOLE_EVERY == 1 {
@@ -172,8 +243,8 @@ impl Mapped {
             self.last.saturating_sub(NEAR).max(self.memory.start)
                 ..self.last.saturating_add(NEAR).min(self.memory.end)
         };
-        let pagemap = Pagemap::of(pid)?;
-        let mut found = self.scan(&pagemap, span)?;
+        let mut found = Vec::new();
+        scan(span, &mut |present| self.mark(present, &mut found))?;
         found.retain(|r| r.start < r.end);
         self.lost = found.is_empty();
         if let (Some(first), Some(last)) = (found.first(), found.last()) {
@@ -195,20 +266,6 @@ impl Mapped {
             .into_iter()
             .map(|r| offset.saturating_add(r.start - base)..offset.saturating_add(r.end - base))
             .collect())
-    }
-
-    /// Newly present address ranges in `span`, ascending.
-    fn scan(&mut self, pagemap: &Pagemap, span: Range<u64>) -> io::Result<Vec<Range<u64>>> {
-        let mut new = Vec::new();
-        if !self.scan_refused {
-            let scanned = pagemap.scan(span.clone(), |r| self.mark(r, &mut new));
-            self.scan_refused = scanned.is_err();
-        }
-        if self.scan_refused {
-            // Before Linux 6.7.
-            pagemap.read(span, |r| self.mark(r, &mut new))?;
-        }
-        Ok(new)
     }
 
     /// Notes the blocks of present pages and collects what was touched anew: of a block by itself those pages, and all of one beside another.

@@ -44,6 +44,8 @@ mod costs {
     pub const OPEN: Nanos = 12_000;
     /// A small file of /proc or /sys.
     pub const FILE: Nanos = 8_000;
+    /// A page that PAGEMAP_SCAN looks at.
+    pub const LOOK: Nanos = 4;
 }
 
 /// What program and service know of each other.
@@ -368,8 +370,27 @@ impl Kernel for Machine {
         Ok(())
     }
 
-    fn touched(&self, _pid: u32, _mapped: &mut Mapped) -> io::Result<Vec<ByteRange>> {
-        Ok(Vec::new())
+    fn touched(&self, _pid: u32, mapped: &mut Mapped) -> io::Result<Vec<ByteRange>> {
+        let (base, file) = (mapped.memory().start, self.file(mapped.file()));
+        let file = file.ok_or(io::ErrorKind::NotFound)?;
+        mapped.look_by(|span, mark| {
+            let pages = (span.start - base) / PAGE..(span.end - base) / PAGE;
+            self.takes(costs::FILE + (pages.end - pages.start) * costs::LOOK);
+            let system = self.system.borrow();
+            let mut run: Option<ByteRange> = None;
+            for page in pages.filter(|page| system.is_mapped(system.page(file, *page))) {
+                let at = base + page * PAGE..base + (page + 1) * PAGE;
+                match &mut run {
+                    Some(run) if run.end == at.start => run.end = at.end,
+                    _ => {
+                        let before = run.replace(at);
+                        before.into_iter().for_each(&mut *mark);
+                    }
+                }
+            }
+            run.into_iter().for_each(mark);
+            Ok(())
+        })
     }
 
     fn bytes_read(&self, _pid: u32) -> Option<u64> {

@@ -2,7 +2,7 @@
 //!
 //! The service takes turns, each of which takes as long as the system calls in it, and sleeps in between as it says. Workers hand its requests to the machine's
 //! readahead(2) one after the other and wait for their arrival. The hooks tell what they tell on Linux, by the same memory. Not here: walks through
-//! directories, memory maps, declared lists, and hints of the program.
+//! directories, declared lists, and hints of the program.
 
 mod kernel;
 
@@ -43,6 +43,9 @@ const DEVICE: u64 = 0x800;
 
 /// From the first event until the service takes its first turn, ns: a fork, and the handing over of memory.
 const START: Nanos = 200_000;
+/// Where maps lie: each so far from the last, bytes.
+const MAPPED: u64 = 1 << 40;
+
 /// Telling of a read, and passing over one, ns.
 const TELL: Nanos = 60;
 const PASS: Nanos = 10;
@@ -77,6 +80,8 @@ pub struct Ours {
     /// Counts the turns that were planned: only the last plan holds.
     plan: u64,
     started: bool,
+    /// Files that are mapped.
+    mapped: Vec<bool>,
     /// Processor time of the service, ns.
     busy: Nanos,
 }
@@ -108,6 +113,7 @@ impl Ours {
             hands: None,
             plan: 0,
             started: false,
+            mapped: Vec::new(),
             busy: 0,
         })
     }
@@ -271,6 +277,7 @@ fn issue(system: &Shared, ino: u64, bytes: ByteRange) -> (Nanos, u64) {
 impl Ahead for Ours {
     fn begins(&mut self, _system: &Shared, trace: &Trace) {
         self.program.borrow_mut().open = vec![0; trace.files.len()];
+        self.mapped = vec![false; trace.files.len()];
     }
 
     fn opened(&mut self, system: &Shared, fd: usize, file: usize) -> Nanos {
@@ -330,6 +337,25 @@ impl Ahead for Ours {
         {
             slot.skip.store(UNHEARD, Relaxed);
         }
+        TELL
+    }
+
+    fn touches(&mut self, system: &Shared, _thread: usize, fd: usize, _offset: u64) -> Nanos {
+        let Some(slot) = self
+            .slot(fd)
+            .filter(|slot| slot.state.load(Relaxed) == FD_TRACKED)
+        else {
+            return 0;
+        };
+        let file = (slot.ino.load(Relaxed) - FIRST_INODE) as usize;
+        if self.mapped[file] {
+            return 0;
+        }
+        // Its map is made when it is touched first.
+        slot.is_told();
+        self.mapped[file] = true;
+        let (address, size) = (MAPPED + file as u64 * MAPPED, system.borrow().size(file));
+        self.tell(system, Kind::Map, fd, 0, address, size);
         TELL
     }
 
