@@ -551,10 +551,30 @@ fn told(model: &Model, c: &Counters) -> String {
     let mut lines = vec![format!("model   {}, times x {}", model.name, model.scale)];
     match model.kind {
         model::Kind::Off => {}
-        model::Kind::Lanes => lines.push(format!(
-            "        {} µs, {} parallel, {} MB/s",
-            model.latency_us, model.parallel, model.bandwidth_mbs
-        )),
+        model::Kind::Lanes => {
+            lines.push(format!(
+                "        {} µs, {} parallel, {} MB/s",
+                model.latency_us, model.parallel, model.bandwidth_mbs
+            ));
+            if model.iops > 0.0 {
+                lines.push(format!(
+                    "        {} requests/s, {} at once",
+                    model.iops, model.iops_burst
+                ));
+            }
+            if model.rate_mbs > 0.0 {
+                lines.push(format!(
+                    "        {} MB/s, {} MB at once",
+                    model.rate_mbs, model.rate_burst_mb
+                ));
+            }
+            if model.first_us > 0.0 {
+                lines.push(format!(
+                    "        {} µs at the first touch of each {} KiB",
+                    model.first_us, model.first_kb
+                ));
+            }
+        }
         model::Kind::Head => lines.push(format!(
             "        one head, {:?} over {}, {} MB/s; {} seeks, {:.1} ms",
             model.schedule, model.queue, model.bandwidth_mbs, c.seeks, c.seek_ms
