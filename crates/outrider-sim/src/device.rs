@@ -5,8 +5,8 @@
 //! requests can be in the device at once, and tests drive it with made-up time.
 //!
 //! Lanes: a request takes the lane that is free first, holds it for its latency, then goes over the link
-//! that all lanes share, in the order in which latencies end up being served. Depth 1 sees latency plus
-//! transfer; depth beyond the lanes, or big requests, see the link's bandwidth.
+//! that all lanes share, in the order in which latencies end. Depth 1 sees latency plus transfer; depth
+//! beyond the lanes, or big requests, see the link's bandwidth.
 //!
 //! Lanes may have buckets in front (a cloud's volume): one is refilled with requests, one with bytes, each up to what it
 //! holds. A request is let in once both have what it takes, in order of arrival. A request that takes more than a bucket
@@ -63,6 +63,26 @@ impl PartialOrd for Served {
     }
 }
 
+/// A request whose latency ends at `at`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ready {
+    at: Nanos,
+    number: u64,
+    request: Request,
+}
+
+impl Ord for Ready {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+impl PartialOrd for Ready {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 /// A bucket that is refilled at an even rate, full at rest. What is in it is told by when it will be full.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
@@ -95,6 +115,11 @@ pub struct Device {
     lanes: BinaryHeap<Reverse<Nanos>>,
     /// When the link becomes free.
     link_free: Nanos,
+    /// Requests that have not been on the link yet, by when their latency ends: where latencies differ, one that comes
+    /// later may be ready earlier.
+    ready: BinaryHeap<Reverse<Ready>>,
+    /// Requests that were ever ready.
+    readied: u64,
     /// Requests that no head has taken yet, in order of arrival.
     waiting: Vec<Request>,
     /// When the head becomes free.
@@ -121,6 +146,8 @@ impl Device {
             touched: HashMap::new(),
             lanes: BinaryHeap::new(),
             link_free: 0,
+            ready: BinaryHeap::new(),
+            readied: 0,
             waiting: Vec::new(),
             head_free: 0,
             head_at: 0,
@@ -144,6 +171,9 @@ impl Device {
     pub fn set_model(&mut self, model: Model, now: Nanos) {
         for request in std::mem::take(&mut self.waiting) {
             self.finish(request, now);
+        }
+        while let Some(Reverse(ready)) = self.ready.pop() {
+            self.link(ready.request, ready.at);
         }
         self.lanes = (0..model.parallel).map(|_| Reverse(0)).collect();
         self.link_free = 0;
@@ -171,15 +201,12 @@ impl Device {
     /// Takes a request in.
     pub fn submit(&mut self, request: Request) {
         let start = request.arrived.max(self.stalled_until);
-        let transfer = self.model.transfer_ns(request.len);
         match self.model.kind {
             Kind::Off => self.finish(request, start),
             _ if request.write && self.model.write_cache => {
                 let start = self.let_in(request.len, start);
                 self.touch(&request, start);
-                let done = start.max(self.link_free) + transfer;
-                self.link_free = done;
-                self.finish(request, done);
+                self.pass(request, start);
             }
             Kind::Lanes => {
                 let start = self.let_in(request.len, start);
@@ -188,18 +215,59 @@ impl Device {
                 let begun = start.max(free);
                 let ready = (begun + latency).max(self.touch(&request, begun));
                 self.lanes.push(Reverse(ready));
-                let done = ready.max(self.link_free) + transfer;
-                if self.model.bandwidth_mbs > 0.0 {
-                    self.link_free = done;
-                }
-                self.finish(request, done);
+                self.pass(request, ready);
             }
             Kind::Head => self.waiting.push(request),
         }
     }
 
-    /// Lets the head take what it would have taken by `now`.
+    /// Has a request on the link once its latency ends, at `at`.
+    fn pass(&mut self, request: Request, at: Nanos) {
+        if !self.model.latencies_differ() {
+            // It is the next one, whatever comes.
+            return self.link(request, at);
+        }
+        self.readied += 1;
+        let number = self.readied;
+        self.ready.push(Reverse(Ready {
+            at,
+            number,
+            request,
+        }));
+    }
+
+    /// Puts a request that is ready at `at` on the link.
+    fn link(&mut self, request: Request, at: Nanos) {
+        let done = at.max(self.link_free) + self.model.transfer_ns(request.len);
+        if self.model.bandwidth_mbs > 0.0 {
+            self.link_free = done;
+        }
+        self.finish(request, done);
+    }
+
+    /// When the first of the requests that are kept is looked at: its answer may go out before its latency has ended.
+    fn next_ready(&self) -> Option<Nanos> {
+        let Reverse(first) = self.ready.peek()?;
+        Some(
+            first
+                .at
+                .saturating_sub(self.early())
+                .max(first.request.arrived),
+        )
+    }
+
+    /// How much earlier answers go out, ns.
+    fn early(&self) -> Nanos {
+        (self.model.early_us * 1000.0) as Nanos
+    }
+
+    /// Lets the link and the head take what they would have taken by `now`.
     pub fn advance(&mut self, now: Nanos) {
+        while self.next_ready().is_some_and(|at| at <= now) {
+            if let Some(Reverse(ready)) = self.ready.pop() {
+                self.link(ready.request, ready.at);
+            }
+        }
         while let Some(first) = self.waiting.first() {
             let at = first.arrived.max(self.head_free).max(self.stalled_until);
             if at > now {
@@ -236,11 +304,11 @@ impl Device {
     pub fn next_event(&self) -> Option<Nanos> {
         let served = self.served.peek().map(|s| s.0.due);
         let head = self.waiting.first().map(|r| r.arrived.max(self.head_free));
-        let next = match (served, head) {
-            (Some(a), Some(b)) => a.min(b),
-            (a, b) => a.or(b)?,
-        };
-        Some(next.max(self.stalled_until))
+        let next = [served, head, self.next_ready()]
+            .into_iter()
+            .flatten()
+            .min();
+        Some(next?.max(self.stalled_until))
     }
 
     /// When a request of `len` bytes that came by `at` is let in; takes that out of the buckets.
@@ -269,7 +337,7 @@ impl Device {
 
     /// The answer goes out early by what the way back takes, but not before the question.
     fn finish(&mut self, request: Request, done: Nanos) {
-        let early = (self.model.early_us * 1000.0) as Nanos;
+        let early = self.early();
         self.served.push(Reverse(Served {
             request,
             due: done.saturating_sub(early).max(request.arrived),
@@ -433,8 +501,7 @@ mod tests {
         for tag in 0..4000 {
             let at = tag * 1_000_000_000;
             d.submit(read(tag, 0, 4096, at));
-            let now = d.next_event().unwrap();
-            d.take_due(now).unwrap();
+            let (_, now) = drain(&mut d)[0];
             slow += u32::from(now - at > 9_000_000);
         }
         assert!((300..500).contains(&slow), "{slow}");
@@ -567,6 +634,39 @@ mod tests {
         d.set_model(model, us(5 * at));
         d.submit(read(8, 0, 4096, us(5 * at)));
         assert_eq!(drain(&mut d), [(8, us(5 * at + 15_000))]);
+    }
+
+    #[test]
+    fn the_link_is_held_up_by_nobody_who_is_not_ready() {
+        // Two first touches of 1 MB each, 1 ms on the link, and between them a read of what is there.
+        let mut d = device("snapshot iops=0 rate_mbs=0 bandwidth_mbs=1000 first_kb=1024");
+        let ms = |ms: u64| ms * 1_000_000;
+        d.submit(read(0, 0, 1_000_000, 0));
+        d.submit(read(1, 0, 500_000, ms(100)));
+        d.submit(read(2, 1 << 20, 1_000_000, ms(101)));
+        d.submit(read(3, 0, 500_000, ms(102)));
+        // Ready at 115.9 ms, a moment before the second first touch, which then waits for the link.
+        d.submit(read(4, 0, 500_000, 115_100_000));
+        let done = drain(&mut d);
+        let us = |us: u64| us * 1000;
+        let expected = [
+            (0, us(16_000)),
+            (1, us(101_300)),
+            (3, us(103_300)),
+            (4, us(116_400)),
+            (2, us(117_400)),
+        ];
+        assert_eq!(done, expected);
+        // A slow one of a tail doesn't hold others up either.
+        let mut d = device("remote tail_p=0.1 tail_x=1000");
+        for tag in 0..100 {
+            d.submit(read(tag, 0, 4096, tag * 1_000_000));
+        }
+        let late = drain(&mut d)
+            .iter()
+            .filter(|(tag, at)| at - tag * 1_000_000 > 600_000)
+            .count();
+        assert!((3..25).contains(&late), "{late}");
     }
 
     #[test]

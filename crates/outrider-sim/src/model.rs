@@ -383,6 +383,11 @@ impl Model {
         (ns(f64::from(len)), ns(self.rate_burst_mb * 1e6))
     }
 
+    /// Whether a request may be ready before another that came earlier.
+    pub fn latencies_differ(&self) -> bool {
+        self.jitter > 0.0 || self.tail_p > 0.0 || self.lane_mbs > 0.0 || self.first_us > 0.0
+    }
+
     /// Blocks that a request for `start..end` (bytes) touches, if their first touch takes longer than later ones.
     pub fn first_blocks(&self, start: u64, end: u64) -> std::ops::Range<u64> {
         if self.first_us <= 0.0 || start >= end {
