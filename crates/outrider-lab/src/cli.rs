@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::mount::MountArgs;
 use crate::regret::RegretArgs;
 use crate::simulate::SimulateArgs;
 use crate::size;
@@ -28,6 +29,12 @@ pub struct Cli {
 pub enum Command {
     /// Emulated disks with a real file system on them (needs root, FUSE and loop devices).
     Disk(DiskArgs),
+    /// Show a directory a second time, as a slow network file system (needs FUSE).
+    ///
+    /// MOUNTPOINT has what DIR has, read-only and without extended attributes. Each request of the kernel takes a
+    /// time. Serves until it is unmounted, or until SIGINT, SIGTERM or SIGHUP, which unmount it. As root everybody may
+    /// use it; others need fusermount3.
+    Mount(MountArgs),
     /// List the rows that `run` measures.
     List(ListArgs),
     /// Measure rows on emulated devices: stock Linux, what else a user may choose, Outrider, and the limit.

@@ -12,7 +12,6 @@
 mod blockdev;
 mod control;
 mod daemon;
-mod fuse;
 mod image;
 mod lease;
 mod remount;
@@ -34,6 +33,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use serde_json::json;
 
 use crate::cli::{DiskCommand, FileSystem, TraceWhat, UpArgs};
+use crate::fuse;
 use crate::output::{Context, Failure, Outcome};
 use crate::size;
 use blockdev::Loop;
@@ -41,6 +41,8 @@ use control::{Answer, Ask};
 use server::Counters;
 use state::{Lock, Place, State};
 
+pub use blockdev::mounted_on;
+pub use daemon::{block_signals, wait_for};
 pub use lease::{Lease, check_model, has_head, interrupted, promised, sweep};
 pub use outrider_sim::model::FULL_SPEED;
 
