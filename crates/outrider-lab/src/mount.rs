@@ -124,6 +124,15 @@ fn directory(given: &Path, what: &str) -> Outcome<PathBuf> {
     }
 }
 
+/// Each file that somebody has open there is open here, too: as many as may be.
+fn allow_many_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Without it fewer are open at once, and who opens one more is told so.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
 /// How the file system came to its end.
 enum End {
     /// By a signal.
@@ -164,6 +173,7 @@ pub fn mount(args: &MountArgs) -> Outcome {
     });
     let counts = Counts::new(count.transpose()?).doing("--count")?;
 
+    allow_many_files();
     let guard = Guard::start(&by, &mountpoint).doing("cannot start a process")?;
     let signals = disk::block_signals();
     let mut number = None;

@@ -100,7 +100,10 @@ impl Place {
 
     /// Mounts it; requests take no time unless `more` says so.
     fn mount(&self, more: &[&str]) -> Mount<'_> {
-        let mut command = lab();
+        self.mount_by(lab(), more)
+    }
+
+    fn mount_by(&self, mut command: Command, more: &[&str]) -> Mount<'_> {
         command.arg("mount").arg(&self.dir).arg(&self.mountpoint);
         if !more.contains(&"--latency-us") {
             command.args(["--latency-us", "0"]);
@@ -807,6 +810,31 @@ fn ordinary_users_mount_by_fusermount() {
     kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
     assert_eq!(server.wait().unwrap().code(), Some(0));
     place.nothing_left();
+}
+
+/// More files may be open than the usual limit of a process, 1024.
+#[test]
+fn many_files_may_be_open() {
+    need_mounts!();
+    let place = Place::new();
+    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    if limit.maximum.is_some_and(|most| most < 4096) {
+        skip("many_files_may_be_open", "the limit is too low");
+        return;
+    }
+    limit.current = limit.maximum;
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+    fs::write(place.dir.join("file"), "content").unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -Sn 256; exec \"$@\"", "sh"]);
+    command.arg(env!("CARGO_BIN_EXE_outrider-lab"));
+    let mount = place.mount_by(command, &[]);
+    let open = |_| File::open(mount.at("file")).unwrap();
+    let files: Vec<File> = (0..2000).map(open).collect();
+    let mut byte = [0];
+    assert_eq!(files[1999].read_at(&mut byte, 6).unwrap(), 1);
+    drop(files);
+    mount.end();
 }
 
 /// A name with a NUL can't come, and one that is too long is refused by the kernel.

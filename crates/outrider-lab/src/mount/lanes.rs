@@ -23,7 +23,7 @@ use crate::fuse::{self, Body, Call};
 /// The largest message that the kernel sends: nothing is ever written.
 const LARGEST_WRITE: u32 = 4096;
 /// Bytes that hold such a message with its headers; no less than the kernel insists on (8192).
-const BUFFER: usize = LARGEST_WRITE as usize + 65536;
+const BUFFER: usize = 4 * LARGEST_WRITE as usize;
 /// What is asked of the kernel.
 const FLAGS: u32 = fuse::ASYNC_READ
     | fuse::ASYNC_DIO

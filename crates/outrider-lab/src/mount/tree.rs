@@ -89,9 +89,9 @@ fn attributes(stat: &Stat) -> Attributes {
         size: stat.st_size as u64,
         blocks: stat.st_blocks as u64,
         times: [
-            (stat.st_atime as i64, stat.st_atime_nsec as u32),
-            (stat.st_mtime as i64, stat.st_mtime_nsec as u32),
-            (stat.st_ctime as i64, stat.st_ctime_nsec as u32),
+            (stat.st_atime, stat.st_atime_nsec as u32),
+            (stat.st_mtime, stat.st_mtime_nsec as u32),
+            (stat.st_ctime, stat.st_ctime_nsec as u32),
         ],
         mode: stat.st_mode,
         links: stat.st_nlink as u32,
