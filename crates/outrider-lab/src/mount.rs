@@ -174,6 +174,9 @@ pub fn mount(args: &MountArgs) -> Outcome {
     let counts = Counts::new(count.transpose()?).doing("--count")?;
 
     allow_many_files();
+    // Whoever went away, the reader of the output or the guard: an error, not the end.
+    // SAFETY: ignoring a signal needs nothing.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     let guard = Guard::start(&by, &mountpoint).doing("cannot start a process")?;
     let signals = disk::block_signals();
     let mut number = None;
@@ -194,7 +197,7 @@ pub fn mount(args: &MountArgs) -> Outcome {
                 said.and_then(|()| out.flush())
             })
         });
-    let unmounted = |guard: Guard| guard.unmount().doing(mountpoint.display());
+    let unmounted = |guard: Guard| guard.unmount(&by, &mountpoint).doing(mountpoint.display());
     match served {
         Ok(End::Asked) => unmounted(guard),
         Ok(End::Gone) => {

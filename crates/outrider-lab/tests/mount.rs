@@ -681,6 +681,24 @@ fn nothing_stays_mounted() {
     for mut reader in readers {
         assert!(reader.wait().unwrap().code().is_some());
     }
+    // Its guard was killed: it unmounts itself.
+    let mount = place.mount(&[]);
+    let children = format!(
+        "/proc/{0}/task/{0}/children",
+        mount.server.as_ref().unwrap().id()
+    );
+    let guard = fs::read_to_string(children).unwrap();
+    let guard = Pid::from_raw(guard.trim().parse().unwrap()).unwrap();
+    kill_process(guard, Signal::KILL).unwrap();
+    mount.end();
+    // Nobody hears that it is mounted.
+    let mut command = lab();
+    command.arg("mount").arg(&place.dir).arg(&place.mountpoint);
+    let (hears, says) = std::io::pipe().unwrap();
+    drop(hears);
+    let out = command.stdout(says).output().unwrap();
+    assert_eq!(out.status.code(), Some(1), "{}", text(&out.stderr));
+    place.nothing_left();
     // Killed: the guard notices.
     let mount = place.mount(&[]);
     mount.signal(Signal::KILL);

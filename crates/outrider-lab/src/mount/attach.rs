@@ -157,31 +157,39 @@ impl Guard {
         }
     }
 
-    fn end(mut self, word: u8) -> io::Result<()> {
+    /// Says its last word; how it ended.
+    fn end(mut self, word: u8) -> Option<WaitStatus> {
         // It may be gone: then its status says so.
         let _ = self.words.write_all(&[word]);
         drop(self.words);
         loop {
             match rustix::process::waitpid(Some(self.process), WaitOptions::empty()) {
-                Ok(Some((_, status))) if WaitStatus::exit_status(status) == Some(0) => {
-                    return Ok(());
-                }
-                Ok(_) => return Err(io::Error::other("it could not be unmounted")),
+                Ok(ended) => return ended.map(|(_, status)| status),
                 Err(rustix::io::Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
+                Err(_) => return None,
             }
         }
     }
 
-    /// Has it unmount.
-    pub fn unmount(self) -> io::Result<()> {
-        self.end(UNMOUNT)
+    /// Has it unmount; where somebody has killed it, this process does, whose lanes serve on meanwhile.
+    pub fn unmount(self, by: &By, dir: &Path) -> io::Result<()> {
+        match self.end(UNMOUNT).and_then(WaitStatus::exit_status) {
+            Some(0) => Ok(()),
+            Some(_) => Err(io::Error::other("it could not be unmounted")),
+            None if is_there(dir) => by.unmount(dir),
+            None => Ok(()),
+        }
     }
 
     /// Nothing is mounted any more.
     pub fn dismiss(self) {
         let _ = self.end(GONE);
     }
+}
+
+/// Whether a file system of this kind is mounted on `dir`.
+fn is_there(dir: &Path) -> bool {
+    mounted_on(dir).is_some_and(|(_, kind)| kind == TYPE.as_bytes())
 }
 
 /// The guard's life; its exit code.
@@ -201,8 +209,7 @@ fn guard(by: &By, dir: &Path, mut hears: File) -> i32 {
     let _ = std::env::set_current_dir("/");
     let mut word = [0];
     let told = hears.read(&mut word).is_ok_and(|n| n == 1);
-    let there = mounted_on(dir).is_some_and(|(_, kind)| kind == TYPE.as_bytes());
-    if (told && word[0] == GONE) || !there {
+    if (told && word[0] == GONE) || !is_there(dir) {
         return 0;
     }
     match by.unmount(dir) {
