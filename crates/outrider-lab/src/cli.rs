@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::mount::MountArgs;
 use crate::regret::RegretArgs;
 use crate::simulate::SimulateArgs;
 use crate::size;
@@ -28,6 +29,12 @@ pub struct Cli {
 pub enum Command {
     /// Emulated disks with a real file system on them (needs root, FUSE and loop devices).
     Disk(DiskArgs),
+    /// Show a directory a second time, as a slow network file system (needs FUSE).
+    ///
+    /// MOUNTPOINT has what DIR has, read-only and without extended attributes. Each request of the kernel takes a
+    /// time. Serves until it is unmounted, or until SIGINT, SIGTERM or SIGHUP, which unmount it. As root everybody may
+    /// use it; others need fusermount3.
+    Mount(MountArgs),
     /// List the rows that `run` measures.
     List(ListArgs),
     /// Measure rows on emulated devices: stock Linux, what else a user may choose, Outrider, and the limit.
@@ -93,7 +100,7 @@ pub struct RunArgs {
     /// All rows.
     #[arg(long)]
     pub all: bool,
-    /// Devices, separated by commas: nvme, sata, remote, objstore or hdd, each with words of `disk model` after it
+    /// Devices, separated by commas: nvme, sata, remote, objstore, hdd, cloud, gp3, pd-balanced or snapshot, each with words of `disk model` after it
     /// (nvme,jitter=0.1,remote). [default: those of each row]
     #[arg(long, value_name = "LIST")]
     pub device: Option<String>,
@@ -161,14 +168,18 @@ pub enum DiskCommand {
     /// Make a disk and mount it.
     ///
     /// MODEL is nvme (80 µs, 32 parallel, 1.4 GB/s), sata (150 µs, 8, 0.5 GB/s), remote (500 µs, 64, 1 GB/s),
-    /// objstore (15 ms, 64, 0.5 GB/s), hdd (one head, 5-10 ms a seek, 100 MB/s) or off (no delay), with
-    /// key=value words after it, separated by commas: `hdd,schedule=fifo`. The words are those of
+    /// objstore (15 ms, 64, 0.5 GB/s), hdd (one head, 5-10 ms a seek, 100 MB/s), gp3 (800 µs, 64, 3,000
+    /// requests/s, 125 MiB/s), pd-balanced (700 µs, 64, 3,600 requests/s, 168 MiB/s), cloud (as gp3, with a
+    /// second's worth saved up), snapshot (as gp3, 15 ms at the first touch of each 512 KiB) or off (no delay),
+    /// with key=value words after it, separated by commas: `hdd,schedule=fifo`. The words are those of
     /// `disk model`.
     Up(UpArgs),
     /// Change the model of a running disk.
     ///
     /// Words are a model's name or key=value: scale (all times), latency_us, parallel, bandwidth_mbs
-    /// (10⁶ bytes/s), lane_mbs (of one of the parallel lanes), jitter (fraction), tail_p and tail_x
+    /// (10⁶ bytes/s), lane_mbs (of one of the parallel lanes), iops (requests let in per second, 0 for no limit),
+    /// iops_burst (let in at once after a pause), iops_kb (KiB that count as one request), rate_mbs and
+    /// rate_burst_mb (the same of 10⁶ bytes), first_us and first_kb (the first touch of a block, and its KiB), jitter (fraction), tail_p and tail_x
     /// (probability of a slow request and how many times slower), schedule=fifo|clook, queue (requests that
     /// a head chooses from), stroke (bytes of a head's full travel), write_cache=0|1, early_us (what the
     /// path costs by itself), eio=START-END, eio_read=…, eio_write=… (bytes of the disk that fail), and

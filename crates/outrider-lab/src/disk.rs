@@ -12,7 +12,6 @@
 mod blockdev;
 mod control;
 mod daemon;
-mod fuse;
 mod image;
 mod lease;
 mod remount;
@@ -34,6 +33,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use serde_json::json;
 
 use crate::cli::{DiskCommand, FileSystem, TraceWhat, UpArgs};
+use crate::fuse;
 use crate::output::{Context, Failure, Outcome};
 use crate::size;
 use blockdev::Loop;
@@ -41,6 +41,8 @@ use control::{Answer, Ask};
 use server::Counters;
 use state::{Lock, Place, State};
 
+pub use blockdev::mounted_on;
+pub use daemon::{block_signals, wait_for};
 pub use lease::{Lease, check_model, has_head, interrupted, promised, sweep};
 pub use outrider_sim::model::FULL_SPEED;
 
@@ -551,10 +553,30 @@ fn told(model: &Model, c: &Counters) -> String {
     let mut lines = vec![format!("model   {}, times x {}", model.name, model.scale)];
     match model.kind {
         model::Kind::Off => {}
-        model::Kind::Lanes => lines.push(format!(
-            "        {} µs, {} parallel, {} MB/s",
-            model.latency_us, model.parallel, model.bandwidth_mbs
-        )),
+        model::Kind::Lanes => {
+            lines.push(format!(
+                "        {} µs, {} parallel, {} MB/s",
+                model.latency_us, model.parallel, model.bandwidth_mbs
+            ));
+            if model.iops > 0.0 {
+                lines.push(format!(
+                    "        {} requests/s, {} at once",
+                    model.iops, model.iops_burst
+                ));
+            }
+            if model.rate_mbs > 0.0 {
+                lines.push(format!(
+                    "        {} MB/s, {} MB at once",
+                    model.rate_mbs, model.rate_burst_mb
+                ));
+            }
+            if model.first_us > 0.0 {
+                lines.push(format!(
+                    "        {} µs at the first touch of each {} KiB",
+                    model.first_us, model.first_kb
+                ));
+            }
+        }
         model::Kind::Head => lines.push(format!(
             "        one head, {:?} over {}, {} MB/s; {} seeks, {:.1} ms",
             model.schedule, model.queue, model.bandwidth_mbs, c.seeks, c.seek_ms

@@ -3,6 +3,8 @@
 mod bench;
 mod cli;
 mod disk;
+mod fuse;
+mod mount;
 mod output;
 mod regret;
 mod replay;
@@ -26,6 +28,7 @@ fn main() {
     };
     let result = match cli.command {
         Command::Disk(args) => disk::command(args.command),
+        Command::Mount(args) => mount::mount(&args),
         Command::List(args) => bench::list(&args),
         Command::Run(args) => bench::run(&args),
         Command::Replay { files } => replay::replay(&files),

@@ -32,7 +32,7 @@ pub struct RegretArgs {
     /// The seed of the first; the others follow.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// A device: a model of `outrider-lab disk up`, with words. Without it, eight.
+    /// A device: a model of `outrider-lab disk up`, with words. Without it, eleven.
     #[arg(long = "device", value_name = "MODEL")]
     devices: Vec<String>,
     /// Bytes of the page cache.

@@ -317,6 +317,68 @@ fn a_bare_device_sees_exactly_what_is_asked() {
     disk.gone(&key);
 }
 
+/// B10: a volume of a snapshot answers for blocks that were touched while it fetches another, and is as new after `cold`.
+#[test]
+fn a_volume_of_a_snapshot_fetches_its_blocks_once() {
+    need_disks!();
+    let slow = "snapshot first_us=2000000 iops=0";
+    let disk = Disk::up("off", &["--fs", "none"]);
+    let device = disk.device();
+    let read = |block: u32| {
+        Command::new("dd")
+            .arg(format!("if={}", device.display()))
+            .args(["of=/dev/null", "bs=4096", "iflag=direct", "count=1"])
+            .arg(format!("skip={}", block * 128))
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let ends = |block: u32| assert!(read(block).wait().unwrap().success());
+    disk.model(slow);
+    ends(1);
+    let mut first = read(2);
+    while disk.counter("in_flight") == 0 {
+        assert!(first.try_wait().unwrap().is_none(), "block 2 was there");
+    }
+    ends(1);
+    assert!(first.try_wait().unwrap().is_none(), "block 2 came first");
+    assert!(first.wait().unwrap().success());
+    done(&["cold", disk.at()]);
+    let mut again = read(1);
+    while disk.counter("in_flight") == 0 {
+        assert!(again.try_wait().unwrap().is_none(), "block 1 was there");
+    }
+    assert!(again.wait().unwrap().success());
+    let model = &disk.stats()["model"];
+    assert_eq!(
+        (&model["name"], &model["first_kb"]),
+        (&"snapshot".into(), &512.into())
+    );
+}
+
+/// B10: a volume that has let in what its bucket holds answers no further request until that is refilled.
+#[test]
+fn a_volume_lets_in_what_its_bucket_holds() {
+    need_disks!();
+    let disk = Disk::up("off", &["--fs", "none"]);
+    let device = disk.device();
+    disk.model("cloud latency_us=0 iops=1 iops_burst=3 scale=3");
+    done(&["stats", disk.at(), "--reset"]);
+    assert!(read_direct(&device, 3).status.success());
+    let mut fourth = Command::new("dd")
+        .arg(format!("if={}", device.display()))
+        .args(["of=/dev/null", "bs=4096", "iflag=direct", "count=1"])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    while disk.counter("in_flight") == 0 {
+        assert!(fourth.try_wait().unwrap().is_none(), "it was let in");
+    }
+    assert_eq!(disk.counter("reads"), 4);
+    assert!(fourth.try_wait().unwrap().is_none(), "it was let in");
+    assert!(fourth.wait().unwrap().success());
+}
+
 #[test]
 fn models_change_at_run_time() {
     need_disks!();

@@ -68,6 +68,21 @@ pub struct Model {
     pub bandwidth_mbs: f64,
     /// Bandwidth of one lane, 10⁶ bytes/s; 0 is unlimited.
     pub lane_mbs: f64,
+    /// Requests that are let in per second in the long run; 0 is unlimited (lanes only, as the five below).
+    pub iops: f64,
+    /// Requests that are let in at once after a pause: what the bucket of `iops` holds, 1 or more.
+    pub iops_burst: u32,
+    /// A request counts once for each so many KiB of it that are begun; 0: once, however long it is.
+    pub iops_kb: u32,
+    /// 10⁶ bytes/s that are let in in the long run; 0 is unlimited.
+    pub rate_mbs: f64,
+    /// 10⁶ bytes that are let in at once after a pause: what the bucket of `rate_mbs` holds. A longer request is let in
+    /// once the bucket is full.
+    pub rate_burst_mb: f64,
+    /// What the first touch of a block takes in place of the latency, where it is longer, µs; 0: nothing special.
+    pub first_us: f64,
+    /// The length of such a block, KiB (lanes only).
+    pub first_kb: u32,
     /// Latency varies evenly by this fraction up and down, 0..=1.
     pub jitter: f64,
     /// Probability of a slow request, 0..=1.
@@ -93,7 +108,23 @@ pub struct Model {
 }
 
 /// The presets' names.
-pub const PRESETS: &[&str] = &["nvme", "sata", "remote", "objstore", "hdd", "off"];
+pub const PRESETS: &[&str] = &[
+    "nvme",
+    "sata",
+    "remote",
+    "objstore",
+    "hdd",
+    "cloud",
+    "gp3",
+    "pd-balanced",
+    "snapshot",
+    "off",
+];
+
+/// 10⁶ bytes in a MiB: cloud providers give bandwidths in MiB/s.
+const MIB: f64 = 1.048576;
+/// Bandwidth of the link between a cloud's machine and its volumes, 10⁶ bytes/s: 10 Gbit/s.
+const CLOUD_LINK_MBS: f64 = 1250.0;
 
 /// What takes a fault back: of `stall` and of each key of bytes that fail.
 const NONE: &str = "none";
@@ -104,6 +135,9 @@ pub const FULL_SPEED: &str = "off stall=0 eio=none";
 /// What the path costs by itself on a virtual machine of 2025: a 4 KiB direct read takes 24 µs with the
 /// model off.
 const DEFAULT_EARLY_US: f64 = 25.0;
+
+/// Blocks in which EBS fetches what a snapshot holds, KiB.
+const FIRST_KB: u32 = 512;
 
 /// What is asked of a running device in words such as `nvme scale=0.5 stall=2`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -123,6 +157,13 @@ impl Default for Model {
             parallel: 1,
             bandwidth_mbs: 0.0,
             lane_mbs: 0.0,
+            iops: 0.0,
+            iops_burst: 1,
+            iops_kb: 0,
+            rate_mbs: 0.0,
+            rate_burst_mb: 0.0,
+            first_us: 0.0,
+            first_kb: FIRST_KB,
             jitter: 0.0,
             tail_p: 0.0,
             tail_x: 1.0,
@@ -148,6 +189,9 @@ impl Model {
             "remote" => (Kind::Lanes, 500.0, 64, 1000.0),
             "objstore" => (Kind::Lanes, 15_000.0, 64, 500.0),
             "hdd" => (Kind::Head, 0.0, 1, 100.0),
+            // Providers promise no more than less than 10 ms (gp3) or 1 ms (pd-balanced).
+            "cloud" | "gp3" | "snapshot" => (Kind::Lanes, 800.0, 64, CLOUD_LINK_MBS),
+            "pd-balanced" => (Kind::Lanes, 700.0, 64, CLOUD_LINK_MBS),
             "off" => (Kind::Off, 0.0, 1, 0.0),
             _ => {
                 return Err(format!(
@@ -156,6 +200,15 @@ impl Model {
                 ));
             }
         };
+        let (iops, iops_burst, iops_kb, rate_mbs, rate_burst_mb) = match name {
+            // What was not used for a second may be used at once.
+            "cloud" => (3000.0, 3000, 256, 125.0, 125.0),
+            // Published: 3,000 requests/s and 125 MiB/s, whatever the size; nothing is saved up; 256 KiB are one request.
+            "gp3" | "snapshot" => (3000.0, 1, 256, 125.0 * MIB, 0.0),
+            // Published: 3,000 requests/s and 6 for each GiB, 140 MiB/s and 0.28 for each GiB; here of 100 GiB.
+            "pd-balanced" => (3600.0, 1, 0, 168.0 * MIB, 0.0),
+            _ => (0.0, 1, 0, 0.0, 0.0),
+        };
         *self = Self {
             name: name.to_owned(),
             kind,
@@ -163,6 +216,13 @@ impl Model {
             parallel,
             bandwidth_mbs,
             lane_mbs: 0.0,
+            iops,
+            iops_burst,
+            iops_kb,
+            rate_mbs,
+            rate_burst_mb,
+            first_us: if name == "snapshot" { 15_000.0 } else { 0.0 },
+            first_kb: FIRST_KB,
             jitter: 0.0,
             tail_p: 0.0,
             tail_x: 1.0,
@@ -215,6 +275,13 @@ impl Model {
             "parallel" => self.parallel = whole(key, value, 1, 4096)?,
             "bandwidth_mbs" => self.bandwidth_mbs = n(0.0, 1e6)?,
             "lane_mbs" => self.lane_mbs = n(0.0, 1e6)?,
+            "iops" => self.iops = rate(key, value, 1.0, 1e9)?,
+            "iops_burst" => self.iops_burst = whole(key, value, 1, 1_000_000_000)?,
+            "iops_kb" => self.iops_kb = whole(key, value, 0, 1 << 20)?,
+            "rate_mbs" => self.rate_mbs = rate(key, value, 0.001, 1e6)?,
+            "rate_burst_mb" => self.rate_burst_mb = n(0.0, 1e6)?,
+            "first_us" => self.first_us = n(0.0, 60e6)?,
+            "first_kb" => self.first_kb = whole(key, value, 4, 1 << 20)?,
             "jitter" => self.jitter = n(0.0, 1.0)?,
             "tail_p" => self.tail_p = n(0.0, 1.0)?,
             "tail_x" => self.tail_x = n(1.0, 1e6)?,
@@ -250,7 +317,7 @@ impl Model {
             _ => {
                 return Err(format!(
                     "no parameter '{key}'; accepted are model, scale, latency_us, parallel, bandwidth_mbs, \
-                     lane_mbs, jitter, tail_p, tail_x, schedule, queue, stroke, write_cache, early_us, eio, \
+                     lane_mbs, iops, iops_burst, iops_kb, rate_mbs, rate_burst_mb, first_us, first_kb, jitter, tail_p, tail_x, schedule, queue, stroke, write_cache, early_us, eio, \
                      eio_read, eio_write and stall"
                 ));
             }
@@ -291,6 +358,43 @@ impl Model {
         } else {
             0
         }
+    }
+
+    /// Time after which the bucket of requests has again what one of `len` bytes takes out of it, and after which it is
+    /// full when it was empty, ns. 0 without a limit.
+    pub fn requests_ns(&self, len: u32) -> (u64, u64) {
+        if self.iops <= 0.0 {
+            return (0, 0);
+        }
+        let one = (1e9 / self.iops * self.scale) as u64;
+        let count = match self.iops_kb {
+            0 => 1,
+            kb => u64::from(len).div_ceil(u64::from(kb) << 10).max(1),
+        };
+        (count * one, u64::from(self.iops_burst) * one)
+    }
+
+    /// The same of the bucket of bytes.
+    pub fn bytes_ns(&self, len: u32) -> (u64, u64) {
+        if self.rate_mbs <= 0.0 {
+            return (0, 0);
+        }
+        let ns = |bytes: f64| (bytes * 1000.0 / self.rate_mbs * self.scale) as u64;
+        (ns(f64::from(len)), ns(self.rate_burst_mb * 1e6))
+    }
+
+    /// Whether a request may be ready before another that came earlier.
+    pub fn latencies_differ(&self) -> bool {
+        self.jitter > 0.0 || self.tail_p > 0.0 || self.lane_mbs > 0.0 || self.first_us > 0.0
+    }
+
+    /// Blocks that a request for `start..end` (bytes) touches, if their first touch takes longer than later ones.
+    pub fn first_blocks(&self, start: u64, end: u64) -> std::ops::Range<u64> {
+        if self.first_us <= 0.0 || start >= end {
+            return 0..0;
+        }
+        let block = u64::from(self.first_kb) << 10;
+        start / block..end.div_ceil(block)
     }
 
     /// Time for the head to get from the end of one request to the start of the next, µs before scaling,
@@ -346,6 +450,16 @@ fn number(key: &str, value: &str, low: f64, high: f64) -> Result<f64, String> {
         Ok(n) if n >= low && n <= high => Ok(n),
         _ => Err(format!(
             "{key}={value}; accepted is a number from {low} to {high}"
+        )),
+    }
+}
+
+/// A rate, which is 0 where there is no limit.
+fn rate(key: &str, value: &str, low: f64, high: f64) -> Result<f64, String> {
+    match value.parse::<f64>() {
+        Ok(n) if n == 0.0 || (n >= low && n <= high) => Ok(n),
+        _ => Err(format!(
+            "{key}={value}; accepted are numbers from {low} to {high}, and 0 for no limit"
         )),
     }
 }
@@ -432,6 +546,10 @@ mod tests {
             "stall=-1",
             "model=",
             "tail_p=2",
+            "iops=0.5",
+            "iops_burst=0",
+            "rate_mbs=-1",
+            "first_kb=0",
         ] {
             let said = Model::default().change(bad).unwrap_err();
             assert!(said.contains("accepted"), "{bad}: {said}");

@@ -64,10 +64,66 @@ fn random_reads_take_a_latency_each() {
     assert_eq!(out.program.bytes, 63 * 4096 + 16384);
 }
 
+/// B10: reads that wait for each other, of a volume that lets 10 requests in at once and 500/s in the long run: from the first on the bucket is never full again, so the
+/// last is let in when all but those ten have been refilled.
+#[test]
+fn a_burst_is_used_up_and_the_rate_remains() {
+    let words = "cloud iops=500 iops_burst=10 rate_mbs=0 bandwidth_mbs=1000";
+    let out = stock("stride?size=64M&stride=1M&block=4K", &machine(words));
+    let answer = 800_000 + link(4096) + costs::WAKE + costs::COPY;
+    assert_eq!(out.elapsed, FIRST + (64 - 10) * 2_000_000 + answer);
+    // Ten of them, and those that were refilled meanwhile, are as quick as without a limit: 16 at 0.4 of a request each.
+    let free =
+        FIRST + 800_000 + link(16384) + costs::WAKE + costs::COPY + 15 * (costs::READ + answer);
+    assert_eq!(
+        stock("stride?size=16M&stride=1M&block=4K", &machine(words)).elapsed,
+        free
+    );
+}
+
+/// B10: the bytes of a stream are let in at their rate, after what was saved up. What is read ahead goes on while the program copies.
+#[test]
+fn bytes_are_let_in_at_their_rate() {
+    let words = "gp3 iops=0 rate_mbs=100 rate_burst_mb=0 latency_us=100 bandwidth_mbs=1000";
+    let size = 64 << 20;
+    let strict = stock("seq?size=64M", &machine(words)).elapsed;
+    let saved = stock(
+        "seq?size=64M",
+        &machine(&format!("{words} rate_burst_mb=20")),
+    )
+    .elapsed;
+    // The last request needs no refill behind it: its bytes are those that the program does not wait for.
+    let least = (size - (128 << 10)) * 10;
+    assert!((least..least + 2_000_000).contains(&strict), "{strict}");
+    let spared = strict - saved;
+    assert!((199_000_000..=200_000_000).contains(&spared), "{spared}");
+}
+
+/// B10: of a volume that was restored from a snapshot the first touch of each 512 KiB takes 15 ms, and a later one the latency.
+#[test]
+fn first_touches_take_their_time() {
+    let machine = machine("snapshot iops=0 rate_mbs=0 bandwidth_mbs=1000");
+    let after = |touch: u64, bytes: u64| touch + link(bytes) + costs::WAKE + costs::COPY;
+    let (first, later) = (15_000_000, 800_000);
+    let begin = FIRST + after(first, 16384);
+    let out = stock("stride?size=64M&stride=1M&block=4K", &machine);
+    assert_eq!(out.elapsed, begin + 63 * (costs::READ + after(first, 4096)));
+    // Four reads in each block.
+    let out = stock("stride?size=64M&stride=128K&block=4K", &machine);
+    let slow = 127 * (costs::READ + after(first, 4096));
+    let quick = 3 * 128 * (costs::READ + after(later, 4096));
+    assert_eq!(out.elapsed, begin + slow + quick);
+}
+
 /// A disk's head has nothing to seek in a stream.
 #[test]
 fn a_stream_has_the_bandwidth() {
-    for (device, bytes_per_us) in [("nvme", 1400), ("remote", 1000), ("hdd", 100)] {
+    for (device, bytes_per_us) in [
+        ("nvme", 1400),
+        ("remote", 1000),
+        ("hdd", 100),
+        ("gp3 rate_mbs=125", 125),
+    ] {
         let out = stock("parts?size=256M&threads=4", &machine(device));
         let least = (256 << 20) * 1000 / bytes_per_us;
         assert!(out.elapsed >= least, "{device}");
@@ -131,7 +187,17 @@ fn programs_are_told_of_a_neighbour() {
     assert!(told.is_some_and(|bytes| bytes < AHEAD / 2), "{told:?}");
 }
 
-const PRESETS: [&str; 5] = ["nvme", "sata", "remote", "objstore", "hdd"];
+const PRESETS: [&str; 9] = [
+    "nvme",
+    "sata",
+    "remote",
+    "objstore",
+    "hdd",
+    "cloud",
+    "gp3",
+    "pd-balanced",
+    "snapshot",
+];
 
 /// No program is quicker than its device and its own work, nor than the bound; and the bound is no slower than the kernel.
 #[test]

@@ -1,5 +1,7 @@
 //! Which devices are meant: names of models, with parameters.
 
+use outrider_sim::model::PRESETS;
+
 use crate::disk;
 use crate::output::{Failure, Outcome};
 
@@ -31,9 +33,10 @@ pub fn parse(list: &str, head_scale: f64) -> Outcome<Vec<Device>> {
         }
     }
     if devices.is_empty() {
-        return Err(Failure::usage(
-            "--device: no model named; accepted are nvme, sata, remote, objstore and hdd, separated by commas",
-        ));
+        return Err(Failure::usage(format!(
+            "--device: no model named; accepted are {}, separated by commas",
+            measurable()
+        )));
     }
     devices
         .into_iter()
@@ -41,11 +44,18 @@ pub fn parse(list: &str, head_scale: f64) -> Outcome<Vec<Device>> {
         .collect()
 }
 
+/// The models on which something can be measured.
+fn measurable() -> String {
+    let names: Vec<&str> = PRESETS.iter().copied().filter(|p| *p != "off").collect();
+    names.join(", ")
+}
+
 fn one(mut label: String, head_scale: f64) -> Outcome<Device> {
     disk::check_model(&label).map_err(|e| Failure::usage(format!("--device {label}: {e}")))?;
     if label.contains("stall=") || label.split(' ').any(|w| w == "off") {
         return Err(Failure::usage(format!(
-            "--device {label}: nothing can be measured on that; accepted are nvme, sata, remote, objstore and hdd"
+            "--device {label}: nothing can be measured on that; accepted are {}",
+            measurable()
         )));
     }
     let scaled = label.contains("scale=");

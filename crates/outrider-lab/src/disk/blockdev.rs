@@ -236,6 +236,20 @@ pub fn flush_buffers(device: &File) -> io::Result<()> {
     Ok(())
 }
 
+/// Device number (as `0:57`) and type of the file system that was mounted on `dir` last, if one is. The directory isn't looked at, so that one
+/// whose server is dead is no trouble. `dir` is a full name without links.
+pub fn mounted_on(dir: &Path) -> Option<(Vec<u8>, Vec<u8>)> {
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let mut there = table.split(|b| *b == b'\n').filter_map(|line| {
+        let fields: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
+        let dash = fields.iter().position(|f| *f == b"-")?;
+        let here = unescape(fields.get(4)?) == dir.as_os_str().as_bytes();
+        let (number, kind) = (fields.get(2)?, fields.get(dash + 1)?);
+        here.then(|| (number.to_vec(), kind.to_vec()))
+    });
+    there.next_back()
+}
+
 /// Where the device is mounted, the last mount first.
 pub fn mounts_of(device: Loop) -> Vec<PathBuf> {
     let number = format!("7:{}", device.0);

@@ -171,7 +171,7 @@ fn hurry() {
 }
 
 /// Keeps the signals that ask for an end from every thread, so that one can wait for them.
-fn block_signals() -> libc::sigset_t {
+pub fn block_signals() -> libc::sigset_t {
     // SAFETY: the set is initialised by sigemptyset before it is used.
     unsafe {
         let mut set = std::mem::zeroed();
@@ -184,7 +184,8 @@ fn block_signals() -> libc::sigset_t {
     }
 }
 
-fn wait_for(signals: &libc::sigset_t) {
+/// Waits for one of them.
+pub fn wait_for(signals: &libc::sigset_t) {
     let mut got = 0;
     // SAFETY: both pointers are to live values.
     while unsafe { libc::sigwait(signals, &mut got) } != 0 {}

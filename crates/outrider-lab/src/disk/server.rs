@@ -14,14 +14,39 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::fuse::{self, Call};
 use super::image::Image;
+use crate::fuse::{self, Attributes, Call};
 use outrider_sim::device::{Device, Nanos, Request, Served};
 use outrider_sim::model::Model;
 
 /// The loop does not go to sleep for less than this: on a virtual machine, falling asleep and waking up
 /// takes about as long, and the CPU all the same.
 const SPIN: Nanos = 10_000;
+
+/// Attributes and names stay valid for this long, s: nothing here ever changes.
+const VALID_SECONDS: u64 = 1 << 20;
+/// What is asked of the kernel.
+const FLAGS: u32 = fuse::ASYNC_READ | fuse::BIG_WRITES | fuse::ASYNC_DIO | fuse::MAX_PAGES;
+/// More than the loop device ever has under way (its queue is 128 deep), so that only the model bounds depth.
+const BACKGROUND: (u16, u16) = (1024, 1024);
+
+/// The attributes of the disk of `size` bytes, or of the directory that it is in.
+fn attributes(node: u64, size: u64) -> Attributes {
+    let (mode, links, size) = if node == fuse::ROOT {
+        (libc::S_IFDIR | 0o700, 2, 0)
+    } else {
+        (libc::S_IFREG | 0o600, 1, size)
+    };
+    Attributes {
+        inode: node,
+        size,
+        blocks: size / 512,
+        mode,
+        links,
+        block_size: 4096,
+        ..Attributes::default()
+    }
+}
 
 /// Something to be done by the event loop's thread between two requests.
 pub type Job = Box<dyn FnOnce(&mut Server) + Send>;
@@ -371,7 +396,7 @@ impl Server {
         let size = self.image.len();
         let inside = |offset: u64, len: u64| len <= size && offset <= size - len;
         match call {
-            Call::Read { offset, len } if node == fuse::DISK && offset < size => {
+            Call::Read { offset, len, .. } if node == fuse::DISK && offset < size => {
                 let request = Request {
                     tag: unique,
                     offset,
@@ -412,16 +437,31 @@ impl Server {
                 minor,
                 readahead,
                 flags,
-            } => self.reply(unique, 0, fuse::init(minor, readahead, flags).bytes())?,
+            } => {
+                let flags = flags & FLAGS;
+                let answer = fuse::init(minor, readahead, flags, BACKGROUND, fuse::MAX_IO);
+                self.reply(unique, 0, answer.bytes())?;
+            }
             Call::Lookup { parent, name } => {
                 if parent == fuse::ROOT && name == self.name {
-                    self.reply(unique, 0, fuse::entry(fuse::DISK, size).bytes())?;
+                    let disk = attributes(fuse::DISK, size);
+                    self.reply(
+                        unique,
+                        0,
+                        fuse::entry(fuse::DISK, &disk, VALID_SECONDS).bytes(),
+                    )?;
                 } else {
                     self.reply(unique, libc::ENOENT, &[])?;
                 }
             }
-            Call::Attributes => self.reply(unique, 0, fuse::attributes(node, size).bytes())?,
-            Call::Open => self.reply(unique, 0, fuse::open().bytes())?,
+            Call::Attributes => {
+                let answer = fuse::attributes(&attributes(node, size), VALID_SECONDS);
+                self.reply(unique, 0, answer.bytes())?;
+            }
+            Call::Open | Call::OpenList => {
+                let flags = fuse::OPEN_DIRECT_IO | fuse::OPEN_PARALLEL_DIRECT_WRITES;
+                self.reply(unique, 0, fuse::open(0, flags).bytes())?;
+            }
             Call::Allocate { offset, len, mode } => {
                 let gives_back =
                     mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) as u32;
@@ -440,14 +480,16 @@ impl Server {
                 self.sums.counters.flushes += 1;
                 self.reply(unique, 0, &[])?;
             }
-            Call::Nothing => self.reply(unique, 0, &[])?,
-            Call::Silent => {}
+            Call::Nothing | Call::Release { .. } => self.reply(unique, 0, &[])?,
+            Call::Silent | Call::Forget(_) => {}
             Call::Write { .. } => self.reply(unique, libc::EISDIR, &[])?,
             Call::Destroy => {
                 self.reply(unique, 0, &[])?;
                 return Ok(false);
             }
-            Call::Unknown => self.reply(unique, libc::ENOSYS, &[])?,
+            Call::Link | Call::List { .. } | Call::Space | Call::Unknown => {
+                self.reply(unique, libc::ENOSYS, &[])?
+            }
         }
         Ok(true)
     }
