@@ -202,12 +202,14 @@ impl RandomReads {
         let each = self.seen.bytes as f64 / self.seen.reads.max(1) as f64;
         // Beside what is bought requests take longer than a program's reads alone.
         let bulk = model.bulk();
+        // What was seen of requests that are few may be half of what there is.
+        let bandwidth = model.bandwidth.min(2.0 / model.byte_us());
         let lone = bulk.lone_us().unwrap_or(f64::MAX);
-        let miss_us = model.latency_us.min(lone) + each / model.bandwidth;
+        let miss_us = model.latency_us.min(lone) + each / bandwidth;
         Price {
             miss_us,
-            piece_us: bulk.delay_us(miss_us, model.bandwidth) * self.seen.missing_lately,
-            hurried_us: bulk.hurried_us(miss_us, model.bandwidth) * self.seen.missing_lately,
+            piece_us: bulk.delay_us(miss_us, bandwidth) * self.seen.missing_lately,
+            hurried_us: bulk.hurried_us(miss_us, bandwidth) * self.seen.missing_lately,
             piece: model.piece(),
             has_room: bulk.has_room(),
         }
