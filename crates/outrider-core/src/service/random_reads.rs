@@ -26,6 +26,8 @@ const PLACES: usize = 4;
 const PLACE: u64 = 64 << 10;
 /// Of the latest reads so few miss that the file is taken for cached.
 const RARE: f64 = 0.05;
+/// So many times the share of reads that miss, a program meets a piece with one.
+const MISSES: f64 = 2.0;
 /// Requests by which a device's latency is measured that nothing else is asked of.
 const PROBES: u32 = 2;
 /// Files that were read within so long are being read.
@@ -206,10 +208,12 @@ impl RandomReads {
         let bandwidth = model.bandwidth.min(2.0 / model.byte_us());
         let lone = bulk.lone_us().unwrap_or(f64::MAX);
         let miss_us = model.latency_us.min(lone) + each / bandwidth;
+        // Between its misses a program that doesn't think takes next to no time, and meets each piece with the next one, unless hardly any is left.
+        let meets = (self.seen.missing_lately * MISSES).min(1.0);
         Price {
             miss_us,
-            piece_us: bulk.delay_us(miss_us, bandwidth) * self.seen.missing_lately,
-            hurried_us: bulk.hurried_us(miss_us, bandwidth) * self.seen.missing_lately,
+            piece_us: bulk.delay_us(miss_us, bandwidth) * meets,
+            hurried_us: bulk.hurried_us(miss_us, bandwidth) * meets,
             piece: model.piece(),
             has_room: bulk.has_room(),
         }

@@ -261,7 +261,9 @@ impl Random {
             }
             _ => heard,
         };
+        // What streams have used in the same file is not for these.
         let saved = self.used as f64 * self.reads as f64 / self.bytes.max(1) as f64;
+        let saved = saved.min(self.reads as f64 - heard);
         let start = CREDIT_US.min(CREDIT.min(misses) * price.miss_us);
         let once = own.by_chance >= ENOUGH && own.repeats * ENOUGH <= own.by_chance;
         let share = if once { (share * ONCE).min(1.0) } else { share };
