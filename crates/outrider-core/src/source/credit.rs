@@ -184,3 +184,50 @@ impl Funds {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHARE: f64 = 0.05;
+
+    fn stake(cost_us: f64, worth_us: f64) -> Stake {
+        Stake { cost_us, worth_us }
+    }
+
+    /// B12: whoever always leaves what was fetched for him has lost the credit to begin with, and a share of what he has waited.
+    #[test]
+    fn what_is_left_behind_stays_lost() {
+        let mut credit = Credit::default();
+        let mut lost = 0.0;
+        for now in (0..1_000_000).step_by(1000) {
+            credit.waited(1000.0, now);
+            if credit.left_us(now, SHARE) >= 100.0 {
+                credit.stake(stake(100.0, 1000.0));
+                lost += 100.0;
+            }
+        }
+        assert!(lost <= START_US + SHARE * 1e6, "{lost}");
+        assert!(lost > 0.9 * SHARE * 1e6, "{lost}");
+    }
+
+    /// B12: of whom it serves an account has ever more, and a program that thinks for long has waited no longer for it.
+    #[test]
+    fn what_is_of_use_pays_for_more() {
+        let mut credit = Credit::default();
+        let mut ahead = Stake::default();
+        let mut windows = Vec::new();
+        for now in 0..8 {
+            let left = credit.left_us(now, SHARE);
+            windows.push(left);
+            let next = stake(left, 3.0 * left);
+            credit.stake(next);
+            ahead += next;
+            credit.returned(ahead.take(1.0));
+        }
+        assert!(windows.windows(2).all(|w| w[1] > 2.0 * w[0]), "{windows:?}");
+        let mut idle = Credit::default();
+        idle.waited(0.0, 0);
+        assert_eq!(idle.left_us(1_000_000_000, SHARE), START_US);
+    }
+}

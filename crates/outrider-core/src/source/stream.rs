@@ -2,7 +2,8 @@
 //!
 //! *Is there a pattern?* is the paper's question: an n-bit saturating counter per stream climbs while reads go on as expected and falls when they don't, and its
 //! value names the state, from highly random to definitely sequential. *How far ahead?* is not the paper's. There the window doubles with the counter; here it
-//! doubles when the program had to wait for a page (it was late), because a window that nobody waits for is as large as it needs to be, whatever the pattern.
+//! doubles when the program had to wait for a page (it was late), because a window that nobody waits for is as large as it needs to be, whatever the pattern; and of that
+//! there is asked for what can be paid for ([`Credit`](super::credit::Credit)).
 
 use outrider_sys::units::{ByteRange, PAGE};
 
