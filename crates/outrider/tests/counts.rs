@@ -819,7 +819,7 @@ stride|predict+opt||used_bytes|25M|33M
 stride|predict+opt|view.range_tree='coarse'|used_bytes|0|12M
 stride|predict+opt||prefetched_bytes|25M|45M
 stride|predict+opt||wasted_bytes|0|4M
-stride|predict+opt|predict.counter_bits=8|wasted_bytes|5M|128M
+stride|predict+opt|predict.counter_bits=8|wasted_bytes|0|4M
 three|predict+opt||peak_unused_bytes|16M|128M
 eight|predict+opt|budget.memory='256K',budget.stream_minimum='4M'|peak_unused_bytes|12M|40M
 three|predict+opt|dense.enabled=false,predict.max_streams=2|peak_unused_bytes|0|8M

@@ -57,6 +57,8 @@ pub struct Stream {
     pub(super) gaps: Option<Gaps>,
     /// As much of that as can be paid for.
     pub(super) granted: u64,
+    /// The kernel's own readahead does as well.
+    pub(super) left: bool,
     /// What was staked on what is ahead.
     pub(super) stake: Stake,
     /// The latest two of its reads before which another stream was read.
@@ -93,6 +95,7 @@ impl Stream {
             begun: offset,
             gaps: None,
             granted: u64::MAX,
+            left: false,
             stake: Stake::default(),
             switched: [0; 2],
             tick,
@@ -290,11 +293,15 @@ impl Stream {
         if self.plain() {
             // The kernel's own readahead has as much on its way: with less it would be held up, and with it nothing is lost that it would not lose.
             let own = self.last.saturating_add(self.len) - self.begun.min(self.last);
-            self.granted = match limits.funds.plain_us(alone) > 0.0 {
+            // Of a long read the kernel asks for all that it takes, and of the next one when that is there.
+            let is_long = self.len > limits.long;
+            let kernels = WINDOWS.max(if is_long { 2 * self.len } else { 0 });
+            self.left = self.begun > 0 && !is_long && limits.funds.plain_us(alone) <= 0.0;
+            self.granted = match self.left {
                 // Who begins where the file does mostly wants all of it.
-                _ if self.begun == 0 => self.granted.max(own.clamp(WINDOWS, MOST)),
-                true if held > 0 => self.granted.max(WINDOWS),
-                true if self.granted >= WINDOWS => self.granted,
+                _ if self.begun == 0 => self.granted.max(own.clamp(kernels, MOST.max(kernels))),
+                false if held > 0 || is_long => self.granted.max(kernels),
+                false if self.granted >= WINDOWS => self.granted,
                 _ => 0,
             };
         }
@@ -469,7 +476,7 @@ impl Stream {
             }
             None => (self.extend(offset, size, limits), false),
         };
-        if len > limits.random_distance && self.dense() && self.stride > 0 {
+        if len > limits.random_distance && self.dense() && self.stride > 0 && !self.left {
             // A large read needs all of its own bytes too, beyond what one kernel request brings.
             let own = offset
                 ..(offset + len)
