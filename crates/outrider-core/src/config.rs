@@ -144,6 +144,9 @@ pub struct Window {
     pub initial: Size,
     /// Largest look-ahead window, bytes. The paper: 64 MB for a definitely sequential file.
     pub max: Size,
+    /// What is fetched ahead and not used may cost this share of the time that the program has waited, beside 2 ms to
+    /// begin with and all that it was saved.
+    pub share: f64,
     /// Bytes fetched at open before any pattern is known, while memory is above the high watermark. The
     /// paper: 2 MB. 0 turns it off.
     pub optimistic_open: Size,
@@ -157,6 +160,7 @@ impl Default for Window {
         Self {
             initial: Size::kib(128),
             max: Size::mib(64),
+            share: 0.05,
             optimistic_open: Size::mib(2),
             whole_file_max: Size::mib(1 << 20),
         }
@@ -402,6 +406,7 @@ impl Config {
                 256.0,
             ),
             ("predict.sparse", predict.sparse, 0.0, 1.0),
+            ("window.share", self.window.share, 0.0, 1.0),
             ("dense.share", self.dense.share, 0.0, 1.0),
             ("budget.share", budget.share, 0.01, 1.0),
             ("budget.high_watermark", budget.high_watermark, 0.0, 1.0),

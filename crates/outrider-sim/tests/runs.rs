@@ -328,6 +328,27 @@ fn what_is_of_no_use_costs_little() {
     }
 }
 
+/// B12: streams that stop before long cost no more than their account has, a small credit and a share of what was waited, whatever the device is: runs in order from random places on, as
+/// long as two of the kernel's windows and as eight, and strides that are chance.
+#[test]
+fn streams_that_stop_cost_little() {
+    for device in DEVICES {
+        let machine = machine(device);
+        for spec in [
+            "phases?file=900M&phase=0,0,hops,16384,6000,0,262144,100",
+            "phases?file=900M&phase=0,0,hops,16384,6000,0,1048576,100",
+            "phases?file=900M&phase=0,0,hops,65536,3000,0,4194304,100",
+            "phases?file=400M&phase=0,0,skip,4096,2000,0,2097152,100",
+        ] {
+            let trace = generate(spec).unwrap();
+            let (with, _) = ours(&trace, &machine).unwrap();
+            let stock = run(&trace, &machine, &mut Nothing).elapsed;
+            let ratio = with.elapsed as f64 / stock as f64;
+            assert!(ratio < 1.1, "{spec} on {device}: {ratio}");
+        }
+    }
+}
+
 /// Reads in order of as much as may be on its way at once, and less, wherever they begin, are no slower than the kernel's own readahead of them: nothing that a long read waits for itself is
 /// dropped or asked for too late, no less is in flight than the kernel has there, and its requests are nobody else's.
 #[test]

@@ -819,7 +819,7 @@ stride|predict+opt||used_bytes|25M|33M
 stride|predict+opt|view.range_tree='coarse'|used_bytes|0|12M
 stride|predict+opt||prefetched_bytes|25M|45M
 stride|predict+opt||wasted_bytes|0|4M
-stride|predict+opt|predict.counter_bits=8|wasted_bytes|5M|128M
+stride|predict+opt|predict.counter_bits=8|wasted_bytes|0|4M
 three|predict+opt||peak_unused_bytes|16M|128M
 eight|predict+opt|budget.memory='256K',budget.stream_minimum='4M'|peak_unused_bytes|12M|40M
 three|predict+opt|dense.enabled=false,predict.max_streams=2|peak_unused_bytes|0|8M
@@ -835,10 +835,10 @@ near|predict+opt|dense.enabled=false,predict.random_distance='8K'|used_bytes|0|8
 near|predict|dense.enabled=false|used_bytes|0|8M
 skips|predict+opt||prefetched_bytes|64M|128M
 skips|predict+opt|predict.sparse=0|prefetched_bytes|0|12M
-first|predict+opt||prefetched_bytes|2M|2M
-first|predict+opt|window.optimistic_open='8M'|prefetched_bytes|8M|8M
+first|predict+opt||prefetched_bytes|512K|2M
+first|predict+opt|window.optimistic_open='8M'|prefetched_bytes|512K|8M
 first|predict+opt|window.optimistic_open=0|prefetched_bytes|0|512K
-first|predict+opt|window.optimistic_open=0,window.initial='4M'|prefetched_bytes|3M|5M
+first|predict+opt|window.optimistic_open=0,window.initial='4M'|prefetched_bytes|0|5M
 first|fetchall+opt||prefetched_bytes|128M|128M
 first|fetchall+opt|window.whole_file_max='4M'|prefetched_bytes|4M|4M
 first|fetchall+opt|budget.share=0.5|prefetched_bytes|64M|128M

@@ -199,7 +199,7 @@ impl Bulk {
     /// What of a piece's time is transfer, where the device delivers so many bytes/µs. Beside others a small request takes longer than it does alone, and leaves too
     /// little of the difference.
     fn transfer_us(&self, read_us: f64, bandwidth: f64) -> f64 {
-        let least = self.piece as f64 / bandwidth;
+        let least = self.piece(read_us) as f64 / bandwidth;
         (self.takes_us(read_us) - self.lone_us).max(least)
     }
 }

@@ -9,5 +9,5 @@ pub(crate) mod sharing;
 pub use bulk::{Bulk, TRIES};
 pub use extents::{Extents, Placement, Stretch};
 pub use layout::{Layout, Watch};
-pub use model::{AWAY_US, DeviceModel, InFlight, READAHEAD, Seeks};
+pub use model::{AWAY_US, DeviceModel, InFlight, READAHEAD, Seeks, WINDOWS};
 pub use sharing::{AHEAD, Sharing};

@@ -27,6 +27,11 @@ pub struct DeviceModel {
     spans: u32,
     answers: Answers,
     bulk: Bulk,
+    /// What a request takes of the device's time where there are many, µs; 0: there were none.
+    each_us: f64,
+    /// The quickest answer to several at once, µs, and the most bytes/µs that were seen of them; 0: there were none.
+    group_us: f64,
+    rate: f64,
     /// Whether requests that were made at once waited for one another as behind a head, where that was tried.
     serial: Option<bool>,
 }
@@ -39,6 +44,11 @@ struct Answers {
     /// The quickest of all, in ascending order.
     least: [f32; Answers::TOO_SOON],
 }
+
+/// By how many times a head is quicker where it finds many requests to choose from.
+const SORTED: f64 = 3.0;
+/// Sooner than any device's: it was cached.
+const CACHED_US: f64 = 60.0;
 
 impl Answers {
     /// So many tell what kind of device it is.
@@ -85,6 +95,9 @@ impl Default for DeviceModel {
             spans: 0,
             answers: Answers::default(),
             bulk: Bulk::default(),
+            each_us: 0.0,
+            group_us: 0.0,
+            rate: 0.0,
             serial: None,
         }
     }
@@ -126,7 +139,7 @@ const INFILL: u64 = 32 << 10;
 /// Bytes of a window of the kernel's own readahead, unless it is told otherwise (`read_ahead_kb`) …
 pub const READAHEAD: u64 = 128 << 10;
 /// … of which it has two in flight.
-const WINDOWS: u64 = 2 * READAHEAD;
+pub const WINDOWS: u64 = 2 * READAHEAD;
 
 /// See [`DeviceModel::at_once`].
 const FAR_AT_ONCE: usize = 8;
@@ -151,6 +164,9 @@ impl DeviceModel {
             spans: 1,
             answers: Answers::default(),
             bulk: Bulk::default(),
+            each_us: 0.0,
+            group_us: 0.0,
+            rate: 0.0,
             serial: None,
         })
     }
@@ -183,12 +199,94 @@ impl DeviceModel {
     /// A request of `bytes` that was made when `ahead` bytes of ours were on their way took `took_us`. Beside others hardly any has the device to itself; what kind
     /// of device it is shows in the quickest of them all the same.
     pub fn answered(&mut self, bytes: u64, ahead: u64, took_us: f64) {
-        /// Sooner than any device's: it was cached.
-        const CACHED_US: f64 = 60.0;
         // Of more than one window the transfer takes as long as another device's latency.
         if ahead <= READAHEAD && took_us > CACHED_US {
             let transfer = bytes as f64 / self.bandwidth.max(self.fastest);
             self.answers.note(took_us - transfer);
+        }
+    }
+
+    /// So many requests of so many bytes arrived from when the first of them was made on, with always some on their way, which took `took_us`.
+    pub fn overlapped(&mut self, requests: u64, bytes: u64, took_us: f64) {
+        if requests < 2 || took_us < CACHED_US {
+            return;
+        }
+        if bytes >= 2 * WINDOWS {
+            let way_us = self.answers_in().unwrap_or(0.0).min(took_us / 2.0);
+            self.rate = self.rate.max(bytes as f64 / (took_us - way_us));
+        }
+        let requests = requests as f64;
+        // Whatever goes over the link goes one after the other. Most of what it is taken for may be no more than a guess.
+        let each = (took_us - bytes as f64 / self.bandwidth).max(took_us / 4.0) / requests;
+        if self.each_us == 0.0 || each < self.each_us {
+            self.each_us = each;
+        } else if requests * self.each_us > 2.0 * self.latency_us {
+            // It had all that it can do at once.
+            self.each_us += (each - self.each_us) * 0.1;
+        }
+    }
+
+    /// By how much one request among many delays the next one, beside its transfer, µs.
+    pub fn request_us(&self) -> f64 {
+        let least = match self.may_seek() {
+            // However well it sorts them.
+            true => self.answers_in().unwrap_or(self.latency_us) / SORTED,
+            false => 0.0,
+        };
+        let alone = self.answers_in().unwrap_or(self.latency_us);
+        match self.each_us {
+            0.0 => alone,
+            each => each.max(least).min(alone),
+        }
+    }
+
+    /// Whether several requests were made at once.
+    pub fn has_overlapped(&self) -> bool {
+        self.each_us > 0.0
+    }
+
+    /// Several requests of so many bytes together had the device to themselves, as far as it matters, and have taken so long.
+    pub fn group_arrived(&mut self, bytes: u64, took_us: f64) {
+        let us = (took_us - bytes as f64 / self.bandwidth).max(took_us / 4.0);
+        if took_us > CACHED_US && (self.group_us == 0.0 || us < self.group_us) {
+            self.group_us = us;
+        }
+    }
+
+    /// In what time it answers, µs, if that was seen, be it of several requests only.
+    pub fn answers_in(&self) -> Option<f64> {
+        match self.has_latency() {
+            true => Some(self.latency_us),
+            false => (self.group_us > 0.0).then_some(self.group_us),
+        }
+    }
+
+    /// Whether it has a head, as far as its answers tell, be it to several requests at once.
+    pub fn may_seek(&self) -> bool {
+        let far = |us| Seeks::of(us) == Seeks::Yes && self.fastest <= TRACK;
+        self.serial
+            .unwrap_or_else(|| self.answers_in().is_some_and(far))
+    }
+
+    /// What a byte takes among many, µs.
+    pub fn byte_us(&self) -> f64 {
+        let rate = match (self.spans > 0, self.rate > 0.0) {
+            (true, true) => self.rate.min(self.bandwidth),
+            (false, true) => self.rate,
+            _ => self.bandwidth,
+        };
+        1.0 / rate.max(f64::MIN_POSITIVE)
+    }
+
+    /// What a stream that reads forward without gaps waits for each window of the kernel's own readahead beside its transfer, µs: two are on their way at once.
+    /// `beside`: others are read, too, and a head comes from there.
+    pub fn window_us(&self, beside: bool) -> f64 {
+        let latency_us = self.answers_in().unwrap_or(self.latency_us);
+        let alone = latency_us + READAHEAD as f64 / self.bandwidth;
+        match self.may_seek() {
+            true if beside => latency_us,
+            true => 0.0,
+            false => (alone / 2.0 - READAHEAD as f64 * self.byte_us()).max(0.0),
         }
     }
 

@@ -10,7 +10,7 @@ use outrider_sys::units::{ByteRange, DeviceId, PAGE};
 
 use super::{Arrived, Class, Failure, Handed, Handle, Request, TARDY, Watched};
 use crate::clock::Moment;
-use crate::device::{Bulk, DeviceModel, InFlight, Layout, Seeks, Sharing};
+use crate::device::{Bulk, DeviceModel, InFlight, Layout, READAHEAD, Seeks, Sharing};
 use crate::ledger::Holder;
 use crate::shm::{Notes, lost};
 use crate::view::{FileView, PageRange};
@@ -52,6 +52,8 @@ pub(super) struct Device {
     /// Bytes of the lane on their way, and how often any were asked for.
     pub(super) lane_bytes: u64,
     pub(super) entered: u64,
+    /// Since when something was on its way all the time, and the requests and bytes that have arrived since.
+    pub(super) busy: Option<(Moment, u64, u64)>,
     /// Bytes issued since nothing was in flight.
     pub(super) unbroken: u64,
     /// Workers that wait for an arrival.
@@ -135,6 +137,7 @@ impl State {
                     in_flight_bytes: 0,
                     lane_bytes: 0,
                     entered: 0,
+                    busy: None,
                     unbroken: 0,
                     waiting: 0,
                     model: DeviceModel::default(),
@@ -408,6 +411,12 @@ impl State {
             // What was cached arrives at once, and would make any device a fast one.
             let read = batch.read.filter(|_| d.counts).unwrap_or(batch.bytes);
             d.measure(batch.bytes, read.min(batch.bytes), now);
+            let (since, requests, bytes) = match d.busy {
+                Some(busy) if batch.ahead > 0 => busy,
+                _ => (batch.issued, 0, 0),
+            };
+            let (requests, bytes) = (requests + batch.requests(), bytes + read.min(batch.bytes));
+            d.busy = Some((since, requests, bytes));
             // What was thrown away before anybody looked is there only when it has been fetched again.
             let whole = read >= batch.bytes - batch.bytes / 8;
             let telling = whole && took < TARDY && !d.disturbed;
@@ -420,6 +429,10 @@ impl State {
                     model.piece_arrived(batch.bytes, took);
                 } else if batch.scattered && batch.ahead == 0 {
                     model.several_arrived(batch.parts.len(), took);
+                }
+                model.overlapped(requests, bytes, (now - since).as_secs_f64() * 1e6);
+                if !batch.lone && batch.ahead <= READAHEAD {
+                    model.group_arrived(batch.bytes, took);
                 }
                 if batch.lone {
                     model.lone_request(batch.bytes, behind, took);

@@ -12,6 +12,7 @@ use crate::clock::Moment;
 use crate::device::{DeviceModel, READAHEAD};
 use crate::engine::Engine;
 use crate::map::{Keyed, Map};
+use crate::source::credit::Credit;
 
 /// A model is asked for anew after so long: asking the engine takes its lock.
 const FRESH: Duration = Duration::from_millis(2);
@@ -38,6 +39,8 @@ pub(super) struct Devices {
     saved: HashMap<u64, DeviceModel>,
     /// What the engine said, and when.
     models: HashMap<DeviceId, (Moment, DeviceModel)>,
+    /// What looking ahead on them may cost.
+    credits: HashMap<DeviceId, Credit>,
     /// File systems on which what is read was seen to stay cached.
     caching: HashSet<u64>,
     /// File systems of which nothing is prefetched any more.
@@ -50,6 +53,7 @@ impl Devices {
             places: Map::with_hasher(keyed),
             saved,
             models: HashMap::new(),
+            credits: HashMap::new(),
             caching: HashSet::new(),
             left_alone: HashSet::new(),
         }
@@ -94,12 +98,23 @@ impl Devices {
     fn model(&mut self, device: DeviceId, engine: &Engine, now: Moment) -> DeviceModel {
         if let Some((at, model)) = self.models.get(&device)
             && now - *at < FRESH
+            && model.has_overlapped()
         {
             return *model;
         }
         let model = engine.model(device);
         self.models.insert(device, (now, model));
         model
+    }
+
+    /// What looking ahead on a device may cost.
+    pub(super) fn credit(&mut self, device: DeviceId) -> &mut Credit {
+        self.credits.entry(device).or_default()
+    }
+
+    /// See [`Devices::credit`].
+    pub(super) fn credit_of(&self, device: DeviceId) -> Credit {
+        self.credits.get(&device).copied().unwrap_or_default()
     }
 
     /// Whether nothing is prefetched of a file system any more.

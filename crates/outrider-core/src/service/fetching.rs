@@ -317,6 +317,7 @@ impl<K: Kernel> Service<K> {
                 true => model.bandwidth_delay(),
                 false => 0,
             },
+            funds: self.funds(key, model, chunk),
             now: self.now_us(),
             sources: self.sources,
         }
@@ -332,6 +333,6 @@ impl<K: Kernel> Service<K> {
             return 0;
         }
         let waits = (each.as_secs_f64() * 1e6).min(model.latency_us);
-        (waits * model.bandwidth * self.config.predict.sparse) as u64
+        (waits / model.byte_us() * self.config.predict.sparse) as u64
     }
 }

@@ -21,6 +21,7 @@ use crate::config::RangeTree;
 use crate::engine::Account;
 use crate::map::{Keyed, Map};
 use crate::shm::{self, Figure, Kind, MAX_FILES, lost};
+use crate::source::credit::Credit;
 use crate::tally::Tally;
 use crate::view::{FileView, Granularity};
 use crate::walk::{Opened, Walker};
@@ -163,6 +164,8 @@ pub(super) struct FileState {
     name: PathBuf,
     /// Its reads in no order.
     pub(super) random: RandomReads,
+    /// What looking ahead in it may cost.
+    pub(super) credit: Credit,
     /// What became of it with its server, and with the cache.
     pub(super) served: Served,
     /// When a program read it last, or opened it.
@@ -190,6 +193,7 @@ impl FileState {
             hold: Hold::new(now),
             name: PathBuf::new(),
             random: RandomReads::new(),
+            credit: Credit::default(),
             served: Served::default(),
             last_access: now,
             seen: Seen::default(),

@@ -13,6 +13,7 @@ use super::{Service, bounds};
 use crate::device::READAHEAD;
 use crate::intent::Intent;
 use crate::shm::{Event, Origin, lost};
+use crate::source::credit::Funds;
 use crate::source::mapped::Mapped;
 use crate::source::{Arrival, Limits};
 
@@ -26,6 +27,8 @@ impl<K: Kernel> Service<K> {
         // Touches are seen too late for their neighbourhood, and each is a fault's, however many are seen at once.
         let limits = Limits {
             delay: 0,
+            // Nobody hears what became of it in time.
+            funds: Funds::UNLIMITED,
             long: u64::MAX,
             ..self.limits(key)
         };

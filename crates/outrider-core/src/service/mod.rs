@@ -14,6 +14,7 @@
 mod bounds;
 mod cache_users;
 mod counted;
+mod credit;
 mod decide;
 mod descriptors;
 mod device_sharing;

@@ -17,6 +17,7 @@ use crate::shm::{
     Slot,
 };
 use crate::source::Detector;
+use crate::source::credit::Stake;
 
 /// A file that a process has just opened.
 struct Opening {
@@ -250,31 +251,33 @@ impl<K: Kernel> Service<K> {
                 forward: true,
                 long: 0,
             });
-            let ahead = self.at_open(key, writable, reader);
+            let (ahead, stake) = self.at_open(key, writable, reader);
             if ahead > 0 {
                 detector.optimistic(ahead, &limits);
+                detector.streams.staked(stake);
             }
         }
         detector
     }
 
-    /// SPEC CP9, CP12: what is fetched when a file is opened. Returns up to which byte.
-    pub(super) fn at_open(
+    /// SPEC CP9, CP12: what is fetched when a file is opened. Returns up to which byte, and what is staked on that.
+    fn at_open(
         &mut self,
         key: InodeKey,
         writable: bool,
         reader: Arc<dyn Overtaken>,
-    ) -> u64 {
+    ) -> (u64, Stake) {
+        let none = (0, Stake::default());
         if !self.memory.is_aggressive() {
-            return 0;
+            return none;
         }
         let Some(file) = self.files.get(&key) else {
-            return 0;
+            return none;
         };
         let size = file.size();
         // A server is asked once there is a reason.
         if self.devices.place(key.dev).is_none_or(|p| !p.caches) {
-            return 0;
+            return none;
         }
         let (ahead, class) = match self.mode {
             shm::MODE_FETCHALL_OPT => (
@@ -287,14 +290,15 @@ impl<K: Kernel> Service<K> {
                 let ahead = self.config.window.optimistic_open.0.min(size);
                 let ahead = self.files.reach_at_open(key, ahead);
                 if ahead == 0 || self.device_facts(key).leaves_to_kernel(Way::Begins) {
-                    return 0;
+                    return none;
                 }
+                let ahead = self.affords_at_open(key, ahead);
                 (ahead, Class::Window)
             }
-            _ => return 0,
+            _ => return none,
         };
         if ahead == 0 {
-            return 0;
+            return none;
         }
         // Whole files are wanted wherever the program begins.
         let reader = Some(reader).filter(|_| self.mode != shm::MODE_FETCHALL_OPT);
@@ -303,7 +307,11 @@ impl<K: Kernel> Service<K> {
             reader,
             ..Intent::new(key, &[0..ahead], Origin::Opens)
         });
-        issued.refused_at.unwrap_or(ahead)
+        let stake = match self.mode {
+            shm::MODE_FETCHALL_OPT => Stake::default(),
+            _ => self.stake_at_open(key, issued.bytes),
+        };
+        (issued.refused_at.unwrap_or(ahead), stake)
     }
 
     /// A descriptor is gone, and its end was not told: its place tells of it unless another has it already.
@@ -318,8 +326,10 @@ impl<K: Kernel> Service<K> {
     }
 
     /// A descriptor was closed: its last read ended at `last`, and `left` more would not have been told.
-    fn closed(&mut self, i: usize, desc: Desc, last: u64, left: u64) {
+    fn closed(&mut self, i: usize, mut desc: Desc, last: u64, left: u64) {
         let given = desc.may_have_made();
+        let returned = desc.detector.streams.ended(last);
+        self.book(desc.key, |credit| credit.returned(returned));
         for (span, step, len) in desc.silent_reads(last, given.saturating_sub(left)) {
             self.pass(i, desc.key, span, step, len);
         }

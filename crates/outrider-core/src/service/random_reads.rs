@@ -9,6 +9,7 @@ use outrider_sys::units::{ByteRange, InodeKey, PAGE};
 use super::decide::{Disorder, Want};
 use super::kernel::Kernel;
 use super::{FileState, Service};
+use crate::clock::Moment;
 use crate::device::{DeviceModel, Seeks, TRIES};
 use crate::engine::Class;
 use crate::intent::Intent;
@@ -28,6 +29,10 @@ const PLACE: u64 = 64 << 10;
 const RARE: f64 = 0.05;
 /// Reads by which it is seen whether a device has room, at the latest.
 const PROBED: u64 = 128;
+/// Misses from whose number it is believed how long each takes at most.
+const FEW_MISSES: f64 = 16.0;
+/// So many times the share of reads that miss, a program meets a piece with one.
+const MISSES: f64 = 2.0;
 /// Requests by which a device's latency is measured that nothing else is asked of.
 const PROBES: u32 = 2;
 /// Files that were read within so long are being read.
@@ -47,6 +52,8 @@ pub(super) struct RandomReads {
     /// Samples in succession that found the file cached.
     resident: u32,
     samples: u32,
+    /// When the first was seen.
+    began: Option<Moment>,
 }
 
 impl RandomReads {
@@ -60,6 +67,7 @@ impl RandomReads {
             front: 0..0,
             resident: 0,
             samples: 0,
+            began: None,
         }
     }
 
@@ -199,17 +207,30 @@ impl RandomReads {
         };
     }
 
-    /// What a read costs that misses, and a piece.
-    fn price(&self, model: &DeviceModel) -> Price {
+    /// What a read costs that misses, and a piece. A request of ours waits behind the program's, which shows what that waits only from above.
+    fn price(&self, model: &DeviceModel, now: Moment) -> Price {
         let each = self.seen.bytes as f64 / self.seen.reads.max(1) as f64;
         // Beside what is bought requests take longer than a program's reads alone.
         let bulk = model.bulk();
+        // What was seen of requests that are few may be half of what there is.
+        let bandwidth = model.bandwidth.min(2.0 / model.byte_us());
         let lone = bulk.lone_us().unwrap_or(f64::MAX);
-        let miss_us = model.latency_us.min(lone) + each / model.bandwidth;
+        let miss_us = model.latency_us.min(lone) + each / bandwidth;
+        let passed = self.began.map_or(0.0, |began| (now - began).as_secs_f64() * 1e6);
+        let without_us = passed - self.seen.spent_us - self.seen.probed_us;
+        let miss_us = match self.seen.missed() {
+            misses if misses >= FEW_MISSES && !bulk.has_room() => miss_us.min((without_us / misses).max(0.0)),
+            _ => miss_us,
+        };
+        // Between its misses a program that doesn't think takes next to no time, and meets each piece with the next one, unless hardly any is left.
+        let meets = (self.seen.missing_lately * MISSES).min(1.0);
         Price {
             miss_us,
-            piece_us: bulk.delay_us(miss_us, model.bandwidth) * self.seen.missing_lately,
-            hurried_us: bulk.hurried_us(miss_us, model.bandwidth) * self.seen.missing_lately,
+            piece_us: bulk.delay_us(miss_us, bandwidth) * meets,
+            hurried_us: match bulk.hurried_us(miss_us, bandwidth) {
+                us if us.is_finite() => us * meets,
+                never => never,
+            },
             piece: model.piece(),
             has_room: bulk.has_room(),
         }
@@ -232,10 +253,12 @@ pub(super) struct Unordered {
 impl<K: Kernel> Service<K> {
     /// Takes in a read that fits no pattern, and looks what there is to decide by.
     pub(super) fn take_in_random(&mut self, key: InodeKey, read: &Unordered) -> Option<Disorder> {
+        let now = self.kernel.now();
         let file = self.files.get_mut(&key)?;
         let missing = read.arrival == Arrival::Missing;
         let size = file.size();
         let of = &mut file.random;
+        of.began.get_or_insert(now);
         of.seen.unrepeated |= read.unrepeated;
         of.seen
             .count(read.offset, read.len, missing, read.skipped, size);
@@ -381,7 +404,7 @@ impl<K: Kernel> Service<K> {
             self.files.get_mut(&key)?.random.streamed = true;
             return None;
         }
-        let price = file.random.price(&model);
+        let price = file.random.price(&model, self.kernel.now());
         let (others, draws) = self.read_like(key);
         let case = Case {
             missing,
@@ -460,12 +483,13 @@ impl<K: Kernel> Service<K> {
             class,
             ..want.of(key)
         });
+        let now = self.kernel.now();
         let (Some(file), Some(part)) = (self.files.get_mut(&key), want.ranges.first()) else {
             return;
         };
         let end = plan.refused_at.unwrap_or(part.end).min(part.end);
         if end > part.start {
-            let price = file.random.price(&model);
+            let price = file.random.price(&model, now);
             let pieces = plan.bytes as f64 / price.piece as f64;
             let us = pieces
                 * match hurries {

@@ -14,7 +14,7 @@ use super::kernel::Kernel;
 use super::left_to_kernel::DeviceFacts;
 use super::random_reads::Unordered;
 use super::still_cached::Counted;
-use super::{Desc, Position, Service};
+use super::{Desc, Position, Service, credit};
 use crate::device::READAHEAD;
 use crate::engine::Overtaken;
 use crate::intent::Intent;
@@ -119,6 +119,22 @@ impl<K: Kernel> Service<K> {
         let foresight = desc
             .detector
             .access(e.offset, e.len, e.extra, arrival, size, &limits);
+        let streams = &desc.detector.streams;
+        let alone = streams.only().is_some();
+        let in_tile = desc.detector.in_tile();
+        let passes = streams.sole() && !desc.detector.in_band();
+        let read = credit::Read {
+            len: e.len,
+            arrival,
+            skipped: untold.skipped,
+            window: match foresight.random {
+                true => None,
+                false => credit::Read::window_of(streams, &limits.funds),
+            },
+            funds: limits.funds,
+            now: limits.now,
+        };
+        self.account_for_read(key, &read, &foresight);
         Some(Heard {
             i,
             key,
@@ -127,9 +143,9 @@ impl<K: Kernel> Service<K> {
             begins,
             size,
             untold,
-            alone: desc.detector.streams.only().is_some(),
-            in_tile: desc.detector.in_tile(),
-            passes: desc.detector.streams.sole() && !desc.detector.in_band(),
+            alone,
+            in_tile,
+            passes,
             claimed: false,
             device: facts,
             limits,
@@ -345,6 +361,7 @@ impl<K: Kernel> Service<K> {
             self.count(key, Figure::Used, read.first_use_pages * PAGE);
         }
         let refused_at = out.refused_at.or(cut);
+        self.stake(i, e.fd, key, &heard.limits.funds, &out);
         if let Some(desc) = self.desc_mut(i, e.fd) {
             match refused_at {
                 Some(at) => desc.detector.streams.retreat(at),

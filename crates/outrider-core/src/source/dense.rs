@@ -202,6 +202,11 @@ impl Random {
         self.touched[word] |= mask;
     }
 
+    /// Reads that missed, those that were not told among them.
+    pub fn missed(&self) -> f64 {
+        self.reads as f64 * self.misses as f64 / self.sampled.max(1) as f64
+    }
+
     /// Bytes that it takes besides itself.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.touched)
@@ -230,8 +235,7 @@ impl Random {
     /// Where memory doesn't hold all of these files, streaming one drives out what was read of them. That is no loss only if nothing is read
     /// twice, and until that is known every read is worth hearing: it takes some five times the root of the number of blocks.
     pub fn decide(&mut self, case: Case, price: Price, share: f64) -> Verdict {
-        let miss_rate = self.misses as f64 / self.sampled.max(1) as f64;
-        let heard = self.reads as f64 * miss_rate;
+        let heard = self.missed();
         if let (None, Some(held)) = (self.since, case.held) {
             self.since = Some(Since {
                 misses: heard,
@@ -268,7 +272,9 @@ impl Random {
             }
             _ => heard,
         };
+        // What streams have used in the same file is not for these.
         let saved = self.used as f64 * self.reads as f64 / self.bytes.max(1) as f64;
+        let saved = saved.min(self.reads as f64 - heard);
         let start = CREDIT_US.min(CREDIT.min(misses) * price.miss_us);
         let share = if own.are_once() {
             (share * ONCE).min(1.0)

@@ -5,6 +5,7 @@
 
 mod clustered;
 mod counter;
+pub mod credit;
 pub mod dense;
 mod detector;
 pub mod mapped;

@@ -6,6 +6,8 @@
 use outrider_sys::units::ByteRange;
 use std::fmt::Debug;
 
+use super::credit::{Funds, Stake};
+
 /// Constants of the recognisers; see `config.rs` for their meaning and sources.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -33,6 +35,8 @@ pub struct Limits {
     pub sparse: u64,
     /// Bytes that the device delivers in the time that one read waits, where that was measured; 0: neighbourhoods are not fetched.
     pub delay: u64,
+    /// What looking ahead may cost.
+    pub funds: Funds,
     /// The time, µs since any.
     pub now: u64,
     /// Sources beside the streams ([`SOURCES`](super::SOURCES)).
@@ -137,7 +141,7 @@ pub trait Source: Recogniser + Debug + Send {
 pub type New = fn() -> Box<dyn Source>;
 
 /// What is wanted after a read.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Foresight {
     /// Byte ranges that will be read, in the order of need.
     pub ranges: Vec<ByteRange>,
@@ -157,6 +161,8 @@ pub struct Foresight {
     pub passed: Option<Passed>,
     /// Bytes that were skipped, and will hardly be read any more.
     pub skipped: ByteRange,
+    /// What was staked on it, and has been come by.
+    pub returned: Stake,
 }
 
 /// Reads that were not told because they were expected.
@@ -203,6 +209,7 @@ pub(super) mod testing {
             sparse: 256 << 10,
             near: u64::MAX,
             delay: 0,
+            funds: Funds::UNLIMITED,
             now: 0,
             sources: crate::source::SOURCES,
         }

@@ -2,19 +2,24 @@
 //!
 //! *Is there a pattern?* is the paper's question: an n-bit saturating counter per stream climbs while reads go on as expected and falls when they don't, and its
 //! value names the state, from highly random to definitely sequential. *How far ahead?* is not the paper's. There the window doubles with the counter; here it
-//! doubles when the program had to wait for a page (it was late), because a window that nobody waits for is as large as it needs to be, whatever the pattern.
+//! doubles when the program had to wait for a page (it was late), because a window that nobody waits for is as large as it needs to be, whatever the pattern; and of that
+//! there is asked for what can be paid for ([`Credit`](super::credit::Credit)).
 
 use outrider_sys::units::{ByteRange, PAGE};
 
 use super::counter::Counter;
+use super::credit::Stake;
 use super::recogniser::{Arrival, Limits, Passed, Read, between};
 use super::skip_sequential::Gaps;
 use super::tiled::Tiles;
+use crate::device::WINDOWS;
 
 /// Most reads that a strided window holds; bounds the work of one event.
 const MAX_STEPS: u64 = 2048;
-/// Of what a stream has read so far, as many times as much is looked ahead at most, beyond what the device wants.
-const TIMES: u64 = 8;
+/// Bytes that are looked ahead at most, beyond what can be paid for, where a file is read from its beginning.
+const MOST: u64 = 8 << 20;
+/// Reads that were told within which one is recent.
+const RECENT: u64 = 64;
 
 /// One run of reads at a constant distance.
 #[derive(Clone, Debug)]
@@ -50,6 +55,14 @@ pub struct Stream {
     pub(super) begun: u64,
     /// Its steps, where they differ and all that lies ahead is read.
     pub(super) gaps: Option<Gaps>,
+    /// As much of that as can be paid for.
+    pub(super) granted: u64,
+    /// The kernel's own readahead does as well.
+    pub(super) left: bool,
+    /// What was staked on what is ahead.
+    pub(super) stake: Stake,
+    /// The latest two of its reads before which another stream was read.
+    pub(super) switched: [u64; 2],
     /// For replacing the stream that was not used for the longest time.
     pub(super) tick: u64,
 }
@@ -81,6 +94,10 @@ impl Stream {
             proven: false,
             begun: offset,
             gaps: None,
+            granted: u64::MAX,
+            left: false,
+            stake: Stake::default(),
+            switched: [0; 2],
             tick,
         }
     }
@@ -200,13 +217,17 @@ impl Stream {
 
     /// Whether it was read from within the last 64 reads that were told, of which `tick` is the latest.
     pub(super) fn is_read(&self, tick: u64) -> bool {
-        self.reads > 0 && tick - self.tick <= 64
+        self.reads > 0 && tick - self.tick <= RECENT
     }
 
     /// The look-ahead in file bytes, and by how many of them it must have shrunk before it is filled up again: a quarter, and
     /// more where the device wants longer runs.
     fn reach(&self, limits: &Limits) -> (u64, u64) {
-        let distance = self.distance.min(limits.max).max(self.len);
+        let distance = self
+            .distance
+            .min(limits.max)
+            .max(self.len)
+            .min(self.granted);
         if self.dense() {
             return (
                 distance,
@@ -214,11 +235,76 @@ impl Stream {
             );
         }
         let step = self.stride.unsigned_abs();
-        let count = (distance / self.len.next_multiple_of(PAGE)).clamp(1, MAX_STEPS);
+        let count = (distance / self.len.next_multiple_of(PAGE)).min(MAX_STEPS);
         (
             count.saturating_mul(step),
             (count / 4).max(1).saturating_mul(step),
         )
+    }
+
+    /// Bytes of the file from the read behind one at `offset` to the front.
+    fn ahead(&self, offset: u64) -> u64 {
+        match (self.dense(), self.stride > 0) {
+            // The read before the first one is said to be there, too.
+            (true, true) => self.front.saturating_sub(offset.wrapping_add(self.len)),
+            (false, true) => self.front.saturating_sub(offset.wrapping_add(self.step())),
+            (true, false) => offset.saturating_sub(self.front),
+            (false, false) => offset.saturating_sub(self.front.saturating_add(self.step())),
+        }
+    }
+
+    /// Another stream was read since its last read, and `tick` is the next.
+    pub(super) fn switches(&mut self, tick: u64) {
+        self.switched = [self.switched[1], tick];
+    }
+
+    /// Whether others are read in between, of which `tick` is the latest read.
+    pub(super) fn takes_turns(&self, tick: u64) -> bool {
+        self.switched[0] > 0 && tick - self.switched[0] <= RECENT
+    }
+
+    /// A read at `offset` goes on in it: what was staked on what it has come by.
+    pub(super) fn comes_by(&mut self, offset: u64) -> Stake {
+        let before = self.ahead(self.last);
+        let after = self.ahead(offset).min(before);
+        match before {
+            0 => Stake::default(),
+            before => self.stake.take((before - after) as f64 / before as f64),
+        }
+    }
+
+    /// As much is looked ahead from a read at `offset` as is there and can be paid for.
+    fn grant(&mut self, offset: u64, alone: bool, limits: &Limits) {
+        let held = match self.dense() {
+            true => self.ahead(offset),
+            false => self.ahead(offset) / self.step().max(1) * self.len.next_multiple_of(PAGE),
+        };
+        let paid = match self.dense() {
+            true => limits.funds.bytes(self),
+            false => limits.funds.bytes(self) / self.len.max(1) * self.len.next_multiple_of(PAGE),
+        };
+        let least = match self.dense() || limits.funds.overlapped {
+            true => 0,
+            // Two tell whether the device does several at once.
+            false => 2 * self.len.next_multiple_of(PAGE),
+        };
+        let paid = if paid < least { 0 } else { paid };
+        self.granted = held.saturating_add(paid);
+        if self.plain() {
+            // The kernel's own readahead has as much on its way: with less it would be held up, and with it nothing is lost that it would not lose.
+            let own = self.last.saturating_add(self.len) - self.begun.min(self.last);
+            // Of a long read the kernel asks for all that it takes, and of the next one when that is there.
+            let is_long = self.len > limits.long;
+            let kernels = WINDOWS.max(if is_long { 2 * self.len } else { 0 });
+            self.left = self.begun > 0 && !is_long && limits.funds.plain_us(alone) <= 0.0;
+            self.granted = match self.left {
+                // Who begins where the file does mostly wants all of it.
+                _ if self.begun == 0 => self.granted.max(own.clamp(kernels, MOST.max(kernels))),
+                false if held > 0 || is_long => self.granted.max(kernels),
+                false if self.granted >= WINDOWS => self.granted,
+                _ => 0,
+            };
+        }
     }
 
     /// Byte ranges from the front on, to the full distance ahead of `offset`; moves the front.
@@ -259,7 +345,7 @@ impl Stream {
             (false, true) => {
                 let mut at = self.front.max(offset.saturating_add(step));
                 let target = offset.saturating_add(reach).min(size.saturating_sub(1));
-                if target >= at && (target - at >= refill || target == size - 1) {
+                if target >= at && (target - at + step >= refill || target == size - 1) {
                     while at <= target {
                         ranges.push(at..(at + self.len).min(size));
                         at = at.saturating_add(step);
@@ -270,7 +356,7 @@ impl Stream {
             (false, false) => {
                 let mut at = self.front.min(offset.saturating_sub(step));
                 let target = offset.saturating_sub(reach);
-                if offset >= step && at >= target && (at - target >= refill || target == 0) {
+                if offset >= step && at >= target && (at - target + step >= refill || target == 0) {
                     loop {
                         ranges.push(at..(at + self.len).min(size));
                         if at < target.saturating_add(step) {
@@ -335,7 +421,7 @@ impl Stream {
     }
 
     /// How far it looks ahead from a read on that it has taken in, where runs are so many bytes long on average; 0: not known.
-    pub(super) fn look_ahead(&mut self, read: &Read, run: u64) {
+    pub(super) fn look_ahead(&mut self, read: &Read, run: u64, alone: bool) {
         let limits = read.limits;
         let own = (read.offset + read.len).saturating_sub(self.begun);
         // The paper's window for this state is the floor; waiting makes it grow from there.
@@ -346,16 +432,7 @@ impl Stream {
             _ => read.offset != self.begun,
         };
         if read.arrival != Arrival::Present && self.is_likely() && grows {
-            // Each of the reads that wait for the same request would double it, and most of a file be asked for by who has read a member of it. Who begins
-            // where the file does mostly wants all of it.
-            let most = match self.plain() && self.begun > 0 {
-                true => TIMES
-                    .saturating_mul(own)
-                    .max(limits.quantum)
-                    .max(self.distance),
-                false => u64::MAX,
-            };
-            self.distance = (self.distance * 2).min(most).max(limits.initial);
+            self.distance = (self.distance * 2).max(limits.initial);
         }
         let most = if self.plain() { limits.near } else { u64::MAX };
         self.distance = self.distance.min(limits.max.min(most));
@@ -363,6 +440,7 @@ impl Stream {
             let most = run.max(own).max(limits.quantum / 8);
             self.distance = self.distance.min(most).max(read.len);
         }
+        self.grant(read.offset, alone, limits);
         if read.arrival == Arrival::Missing {
             // What was asked for and is not there was dropped or evicted: it is asked for again.
             self.front = if self.stride > 0 {
@@ -398,7 +476,7 @@ impl Stream {
             }
             None => (self.extend(offset, size, limits), false),
         };
-        if len > limits.random_distance && self.dense() && self.stride > 0 {
+        if len > limits.random_distance && self.dense() && self.stride > 0 && !self.left {
             // A large read needs all of its own bytes too, beyond what one kernel request brings.
             let own = offset
                 ..(offset + len)

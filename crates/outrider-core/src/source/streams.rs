@@ -7,6 +7,7 @@
 use outrider_sys::units::{ByteRange, PAGE};
 
 use super::counter::{Counter, Pattern};
+use super::credit::Stake;
 use super::recogniser::{Claim, Expected, Foresight, Limits, Passed, Read, Recogniser, between};
 use super::skip_sequential::{Gaps, SETTLED};
 use super::stream::Stream;
@@ -281,6 +282,12 @@ impl Streams {
             .all(|(k, s)| k == i || !s.is_read(self.tick))
     }
 
+    /// Whether the stream of the latest read takes turns with others: the device is asked for theirs in between.
+    pub fn beside(&self) -> bool {
+        let latest = self.all.iter().max_by_key(|s| s.tick);
+        latest.is_some_and(|s| s.takes_turns(self.tick))
+    }
+
     /// A read that there is no time to look at. Whether a stream expected it: then the next read of that stream which is looked at
     /// accounts for it too, as if it had not been told.
     pub fn glance(&mut self, offset: u64, thread: u64) -> bool {
@@ -355,6 +362,26 @@ impl Streams {
             .filter(|s| s.reads > 0)
     }
 
+    /// What comes next in that stream was asked for.
+    pub fn staked(&mut self, stake: Stake) {
+        if let Some(s) = self.all.iter_mut().max_by_key(|s| s.tick) {
+            s.stake += stake;
+        }
+    }
+
+    /// The descriptor is read no further than to byte `end`, maybe in silence: what the only stream has come by.
+    pub fn ended(&mut self, end: u64) -> Stake {
+        let newest = (0..self.all.len()).max_by_key(|i| self.all[*i].tick);
+        let Some(i) = newest.filter(|i| self.alone(*i)) else {
+            return Stake::default();
+        };
+        let s = &mut self.all[i];
+        match s.is_silent() {
+            true => s.comes_by(end.saturating_sub(s.len)),
+            false => Stake::default(),
+        }
+    }
+
     /// Whether the latest read was that of a stream of this stride.
     pub(super) fn goes_by(&self, stride: u64) -> bool {
         let latest = self.latest();
@@ -397,17 +424,26 @@ impl Streams {
     /// Stream `i` goes on with a read: what is wanted then.
     pub(super) fn follow(&mut self, i: usize, read: &Read, tiles: &mut Tiles) -> Foresight {
         let alone = self.alone(i);
+        let before = self.all[i].tick;
+        let others = |(k, s): (usize, &Stream)| k != i && s.reads > 0 && s.tick > before;
+        let switches = self.all[i].reads > 0 && self.all.iter().enumerate().any(others);
         let s = &mut self.all[i];
+        if switches {
+            s.switches(self.tick);
+        }
+        let beside = s.takes_turns(self.tick);
         let passed = s.passed(read.offset);
+        let returned = s.comes_by(read.offset);
         let skipped = s.skip(read.offset);
         s.take(read, self.tick);
         self.counter.raise();
-        s.look_ahead(read, self.run);
+        s.look_ahead(read, self.run, !beside);
         if !s.is_likely() {
             s.quiet = 0..0;
             return Foresight {
                 passed,
                 skipped,
+                returned,
                 ..Foresight::default()
             };
         }
@@ -424,6 +460,7 @@ impl Streams {
             line,
             passed,
             skipped,
+            returned,
             ..Foresight::default()
         }
     }

@@ -1,0 +1,6 @@
+# usage: gains.sh LAB OUT
+LAB=$1
+for d in nvme sata remote objstore hdd "remote latency_us=800 parallel=3 bandwidth_mbs=125" "remote latency_us=2000 parallel=16 bandwidth_mbs=200" "sata latency_us=400 parallel=1 bandwidth_mbs=90"; do
+echo "## $d"
+$LAB simulate --device "$d" 'gen:seq?size=128M' 'gen:cat?size=128M' 'gen:stride?size=256M' 'gen:stride?size=512M&stride=1M&block=4K' 'gen:skip?size=256M' 'gen:skip?size=256M&stride=32K&block=4K' 'gen:near?size=64M' 'gen:reverse?size=64M' 'gen:perm?size=128M' 'gen:streams?size=128M&threads=4' 'gen:parts?size=128M&threads=4' 'gen:files?size=1M&files=64' 'gen:heads?files=64' 'gen:tail?size=32M' 'gen:phases?file=512M&phase=0,0,seq,16384,4000,0,4096,500' 'gen:phases?file=512M&phase=0,0,seq,4096,3000,20000,4096,500' 'gen:phases?file=512M&phase=0,0,stride,4096,2000,0,65536,100' 'gen:phases?file=512M&phase=0,0,stride,4096,2000,50000,65536,100' 'gen:phases?file=512M&phase=0,0,back,16384,3000,0,4096,900' 'gen:phases?file=512M&phase=0,0,skip,8192,4000,0,65536,100' 'gen:phases?file=512M&phase=0,0,near,4096,8000,0,65536,100' 'gen:phases?file=900M&phase=0,0,hops,65536,3000,0,4194304,100' 'gen:phases?file=900M&phase=0,0,hops,16384,6000,0,1048576,100' 'gen:random?size=256M&ops=3000' | grep -v '^program'
+done

@@ -1,0 +1,137 @@
+//! The accounts of what is fetched ahead of streams: one of each file, and one of its device, on which all files draw. A stream may spend what both have left, so that neither
+//! a file in which nothing came of it nor many that have just been opened cost a program more than they may.
+
+use outrider_sys::units::InodeKey;
+
+use super::Service;
+use super::kernel::Kernel;
+use crate::device::{DeviceModel, READAHEAD};
+use crate::plan::Plan;
+use crate::source::credit::{Credit, Funds, Stake};
+use crate::source::{Arrival, Foresight, Streams};
+
+/// What no device takes for a small request, µs.
+const SLOWEST_US: f64 = 20_000.0;
+
+impl<K: Kernel> Service<K> {
+    /// What looking ahead in a file may cost.
+    pub(super) fn funds(&self, key: InodeKey, model: &DeviceModel, chunk: u64) -> Funds {
+        let (now, share) = (self.now_us(), self.config.window.share);
+        let file = self.files.get(&key);
+        let own = file.map_or(Credit::default(), |f| f.credit);
+        let all = self.devices.credit_of(self.device(key));
+        let took_us = own.each_us();
+        let answers_in = model.answers_in();
+        let wait_us = match answers_in {
+            Some(us) => us.min(took_us.unwrap_or(f64::MAX)),
+            // A program that thinks takes longer.
+            None => model.latency_us.max(took_us.unwrap_or(0.0).min(SLOWEST_US)),
+        };
+        Funds {
+            left_us: own.left_us(now, share).min(all.left_us(now, share)),
+            request_us: match answers_in {
+                Some(_) => model.request_us(),
+                None => wait_us,
+            },
+            window_us: [false, true].map(|beside| model.window_us(beside)),
+            overlapped: model.has_overlapped(),
+            byte_us: model.byte_us(),
+            wait_us,
+            head: model.may_seek(),
+            chunk,
+        }
+    }
+
+    /// What may be spent on a file's device, µs, whichever file it is for.
+    fn left_on_device_us(&self, key: InodeKey) -> f64 {
+        let all = self.devices.credit_of(self.device(key));
+        all.left_us(self.now_us(), self.config.window.share)
+    }
+
+    /// A program has waited for a file's device, staked on it, or come by what was.
+    pub(super) fn book(&mut self, key: InodeKey, book: impl Fn(&mut Credit)) {
+        let device = self.device(key);
+        if let Some(file) = self.files.get_mut(&key) {
+            book(&mut file.credit);
+        }
+        book(self.devices.credit(device));
+    }
+
+    /// What reads in a file have come to, of which the latest found the cache so: `skipped` more of no order were not told before it.
+    pub(super) fn account_for_read(&mut self, key: InodeKey, read: &Read, foresight: &Foresight) {
+        let (funds, returned) = (read.funds, foresight.returned);
+        let reads = match foresight.random {
+            true => 1.0 + read.skipped as f64,
+            false => 1.0,
+        };
+        let transfer_us = read.len as f64 * funds.byte_us;
+        let waits_us = match read.window {
+            Some(us) => read.len as f64 / READAHEAD as f64 * us,
+            None => funds.wait_us,
+        };
+        let waited_us = match read.arrival {
+            Arrival::Missing => reads * (waits_us + transfer_us),
+            _ => 0.0,
+        };
+        self.book(key, |credit| {
+            credit.waited(waited_us, read.now);
+            credit.returned(returned);
+        });
+    }
+
+    /// What comes next in the latest stream of a descriptor was asked for.
+    pub(super) fn stake(&mut self, i: usize, fd: u16, key: InodeKey, funds: &Funds, plan: &Plan) {
+        let Some(desc) = self.desc_mut(i, fd).filter(|_| plan.bytes > 0) else {
+            return;
+        };
+        let streams = &mut desc.detector.streams;
+        let beside = streams.beside();
+        let stake = streams
+            .latest()
+            .map(|s| funds.stake(s, plan.requests.len(), plan.bytes, beside));
+        let Some(stake) = stake else { return };
+        streams.staked(stake);
+        self.book(key, |credit| credit.stake(stake));
+    }
+
+    /// So many bytes from a file's beginning were asked for when it was opened: what that may come to. Nothing of the file is known yet, and it is the device's account
+    /// that is drawn on.
+    pub(super) fn stake_at_open(&mut self, key: InodeKey, bytes: u64) -> Stake {
+        let stake = self.limits(key).funds.beginning(bytes);
+        let device = self.device(key);
+        self.devices.credit(device).stake(stake);
+        stake
+    }
+
+    /// Of `bytes` from a file's beginning as many as may be asked for when it is opened: half of what its device's account has left is kept for what is seen to be read.
+    pub(super) fn affords_at_open(&mut self, key: InodeKey, bytes: u64) -> u64 {
+        let left_us = self.left_on_device_us(key);
+        let share = left_us / 2.0 / self.limits(key).funds.beginning(bytes).cost_us;
+        match share >= 1.0 {
+            true => bytes,
+            false => (bytes as f64 * share.max(0.0)) as u64 / READAHEAD * READAHEAD,
+        }
+    }
+}
+
+/// A read, as far as its account goes.
+pub(super) struct Read {
+    pub(super) len: u64,
+    pub(super) arrival: Arrival,
+    /// Reads that were not told before it.
+    pub(super) skipped: u64,
+    /// What it would wait for each window of the kernel's own readahead, µs, if it is one of a stream that this serves.
+    pub(super) window: Option<f64>,
+    /// What was known of the device.
+    pub(super) funds: Funds,
+    /// µs.
+    pub(super) now: u64,
+}
+
+impl Read {
+    /// What the latest of these streams would wait for each window of the kernel's, if it is one that this serves.
+    pub(super) fn window_of(streams: &Streams, funds: &Funds) -> Option<f64> {
+        let plain = streams.latest().is_some_and(|s| s.plain());
+        plain.then(|| funds.plain_us(!streams.beside()))
+    }
+}
