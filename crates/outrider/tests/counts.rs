@@ -836,9 +836,8 @@ near|predict|dense.enabled=false|used_bytes|0|8M
 skips|predict+opt||prefetched_bytes|64M|128M
 skips|predict+opt|predict.sparse=0|prefetched_bytes|0|12M
 first|predict+opt||prefetched_bytes|512K|2M
-first|predict+opt|window.optimistic_open='8M'|prefetched_bytes|512K|8M
+first|predict+opt|window.optimistic_open='8M'|prefetched_bytes|8M|8M
 first|predict+opt|window.optimistic_open=0|prefetched_bytes|0|512K
-first|predict+opt|window.optimistic_open=0,window.initial='4M'|prefetched_bytes|0|5M
 first|fetchall+opt||prefetched_bytes|128M|128M
 first|fetchall+opt|window.whole_file_max='4M'|prefetched_bytes|4M|4M
 first|fetchall+opt|budget.share=0.5|prefetched_bytes|64M|128M

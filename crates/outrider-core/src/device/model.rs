@@ -268,6 +268,11 @@ impl DeviceModel {
             .unwrap_or_else(|| self.answers_in().is_some_and(far))
     }
 
+    /// Whether it was seen that it answers one request after the other.
+    pub fn is_serial(&self) -> bool {
+        self.serial == Some(true)
+    }
+
     /// What a byte takes among many, µs.
     pub fn byte_us(&self) -> f64 {
         let rate = match (self.spans > 0, self.rate > 0.0) {

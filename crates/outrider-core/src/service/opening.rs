@@ -292,7 +292,13 @@ impl<K: Kernel> Service<K> {
                 if ahead == 0 || self.device_facts(key).leaves_to_kernel(Way::Begins) {
                     return none;
                 }
-                let ahead = self.affords_at_open(key, ahead);
+                // Who has set how much it is has said that it is wanted.
+                let ahead = match self.config.window.optimistic_open.0 {
+                    as_ever if as_ever == Config::default().window.optimistic_open.0 => {
+                        self.affords_at_open(key, ahead)
+                    }
+                    _ => ahead,
+                };
                 (ahead, Class::Window)
             }
             _ => return none,

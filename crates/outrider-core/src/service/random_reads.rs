@@ -216,10 +216,14 @@ impl RandomReads {
         let bandwidth = model.bandwidth.min(2.0 / model.byte_us());
         let lone = bulk.lone_us().unwrap_or(f64::MAX);
         let miss_us = model.latency_us.min(lone) + each / bandwidth;
-        let passed = self.began.map_or(0.0, |began| (now - began).as_secs_f64() * 1e6);
+        let passed = self
+            .began
+            .map_or(0.0, |began| (now - began).as_secs_f64() * 1e6);
         let without_us = passed - self.seen.spent_us - self.seen.probed_us;
         let miss_us = match self.seen.missed() {
-            misses if misses >= FEW_MISSES && !bulk.has_room() => miss_us.min((without_us / misses).max(0.0)),
+            misses if misses >= FEW_MISSES && !bulk.has_room() => {
+                miss_us.min((without_us / misses).max(0.0))
+            }
             _ => miss_us,
         };
         // Between its misses a program that doesn't think takes next to no time, and meets each piece with the next one, unless hardly any is left.

@@ -11,6 +11,8 @@ use crate::device::READAHEAD;
 /// What may be spent before anything was waited for, µs.
 pub const START_US: f64 = 2000.0;
 
+/// Reads by which it is known what a window of the kernel's takes: those that begin somewhere wait for more.
+const SURE: u64 = 16;
 /// Reads by which it is known what one takes.
 const FEWEST: u64 = 2;
 
@@ -53,6 +55,8 @@ pub struct Credit {
     /// Reads that found nothing, and what they took, µs.
     reads: u64,
     took_us: u64,
+    /// Their bytes.
+    bytes: u64,
     /// What reads have waited that nothing was fetched for, µs.
     waited_us: f64,
     /// What those would have that were foreseen, µs.
@@ -64,12 +68,13 @@ pub struct Credit {
 }
 
 impl Credit {
-    /// A read at time `now`, µs, has waited for so long, as far as is known of the device.
-    pub fn waited(&mut self, us: f64, now: u64) {
+    /// A read of `bytes` at time `now`, µs, has waited for so long, as far as is known of the device.
+    pub fn waited(&mut self, us: f64, bytes: u64, now: u64) {
         self.waited_us += us;
         if let (Some(_), true) = (self.since, us > 0.0) {
             self.took_us += now.saturating_sub(self.last);
             self.reads += 1;
+            self.bytes += bytes;
         }
         self.since.get_or_insert(now);
         self.last = now;
@@ -90,6 +95,12 @@ impl Credit {
     /// What a read takes that finds nothing, µs, once that is known.
     pub fn each_us(&self) -> Option<f64> {
         (self.reads >= FEWEST).then(|| self.took_us as f64 / self.reads as f64)
+    }
+
+    /// What a window of the kernel's readahead takes that is read like those, µs, once that is known.
+    pub fn window_us(&self) -> Option<f64> {
+        let each = || self.took_us as f64 * READAHEAD as f64 / self.bytes.max(1) as f64;
+        (self.reads >= SURE).then(each)
     }
 
     /// What may be spent at time `now`, µs, where that is so much of what was waited.
@@ -201,7 +212,7 @@ mod tests {
         let mut credit = Credit::default();
         let mut lost = 0.0;
         for now in (0..1_000_000).step_by(1000) {
-            credit.waited(1000.0, now);
+            credit.waited(1000.0, 4096, now);
             if credit.left_us(now, SHARE) >= 100.0 {
                 credit.stake(stake(100.0, 1000.0));
                 lost += 100.0;
@@ -227,7 +238,7 @@ mod tests {
         }
         assert!(windows.windows(2).all(|w| w[1] > 2.0 * w[0]), "{windows:?}");
         let mut idle = Credit::default();
-        idle.waited(0.0, 0);
+        idle.waited(0.0, 0, 0);
         assert_eq!(idle.left_us(1_000_000_000, SHARE), START_US);
     }
 }
