@@ -5,7 +5,7 @@ use outrider_sys::units::InodeKey;
 
 use super::Service;
 use super::kernel::Kernel;
-use crate::device::{DeviceModel, READAHEAD};
+use crate::device::{DeviceModel, READAHEAD, Seeks};
 use crate::plan::Plan;
 use crate::source::credit::{Credit, Funds, Stake};
 use crate::source::{Arrival, Foresight, Streams};
@@ -34,7 +34,8 @@ impl<K: Kernel> Service<K> {
         let far = answers_in.filter(|_| model.may_seek() && !model.is_serial());
         let far = far.map(|us| us / 2.0).filter(|half| {
             let window = own.window_us();
-            window.is_some_and(|us| us > AFAR * half)
+            // Sooner than that it may be what a volume lets through.
+            window.is_some_and(|us| us > AFAR * half && Seeks::of(us) == Seeks::Yes)
         });
         Funds {
             left_us: own.left_us(now, share).min(all.left_us(now, share)),
