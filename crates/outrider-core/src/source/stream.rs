@@ -441,6 +441,10 @@ impl Stream {
             self.distance = self.distance.min(most).max(read.len);
         }
         self.grant(read.offset, alone, limits);
+        if run > 0 && self.plain() && !self.left {
+            // Those before say how long this one is: it is no stream that may stop at any time.
+            self.granted = self.granted.max(run.saturating_sub(own));
+        }
         if read.arrival == Arrival::Missing {
             // What was asked for and is not there was dropped or evicted: it is asked for again.
             self.front = if self.stride > 0 {
