@@ -213,7 +213,7 @@ mod tests {
             ("[dense]\n\nshare = 9\n", 3, "0 to 1"),
             ("[engine]\nio_priority = \"high\"\n", 2, "best-effort-7"),
             ("[files]\nexclude = [\"/a\", \"b\"]\n", 2, "files.exclude"),
-            ("[files]\n\nexclude = [\"/mnt/[a\"]\n", 3, "is no pattern"),
+            ("[files]\n\nexclude = [\"/mnt/[a\"]\n", 3, "bracket"),
             ("[files]\nnetwork = \"on\"\n", 2, "auto"),
             ("[engine\n", 1, ""),
         ] {

@@ -1,6 +1,6 @@
 //! Trees that a server keeps are gone through ahead of programs, as far as that asks the server for nothing that they would not have.
 //!
-//! docs/design/12-trees.md. Oracles: what the programs print and leave without us, and the requests that `outrider-lab mount`, a directory shown as a slow network
+//! docs/design/22-trees-on-servers.md. Oracles: what the programs print and leave without us, and the requests that `outrider-lab mount`, a directory shown as a slow network
 //! file system, has counted by kind.
 
 mod support;
