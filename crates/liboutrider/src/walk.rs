@@ -11,8 +11,8 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 use libc::{DIR, dirent};
 use outrider_core::shm::{self, FD_IGNORED, Kind, MODE_PREDICT_OPT, Proc};
-use outrider_sys::cache::{CacheStatError, counted};
-use outrider_sys::device::lies_on_disk;
+use outrider_sys::cache::{CacheStatError, cachestat, counted};
+use outrider_sys::device::{LiesOn, known_to_lie_on, lies_on};
 use outrider_sys::raw;
 use outrider_sys::units::PAGE;
 
@@ -48,10 +48,10 @@ struct Attention {
 }
 
 static FILES: Attention = Attention::new();
+/// Files of which it isn't known yet on what they lie.
+static UNKNOWN: Attention = Attention::new();
 static DIRECTORIES: Attention = Attention::new();
 
-/// Device numbers that are made up, and in the lowest bit whether files with it lie on a disk all the same; 0: free.
-static MADE_UP: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
 /// What threads have had read from disks when they last opened a file: half a hash that names the thread, and half a count of blocks.
 static READ: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 /// The same of the thread that was last asked whether it has waited in a large directory.
@@ -68,15 +68,22 @@ pub fn opened(fd: c_int, st: &libc::stat) {
     if !goes_ahead() || st.st_size == 0 {
         return;
     }
-    // Otherwise there is a network or a program behind it, or nothing.
-    if !is_on_disk(fd, st.st_dev) {
-        return;
-    }
-    if !attach::looks() {
+    // Otherwise there is nothing behind it.
+    let known = known_to_lie_on(st.st_dev);
+    if known == Some(LiesOn::Nothing) || !attach::looks() {
         return;
     }
     let walking = attach::current().map_or(0, |p| p.walking.load(Relaxed));
     let is_cold = || !is_cached(fd, st.st_size as u64);
+    if known.is_none() {
+        // A server would be asked: not for the sake of a few files, nor of what lies in memory.
+        let may_be_cold = || may_be_cold(fd, st.st_size as u64);
+        if !UNKNOWN.is_worth_telling(may_be_cold) || lies_on(file(fd), st.st_dev) == LiesOn::Nothing
+        {
+            return;
+        }
+        FILES.cold.fetch_max(FEW, Relaxed);
+    }
     let cold = match walking {
         0 if !FILES.is_worth_telling(is_cold) => return,
         0 => true,
@@ -285,19 +292,14 @@ impl Attention {
     }
 }
 
-/// [`lies_on_disk`], asked once for a device that has no number of its own.
+/// Whether a directory lies on a disk.
 fn is_on_disk(fd: c_int, dev: u64) -> bool {
-    if libc::major(dev) != 0 {
-        return true;
-    }
-    let place = &MADE_UP[dev as usize % MADE_UP.len()];
-    let known = place.load(Relaxed);
-    if known >> 1 == dev {
-        return known & 1 != 0;
-    }
-    let on_disk = lies_on_disk(file(fd), dev);
-    place.store(dev << 1 | u64::from(on_disk), Relaxed);
-    on_disk
+    lies_on(file(fd), dev) == LiesOn::Disk
+}
+
+/// Whether a file that lies on nobody knows what is not all in memory, as far as is seen without asking for that.
+fn may_be_cold(fd: c_int, size: u64) -> bool {
+    !cachestat(file(fd), 0..size).is_ok_and(|stat| stat.cached >= size.div_ceil(PAGE))
 }
 
 /// Whether all of a file of `size` bytes is cached, as far as is known.

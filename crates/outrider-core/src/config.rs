@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use crate::exclude::Excluded;
 use outrider_sys::size::parse as parse_size;
 use outrider_sys::units::PAGE;
 use serde::de::{self, Visitor};
@@ -90,7 +91,7 @@ pub struct Config {
     pub predict: Predict,
     /// How far and how much is prefetched.
     pub window: Window,
-    /// When random reads that cover much of a file are answered by streaming it in order.
+    /// When random reads, and files that are opened in no order, are answered by fetching all of it.
     pub dense: Dense,
     /// How much memory prefetched data may take.
     pub budget: Budget,
@@ -140,7 +141,8 @@ impl Default for Predict {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Window {
-    /// First look-ahead window of a recognised stream, bytes: one readahead window of the stock kernel.
+    /// First look-ahead window of a recognised stream, bytes: one readahead window of the stock kernel. It is no more
+    /// than `share` pays for.
     pub initial: Size,
     /// Largest look-ahead window, bytes. The paper: 64 MB for a definitely sequential file.
     pub max: Size,
@@ -148,7 +150,7 @@ pub struct Window {
     /// begin with and all that it was saved.
     pub share: f64,
     /// Bytes fetched at open before any pattern is known, while memory is above the high watermark. The
-    /// paper: 2 MB. 0 turns it off.
+    /// paper: 2 MB. As long as it is the default, it is no more than half of what `share` pays for. 0 turns it off.
     pub optimistic_open: Size,
     /// Mode `fetchall+opt` fetches this much of a file at open, bytes; 1 TiB is every file whole, as in the
     /// paper.
@@ -167,15 +169,17 @@ impl Default for Window {
     }
 }
 
-/// `[dense]`: random reads that cover much of a file are answered by streaming it in order.
+/// `[dense]`: random reads that cover much of a file are answered by streaming it in order, and files that are opened in no order by
+/// fetching their directories (that takes `files.walk`, too).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Dense {
     /// Whether it is done at all.
     pub enabled: bool,
-    /// By what share of the time that a program has waited for random reads it may be delayed by fetching
-    /// what they fall in. What has been of use earns more, and so does reading each block once: 20
-    /// times the share, up to all of that time. 0 is never.
+    /// By what share of the time that a program has waited for random reads, or for files that it opens in
+    /// no order, it may be delayed by fetching what they fall in. What has been of use earns more, and so
+    /// does reading each block, or opening each file, once: 20 times the share, up to all of that time. 0 is
+    /// never.
     pub share: f64,
 }
 
@@ -339,6 +343,26 @@ pub struct Files {
     /// Whether programs that open many small files one after the other, in an order that can be foreseen,
     /// find them fetched, and those that go through directories find these listed.
     pub walk: bool,
+    /// What is done where a server keeps the files (NFS, CIFS, FUSE and the like): `auto`, trees are
+    /// followed as on disks, as far as nothing happens there but what the program is about to do; `files`,
+    /// only files that the program has open; `off`, nothing.
+    pub network: Network,
+    /// Patterns of absolute paths of which nothing is fetched, opened or listed ahead, nor of what lies
+    /// below: `*` and `?` stop at a slash, `**` does not.
+    pub exclude: Vec<String>,
+}
+
+/// What is done where a server keeps the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Network {
+    /// Trees are followed.
+    #[default]
+    Auto,
+    /// Only files that the program has open are.
+    Files,
+    /// Nothing is.
+    Off,
 }
 
 impl Files {
@@ -351,6 +375,8 @@ impl Default for Files {
         Self {
             min_size: Self::MIN_SIZE,
             walk: true,
+            network: Network::default(),
+            exclude: Vec::new(),
         }
     }
 }
@@ -379,6 +405,7 @@ impl Config {
             let chunk = self.engine.chunk;
             return Err(format!("engine.chunk: {chunk} is not a multiple of 4K"));
         }
+        Excluded::new(&self.files.exclude).map_err(|what| format!("files.exclude: {what}"))?;
         for (key, other, ordered) in self.orders() {
             if !ordered {
                 return Err(format!("{key}: must not be larger than {other}"));

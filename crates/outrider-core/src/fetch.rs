@@ -414,7 +414,7 @@ pub fn server(pid: u32, id: DeviceId, name: &Path) -> Option<Mount> {
 }
 
 /// Whether a file of this name lies on file system `id`; where the name means something else here it doesn't.
-fn is_device(name: &Path, id: DeviceId) -> bool {
+pub(crate) fn is_device(name: &Path, id: DeviceId) -> bool {
     use rustix::fs::{AtFlags, StatxFlags};
     if standing::is_apart() {
         return false;

@@ -8,6 +8,7 @@ pub mod config;
 pub mod declare;
 pub mod device;
 pub mod engine;
+pub mod exclude;
 pub mod fetch;
 pub mod hints;
 pub mod intent;

@@ -21,7 +21,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::units::{ByteRange, PAGE};
-use crate::{raw, valgrind};
+use crate::{device, raw, valgrind};
 
 /// Bytes that one readahead call always reads in full on a device whose read_ahead_kb is the stock
 /// 128 or more (`mm/readahead.c`, `force_page_cache_ra`: each call is limited to the larger of the
@@ -132,8 +132,7 @@ pub fn has_cachestat() -> bool {
 
 /// Whether a file is an overlay's, so that its pages are another file's. Most are known not to be by their device number alone.
 pub fn is_overlaid(fd: BorrowedFd<'_>) -> bool {
-    raw::status(fd.as_raw_fd()).is_ok_and(|st| libc::major(st.st_dev) == 0)
-        && raw::file_system(fd.as_raw_fd()) == libc::OVERLAYFS_SUPER_MAGIC
+    raw::status(fd.as_raw_fd()).is_ok_and(|st| device::is_overlay(fd, st.st_dev))
 }
 
 /// True where the kernel tells the caller the truth about the residency of `fd`'s file

@@ -10,6 +10,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 
@@ -264,11 +266,103 @@ fn overlay_layer(mount: &Mount, depth: u32) -> Option<Device> {
 }
 
 /// Whether the files of the file system on which `fd` is, with device number `dev` (an `st_dev`), lie on a disk: it has the number of one, or is
-/// btrfs or an overlay, whose numbers are made up. Neither allocates nor goes through libc's public names.
+/// btrfs or an overlay, whose numbers are made up.
 pub fn lies_on_disk(fd: BorrowedFd<'_>, dev: u64) -> bool {
-    libc::major(dev) != 0
-        || [libc::BTRFS_SUPER_MAGIC, libc::OVERLAYFS_SUPER_MAGIC]
-            .contains(&raw::file_system(fd.as_raw_fd()))
+    lies_on(fd, dev) == LiesOn::Disk
+}
+
+/// What the files of a file system without a number of its own lie on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LiesOn {
+    /// A disk.
+    Disk,
+    /// A server, or a program that stands for one: NFS, FUSE and their kind.
+    Server,
+    /// Memory, or nothing.
+    Nothing,
+}
+
+/// Kinds of file systems whose device numbers are made up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Nothing,
+    Btrfs,
+    Overlay,
+    Server,
+}
+
+/// Device numbers that are made up, and in the lowest two bits of which kind their file systems are; 0: free. A server would be asked each time.
+static MADE_UP: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
+
+fn known_kind(dev: u64) -> Option<Kind> {
+    let known = MADE_UP[dev as usize % MADE_UP.len()].load(Relaxed);
+    let kinds = [Kind::Nothing, Kind::Btrfs, Kind::Overlay, Kind::Server];
+    (known != 0 && known >> 2 == dev).then(|| kinds[known as usize & 3])
+}
+
+/// The kind of the file system on which `fd` is, with a made up device number; asked once.
+fn kind_of(fd: BorrowedFd<'_>, dev: u64) -> Kind {
+    /// `f_type` of FUSE (and virtiofs), NFS, CIFS, SMB, 9P, Ceph, AFS (two), Coda, Lustre, OrangeFS, GPFS and VirtualBox's.
+    const SERVERS: [i64; 13] = [
+        0x6573_5546,
+        0x6969,
+        0xff53_4d42,
+        0xfe53_4d42,
+        0x0102_1997,
+        0x00c3_6400,
+        0x5346_414f,
+        0x6b41_4653,
+        0x7375_7245,
+        0x0bd0_0bd0,
+        0x2003_0528,
+        0x4750_4653,
+        0x786f_4256,
+    ];
+    if let Some(known) = known_kind(dev) {
+        return known;
+    }
+    // The field is short and has a sign on some processors.
+    let unsigned = |magic: i64| magic & 0xffff_ffff;
+    let magic = unsigned(raw::file_system(fd.as_raw_fd()));
+    let kind = match magic {
+        0 => return Kind::Nothing,
+        _ if magic == unsigned(libc::BTRFS_SUPER_MAGIC) => Kind::Btrfs,
+        _ if magic == unsigned(libc::OVERLAYFS_SUPER_MAGIC) => Kind::Overlay,
+        _ if SERVERS.contains(&magic) => Kind::Server,
+        _ => Kind::Nothing,
+    };
+    MADE_UP[dev as usize % MADE_UP.len()].store(dev << 2 | kind as u64, Relaxed);
+    kind
+}
+
+fn lying_on(kind: Kind) -> LiesOn {
+    match kind {
+        Kind::Nothing => LiesOn::Nothing,
+        Kind::Btrfs | Kind::Overlay => LiesOn::Disk,
+        Kind::Server => LiesOn::Server,
+    }
+}
+
+/// What the files of the file system lie on, on which `fd` is, with device number `dev` (an `st_dev`). A server is asked once in a process. Neither allocates
+/// nor goes through libc's public names.
+pub fn lies_on(fd: BorrowedFd<'_>, dev: u64) -> LiesOn {
+    match libc::major(dev) {
+        0 => lying_on(kind_of(fd, dev)),
+        _ => LiesOn::Disk,
+    }
+}
+
+/// The same as far as it is known. Nothing is asked.
+pub fn known_to_lie_on(dev: u64) -> Option<LiesOn> {
+    match libc::major(dev) {
+        0 => known_kind(dev).map(lying_on),
+        _ => Some(LiesOn::Disk),
+    }
+}
+
+/// Whether the file system on which `fd` is, with this device number, is an overlay.
+pub fn is_overlay(fd: BorrowedFd<'_>, dev: u64) -> bool {
+    libc::major(dev) == 0 && kind_of(fd, dev) == Kind::Overlay
 }
 
 /// All mounts that this process sees, in mount order; empty where `/proc` is not mounted.

@@ -125,7 +125,8 @@ fn refused_value(text: &str, span: &Range<usize>) -> Option<String> {
             continue;
         };
         for (key, value) in table {
-            if value.span() == *span {
+            let within = |list: &toml::de::DeArray<'_>| list.iter().any(|v| v.span() == *span);
+            if value.span() == *span || value.get_ref().as_array().is_some_and(within) {
                 let key = format!("{section}.{}", key.get_ref());
                 let (accepted, value) = (accepted(&key)?, shown(value.span())?);
                 return Some(format!(
@@ -152,6 +153,9 @@ fn accepted(key: &str) -> Option<String> {
     let with = |value: &str| tried(&format!("{key} = {value}"));
     if with("true").is_ok() {
         return Some("true or false".to_owned());
+    }
+    if with("[]").is_ok() {
+        return Some("a list of patterns such as [\"/mnt/s3/**\"]".to_owned());
     }
     let refusal = with("\"?\"").err()?.message().to_owned();
     if refusal.starts_with("unknown variant") {
@@ -208,6 +212,9 @@ mod tests {
             ),
             ("[dense]\n\nshare = 9\n", 3, "0 to 1"),
             ("[engine]\nio_priority = \"high\"\n", 2, "best-effort-7"),
+            ("[files]\nexclude = [\"/a\", \"b\"]\n", 2, "files.exclude"),
+            ("[files]\n\nexclude = [\"/mnt/[a\"]\n", 3, "bracket"),
+            ("[files]\nnetwork = \"on\"\n", 2, "auto"),
             ("[engine\n", 1, ""),
         ] {
             let (at, what) = parse(text).unwrap_err();

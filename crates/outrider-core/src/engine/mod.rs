@@ -22,14 +22,15 @@ mod worker;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 pub use handle::{Closer, Handle, Remains};
 use issue::become_background;
 pub use issue::{Failure, Handed, Issue, Noop, Readahead, Uring, ask, bring};
 pub use lane::{
-    Call, Client, Found, LEAST_BLOCK, Lane, Listing, Names, Permit, Reads, Thread, modified,
+    Call, Client, Found, LEAST_BLOCK, Lane, Listing, Names, Permit, Reads, Server, Thread,
+    modified_at,
 };
 pub use queue::{Awaited, Issuing, Job, Outcome};
 use queue::{Batch, Device, State};
@@ -73,7 +74,9 @@ struct Shared {
     state: Mutex<State>,
     work: Condvar,
     /// Calls that wait for the disk themselves, and those that wait for room in flight.
-    lane: lane::State,
+    lane: Arc<lane::State>,
+    /// The same for servers' files, a lane for each file system.
+    lanes_of_servers: Mutex<Vec<Weak<lane::State>>>,
     room: Condvar,
     /// What the kernel counts for each worker.
     counts: Mutex<Vec<Fd>>,
@@ -198,7 +201,8 @@ impl Engine {
             shared: Arc::new(Shared {
                 state: Mutex::default(),
                 work: Condvar::new(),
-                lane: lane::State::default(),
+                lane: Arc::default(),
+                lanes_of_servers: Mutex::default(),
                 room: Condvar::new(),
                 counts: Mutex::default(),
                 notes,
@@ -558,6 +562,11 @@ impl Drop for Engine {
         self.shared.lock().stop = true;
         self.shared.work.notify_all();
         self.shared.lane.stop();
+        let lanes = std::mem::take(&mut *crate::lock(&self.shared.lanes_of_servers));
+        lanes
+            .iter()
+            .filter_map(Weak::upgrade)
+            .for_each(|l| l.stop());
         self.shared.room.notify_all();
     }
 }

@@ -17,14 +17,14 @@ use super::resident::Warmth;
 use super::served::Served;
 use super::{FILES_KEPT, Service, VIEW_BYTES};
 use crate::clock::Moment;
-use crate::config::RangeTree;
+use crate::config::{Network, RangeTree};
 use crate::engine::Account;
 use crate::map::{Keyed, Map};
 use crate::shm::{self, Figure, Kind, MAX_FILES, lost};
 use crate::source::credit::Credit;
 use crate::tally::Tally;
 use crate::view::{FileView, Granularity};
-use crate::walk::{Opened, Walker};
+use crate::walk::{Manner, Opened, Walker};
 
 /// Files that are known.
 pub(super) struct Files {
@@ -332,11 +332,15 @@ impl<K: Kernel> Service<K> {
             return;
         };
         if self.walker.is_none() {
-            let small = self.config.files.min_size.0;
             let (shared, ledger) = (self.shared.clone(), self.memory.ledger().clone());
             let dense = &self.config.dense;
-            let share = if dense.enabled { dense.share } else { 0.0 };
-            self.walker = Walker::start(shared, &self.engine, ledger, small, share);
+            let manner = Manner {
+                small: self.config.files.min_size.0,
+                share: if dense.enabled { dense.share } else { 0.0 },
+                servers: self.config.files.network == Network::Auto,
+                excluded: self.excluded.clone(),
+            };
+            self.walker = Walker::start(shared, &self.engine, ledger, manner);
             match &self.walker {
                 Some(walker) => {
                     let untouchable = self.files.untouchable.iter();
@@ -349,7 +353,7 @@ impl<K: Kernel> Service<K> {
             }
             self.allow_walks();
         }
-        if let Some(walker) = &self.walker {
+        if let Some(walker) = &mut self.walker {
             let opened = Opened {
                 proc: i,
                 pid,
@@ -364,7 +368,7 @@ impl<K: Kernel> Service<K> {
                 Kind::Visit => walker.visited(opened),
                 Kind::Listing => walker.listing(opened, extra >> 32 << 32),
                 Kind::Attributes => walker.attributes(i),
-                _ => walker.opened(opened),
+                _ => walker.opened(&self.engine, opened),
             }
         }
     }

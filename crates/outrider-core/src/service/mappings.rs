@@ -199,6 +199,9 @@ impl<K: Kernel> Service<K> {
             return None;
         }
         let (name, dev, ino, size) = self.kernel.behind(pid, address)?;
+        if self.excluded.holds(&name) {
+            return None;
+        }
         let key = InodeKey { dev, ino };
         if size < self.config.files.min_size.0 {
             return None;

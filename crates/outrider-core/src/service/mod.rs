@@ -64,6 +64,7 @@ use crate::clock::{Moment, Monotonic};
 use crate::config::Config;
 use crate::device::DeviceModel;
 use crate::engine::{self, Engine};
+use crate::exclude::Excluded;
 use crate::shared::Shared;
 use crate::sharing::DeviceSharing;
 use crate::shm::{self, Figure, Header, lost};
@@ -153,6 +154,8 @@ pub struct Service<K> {
     walks: bool,
     /// … and who does it, once there is one.
     walker: Option<Walker>,
+    /// Names of what nothing is fetched of.
+    excluded: Excluded,
 }
 
 impl Service<Linux> {
@@ -192,6 +195,8 @@ impl<K: Kernel> Service<K> {
     ) -> Service<K> {
         let (now, keyed) = (kernel.now(), kernel.keyed());
         let memory = MemoryBudget::new(&config.budget, now);
+        // A bad pattern was refused before.
+        let excluded = Excluded::new(&config.files.exclude).unwrap_or_default();
         let mut service = Service {
             kernel,
             engine,
@@ -219,6 +224,7 @@ impl<K: Kernel> Service<K> {
             fetches: true,
             walks: false,
             walker: None,
+            excluded,
         };
         service.take_stock();
         service
@@ -329,6 +335,7 @@ impl<K: Kernel> Service<K> {
             self.look_at_maps();
         }
         self.look_at_sharing();
+        self.look_at_servers();
         self.go_on_moving();
         self.let_go();
         worked

@@ -153,6 +153,11 @@ impl<K: Kernel> Service<K> {
             size,
         };
         let alone = self.take_in_opened(&opening);
+        if self.is_off_limits(key, pid, fd) {
+            slot.state.store(FD_IGNORED, Relaxed);
+            self.unlink(key);
+            return None;
+        }
         self.name_opened(&opening, slot);
         if !self.located(key) {
             let place = self.devices.place(key.dev);

@@ -6,6 +6,7 @@ use outrider_sys::units::{ByteRange, InodeKey};
 
 use super::Service;
 use super::kernel::Kernel;
+use crate::config::Network;
 use crate::shm::{self, Event};
 
 /// Bytes that a program may have read of a file until it is opened here.
@@ -177,6 +178,23 @@ impl<K: Kernel> Service<K> {
             self.header().leave_alone(shm::BYPASSED, key.dev);
         }
         caches
+    }
+
+    /// Leaves servers alone whose trees are gone through, and that don't answer.
+    pub(super) fn look_at_servers(&mut self) {
+        let Some(walker) = &mut self.walker else {
+            return;
+        };
+        for device in walker.silent() {
+            self.leave_alone(device.0, shm::UNANSWERED);
+        }
+    }
+
+    /// Whether nothing may be fetched of a file that a process has open, by where it lies: the settings say so. Nothing is asked for that.
+    pub(super) fn is_off_limits(&mut self, key: InodeKey, pid: u32, fd: u16) -> bool {
+        let off = self.config.files.network == Network::Off;
+        off && self.devices.shows_opens(key.dev)
+            || !self.excluded.is_empty() && self.excluded.holds(&self.kernel.link(pid, fd))
     }
 
     /// Nothing is prefetched of a file system any more.

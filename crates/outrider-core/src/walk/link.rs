@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
 use outrider_sys::units::InodeKey;
 
 use crate::engine::{Client, Found};
+use crate::exclude::Excluded;
 use crate::lock;
 use crate::shared::{Note, Shared};
 use crate::shm;
@@ -56,10 +57,9 @@ pub struct Opened {
     pub size: u64,
 }
 
-/// What the threads share.
-pub(super) struct Link {
+/// What holds for all walks, wherever they are.
+pub(super) struct Common {
     pub(super) shared: Arc<Shared>,
-    tell: Sender<Message>,
     /// Files may be opened that no program has open: there is memory for them, and nobody watches.
     allowed: AtomicBool,
     /// Nothing may be opened for the time being.
@@ -69,18 +69,77 @@ pub(super) struct Link {
     unheard_of: Vec<AtomicUsize>,
     /// Files that must never be opened.
     untouchable: Mutex<HashSet<InodeKey>>,
+    /// Names of what must never be opened or listed.
+    pub(super) excluded: Excluded,
+    /// What processes are to tell of files, by process: for those who go through disks, and for those who go through servers' trees.
+    wishes: Vec<[AtomicU32; 2]>,
+    /// Bytes that all have ahead.
+    held: AtomicU64,
 }
 
-impl Link {
-    pub(super) fn new(shared: Arc<Shared>, tell: Sender<Message>) -> Link {
-        Link {
+impl Common {
+    pub(super) fn new(shared: Arc<Shared>, excluded: Excluded) -> Common {
+        Common {
             shared,
-            tell,
             allowed: AtomicBool::new(false),
             held_back: AtomicBool::new(false),
             unheard: AtomicUsize::new(0),
             unheard_of: (0..shm::MAX_PROCS).map(|_| AtomicUsize::new(0)).collect(),
             untouchable: Mutex::default(),
+            excluded,
+            wishes: (0..shm::MAX_PROCS).map(|_| Default::default()).collect(),
+            held: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn allow(&self, allowed: bool) {
+        self.allowed.store(allowed, Relaxed);
+    }
+
+    pub(super) fn hold_back(&self, held_back: bool) {
+        self.held_back.store(held_back, SeqCst);
+    }
+
+    pub(super) fn leave(&self, key: InodeKey) {
+        lock(&self.untouchable).insert(key);
+    }
+
+    /// Nobody wants to be told anything by a process.
+    pub(super) fn forget_wishes(&self, proc: usize) {
+        for wish in self.wishes.get(proc).into_iter().flatten() {
+            wish.store(0, Relaxed);
+        }
+    }
+}
+
+/// What the threads of one walker share.
+pub(super) struct Link {
+    common: Arc<Common>,
+    tell: Sender<Message>,
+    /// What is opened here others see.
+    shows: bool,
+    /// Nothing is opened any more: the server does not answer.
+    given_up: AtomicBool,
+    /// Bytes that this one has ahead.
+    held: AtomicU64,
+}
+
+impl std::ops::Deref for Link {
+    type Target = Common;
+
+    fn deref(&self) -> &Common {
+        &self.common
+    }
+}
+
+impl Link {
+    pub(super) fn new(common: Arc<Common>, tell: Sender<Message>, shows: bool) -> Link {
+        Link {
+            common,
+            tell,
+            shows,
+            given_up: AtomicBool::new(false),
+            held: AtomicU64::new(0),
         }
     }
 
@@ -108,16 +167,36 @@ impl Link {
         let _ = self.tell.send(message);
     }
 
-    pub(super) fn allow(&self, allowed: bool) {
-        self.allowed.store(allowed, Relaxed);
+    /// This one has so many bytes ahead; how many all have.
+    pub(super) fn holds(&self, bytes: u64) -> u64 {
+        let before = self.held.swap(bytes, Relaxed);
+        let change = bytes.wrapping_sub(before);
+        let all = self.common.held.fetch_add(change, Relaxed);
+        all.wrapping_add(change)
     }
 
-    pub(super) fn hold_back(&self, held_back: bool) {
-        self.held_back.store(held_back, SeqCst);
+    /// Bytes that the others have ahead.
+    pub(super) fn others_hold(&self) -> u64 {
+        let all = self.common.held.load(Relaxed);
+        all.saturating_sub(self.held.load(Relaxed))
     }
 
-    pub(super) fn leave(&self, key: InodeKey) {
-        lock(&self.untouchable).insert(key);
+    /// What a process is to tell of files (`shm::ALL_FILES` and its like), for this one; and for all together.
+    pub(super) fn wishes(&self, proc: usize, wish: u32) -> u32 {
+        let Some(wishes) = self.wishes.get(proc) else {
+            return wish;
+        };
+        wishes[usize::from(self.shows)].store(wish, Relaxed);
+        wishes.iter().fold(0, |all, w| all | w.load(Relaxed))
+    }
+
+    /// Nothing is opened here any more.
+    pub(super) fn give_up(&self) {
+        self.given_up.store(true, SeqCst);
+    }
+
+    pub(super) fn has_given_up(&self) -> bool {
+        self.given_up.load(SeqCst)
     }
 
     /// Whether this is the process in an entry still.
@@ -128,7 +207,7 @@ impl Link {
 
 impl Client for Link {
     fn is_held_back(&self) -> bool {
-        self.held_back.load(SeqCst) || !self.allowed.load(Relaxed)
+        self.held_back.load(SeqCst) || !self.allowed.load(Relaxed) || self.has_given_up()
     }
 
     /// As long as the process may do just what this one may.
@@ -147,7 +226,7 @@ impl Client for Link {
     }
 
     fn note(&self, owner: usize) -> Option<Box<dyn Send>> {
-        let note = Note::new(self.shared.clone(), Some(owner), false)?;
+        let note = Note::new(self.shared.clone(), Some(owner), self.shows)?;
         Some(Box::new(note))
     }
 

@@ -21,4 +21,4 @@ mod visits;
 mod walker;
 
 pub use link::Opened;
-pub use walker::{Leaving, Walker};
+pub use walker::{Leaving, Manner, Walker};

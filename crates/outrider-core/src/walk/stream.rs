@@ -367,6 +367,29 @@ impl Walks {
         }
     }
 
+    /// A file that was asked for and is there.
+    fn arrived_mut(&mut self, key: InodeKey) -> Option<&mut Here> {
+        let lists = self
+            .streams
+            .iter_mut()
+            .flat_map(|s| [&mut s.ahead, &mut s.passed]);
+        let mut all = lists.flatten().filter(|a| a.place.key() == key);
+        all.find_map(|ahead| ahead.here.as_mut())
+    }
+
+    /// What it took to have a file there that was asked for; `None`: it isn't there.
+    pub fn here(&mut self, key: InodeKey) -> Option<Here> {
+        self.arrived_mut(key).copied()
+    }
+
+    /// What was fetched of a file is not cached any more; that it was looked up may be of use still.
+    pub fn dropped(&mut self, key: InodeKey) {
+        if let Some(here) = self.arrived_mut(key) {
+            let bytes = std::mem::take(&mut here.bytes);
+            self.tally.wasted_bytes += bytes;
+        }
+    }
+
     /// What to do next, with at most `most` bytes ahead that were fetched and not read.
     pub fn wanted(&mut self, tree: &Tree, most: u64) -> Vec<Target<'static>> {
         let (mut unread, mut here, mut coming) = (0, 0, 0);

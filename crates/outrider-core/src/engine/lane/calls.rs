@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use outrider_sys::cache::residency_is_visible;
 use outrider_sys::device::lies_on_disk;
 use outrider_sys::raw::{self, blocks_read};
 use outrider_sys::units::{self, DeviceId, InodeKey, PAGE};
@@ -19,6 +20,7 @@ use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, ResolveFlags, SeekFrom};
 use rustix::time::ClockId;
 
 use super::room::Way;
+use super::server::{Server, waits};
 use super::{Call, Desk, Found, Handle, Listing, Names, Permit, Thread, lock};
 use crate::fetch::{leaves_access_time, reopen};
 use crate::tree::inode_block;
@@ -49,22 +51,33 @@ impl Call {
 impl Desk {
     /// Makes a call for an owner and tells the client.
     pub(super) fn make(&self, owner: usize, call: Call, thread: &Thread) {
+        self.call(owner, call, thread);
+        let left = std::mem::take(&mut *lock(&self.left));
+        if !left.is_empty() {
+            let _asks = self.under_way.begin();
+            drop(left);
+        }
+    }
+
+    fn call(&self, owner: usize, call: Call, thread: &Thread) {
         // Nothing is open yet while this waits.
         let unwanted = || self.client.is_held_back();
         let room = |device| Way::enter(&self.engine, device, LISTED, unwanted);
         let mut way = call.device().and_then(room);
         let _reads = thread.reads();
         let permit = Permit::begin(self, owner);
+        let _asks = self.under_way.begin();
         match call {
             Call::Open { place, most } => {
                 let (before, began) = (blocks_read(), clocks());
                 let most = most.unwrap_or(self.small);
-                let fetch = |way| self.open(owner, &place, most, way, thread);
+                let mut asked = false;
+                let mut fetch = |way| self.open(owner, &place, most, way, thread, &mut asked);
                 let bytes = permit
                     .zip(way.as_mut())
                     .and_then(|(_permit, way)| fetch(way));
                 let bytes = bytes.unwrap_or(0);
-                let cold = bytes > 0 || blocks_read() != before;
+                let cold = bytes > 0 || asked || blocks_read() != before;
                 let found = Found::Opened {
                     key: place.key(),
                     bytes,
@@ -73,8 +86,10 @@ impl Desk {
                 };
                 self.client.done(owner, found);
             }
-            Call::List { listing, .. } => match listing {
-                Listing::Whole { path, inodes } => self.list(owner, path, inodes, permit),
+            Call::List { listing, device } => match listing {
+                Listing::Whole { path, inodes } => {
+                    self.list(owner, path, inodes, permit, device.is_some());
+                }
                 Listing::Part {
                     path,
                     key,
@@ -98,10 +113,19 @@ impl Desk {
         }
     }
 
-    /// Lists a directory; what can't be listed is passed over.
-    fn list(&self, owner: usize, path: PathBuf, inodes: bool, permit: Option<Permit<'_>>) {
+    /// Lists a directory; what can't be listed is passed over. One whose own directory is `known` must be no mount point; otherwise the program is below it.
+    fn list(
+        &self,
+        owner: usize,
+        path: PathBuf,
+        inodes: bool,
+        permit: Option<Permit<'_>>,
+        known: bool,
+    ) {
         let before = blocks_read();
-        let listed = permit.as_ref().and_then(|_| list(&path, Some(&path)));
+        let listed = permit
+            .as_ref()
+            .and_then(|_| list(&path, known.then_some(&path), self.server.as_ref()));
         let cold = blocks_read() != before;
         let Some((dir, found)) = listed else {
             let dir = Directory::new(path, InodeKey::default(), (0, 0), Vec::new());
@@ -113,7 +137,7 @@ impl Desk {
         look_up(&found, &names);
     }
 
-    /// Brings a file of less than `most` bytes into the cache. Bytes that were not there, as far as is known.
+    /// Brings a file of less than `most` bytes into the cache. Bytes that were not there, as far as is known. `asked`: a server was asked for its name.
     fn open(
         &self,
         owner: usize,
@@ -121,20 +145,26 @@ impl Desk {
         most: u64,
         way: &mut Way,
         thread: &Thread,
+        asked: &mut bool,
     ) -> Option<u64> {
         let client = &self.client;
         let life = client.life(owner);
         let note = client.note(owner)?;
+        let before = waits();
         let (found, len) = self.find(place)?;
+        if let Some(server) = &self.server {
+            *asked = waits() != before;
+            server.try_again(|| drop(self.find(place)));
+        }
         if len == 0 || len >= most {
             return Some(0);
         }
         if !way.grow(len.saturating_sub(LISTED), || client.is_held_back()) {
             return None;
         }
-        let file = open_quietly(&found, OFlags::empty()).ok()?;
+        let file = self.open_found(&found)?;
         drop(found);
-        let file = Arc::new(Handle::held(file));
+        let file = Arc::new(file);
         file.attach(Box::new(note));
         lock(&self.held).push((owner, Arc::downgrade(&file)));
         let _held = Held(self, &file);
@@ -154,6 +184,20 @@ impl Desk {
         file.wait_watched(len - 1, self.engine.notes());
         let read = || (blocks_read() - before) as u64 * 512;
         Some(missing.unwrap_or_else(read).min(len))
+    }
+
+    /// Opens what was found.
+    fn open_found(&self, found: &OwnedFd) -> Option<Handle> {
+        if self.server.is_none() {
+            return Some(Handle::held(open_quietly(found, OFlags::empty()).ok()?));
+        }
+        // What statvfs(2) says of times of access a server would be asked for.
+        let fd = reopen(found.as_fd(), OFlags::NOATIME).ok()?;
+        let visible = residency_is_visible(fd.as_fd());
+        // Whoever has it let go of does not close it: closing asks the server, too.
+        let left = self.left.clone();
+        let closer = move |remains| lock(&left).push(remains);
+        Some(Handle::remote(fd, true, visible, Arc::new(closer)))
     }
 
     /// The file that an entry leads to, if it is the one that was listed and may be opened, and its length.
@@ -228,12 +272,25 @@ fn open_quietly(found: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
 }
 
 /// A file's time of modification, s and ns.
-pub fn modified(st: &rustix::fs::Stat) -> (i64, u64) {
-    (st.st_mtime, st.st_mtime_nsec)
+fn modified(st: &libc::stat) -> (i64, u64) {
+    (st.st_mtime, st.st_mtime_nsec as u64)
+}
+
+/// The time of modification of what is at a path now. A server is not asked for it, unless for the name.
+pub fn modified_at(path: &Path) -> Option<(i64, u64)> {
+    use rustix::fs::{AtFlags, StatxFlags};
+    let quiet = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+    let flags = quiet | AtFlags::SYMLINK_NOFOLLOW;
+    let st = rustix::fs::statx(CWD, path, flags, StatxFlags::MTIME).ok()?;
+    Some((st.stx_mtime.tv_sec, st.stx_mtime.tv_nsec.into()))
 }
 
 /// Lists a directory, of another that is known if it is `within` one; and what finds entries in it.
-pub(super) fn list(path: &Path, within: Option<&Path>) -> Option<(Directory, OwnedFd)> {
+pub(super) fn list(
+    path: &Path,
+    within: Option<&Path>,
+    server: Option<&Server>,
+) -> Option<(Directory, OwnedFd)> {
     let found = match within.and_then(|p| Some((p.parent()?, p.file_name()?))) {
         Some((parent, name)) => {
             let parent = rustix::fs::openat(CWD, parent, directory(), Mode::empty()).ok()?;
@@ -241,12 +298,21 @@ pub(super) fn list(path: &Path, within: Option<&Path>) -> Option<(Directory, Own
         }
         None => rustix::fs::openat(CWD, path, directory(), Mode::empty()).ok()?,
     };
-    let device = raw::status(found.as_raw_fd()).ok()?.st_dev;
-    if !lies_on_disk(found.as_fd(), device) {
-        return None;
-    }
-    let st = rustix::fs::fstat(&found).ok()?;
-    let opened = open_quietly(&found, OFlags::DIRECTORY).ok()?;
+    let st = raw::status(found.as_raw_fd()).ok()?;
+    let opened = match server {
+        Some(server) => {
+            if st.st_dev != server.device.0 {
+                return None;
+            }
+            reopen(found.as_fd(), OFlags::DIRECTORY | OFlags::NOATIME).ok()?
+        }
+        None => {
+            if !lies_on_disk(found.as_fd(), st.st_dev) {
+                return None;
+            }
+            open_quietly(&found, OFlags::DIRECTORY).ok()?
+        }
+    };
     let mut room = vec![0; AT_ONCE];
     let mut listing = listing::Listing::new(opened.as_raw_fd(), &mut room);
     let mut entries = Vec::new();
@@ -315,7 +381,7 @@ mod tests {
         for i in 0..6000 {
             std::fs::write(dir.join(format!("{:x}", i * 7919)), "").unwrap();
         }
-        let listed = list(&dir, None);
+        let listed = list(&dir, None, None);
         // Nothing is listed that doesn't lie on a disk.
         if let Some((whole, _)) = listed {
             let entries: BTreeSet<_> = whole.entries.iter().map(|e| (e.ino, &e.name)).collect();

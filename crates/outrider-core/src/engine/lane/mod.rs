@@ -8,6 +8,7 @@
 mod calls;
 mod counts;
 mod room;
+mod server;
 mod turns;
 
 use std::ffi::OsString;
@@ -16,16 +17,19 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use outrider_sys::threads;
 use outrider_sys::units::{DeviceId, InodeKey};
 
-pub use calls::modified;
+pub use calls::modified_at;
 pub(super) use counts::Counts;
 pub use counts::{LEAST_BLOCK, Reads, Thread};
+pub use server::Server;
+use server::UnderWay;
 use turns::Turns;
 
-use super::{Engine, Handle, Shared, become_background};
+use super::{Engine, Handle, Remains, Shared, become_background};
 use crate::device::DeviceModel;
 use crate::lock;
 use crate::shm::lost;
@@ -139,13 +143,18 @@ pub trait Client: Send + Sync {
     fn done(&self, owner: usize, found: Found);
 }
 
-/// A client's way to the lane; cheap to clone. An engine has one client at most: owners are told apart by their numbers only.
+/// A client's way to a lane; cheap to clone. A lane has one client: owners are told apart by their numbers only.
 #[derive(Clone)]
 pub struct Lane(Arc<Desk>);
 
 /// What a client's calls share.
 struct Desk {
     engine: Arc<Shared>,
+    /// What waits for the threads.
+    lane: Arc<State>,
+    /// What a server keeps is all that is opened here; `None`: what lies on disks.
+    server: Option<Server>,
+    under_way: UnderWay,
     client: Arc<dyn Client>,
     /// Smaller files are fetched whole, bytes.
     small: u64,
@@ -153,6 +162,8 @@ struct Desk {
     busy: AtomicUsize,
     /// Files that are open, by owner.
     held: Mutex<Vec<(usize, Weak<Handle>)>>,
+    /// What is left to be closed of files that were let go of, where that asks a server.
+    left: Arc<Mutex<Vec<Remains>>>,
 }
 
 /// What the engine keeps of the lane.
@@ -173,12 +184,33 @@ struct Waiting {
 impl Engine {
     /// A way for those who have directories listed and files opened. Of files of `small` bytes and more only the inodes are read.
     pub fn lane(&self, client: Arc<dyn Client>, small: u64) -> Lane {
+        self.lane_over(self.shared.lane.clone(), client, small, None)
+    }
+
+    /// The same for the files of one server, with threads of their own: those that wait for an answer that never comes are in nobody else's way.
+    pub fn lane_of_server(&self, client: Arc<dyn Client>, small: u64, device: DeviceId) -> Lane {
+        let lane = Arc::<State>::default();
+        lock(&self.shared.lanes_of_servers).push(Arc::downgrade(&lane));
+        self.lane_over(lane, client, small, Some(Server::new(device)))
+    }
+
+    fn lane_over(
+        &self,
+        lane: Arc<State>,
+        client: Arc<dyn Client>,
+        small: u64,
+        server: Option<Server>,
+    ) -> Lane {
         Lane(Arc::new(Desk {
             engine: self.shared.clone(),
+            lane,
+            server,
+            under_way: UnderWay::default(),
             client,
             small,
             busy: AtomicUsize::new(0),
             held: Mutex::default(),
+            left: Arc::default(),
         }))
     }
 }
@@ -223,12 +255,12 @@ impl State {
     }
 }
 
-/// One thread, until the engine is dropped.
-fn work(shared: &Shared) {
+/// One thread of a lane, until the engine is dropped.
+fn work(shared: &Shared, lane: &State) {
     let _ours = threads::Own::new();
     become_background(shared.settings.io_priority);
-    let thread = shared.lane.thread();
-    while let Some((owner, (desk, call))) = shared.lane.next() {
+    let thread = lane.thread();
+    while let Some((owner, (desk, call))) = lane.next() {
         desk.make(owner, call, &thread);
     }
 }
@@ -236,30 +268,30 @@ fn work(shared: &Shared) {
 impl Lane {
     /// Has a call made for an owner as soon as it is its turn.
     pub fn submit(&self, owner: usize, call: Call) {
-        let engine = &self.0.engine;
-        let mut waiting = lock(&engine.lane.waiting);
+        let (engine, lane) = (&self.0.engine, &self.0.lane);
+        let mut waiting = lock(&lane.waiting);
         let more = !waiting.calls.is_empty() || waiting.threads == 0;
         waiting.calls.push(owner, (self.0.clone(), call));
         if more && waiting.threads < THREADS {
-            let shared = engine.clone();
+            let (shared, its) = (engine.clone(), lane.clone());
             let thread = std::thread::Builder::new().name("outrider-lane".into());
-            match thread.stack_size(STACK).spawn(move || work(&shared)) {
+            match thread.stack_size(STACK).spawn(move || work(&shared, &its)) {
                 Ok(_) => waiting.threads += 1,
                 Err(_) => engine.notes().lose(lost::THREADS),
             }
         }
         drop(waiting);
-        engine.lane.work.notify_one();
+        lane.work.notify_one();
     }
 
     /// Whether more may be asked for on behalf of an owner at the moment.
     pub fn has_room(&self, owner: usize) -> bool {
-        lock(&self.0.engine.lane.waiting).calls.have_room(owner)
+        lock(&self.0.lane.waiting).calls.have_room(owner)
     }
 
     /// Takes back what no thread has begun with for an owner.
     pub fn cancel(&self, owner: usize) -> impl Iterator<Item = Call> {
-        let calls = lock(&self.0.engine.lane.waiting).calls.take(owner);
+        let calls = lock(&self.0.lane.waiting).calls.take(owner);
         calls.into_iter().map(|(_, call)| call)
     }
 
@@ -269,13 +301,13 @@ impl Lane {
             Call::Open { place, .. } => place.key() == file,
             Call::List { .. } | Call::Stat(_) => false,
         };
-        let mut waiting = lock(&self.0.engine.lane.waiting);
+        let mut waiting = lock(&self.0.lane.waiting);
         waiting.calls.remove(owner, same)
     }
 
     /// Takes back all that no thread has begun with.
     pub fn cancel_all(&self) {
-        let dropped = std::mem::take(&mut lock(&self.0.engine.lane.waiting).calls);
+        let dropped = std::mem::take(&mut lock(&self.0.lane.waiting).calls);
         drop(dropped);
     }
 
@@ -302,7 +334,7 @@ impl Lane {
 
     /// What the calling thread reads on a client's behalf is counted by what this yields.
     pub fn thread(&self) -> Thread {
-        self.0.engine.lane.thread()
+        self.0.lane.thread()
     }
 
     /// Something may be opened for an owner on the calling thread as long as the result lives. `None`: it may not.
@@ -312,7 +344,22 @@ impl Lane {
 
     /// Lists a directory on the calling thread.
     pub fn list_here(&self, _permit: &Permit<'_>, path: &Path) -> Option<Directory> {
-        calls::list(path, None).map(|(dir, _)| dir)
+        calls::list(path, None, self.server()).map(|(dir, _)| dir)
+    }
+
+    /// Whose files are opened here, if a server keeps them.
+    pub fn server(&self) -> Option<&Server> {
+        self.0.server.as_ref()
+    }
+
+    /// The calling thread asks something that may not be answered, until the result is dropped.
+    pub fn asks(&self) -> impl Drop + '_ {
+        self.0.under_way.begin()
+    }
+
+    /// For how long the oldest call of those under way has not been answered.
+    pub fn unanswered(&self) -> Duration {
+        self.0.under_way.longest()
     }
 }
 
@@ -425,7 +472,7 @@ mod tests {
         for name in ["a", "b", "c"] {
             fs::write(path.join(name), vec![b'x'; 5000]).unwrap();
         }
-        let Some((dir, _)) = calls::list(&path, None) else {
+        let Some((dir, _)) = calls::list(&path, None, None) else {
             // It doesn't lie on a disk.
             return fs::remove_dir_all(&path).unwrap();
         };

@@ -1,7 +1,7 @@
 //! Directories that processes list.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
 use outrider_sys::units::InodeKey;
@@ -32,7 +32,11 @@ impl Guide {
             return self.listen(Told::Directories, proc, pid, Listen::Cold);
         };
         let path = found.or_else(|| self.link_of(opened));
-        let Some(path) = path.filter(|path| self.systems.is_fit(opened.key.device(), path)) else {
+        let (device, server) = (opened.key.device(), lane.server());
+        let fit = |path: &PathBuf| {
+            !self.link.excluded.holds(path) && self.systems.is_fit(device, path, server)
+        };
+        let Some(path) = path.filter(fit) else {
             let listen = self.visits.entry(proc).or_default().astray();
             return self.listen(Told::Directories, proc, pid, listen);
         };
@@ -67,7 +71,9 @@ impl Guide {
         let Some(path) = known.or_else(|| self.link_of(opened)) else {
             return;
         };
-        if self.systems.is_fit(key.device(), &path) {
+        if !self.link.excluded.holds(&path)
+            && self.systems.is_fit(key.device(), &path, lane.server())
+        {
             self.list_in_parts(opened, &path, at);
         }
     }

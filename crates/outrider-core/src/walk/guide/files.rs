@@ -32,11 +32,23 @@ impl Guide {
         }
         let walks = self.walks.entry(proc).or_default();
         walks.who = Some(who);
+        // What is not there any more was not of use.
+        let ahead = walks.here(opened.key).filter(|here| here.bytes > 0);
+        let server = lane.server();
+        if let (Some(server), Some(_)) = (server, ahead) {
+            server.was_opened(!opened.cold);
+            if opened.cold {
+                walks.dropped(opened.key);
+            }
+        }
         let listen = match place {
             Some(place) => walks.opened(&self.tree, place),
             None => walks.astray(),
         };
-        let listen = self.in_no_order(opened, known, listen);
+        let listen = match listen {
+            Listen::All if server.is_some() => Listen::AllAndWhether,
+            listen => self.in_no_order(opened, known, listen),
+        };
         self.listen(Told::Files, proc, pid, listen);
     }
 
@@ -100,6 +112,7 @@ impl Guide {
         let part = allowance / (others.len() as u64 + 1);
         let kept: u64 = others.iter().map(|h| h.kept(part)).sum();
         allowance
+            .saturating_sub(self.link.others_hold())
             .saturating_sub(kept)
             .saturating_sub(self.held_dense())
     }
@@ -107,6 +120,7 @@ impl Guide {
     /// Tells what all walks have ahead.
     pub(super) fn settle(&self) {
         let walks: u64 = self.walks.values().map(|w| w.holding().held).sum();
-        self.ledger.hold(Holder::Walks, walks + self.held_dense());
+        let all = self.link.holds(walks + self.held_dense());
+        self.ledger.hold(Holder::Walks, all);
     }
 }

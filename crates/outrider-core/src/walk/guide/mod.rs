@@ -5,7 +5,7 @@ mod directories;
 mod files;
 mod places;
 
-use outrider_sys::units::DeviceId;
+use outrider_sys::units::{DeviceId, InodeKey};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use crate::engine::{Call, Found, Lane, Listing};
 use crate::intent::{Intent, Target};
 use crate::ledger::Ledger;
 use crate::shm::{self, Figure};
-use crate::tree::known::Tree;
+use crate::tree::known::{Directory, Tree};
 
 /// Opens that are not told after a process turned out not to be foreseeable; each time twice as many.
 const REST: u32 = 256;
-const LONGEST_REST: u32 = 1 << 16;
+pub(super) const LONGEST_REST: u32 = 1 << 16;
 
 /// What hooks tell of.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -83,8 +83,10 @@ impl Guide {
 
     pub(super) fn run(mut self, told: &Receiver<Message>) {
         let thread = self.lane.thread();
+        let lane = self.lane.clone();
         while let Ok(message) = told.recv() {
             let _reads = thread.reads();
+            let _asks = lane.asks();
             if let Some(proc) = self.take(message) {
                 self.go_on(proc);
             }
@@ -196,7 +198,21 @@ impl Guide {
     /// Takes what the policy wants: the lane is asked for it.
     fn issue(&mut self, intent: Intent<'static>) {
         let Some(proc) = intent.process else { return };
+        let excluded = &self.link.excluded;
         let call = match intent.target {
+            Target::Entry(place, _) if !excluded.is_empty() && excluded.holds(&place.path()) => {
+                return self.fetched(proc, place.key(), Here::default(), [0.0; 2]);
+            }
+            Target::Listing(Listing::Whole { path, .. }) if excluded.holds(&path) => {
+                let empty = Directory::new(path, InodeKey::default(), (0, 0), Vec::new());
+                self.take_in(empty);
+                return;
+            }
+            // Where a file has to be opened anew, nothing of it is there any more.
+            Target::Entry(place, _) if self.lane.server().is_some_and(|s| !s.keeps_files()) => {
+                let most = Some(0);
+                Call::Open { place, most }
+            }
             Target::Entry(place, most) => Call::Open { place, most },
             Target::Inodes(names) => Call::Stat(names),
             Target::Listing(listing) => {
@@ -237,21 +253,26 @@ impl Guide {
             return;
         }
         let entry = self.link.shared.proc(proc);
-        let (all, rests) = match told {
-            Told::Files => (&entry.walking, &entry.rest),
-            Told::Directories => (&entry.visiting, &entry.visit_rest),
+        let wish = match listen {
+            Listen::All => shm::ALL_FILES,
+            Listen::Whether => shm::WHETHER_COLD,
+            Listen::AllAndWhether => shm::ALL_FILES | shm::WHETHER_COLD,
+            Listen::Cold | Listen::Rest => 0,
+        };
+        let (all, rests, wish) = match told {
+            Told::Files => (&entry.walking, &entry.rest, self.link.wishes(proc, wish)),
+            Told::Directories => (&entry.visiting, &entry.visit_rest, wish),
         };
         match listen {
-            Listen::All => all.store(shm::ALL_FILES, Relaxed),
-            Listen::Whether => all.store(shm::WHETHER_COLD, Relaxed),
-            Listen::AllAndWhether => all.store(shm::ALL_FILES | shm::WHETHER_COLD, Relaxed),
-            Listen::Cold => all.store(0, Relaxed),
+            // Somebody else goes ahead of it.
+            Listen::Rest if wish != 0 => {}
             Listen::Rest => {
                 let rest = self.rests.entry((proc, told)).or_insert(REST);
                 rests.store(*rest, Relaxed);
                 all.store(0, Relaxed);
                 *rest = rest.saturating_mul(2).min(LONGEST_REST);
             }
+            _ => all.store(wish, Relaxed),
         }
     }
 }

@@ -11,7 +11,7 @@ use outrider_sys::units::{DeviceId, InodeKey};
 use super::super::link::Opened;
 use super::super::stream::common;
 use super::Guide;
-use crate::engine::modified;
+use crate::engine::{Server, modified_at};
 use crate::fetch;
 use crate::tree::known::{Directory, Place};
 
@@ -29,7 +29,11 @@ pub(super) struct Systems(HashMap<DeviceId, (Instant, bool)>);
 impl Systems {
     /// Whether files are fetched from the file system of a directory, with this `st_dev`: it lies on a disk, as far as can be seen, and nobody
     /// else sees that they are open.
-    pub(super) fn is_fit(&mut self, dev: DeviceId, dir: &Path) -> bool {
+    pub(super) fn is_fit(&mut self, dev: DeviceId, dir: &Path, server: Option<&Server>) -> bool {
+        if let Some(server) = server {
+            // It is not asked for more than names.
+            return server.device == dev && fetch::is_device(dir, dev);
+        }
         let known = self.0.get(&dev).filter(|(at, _)| at.elapsed() < STALE);
         let known = known.map(|(_, fit)| *fit);
         if known == Some(false) {
@@ -76,7 +80,9 @@ impl Guide {
     pub(super) fn locate(&mut self, opened: Opened) -> Option<Place> {
         let path = self.link_of(opened)?;
         let dir = path.parent()?;
-        if !self.systems.is_fit(opened.key.device(), dir) {
+        let server = self.lane.server();
+        if self.link.excluded.holds(&path) || !self.systems.is_fit(opened.key.device(), dir, server)
+        {
             return None;
         }
         match self.tree.get(dir) {
@@ -87,10 +93,10 @@ impl Guide {
                 self.list_now(opened.proc, dir);
             }
             Some(known) => {
-                let now = rustix::fs::stat(dir).ok()?;
+                let now = modified_at(dir)?;
                 let patience = self.patience.get_mut(dir);
                 match patience {
-                    _ if modified(&now) == known.modified => {}
+                    _ if now == known.modified => {}
                     Some(left) if *left > 0 => *left -= 1,
                     _ => self.list_now(opened.proc, dir),
                 }
@@ -119,8 +125,10 @@ impl Guide {
             let Some(permit) = self.lane.permit(proc) else {
                 return;
             };
-            self.lane.list_here(&permit, path).unwrap_or_else(|| {
-                let now = rustix::fs::stat(path).map_or((0, 0), |st| modified(&st));
+            let excluded = self.link.excluded.holds(path);
+            let listed = (!excluded).then(|| self.lane.list_here(&permit, path));
+            listed.flatten().unwrap_or_else(|| {
+                let now = modified_at(path).unwrap_or_default();
                 Directory::new(path.to_owned(), InodeKey::default(), now, Vec::new())
             })
         };

@@ -1,0 +1,370 @@
+//! Trees that a server keeps are gone through ahead of programs, as far as that asks the server for nothing that they would not have.
+//!
+//! docs/design/22-trees-on-servers.md. Oracles: what the programs print and leave without us, and the requests that `outrider-lab mount`, a directory shown as a slow network
+//! file system, has counted by kind.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use support::{Disk, Random, eventually, fresh, have, is_root, outrider_run, skip};
+
+const DIRECTORIES: u64 = 12;
+const FILES: u64 = 25;
+const ALL: u64 = DIRECTORIES * FILES;
+/// Requests beyond the program's own that a mount may cost on which nothing stays.
+const FEW: u64 = ALL / 2;
+
+/// A tree in `shown`, which is to be seen in `mnt`.
+fn plant(dir: &Path) {
+    let mut random = Random(3);
+    for d in 0..DIRECTORIES {
+        let dir = dir.join(format!("shown/{}/{:x}", d % 3, random.next()));
+        fs::create_dir_all(&dir).unwrap();
+        for _ in 0..FILES {
+            let len = 100 + random.next() as usize % 9000;
+            fs::write(dir.join(format!("{:x}", random.next())), random.bytes(len)).unwrap();
+        }
+    }
+    fs::create_dir_all(dir.join("mnt")).unwrap();
+}
+
+/// A mounted file system. Each is new to the kernel: nothing is cached of it.
+struct Mount {
+    server: Child,
+    count: PathBuf,
+    at: PathBuf,
+}
+
+impl Mount {
+    /// Mounts `shown` on `mnt`; or says why that is skipped.
+    fn of(test: &str, dir: &Path, manner: &[&str]) -> Option<Mount> {
+        if !is_root() || !Path::new("/dev/fuse").exists() {
+            skip(test, "needs root and /dev/fuse");
+            return None;
+        }
+        let (count, at) = (dir.join("requests"), dir.join("mnt"));
+        let mut server = Disk::lab();
+        server.arg("mount").arg(dir.join("shown")).arg(&at);
+        server.args(["--latency-us", "500"]).args(manner);
+        server.arg("--count").arg(&count).stdout(Stdio::piped());
+        let mut server = server.spawn().unwrap();
+        let mut line = String::new();
+        let mut out = BufReader::new(server.stdout.take().unwrap());
+        out.read_line(&mut line).unwrap();
+        assert!(line.contains("parallel"), "{line}");
+        Some(Mount { server, count, at })
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.server), signal).unwrap();
+    }
+
+    /// Requests by kind.
+    fn asked(&self) -> BTreeMap<String, u64> {
+        let told = fs::read_to_string(&self.count).unwrap();
+        let words = told.lines().map(|line| line.split_whitespace());
+        let pairs = words.map(|mut w| (w.next().unwrap().to_owned(), w.next().unwrap()));
+        pairs.map(|(name, n)| (name, n.parse().unwrap())).collect()
+    }
+
+    /// It can be unmounted at once.
+    fn end(mut self) {
+        let unmounted = Command::new("umount").arg(&self.at).output().unwrap();
+        assert!(unmounted.status.success(), "{unmounted:?}");
+        assert!(self.server.wait().unwrap().success());
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.server), Signal::CONT);
+        let _ = kill_process(Pid::from_child(&self.server), Signal::TERM);
+        let _ = self.server.wait();
+    }
+}
+
+/// What a run printed, its report, and the requests that it took.
+struct Run {
+    printed: Vec<u8>,
+    totals: Value,
+    asked: BTreeMap<String, u64>,
+}
+
+impl Run {
+    fn number(&self, field: &str) -> u64 {
+        self.totals[field].as_u64().unwrap()
+    }
+
+    fn asked(&self, kind: &str) -> u64 {
+        self.asked[kind]
+    }
+}
+
+fn run(dir: &Path, test: &str, manner: &[&str], flags: &[&str], script: &str) -> Option<Run> {
+    let mount = Mount::of(test, dir, manner)?;
+    let flags = [flags, &["--report=r.json"]].concat();
+    let output = outrider_run(dir, &flags, &["sh", "-c", script])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{script}: {output:?}");
+    let report: Value = serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+    let asked = mount.asked();
+    // Nothing of it is open any more.
+    mount.end();
+    Some(Run {
+        printed: output.stdout,
+        totals: report["totals"].clone(),
+        asked,
+    })
+}
+
+/// B11, B12: most files are opened ahead of the program and nearly all of these are opened by it; each file is read once and each name looked up once, as
+/// without us; nothing is asked for but names, attributes, files and lists.
+#[test]
+fn trees_of_servers_are_gone_through_ahead() {
+    const TEST: &str = "trees_of_servers_are_gone_through_ahead";
+    let dir = fresh(TEST);
+    plant(&dir);
+    for (program, script) in [
+        ("tar", "tar c --sort=none mnt | cksum"),
+        ("grep", "grep -rc x mnt"),
+        (
+            "cp",
+            "rm -rf copy; cp -r mnt copy; find copy -type f | LC_ALL=C sort | xargs cksum; rm -r copy",
+        ),
+    ] {
+        if !have(program) {
+            skip(TEST, &format!("{program} is not installed"));
+            continue;
+        }
+        let go = |flags: &[&str]| run(&dir, TEST, &["--keep-cache"], flags, script);
+        let Some(plain) = go(&["--mode=app-only"]) else {
+            return;
+        };
+        eventually(|| {
+            let ours = go(&[]).unwrap();
+            assert_eq!(ours.printed, plain.printed, "{script}");
+            for (kind, n) in &ours.asked {
+                let more = n - plain.asked[kind].min(*n);
+                let bound = match kind.as_str() {
+                    "open" => ALL,
+                    // Each directory once more, and those above them.
+                    "list" | "list-more" => plain.asked[kind] + 8,
+                    "lookup" | "attributes" | "read" => ALL / 20,
+                    "read-bytes" => ALL * 500,
+                    _ => 0,
+                };
+                assert!(more <= bound, "{script}: {kind}: {:?}", ours.asked);
+            }
+            let [fetched, used] = ["files_ahead", "files_ahead_used"].map(|f| ours.number(f));
+            let well = used > ALL / 2 && fetched - used < ALL / 20;
+            let told = format!("{script}: {}: {:?}", ours.totals, ours.asked);
+            well.then_some(()).ok_or(told)
+        });
+    }
+}
+
+/// B11: where the settings say so, nothing is opened, looked up or listed ahead on a server, or below a path.
+#[test]
+fn servers_are_left_alone_where_they_shall_be() {
+    const TEST: &str = "servers_are_left_alone_where_they_shall_be";
+    const SCRIPT: &str = "tar c --sort=none mnt | cksum; cat mnt/0/*/* | cksum";
+    let dir = fresh(TEST);
+    plant(&dir);
+    let go = |flags: &[&str]| run(&dir, TEST, &["--keep-cache"], flags, SCRIPT);
+    let Some(plain) = go(&["--mode=app-only"]) else {
+        return;
+    };
+    let mnt = dir.join("mnt");
+    for settings in [
+        "files.network = \"files\"".to_owned(),
+        "files.network = \"off\"".to_owned(),
+        format!("files.exclude = [\"{}/**\"]", mnt.display()),
+        format!("files.exclude = [\"/nowhere\", \"{}/*/*\"]", mnt.display()),
+    ] {
+        fs::write(dir.join("config.toml"), &settings).unwrap();
+        let ours = go(&["--config=config.toml"]).unwrap();
+        assert_eq!(ours.printed, plain.printed);
+        assert_eq!(ours.number("files_ahead"), 0, "{settings}");
+        let upper = u64::from(settings.contains("nowhere")) * 4;
+        for (kind, n) in &ours.asked {
+            // What lies above may be listed.
+            let more = if kind.starts_with("list") { upper } else { 0 };
+            assert!(
+                *n <= plain.asked[kind] + more,
+                "{settings}: {:?}",
+                ours.asked
+            );
+        }
+    }
+}
+
+/// Where a part of a tree is excluded, the rest is gone through ahead.
+#[test]
+fn what_is_excluded_is_not_touched_on_disks_either() {
+    let dir = fresh("what_is_excluded");
+    plant(&dir);
+    let tree = dir.join("shown");
+    let setting = format!("files.exclude = [\"{}/1/**\"]", tree.display());
+    fs::write(dir.join("config.toml"), setting).unwrap();
+    let half = format!(
+        "find {} -type f | LC_ALL=C sort | grep -v shown/1/ | xargs cksum >/dev/null",
+        tree.display()
+    );
+    let cold = || {
+        let mut left = vec![tree.clone()];
+        let mut files = Vec::new();
+        while let Some(path) = left.pop() {
+            for entry in fs::read_dir(path).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    left.push(path);
+                } else {
+                    files.push(path);
+                }
+            }
+        }
+        for path in &files {
+            let file = fs::File::open(path).unwrap();
+            file.sync_all().unwrap();
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        }
+        files
+    };
+    eventually(|| {
+        let files = cold();
+        let flags = ["--config=config.toml", "--report=r.json"];
+        let output = outrider_run(&dir, &flags, &["sh", "-c", &half]).output();
+        assert!(output.unwrap().status.success());
+        for path in files.iter().filter(|p| p.starts_with(tree.join("1"))) {
+            use std::os::fd::AsFd;
+            let file = fs::File::open(path).unwrap();
+            let len = file.metadata().unwrap().len();
+            let cached = outrider_sys::cache::cachestat(file.as_fd(), 0..len);
+            assert!(cached.is_ok_and(|s| s.cached == 0), "{}", path.display());
+        }
+        let report: Value = serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+        let ahead = report["totals"]["files_ahead_used"].as_u64().unwrap();
+        let told = format!("{ahead}: {}", report["totals"]);
+        (ahead > 0).then_some(()).ok_or(told)
+    });
+}
+
+/// A bad pattern is one line with key and line, and nothing is started.
+#[test]
+fn bad_patterns_are_refused() {
+    let dir = fresh("bad_patterns");
+    for bad in ["relative/**", "/mnt/[a"] {
+        let text = format!("[files]\nwalk = true\nexclude = [\"/fine\", \"{bad}\"]\n");
+        fs::write(dir.join("config.toml"), text).unwrap();
+        let flags = ["--config=config.toml"];
+        let output = outrider_run(&dir, &flags, &["touch", "started"])
+            .output()
+            .unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+        assert!(
+            told.contains("config.toml:3") && told.contains("files.exclude"),
+            "{told}"
+        );
+        assert!(!dir.join("started").exists());
+    }
+}
+
+/// Where nothing stays of what is read, or of names, that is found out from a few.
+#[test]
+fn forgetful_mounts_cost_little() {
+    const TEST: &str = "forgetful_mounts_cost_little";
+    const SCRIPT: &str = "tar c --sort=none mnt | cksum";
+    let dir = fresh(TEST);
+    plant(&dir);
+    for manner in [
+        &[][..],
+        &["--direct-io"],
+        &["--valid-s", "0"],
+        &["--valid-s", "0", "--keep-cache"],
+    ] {
+        let Some(plain) = run(&dir, TEST, manner, &["--mode=app-only"], SCRIPT) else {
+            return;
+        };
+        eventually(|| {
+            let ours = run(&dir, TEST, manner, &[], SCRIPT).unwrap();
+            assert_eq!(ours.printed, plain.printed);
+            let names = |run: &Run| run.asked("lookup") + run.asked("attributes");
+            let files = |run: &Run| run.asked("open") + run.asked("read");
+            let more = [
+                files(&ours).saturating_sub(files(&plain)),
+                names(&ours).saturating_sub(names(&plain)),
+            ];
+            let told = format!("{manner:?}: {:?}, stock {:?}", ours.asked, plain.asked);
+            (more < [FEW; 2] && more[1] < 2 * FEW)
+                .then_some(())
+                .ok_or(told)
+        });
+    }
+}
+
+/// B12: a server that does not answer any more keeps nobody from ending, is written off after a while, and its file system can be unmounted afterwards.
+#[test]
+fn silent_servers_hold_nobody_up() {
+    const TEST: &str = "silent_servers_hold_nobody_up";
+    const SCRIPT: &str = "import os, signal, sys, time
+files = sorted(os.path.join(w, n) for w, _, names in os.walk('mnt') for n in names)
+for i, name in enumerate(files):
+    file = open(name, 'rb')
+    if i == 150: break
+    file.read()
+os.kill(int(sys.argv[1]), signal.SIGSTOP)
+time.sleep(float(sys.argv[2]))
+";
+    let dir = fresh(TEST);
+    plant(&dir);
+    for (waits, silent) in [("0.3", false), ("14", true)] {
+        eventually(|| {
+            let Some(mount) = Mount::of(TEST, &dir, &["--keep-cache"]) else {
+                return Ok(());
+            };
+            let server = mount.server.id().to_string();
+            let argv = ["python3", "-c", SCRIPT, &server, waits];
+            let began = Instant::now();
+            let mut child = outrider_run(&dir, &["--report=r.json"], &argv)
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap();
+            let status = loop {
+                if let Some(status) = child.try_wait().unwrap() {
+                    break status;
+                }
+                // Forever, if it hung.
+                assert!(began.elapsed() < Duration::from_secs(120), "it hangs");
+                std::thread::sleep(Duration::from_millis(20));
+            };
+            assert!(status.success());
+            let report = fs::read_to_string(dir.join("r.json")).unwrap();
+            mount.signal(Signal::CONT);
+            // As soon as the service's threads have their answers.
+            let at = mount.at.clone();
+            let until = Instant::now() + Duration::from_secs(60);
+            while Command::new("umount")
+                .arg(&at)
+                .stderr(Stdio::null())
+                .status()
+                .is_ok_and(|s| !s.success())
+            {
+                assert!(Instant::now() < until, "it can't be unmounted");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let told = report.contains("did not answer; it was not prefetched any more");
+            (told == silent).then_some(()).ok_or(report)
+        });
+    }
+}
