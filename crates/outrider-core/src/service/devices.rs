@@ -32,6 +32,43 @@ pub struct Place {
     pub caches: bool,
 }
 
+/// What became of what was asked for when files were opened.
+struct Openings {
+    /// The share of the latest for which anything was left to ask.
+    fruitful: f64,
+    passed: u32,
+}
+
+impl Default for Openings {
+    fn default() -> Openings {
+        Openings {
+            fruitful: 1.0,
+            passed: 0,
+        }
+    }
+}
+
+impl Openings {
+    /// Of the latest so many count, and after as many that were passed over one is tried.
+    const LATEST: u32 = 16;
+    /// With a smaller share it isn't worth trying.
+    const LEAST: f64 = 0.25;
+
+    fn are_in_vain(&self) -> bool {
+        self.fruitful < Openings::LEAST && self.passed < Openings::LATEST
+    }
+
+    fn count(&mut self, fruitful: Option<bool>) {
+        let Some(fruitful) = fruitful else {
+            self.passed += 1;
+            return;
+        };
+        self.passed = 0;
+        self.fruitful +=
+            (f64::from(u8::from(fruitful)) - self.fruitful) / f64::from(Openings::LATEST);
+    }
+}
+
 /// File systems, by their numbers, and devices.
 pub(super) struct Devices {
     places: Map<u64, Place>,
@@ -45,6 +82,7 @@ pub(super) struct Devices {
     caching: HashSet<u64>,
     /// File systems of which nothing is prefetched any more.
     left_alone: HashSet<u64>,
+    openings: HashMap<u64, Openings>,
 }
 
 impl Devices {
@@ -56,6 +94,7 @@ impl Devices {
             credits: HashMap::new(),
             caching: HashSet::new(),
             left_alone: HashSet::new(),
+            openings: HashMap::new(),
         }
     }
 
@@ -105,6 +144,17 @@ impl Devices {
         let model = engine.model(device);
         self.models.insert(device, (now, model));
         model
+    }
+
+    /// Whether what is asked for when a file is opened would come too late again, as nearly all did lately: programs that read a file as soon as they have it open are
+    /// there first. Now and then it is tried all the same.
+    pub(super) fn opens_in_vain(&self, dev: u64) -> bool {
+        self.openings.get(&dev).is_some_and(Openings::are_in_vain)
+    }
+
+    /// A file was opened, of which something was asked for (`fruitful`), nothing because all of it was there, or nothing because nobody tried.
+    pub(super) fn has_opened(&mut self, dev: u64, fruitful: Option<bool>) {
+        self.openings.entry(dev).or_default().count(fruitful);
     }
 
     /// What looking ahead on a device may cost.

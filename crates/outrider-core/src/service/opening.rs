@@ -220,7 +220,8 @@ impl<K: Kernel> Service<K> {
         };
         let known = file.size() > 0 && self.devices.place(key.dev).is_some();
         let served = self.devices.shows_opens(key.dev);
-        if served || known && self.device_facts(key).leaves_to_kernel(Way::Opens) {
+        let vain = self.devices.opens_in_vain(key.dev);
+        if served || known && (vain || self.device_facts(key).leaves_to_kernel(Way::Opens)) {
             // It need not be opened: nothing of it will be asked for soon.
             let name = self.kernel.link(wanted.pid, wanted.fd);
             let same = slot.generation.load(Relaxed) == opening.generation;
@@ -294,6 +295,10 @@ impl<K: Kernel> Service<K> {
             shm::MODE_PREDICT_OPT if !writable => {
                 let ahead = self.config.window.optimistic_open.0.min(size);
                 let ahead = self.files.reach_at_open(key, ahead);
+                if ahead > 0 && self.devices.opens_in_vain(key.dev) {
+                    self.devices.has_opened(key.dev, None);
+                    return none;
+                }
                 if ahead == 0 || self.device_facts(key).leaves_to_kernel(Way::Begins) {
                     return none;
                 }
@@ -320,7 +325,10 @@ impl<K: Kernel> Service<K> {
         });
         let stake = match self.mode {
             shm::MODE_FETCHALL_OPT => Stake::default(),
-            _ => self.stake_at_open(key, issued.bytes),
+            _ => {
+                self.devices.has_opened(key.dev, Some(issued.bytes > 0));
+                self.stake_at_open(key, issued.bytes)
+            }
         };
         (issued.refused_at.unwrap_or(ahead), stake)
     }

@@ -24,6 +24,9 @@ const MOST_AT_ONCE: usize = 16;
 /// Files that were found cached in succession, after which none is fetched before one is opened that isn't.
 const CACHED: u32 = 16;
 
+/// Of so many that were opened last it is known by which processes.
+const OPENERS: usize = 32;
+
 /// Files in which repeats are counted each for itself.
 const FILES: u64 = 1 << 17;
 
@@ -169,10 +172,26 @@ pub(super) struct DenseDirectories {
     /// Files that are to be fetched, as it was decided last, and how many at once.
     due: usize,
     at_once: usize,
+    /// When a file was opened last, µs, and whether it was not cached; how long it takes from one that isn't to the next open, of whichever process.
+    last: Option<(f64, bool)>,
+    from_cold_us: f64,
+    /// The processes that opened the latest ones.
+    openers: [usize; OPENERS],
     /// Files that were opened and not cached, and what listing directories has cost for that, µs.
     cold: u64,
     listing_us: f64,
     tally: Tally,
+}
+
+/// A file was opened.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Open {
+    /// Entry of the process.
+    pub(super) proc: usize,
+    /// It was not cached then.
+    pub(super) cold: bool,
+    /// Bytes.
+    pub(super) size: u64,
 }
 
 /// What may be fetched.
@@ -245,11 +264,21 @@ impl DenseDirectories {
     /// What a program waits for a file that isn't cached, µs.
     fn miss_us(&self, bounds: &Bounds) -> f64 {
         let read = bounds.latency_us + self.each() as f64 / bounds.bandwidth.max(f64::MIN_POSITIVE);
-        read.max(self.calls.took_us)
+        let waits = read.max(self.calls.took_us);
+        match self.from_cold_us {
+            // Where several processes wait at once, the run waits less for each.
+            from_cold if from_cold > 0.0 => waits.min(from_cold),
+            _ => waits,
+        }
     }
 
-    /// A file of `size` bytes was opened that nobody had foreseen otherwise. `cold`: it was not cached then.
-    pub(super) fn opened(&mut self, place: &Place, cold: bool, size: u64) {
+    /// At time `now`, µs, a file was opened that nobody had foreseen otherwise.
+    pub(super) fn opened(&mut self, place: &Place, open: &Open, now: f64) {
+        let Open { proc, cold, size } = *open;
+        if let Some((last, true)) = self.last.replace((now, cold)) {
+            approach(&mut self.from_cold_us, (now - last).max(1.0));
+        }
+        self.openers[self.opened.0 as usize % OPENERS] = proc + 1;
         self.opened.0 += 1;
         self.opened.1 += size;
         let key = place.key();
@@ -337,6 +366,16 @@ impl DenseDirectories {
         Some(Place { dir, entry })
     }
 
+    /// Processes that have opened files lately.
+    fn processes(&self) -> usize {
+        let mut openers = self.openers;
+        openers.sort_unstable();
+        openers
+            .chunk_by(|a, b| a == b)
+            .filter(|of| of[0] > 0)
+            .count()
+    }
+
     fn price(&self, bounds: &Bounds) -> Price {
         let calls = &self.calls;
         let miss_us = self.miss_us(bounds);
@@ -346,8 +385,9 @@ impl DenseDirectories {
             _ => calls.one_us(),
         };
         let has_room = calls.have_room();
-        // The processor may be one that the program would have.
-        let displaced = calls.processor_us / bounds.processors;
+        // The processor may be one that a process of the run would have.
+        let busy = self.processes() as f64 / bounds.processors;
+        let displaced = calls.processor_us * busy.min(1.0);
         let hurried = if has_room { calls.waits_us() } else { alone };
         Price {
             miss_us,
@@ -390,6 +430,15 @@ impl DenseDirectories {
                 (Verdict::Buy(files) | Verdict::Hurry(files), _) => (files as usize, MOST_AT_ONCE),
                 _ => (0, 0),
             };
+        }
+        // What costs no less than it can save.
+        let dear = price.piece_us.min(price.hurried_us) >= price.miss_us;
+        if dear
+            && self.calls.to_try().is_none()
+            && (price.has_room || self.calls.one_of_many_us > 0.0)
+        {
+            self.due = 0;
+            return wanted;
         }
         // Where there is no room, and while that isn't known, so many are made at once, and then none before all are done: then a head goes from file to file.
         let waits =
@@ -602,7 +651,15 @@ mod tests {
             stock_us += CACHED_US + if first { device.file_us } else { 0.0 };
             cached.insert(key);
             let waits = coming.iter().find(|c| c.2 == key).map(|c| c.0);
-            dense.opened(&place, cold, SIZE);
+            dense.opened(
+                &place,
+                &Open {
+                    proc: 0,
+                    cold,
+                    size: SIZE,
+                },
+                now,
+            );
             now = match (cold, waits) {
                 (false, _) => now + CACHED_US,
                 (true, Some(until)) => until.max(now) + CACHED_US,

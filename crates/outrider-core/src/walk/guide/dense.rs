@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outrider_sys::units::{DeviceId, InodeKey};
 
-use super::super::dense::Bounds;
+use super::super::dense::{Bounds, Open};
 use super::super::link::Opened;
 use super::super::stream::{Here, Listen, Walks};
 use super::Guide;
@@ -50,7 +50,12 @@ impl Guide {
         if let Some(place) = place {
             let dense = self.dense.entry(device).or_default();
             let late = dense.awaits(key);
-            dense.opened(&place, opened.cold, opened.size);
+            let open = Open {
+                proc: opened.proc,
+                cold: opened.cold,
+                size: opened.size,
+            };
+            dense.opened(&place, &open, self.began.elapsed().as_secs_f64() * 1e6);
             // Nobody need fetch what the program does.
             if late && self.lane.cancel_open(opened.proc, key) {
                 self.not_fetched(key);

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender};
+use std::time::Instant;
 
 use places::Systems;
 
@@ -50,6 +51,7 @@ pub(super) struct Guide {
     /// See `dense.share`; 0: nothing is fetched for that.
     share: f64,
     processors: f64,
+    began: Instant,
     /// The large directory that each process has listed last.
     large: HashMap<usize, Large>,
     /// How long each process was left alone last, with its files and with its directories.
@@ -72,6 +74,7 @@ impl Guide {
             visits: HashMap::new(),
             dense: HashMap::new(),
             share,
+            began: Instant::now(),
             processors: std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64),
             large: HashMap::new(),
             rests: HashMap::new(),
