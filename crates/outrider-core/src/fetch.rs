@@ -229,7 +229,7 @@ pub(crate) fn leaves_access_time(fd: BorrowedFd<'_>) -> bool {
     let Ok(st) = raw::status(fd.as_raw_fd()) else {
         return false;
     };
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
+    let (now, _) = raw::clock(libc::CLOCK_REALTIME);
     let accessed = (st.st_atime, st.st_atime_nsec);
     mount.f_flag.contains(StatVfsMountFlags::RELATIME)
         && accessed > (st.st_mtime, st.st_mtime_nsec)

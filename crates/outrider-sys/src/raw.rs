@@ -98,6 +98,19 @@ pub unsafe fn syscall6(
     r
 }
 
+/// The time of a clock (`libc::CLOCK_*`) that every kernel has, s and ns.
+///
+/// By the C library: what a crate finds of the vDSO by itself is not there under valgrind.
+pub fn clock(clock: libc::clockid_t) -> (i64, i64) {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes what it is given.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    (time.tv_sec, time.tv_nsec)
+}
+
 /// A number that is the same for every call on one thread and differs between the live threads of a
 /// process: the address of the thread control block.
 #[inline(always)]

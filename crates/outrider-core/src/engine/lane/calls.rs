@@ -17,7 +17,6 @@ use outrider_sys::device::lies_on_disk;
 use outrider_sys::raw::{self, blocks_read};
 use outrider_sys::units::{self, DeviceId, InodeKey, PAGE};
 use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, ResolveFlags, SeekFrom};
-use rustix::time::ClockId;
 
 use super::room::Way;
 use super::server::{Server, waits};
@@ -215,9 +214,9 @@ impl Desk {
 
 /// The time, and what the calling thread has had of a processor, µs.
 fn clocks() -> [f64; 2] {
-    [ClockId::Monotonic, ClockId::ThreadCPUTime].map(|clock| {
-        let t = rustix::time::clock_gettime(clock);
-        t.tv_sec as f64 * 1e6 + t.tv_nsec as f64 / 1e3
+    [libc::CLOCK_MONOTONIC, libc::CLOCK_THREAD_CPUTIME_ID].map(|clock| {
+        let (s, ns) = raw::clock(clock);
+        s as f64 * 1e6 + ns as f64 / 1e3
     })
 }
 
