@@ -90,6 +90,9 @@ pub(super) struct DeviceFacts {
     pub(super) reading: Reading,
 }
 
+/// Answers after which it is believed of a device that it has a head of which nothing else is known.
+const ANSWERS: u32 = 4;
+
 impl DeviceFacts {
     /// Whether what a program reads this way is left to the kernel.
     pub(super) fn leaves_to_kernel(&self, way: Way) -> bool {
@@ -97,8 +100,11 @@ impl DeviceFacts {
             Way::Opens => self.is_crowded(),
             Way::Begins => self.kernel_reads_far(),
             Way::Stream { plain } => plain && (self.is_crowded() || self.is_shared_flash()),
-            // A disk with a head is kept busy by the kernel's windows.
-            Way::Copies => self.model.seeks() == Seeks::Yes || self.is_crowded(),
+            // A disk with a head is kept busy by the kernel's windows. The first answers may have waited for what the copy itself has asked for.
+            Way::Copies => {
+                let known = self.model.is_measured() || self.model.samples() >= ANSWERS;
+                known && self.model.seeks() == Seeks::Yes || self.is_crowded()
+            }
         }
     }
 
