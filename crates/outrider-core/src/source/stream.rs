@@ -14,6 +14,8 @@ use super::skip_sequential::Gaps;
 use super::tiled::Tiles;
 use crate::device::WINDOWS;
 
+/// Bytes of a file that a program has read, at most, before a service that has just been started hears of it.
+const UNSEEN: u64 = 2 << 20;
 /// Most reads that a strided window holds; bounds the work of one event.
 const MAX_STEPS: u64 = 2048;
 /// Bytes that are looked ahead at most, beyond what can be paid for, where a file is read from its beginning.
@@ -296,10 +298,11 @@ impl Stream {
             // Of a long read the kernel asks for all that it takes, and of the next one when that is there.
             let is_long = self.len > limits.long;
             let kernels = WINDOWS.max(if is_long { 2 * self.len } else { 0 });
-            self.left = self.begun > 0 && !is_long && limits.funds.plain_us(alone) <= 0.0;
+            let begins = self.begun <= UNSEEN;
+            self.left = !begins && !is_long && limits.funds.plain_us(alone) <= 0.0;
             self.granted = match self.left {
                 // Who begins where the file does mostly wants all of it.
-                _ if self.begun == 0 => self.granted.max(own.clamp(kernels, MOST.max(kernels))),
+                _ if begins => self.granted.max(own.clamp(kernels, MOST.max(kernels))),
                 false if held > 0 || is_long => self.granted.max(kernels),
                 false if self.granted >= WINDOWS => self.granted,
                 _ => 0,
