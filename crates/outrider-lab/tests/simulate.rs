@@ -21,6 +21,14 @@ fn printed(words: &[&str]) -> String {
     text(&out.stdout)
 }
 
+/// What a program takes as it is on a device, ns.
+fn stock_nanos(program: &str, device: &str) -> u64 {
+    let table = printed(&[program, "--device", device]);
+    let row = table.lines().nth(1).unwrap();
+    let seconds = row.split_whitespace().nth(1).unwrap();
+    seconds.replace('.', "").parse().unwrap()
+}
+
 /// To the digit, on every machine: what stock Linux takes here follows from the model by hand (see `runs.rs` of outrider-sim).
 #[test]
 fn the_table_is_the_same_everywhere() {
@@ -53,27 +61,9 @@ fn volumes_of_clouds_take_what_the_model_says() {
         // One a millisecond: the first is let in at once, each later one a millisecond after the one before.
         ("gp3,iops=1000", 0),
     ] {
-        let table = printed(&["gen:stride?size=64M&stride=1M&block=4K", "--device", device]);
-        let stock = table
-            .lines()
-            .nth(1)
-            .unwrap()
-            .split_whitespace()
-            .nth(1)
-            .unwrap();
-        let nanos: u64 = stock.replace('.', "").parse().unwrap();
+        let nanos = stock_nanos("gen:stride?size=64M&stride=1M&block=4K", device);
         let expected = match longer {
-            0 => {
-                let one = printed(&["gen:seq?size=4K&block=4K", "--device", device]);
-                let one = one
-                    .lines()
-                    .nth(1)
-                    .unwrap()
-                    .split_whitespace()
-                    .nth(1)
-                    .unwrap();
-                one.replace('.', "").parse::<u64>().unwrap() + 63_000_000
-            }
+            0 => stock_nanos("gen:seq?size=4K&block=4K", device) + 63_000_000,
             longer => remote + 64 * longer - link,
         };
         assert_eq!(nanos, expected, "{device}");

@@ -22,7 +22,7 @@ const RETRY: u32 = 64;
 /// Tries by which it is judged whether there is room.
 pub const TRIES: u32 = 2;
 /// There is room where the second of two requests waits for so much of the time of a lone one at most.
-const ROOM: f64 = 0.4;
+pub const ROOM: f64 = 0.4;
 /// Where there is room a piece may take so many times what a small request takes: a quarter of it is transfer …
 const SHORT: f64 = 1.3;
 /// … and where there is none, so many times what the shortest takes: two thirds are transfer.

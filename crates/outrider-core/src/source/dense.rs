@@ -149,7 +149,7 @@ pub const FEWEST: u64 = 32;
 const TELLING: f64 = 12.0;
 
 /// Regions in which repeats are counted: a bit for each page up to this many, then coarser.
-const TOUCH_BITS: u64 = 1 << 17;
+pub const TOUCH_BITS: u64 = 1 << 17;
 
 /// Bytes of such a region in a file of `size` bytes.
 fn grid(size: u64) -> u64 {

@@ -11,14 +11,12 @@ use std::sync::Arc;
 use outrider_sys::units::{InodeKey, PAGE};
 
 use super::stream::Tally;
-use crate::device::{Seeks, TRIES};
-use crate::source::dense::{CREDIT_US, Case, Draws, FEWEST, Price, Random, Verdict};
+use crate::device::{ROOM, Seeks, TRIES};
+use crate::source::dense::{CREDIT_US, Case, Draws, FEWEST, Price, Random, TOUCH_BITS, Verdict};
 use crate::tree::known::{Directory, Place};
 
 /// Calls that are made alone before it is tried whether the device has room for two.
 const ALONE: u32 = 2;
-/// There is room where the second of two calls waits for so much of the time of a lone one at most.
-const ROOM: f64 = 0.4;
 /// Calls at once at most where there is credit for as many: threads of the engine's lane.
 const MOST_AT_ONCE: usize = 16;
 /// Files that were found cached in succession, after which none is fetched before one is opened that isn't.
@@ -26,9 +24,6 @@ const CACHED: u32 = 16;
 
 /// Of so many that were opened last it is known by which processes.
 const OPENERS: usize = 32;
-
-/// Files in which repeats are counted each for itself.
-const FILES: u64 = 1 << 17;
 
 /// What calls take that open a file and have it fetched, µs.
 #[derive(Debug, Default)]
@@ -304,7 +299,8 @@ impl DenseDirectories {
         let rank = place.dir.rank_by_inode(place.entry);
         self.take(at, rank);
         let position = (self.folders[at].begin + rank as u64) * PAGE;
-        self.seen.count(position, PAGE, missing, 0, FILES * PAGE);
+        self.seen
+            .count(position, PAGE, missing, 0, TOUCH_BITS * PAGE);
         self.due = 0;
     }
 
