@@ -157,6 +157,10 @@ pub fn start() -> bool {
     if name.len() == NAME_BYTES {
         STATE.store(IDLE, Ordering::Release);
     }
+    if flags & shm::ENVIRONMENT_REMEMBERS != 0 {
+        let log = (flags >> shm::ENVIRONMENT_LOG_SHIFT) as u32;
+        crate::needs::start(runner as u32, log, secret);
+    }
     true
 }
 
@@ -616,6 +620,7 @@ fn tell_name(proc: &Proc) {
 
 /// The service need not listen any longer, and its memory goes.
 pub fn retire() {
+    crate::needs::forget();
     if let Some(proc) = current() {
         proc.closed.store(1, Ordering::Release);
     }

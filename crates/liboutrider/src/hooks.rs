@@ -20,7 +20,7 @@ use outrider_sys::raw;
 
 use crate::descriptors::Transfer;
 use crate::graphs::{self, transfer, vectored};
-use crate::{attach, changes, declared, descriptors, exec, real, rights};
+use crate::{attach, changes, declared, descriptors, exec, needs, real, rights};
 
 /// See preadv2(2), from Linux 6.14 on: what the read brings into the page cache leaves it at once.
 const RWF_DONTCACHE: c_int = 0x80;
@@ -77,22 +77,30 @@ hook! {
     /// See open(2).
     open = open64 = __open = __open64 (path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
         // SAFETY: the caller's arguments, unchanged.
-        descriptors::open(flags, move || graphs::open(libc::AT_FDCWD, path, flags, mode), move || unsafe { real::open(path, flags, mode) })
+        let fd = descriptors::open(flags, move || graphs::open(libc::AT_FDCWD, path, flags, mode), move || unsafe { real::open(path, flags, mode) });
+        needs::opened(libc::AT_FDCWD, path, flags, fd);
+        fd
     }
     /// See openat(2).
     openat = openat64 (dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
         // SAFETY: the caller's arguments, unchanged.
-        descriptors::open(flags, move || graphs::open(dir, path, flags, mode), move || unsafe { real::openat(dir, path, flags, mode) })
+        let fd = descriptors::open(flags, move || graphs::open(dir, path, flags, mode), move || unsafe { real::openat(dir, path, flags, mode) });
+        needs::opened(dir, path, flags, fd);
+        fd
     }
     /// The fortified open(2).
     __open_2 = __open64_2 (path: *const c_char, flags: c_int) -> c_int {
         // SAFETY: the caller's arguments, unchanged.
-        descriptors::open(flags, move || graphs::open(libc::AT_FDCWD, path, flags, 0), move || unsafe { real::__open_2(path, flags) })
+        let fd = descriptors::open(flags, move || graphs::open(libc::AT_FDCWD, path, flags, 0), move || unsafe { real::__open_2(path, flags) });
+        needs::opened(libc::AT_FDCWD, path, flags, fd);
+        fd
     }
     /// The fortified openat(2).
     __openat_2 = __openat64_2 (dir: c_int, path: *const c_char, flags: c_int) -> c_int {
         // SAFETY: the caller's arguments, unchanged.
-        descriptors::open(flags, move || graphs::open(dir, path, flags, 0), move || unsafe { real::__openat_2(dir, path, flags) })
+        let fd = descriptors::open(flags, move || graphs::open(dir, path, flags, 0), move || unsafe { real::__openat_2(dir, path, flags) });
+        needs::opened(dir, path, flags, fd);
+        fd
     }
     /// See creat(2).
     creat = creat64 (path: *const c_char, mode: mode_t) -> c_int {

@@ -17,6 +17,7 @@
 //! - `track` is what the hooks keep of descriptors whose files are followed.
 //! - `walk` sees that a program goes through a tree.
 //! - `resident` lets files that are cached pass without a word.
+//! - `needs` writes down names for a run that is remembered.
 //! - `attach` connects the process to the service's memory, at the first file that is worth following.
 //! - `waits` sees when a thread has waited, so that what was cached no longer is.
 //! - `real` finds the C library's functions, `symbols` what programs find by a handle; `libio` is how it keeps buffered streams, `local` how
@@ -37,6 +38,7 @@ mod interface;
 mod libio;
 mod local;
 mod names;
+mod needs;
 mod real;
 mod resident;
 mod rights;

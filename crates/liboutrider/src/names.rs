@@ -8,7 +8,7 @@ use libc::{AT_FDCWD, DIR, dirent, iovec, mode_t, off_t, size_t, ssize_t};
 use outrider_graph::{Call, Kind};
 
 use crate::graphs::{announce, call, change, jumping, open, through, through_or_past, transfer};
-use crate::{descriptors, real};
+use crate::{descriptors, needs, real};
 
 #[inline(always)]
 fn at_path(kind: Kind, dir: c_int, path: *const c_char, flags: c_int) -> Call {
@@ -50,17 +50,22 @@ pub fn change_by_path(path: *const c_char) -> Call {
     open(AT_FDCWD, path, libc::O_WRONLY | libc::O_TRUNC, 0)
 }
 
-/// Interposes functions that a graph may contain, under all their names; `as` says how the call is put for graphs, and after it comes what is noted of it.
+/// Interposes functions that a graph may contain, under all their names; `as` says how the call is put for graphs, and after it comes what is noted of it, and at
+/// which directory the path begins.
 macro_rules! foreseen {
-    ($($name:ident $(= $alias:ident)* ($($a:ident: $t:ty),*) -> $r:ty as $call:expr $(, $note:path)?;)*) => {$(
+    ($($name:ident $(= $alias:ident)* ($($a:ident: $t:ty),*) -> $r:ty as $call:expr $(, $note:path, ($dir:expr, $at:expr))?;)*) => {$(
         #[doc = concat!("See ", stringify!($name), " in the manual.")]
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($a: $t),*) -> $r {
             $($note();)?
-            through_or_past(|| $call, || {
+            let answer = through_or_past(|| $call, || {
                 // SAFETY: the caller's arguments, unchanged.
                 unsafe { real::$name($($a),*) as isize }
-            }) as $r
+            }) as $r;
+            $(if answer == 0 {
+                needs::looked($dir, $at);
+            })?
+            answer
         }
         foreseen!(@alias [$($alias)*] $name ($($a: $t),*) -> $r);
     )*};
@@ -77,24 +82,24 @@ macro_rules! foreseen {
 }
 
 foreseen! {
-    stat = stat64 (path: *const c_char, st: *mut libc::stat) -> c_int as status_at(AT_FDCWD, path, st, 0), descriptors::asked;
+    stat = stat64 (path: *const c_char, st: *mut libc::stat) -> c_int as status_at(AT_FDCWD, path, st, 0), descriptors::asked, (AT_FDCWD, path);
     lstat = lstat64 (path: *const c_char, st: *mut libc::stat) -> c_int
-        as status_at(AT_FDCWD, path, st, libc::AT_SYMLINK_NOFOLLOW), descriptors::asked;
+        as status_at(AT_FDCWD, path, st, libc::AT_SYMLINK_NOFOLLOW), descriptors::asked, (AT_FDCWD, path);
     fstat = fstat64 (fd: c_int, st: *mut libc::stat) -> c_int as status_of(fd, st);
     fstatat = fstatat64 (dir: c_int, path: *const c_char, st: *mut libc::stat, flags: c_int) -> c_int
-        as status_at(dir, path, st, flags), descriptors::asked;
+        as status_at(dir, path, st, flags), descriptors::asked, (dir, path);
     // Programs linked against C libraries before 2.33 call these. The version says how the structure is laid out; there is one on LP64.
-    __xstat = __xstat64 (version: c_int, path: *const c_char, st: *mut libc::stat) -> c_int as status_at(AT_FDCWD, path, st, 0), descriptors::asked;
+    __xstat = __xstat64 (version: c_int, path: *const c_char, st: *mut libc::stat) -> c_int as status_at(AT_FDCWD, path, st, 0), descriptors::asked, (AT_FDCWD, path);
     __lxstat = __lxstat64 (version: c_int, path: *const c_char, st: *mut libc::stat) -> c_int
-        as status_at(AT_FDCWD, path, st, libc::AT_SYMLINK_NOFOLLOW), descriptors::asked;
+        as status_at(AT_FDCWD, path, st, libc::AT_SYMLINK_NOFOLLOW), descriptors::asked, (AT_FDCWD, path);
     __fxstat = __fxstat64 (version: c_int, fd: c_int, st: *mut libc::stat) -> c_int as status_of(fd, st);
     __fxstatat = __fxstatat64 (version: c_int, dir: c_int, path: *const c_char, st: *mut libc::stat, flags: c_int) -> c_int
-        as status_at(dir, path, st, flags), descriptors::asked;
+        as status_at(dir, path, st, flags), descriptors::asked, (dir, path);
     statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, stx: *mut libc::statx) -> c_int as {
         let mut c = at_path(Kind::Statx, dir, path, flags);
         (c.args.extra, c.buffer) = (mask, stx.cast());
         c
-    }, descriptors::asked;
+    }, descriptors::asked, (dir, path);
     getdents64(fd: c_int, entries: *mut c_void, n: size_t) -> ssize_t as transfer(Kind::Getdents, fd, entries, n, 0);
     fsync(fd: c_int) -> c_int as call(Kind::Fsync, fd);
     fdatasync(fd: c_int) -> c_int as {
@@ -189,6 +194,9 @@ unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
     // SAFETY: the caller's arguments, unchanged.
     let stream = unsafe { real::opendir(path) };
     descriptors::opened_directory(stream);
+    if !stream.is_null() {
+        needs::opened_by_name(path);
+    }
     stream
 }
 

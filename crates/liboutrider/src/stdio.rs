@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use libc::{FILE, off_t, size_t, ssize_t};
 
 use crate::libio::{Stream, descriptor};
-use crate::{descriptors, real};
+use crate::{descriptors, needs, real};
 
 /// Where a stream's buffer stands before a call.
 #[derive(Clone, Copy)]
@@ -478,6 +478,9 @@ unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut FIL
     // SAFETY: the caller's arguments, unchanged.
     let fp = unsafe { real::fopen(path, mode) };
     descriptors::opened_stream(fp, mode);
+    if !fp.is_null() {
+        needs::opened_by_name(path);
+    }
     fp
 }
 

@@ -12,6 +12,8 @@ pub enum Holder {
     Files,
     /// Files that no program has opened yet, by its lane.
     Walks,
+    /// What an earlier run of the job needed.
+    Remembered,
 }
 
 impl Holder {
@@ -21,6 +23,8 @@ impl Holder {
         match self {
             Holder::Files => whole - walks,
             Holder::Walks => walks,
+            // What others leave, up to half: a profile may be wrong, and what programs are seen to read isn't.
+            Holder::Remembered => whole / 2,
         }
     }
 }
@@ -48,6 +52,7 @@ struct Holdings {
     whole: u64,
     files: Holding,
     walks: Holding,
+    remembered: Holding,
 }
 
 impl Holdings {
@@ -55,14 +60,20 @@ impl Holdings {
         match holder {
             Holder::Files => &mut self.files,
             Holder::Walks => &mut self.walks,
+            Holder::Remembered => &mut self.remembered,
         }
     }
 
     /// Bytes that are kept for others than this one.
     fn kept_from(&self, holder: Holder) -> u64 {
+        let files = self.files.kept(Holder::Files.share(self.whole));
+        let walks = self.walks.kept(Holder::Walks.share(self.whole));
+        // It keeps nothing that it doesn't have.
+        let remembered = self.remembered.held;
         match holder {
-            Holder::Files => self.walks.kept(Holder::Walks.share(self.whole)),
-            Holder::Walks => self.files.kept(Holder::Files.share(self.whole)),
+            Holder::Files => walks + remembered,
+            Holder::Walks => files + remembered,
+            Holder::Remembered => files + walks,
         }
     }
 }
@@ -96,7 +107,7 @@ impl Ledger {
     /// Bytes that all have together.
     pub fn held(&self) -> u64 {
         let holdings = self.lock();
-        holdings.files.held + holdings.walks.held
+        holdings.files.held + holdings.walks.held + holdings.remembered.held
     }
 
     /// Bytes that others have, or that are kept for them.
@@ -107,7 +118,11 @@ impl Ledger {
     /// Bytes that a holder may have, those that it has among them.
     pub fn allowance(&self, holder: Holder) -> u64 {
         let holdings = self.lock();
-        holdings.whole.saturating_sub(holdings.kept_from(holder))
+        let left = holdings.whole.saturating_sub(holdings.kept_from(holder));
+        match holder {
+            Holder::Files | Holder::Walks => left,
+            Holder::Remembered => left.min(holder.share(holdings.whole)),
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use crate::config::{Config, IoPriority, Size};
 use crate::hints::{Hints, Saved};
 
 /// Changes whenever the layout does; library and command must agree.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 /// Processes that can be followed at one time.
 pub const MAX_PROCS: usize = 512;
 /// Descriptors followed per process; numbers from here on are left alone.
@@ -43,6 +43,11 @@ pub const ENVIRONMENT_LOOKS: u64 = 1;
 pub const ENVIRONMENT_REPORTS: u64 = 2;
 /// The kernel commits memory strictly (vm.overcommit_memory=2).
 pub const ENVIRONMENT_STRICT: u64 = 4;
+/// The run is remembered: hooks write down what is opened and asked about. From [`ENVIRONMENT_LOG_SHIFT`] on the flags have the number of the runner's descriptor of
+/// the log ([`crate::needs`]).
+pub const ENVIRONMENT_REMEMBERS: u64 = 8;
+/// See [`ENVIRONMENT_REMEMBERS`].
+pub const ENVIRONMENT_LOG_SHIFT: u32 = 8;
 
 /// Nobody's entry.
 pub const OWNER_FREE: u32 = 0;
@@ -593,6 +598,10 @@ pub mod lost {
             RECORDING,
             "recording: it could not be written to its end (is the disk full?); it can't be replayed",
         ),
+        (
+            PROFILE,
+            "profile: it could not be written; what this run needed is not remembered",
+        ),
     ];
     /// What processes may say themselves.
     pub const TOLD: u32 = MEMORY | NETWORK | ENVIRONMENT | LIBRARY | UNFIT | RIGHTS;
@@ -651,6 +660,8 @@ pub mod lost {
     pub const CLAIMS: u32 = 1 << 24;
     /// The recording could not be written.
     pub const RECORDING: u32 = 1 << 25;
+    /// The profile could not be written.
+    pub const PROFILE: u32 = 1 << 26;
 }
 
 /// How long a program waits at most, µs, until disks have answered what they were asked and nothing of theirs is open any more: before calls that an open
@@ -788,6 +799,9 @@ pub struct Header {
     pub listed: [AtomicU64; 2],
     /// Bytes that were asked for, by who foresaw them (`Origin::ALL`).
     pub foreseen: [AtomicU64; Origin::ALL.len()],
+    /// What came of a profile: entries that were looked up, listed or brought, those that are gone or left alone, bytes that were asked for, and bytes that
+    /// count as fetched (a page for what was only looked up) and as used.
+    pub remembered: [AtomicU64; 5],
     /// File systems of which nothing is prefetched any more, by `st_dev`: what is read does not stay cached; a server did not answer. Unused entries are zero.
     pub left_alone: [[AtomicU64; 4]; 2],
     /// How this service came to be, if it is not the first.

@@ -159,6 +159,10 @@ pub struct RunArgs {
     /// Write into FILE all that the service sees and does, from which `outrider-lab replay` drives it again; no directories are run ahead of then.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
+    /// Remember what this job reads, and fetch that ahead in its next runs. Without =NAME the name is made of the command and the
+    /// directory; a name with a slash is a file.
+    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true)]
+    pub remember: Option<Option<OsString>>,
     /// Load a plug-in with foreaction graphs into the program and those that it starts; may be repeated.
     #[arg(long, value_name = "FILE")]
     pub plugin: Vec<PathBuf>,
@@ -183,6 +187,7 @@ impl RunArgs {
             report: None,
             explain: None,
             record: None,
+            remember: None,
             plugin,
             command,
         }

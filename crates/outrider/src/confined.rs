@@ -540,6 +540,8 @@ impl Line {
                     line.plugins = true;
                 } else if value(b"--explain").is_some() || value(b"--record").is_some() {
                     line.reports = true;
+                } else if equals(here, b"--remember") || after(here, b"--remember=").is_some() {
+                    // Its value stands in the same argument.
                 } else if value(b"--budget").is_none() && value(b"--config").is_none() {
                     return None;
                 }

@@ -30,6 +30,7 @@ mod plugin;
 mod preload;
 mod probe;
 mod refused;
+mod remember;
 mod run;
 mod signals;
 mod tree;
@@ -72,7 +73,7 @@ fn start() -> i32 {
     let result = match cli.command {
         Command::Run(args) if cli::is_unknown_flag(&args.command[0]) => {
             Err(Failure::usage(format!(
-                "unknown flag {}; accepted are --mode, --engine, --budget, --config, --report, --explain, --record and --plugin, and -- before a program whose name begins with -",
+                "unknown flag {}; accepted are --mode, --engine, --budget, --config, --report, --explain, --record, --remember and --plugin, and -- before a program whose name begins with -",
                 output::show(&args.command[0])
             )))
         }

@@ -34,6 +34,7 @@ use crate::output::{self, Failure};
 use crate::signals::{
     CONTINUED, GOING, PROGRAM, STOPPED, STOPPING, child_changed, is_passed_on, pass_on,
 };
+use crate::remember::Remembered;
 use crate::{confined, elf, graph, kept, models, plugin, preload, refused};
 use kept::Kept;
 use output_file::OutputFile;
@@ -87,6 +88,18 @@ pub fn run(
             "--record: with --mode os-only and app-only there is no service that could be recorded; accepted are predict, predict+opt and fetchall+opt",
         ));
     }
+    if args.remember.is_some() && matches!(args.mode, Mode::OsOnly | Mode::AppOnly) {
+        return Err(Failure::usage(
+            "--remember: with --mode os-only and app-only there is no service that could remember; accepted are predict, predict+opt and fetchall+opt",
+        ));
+    }
+    if args.remember.is_some() && args.record.is_some() {
+        return Err(Failure::usage(
+            "--remember: what a profile has fetched can't be recorded; accepted is one of --remember and --record",
+        ));
+    }
+    let remembered = args.remember.as_ref().map(|name| Remembered::new(name.as_deref(), &args.command));
+    let mut remembered = remembered.transpose()?;
     let plugins = plugin::check(&args.plugin)?;
     let mut notes = Vec::from_iter(lost);
     if let Some(value) = std::env::var_os(OFF).filter(|_| purpose == Purpose::Run) {
@@ -203,9 +216,13 @@ pub fn run(
     } else if (hooked || graphs) && !fits && !explained {
         notes.push(preload::UNFIT.to_owned());
     }
+    if let (Some(remembered), Some(shared)) = (&mut remembered, &shared) {
+        remembered.make_log(shared.header().secret.load(Relaxed));
+    }
     if hooked || graphs && shared.is_some() {
         let reports = args.report.is_some() || recording.is_some() || purpose == Purpose::Check;
-        let value = environment_of(shared.as_deref(), &config, mode, filters, reports);
+        let log = remembered.as_ref().and_then(Remembered::descriptor);
+        let value = environment_of(shared.as_deref(), &config, mode, filters, reports, log);
         // SAFETY: this process has one thread.
         unsafe {
             std::env::set_var("OUTRIDER_SHM", value);
@@ -221,9 +238,17 @@ pub fn run(
     let (_arguments, pointers) = c_strings(&args.command)?;
     let old = block_signals();
     let child_action = handle(libc::SIGCHLD, child_changed);
+    // What a profile has is fetched while the program is being started.
+    let service = match (&remembered, &shared) {
+        (Some(remembered), Some(shared)) => {
+            start_service(shared, &config, mode, args.engine, None, Some(remembered))
+        }
+        _ => None,
+    };
     let program = match spawn(&pointers, &old, &child_action) {
         Ok(program) => program,
         Err(reason) => {
+            service.inspect(|service| end_service(*service));
             // SAFETY: this process has one thread, and the array outlives its use.
             unsafe { environ = environment.as_ptr() };
             return Err(bare_with(&args, notes, &reason, purpose, report));
@@ -233,7 +258,8 @@ pub fn run(
     forward_signals();
     let pipe = explain.filter(|e| e.is_pipe);
     let files = [pipe.as_ref(), recording.as_ref()];
-    stand_aside(shared.as_deref(), &mut report, files);
+    let log = remembered.as_ref().and_then(Remembered::descriptor);
+    stand_aside(shared.as_deref(), &mut report, files, log);
     // Whatever the program has blocked, the runner hears.
     set_mask(&no_signals());
     finish(
@@ -245,6 +271,7 @@ pub fn run(
             file,
             library,
             recording,
+            service,
         },
         shared.as_ref(),
         report,
@@ -273,6 +300,7 @@ pub fn carry_on(args: RunArgs) -> Result<i32, Failure> {
             file,
             library: None,
             recording: None,
+            service: None,
         },
         Some(&shared),
         report,
@@ -289,6 +317,8 @@ struct Started {
     library: Option<PathBuf>,
     /// Where its service's run is recorded, if it is.
     recording: Option<OutputFile>,
+    /// Its service, where that is there from the start on.
+    service: Option<i32>,
 }
 
 /// Waits for the program, reports, and ends as it ended.
@@ -307,8 +337,9 @@ fn finish(
         file,
         library,
         recording,
+        mut service,
     } = started;
-    let (mut service, mut unhooked) = (None, None);
+    let mut unhooked = None;
     if args.report.is_some() {
         unhooked = Unhooked::below(program, library);
     }
@@ -317,7 +348,7 @@ fn finish(
         shared,
         &mut service,
         &mut unhooked,
-        || start_service(shared?, config, mode, args.engine, recording.as_ref()),
+        || start_service(shared?, config, mode, args.engine, recording.as_ref(), None),
         |i| {
             if let Some(shared) = shared {
                 start_heir(shared, i, config, mode, args.engine);
@@ -365,6 +396,7 @@ fn environment_of(
     mode: u32,
     filters: u32,
     reports: bool,
+    log: Option<i32>,
 ) -> String {
     let name = shared.and_then(|s| handover::name_of(s.socket()));
     let name = name.map_or("none".into(), |n| String::from_utf8_lossy(&n).into_owned());
@@ -374,7 +406,10 @@ fn environment_of(
         (reports, shm::ENVIRONMENT_REPORTS),
         (strict, shm::ENVIRONMENT_STRICT),
     ];
-    let flags: u64 = flags.iter().filter(|f| f.0).map(|f| f.1).sum();
+    let mut flags: u64 = flags.iter().filter(|f| f.0).map(|f| f.1).sum();
+    if let Some(log) = log {
+        flags |= shm::ENVIRONMENT_REMEMBERS | (log as u64) << shm::ENVIRONMENT_LOG_SHIFT;
+    }
     let user = rustix::process::geteuid().as_raw();
     let (size, runner) = (config.files.min_size.0, raw::getpid());
     let secret = shared.map_or(0, |s| s.header().secret.load(Relaxed));
@@ -739,10 +774,11 @@ fn stand_aside(
     shared: Option<&Shared>,
     report: &mut report::Target,
     files: [Option<&OutputFile>; 2],
+    log: Option<i32>,
 ) {
     let socket = shared.map(|s| s.socket().as_raw_fd());
     let files = files.into_iter().flatten().map(OutputFile::descriptor);
-    close_all_but(socket.into_iter().chain(report.keep()).chain(files));
+    close_all_but(socket.into_iter().chain(report.keep()).chain(files).chain(log));
     // SAFETY: a constant name.
     unsafe { libc::chdir(c"/".as_ptr()) };
 }
@@ -799,7 +835,7 @@ fn wait_for(
     start: impl Fn() -> Option<i32>,
     start_heir: impl Fn(usize),
 ) -> i32 {
-    let mut started = false;
+    let mut started = service.is_some();
     loop {
         // Whatever comes from here on interrupts the wait.
         let old = block_signals();
@@ -986,6 +1022,7 @@ fn start_service(
     mode: u32,
     engine: Engine,
     recording: Option<&OutputFile>,
+    remembered: Option<&Remembered>,
 ) -> Option<i32> {
     let old = block_signals();
     let runner = raw::getpid();
@@ -996,7 +1033,13 @@ fn start_service(
         shared.header().service_pid.store(raw::getpid(), Release);
         let (shared, config, kind) = (shared.clone(), config.clone(), engine_kind(engine));
         match recording.map(OutputFile::file) {
-            None => Service::new(shared, config, mode, kind, models::load()).run(),
+            None => {
+                let service = Service::new(shared, config, mode, kind, models::load());
+                match remembered {
+                    Some(remembered) => service.remember(remembered.job(runner)).run(),
+                    None => { service }.run(),
+                }
+            }
             Some(file) => record(shared, config, mode, kind, file),
         }
         // SAFETY: ends the process without running the runner's exit handlers.

@@ -29,7 +29,7 @@ pub use handle::{Closer, Handle, Remains};
 use issue::become_background;
 pub use issue::{Failure, Handed, Issue, Noop, Readahead, Uring, ask, bring};
 pub use lane::{
-    Call, Client, Found, LEAST_BLOCK, Lane, Listing, Names, Permit, Reads, Server, Thread,
+    Bench, Call, Client, Errand, Found, LEAST_BLOCK, Lane, Listing, Names, Permit, Reads, Server, Thread,
     modified_at,
 };
 pub use queue::{Awaited, Issuing, Job, Outcome};

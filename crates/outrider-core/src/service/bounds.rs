@@ -132,11 +132,17 @@ impl<K: Kernel> Service<K> {
             if let Some(walker) = &self.walker {
                 walker.allow(false);
             }
+            if let Some(remember) = &self.remember {
+                remember.allow(false);
+            }
             return;
         }
         self.files.leave(key);
         if let Some(walker) = &self.walker {
             walker.leave(key);
+        }
+        if let Some(remember) = &self.remember {
+            remember.leave(key);
         }
     }
 

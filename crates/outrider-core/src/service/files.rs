@@ -375,10 +375,13 @@ impl<K: Kernel> Service<K> {
 
     /// Tells whether files may be opened that no program has open.
     pub(super) fn allow_walks(&self) {
+        let watched = self.header().watched.load(Relaxed) != 0;
+        let memory = self.memory.is_allowed() && self.memory.total() > 0;
         if let Some(walker) = &self.walker {
-            let watched = self.header().watched.load(Relaxed) != 0;
-            let memory = self.memory.is_allowed() && self.memory.total() > 0;
             walker.allow(memory && self.walks && !watched);
+        }
+        if let Some(remember) = &self.remember {
+            remember.allow(memory && !watched);
         }
     }
 

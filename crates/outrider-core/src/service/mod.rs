@@ -62,9 +62,10 @@ use outrider_sys::units::PAGE;
 
 use crate::clock::{Moment, Monotonic};
 use crate::config::Config;
-use crate::device::DeviceModel;
+use crate::device::{DeviceModel, Seeks};
 use crate::engine::{self, Engine};
 use crate::exclude::Excluded;
+use crate::profile::{Job, Remember};
 use crate::shared::Shared;
 use crate::sharing::DeviceSharing;
 use crate::shm::{self, Figure, Header, lost};
@@ -156,6 +157,8 @@ pub struct Service<K> {
     walker: Option<Walker>,
     /// Names of what nothing is fetched of.
     excluded: Excluded,
+    /// The job, if it is remembered.
+    remember: Option<Remember>,
 }
 
 impl Service<Linux> {
@@ -225,9 +228,19 @@ impl<K: Kernel> Service<K> {
             walks: false,
             walker: None,
             excluded,
+            remember: None,
         };
         service.take_stock();
         service
+    }
+
+    /// The job is remembered: what its profile has is fetched from here on.
+    pub fn remember(mut self, job: Job) -> Service<K> {
+        let (shared, ledger) = (self.shared.clone(), self.memory.ledger().clone());
+        let remember = Remember::start(job, &shared, &self.engine, &ledger, self.fetches);
+        self.remember = Some(remember);
+        self.allow_walks();
+        self
     }
 
     /// Has these sources look at reads of no stream, in this order, in place of [`SOURCES`].
@@ -348,6 +361,12 @@ impl<K: Kernel> Service<K> {
         // What was asked for last counts too.
         self.room();
         // Nothing of the program's is held from here on, so that it can be unmounted or removed at once.
+        if let Some(mut remember) = self.remember.take() {
+            let models = self.engine.models();
+            let seeks = models.iter().any(|(_, m)| m.seeks() == Seeks::Yes);
+            remember.end(&self.shared, seeks);
+            self.remember = Some(remember);
+        }
         if let Some(walker) = &self.walker {
             walker.allow(false);
         }

@@ -350,6 +350,9 @@ impl<K: Kernel> Service<K> {
         let returned = desc.detector.streams.ended(last);
         self.book(desc.key, |credit| credit.returned(returned));
         for (span, step, len) in desc.silent_reads(last, given.saturating_sub(left)) {
+            if let Some(remember) = &self.remember {
+                remember.read(desc.key, span.clone());
+            }
             self.pass(i, desc.key, span, step, len);
         }
         self.unlink(desc.key);

@@ -16,6 +16,7 @@ use super::Service;
 use super::kernel::Kernel;
 use crate::clock::Moment;
 use crate::engine::Handle;
+use crate::profile::Remember;
 use crate::shm;
 use crate::walk::{Leaving, Walker};
 
@@ -210,6 +211,9 @@ impl<K: Kernel> Service<K> {
             if let Some(walker) = &self.walker {
                 walker.come_back();
             }
+            if let Some(remember) = &self.remember {
+                remember.come_back();
+            }
         }
     }
 
@@ -385,10 +389,16 @@ impl<K: Kernel> Service<K> {
         if let Some(walker) = self.walker.as_ref().filter(|_| !self.quiesce.quiesced) {
             walker.come_back();
         }
+        if let Some(remember) = self.remember.as_ref().filter(|_| !self.quiesce.quiesced) {
+            remember.come_back();
+        }
     }
 
     fn let_go_of_all(&mut self) -> Option<Leaving> {
         let walker = self.walker.as_ref().map(Walker::let_go);
+        if let Some(remember) = &self.remember {
+            remember.let_go();
+        }
         self.offer(0);
         self.engine.drain();
         for file in self.files.values_mut() {
@@ -399,6 +409,9 @@ impl<K: Kernel> Service<K> {
 
     fn is_gone(&self, walker: &mut Option<Leaving>) -> bool {
         // What a server was asked for is open there until it has answered.
-        self.kernel.held(&self.shared) == 0 && walker.as_mut().is_none_or(Leaving::is_over)
+        let remembered = self.remember.as_ref().is_none_or(Remember::is_idle);
+        self.kernel.held(&self.shared) == 0
+            && remembered
+            && walker.as_mut().is_none_or(Leaving::is_over)
     }
 }

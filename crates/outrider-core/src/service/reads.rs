@@ -64,6 +64,9 @@ impl<K: Kernel> Service<K> {
         let Some(key) = self.known(i, &e) else {
             return;
         };
+        if let Some(remember) = &self.remember {
+            remember.read(key, e.offset..e.offset.saturating_add(e.len));
+        }
         if self.told_before(i, key, e) {
             return;
         }

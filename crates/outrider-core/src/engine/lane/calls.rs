@@ -4,6 +4,7 @@
 //! regular one, on the same file system, with the same inode number. It is looked up with O_PATH, which has no effect on whatever is there, before it is
 //! opened. Directories whose time of access a listing would change are not listed.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
@@ -15,12 +16,12 @@ use std::sync::Arc;
 use outrider_sys::cache::residency_is_visible;
 use outrider_sys::device::lies_on_disk;
 use outrider_sys::raw::{self, blocks_read};
-use outrider_sys::units::{self, DeviceId, InodeKey, PAGE};
+use outrider_sys::units::{self, ByteRange, DeviceId, InodeKey, PAGE};
 use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, ResolveFlags, SeekFrom};
 
 use super::room::Way;
 use super::server::{Server, waits};
-use super::{Call, Desk, Found, Handle, Listing, Names, Permit, Thread, lock};
+use super::{Bench, Call, Desk, Found, Handle, Listing, Names, Permit, Thread, lock};
 use crate::fetch::{leaves_access_time, reopen};
 use crate::tree::inode_block;
 use crate::tree::known::{Directory, Entry, Place};
@@ -43,6 +44,7 @@ impl Call {
             Call::Open { place, .. } => Some(place.dir.key.device()),
             Call::List { device, .. } => *device,
             Call::Stat(names) => Some(names.key.device()),
+            Call::Errand(errand) => Some(errand.device()),
         }
     }
 }
@@ -108,6 +110,16 @@ impl Desk {
                 if permit.is_some() {
                     names.look_up();
                 }
+            }
+            Call::Errand(errand) => {
+                let bench = Bench {
+                    desk: self,
+                    owner,
+                    thread,
+                    way: way.map(RefCell::new),
+                    permit,
+                };
+                errand.go(&bench);
             }
         }
     }
@@ -218,6 +230,40 @@ fn clocks() -> [f64; 2] {
         let (s, ns) = raw::clock(clock);
         s as f64 * 1e6 + ns as f64 / 1e3
     })
+}
+
+impl Bench<'_> {
+    /// Whether something may be looked up now.
+    pub fn permits(&self) -> bool {
+        self.permit.is_some() && self.way.is_some() && !self.desk.client.is_held_back()
+    }
+
+    /// Has ranges of a file fetched that `open` opens, page-aligned and ascending, and waits for the end of the last. Bytes that were asked for; `None` where
+    /// it may not be open.
+    pub fn bring(&self, open: impl FnOnce() -> Option<OwnedFd>, ranges: &[ByteRange]) -> Option<u64> {
+        let (desk, client) = (self.desk, &self.desk.client);
+        let life = client.life(self.owner);
+        let note = client.note(self.owner)?;
+        let bytes: u64 = ranges.iter().map(|r| r.end - r.start).sum();
+        let mut way = self.way.as_ref()?.borrow_mut();
+        if !self.permits() || !way.grow(bytes.saturating_sub(LISTED), || client.is_held_back()) {
+            return None;
+        }
+        let file = Arc::new(Handle::held(open()?));
+        file.attach(Box::new(note));
+        lock(&desk.held).push((self.owner, Arc::downgrade(&file)));
+        let _held = Held(desk, &file);
+        if !client.may_hold(self.owner, life) {
+            return None;
+        }
+        for range in ranges {
+            self.thread.fetch(&file, range.clone()).ok()?;
+        }
+        if let Some(last) = ranges.last() {
+            file.wait_watched(last.end - 1, desk.engine.notes());
+        }
+        Some(bytes)
+    }
 }
 
 /// A file that is open, until this is dropped.

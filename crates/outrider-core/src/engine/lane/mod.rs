@@ -59,6 +59,26 @@ pub enum Call {
     },
     /// Reads the inodes of entries.
     Stat(Names),
+    /// What the client does by itself.
+    Errand(Box<dyn Errand>),
+}
+
+/// Something that a client does on a thread of the lane, with room for what it reads.
+pub trait Errand: Send + std::fmt::Debug {
+    /// The file system that is read from.
+    fn device(&self) -> DeviceId;
+    /// Does it.
+    fn go(self: Box<Self>, bench: &Bench<'_>);
+}
+
+/// What an errand is done with.
+pub struct Bench<'a> {
+    desk: &'a Desk,
+    owner: usize,
+    thread: &'a Thread,
+    /// `None`: nothing may be opened.
+    way: Option<std::cell::RefCell<room::Way>>,
+    permit: Option<Permit<'a>>,
 }
 
 /// What of a directory is listed.
@@ -187,6 +207,13 @@ impl Engine {
         self.lane_over(self.shared.lane.clone(), client, small, None)
     }
 
+    /// The same with threads of their own: who fetches what a profile has doesn't wait behind walks, nor they behind that.
+    pub fn lane_apart(&self, client: Arc<dyn Client>) -> Lane {
+        let lane = Arc::<State>::default();
+        lock(&self.shared.lanes_of_servers).push(Arc::downgrade(&lane));
+        self.lane_over(lane, client, u64::MAX, None)
+    }
+
     /// The same for the files of one server, with threads of their own: those that wait for an answer that never comes are in nobody else's way.
     pub fn lane_of_server(&self, client: Arc<dyn Client>, small: u64, device: DeviceId) -> Lane {
         let lane = Arc::<State>::default();
@@ -299,7 +326,7 @@ impl Lane {
     pub fn cancel_open(&self, owner: usize, file: InodeKey) -> bool {
         let same = |(_, call): &(Arc<Desk>, Call)| match call {
             Call::Open { place, .. } => place.key() == file,
-            Call::List { .. } | Call::Stat(_) => false,
+            Call::List { .. } | Call::Stat(_) | Call::Errand(_) => false,
         };
         let mut waiting = lock(&self.0.lane.waiting);
         waiting.calls.remove(owner, same)

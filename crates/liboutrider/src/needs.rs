@@ -1,0 +1,150 @@
+//! Names by which files are opened, started or asked about, for a run that is remembered: see `outrider_core::needs`.
+//!
+//! Where a run isn't remembered all of this is a load and a branch. Where it is, a name is copied after the call was made and only if it succeeded, so that the
+//! kernel has read it before. No system call is made: the log is mapped when the library is loaded.
+
+use core::ffi::{c_char, c_int};
+use core::ptr::null_mut;
+use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use outrider_core::needs::{self, Did, Log};
+use outrider_sys::{mapped, raw};
+
+static LOG: AtomicPtr<Log> = AtomicPtr::new(null_mut());
+
+/// Maps the log of the run: descriptor `fd` of process `runner`, by whose `secret` it is known. Called once, from the constructor.
+pub fn start(runner: u32, fd: u32, secret: u64) {
+    let mut path = [0u8; 40];
+    let mut at = 0;
+    let mut push = |bytes: &[u8]| {
+        for byte in bytes {
+            if let Some(to) = path.get_mut(at) {
+                *to = *byte;
+                at += 1;
+            }
+        }
+    };
+    let mut digits = [0u8; 10];
+    push(b"/proc/");
+    push(decimal(runner, &mut digits));
+    push(b"/fd/");
+    push(decimal(fd, &mut digits));
+    let flags = (libc::O_RDWR | libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
+    // SAFETY: a path that ends with a zero, and numbers.
+    let file = unsafe {
+        raw::syscall6(
+            libc::SYS_openat,
+            libc::AT_FDCWD as usize,
+            path.as_ptr() as usize,
+            flags,
+            0,
+            0,
+            0,
+        )
+    };
+    if file < 0 {
+        return;
+    }
+    let file = file as c_int;
+    // SAFETY: numbers. Only memory that can be sealed answers this, and only what can't become shorter is mapped.
+    let seals = unsafe {
+        raw::syscall6(
+            libc::SYS_fcntl,
+            file as usize,
+            libc::F_GET_SEALS as usize,
+            0,
+            0,
+            0,
+            0,
+        )
+    };
+    let sealed = seals >= 0 && seals as c_int & libc::F_SEAL_SHRINK != 0;
+    let fits = raw::fstat(file).is_ok_and(|st| st.st_size as usize == needs::BYTES);
+    let made = match sealed && fits {
+        true => mapped::map_file(file, needs::BYTES, null_mut()),
+        false => None,
+    };
+    raw::close(file);
+    if let Some(at) = made {
+        let log = at.cast::<Log>();
+        // SAFETY: mapped just now, whole.
+        match unsafe { (*log).is_of(secret) } {
+            true => {
+                LOG.store(log, Release);
+                // SAFETY: asks for what the kernel has put there: the name by which the program was started, a C string, or null.
+                let name = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const c_char;
+                note(Did::Start, libc::AT_FDCWD, name);
+            }
+            false => mapped::unmap(at, needs::BYTES),
+        }
+    }
+}
+
+/// A number's digits.
+fn decimal(mut number: u32, digits: &mut [u8; 10]) -> &[u8] {
+    let mut first = digits.len();
+    for (i, digit) in digits.iter_mut().enumerate().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
+        first = i;
+        if number == 0 {
+            break;
+        }
+    }
+    digits.get(first..).unwrap_or_default()
+}
+
+/// Nothing is written down any more: this process is about to give up rights, and the log's reader has them.
+#[cold]
+pub fn forget() {
+    let log = LOG.swap(null_mut(), Relaxed);
+    if !log.is_null() {
+        // Another thread may be writing: what it finds is memory of nobody.
+        mapped::map_over(log.cast(), needs::BYTES);
+    }
+}
+
+/// `name`, relative to `dir`, was opened with these open(2) flags.
+#[inline(always)]
+pub fn opened(dir: c_int, name: *const c_char, flags: c_int, fd: c_int) {
+    let aside = libc::O_PATH | libc::O_TRUNC | libc::O_CREAT | libc::O_DIRECT;
+    let reads = flags & libc::O_ACCMODE != libc::O_WRONLY && flags & aside == 0;
+    if fd >= 0 && reads {
+        note(Did::Open, dir, name);
+    }
+}
+
+/// A stream or a directory was opened by its name.
+#[inline(always)]
+pub fn opened_by_name(name: *const c_char) {
+    note(Did::Open, libc::AT_FDCWD, name);
+}
+
+/// The attributes of `name` were told.
+#[inline(always)]
+pub fn looked(dir: c_int, name: *const c_char) {
+    note(Did::Look, dir, name);
+}
+
+#[inline(always)]
+fn note(did: Did, dir: c_int, name: *const c_char) {
+    let log = LOG.load(Acquire);
+    if !log.is_null() && !name.is_null() {
+        add(log, did, dir, name);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn add(log: *mut Log, did: Did, dir: c_int, name: *const c_char) {
+    // SAFETY: the log stays mapped; the kernel has just read the name, which therefore is a C string.
+    unsafe {
+        // Who it is matters only where the name begins at a directory of its own.
+        let pid = match *name as u8 {
+            b'/' => 0,
+            _ => raw::getpid(),
+        };
+        (*log).add(did, pid, dir, name);
+    }
+}

@@ -1,0 +1,150 @@
+//! What an earlier run of the same job needed: the fourth source of foresight (SPEC B15).
+//!
+//! A *profile* lists, in the order of first need, the files that a job read, which of their pages, and the directories and attributes that it asked for
+//! ([`model`]). It is kept in a small file ([`format`], [`store`]). A later run fetches what the profile lists before it is asked for ([`replay`]), through the
+//! engine's lane like everything else that nobody has open, and sees what was needed this time ([`observe`]), by which the profile is corrected.
+//!
+//! A profile is never trusted. It may be old, of another machine, or made to do harm: what it names is opened as [`place`] says, no more is fetched ahead of
+//! what is used than [`credit`] allows, and the file itself is taken only within bounds.
+
+pub mod credit;
+pub mod format;
+pub mod model;
+pub mod observe;
+pub mod place;
+pub mod replay;
+pub mod store;
+
+pub use model::{Entry, History, Need, Profile, Span};
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use outrider_sys::units::{ByteRange, InodeKey};
+
+use crate::engine::Engine;
+use crate::ledger::Ledger;
+use crate::shared::Shared;
+use crate::shm::lost;
+use observe::{Observer, Subject};
+use place::Places;
+use replay::Replay;
+
+/// How long the end of a run waits for what was seen: looking at a few hundred large files takes some 10 ms.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A job that is remembered, as the runner hands it to the service.
+pub struct Job {
+    /// Where its profile is kept: an absolute path.
+    pub file: PathBuf,
+    /// What it has, if there is one.
+    pub profile: Option<Profile>,
+    /// The program and its arguments.
+    pub command: Vec<Vec<u8>>,
+    /// What is observed.
+    pub subject: Subject,
+}
+
+/// A job that is remembered, in the service.
+pub struct Remember {
+    file: PathBuf,
+    command: Vec<Vec<u8>>,
+    directory: PathBuf,
+    replay: Option<Arc<Replay>>,
+    observer: Option<Observer>,
+    ended: bool,
+}
+
+impl Remember {
+    /// Begins to fetch what the profile has, if there is one and the service `fetches`, and to see what is needed.
+    pub fn start(job: Job, shared: &Arc<Shared>, engine: &Engine, ledger: &Arc<Ledger>, fetches: bool) -> Remember {
+        let places = Arc::new(Places::new());
+        let known = job.profile.is_some();
+        let profile = Arc::new(job.profile.unwrap_or_default());
+        let wanted = known && fetches && !profile.entries.is_empty();
+        let start = || Replay::start(shared.clone(), engine, ledger.clone(), profile.clone(), places.clone());
+        let replay = wanted.then(start).flatten().map(Arc::new);
+        let directory = job.subject.directory.clone();
+        let observer = Observer::start(job.subject, profile, replay.clone(), places);
+        if observer.is_none() || wanted && replay.is_none() {
+            shared.header().lose(lost::THREADS);
+        }
+        Remember {
+            file: job.file,
+            command: job.command,
+            directory,
+            replay,
+            observer,
+            ended: false,
+        }
+    }
+
+    /// Whether files may be opened that no program has open.
+    pub fn allow(&self, allowed: bool) {
+        self.replay.iter().for_each(|r| r.allow(allowed));
+    }
+
+    /// This file must never be opened.
+    pub fn leave(&self, key: InodeKey) {
+        self.replay.iter().for_each(|r| r.leave(key));
+    }
+
+    /// Begins to let go of everything.
+    pub fn let_go(&self) {
+        self.replay.iter().for_each(|r| r.let_go());
+    }
+
+    /// Files may be opened again.
+    pub fn come_back(&self) {
+        self.replay.iter().for_each(|r| r.come_back());
+    }
+
+    /// Whether nothing is open.
+    pub fn is_idle(&self) -> bool {
+        self.replay.as_ref().is_none_or(|r| r.is_idle())
+    }
+
+    /// A process is about to read.
+    pub fn read(&self, file: InodeKey, range: ByteRange) {
+        if let Some(observer) = &self.observer {
+            observer.read(file, range);
+        }
+    }
+
+    /// The run is over: the profile is corrected. `seeks`: some device that was read from has a head.
+    pub fn end(&mut self, shared: &Shared, seeks: bool) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        self.replay.iter().for_each(|r| r.end());
+        let seen = self.observer.as_ref().and_then(|o| o.end(PATIENCE));
+        let outcome = self.replay.as_ref().map(|r| r.outcome()).unwrap_or_default();
+        let header = shared.header();
+        if let Some(replay) = &self.replay {
+            let f = replay.figures();
+            let figures = [&f.entries, &f.lost, &f.fetched, &f.counted, &f.used];
+            for (to, from) in header.remembered.iter().zip(figures) {
+                to.store(from.load(Relaxed), Relaxed);
+            }
+        }
+        let Some(seen) = seen else {
+            return header.lose(lost::PROFILE);
+        };
+        let learn = |old: Option<Profile>| {
+            // One that somebody has forgotten meanwhile, or damaged, begins anew.
+            let mut profile = old.unwrap_or_default();
+            profile.command.clone_from(&self.command);
+            profile.directory.clone_from(&self.directory);
+            profile.seeks = seeks;
+            if profile.relative {
+                return Some(profile);
+            }
+            profile.learn(seen, outcome, store::now()).then_some(profile)
+        };
+        if store::change(&self.file, learn).is_err() {
+            header.lose(lost::PROFILE);
+        }
+    }
+}

@@ -1,0 +1,531 @@
+//! Seeing what a run needs, for its profile.
+//!
+//! Three witnesses, each of which sees what the others can't:
+//!
+//! - the log of the hooks ([`crate::needs`]): which names were opened, started and asked about, in order;
+//! - the page tables of all processes of the run, hooked or not (/proc/PID/maps and pagemap): which libraries and data files are mapped, and which of their
+//!   pages were touched. They are looked at ever more rarely, and only where a process has grown. Of processes without hooks the descriptors are looked at, too;
+//! - what of a large file is cached at the end and was not when it was first seen, or fetched by us: what the program has waited for.
+//!
+//! Small files count as needed whole. Of a large one of which no witness tells anything (everything was cached, and it was read by a hook that kept quiet) what
+//! the profile has stays, and a new one counts as needed from its beginning on, up to a bound.
+
+use std::collections::{HashMap, HashSet};
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use outrider_sys::pagemap::Pagemap;
+use outrider_sys::raw;
+use outrider_sys::units::{ByteRange, InodeKey, PAGE, PageRange, pages_of};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags};
+
+use super::model::{Need, Profile, Seen, join};
+use super::place::Places;
+use super::replay::{Before, Replay, complement, intersect};
+use crate::needs::{self, Did};
+use crate::residency;
+
+/// Files of fewer bytes count as needed whole: the kernel's first readahead window brings as much in.
+const WHOLE: u64 = 128 << 10;
+/// Of a file of which nobody knows better so much counts as needed, bytes.
+const UNKNOWN: u64 = 8 << 20;
+/// From one look at the log to the next.
+const LOOK: Duration = Duration::from_millis(1);
+/// … and at the page tables, at first and at most.
+const FIRST: Duration = Duration::from_millis(2);
+const LONGEST: Duration = Duration::from_millis(50);
+/// Processes that are looked at, bytes of what /proc/PID/maps says of each, and descriptors.
+const PROCESSES: usize = 128;
+const MAPS: u64 = 1 << 20;
+const DESCRIPTORS: usize = 256;
+/// Entries of one run at most.
+const ENTRIES: usize = 1 << 18;
+/// Looks at a mapping after which what was never touched is known not to be needed.
+const SURE: u32 = 20;
+
+enum Message {
+    /// A read was told.
+    Read(InodeKey, ByteRange),
+    /// The run is over.
+    End(Sender<Vec<Seen>>),
+}
+
+/// The service's end.
+pub struct Observer {
+    tell: Sender<Message>,
+}
+
+/// What is observed.
+pub struct Subject {
+    /// The process whose child the program is.
+    pub runner: u32,
+    /// What hooks write.
+    pub log: Option<needs::Mapped>,
+    /// The program's file and its arguments that may be files, as they were named in `directory`.
+    pub files: Vec<PathBuf>,
+    /// Where it was started.
+    pub directory: PathBuf,
+}
+
+impl Observer {
+    /// Starts the thread. `None` if there is none to be had.
+    pub fn start(
+        subject: Subject,
+        profile: Arc<Profile>,
+        replay: Option<Arc<Replay>>,
+        places: Arc<Places>,
+    ) -> Option<Observer> {
+        let (tell, told) = channel();
+        let witness = Witness::new(subject, profile, replay, places);
+        let thread = std::thread::Builder::new().name("outrider-profile".into());
+        thread.spawn(move || witness.run(&told)).ok()?;
+        Some(Observer { tell })
+    }
+
+    /// A process is about to read.
+    pub fn read(&self, file: InodeKey, range: ByteRange) {
+        let _ = self.tell.send(Message::Read(file, range));
+    }
+
+    /// The run is over: what was seen.
+    pub fn end(&self, patience: Duration) -> Option<Vec<Seen>> {
+        let (answer, answered) = channel();
+        self.tell.send(Message::End(answer)).ok()?;
+        answered.recv_timeout(patience).ok()
+    }
+}
+
+/// Something that the run needs.
+struct Node {
+    path: PathBuf,
+    need: Need,
+    size: u64,
+    modified: i64,
+    inode: u64,
+    at_us: u64,
+    /// Pages of it that were seen in page tables, or told to be read.
+    touched: Vec<PageRange>,
+    /// Looks at its mappings.
+    looks: u32,
+    /// Pages that were cached when it was first seen.
+    before: Option<Vec<PageRange>>,
+    /// It is needed only if something of it came.
+    maybe: bool,
+}
+
+struct Witness {
+    subject: Subject,
+    replay: Option<Arc<Replay>>,
+    places: Arc<Places>,
+    began: Instant,
+    began_s: i64,
+    /// Where the log was read to.
+    taken: u32,
+    nodes: Vec<Node>,
+    by_path: HashMap<(PathBuf, Need), usize>,
+    by_key: HashMap<InodeKey, usize>,
+    /// Names that were looked up.
+    known: HashSet<(bool, PathBuf)>,
+    /// Entries of the profile.
+    listed: HashMap<(PathBuf, Need), usize>,
+    /// What /proc/PID/statm said.
+    grown: HashMap<u32, String>,
+    profile: Arc<Profile>,
+}
+
+impl Witness {
+    fn new(
+        subject: Subject,
+        profile: Arc<Profile>,
+        replay: Option<Arc<Replay>>,
+        places: Arc<Places>,
+    ) -> Witness {
+        let listed = profile.entries.iter().enumerate();
+        let listed = listed.map(|(i, e)| ((e.path.clone(), e.need), i)).collect();
+        Witness {
+            subject,
+            replay,
+            places,
+            began: Instant::now(),
+            began_s: raw::clock(libc::CLOCK_REALTIME).0,
+            taken: 0,
+            nodes: Vec::new(),
+            by_path: HashMap::new(),
+            by_key: HashMap::new(),
+            known: HashSet::new(),
+            listed,
+            grown: HashMap::new(),
+            profile,
+        }
+    }
+
+    fn run(mut self, told: &Receiver<Message>) {
+        for (i, path) in std::mem::take(&mut self.subject.files).into_iter().enumerate() {
+            self.opened(&path, i > 0);
+        }
+        let (mut pause, mut next) = (FIRST, Instant::now() + FIRST);
+        loop {
+            match told.recv_timeout(LOOK) {
+                Ok(Message::Read(key, range)) => self.read(key, range),
+                Ok(Message::End(answer)) => {
+                    self.take_log(true);
+                    let _ = answer.send(self.seen());
+                    return;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.take_log(false);
+            if Instant::now() >= next {
+                self.look_at_processes();
+                pause = (pause * 2).min(LONGEST);
+                next = Instant::now() + pause;
+            }
+        }
+    }
+
+    fn now_us(&self) -> u64 {
+        self.began.elapsed().as_micros() as u64
+    }
+
+    fn take_log(&mut self, end: bool) {
+        let Some(log) = self.subject.log else {
+            return;
+        };
+        while let Some(entry) = log.take(&mut self.taken, end) {
+            let name = Path::new(std::ffi::OsStr::from_bytes(&entry.name));
+            let path = match (name.is_absolute(), entry.dir) {
+                (true, _) => name.to_owned(),
+                (_, libc::AT_FDCWD) => {
+                    let at = std::fs::read_link(format!("/proc/{}/cwd", entry.pid));
+                    at.unwrap_or_else(|_| self.subject.directory.clone())
+                        .join(name)
+                }
+                (_, dir) => match std::fs::read_link(format!("/proc/{}/fd/{dir}", entry.pid)) {
+                    Ok(at) if at.is_absolute() => at.join(name),
+                    _ => continue,
+                },
+            };
+            match entry.did {
+                Did::Open | Did::Start => drop(self.opened(&path, false)),
+                Did::Look => self.looked(&path),
+            }
+        }
+    }
+
+    /// A name was opened; `maybe`: or it may be.
+    fn opened(&mut self, path: &Path, maybe: bool) -> Option<usize> {
+        if !self.known.insert((true, path.to_owned())) {
+            return self.by_path.get(&(path.to_owned(), Need::File)).copied();
+        }
+        let (path, found) = self.resolve(path)?;
+        let st = raw::status(found.as_raw_fd()).ok()?;
+        let need = match FileType::from_raw_mode(st.st_mode) {
+            FileType::RegularFile => Need::File,
+            FileType::Directory => Need::Listing,
+            _ => return None,
+        };
+        if maybe && need == Need::Listing {
+            return None;
+        }
+        let i = self.node(path, need, &found, &st, maybe)?;
+        let node = &mut self.nodes[i];
+        if need == Need::File && node.size >= WHOLE && node.before.is_none() {
+            let end = pages_of(node.size);
+            let open = crate::fetch::reopen(found.as_fd(), OFlags::NOATIME).ok();
+            let missing = open.and_then(|f| residency::missing(f.as_fd(), PageRange::new(0, end)));
+            node.before = missing.map(|missing| complement(&missing, end));
+        }
+        Some(i)
+    }
+
+    /// Attributes of a name were told.
+    fn looked(&mut self, path: &Path) {
+        if !self.known.insert((false, path.to_owned())) {
+            return;
+        }
+        if let Some((path, found)) = self.resolve(path)
+            && let Ok(st) = raw::status(found.as_raw_fd())
+        {
+            self.node(path, Need::Attributes, &found, &st, false);
+        }
+    }
+
+    /// The absolute name without links of something on a disk, and what finds it.
+    fn resolve(&self, path: &Path) -> Option<(PathBuf, OwnedFd)> {
+        if self.nodes.len() >= ENTRIES || !self.places.is_looked_at(path) {
+            return None;
+        }
+        let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let found = rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?;
+        let name = crate::fetch::name(found.as_fd());
+        // What has been removed meanwhile has no name.
+        let is_here = name.is_absolute() && self.places.is_looked_at(&name);
+        is_here.then_some((name, found))
+    }
+
+    fn node(
+        &mut self,
+        path: PathBuf,
+        need: Need,
+        found: &OwnedFd,
+        st: &libc::stat,
+        maybe: bool,
+    ) -> Option<usize> {
+        if let Some(i) = self.by_path.get(&(path.clone(), need)) {
+            self.nodes[*i].maybe &= maybe;
+            return Some(*i);
+        }
+        // What the run makes itself is not there the next time.
+        let what = StatxFlags::BTIME;
+        let born = rustix::fs::statx(found, "", AtFlags::EMPTY_PATH, what).ok();
+        let born = born.filter(|b| b.stx_mask & StatxFlags::BTIME.bits() != 0);
+        if born.is_some_and(|b| b.stx_btime.tv_sec > self.began_s) {
+            return None;
+        }
+        if let (Some(replay), Some(i)) = (&self.replay, self.listed.get(&(path.clone(), need)))
+            && !maybe
+        {
+            replay.needed(*i);
+        }
+        let i = self.nodes.len();
+        self.by_path.insert((path.clone(), need), i);
+        if need == Need::File {
+            self.by_key.insert(InodeKey::new(st.st_dev, st.st_ino), i);
+        }
+        self.nodes.push(Node {
+            path,
+            need,
+            size: st.st_size.max(0) as u64,
+            modified: st.st_mtime,
+            inode: st.st_ino,
+            at_us: self.now_us(),
+            touched: Vec::new(),
+            looks: 0,
+            before: None,
+            maybe,
+        });
+        Some(i)
+    }
+
+    /// A process is about to read.
+    fn read(&mut self, key: InodeKey, range: ByteRange) {
+        let i = self.by_key.get(&key).copied();
+        if let Some(node) = i.and_then(|i| self.nodes.get_mut(i)) {
+            let end = range.end.min(node.size);
+            node.touch(PageRange::from_bytes(range.start, end.saturating_sub(range.start)));
+        }
+    }
+
+    /// Looks at the page tables of the program and of all below it.
+    fn look_at_processes(&mut self) {
+        let mut below = children(self.subject.runner);
+        let own = raw::getpid();
+        below.retain(|pid| *pid != own);
+        let mut at = 0;
+        while at < below.len().min(PROCESSES) {
+            let pid = below[at];
+            at += 1;
+            below.extend(children(pid));
+            self.look_at(pid);
+        }
+    }
+
+    fn look_at(&mut self, pid: u32) {
+        let Ok(statm) = std::fs::read_to_string(format!("/proc/{pid}/statm")) else {
+            return;
+        };
+        if self.grown.get(&pid) == Some(&statm) {
+            return;
+        }
+        self.grown.insert(pid, statm);
+        let Ok(file) = std::fs::File::open(format!("/proc/{pid}/maps")) else {
+            return;
+        };
+        let mut text = Vec::new();
+        if file.take(MAPS).read_to_end(&mut text).is_err() {
+            return;
+        }
+        let pagemap = Pagemap::of(pid).ok();
+        let mut hooked = false;
+        for line in text.split(|b| *b == b'\n') {
+            let Some(map) = Mapping::of(line) else {
+                continue;
+            };
+            hooked |= map.path.ends_with("liboutrider.so");
+            let Some(i) = self.opened(&map.path, false) else {
+                continue;
+            };
+            let Some(pagemap) = &pagemap else { continue };
+            let mut pages = Vec::new();
+            let mut mark = |found: std::ops::Range<u64>| {
+                let at = |address: u64| (map.offset + (address - map.start)) / PAGE;
+                pages.push(PageRange::new(at(found.start), at(found.end)));
+            };
+            let span = map.start..map.end;
+            if pagemap.scan(span.clone(), &mut mark).is_err() {
+                let _ = pagemap.read(span, &mut mark);
+            }
+            let node = &mut self.nodes[i];
+            node.looks += 1;
+            pages.into_iter().for_each(|pages| node.touch(pages));
+            // The loader reads the head of what it maps.
+            node.touch(PageRange::new(0, 1));
+        }
+        if !hooked {
+            let open = std::fs::read_dir(format!("/proc/{pid}/fd"));
+            let open = open.into_iter().flatten().flatten().take(DESCRIPTORS);
+            let names: Vec<PathBuf> = open.filter_map(|e| std::fs::read_link(e.path()).ok()).collect();
+            for name in names.iter().filter(|n| n.is_absolute()) {
+                self.opened(name, true);
+            }
+        }
+    }
+
+    /// All that was needed, in order.
+    fn seen(&mut self) -> Vec<Seen> {
+        let before = self.replay.as_ref().map(|r| r.before()).unwrap_or_default();
+        let nodes = std::mem::take(&mut self.nodes);
+        let richer: HashSet<&Path> = (nodes.iter())
+            .filter(|n| n.need != Need::Attributes)
+            .map(|n| n.path.as_path())
+            .collect();
+        // A library is looked for before it is loaded, and only seen once it is.
+        let mut looked: HashMap<&Path, u64> = HashMap::new();
+        for node in nodes.iter().filter(|n| n.need == Need::Attributes) {
+            looked.insert(&node.path, node.at_us);
+        }
+        let each = nodes.iter().filter_map(|node| {
+            if node.need == Need::Attributes && richer.contains(node.path.as_path()) {
+                return None;
+            }
+            let entry = self.listed.get(&(node.path.clone(), node.need)).copied();
+            let pages = match node.need {
+                Need::File => self.pages(node, entry, entry.and_then(|i| before.get(&i)))?,
+                Need::Listing | Need::Attributes => Vec::new(),
+            };
+            let at = looked.get(node.path.as_path()).copied();
+            Some(Seen {
+                path: node.path.clone(),
+                need: node.need,
+                size: node.size,
+                modified: node.modified,
+                inode: node.inode,
+                at_us: node.at_us.min(at.unwrap_or(u64::MAX)),
+                pages,
+                all: node.looks >= SURE,
+            })
+        });
+        each.collect()
+    }
+
+    /// The pages of a file that were needed; `None`: it wasn't. `entry` is its place in the profile, `fetched` what was fetched of it, or cached before.
+    fn pages(&self, node: &Node, entry: Option<usize>, fetched: Option<&Before>) -> Option<Vec<PageRange>> {
+        let end = pages_of(node.size);
+        if node.size < WHOLE && !node.maybe {
+            return Some(Vec::from_iter((end > 0).then(|| PageRange::new(0, end))));
+        }
+        let found = self.places.find(&node.path).ok()?;
+        let file = found.is_regular().then(|| found.open()).flatten();
+        let missing = file.and_then(|f| residency::missing(f.as_fd(), PageRange::new(0, end)));
+        let cached = missing.map(|missing| complement(&missing, end));
+        let before = fetched.map(|b| &b.pages).or(node.before.as_ref());
+        let mut pages = node.touched.clone();
+        // Where page tables tell, what the kernel has read around what was touched is not needed, unless it was touched after the last look.
+        let waited_for = entry.is_some() || node.looks == 0;
+        if let (true, Some(cached), Some(before)) = (waited_for, &cached, before) {
+            pages.extend(intersect(cached, &complement(before, end)));
+        }
+        pages.sort_unstable_by_key(|r| r.start);
+        let pages = join(pages.into_iter(), 0);
+        if !pages.is_empty() || node.maybe {
+            return (!pages.is_empty()).then_some(pages);
+        }
+        let known = entry.and_then(|i| self.profile.entries.get(i));
+        if known.is_some_and(|e| !e.spans.is_empty()) {
+            return Some(Vec::new());
+        }
+        let begin = [PageRange::new(0, end.min(UNKNOWN / PAGE))];
+        Some(match cached {
+            Some(cached) => intersect(&cached, &begin),
+            None => begin.to_vec(),
+        })
+    }
+}
+
+impl Node {
+    fn touch(&mut self, pages: PageRange) {
+        /// Ranges that are kept apart until they are put in order.
+        const MANY: usize = 4096;
+        if pages.start >= pages.end {
+            return;
+        }
+        match self.touched.last_mut() {
+            Some(last) if last.start <= pages.start && pages.start <= last.end => {
+                last.end = last.end.max(pages.end);
+            }
+            _ => self.touched.push(pages),
+        }
+        if self.touched.len() >= MANY && self.touched.len().is_power_of_two() {
+            self.touched.sort_unstable_by_key(|r| r.start);
+            self.touched = join(std::mem::take(&mut self.touched).into_iter(), 0);
+        }
+    }
+}
+
+/// A mapping of a file, addresses and bytes.
+struct Mapping {
+    start: u64,
+    end: u64,
+    offset: u64,
+    path: PathBuf,
+}
+
+impl Mapping {
+    /// From a line of /proc/PID/maps.
+    fn of(line: &[u8]) -> Option<Mapping> {
+        let at = line.iter().position(|b| *b == b'/')?;
+        let (head, name) = line.split_at(at);
+        let mut fields = std::str::from_utf8(head).ok()?.split_ascii_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        let [start, end, offset] =
+            [start, end, fields.nth(1)?].map(|n| u64::from_str_radix(n, 16).ok());
+        let (start, end) = (start?, end?);
+        let gone = name.ends_with(b" (deleted)");
+        (!gone && start < end).then(|| Mapping {
+            start,
+            end,
+            offset: offset.unwrap_or(0),
+            path: PathBuf::from(std::ffi::OsStr::from_bytes(name)),
+        })
+    }
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let lists = threads.filter_map(|t| std::fs::read_to_string(t.path().join("children")).ok());
+    let lists: Vec<String> = lists.collect();
+    let pids = lists.iter().flat_map(|list| list.split_ascii_whitespace());
+    pids.filter_map(|pid| pid.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_are_read() {
+        let line = b"7f2c4000-7f2c8000 r-xp 00026000 08:01 1311 /usr/lib/x y.so";
+        let map = Mapping::of(line).unwrap();
+        assert_eq!((map.start, map.end, map.offset), (0x7f2c4000, 0x7f2c8000, 0x26000));
+        assert_eq!(map.path, Path::new("/usr/lib/x y.so"));
+        assert!(Mapping::of(b"7f2c4000-7f2c8000 r-xp 0 08:01 1 /x (deleted)").is_none());
+        assert!(Mapping::of(b"7f2c4000-7f2c8000 rw-p 00000000 00:00 0 [heap]").is_none());
+    }
+}

@@ -1,0 +1,306 @@
+//! Where profiles are kept: a file each, `$XDG_STATE_HOME/outrider/profiles/NAME.profile`.
+//!
+//! A file is replaced as a whole, by rename(2), so that who reads sees the old one or the new one. Runs of one job that end at the same time take turns
+//! (flock(2) on the directory) and take in what the others have written meanwhile. No link is followed that others could have put there.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use outrider_sys::raw;
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
+
+use super::format::{self, Bad, LONGEST};
+use super::model::Profile;
+
+/// What the names of files end with.
+pub const SUFFIX: &str = ".profile";
+/// Bytes of a name at most: with the suffix, and that of a file that is being written, a file system's limit of 255.
+pub const NAME: usize = 200;
+/// How long a run waits for its turn: another one takes a few milliseconds.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Links in a path, as the kernel has it.
+const LINKS: usize = 40;
+
+/// Why a profile could not be had or kept.
+#[derive(Debug)]
+pub enum Trouble {
+    /// There is none.
+    Missing,
+    /// The kernel says no.
+    Io(io::Error),
+    /// The file has none.
+    Bad(Bad),
+    /// What is there is no regular file.
+    NoFile,
+    /// The way leads over a link in a directory that others may write to.
+    Link(PathBuf),
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Trouble::Missing => f.write_str("no such profile; outrider profile list shows those that there are"),
+            Trouble::Io(e) => e.fmt(f),
+            Trouble::Bad(bad) => bad.fmt(f),
+            Trouble::NoFile => f.write_str("not a regular file; accepted is a profile's file"),
+            Trouble::Link(at) => write!(
+                f,
+                "{} is a link in a directory that others may write to; accepted is a path without it",
+                String::from_utf8_lossy(at.as_os_str().as_bytes())
+            ),
+        }
+    }
+}
+
+impl From<io::Error> for Trouble {
+    fn from(e: io::Error) -> Trouble {
+        match e.kind() {
+            io::ErrorKind::NotFound => Trouble::Missing,
+            _ => Trouble::Io(e),
+        }
+    }
+}
+
+impl From<rustix::io::Errno> for Trouble {
+    fn from(e: rustix::io::Errno) -> Trouble {
+        io::Error::from(e).into()
+    }
+}
+
+/// Whether this can be the name of a profile: what a file can be called by without surprises.
+pub fn is_name(name: &OsStr) -> bool {
+    let plain = |b: &u8| b.is_ascii_alphanumeric() || b"._-+@".contains(b);
+    let bytes = name.as_bytes();
+    (1..=NAME).contains(&bytes.len()) && bytes.iter().all(plain) && !b".-".contains(&bytes[0])
+}
+
+/// The name of a job: its program, and a number made of that, its arguments and its directory.
+pub fn name_of(command: &[OsString], directory: &Path) -> OsString {
+    /// FNV-1a, 64 bits.
+    fn add(mut hash: u64, bytes: &[u8]) -> u64 {
+        // Each part ends with what no part has.
+        for byte in bytes.iter().chain(&[0]) {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        }
+        hash
+    }
+    let parts = command.iter().map(|a| a.as_bytes());
+    let parts = parts.chain([directory.as_os_str().as_bytes()]);
+    let hash = parts.fold(0xcbf2_9ce4_8422_2325, add);
+    let program = command.first().map(Path::new).and_then(Path::file_name);
+    let program = program.unwrap_or_default().to_string_lossy();
+    let plain = program.chars().take(32).map(|c| match c {
+        c if c.is_ascii_alphanumeric() || "_+".contains(c) => c,
+        '.' | '-' | '@' => c,
+        _ => '_',
+    });
+    let plain: String = plain.collect();
+    let plain = plain.trim_start_matches(['.', '-']);
+    format!("{}-{hash:016x}", if plain.is_empty() { "job" } else { plain }).into()
+}
+
+/// A directory, opened. Links on the way are followed only where nobody but its owner, or root, could have put them.
+fn directory(path: &Path) -> Result<OwnedFd, Trouble> {
+    let own = rustix::process::geteuid().as_raw();
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = |dir: &OwnedFd, name: &OsStr| rustix::fs::openat(dir, name, flags, Mode::empty());
+    let root = || rustix::fs::openat(CWD, "/", flags, Mode::empty());
+    let absolute = std::path::absolute(path)?;
+    let mut left: Vec<OsString> = parts(&absolute);
+    let (mut above, mut at, mut links) = (vec![root()?], PathBuf::from("/"), 0);
+    while let Some(name) = left.pop() {
+        let Some(dir) = above.last() else {
+            return Err(Trouble::Missing);
+        };
+        if name == ".." {
+            if above.len() > 1 {
+                above.pop();
+                at.pop();
+            }
+            continue;
+        }
+        let next = open(dir, &name)?;
+        let st = raw::status(next.as_raw_fd()).map_err(io::Error::from_raw_os_error)?;
+        if FileType::from_raw_mode(st.st_mode) != FileType::Symlink {
+            above.push(next);
+            at.push(name);
+            continue;
+        }
+        let holder = raw::status(dir.as_raw_fd()).map_err(io::Error::from_raw_os_error)?;
+        let others = holder.st_mode & 0o022 != 0 || ![0, own].contains(&holder.st_uid);
+        links += 1;
+        if others || links > LINKS {
+            return Err(Trouble::Link(at.join(name)));
+        }
+        let target = rustix::fs::readlinkat(&next, "", Vec::new())?;
+        let target = PathBuf::from(OsStr::from_bytes(target.as_bytes()));
+        if target.is_absolute() {
+            (above, at) = (vec![root()?], PathBuf::from("/"));
+        }
+        left.extend(parts(&target));
+    }
+    let last = above.pop().ok_or(Trouble::Missing)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(&last, ".", flags, Mode::empty())?)
+}
+
+/// What a path consists of, its last part first.
+fn parts(path: &Path) -> Vec<OsString> {
+    let parts = path.components().rev().filter_map(|c| match c {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    });
+    parts.collect()
+}
+
+/// The directory of a file, and the file's name.
+fn split(file: &Path) -> Result<(&Path, &OsStr), Trouble> {
+    let name = file.file_name().ok_or(Trouble::NoFile)?;
+    let parent = file.parent().filter(|p| !p.as_os_str().is_empty());
+    Ok((parent.unwrap_or(Path::new(".")), name))
+}
+
+/// The profile in a file.
+pub fn read(file: &Path) -> Result<Profile, Trouble> {
+    let (parent, name) = split(file)?;
+    read_at(&directory(parent)?, name)
+}
+
+fn read_at(dir: &OwnedFd, name: &OsStr) -> Result<Profile, Trouble> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    let st = raw::status(found.as_raw_fd()).map_err(io::Error::from_raw_os_error)?;
+    match FileType::from_raw_mode(st.st_mode) {
+        FileType::RegularFile => {}
+        // Whoever may write to the directory may put another file there as well: a link leads no further than that only if it isn't followed.
+        FileType::Symlink => return Err(Trouble::Link(PathBuf::from(name))),
+        _ => return Err(Trouble::NoFile),
+    }
+    let file = match crate::fetch::reopen(found.as_fd(), OFlags::empty()) {
+        // Without /proc.
+        Err(rustix::io::Errno::NOENT) => {
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            rustix::fs::openat(dir, name, flags, Mode::empty())?
+        }
+        other => other?,
+    };
+    let mut bytes = Vec::new();
+    File::from(file).take(LONGEST + 1).read_to_end(&mut bytes)?;
+    format::decode(&bytes).map_err(Trouble::Bad)
+}
+
+/// Puts a profile in a file's place, whose directory is made if there is none.
+pub fn write(file: &Path, profile: &Profile) -> Result<(), Trouble> {
+    change(file, |_| Some(profile.clone()))
+}
+
+/// Changes the profile in a file, while nobody else does: `change` is given what is there and returns what is to be there; `None`: nothing.
+pub fn change(
+    file: &Path,
+    change: impl FnOnce(Option<Profile>) -> Option<Profile>,
+) -> Result<(), Trouble> {
+    let (parent, name) = split(file)?;
+    let dir = match directory(parent) {
+        Err(Trouble::Missing) => {
+            let mut builder = std::fs::DirBuilder::new();
+            std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+            builder.recursive(true).create(parent)?;
+            directory(parent)?
+        }
+        other => other?,
+    };
+    let began = Instant::now();
+    while rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err()
+        && began.elapsed() < PATIENCE
+    {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let old = read_at(&dir, name);
+    if matches!(old, Err(Trouble::Link(_) | Trouble::NoFile)) {
+        old?;
+        return Ok(());
+    }
+    match change(old.ok()) {
+        Some(profile) => replace(&dir, name, &format::encode(&profile)),
+        None => match rustix::fs::unlinkat(&dir, name, AtFlags::empty()) {
+            Err(rustix::io::Errno::NOENT) => Ok(()),
+            other => Ok(other?),
+        },
+    }
+}
+
+/// Replaces a file of a directory.
+fn replace(dir: &OwnedFd, name: &OsStr, bytes: &[u8]) -> Result<(), Trouble> {
+    let mut new = OsString::from(".");
+    new.push(name);
+    new.push(format!(".{}", raw::getpid()));
+    // What is there of that name is nobody's: left by one of this number.
+    let _ = rustix::fs::unlinkat(dir, &new, AtFlags::empty());
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(dir, &new, flags, Mode::from_raw_mode(0o600))?;
+    let written = File::from(file).write_all(bytes);
+    let renamed = written.and_then(|()| Ok(rustix::fs::renameat(dir, &new, dir, name)?));
+    if let Err(e) = renamed {
+        let _ = rustix::fs::unlinkat(dir, &new, AtFlags::empty());
+        return Err(Trouble::Io(e));
+    }
+    Ok(())
+}
+
+/// The profiles in a directory, by name.
+pub fn list(directory_path: &Path) -> Result<Vec<OsString>, Trouble> {
+    let dir = match directory(directory_path) {
+        Err(Trouble::Missing) => return Ok(Vec::new()),
+        other => other?,
+    };
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::read_from(&dir)? {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        let stem = name.as_bytes().strip_suffix(SUFFIX.as_bytes());
+        if let Some(stem) = stem.map(OsStr::from_bytes).filter(|s| is_name(s)) {
+            names.push(stem.to_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Seconds since 1970.
+pub fn now() -> u64 {
+    raw::clock(libc::CLOCK_REALTIME).0.max(0) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// B15: the same job has the same name wherever it is derived, and another one has another.
+    #[test]
+    fn names_are_made_of_the_job() {
+        let job = |command: &[&str], at: &str| {
+            let command: Vec<OsString> = command.iter().map(OsString::from).collect();
+            let name = name_of(&command, Path::new(at));
+            assert!(is_name(&name), "{name:?}");
+            name
+        };
+        let one = job(&["/usr/bin/python3", "-c", "import numpy"], "/home/u");
+        assert_eq!(one, job(&["/usr/bin/python3", "-c", "import numpy"], "/home/u"));
+        let others = [
+            job(&["/usr/bin/python3", "-c", "import numpy"], "/home/v"),
+            job(&["/usr/bin/python3", "-c", "import", "numpy"], "/home/u"),
+            job(&["/usr/bin/python3", "-c", "import pandas"], "/home/u"),
+            job(&["..\n", ""], "/"),
+            job(&[""], "/"),
+        ];
+        assert!(!others.contains(&one));
+        assert!(one.to_str().unwrap().starts_with("python3-"));
+        assert!(!is_name(OsStr::new("../x")) && !is_name(OsStr::new("")) && !is_name(OsStr::new("-x")));
+    }
+}

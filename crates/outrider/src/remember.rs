@@ -1,0 +1,139 @@
+//! `outrider run --remember`: which profile a job has, and what its service is handed.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use outrider_core::needs::{self, Mapped};
+use outrider_core::profile::observe::Subject;
+use outrider_core::profile::store::{self, Trouble};
+use outrider_core::profile::{Job, Profile};
+use outrider_sys::handover;
+
+use crate::config::base_directory;
+use crate::elf;
+use crate::output::{Failure, show};
+
+/// Where profiles are kept that have a name: `$XDG_STATE_HOME/outrider/profiles`, `~/.local/state` where that is not set.
+pub fn directory() -> Result<PathBuf, Failure> {
+    let base = base_directory("XDG_STATE_HOME", ".local/state");
+    let base = base.map(|base| base.join("outrider/profiles"));
+    base.ok_or_else(|| {
+        Failure::usage("profiles: neither XDG_STATE_HOME nor HOME says where they are kept; accepted is an absolute path in either, or a profile's file, by a name with a slash")
+    })
+}
+
+/// The file of a profile: a name with a slash is one.
+pub fn file_of(name: &OsStr) -> Result<PathBuf, Failure> {
+    if name.as_bytes().contains(&b'/') {
+        return std::path::absolute(name).map_err(|e| Failure::usage(format!("{}: {e}", show(name))));
+    }
+    if !store::is_name(name) {
+        return Err(Failure::usage(format!(
+            "{}: no name of a profile; accepted are up to {} letters, digits and ._-+@, not beginning with . or -, or a file, by a name with a slash",
+            show(name),
+            store::NAME
+        )));
+    }
+    let mut file = name.to_owned();
+    file.push(store::SUFFIX);
+    Ok(directory()?.join(file))
+}
+
+/// A profile's file, and what it has.
+pub fn load(name: &OsStr) -> Result<(PathBuf, Profile), Failure> {
+    let file = file_of(name)?;
+    match store::read(&file) {
+        Ok(profile) => Ok((file, profile)),
+        Err(e) => Err(refused(name, &e)),
+    }
+}
+
+/// Why a profile can't be used.
+pub fn refused(name: impl AsRef<OsStr>, why: &Trouble) -> Failure {
+    Failure::usage(format!("{}: {why}", show(name)))
+}
+
+/// A job that is to be remembered, in the runner.
+pub struct Remembered {
+    file: PathBuf,
+    profile: Option<Profile>,
+    command: Vec<OsString>,
+    directory: PathBuf,
+    files: Vec<PathBuf>,
+    /// The log, and where it is mapped.
+    log: Option<(OwnedFd, Mapped)>,
+}
+
+impl Remembered {
+    /// The job that `command` is, under a name or one of its own. What its profile is like is told at once.
+    pub fn new(name: Option<&OsStr>, command: &[OsString]) -> Result<Remembered, Failure> {
+        let directory = std::env::current_dir().unwrap_or_default();
+        let own;
+        let name = match name {
+            Some(name) => name,
+            None => {
+                own = store::name_of(command, &directory);
+                &own
+            }
+        };
+        let file = file_of(name)?;
+        let profile = match store::read(&file) {
+            Ok(profile) if profile.relative => {
+                return Err(Failure::usage(format!(
+                    "{}: a portable profile; accepted is one that outrider profile import has given a root",
+                    show(name)
+                )));
+            }
+            Ok(profile) => Some(profile),
+            Err(Trouble::Missing) => None,
+            Err(why) => return Err(refused(name, &why)),
+        };
+        let program = elf::look_up(&command[0]).map(|path| directory.join(path));
+        let arguments = command.iter().skip(1).map(|a| directory.join(Path::new(a)));
+        // Only names: what they lead to is looked at by who is not in the program's way.
+        let files = program.into_iter().chain(arguments.filter(|a| a.as_os_str().len() < needs::LONGEST));
+        Ok(Remembered {
+            file,
+            profile,
+            command: command.to_vec(),
+            files: files.take(64).collect(),
+            directory,
+            log: None,
+        })
+    }
+
+    /// Makes the log that hooks write, of the run that has this secret.
+    pub fn make_log(&mut self, secret: u64) {
+        let made = handover::memory(needs::NAME, needs::BYTES, 0);
+        if let Ok((fd, at)) = made {
+            // SAFETY: made just now, and nobody else's; the memory stays mapped.
+            let (fd, log) = unsafe { (OwnedFd::from_raw_fd(fd), Mapped::at(at)) };
+            log.begin(secret);
+            // Not a standard stream's number, should one of these be closed.
+            self.log = rustix::io::fcntl_dupfd_cloexec(&fd, 3).ok().map(|fd| (fd, log));
+        }
+    }
+
+    /// The log's descriptor, as programs find it in /proc.
+    pub fn descriptor(&self) -> Option<i32> {
+        use std::os::fd::AsRawFd;
+        self.log.as_ref().map(|(fd, _)| fd.as_raw_fd())
+    }
+
+    /// What the service is handed, a child of `runner`.
+    pub fn job(&self, runner: u32) -> Job {
+        Job {
+            file: self.file.clone(),
+            profile: self.profile.clone(),
+            command: self.command.iter().map(|a| a.as_bytes().to_vec()).collect(),
+            subject: Subject {
+                runner,
+                log: self.log.as_ref().map(|(_, log)| *log),
+                files: self.files.clone(),
+                directory: self.directory.clone(),
+            },
+        }
+    }
+}
