@@ -39,6 +39,118 @@ pub enum Command {
     /// Look at the foreaction graphs of plug-ins and programs, and check them.
     #[command(subcommand)]
     Graph(GraphCommand),
+    /// Look at what jobs are remembered to need (run --remember), and take it elsewhere.
+    #[command(subcommand)]
+    Profile(ProfileCommand),
+}
+
+/// `outrider profile`. A NAME with a slash is a file.
+#[derive(Debug, Subcommand)]
+pub enum ProfileCommand {
+    /// List the profiles that there are.
+    List(ProfileListArgs),
+    /// Show what a job needs, and when.
+    Show(ProfileShowArgs),
+    /// Say how much of a profile still fits, and what the next run would gain.
+    Check(ProfileCheckArgs),
+    /// Take what other profiles know into one.
+    Merge(ProfileMergeArgs),
+    /// Drop from a profile what is gone or hardly ever needed, or remove profiles that nobody has used for long.
+    Prune(ProfilePruneArgs),
+    /// Write a profile in a form for elsewhere.
+    Export(ProfileExportArgs),
+    /// Take in a profile that was exported with --portable.
+    Import(ProfileImportArgs),
+}
+
+/// `outrider profile list`.
+#[derive(Clone, Debug, Args)]
+pub struct ProfileListArgs {
+    /// Write JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `outrider profile show`.
+#[derive(Clone, Debug, Args)]
+pub struct ProfileShowArgs {
+    /// The profile.
+    #[arg(value_name = "NAME")]
+    pub name: OsString,
+    /// Write JSON.
+    #[arg(long, conflicts_with = "svg")]
+    pub json: bool,
+    /// Draw it, as SVG.
+    #[arg(long)]
+    pub svg: bool,
+}
+
+/// `outrider profile check`.
+#[derive(Clone, Debug, Args)]
+pub struct ProfileCheckArgs {
+    /// The profile.
+    #[arg(value_name = "NAME")]
+    pub name: OsString,
+    /// Write JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `outrider profile merge`.
+#[derive(Clone, Debug, Args)]
+pub struct ProfileMergeArgs {
+    /// The profile that is changed, or made.
+    #[arg(value_name = "INTO")]
+    pub into: OsString,
+    /// Profiles that stay as they are.
+    #[arg(value_name = "FROM", required = true)]
+    pub from: Vec<OsString>,
+}
+
+/// `outrider profile prune`.
+#[derive(Clone, Debug, Args)]
+pub struct ProfilePruneArgs {
+    /// The profile.
+    #[arg(value_name = "NAME", required_unless_present = "unused", conflicts_with = "unused")]
+    pub name: Option<OsString>,
+    /// Remove profiles of which no run has made use for so many days.
+    #[arg(long, value_name = "DAYS")]
+    pub unused: Option<u32>,
+}
+
+/// `outrider profile export`. The result goes to standard output.
+#[derive(Clone, Debug, Args)]
+#[group(id = "form", required = true, multiple = false)]
+pub struct ProfileExportArgs {
+    /// The profile.
+    #[arg(value_name = "NAME")]
+    pub name: OsString,
+    /// A profile with paths below --root, for `outrider profile import`.
+    #[arg(long, group = "form")]
+    pub portable: bool,
+    /// A list of files in the order of need, a line each.
+    #[arg(long, group = "form")]
+    pub paths: bool,
+    /// The same with ranges: path, first byte, bytes, separated by tabs.
+    #[arg(long, group = "form")]
+    pub ranges: bool,
+    /// Only what lies below this directory, relative to it.
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+}
+
+/// `outrider profile import`.
+#[derive(Clone, Debug, Args)]
+pub struct ProfileImportArgs {
+    /// What export --portable has written.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// How the profile is to be called.
+    #[arg(value_name = "NAME")]
+    pub name: OsString,
+    /// The directory that its paths begin at.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
 }
 
 /// `outrider graph`.
@@ -209,8 +321,11 @@ pub struct CachedArgs {
 #[derive(Clone, Debug, Args)]
 pub struct WarmArgs {
     /// Files or directories.
-    #[arg(value_name = "PATH", required = true)]
+    #[arg(value_name = "PATH", required_unless_present = "profile")]
     pub paths: Vec<PathBuf>,
+    /// Read what a job is remembered to need instead (see run --remember).
+    #[arg(long, value_name = "NAME", conflicts_with = "paths")]
+    pub profile: Option<OsString>,
     /// Stop after this much, such as 512M. Without it: half of the available memory, or 90 % of what the
     /// tightest cgroup limit leaves, whichever is less.
     #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]

@@ -29,6 +29,7 @@ mod plain;
 mod plugin;
 mod preload;
 mod probe;
+mod profile;
 mod refused;
 mod remember;
 mod run;
@@ -107,6 +108,7 @@ fn start() -> i32 {
                 Command::Probe(args) => probe::command(&args),
                 Command::Doctor(args) => doctor::command(&args),
                 Command::Graph(GraphCommand::Show(args)) => graph::show(&args),
+                Command::Profile(command) => profile::command(&command),
                 Command::Run(_) | Command::Graph(_) => unreachable!("handled above"),
             }
         }

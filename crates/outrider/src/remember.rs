@@ -1,7 +1,7 @@
 //! `outrider run --remember`: which profile a job has, and what its service is handed.
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use outrider_core::needs::{self, Mapped};
 use outrider_core::profile::observe::Subject;
 use outrider_core::profile::store::{self, Trouble};
 use outrider_core::profile::{Job, Profile};
-use outrider_sys::handover;
+use outrider_sys::{handover, mapped};
 
 use crate::config::base_directory;
 use crate::elf;
@@ -106,10 +106,16 @@ impl Remembered {
 
     /// Makes the log that hooks write, of the run that has this secret.
     pub fn make_log(&mut self, secret: u64) {
-        let made = handover::memory(needs::NAME, needs::BYTES, 0);
-        if let Ok((fd, at)) = made {
-            // SAFETY: made just now, and nobody else's; the memory stays mapped.
-            let (fd, log) = unsafe { (OwnedFd::from_raw_fd(fd), Mapped::at(at)) };
+        let Ok((fd, at)) = handover::memory(needs::NAME, needs::BYTES, 0) else {
+            return;
+        };
+        // What is mapped there no child would have.
+        mapped::unmap(at, needs::BYTES);
+        // SAFETY: made just now, and nobody else's.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        if let Some(at) = mapped::map_file(fd.as_raw_fd(), needs::BYTES, std::ptr::null_mut()) {
+            // SAFETY: the memory stays mapped.
+            let log = unsafe { Mapped::at(at) };
             log.begin(secret);
             // Not a standard stream's number, should one of these be closed.
             self.log = rustix::io::fcntl_dupfd_cloexec(&fd, 3).ok().map(|fd| (fd, log));
@@ -118,7 +124,6 @@ impl Remembered {
 
     /// The log's descriptor, as programs find it in /proc.
     pub fn descriptor(&self) -> Option<i32> {
-        use std::os::fd::AsRawFd;
         self.log.as_ref().map(|(fd, _)| fd.as_raw_fd())
     }
 

@@ -8,9 +8,10 @@ use std::io;
 use std::os::unix::fs::{DirEntryExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use outrider_sys::units::InodeKey;
+use outrider_core::profile::place::Places;
+use outrider_sys::units::{InodeKey, PageRange};
 
 use crate::output::{Failure, show};
 
@@ -27,6 +28,23 @@ pub struct Found {
     pub ino: u64,
     /// Named on the command line itself, where a symbolic link is followed.
     pub named: bool,
+    /// Of what a profile has: which pages, and how it is found.
+    pub remembered: Option<Remembered>,
+}
+
+/// A file that a profile has.
+#[derive(Clone)]
+pub struct Remembered {
+    /// Finds it without following links or crossing mounts.
+    pub places: Arc<Places>,
+    /// Its pages, ascending.
+    pub pages: Vec<PageRange>,
+}
+
+impl std::fmt::Debug for Remembered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.pages.fmt(f)
+    }
 }
 
 /// What a walk found.
@@ -51,6 +69,17 @@ pub struct Open {
 /// Opens a regular file without waiting for anything else than the device. `Ok(None)` if it is none, or
 /// has vanished since the walk.
 pub fn open(found: &Found) -> io::Result<Option<Open>> {
+    if let Some(remembered) = &found.remembered {
+        let found = remembered.places.find(&found.path).ok();
+        let found = found.filter(|f| f.is_regular());
+        return Ok(found.and_then(|found| {
+            Some(Open {
+                file: File::from(found.open()?),
+                size: found.size(),
+                key: InodeKey::new(found.st.st_dev, found.st.st_ino),
+            })
+        }));
+    }
     let follow = if found.named { 0 } else { libc::O_NOFOLLOW };
     // O_NONBLOCK: a FIFO that took the file's name must not block us.
     let try_open = |extra| {
@@ -106,6 +135,7 @@ pub fn list(paths: &[PathBuf]) -> Result<Listing, Failure> {
                 path: path.clone(),
                 ino: meta.ino(),
                 named: true,
+                remembered: None,
             }),
             Err(e) => all.problems.push((path.clone(), e)),
         }
@@ -200,6 +230,7 @@ fn read_directory(path: &Path, files: &mut Vec<Found>, below: &mut Vec<PathBuf>)
                     path: entry.path(),
                     ino: entry.ino(),
                     named: false,
+                    remembered: None,
                 });
             }
             // Links, sockets and the like; or vanished meanwhile.

@@ -23,6 +23,7 @@ use outrider_sys::units::{DeviceId, InodeKey, PAGE};
 use crate::cli::WarmArgs;
 use crate::config;
 use crate::output::{self, Outcome, bytes, show};
+use crate::profile;
 use crate::tree::{self, Found};
 use fetch::Fetcher;
 use plan::{Devices, FilePlan};
@@ -94,7 +95,10 @@ struct Round<'a> {
 /// Runs the subcommand. Exit code 1 if some file below a directory could not be read.
 pub fn command(args: &WarmArgs) -> Outcome {
     let began = Instant::now();
-    let listing = tree::list(&args.paths)?;
+    let listing = match &args.profile {
+        Some(name) => profile::listing(name)?,
+        None => tree::list(&args.paths)?,
+    };
     let budget = match args.budget {
         Some(bytes) => Budget {
             bytes,

@@ -104,10 +104,17 @@ fn file(found: &Found, index: u16, devices: &Devices) -> io::Result<Option<FileP
         return Ok(Some(file));
     }
     let handle = Handle::new(OwnedFd::from(open.file));
-    let read: Vec<ByteRange> = (handle.placement().stretches(0..size))
-        .map(|s| s.bytes)
+    let whole = || vec![0..size];
+    let wanted: Vec<ByteRange> = found.remembered.as_ref().map_or_else(whole, |known| {
+        let pages = known.pages.iter().map(|r| r.start * PAGE..(r.end * PAGE).min(size));
+        pages.filter(|r| r.start < r.end).collect()
+    });
+    let placement = handle.placement();
+    let read: Vec<ByteRange> = (wanted.iter())
+        .flat_map(|range| placement.stretches(range.clone()).map(|s| s.bytes))
         .collect();
-    file.empty = size - read.iter().map(|r| r.end - r.start).sum::<u64>();
+    let bytes = |ranges: &[ByteRange]| ranges.iter().map(|r| r.end - r.start).sum::<u64>();
+    file.empty = bytes(&wanted) - bytes(&read);
     let view = (file.cached > 0).then(|| known(&handle, size)).flatten();
     let terms = Terms {
         chunk: device.chunk,
