@@ -112,6 +112,8 @@ struct Node {
     touched: Vec<PageRange>,
     /// Looks at its mappings.
     looks: u32,
+    /// The last of these, as they are counted for all.
+    looked: u64,
     /// Pages that were cached when it was first seen.
     before: Option<Vec<PageRange>>,
     /// It is needed only if something of it came.
@@ -135,6 +137,8 @@ struct Witness {
     listed: HashMap<(PathBuf, Need), usize>,
     /// What /proc/PID/statm said.
     grown: HashMap<u32, String>,
+    /// Looks at processes.
+    looks: u64,
     profile: Arc<Profile>,
 }
 
@@ -160,6 +164,7 @@ impl Witness {
             known: HashSet::new(),
             listed,
             grown: HashMap::new(),
+            looks: 0,
             profile,
         }
     }
@@ -307,6 +312,7 @@ impl Witness {
             at_us: self.now_us(),
             touched: Vec::new(),
             looks: 0,
+            looked: 0,
             before: None,
             maybe,
         });
@@ -324,6 +330,7 @@ impl Witness {
 
     /// Looks at the page tables of the program and of all below it.
     fn look_at_processes(&mut self) {
+        self.looks += 1;
         let mut below = children(self.subject.runner);
         let own = raw::getpid();
         below.retain(|pid| *pid != own);
@@ -372,7 +379,8 @@ impl Witness {
                 let _ = pagemap.read(span, &mut mark);
             }
             let node = &mut self.nodes[i];
-            node.looks += 1;
+            node.looks += u32::from(node.looked != self.looks);
+            node.looked = self.looks;
             pages.into_iter().for_each(|pages| node.touch(pages));
             // The loader reads the head of what it maps.
             node.touch(PageRange::new(0, 1));
