@@ -100,6 +100,7 @@ fn summary(p: &Profile) -> Value {
         "bad_runs": p.bad,
         "used_share": p.used.map(|used| f64::from(used) / 1000.0),
         "portable": p.relative,
+        "seeks": p.seeks,
         "needs": p.likely().count(),
         "bytes": p.bytes(),
     })

@@ -137,7 +137,7 @@ impl Remember {
             let mut profile = old.unwrap_or_default();
             profile.command.clone_from(&self.command);
             profile.directory.clone_from(&self.directory);
-            profile.seeks = seeks;
+            profile.seeks = seeks || self.replay.as_ref().is_some_and(|r| r.seeks());
             if profile.relative {
                 return Some(profile);
             }

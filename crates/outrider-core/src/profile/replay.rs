@@ -7,6 +7,7 @@
 //!
 //! Nothing is opened while the service holds nothing open (before umount(2), for programs that watch), and nothing after the end of the run.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -65,8 +66,8 @@ pub struct Figures {
 enum Message {
     /// An entry was needed.
     Needed(usize),
-    /// An errand is done.
-    Done,
+    /// An errand is done, which has asked for so many bytes.
+    Done(u64),
     /// Looking up is done: places of entries.
     Places(Vec<(usize, u64)>),
     End,
@@ -84,6 +85,8 @@ struct Common {
     allowed: AtomicBool,
     held_back: AtomicBool,
     ended: AtomicBool,
+    /// A device was seen to have a head.
+    seeks: AtomicBool,
     untouchable: Mutex<HashSet<InodeKey>>,
     profile: Arc<Profile>,
     places: Arc<Places>,
@@ -148,6 +151,8 @@ struct Task {
     common: Arc<Common>,
     device: DeviceId,
     job: Job,
+    /// Bytes that were asked for.
+    asked: Cell<u64>,
 }
 
 impl std::fmt::Debug for Task {
@@ -176,6 +181,7 @@ impl Errand for Task {
             Job::Pages(entry, pages) => self.bring(bench, *entry, pages.clone()).unwrap_or(0),
         };
         self.common.figures.fetched.fetch_add(bytes, Relaxed);
+        self.asked.set(bytes);
         if matches!(self.job, Job::Look(_)) {
             self.common.tell(Message::Places(places));
         }
@@ -185,7 +191,7 @@ impl Errand for Task {
 impl Drop for Task {
     /// Done or dropped: whoever counts is told.
     fn drop(&mut self) {
-        self.common.tell(Message::Done);
+        self.common.tell(Message::Done(self.asked.get()));
     }
 }
 
@@ -324,6 +330,7 @@ impl Replay {
             allowed: AtomicBool::new(true),
             held_back: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            seeks: AtomicBool::new(profile.seeks),
             untouchable: Mutex::default(),
             profile,
             places,
@@ -342,6 +349,7 @@ impl Replay {
             ahead: 0,
             unused: 0,
             places: Vec::new(),
+            pace: Pace::default(),
         };
         let thread = std::thread::Builder::new().name("outrider-replay".into());
         thread.spawn(move || guide.run(&told)).ok()?;
@@ -387,6 +395,11 @@ impl Replay {
         self.common.tell(Message::End);
     }
 
+    /// Whether a device was seen to have a head, now or before.
+    pub fn seeks(&self) -> bool {
+        self.common.seeks.load(Relaxed)
+    }
+
     /// What was cached or fetched of entries.
     pub fn before(&self) -> HashMap<usize, Before> {
         lock(&self.common.before).clone()
@@ -420,6 +433,48 @@ struct Guide {
     /// Bytes that were fetched and not needed yet.
     unused: u64,
     places: Vec<(usize, u64)>,
+    pace: Pace,
+}
+
+/// How fast errands are done while many are under way: a device with a head does them one after the other, seek by seek, and only sorting helps; every other one
+/// does many at a time, however late it answers.
+#[derive(Debug, Default)]
+struct Pace {
+    last: Option<Instant>,
+    took: Duration,
+    done: u32,
+    bytes: u64,
+}
+
+impl Pace {
+    /// Errands that have to be under way: half of the lane's threads.
+    const DEEP: usize = 8;
+    /// Errands that are looked at, some 100 ms of a disk's.
+    const ENOUGH: u32 = 16;
+    /// From one to the next: half an average seek of a disk, and more than the slowest of stores takes for one of sixteen at a time.
+    const SEEK: Duration = Duration::from_millis(3);
+    /// Bytes that take so long by themselves, at 60 MB/s, are no seek's fault.
+    const LARGE: u64 = 180 << 10;
+
+    /// An errand is done, one of `ahead` that were under way, which has asked for so many bytes.
+    fn done(&mut self, ahead: usize, bytes: u64, now: Instant) {
+        if bytes == 0 {
+            // What was cached took no time: neither does the next begin here.
+            return;
+        }
+        if let Some(last) = self.last.replace(now).filter(|_| ahead >= Self::DEEP) {
+            self.took += now - last;
+            self.done += 1;
+            self.bytes += bytes;
+        }
+    }
+
+    /// Whether the device has a head, as far as that is seen.
+    fn seeks(&self) -> bool {
+        self.done >= Self::ENOUGH
+            && self.took / self.done >= Self::SEEK
+            && self.bytes / u64::from(self.done) < Self::LARGE
+    }
 }
 
 impl Guide {
@@ -430,9 +485,10 @@ impl Guide {
             .filter(|(_, e)| e.seen.is_likely())
             .map(|(i, _)| i)
             .collect();
-        let goes_on = match profile.seeks && profile.bytes() <= self.allowance() {
+        let all_fits = profile.bytes() <= self.allowance();
+        let goes_on = match profile.seeks && all_fits {
             true => self.sweep(&likely, told),
-            false => self.in_order(&likely, told),
+            false => self.in_order(&likely, all_fits, told),
         };
         if goes_on.is_some() {
             self.wind_up(told);
@@ -444,11 +500,23 @@ impl Guide {
         self.ledger.allowance(Holder::Remembered)
     }
 
-    /// In the order of need. `None`: the run is over.
-    fn in_order(&mut self, entries: &[usize], told: &Receiver<Message>) -> Option<()> {
+    /// In the order of need, until the device is seen to have a head, if the rest then `may_sweep`. `None`: the run is over.
+    fn in_order(
+        &mut self,
+        entries: &[usize],
+        may_sweep: bool,
+        told: &Receiver<Message>,
+    ) -> Option<()> {
         let mut names = Vec::new();
         let mut blocks = HashSet::new();
-        for i in entries {
+        for (n, i) in entries.iter().enumerate() {
+            if self.pace.seeks() {
+                self.common.seeks.store(true, Relaxed);
+                if may_sweep {
+                    let rest = names.iter().chain(&entries[n..]).copied();
+                    return self.sweep(&rest.collect::<Vec<_>>(), told);
+                }
+            }
             let entry = &self.common.profile.entries[*i];
             if entry.need == Need::File && !entry.spans.is_empty() {
                 self.flush(&mut names, told)?;
@@ -557,6 +625,7 @@ impl Guide {
             common: self.common.clone(),
             device: DeviceId(device),
             job,
+            asked: Cell::new(0),
         };
         self.lane.submit(OWNER, Call::Errand(Box::new(task)));
         Some(())
@@ -581,7 +650,10 @@ impl Guide {
     fn take(&mut self, message: Message) -> Option<()> {
         match message {
             Message::End => return None,
-            Message::Done => self.ahead = self.ahead.saturating_sub(1),
+            Message::Done(bytes) => {
+                self.pace.done(self.ahead, bytes, Instant::now());
+                self.ahead = self.ahead.saturating_sub(1);
+            }
             Message::Places(places) => self.places.extend(places),
             Message::Needed(i) => {
                 let Some(needed) = self.needed.get_mut(i) else {
