@@ -151,6 +151,8 @@ struct Task {
     common: Arc<Common>,
     device: DeviceId,
     job: Job,
+    /// It is a part of a sweep.
+    sweep: bool,
     /// Bytes that were asked for.
     asked: Cell<u64>,
 }
@@ -256,7 +258,7 @@ impl Task {
         let bytes: Vec<ByteRange> = (ranges.iter())
             .map(|r| r.start * PAGE..(r.end * PAGE).min(size))
             .collect();
-        bench.bring(|| Some(file), &bytes)
+        bench.bring(|| Some(file), &bytes, self.sweep)
     }
 }
 
@@ -350,6 +352,7 @@ impl Replay {
             unused: 0,
             places: Vec::new(),
             pace: Pace::default(),
+            sweeps: false,
         };
         let thread = std::thread::Builder::new().name("outrider-replay".into());
         thread.spawn(move || guide.run(&told)).ok()?;
@@ -434,6 +437,8 @@ struct Guide {
     unused: u64,
     places: Vec<(usize, u64)>,
     pace: Pace,
+    /// What is submitted is part of a sweep.
+    sweeps: bool,
 }
 
 /// How fast errands are done while many are under way: a device with a head does them one after the other, seek by seek, and only sorting helps; every other one
@@ -551,6 +556,7 @@ impl Guide {
         }
         let mut places = std::mem::take(&mut self.places);
         places.sort_by_key(|(i, place)| (*place, *i));
+        self.sweeps = true;
         for (i, _) in places {
             self.pages(i, told)?;
         }
@@ -625,6 +631,7 @@ impl Guide {
             common: self.common.clone(),
             device: DeviceId(device),
             job,
+            sweep: self.sweeps,
             asked: Cell::new(0),
         };
         self.lane.submit(OWNER, Call::Errand(Box::new(task)));

@@ -239,14 +239,21 @@ impl Bench<'_> {
     }
 
     /// Has ranges of a file fetched that `open` opens, page-aligned and ascending, and waits for the end of the last. Bytes that were asked for; `None` where
-    /// it may not be open.
-    pub fn bring(&self, open: impl FnOnce() -> Option<OwnedFd>, ranges: &[ByteRange]) -> Option<u64> {
+    /// it may not be open. In a `sweep` over a disk that has a head there is no bound on what is in flight: what lies in its queue it sorts, and with less there
+    /// the head moves half as often again, and nobody reads sooner (see `Engine::share`).
+    pub fn bring(
+        &self,
+        open: impl FnOnce() -> Option<OwnedFd>,
+        ranges: &[ByteRange],
+        sweep: bool,
+    ) -> Option<u64> {
         let (desk, client) = (self.desk, &self.desk.client);
         let life = client.life(self.owner);
         let note = client.note(self.owner)?;
         let bytes: u64 = ranges.iter().map(|r| r.end - r.start).sum();
         let mut way = self.way.as_ref()?.borrow_mut();
-        if !self.permits() || !way.grow(bytes.saturating_sub(LISTED), || client.is_held_back()) {
+        let more = bytes.saturating_sub(LISTED);
+        if !self.permits() || !sweep && !way.grow(more, || client.is_held_back()) {
             return None;
         }
         let file = Arc::new(Handle::held(open()?));
