@@ -239,8 +239,14 @@ mod tests {
         assert!(count >= BYTES / (LONGEST + 17) - 1);
         let mut seed = 7u64;
         for at in (0..BYTES).step_by(8) {
-            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let odd = if seed >> 60 == 0 { MARK << 56 | 1 << 48 | seed >> 48 } else { seed };
+            seed = seed
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            let odd = if seed >> 60 == 0 {
+                MARK << 56 | 1 << 48 | seed >> 48
+            } else {
+                seed
+            };
             log.word(at).unwrap().store(odd, Relaxed);
         }
         let mut from = 0;

@@ -111,7 +111,11 @@ pub struct ProfileMergeArgs {
 #[derive(Clone, Debug, Args)]
 pub struct ProfilePruneArgs {
     /// The profile.
-    #[arg(value_name = "NAME", required_unless_present = "unused", conflicts_with = "unused")]
+    #[arg(
+        value_name = "NAME",
+        required_unless_present = "unused",
+        conflicts_with = "unused"
+    )]
     pub name: Option<OsString>,
     /// Remove profiles of which no run has made use for so many days.
     #[arg(long, value_name = "DAYS")]
@@ -120,19 +124,19 @@ pub struct ProfilePruneArgs {
 
 /// `outrider profile export`. The result goes to standard output.
 #[derive(Clone, Debug, Args)]
-#[group(id = "form", required = true, multiple = false)]
+#[command(group(clap::ArgGroup::new("form").required(true).args(["portable", "paths", "ranges"])))]
 pub struct ProfileExportArgs {
     /// The profile.
     #[arg(value_name = "NAME")]
     pub name: OsString,
     /// A profile with paths below --root, for `outrider profile import`.
-    #[arg(long, group = "form")]
+    #[arg(long)]
     pub portable: bool,
     /// A list of files in the order of need, a line each.
-    #[arg(long, group = "form")]
+    #[arg(long)]
     pub paths: bool,
     /// The same with ranges: path, first byte, bytes, separated by tabs.
-    #[arg(long, group = "form")]
+    #[arg(long)]
     pub ranges: bool,
     /// Only what lies below this directory, relative to it.
     #[arg(long, value_name = "DIR")]

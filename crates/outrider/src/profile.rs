@@ -63,7 +63,11 @@ fn list(args: &ProfileListArgs) -> Outcome {
         return Ok(0);
     }
     let mut out = io::stdout().lock();
-    let width = profiles.iter().map(|(n, _)| show(n).len()).max().unwrap_or(0);
+    let width = profiles
+        .iter()
+        .map(|(n, _)| show(n).len())
+        .max()
+        .unwrap_or(0);
     for (name, profile) in &profiles {
         write!(out, "{:width$}  ", show(name))?;
         match profile {
@@ -145,11 +149,20 @@ fn show_one(args: &ProfileShowArgs) -> Outcome {
         count(profile.likely().count(), "need"),
         count(profile.runs as usize, "run"),
         match profile.used {
-            Some(used) => format!("{:.0} % of what was fetched last was used", f64::from(used) / 10.0),
+            Some(used) => format!(
+                "{:.0} % of what was fetched last was used",
+                f64::from(used) / 10.0
+            ),
             None => "not fetched yet".to_owned(),
         }
     )?;
-    writeln!(out, "{:>10}  0{:>width$}", "", format!("{:.2} s", rows.end_us as f64 / 1e6), width = COLUMNS - 1)?;
+    writeln!(
+        out,
+        "{:>10}  0{:>width$}",
+        "",
+        format!("{:.2} s", rows.end_us as f64 / 1e6),
+        width = COLUMNS - 1
+    )?;
     for row in &rows.rows {
         let most = row.columns.iter().copied().max().unwrap_or(0).max(1);
         let bar = |n: &u64| match n {
@@ -217,11 +230,19 @@ fn draw(profile: &Profile) -> Outcome {
     let rows = Rows::of(profile);
     let mut out = io::stdout().lock();
     let (width, height) = (LEFT + COLUMNS * WIDTH + 10, (rows.rows.len() + 2) * HEIGHT);
-    writeln!(out, r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="12">"#)?;
+    writeln!(
+        out,
+        r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="12">"#
+    )?;
     for (i, row) in rows.rows.iter().enumerate() {
         let base = (i + 1) * HEIGHT;
         let name = escaped(&show(&row.name));
-        writeln!(out, r#"<text x="4" y="{}">{} {name}</text>"#, base - 4, bytes(row.bytes))?;
+        writeln!(
+            out,
+            r#"<text x="4" y="{}">{} {name}</text>"#,
+            base - 4,
+            bytes(row.bytes)
+        )?;
         let most = row.columns.iter().copied().max().unwrap_or(0).max(1);
         for (k, n) in row.columns.iter().enumerate().filter(|(_, n)| **n > 0) {
             let high = 1 + (*n as u128 * (HEIGHT as u128 - 3) / u128::from(most)) as usize;
@@ -247,7 +268,9 @@ fn draw(profile: &Profile) -> Outcome {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }
 
 /// How much of a profile fits.
@@ -293,7 +316,9 @@ impl Fit {
                 let own: u64 = pages.iter().map(PageRange::len).sum();
                 fit.bytes = own * PAGE;
                 let end = PageRange::new(0, pages_of(found.size()));
-                let missing = found.open().and_then(|f| residency::missing(f.as_fd(), end));
+                let missing = found
+                    .open()
+                    .and_then(|f| residency::missing(f.as_fd(), end));
                 match missing {
                     Some(missing) => {
                         let gaps = missing.iter().flat_map(|m| {
@@ -350,15 +375,33 @@ fn check(args: &ProfileCheckArgs) -> Outcome {
         return Ok(0);
     }
     let mut out = io::stdout().lock();
-    writeln!(out, "fits      {:>5.1} % of {}", percent((fit.same + fit.changed) as u64, needs as u64), count(needs, "need"))?;
+    writeln!(
+        out,
+        "fits      {:>5.1} % of {}",
+        percent((fit.same + fit.changed) as u64, needs as u64),
+        count(needs, "need")
+    )?;
     writeln!(out, "changed   {:>7}", count(fit.changed, "file"))?;
     writeln!(out, "gone      {:>7}", count(fit.gone, "need"))?;
     if fit.left_alone > 0 {
-        writeln!(out, "left      {:>7} on servers or in memory", count(fit.left_alone, "need"))?;
+        writeln!(
+            out,
+            "left      {:>7} on servers or in memory",
+            count(fit.left_alone, "need")
+        )?;
     }
-    writeln!(out, "next run  would find {} fetched ahead; {} are cached already", bytes(fit.bytes - fit.cached), bytes(fit.cached))?;
+    writeln!(
+        out,
+        "next run  would find {} fetched ahead; {} are cached already",
+        bytes(fit.bytes - fit.cached),
+        bytes(fit.cached)
+    )?;
     if fit.hidden > 0 {
-        writeln!(out, "hidden    of {} the kernel doesn't tell what is cached", count(fit.hidden, "file"))?;
+        writeln!(
+            out,
+            "hidden    of {} the kernel doesn't tell what is cached",
+            count(fit.hidden, "file")
+        )?;
     }
     out.flush()?;
     Ok(0)
@@ -407,7 +450,8 @@ fn prune(args: &ProfilePruneArgs) -> Outcome {
             }
             let mut file = name.clone();
             file.push(store::SUFFIX);
-            std::fs::remove_file(directory.join(file)).map_err(|e| Failure::system(format!("{}: {e}", show(&name))))?;
+            std::fs::remove_file(directory.join(file))
+                .map_err(|e| Failure::system(format!("{}: {e}", show(&name))))?;
             writeln!(out, "removed {}", show(&name))?;
         }
         return Ok(0);
@@ -494,7 +538,10 @@ fn import(args: &ProfileImportArgs) -> Outcome {
     let named = |e: io::Error| Failure::usage(format!("{}: {e}", show(&args.root)));
     let root = args.root.canonicalize().map_err(named)?;
     if !root.is_dir() {
-        return Err(Failure::usage(format!("{}: no directory; accepted is the one that the profile's paths begin at", show(&args.root))));
+        return Err(Failure::usage(format!(
+            "{}: no directory; accepted is the one that the profile's paths begin at",
+            show(&args.root)
+        )));
     }
     profile.below(&root);
     // It has to show on this machine that it is right.
@@ -511,7 +558,10 @@ pub fn listing(name: &OsStr) -> Result<Listing, Failure> {
     let one = |entry: &&Entry| {
         let found = places.find(&entry.path).ok()?;
         if entry.need == Need::Listing && found.is_directory() {
-            std::fs::read_dir(&entry.path).into_iter().flatten().for_each(drop);
+            std::fs::read_dir(&entry.path)
+                .into_iter()
+                .flatten()
+                .for_each(drop);
         }
         let pages = entry.pages(found.size());
         (entry.need == Need::File && found.is_regular() && !pages.is_empty()).then(|| Found {

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use outrider_core::needs::{self, Mapped};
+use outrider_core::profile::format::Bad;
 use outrider_core::profile::observe::Subject;
 use outrider_core::profile::store::{self, Trouble};
 use outrider_core::profile::{Job, Profile};
@@ -13,7 +14,7 @@ use outrider_sys::{handover, mapped};
 
 use crate::config::base_directory;
 use crate::elf;
-use crate::output::{Failure, show};
+use crate::output::{self, Failure, show};
 
 /// Where profiles are kept that have a name: `$XDG_STATE_HOME/outrider/profiles`, `~/.local/state` where that is not set.
 pub fn directory() -> Result<PathBuf, Failure> {
@@ -27,7 +28,8 @@ pub fn directory() -> Result<PathBuf, Failure> {
 /// The file of a profile: a name with a slash is one.
 pub fn file_of(name: &OsStr) -> Result<PathBuf, Failure> {
     if name.as_bytes().contains(&b'/') {
-        return std::path::absolute(name).map_err(|e| Failure::usage(format!("{}: {e}", show(name))));
+        return std::path::absolute(name)
+            .map_err(|e| Failure::usage(format!("{}: {e}", show(name))));
     }
     if !store::is_name(name) {
         return Err(Failure::usage(format!(
@@ -88,12 +90,19 @@ impl Remembered {
             }
             Ok(profile) => Some(profile),
             Err(Trouble::Missing) => None,
+            // The job goes on, and makes a new one.
+            Err(why @ Trouble::Bad(Bad::Damaged(_))) => {
+                output::complain(&refused(name, &why).message);
+                None
+            }
             Err(why) => return Err(refused(name, &why)),
         };
         let program = elf::look_up(&command[0]).map(|path| directory.join(path));
         let arguments = command.iter().skip(1).map(|a| directory.join(Path::new(a)));
         // Only names: what they lead to is looked at by who is not in the program's way.
-        let files = program.into_iter().chain(arguments.filter(|a| a.as_os_str().len() < needs::LONGEST));
+        let files = program
+            .into_iter()
+            .chain(arguments.filter(|a| a.as_os_str().len() < needs::LONGEST));
         Ok(Remembered {
             file,
             profile,
@@ -118,7 +127,9 @@ impl Remembered {
             let log = unsafe { Mapped::at(at) };
             log.begin(secret);
             // Not a standard stream's number, should one of these be closed.
-            self.log = rustix::io::fcntl_dupfd_cloexec(&fd, 3).ok().map(|fd| (fd, log));
+            self.log = rustix::io::fcntl_dupfd_cloexec(&fd, 3)
+                .ok()
+                .map(|fd| (fd, log));
         }
     }
 

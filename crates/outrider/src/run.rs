@@ -31,10 +31,10 @@ use outrider_sys::{child, handover, raw, seccomp};
 
 use crate::cli::{Engine, Mode, RunArgs};
 use crate::output::{self, Failure};
+use crate::remember::Remembered;
 use crate::signals::{
     CONTINUED, GOING, PROGRAM, STOPPED, STOPPING, child_changed, is_passed_on, pass_on,
 };
-use crate::remember::Remembered;
 use crate::{confined, elf, graph, kept, models, plugin, preload, refused};
 use kept::Kept;
 use output_file::OutputFile;
@@ -98,7 +98,10 @@ pub fn run(
             "--remember: what a profile has fetched can't be recorded; accepted is one of --remember and --record",
         ));
     }
-    let remembered = args.remember.as_ref().map(|name| Remembered::new(name.as_deref(), &args.command));
+    let remembered = args
+        .remember
+        .as_ref()
+        .map(|name| Remembered::new(name.as_deref(), &args.command));
     let mut remembered = remembered.transpose()?;
     let plugins = plugin::check(&args.plugin)?;
     let mut notes = Vec::from_iter(lost);
@@ -778,7 +781,13 @@ fn stand_aside(
 ) {
     let socket = shared.map(|s| s.socket().as_raw_fd());
     let files = files.into_iter().flatten().map(OutputFile::descriptor);
-    close_all_but(socket.into_iter().chain(report.keep()).chain(files).chain(log));
+    close_all_but(
+        socket
+            .into_iter()
+            .chain(report.keep())
+            .chain(files)
+            .chain(log),
+    );
     // SAFETY: a constant name.
     unsafe { libc::chdir(c"/".as_ptr()) };
 }

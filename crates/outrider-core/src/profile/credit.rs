@@ -25,7 +25,11 @@ impl Credit {
     /// For a profile of so many runs, of the last of which this share was used, of 1000, where it is known.
     pub fn new(runs: u32, used: Option<u16>, bad: u8) -> Credit {
         let good = used.is_some_and(|share| share >= 500) && bad == 0;
-        let times = if good { runs.saturating_sub(1).min(TRUSTED) } else { 0 };
+        let times = if good {
+            runs.saturating_sub(1).min(TRUSTED)
+        } else {
+            0
+        };
         Credit {
             first: FIRST * u64::from(TRUST.pow(times)),
             fetched: 0,
@@ -35,8 +39,7 @@ impl Credit {
 
     /// Whether so many bytes more may be fetched.
     pub fn allows(&self, bytes: u64) -> bool {
-        self.fetched == 0
-            || self.fetched + bytes <= self.first + PER_USED.saturating_mul(self.used)
+        self.fetched == 0 || self.fetched + bytes <= self.first + PER_USED.saturating_mul(self.used)
     }
 
     /// They are.

@@ -59,7 +59,10 @@ impl std::fmt::Display for Bad {
                 "a profile of version {v}; accepted is version {}, which this command writes",
                 MAGIC[7]
             ),
-            Bad::Damaged(what) => write!(f, "a damaged profile: {what}; the job's next run with --remember makes a new one once it is removed"),
+            Bad::Damaged(what) => write!(
+                f,
+                "a damaged profile: {what}; the next run with --remember makes a new one"
+            ),
         }
     }
 }
@@ -258,7 +261,9 @@ pub fn decode(file: &[u8]) -> Result<Profile, Bad> {
     for _ in 0..count {
         let same = of.number()?;
         if same > last.len() as u64 {
-            return Err(Bad::Damaged("a name begins with more than the one before has"));
+            return Err(Bad::Damaged(
+                "a name begins with more than the one before has",
+            ));
         }
         last.truncate(same as usize);
         last.extend(of.bytes(PATH)?);
@@ -375,25 +380,30 @@ mod tests {
         let path = prop::collection::vec("[a-c\u{e9} ]{1,4}", 1..4);
         let spans = prop::collection::vec((0u64..99, 1u64..99, history()), 0..5);
         let numbers = (any::<u64>(), any::<i64>(), any::<u64>(), any::<u64>());
-        (path, 0usize..3, numbers, history(), spans).prop_map(move |(path, need, n, seen, spans)| {
-            let mut at = 0;
-            let spans = spans.into_iter().map(|(gap, len, seen)| {
-                let start = at + gap;
-                at = start + len;
-                Span { pages: PageRange::new(start, at), seen }
-            });
-            let root = if relative { "" } else { "/" };
-            Entry {
-                path: (root.to_owned() + &path.join("/")).into(),
-                need: Need::ALL[need],
-                size: n.0,
-                modified: n.1,
-                inode: n.2,
-                at_us: n.3,
-                seen,
-                spans: spans.collect(),
-            }
-        })
+        (path, 0usize..3, numbers, history(), spans).prop_map(
+            move |(path, need, n, seen, spans)| {
+                let mut at = 0;
+                let spans = spans.into_iter().map(|(gap, len, seen)| {
+                    let start = at + gap;
+                    at = start + len;
+                    Span {
+                        pages: PageRange::new(start, at),
+                        seen,
+                    }
+                });
+                let root = if relative { "" } else { "/" };
+                Entry {
+                    path: (root.to_owned() + &path.join("/")).into(),
+                    need: Need::ALL[need],
+                    size: n.0,
+                    modified: n.1,
+                    inode: n.2,
+                    at_us: n.3,
+                    seen,
+                    spans: spans.collect(),
+                }
+            },
+        )
     }
 
     fn profile() -> impl Strategy<Value = Profile> {
@@ -482,7 +492,9 @@ mod tests {
     fn a_profile_is_small() {
         let mut seed = 1u64;
         let mut next = |below: u64| {
-            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            seed = seed
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             (seed >> 33) % below
         };
         let mut entries = Vec::new();
@@ -493,11 +505,19 @@ mod tests {
             for _ in 0..1 + next(25) {
                 let start = page + next(40) + 5;
                 page = start + 1 + next(20);
-                spans.push(Span { pages: PageRange::new(start, page), seen: History::NEW });
+                spans.push(Span {
+                    pages: PageRange::new(start, page),
+                    seen: History::NEW,
+                });
             }
             at += next(2000);
             entries.push(Entry {
-                path: format!("/usr/lib/python3.11/site-packages/package{}/module_{}.pyc", file / 40, next(999)).into(),
+                path: format!(
+                    "/usr/lib/python3.11/site-packages/package{}/module_{}.pyc",
+                    file / 40,
+                    next(999)
+                )
+                .into(),
                 need: Need::File,
                 size: page * 4096 + next(4096),
                 modified: 1_700_000_000 + next(100) as i64,
@@ -508,7 +528,10 @@ mod tests {
             });
         }
         let spans: usize = entries.iter().map(|e| e.spans.len()).sum();
-        let profile = Profile { entries, ..Profile::default() };
+        let profile = Profile {
+            entries,
+            ..Profile::default()
+        };
         let all = encode(&profile).len();
         let mut without = profile.clone();
         without.entries.iter_mut().for_each(|e| e.spans.clear());

@@ -59,12 +59,26 @@ pub struct Remember {
 
 impl Remember {
     /// Begins to fetch what the profile has, if there is one and the service `fetches`, and to see what is needed.
-    pub fn start(job: Job, shared: &Arc<Shared>, engine: &Engine, ledger: &Arc<Ledger>, fetches: bool) -> Remember {
+    pub fn start(
+        job: Job,
+        shared: &Arc<Shared>,
+        engine: &Engine,
+        ledger: &Arc<Ledger>,
+        fetches: bool,
+    ) -> Remember {
         let places = Arc::new(Places::new());
         let known = job.profile.is_some();
         let profile = Arc::new(job.profile.unwrap_or_default());
         let wanted = known && fetches && !profile.entries.is_empty();
-        let start = || Replay::start(shared.clone(), engine, ledger.clone(), profile.clone(), places.clone());
+        let start = || {
+            Replay::start(
+                shared.clone(),
+                engine,
+                ledger.clone(),
+                profile.clone(),
+                places.clone(),
+            )
+        };
         let replay = wanted.then(start).flatten().map(Arc::new);
         let directory = job.subject.directory.clone();
         let observer = Observer::start(job.subject, profile, replay.clone(), places);
@@ -120,7 +134,11 @@ impl Remember {
         }
         self.replay.iter().for_each(|r| r.end());
         let seen = self.observer.as_ref().and_then(|o| o.end(PATIENCE));
-        let outcome = self.replay.as_ref().map(|r| r.outcome()).unwrap_or_default();
+        let outcome = self
+            .replay
+            .as_ref()
+            .map(|r| r.outcome())
+            .unwrap_or_default();
         let header = shared.header();
         if let Some(replay) = &self.replay {
             let f = replay.figures();
@@ -141,7 +159,9 @@ impl Remember {
             if profile.relative {
                 return Some(profile);
             }
-            profile.learn(seen, outcome, store::now()).then_some(profile)
+            profile
+                .learn(seen, outcome, store::now())
+                .then_some(profile)
         };
         if store::change(&self.file, learn).is_err() {
             header.lose(lost::PROFILE);

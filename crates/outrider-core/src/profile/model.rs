@@ -264,13 +264,14 @@ impl Profile {
     /// Paths below `root` relative to it; of others nothing is left. How many these are.
     pub fn relative_to(&mut self, root: &Path) -> usize {
         let before = self.entries.len();
-        self.entries.retain_mut(|e| match e.path.strip_prefix(root) {
-            Ok(path) if !path.as_os_str().is_empty() => {
-                e.path = path.to_owned();
-                true
-            }
-            _ => false,
-        });
+        self.entries
+            .retain_mut(|e| match e.path.strip_prefix(root) {
+                Ok(path) if !path.as_os_str().is_empty() => {
+                    e.path = path.to_owned();
+                    true
+                }
+                _ => false,
+            });
         self.relative = true;
         before - self.entries.len()
     }
@@ -444,13 +445,24 @@ mod tests {
     #[test]
     fn a_profile_that_is_wrong_three_times_is_forgotten() {
         let (bad, good) = (
-            Outcome { fetched: 9 << 20, used: 1 << 20 },
-            Outcome { fetched: 9 << 20, used: 8 << 20 },
+            Outcome {
+                fetched: 9 << 20,
+                used: 1 << 20,
+            },
+            Outcome {
+                fetched: 9 << 20,
+                used: 8 << 20,
+            },
         );
-        let little = Outcome { fetched: 9 << 10, used: 0 };
+        let little = Outcome {
+            fetched: 9 << 10,
+            used: 0,
+        };
         let mut profile = Profile::default();
         let mut learn = |outcome| profile.learn(Vec::new(), outcome, 7);
-        assert!(learn(bad) && learn(bad) && learn(good) && learn(bad) && learn(bad) && learn(little));
+        assert!(
+            learn(bad) && learn(bad) && learn(good) && learn(bad) && learn(bad) && learn(little)
+        );
         assert!(!learn(bad));
     }
 

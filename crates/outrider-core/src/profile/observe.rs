@@ -170,7 +170,10 @@ impl Witness {
     }
 
     fn run(mut self, told: &Receiver<Message>) {
-        for (i, path) in std::mem::take(&mut self.subject.files).into_iter().enumerate() {
+        for (i, path) in std::mem::take(&mut self.subject.files)
+            .into_iter()
+            .enumerate()
+        {
             self.opened(&path, i > 0);
         }
         let (mut pause, mut next) = (FIRST, Instant::now() + FIRST);
@@ -226,10 +229,14 @@ impl Witness {
     /// A name was opened; `maybe`: or it may be.
     fn opened(&mut self, path: &Path, maybe: bool) -> Option<usize> {
         if !self.known.insert((true, path.to_owned())) {
-            return self.by_path.get(&(path.to_owned(), Need::File)).copied();
+            let known = self.by_path.get(&(path.to_owned(), Need::File)).copied();
+            if let Some(i) = known.filter(|_| !maybe) {
+                self.is_needed(i);
+            }
+            return known;
         }
         let (path, found) = self.resolve(path)?;
-        let st = raw::status(found.as_raw_fd()).ok()?;
+        let st = raw::fstat(found.as_raw_fd()).ok()?;
         let need = match FileType::from_raw_mode(st.st_mode) {
             FileType::RegularFile => Need::File,
             FileType::Directory => Need::Listing,
@@ -255,7 +262,7 @@ impl Witness {
             return;
         }
         if let Some((path, found)) = self.resolve(path)
-            && let Ok(st) = raw::status(found.as_raw_fd())
+            && let Ok(st) = raw::fstat(found.as_raw_fd())
         {
             self.node(path, Need::Attributes, &found, &st, false);
         }
@@ -282,8 +289,14 @@ impl Witness {
         st: &libc::stat,
         maybe: bool,
     ) -> Option<usize> {
+        let listed = self.listed.get(&(path.clone(), need)).copied();
+        let needed = |i: usize| self.replay.iter().for_each(|replay| replay.needed(i));
         if let Some(i) = self.by_path.get(&(path.clone(), need)) {
-            self.nodes[*i].maybe &= maybe;
+            let node = &mut self.nodes[*i];
+            if node.maybe && !maybe {
+                node.maybe = false;
+                listed.into_iter().for_each(needed);
+            }
             return Some(*i);
         }
         // What the run makes itself is not there the next time.
@@ -293,10 +306,8 @@ impl Witness {
         if born.is_some_and(|b| b.stx_btime.tv_sec > self.began_s) {
             return None;
         }
-        if let (Some(replay), Some(i)) = (&self.replay, self.listed.get(&(path.clone(), need)))
-            && !maybe
-        {
-            replay.needed(*i);
+        if !maybe {
+            listed.into_iter().for_each(needed);
         }
         let i = self.nodes.len();
         self.by_path.insert((path.clone(), need), i);
@@ -319,12 +330,25 @@ impl Witness {
         Some(i)
     }
 
+    /// A file that may have been needed is.
+    fn is_needed(&mut self, i: usize) {
+        if std::mem::take(&mut self.nodes[i].maybe)
+            && let Some(i) = self.listed.get(&(self.nodes[i].path.clone(), Need::File))
+            && let Some(replay) = &self.replay
+        {
+            replay.needed(*i);
+        }
+    }
+
     /// A process is about to read.
     fn read(&mut self, key: InodeKey, range: ByteRange) {
         let i = self.by_key.get(&key).copied();
         if let Some(node) = i.and_then(|i| self.nodes.get_mut(i)) {
             let end = range.end.min(node.size);
-            node.touch(PageRange::from_bytes(range.start, end.saturating_sub(range.start)));
+            node.touch(PageRange::from_bytes(
+                range.start,
+                end.saturating_sub(range.start),
+            ));
         }
     }
 
@@ -388,9 +412,11 @@ impl Witness {
         if !hooked {
             let open = std::fs::read_dir(format!("/proc/{pid}/fd"));
             let open = open.into_iter().flatten().flatten().take(DESCRIPTORS);
-            let names: Vec<PathBuf> = open.filter_map(|e| std::fs::read_link(e.path()).ok()).collect();
+            let names: Vec<PathBuf> = open
+                .filter_map(|e| std::fs::read_link(e.path()).ok())
+                .collect();
             for name in names.iter().filter(|n| n.is_absolute()) {
-                self.opened(name, true);
+                self.opened(name, false);
             }
         }
     }
@@ -433,7 +459,12 @@ impl Witness {
     }
 
     /// The pages of a file that were needed; `None`: it wasn't. `entry` is its place in the profile, `fetched` what was fetched of it, or cached before.
-    fn pages(&self, node: &Node, entry: Option<usize>, fetched: Option<&Before>) -> Option<Vec<PageRange>> {
+    fn pages(
+        &self,
+        node: &Node,
+        entry: Option<usize>,
+        fetched: Option<&Before>,
+    ) -> Option<Vec<PageRange>> {
         let end = pages_of(node.size);
         if node.size < WHOLE && !node.maybe {
             return Some(Vec::from_iter((end > 0).then(|| PageRange::new(0, end))));
@@ -531,7 +562,10 @@ mod tests {
     fn mappings_are_read() {
         let line = b"7f2c4000-7f2c8000 r-xp 00026000 08:01 1311 /usr/lib/x y.so";
         let map = Mapping::of(line).unwrap();
-        assert_eq!((map.start, map.end, map.offset), (0x7f2c4000, 0x7f2c8000, 0x26000));
+        assert_eq!(
+            (map.start, map.end, map.offset),
+            (0x7f2c4000, 0x7f2c8000, 0x26000)
+        );
         assert_eq!(map.path, Path::new("/usr/lib/x y.so"));
         assert!(Mapping::of(b"7f2c4000-7f2c8000 r-xp 0 08:01 1 /x (deleted)").is_none());
         assert!(Mapping::of(b"7f2c4000-7f2c8000 rw-p 00000000 00:00 0 [heap]").is_none());

@@ -18,7 +18,17 @@ use crate::lock;
 
 /// Types of file systems of which nothing is asked by looking at where they are mounted.
 const SERVERS: [&str; 12] = [
-    "nfs", "cifs", "smb3", "9p", "ceph", "fuse", "afs", "lustre", "glusterfs", "virtiofs", "ncpfs",
+    "nfs",
+    "cifs",
+    "smb3",
+    "9p",
+    "ceph",
+    "fuse",
+    "afs",
+    "lustre",
+    "glusterfs",
+    "virtiofs",
+    "ncpfs",
     "coda",
 ];
 
@@ -95,7 +105,10 @@ impl Places {
         let all = mounts();
         Places {
             // Of two at one place the later one is seen.
-            mounts: all.into_iter().map(|m| (m.mount_point.clone(), m)).collect(),
+            mounts: all
+                .into_iter()
+                .map(|m| (m.mount_point.clone(), m))
+                .collect(),
             roots: Mutex::default(),
         }
     }
@@ -156,7 +169,7 @@ impl Places {
             | ResolveFlags::NO_MAGICLINKS;
         let fd = rustix::fs::openat2(&root.dir, below, flags, Mode::empty(), resolve)
             .map_err(|_| Lost::Gone)?;
-        let st = raw::status(fd.as_raw_fd()).map_err(|_| Lost::Gone)?;
+        let st = raw::fstat(fd.as_raw_fd()).map_err(|_| Lost::Gone)?;
         Ok(Found { fd, st })
     }
 }

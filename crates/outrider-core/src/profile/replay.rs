@@ -8,7 +8,7 @@
 //! Nothing is opened while the service holds nothing open (before umount(2), for programs that watch), and nothing after the end of the run.
 
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -68,6 +68,8 @@ enum Message {
     Needed(usize),
     /// An errand is done, which has asked for so many bytes.
     Done(u64),
+    /// A file has so many pages that are needed.
+    Pages(usize, u64),
     /// Looking up is done: places of entries.
     Places(Vec<(usize, u64)>),
     End,
@@ -233,7 +235,12 @@ impl Task {
     /// Brings what is missing of some of the pages that are needed of a file.
     fn bring(&self, bench: &Bench<'_>, i: usize, part: Range<u64>) -> Option<u64> {
         let found = self.common.find(i).filter(Found::is_regular)?;
-        let wanted = cut(&self.common.profile.entries[i].pages(found.size()), part.clone());
+        let all = self.common.profile.entries[i].pages(found.size());
+        if part.start == 0 {
+            let pages = all.iter().map(PageRange::len).sum();
+            self.common.tell(Message::Pages(i, pages));
+        }
+        let wanted = cut(&all, part.clone());
         let (first, last) = (wanted.first()?.start, wanted.last()?.end);
         let file = found.open()?;
         let missing = residency::missing(file.as_fd(), PageRange::new(first, last));
@@ -246,7 +253,7 @@ impl Task {
             let end = pages_of(found.size());
             let cached = residency::missing(file.as_fd(), PageRange::new(0, end));
             let mut pages = cached.map_or_else(Vec::new, |missing| complement(&missing, end));
-            pages.extend(self.common.profile.entries[i].pages(found.size()));
+            pages.extend(all);
             pages.sort_unstable_by_key(|r| r.start);
             let pages = super::model::join(pages.into_iter(), 0);
             lock(&self.common.before).insert(i, Before { pages });
@@ -353,10 +360,15 @@ impl Replay {
             places: Vec::new(),
             pace: Pace::default(),
             sweeps: false,
+            more: VecDeque::new(),
         };
         let thread = std::thread::Builder::new().name("outrider-replay".into());
         thread.spawn(move || guide.run(&told)).ok()?;
-        Some(Replay { common, lane, figures })
+        Some(Replay {
+            common,
+            lane,
+            figures,
+        })
     }
 
     /// An entry was needed.
@@ -439,6 +451,8 @@ struct Guide {
     pace: Pace,
     /// What is submitted is part of a sweep.
     sweeps: bool,
+    /// Pages of files that are left, counted among those that are needed.
+    more: VecDeque<(usize, Range<u64>)>,
 }
 
 /// How fast errands are done while many are under way: a device with a head does them one after the other, seek by seek, and only sorting helps; every other one
@@ -495,7 +509,7 @@ impl Guide {
             true => self.sweep(&likely, told),
             false => self.in_order(&likely, all_fits, told),
         };
-        if goes_on.is_some() {
+        if goes_on.and_then(|()| self.finish(told)).is_some() {
             self.wind_up(told);
         }
         self.ledger.hold(Holder::Remembered, 0);
@@ -543,8 +557,8 @@ impl Guide {
         let profile = self.common.profile.clone();
         let mut by_inode = entries.to_vec();
         by_inode.sort_by_key(|i| profile.entries[*i].inode);
-        let (files, names): (Vec<usize>, Vec<usize>) = (by_inode.into_iter())
-            .partition(|i| profile.entries[*i].need == Need::File);
+        let (files, names): (Vec<usize>, Vec<usize>) =
+            (by_inode.into_iter()).partition(|i| profile.entries[*i].need == Need::File);
         for part in names.chunks(NAMES) {
             self.submit(Job::Names(part.to_vec()), 0, told)?;
         }
@@ -575,17 +589,39 @@ impl Guide {
         self.submit(Job::Names(names), cost, told)
     }
 
-    /// What is needed of a file, piece by piece.
+    /// What is needed of a file: its first piece, and the others once it is known how long the file is now.
     fn pages(&mut self, i: usize, told: &Receiver<Message>) -> Option<()> {
         let entry = &self.common.profile.entries[i];
         let pages: u64 = entry.pages(entry.size).iter().map(PageRange::len).sum();
-        let mut at = 0;
-        while at < pages {
-            let end = pages.min(at + PIECE / PAGE);
-            let bytes = (end - at) * PAGE;
-            self.count(i, bytes);
-            self.submit(Job::Pages(i, at..end), bytes, told)?;
-            at = end;
+        if pages > 0 {
+            self.piece(i, 0..pages.min(PIECE / PAGE), told)?;
+        }
+        self.further(told)
+    }
+
+    /// What is left of files whose length is known.
+    fn further(&mut self, told: &Receiver<Message>) -> Option<()> {
+        while let Some((i, left)) = self.more.pop_front() {
+            let end = left.end.min(left.start + PIECE / PAGE);
+            if end < left.end {
+                self.more.push_front((i, end..left.end));
+            }
+            self.piece(i, left.start..end, told)?;
+        }
+        Some(())
+    }
+
+    fn piece(&mut self, i: usize, pages: Range<u64>, told: &Receiver<Message>) -> Option<()> {
+        let bytes = (pages.end - pages.start) * PAGE;
+        self.count(i, bytes);
+        self.submit(Job::Pages(i, pages), bytes, told)
+    }
+
+    /// All that was asked for is done, and all that this has shown to be left.
+    fn finish(&mut self, told: &Receiver<Message>) -> Option<()> {
+        while self.ahead > 0 || !self.more.is_empty() {
+            self.further(told)?;
+            self.hear(told, PAUSE)?;
         }
         Some(())
     }
@@ -662,6 +698,11 @@ impl Guide {
                 self.ahead = self.ahead.saturating_sub(1);
             }
             Message::Places(places) => self.places.extend(places),
+            Message::Pages(i, pages) => {
+                if pages > PIECE / PAGE {
+                    self.more.push_back((i, PIECE / PAGE..pages));
+                }
+            }
             Message::Needed(i) => {
                 let Some(needed) = self.needed.get_mut(i) else {
                     return Some(());

@@ -44,7 +44,9 @@ pub enum Trouble {
 impl std::fmt::Display for Trouble {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Trouble::Missing => f.write_str("no such profile; outrider profile list shows those that there are"),
+            Trouble::Missing => {
+                f.write_str("no such profile; outrider profile list shows those that there are")
+            }
             Trouble::Io(e) => e.fmt(f),
             Trouble::Bad(bad) => bad.fmt(f),
             Trouble::NoFile => f.write_str("not a regular file; accepted is a profile's file"),
@@ -101,7 +103,11 @@ pub fn name_of(command: &[OsString], directory: &Path) -> OsString {
     });
     let plain: String = plain.collect();
     let plain = plain.trim_start_matches(['.', '-']);
-    format!("{}-{hash:016x}", if plain.is_empty() { "job" } else { plain }).into()
+    format!(
+        "{}-{hash:016x}",
+        if plain.is_empty() { "job" } else { plain }
+    )
+    .into()
 }
 
 /// A directory, opened. Links on the way are followed only where nobody but its owner, or root, could have put them.
@@ -221,12 +227,13 @@ pub fn change(
     {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let old = read_at(&dir, name);
-    if matches!(old, Err(Trouble::Link(_) | Trouble::NoFile)) {
-        old?;
-        return Ok(());
-    }
-    match change(old.ok()) {
+    let old = match read_at(&dir, name) {
+        Ok(old) => Some(old),
+        // A damaged profile makes room for a new one; what is something else stays.
+        Err(Trouble::Missing | Trouble::Bad(Bad::Damaged(_))) => None,
+        Err(other) => return Err(other),
+    };
+    match change(old) {
         Some(profile) => replace(&dir, name, &format::encode(&profile)),
         None => match rustix::fs::unlinkat(&dir, name, AtFlags::empty()) {
             Err(rustix::io::Errno::NOENT) => Ok(()),
@@ -291,7 +298,10 @@ mod tests {
             name
         };
         let one = job(&["/usr/bin/python3", "-c", "import numpy"], "/home/u");
-        assert_eq!(one, job(&["/usr/bin/python3", "-c", "import numpy"], "/home/u"));
+        assert_eq!(
+            one,
+            job(&["/usr/bin/python3", "-c", "import numpy"], "/home/u")
+        );
         let others = [
             job(&["/usr/bin/python3", "-c", "import numpy"], "/home/v"),
             job(&["/usr/bin/python3", "-c", "import", "numpy"], "/home/u"),
@@ -301,6 +311,8 @@ mod tests {
         ];
         assert!(!others.contains(&one));
         assert!(one.to_str().unwrap().starts_with("python3-"));
-        assert!(!is_name(OsStr::new("../x")) && !is_name(OsStr::new("")) && !is_name(OsStr::new("-x")));
+        assert!(
+            !is_name(OsStr::new("../x")) && !is_name(OsStr::new("")) && !is_name(OsStr::new("-x"))
+        );
     }
 }

@@ -189,7 +189,13 @@ fn document(
         totals.insert("directories_ahead".into(), json!(listed.load(Relaxed)));
         totals.insert("directories_ahead_used".into(), json!(opened.load(Relaxed)));
         if args.remember.is_some() {
-            let names = ["entries", "lost", "fetched_bytes", "counted_bytes", "used_bytes"];
+            let names = [
+                "entries",
+                "lost",
+                "fetched_bytes",
+                "counted_bytes",
+                "used_bytes",
+            ];
             for (name, figure) in names.into_iter().zip(&h.remembered) {
                 totals.insert(format!("remembered_{name}"), json!(figure.load(Relaxed)));
             }

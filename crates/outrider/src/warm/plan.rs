@@ -106,7 +106,10 @@ fn file(found: &Found, index: u16, devices: &Devices) -> io::Result<Option<FileP
     let handle = Handle::new(OwnedFd::from(open.file));
     let whole = || vec![0..size];
     let wanted: Vec<ByteRange> = found.remembered.as_ref().map_or_else(whole, |known| {
-        let pages = known.pages.iter().map(|r| r.start * PAGE..(r.end * PAGE).min(size));
+        let pages = known
+            .pages
+            .iter()
+            .map(|r| r.start * PAGE..(r.end * PAGE).min(size));
         pages.filter(|r| r.start < r.end).collect()
     });
     let placement = handle.placement();
