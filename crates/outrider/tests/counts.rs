@@ -1150,6 +1150,39 @@ print(sum(m[i] for i in range(0, len(m), 1 << 16)))
     }
 }
 
+/// CP11: a file that was closed as soon as it was mapped (memmap2, safetensors), before the service could look, is followed in every run.
+#[test]
+fn files_closed_once_mapped_are_followed() {
+    const SIZE: u64 = 64 << 20;
+    let dir = fresh("closed_once_mapped");
+    let Some(disk) = Disk::of("files_closed_once_mapped_are_followed", &dir) else {
+        return;
+    };
+    let file = disk.dir.join("file");
+    let bytes = Random(14).bytes(SIZE as usize);
+    fs::write(&file, &bytes).unwrap();
+    let sum: u64 = bytes.iter().step_by(64 << 10).map(|b| u64::from(*b)).sum();
+    let script = "import ctypes, os, sys
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+size = os.stat(sys.argv[1]).st_size
+fd = os.open(sys.argv[1], os.O_RDONLY)
+at = libc.mmap(None, size, 1, 1, fd, 0)
+os.close(fd)
+print(sum((ctypes.c_ubyte * size).from_address(at)[:: 1 << 16]))
+";
+    disk.does("model", &["nvme"]);
+    for _ in 0..6 {
+        disk.does("cold", &[]);
+        let argv = ["python3", "-c", script, file.to_str().unwrap()];
+        let (totals, printed) = run(&dir, &argv);
+        assert_eq!(printed, format!("{sum}\n").into_bytes());
+        let fetched = number(&totals, "prefetched_bytes");
+        assert!(fetched > SIZE / 2, "{totals}");
+    }
+}
+
 /// CP11: a mapping that is moved, extended or unmapped in part is followed where it is, and one that another covers is followed no longer.
 #[test]
 fn mappings_are_followed_where_they_are() {

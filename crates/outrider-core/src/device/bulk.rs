@@ -150,9 +150,19 @@ impl Bulk {
         (self.piece, self.count) = (piece, 0);
     }
 
-    /// The same of a device that has a head, or has none.
-    pub fn with(self, head: bool) -> Bulk {
-        Bulk { head, ..self }
+    /// The same of a device that has a head, or has none. `streams`: what it takes to answer, and what each of many requests that were on their way together took of its
+    /// time, µs, where these have shown that it does several at once: then that need not be tried.
+    pub fn with(self, head: bool, streams: Option<(f64, f64)>) -> Bulk {
+        match streams {
+            Some((latency_us, each_us)) if self.tries < TRIES => Bulk {
+                head,
+                lone_us: latency_us,
+                several_us: latency_us + each_us,
+                tries: TRIES,
+                ..self
+            },
+            _ => Bulk { head, ..self },
+        }
     }
 
     /// Whether the device has room for a request beside those of the program, as far as is known.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use outrider_sys::units::PAGE;
 
 use super::Bulk;
+use super::bulk::ROOM;
 
 /// Measured figures of one device.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +30,10 @@ pub struct DeviceModel {
     bulk: Bulk,
     /// What a request takes of the device's time where there are many, µs; 0: there were none.
     each_us: f64,
+    /// The quickest answer to a request of no more than the kernel's window, µs; 0: there was none.
+    short_us: f64,
+    /// Many were on their way together, and took no longer than a few do one after the other.
+    overlaps: bool,
     /// The quickest answer to several at once, µs, and the most bytes/µs that were seen of them; 0: there were none.
     group_us: f64,
     rate: f64,
@@ -96,6 +101,8 @@ impl Default for DeviceModel {
             answers: Answers::default(),
             bulk: Bulk::default(),
             each_us: 0.0,
+            short_us: 0.0,
+            overlaps: false,
             group_us: 0.0,
             rate: 0.0,
             serial: None,
@@ -144,6 +151,9 @@ pub const WINDOWS: u64 = 2 * READAHEAD;
 /// See [`DeviceModel::at_once`].
 const FAR_AT_ONCE: usize = 8;
 
+/// Requests on their way together that show whether they overlap.
+const MANY: f64 = 8.0;
+
 /// Microseconds that a worker may wait for a processor before it issues more.
 pub const AWAY_US: f64 = 1500.0;
 
@@ -165,6 +175,8 @@ impl DeviceModel {
             answers: Answers::default(),
             bulk: Bulk::default(),
             each_us: 0.0,
+            short_us: 0.0,
+            overlaps: false,
             group_us: 0.0,
             rate: 0.0,
             serial: None,
@@ -203,6 +215,9 @@ impl DeviceModel {
         if ahead <= READAHEAD && took_us > CACHED_US {
             let transfer = bytes as f64 / self.bandwidth.max(self.fastest);
             self.answers.note(took_us - transfer);
+            if bytes <= READAHEAD && (self.short_us == 0.0 || took_us - transfer < self.short_us) {
+                self.short_us = took_us - transfer;
+            }
         }
     }
 
@@ -216,6 +231,9 @@ impl DeviceModel {
             self.rate = self.rate.max(bytes as f64 / (took_us - way_us));
         }
         let requests = requests as f64;
+        // One after the other each would have taken as long as the quickest of those that were as short, and its transfer besides.
+        let together = took_us / requests < ROOM * self.short_us;
+        self.overlaps |= requests >= MANY && together;
         // Whatever goes over the link goes one after the other. Most of what it is taken for may be no more than a guess.
         let each = (took_us - bytes as f64 / self.bandwidth).max(took_us / 4.0) / requests;
         if self.each_us == 0.0 || each < self.each_us {
@@ -306,7 +324,7 @@ impl DeviceModel {
         let telling = requests == FAR_AT_ONCE;
         self.bulk.several(took_us, telling);
         if telling {
-            self.serial = Some(!self.bulk.does_several());
+            self.serial = Some(!self.bulk().does_several());
         }
     }
 
@@ -321,7 +339,9 @@ impl DeviceModel {
 
     /// How what may be read some time goes there.
     pub fn bulk(&self) -> Bulk {
-        self.bulk.with(self.has_head())
+        let overlaps = self.overlaps && !self.may_seek();
+        let streams = overlaps.then_some((self.short_us, self.each_us));
+        self.bulk.with(self.has_head(), streams)
     }
 
     /// Bytes of one of its pieces.
@@ -723,6 +743,23 @@ mod tests {
             far.lone_request(131_072, 393_216, 15_300.0 + 524_288.0 / 1000.0);
         }
         assert!(far.latency_us > 15_000.0, "{far:?}");
+    }
+
+    /// B11: where many requests of a stream were on their way together, it need not be tried whether there is room beside them; a head that sorts them has none.
+    #[test]
+    fn streams_show_whether_there_is_room() {
+        for (latency, each, room) in [
+            (500.0, 131.0, true),
+            (500.0, 631.0, false),
+            (8000.0, 2500.0, false),
+        ] {
+            let mut model = DeviceModel::default();
+            assert!(!model.bulk().has_room());
+            model.lone_request(READAHEAD, 0, latency + 131.0);
+            model.answered(READAHEAD, 0, latency + 131.0);
+            model.overlapped(8, 8 * READAHEAD, latency + 8.0 * each);
+            assert_eq!(model.bulk().has_room(), room, "{latency} µs, {each} each");
+        }
     }
 
     /// DR7: a network that answers late is no disk with a head once it has delivered more than one can; until then it is taken for one.

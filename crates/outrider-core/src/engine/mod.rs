@@ -600,10 +600,9 @@ impl Shared {
                 }
                 let holder = awaited.settle(&arrived);
                 let mut state = self.lock();
+                let device = state.devices[awaited.device()].id;
                 state.arrived(awaited, arrived, holder, self.settings.in_flight);
-                if state.wait_for_room > 0 {
-                    self.room.notify_all();
-                }
+                self.has_room(&state, device);
             }
             Done::Waits(awaited) => self.lock().waits_on(awaited),
         }

@@ -58,6 +58,8 @@ pub(super) struct Device {
     pub(super) unbroken: u64,
     /// Workers that wait for an arrival.
     pub(super) waiting: u32,
+    /// Threads of the lane that wait for room there.
+    pub(super) wait_for_room: u32,
     pub(super) model: DeviceModel,
     pub(super) allowed: InFlight,
     /// Bounds of what is allowed, bytes.
@@ -109,8 +111,6 @@ pub(super) struct State {
     pub(super) low: Option<(u64, Box<dyn Fn() + Send>)>,
     /// It was above since the last call.
     pub(super) high: bool,
-    /// Threads of the lane that wait for room.
-    pub(super) wait_for_room: u32,
 }
 
 /// A request group is issued and waited for as one: its requests are small, and one wait costs a system call and a wake-up. It takes
@@ -140,6 +140,7 @@ impl State {
                     busy: None,
                     unbroken: 0,
                     waiting: 0,
+                    wait_for_room: 0,
                     model: DeviceModel::default(),
                     allowed: InFlight::new(bounds.0..bounds.1),
                     bounds,
@@ -288,6 +289,11 @@ pub struct Awaited {
 }
 
 impl Awaited {
+    /// The index of its device.
+    pub(super) fn device(&self) -> usize {
+        self.device
+    }
+
     /// The file.
     pub fn handle(&self) -> &Arc<Handle> {
         &self.batch.handle

@@ -23,8 +23,10 @@ pub(super) const TURN: Duration = Duration::from_millis(2);
 const DESCRIPTORS: usize = 2 * shm::MAX_FDS;
 /// What is known of all files together takes so many bytes: the bitmaps of 256 GiB.
 pub(super) const KNOWN_BYTES: usize = 32 << 20;
-/// What takes more memory than that is looked for so often, at most.
+/// What takes more memory than that is looked for so often, at most …
 const LOOK: Duration = Duration::from_millis(1);
+/// … while no more files are known: to go through so many takes 10 to 20 µs.
+const FEW: usize = 256;
 /// Bytes of the notes on which parts of mappings were touched, in all processes together: 128 mappings of 64 GiB.
 const MAPPED_BYTES: usize = 16 << 20;
 /// Devices from which is fetched.
@@ -163,7 +165,8 @@ impl<K: Kernel> Service<K> {
 
     /// Where what is known of files takes too much memory, something is forgotten: first of files that nobody has open, then of those of the process that has the most.
     pub(super) fn keep_to_bytes(&mut self) {
-        if self.kernel.since(*self.files.weighed()) < LOOK {
+        let pause = LOOK * (self.files.len() / FEW).max(1) as u32;
+        if self.kernel.since(*self.files.weighed()) < pause {
             return;
         }
         *self.files.weighed() = self.kernel.now();
@@ -209,7 +212,11 @@ impl<K: Kernel> Service<K> {
         let owner = self.files.get(&key).and_then(|f| f.hold.owner());
         let processes = self.processes.len();
         let own = self.files.values().filter(|f| f.hold.owner() == owner);
-        let waits: u64 = own.map(|f| f.account.queued_bytes()).sum();
+        // Most of the time nothing waits of anybody's.
+        let waits: u64 = match self.engine.queued_bytes() {
+            0 => 0,
+            _ => own.map(|f| f.account.queued_bytes()).sum(),
+        };
         let part = self.memory.part(processes).max(PROMPT);
         let late = processes > 1 && waits >= PROMPT;
         let class = match class {

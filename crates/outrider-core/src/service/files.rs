@@ -23,12 +23,14 @@ use crate::map::{Keyed, Map};
 use crate::shm::{self, Figure, Kind, MAX_FILES, lost};
 use crate::source::credit::Credit;
 use crate::tally::Tally;
-use crate::view::{FileView, Granularity};
+use crate::view::{FileView, Granularity, Unused};
 use crate::walk::{Manner, Opened, Walker};
 
 /// Files that are known.
 pub(super) struct Files {
     known: Map<InodeKey, FileState>,
+    /// What was prefetched of them and not used.
+    unused: Arc<Unused>,
     /// Files with an entry of their own in the statistics.
     named: usize,
     /// With so many files it is looked which of them can be forgotten.
@@ -47,6 +49,7 @@ impl Files {
     pub(super) fn new(keyed: Keyed, now: Moment) -> Files {
         Files {
             known: Map::with_hasher(keyed),
+            unused: Arc::default(),
             named: 0,
             many: FILES_KEPT,
             weighed: now,
@@ -70,6 +73,16 @@ impl Files {
 
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut FileState> {
         self.known.values_mut()
+    }
+
+    /// Pages of all of them that were prefetched and not used.
+    pub(super) fn unused_pages(&self) -> u64 {
+        self.unused.pages()
+    }
+
+    /// How many are known.
+    pub(super) fn len(&self) -> usize {
+        self.known.len()
     }
 
     /// Whether it is time to look which can be forgotten.
@@ -286,6 +299,7 @@ impl<K: Kernel> Service<K> {
     /// The state of a file, new if it was not known.
     pub(super) fn take_in(&mut self, key: InodeKey, size: u64) -> &mut FileState {
         let range_tree = self.config.view.range_tree;
+        let all = self.files.unused.clone();
         let view = || match range_tree {
             RangeTree::Page => FileView::new(Granularity::Page, VIEW_BYTES),
             RangeTree::Coarse => FileView::new(Granularity::Coarse, VIEW_BYTES),
@@ -294,7 +308,7 @@ impl<K: Kernel> Service<K> {
         let now = self.kernel.now();
         self.files.known.entry(key).or_insert_with(|| {
             let account = Account::with(Tally::new(self.shared.clone()));
-            FileState::new(key, size, view(), account, now)
+            FileState::new(key, size, view().among(all), account, now)
         })
     }
 

@@ -200,12 +200,33 @@ impl<K: Kernel> Service<K> {
         Some(handle)
     }
 
+    /// The same of a file that process `i` has just been found to map, and of which nothing else may be known yet.
+    pub(super) fn handle_of_mapped(&mut self, key: InodeKey, i: usize) -> Option<Arc<Handle>> {
+        self.handle(key).or_else(|| {
+            let may = self.may_open(key) && self.stands(i);
+            may.then(|| self.open_by_name(key, i)).flatten()
+        })
+    }
+
+    /// Whether files may be opened at all now, and this one among them.
+    fn may_open(&self, key: InodeKey) -> bool {
+        let watched = self.header().watched.load(Relaxed) != 0;
+        let shown = self.devices.shows_opens(key.dev) || self.files.untouchable().contains(&key);
+        !watched && !shown && !self.quiesce.is_quiesced()
+    }
+
     /// The same of a file without a descriptor, by its name: one that a process has mapped that has just the rights of this one.
     fn handle_by_name(&mut self, key: InodeKey) -> Option<Arc<Handle>> {
         let maps = |p: &ProcState| p.mapped().iter().any(|m| m.file() == key);
         let lives = |p: &ProcState| !p.is_surely_over(&self.kernel);
         let is_its = |(i, p): &(usize, &ProcState)| maps(p) && lives(p) && self.stands(*i);
         let i = self.processes.iter().find(is_its)?.0;
+        self.open_by_name(key, i)
+    }
+
+    /// The same where it is known already that process `i` has it mapped, and whether files may be opened for it.
+    fn open_by_name(&mut self, key: InodeKey, i: usize) -> Option<Arc<Handle>> {
+        let lives = |p: &ProcState| !p.is_surely_over(&self.kernel);
         let file = self.files.get(&key)?;
         let (name, openers) = (file.name(), &file.hold.openers_now);
         let held = self

@@ -212,7 +212,7 @@ impl<K: Kernel> Service<K> {
             file.set_name(name);
         }
         file.account.cancelled.store(false, Relaxed);
-        self.handle(key)?;
+        self.handle_of_mapped(key, i)?;
         self.introduce(key);
         self.located(key).then_some(key)
     }

@@ -162,12 +162,7 @@ impl<K: Kernel> Service<K> {
 
     /// Bytes that may be asked for now.
     pub(super) fn room(&self) -> u64 {
-        let unused = self
-            .files
-            .values()
-            .map(|f| f.view.unused_pages())
-            .sum::<u64>()
-            * PAGE;
+        let unused = self.files.unused_pages() * PAGE;
         self.memory.ledger.hold(Holder::Files, unused);
         let all = self.memory.ledger.held();
         self.header().peak_unused.fetch_max(all, Relaxed);

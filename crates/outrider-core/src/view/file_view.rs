@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::bitmap::{Change, Tally, Word};
 use super::node::{Body, GAP_UNITS, NODE_BYTES, Node};
@@ -43,6 +43,19 @@ pub struct FileView {
     totals: Totals,
     /// Held by whoever looks or changes anything, where there is to be one lock for all.
     one_lock: Option<Mutex<()>>,
+    /// What this view is one of, if that is counted.
+    all: Option<Arc<Unused>>,
+}
+
+/// What was prefetched and not used of several files together, so that nobody has to go through them all.
+#[derive(Debug, Default)]
+pub struct Unused(AtomicU64);
+
+impl Unused {
+    /// Pages.
+    pub fn pages(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Sums over all nodes, in units and bytes. Written with the lock held of the node that changed, so
@@ -83,6 +96,28 @@ impl Share {
             in_flight: self.in_flight + more.in_flight,
             unused: self.unused + more.unused,
             bytes: self.bytes + more.bytes,
+        }
+    }
+}
+
+impl FileView {
+    /// Replaces one contribution by another, here and where several are counted.
+    fn replace(&self, before: Share, after: Share) {
+        self.totals.replace(before, after);
+        if before.unused != after.unused
+            && let Some(all) = &self.all
+        {
+            let more = after.unused.wrapping_sub(before.unused);
+            let more = more.wrapping_mul(self.unit_pages);
+            all.0.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for FileView {
+    fn drop(&mut self) {
+        if let Some(all) = &self.all {
+            all.0.fetch_sub(self.unused_pages(), Ordering::Relaxed);
         }
     }
 }
@@ -132,15 +167,20 @@ impl FileView {
             skeleton: RwLock::default(),
             totals: Totals::default(),
             one_lock: None,
+            all: None,
         }
     }
 
+    /// The same as one of several whose unused pages are counted together.
+    pub fn among(mut self, all: Arc<Unused>) -> Self {
+        self.all = Some(all);
+        self
+    }
+
     /// The same with one lock a file, as a bitmap without a range tree has (Table 5): for comparison.
-    pub fn with_one_lock(self) -> Self {
-        Self {
-            one_lock: Some(Mutex::default()),
-            ..self
-        }
+    pub fn with_one_lock(mut self) -> Self {
+        self.one_lock = Some(Mutex::default());
+        self
     }
 
     fn alone(&self) -> Option<MutexGuard<'_, ()>> {
@@ -593,7 +633,7 @@ impl FileView {
         }
         let tally = joined.apply(&units, change, segment_end);
         joined.touch(now_us);
-        self.totals.replace(before, Share::of(&joined));
+        self.replace(before, Share::of(&joined));
         skeleton.insert(joined.start(), Box::new(Node::new(joined)));
         tally
     }
@@ -611,7 +651,7 @@ impl FileView {
         if let Some(now_us) = now_us {
             body.touch(now_us);
         }
-        self.totals.replace(before, Share::of(body));
+        self.replace(before, Share::of(body));
         tally
     }
 
@@ -641,7 +681,7 @@ impl FileView {
                 after = after.plus(&piece);
                 skeleton.insert(piece.start(), Box::new(Node::new(piece)));
             }
-            self.totals.replace(before, after);
+            self.replace(before, after);
         }
     }
 
@@ -673,7 +713,7 @@ impl FileView {
                 self.totals
                     .forgotten
                     .fetch_add(lost.unused, Ordering::Relaxed);
-                self.totals.replace(lost, Share::default());
+                self.replace(lost, Share::default());
             }
         }
     }

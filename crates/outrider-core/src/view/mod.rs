@@ -48,7 +48,7 @@ mod bitmap;
 mod file_view;
 mod node;
 
-pub use file_view::FileView;
+pub use file_view::{FileView, Unused};
 
 use outrider_sys::units::PAGE;
 pub use outrider_sys::units::PageRange;

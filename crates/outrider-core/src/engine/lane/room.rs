@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::device::Sharing;
 use crate::engine::Shared;
+use crate::engine::queue::{Device, State};
 
 /// How often whoever waits for room looks whether it is wanted no more.
 const LOOK: Duration = Duration::from_millis(5);
@@ -57,15 +58,17 @@ impl Way {
                 d.lane_bytes += bytes;
                 d.entered += 1;
                 self.bytes = bytes;
+                // Whoever was woken has the others woken in turn, each when there is something for it.
+                self.shared.has_room(&state, self.device);
                 return true;
             }
+            d.wait_for_room += 1;
             if !std::mem::replace(&mut waits, true) && had > 0 {
-                self.shared.room.notify_all();
+                self.shared.has_room(&state, self.device);
             }
-            state.wait_for_room += 1;
             let waited = self.shared.room.wait_timeout(state, LOOK);
             (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-            state.wait_for_room -= 1;
+            state.device(self.device, bounds).wait_for_room -= 1;
             if state.stop || unwanted() {
                 return false;
             }
@@ -79,10 +82,21 @@ impl Drop for Way {
         let mut state = self.shared.lock();
         let d = state.device(self.device, bounds);
         d.lane_bytes = d.lane_bytes.saturating_sub(self.bytes);
-        let waits = state.wait_for_room > 0;
-        drop(state);
-        if waits {
-            self.shared.room.notify_all();
+        self.shared.has_room(&state, self.device);
+    }
+}
+
+impl Shared {
+    /// There may be room again on a device: wakes one of those who wait there. Where some wait for other devices, all are woken, and the wrong ones wait on.
+    pub(in crate::engine) fn has_room(&self, state: &State, device: DeviceId) {
+        let waiting = |d: &Device| d.wait_for_room > 0;
+        let here = |d: &Device| d.id == device;
+        if !state.devices.iter().any(|d| here(d) && waiting(d)) {
+            return;
+        }
+        match state.devices.iter().any(|d| !here(d) && waiting(d)) {
+            true => self.room.notify_all(),
+            false => self.room.notify_one(),
         }
     }
 }
