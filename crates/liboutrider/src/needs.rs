@@ -13,30 +13,74 @@ use outrider_sys::{mapped, raw};
 
 static LOG: AtomicPtr<Log> = AtomicPtr::new(null_mut());
 
-/// Maps the log of the run: descriptor `fd` of process `runner`, by whose `secret` it is known. Called once, from the constructor.
-pub fn start(runner: u32, fd: u32, secret: u64) {
-    let mut path = [0u8; 40];
-    let mut at = 0;
-    let mut push = |bytes: &[u8]| {
-        for byte in bytes {
-            if let Some(to) = path.get_mut(at) {
-                *to = *byte;
-                at += 1;
+/// A path below /proc: text and numbers.
+struct Path {
+    bytes: [u8; 40],
+    len: usize,
+}
+
+impl Path {
+    fn new(text: &[u8]) -> Path {
+        let path = Path {
+            bytes: [0; 40],
+            len: 0,
+        };
+        path.then(text)
+    }
+
+    fn then(mut self, text: &[u8]) -> Path {
+        for byte in text {
+            // The last one stays zero.
+            if self.len + 1 < self.bytes.len() {
+                self.bytes[self.len] = *byte;
+                self.len += 1;
             }
         }
+        self
+    }
+
+    fn number(self, number: u32) -> Path {
+        self.then(decimal(number, &mut [0; 10]))
+    }
+
+    /// `st_dev` and `st_ino` of what it leads to.
+    fn leads_to(&self) -> Option<(u64, u64)> {
+        // SAFETY: plain data for which zero is a valid value.
+        let mut st: libc::stat = unsafe { core::mem::zeroed() };
+        let (path, to) = (self.bytes.as_ptr() as usize, &raw mut st as usize);
+        let at = libc::AT_FDCWD as usize;
+        // SAFETY: a path that ends with a zero, and the kernel writes one struct stat.
+        let r = unsafe { raw::syscall6(libc::SYS_newfstatat, at, path, to, 0, 0, 0) };
+        (r == 0).then_some((st.st_dev, st.st_ino))
+    }
+}
+
+/// Whether names mean the same here as for the runner: root directory and mounts are the same.
+fn shares_names_with(runner: u32) -> bool {
+    let own = |name: &[u8]| Path::new(b"/proc/self/").then(name).leads_to();
+    let its = |name: &[u8]| {
+        let path = Path::new(b"/proc/").number(runner).then(b"/");
+        path.then(name).leads_to()
     };
-    let mut digits = [0u8; 10];
-    push(b"/proc/");
-    push(decimal(runner, &mut digits));
-    push(b"/fd/");
-    push(decimal(fd, &mut digits));
+    [&b"root"[..], b"ns/mnt"]
+        .iter()
+        .all(|name| own(name).is_some_and(|own| its(name) == Some(own)))
+}
+
+/// Maps the log of the run: descriptor `fd` of process `runner`, by whose `secret` it is known. Called once, from the constructor.
+pub fn start(runner: u32, fd: u32, secret: u64) {
+    if !shares_names_with(runner) {
+        return;
+    }
+    let path = Path::new(b"/proc/").number(runner);
+    let path = path.then(b"/fd/").number(fd);
     let flags = (libc::O_RDWR | libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
     // SAFETY: a path that ends with a zero, and numbers.
     let file = unsafe {
         raw::syscall6(
             libc::SYS_openat,
             libc::AT_FDCWD as usize,
-            path.as_ptr() as usize,
+            path.bytes.as_ptr() as usize,
             flags,
             0,
             0,
