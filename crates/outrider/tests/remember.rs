@@ -723,7 +723,7 @@ fn a_container_brings_its_profile() {
     for (proc, pages) in [("mount -t proc proc proc", 1024), ("true", 0)] {
         bed.cold();
         let script = format!(
-            "{proc} && mount --bind . . && cd \"$(pwd)\" && mount -o remount,bind,ro . && exec chroot . /outrider run --remember=/app.profile -- /busybox sleep 0.7"
+            "mount --bind . . && cd \"$(pwd)\" && mount -o remount,bind,ro . && {proc} && exec chroot . /outrider run --remember=/app.profile -- /busybox sleep 0.7"
         );
         let output = Command::new("unshare")
             .args(["--mount", "sh", "-c", &script])
