@@ -31,14 +31,18 @@ use crate::needs::{self, Did};
 use crate::residency;
 
 /// Files of fewer bytes count as needed whole: the kernel's first readahead window brings as much in.
-const WHOLE: u64 = 128 << 10;
+pub(super) const WHOLE: u64 = 128 << 10;
 /// Of a file of which nobody knows better so much counts as needed, bytes.
 const UNKNOWN: u64 = 8 << 20;
-/// From one look at the log to the next.
+/// From one look at the log to the next: after one that has found something, and at most.
 const LOOK: Duration = Duration::from_millis(1);
+const IDLE: Duration = Duration::from_millis(20);
 /// … and at the page tables, at first and at most.
 const FIRST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_millis(50);
+/// Once a run has taken so long they are looked at once a second.
+const START: Duration = Duration::from_secs(30);
+const LATER: Duration = Duration::from_secs(1);
 /// Processes that are looked at, bytes of what /proc/PID/maps says of each, and descriptors.
 const PROCESSES: usize = 128;
 const MAPS: u64 = 1 << 20;
@@ -177,8 +181,10 @@ impl Witness {
             self.opened(&path, i > 0);
         }
         let (mut pause, mut next) = (FIRST, Instant::now() + FIRST);
+        let mut look = LOOK;
         loop {
-            match told.recv_timeout(LOOK) {
+            let left = next.saturating_duration_since(Instant::now());
+            match told.recv_timeout(look.min(left.max(LOOK))) {
                 Ok(Message::Read(key, range)) => self.read(key, range),
                 Ok(Message::End(answer)) => {
                     self.take_log(true);
@@ -188,10 +194,19 @@ impl Witness {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
+            let before = self.taken;
             self.take_log(false);
+            look = match self.taken == before {
+                true => (look * 2).min(IDLE),
+                false => LOOK,
+            };
             if Instant::now() >= next {
                 self.look_at_processes();
-                pause = (pause * 2).min(LONGEST);
+                let most = match self.began.elapsed() < START {
+                    true => LONGEST,
+                    false => LATER,
+                };
+                pause = (pause * 2).min(most);
                 next = Instant::now() + pause;
             }
         }
@@ -235,6 +250,11 @@ impl Witness {
             }
             return known;
         }
+        for need in [Need::File, Need::Listing] {
+            if let Some(st) = self.found_before(path, need) {
+                return self.node(path.to_owned(), need, None, &st, maybe);
+            }
+        }
         let (path, found) = self.resolve(path)?;
         let st = raw::fstat(found.as_raw_fd()).ok()?;
         let need = match FileType::from_raw_mode(st.st_mode) {
@@ -245,7 +265,7 @@ impl Witness {
         if maybe && need == Need::Listing {
             return None;
         }
-        let i = self.node(path, need, &found, &st, maybe)?;
+        let i = self.node(path, need, Some(&found), &st, maybe)?;
         let node = &mut self.nodes[i];
         if need == Need::File && node.size >= WHOLE && node.before.is_none() {
             let end = pages_of(node.size);
@@ -261,11 +281,23 @@ impl Witness {
         if !self.known.insert((false, path.to_owned())) {
             return;
         }
+        for need in Need::ALL {
+            if let Some(st) = self.found_before(path, need) {
+                self.node(path.to_owned(), Need::Attributes, None, &st, false);
+                return;
+            }
+        }
         if let Some((path, found)) = self.resolve(path)
             && let Ok(st) = raw::fstat(found.as_raw_fd())
         {
-            self.node(path, Need::Attributes, &found, &st, false);
+            self.node(path, Need::Attributes, Some(&found), &st, false);
         }
+    }
+
+    /// The attributes of what the profile has by this name, if it has been looked up: a system call for each name that is known is spared.
+    fn found_before(&self, path: &Path, need: Need) -> Option<libc::stat> {
+        let i = self.listed.get(&(path.to_owned(), need))?;
+        self.replay.as_ref()?.found(*i)
     }
 
     /// The absolute name without links of something on a disk, and what finds it.
@@ -285,7 +317,7 @@ impl Witness {
         &mut self,
         path: PathBuf,
         need: Need,
-        found: &OwnedFd,
+        found: Option<&OwnedFd>,
         st: &libc::stat,
         maybe: bool,
     ) -> Option<usize> {
@@ -301,7 +333,8 @@ impl Witness {
         }
         // What the run makes itself is not there the next time.
         let what = StatxFlags::BTIME;
-        let born = rustix::fs::statx(found, "", AtFlags::EMPTY_PATH, what).ok();
+        let born = |found| rustix::fs::statx(found, "", AtFlags::EMPTY_PATH, what).ok();
+        let born = found.and_then(born);
         let born = born.filter(|b| b.stx_mask & StatxFlags::BTIME.bits() != 0);
         if born.is_some_and(|b| b.stx_btime.tv_sec > self.began_s) {
             return None;
@@ -473,7 +506,8 @@ impl Witness {
         let file = found.is_regular().then(|| found.open()).flatten();
         let missing = file.and_then(|f| residency::missing(f.as_fd(), PageRange::new(0, end)));
         let cached = missing.map(|missing| complement(&missing, end));
-        let before = fetched.map(|b| &b.pages).or(node.before.as_ref());
+        let before = fetched.and_then(|b| b.pages.as_ref());
+        let before = before.or(node.before.as_ref());
         let mut pages = node.touched.clone();
         // Where page tables tell, what the kernel has read around what was touched is not needed, unless it was touched after the last look.
         let waited_for = entry.is_some() || node.looks == 0;

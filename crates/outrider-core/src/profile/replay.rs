@@ -10,7 +10,7 @@
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -18,10 +18,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use outrider_sys::cache;
 use outrider_sys::units::{ByteRange, DeviceId, InodeKey, PAGE, PageRange, pages_of};
 
 use super::credit::Credit;
 use super::model::{Need, Outcome, Profile};
+use super::observe::WHOLE;
 use super::place::{Found, Places};
 use crate::engine::{self, Bench, Call, Client, Engine, Errand, Handle, Lane};
 use crate::ledger::{Holder, Ledger};
@@ -75,11 +77,13 @@ enum Message {
     End,
 }
 
-/// What was in memory of a file before, and what was fetched of it.
-#[derive(Clone, Debug, Default)]
+/// What an entry was found to be.
+#[derive(Clone, Debug)]
 pub struct Before {
-    /// Pages that were cached or were fetched, ascending.
-    pub pages: Vec<PageRange>,
+    /// Its attributes.
+    pub st: libc::stat,
+    /// Pages of a large file that were cached or were fetched, ascending, where the kernel tells.
+    pub pages: Option<Vec<PageRange>>,
 }
 
 struct Common {
@@ -132,8 +136,13 @@ impl Common {
             let key = InodeKey::new(found.st.st_dev, found.st.st_ino);
             !self.is_untouchable(key)
         });
-        if found.is_none() {
-            self.figures.lost.fetch_add(1, Relaxed);
+        match &found {
+            Some(found) => {
+                let (st, pages) = (found.st, None);
+                let mut before = lock(&self.before);
+                before.entry(entry).or_insert(Before { st, pages });
+            }
+            None => drop(self.figures.lost.fetch_add(1, Relaxed)),
         }
         found
     }
@@ -242,30 +251,47 @@ impl Task {
         }
         let wanted = cut(&all, part.clone());
         let (first, last) = (wanted.first()?.start, wanted.last()?.end);
-        let file = found.open()?;
-        let missing = residency::missing(file.as_fd(), PageRange::new(first, last));
-        let ranges = match missing {
-            Some(missing) => intersect(&wanted, &missing),
-            None => wanted.clone(),
-        };
+        let (size, file) = (found.size(), found.open()?);
         if part.start == 0 {
             self.common.figures.entries.fetch_add(1, Relaxed);
-            let end = pages_of(found.size());
-            let cached = residency::missing(file.as_fd(), PageRange::new(0, end));
-            let mut pages = cached.map_or_else(Vec::new, |missing| complement(&missing, end));
-            pages.extend(all);
-            pages.sort_unstable_by_key(|r| r.start);
-            let pages = super::model::join(pages.into_iter(), 0);
-            lock(&self.common.before).insert(i, Before { pages });
         }
+        let span = PageRange::new(first, last);
+        let counted = cache::counted(file.as_fd(), span.bytes());
+        let cached = counted.is_ok_and(|stat| stat.cached >= span.len());
+        if part.start == 0 && size >= WHOLE {
+            self.remember_cached(i, &file, size, all);
+        }
+        if cached {
+            return Some(0);
+        }
+        let ranges = match residency::missing(file.as_fd(), span) {
+            Some(missing) => intersect(&wanted, &missing),
+            None => wanted,
+        };
         if ranges.is_empty() {
             return Some(0);
         }
-        let size = found.size();
         let bytes: Vec<ByteRange> = (ranges.iter())
             .map(|r| r.start * PAGE..(r.end * PAGE).min(size))
             .collect();
         bench.bring(|| Some(file), &bytes, self.sweep)
+    }
+}
+
+impl Task {
+    /// Notes what of a large file is cached, or will be as it is `wanted`.
+    fn remember_cached(&self, i: usize, file: &OwnedFd, size: u64, wanted: Vec<PageRange>) {
+        let end = pages_of(size);
+        let Some(missing) = residency::missing(file.as_fd(), PageRange::new(0, end)) else {
+            return;
+        };
+        let mut pages = complement(&missing, end);
+        pages.extend(wanted);
+        pages.sort_unstable_by_key(|r| r.start);
+        let pages = super::model::join(pages.into_iter(), 0);
+        if let Some(before) = lock(&self.common.before).get_mut(&i) {
+            before.pages = Some(pages);
+        }
     }
 }
 
@@ -413,6 +439,11 @@ impl Replay {
     /// Whether a device was seen to have a head, now or before.
     pub fn seeks(&self) -> bool {
         self.common.seeks.load(Relaxed)
+    }
+
+    /// What an entry was found to be, if it has been looked up.
+    pub fn found(&self, entry: usize) -> Option<libc::stat> {
+        lock(&self.common.before).get(&entry).map(|b| b.st)
     }
 
     /// What was cached or fetched of entries.

@@ -435,7 +435,10 @@ impl<K: Kernel> Service<K> {
     /// Nothing is done any more for a process whose rights are others now. It did not say so before, or it would do without us by itself.
     fn dismiss(&mut self, i: usize) {
         // One that has ended since it was looked at has no rights at all.
-        let over = self.processes.get(i).is_none_or(|p| p.is_over(&self.kernel));
+        let over = self
+            .processes
+            .get(i)
+            .is_none_or(|p| p.is_over(&self.kernel));
         let proc = self.shared.proc(i);
         if proc.closed.swap(1, AcqRel) == 0 && !over {
             match self.shared.is_filtered(i) {
