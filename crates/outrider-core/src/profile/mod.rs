@@ -134,11 +134,11 @@ impl Remember {
         }
         self.replay.iter().for_each(|r| r.end());
         let seen = self.observer.as_ref().and_then(|o| o.end(PATIENCE));
-        let outcome = self
-            .replay
-            .as_ref()
-            .map(|r| r.outcome())
-            .unwrap_or_default();
+        let outcome = self.replay.as_ref().map(|replay| {
+            let seen = seen.as_deref().unwrap_or_default();
+            replay.outcome(seen)
+        });
+        let outcome = outcome.unwrap_or_default();
         let header = shared.header();
         if let Some(replay) = &self.replay {
             let f = replay.figures();

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -22,7 +22,7 @@ use outrider_sys::cache;
 use outrider_sys::units::{ByteRange, DeviceId, InodeKey, PAGE, PageRange, pages_of};
 
 use super::credit::Credit;
-use super::model::{Need, Outcome, Profile};
+use super::model::{Need, Outcome, Profile, Seen};
 use super::observe::WHOLE;
 use super::place::{Found, Places};
 use crate::engine::{self, Bench, Call, Client, Engine, Errand, Handle, Lane};
@@ -97,6 +97,9 @@ struct Common {
     profile: Arc<Profile>,
     places: Arc<Places>,
     figures: Arc<Figures>,
+    /// What was fetched of each entry, bytes, a page for what was only looked up; and whether it was needed.
+    counted: Vec<AtomicU64>,
+    needed: Vec<AtomicBool>,
     /// What entries were found to be like, by their numbers.
     before: Mutex<HashMap<usize, Before>>,
     tell: Mutex<Sender<Message>>,
@@ -360,7 +363,10 @@ impl Replay {
     ) -> Option<Replay> {
         let (tell, told) = channel();
         let figures = Arc::<Figures>::default();
+        let entries = profile.entries.len();
         let common = Arc::new(Common {
+            counted: (0..entries).map(|_| AtomicU64::new(0)).collect(),
+            needed: (0..entries).map(|_| AtomicBool::new(false)).collect(),
             shared,
             allowed: AtomicBool::new(true),
             held_back: AtomicBool::new(false),
@@ -379,8 +385,6 @@ impl Replay {
             lane: lane.clone(),
             ledger,
             credit: Credit::new(common.profile.runs, common.profile.used, common.profile.bad),
-            counted: vec![0; common.profile.entries.len()],
-            needed: vec![false; common.profile.entries.len()],
             ahead: 0,
             unused: 0,
             places: Vec::new(),
@@ -456,12 +460,21 @@ impl Replay {
         &self.figures
     }
 
-    /// What it came to.
-    pub fn outcome(&self) -> Outcome {
-        Outcome {
-            fetched: self.figures.counted.load(Relaxed),
-            used: self.figures.used.load(Relaxed),
+    /// What it came to, for a run that has seen this.
+    pub fn outcome(&self, seen: &[Seen]) -> Outcome {
+        let common = &self.common;
+        let seen: HashSet<(&Path, Need)> = seen.iter().map(|s| (&*s.path, s.need)).collect();
+        let mut outcome = Outcome::default();
+        for (i, entry) in common.profile.entries.iter().enumerate() {
+            let bytes = common.counted[i].load(Relaxed);
+            outcome.fetched += bytes;
+            let was_seen = || seen.contains(&(entry.path.as_path(), entry.need));
+            if common.needed[i].load(Relaxed) || was_seen() {
+                outcome.used += bytes;
+            }
         }
+        common.figures.used.store(outcome.used, Relaxed);
+        outcome
     }
 }
 
@@ -471,9 +484,6 @@ struct Guide {
     lane: Lane,
     ledger: Arc<Ledger>,
     credit: Credit,
-    /// What was fetched of each entry, bytes, and whether it was needed.
-    counted: Vec<u64>,
-    needed: Vec<bool>,
     /// Errands that wait or go on.
     ahead: usize,
     /// Bytes that were fetched and not needed yet.
@@ -658,9 +668,9 @@ impl Guide {
     }
 
     fn count(&mut self, i: usize, bytes: u64) {
-        self.counted[i] += bytes;
+        self.common.counted[i].fetch_add(bytes, Relaxed);
         self.common.figures.counted.fetch_add(bytes, Relaxed);
-        if self.needed[i] {
+        if self.common.needed[i].load(Relaxed) {
             self.use_of(bytes);
         } else {
             self.unused += bytes;
@@ -668,7 +678,6 @@ impl Guide {
     }
 
     fn use_of(&mut self, bytes: u64) {
-        self.common.figures.used.fetch_add(bytes, Relaxed);
         self.credit.used(bytes);
     }
 
@@ -735,11 +744,10 @@ impl Guide {
                 }
             }
             Message::Needed(i) => {
-                let Some(needed) = self.needed.get_mut(i) else {
-                    return Some(());
-                };
-                if !std::mem::replace(needed, true) {
-                    let bytes = self.counted[i];
+                let common = self.common.clone();
+                let needed = common.needed.get(i);
+                if needed.is_some_and(|needed| !needed.swap(true, Relaxed)) {
+                    let bytes = common.counted[i].load(Relaxed);
                     self.unused = self.unused.saturating_sub(bytes);
                     self.use_of(bytes);
                 }
