@@ -1186,7 +1186,7 @@ print(sum((ctypes.c_ubyte * size).from_address(at)[:: 1 << 16]))
 /// CP4, B11: a hint at all of a large mapping is carried out while nobody waits, and while it is used; a program that reads some pages of it has little else fetched.
 #[test]
 fn hints_are_carried_out_as_they_are_used() {
-    const SIZE: u64 = 256 << 20;
+    const SIZE: u64 = 192 << 20;
     let dir = fresh("hints_as_used");
     let Some(disk) = Disk::of("hints_are_carried_out_as_they_are_used", &dir) else {
         return;
@@ -1198,7 +1198,7 @@ with open(sys.argv[1], 'rb') as f, mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
     m.madvise(mmap.MADV_WILLNEED)
     places = random.Random(1)
     if sys.argv[2] == 'unread':
-        print(sum(m[places.randrange(len(m))] for _ in range(400)))
+        print(sum(m[places.randrange(len(m))] for _ in range(100)))
     elif sys.argv[2] == 'read':
         print(sum(m[i] for i in range(0, len(m), 4096)))
     else:
@@ -1211,9 +1211,9 @@ with open(sys.argv[1], 'rb') as f, mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
         disk.does("cold", &[]);
         let (totals, printed) = run(&dir, &argv);
         assert_eq!(printed, plain.stdout);
-        let fetched = number(&totals, "prefetched_bytes");
+        let fetched = number(&totals, "foreseen_hints_bytes");
         let right = match how {
-            "unread" => fetched < SIZE / 2,
+            "unread" => fetched < SIZE / 8,
             _ => fetched > SIZE / 10 * 9,
         };
         assert!(right, "{how}: {totals}");
