@@ -6,6 +6,7 @@
 # make test-all  both: what CI runs
 # make bench     measures Outrider on emulated devices and writes the report: about half an hour, as root
 #                (ARGS=… for `outrider-lab run`: rows, --device …; ARGS='--all --minutes 0' for everything)
+# make bench-real  measures real programs with packages from PyPI: about half an hour, as root (ARGS=… for bench/real/run.py)
 # make campaign  other projects' own test suites without and with Outrider, and the fuzzer for long: hours, as root, goes on where
 #                it stopped (STATE=… for the state directory, ARGS=… for bench/campaign/campaign.py, e.g. ARGS=--list)
 # make cost      what a cached read and a start of a program cost with Outrider (ARGS=… for bench/cost.py)
@@ -37,7 +38,7 @@ ifneq ($(CI),)
 export OUTRIDER_REQUIRE_ALL := 1
 endif
 
-.PHONY: build demo test test-kernel test-all kernel bench campaign cost drivers plugins examples lint fmt install deps clean
+.PHONY: build demo test test-kernel test-all kernel bench bench-real campaign cost drivers plugins examples lint fmt install deps clean
 
 build:
 	$(CARGO) build --release --locked --workspace
@@ -78,6 +79,11 @@ bench:
 	@$(MAKE) --no-print-directory drivers
 	@$(MAKE) --no-print-directory plugins
 	$(RELEASE)/outrider-lab run --resume --accuracy --report --minutes 25 $(ARGS)
+
+bench-real:
+	@.ci/deps bench
+	$(CARGO) build --release --locked --workspace
+	$(PYTHON) bench/real/run.py $(ARGS)
 
 # Not in CI: it takes hours, and Debian's sources.
 campaign:

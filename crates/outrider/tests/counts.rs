@@ -1175,11 +1175,57 @@ print(sum((ctypes.c_ubyte * size).from_address(at)[:: 1 << 16]))
     disk.does("model", &["nvme"]);
     for _ in 0..6 {
         disk.does("cold", &[]);
+        // A copy of the mount in another test's namespace keeps what is cached.
+        support::make_cold(&disk.dir);
         let argv = ["python3", "-c", script, file.to_str().unwrap()];
         let (totals, printed) = run(&dir, &argv);
         assert_eq!(printed, format!("{sum}\n").into_bytes());
         let fetched = number(&totals, "prefetched_bytes");
         assert!(fetched > SIZE / 2, "{totals}");
+    }
+}
+
+/// CP4, B11: a hint at all of a large mapping is carried out while nobody waits, and while it is used; a program that reads some pages of it has little else fetched.
+#[test]
+fn hints_are_carried_out_as_they_are_used() {
+    const SIZE: u64 = 192 << 20;
+    let dir = fresh("hints_as_used");
+    let Some(disk) = Disk::of("hints_are_carried_out_as_they_are_used", &dir) else {
+        return;
+    };
+    let file = disk.dir.join("file");
+    fs::write(&file, Random(15).bytes(SIZE as usize)).unwrap();
+    let script = "import mmap, random, sys, time
+with open(sys.argv[1], 'rb') as f, mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ) as m:
+    m.madvise(mmap.MADV_WILLNEED)
+    places = random.Random(1)
+    if sys.argv[2] == 'unread':
+        print(sum(m[places.randrange(len(m))] for _ in range(100)))
+    elif sys.argv[2] == 'read':
+        print(sum(m[i] for i in range(0, len(m), 4096)))
+    else:
+        time.sleep(3)
+";
+    disk.does("model", &["remote"]);
+    for how in ["unread", "read", "waited"] {
+        let argv = ["python3", "-c", script, file.to_str().unwrap(), how];
+        let plain = Command::new(argv[0]).args(&argv[1..]).output().unwrap();
+        eventually(|| {
+            disk.does("cold", &[]);
+            let (totals, printed) = run(&dir, &argv);
+            assert_eq!(printed, plain.stdout);
+            let names = ["foreseen_hints_bytes", "prefetched_bytes"];
+            let [hinted, fetched] = names.map(|n| number(&totals, n));
+            let right = match how {
+                "unread" => hinted < SIZE / 8,
+                // Its order is foreseen besides.
+                "read" => fetched > SIZE / 10 * 9,
+                _ => hinted > SIZE / 10 * 9,
+            };
+            right
+                .then_some(())
+                .ok_or_else(|| format!("{how}: {totals}"))
+        });
     }
 }
 

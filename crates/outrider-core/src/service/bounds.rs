@@ -34,6 +34,8 @@ pub(super) const DEVICES: usize = 256;
 /// Calls within the kernel that move bytes, of one process and of all: as many threads.
 pub(super) const KERNEL_COPIES_EACH: usize = 16;
 pub(super) const KERNEL_COPIES: usize = 256;
+/// Files with hints that are being carried out.
+pub(super) const HINTS: usize = 256;
 /// Files that are remembered which must never be opened, of one process and of all. To forget one is not safe.
 const LEFT_EACH: usize = 1024;
 const LEFT: usize = 1 << 14;

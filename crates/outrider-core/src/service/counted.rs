@@ -60,6 +60,9 @@ impl<K: Kernel> Service<K> {
         self.count(key, Figure::Miss, share(a.miss_pages));
         self.count(key, Figure::Used, a.first_use_pages * PAGE);
         if a.miss_pages > 0 {
+            if let Some(file) = self.files.get_mut(&key) {
+                file.hinted.missed(self.kernel.now());
+            }
             Arrival::Missing
         } else if a.late_pages > 0 {
             Arrival::Late

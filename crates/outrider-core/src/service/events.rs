@@ -105,6 +105,7 @@ impl<K: Kernel> Service<K> {
                     self.lost_pages(key, pages);
                     if let Some(file) = self.files.get_mut(&key) {
                         file.served.forget_read();
+                        file.hinted.forget();
                     }
                 }
             }

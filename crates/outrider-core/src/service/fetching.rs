@@ -15,56 +15,11 @@ use crate::engine::{Class, Handle, Request};
 use crate::intent::{Intent, Target};
 use crate::ledger::Holder;
 use crate::plan::Terms;
-use crate::shm::Origin;
 use crate::source::Limits;
 use crate::view::{FileView, PageRange};
 use crate::{plan, shm};
 
 impl<K: Kernel> Service<K> {
-    /// The kernel is given a hint of `len` bytes by the program, of which it carries out as much as is one of its requests.
-    pub(super) fn begins(&mut self, i: usize, key: InodeKey, len: u64) {
-        /// Bytes that it asks a disk for at once, at most: 256 pages.
-        const PIECE: u64 = 1 << 20;
-        let bytes = len.min(self.devices.clip(key.dev));
-        if let Some(p) = self.processes.get_mut(i) {
-            p.has_hinted(bytes, bytes.div_ceil(PIECE));
-        }
-    }
-
-    /// The program's own hint.
-    pub(super) fn advise(&mut self, i: usize, key: InodeKey, range: ByteRange) {
-        let Some(size) = self.files.get(&key).map(|f| f.size()) else {
-            return;
-        };
-        // No more than its part: it may not go by what it was offered.
-        let most = range.start.saturating_add(self.room_for_hints(i));
-        let range = range.start.min(size)..range.end.min(size).min(most);
-        let pages = PageRange::from_bytes(range.start, range.end.saturating_sub(range.start));
-        let cached = self.config.view.cache_visibility
-            && self
-                .files
-                .get(&key)
-                .is_some_and(|f| f.view.is_cached(pages));
-        if range.is_empty() || cached {
-            return;
-        }
-        // What the kernel would have fetched is fetched, whether it stays cached or not.
-        let served = self.devices.shows_opens(key.dev);
-        if served && self.handle(key).is_none() {
-            self.ask_server(key, true);
-            if let Some(file) = self.files.get_mut(&key) {
-                file.served.hint(range);
-            }
-            return;
-        }
-        let file = self.files.get_mut(&key);
-        let known = file.map(|f| f.served.believe(Some(true)));
-        self.fetch(Intent::new(key, &[range], Origin::Hints));
-        if let (Some(file), Some(known)) = (self.files.get_mut(&key), known) {
-            file.served.believe(known);
-        }
-    }
-
     /// Plans and queues what is wanted of a file.
     pub(super) fn fetch(&mut self, intent: Intent) -> plan::Plan {
         let Target::Ranges(key, ranges) = intent.target else {

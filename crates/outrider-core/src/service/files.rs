@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use outrider_sys::units::{DeviceId, InodeKey, PAGE};
 
 use super::cache_users::Seen;
+use super::hints::Hinted;
 use super::hold::Hold;
 use super::kernel::Kernel;
 use super::random_reads::RandomReads;
@@ -179,6 +180,8 @@ pub(super) struct FileState {
     pub(super) random: RandomReads,
     /// What looking ahead in it may cost.
     pub(super) credit: Credit,
+    /// What is left of hints at it.
+    pub(super) hinted: Hinted,
     /// What became of it with its server, and with the cache.
     pub(super) served: Served,
     /// When a program read it last, or opened it.
@@ -207,6 +210,7 @@ impl FileState {
             name: PathBuf::new(),
             random: RandomReads::new(),
             credit: Credit::default(),
+            hinted: Hinted::default(),
             served: Served::default(),
             last_access: now,
             seen: Seen::default(),

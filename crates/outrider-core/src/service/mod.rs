@@ -25,6 +25,7 @@ mod evictions;
 mod fetching;
 mod files;
 mod heirs;
+mod hints;
 mod hold;
 mod interarrival;
 mod kernel;
@@ -149,6 +150,8 @@ pub struct Service<K> {
     looked: u64,
     /// Calls that are moving bytes within the kernel.
     kernel_copies: Vec<kernel_copy::KernelCopy>,
+    /// Files of which hints have something left to ask for.
+    hints: Vec<InodeKey>,
     /// Whether anything is fetched: not by the engine `noop`.
     fetches: bool,
     /// Whether programs that go through trees are run ahead of …
@@ -224,6 +227,7 @@ impl<K: Kernel> Service<K> {
             cache_users: CacheUsers::default(),
             looked: 0,
             kernel_copies: Vec::new(),
+            hints: Vec::new(),
             fetches: true,
             walks: false,
             walker: None,
@@ -314,8 +318,10 @@ impl<K: Kernel> Service<K> {
     fn pause(&self) -> Duration {
         let asked =
             self.is_to_settle() || self.quiesce.is_leaving() || self.is_asked_to_step_aside();
-        let goes_on =
-            !self.kernel_copies.is_empty() || self.heirs.are_awaited() || self.kernel.is_awaited();
+        let goes_on = !self.kernel_copies.is_empty()
+            || !self.hints.is_empty()
+            || self.heirs.are_awaited()
+            || self.kernel.is_awaited();
         let awaited = match (asked, goes_on, self.processes.is_empty()) {
             (true, ..) => Awaited::Answer,
             (_, true, _) => Awaited::Progress,
@@ -350,6 +356,7 @@ impl<K: Kernel> Service<K> {
         self.look_at_sharing();
         self.look_at_servers();
         self.go_on_moving();
+        self.go_on_with_hints();
         self.let_go();
         worked
     }
