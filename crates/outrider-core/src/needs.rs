@@ -74,7 +74,7 @@ impl Log {
     }
 
     fn word(&self, at: usize) -> Option<&AtomicU64> {
-        if at % 8 != 0 || at + 8 > BYTES {
+        if !at.is_multiple_of(8) || at + 8 > BYTES {
             return None;
         }
         // SAFETY: whoever has a Log has mapped BYTES bytes from its beginning on; a word is within these, aligned, and only ever used as an atomic.
@@ -203,15 +203,16 @@ mod tests {
         std::thread::scope(|scope| {
             for thread in 0..4u32 {
                 scope.spawn(move || {
-                    for i in 0..1000 {
-                        let name = std::ffi::CString::new(format!("/{thread}/{i:0>1$}", i % 90));
+                    for i in 0..1000usize {
+                        let text = format!("/{thread}/{:0>1$}", i, i % 90);
+                        let name = std::ffi::CString::new(text);
                         // SAFETY: a C string.
                         unsafe { log.add(Did::Open, thread, -100, name.unwrap().as_ptr()) };
                     }
                 });
             }
         });
-        let (mut from, mut next) = (0, [0; 4]);
+        let (mut from, mut next) = (0, [0usize; 4]);
         while let Some(entry) = log.take(&mut from, false) {
             let i = next[entry.pid as usize];
             let expected = format!("/{}/{:0>2$}", entry.pid, i, i % 90);

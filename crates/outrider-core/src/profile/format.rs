@@ -333,8 +333,8 @@ pub fn decode(file: &[u8]) -> Result<Profile, Bad> {
         }
     }
     let spans = |entries: &mut Vec<Entry>, set: &mut dyn FnMut(&mut Span) -> Result<(), Bad>| {
-        let spans = entries.iter_mut().flat_map(|e| &mut e.spans);
-        spans.map(set).collect::<Result<(), Bad>>()
+        let mut spans = entries.iter_mut().flat_map(|e| &mut e.spans);
+        spans.try_for_each(set)
     };
     spans(&mut entries, &mut |s| {
         s.seen.bits = of.byte()?;
