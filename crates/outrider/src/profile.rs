@@ -41,7 +41,10 @@ pub fn command(command: &ProfileCommand) -> Outcome {
     }
 }
 
-fn all() -> Result<Vec<(OsString, Result<Profile, Trouble>)>, Failure> {
+/// A profile's name, and what its file has.
+type Named = (OsString, Result<Profile, Trouble>);
+
+fn all() -> Result<Vec<Named>, Failure> {
     let directory = directory()?;
     let names = store::list(&directory).map_err(|e| refused(&directory, &e))?;
     let read = |name: OsString| {
