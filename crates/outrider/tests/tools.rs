@@ -630,7 +630,7 @@ fn bad_input_exits_2_with_one_line() {
         (&["doctor", "--jsno"], "accepts --json, --help, [PROGRAM]"),
         (
             &["run", "--jsno", "true"],
-            "accepted are --mode, --engine, --budget, --config, --report, --explain, --record and --plugin",
+            "accepted are --mode, --engine, --budget, --config, --report, --explain, --record, --remember and --plugin",
         ),
         (&["--jsno"], "accepts --help, --version, run, cached"),
         (&["graph"], "`outrider graph` accepts check, show"),
