@@ -382,11 +382,13 @@ pub const PROC_FUTEXES: [usize; 1] = [core::mem::offset_of!(Proc, release_done)]
 /// What the report counts of a file, of a process, and of all: bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Figure {
-    /// Read, and in the cache (as far as the service knows).
+    /// Read, and there before the program asked because we had fetched them ahead.
     Hit,
-    /// Read while they were still on their way.
+    /// Read, and asked for by us, but still on their way when the program asked.
     Late,
-    /// Read, and foreseen by nobody.
+    /// Read, and known to be there before the program asked, not because of us.
+    Cached,
+    /// Read, and none of these: foreseen by nobody, or too late.
     Miss,
     /// Requested by us.
     Prefetched,
@@ -401,9 +403,10 @@ pub enum Figure {
 }
 
 /// The names of [`Figure`]s in reports, in their order.
-pub const FIGURES: [&str; 8] = [
+pub const FIGURES: [&str; 9] = [
     "hit",
     "late",
+    "cached",
     "missed",
     "prefetched",
     "used",
@@ -459,7 +462,7 @@ pub struct FileStat {
     /// Bytes of `path` in use; 0: this entry is free.
     pub path_len: AtomicU64,
     /// The file's name when it was first seen, or its tail where it is longer.
-    pub path: [AtomicU64; 20],
+    pub path: [AtomicU64; 19],
 }
 
 /// What one process did and what was done for it, written by the service as it happens. Its hooks count some of it themselves, in its [`Proc`];
@@ -482,7 +485,7 @@ pub struct Record {
     /// What it read, and what became of what was fetched for it.
     pub figures: Figures,
     /// Its command's name, zeros after it.
-    pub name: [AtomicU64; 18],
+    pub name: [AtomicU64; 17],
 }
 
 /// Reasons why something was lost, as bits of [`Header::lost`].
@@ -747,6 +750,30 @@ impl Origin {
     }
 }
 
+/// What became of bytes that were asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Read.
+    Used,
+    /// Of these, those that the program asked for before they were there.
+    Late,
+    /// Never read.
+    Wasted,
+    /// Gone from the cache before they were read.
+    Evicted,
+}
+
+/// Names of what is kept of each source, in reports: bytes by [`Fate`], and by how much less a program has waited, µs.
+pub const SOURCE_FIGURES: [&str; 5] = [
+    "used_bytes",
+    "late_bytes",
+    "wasted_bytes",
+    "evicted_bytes",
+    "saved_us",
+];
+/// The last of these.
+pub const SAVED: usize = 4;
+
 /// What runner and service keep for the report, and how they tell each other of their ends.
 #[repr(C, align(4096))]
 pub struct Header {
@@ -788,6 +815,8 @@ pub struct Header {
     pub listed: [AtomicU64; 2],
     /// Bytes that were asked for, by who foresaw them (`Origin::ALL`).
     pub foreseen: [AtomicU64; Origin::ALL.len()],
+    /// What became of these; see [`SOURCE_FIGURES`].
+    pub sources: [[AtomicU64; SOURCE_FIGURES.len()]; Origin::ALL.len()],
     /// File systems of which nothing is prefetched any more, by `st_dev`: what is read does not stay cached; a server did not answer. Unused entries are zero.
     pub left_alone: [[AtomicU64; 4]; 2],
     /// How this service came to be, if it is not the first.

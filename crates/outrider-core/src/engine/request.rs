@@ -1,10 +1,12 @@
 //! What is asked for, and where it is counted.
 
 use outrider_sys::units::ByteRange;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::Handle;
+use crate::asked::{Asked, Reader, Stamp};
+use crate::lock;
 use crate::shm::Figure;
 use crate::tally::Tally;
 use crate::view::{FileView, PageRange};
@@ -24,6 +26,16 @@ pub enum Class {
 pub trait Overtaken: Send + Sync {
     /// Whether the program has read past `range` (bytes).
     fn overtaken(&self, range: &ByteRange) -> bool;
+
+    /// What of `range` (bytes) the program has asked for by now, if that is known.
+    fn has_asked(&self, _range: &ByteRange) -> Option<ByteRange> {
+        None
+    }
+
+    /// Whose reads these are.
+    fn who(&self) -> Option<Reader> {
+        None
+    }
 }
 
 /// One range to fetch.
@@ -51,6 +63,10 @@ pub struct Account {
     pub cancelled: AtomicBool,
     /// Bytes that wait to be issued.
     queued: AtomicU64,
+    /// What was asked for and not read yet, where there is a tally.
+    asked: Mutex<Asked>,
+    /// Entry of the process that has opened or read the file last.
+    proc: AtomicU32,
 }
 
 impl Account {
@@ -70,6 +86,29 @@ impl Account {
     /// Where it counts, if that is shared memory.
     pub fn tally(&self) -> Option<&Tally> {
         self.tally.as_ref()
+    }
+
+    /// What was asked for and not read yet, where there is a tally.
+    pub fn asked(&self) -> MutexGuard<'_, Asked> {
+        lock(&self.asked)
+    }
+
+    /// The process in this entry opens or reads the file.
+    pub fn read_by(&self, proc: usize) {
+        self.proc.store(proc as u32, Ordering::Relaxed);
+    }
+
+    /// The time, as far as it counts for what was asked for; `None` where that is not kept.
+    pub fn now(&self) -> Option<Stamp> {
+        let proc = self.proc.load(Ordering::Relaxed);
+        Some(self.tally.as_ref()?.shared().stamp(proc))
+    }
+
+    /// It arrived.
+    pub(super) fn arrived(&self, pages: PageRange) {
+        if let Some(now) = self.now() {
+            self.asked().arrived(pages, now);
+        }
     }
 
     pub(super) fn handed(&self, bytes: u64) {
@@ -128,8 +167,18 @@ impl Request {
             .fetch_sub(self.bytes(), Ordering::Relaxed);
     }
 
+    /// The kernel is given it now.
+    pub(super) fn goes_out(&self) {
+        if let Some(now) = self.account.now() {
+            self.account.asked().issued(self.pages(), now);
+        }
+    }
+
     pub(super) fn drop_it(self) {
         self.account.dropped(self.bytes());
+        if self.account.tally.is_some() {
+            self.account.asked().failed(self.pages());
+        }
         if let Some(view) = &self.view {
             view.fail(self.pages());
         }

@@ -9,6 +9,7 @@ use outrider_sys::units::{ByteRange, InodeKey};
 use super::decide::Silence;
 use super::interarrival::Interarrival;
 use super::sampling::Sampling;
+use crate::asked::Reader;
 use crate::clock::Moment;
 use crate::engine::Overtaken;
 use crate::shared::Shared;
@@ -68,6 +69,8 @@ pub(super) struct Desc {
     sampling: Sampling,
     /// How fast it is read where nothing is cached.
     interarrival: Interarrival,
+    /// An epoch that had begun before the last read that was told.
+    heard: u64,
 }
 
 /// Reads that were not told before one that was.
@@ -107,7 +110,18 @@ impl Desc {
             settled: None,
             sampling: Sampling::default(),
             interarrival: Interarrival::default(),
+            heard: 0,
         }
+    }
+
+    /// A read was told before which this epoch had begun: the one before the last.
+    pub(super) fn hears(&mut self, epoch: u64) -> u64 {
+        std::mem::replace(&mut self.heard, epoch)
+    }
+
+    /// An epoch that had begun before the last read that was told.
+    pub(super) fn heard_after(&self) -> u64 {
+        self.heard
     }
 
     /// Whether an event with these bits of a generation is one of this descriptor's.
@@ -371,5 +385,21 @@ impl Overtaken for Position {
         } else {
             last <= range.start
         }
+    }
+
+    fn has_asked(&self, range: &ByteRange) -> Option<ByteRange> {
+        let slot = self
+            .shared
+            .proc(self.proc)
+            .slots
+            .get(usize::from(self.fd))?;
+        let same = slot.generation.load(Relaxed) == self.generation;
+        let last = slot.last.load(Relaxed);
+        // Where a read that goes backwards begins is not published.
+        (same && self.forward).then(|| range.start..last.clamp(range.start, range.end))
+    }
+
+    fn who(&self) -> Option<Reader> {
+        Some((self.proc, self.fd, self.generation))
     }
 }

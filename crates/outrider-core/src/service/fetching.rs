@@ -10,6 +10,7 @@ use super::kernel::Kernel;
 use super::left_to_kernel::DeviceFacts;
 use super::still_cached::{Counted, Places, WORTH_A_LOOK};
 use super::{Service, bounds};
+use crate::asked::Of;
 use crate::device::DeviceModel;
 use crate::engine::{Class, Handle, Request};
 use crate::intent::{Intent, Target};
@@ -112,6 +113,7 @@ impl<K: Kernel> Service<K> {
             return plan::Plan::default();
         };
         file.set_device(device);
+        file.costs((model.latency_us, model.byte_us()));
         let terms = Terms {
             chunk: match class {
                 Class::Bulk => file.chunk().min(model.piece()).max(PAGE),
@@ -134,6 +136,17 @@ impl<K: Kernel> Service<K> {
                 account: file.account.clone(),
             })
             .collect();
+        if visible {
+            let of = Of {
+                origin: intent.origin,
+                outcome: None,
+            };
+            let mut asked = file.account.asked();
+            for r in &plan.requests {
+                let pages = PageRange::from_bytes(r.start, r.end - r.start);
+                asked.ask(pages, of.clone(), intent.reader.clone(), &file.view);
+            }
+        }
         self.engine.submit(key.device(), class, requests);
         if plan.refused_at.is_some() {
             // More than there was room for, whatever more is.
@@ -164,6 +177,12 @@ impl<K: Kernel> Service<K> {
             return;
         }
         let view = file.view.clone();
+        if let Some(now) = file.account.now() {
+            let mut asked = file.account.asked();
+            for r in ranges {
+                asked.looked(PageRange::from_bytes(r.start, r.end - r.start), now);
+            }
+        }
         let mut failure = None;
         // Of many small ranges a few tell, and a large one is looked at in parts only where it is cached in part: a
         // scan per call is never made.

@@ -16,14 +16,15 @@ use super::reach::{Progress, Reaches};
 use super::resident::Warmth;
 use super::served::Served;
 use super::{FILES_KEPT, Service, VIEW_BYTES};
+use crate::asked::Of;
 use crate::clock::Moment;
 use crate::config::{Network, RangeTree};
 use crate::engine::Account;
 use crate::map::{Keyed, Map};
-use crate::shm::{self, Figure, Kind, MAX_FILES, lost};
+use crate::shm::{self, Fate, Figure, Kind, MAX_FILES, lost};
 use crate::source::credit::Credit;
 use crate::tally::Tally;
-use crate::view::{FileView, Granularity};
+use crate::view::{Evicted, FileView, Granularity, MAX_PAGES, PageRange};
 use crate::walk::{Manner, Opened, Walker};
 
 /// Files that are known.
@@ -180,6 +181,8 @@ pub(super) struct FileState {
     pub(super) warmth: Warmth,
     /// How far it is read from its beginning, since somebody has it open.
     progress: Progress,
+    /// What its device takes for a request, µs, and for a byte of it, when something was last asked for.
+    price: (f64, f64),
 }
 
 impl FileState {
@@ -201,7 +204,18 @@ impl FileState {
             blind: false,
             warmth: Warmth::new(now),
             progress: Progress::default(),
+            price: (0.0, 0.0),
         }
+    }
+
+    /// What its device takes for a request, µs, and for a byte of it, when something was last asked for.
+    pub(super) fn price(&self) -> (f64, f64) {
+        self.price
+    }
+
+    /// So much its device takes.
+    pub(super) fn costs(&mut self, price: (f64, f64)) {
+        self.price = price;
     }
 
     /// Bytes.
@@ -272,6 +286,44 @@ impl FileState {
     /// The kernel refuses to tell what of it is cached.
     pub(super) fn set_blind(&mut self) {
         self.blind = true;
+    }
+
+    /// These pages are gone, or nobody comes to them any more: what was fetched of them and not read counts as that, and nothing is believed of them.
+    pub(super) fn lose(&self, pages: PageRange, fate: Fate) -> Evicted {
+        let whose = self.account.asked().gone(&self.view, pages);
+        let gone = self.view.evicted(pages);
+        self.has_lost(&whose, gone.unused_pages, fate);
+        gone
+    }
+
+    /// So many pages were fetched and not read, of which these are known to be somebody's.
+    pub(super) fn has_lost(&self, whose: &[(Of, u64)], pages: u64, fate: Fate) {
+        self.count(
+            match fate {
+                Fate::Evicted => Figure::Evicted,
+                _ => Figure::Wasted,
+            },
+            pages * PAGE,
+        );
+        let Some(tally) = self.account.tally() else {
+            return;
+        };
+        let mut rest = pages;
+        for (of, pages) in whose {
+            let pages = rest.min(*pages);
+            rest -= pages;
+            tally.came_to(of, fate, pages * PAGE);
+        }
+        if let Some(of) = self.account.asked().latest() {
+            tally.came_to(of, fate, rest * PAGE);
+        }
+    }
+
+    /// What was fetched of it and not read is wasted.
+    pub(super) fn ends(&self) {
+        let all = PageRange::new(0, MAX_PAGES);
+        let whose = self.account.asked().gone(&self.view, all);
+        self.has_lost(&whose, self.view.unused_pages(), Fate::Wasted);
     }
 
     /// What becomes of it counts in all, for the file, and for the process that has it.
@@ -393,7 +445,7 @@ impl<K: Kernel> Service<K> {
     pub(super) fn forget(&mut self, key: InodeKey) {
         if let Some(file) = self.files.remove(key) {
             self.forget_watch(&file.seen);
-            file.count(Figure::Wasted, file.view.unused_pages() * PAGE);
+            file.ends();
         }
     }
 }

@@ -11,6 +11,7 @@ use outrider_sys::units::{ByteRange, InodeKey, PAGE};
 use super::kernel::Kernel;
 use super::left_to_kernel::Way;
 use super::{Service, bounds};
+use crate::asked::When;
 use crate::device::Sharing;
 use crate::intent::Intent;
 use crate::shm::{self, Event, Origin};
@@ -32,6 +33,8 @@ pub(super) struct KernelCopy {
     key: InodeKey,
     /// Where it began, bytes.
     begin: u64,
+    /// When it was told.
+    asked: When,
     /// What has not been asked for yet, bytes.
     rest: ByteRange,
 }
@@ -62,6 +65,7 @@ impl<K: Kernel> Service<K> {
             generation: slot.generation.load(Relaxed),
             key,
             begin: e.offset,
+            asked: self.hearing,
             rest: e.offset..end,
         };
         let of = self.kernel_copies.iter().filter(|m| m.proc == i).count();
@@ -76,6 +80,13 @@ impl<K: Kernel> Service<K> {
     pub(super) fn has_moved(&mut self, i: usize, fd: u16, begin: Option<u64>) {
         self.kernel_copies
             .retain(|m| (m.proc, m.fd) != (i, fd) || begin.is_some_and(|begin| begin != m.begin));
+    }
+
+    /// When the call was made, or about to be, that has moved what a read tells of.
+    pub(super) fn copy_begun_at(&self, i: usize, read: &Event) -> Option<When> {
+        let mut copies = self.kernel_copies.iter();
+        let its = |m: &&KernelCopy| (m.proc, m.fd, m.begin) == (i, read.fd, read.offset);
+        copies.find(its).map(|m| m.asked)
     }
 
     /// What the kernel reads ahead at once for the call that a process is in, if that moves bytes.

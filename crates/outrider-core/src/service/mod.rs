@@ -58,8 +58,8 @@ use std::time::Duration;
 
 use outrider_sys::cache;
 pub use outrider_sys::units::InodeKey;
-use outrider_sys::units::PAGE;
 
+use crate::asked::When;
 use crate::clock::{Moment, Monotonic};
 use crate::config::Config;
 use crate::device::DeviceModel;
@@ -146,6 +146,8 @@ pub struct Service<K> {
     cache_users: CacheUsers,
     /// Counts the looks for evictions.
     looked: u64,
+    /// When the event was told that is being heard.
+    hearing: When,
     /// Calls that are moving bytes within the kernel.
     kernel_copies: Vec<kernel_copy::KernelCopy>,
     /// Whether anything is fetched: not by the engine `noop`.
@@ -220,6 +222,7 @@ impl<K: Kernel> Service<K> {
             quiesce: Quiesce::new(now),
             cache_users: CacheUsers::default(),
             looked: 0,
+            hearing: When::UNKNOWN,
             kernel_copies: Vec::new(),
             fetches: true,
             walks: false,
@@ -364,7 +367,7 @@ impl<K: Kernel> Service<K> {
                     [Figure::Prefetched, Figure::Used].map(|f| its[f as usize]);
                 tally.take_off(Figure::Used, used.saturating_sub(prefetched));
             }
-            file.count(Figure::Wasted, file.view.unused_pages() * PAGE);
+            file.ends();
         }
         let models = self.engine.models();
         for (to, (dev, model)) in self

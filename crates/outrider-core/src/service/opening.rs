@@ -8,6 +8,7 @@ use outrider_sys::units::{InodeKey, PAGE};
 use super::kernel::{Kernel, Source};
 use super::left_to_kernel::{DeviceFacts, Way};
 use super::{Desc, MODULE_CHUNK, Position, Service, prefetch_trial};
+use crate::asked::When;
 use crate::config::Config;
 use crate::engine::{Class, Overtaken};
 use crate::fetch::Wanted;
@@ -77,7 +78,7 @@ impl<K: Kernel> Service<K> {
         if state.desc(e.fd).is_some_and(its)
             && let Some(desc) = state.unfollow(e.fd)
         {
-            self.closed(i, desc, last, left);
+            self.closed((i, e.fd), desc, last, left);
         }
     }
 
@@ -338,19 +339,23 @@ impl<K: Kernel> Service<K> {
         let slot = &self.shared.proc(i).slots[usize::from(fd)];
         let (last, left) = (slot.last.load(Relaxed), slot.skip.load(Relaxed));
         if slot.generation.load(Relaxed) == desc.generation {
-            self.closed(i, desc, last, left.into());
+            self.closed((i, fd), desc, last, left.into());
         } else {
             self.unlink(desc.key);
         }
     }
 
     /// A descriptor was closed: its last read ended at `last`, and `left` more would not have been told.
-    fn closed(&mut self, i: usize, mut desc: Desc, last: u64, left: u64) {
+    fn closed(&mut self, (i, fd): (usize, u16), mut desc: Desc, last: u64, left: u64) {
         let given = desc.may_have_made();
         let returned = desc.detector.streams.ended(last);
         self.book(desc.key, |credit| credit.returned(returned));
-        for (span, step, len) in desc.silent_reads(last, given.saturating_sub(left)) {
-            self.pass(i, desc.key, span, step, len);
+        let when = When::Since {
+            epoch: desc.heard_after(),
+            reader: Some((i, fd, desc.generation)),
+        };
+        for silent in desc.silent_reads(last, given.saturating_sub(left)) {
+            self.pass(i, desc.key, silent, &when);
         }
         self.unlink(desc.key);
     }

@@ -15,6 +15,7 @@ use super::left_to_kernel::DeviceFacts;
 use super::random_reads::Unordered;
 use super::still_cached::Counted;
 use super::{Desc, Position, Service, credit};
+use crate::asked::When;
 use crate::device::READAHEAD;
 use crate::engine::Overtaken;
 use crate::intent::Intent;
@@ -47,6 +48,8 @@ struct Heard {
     device: DeviceFacts,
     limits: Limits,
     foresight: Foresight,
+    /// An epoch that had begun before any of the reads that were not told before it.
+    since: u64,
 }
 
 impl Heard {
@@ -102,7 +105,8 @@ impl<K: Kernel> Service<K> {
         let mut limits = self.limits_on(&facts, key);
         self.reads_now(i, key);
         let begins = self.begins_from_nothing(key, &e);
-        let arrival = self.seen(key, e.offset, e.len);
+        let when = self.asked_at(i, &e);
+        let arrival = self.seen(key, e.offset, e.len, &when);
         let device = self.device(key);
         let interarrival = self.desc(i, e.fd).map(|d| d.interarrival());
         limits.sparse =
@@ -112,6 +116,7 @@ impl<K: Kernel> Service<K> {
         let size = self.files.get(&key)?.size();
         let state = self.processes.get_mut(i)?;
         let desc = state.desc_mut(e.fd)?;
+        let since = desc.hears(when.epoch());
         let untold = desc.take_in(e.offset, slot.skip.load(Relaxed), shared.proc(i));
         let alike = untold.is_none() && !desc.detector.streams.skips();
         let beside = alike && self.engine.is_asked(device);
@@ -150,7 +155,19 @@ impl<K: Kernel> Service<K> {
             device: facts,
             limits,
             foresight,
+            since,
         })
+    }
+
+    /// When the program asked for what it tells that it reads: where the kernel copies that for it, before the call.
+    fn asked_at(&self, i: usize, e: &Event) -> When {
+        self.copy_begun_at(i, e).unwrap_or(self.hearing)
+    }
+
+    /// When a descriptor asked for what it has read since this epoch had begun without telling.
+    pub(super) fn silent_since(&self, i: usize, fd: u16, epoch: u64) -> When {
+        let reader = self.desc(i, fd).map(|desc| (i, fd, desc.generation));
+        When::Since { epoch, reader }
     }
 
     /// Whether a read is longer than the kernel's requests for it, and finds nothing of it there or on its way. Not one of more than may be on its way at once: what is sent to
@@ -192,9 +209,11 @@ impl<K: Kernel> Service<K> {
         let unheard = u64::from(heard.untold.rarely).saturating_mul(heard.e.len);
         let unheard = if f.random { unheard } else { 0 };
         self.has_read(i, counted, heard.len().saturating_mul(counted));
-        self.count(key, Figure::Hit, unheard);
+        // Those that were not told were found cached before that was agreed on.
+        self.count(key, Figure::Cached, unheard);
         if let Some(p) = &f.passed {
-            self.pass(i, key, p.span.clone(), p.stride, p.len);
+            let when = self.silent_since(i, heard.e.fd, heard.since);
+            self.pass(i, key, (p.span.clone(), p.stride, p.len), &when);
         }
         self.pass_over(key, &f.skipped);
     }
@@ -356,9 +375,8 @@ impl<K: Kernel> Service<K> {
             descriptor: Some((i, e.fd)),
             ..want.of(key)
         });
-        if let Some(view) = view {
-            let read = view.access(own, self.now_us());
-            self.count(key, Figure::Used, read.first_use_pages * PAGE);
+        if view.is_some() {
+            self.uses_own(key, own);
         }
         let refused_at = out.refused_at.or(cut);
         self.stake(i, e.fd, key, &heard.limits.funds, &out);
@@ -430,10 +448,12 @@ impl<K: Kernel> Service<K> {
             return;
         }
         let desc = self.desc_mut(i, e.fd);
+        let since = desc.as_ref().map_or(0, |desc| desc.heard_after());
         let Some(passed) = desc.and_then(|d| d.detector.streams.seek(e.offset, e.len)) else {
             return;
         };
-        self.pass(i, key, passed.span, passed.stride, passed.len);
+        let when = self.silent_since(i, e.fd, since);
+        self.pass(i, key, (passed.span, passed.stride, passed.len), &when);
         self.pass_over(key, &(e.offset..e.len));
     }
 

@@ -12,8 +12,9 @@ use outrider_sys::units::{InodeKey, PAGE};
 
 use super::kernel::Kernel;
 use super::{Desc, Service};
+use crate::asked::When;
 use crate::clock::Moment;
-use crate::shm::{self, Event, FLAG_RESIDENT, Figure};
+use crate::shm::{self, Event, FLAG_RESIDENT, Fate, Figure};
 use crate::view::PageRange;
 
 /// From the first read that is told to the first look, and the longest time between two.
@@ -91,7 +92,8 @@ impl<K: Kernel> Service<K> {
         let bytes = len.saturating_mul(reads);
         self.has_read(i, reads, bytes);
         self.reads_now(i, key);
-        self.count(key, Figure::Hit, bytes);
+        // It was found cached while they waited to be heard, for whatever reason.
+        self.count(key, Figure::Miss, bytes);
         true
     }
 
@@ -106,7 +108,7 @@ impl<K: Kernel> Service<K> {
                 }
             });
         for (i, (span, step, len)) in passed {
-            self.pass(i, key, span, step, len);
+            self.pass(i, key, (span, step, len), &When::UNKNOWN);
         }
     }
 
@@ -135,11 +137,7 @@ impl<K: Kernel> Service<K> {
             return false;
         };
         // What happens to its pages from here on nobody hears.
-        let unused = file
-            .view
-            .evicted(PageRange::new(0, u64::MAX / PAGE))
-            .unused_pages;
-        self.count(key, Figure::Wasted, unused * PAGE);
+        file.lose(PageRange::new(0, u64::MAX / PAGE), Fate::Wasted);
         self.listen_anew(key, |desc| {
             desc.begin_anew(&limits);
             FLAG_RESIDENT

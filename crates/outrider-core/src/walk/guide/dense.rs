@@ -124,7 +124,7 @@ impl Guide {
             };
             let (wanted, tally) = (dense.wanted(&bounds), dense.take_tally());
             let who = self.walks.get(&proc).and_then(|w| w.who);
-            self.add_up(who, tally);
+            self.add_up(who, Origin::DenseDirectories, tally);
             for wanted in wanted {
                 self.issue(Intent::of_directory(proc, wanted.place, wanted.most));
             }
@@ -137,7 +137,7 @@ impl Guide {
         let mut forgotten = std::mem::take(&mut self.dense);
         for dense in forgotten.values_mut() {
             dense.clear();
-            self.add_up(None, dense.take_tally());
+            self.add_up(None, Origin::DenseDirectories, dense.take_tally());
         }
         self.dense = forgotten;
     }

@@ -10,7 +10,7 @@ use super::super::stream::{Here, Listen, Tally, Walks};
 use super::{Guide, Told};
 use crate::intent::Intent;
 use crate::ledger::{Holder, Holding};
-use crate::shm::{Figure, Origin};
+use crate::shm::{Fate, Figure, Origin};
 
 impl Guide {
     /// A process has opened a file.
@@ -64,7 +64,10 @@ impl Guide {
         } else {
             match self.walks.get_mut(&proc) {
                 Some(walks) => walks.arrived(key, here),
-                None => self.count(who, Figure::Wasted, here.bytes),
+                None => {
+                    self.count(who, Figure::Wasted, here.bytes);
+                    self.source(Origin::Walks, Fate::Wasted, here.bytes);
+                }
             }
             Origin::Walks
         };
@@ -73,15 +76,23 @@ impl Guide {
 
     /// Adds what became of files to the figures.
     pub(super) fn account(&self, walks: &mut Walks) {
-        self.add_up(walks.who, walks.take_tally());
+        self.add_up(walks.who, Origin::Walks, walks.take_tally());
     }
 
     /// Adds what became of files to the figures of all, and of a process.
-    pub(super) fn add_up(&self, who: Option<usize>, tally: Tally) {
+    pub(super) fn add_up(&self, who: Option<usize>, origin: Origin, tally: Tally) {
         let header = self.link.shared.header();
         header.walked[1].fetch_add(tally.used, Relaxed);
         self.count(who, Figure::Used, tally.used_bytes);
         self.count(who, Figure::Wasted, tally.wasted_bytes);
+        self.source(origin, Fate::Used, tally.used_bytes);
+        self.source(origin, Fate::Wasted, tally.wasted_bytes);
+    }
+
+    /// What so many bytes have come to that were foreseen so.
+    fn source(&self, origin: Origin, fate: Fate, bytes: u64) {
+        let sources = &self.link.shared.header().sources[origin as usize];
+        sources[fate as usize].fetch_add(bytes, Relaxed);
     }
 
     /// Has the files fetched that a process opens next.
