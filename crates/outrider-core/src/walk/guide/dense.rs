@@ -10,6 +10,7 @@ use super::super::stream::{Here, Listen, Walks};
 use super::Guide;
 use crate::intent::Intent;
 use crate::ledger::Holder;
+use crate::shm::Origin;
 use crate::tree::known::Place;
 
 impl Guide {
