@@ -180,8 +180,10 @@ pub struct Use {
     pub hit: u64,
     /// They were on their way.
     pub late: u64,
-    /// They had been asked for, and the kernel not been given them.
+    /// They had been asked for, and the program was there before the kernel was given them.
     pub first: u64,
+    /// The kernel has been given them by now.
+    pub issued: bool,
 }
 
 /// What was asked for of one file. Ranges are in pages.
@@ -193,6 +195,8 @@ pub struct Asked {
     looks: VecDeque<(PageRange, Stamp)>,
     /// Who asked last.
     latest: Option<Of>,
+    /// What programs have read that was asked for and waits to be given to the kernel.
+    overtaken: Vec<PageRange>,
 }
 
 impl Asked {
@@ -289,13 +293,43 @@ impl Asked {
         before.into_iter().chain(rest).map(|(s, _)| *s).collect()
     }
 
-    /// The kernel is given these pages.
-    pub fn issued(&mut self, pages: PageRange, now: Stamp) {
+    /// The kernel is given these pages; how many of them programs have read before.
+    pub fn issued(&mut self, pages: PageRange, now: Stamp) -> u64 {
         for start in self.starts(pages) {
             if let Some(part) = self.parts.get_mut(&start) {
                 part.issued.get_or_insert(now);
             }
         }
+        self.forget_overtaken(pages)
+    }
+
+    /// Programs have read these pages, which wait to be given to the kernel.
+    fn overtake(&mut self, pages: PageRange) {
+        let room = self.overtaken.len() < MOST;
+        match self.overtaken.last_mut() {
+            Some(last) if last.end == pages.start => last.end = pages.end,
+            Some(last) if pages.end == last.start => last.start = pages.start,
+            _ if room => self.overtaken.push(pages),
+            _ => {}
+        }
+    }
+
+    /// These pages don't wait any more; how many of them programs have read meanwhile.
+    fn forget_overtaken(&mut self, pages: PageRange) -> u64 {
+        let mut found = 0;
+        let mut rest = Vec::new();
+        self.overtaken.retain(|of| {
+            let shared = of.intersect(pages);
+            found += shared.len();
+            if !shared.is_empty() {
+                rest.push(PageRange::new(of.start, shared.start));
+                rest.push(PageRange::new(shared.end, of.end));
+            }
+            shared.is_empty()
+        });
+        self.overtaken
+            .extend(rest.into_iter().filter(|r| !r.is_empty()));
+        found
     }
 
     /// These pages are there.
@@ -329,6 +363,7 @@ impl Asked {
                 self.parts.remove(&start);
             }
         }
+        self.forget_overtaken(pages);
     }
 
     /// It was looked what of these pages is cached: whatever was found may be there only because of who is reading it.
@@ -361,7 +396,11 @@ impl Asked {
     /// A program has read these pages: what of that was fetched ahead and is used now, as `view` has it before that read.
     pub fn used(&mut self, view: &FileView, pages: PageRange, when: &When) -> Vec<Use> {
         let mut uses = Vec::new();
+        let mut overtaken = Vec::new();
         self.take(view, pages, |part, shared, unused| {
+            if part.issued.is_none() {
+                overtaken.push(shared);
+            }
             let reader = part.reader.as_ref().and_then(|r| r.who());
             let hit = match (&part.arrived, when) {
                 (None, _) => 0,
@@ -388,8 +427,10 @@ impl Asked {
                 hit,
                 late,
                 first,
+                issued: part.issued.is_some(),
             });
         });
+        overtaken.into_iter().for_each(|pages| self.overtake(pages));
         uses
     }
 

@@ -88,6 +88,8 @@ pub const FLAG_UNTOLD: u32 = 128;
 pub const FLAG_BLIND: u32 = 256;
 /// The program has said that it reads it in order (POSIX_FADV_SEQUENTIAL): the kernel's windows are twice as long.
 pub const FLAG_SEQUENTIAL: u32 = 512;
+/// Calls copy its bytes within the kernel: of such a read is told when it was made.
+pub const FLAG_COPIES: u32 = 1024;
 
 /// The upper half of the flags: after a read that was told so many are not, until the service says otherwise. It is how a program
 /// that finds everything cached is listened to: a burst of reads costs few events even while the service is busy.

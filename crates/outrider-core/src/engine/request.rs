@@ -1,6 +1,6 @@
 //! What is asked for, and where it is counted.
 
-use outrider_sys::units::ByteRange;
+use outrider_sys::units::{ByteRange, PAGE};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -65,6 +65,8 @@ pub struct Account {
     queued: AtomicU64,
     /// What was asked for and not read yet, where there is a tally.
     asked: Mutex<Asked>,
+    /// Bytes that were given to the kernel after the program had read them, and are not counted yet.
+    overtaken: AtomicU64,
     /// Entry of the process that has opened or read the file last.
     proc: AtomicU32,
 }
@@ -113,7 +115,15 @@ impl Account {
 
     pub(super) fn handed(&self, bytes: u64) {
         match &self.tally {
-            Some(tally) => tally.add(Figure::Prefetched, bytes),
+            Some(tally) => {
+                // The kernel skips what it has.
+                let take = |all: u64| all.checked_sub(bytes).or(Some(0));
+                let of = &self.overtaken;
+                let before = of.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+                let overtaken = before.unwrap_or(0).min(bytes);
+                tally.add(Figure::Prefetched, bytes - overtaken);
+                tally.add(Figure::Dropped, overtaken);
+            }
             None => drop(self.issued.fetch_add(bytes, Ordering::Relaxed)),
         }
     }
@@ -170,7 +180,11 @@ impl Request {
     /// The kernel is given it now.
     pub(super) fn goes_out(&self) {
         if let Some(now) = self.account.now() {
-            self.account.asked().issued(self.pages(), now);
+            let overtaken = self.account.asked().issued(self.pages(), now);
+            let overtaken = overtaken * PAGE;
+            self.account
+                .overtaken
+                .fetch_add(overtaken, Ordering::Relaxed);
         }
     }
 

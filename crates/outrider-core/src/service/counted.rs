@@ -123,10 +123,14 @@ impl<K: Kernel> Service<K> {
         let mut rest = read.first_use_pages;
         for u in uses {
             rest = rest.saturating_sub(u.hit + u.late + u.first);
-            // The kernel may not have been given the others, nor be given them.
-            tally.add(Figure::Used, (u.hit + u.late) * PAGE);
-            tally.came_to(&u.of, Fate::Used, (u.hit + u.late) * PAGE);
-            tally.came_to(&u.of, Fate::Late, u.late * PAGE);
+            // What waits to be given to the kernel is not fetched, nor will it be.
+            if !u.issued {
+                continue;
+            }
+            let late = u.late + u.first;
+            tally.add(Figure::Used, (u.hit + late) * PAGE);
+            tally.came_to(&u.of, Fate::Used, (u.hit + late) * PAGE);
+            tally.came_to(&u.of, Fate::Late, late * PAGE);
             let bytes = u.hit * PAGE;
             let requests = match u.of.origin {
                 Origin::Sources | Origin::Dense => bytes.min(len).div_ceil(len.max(1)) as f64,

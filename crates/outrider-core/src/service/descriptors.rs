@@ -9,7 +9,7 @@ use outrider_sys::units::{ByteRange, InodeKey};
 use super::decide::Silence;
 use super::interarrival::Interarrival;
 use super::sampling::Sampling;
-use crate::asked::Reader;
+use crate::asked::{Reader, When};
 use crate::clock::Moment;
 use crate::engine::Overtaken;
 use crate::shared::Shared;
@@ -71,6 +71,8 @@ pub(super) struct Desc {
     interarrival: Interarrival,
     /// An epoch that had begun before the last read that was told.
     heard: u64,
+    /// Where a call begins that copies within the kernel, bytes, and when that was told.
+    copy: Option<(u64, When)>,
 }
 
 /// Reads that were not told before one that was.
@@ -111,6 +113,29 @@ impl Desc {
             sampling: Sampling::default(),
             interarrival: Interarrival::default(),
             heard: 0,
+            copy: None,
+        }
+    }
+
+    /// A call is about to copy what lies there within the kernel.
+    pub(super) fn copies(&mut self, offset: u64, told: When) {
+        self.copy = Some((offset, told));
+    }
+
+    /// Whether a call was about to copy some of it within the kernel.
+    pub(super) fn is_copied(&self) -> bool {
+        self.copy.is_some()
+    }
+
+    /// When the program asked for what a read at `offset` has told that it has copied within the kernel.
+    pub(super) fn copied(&self, offset: u64) -> When {
+        match self.copy {
+            Some((begin, told)) if begin == offset => told,
+            // After the last read that was told.
+            _ => When::Since {
+                epoch: self.heard,
+                reader: None,
+            },
         }
     }
 
@@ -366,6 +391,8 @@ pub(super) struct Position {
     pub(super) fd: u16,
     pub(super) generation: u32,
     pub(super) forward: bool,
+    /// Bytes of its reads.
+    pub(super) len: u64,
     /// Bytes of a long read, else 0: it waits for one part after the other, and has not come to its end when that is published.
     pub(super) long: u64,
 }
@@ -395,8 +422,14 @@ impl Overtaken for Position {
             .get(usize::from(self.fd))?;
         let same = slot.generation.load(Relaxed) == self.generation;
         let last = slot.last.load(Relaxed);
-        // Where a read that goes backwards begins is not published.
-        (same && self.forward).then(|| range.start..last.clamp(range.start, range.end))
+        same.then(|| match self.forward {
+            true => range.start..last.clamp(range.start, range.end),
+            // Where a read ends is published, and not where it begins.
+            false => {
+                let begin = last.saturating_sub(2 * self.len);
+                begin.clamp(range.start, range.end)..range.end
+            }
+        })
     }
 
     fn who(&self) -> Option<Reader> {

@@ -204,7 +204,7 @@ impl<K: Kernel> Service<K> {
         let followed = desc.is_some_and(|d| d.overlook(e.offset, e.extra, shared.proc(i)));
         if !followed {
             let span = e.offset..e.offset.saturating_add(e.len);
-            let when = self.hearing;
+            let when = self.asked_at(i, &e);
             self.pass(i, key, (span, 1, e.len), &when);
         }
     }

@@ -11,7 +11,6 @@ use outrider_sys::units::{ByteRange, InodeKey, PAGE};
 use super::kernel::Kernel;
 use super::left_to_kernel::Way;
 use super::{Service, bounds};
-use crate::asked::When;
 use crate::device::Sharing;
 use crate::intent::Intent;
 use crate::shm::{self, Event, Origin};
@@ -33,8 +32,6 @@ pub(super) struct KernelCopy {
     key: InodeKey,
     /// Where it began, bytes.
     begin: u64,
-    /// When it was told.
-    asked: When,
     /// What has not been asked for yet, bytes.
     rest: ByteRange,
 }
@@ -46,6 +43,10 @@ impl<K: Kernel> Service<K> {
         let Some(key) = self.known(i, e) else {
             return;
         };
+        let told = self.hearing;
+        if let Some(desc) = self.desc_mut(i, e.fd) {
+            desc.copies(e.offset, told);
+        }
         let Some(file) = self.files.get(&key) else {
             return;
         };
@@ -65,7 +66,6 @@ impl<K: Kernel> Service<K> {
             generation: slot.generation.load(Relaxed),
             key,
             begin: e.offset,
-            asked: self.hearing,
             rest: e.offset..end,
         };
         let of = self.kernel_copies.iter().filter(|m| m.proc == i).count();
@@ -80,13 +80,6 @@ impl<K: Kernel> Service<K> {
     pub(super) fn has_moved(&mut self, i: usize, fd: u16, begin: Option<u64>) {
         self.kernel_copies
             .retain(|m| (m.proc, m.fd) != (i, fd) || begin.is_some_and(|begin| begin != m.begin));
-    }
-
-    /// When the call was made, or about to be, that has moved what a read tells of.
-    pub(super) fn copy_begun_at(&self, i: usize, read: &Event) -> Option<When> {
-        let mut copies = self.kernel_copies.iter();
-        let its = |m: &&KernelCopy| (m.proc, m.fd, m.begin) == (i, read.fd, read.offset);
-        copies.find(its).map(|m| m.asked)
     }
 
     /// What the kernel reads ahead at once for the call that a process is in, if that moves bytes.

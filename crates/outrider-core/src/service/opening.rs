@@ -256,6 +256,7 @@ impl<K: Kernel> Service<K> {
                 fd: opening.wanted.fd,
                 generation: opening.generation,
                 forward: true,
+                len: 0,
                 long: 0,
             });
             let (ahead, stake) = self.at_open(key, writable, reader);

@@ -19,7 +19,7 @@ use crate::asked::When;
 use crate::device::READAHEAD;
 use crate::engine::Overtaken;
 use crate::intent::Intent;
-use crate::shm::{Event, FLAG_SEQUENTIAL, Figure, Origin, lost};
+use crate::shm::{Event, FLAG_COPIES, FLAG_SEQUENTIAL, Figure, Origin, lost};
 use crate::source::{Arrival, Foresight, Limits};
 use crate::view::PageRange;
 
@@ -160,8 +160,11 @@ impl<K: Kernel> Service<K> {
     }
 
     /// When the program asked for what it tells that it reads: where the kernel copies that for it, before the call.
-    fn asked_at(&self, i: usize, e: &Event) -> When {
-        self.copy_begun_at(i, e).unwrap_or(self.hearing)
+    pub(super) fn asked_at(&self, i: usize, e: &Event) -> When {
+        let slot = self.shared.proc(i).slots.get(usize::from(e.fd));
+        let copies = slot.is_some_and(|s| s.flags.load(Relaxed) & FLAG_COPIES != 0);
+        let copied = self.desc(i, e.fd).filter(|d| copies || d.is_copied());
+        copied.map_or(self.hearing, |desc| desc.copied(e.offset))
     }
 
     /// When a descriptor asked for what it has read since this epoch had begun without telling.
@@ -360,6 +363,7 @@ impl<K: Kernel> Service<K> {
                 fd: e.fd,
                 generation: slot.generation.load(Relaxed),
                 forward,
+                len: heard.len(),
                 long,
             })
         });

@@ -397,7 +397,10 @@ fn table(
         }
         let resident = h.resident.load(Relaxed);
         if resident > 0 {
-            out += &format!("{} read of files that were cached anyway\n", size(resident));
+            out += &format!(
+                "{} read of files that were cached when they were opened\n",
+                size(resident)
+            );
         }
         out += &format!(
             "{} requests, {} events, {} dropped\n",

@@ -86,6 +86,7 @@ impl Guide {
         self.count(who, Figure::Used, tally.used_bytes);
         self.count(who, Figure::Wasted, tally.wasted_bytes);
         self.source(origin, Fate::Used, tally.used_bytes);
+        self.source(origin, Fate::Late, tally.late_bytes);
         self.source(origin, Fate::Wasted, tally.wasted_bytes);
     }
 
