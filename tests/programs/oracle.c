@@ -122,11 +122,14 @@ int main(int argc, char **argv)
         fail(argv[2]);
     long size = st.st_size, block = argc > 3 ? atol(argv[3]) : 16 << 10;
     int blocks = size / block;
-    if (!strcmp(how, "forward")) {
+    if (!strcmp(how, "forward") || !strcmp(how, "slow")) {
         for (long at = 0; at < size; at += block) {
             look(fd, at, block, size);
             if (read(fd, buffer, block) < 0)
                 fail("read");
+            /* It thinks: what is foreseen is there in time. */
+            if (how[0] == 's')
+                usleep(500);
         }
     } else if (!strcmp(how, "twice")) {
         for (long k = 0; k < 2 * blocks; k++)

@@ -72,7 +72,7 @@ impl Both {
         match rules.into_iter().find(|(_, holds)| !holds) {
             None => Ok(()),
             Some((rule, _)) => Err(format!(
-                "{rule}: {} there, {} not; {:#}",
+                "{rule}: {} there, {} not, {hit} hit; {:#}",
                 self.there, self.missing, self.report["totals"]
             )),
         }
@@ -113,10 +113,12 @@ fn agrees(name: &str, size: u64, how: &[&str], source: &str, found: f64) {
 #[test]
 fn streams_agree_with_the_kernel() {
     for (how, found) in [
-        (["forward", "disk/file", "65536"], 0.5),
-        (["backward", "disk/file", "65536"], 0.3),
-        (["beside", "disk/file", "65536"], 0.3),
-        (["strides", "disk/file", "65536"], 0.3),
+        (["slow", "disk/file", "65536"], 0.5),
+        (["forward", "disk/file", "65536"], 0.0),
+        (["forward", "disk/file", "16384"], 0.0),
+        (["backward", "disk/file", "65536"], 0.0),
+        (["beside", "disk/file", "65536"], 0.0),
+        (["strides", "disk/file", "65536"], 0.0),
     ] {
         agrees(
             &format!("oracle_{}", how[0]),
@@ -139,21 +141,21 @@ fn neighbourhoods_agree_with_the_kernel() {
 #[test]
 fn dense_reads_agree_with_the_kernel() {
     let how = ["random", "disk/file", "16384"];
-    agrees("oracle_random", 64 * MIB, &how, "dense", 0.3);
+    agrees("oracle_random", 64 * MIB, &how, "dense", 0.5);
 }
 
 /// A mapping that is gone through in order. Touches are seen some time after they were made, and all of a block of 64 KiB at once.
 #[test]
 fn mappings_agree_with_the_kernel() {
     let how = ["map", "disk/file", "65536"];
-    agrees("oracle_map", 64 * MIB, &how, "mapped", 0.05);
+    agrees("oracle_map", 64 * MIB, &how, "mapped", 0.0);
 }
 
 /// A hint of the program, which then reads in no order.
 #[test]
 fn hints_agree_with_the_kernel() {
     let how = ["hint", "disk/file", "65536"];
-    agrees("oracle_hint", 64 * MIB, &how, "hints", 0.3);
+    agrees("oracle_hint", 64 * MIB, &how, "hints", 0.0);
 }
 
 /// Copies within the kernel, several of a file: what a call asks for at once is not there before it, however soon it comes.

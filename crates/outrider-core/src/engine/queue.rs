@@ -332,7 +332,7 @@ impl Awaited {
                 Some(view) => view.complete(pages, arrived.at.micros()),
                 None => {}
             }
-            if !arrived.overdue {
+            if arrived.seen {
                 part.account.arrived(pages);
             }
         }

@@ -353,7 +353,7 @@ impl<K: Kernel> Service<K> {
         self.book(desc.key, |credit| credit.returned(returned));
         let when = When::Since {
             epoch: desc.heard_after(),
-            reader: Some((i, fd, desc.generation)),
+            reader: (!self.copies(i, fd, &desc)).then_some((i, fd, desc.generation)),
         };
         for silent in desc.silent_reads(last, given.saturating_sub(left)) {
             self.pass(i, desc.key, silent, &when);

@@ -161,16 +161,23 @@ impl<K: Kernel> Service<K> {
 
     /// When the program asked for what it tells that it reads: where the kernel copies that for it, before the call.
     pub(super) fn asked_at(&self, i: usize, e: &Event) -> When {
-        let slot = self.shared.proc(i).slots.get(usize::from(e.fd));
-        let copies = slot.is_some_and(|s| s.flags.load(Relaxed) & FLAG_COPIES != 0);
-        let copied = self.desc(i, e.fd).filter(|d| copies || d.is_copied());
+        let desc = self.desc(i, e.fd);
+        let copied = desc.filter(|desc| self.copies(i, e.fd, desc));
         copied.map_or(self.hearing, |desc| desc.copied(e.offset))
     }
 
     /// When a descriptor asked for what it has read since this epoch had begun without telling.
     pub(super) fn silent_since(&self, i: usize, fd: u16, epoch: u64) -> When {
-        let reader = self.desc(i, fd).map(|desc| (i, fd, desc.generation));
+        // Of copies the place is told when they are made.
+        let desc = self.desc(i, fd).filter(|desc| !self.copies(i, fd, desc));
+        let reader = desc.map(|desc| (i, fd, desc.generation));
         When::Since { epoch, reader }
+    }
+
+    /// Whether what a descriptor tells that it reads may have been copied within the kernel by then.
+    pub(super) fn copies(&self, i: usize, fd: u16, desc: &Desc) -> bool {
+        let slot = self.shared.proc(i).slots.get(usize::from(fd));
+        desc.is_copied() || slot.is_some_and(|s| s.flags.load(Relaxed) & FLAG_COPIES != 0)
     }
 
     /// Whether a read is longer than the kernel's requests for it, and finds nothing of it there or on its way. Not one of more than may be on its way at once: what is sent to
