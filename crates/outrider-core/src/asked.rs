@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use outrider_sys::units::PAGE;
 
 use crate::engine::Overtaken;
-use crate::shm::{Fate, Origin};
+use crate::shm::{Fate, Origin, SAVED, SOURCE_FIGURES};
 use crate::view::{FileView, PageRange};
 
 /// Parts of a file that are remembered apart, at most: 512 MiB in requests of 128 KiB.
@@ -153,21 +153,29 @@ impl PartialEq for Of {
     }
 }
 
-/// What has come of a decision, bytes by [`Fate`].
+/// What has come of a decision, bytes by [`Fate`], and the wait that it has saved.
 #[derive(Debug, Default)]
-pub struct Outcome([AtomicU64; 4]);
+pub struct Outcome([AtomicU64; SOURCE_FIGURES.len()]);
 
 impl Outcome {
+    /// It has saved the program so many µs.
+    pub fn saves(&self, us: u64) {
+        self.0[SAVED].fetch_add(us, Relaxed);
+    }
+
+    /// What it has saved the program, µs.
+    pub fn saved_us(&self) -> u64 {
+        self.0[SAVED].load(Relaxed)
+    }
+
     /// So many bytes more.
     pub fn add(&self, fate: Fate, bytes: u64) {
-        if let Some(to) = self.0.get(fate as usize) {
-            to.fetch_add(bytes, Relaxed);
-        }
+        self.0[fate as usize].fetch_add(bytes, Relaxed);
     }
 
     /// Bytes that have come to this.
     pub fn get(&self, fate: Fate) -> u64 {
-        self.0.get(fate as usize).map_or(0, |n| n.load(Relaxed))
+        self.0[fate as usize].load(Relaxed)
     }
 }
 
@@ -351,19 +359,16 @@ impl Asked {
         }
     }
 
-    /// These pages will not be fetched.
-    pub fn failed(&mut self, pages: PageRange) {
-        for start in self.starts(pages) {
-            let within = start >= pages.start;
-            if self
-                .parts
-                .get(&start)
-                .is_some_and(|p| within && p.end <= pages.end)
-            {
-                self.parts.remove(&start);
-            }
-        }
+    /// These pages will not be fetched: how many were to be, and whose they were.
+    pub fn failed(&mut self, pages: PageRange) -> Vec<(Of, u64)> {
         self.forget_overtaken(pages);
+        let within = |start: &u64| {
+            let part = self.parts.get(start);
+            *start >= pages.start && part.is_some_and(|part| part.end <= pages.end)
+        };
+        let within: Vec<u64> = self.starts(pages).into_iter().filter(within).collect();
+        let parts = within.iter().filter_map(|start| self.parts.remove(start));
+        parts.map(|part| (part.of, part.left)).collect()
     }
 
     /// It was looked what of these pages is cached: whatever was found may be there only because of who is reading it.

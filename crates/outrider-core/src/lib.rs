@@ -10,6 +10,7 @@ pub mod declare;
 pub mod device;
 pub mod engine;
 pub mod exclude;
+pub mod explain;
 pub mod fetch;
 pub mod hints;
 pub mod intent;

@@ -763,18 +763,21 @@ pub enum Fate {
     Wasted,
     /// Gone from the cache before they were read.
     Evicted,
+    /// Not fetched after all: the program was there first, or closed the file.
+    Dropped,
 }
 
 /// Names of what is kept of each source, in reports: bytes by [`Fate`], and by how much less a program has waited, µs.
-pub const SOURCE_FIGURES: [&str; 5] = [
+pub const SOURCE_FIGURES: [&str; 6] = [
     "used_bytes",
     "late_bytes",
     "wasted_bytes",
     "evicted_bytes",
+    "dropped_bytes",
     "saved_us",
 ];
 /// The last of these.
-pub const SAVED: usize = 4;
+pub const SAVED: usize = 5;
 
 /// What runner and service keep for the report, and how they tell each other of their ends.
 #[repr(C, align(4096))]

@@ -51,6 +51,9 @@ impl Tally {
     /// What somebody foresaw has saved the program so many µs.
     pub fn saved(&self, of: &Of, us: u64) {
         self.source(of.origin, SAVED, us);
+        if let Some(outcome) = of.outcome.as_ref().filter(|_| us > 0) {
+            outcome.saves(us);
+        }
     }
 
     fn source(&self, origin: Origin, figure: usize, n: u64) {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::Handle;
 use crate::asked::{Asked, Reader, Stamp};
 use crate::lock;
-use crate::shm::Figure;
+use crate::shm::{Fate, Figure};
 use crate::tally::Tally;
 use crate::view::{FileView, PageRange};
 
@@ -190,8 +190,10 @@ impl Request {
 
     pub(super) fn drop_it(self) {
         self.account.dropped(self.bytes());
-        if self.account.tally.is_some() {
-            self.account.asked().failed(self.pages());
+        if let Some(tally) = &self.account.tally {
+            for (of, pages) in self.account.asked().failed(self.pages()) {
+                tally.came_to(&of, Fate::Dropped, pages * PAGE);
+            }
         }
         if let Some(view) = &self.view {
             view.fail(self.pages());

@@ -125,6 +125,7 @@ impl<K: Kernel> Service<K> {
             rest = rest.saturating_sub(u.hit + u.late + u.first);
             // What waits to be given to the kernel is not fetched, nor will it be.
             if !u.issued {
+                tally.came_to(&u.of, Fate::Dropped, u.first * PAGE);
                 continue;
             }
             let late = u.late + u.first;

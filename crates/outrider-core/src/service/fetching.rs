@@ -8,11 +8,13 @@ use outrider_sys::units::{ByteRange, InodeKey, PAGE};
 use super::interarrival::Interarrival;
 use super::kernel::Kernel;
 use super::left_to_kernel::DeviceFacts;
+use super::processes::ProcState;
 use super::still_cached::{Counted, Places, WORTH_A_LOOK};
 use super::{Service, bounds};
 use crate::asked::Of;
 use crate::device::DeviceModel;
 use crate::engine::{Class, Handle, Request};
+use crate::explain::{Asking, Reason, Subject};
 use crate::intent::{Intent, Target};
 use crate::ledger::Holder;
 use crate::plan::Terms;
@@ -78,9 +80,11 @@ impl<K: Kernel> Service<K> {
         };
         let first = ranges.first().map_or(0, |r| r.start);
         if !self.memory.is_allowed() {
+            self.leaves(key, Reason::NoMemory);
             return refused(first);
         }
         if self.devices.leaves_alone(key.dev) {
+            self.leaves(key, Reason::FileSystem);
             return plan::Plan::default();
         }
         let Some(handle) = self.handle(key) else {
@@ -100,6 +104,7 @@ impl<K: Kernel> Service<K> {
         let file = self.files.get(&key);
         let caches = file.is_some_and(|f| f.served.surely_caches());
         if place.is_some_and(|p| !p.caches) && !caches {
+            self.leaves(key, Reason::FileSystem);
             return refused(first);
         }
         self.learn(key, &handle, ranges, intent.descriptor);
@@ -109,6 +114,7 @@ impl<K: Kernel> Service<K> {
         let device = self.engine.device_of(key.device(), &handle, first);
         self.begin_sharing(device);
         let model = self.model(device);
+        let pid_of = |i| self.processes.get(i).map_or(0, ProcState::pid);
         let Some(file) = self.files.get_mut(&key) else {
             return plan::Plan::default();
         };
@@ -137,9 +143,24 @@ impl<K: Kernel> Service<K> {
             })
             .collect();
         if visible {
+            let outcome = match plan.requests.is_empty() || !self.explain.is_wanted() {
+                true => None,
+                false => {
+                    let asking = Asking {
+                        of: Subject {
+                            pid: file.hold.owner().map_or(0, pid_of),
+                            key,
+                        },
+                        origin: intent.origin,
+                        name: file.name(),
+                        ranges: &plan.requests,
+                    };
+                    self.explain.asked(&asking, &model, self.shared.header())
+                }
+            };
             let of = Of {
                 origin: intent.origin,
-                outcome: None,
+                outcome,
             };
             let mut asked = file.account.asked();
             for r in &plan.requests {
@@ -149,12 +170,26 @@ impl<K: Kernel> Service<K> {
         }
         self.engine.submit(key.device(), class, requests);
         if plan.refused_at.is_some() {
+            self.leaves(key, Reason::NoMemory);
             // More than there was room for, whatever more is.
             self.memory.ledger().lack(Holder::Files, u64::MAX);
         }
         let foreseen = &self.header().foreseen[intent.origin as usize];
         foreseen.fetch_add(plan.bytes, Relaxed);
         plan
+    }
+
+    /// Something is not fetched of a file.
+    pub(super) fn leaves(&self, key: InodeKey, reason: Reason) {
+        if !self.explain.is_wanted() {
+            return;
+        }
+        let Some(file) = self.files.get(&key) else {
+            return;
+        };
+        let owner = file.hold.owner().and_then(|i| self.processes.get(i));
+        let pid = owner.map_or(0, ProcState::pid);
+        self.explain.left(Subject { pid, key }, file.name(), reason);
     }
 
     /// Calibrates the view with what the kernel says before asking for `ranges`: what others have cached is present, and what was

@@ -391,6 +391,7 @@ impl<K: Kernel> Service<K> {
                 share: if dense.enabled { dense.share } else { 0.0 },
                 servers: self.config.files.network == Network::Auto,
                 excluded: self.excluded.clone(),
+                explain: self.explain.clone(),
             };
             self.walker = Walker::start(shared, &self.engine, ledger, manner);
             match &self.walker {

@@ -12,6 +12,7 @@ use super::kernel::Kernel;
 use super::left_to_kernel::Way;
 use super::{Service, bounds};
 use crate::device::Sharing;
+use crate::explain::Reason;
 use crate::intent::Intent;
 use crate::shm::{self, Event, Origin};
 
@@ -57,6 +58,7 @@ impl<K: Kernel> Service<K> {
             return;
         }
         if self.device_facts(key).leaves_to_kernel(Way::Begins) {
+            self.leaves(key, Reason::Kernel);
             return;
         }
         let slot = &self.shared.proc(i).slots[usize::from(e.fd)];

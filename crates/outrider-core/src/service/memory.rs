@@ -146,6 +146,7 @@ impl<K: Kernel> Service<K> {
             self.header().lose(lost::MEMINFO);
         }
         self.memory.learn(&m, self.kernel.now());
+        self.explain.flush();
         self.allow_walks();
         self.notice_silent_reads();
         self.look_for_evictions();

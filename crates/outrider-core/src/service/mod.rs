@@ -52,6 +52,7 @@ mod told;
 mod turns;
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
@@ -65,9 +66,10 @@ use crate::config::Config;
 use crate::device::DeviceModel;
 use crate::engine::{self, Engine};
 use crate::exclude::Excluded;
-use crate::shared::Shared;
+use crate::explain::Explain;
+use crate::shared::{Shared, text};
 use crate::sharing::DeviceSharing;
-use crate::shm::{self, Figure, Header, lost};
+use crate::shm::{self, Figure, Header, Record, lost};
 use crate::source::{New, SOURCES};
 use crate::walk::Walker;
 
@@ -158,6 +160,8 @@ pub struct Service<K> {
     walker: Option<Walker>,
     /// Names of what nothing is fetched of.
     excluded: Excluded,
+    /// Says what was decided, if anybody wants to know.
+    explain: Arc<Explain>,
 }
 
 impl Service<Linux> {
@@ -228,6 +232,7 @@ impl<K: Kernel> Service<K> {
             walks: false,
             walker: None,
             excluded,
+            explain: Arc::new(Explain::into(None)),
         };
         service.take_stock();
         service
@@ -236,6 +241,12 @@ impl<K: Kernel> Service<K> {
     /// Has these sources look at reads of no stream, in this order, in place of [`SOURCES`].
     pub fn with_sources(mut self, sources: &'static [New]) -> Service<K> {
         self.sources = sources;
+        self
+    }
+
+    /// Has it say what it decides, into a file that exists, if one is named.
+    pub fn explaining(mut self, path: Option<&Path>) -> Service<K> {
+        self.explain = Arc::new(Explain::into(path));
         self
     }
 
@@ -344,6 +355,29 @@ impl<K: Kernel> Service<K> {
         worked
     }
 
+    /// Says what a process has read that nobody foresaw, as far as it was told.
+    fn explain_process(&self, record: &Record) {
+        let [pid, reads, events, saved] = [
+            record.pid.load(Relaxed).into(),
+            record.reads.load(Relaxed),
+            record.events.load(Relaxed),
+            record.calls_saved.load(Relaxed),
+        ];
+        let name = text(&record.name);
+        let told = match (reads, events) {
+            (0, 0) => ", which is what is short or passes no hook",
+            (_, 0) => ", all of it cached",
+            _ => "",
+        };
+        self.explain.say(
+            pid as u32,
+            format_args!(
+                "process {name:?}: {reads} reads of {} bytes followed{told}; {saved} of its hints taken over",
+                record.bytes_read.load(Relaxed)
+            ),
+        );
+    }
+
     /// The program is over: makes the statistics final.
     fn finish(&mut self) {
         self.admit();
@@ -369,6 +403,10 @@ impl<K: Kernel> Service<K> {
             }
             file.ends();
         }
+        for record in self.shared.records().filter(|_| self.explain.is_wanted()) {
+            self.explain_process(record);
+        }
+        self.explain.finish();
         let models = self.engine.models();
         for (to, (dev, model)) in self
             .header()

@@ -11,6 +11,7 @@ use super::{Desc, MODULE_CHUNK, Position, Service, prefetch_trial};
 use crate::asked::When;
 use crate::config::Config;
 use crate::engine::{Class, Overtaken};
+use crate::explain::{Reason, Subject};
 use crate::fetch::Wanted;
 use crate::intent::Intent;
 use crate::shm::{
@@ -156,6 +157,11 @@ impl<K: Kernel> Service<K> {
         let alone = self.take_in_opened(&opening);
         if self.is_off_limits(key, pid, fd) {
             slot.state.store(FD_IGNORED, Relaxed);
+            if self.explain.is_wanted() {
+                let name = self.kernel.link(pid, fd);
+                self.explain
+                    .left(Subject { pid, key }, &name, Reason::Excluded);
+            }
             self.unlink(key);
             return None;
         }
@@ -249,7 +255,11 @@ impl<K: Kernel> Service<K> {
         let begins = slot.last.load(Relaxed) <= self.config.window.optimistic_open.0;
         let whole = self.mode == shm::MODE_FETCHALL_OPT;
         let left = |facts: DeviceFacts| facts.leaves_to_kernel(Way::Opens);
-        if whole || position == 0 && begins && !left(self.device_facts(key)) {
+        let left = !whole && position == 0 && begins && left(self.device_facts(key));
+        if left {
+            self.leaves(key, Reason::Kernel);
+        }
+        if whole || position == 0 && begins && !left {
             let reader = Arc::new(Position {
                 shared: self.shared.clone(),
                 proc: opening.proc,
@@ -301,7 +311,11 @@ impl<K: Kernel> Service<K> {
                     self.devices.has_opened(key.dev, None);
                     return none;
                 }
-                if ahead == 0 || self.device_facts(key).leaves_to_kernel(Way::Begins) {
+                if ahead == 0 {
+                    return none;
+                }
+                if self.device_facts(key).leaves_to_kernel(Way::Begins) {
+                    self.leaves(key, Reason::Kernel);
                     return none;
                 }
                 // Who has set how much it is has said that it is wanted.
@@ -316,6 +330,7 @@ impl<K: Kernel> Service<K> {
             _ => return none,
         };
         if ahead == 0 {
+            self.leaves(key, Reason::NoCredit);
             return none;
         }
         // Whole files are wanted wherever the program begins.

@@ -18,6 +18,7 @@ use super::{Desc, Position, Service, credit};
 use crate::asked::When;
 use crate::device::READAHEAD;
 use crate::engine::Overtaken;
+use crate::explain::Reason;
 use crate::intent::Intent;
 use crate::shm::{Event, FLAG_COPIES, FLAG_SEQUENTIAL, Figure, Origin, lost};
 use crate::source::{Arrival, Foresight, Limits};
@@ -84,7 +85,14 @@ impl<K: Kernel> Service<K> {
             reading: self.reading,
             ..heard.device
         };
+        let ordered = match &order {
+            Order::Stream(stream) => Some(!stream.ahead.is_empty()),
+            Order::None(_) => None,
+        };
         let decision = decide(&facts, order, &device);
+        if self.explain.is_wanted() && decision.intents.is_empty() {
+            self.explain_nothing(&heard, ordered);
+        }
         let silence = match self.apply(&heard, &decision) {
             true => {
                 let next = self.look_on(&mut heard, &facts);
@@ -157,6 +165,22 @@ impl<K: Kernel> Service<K> {
             foresight,
             since,
         })
+    }
+
+    /// Nothing is asked for because of a read, which is one of a stream that goes on (`Some(true)`), of one of which all is asked for, or of none (`None`).
+    fn explain_nothing(&self, heard: &Heard, ordered: Option<bool>) {
+        let file = self.files.get(&heard.key);
+        let streamed = file.is_some_and(|f| f.random.is_begun() || f.random.resident() > 0);
+        match ordered {
+            Some(true) => self.leaves(heard.key, Reason::Kernel),
+            Some(false) if heard.limits.funds.left_us <= 0.0 => {
+                self.leaves(heard.key, Reason::NoCredit);
+            }
+            None if heard.arrival == Arrival::Missing && !streamed => {
+                self.leaves(heard.key, Reason::NoOrder);
+            }
+            _ => {}
+        }
     }
 
     /// When the program asked for what it tells that it reads: where the kernel copies that for it, before the call.

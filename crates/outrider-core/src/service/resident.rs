@@ -14,6 +14,7 @@ use super::kernel::Kernel;
 use super::{Desc, Service};
 use crate::asked::When;
 use crate::clock::Moment;
+use crate::explain::Reason;
 use crate::shm::{self, Event, FLAG_RESIDENT, Fate, Figure};
 use crate::view::PageRange;
 
@@ -132,6 +133,7 @@ impl<K: Kernel> Service<K> {
             return false;
         };
         file.warmth.left = Some(now);
+        self.leaves(key, Reason::Cached);
         self.pass_silent(key);
         let Some(file) = self.files.get(&key) else {
             return false;

@@ -543,6 +543,11 @@ impl DenseDirectories {
     }
 
     /// What became of files since this was asked last.
+    pub(super) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// The same, from zero again.
     pub(super) fn take_tally(&mut self) -> Tally {
         std::mem::take(&mut self.tally)
     }

@@ -458,6 +458,11 @@ impl Walks {
     }
 
     /// What became of files since this was asked last.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// The same, from zero again.
     pub fn take_tally(&mut self) -> Tally {
         std::mem::take(&mut self.tally)
     }

@@ -375,13 +375,13 @@ fn table(
         out += &row("total", h.total.figures.all(), &h.calls_saved);
         let asked: Vec<Source> = sources(shared).filter(|s| s.asked > 0).collect();
         if !asked.is_empty() {
-            let heads = ["asked", "used", "late", "wasted", "evicted"];
+            let heads = ["asked", "used", "late", "wasted", "evicted", "dropped"];
             out += &heads.map(|h| format!("{h:>10}")).join(" ");
             out += "  wait saved source\n";
         }
         for s in asked {
-            let [used, late, wasted, evicted, saved_us] = s.figures;
-            let cells = [s.asked, used, late, wasted, evicted];
+            let [used, late, wasted, evicted, dropped, saved_us] = s.figures;
+            let cells = [s.asked, used, late, wasted, evicted, dropped];
             out += &cells.map(|v| format!("{:>10}", size(v))).join(" ");
             let saved = format!("{:.3} s", saved_us as f64 / 1e6);
             out += &format!(" {saved:>11} {}\n", s.name);
