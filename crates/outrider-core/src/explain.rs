@@ -368,7 +368,7 @@ impl Explain {
                 let reason = reason.text();
                 lines.line_of(
                     of.pid,
-                    format_args!("left {name:?}: {reason} (noted {times} times)"),
+                    format_args!("left {name:?}: {reason}, noted {times} times"),
                 );
             }
         }
@@ -417,7 +417,7 @@ impl State {
         lines.line_of(
             d.of.pid,
             format_args!(
-                "{} {:?} {}..{}: {} times {} to {}, asked {} in {} requests, likely {:.2}, expected to save {:.0} us at {:.0} us; used {used}, late {late}, wasted {wasted}, evicted {evicted}, dropped {dropped}, saved {saved_us} us",
+                "{} {:?} {}..{}: {} windows of {} to {}, asked {} in {} requests, likely {:.2}, expected to save {:.0} us at {:.0} us; used {used}, late {late}, wasted {wasted}, evicted {evicted}, dropped {dropped}, saved {saved_us} us",
                 d.origin.name(),
                 d.name,
                 d.range.start,
@@ -441,4 +441,166 @@ fn likelihood(header: &Header, origin: Origin) -> f64 {
     let [used, wasted, evicted] =
         [Fate::Used, Fate::Wasted, Fate::Evicted].map(|f| figures[f as usize].load(Relaxed) as f64);
     (used + PRIOR) / (used + wasted + evicted + 2.0 * PRIOR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shm;
+    use std::fs;
+
+    /// A file of this test's.
+    fn file(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("outrider-{name}-{}", std::process::id()));
+        fs::write(&path, "").unwrap();
+        path
+    }
+
+    fn header() -> Box<Header> {
+        // SAFETY: zero is a valid one.
+        unsafe { Box::<Header>::new_zeroed().assume_init() }
+    }
+
+    fn asked(explain: &Explain, ino: u64, range: ByteRange) -> Arc<Outcome> {
+        let asking = Asking {
+            of: Subject {
+                pid: 77,
+                key: InodeKey::new(1, ino),
+            },
+            origin: Origin::Streams,
+            name: Path::new("/a\n\u{1b}[2Jb\"c"),
+            ranges: &[range],
+        };
+        explain
+            .asked(&asking, &DeviceModel::default(), &header())
+            .unwrap()
+    }
+
+    /// The lines that were written, without the process's number.
+    fn written(path: &Path) -> Vec<String> {
+        let text = fs::read_to_string(path).unwrap();
+        fs::remove_file(path).unwrap();
+        let line = |l: &str| l.split_once(' ').unwrap().1.to_owned();
+        text.lines().map(line).collect()
+    }
+
+    /// What goes on is one line, what begins elsewhere another, and a name is what it is called and nothing else.
+    #[test]
+    fn windows_that_go_on_are_one_line() {
+        const MIB: u64 = 1 << 20;
+        let path = file("windows");
+        let explain = Explain::into(Some(&path));
+        let forward = asked(&explain, 1, 0..MIB);
+        for k in 1..9 {
+            let again = asked(&explain, 1, k * MIB..(k + 1) * MIB);
+            assert!(Arc::ptr_eq(&forward, &again));
+        }
+        let backward = asked(&explain, 1, 99 * MIB..100 * MIB);
+        assert!(Arc::ptr_eq(
+            &backward,
+            &asked(&explain, 1, 98 * MIB..99 * MIB)
+        ));
+        let other = asked(&explain, 2, 9 * MIB..10 * MIB);
+        assert!(!Arc::ptr_eq(&forward, &other) && !Arc::ptr_eq(&backward, &other));
+        forward.add(Fate::Used, 9 * MIB);
+        forward.add(Fate::Late, MIB);
+        forward.saves(1234);
+        // All of it is accounted for.
+        explain.flush();
+        backward.add(Fate::Wasted, 5);
+        explain.finish();
+        let lines = written(&path);
+        assert_eq!(lines.len(), 3, "{lines:#?}");
+        let name = r#"streams "/a\n\u{1b}[2Jb\"c""#;
+        assert!(lines.iter().all(|l| l.starts_with(name)), "{lines:#?}");
+        assert!(
+            lines[0].contains(
+                "0..9437184: 9 windows of 1048576 to 1048576, asked 9437184 in 9 requests"
+            )
+        );
+        let end = "used 9437184, late 1048576, wasted 0, evicted 0, dropped 0, saved 1234 us";
+        assert!(lines[0].ends_with(end), "{lines:#?}");
+        assert!(
+            lines[1].contains(" 102760448..104857600: 2 windows") && lines[1].contains("wasted 5,")
+        );
+    }
+
+    /// However many decisions there are, so many are told, and how many are not.
+    #[test]
+    fn so_many_lines_and_no_more() {
+        let path = file("bound");
+        let explain = Explain::into(Some(&path));
+        for ino in 0..MOST + 1000 {
+            asked(&explain, ino, 0..1);
+        }
+        for ino in 0..2 * LEFT as u64 {
+            let key = InodeKey::new(1, ino);
+            explain.left(Subject { pid: 1, key }, Path::new("x"), Reason::Kernel);
+        }
+        explain.finish();
+        let lines = written(&path);
+        assert_eq!(lines.len() as u64, MOST + 1);
+        let left_out = 1000 + 2 * LEFT;
+        assert_eq!(
+            lines[MOST as usize],
+            format!("left out {left_out} decisions")
+        );
+    }
+
+    /// Why a file was left alone is told once, with how often that was noted.
+    #[test]
+    fn reasons_are_added_up() {
+        let path = file("reasons");
+        let explain = Explain::into(Some(&path));
+        let of = |ino| Subject {
+            pid: 9,
+            key: InodeKey::new(1, ino),
+        };
+        for _ in 0..3 {
+            explain.left(of(1), Path::new("/x"), Reason::Cached);
+        }
+        explain.left(of(1), Path::new("/x"), Reason::NoOrder);
+        explain.finish();
+        let told = [Reason::Cached, Reason::NoOrder].map(Reason::text);
+        let expected = [
+            format!("left \"/x\": {}, noted 3 times", told[0]),
+            format!("left \"/x\": {}, noted 1 times", told[1]),
+        ];
+        assert_eq!(written(&path), expected);
+    }
+
+    /// What a source has come to says how likely it is believed.
+    #[test]
+    fn use_makes_likely() {
+        let header = header();
+        let likely = || likelihood(&header, Origin::Dense);
+        assert_eq!(likely(), 0.5);
+        let of = &header.sources[Origin::Dense as usize];
+        of[Fate::Used as usize].store(98 << 20, Relaxed);
+        assert_eq!(likely(), 0.99);
+        of[Fate::Wasted as usize].store(100 << 20, Relaxed);
+        assert_eq!(likely(), 99.0 / 200.0);
+        assert_eq!(likelihood(&header, Origin::Streams), 0.5);
+        assert_eq!(shm::SOURCE_FIGURES[shm::SAVED], "saved_us");
+    }
+
+    /// Nobody wants to know: nothing is kept.
+    #[test]
+    fn nothing_is_kept_for_nobody() {
+        for path in [None, Some(Path::new("/nonexistent/file"))] {
+            let explain = Explain::into(path);
+            assert!(!explain.is_wanted());
+            let asking = Asking {
+                of: Subject {
+                    pid: 1,
+                    key: InodeKey::new(1, 1),
+                },
+                origin: Origin::Dense,
+                name: Path::new("x"),
+                ranges: &[0..1],
+            };
+            let nobody = explain.asked(&asking, &DeviceModel::default(), &header());
+            assert!(nobody.is_none());
+        }
+    }
 }

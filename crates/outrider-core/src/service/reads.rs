@@ -171,9 +171,11 @@ impl<K: Kernel> Service<K> {
     fn explain_nothing(&self, heard: &Heard, ordered: Option<bool>) {
         let file = self.files.get(&heard.key);
         let streamed = file.is_some_and(|f| f.random.is_begun() || f.random.resident() > 0);
+        let ahead = file.is_some_and(|f| f.view.unused_pages() > 0);
         match ordered {
             Some(true) => self.leaves(heard.key, Reason::Kernel),
-            Some(false) if heard.limits.funds.left_us <= 0.0 => {
+            // Where something is ahead it is that for which the credit was spent.
+            Some(false) if heard.limits.funds.left_us <= 0.0 && !ahead => {
                 self.leaves(heard.key, Reason::NoCredit);
             }
             None if heard.arrival == Arrival::Missing && !streamed => {
