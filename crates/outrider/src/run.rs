@@ -1014,7 +1014,7 @@ fn start_service(
             None => Service::new(shared, config, mode, kind, models::load())
                 .explaining(explained)
                 .run(),
-            Some(file) => record(shared, config, mode, kind, file),
+            Some(file) => record(shared, config, mode, kind, file, explained),
         }
         // SAFETY: ends the process without running the runner's exit handlers.
         unsafe { libc::_exit(0) }
@@ -1046,13 +1046,14 @@ fn record(
     mode: u32,
     kind: engine::Kind,
     file: std::io::Result<std::fs::File>,
+    explained: Option<&Path>,
 ) {
     let service = file.and_then(|file| {
         let text = toml::to_string(&config).map_err(std::io::Error::other)?;
         record::record(shared.clone(), (config, &text), mode, kind, file)
     });
     match service {
-        Ok(mut service) => service.run(),
+        Ok(service) => service.explaining(explained).run(),
         Err(_) => shared.header().lose(shm::lost::RECORDING),
     }
 }
