@@ -23,6 +23,8 @@ use crate::view::{FileView, PageRange};
 const MOST: usize = 4096;
 /// Looks at what is cached that are remembered: more are hardly made between a read and its being heard.
 const LOOKS: usize = 16;
+/// Places near readers that were looked at and are not read yet, at most.
+const DOUBTS: usize = 64;
 
 /// A descriptor of a process: the process's entry, the number, and the generation of its state.
 pub type Reader = (usize, u16, u32);
@@ -201,6 +203,8 @@ pub struct Asked {
     parts: BTreeMap<u64, Part>,
     /// Where it was seen that something is cached, and when.
     looks: VecDeque<(PageRange, Stamp)>,
+    /// What was seen to be cached so near to a reader that it may still have been on its way then, by the kernel's own readahead.
+    doubtful: VecDeque<PageRange>,
     /// Who asked last.
     latest: Option<Of>,
     /// What programs have read that was asked for and waits to be given to the kernel.
@@ -387,15 +391,41 @@ impl Asked {
         self.looks.push_back((pages, now));
     }
 
-    /// Pages of these that were not fetched ahead, and were seen to be cached only after they were read, as `view` has it before that read.
-    pub fn found_late(&self, view: &FileView, pages: PageRange, when: &When) -> u64 {
-        let late = self.looks.iter().filter(|(_, at)| !at.is_before(when));
-        late.map(|(looked, _)| {
+    /// These pages, of which nothing is known, are looked at near a reader.
+    pub fn doubt(&mut self, pages: PageRange) {
+        if let Some(last) = self.doubtful.back_mut()
+            && last.start <= pages.start
+            && pages.start <= last.end
+        {
+            last.end = last.end.max(pages.end);
+            return;
+        }
+        if self.doubtful.len() >= DOUBTS {
+            self.doubtful.pop_front();
+        }
+        self.doubtful.push_back(pages);
+    }
+
+    /// Pages of these that were not fetched ahead, and may have been on their way when they were seen, or were seen to be cached only after they were read, as `view` has it before that read.
+    pub fn found_late(&mut self, view: &FileView, pages: PageRange, when: &When) -> u64 {
+        let looks = self.looks.iter().filter(|(_, at)| !at.is_before(when));
+        let looks = looks.map(|(looked, _)| looked);
+        let late = looks.chain(&self.doubtful).map(|looked| {
             let c = view.count(looked.intersect(pages));
             let ours = c.unused_pages.saturating_sub(c.in_flight_pages);
             c.present_pages.saturating_sub(ours)
-        })
-        .sum()
+        });
+        let late = late.sum();
+        // What was read is there.
+        self.doubtful.retain_mut(|d| {
+            if pages.start <= d.start {
+                d.start = d.start.max(pages.end.min(d.end));
+            } else if d.end <= pages.end {
+                d.end = d.end.min(pages.start.max(d.start));
+            }
+            !d.is_empty()
+        });
+        late
     }
 
     /// A program has read these pages: what of that was fetched ahead and is used now, as `view` has it before that read.
@@ -659,6 +689,24 @@ mod tests {
         // Those before were fetched ahead.
         assert_eq!(asked.found_late(&view, pages(56, 72), &told(7)), 8);
         assert_eq!(asked.found_late(&view, pages(64, 72), &told(8)), 0);
+    }
+
+    /// What lies near a reader may be on its way when it is seen, once; what was read is there.
+    #[test]
+    fn what_is_seen_near_a_reader_is_doubtful_once() {
+        let (view, mut asked) = arrived();
+        asked.doubt(pages(64, 72));
+        asked.doubt(pages(72, 96));
+        view.present(pages(64, 128), 0);
+        assert_eq!(asked.found_late(&view, pages(64, 80), &told(99)), 16);
+        assert_eq!(asked.found_late(&view, pages(64, 80), &told(99)), 0);
+        assert_eq!(asked.found_late(&view, pages(88, 128), &told(99)), 8);
+        assert_eq!(asked.found_late(&view, pages(0, 128), &told(99)), 8);
+        assert_eq!(asked.found_late(&view, pages(0, 128), &told(99)), 0);
+        for k in 0..10 * DOUBTS as u64 {
+            asked.doubt(pages(1000 + 2 * k, 1001 + 2 * k));
+        }
+        assert_eq!(asked.doubtful.len(), DOUBTS);
     }
 
     /// However many parts there are, only so many are remembered, and what is not known any more is no hit.

@@ -1251,10 +1251,23 @@ impl Slot {
     /// Sets what need not be told: reads within `start..start+len` (bytes), and the next `skip` reads.
     #[inline]
     pub fn hush(&self, start: u64, len: u64, skip: u32) {
+        self.quiet(start, len);
+        self.skip.store(skip, Ordering::Relaxed);
+    }
+
+    /// Sets what need not be told: reads within `start..start+len` (bytes).
+    #[inline]
+    pub fn quiet(&self, start: u64, len: u64) {
         self.quiet_len.store(0, Ordering::Relaxed);
         self.quiet_start.store(start, Ordering::Relaxed);
         self.quiet_len.store(len, Ordering::Relaxed);
-        self.skip.store(skip, Ordering::Relaxed);
+    }
+
+    /// The next `skip` reads need not be told, unless it is some already: the hook counts them off meanwhile. Whether it is so.
+    pub fn skips(&self, skip: u32) -> bool {
+        let (order, none) = (Ordering::Relaxed, 0);
+        let skips = self.skip.compare_exchange(none, skip, order, order);
+        skips.is_ok()
     }
 }
 

@@ -85,6 +85,7 @@ impl<K: Kernel> Service<K> {
             let found_late = asked.found_late(&file.view, pages, when);
             (asked.used(&file.view, pages, when), found_late)
         };
+        file.reads(offset..offset + len);
         let a = file.view.access(pages, now);
         file.random.uses(a.first_use_pages * PAGE);
         self.files.reached(key, offset, len);

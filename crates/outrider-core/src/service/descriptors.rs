@@ -293,8 +293,17 @@ impl Desc {
         let left = slot.skip.load(Relaxed);
         let skip = if left > 0 { left } else { silence.skip };
         let quiet = silence.quiet;
-        slot.hush(quiet.start, quiet.end.saturating_sub(quiet.start), skip);
+        let (start, len) = (quiet.start, quiet.end.saturating_sub(quiet.start));
         self.skip_given = if left > 0 { given } else { skip };
+        if self.rarely == 0 {
+            slot.hush(start, len, skip);
+            return;
+        }
+        // Each read that is told begins a silence of its own there, which this must not end.
+        slot.quiet(start, len);
+        if left == 0 && !slot.skips(skip) {
+            self.skip_given = given;
+        }
     }
 
     /// Reads that are not told after its last one, by what was agreed on when that was told.

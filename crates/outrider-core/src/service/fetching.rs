@@ -12,7 +12,7 @@ use super::processes::ProcState;
 use super::still_cached::{Counted, Places, WORTH_A_LOOK};
 use super::{Service, bounds};
 use crate::asked::Of;
-use crate::device::DeviceModel;
+use crate::device::{DeviceModel, READAHEAD};
 use crate::engine::{Class, Handle, Request};
 use crate::explain::{Asking, Reason, Subject};
 use crate::intent::{Intent, Target};
@@ -179,6 +179,12 @@ impl<K: Kernel> Service<K> {
         plan
     }
 
+    /// Bytes that the kernel reads ahead of whoever reads a file, at most.
+    pub(super) fn kernel_reads_ahead(&self, key: InodeKey) -> u64 {
+        let place = self.devices.place(key.dev);
+        place.map_or(0, |p| p.read_ahead).max(2 * READAHEAD)
+    }
+
     /// Something is not fetched of a file.
     pub(super) fn leaves(&self, key: InodeKey, reason: Reason) {
         if !self.explain.is_wanted() {
@@ -212,11 +218,9 @@ impl<K: Kernel> Service<K> {
             return;
         }
         let view = file.view.clone();
-        if let Some(now) = file.account.now() {
-            let mut asked = file.account.asked();
-            for r in ranges {
-                asked.looked(PageRange::from_bytes(r.start, r.end - r.start), now);
-            }
+        let read_ahead = self.kernel_reads_ahead(key);
+        for r in ranges {
+            file.looked(PageRange::from_bytes(r.start, r.end - r.start), read_ahead);
         }
         let mut failure = None;
         // Of many small ranges a few tell, and a large one is looked at in parts only where it is cached in part: a

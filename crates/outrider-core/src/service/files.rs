@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use outrider_sys::units::{DeviceId, InodeKey, PAGE};
+use outrider_sys::units::{ByteRange, DeviceId, InodeKey, PAGE};
 
 use super::cache_users::Seen;
 use super::hold::Hold;
@@ -183,6 +183,8 @@ pub(super) struct FileState {
     progress: Progress,
     /// What its device takes for a request, µs, and for a byte of it, when something was last asked for.
     price: (f64, f64),
+    /// The last read that is known of, bytes.
+    last_read: ByteRange,
 }
 
 impl FileState {
@@ -205,7 +207,34 @@ impl FileState {
             warmth: Warmth::new(now),
             progress: Progress::default(),
             price: (0.0, 0.0),
+            last_read: 0..0,
         }
+    }
+
+    /// These bytes are read.
+    pub(super) fn reads(&mut self, bytes: ByteRange) {
+        self.last_read = bytes;
+    }
+
+    /// It is looked what of these pages is cached, and nothing else is known of them: near a reader the kernel, which reads so many bytes ahead, may have them on their way.
+    pub(super) fn looked(&self, pages: PageRange, read_ahead: u64) {
+        /// Runs of pages of which nothing is known.
+        const RUNS: usize = 16;
+        let Some(now) = self.account.now() else {
+            return;
+        };
+        let mut asked = self.account.asked();
+        asked.looked(pages, now);
+        let last = &self.last_read;
+        let near = 2 * read_ahead.max(last.end - last.start);
+        let (start, end) = (
+            last.start.saturating_sub(near),
+            last.end.saturating_add(near),
+        );
+        let near = PageRange::from_bytes(start, end - start).intersect(pages);
+        let mut unknown = Vec::new();
+        self.view.missing(near, RUNS, &mut unknown);
+        unknown.into_iter().for_each(|run| asked.doubt(run));
     }
 
     /// What its device takes for a request, µs, and for a byte of it, when something was last asked for.

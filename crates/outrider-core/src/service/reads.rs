@@ -556,6 +556,7 @@ impl<K: Kernel> Service<K> {
                 break;
             }
             if places == 1 {
+                file.looked(pages, self.kernel_reads_ahead(key));
                 file.view.present(pages, now);
             }
             front = if forward { range.end } else { range.start };
