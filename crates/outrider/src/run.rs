@@ -14,6 +14,7 @@ use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -231,6 +232,7 @@ pub fn run(
     };
     PROGRAM.store(program, Release);
     forward_signals();
+    let explained = explain.as_ref().and_then(|file| file.path().ok());
     let pipe = explain.filter(|e| e.is_pipe);
     let files = [pipe.as_ref(), recording.as_ref()];
     stand_aside(shared.as_deref(), &mut report, files);
@@ -245,6 +247,7 @@ pub fn run(
             file,
             library,
             recording,
+            explained,
         },
         shared.as_ref(),
         report,
@@ -273,6 +276,7 @@ pub fn carry_on(args: RunArgs) -> Result<i32, Failure> {
             file,
             library: None,
             recording: None,
+            explained: None,
         },
         Some(&shared),
         report,
@@ -289,6 +293,8 @@ struct Started {
     library: Option<PathBuf>,
     /// Where its service's run is recorded, if it is.
     recording: Option<OutputFile>,
+    /// The file that decisions are written to, if they are.
+    explained: Option<PathBuf>,
 }
 
 /// Waits for the program, reports, and ends as it ended.
@@ -307,6 +313,7 @@ fn finish(
         file,
         library,
         recording,
+        explained,
     } = started;
     let (mut service, mut unhooked) = (None, None);
     if args.report.is_some() {
@@ -317,7 +324,10 @@ fn finish(
         shared,
         &mut service,
         &mut unhooked,
-        || start_service(shared?, config, mode, args.engine, recording.as_ref()),
+        || {
+            let files = (recording.as_ref(), explained.as_deref());
+            start_service(shared?, config, mode, args.engine, files)
+        },
         |i| {
             if let Some(shared) = shared {
                 start_heir(shared, i, config, mode, args.engine);
@@ -340,6 +350,11 @@ fn finish(
             && shared.header().service_pid.load(Acquire) == 0
         {
             record_nothing(shared, config, mode, args.engine, &recording);
+        }
+        if let Some(path) = &explained
+            && shared.header().service_pid.load(Acquire) == 0
+        {
+            explain_nothing(path, program);
         }
         if purpose == Purpose::Check {
             let code = if libc::WIFSIGNALED(status) {
@@ -985,7 +1000,7 @@ fn start_service(
     config: &Config,
     mode: u32,
     engine: Engine,
-    recording: Option<&OutputFile>,
+    (recording, explained): (Option<&OutputFile>, Option<&Path>),
 ) -> Option<i32> {
     let old = block_signals();
     let runner = raw::getpid();
@@ -996,8 +1011,10 @@ fn start_service(
         shared.header().service_pid.store(raw::getpid(), Release);
         let (shared, config, kind) = (shared.clone(), config.clone(), engine_kind(engine));
         match recording.map(OutputFile::file) {
-            None => Service::new(shared, config, mode, kind, models::load()).run(),
-            Some(file) => record(shared, config, mode, kind, file),
+            None => Service::new(shared, config, mode, kind, models::load())
+                .explaining(explained)
+                .run(),
+            Some(file) => record(shared, config, mode, kind, file, explained),
         }
         // SAFETY: ends the process without running the runner's exit handlers.
         unsafe { libc::_exit(0) }
@@ -1009,6 +1026,19 @@ fn start_service(
     (pid > 0).then_some(pid)
 }
 
+/// Says that no service was needed. Nobody waits for the reader of a pipe.
+fn explain_nothing(path: &Path, program: i32) {
+    let mut options = std::fs::File::options();
+    options.append(true).custom_flags(libc::O_NONBLOCK);
+    if let Ok(mut file) = options.open(path) {
+        // What can't be written is lost.
+        let _ = writeln!(
+            file,
+            "{program} nothing was told: what was read was cached, shorter than files.min_size, or passed no hook"
+        );
+    }
+}
+
 /// Runs a service that records its run.
 fn record(
     shared: Arc<Shared>,
@@ -1016,13 +1046,14 @@ fn record(
     mode: u32,
     kind: engine::Kind,
     file: std::io::Result<std::fs::File>,
+    explained: Option<&Path>,
 ) {
     let service = file.and_then(|file| {
         let text = toml::to_string(&config).map_err(std::io::Error::other)?;
         record::record(shared.clone(), (config, &text), mode, kind, file)
     });
     match service {
-        Ok(mut service) => service.run(),
+        Ok(service) => service.explaining(explained).run(),
         Err(_) => shared.header().lose(shm::lost::RECORDING),
     }
 }
