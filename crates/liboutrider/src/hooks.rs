@@ -624,6 +624,9 @@ fn kernel_copy(
         Told::Before | Told::Never => 0,
     };
     let mut announced = false;
+    if let Told::After { .. } = told {
+        slot.flags.fetch_or(shm::FLAG_COPIES, Relaxed);
+    }
     match told {
         Told::Before if here => _ = descriptors::reading(from, n),
         Told::Before => descriptors::reading_at(from, at, n),

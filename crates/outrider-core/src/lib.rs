@@ -1,6 +1,7 @@
 //! Outrider's pipeline, in the order that data takes: sources foresee, the view knows what is cached, place
 //! knows devices, budget grants memory, plan decides, the engine issues, account tells what became of it.
 
+pub mod asked;
 pub mod board;
 pub mod budget;
 pub mod clock;
@@ -9,6 +10,7 @@ pub mod declare;
 pub mod device;
 pub mod engine;
 pub mod exclude;
+pub mod explain;
 pub mod fetch;
 pub mod hints;
 pub mod intent;

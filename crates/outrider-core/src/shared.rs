@@ -13,6 +13,7 @@ use outrider_sys::handover::{self, Arrival, Handed};
 use outrider_sys::standing::Watch;
 use outrider_sys::{life, mapped};
 
+use crate::asked::Stamp;
 use crate::board::{self, Board};
 use crate::lock;
 use crate::shm::{
@@ -53,6 +54,8 @@ pub struct Shared {
     holds: Vec<Mutex<Holds>>,
     /// Files that the service has open, or is about to open, because programs have them.
     pub(crate) held: AtomicU32,
+    /// Counts the service's looks at what programs tell.
+    epoch: AtomicU64,
 }
 
 /// Files that the service has open because a process has them.
@@ -112,6 +115,7 @@ impl Shared {
             strays: (0..MAX_PROCS).map(|_| AtomicBool::new(false)).collect(),
             holds: (0..MAX_PROCS).map(|_| Mutex::default()).collect(),
             held: AtomicU32::new(0),
+            epoch: AtomicU64::new(1),
         }
     }
 
@@ -299,6 +303,18 @@ impl Shared {
         }
     }
 
+    /// The service looks at what programs have told: the epoch that begins with that.
+    pub fn begin_epoch(&self) -> u64 {
+        self.epoch.fetch_add(1, SeqCst) + 1
+    }
+
+    /// The time, for whoever reads a file that the process in this entry reads.
+    pub fn stamp(&self, proc: u32) -> Stamp {
+        let epoch = self.epoch.load(SeqCst);
+        let (_, place) = self.proc(proc as usize).places();
+        Stamp { epoch, proc, place }
+    }
+
     /// Frees a process entry: the memory is the process's alone again.
     pub fn clear(&self, i: usize) {
         let Some(place) = self.places.get(i) else {
@@ -463,6 +479,8 @@ impl Shared {
         let pairs = to.walked.iter().zip(&from.walked);
         let pairs = pairs.chain(to.listed.iter().zip(&from.listed));
         let pairs = pairs.chain(to.foreseen.iter().zip(&from.foreseen));
+        let sources = to.sources.iter().flatten();
+        let pairs = pairs.chain(sources.zip(from.sources.iter().flatten()));
         for (to, from) in counts.into_iter().chain(pairs) {
             to.fetch_add(from.swap(0, Relaxed), Relaxed);
         }

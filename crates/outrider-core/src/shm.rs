@@ -93,6 +93,8 @@ pub const FLAG_UNTOLD: u32 = 128;
 pub const FLAG_BLIND: u32 = 256;
 /// The program has said that it reads it in order (POSIX_FADV_SEQUENTIAL): the kernel's windows are twice as long.
 pub const FLAG_SEQUENTIAL: u32 = 512;
+/// Calls copy its bytes within the kernel: of such a read is told when it was made.
+pub const FLAG_COPIES: u32 = 1024;
 
 /// The upper half of the flags: after a read that was told so many are not, until the service says otherwise. It is how a program
 /// that finds everything cached is listened to: a burst of reads costs few events even while the service is busy.
@@ -387,11 +389,13 @@ pub const PROC_FUTEXES: [usize; 1] = [core::mem::offset_of!(Proc, release_done)]
 /// What the report counts of a file, of a process, and of all: bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Figure {
-    /// Read, and in the cache (as far as the service knows).
+    /// Read, and there before the program asked because we had fetched them ahead.
     Hit,
-    /// Read while they were still on their way.
+    /// Read, and asked for by us, but still on their way when the program asked.
     Late,
-    /// Read, and foreseen by nobody.
+    /// Read, and known to be there before the program asked, not because of us.
+    Cached,
+    /// Read, and none of these: foreseen by nobody, or too late.
     Miss,
     /// Requested by us.
     Prefetched,
@@ -406,9 +410,10 @@ pub enum Figure {
 }
 
 /// The names of [`Figure`]s in reports, in their order.
-pub const FIGURES: [&str; 8] = [
+pub const FIGURES: [&str; 9] = [
     "hit",
     "late",
+    "cached",
     "missed",
     "prefetched",
     "used",
@@ -464,7 +469,7 @@ pub struct FileStat {
     /// Bytes of `path` in use; 0: this entry is free.
     pub path_len: AtomicU64,
     /// The file's name when it was first seen, or its tail where it is longer.
-    pub path: [AtomicU64; 20],
+    pub path: [AtomicU64; 19],
 }
 
 /// What one process did and what was done for it, written by the service as it happens. Its hooks count some of it themselves, in its [`Proc`];
@@ -487,7 +492,7 @@ pub struct Record {
     /// What it read, and what became of what was fetched for it.
     pub figures: Figures,
     /// Its command's name, zeros after it.
-    pub name: [AtomicU64; 18],
+    pub name: [AtomicU64; 17],
 }
 
 /// Reasons why something was lost, as bits of [`Header::lost`].
@@ -758,6 +763,33 @@ impl Origin {
     }
 }
 
+/// What became of bytes that were asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Read.
+    Used,
+    /// Of these, those that the program asked for before they were there.
+    Late,
+    /// Never read.
+    Wasted,
+    /// Gone from the cache before they were read.
+    Evicted,
+    /// Not fetched after all: the program was there first, or closed the file.
+    Dropped,
+}
+
+/// Names of what is kept of each source, in reports: bytes by [`Fate`], and by how much less a program has waited, µs.
+pub const SOURCE_FIGURES: [&str; 6] = [
+    "used_bytes",
+    "late_bytes",
+    "wasted_bytes",
+    "evicted_bytes",
+    "dropped_bytes",
+    "saved_us",
+];
+/// The last of these.
+pub const SAVED: usize = 5;
+
 /// What runner and service keep for the report, and how they tell each other of their ends.
 #[repr(C, align(4096))]
 pub struct Header {
@@ -802,6 +834,8 @@ pub struct Header {
     /// What came of a profile: entries that were looked up, listed or brought, those that are gone or left alone, bytes that were asked for, and bytes that
     /// count as fetched (a page for what was only looked up) and as used.
     pub remembered: [AtomicU64; 5],
+    /// What became of these; see [`SOURCE_FIGURES`].
+    pub sources: [[AtomicU64; SOURCE_FIGURES.len()]; Origin::ALL.len()],
     /// File systems of which nothing is prefetched any more, by `st_dev`: what is read does not stay cached; a server did not answer. Unused entries are zero.
     pub left_alone: [[AtomicU64; 4]; 2],
     /// How this service came to be, if it is not the first.
@@ -1231,10 +1265,23 @@ impl Slot {
     /// Sets what need not be told: reads within `start..start+len` (bytes), and the next `skip` reads.
     #[inline]
     pub fn hush(&self, start: u64, len: u64, skip: u32) {
+        self.quiet(start, len);
+        self.skip.store(skip, Ordering::Relaxed);
+    }
+
+    /// Sets what need not be told: reads within `start..start+len` (bytes).
+    #[inline]
+    pub fn quiet(&self, start: u64, len: u64) {
         self.quiet_len.store(0, Ordering::Relaxed);
         self.quiet_start.store(start, Ordering::Relaxed);
         self.quiet_len.store(len, Ordering::Relaxed);
-        self.skip.store(skip, Ordering::Relaxed);
+    }
+
+    /// The next `skip` reads need not be told, unless it is some already: the hook counts them off meanwhile. Whether it is so.
+    pub fn skips(&self, skip: u32) -> bool {
+        let (order, none) = (Ordering::Relaxed, 0);
+        let skips = self.skip.compare_exchange(none, skip, order, order);
+        skips.is_ok()
     }
 }
 

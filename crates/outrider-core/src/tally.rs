@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::asked::Of;
 use crate::shared::Shared;
-use crate::shm::{FIGURES, Figure, Figures};
+use crate::shm::{FIGURES, Fate, Figure, Figures, Origin, SAVED};
 
 /// No entry.
 const NONE: usize = usize::MAX;
@@ -37,6 +38,33 @@ impl Tally {
     /// Takes bytes off again, of each count as many as there are.
     pub fn take_off(&self, figure: Figure, bytes: u64) {
         self.counts().for_each(|to| to.take_off(figure, bytes));
+    }
+
+    /// What so many bytes have come to that somebody foresaw.
+    pub fn came_to(&self, of: &Of, fate: Fate, bytes: u64) {
+        self.source(of.origin, fate as usize, bytes);
+        if let Some(outcome) = of.outcome.as_ref().filter(|_| bytes > 0) {
+            outcome.add(fate, bytes);
+        }
+    }
+
+    /// What somebody foresaw has saved the program so many µs.
+    pub fn saved(&self, of: &Of, us: u64) {
+        self.source(of.origin, SAVED, us);
+        if let Some(outcome) = of.outcome.as_ref().filter(|_| us > 0) {
+            outcome.saves(us);
+        }
+    }
+
+    fn source(&self, origin: Origin, figure: usize, n: u64) {
+        if n > 0 {
+            self.shared.header().sources[origin as usize][figure].fetch_add(n, Relaxed);
+        }
+    }
+
+    /// Where it counts.
+    pub fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     fn counts(&self) -> impl Iterator<Item = &Figures> {

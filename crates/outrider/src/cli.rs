@@ -269,7 +269,7 @@ pub struct RunArgs {
     /// Print a table of what was prefetched, used and wasted at the end; with =FILE write it as JSON.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub report: Option<Option<PathBuf>>,
-    /// Write into FILE why and in which order declared data was fetched and evicted, a line for each decision.
+    /// Write into FILE what was fetched ahead and why, what came of it, and why files were left alone, a line for each decision.
     #[arg(long, value_name = "FILE")]
     pub explain: Option<PathBuf>,
     /// Write into FILE all that the service sees and does, from which `outrider-lab replay` drives it again; no directories are run ahead of then.

@@ -14,6 +14,7 @@ use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -244,7 +245,9 @@ pub fn run(
     // What a profile has is fetched while the program is being started.
     let service = match (&remembered, &shared) {
         (Some(remembered), Some(shared)) => {
-            start_service(shared, &config, mode, args.engine, None, Some(remembered))
+            let explained = explain.as_ref().and_then(|file| file.path().ok());
+            let files = (None, explained.as_deref());
+            start_service(shared, &config, mode, args.engine, files, Some(remembered))
         }
         _ => None,
     };
@@ -259,6 +262,7 @@ pub fn run(
     };
     PROGRAM.store(program, Release);
     forward_signals();
+    let explained = explain.as_ref().and_then(|file| file.path().ok());
     let pipe = explain.filter(|e| e.is_pipe);
     let files = [pipe.as_ref(), recording.as_ref()];
     let log = remembered.as_ref().and_then(Remembered::descriptor);
@@ -275,6 +279,7 @@ pub fn run(
             library,
             recording,
             service,
+            explained,
         },
         shared.as_ref(),
         report,
@@ -304,6 +309,7 @@ pub fn carry_on(args: RunArgs) -> Result<i32, Failure> {
             library: None,
             recording: None,
             service: None,
+            explained: None,
         },
         Some(&shared),
         report,
@@ -322,6 +328,8 @@ struct Started {
     recording: Option<OutputFile>,
     /// Its service, where that is there from the start on.
     service: Option<i32>,
+    /// The file that decisions are written to, if they are.
+    explained: Option<PathBuf>,
 }
 
 /// Waits for the program, reports, and ends as it ended.
@@ -341,6 +349,7 @@ fn finish(
         library,
         recording,
         mut service,
+        explained,
     } = started;
     let mut unhooked = None;
     if args.report.is_some() {
@@ -351,7 +360,10 @@ fn finish(
         shared,
         &mut service,
         &mut unhooked,
-        || start_service(shared?, config, mode, args.engine, recording.as_ref(), None),
+        || {
+            let files = (recording.as_ref(), explained.as_deref());
+            start_service(shared?, config, mode, args.engine, files, None)
+        },
         |i| {
             if let Some(shared) = shared {
                 start_heir(shared, i, config, mode, args.engine);
@@ -374,6 +386,11 @@ fn finish(
             && shared.header().service_pid.load(Acquire) == 0
         {
             record_nothing(shared, config, mode, args.engine, &recording);
+        }
+        if let Some(path) = &explained
+            && shared.header().service_pid.load(Acquire) == 0
+        {
+            explain_nothing(path, program);
         }
         if purpose == Purpose::Check {
             let code = if libc::WIFSIGNALED(status) {
@@ -1030,7 +1047,7 @@ fn start_service(
     config: &Config,
     mode: u32,
     engine: Engine,
-    recording: Option<&OutputFile>,
+    (recording, explained): (Option<&OutputFile>, Option<&Path>),
     remembered: Option<&Remembered>,
 ) -> Option<i32> {
     let old = block_signals();
@@ -1044,12 +1061,13 @@ fn start_service(
         match recording.map(OutputFile::file) {
             None => {
                 let service = Service::new(shared, config, mode, kind, models::load());
-                match remembered {
-                    Some(remembered) => service.remember(remembered.job(runner)).run(),
-                    None => { service }.run(),
+                let mut service = service.explaining(explained);
+                if let Some(remembered) = remembered {
+                    service = service.remember(remembered.job(runner));
                 }
+                service.run();
             }
-            Some(file) => record(shared, config, mode, kind, file),
+            Some(file) => record(shared, config, mode, kind, file, explained),
         }
         // SAFETY: ends the process without running the runner's exit handlers.
         unsafe { libc::_exit(0) }
@@ -1061,6 +1079,19 @@ fn start_service(
     (pid > 0).then_some(pid)
 }
 
+/// Says that no service was needed. Nobody waits for the reader of a pipe.
+fn explain_nothing(path: &Path, program: i32) {
+    let mut options = std::fs::File::options();
+    options.append(true).custom_flags(libc::O_NONBLOCK);
+    if let Ok(mut file) = options.open(path) {
+        // What can't be written is lost.
+        let _ = writeln!(
+            file,
+            "{program} nothing was told: what was read was cached, shorter than files.min_size, or passed no hook"
+        );
+    }
+}
+
 /// Runs a service that records its run.
 fn record(
     shared: Arc<Shared>,
@@ -1068,13 +1099,14 @@ fn record(
     mode: u32,
     kind: engine::Kind,
     file: std::io::Result<std::fs::File>,
+    explained: Option<&Path>,
 ) {
     let service = file.and_then(|file| {
         let text = toml::to_string(&config).map_err(std::io::Error::other)?;
         record::record(shared.clone(), (config, &text), mode, kind, file)
     });
     match service {
-        Ok(mut service) => service.run(),
+        Ok(service) => service.explaining(explained).run(),
         Err(_) => shared.header().lose(shm::lost::RECORDING),
     }
 }

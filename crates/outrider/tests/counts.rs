@@ -38,7 +38,7 @@ fn number(totals: &Value, field: &str) -> u64 {
 
 /// Bytes read that were told of.
 fn counted(totals: &Value) -> u64 {
-    let fields = ["hit_bytes", "late_bytes", "miss_bytes"];
+    let fields = ["hit_bytes", "late_bytes", "cached_bytes", "miss_bytes"];
     fields.iter().map(|f| number(totals, f)).sum()
 }
 
@@ -608,7 +608,7 @@ fn crowds_are_left_alone_while_they_last() {
         let heard = files
             .iter()
             .find(|f| f["path"].as_str().unwrap().ends_with("/alone"))
-            .map_or(0, |f| number(f, "hit_bytes") + number(f, "miss_bytes"));
+            .map_or(0, counted);
         let told = number(&totals, "events") + number(&totals, "events_dropped");
         if told < FILES * PASSES && heard > 4 << 20 {
             Ok(())
@@ -699,15 +699,16 @@ fn reads_that_skip_blocks_are_foreseen() {
             }
             let (totals, out) = run(&dir, &[&reader, name, mean, "0"]);
             assert_eq!(out, plain);
-            let [hits, missed, fetched] =
-                ["hit_bytes", "miss_bytes", "prefetched_bytes"].map(|n| number(&totals, n));
+            let [hit, late, missed, fetched] =
+                ["hit_bytes", "late_bytes", "miss_bytes", "prefetched_bytes"]
+                    .map(|n| number(&totals, n));
             let well = match (mean, cold) {
                 (_, false) => fetched < 1 << 20,
                 ("400" | "-400", _) => fetched < 8 << 20,
                 // What was read silently is estimated.
                 _ => {
                     let counted = read / 2..read * 5 / 4;
-                    counted.contains(&hits) && missed < read / 4 && fetched <= SIZE
+                    counted.contains(&(hit + late)) && missed < read / 4 && fetched <= SIZE
                 }
             };
             well.then_some(())
@@ -797,7 +798,7 @@ if what == 'first': time.sleep(0.5)
 for name in sorted(os.listdir('disk/tree')) if what == 'tree' else []:
     open('disk/tree/' + name, 'rb').read()
 ";
-    // What is read and how, the settings, and the least and the most of a figure.
+    // What is read and how, the settings, and the least and the most of a figure. Who reads the first 16 KiB may be there before the kernel is asked.
     const ROWS: &str = "
 sequential|predict+opt||prefetched_bytes|112M|128M
 sequential|predict+opt|budget.low_watermark=1.0,budget.high_watermark=1.0|prefetched_bytes|0|0
@@ -836,10 +837,10 @@ near|predict|dense.enabled=false|used_bytes|0|8M
 skips|predict+opt||prefetched_bytes|64M|128M
 skips|predict+opt|predict.sparse=0|prefetched_bytes|0|12M
 first|predict+opt||prefetched_bytes|512K|2M
-first|predict+opt|window.optimistic_open='8M'|prefetched_bytes|8M|8M
+first|predict+opt|window.optimistic_open='8M'|prefetched_bytes|8176K|8M
 first|predict+opt|window.optimistic_open=0|prefetched_bytes|0|512K
-first|fetchall+opt||prefetched_bytes|128M|128M
-first|fetchall+opt|window.whole_file_max='4M'|prefetched_bytes|4M|4M
+first|fetchall+opt||prefetched_bytes|131056K|128M
+first|fetchall+opt|window.whole_file_max='4M'|prefetched_bytes|4080K|4M
 first|fetchall+opt|budget.share=0.5|prefetched_bytes|64M|128M
 first|fetchall+opt|budget.share=0.01|prefetched_bytes|1|16M
 sequential|predict+opt||foreseen_streams_bytes|100M|128M

@@ -657,6 +657,11 @@ fn explanations_go_into_pipes() {
             "left out ",
             "round ",
             "window ",
+            // The service's.
+            "process ",
+            "left \"",
+            "opens \"",
+            "streams \"",
         ];
         assert!(
             pid.parse::<u32>().is_ok() && known.iter().any(|k| what.starts_with(k)),

@@ -692,9 +692,10 @@ fn reports() {
     for field in ["mode", "engine"] {
         assert!(json[field].is_string(), "{field}: {json}");
     }
-    const COUNTERS: [&str; 8] = [
+    const COUNTERS: [&str; 9] = [
         "hit_bytes",
         "late_bytes",
+        "cached_bytes",
         "miss_bytes",
         "prefetched_bytes",
         "used_bytes",
@@ -761,7 +762,7 @@ fn reports() {
     }
     let n = |field: &str| file[field].as_u64().unwrap();
     // Every byte was read once. Reads may be sampled, so the counters are good to a tenth.
-    let read = n("hit_bytes") + n("late_bytes") + n("miss_bytes");
+    let read = n("hit_bytes") + n("late_bytes") + n("cached_bytes") + n("miss_bytes");
     let whole = 32 << 20;
     assert!(
         read.abs_diff(whole) < whole / 10,

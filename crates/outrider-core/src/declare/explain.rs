@@ -1,16 +1,13 @@
 //! What the fetcher was told by the environment, and what it tells about its decisions.
 
 use std::ffi::{CStr, OsStr, OsString};
-use std::io::Write;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 
 use outrider_sys::environment::variable;
-use outrider_sys::raw::{self, Fd};
 use outrider_sys::units::{ByteRange, DeviceId, PAGE};
-use rustix::fs::{CWD, Mode, OFlags};
 
+use crate::explain::Lines;
 use crate::view::PageRange;
 use outrider_sys::size::parse as parse_size;
 
@@ -53,103 +50,21 @@ pub(super) struct Totals {
     pub infill: u64,
 }
 
-/// Lines are written in pieces of about this many bytes, each with one call.
-const PIECE: usize = 32 << 10;
-/// What a pipe takes whole or not at all (PIPE_BUF of pipe(7)).
-const WHOLE: usize = 4096;
-/// A pipe holds so many bytes for a reader who is late or slow, if the kernel grants it: what anybody may ask for (/proc/sys/fs/pipe-max-size).
-const PIPE: usize = 1 << 20;
-
-/// Writes what was decided, a line each, behind what others write to the same file. Each begins with the process's number. Nobody waits for the reader of
-/// a pipe: what it doesn't take is left out, and counted.
-pub(super) struct Explain {
-    file: Option<Fd>,
-    /// Bytes that are written whole, at most.
-    whole: usize,
-    pid: u32,
-    text: Vec<u8>,
-    left_out: u64,
-}
-
-/// Opens what exists for appending, without waiting for anybody.
-fn open(path: &OsStr) -> Option<Fd> {
-    let flags = OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-    let open = |how| rustix::fs::openat(CWD, path, flags | how, Mode::empty());
-    match open(OFlags::WRONLY) {
-        // A pipe that nobody reads yet.
-        Err(rustix::io::Errno::NXIO) => open(OFlags::RDWR),
-        other => other,
-    }
-    .ok()
-    .map(Fd::from)
-}
-
-fn is_pipe(file: &Fd) -> bool {
-    raw::fstat(file.as_raw_fd()).is_ok_and(|st| st.st_mode & libc::S_IFMT == libc::S_IFIFO)
-}
-
-fn lines(text: &[u8]) -> u64 {
-    text.iter().filter(|b| **b == b'\n').count() as u64
-}
-
-/// How many bytes of `text` are lines that end within `most` bytes: one line at least.
-fn lines_within(text: &[u8], most: usize) -> usize {
-    let end = |part: &[u8]| part.iter().rposition(|b| *b == b'\n').map(|i| i + 1);
-    let first = || text.iter().position(|b| *b == b'\n').map(|i| i + 1);
-    text.get(..most)
-        .map_or(Some(text.len()), |part| end(part).or_else(first))
-        .unwrap_or(text.len())
-}
+/// Writes what was decided, a line each.
+pub(super) struct Explain(Lines);
 
 impl Explain {
     pub fn new(path: Option<OsString>) -> Explain {
-        let file = path.filter(|p| !p.is_empty()).and_then(|p| open(&p));
-        let is_pipe = file.as_ref().is_some_and(is_pipe);
-        if let Some(pipe) = file.as_ref().filter(|_| is_pipe) {
-            let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE);
-        }
-        Explain {
-            file,
-            whole: if is_pipe { WHOLE } else { usize::MAX },
-            pid: raw::getpid(),
-            text: Vec::new(),
-            left_out: 0,
-        }
+        Explain(Lines::into(path.as_deref()))
     }
 
     fn line(&mut self, text: std::fmt::Arguments<'_>) {
-        if self.file.is_some() {
-            let _ = writeln!(self.text, "{} {text}", self.pid);
-            if self.text.len() >= PIECE {
-                self.flush();
-            }
-        }
+        self.0.line(text);
     }
 
     /// Writes what is waiting.
     pub fn flush(&mut self) {
-        let Some(file) = &self.file else { return };
-        if self.text.is_empty() {
-            return;
-        }
-        if self.left_out > 0 {
-            let told = format!("{} left out {} lines\n", self.pid, self.left_out);
-            self.text.splice(0..0, told.into_bytes());
-            // That line, should it be left out, too.
-            self.left_out -= 1;
-        }
-        let mut rest = self.text.as_slice();
-        while !rest.is_empty() {
-            let (piece, more) = rest.split_at(lines_within(rest, self.whole));
-            // A full pipe, or a full disk, costs the explanation.
-            if rustix::io::write(file, piece).is_err() {
-                break;
-            }
-            self.left_out = 0;
-            rest = more;
-        }
-        self.left_out += lines(rest);
-        self.text.clear();
+        self.0.flush();
     }
 
     /// How a device was found to behave.

@@ -8,16 +8,23 @@ use std::time::Duration;
 
 use outrider_sys::units::{ByteRange, DeviceId, PAGE};
 
-use super::{Arrived, Class, Failure, Handed, Handle, Request, TARDY, Watched};
+use super::{Account, Arrived, Class, Failure, Handed, Handle, Request, TARDY, Watched};
 use crate::clock::Moment;
 use crate::device::{Bulk, DeviceModel, InFlight, Layout, READAHEAD, Seeks, Sharing};
 use crate::ledger::Holder;
 use crate::shm::{Notes, lost};
 use crate::view::{FileView, PageRange};
 
+/// A request on its way.
+struct Arriving {
+    view: Option<Arc<FileView>>,
+    range: ByteRange,
+    account: Arc<Account>,
+}
+
 /// Requests that were issued together and are waited for as one.
 pub(super) struct Batch {
-    parts: Vec<(Option<Arc<FileView>>, ByteRange)>,
+    parts: Vec<Arriving>,
     handle: Arc<Handle>,
     bytes: u64,
     /// Bytes that the device was asked for, less what was cached or on its way; `None` where nobody counts.
@@ -233,7 +240,11 @@ impl Issuing {
             }
             request.account.handed(request.bytes());
             handle = Some(request.handle.clone());
-            parts.push((request.view, request.range));
+            parts.push(Arriving {
+                view: request.view,
+                range: request.range,
+                account: request.account,
+            });
         }
         for (_, failure) in outcome.failed {
             match failure {
@@ -302,7 +313,7 @@ impl Awaited {
     /// The last byte: it has arrived when this has.
     pub fn last(&self) -> u64 {
         let last = self.batch.parts.last();
-        last.map_or(0, |(_, r)| r.end.saturating_sub(1))
+        last.map_or(0, |part| part.range.end.saturating_sub(1))
     }
 
     /// When it was issued.
@@ -319,12 +330,16 @@ impl Awaited {
     pub(super) fn settle(&mut self, arrived: &Arrived) -> Option<DeviceId> {
         let watched = self.batch.watched.take();
         let holder = watched.and_then(|w| w.end(arrived.seen));
-        for (view, range) in &self.batch.parts {
+        for part in &self.batch.parts {
+            let range = &part.range;
             let pages = PageRange::from_bytes(range.start, range.end - range.start);
-            match view {
+            match &part.view {
                 Some(view) if arrived.overdue => _ = view.fail(pages),
                 Some(view) => view.complete(pages, arrived.at.micros()),
                 None => {}
+            }
+            if arrived.seen {
+                part.account.arrived(pages);
             }
         }
         holder
@@ -512,6 +527,7 @@ impl Device {
                 continue;
             }
             bytes += b;
+            request.goes_out();
             group.push(request);
         }
         group

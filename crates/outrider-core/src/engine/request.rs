@@ -1,11 +1,13 @@
 //! What is asked for, and where it is counted.
 
-use outrider_sys::units::ByteRange;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use outrider_sys::units::{ByteRange, PAGE};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::Handle;
-use crate::shm::Figure;
+use crate::asked::{Asked, Reader, Stamp};
+use crate::lock;
+use crate::shm::{Fate, Figure};
 use crate::tally::Tally;
 use crate::view::{FileView, PageRange};
 
@@ -24,6 +26,16 @@ pub enum Class {
 pub trait Overtaken: Send + Sync {
     /// Whether the program has read past `range` (bytes).
     fn overtaken(&self, range: &ByteRange) -> bool;
+
+    /// What of `range` (bytes) the program has asked for by now, if that is known.
+    fn has_asked(&self, _range: &ByteRange) -> Option<ByteRange> {
+        None
+    }
+
+    /// Whose reads these are.
+    fn who(&self) -> Option<Reader> {
+        None
+    }
 }
 
 /// One range to fetch.
@@ -51,6 +63,12 @@ pub struct Account {
     pub cancelled: AtomicBool,
     /// Bytes that wait to be issued.
     queued: AtomicU64,
+    /// What was asked for and not read yet, where there is a tally.
+    asked: Mutex<Asked>,
+    /// Bytes that were given to the kernel after the program had read them, and are not counted yet.
+    overtaken: AtomicU64,
+    /// Entry of the process that has opened or read the file last.
+    proc: AtomicU32,
 }
 
 impl Account {
@@ -72,9 +90,40 @@ impl Account {
         self.tally.as_ref()
     }
 
+    /// What was asked for and not read yet, where there is a tally.
+    pub fn asked(&self) -> MutexGuard<'_, Asked> {
+        lock(&self.asked)
+    }
+
+    /// The process in this entry opens or reads the file.
+    pub fn read_by(&self, proc: usize) {
+        self.proc.store(proc as u32, Ordering::Relaxed);
+    }
+
+    /// The time, as far as it counts for what was asked for; `None` where that is not kept.
+    pub fn now(&self) -> Option<Stamp> {
+        let proc = self.proc.load(Ordering::Relaxed);
+        Some(self.tally.as_ref()?.shared().stamp(proc))
+    }
+
+    /// It arrived.
+    pub(super) fn arrived(&self, pages: PageRange) {
+        if let Some(now) = self.now() {
+            self.asked().arrived(pages, now);
+        }
+    }
+
     pub(super) fn handed(&self, bytes: u64) {
         match &self.tally {
-            Some(tally) => tally.add(Figure::Prefetched, bytes),
+            Some(tally) => {
+                // The kernel skips what it has.
+                let take = |all: u64| all.checked_sub(bytes).or(Some(0));
+                let of = &self.overtaken;
+                let before = of.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+                let overtaken = before.unwrap_or(0).min(bytes);
+                tally.add(Figure::Prefetched, bytes - overtaken);
+                tally.add(Figure::Dropped, overtaken);
+            }
             None => drop(self.issued.fetch_add(bytes, Ordering::Relaxed)),
         }
     }
@@ -128,8 +177,24 @@ impl Request {
             .fetch_sub(self.bytes(), Ordering::Relaxed);
     }
 
+    /// The kernel is given it now.
+    pub(super) fn goes_out(&self) {
+        if let Some(now) = self.account.now() {
+            let overtaken = self.account.asked().issued(self.pages(), now);
+            let overtaken = overtaken * PAGE;
+            self.account
+                .overtaken
+                .fetch_add(overtaken, Ordering::Relaxed);
+        }
+    }
+
     pub(super) fn drop_it(self) {
         self.account.dropped(self.bytes());
+        if let Some(tally) = &self.account.tally {
+            for (of, pages) in self.account.asked().failed(self.pages()) {
+                tally.came_to(&of, Fate::Dropped, pages * PAGE);
+            }
+        }
         if let Some(view) = &self.view {
             view.fail(self.pages());
         }

@@ -12,7 +12,7 @@ use outrider_sys::units::{InodeKey, PAGE};
 use super::kernel::Kernel;
 use super::{FILES_KEPT, FileState, Service};
 use crate::engine::Class;
-use crate::shm::{self, Figure, lost};
+use crate::shm::{self, Fate, lost};
 use crate::source::mapped::Mapped;
 use crate::view::{FileView, PageRange};
 
@@ -200,8 +200,7 @@ impl<K: Kernel> Service<K> {
                 continue;
             }
             let everything = PageRange::new(0, u64::MAX / PAGE);
-            let unused = file.view.evicted(everything).unused_pages;
-            file.count(Figure::Wasted, unused * PAGE);
+            file.lose(everything, Fate::Wasted);
             file.random.forget();
             all -= before.saturating_sub(file.bytes());
         }

@@ -5,28 +5,58 @@ use std::sync::atomic::Ordering::Relaxed;
 use outrider_sys::units::{ByteRange, InodeKey, PAGE};
 
 use super::Service;
+use super::descriptors::Silent;
 use super::kernel::Kernel;
-use crate::shm::Figure;
+use crate::asked::{Use, When};
+use crate::device::READAHEAD;
+use crate::shm::{Fate, Figure, Origin};
 use crate::source::Arrival;
-use crate::view::PageRange;
+use crate::view::{Access, PageRange};
 
 /// Silent strided reads that are accounted for one by one.
 const MOST_PASSED: usize = 65536;
+
+/// What a read has found, in pages. The rest was missing.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Found {
+    hit: u64,
+    late: u64,
+    cached: u64,
+}
+
+impl Found {
+    /// Of a read of so many pages, of which `uses` were fetched ahead and `found_late` seen to be cached after the program had asked for them.
+    fn new(read: &Access, uses: &[Use], found_late: u64, pages: u64) -> Found {
+        let sum = |of: fn(&Use) -> u64| uses.iter().map(of).sum::<u64>();
+        let hit = sum(|u| u.hit).min(pages);
+        let ours = sum(|u| u.hit + u.late + u.first);
+        // Of what nobody knows any more it isn't known when it was there.
+        let late = sum(|u| u.late) + read.first_use_pages.saturating_sub(ours);
+        let late = late.min(pages - hit);
+        // What is on its way is not used yet.
+        let there = read.first_use_pages.saturating_sub(read.late_pages);
+        let cached = read.hit_pages.saturating_sub(there);
+        let cached = cached.saturating_sub(found_late).min(pages - hit - late);
+        Found { hit, late, cached }
+    }
+}
 
 impl<K: Kernel> Service<K> {
     pub(super) fn lost_pages(&mut self, key: InodeKey, range: PageRange) {
         let Some(file) = self.files.get(&key) else {
             return;
         };
-        let gone = file.view.evicted(range);
-        self.count(key, Figure::Evicted, gone.unused_pages * PAGE);
+        file.lose(range, Fate::Evicted);
     }
 
     /// Process `i` opens or reads a file.
     pub(super) fn reads_now(&self, i: usize, key: InodeKey) {
         let (state, file) = (self.processes.get(i), self.files.get(&key));
-        if let (Some(state), Some(tally)) = (state, file.and_then(|f| f.account.tally())) {
+        if let (Some(state), Some(file)) = (state, file)
+            && let Some(tally) = file.account.tally()
+        {
             tally.read_by(state.who());
+            file.account.read_by(i);
         }
     }
 
@@ -37,8 +67,8 @@ impl<K: Kernel> Service<K> {
         }
     }
 
-    /// The program read these bytes, or so we know by now.
-    pub(super) fn seen(&mut self, key: InodeKey, offset: u64, len: u64) -> Arrival {
+    /// The program read these bytes, for which it had asked then, or so we know by now.
+    pub(super) fn seen(&mut self, key: InodeKey, offset: u64, len: u64, when: &When) -> Arrival {
         let now = self.now_us();
         let Some(file) = self.files.get_mut(&key) else {
             return Arrival::Missing;
@@ -50,15 +80,18 @@ impl<K: Kernel> Service<K> {
             return Arrival::Present;
         }
         let pages = PageRange::from_bytes(offset, len);
+        let (uses, found_late) = {
+            let mut asked = file.account.asked();
+            let found_late = asked.found_late(&file.view, pages, when);
+            (asked.used(&file.view, pages, when), found_late)
+        };
+        file.reads(offset..offset + len);
         let a = file.view.access(pages, now);
         file.random.uses(a.first_use_pages * PAGE);
         self.files.reached(key, offset, len);
-        // Bytes, not pages: a read of a few bytes is a hit of a few bytes.
-        let share = |n| (u128::from(len) * u128::from(n) / u128::from(pages.len().max(1))) as u64;
-        self.count(key, Figure::Hit, share(a.hit_pages));
-        self.count(key, Figure::Late, share(a.late_pages));
-        self.count(key, Figure::Miss, share(a.miss_pages));
-        self.count(key, Figure::Used, a.first_use_pages * PAGE);
+        let found = Found::new(&a, &uses, found_late, pages.len());
+        self.has_found(key, &found, pages.len(), len);
+        self.has_used(key, &a, &uses, len);
         if a.miss_pages > 0 {
             if let Some(file) = self.files.get_mut(&key) {
                 file.hinted.missed(self.kernel.now());
@@ -71,8 +104,80 @@ impl<K: Kernel> Service<K> {
         }
     }
 
-    /// Reads that were not told: pieces of `len` bytes that begin every `stride` bytes in `span`.
-    pub(super) fn pass(&mut self, i: usize, key: InodeKey, span: ByteRange, stride: u64, len: u64) {
+    /// Counts what a read of `len` bytes has found in so many pages.
+    fn has_found(&self, key: InodeKey, found: &Found, pages: u64, len: u64) {
+        // Bytes, not pages: a read of a few bytes is a hit of a few bytes.
+        let share = |n| (u128::from(len) * u128::from(n) / u128::from(pages.max(1))) as u64;
+        let [hit, late, cached] = [found.hit, found.late, found.cached].map(share);
+        self.count(key, Figure::Hit, hit);
+        self.count(key, Figure::Late, late);
+        self.count(key, Figure::Cached, cached);
+        self.count(key, Figure::Miss, len.saturating_sub(hit + late + cached));
+    }
+
+    /// Counts what is used, by a read of `len` bytes, of what was fetched ahead.
+    fn has_used(&self, key: InodeKey, read: &Access, uses: &[Use], len: u64) {
+        let Some(file) = self.files.get(&key) else {
+            return;
+        };
+        let Some(tally) = file.account.tally() else {
+            return;
+        };
+        let (request_us, byte_us) = file.price();
+        let mut rest = read.first_use_pages;
+        for u in uses {
+            rest = rest.saturating_sub(u.hit + u.late + u.first);
+            // What waits to be given to the kernel is not fetched, nor will it be.
+            if !u.issued {
+                tally.came_to(&u.of, Fate::Dropped, u.first * PAGE);
+                continue;
+            }
+            let late = u.late + u.first;
+            tally.add(Figure::Used, (u.hit + late) * PAGE);
+            tally.came_to(&u.of, Fate::Used, (u.hit + late) * PAGE);
+            tally.came_to(&u.of, Fate::Late, late * PAGE);
+            let bytes = u.hit * PAGE;
+            let requests = match u.of.origin {
+                Origin::Sources | Origin::Dense => bytes.min(len).div_ceil(len.max(1)) as f64,
+                // Of what is read in order the kernel reads ahead, too.
+                _ => bytes as f64 / READAHEAD as f64,
+            };
+            let us = requests * request_us + bytes as f64 * byte_us;
+            tally.saved(&u.of, us as u64);
+        }
+        let of = file.account.asked().latest().cloned();
+        if let Some(of) = of.filter(|_| rest > 0) {
+            tally.add(Figure::Used, rest * PAGE);
+            tally.came_to(&of, Fate::Used, rest * PAGE);
+            tally.came_to(&of, Fate::Late, rest * PAGE);
+        }
+    }
+
+    /// The program has read these pages, and all of them are counted as read: what of them was fetched ahead is used.
+    pub(super) fn uses_own(&self, key: InodeKey, pages: PageRange) {
+        let Some(file) = self.files.get(&key) else {
+            return;
+        };
+        let uses = file.account.asked().used(&file.view, pages, &self.hearing);
+        let read = file.view.access(pages, self.now_us());
+        let waited = |u: Use| Use {
+            hit: 0,
+            late: u.hit + u.late + u.first,
+            first: 0,
+            ..u
+        };
+        let uses: Vec<Use> = uses.into_iter().map(waited).collect();
+        self.has_used(key, &read, &uses, pages.len() * PAGE);
+    }
+
+    /// Reads that were not told, for which the program had asked then: pieces of so many bytes that begin every so many bytes in a span.
+    pub(super) fn pass(
+        &mut self,
+        i: usize,
+        key: InodeKey,
+        (span, stride, len): Silent,
+        when: &When,
+    ) {
         if span.is_empty() || span.end - span.start > 1 << 40 || len == 0 {
             return;
         }
@@ -83,7 +188,7 @@ impl<K: Kernel> Service<K> {
             bytes = span.end.saturating_sub(span.start);
             reads = bytes.div_ceil(len);
             if bytes > 0 {
-                self.seen(key, span.start, bytes);
+                self.seen(key, span.start, bytes, when);
             }
         } else {
             // Bounded: a hostile stride must not keep the service busy.
@@ -91,7 +196,7 @@ impl<K: Kernel> Service<K> {
                 .step_by(stride as usize)
                 .take(MOST_PASSED)
             {
-                self.seen(key, at, len);
+                self.seen(key, at, len, when);
                 reads += 1;
                 bytes = u64::saturating_add(bytes, len);
             }
@@ -123,9 +228,10 @@ impl<K: Kernel> Service<K> {
         };
         let unused = file.view.count(pages).unused_pages;
         if unused > 0 {
+            let whose = file.account.asked().gone(&file.view, pages);
             // What lies between two reads is there: it was asked for before what lies behind it.
             let _ = file.view.access(pages, now);
-            self.count(key, Figure::Wasted, unused * PAGE);
+            file.has_lost(&whose, unused, Fate::Wasted);
         }
     }
 

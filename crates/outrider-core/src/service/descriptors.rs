@@ -9,6 +9,7 @@ use outrider_sys::units::{ByteRange, InodeKey};
 use super::decide::Silence;
 use super::interarrival::Interarrival;
 use super::sampling::Sampling;
+use crate::asked::{Reader, When};
 use crate::clock::Moment;
 use crate::engine::Overtaken;
 use crate::shared::Shared;
@@ -68,6 +69,10 @@ pub(super) struct Desc {
     sampling: Sampling,
     /// How fast it is read where nothing is cached.
     interarrival: Interarrival,
+    /// An epoch that had begun before the last read that was told.
+    heard: u64,
+    /// Where a call begins that copies within the kernel, bytes, and when that was told.
+    copy: Option<(u64, When)>,
 }
 
 /// Reads that were not told before one that was.
@@ -107,7 +112,41 @@ impl Desc {
             settled: None,
             sampling: Sampling::default(),
             interarrival: Interarrival::default(),
+            heard: 0,
+            copy: None,
         }
+    }
+
+    /// A call is about to copy what lies there within the kernel.
+    pub(super) fn copies(&mut self, offset: u64, told: When) {
+        self.copy = Some((offset, told));
+    }
+
+    /// Whether a call was about to copy some of it within the kernel.
+    pub(super) fn is_copied(&self) -> bool {
+        self.copy.is_some()
+    }
+
+    /// When the program asked for what a read at `offset` has told that it has copied within the kernel.
+    pub(super) fn copied(&self, offset: u64) -> When {
+        match self.copy {
+            Some((begin, told)) if begin == offset => told,
+            // After the last read that was told.
+            _ => When::Since {
+                epoch: self.heard,
+                reader: None,
+            },
+        }
+    }
+
+    /// A read was told before which this epoch had begun: the one before the last.
+    pub(super) fn hears(&mut self, epoch: u64) -> u64 {
+        std::mem::replace(&mut self.heard, epoch)
+    }
+
+    /// An epoch that had begun before the last read that was told.
+    pub(super) fn heard_after(&self) -> u64 {
+        self.heard
     }
 
     /// Whether an event with these bits of a generation is one of this descriptor's.
@@ -254,8 +293,17 @@ impl Desc {
         let left = slot.skip.load(Relaxed);
         let skip = if left > 0 { left } else { silence.skip };
         let quiet = silence.quiet;
-        slot.hush(quiet.start, quiet.end.saturating_sub(quiet.start), skip);
+        let (start, len) = (quiet.start, quiet.end.saturating_sub(quiet.start));
         self.skip_given = if left > 0 { given } else { skip };
+        if self.rarely == 0 {
+            slot.hush(start, len, skip);
+            return;
+        }
+        // Each read that is told begins a silence of its own there, which this must not end.
+        slot.quiet(start, len);
+        if left == 0 && !slot.skips(skip) {
+            self.skip_given = given;
+        }
     }
 
     /// Reads that are not told after its last one, by what was agreed on when that was told.
@@ -352,6 +400,8 @@ pub(super) struct Position {
     pub(super) fd: u16,
     pub(super) generation: u32,
     pub(super) forward: bool,
+    /// Bytes of its reads.
+    pub(super) len: u64,
     /// Bytes of a long read, else 0: it waits for one part after the other, and has not come to its end when that is published.
     pub(super) long: u64,
 }
@@ -371,5 +421,27 @@ impl Overtaken for Position {
         } else {
             last <= range.start
         }
+    }
+
+    fn has_asked(&self, range: &ByteRange) -> Option<ByteRange> {
+        let slot = self
+            .shared
+            .proc(self.proc)
+            .slots
+            .get(usize::from(self.fd))?;
+        let same = slot.generation.load(Relaxed) == self.generation;
+        let last = slot.last.load(Relaxed);
+        same.then(|| match self.forward {
+            true => range.start..last.clamp(range.start, range.end),
+            // Where a read ends is published, and not where it begins.
+            false => {
+                let begin = last.saturating_sub(2 * self.len);
+                begin.clamp(range.start, range.end)..range.end
+            }
+        })
+    }
+
+    fn who(&self) -> Option<Reader> {
+        Some((self.proc, self.fd, self.generation))
     }
 }

@@ -8,6 +8,7 @@ use super::kernel::Kernel;
 use super::processes::ProcState;
 use super::told::Told;
 use super::{BEHIND, Service, bounds};
+use crate::asked::When;
 use crate::clock::Moment;
 use crate::shm::{self, Event, Kind};
 use crate::view::PageRange;
@@ -28,7 +29,13 @@ impl<K: Kernel> Service<K> {
     /// Takes the events of a process, for a turn; `true` if there were any.
     pub(super) fn drain(&mut self, i: usize) -> bool {
         let turn = self.kernel.now();
+        let epoch = self.shared.begin_epoch();
+        let (_, place) = self.shared.proc(i).places();
+        if let Some(state) = self.processes.get_mut(i) {
+            state.epochs().begin(epoch, place);
+        }
         let any = self.drain_for(i, turn);
+        self.hearing = When::UNKNOWN;
         if any {
             self.keep_to_bytes();
             if let Some(state) = self.processes.get_mut(i) {
@@ -64,6 +71,13 @@ impl<K: Kernel> Service<K> {
                 return any;
             };
             any = true;
+            let place = self.shared.proc(i).places().0.wrapping_sub(1);
+            let epochs = self.processes.get_mut(i).map(|p| p.epochs().before(place));
+            self.hearing = When::Told {
+                proc: i as u32,
+                place,
+                epoch: epochs.unwrap_or(0),
+            };
             let who = self.processes.get(i).map(ProcState::who);
             if let Some(record) = who.and_then(|who| self.shared.record(who)) {
                 record.events.fetch_add(1, Relaxed);
@@ -191,7 +205,8 @@ impl<K: Kernel> Service<K> {
         let followed = desc.is_some_and(|d| d.overlook(e.offset, e.extra, shared.proc(i)));
         if !followed {
             let span = e.offset..e.offset.saturating_add(e.len);
-            self.pass(i, key, span, 1, e.len);
+            let when = self.asked_at(i, &e);
+            self.pass(i, key, (span, 1, e.len), &when);
         }
     }
 }

@@ -8,10 +8,13 @@ use outrider_sys::units::{ByteRange, InodeKey, PAGE};
 use super::interarrival::Interarrival;
 use super::kernel::Kernel;
 use super::left_to_kernel::DeviceFacts;
+use super::processes::ProcState;
 use super::still_cached::{Counted, Places, WORTH_A_LOOK};
 use super::{Service, bounds};
-use crate::device::DeviceModel;
+use crate::asked::Of;
+use crate::device::{DeviceModel, READAHEAD};
 use crate::engine::{Class, Handle, Request};
+use crate::explain::{Asking, Reason, Subject};
 use crate::intent::{Intent, Target};
 use crate::ledger::Holder;
 use crate::plan::Terms;
@@ -32,9 +35,11 @@ impl<K: Kernel> Service<K> {
         };
         let first = ranges.first().map_or(0, |r| r.start);
         if !self.memory.is_allowed() {
+            self.leaves(key, Reason::NoMemory);
             return refused(first);
         }
         if self.devices.leaves_alone(key.dev) {
+            self.leaves(key, Reason::FileSystem);
             return plan::Plan::default();
         }
         let Some(handle) = self.handle(key) else {
@@ -54,6 +59,7 @@ impl<K: Kernel> Service<K> {
         let file = self.files.get(&key);
         let caches = file.is_some_and(|f| f.served.surely_caches());
         if place.is_some_and(|p| !p.caches) && !caches {
+            self.leaves(key, Reason::FileSystem);
             return refused(first);
         }
         self.learn(key, &handle, ranges, intent.descriptor);
@@ -63,10 +69,12 @@ impl<K: Kernel> Service<K> {
         let device = self.engine.device_of(key.device(), &handle, first);
         self.begin_sharing(device);
         let model = self.model(device);
+        let pid_of = |i| self.processes.get(i).map_or(0, ProcState::pid);
         let Some(file) = self.files.get_mut(&key) else {
             return plan::Plan::default();
         };
         file.set_device(device);
+        file.costs((model.latency_us, model.byte_us()));
         let terms = Terms {
             chunk: match class {
                 Class::Bulk => file.chunk().min(model.piece()).max(PAGE),
@@ -89,14 +97,60 @@ impl<K: Kernel> Service<K> {
                 account: file.account.clone(),
             })
             .collect();
+        if visible {
+            let outcome = match plan.requests.is_empty() || !self.explain.is_wanted() {
+                true => None,
+                false => {
+                    let asking = Asking {
+                        of: Subject {
+                            pid: file.hold.owner().map_or(0, pid_of),
+                            key,
+                        },
+                        origin: intent.origin,
+                        name: file.name(),
+                        ranges: &plan.requests,
+                    };
+                    self.explain.asked(&asking, &model, self.shared.header())
+                }
+            };
+            let of = Of {
+                origin: intent.origin,
+                outcome,
+            };
+            let mut asked = file.account.asked();
+            for r in &plan.requests {
+                let pages = PageRange::from_bytes(r.start, r.end - r.start);
+                asked.ask(pages, of.clone(), intent.reader.clone(), &file.view);
+            }
+        }
         self.engine.submit(key.device(), class, requests);
         if plan.refused_at.is_some() {
+            self.leaves(key, Reason::NoMemory);
             // More than there was room for, whatever more is.
             self.memory.ledger().lack(Holder::Files, u64::MAX);
         }
         let foreseen = &self.header().foreseen[intent.origin as usize];
         foreseen.fetch_add(plan.bytes, Relaxed);
         plan
+    }
+
+    /// Bytes that the kernel reads ahead of whoever reads a file, at most.
+    pub(super) fn kernel_reads_ahead(&self, key: InodeKey) -> u64 {
+        let place = self.devices.place(key.dev);
+        place.map_or(0, |p| p.read_ahead).max(2 * READAHEAD)
+    }
+
+    /// Something is not fetched of a file.
+    pub(super) fn leaves(&self, key: InodeKey, reason: Reason) {
+        if !self.explain.is_wanted() {
+            return;
+        }
+        let Some(file) = self.files.get(&key) else {
+            return;
+        };
+        let owner = file.hold.owner().and_then(|i| self.processes.get(i));
+        let pid = owner.map_or(0, ProcState::pid);
+        self.explain.left(Subject { pid, key }, file.name(), reason);
     }
 
     /// Calibrates the view with what the kernel says before asking for `ranges`: what others have cached is present, and what was
@@ -119,6 +173,10 @@ impl<K: Kernel> Service<K> {
             return;
         }
         let view = file.view.clone();
+        let read_ahead = self.kernel_reads_ahead(key);
+        for r in ranges {
+            file.looked(PageRange::from_bytes(r.start, r.end - r.start), read_ahead);
+        }
         let mut failure = None;
         // Of many small ranges a few tell, and a large one is looked at in parts only where it is cached in part: a
         // scan per call is never made.

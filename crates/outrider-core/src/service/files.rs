@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use outrider_sys::units::{DeviceId, InodeKey, PAGE};
+use outrider_sys::units::{ByteRange, DeviceId, InodeKey, PAGE};
 
 use super::cache_users::Seen;
 use super::hints::Hinted;
@@ -17,14 +17,15 @@ use super::reach::{Progress, Reaches};
 use super::resident::Warmth;
 use super::served::Served;
 use super::{FILES_KEPT, Service, VIEW_BYTES};
+use crate::asked::Of;
 use crate::clock::Moment;
 use crate::config::{Network, RangeTree};
 use crate::engine::Account;
 use crate::map::{Keyed, Map};
-use crate::shm::{self, Figure, Kind, MAX_FILES, lost};
+use crate::shm::{self, Fate, Figure, Kind, MAX_FILES, lost};
 use crate::source::credit::Credit;
 use crate::tally::Tally;
-use crate::view::{FileView, Granularity, Unused};
+use crate::view::{Evicted, FileView, Granularity, MAX_PAGES, PageRange, Unused};
 use crate::walk::{Manner, Opened, Walker};
 
 /// Files that are known.
@@ -196,6 +197,10 @@ pub(super) struct FileState {
     pub(super) warmth: Warmth,
     /// How far it is read from its beginning, since somebody has it open.
     progress: Progress,
+    /// What its device takes for a request, µs, and for a byte of it, when something was last asked for.
+    price: (f64, f64),
+    /// The last read that is known of, bytes.
+    last_read: ByteRange,
 }
 
 impl FileState {
@@ -218,7 +223,45 @@ impl FileState {
             blind: false,
             warmth: Warmth::new(now),
             progress: Progress::default(),
+            price: (0.0, 0.0),
+            last_read: 0..0,
         }
+    }
+
+    /// These bytes are read.
+    pub(super) fn reads(&mut self, bytes: ByteRange) {
+        self.last_read = bytes;
+    }
+
+    /// It is looked what of these pages is cached, and nothing else is known of them: near a reader the kernel, which reads so many bytes ahead, may have them on their way.
+    pub(super) fn looked(&self, pages: PageRange, read_ahead: u64) {
+        /// Runs of pages of which nothing is known.
+        const RUNS: usize = 16;
+        let Some(now) = self.account.now() else {
+            return;
+        };
+        let mut asked = self.account.asked();
+        asked.looked(pages, now);
+        let last = &self.last_read;
+        let near = 2 * read_ahead.max(last.end - last.start);
+        let (start, end) = (
+            last.start.saturating_sub(near),
+            last.end.saturating_add(near),
+        );
+        let near = PageRange::from_bytes(start, end - start).intersect(pages);
+        let mut unknown = Vec::new();
+        self.view.missing(near, RUNS, &mut unknown);
+        unknown.into_iter().for_each(|run| asked.doubt(run));
+    }
+
+    /// What its device takes for a request, µs, and for a byte of it, when something was last asked for.
+    pub(super) fn price(&self) -> (f64, f64) {
+        self.price
+    }
+
+    /// So much its device takes.
+    pub(super) fn costs(&mut self, price: (f64, f64)) {
+        self.price = price;
     }
 
     /// Bytes.
@@ -291,6 +334,44 @@ impl FileState {
         self.blind = true;
     }
 
+    /// These pages are gone, or nobody comes to them any more: what was fetched of them and not read counts as that, and nothing is believed of them.
+    pub(super) fn lose(&self, pages: PageRange, fate: Fate) -> Evicted {
+        let whose = self.account.asked().gone(&self.view, pages);
+        let gone = self.view.evicted(pages);
+        self.has_lost(&whose, gone.unused_pages, fate);
+        gone
+    }
+
+    /// So many pages were fetched and not read, of which these are known to be somebody's.
+    pub(super) fn has_lost(&self, whose: &[(Of, u64)], pages: u64, fate: Fate) {
+        self.count(
+            match fate {
+                Fate::Evicted => Figure::Evicted,
+                _ => Figure::Wasted,
+            },
+            pages * PAGE,
+        );
+        let Some(tally) = self.account.tally() else {
+            return;
+        };
+        let mut rest = pages;
+        for (of, pages) in whose {
+            let pages = rest.min(*pages);
+            rest -= pages;
+            tally.came_to(of, fate, pages * PAGE);
+        }
+        if let Some(of) = self.account.asked().latest() {
+            tally.came_to(of, fate, rest * PAGE);
+        }
+    }
+
+    /// What was fetched of it and not read is wasted.
+    pub(super) fn ends(&self) {
+        let all = PageRange::new(0, MAX_PAGES);
+        let whose = self.account.asked().gone(&self.view, all);
+        self.has_lost(&whose, self.view.unused_pages(), Fate::Wasted);
+    }
+
     /// What becomes of it counts in all, for the file, and for the process that has it.
     pub(super) fn count(&self, figure: Figure, bytes: u64) {
         if let Some(tally) = self.account.tally() {
@@ -357,6 +438,7 @@ impl<K: Kernel> Service<K> {
                 share: if dense.enabled { dense.share } else { 0.0 },
                 servers: self.config.files.network == Network::Auto,
                 excluded: self.excluded.clone(),
+                explain: self.explain.clone(),
             };
             self.walker = Walker::start(shared, &self.engine, ledger, manner);
             match &self.walker {
@@ -414,7 +496,7 @@ impl<K: Kernel> Service<K> {
     pub(super) fn forget(&mut self, key: InodeKey) {
         if let Some(file) = self.files.remove(key) {
             self.forget_watch(&file.seen);
-            file.count(Figure::Wasted, file.view.unused_pages() * PAGE);
+            file.ends();
         }
     }
 }

@@ -12,6 +12,7 @@ use super::kernel::Kernel;
 use super::left_to_kernel::Way;
 use super::{Service, bounds};
 use crate::device::Sharing;
+use crate::explain::Reason;
 use crate::intent::Intent;
 use crate::shm::{self, Event, Origin};
 
@@ -43,6 +44,10 @@ impl<K: Kernel> Service<K> {
         let Some(key) = self.known(i, e) else {
             return;
         };
+        let told = self.hearing;
+        if let Some(desc) = self.desc_mut(i, e.fd) {
+            desc.copies(e.offset, told);
+        }
         let Some(file) = self.files.get(&key) else {
             return;
         };
@@ -53,6 +58,7 @@ impl<K: Kernel> Service<K> {
             return;
         }
         if self.device_facts(key).leaves_to_kernel(Way::Begins) {
+            self.leaves(key, Reason::Kernel);
             return;
         }
         let slot = &self.shared.proc(i).slots[usize::from(e.fd)];

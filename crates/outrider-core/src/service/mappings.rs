@@ -10,6 +10,7 @@ use super::kernel::Kernel;
 use super::processes::ProcState;
 use super::random_reads::Unordered;
 use super::{Service, bounds};
+use crate::asked::When;
 use crate::device::READAHEAD;
 use crate::intent::Intent;
 use crate::shm::{Event, Origin, lost};
@@ -35,6 +36,8 @@ impl<K: Kernel> Service<K> {
         let Some(size) = self.files.get(&key).map(|f| f.size()) else {
             return (false, false);
         };
+        let epoch = self.shared.begin_epoch();
+        let (scanned, looked) = m.last_look();
         let touched = match self.kernel.touched(pid, m) {
             Ok(touched) => touched,
             Err(e) => {
@@ -45,6 +48,7 @@ impl<K: Kernel> Service<K> {
                 return (false, false);
             }
         };
+        m.was_looked_at(epoch);
         let touching = !touched.is_empty();
         if !touching {
             return (false, self.goes_on_streaming(key));
@@ -53,7 +57,13 @@ impl<K: Kernel> Service<K> {
         self.reads_now(i, key);
         for r in touched {
             let len = r.end - r.start;
-            let arrival = self.seen(key, r.start, len);
+            // What had not been touched by the last look was touched after it.
+            let within = scanned.start <= r.start && r.end <= scanned.end;
+            let when = When::Since {
+                epoch: if within { looked } else { 0 },
+                reader: None,
+            };
+            let arrival = self.seen(key, r.start, len, &when);
             let f = m.detector.access(r.start, len, 0, arrival, size, &limits);
             ranges.extend(f.ranges);
             let missing = arrival == Arrival::Missing;
@@ -140,7 +150,8 @@ impl<K: Kernel> Service<K> {
             return;
         };
         let limits = self.limits(key);
-        let new = Mapped::new(key.dev, key.ino, memory, offset, &limits);
+        let mut new = Mapped::new(key.dev, key.ino, memory, offset, &limits);
+        new.was_looked_at(self.hearing.epoch());
         let few = |p: &ProcState| p.mapped().len() < MAPPINGS;
         if !self.processes.get(i).is_some_and(few) || !self.maps_more(i, new.bytes()) {
             return;

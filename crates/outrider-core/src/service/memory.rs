@@ -14,7 +14,7 @@ use crate::clock::Moment;
 use crate::config;
 use crate::engine::Handle;
 use crate::ledger::{Holder, Ledger};
-use crate::shm::{Figure, lost};
+use crate::shm::{Fate, lost};
 use crate::view::{FileView, PageRange};
 
 /// From one look at memory to the next.
@@ -146,6 +146,7 @@ impl<K: Kernel> Service<K> {
             self.header().lose(lost::MEMINFO);
         }
         self.memory.learn(&m, self.kernel.now());
+        self.explain.flush();
         self.allow_walks();
         self.notice_silent_reads();
         self.look_for_evictions();
@@ -263,9 +264,9 @@ impl<K: Kernel> Service<K> {
             if held.is_empty() || self.kernel.drop_range(handle, held.bytes()).is_err() {
                 continue;
             }
-            let gone = view.evicted(held);
-            self.count(key, Figure::Wasted, gone.unused_pages * PAGE);
-            freed += gone.present_pages * PAGE;
+            let file = self.files.get(&key);
+            let gone = file.map(|f| f.lose(held, Fate::Wasted));
+            freed += gone.map_or(0, |gone| gone.present_pages) * PAGE;
         }
         freed
     }

@@ -53,23 +53,25 @@ mod told;
 mod turns;
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
 use outrider_sys::cache;
 pub use outrider_sys::units::InodeKey;
-use outrider_sys::units::PAGE;
 
+use crate::asked::When;
 use crate::clock::{Moment, Monotonic};
 use crate::config::Config;
 use crate::device::{DeviceModel, Seeks};
 use crate::engine::{self, Engine};
 use crate::exclude::Excluded;
+use crate::explain::Explain;
 use crate::profile::{Job, Remember};
-use crate::shared::Shared;
+use crate::shared::{Shared, text};
 use crate::sharing::DeviceSharing;
-use crate::shm::{self, Figure, Header, lost};
+use crate::shm::{self, Figure, Header, Record, lost};
 use crate::source::{New, SOURCES};
 use crate::walk::Walker;
 
@@ -148,6 +150,8 @@ pub struct Service<K> {
     cache_users: CacheUsers,
     /// Counts the looks for evictions.
     looked: u64,
+    /// When the event was told that is being heard.
+    hearing: When,
     /// Calls that are moving bytes within the kernel.
     kernel_copies: Vec<kernel_copy::KernelCopy>,
     /// Files of which hints have something left to ask for.
@@ -162,6 +166,8 @@ pub struct Service<K> {
     excluded: Excluded,
     /// The job, if it is remembered.
     remember: Option<Remember>,
+    /// Says what was decided, if anybody wants to know.
+    explain: Arc<Explain>,
 }
 
 impl Service<Linux> {
@@ -226,6 +232,7 @@ impl<K: Kernel> Service<K> {
             quiesce: Quiesce::new(now),
             cache_users: CacheUsers::default(),
             looked: 0,
+            hearing: When::UNKNOWN,
             kernel_copies: Vec::new(),
             hints: Vec::new(),
             fetches: true,
@@ -233,6 +240,7 @@ impl<K: Kernel> Service<K> {
             walker: None,
             excluded,
             remember: None,
+            explain: Arc::new(Explain::into(None)),
         };
         service.take_stock();
         service
@@ -250,6 +258,12 @@ impl<K: Kernel> Service<K> {
     /// Has these sources look at reads of no stream, in this order, in place of [`SOURCES`].
     pub fn with_sources(mut self, sources: &'static [New]) -> Service<K> {
         self.sources = sources;
+        self
+    }
+
+    /// Has it say what it decides, into a file that exists, if one is named.
+    pub fn explaining(mut self, path: Option<&Path>) -> Service<K> {
+        self.explain = Arc::new(Explain::into(path));
         self
     }
 
@@ -361,6 +375,29 @@ impl<K: Kernel> Service<K> {
         worked
     }
 
+    /// Says what a process has read that nobody foresaw, as far as it was told.
+    fn explain_process(&self, record: &Record) {
+        let [pid, reads, events, saved] = [
+            record.pid.load(Relaxed).into(),
+            record.reads.load(Relaxed),
+            record.events.load(Relaxed),
+            record.calls_saved.load(Relaxed),
+        ];
+        let name = text(&record.name);
+        let told = match (reads, events) {
+            (0, 0) => ", which is what is short or passes no hook",
+            (_, 0) => ", all of it cached",
+            _ => "",
+        };
+        self.explain.say(
+            pid as u32,
+            format_args!(
+                "process {name:?}: {reads} reads of {} bytes followed{told}; {saved} of its hints taken over",
+                record.bytes_read.load(Relaxed)
+            ),
+        );
+    }
+
     /// The program is over: makes the statistics final.
     fn finish(&mut self) {
         self.admit();
@@ -390,8 +427,12 @@ impl<K: Kernel> Service<K> {
                     [Figure::Prefetched, Figure::Used].map(|f| its[f as usize]);
                 tally.take_off(Figure::Used, used.saturating_sub(prefetched));
             }
-            file.count(Figure::Wasted, file.view.unused_pages() * PAGE);
+            file.ends();
         }
+        for record in self.shared.records().filter(|_| self.explain.is_wanted()) {
+            self.explain_process(record);
+        }
+        self.explain.finish();
         let models = self.engine.models();
         for (to, (dev, model)) in self
             .header()

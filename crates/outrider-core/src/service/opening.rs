@@ -8,8 +8,10 @@ use outrider_sys::units::{InodeKey, PAGE};
 use super::kernel::{Kernel, Source};
 use super::left_to_kernel::{DeviceFacts, Way};
 use super::{Desc, MODULE_CHUNK, Position, Service, prefetch_trial};
+use crate::asked::When;
 use crate::config::Config;
 use crate::engine::{Class, Overtaken};
+use crate::explain::{Reason, Subject};
 use crate::fetch::Wanted;
 use crate::intent::Intent;
 use crate::shm::{
@@ -77,7 +79,7 @@ impl<K: Kernel> Service<K> {
         if state.desc(e.fd).is_some_and(its)
             && let Some(desc) = state.unfollow(e.fd)
         {
-            self.closed(i, desc, last, left);
+            self.closed((i, e.fd), desc, last, left);
         }
     }
 
@@ -155,6 +157,11 @@ impl<K: Kernel> Service<K> {
         let alone = self.take_in_opened(&opening);
         if self.is_off_limits(key, pid, fd) {
             slot.state.store(FD_IGNORED, Relaxed);
+            if self.explain.is_wanted() {
+                let name = self.kernel.link(pid, fd);
+                self.explain
+                    .left(Subject { pid, key }, &name, Reason::Excluded);
+            }
             self.unlink(key);
             return None;
         }
@@ -248,13 +255,18 @@ impl<K: Kernel> Service<K> {
         let begins = slot.last.load(Relaxed) <= self.config.window.optimistic_open.0;
         let whole = self.mode == shm::MODE_FETCHALL_OPT;
         let left = |facts: DeviceFacts| facts.leaves_to_kernel(Way::Opens);
-        if whole || position == 0 && begins && !left(self.device_facts(key)) {
+        let left = !whole && position == 0 && begins && left(self.device_facts(key));
+        if left {
+            self.leaves(key, Reason::Kernel);
+        }
+        if whole || position == 0 && begins && !left {
             let reader = Arc::new(Position {
                 shared: self.shared.clone(),
                 proc: opening.proc,
                 fd: opening.wanted.fd,
                 generation: opening.generation,
                 forward: true,
+                len: 0,
                 long: 0,
             });
             let (ahead, stake) = self.at_open(key, writable, reader);
@@ -299,7 +311,11 @@ impl<K: Kernel> Service<K> {
                     self.devices.has_opened(key.dev, None);
                     return none;
                 }
-                if ahead == 0 || self.device_facts(key).leaves_to_kernel(Way::Begins) {
+                if ahead == 0 {
+                    return none;
+                }
+                if self.device_facts(key).leaves_to_kernel(Way::Begins) {
+                    self.leaves(key, Reason::Kernel);
                     return none;
                 }
                 // Who has set how much it is has said that it is wanted.
@@ -314,6 +330,7 @@ impl<K: Kernel> Service<K> {
             _ => return none,
         };
         if ahead == 0 {
+            self.leaves(key, Reason::NoCredit);
             return none;
         }
         // Whole files are wanted wherever the program begins.
@@ -338,22 +355,26 @@ impl<K: Kernel> Service<K> {
         let slot = &self.shared.proc(i).slots[usize::from(fd)];
         let (last, left) = (slot.last.load(Relaxed), slot.skip.load(Relaxed));
         if slot.generation.load(Relaxed) == desc.generation {
-            self.closed(i, desc, last, left.into());
+            self.closed((i, fd), desc, last, left.into());
         } else {
             self.unlink(desc.key);
         }
     }
 
     /// A descriptor was closed: its last read ended at `last`, and `left` more would not have been told.
-    fn closed(&mut self, i: usize, mut desc: Desc, last: u64, left: u64) {
+    fn closed(&mut self, (i, fd): (usize, u16), mut desc: Desc, last: u64, left: u64) {
         let given = desc.may_have_made();
         let returned = desc.detector.streams.ended(last);
         self.book(desc.key, |credit| credit.returned(returned));
-        for (span, step, len) in desc.silent_reads(last, given.saturating_sub(left)) {
+        let when = When::Since {
+            epoch: desc.heard_after(),
+            reader: (!self.copies(i, fd, &desc)).then_some((i, fd, desc.generation)),
+        };
+        for silent in desc.silent_reads(last, given.saturating_sub(left)) {
             if let Some(remember) = &self.remember {
-                remember.read(desc.key, span.clone());
+                remember.read(desc.key, silent.0.clone());
             }
-            self.pass(i, desc.key, span, step, len);
+            self.pass(i, desc.key, silent, &when);
         }
         self.unlink(desc.key);
     }

@@ -12,6 +12,7 @@ use super::bounds::{self, Debt};
 use super::kernel::Kernel;
 use super::sampling::Sampling;
 use super::{Desc, Service};
+use crate::asked::Epochs;
 use crate::clock::Moment;
 use crate::map::{Keyed, Map};
 use crate::shared::Shared;
@@ -140,6 +141,8 @@ pub(super) struct ProcState {
     /// Readable when the process is over, whatever became of its number.
     life: Option<OwnedFd>,
     descs: Map<u16, Desc>,
+    /// The epochs that began lately, and its places then.
+    epochs: Epochs,
     /// Since when a cell of the ring has been reserved and not filled.
     stuck: Option<Moment>,
     mapped: Vec<Mapped>,
@@ -171,6 +174,7 @@ impl ProcState {
             who,
             life,
             descs: Map::with_hasher(keyed),
+            epochs: Epochs::default(),
             stuck: None,
             mapped: Vec::new(),
             window: None,
@@ -203,6 +207,11 @@ impl ProcState {
     /// Whether it is over, as far as that can be told whatever became of its number.
     pub(super) fn is_surely_over(&self, kernel: &impl Kernel) -> bool {
         self.life.is_some() && self.is_over(kernel)
+    }
+
+    /// The epochs that began lately, and its places then.
+    pub(super) fn epochs(&mut self) -> &mut Epochs {
+        &mut self.epochs
     }
 
     pub(super) fn desc(&self, fd: u16) -> Option<&Desc> {

@@ -111,7 +111,7 @@ impl RandomReads {
     }
 
     /// Whether a part of what they fall in was asked for: then each read says whether it was worth it.
-    fn is_begun(&self) -> bool {
+    pub(super) fn is_begun(&self) -> bool {
         self.seen.bought > 0
     }
 

@@ -15,10 +15,12 @@ use super::left_to_kernel::DeviceFacts;
 use super::random_reads::Unordered;
 use super::still_cached::Counted;
 use super::{Desc, Position, Service, credit};
+use crate::asked::When;
 use crate::device::READAHEAD;
 use crate::engine::Overtaken;
+use crate::explain::Reason;
 use crate::intent::Intent;
-use crate::shm::{Event, FLAG_SEQUENTIAL, Figure, Origin, lost};
+use crate::shm::{Event, FLAG_COPIES, FLAG_SEQUENTIAL, Figure, Origin, lost};
 use crate::source::{Arrival, Foresight, Limits};
 use crate::view::PageRange;
 
@@ -47,6 +49,8 @@ struct Heard {
     device: DeviceFacts,
     limits: Limits,
     foresight: Foresight,
+    /// An epoch that had begun before any of the reads that were not told before it.
+    since: u64,
 }
 
 impl Heard {
@@ -84,7 +88,14 @@ impl<K: Kernel> Service<K> {
             reading: self.reading,
             ..heard.device
         };
+        let ordered = match &order {
+            Order::Stream(stream) => Some(!stream.ahead.is_empty()),
+            Order::None(_) => None,
+        };
         let decision = decide(&facts, order, &device);
+        if self.explain.is_wanted() && decision.intents.is_empty() {
+            self.explain_nothing(&heard, ordered);
+        }
         let silence = match self.apply(&heard, &decision) {
             true => {
                 let next = self.look_on(&mut heard, &facts);
@@ -105,7 +116,8 @@ impl<K: Kernel> Service<K> {
         let mut limits = self.limits_on(&facts, key);
         self.reads_now(i, key);
         let begins = self.begins_from_nothing(key, &e);
-        let arrival = self.seen(key, e.offset, e.len);
+        let when = self.asked_at(i, &e);
+        let arrival = self.seen(key, e.offset, e.len, &when);
         let device = self.device(key);
         let interarrival = self.desc(i, e.fd).map(|d| d.interarrival());
         limits.sparse =
@@ -115,6 +127,7 @@ impl<K: Kernel> Service<K> {
         let size = self.files.get(&key)?.size();
         let state = self.processes.get_mut(i)?;
         let desc = state.desc_mut(e.fd)?;
+        let since = desc.hears(when.epoch());
         let untold = desc.take_in(e.offset, slot.skip.load(Relaxed), shared.proc(i));
         let alike = untold.is_none() && !desc.detector.streams.skips();
         let beside = alike && self.engine.is_asked(device);
@@ -153,7 +166,47 @@ impl<K: Kernel> Service<K> {
             device: facts,
             limits,
             foresight,
+            since,
         })
+    }
+
+    /// Nothing is asked for because of a read, which is one of a stream that goes on (`Some(true)`), of one of which all is asked for, or of none (`None`).
+    fn explain_nothing(&self, heard: &Heard, ordered: Option<bool>) {
+        let file = self.files.get(&heard.key);
+        let streamed = file.is_some_and(|f| f.random.is_begun() || f.random.resident() > 0);
+        let ahead = file.is_some_and(|f| f.view.unused_pages() > 0);
+        match ordered {
+            Some(true) => self.leaves(heard.key, Reason::Kernel),
+            // Where something is ahead it is that for which the credit was spent.
+            Some(false) if heard.limits.funds.left_us <= 0.0 && !ahead => {
+                self.leaves(heard.key, Reason::NoCredit);
+            }
+            None if heard.arrival == Arrival::Missing && !streamed => {
+                self.leaves(heard.key, Reason::NoOrder);
+            }
+            _ => {}
+        }
+    }
+
+    /// When the program asked for what it tells that it reads: where the kernel copies that for it, before the call.
+    pub(super) fn asked_at(&self, i: usize, e: &Event) -> When {
+        let desc = self.desc(i, e.fd);
+        let copied = desc.filter(|desc| self.copies(i, e.fd, desc));
+        copied.map_or(self.hearing, |desc| desc.copied(e.offset))
+    }
+
+    /// When a descriptor asked for what it has read since this epoch had begun without telling.
+    pub(super) fn silent_since(&self, i: usize, fd: u16, epoch: u64) -> When {
+        // Of copies the place is told when they are made.
+        let desc = self.desc(i, fd).filter(|desc| !self.copies(i, fd, desc));
+        let reader = desc.map(|desc| (i, fd, desc.generation));
+        When::Since { epoch, reader }
+    }
+
+    /// Whether what a descriptor tells that it reads may have been copied within the kernel by then.
+    pub(super) fn copies(&self, i: usize, fd: u16, desc: &Desc) -> bool {
+        let slot = self.shared.proc(i).slots.get(usize::from(fd));
+        desc.is_copied() || slot.is_some_and(|s| s.flags.load(Relaxed) & FLAG_COPIES != 0)
     }
 
     /// Whether a read is longer than the kernel's requests for it, and finds nothing of it there or on its way. Not one of more than may be on its way at once: what is sent to
@@ -195,9 +248,11 @@ impl<K: Kernel> Service<K> {
         let unheard = u64::from(heard.untold.rarely).saturating_mul(heard.e.len);
         let unheard = if f.random { unheard } else { 0 };
         self.has_read(i, counted, heard.len().saturating_mul(counted));
-        self.count(key, Figure::Hit, unheard);
+        // Those that were not told were found cached before that was agreed on.
+        self.count(key, Figure::Cached, unheard);
         if let Some(p) = &f.passed {
-            self.pass(i, key, p.span.clone(), p.stride, p.len);
+            let when = self.silent_since(i, heard.e.fd, heard.since);
+            self.pass(i, key, (p.span.clone(), p.stride, p.len), &when);
         }
         self.pass_over(key, &f.skipped);
     }
@@ -344,6 +399,7 @@ impl<K: Kernel> Service<K> {
                 fd: e.fd,
                 generation: slot.generation.load(Relaxed),
                 forward,
+                len: heard.len(),
                 long,
             })
         });
@@ -359,9 +415,8 @@ impl<K: Kernel> Service<K> {
             descriptor: Some((i, e.fd)),
             ..want.of(key)
         });
-        if let Some(view) = view {
-            let read = view.access(own, self.now_us());
-            self.count(key, Figure::Used, read.first_use_pages * PAGE);
+        if view.is_some() {
+            self.uses_own(key, own);
         }
         let refused_at = out.refused_at.or(cut);
         self.stake(i, e.fd, key, &heard.limits.funds, &out);
@@ -433,10 +488,12 @@ impl<K: Kernel> Service<K> {
             return;
         }
         let desc = self.desc_mut(i, e.fd);
+        let since = desc.as_ref().map_or(0, |desc| desc.heard_after());
         let Some(passed) = desc.and_then(|d| d.detector.streams.seek(e.offset, e.len)) else {
             return;
         };
-        self.pass(i, key, passed.span, passed.stride, passed.len);
+        let when = self.silent_since(i, e.fd, since);
+        self.pass(i, key, (passed.span, passed.stride, passed.len), &when);
         self.pass_over(key, &(e.offset..e.len));
     }
 
@@ -502,6 +559,7 @@ impl<K: Kernel> Service<K> {
                 break;
             }
             if places == 1 {
+                file.looked(pages, self.kernel_reads_ahead(key));
                 file.view.present(pages, now);
             }
             front = if forward { range.end } else { range.start };

@@ -12,8 +12,10 @@ use outrider_sys::units::{InodeKey, PAGE};
 
 use super::kernel::Kernel;
 use super::{Desc, Service};
+use crate::asked::When;
 use crate::clock::Moment;
-use crate::shm::{self, Event, FLAG_RESIDENT, Figure};
+use crate::explain::Reason;
+use crate::shm::{self, Event, FLAG_RESIDENT, Fate, Figure};
 use crate::view::PageRange;
 
 /// From the first read that is told to the first look, and the longest time between two.
@@ -91,7 +93,8 @@ impl<K: Kernel> Service<K> {
         let bytes = len.saturating_mul(reads);
         self.has_read(i, reads, bytes);
         self.reads_now(i, key);
-        self.count(key, Figure::Hit, bytes);
+        // It was found cached while they waited to be heard, for whatever reason.
+        self.count(key, Figure::Miss, bytes);
         true
     }
 
@@ -106,7 +109,7 @@ impl<K: Kernel> Service<K> {
                 }
             });
         for (i, (span, step, len)) in passed {
-            self.pass(i, key, span, step, len);
+            self.pass(i, key, (span, step, len), &When::UNKNOWN);
         }
     }
 
@@ -130,16 +133,13 @@ impl<K: Kernel> Service<K> {
             return false;
         };
         file.warmth.left = Some(now);
+        self.leaves(key, Reason::Cached);
         self.pass_silent(key);
         let Some(file) = self.files.get(&key) else {
             return false;
         };
         // What happens to its pages from here on nobody hears.
-        let unused = file
-            .view
-            .evicted(PageRange::new(0, u64::MAX / PAGE))
-            .unused_pages;
-        self.count(key, Figure::Wasted, unused * PAGE);
+        file.lose(PageRange::new(0, u64::MAX / PAGE), Fate::Wasted);
         self.listen_anew(key, |desc| {
             desc.begin_anew(&limits);
             FLAG_RESIDENT

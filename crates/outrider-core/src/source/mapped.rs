@@ -85,6 +85,9 @@ pub struct Mapped {
     /// Blocks known to be touched, a bit each.
     touched: Vec<u64>,
     last: u64,
+    /// What was scanned at the last look, addresses, and when that was (an epoch; see [`asked`](crate::asked)).
+    scanned: Range<u64>,
+    looked: u64,
     looks: u32,
     lost: bool,
     down: bool,
@@ -124,6 +127,8 @@ impl Mapped {
             file_offset,
             touched: vec![0; (end.div_ceil(BLOCK) - start / BLOCK).div_ceil(64) as usize],
             last: start,
+            scanned: start..end,
+            looked: 0,
             looks: 0,
             lost: false,
             down: false,
@@ -141,6 +146,17 @@ impl Mapped {
     /// Bytes that it takes.
     pub fn bytes(&self) -> usize {
         size_of::<Mapped>() + size_of_val(&*self.touched)
+    }
+
+    /// It was looked at in this epoch, or mapped in it.
+    pub fn was_looked_at(&mut self, epoch: u64) {
+        self.looked = epoch;
+    }
+
+    /// What was scanned at the last look, bytes of the file, and in which epoch that was.
+    pub fn last_look(&self) -> (Range<u64>, u64) {
+        let scanned = self.file_range(self.scanned.clone()).unwrap_or_default();
+        (scanned, self.looked)
     }
 
     /// Its addresses.
@@ -244,6 +260,7 @@ impl Mapped {
                 ..self.last.saturating_add(NEAR).min(self.memory.end)
         };
         let mut found = Vec::new();
+        self.scanned = span.clone();
         scan(span, &mut |present| self.mark(present, &mut found))?;
         found.retain(|r| r.start < r.end);
         self.lost = found.is_empty();

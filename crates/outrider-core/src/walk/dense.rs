@@ -500,6 +500,7 @@ impl DenseDirectories {
         let larger = bytes as f64 / self.each() as f64 - 1.0;
         self.seen.spent_us += asked.us * larger.max(0.0);
         if asked.opened {
+            self.tally.late_bytes += bytes;
             self.use_up(bytes);
         } else {
             self.here.insert(key, bytes);
@@ -542,6 +543,11 @@ impl DenseDirectories {
     }
 
     /// What became of files since this was asked last.
+    pub(super) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// The same, from zero again.
     pub(super) fn take_tally(&mut self) -> Tally {
         std::mem::take(&mut self.tally)
     }

@@ -10,6 +10,7 @@ use outrider_sys::units::InodeKey;
 
 use crate::engine::{Client, Found};
 use crate::exclude::Excluded;
+use crate::explain::Explain;
 use crate::lock;
 use crate::shared::{Note, Shared};
 use crate::shm;
@@ -71,6 +72,8 @@ pub(super) struct Common {
     untouchable: Mutex<HashSet<InodeKey>>,
     /// Names of what must never be opened or listed.
     pub(super) excluded: Excluded,
+    /// Says what was decided.
+    pub(super) explain: Arc<Explain>,
     /// What processes are to tell of files, by process: for those who go through disks, and for those who go through servers' trees.
     wishes: Vec<[AtomicU32; 2]>,
     /// Bytes that all have ahead.
@@ -78,7 +81,7 @@ pub(super) struct Common {
 }
 
 impl Common {
-    pub(super) fn new(shared: Arc<Shared>, excluded: Excluded) -> Common {
+    pub(super) fn new(shared: Arc<Shared>, excluded: Excluded, explain: Arc<Explain>) -> Common {
         Common {
             shared,
             allowed: AtomicBool::new(false),
@@ -87,6 +90,7 @@ impl Common {
             unheard_of: (0..shm::MAX_PROCS).map(|_| AtomicUsize::new(0)).collect(),
             untouchable: Mutex::default(),
             excluded,
+            explain,
             wishes: (0..shm::MAX_PROCS).map(|_| Default::default()).collect(),
             held: AtomicU64::new(0),
         }

@@ -90,6 +90,8 @@ pub struct Tally {
     pub used: u64,
     /// Their bytes.
     pub used_bytes: u64,
+    /// Of these, those of files that were opened while they were on their way.
+    pub late_bytes: u64,
     /// Bytes of those that were not opened.
     pub wasted_bytes: u64,
 }
@@ -359,6 +361,7 @@ impl Walks {
         if let Some(ahead) = lists.flatten().find(waiting) {
             ahead.here = Some(here);
         } else if self.late.remove(&key) {
+            self.tally.late_bytes += here.bytes;
             self.use_up(here);
         } else {
             // The program went elsewhere.
@@ -455,6 +458,11 @@ impl Walks {
     }
 
     /// What became of files since this was asked last.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// The same, from zero again.
     pub fn take_tally(&mut self) -> Tally {
         std::mem::take(&mut self.tally)
     }

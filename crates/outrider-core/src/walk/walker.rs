@@ -16,6 +16,7 @@ use super::guide::{Guide, LONGEST_REST};
 use super::link::{Common, Link, Message, Opened};
 use crate::engine::{Engine, Lane, Server};
 use crate::exclude::Excluded;
+use crate::explain::Explain;
 use crate::fetch;
 use crate::ledger::Ledger;
 use crate::shared::Shared;
@@ -45,6 +46,8 @@ pub struct Manner {
     pub servers: bool,
     /// Names of what is left alone.
     pub excluded: Excluded,
+    /// Says what was decided.
+    pub explain: Arc<Explain>,
 }
 
 /// The service's end.
@@ -104,7 +107,11 @@ impl Walker {
         ledger: Arc<Ledger>,
         manner: Manner,
     ) -> Option<Walker> {
-        let common = Arc::new(Common::new(shared, manner.excluded.clone()));
+        let common = Arc::new(Common::new(
+            shared,
+            manner.excluded.clone(),
+            manner.explain.clone(),
+        ));
         let disks = Party::start(&common, engine, &ledger, &manner, None)?;
         Some(Walker {
             common,

@@ -12,7 +12,9 @@ use outrider_cli::shown;
 use outrider_core::board;
 use outrider_core::declare::{self, FIGURES};
 use outrider_core::shared::{Shared, text};
-use outrider_core::shm::{FIGURES as BYTES, Figure, FileStat, MAX_FILES, Origin, lost};
+use outrider_core::shm::{
+    FIGURES as BYTES, Fate, Figure, FileStat, MAX_FILES, Origin, SOURCE_FIGURES, lost,
+};
 use outrider_sys::device::Device;
 use outrider_sys::units::DeviceId;
 use serde_json::{Value, json};
@@ -200,8 +202,8 @@ fn document(
                 totals.insert(format!("remembered_{name}"), json!(figure.load(Relaxed)));
             }
         }
-        for (name, bytes) in foreseen(shared) {
-            totals.insert(format!("foreseen_{name}_bytes"), json!(bytes));
+        for s in sources(shared) {
+            totals.insert(format!("foreseen_{}_bytes", s.name), json!(s.asked));
         }
         totals.insert(
             "peak_unused_bytes".into(),
@@ -214,6 +216,18 @@ fn document(
         .into_iter()
         .map(|(dev, latency, bandwidth)| json!({"dev": dev, "latency_us": latency, "bandwidth_mb_s": bandwidth}))
         .collect();
+    let sources: serde_json::Map<String, Value> = shared
+        .into_iter()
+        .flat_map(sources)
+        .map(|s| {
+            let mut o = serde_json::Map::new();
+            o.insert("asked_bytes".into(), json!(s.asked));
+            for (name, n) in SOURCE_FIGURES.iter().zip(s.figures) {
+                o.insert((*name).into(), json!(n));
+            }
+            (s.name.to_owned(), Value::Object(o))
+        })
+        .collect();
     let declared: serde_json::Map<String, Value> = declared(shared)
         .map(|(name, n)| (name.to_owned(), json!(n)))
         .collect();
@@ -225,6 +239,7 @@ fn document(
         "files": files,
         "devices": devices,
         "totals": totals,
+        "sources": sources,
         "declared": declared,
         "graphs": graph::document(&graphs(shared)),
         "lost": notes,
@@ -270,19 +285,35 @@ fn declared(shared: Option<&Shared>) -> impl Iterator<Item = (&'static str, u64)
         .map(move |(i, name)| (name, figure(i)))
 }
 
-/// Bytes that were asked for, by who foresaw them: by the service, and for declared lists by their programs.
-fn foreseen(shared: &Shared) -> impl Iterator<Item = (&'static str, u64)> {
+/// What became of what a source foresaw.
+struct Source {
+    name: &'static str,
+    /// Bytes that were asked for.
+    asked: u64,
+    /// In the order of [`SOURCE_FIGURES`].
+    figures: [u64; SOURCE_FIGURES.len()],
+}
+
+/// What became of what was asked for, by who foresaw it: by the service, and for declared lists by their programs.
+fn sources(shared: &Shared) -> impl Iterator<Item = Source> {
     let header = shared.header();
-    Origin::ALL
-        .into_iter()
-        .zip(&header.foreseen)
-        .map(|(of, n)| {
-            let bytes = match of {
-                Origin::Lists => &header.notes.declared[declare::Figure::Fetched as usize],
-                _ => n,
-            };
-            (of.name(), bytes.load(Relaxed))
-        })
+    let declared = |figure: declare::Figure| header.notes.declared[figure as usize].load(Relaxed);
+    Origin::ALL.into_iter().map(move |of| {
+        let mut figures = header.sources[of as usize]
+            .each_ref()
+            .map(|n| n.load(Relaxed));
+        let mut asked = header.foreseen[of as usize].load(Relaxed);
+        if of == Origin::Lists {
+            asked = declared(declare::Figure::Fetched);
+            figures[Fate::Used as usize] = declared(declare::Figure::Used);
+            figures[Fate::Evicted as usize] = declared(declare::Figure::Evicted);
+        }
+        Source {
+            name: of.name(),
+            asked,
+            figures,
+        }
+    })
 }
 
 /// Measured devices: `major:minor`, latency in µs, and bandwidth in MB/s if that was measured.
@@ -354,12 +385,18 @@ fn table(
             out += &format!("{more:>10} more processes\n");
         }
         out += &row("total", h.total.figures.all(), &h.calls_saved);
-        let foreseen: Vec<String> = foreseen(shared)
-            .filter(|(_, bytes)| *bytes > 0)
-            .map(|(name, bytes)| format!("{name} {}", size(bytes)))
-            .collect();
-        if !foreseen.is_empty() {
-            out += &format!("foreseen: {}\n", foreseen.join(", "));
+        let asked: Vec<Source> = sources(shared).filter(|s| s.asked > 0).collect();
+        if !asked.is_empty() {
+            let heads = ["asked", "used", "late", "wasted", "evicted", "dropped"];
+            out += &heads.map(|h| format!("{h:>10}")).join(" ");
+            out += "  wait saved source\n";
+        }
+        for s in asked {
+            let [used, late, wasted, evicted, dropped, saved_us] = s.figures;
+            let cells = [s.asked, used, late, wasted, evicted, dropped];
+            out += &cells.map(|v| format!("{:>10}", size(v))).join(" ");
+            let saved = format!("{:.3} s", saved_us as f64 / 1e6);
+            out += &format!(" {saved:>11} {}\n", s.name);
         }
         let [walked, opened] = h.walked.each_ref().map(|n| n.load(Relaxed));
         if walked > 0 {
@@ -372,7 +409,10 @@ fn table(
         }
         let resident = h.resident.load(Relaxed);
         if resident > 0 {
-            out += &format!("{} read of files that were cached anyway\n", size(resident));
+            out += &format!(
+                "{} read of files that were cached when they were opened\n",
+                size(resident)
+            );
         }
         out += &format!(
             "{} requests, {} events, {} dropped\n",

@@ -10,6 +10,7 @@ use super::super::stream::{Here, Listen, Walks};
 use super::Guide;
 use crate::intent::Intent;
 use crate::ledger::Holder;
+use crate::shm::Origin;
 use crate::tree::known::Place;
 
 impl Guide {
@@ -124,7 +125,7 @@ impl Guide {
             };
             let (wanted, tally) = (dense.wanted(&bounds), dense.take_tally());
             let who = self.walks.get(&proc).and_then(|w| w.who);
-            self.add_up(who, tally);
+            self.add_up(who, Origin::DenseDirectories, tally);
             for wanted in wanted {
                 self.issue(Intent::of_directory(proc, wanted.place, wanted.most));
             }
@@ -137,7 +138,7 @@ impl Guide {
         let mut forgotten = std::mem::take(&mut self.dense);
         for dense in forgotten.values_mut() {
             dense.clear();
-            self.add_up(None, dense.take_tally());
+            self.add_up(None, Origin::DenseDirectories, dense.take_tally());
         }
         self.dense = forgotten;
     }

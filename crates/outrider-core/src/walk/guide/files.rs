@@ -8,9 +8,10 @@ use outrider_sys::units::InodeKey;
 use super::super::link::Opened;
 use super::super::stream::{Here, Listen, Tally, Walks};
 use super::{Guide, Told};
+use crate::explain::{Asking, Subject};
 use crate::intent::Intent;
 use crate::ledger::{Holder, Holding};
-use crate::shm::{Figure, Origin};
+use crate::shm::{Fate, Figure, Origin};
 
 impl Guide {
     /// A process has opened a file.
@@ -21,6 +22,9 @@ impl Guide {
             // Nothing is known of what may not be opened, and so nothing can be learned.
             return self.listen(Told::Files, proc, pid, Listen::Cold);
         };
+        if let Some((outcome, bytes)) = self.outcomes.remove(&opened.key) {
+            outcome.add(Fate::Used, bytes);
+        }
         let place = match self.tree.find(opened.key) {
             Some(place) => Some(place),
             None => self.locate(opened),
@@ -59,29 +63,93 @@ impl Guide {
         header.walked[0].fetch_add(u64::from(here.cold), Relaxed);
         let who = self.walks.get(&proc).and_then(|w| w.who);
         self.count(who, Figure::Prefetched, here.bytes);
+        let late_before = self.late_bytes(proc, key);
         let origin = if self.has_arrived(key, here, took_us) {
             Origin::DenseDirectories
         } else {
             match self.walks.get_mut(&proc) {
                 Some(walks) => walks.arrived(key, here),
-                None => self.count(who, Figure::Wasted, here.bytes),
+                None => {
+                    self.count(who, Figure::Wasted, here.bytes);
+                    self.source(Origin::Walks, Fate::Wasted, here.bytes);
+                }
             }
             Origin::Walks
         };
         header.foreseen[origin as usize].fetch_add(here.bytes, Relaxed);
+        let late = self.late_bytes(proc, key) > late_before;
+        self.explain_fetched(who, key, origin, here.bytes, late);
+    }
+
+    /// Bytes that came too late, of what a process opens next and of what is opened in no order where a file lies.
+    fn late_bytes(&self, proc: usize, key: InodeKey) -> u64 {
+        let walks = self.walks.get(&proc).map(|w| w.tally().late_bytes);
+        let dense = self.dense.get(&key.device()).map(|d| d.tally().late_bytes);
+        walks.unwrap_or(0) + dense.unwrap_or(0)
+    }
+
+    /// Says that a file was fetched, and what comes of it.
+    fn explain_fetched(
+        &mut self,
+        who: Option<usize>,
+        key: InodeKey,
+        origin: Origin,
+        bytes: u64,
+        late: bool,
+    ) {
+        /// Files that may still be opened.
+        const MOST: usize = 1 << 16;
+        let link = self.link.clone();
+        if !link.explain.is_wanted() || bytes == 0 {
+            return;
+        }
+        let Some(place) = self.tree.find(key) else {
+            return;
+        };
+        let record = who.and_then(|who| link.shared.record(who));
+        let asking = Asking {
+            of: Subject {
+                pid: record.map_or(0, |r| r.pid.load(Relaxed)),
+                key: place.dir.key,
+            },
+            origin,
+            name: &place.dir.path,
+            ranges: &[0..bytes],
+        };
+        let model = self.lane.model(key.device());
+        let outcome = link.explain.asked(&asking, &model, link.shared.header());
+        match outcome {
+            Some(outcome) if late => {
+                outcome.add(Fate::Used, bytes);
+                outcome.add(Fate::Late, bytes);
+            }
+            Some(outcome) if self.outcomes.len() < MOST => {
+                self.outcomes.insert(key, (outcome, bytes));
+            }
+            _ => {}
+        }
     }
 
     /// Adds what became of files to the figures.
     pub(super) fn account(&self, walks: &mut Walks) {
-        self.add_up(walks.who, walks.take_tally());
+        self.add_up(walks.who, Origin::Walks, walks.take_tally());
     }
 
     /// Adds what became of files to the figures of all, and of a process.
-    pub(super) fn add_up(&self, who: Option<usize>, tally: Tally) {
+    pub(super) fn add_up(&self, who: Option<usize>, origin: Origin, tally: Tally) {
         let header = self.link.shared.header();
         header.walked[1].fetch_add(tally.used, Relaxed);
         self.count(who, Figure::Used, tally.used_bytes);
         self.count(who, Figure::Wasted, tally.wasted_bytes);
+        self.source(origin, Fate::Used, tally.used_bytes);
+        self.source(origin, Fate::Late, tally.late_bytes);
+        self.source(origin, Fate::Wasted, tally.wasted_bytes);
+    }
+
+    /// What so many bytes have come to that were foreseen so.
+    fn source(&self, origin: Origin, fate: Fate, bytes: u64) {
+        let sources = &self.link.shared.header().sources[origin as usize];
+        sources[fate as usize].fetch_add(bytes, Relaxed);
     }
 
     /// Has the files fetched that a process opens next.

@@ -20,10 +20,11 @@ use super::large::Large;
 use super::link::{Link, Message};
 use super::stream::{Here, Listen, Walks};
 use super::visits::Visits;
+use crate::asked::Outcome;
 use crate::engine::{Call, Found, Lane, Listing};
 use crate::intent::{Intent, Target};
 use crate::ledger::Ledger;
-use crate::shm::{self, Figure};
+use crate::shm::{self, Fate, Figure};
 use crate::tree::known::{Directory, Tree};
 
 /// Opens that are not told after a process turned out not to be foreseeable; each time twice as many.
@@ -57,6 +58,8 @@ pub(super) struct Guide {
     /// How long each process was left alone last, with its files and with its directories.
     rests: HashMap<(usize, Told), u32>,
     systems: Systems,
+    /// Where it is counted what comes of files that were fetched, and their bytes, if anybody wants to know.
+    outcomes: HashMap<InodeKey, (Arc<Outcome>, u64)>,
     /// Directories that are being listed.
     listing: HashSet<PathBuf>,
     /// Files that have to turn up in vain before a directory that has changed is listed again: as many as it had.
@@ -79,6 +82,7 @@ impl Guide {
             large: HashMap::new(),
             rests: HashMap::new(),
             systems: Systems::default(),
+            outcomes: HashMap::new(),
             listing: HashSet::new(),
             patience: HashMap::new(),
         }
@@ -177,6 +181,9 @@ impl Guide {
             self.account(&mut walks);
         }
         self.forget_dense();
+        for (_, (outcome, bytes)) in self.outcomes.drain() {
+            outcome.add(Fate::Wasted, bytes);
+        }
         self.settle();
         self.visits.clear();
         self.large.clear();
