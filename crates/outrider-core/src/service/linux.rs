@@ -33,6 +33,9 @@ use crate::shm::Slot;
 use crate::source::mapped::Mapped;
 use crate::view::{FileView, PageRange};
 
+/// Where there is always something to do, one turn of so many looks whether somebody is at the socket.
+const UNHEARD: u32 = 16;
+
 /// The system that the service runs on.
 pub struct Linux {
     clock: Monotonic,
@@ -43,6 +46,10 @@ pub struct Linux {
     memory: MemorySources,
     /// Who has come to the socket and not said anything yet.
     coming: handover::Waiting,
+    /// Somebody may be at the socket: one was there the last time, or while this slept.
+    knocked: bool,
+    /// How often it was not looked since the last time.
+    unheard: u32,
     ends: Ends,
     servers: Servers,
     watches: Watches,
@@ -58,6 +65,8 @@ impl Linux {
             residency: Residency::new(),
             memory: MemorySources::of_this_process(),
             coming: handover::Waiting::default(),
+            knocked: true,
+            unheard: 0,
             servers: Servers::new(shared.clone(), ends.clone(), wake.clone(), clock),
             wake,
             runner: parent(),
@@ -147,6 +156,7 @@ impl Kernel for Linux {
         let wake = self.wake.fd().map_or(socket, AsFd::as_fd);
         let mut both = [socket, wake].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let _ = poll(&mut both, Some(&pause));
+        self.knocked |= both[0].revents().contains(PollFlags::IN);
         self.wake.settle();
     }
 
@@ -170,7 +180,16 @@ impl Kernel for Linux {
     }
 
     fn receive(&mut self, shared: &Shared) -> Arrival {
-        self.coming.receive(shared.socket())
+        // accept(2) makes a socket before it finds that there is nobody.
+        self.unheard += 1;
+        let may_be = self.knocked || self.unheard >= UNHEARD || self.finishes(shared);
+        if !may_be && self.coming.is_empty() {
+            return Arrival::Nobody;
+        }
+        self.unheard = 0;
+        let arrival = self.coming.receive(shared.socket());
+        self.knocked = !matches!(arrival, Arrival::Nobody);
+        arrival
     }
 
     fn is_awaited(&self) -> bool {
