@@ -327,7 +327,7 @@ pub struct WarmArgs {
     /// Files or directories.
     #[arg(value_name = "PATH", required_unless_present = "profile")]
     pub paths: Vec<PathBuf>,
-    /// Read what a job is remembered to need instead (see run --remember).
+    /// Read what a remembered job needs instead.
     #[arg(long, value_name = "NAME", conflicts_with = "paths")]
     pub profile: Option<OsString>,
     /// Stop after this much, such as 512M. Without it: half of the available memory, or 90 % of what the

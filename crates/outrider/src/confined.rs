@@ -702,7 +702,7 @@ pub const DOCUMENT: [&str; 4] = [
     "{\n  \"declared\": {},\n  \"devices\": [],\n  \"engine\": \"",
     "\",\n  \"files\": [],\n  \"graphs\": [],\n  \"lost\": [\n    \"",
     "\"\n  ],\n  \"mode\": \"",
-    "\",\n  \"processes\": [],\n  \"totals\": {},\n  \"version\": 1\n}\n",
+    "\",\n  \"processes\": [],\n  \"sources\": {},\n  \"totals\": {},\n  \"version\": 1\n}\n",
 ];
 
 /// Longest path that is tried.

@@ -615,7 +615,7 @@ fn bad_input_exits_2_with_one_line() {
         ),
         (
             &["warm", "--jsno", small],
-            "accepts --budget, --jobs, --help, <PATH>...",
+            "accepts --profile, --budget, --jobs, --help, [PATH]...",
         ),
         (
             &["cached", "--jsno", small],
