@@ -235,6 +235,8 @@ impl Witness {
             return;
         };
         let began = Instant::now();
+        // Who changes its directory is seen in the new one all the same, or in the old one, if it has just done so.
+        let mut directories: HashMap<u32, PathBuf> = HashMap::new();
         while let Some(entry) = log.take(&mut self.taken, end) {
             if end && began.elapsed() > BACKLOG {
                 return;
@@ -243,9 +245,11 @@ impl Witness {
             let path = match (name.is_absolute(), entry.dir) {
                 (true, _) => name.to_owned(),
                 (_, libc::AT_FDCWD) => {
-                    let at = std::fs::read_link(format!("/proc/{}/cwd", entry.pid));
-                    at.unwrap_or_else(|_| self.subject.directory.clone())
-                        .join(name)
+                    let own = directories.entry(entry.pid).or_insert_with(|| {
+                        let at = std::fs::read_link(format!("/proc/{}/cwd", entry.pid));
+                        at.unwrap_or_else(|_| self.subject.directory.clone())
+                    });
+                    own.join(name)
                 }
                 (_, dir) => match std::fs::read_link(format!("/proc/{}/fd/{dir}", entry.pid)) {
                     Ok(at) if at.is_absolute() => at.join(name),
