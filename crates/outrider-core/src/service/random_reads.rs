@@ -52,8 +52,9 @@ pub(super) struct RandomReads {
     /// Samples in succession that found the file cached.
     resident: u32,
     samples: u32,
-    /// When the first was seen.
+    /// When the first was seen, and the latest.
     began: Option<Moment>,
+    latest: Moment,
 }
 
 impl RandomReads {
@@ -68,6 +69,7 @@ impl RandomReads {
             resident: 0,
             samples: 0,
             began: None,
+            latest: Moment::default(),
         }
     }
 
@@ -258,10 +260,18 @@ impl<K: Kernel> Service<K> {
     /// Takes in a read that fits no pattern, and looks what there is to decide by.
     pub(super) fn take_in_random(&mut self, key: InodeKey, read: &Unordered) -> Option<Disorder> {
         let now = self.kernel.now();
+        let miss_us = self.model(self.device(key)).latency_us;
         let file = self.files.get_mut(&key)?;
         let missing = read.arrival == Arrival::Missing;
         let size = file.size();
         let of = &mut file.random;
+        if of.began.is_some() {
+            let us = (now - of.latest).as_nanos() as f64 / 1e3;
+            // One that waits for what is on its way waits no longer than it would have.
+            let waits = read.arrival != Arrival::Present;
+            of.seen.paced(us, waits, read.skipped, miss_us);
+        }
+        of.latest = now;
         of.began.get_or_insert(now);
         of.seen.unrepeated |= read.unrepeated;
         of.seen

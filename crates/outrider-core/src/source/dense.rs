@@ -35,6 +35,11 @@ pub struct Random {
     /// Misses that were counted so far, and those of them whose time may be spent.
     counted: f64,
     earned: f64,
+    /// What it has cost as far as the program's pace shows: see [`Random::paced`], µs.
+    pub slowed_us: f64,
+    /// Time between two reads before anything was bought, µs, all of them together, and how many that were.
+    before_us: f64,
+    before: f64,
     /// What finding out about the device has cost the program, if that has no room for requests beside its own, µs.
     pub probed_us: f64,
     /// The share of misses among the latest reads.
@@ -139,6 +144,11 @@ const AT_ONCE: u64 = 16;
 /// Of what pieces have saved the program, so much may be spent on the next ones.
 const SAVED: f64 = 1.0;
 
+/// Reads by whose pace it is known how quickly a program goes on by itself …
+const PACE: f64 = 16.0;
+/// … of which a longer pause counts so many times as much at most.
+const LONGEST: f64 = 4.0;
+
 /// Threads that read the same blocks, each at its own pace, wait for the same request: such reads are one.
 const RECENT: usize = 16;
 
@@ -200,6 +210,29 @@ impl Random {
         let (word, mask) = ((bit / 64) as usize, 1u64 << (bit % 64));
         self.repeats += u64::from(self.touched[word] & mask != 0);
         self.touched[word] |= mask;
+    }
+
+    /// `us` have passed since the read before, in which a read took place that waited, or not, and as many more like it as were not told. What a piece costs follows from the
+    /// device, but not what becomes of a program whose processor, or whose share of a volume, it takes: that shows in its pace. A read that waits takes as long as one did
+    /// before anything was bought, and one that does not that much less what it would have waited, `miss_us`. What it takes beyond that is what pieces have cost.
+    pub fn paced(&mut self, us: f64, waits: bool, skipped: u64, miss_us: f64) {
+        let reads = 1.0 + skipped as f64;
+        if self.bought == 0 {
+            self.before_us += us;
+            self.before += reads;
+            return;
+        }
+        if self.before < PACE {
+            return;
+        }
+        let before_us = self.before_us / self.before;
+        // Who computes for a while has not waited.
+        let us = us.min(reads * before_us * LONGEST);
+        let expected = match waits {
+            true => before_us,
+            false => (before_us - miss_us).max(0.0),
+        };
+        self.slowed_us = (self.slowed_us + us - reads * expected).max(0.0);
     }
 
     /// Reads that missed, those that were not told among them.
@@ -285,7 +318,8 @@ impl Random {
         self.counted = misses;
         let earned = (self.earned + SAVED * saved) * price.miss_us;
         let probed = if price.has_room { 0.0 } else { self.probed_us };
-        let credit = start + earned - self.spent_us - probed;
+        let spent_us = self.spent_us.max(self.slowed_us);
+        let credit = start + earned - spent_us - probed;
         let pieces = credit / price.piece_us.max(0.1);
         if pieces < 1.0 {
             let rent = share * price.miss_us * misses / self.reads.max(1) as f64;
@@ -405,6 +439,34 @@ mod tests {
             }
             assert!(r.bought > 0);
         }
+    }
+
+    /// B12: a program that goes on more slowly than what was bought should cost it, for whatever reason, is sold no more than its share of that; one that pauses has not
+    /// been slowed by that.
+    #[test]
+    fn what_slows_a_program_counts() {
+        let size = 64u64 << 30;
+        let bought = |slow: f64, pause: f64| {
+            let mut r = Random::default();
+            let mut missing = size;
+            for i in 0..20_000u64 {
+                let begun = r.bought > 0;
+                let us = NVME.miss_us * if begun { slow } else { 1.0 };
+                let us = us + if i % 500 == 400 { pause } else { 0.0 };
+                r.paced(us, true, 0, NVME.miss_us);
+                // Every sixteenth block has been read before: as a file that is much larger.
+                let at = (i / 16 * 15 + i % 15) * 7919 % (size >> 14);
+                r.count(at << 14, 16 << 10, true, 0, size);
+                if r.reads >= FEWEST {
+                    missing -= buy(&mut r, case(missing, 0, size), NVME);
+                }
+            }
+            r.bought
+        };
+        let quick = bought(1.0, 0.0);
+        let [slow, pausing] = [bought(1.6, 0.0), bought(1.0, 50_000.0)];
+        assert!(slow < quick / 4, "{slow} of {quick}");
+        assert!(pausing > quick / 2, "{pausing} of {quick}");
     }
 
     /// B11: of a permutation ever more is bought the more of it is used, so that most of its reads find what was bought.
