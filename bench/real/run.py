@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Real programs on cold files, in turns: stock, stock with a readahead of 4 MiB, with Outrider, and cached.
 
-    bench/real/run.py [--device MODEL]... [--runs N] [--out DIR] [ROW]...
+    bench/real/run.py [--device MODEL]... [--runs N] [--out DIR] [--remember] [ROW]...
+
+--remember adds three columns: a first run that is remembered, a second one, both cold, and a cached one.
 
 MODEL is one of `outrider-lab disk up` (nvme, remote and cloud unless told), or `network`: a file system that takes 2 ms for each of 16
 requests at a time. Without ROW all are run; --list names them. Shown are medians of N runs (5 unless told) in seconds, processor time of all
@@ -20,9 +22,11 @@ import datetime
 import json
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -36,6 +40,8 @@ PYTHON = VENV / "bin" / "python"
 MOUNT = Path("/run/outrider-real")
 READAHEAD = 4096  # KiB, what people set
 PR_SET_CHILD_SUBREAPER = 36
+COLUMNS = ["stock", "readahead", "outrider", "warm"]
+REMEMBERED = ["first", "second", "remembered"]
 
 OWN = """safetensors safetensors-lazy npy-rows npy-columns duckdb-columns duckdb-scan polars pyarrow-groups pyarrow-table hdf5-chunks
 zarr-chunks lmdb-get images-shuffled images-few images-workers headers random-3000 random-300 willneed-unread willneed-read thrown-away""".split()
@@ -73,6 +79,8 @@ class Disk:
         do(LAB, "disk", "up", "off", "--mount", MOUNT, "--size", "5G")
         self.data = MOUNT / "data"
         self.data.mkdir()
+        # Not on the disk: it goes on while that is made cold.
+        self.profiles = Path(tempfile.mkdtemp(prefix="outrider-real-"))
         do(PYTHON, HERE / "data.py", self.data)
         do("cp", "-a", VENV, self.data / "venv")
         device = do("findmnt", "-no", "SOURCE", MOUNT).strip()
@@ -81,6 +89,7 @@ class Disk:
 
     def __exit__(self, *_):
         do(LAB, "disk", "down", MOUNT)
+        shutil.rmtree(self.profiles)
 
     def model(self, model):
         do(LAB, "disk", "model", MOUNT, model)
@@ -177,7 +186,12 @@ def once(place, row, column):
     words = [str(w) for w in command(row, place.data)]
     if column == "outrider":
         words = [str(OUTRIDER), "run", "--", *words]
-    if column != "warm":
+    if column in REMEMBERED:
+        profile = place.profiles / f"{row}.{'first' if column == 'first' else 'known'}"
+        if column == "first":
+            profile.unlink(missing_ok=True)
+        words = [str(OUTRIDER), "run", f"--remember={profile}", "--", *words]
+    if column not in ("warm", "remembered"):
         place.cold()
     staying = children()
     before, used, start = place.read(), processor(), time.perf_counter()
@@ -192,8 +206,10 @@ def once(place, row, column):
     return seconds, processor() - used, place.read() - before, printed
 
 
-def measure(place, device, row, runs, out):
-    columns = ["stock", "readahead", "outrider", "warm"]
+def measure(place, device, row, runs, out, remember):
+    columns = COLUMNS + (REMEMBERED if remember else [])
+    if remember:
+        once(place, row, "second")
     found = {c: [] for c in columns}
     expected = None
     for turn in range(runs):
@@ -207,11 +223,12 @@ def measure(place, device, row, runs, out):
             out.write(json.dumps({"device": device, "row": row, "column": column, "turn": turn} | line) + "\n")
             out.flush()
     middle = {c: [statistics.median(n) for n in zip(*found[c])] for c in columns}
-    stock, ahead, ours, warm = (middle[c] for c in columns)
+    stock, ahead, ours, warm = (middle[c] for c in COLUMNS)
     print(
         f"{device:8} {row:17} {stock[0]:7.2f} {ahead[0]:7.2f} {ours[0]:7.2f} {warm[0]:6.2f}"
         f" {stock[0] / ours[0]:6.2f}x {ahead[0] / ours[0]:6.2f}x"
-        f" {stock[1]:6.2f} {ours[1]:6.2f} {stock[2] / 1e6:7.0f} {ours[2] / 1e6:7.0f}",
+        f" {stock[1]:6.2f} {ours[1]:6.2f} {stock[2] / 1e6:7.0f} {ours[2] / 1e6:7.0f}"
+        + "".join(f" {middle[c][0]:10.2f}" for c in columns[len(COLUMNS) :]),
         flush=True,
     )
 
@@ -221,6 +238,7 @@ def main():
     told.add_argument("--device", action="append")
     told.add_argument("--runs", type=int, default=5)
     told.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / f"{datetime.date.today()}-real")
+    told.add_argument("--remember", action="store_true")
     told.add_argument("--list", action="store_true")
     told.add_argument("rows", nargs="*", metavar="ROW")
     told = told.parse_args()
@@ -234,17 +252,18 @@ def main():
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     packages()
     told.out.mkdir(parents=True, exist_ok=True)
-    print("device   row                 stock    4 MiB    ours   warm  stock/  4 MiB/    cpu   ours    read    ours")
+    more = "".join(f" {c:>10}" for c in REMEMBERED if told.remember)
+    print("device   row                 stock    4 MiB    ours   warm  stock/  4 MiB/    cpu   ours    read    ours" + more)
     with Disk() as disk, (told.out / "real.jsonl").open("a") as out:
         for device in told.device or ["nvme", "remote", "cloud"]:
             if device == "network":
                 with Network(disk) as network:
                     for row in told.rows or NETWORK:
-                        measure(network, device, row, told.runs, out)
+                        measure(network, device, row, told.runs, out, False)
                 continue
             disk.model(device)
             for row in told.rows or ROWS:
-                measure(disk, device, row, told.runs, out)
+                measure(disk, device, row, told.runs, out, told.remember)
 
 
 try:
