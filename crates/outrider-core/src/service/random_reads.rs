@@ -265,7 +265,8 @@ impl<K: Kernel> Service<K> {
         let missing = read.arrival == Arrival::Missing;
         let size = file.size();
         let of = &mut file.random;
-        if of.began.is_some() {
+        // Touches of a mapping are seen several at once: the time between them says nothing.
+        if of.began.is_some() && !read.unrepeated {
             let us = (now - of.latest).as_nanos() as f64 / 1e3;
             // One that waits for what is on its way waits no longer than it would have.
             let waits = read.arrival != Arrival::Present;
