@@ -495,6 +495,16 @@ pub fn is_divided(pid: u32, turn: usize) -> bool {
     first.is_some() && other.is_some() && first != other
 }
 
+/// Processes that a process has started, each by any of its threads; none where `/proc` doesn't tell.
+pub fn children(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let lists = threads.filter_map(|t| std::fs::read_to_string(t.path().join("children")).ok());
+    let lists: Vec<String> = lists.collect();
+    let pids = lists.iter().flat_map(|list| list.split_ascii_whitespace());
+    pids.filter_map(|pid| pid.parse().ok()).collect()
+}
+
 /// Whether a process exists, as /proc shows it.
 pub fn alive(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}/stat")).exists()

@@ -437,14 +437,14 @@ impl Witness {
     /// Looks at the page tables of the program and of all below it.
     fn look_at_processes(&mut self) {
         self.looks += 1;
-        let mut below = children(self.subject.runner);
+        let mut below = crate::fetch::children(self.subject.runner);
         let own = raw::getpid();
         below.retain(|pid| *pid != own);
         let mut at = 0;
         while at < below.len().min(PROCESSES) {
             let pid = below[at];
             at += 1;
-            below.extend(children(pid));
+            below.extend(crate::fetch::children(pid));
             self.look_at(pid);
         }
     }
@@ -626,15 +626,6 @@ impl Mapping {
             path: PathBuf::from(std::ffi::OsStr::from_bytes(name)),
         })
     }
-}
-
-fn children(pid: u32) -> Vec<u32> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
-    let threads = threads.into_iter().flatten().flatten();
-    let lists = threads.filter_map(|t| std::fs::read_to_string(t.path().join("children")).ok());
-    let lists: Vec<String> = lists.collect();
-    let pids = lists.iter().flat_map(|list| list.split_ascii_whitespace());
-    pids.filter_map(|pid| pid.parse().ok()).collect()
 }
 
 #[cfg(test)]

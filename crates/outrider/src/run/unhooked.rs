@@ -85,12 +85,12 @@ impl Unhooked {
     pub fn look(&mut self) {
         self.pause = (2 * self.pause).min(LONGEST);
         self.look_into(self.program);
-        let mut below = children(self.program);
+        let mut below = fetch::children(self.program);
         let mut at = 0;
         while at < below.len().min(PROCESSES) {
             let pid = below[at];
             at += 1;
-            below.extend(children(pid));
+            below.extend(fetch::children(pid));
             let link = format!("/proc/{pid}/exe");
             if self.seen.len() < PROGRAMS
                 && let (Ok(name), Some(key)) = (std::fs::read_link(&link), key_of(&link))
@@ -213,13 +213,4 @@ fn is_everybodys(file: &Path) -> bool {
             .ancestors()
             .skip(1)
             .all(|directory| mode(directory) & libc::S_IXOTH != 0)
-}
-
-fn children(pid: u32) -> Vec<u32> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
-    let threads = threads.into_iter().flatten().flatten();
-    let lists = threads.filter_map(|t| std::fs::read_to_string(t.path().join("children")).ok());
-    let lists: Vec<String> = lists.collect();
-    let pids = lists.iter().flat_map(|list| list.split_ascii_whitespace());
-    pids.filter_map(|pid| pid.parse().ok()).collect()
 }
