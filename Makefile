@@ -15,12 +15,16 @@
 # make lint      formatting and clippy
 # make plugins   target/plugins: outrider_sqlite.so (needs sqlite3ext.h, in Debian's libsqlite3-dev), outrider_du.so and outrider_cp.so
 # make examples  target/examples: programs in C that declare what they will read, after make build
-# make install   PREFIX=/usr/local DESTDIR=
+# make install   PREFIX=/usr/local DESTDIR= (LIBDIR=… for the library's directory), after make build
+# make deb       target/deb: Debian's packages, after make build and make plugins (needs debhelper and dh-dkms)
+# make rpm       target/rpm: RPM packages, after make build (needs cargo-generate-rpm)
+# make dist      dist/: a reproducible archive of the portable build
 # make deps      what the tests run besides Rust's toolchain (Debian and Ubuntu, as root; a no-op elsewhere)
 # make clean
 
 CARGO   ?= cargo
 PREFIX  ?= /usr/local
+LIBDIR  ?= $(PREFIX)/lib
 DESTDIR ?=
 INSTALL ?= install
 PYTHON  ?= python3
@@ -33,12 +37,15 @@ STATE   ?= /var/tmp/outrider-campaign
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
 DRIVERS := $(abspath $(or $(CARGO_TARGET_DIR),target))/drivers
 
+# The one place that says it.
+VERSION := $(shell sed -n '/^version = "/{s///;s/"$$//p;q}' Cargo.toml)
+
 ifneq ($(CI),)
 # In CI nothing may be skipped for want of a program that a package provides.
 export OUTRIDER_REQUIRE_ALL := 1
 endif
 
-.PHONY: build demo test test-kernel test-all kernel bench bench-real campaign cost drivers plugins examples lint fmt install deps clean
+.PHONY: build demo test test-kernel test-all kernel bench bench-real campaign cost drivers plugins examples lint fmt install deb rpm dist deps clean
 
 build:
 	$(CARGO) build --release --locked --workspace
@@ -117,22 +124,39 @@ plugins:
 examples:
 	$(MAKE) -C examples OUT="$(abspath $(RELEASE)/../examples)" LIBDIR="$(abspath $(RELEASE))"
 
-PLACES := bin lib include share/man/man1 share/man/man3 share/outrider/python
+COMPLETIONS := share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d
+PLACES := bin include lib/systemd/system share/man/man1 share/man/man3 share/outrider/python $(COMPLETIONS)
 PLUGIN := $(RELEASE)/../plugins/outrider_sqlite.so
+ROOT_PREFIX := $(DESTDIR)$(PREFIX)
+ROOT_LIBDIR := $(DESTDIR)$(LIBDIR)
+# Writes one of packaging/*.in: what stands between @ is this installation's.
+FILL = sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@VERSION@|$(VERSION)|g'
 
 # Does not build, so that `make build && sudo make install` leaves no files of root's behind.
 install:
 	@test -f $(RELEASE)/outrider && test -f $(RELEASE)/liboutrider.so || { echo "nothing to install: make build first" >&2; exit 1; }
-	$(INSTALL) -d $(PLACES:%="$(DESTDIR)$(PREFIX)/%")
-	$(INSTALL) -m 755 $(RELEASE)/outrider "$(DESTDIR)$(PREFIX)/bin/outrider"
-	$(INSTALL) -m 755 $(RELEASE)/outrider-lab "$(DESTDIR)$(PREFIX)/bin/outrider-lab"
-	$(INSTALL) -m 644 $(RELEASE)/liboutrider.so "$(DESTDIR)$(PREFIX)/lib/liboutrider.so"
-	ln -sf liboutrider.so "$(DESTDIR)$(PREFIX)/lib/liboutrider.so.0"
-	$(INSTALL) -m 644 include/*.h include/*.hpp "$(DESTDIR)$(PREFIX)/include"
-	$(INSTALL) -m 644 man/*.1 "$(DESTDIR)$(PREFIX)/share/man/man1"
-	$(INSTALL) -m 644 man/*.3 "$(DESTDIR)$(PREFIX)/share/man/man3"
-	$(INSTALL) -m 644 python/outrider.py "$(DESTDIR)$(PREFIX)/share/outrider/python"
-	if [ -f $(PLUGIN) ]; then $(INSTALL) -m 644 $(PLUGIN) "$(DESTDIR)$(PREFIX)/lib/outrider_sqlite.so"; fi
+	$(INSTALL) -d $(PLACES:%="$(ROOT_PREFIX)/%") "$(ROOT_LIBDIR)/pkgconfig" "$(ROOT_LIBDIR)/cmake/Outrider"
+	$(INSTALL) -m 755 $(RELEASE)/outrider "$(ROOT_PREFIX)/bin/outrider"
+	$(INSTALL) -m 755 $(RELEASE)/outrider-lab "$(ROOT_PREFIX)/bin/outrider-lab"
+	$(INSTALL) -m 644 $(RELEASE)/liboutrider.so "$(ROOT_LIBDIR)/liboutrider.so"
+	ln -sf liboutrider.so "$(ROOT_LIBDIR)/liboutrider.so.0"
+	$(INSTALL) -m 644 include/*.h include/*.hpp "$(ROOT_PREFIX)/include"
+	$(INSTALL) -m 644 man/*.1 "$(ROOT_PREFIX)/share/man/man1"
+	$(INSTALL) -m 644 man/*.3 "$(ROOT_PREFIX)/share/man/man3"
+	$(INSTALL) -m 644 python/outrider.py "$(ROOT_PREFIX)/share/outrider/python"
+	$(INSTALL) -m 644 contrib/completions/outrider.bash "$(ROOT_PREFIX)/share/bash-completion/completions/outrider"
+	$(INSTALL) -m 644 contrib/completions/_outrider "$(ROOT_PREFIX)/share/zsh/site-functions/_outrider"
+	$(INSTALL) -m 644 contrib/completions/outrider.fish "$(ROOT_PREFIX)/share/fish/vendor_completions.d/outrider.fish"
+	$(INSTALL) -m 644 contrib/systemd/*.service "$(ROOT_PREFIX)/lib/systemd/system"
+	$(FILL) packaging/outrider.pc.in >"$(ROOT_LIBDIR)/pkgconfig/outrider.pc"
+	$(FILL) packaging/OutriderConfig.cmake.in >"$(ROOT_LIBDIR)/cmake/Outrider/OutriderConfig.cmake"
+	$(FILL) packaging/OutriderConfigVersion.cmake.in >"$(ROOT_LIBDIR)/cmake/Outrider/OutriderConfigVersion.cmake"
+	chmod 644 "$(ROOT_LIBDIR)/pkgconfig/outrider.pc" "$(ROOT_LIBDIR)"/cmake/Outrider/*.cmake
+	if [ -f $(PLUGIN) ]; then $(INSTALL) -m 644 $(PLUGIN) "$(ROOT_LIBDIR)/outrider_sqlite.so"; fi
+	@[ -n "$(DESTDIR)" ] || PATH="$$PATH:/sbin:/usr/sbin" packaging/ldconfig "$(LIBDIR)"
+
+deb:
+	packaging/deb "$(VERSION)" "$(abspath $(RELEASE))"
 
 deps:
 	@.ci/deps test

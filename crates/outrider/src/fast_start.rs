@@ -474,7 +474,12 @@ unsafe fn library(arena: &mut Arena) -> Option<Text> {
             arena.at = path.add(parent);
             arena.add(b"/lib/liboutrider.so\0");
             if !exists(path) {
-                return None;
+                // As [`preload::PACKAGED`].
+                arena.at = path.add(parent);
+                arena.add(b"/lib/outrider/liboutrider.so\0");
+                if !exists(path) {
+                    return None;
+                }
             }
         }
         read_ahead(path).then_some(path)

@@ -8,6 +8,8 @@
 
 mod cached;
 mod cli;
+#[cfg(test)]
+mod cli_elsewhere;
 mod config;
 // Nothing begins in a test.
 #[cfg_attr(test, allow(dead_code))]

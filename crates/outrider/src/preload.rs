@@ -15,25 +15,26 @@ use crate::{elf, filter, own_directory};
 /// The library's file.
 pub const LIBRARY: &str = "liboutrider.so";
 
-/// The library: beside the command, or in ../lib.
+/// Where packages have the library, below the directory above the command's: in a directory of its own, so that a
+/// command never meets another version of it.
+pub const PACKAGED: &str = "lib/outrider";
+
+/// The library: beside the command, in ../lib, or in ../lib/outrider.
 pub fn library() -> Result<PathBuf, Failure> {
     let exe = std::env::current_exe()
         .or_else(|e| named_by_the_kernel().ok_or(e))
         .map_err(|e| Failure::usage(format!("cannot find this command's own file: {e}")))?;
     let directory = exe.parent().unwrap_or(Path::new("/"));
+    let above = directory.parent().unwrap_or(directory);
     let places = [
         directory.join(LIBRARY),
-        directory
-            .parent()
-            .unwrap_or(directory)
-            .join("lib")
-            .join(LIBRARY),
+        above.join("lib").join(LIBRARY),
+        above.join(PACKAGED).join(LIBRARY),
     ];
     let Some(found) = places.iter().find(|p| p.is_file()) else {
+        let [beside, lib, packaged] = places.each_ref().map(|p| show(p));
         return Err(Failure::usage(format!(
-            "liboutrider.so is missing: looked for {} and {}",
-            show(&places[0]),
-            show(&places[1])
+            "liboutrider.so is missing: looked for {beside}, {lib} and {packaged}"
         )));
     };
     if is_plain(found) {
