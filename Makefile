@@ -126,18 +126,22 @@ examples:
 
 COMPLETIONS := share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d
 PLACES := bin include lib/systemd/system share/man/man1 share/man/man3 share/outrider/python $(COMPLETIONS)
-PLUGIN := $(RELEASE)/../plugins/outrider_sqlite.so
+PLUGIN ?= $(RELEASE)/../plugins/outrider_sqlite.so
 ROOT_PREFIX := $(DESTDIR)$(PREFIX)
 ROOT_LIBDIR := $(DESTDIR)$(LIBDIR)
-# Writes one of packaging/*.in: what stands between @ is this installation's.
-FILL = sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@VERSION@|$(VERSION)|g'
+# With RELOCATABLE=1 what is installed may be moved: the files for pkg-config and CMake say where things are by their own place.
+RELOCATABLE ?=
+PKG_DIRECTORIES := -e 's|@LIBDIR@|$(if $(RELOCATABLE),$${pcfiledir}/..,$(LIBDIR))|' \
+	-e 's|@INCLUDEDIR@|$(if $(RELOCATABLE),$${pcfiledir}/../../include,$(PREFIX)/include)|'
+CMAKE_DIRECTORIES := -e 's|@INCLUDEDIR@|$(if $(RELOCATABLE),$${CMAKE_CURRENT_LIST_DIR}/../../../include,$(PREFIX)/include)|'
+SAY_VERSION := -e 's|@VERSION@|$(VERSION)|'
 
 # Does not build, so that `make build && sudo make install` leaves no files of root's behind.
 install:
 	@test -f $(RELEASE)/outrider && test -f $(RELEASE)/liboutrider.so || { echo "nothing to install: make build first" >&2; exit 1; }
 	$(INSTALL) -d $(PLACES:%="$(ROOT_PREFIX)/%") "$(ROOT_LIBDIR)/pkgconfig" "$(ROOT_LIBDIR)/cmake/Outrider"
 	$(INSTALL) -m 755 $(RELEASE)/outrider "$(ROOT_PREFIX)/bin/outrider"
-	$(INSTALL) -m 755 $(RELEASE)/outrider-lab "$(ROOT_PREFIX)/bin/outrider-lab"
+	if [ -f $(RELEASE)/outrider-lab ]; then $(INSTALL) -m 755 $(RELEASE)/outrider-lab "$(ROOT_PREFIX)/bin/outrider-lab"; fi
 	$(INSTALL) -m 644 $(RELEASE)/liboutrider.so "$(ROOT_LIBDIR)/liboutrider.so"
 	ln -sf liboutrider.so "$(ROOT_LIBDIR)/liboutrider.so.0"
 	$(INSTALL) -m 644 include/*.h include/*.hpp "$(ROOT_PREFIX)/include"
@@ -148,12 +152,20 @@ install:
 	$(INSTALL) -m 644 contrib/completions/_outrider "$(ROOT_PREFIX)/share/zsh/site-functions/_outrider"
 	$(INSTALL) -m 644 contrib/completions/outrider.fish "$(ROOT_PREFIX)/share/fish/vendor_completions.d/outrider.fish"
 	$(INSTALL) -m 644 contrib/systemd/*.service "$(ROOT_PREFIX)/lib/systemd/system"
-	$(FILL) packaging/outrider.pc.in >"$(ROOT_LIBDIR)/pkgconfig/outrider.pc"
-	$(FILL) packaging/OutriderConfig.cmake.in >"$(ROOT_LIBDIR)/cmake/Outrider/OutriderConfig.cmake"
-	$(FILL) packaging/OutriderConfigVersion.cmake.in >"$(ROOT_LIBDIR)/cmake/Outrider/OutriderConfigVersion.cmake"
+	sed $(SAY_VERSION) $(PKG_DIRECTORIES) packaging/outrider.pc.in >"$(ROOT_LIBDIR)/pkgconfig/outrider.pc"
+	sed $(CMAKE_DIRECTORIES) packaging/OutriderConfig.cmake.in >"$(ROOT_LIBDIR)/cmake/Outrider/OutriderConfig.cmake"
+	sed $(SAY_VERSION) packaging/OutriderConfigVersion.cmake.in >"$(ROOT_LIBDIR)/cmake/Outrider/OutriderConfigVersion.cmake"
 	chmod 644 "$(ROOT_LIBDIR)/pkgconfig/outrider.pc" "$(ROOT_LIBDIR)"/cmake/Outrider/*.cmake
 	if [ -f $(PLUGIN) ]; then $(INSTALL) -m 644 $(PLUGIN) "$(ROOT_LIBDIR)/outrider_sqlite.so"; fi
 	@[ -n "$(DESTDIR)" ] || PATH="$$PATH:/sbin:/usr/sbin" packaging/ldconfig "$(LIBDIR)"
+
+# Paths of the machine that builds are not in it: two builds with the same compilers are equal to the byte.
+PORTABLE := $(abspath $(RELEASE)/../portable)
+CARGO_HOME ?= $(HOME)/.cargo
+dist:
+	RUSTFLAGS="$(RUSTFLAGS) --remap-path-prefix=$(CURDIR)=/outrider --remap-path-prefix=$(CARGO_HOME)=/cargo" \
+		$(CARGO) build --release --locked -p outrider -p liboutrider --target-dir "$(PORTABLE)"
+	packaging/dist "$(VERSION)" "$(PORTABLE)/release" dist
 
 deb:
 	packaging/deb "$(VERSION)" "$(abspath $(RELEASE))"
