@@ -129,11 +129,11 @@ PLACES := bin include lib/systemd/system share/man/man1 share/man/man3 share/out
 PLUGIN ?= $(RELEASE)/../plugins/outrider_sqlite.so
 ROOT_PREFIX := $(DESTDIR)$(PREFIX)
 ROOT_LIBDIR := $(DESTDIR)$(LIBDIR)
-# With RELOCATABLE=1 what is installed may be moved: the files for pkg-config and CMake say where things are by their own place.
+# With RELOCATABLE=1 what is installed may be moved: the file for pkg-config says where things are by its own place. That for CMake always does.
 RELOCATABLE ?=
-PKG_DIRECTORIES := -e 's|@LIBDIR@|$(if $(RELOCATABLE),$${pcfiledir}/..,$(LIBDIR))|' \
+PKG_DIRECTORIES = -e 's|@LIBDIR@|$(if $(RELOCATABLE),$${pcfiledir}/..,$(LIBDIR))|' \
 	-e 's|@INCLUDEDIR@|$(if $(RELOCATABLE),$${pcfiledir}/../../include,$(PREFIX)/include)|'
-CMAKE_DIRECTORIES := -e 's|@INCLUDEDIR@|$(if $(RELOCATABLE),$${CMAKE_CURRENT_LIST_DIR}/../../../include,$(PREFIX)/include)|'
+CMAKE_DIRECTORIES = -e "s|@INCLUDEDIR@|$$(realpath -m --relative-to='$(LIBDIR)/cmake/Outrider' '$(PREFIX)/include')|"
 SAY_VERSION := -e 's|@VERSION@|$(VERSION)|'
 
 # Does not build, so that `make build && sudo make install` leaves no files of root's behind.

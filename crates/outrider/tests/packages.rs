@@ -1,0 +1,526 @@
+//! Debian's packages and the archive, from nothing to a program that is run with its reads foreseen (SPEC B8, B9): in fresh roots of
+//! Debian 12 and of Debian 11, which has an older C library.
+//!
+//! The roots are made once, by mmdebstrap, and kept in ~/.cache/outrider/roots.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use support::{
+    Random, eventually, fresh, have, is_root, make_cold, outrider, printed, repository, scratch,
+    skip, skip_unprivileged,
+};
+
+/// An ordinary user of a root.
+const USER: &str = "1000";
+
+fn text(output: &Output) -> String {
+    let both = [&output.stdout[..], &output.stderr[..]].concat();
+    String::from_utf8_lossy(&both).into_owned()
+}
+
+fn done(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}",
+        output.status,
+        text(&output)
+    );
+    text(&output)
+}
+
+/// The version in Cargo.toml.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The directory of the build that is packaged.
+fn release() -> PathBuf {
+    outrider().parent().unwrap().to_owned()
+}
+
+/// What the tests of this file need beside Rust's toolchain; `None` says that it isn't there.
+fn missing(programs: &[&str]) -> Option<String> {
+    let missing = programs.iter().find(|program| !have(program))?;
+    Some(format!("{missing} is not installed"))
+}
+
+const FOR_DEBS: &[&str] = &["dh", "dh_dkms", "dpkg-buildpackage", "make", "cc"];
+
+/// Makes Debian's packages of the build, once.
+fn debs() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let out = scratch().join("debs");
+        let plugin = out.join("outrider_sqlite.so");
+        let make = ["-s", "-C", "plugins/sqlite"];
+        let sqlite = format!("OUT={}", out.display());
+        let plugin_made = Command::new("make")
+            .args(make)
+            .arg(sqlite)
+            .current_dir(repository())
+            .output();
+        assert!(
+            plugin_made.as_ref().unwrap().status.success(),
+            "{plugin_made:?}"
+        );
+        let mut command = Command::new(repository().join("packaging/deb"));
+        command
+            .arg(VERSION)
+            .arg(release())
+            .arg(&out)
+            .env("PLUGIN", plugin);
+        done(&mut command);
+        out
+    })
+}
+
+/// The package's file.
+fn deb(package: &str) -> PathBuf {
+    let names = fs::read_dir(debs()).unwrap().flatten().map(|e| e.path());
+    let begin = format!("{package}_");
+    let mut found = names.filter(|p| {
+        let name = p.file_name().unwrap().to_string_lossy();
+        name.starts_with(&begin) && name.ends_with(".deb")
+    });
+    let path = found
+        .next()
+        .unwrap_or_else(|| panic!("no package {package}"));
+    assert!(found.next().is_none());
+    path
+}
+
+/// Makes the archive of the build.
+fn archive(out: &Path) -> PathBuf {
+    let mut command = Command::new(repository().join("packaging/dist"));
+    let said = done(command.arg(VERSION).arg(release()).arg(out));
+    PathBuf::from(said.lines().last().unwrap())
+}
+
+/// A root of a release of Debian, with what is needed to run a program in it by `chroot`.
+struct Root(PathBuf);
+
+impl Root {
+    /// Unpacks it; `Err` says why that can't be.
+    fn fresh(name: &str, release: &str) -> Result<Root, String> {
+        let home = std::env::var("HOME").map_err(|e| e.to_string())?;
+        let cache = Path::new(&home).join(".cache/outrider/roots");
+        fs::create_dir_all(&cache).unwrap();
+        let lock = File::create(cache.join("lock")).unwrap();
+        lock.lock().unwrap();
+        let kept = cache.join(format!("{release}.tar"));
+        if !kept.exists() {
+            let new = cache.join(format!("{release}.new.tar"));
+            let made = Command::new("mmdebstrap")
+                .args(["--variant=apt", "--include=sqlite3", release])
+                .arg(&new)
+                .arg("http://deb.debian.org/debian")
+                .stdin(Stdio::null())
+                .output()
+                .unwrap();
+            if !made.status.success() {
+                return Err(format!("mmdebstrap {release}: {}", text(&made)));
+            }
+            fs::rename(new, &kept).unwrap();
+        }
+        drop(lock);
+        let root = fresh(&format!("root-of-{name}"));
+        let mut unpack = Command::new("tar");
+        unpack
+            .arg("-xf")
+            .arg(kept)
+            .arg("-C")
+            .arg(&root)
+            .arg("--exclude=./dev/*");
+        done(&mut unpack);
+        fs::write(root.join("etc/apt/sources.list"), "").unwrap();
+        let root = Root(root);
+        done(&mut root.shell("useradd -m -u 1000 user"));
+        Ok(root)
+    }
+
+    /// A shell in the root, as root, in a mount namespace of its own with /proc and the devices that everybody needs.
+    fn shell(&self, script: &str) -> Command {
+        self.with_setup("", script)
+    }
+
+    /// The same by an ordinary user, in its own directory.
+    fn user(&self, script: &str) -> Command {
+        let who = format!("setpriv --reuid {USER} --regid {USER} --clear-groups --no-new-privs");
+        self.with_setup(&who, script)
+    }
+
+    fn with_setup(&self, by: &str, script: &str) -> Command {
+        let mut command = Command::new("unshare");
+        let mounts = format!(
+            "set -e; mount -t proc proc \"$0/proc\"; mount -t tmpfs dev \"$0/dev\"; \
+             for device in null zero urandom; do touch \"$0/dev/$device\"; mount --bind /dev/$device \"$0/dev/$device\"; done; \
+             exec chroot \"$0\" {by} sh -c \"$1\""
+        );
+        command
+            .args(["--mount", "--propagation", "private", "sh", "-c", &mounts])
+            .arg(&self.0)
+            .arg(format!("cd /home/user; {script}"))
+            .env_clear()
+            .env(
+                "PATH",
+                "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            )
+            .env("HOME", "/home/user")
+            .env("LC_ALL", "C")
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Copies a file into /root.
+    fn bring(&self, file: &Path) {
+        fs::copy(file, self.0.join("root").join(file.file_name().unwrap())).unwrap();
+    }
+
+    /// Everything that is there, but for what keeps records of packages and the user's directory.
+    fn contents(&self) -> BTreeSet<PathBuf> {
+        let records = [
+            "var/lib/dpkg",
+            "var/lib/apt",
+            "var/cache",
+            "var/log",
+            "home",
+            "root",
+            "dev",
+        ];
+        let mut found = BTreeSet::new();
+        let mut left = vec![self.0.clone()];
+        while let Some(next) = left.pop() {
+            for entry in fs::read_dir(next).unwrap().flatten() {
+                let name = entry.path().strip_prefix(&self.0).unwrap().to_path_buf();
+                if records.iter().any(|r| name == Path::new(r)) {
+                    continue;
+                }
+                if entry.file_type().unwrap().is_dir() {
+                    left.push(entry.path());
+                }
+                found.insert(name);
+            }
+        }
+        found
+    }
+
+    /// `COMMAND run` of a program that reads a cold file backwards, by an ordinary user: the result is right, and bytes were
+    /// prefetched (SPEC CP1).
+    fn prefetches(&self, command: &str) {
+        let home = self.0.join("home/user");
+        let data = home.join("data");
+        if !data.exists() {
+            fs::write(&data, Random(35).bytes(32 << 20)).unwrap();
+            fs::set_permissions(&data, fs::Permissions::from_mode(0o644)).unwrap();
+        }
+        let expected = printed(&mut self.user("tac data | cksum"));
+        eventually(|| {
+            make_cold(&home);
+            let run = format!("{command} run --report=r.json -- sh -c 'tac data | cksum'");
+            assert_eq!(printed(&mut self.user(&run)), expected);
+            let report: Value =
+                serde_json::from_slice(&fs::read(home.join("r.json")).unwrap()).unwrap();
+            match report["totals"]["prefetched_bytes"].as_u64() {
+                Some(4096..) => Ok(()),
+                _ => Err(report.to_string()),
+            }
+        });
+    }
+}
+
+/// A root of this release, or a test that says why it is left out.
+fn root(name: &str, release: &str) -> Option<Root> {
+    if !is_root() {
+        skip_unprivileged(name, "roots are made and entered as root");
+        return None;
+    }
+    if let Some(reason) = missing(&["mmdebstrap", "unshare", "zstd", "tar"]) {
+        skip(name, &reason);
+        return None;
+    }
+    let may_mount = Command::new("unshare").args(["--mount", "true"]).status();
+    if !may_mount.is_ok_and(|status| status.success()) {
+        skip_unprivileged(name, "no mount namespaces here");
+        return None;
+    }
+    match Root::fresh(name, release) {
+        Ok(root) => Some(root),
+        Err(reason) => {
+            skip(name, &reason);
+            None
+        }
+    }
+}
+
+/// A copy of a package that calls itself another version.
+fn renamed(package: &Path, version: &str, out: &Path) -> PathBuf {
+    let tree = out.join("tree");
+    done(Command::new("dpkg-deb").arg("-R").arg(package).arg(&tree));
+    let control = tree.join("DEBIAN/control");
+    let words = fs::read_to_string(&control).unwrap();
+    let wanted = format!("Version: {VERSION}\n");
+    assert!(words.contains(&wanted), "{words}");
+    fs::write(
+        &control,
+        words.replace(&wanted, &format!("Version: {version}\n")),
+    )
+    .unwrap();
+    let new = out.join(format!("outrider_{version}_amd64.deb"));
+    let mut build = Command::new("dpkg-deb");
+    done(build.args(["--root-owner-group", "-b"]).arg(tree).arg(&new));
+    new
+}
+
+/// From nothing to `outrider run` by `apt install ./outrider_*.deb`, without a network; then upgraded under a program that runs, and
+/// removed with nothing left.
+#[test]
+fn a_fresh_debian_installs_runs_upgrades_and_removes() {
+    let name = "a_fresh_debian_installs_runs_upgrades_and_removes";
+    if let Some(reason) = missing(FOR_DEBS) {
+        return skip(name, &reason);
+    }
+    let Some(root) = root(name, "bookworm") else {
+        return;
+    };
+    let before = root.contents();
+    root.bring(&deb("outrider"));
+    done(&mut root.shell("apt-get install -y /root/outrider_*.deb"));
+    let installed: BTreeSet<_> = root.contents().difference(&before).cloned().collect();
+    for file in [
+        "usr/bin/outrider",
+        "usr/lib/outrider/liboutrider.so",
+        "usr/share/bash-completion/completions/outrider",
+        "usr/share/man/man1/outrider.1.gz",
+    ] {
+        assert!(installed.contains(Path::new(file)), "{file}: {installed:?}");
+    }
+    let version = printed(&mut root.user("outrider --version"));
+    assert_eq!(version, format!("outrider {VERSION}\n"));
+    root.prefetches("outrider");
+
+    // The program that runs meanwhile ends as it would have, and so do those that it starts after the upgrade.
+    let work = fresh("upgrade");
+    root.bring(&renamed(
+        &deb("outrider"),
+        &format!("{VERSION}+upgraded"),
+        &work,
+    ));
+    let across = "mkfifo go; outrider run -- sh -c 'head -c 4096 data | cksum; read -r line <go; tail -c 4096 data | cksum'";
+    let running = root.user(across).stdout(Stdio::piped()).spawn().unwrap();
+    done(&mut root.shell("apt-get install -y /root/outrider_*+upgraded_*.deb"));
+    done(&mut root.user("echo >go"));
+    let output = running.wait_with_output().unwrap();
+    let expected = printed(&mut root.user("head -c 4096 data | cksum; tail -c 4096 data | cksum"));
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+    let version = printed(&mut root.shell("dpkg-query -W -f '${Version}' outrider"));
+    assert_eq!(version, format!("{VERSION}+upgraded"));
+    root.prefetches("outrider");
+
+    done(&mut root.shell("apt-get purge -y outrider"));
+    let left: Vec<_> = root.contents().difference(&before).cloned().collect();
+    assert!(left.is_empty(), "left behind: {left:?}");
+    let known = done(&mut root.shell("dpkg-query -W 'outrider*' || true"));
+    assert!(!known.contains(VERSION), "{known}");
+}
+
+/// The other packages: a program that is compiled with the development files runs with the library's package, SQLite finds the extension by
+/// name, the lab starts, and the modules' sources are as DKMS wants them.
+#[test]
+fn the_other_packages_do_what_they_are_for() {
+    let name = "the_other_packages_do_what_they_are_for";
+    if let Some(reason) = missing(&[FOR_DEBS, &["pkg-config", "cmake"]].concat()) {
+        return skip(name, &reason);
+    }
+    let Some(root) = root(name, "bookworm") else {
+        return;
+    };
+    let before = root.contents();
+    let packages = [
+        "liboutrider0",
+        "liboutrider-dev",
+        "outrider-lab",
+        "outrider-sqlite",
+    ];
+    for package in packages {
+        root.bring(&deb(package));
+    }
+    done(&mut root.shell("apt-get install -y --no-install-recommends /root/*.deb"));
+
+    let work = fresh("develop");
+    fs::write(
+        work.join("declares.c"),
+        "#include <fcntl.h>\n#include <outrider.h>\n#include <stdio.h>\n#include <unistd.h>\nint main(int argc, char **argv)\n{\n\
+         struct outrider_range range = {0, 4096};\nint fd = open(argv[argc - 1], O_RDONLY);\n\
+         if (outrider_declare(fd, &range, 1) != 1 || outrider_version() != OUTRIDER_VERSION)\nreturn 1;\n\
+         return puts(\"declared\") < 0;\n}\n",
+    )
+    .unwrap();
+    let told = |words: &[&str]| {
+        let mut command = Command::new("pkg-config");
+        command
+            .args(words)
+            .arg("outrider")
+            .env("PKG_CONFIG_SYSROOT_DIR", &root.0)
+            .env(
+                "PKG_CONFIG_LIBDIR",
+                root.0.join("usr/lib/x86_64-linux-gnu/pkgconfig"),
+            )
+            // Usual places are left out otherwise, as on the system that the files are for.
+            .env("PKG_CONFIG_ALLOW_SYSTEM_CFLAGS", "1")
+            .env("PKG_CONFIG_ALLOW_SYSTEM_LIBS", "1");
+        printed(&mut command)
+    };
+    assert_eq!(told(&["--modversion"]).trim_end(), VERSION);
+    let said = told(&["--cflags", "--libs"]);
+    let flags: Vec<&str> = said.split_whitespace().collect();
+    let place = root.0.join("usr/include").display().to_string();
+    assert!(said.contains(&format!("-I{place}")), "{said}");
+    let mut compile = Command::new("cc");
+    compile.args(["-Wall", "-Werror", "-o", "by-pkg-config", "declares.c"]);
+    done(compile.args(&flags).current_dir(&work));
+
+    let cmake = work.join("cmake");
+    fs::create_dir(&cmake).unwrap();
+    fs::write(
+        cmake.join("CMakeLists.txt"),
+        format!(
+            "cmake_minimum_required(VERSION 3.13)\nproject(p C)\nfind_package(Outrider {VERSION} REQUIRED CONFIG)\n\
+             add_executable(by-cmake ../declares.c)\ntarget_link_libraries(by-cmake Outrider::outrider)\n"
+        ),
+    )
+    .unwrap();
+    let there = root.0.join("usr/lib/x86_64-linux-gnu/cmake/Outrider");
+    let mut configure = Command::new("cmake");
+    configure
+        .args(["-S", "cmake", "-B", "built"])
+        .arg(format!("-DOutrider_DIR={}", there.display()));
+    done(configure.current_dir(&work));
+    done(
+        Command::new("cmake")
+            .args(["--build", "built"])
+            .current_dir(&work),
+    );
+    for program in ["by-pkg-config", "built/by-cmake"] {
+        root.bring(&work.join(program));
+        let program = Path::new(program)
+            .file_name()
+            .unwrap()
+            .to_string_lossy()
+            .into_owned();
+        let run = format!("/root/{program} /etc/passwd");
+        assert_eq!(printed(&mut root.shell(&run)), "declared\n");
+    }
+
+    let query = "CREATE TABLE t(a); INSERT INTO t VALUES(35); SELECT a FROM t;";
+    let script = format!("rm -f d; sqlite3 d '.load outrider_sqlite' '{query}'");
+    assert_eq!(printed(&mut root.user(&script)), "35\n");
+    let lab = printed(&mut root.user("outrider-lab --version"));
+    assert_eq!(lab, format!("outrider-lab {VERSION}\n"));
+
+    done(&mut root.shell("apt-get purge -y 'outrider*' 'liboutrider*'"));
+    let left: Vec<_> = root.contents().difference(&before).cloned().collect();
+    assert!(left.is_empty(), "left behind: {left:?}");
+
+    let tree = work.join("dkms");
+    let mut unpack = Command::new("dpkg-deb");
+    done(unpack.arg("-x").arg(deb("outrider-dkms")).arg(&tree));
+    let sources = tree.join(format!("usr/src/outrider-{VERSION}"));
+    for entry in fs::read_dir(repository().join("kernel")).unwrap().flatten() {
+        let name = entry.file_name();
+        let ends = [".c", ".S", ".h", ".sh", "Kbuild", "Makefile", "dkms.conf"];
+        let is_source = ends.iter().any(|e| name.to_string_lossy().ends_with(e));
+        // Made for one kernel.
+        if is_source && name != "bcache_layout.h" && !name.to_string_lossy().ends_with(".mod.c") {
+            let same = fs::read(sources.join(&name)).ok() == fs::read(entry.path()).ok();
+            assert!(same, "{name:?}");
+        }
+    }
+}
+
+/// No error and no warning of lintian's, but for those that packaging/debian names with their reasons.
+#[test]
+fn lintian_has_nothing_to_say() {
+    let name = "lintian_has_nothing_to_say";
+    if let Some(reason) = missing(&[FOR_DEBS, &["lintian"]].concat()) {
+        return skip(name, &reason);
+    }
+    let packages = [
+        "outrider",
+        "liboutrider0",
+        "liboutrider-dev",
+        "outrider-lab",
+        "outrider-sqlite",
+        "outrider-dkms",
+    ];
+    let mut lintian = Command::new("lintian");
+    lintian.args(["--allow-root", "--fail-on", "error,warning"]);
+    done(lintian.args(packages.map(deb)).env("LC_ALL", "C"));
+}
+
+/// The archive's files, unpacked by an ordinary user of Debian 11 (glibc 2.31), run there; and the packages install there.
+#[test]
+fn an_older_debian_runs_the_archive_and_the_packages() {
+    let name = "an_older_debian_runs_the_archive_and_the_packages";
+    if let Some(reason) = missing(FOR_DEBS) {
+        return skip(name, &reason);
+    }
+    let Some(root) = root(name, "bullseye") else {
+        return;
+    };
+    let (one, two) = (fresh("dist-1"), fresh("dist-2"));
+    let archives = [archive(&one), archive(&two)];
+    let same = fs::read(&archives[0]).unwrap() == fs::read(&archives[1]).unwrap();
+    assert!(same, "two archives of one build differ");
+    let home = root.0.join("home/user");
+    let mut unpack = Command::new("tar");
+    done(
+        unpack
+            .arg("--zstd")
+            .arg("-xf")
+            .arg(&archives[0])
+            .arg("-C")
+            .arg(&home),
+    );
+    let directory = archives[0].file_name().unwrap().to_string_lossy();
+    let directory = directory.strip_suffix(".tar.zst").unwrap();
+    assert!(directory.contains(VERSION), "{directory}");
+    root.prefetches(&format!("{directory}/bin/outrider"));
+
+    root.bring(&deb("outrider"));
+    root.bring(&deb("liboutrider0"));
+    done(&mut root.shell("apt-get install -y /root/*.deb"));
+    root.prefetches("outrider");
+}
+
+/// Cargo.toml alone says the version: what can't take it from there agrees.
+#[test]
+fn one_version_is_named() {
+    let root = repository();
+    let mut named = 0;
+    for page in fs::read_dir(root.join("man")).unwrap().flatten() {
+        let page = fs::read_to_string(page.path()).unwrap();
+        // Links to another page have no title.
+        if let Some(title) = page.lines().find(|l| l.starts_with(".TH ")) {
+            assert!(
+                title.contains(&format!("\"Outrider {VERSION}\"")),
+                "{title}"
+            );
+            named += 1;
+        }
+    }
+    assert!(named > 10, "{named}");
+    let dkms = fs::read_to_string(root.join("kernel/dkms.conf")).unwrap();
+    assert!(
+        dkms.contains(&format!("PACKAGE_VERSION=\"{VERSION}\"")),
+        "{dkms}"
+    );
+}
