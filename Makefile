@@ -12,7 +12,7 @@
 # make cost      what a cached read and a start of a program cost with Outrider (ARGS=… for bench/cost.py)
 # make drivers   programs of the lab that read through RocksDB, LevelDB and Snappy: target/drivers; after make build also one that reads through Debian's
 #                source of LevelDB with a foreaction graph (plugins/leveldb), which is fetched once, into ~/.cache/outrider
-# make lint      formatting and clippy
+# make lint      formatting, clippy and the pages of cargo doc
 # make plugins   target/plugins: outrider_sqlite.so (needs sqlite3ext.h, in Debian's libsqlite3-dev), outrider_du.so and outrider_cp.so
 # make examples  target/examples: programs in C that declare what they will read, after make build
 # make install   PREFIX=/usr/local DESTDIR= (LIBDIR=… for the library's directory), after make build
@@ -110,6 +110,7 @@ drivers:
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 
 fmt:
 	$(CARGO) fmt --all

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-#[path = "unwinder.rs"]
+#[path = "../outrider/unwinder.rs"]
 mod unwinder;
 
 /// The name that programs linked with the library ask for at run time.
@@ -18,7 +18,7 @@ fn main() {
     // One name of a function calls the other of its own, whatever the program calls its functions: `open` of a program that calls `open64`.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=unwinder.rs");
+    println!("cargo::rerun-if-changed=../outrider/unwinder.rs");
     unwinder::find();
     // Beside the library, so that a program built with -L and -rpath of the build directory runs. OUT_DIR is three levels below.
     let out = std::env::var("OUT_DIR").unwrap_or_default();

@@ -1,6 +1,6 @@
 //! How the command is linked.
 
-#[path = "../liboutrider/unwinder.rs"]
+#[path = "unwinder.rs"]
 mod unwinder;
 
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=../liboutrider/unwinder.rs");
+    println!("cargo::rerun-if-changed=unwinder.rs");
     println!("cargo::rustc-check-cfg=cfg(fast_start)");
     if std::env::var("HOST") == std::env::var("TARGET")
         && std::env::var("TARGET").is_ok_and(|t| t == "x86_64-unknown-linux-gnu")

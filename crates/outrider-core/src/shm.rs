@@ -495,7 +495,7 @@ pub struct Record {
     pub name: [AtomicU64; 17],
 }
 
-/// Reasons why something was lost, as bits of [`Header::lost`].
+/// Reasons why something was lost, as bits of [`Notes::lost`].
 pub mod lost {
     /// One bit and the line that the report prints for it.
     pub const LINES: &[(u32, &str)] = &[

@@ -1,7 +1,7 @@
 //! Emulated disks: `outrider-lab disk`.
 //!
 //! A disk is a stack: an image in memory; a server process that lends it to the kernel as a file through
-//! FUSE and answers each request when a model of a device would ([`server`], [`device`]); a loop device
+//! FUSE and answers each request when a model of a device would ([`server`]); a loop device
 //! with direct I/O over that file; a file system.
 //!
 //! The FUSE file system is never mounted anywhere: the file is opened through a detached mount (Linux

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
+use object::Endianness;
+use object::read::elf::{FileHeader, ProgramHeader, Sym};
 use serde_json::Value;
 use support::{
     Random, eventually, fresh, have, is_root, make_cold, outrider, printed, repository, scratch,
@@ -499,6 +501,127 @@ fn an_older_debian_runs_the_archive_and_the_packages() {
     root.bring(&deb("liboutrider0"));
     done(&mut root.shell("apt-get install -y /root/*.deb"));
     root.prefetches("outrider");
+}
+
+type Elf = object::elf::FileHeader64<Endianness>;
+
+/// Names that a library defines for others, but for its own version's.
+fn exported(data: &[u8]) -> BTreeSet<String> {
+    let header = Elf::parse(data).unwrap();
+    let endian = header.endian().unwrap();
+    let sections = header.sections(endian, data).unwrap();
+    let table = sections
+        .symbols(endian, data, object::elf::SHT_DYNSYM)
+        .unwrap();
+    let defined = table.iter().filter(|s| !s.is_undefined(endian));
+    defined
+        .map(|s| String::from_utf8_lossy(s.name(endian, table.strings()).unwrap()).into_owned())
+        .filter(|name| !name.is_empty())
+        .collect()
+}
+
+/// What the library exports is what is written down: packaging/debian/liboutrider0.symbols has all of it, and headers declare what is
+/// for programs (SPEC LP1). It has the name that programs ask for, and the command needs no dynamic linker.
+#[test]
+fn the_library_exports_what_is_listed() {
+    let library = fs::read(release().join("liboutrider.so")).unwrap();
+    let data = library.as_slice();
+    let there = exported(data);
+    let list = repository().join("packaging/debian/liboutrider0.symbols");
+    let list = fs::read_to_string(list).unwrap();
+    let listed: BTreeSet<String> = list
+        .lines()
+        .filter_map(|line| line.strip_prefix(' ')?.split_once("@Base "))
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    let differs: Vec<_> = there.symmetric_difference(&listed).collect();
+    assert!(
+        differs.is_empty(),
+        "exported or listed, not both: {differs:?}"
+    );
+
+    let mut declared = BTreeSet::new();
+    for header in ["outrider.h", "outrider_graph.h"] {
+        let text = fs::read_to_string(repository().join("include").join(header)).unwrap();
+        // A declaration begins a line, and what begins otherwise is a comment, a macro or a function with a body.
+        for line in text.lines().filter(|l| l.ends_with(';')) {
+            let name = line.split_once('(').map(|(before, _)| before);
+            let name = name.and_then(|before| before.rsplit([' ', '*']).next());
+            declared.extend(
+                name.filter(|n| n.starts_with("outrider_"))
+                    .map(str::to_owned),
+            );
+        }
+    }
+    assert!(declared.contains("outrider_declare"), "{declared:?}");
+    let ours: BTreeSet<_> = there
+        .iter()
+        .filter(|n| n.starts_with("outrider_"))
+        .collect();
+    let undeclared: Vec<_> = ours.iter().filter(|n| !declared.contains(**n)).collect();
+    assert!(undeclared.is_empty(), "in no header: {undeclared:?}");
+
+    let header = Elf::parse(data).unwrap();
+    let endian = header.endian().unwrap();
+    let sections = header.sections(endian, data).unwrap();
+    let (entries, link) = sections.dynamic(endian, data).unwrap().unwrap();
+    let strings = sections.strings(endian, data, link).unwrap();
+    let soname = entries
+        .iter()
+        .find(|e| e.d_tag.get(endian) == object::elf::DT_SONAME)
+        .unwrap();
+    let soname = strings.get(soname.d_val.get(endian) as u32).unwrap();
+    assert_eq!(soname, b"liboutrider.so.0");
+
+    let command = fs::read(release().join("outrider")).unwrap();
+    let header = Elf::parse(&*command).unwrap();
+    let endian = header.endian().unwrap();
+    let mut segments = header.program_headers(endian, &*command).unwrap().iter();
+    assert!(segments.all(|s| s.p_type(endian) != object::elf::PT_INTERP));
+}
+
+/// Crates that others may depend on are packed, and build from what is packed.
+#[test]
+fn crates_build_from_their_packages() {
+    let mut package = Command::new(env!("CARGO"));
+    package
+        .args(["package", "--locked", "--allow-dirty", "--target-dir"])
+        .arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join("crates"))
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        .current_dir(repository());
+    for published in [
+        "outrider",
+        "outrider-graph",
+        "outrider-core",
+        "outrider-sys",
+        "outrider-cli",
+    ] {
+        package.args(["-p", published]);
+    }
+    done(&mut package);
+}
+
+/// No package that the published crates are built from needs a newer compiler than they say (`rust-version`). What the code itself uses of the
+/// standard library is for clippy, which knows that number, too.
+#[test]
+fn the_oldest_compiler_is_told_truly() {
+    let said = printed(
+        Command::new(env!("CARGO"))
+            .args(["metadata", "--quiet", "--locked", "--format-version=1"])
+            .current_dir(repository()),
+    );
+    let said: Value = serde_json::from_str(&said).unwrap();
+    let number =
+        |version: &str| -> Vec<u32> { version.split('.').map(|n| n.parse().unwrap()).collect() };
+    let ours = number(env!("CARGO_PKG_RUST_VERSION"));
+    let packages = said["packages"].as_array().unwrap();
+    assert!(packages.len() > 50);
+    for package in packages {
+        if let Some(needs) = package["rust_version"].as_str() {
+            let fits = number(needs).into_iter().take(2).collect::<Vec<_>>() <= ours;
+            assert!(fits, "{} needs Rust {needs}", package["name"]);
+        }
+    }
 }
 
 /// Cargo.toml alone says the version: what can't take it from there agrees.

@@ -260,7 +260,7 @@ impl Handle {
         self.let_go();
     }
 
-    /// Whether something that was asked for did not arrive in [`NEVER`].
+    /// Whether something that was asked for did not arrive in `NEVER`.
     pub fn is_overdue(&self) -> bool {
         self.overdue.load(Ordering::Acquire)
     }

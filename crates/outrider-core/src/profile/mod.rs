@@ -1,7 +1,7 @@
 //! What an earlier run of the same job needed: the fourth source of foresight (SPEC B15).
 //!
 //! A *profile* lists, in the order of first need, the files that a job read, which of their pages, and the directories and attributes that it asked for
-//! ([`model`]). It is kept in a small file ([`format`], [`store`]). A later run fetches what the profile lists before it is asked for ([`replay`]), through the
+//! ([`model`]). It is kept in a small file ([`mod@format`], [`store`]). A later run fetches what the profile lists before it is asked for ([`replay`]), through the
 //! engine's lane like everything else that nobody has open, and sees what was needed this time ([`observe`]), by which the profile is corrected.
 //!
 //! A profile is never trusted. It may be old, of another machine, or made to do harm: what it names is opened as [`place`] says, no more is fetched ahead of

@@ -92,7 +92,7 @@ pub trait Kernel: Counters {
     fn stands(&self, shared: &Shared, proc: usize) -> bool;
     /// See [`fetch::command`](crate::fetch::command).
     fn command(&self, pid: u32) -> String;
-    /// See [`fetch::life`](crate::fetch::life).
+    /// A descriptor by which a process's end is seen, see pidfd_open(2); `None` where there is none.
     fn life(&self, pid: u32) -> Option<OwnedFd>;
     /// Whether a process is over.
     fn is_over(&self, pid: u32, life: Option<&OwnedFd>) -> bool;

@@ -1,7 +1,7 @@
 //! Recordings: what passed through the service's seams in a run, from which the same code can be driven again.
 //!
 //! A service is a function of what it sees: the time, what programs tell, and what the kernel answers. A recording has all of it, round by round, and what the
-//! service did: which requests it made, what it wrote for the programs, and what it dropped from the cache. A [replay](replay()) shows the same service the same
+//! service did: which requests it made, what it wrote for the programs, and what it dropped from the cache. A [replay](mod@replay) shows the same service the same
 //! things and compares what it does. So a change that must not change anything can be proven not to, for every run that somebody has recorded.
 //!
 //! That works because in a run that is recorded everything happens in rounds. The service has copies of the programs' memory ([`ferry`]), which
