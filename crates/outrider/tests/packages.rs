@@ -281,6 +281,87 @@ fn renamed(package: &Path, version: &str, out: &Path) -> PathBuf {
     new
 }
 
+/// systemd understands the units, and what they start is a command line of ours.
+#[test]
+fn units_are_understood() {
+    let name = "units_are_understood";
+    if let Some(reason) = missing(&["systemd-analyze"]) {
+        return skip(name, &reason);
+    }
+    let work = fresh("units");
+    let unit = fs::read_to_string(repository().join("contrib/systemd/outrider-warm@.service"));
+    // Here the command isn't where systemd looks.
+    let unit = unit.unwrap();
+    let start = unit.lines().find(|l| l.starts_with("ExecStart=outrider "));
+    let built = format!("ExecStart={} ", outrider().display());
+    let verify = |text: String| {
+        let path = work.join("outrider-warm@.service");
+        fs::write(&path, text).unwrap();
+        let mut command = Command::new("systemd-analyze");
+        command.args(["verify", "--man=no"]).arg(path);
+        command.output().unwrap()
+    };
+    let there = unit.replace("ExecStart=outrider ", &built);
+    let said = verify(there.clone());
+    assert!(
+        said.status.success() && text(&said).is_empty(),
+        "{}",
+        text(&said)
+    );
+    // It would have found a mistake.
+    let said = verify(there.replace("ProtectSystem=", "ProtectsSystem="));
+    assert!(!text(&said).is_empty());
+    let words = start.unwrap().replace("%i", "no-such-profile");
+    let started = Command::new(outrider())
+        .args(words.split_whitespace().skip(1))
+        .env("XDG_STATE_HOME", &work)
+        .output()
+        .unwrap();
+    let said = text(&started);
+    assert!(
+        said.contains("no-such-profile") && !said.contains("accepted are"),
+        "{said}"
+    );
+}
+
+/// Kubernetes' own schemas know what contrib/kubernetes says, to the last field.
+#[test]
+fn manifests_fit_their_schemas() {
+    let name = "manifests_fit_their_schemas";
+    if let Some(reason) = missing(&["python3"]) {
+        return skip(name, &reason);
+    }
+    let cache = PathBuf::from(std::env::var("HOME").unwrap()).join(".cache/outrider");
+    // The version of the schemas, which the package has with it.
+    let place = cache.join("kubernetes-validate-1.37.0");
+    let python = place.join("bin/python");
+    let script = "python3 -m venv \"$0\" && \"$0/bin/pip\" install -q kubernetes-validate==1.37.0 && touch \"$0/done\"";
+    if !place.join("done").exists() {
+        let mut install = Command::new("sh");
+        let made = install.args(["-c", script]).arg(&place).output().unwrap();
+        if !made.status.success() {
+            return skip(name, &text(&made));
+        }
+    }
+    let manifests = fs::read_dir(repository().join("contrib/kubernetes")).unwrap();
+    let manifests: Vec<_> = manifests.flatten().map(|e| e.path()).collect();
+    assert!(manifests.len() >= 2, "{manifests:?}");
+    let validate = |files: &[PathBuf]| {
+        let mut command = Command::new(&python);
+        command.args(["-m", "kubernetes_validate", "--strict"]);
+        command.args(files).output().unwrap()
+    };
+    let said = validate(&manifests);
+    assert!(said.status.success(), "{}", text(&said));
+    // It would have found a mistake.
+    let wrong = fresh("manifests").join("wrong.yaml");
+    let right = fs::read_to_string(&manifests[0]).unwrap();
+    assert!(right.contains("mountPath:"));
+    fs::write(&wrong, right.replace("mountPath:", "mountpath:")).unwrap();
+    let said = validate(&[wrong]);
+    assert!(!said.status.success(), "{}", text(&said));
+}
+
 /// From nothing to `outrider run` by `apt install ./outrider_*.deb`, without a network; then upgraded under a program that runs, and
 /// removed with nothing left.
 #[test]
