@@ -136,7 +136,7 @@ pub const CREDIT_US: f64 = 2000.0;
 /// Chance repeats that are due before it is believed of a program, of which there were none, that it reads each block once: with so many there are none once in 50 times.
 const ENOUGH: f64 = 4.0;
 /// So many times the share is spent then, but no more than was waited: it will most likely come to all blocks.
-const ONCE: f64 = 20.0;
+const ONCE: f64 = 12.0;
 
 /// Pieces that are bought at once.
 const AT_ONCE: u64 = 16;
