@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 
 use object::Endianness;
 use object::read::elf::{FileHeader, ProgramHeader, Sym};
+use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 use support::{
     Random, eventually, fresh, have, is_root, make_cold, outrider, printed, repository, scratch,
@@ -115,7 +116,7 @@ impl Root {
         let cache = Path::new(&home).join(".cache/outrider/roots");
         fs::create_dir_all(&cache).unwrap();
         let lock = File::create(cache.join("lock")).unwrap();
-        lock.lock().unwrap();
+        flock(&lock, FlockOperation::LockExclusive).unwrap();
         let kept = cache.join(format!("{release}.tar"));
         if !kept.exists() {
             let new = cache.join(format!("{release}.new.tar"));
