@@ -32,7 +32,7 @@ pub fn library() -> Result<PathBuf, Failure> {
         above.join(PACKAGED).join(LIBRARY),
     ];
     let Some(found) = places.iter().find(|p| p.is_file()) else {
-        let [beside, lib, packaged] = places.each_ref().map(|p| show(p));
+        let [beside, lib, packaged] = places.each_ref().map(show);
         return Err(Failure::usage(format!(
             "liboutrider.so is missing: looked for {beside}, {lib} and {packaged}"
         )));
