@@ -13,6 +13,9 @@ use crate::graphs::{announce, change, close, is_nobodys, restrict, unsettle, uns
 use crate::names::{change_by_path, change_of_names};
 use crate::{real, rights};
 
+/// fchmodat2(2), which the crate `libc` doesn't know on every processor. The kernel numbers calls since 5.1 alike on all.
+const FCHMODAT2: c_long = 452;
+
 /// Interposes functions; `before` is what is done first.
 macro_rules! hooks {
     ($($name:ident = $real:ident ($($a:ident: $t:ty),*) -> $r:ty, $before:expr;)*) => {$(
@@ -223,7 +226,7 @@ pub fn by_number(number: c_long, a: usize, b: usize, c: usize) {
         | libc::SYS_symlinkat
         | libc::SYS_fchmod
         | libc::SYS_fchmodat
-        | libc::SYS_fchmodat2
+        | FCHMODAT2
         | libc::SYS_fchown
         | libc::SYS_fchownat
         | libc::SYS_utimensat

@@ -8,7 +8,9 @@
 //! nothing and finds no lock that a thread of its parent held. A vfork child shares the page and is told from its parent by its
 //! number wherever something would change.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
+#[cfg(target_arch = "x86_64")]
+use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
