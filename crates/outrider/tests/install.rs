@@ -67,6 +67,11 @@ fn what_is_installed_works_from_its_prefix() {
     let prefix = work.join("opt/outrider");
     let made = install(&[format!("PREFIX={}", prefix.display())]);
     assert!(made.status.success(), "{made:?}");
+    // Nobody's linker looks there, and that is said.
+    let said = String::from_utf8_lossy(&made.stdout).into_owned();
+    let place = format!("{}/lib", prefix.display());
+    let told = |line: &str| line.contains("the dynamic linker") && line.contains(&place);
+    assert!(said.lines().any(told), "{said}");
     let bin = prefix.join("bin/outrider");
 
     let data = work.join("data");
