@@ -117,7 +117,7 @@ plugins:
 examples:
 	$(MAKE) -C examples OUT="$(abspath $(RELEASE)/../examples)" LIBDIR="$(abspath $(RELEASE))"
 
-PLACES := bin lib include share/man/man1 share/man/man3 share/outrider/python
+PLACES := bin lib include share/man/man1 share/man/man3 share/outrider/python/outrider
 PLUGIN := $(RELEASE)/../plugins/outrider_sqlite.so
 
 # Does not build, so that `make build && sudo make install` leaves no files of root's behind.
@@ -131,7 +131,7 @@ install:
 	$(INSTALL) -m 644 include/*.h include/*.hpp "$(DESTDIR)$(PREFIX)/include"
 	$(INSTALL) -m 644 man/*.1 "$(DESTDIR)$(PREFIX)/share/man/man1"
 	$(INSTALL) -m 644 man/*.3 "$(DESTDIR)$(PREFIX)/share/man/man3"
-	$(INSTALL) -m 644 python/outrider.py "$(DESTDIR)$(PREFIX)/share/outrider/python"
+	$(INSTALL) -m 644 python/outrider/*.py python/outrider/py.typed "$(DESTDIR)$(PREFIX)/share/outrider/python/outrider"
 	if [ -f $(PLUGIN) ]; then $(INSTALL) -m 644 $(PLUGIN) "$(DESTDIR)$(PREFIX)/lib/outrider_sqlite.so"; fi
 
 deps:

@@ -1,0 +1,234 @@
+"""A list over any number of files, which are opened ahead of their turn and closed behind it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import threading
+from array import array
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Deque, Dict, Iterable, List, NamedTuple, Optional, Tuple, Union
+
+from . import _library as lib
+from ._declared import APPEND, _DONE
+
+Path = Union[str, bytes]
+
+#: Threads that open files: as many requests as remote storage answers side by side.
+OPENERS = 16
+#: Files that are open at most, of the 4096 regions that the library has for a process.
+FILES_MAX = 1024
+#: Bytes of an entry at most, so that a reader's place in a large file is known.
+ENTRY = 1 << 20
+
+
+class Piece(NamedTuple):
+    """What will be read: bytes of a file. A length of None means to its end."""
+
+    path: Path
+    offset: int = 0
+    length: Optional[int] = None
+
+
+class _Open:
+    """A file that is open, or on the way to be."""
+
+    def __init__(self) -> None:
+        self.fd: Optional[int] = None
+        self.size = 0
+        self.done = False
+        self.region = False
+        self.uses = 0
+
+
+class _Entry:
+    def __init__(self, piece: Piece, file: _Open) -> None:
+        self.piece = piece
+        self.file = file
+        self.declared: List[Tuple[int, int]] = []
+        self.passed = False
+
+
+def files_max() -> int:
+    """Files that may be open at once: half of what the process may have."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return FILES_MAX if soft == resource.RLIM_INFINITY else max(min(soft // 2, FILES_MAX), 1)
+
+
+class Stream:
+    """Pieces of files in the order of need. `extend` adds to it, `passed` says how many more of them were read.
+
+    Files are opened on threads, so neither waits for storage. What can't be opened is left to the program, which will see why."""
+
+    def __init__(self, files: Optional[int] = None) -> None:
+        self._process = os.getpid()
+        self._files_max = files or files_max()
+        self._lock = threading.RLock()
+        self._open: Dict[Path, _Open] = {}
+        self._entries: Deque[_Entry] = deque()
+        self._waiting: Deque[_Entry] = deque()
+        self._unopened: Deque[Tuple[Path, _Open]] = deque()
+        self._opened = 0
+        self._client: Optional[int] = None
+        self._closed = False
+        self._openers: Optional[ThreadPoolExecutor] = None
+        if lib.available:
+            with contextlib.suppress(OSError):
+                self._client = lib.check(lib.library.outrider_client_new(lib.CALLBACK(), None))
+        if self._client is not None:
+            self._openers = ThreadPoolExecutor(OPENERS, "outrider-open")
+
+    def __len__(self) -> int:
+        """Pieces that were not passed yet."""
+        return len(self._entries)
+
+    @property
+    def live(self) -> bool:
+        """Whether anything is fetched."""
+        return self._client is not None
+
+    def full(self) -> bool:
+        """Whether as many files are wanted as may be open."""
+        return len(self._open) >= self._files_max
+
+    def extend(self, pieces: Iterable[Piece]) -> None:
+        """Adds what will be read next."""
+        if self._client is None:
+            return
+        with self._lock:
+            for piece in pieces:
+                file = self._open.get(piece.path)
+                if file is None:
+                    file = self._open[piece.path] = _Open()
+                    self._unopened.append((piece.path, file))
+                file.uses += 1
+                entry = _Entry(piece, file)
+                self._entries.append(entry)
+                self._waiting.append(entry)
+            self._open_more()
+            self._declare()
+
+    def _open_more(self) -> None:
+        while self._unopened and self._opened < self._files_max and self._openers is not None:
+            path, file = self._unopened.popleft()
+            if file.uses > 0:
+                self._opened += 1
+                self._openers.submit(_open, path).add_done_callback(_Opened(self, file))
+
+    def opened(self, file: _Open, fd: Optional[int], size: int) -> None:
+        """A file was opened, or couldn't be."""
+        with self._lock:
+            file.fd, file.size, file.done = fd, size, True
+            if fd is None:
+                self._opened -= 1
+            if self._closed or file.uses == 0:
+                self._close_file(file)
+            else:
+                self._declare()
+
+    def _declare(self) -> None:
+        """Declares what is next and whose files are open."""
+        words = array("Q")
+        while self._waiting and (self._waiting[0].file.done or self._waiting[0].passed):
+            entry = self._waiting.popleft()
+            file = entry.file
+            if entry.passed or file.fd is None:
+                continue
+            if not file.region:
+                if lib.library.outrider_region_add(self._client, file.fd, 0, 0) != 0:
+                    continue  # another list has it
+                file.region = True
+            at = entry.piece.offset
+            end = file.size if entry.piece.length is None else min(at + entry.piece.length, file.size)
+            while at < end:
+                length = min(end - at, ENTRY)
+                entry.declared.append((at, length))
+                words.extend((file.fd, at, length))
+                at += length
+        if words and self._client is not None:
+            lib.library.outrider_request(self._client, words.buffer_info()[0], len(words) // 3, APPEND | _DONE)
+
+    def passed(self, count: int) -> None:
+        """The next `count` pieces were read, or will be at once."""
+        with self._lock:
+            for _ in range(min(count, len(self._entries))):
+                entry = self._entries.popleft()
+                entry.passed = True
+                file = entry.file
+                for offset, length in entry.declared:
+                    lib.library.outrider_reading(file.fd, offset, length)
+                file.uses -= 1
+                if file.uses == 0:
+                    del self._open[entry.piece.path]
+                    if file.done:
+                        self._close_file(file)
+            self._open_more()
+            self._declare()
+
+    def reading(self, path: Path, offset: int, length: int) -> None:
+        """So many bytes of a file are about to be read. Nothing, if it isn't open here."""
+        with self._lock:
+            file = self._open.get(path)
+            if file is not None and file.fd is not None:
+                lib.library.outrider_reading(file.fd, offset, length)
+
+    def _close_file(self, file: _Open) -> None:
+        fd, file.fd = file.fd, None
+        if fd is None:
+            return
+        self._opened -= 1
+        if file.region and self._client is not None:
+            lib.library.outrider_region_remove(self._client, fd, 0)
+        os.close(fd)
+
+    def wait(self) -> None:
+        """Waits until everything was opened, and asked for as far as memory allows."""
+        openers = self._openers
+        if openers is not None:
+            openers.shutdown(wait=True)
+        with contextlib.suppress(OSError):
+            lib.check(lib.library.outrider_settle(-1))
+
+    def close(self) -> None:
+        """Takes the list back and closes all files. In a child that fork made the files alone are its own."""
+        if os.getpid() != self._process or self._closed:
+            return
+        with self._lock:
+            self._closed = True
+            for file in self._open.values():
+                if file.done:
+                    self._close_file(file)
+            self._open.clear()
+            self._entries.clear()
+            self._waiting.clear()
+            self._unopened.clear()
+            client, self._client = self._client, None
+            if client is not None:
+                lib.library.outrider_client_free(client)
+        if self._openers is not None:
+            self._openers.shutdown(wait=False)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close()
+
+
+class _Opened:
+    """What to do when a file is open."""
+
+    def __init__(self, stream: Stream, file: _Open) -> None:
+        self._stream = stream
+        self._file = file
+
+    def __call__(self, future: "Future[Tuple[Optional[int], int]]") -> None:
+        self._stream.opened(self._file, *future.result())
+
+
+def _open(path: Path) -> Tuple[Optional[int], int]:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None, 0
+    return fd, os.fstat(fd).st_size
