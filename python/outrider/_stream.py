@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import resource
 import threading
@@ -66,11 +67,14 @@ class Stream:
         self._process = os.getpid()
         self._files_max = files or files_max()
         self._lock = threading.RLock()
+        self._change = threading.Condition(self._lock)
         self._open: Dict[Path, _Open] = {}
         self._entries: Deque[_Entry] = deque()
         self._waiting: Deque[_Entry] = deque()
         self._unopened: Deque[Tuple[Path, _Open]] = deque()
         self._opened = 0
+        self._pending = 0
+        self._begun = False
         self._client: Optional[int] = None
         self._closed = False
         self._openers: Optional[ThreadPoolExecutor] = None
@@ -115,12 +119,16 @@ class Stream:
             path, file = self._unopened.popleft()
             if file.uses > 0:
                 self._opened += 1
-                self._openers.submit(_open, path).add_done_callback(_Opened(self, file))
+                self._pending += 1
+                self._openers.submit(_open, path).add_done_callback(functools.partial(self._was_opened, file))
 
-    def opened(self, file: _Open, fd: Optional[int], size: int) -> None:
-        """A file was opened, or couldn't be."""
-        with self._lock:
+    def _was_opened(self, file: _Open, future: "Future[Tuple[Optional[int], int]]") -> None:
+        fd, size = future.result()
+        with self._change:
+            self._pending -= 1
+            self._begun = self._begun or not self._waiting or file is self._waiting[0].file
             file.fd, file.size, file.done = fd, size, True
+            self._change.notify_all()
             if fd is None:
                 self._opened -= 1
             if self._closed or file.uses == 0:
@@ -183,11 +191,15 @@ class Stream:
             lib.library.outrider_region_remove(self._client, fd, 0)
         os.close(fd)
 
+    def begin(self) -> None:
+        """Waits until the first file was opened, and so fetching has begun."""
+        with self._change:
+            self._change.wait_for(lambda: self._begun or self._pending == 0)
+
     def wait(self) -> None:
         """Waits until everything was opened, and asked for as far as memory allows."""
-        openers = self._openers
-        if openers is not None:
-            openers.shutdown(wait=True)
+        with self._change:
+            self._change.wait_for(lambda: self._pending == 0)
         with contextlib.suppress(OSError):
             lib.check(lib.library.outrider_settle(-1))
 
@@ -215,20 +227,9 @@ class Stream:
             self.close()
 
 
-class _Opened:
-    """What to do when a file is open."""
-
-    def __init__(self, stream: Stream, file: _Open) -> None:
-        self._stream = stream
-        self._file = file
-
-    def __call__(self, future: "Future[Tuple[Optional[int], int]]") -> None:
-        self._stream.opened(self._file, *future.result())
-
-
 def _open(path: Path) -> Tuple[Optional[int], int]:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
+        return fd, os.fstat(fd).st_size
+    except (OSError, ValueError):  # it isn't there, or can't be a path
         return None, 0
-    return fd, os.fstat(fd).st_size

@@ -25,6 +25,7 @@ class Ahead(_OfThisProcess):
     def __init__(self, pieces: List[Piece]) -> None:
         self._stream = Stream()
         self._stream.extend(pieces)
+        self._stream.begin()
 
     def reading(self, file: Union[Path, "os.PathLike[str]"], offset: int, length: int) -> None:
         """Says that `length` bytes of `file` at `offset` are about to be read: what is larger than memory is fetched at that pace."""
