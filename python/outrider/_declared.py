@@ -116,9 +116,10 @@ class _OfThisProcess:
 
 
 class _Live(NamedTuple):
-    """A list that the library has: its owner, the function that it may call, and the files that it names."""
+    """A list that the library has: its owner, the descriptor that it was declared by, the function that it may call, and files that it names."""
 
     owner: object
+    fd: int
     function: Any
     files: _Files
 
@@ -156,6 +157,27 @@ def _end(key: Tuple[int, int], owner: object, fd: int) -> None:
         if _live.get(key) is live:
             del _live[key]
     live.files.close()
+
+
+def forget_closed(fd: int, closing: Optional[int] = None) -> bool:
+    """Takes back the list of the file behind `fd` if the descriptor that it was declared by is `closing`, or was closed: the library sees that
+    only where it is preloaded. Whether there was one."""
+    try:
+        key = _identity(fd)
+        live = _live.get(key)
+        if live is None:
+            return False
+        if live.fd != closing:
+            with contextlib.suppress(OSError):
+                if _identity(live.fd) == key:
+                    return False
+        lib.check(lib.library.outrider_pull(fd, lib.NEXT(), None))
+    except OSError:
+        return False
+    with _lock:
+        if _live.get(key) is live:
+            del _live[key]
+    return True
 
 
 class Declared(_OfThisProcess, int):
@@ -202,7 +224,7 @@ def declare(file: FileLike, ranges: Ranges, length: Any = None) -> Declared:
     if packed.count > LIST_MAX:
         declared._key = _identity(fd)
         function = lib.NEXT(_Whole(fd, packed).fill)
-        _begin(declared._key, _Live(declared, function, files), lambda: lib.library.outrider_pull(fd, function, None))
+        _begin(declared._key, _Live(declared, fd, function, files), lambda: lib.library.outrider_pull(fd, function, None))
         return declared
     with contextlib.suppress(OSError):  # the library says what is wrong
         declared._key = _identity(fd)
@@ -216,7 +238,7 @@ def declare(file: FileLike, ranges: Ranges, length: Any = None) -> Declared:
         with _lock:
             _live.pop(_identity(fd), None)
         return declared
-    _begin(declared._key, _Live(declared, None, files), call)
+    _begin(declared._key, _Live(declared, fd, None, files), call)
     return declared
 
 
@@ -319,7 +341,7 @@ def pull(file: FileLike, accesses: Optional[Accesses], length: Any = None) -> Op
     function = lib.NEXT(fill)
     key = _identity(fd)
     pulled = Pulled(fd, key)
-    _begin(key, _Live(pulled, function, files), lambda: lib.library.outrider_pull(fd, function, None))
+    _begin(key, _Live(pulled, fd, function, files), lambda: lib.library.outrider_pull(fd, function, None))
     return pulled
 
 
@@ -456,7 +478,7 @@ def pread(file: FileLike, length: int, offset: int) -> bytes:
 
 
 class File(io.FileIO):
-    """An unbuffered file opened for reading whose reads Outrider knows of."""
+    """An unbuffered file opened for reading whose reads Outrider knows of. What was declared by it ends with it."""
 
     def __init__(self, file: Any, closefd: bool = True, opener: Optional[Callable[[str, int], int]] = None) -> None:
         super().__init__(file, "r", closefd, opener)
@@ -470,6 +492,13 @@ class File(io.FileIO):
             if length < 0:
                 length = max(os.fstat(fd).st_size - at, 0)
             lib.library.outrider_reading(fd, at, length)
+
+    def close(self) -> None:
+        if not self.closed and not lib.seen and lib.available:
+            with contextlib.suppress(OSError, ValueError):
+                fd = self.fileno()
+                forget_closed(fd, closing=fd)
+        super().close()
 
     def readinto(self, buffer: Any) -> Any:
         self._tell_outrider(memoryview(buffer).nbytes)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import resource
 import threading
 from array import array
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Deque, Dict, Iterable, List, NamedTuple, Optional, Tuple, Union
 
 from . import _library as lib
-from ._declared import APPEND, _DONE
+from ._declared import APPEND, _DONE, forget_closed
 
 Path = Union[str, bytes]
 
 #: Threads that open files: as many requests as remote storage answers side by side.
 OPENERS = 16
+#: Files that a thread is given at once: waking it takes longer than opening a file whose name is cached.
+TOGETHER = 4
 #: Files that are open at most, of the 4096 regions that the library has for a process.
 FILES_MAX = 1024
 #: Bytes of an entry at most, so that a reader's place in a large file is known.
@@ -73,6 +74,8 @@ class Stream:
         self._waiting: Deque[_Entry] = deque()
         self._unopened: Deque[Tuple[Path, _Open]] = deque()
         self._opened = 0
+        # Files that were passed and stay open for a while, as the library counts later what was used: an eighth of all.
+        self._passed: Deque[_Open] = deque()
         self._pending = 0
         self._begun = False
         self._client: Optional[int] = None
@@ -116,14 +119,20 @@ class Stream:
 
     def _open_more(self) -> None:
         while self._unopened and self._opened < self._files_max and self._openers is not None:
-            path, file = self._unopened.popleft()
-            if file.uses > 0:
-                self._opened += 1
-                self._pending += 1
-                self._openers.submit(_open, path).add_done_callback(functools.partial(self._was_opened, file))
+            group: List[Tuple[Path, _Open]] = []
+            while self._unopened and self._opened < self._files_max and len(group) < TOGETHER:
+                path, file = self._unopened.popleft()
+                if file.uses > 0:
+                    self._opened += 1
+                    group.append((path, file))
+            self._pending += len(group)
+            self._openers.submit(self._open_group, group)
 
-    def _was_opened(self, file: _Open, future: "Future[Tuple[Optional[int], int]]") -> None:
-        fd, size = future.result()
+    def _open_group(self, group: List[Tuple[Path, _Open]]) -> None:
+        for path, file in group:
+            self._was_opened(file, *_open(path))
+
+    def _was_opened(self, file: _Open, fd: Optional[int], size: int) -> None:
         with self._change:
             self._pending -= 1
             self._begun = self._begun or not self._waiting or file is self._waiting[0].file
@@ -145,9 +154,9 @@ class Stream:
             if entry.passed or file.fd is None:
                 continue
             if not file.region:
-                if lib.library.outrider_region_add(self._client, file.fd, 0, 0) != 0:
+                file.region = self._take(file.fd)
+                if not file.region:
                     continue  # another list has it
-                file.region = True
             at = entry.piece.offset
             end = file.size if entry.piece.length is None else min(at + entry.piece.length, file.size)
             while at < end:
@@ -157,6 +166,10 @@ class Stream:
                 at += length
         if words and self._client is not None:
             lib.library.outrider_request(self._client, words.buffer_info()[0], len(words) // 3, APPEND | _DONE)
+
+    def _take(self, fd: int) -> bool:
+        add = lib.library.outrider_region_add
+        return bool(add(self._client, fd, 0, 0) == 0 or (forget_closed(fd) and add(self._client, fd, 0, 0) == 0))
 
     def passed(self, count: int) -> None:
         """The next `count` pieces were read, or will be at once."""
@@ -171,7 +184,9 @@ class Stream:
                 if file.uses == 0:
                     del self._open[entry.piece.path]
                     if file.done:
-                        self._close_file(file)
+                        self._passed.append(file)
+            while len(self._passed) > self._files_max // 8:
+                self._close_file(self._passed.popleft())
             self._open_more()
             self._declare()
 
@@ -212,6 +227,8 @@ class Stream:
             for file in self._open.values():
                 if file.done:
                     self._close_file(file)
+            while self._passed:
+                self._close_file(self._passed.popleft())
             self._open.clear()
             self._entries.clear()
             self._waiting.clear()
