@@ -126,7 +126,11 @@ class Stream:
                     self._opened += 1
                     group.append((path, file))
             self._pending += len(group)
-            self._openers.submit(self._open_group, group)
+            try:
+                self._openers.submit(self._open_group, group)
+            except RuntimeError:  # no thread can be had, or the interpreter ends
+                self._pending -= len(group)
+                return
 
     def _open_group(self, group: List[Tuple[Path, _Open]]) -> None:
         for path, file in group:
@@ -209,12 +213,12 @@ class Stream:
     def begin(self) -> None:
         """Waits until the first file was opened, and so fetching has begun."""
         with self._change:
-            self._change.wait_for(lambda: self._begun or self._pending == 0)
+            self._change.wait_for(lambda: self._begun or self._pending <= 0)
 
     def wait(self) -> None:
         """Waits until everything was opened, and asked for as far as memory allows."""
         with self._change:
-            self._change.wait_for(lambda: self._pending == 0)
+            self._change.wait_for(lambda: self._pending <= 0)
         with contextlib.suppress(OSError):
             lib.check(lib.library.outrider_settle(-1))
 

@@ -11,6 +11,7 @@ import sys
 import tarfile
 import time
 
+import gguf
 import h5py
 import numpy
 import pyarrow
@@ -178,6 +179,19 @@ for wrong in ["table.npy", "model/one"]:
         assert wrong in str(error)
     else:
         raise AssertionError(wrong)
+
+# GGUF, as its own reader maps it.
+writer = gguf.GGUFWriter("model.gguf", "test")
+for name, tensor in tensors.items():
+    writer.add_tensor(name, tensor.astype(numpy.float32))
+writer.write_header_to_file()
+writer.write_kv_data_to_file()
+writer.write_tensors_to_file()
+writer.close()
+fetched([("model.gguf", 0, None)], lambda: outrider.ahead("model.gguf"))
+with outrider.ahead("model.gguf"):
+    read = {tensor.name: numpy.array(tensor.data) for tensor in gguf.GGUFReader("model.gguf").tensors}
+assert read.keys() == tensors.keys() and all((read[name] == tensors[name].astype(numpy.float32)).all() for name in tensors)
 
 # Shards: tarfile and webdataset read them, while the next ones come.
 paths = [f"shard-{i}.tar" for i in range(6)]

@@ -6,8 +6,12 @@ torch.distributed each load their shard.
     torch_loader.py --ranks DIR
 """
 
+import ctypes
+import mmap
 import os
+import pickle
 import random
+import resource
 import sys
 import time
 import warnings
@@ -148,6 +152,34 @@ def same(directory, name, make_loader, workers=0, epochs=2, share=0.5, **argumen
     raise AssertionError(f"{name}: {opened_below(directory)} are open")
 
 
+def resident(path):
+    """Whether all of a file is in memory."""
+    size = os.path.getsize(path)
+    with open(path, "rb") as file:
+        mapped = mmap.mmap(file.fileno(), size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+    start = ctypes.c_char.from_buffer(mapped)
+    assert ctypes.CDLL(None).mincore(ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(size), pages) == 0
+    del start
+    mapped.close()
+    return all(page & 1 for page in pages)
+
+
+def comes_before_it_is_read(files):
+    """With one batch received, later ones come into memory."""
+    cold(*files.paths)
+    assert not any(map(resident, files.paths))
+    loader = outrider.torch.prefetch(DataLoader(files, 16))
+    batches = iter(loader)
+    next(batches)
+    later = files.paths[32:200]
+    for _ in range(200):
+        if all(map(resident, later)):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"of {len(later)} files {sum(map(resident, later))} are in memory")
+
+
 def refuses(kind, *arguments, **named):
     try:
         outrider.torch.prefetch(*arguments, **named)
@@ -219,6 +251,12 @@ def main():
             )
 
         same(directory, f"{method} {persistent}", loader, workers=2)
+    comes_before_it_is_read(files)
+    # With few descriptors fewer files are open at once, and still all are fetched.
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (80, limits[1]))
+    same(directory, "few descriptors", lambda _: DataLoader(files, 16, shuffle=True))
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     # A sampler of its own, and one of batches.
     for sampler in [RandomSampler(files), BatchSampler(SequentialSampler(files), 7, True)]:
         torch.manual_seed(3)
@@ -226,6 +264,8 @@ def main():
         torch.manual_seed(3)
         ahead = outrider.torch.prefetch(sampler, files)
         assert list(ahead) == expected and len(ahead) == len(sampler)
+        torch.manual_seed(3)
+        assert list(pickle.loads(pickle.dumps(ahead))) == expected
     # An epoch that is left early, and another of the same loader meanwhile.
     loader = outrider.torch.prefetch(DataLoader(files, 16, num_workers=1))
     first = iter(loader)

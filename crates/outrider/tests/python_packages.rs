@@ -12,7 +12,8 @@ use std::sync::Mutex;
 use support::{fresh, have, outrider, repository, skip};
 
 /// What the formats are checked with, from PyPI.
-const PACKAGES: [&str; 7] = [
+const PACKAGES: [&str; 8] = [
+    "gguf",
     "numpy",
     "h5py",
     "mypy",
@@ -178,6 +179,12 @@ fn a_wheel_is_all_that_a_fresh_environment_needs() {
     fs::write(work.join("text"), "what is read\n").unwrap();
     let run = ["-m", "outrider", "run", "--", "cat", "text"];
     assert_eq!(output(&python, &run, &work), "what is read\n");
+
+    let seen = "import outrider; print(outrider.seen, outrider.stats().failures)";
+    let run = ["-m", "outrider", "run", "--", "python3", "-c", seen];
+    let path = format!("PATH={}:/usr/bin:/bin", venv.join("bin").display());
+    let words = [&[path.as_str(), python.to_str().unwrap()][..], &run].concat();
+    assert_eq!(output("env", &words, &work), "True 0\n");
 
     let data = work.join("data");
     fs::create_dir(&data).unwrap();
