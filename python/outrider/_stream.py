@@ -74,7 +74,8 @@ class Stream:
         self._waiting: Deque[_Entry] = deque()
         self._unopened: Deque[Tuple[Path, _Open]] = deque()
         self._opened = 0
-        # Files that were passed and stay open for a while, as the library counts later what was used: an eighth of all.
+        # Files that were passed. Many are closed at once, and those of late not: taking one off the list has the library look through it anew, and
+        # what was used it counts a little later.
         self._passed: Deque[_Open] = deque()
         self._pending = 0
         self._begun = False
@@ -189,8 +190,9 @@ class Stream:
                     del self._open[entry.piece.path]
                     if file.done:
                         self._passed.append(file)
-            while len(self._passed) > self._files_max // 8:
-                self._close_file(self._passed.popleft())
+            if len(self._passed) > self._files_max // 4:
+                while len(self._passed) > self._files_max // 16:
+                    self._close_file(self._passed.popleft())
             self._open_more()
             self._declare()
 
