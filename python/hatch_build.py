@@ -52,5 +52,7 @@ class Hook(BuildHookInterface):
             raise RuntimeError(f"{built} has binaries for {' and '.join(sorted(machines))}")
         major, minor = max(newest for _, newest in found)
         build_data["force_include"].update({str(file): place for file, place in files.items()})
+        for licence in ("LICENSE-APACHE", "LICENSE-MIT"):
+            build_data["force_include"][str(Path(self.root).parent / licence)] = f"outrider/{licence}"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-manylinux_{major}_{minor}_{machines.pop()}"

@@ -12,7 +12,7 @@ import threading
 from array import array
 from dataclasses import astuple, dataclass
 from types import TracebackType
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, NoReturn, Optional, Tuple, Type, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, NamedTuple, NoReturn, Optional, Tuple, Type, Union
 
 from . import _library as lib
 from ._ranges import FileLike, Packed, Ranges, _as_numpy, descriptor_of, number, pack, path_of

@@ -64,9 +64,9 @@ class Stream:
 
     Files are opened on threads, so neither waits for storage. What can't be opened is left to the program, which will see why."""
 
-    def __init__(self, files: Optional[int] = None) -> None:
+    def __init__(self) -> None:
         self._process = os.getpid()
-        self._files_max = files or files_max()
+        self._files_max = files_max()
         self._lock = threading.RLock()
         self._change = threading.Condition(self._lock)
         self._open: Dict[Path, _Open] = {}

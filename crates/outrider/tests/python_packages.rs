@@ -176,6 +176,8 @@ fn a_wheel_is_all_that_a_fresh_environment_needs() {
         output(venv.join("bin/outrider"), &["--version"], &work),
         version
     );
+    let number = version.trim_end().replace("outrider ", "outrider-");
+    assert!(file_name.starts_with(&format!("{number}-")), "{file_name}");
     fs::write(work.join("text"), "what is read\n").unwrap();
     let run = ["-m", "outrider", "run", "--", "cat", "text"];
     assert_eq!(output(&python, &run, &work), "what is read\n");
