@@ -84,7 +84,7 @@ impl<K: Kernel> Service<K> {
             _ => 0.0,
         };
         self.book(key, |credit| {
-            credit.waited(waited_us, read.len, read.now);
+            credit.waited(waited_us, read.len, read.window.is_some(), read.now);
             credit.returned(returned);
         });
     }
