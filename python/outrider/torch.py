@@ -31,6 +31,8 @@ Locate = Callable[[Any], Place]
 
 #: Samples that are drawn ahead. As many small records are worth a sweep over a disk with a head.
 AHEAD = 16384
+#: Of these so many at once, so that the first batch doesn't wait for all to be drawn: some 5 ms.
+AT_ONCE = 512
 
 
 def prefetch(
@@ -174,11 +176,12 @@ class AheadSampler:
 
 
 class _Drawn:
-    """A draw of the sampler and how many pieces of files its samples are."""
+    """A draw of the sampler: an index or those of a batch, and how many pieces of files its samples are."""
 
     def __init__(self, indices: Any, pieces: int) -> None:
         self.indices = indices
         self.pieces = pieces
+        self.samples = max(len(indices), 1) if isinstance(indices, (list, tuple)) else 1
 
 
 class _Epoch:
@@ -193,6 +196,7 @@ class _Epoch:
         # Made at the first draw: workers that are forked before don't inherit its files.
         self._stream: Optional[Stream] = None
         self._drawn: Deque[_Drawn] = deque()
+        self._samples = 0
         # Draws that the loader has, and what they are of files.
         self._given: Deque[int] = deque()
         self._error: Optional[BaseException] = None
@@ -210,6 +214,7 @@ class _Epoch:
         self._draw_ahead(self._stream)
         if self._drawn:
             drawn = self._drawn.popleft()
+            self._samples -= drawn.samples
             self._given.append(drawn.pieces)
             return drawn.indices
         if not self._given:
@@ -220,7 +225,8 @@ class _Epoch:
         raise StopIteration
 
     def _draw_ahead(self, stream: Stream) -> None:
-        while not self._ended and (not self._drawn or (stream.live and len(stream) < self._ahead and not stream.full())):
+        end = min(self._samples + AT_ONCE, self._ahead)
+        while not self._ended and (not self._drawn or (stream.live and self._samples < end and not stream.full())):
             try:
                 indices = next(self._source)
             except StopIteration:
@@ -231,7 +237,9 @@ class _Epoch:
                 break
             found = self._find(indices)
             stream.extend(found)
-            self._drawn.append(_Drawn(indices, len(found)))
+            drawn = _Drawn(indices, len(found))
+            self._drawn.append(drawn)
+            self._samples += drawn.samples
             if self._locate is None:
                 break
 

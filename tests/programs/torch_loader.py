@@ -7,6 +7,7 @@ torch.distributed each load their shard.
 """
 
 import ctypes
+import itertools
 import mmap
 import os
 import pickle
@@ -270,6 +271,10 @@ def main():
         assert list(ahead) == expected and len(ahead) == len(sampler)
         torch.manual_seed(3)
         assert list(pickle.loads(pickle.dumps(ahead))) == expected
+    # One without an end, of samples that are in no file.
+    drawn = itertools.count()
+    endless = outrider.torch.prefetch(drawn, files, locate=lambda _: None, ahead=100)
+    assert list(itertools.islice(endless, 1000)) == list(range(1000)) and next(drawn) <= 1100
     # An epoch that is left early, and another of the same loader meanwhile.
     loader = outrider.torch.prefetch(DataLoader(files, 16, num_workers=1))
     first = iter(loader)
