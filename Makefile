@@ -120,8 +120,8 @@ examples:
 	$(MAKE) -C examples OUT="$(abspath $(RELEASE)/../examples)" LIBDIR="$(abspath $(RELEASE))"
 
 # The directory of the library and the command that go into the wheel, which is named after the C library that they need; and where it goes.
-FROM ?= $(RELEASE)
-DIST ?= dist
+FROM := $(RELEASE)
+DIST := dist
 TOOLS := $(RELEASE)/../wheel
 
 wheel:
