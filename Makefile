@@ -15,6 +15,8 @@
 # make lint      formatting, clippy and the pages of cargo doc
 # make plugins   target/plugins: outrider_sqlite.so (needs sqlite3ext.h, in Debian's libsqlite3-dev), outrider_du.so and outrider_cp.so
 # make examples  target/examples: programs in C that declare what they will read, after make build
+# make wheel     dist/outrider-VERSION-….whl: the Python package with the library and the command, after make build (FROM= for another
+#                directory that has them; needs PyPI)
 # make install   PREFIX=/usr/local DESTDIR= (LIBDIR=… for the library's directory), after make build
 # make deb       target/deb: Debian's packages, after make build and make plugins (needs debhelper and dh-dkms)
 # make rpm       target/rpm: RPM packages, after make build (needs cargo-generate-rpm)
@@ -45,7 +47,7 @@ ifneq ($(CI),)
 export OUTRIDER_REQUIRE_ALL := 1
 endif
 
-.PHONY: build demo test test-kernel test-all kernel bench bench-real campaign cost drivers plugins examples lint fmt install deb rpm dist deps clean
+.PHONY: build demo test test-kernel test-all kernel bench bench-real campaign cost drivers plugins examples wheel lint fmt install deb rpm dist deps clean
 
 build:
 	$(CARGO) build --release --locked --workspace
@@ -125,8 +127,18 @@ plugins:
 examples:
 	$(MAKE) -C examples OUT="$(abspath $(RELEASE)/../examples)" LIBDIR="$(abspath $(RELEASE))"
 
+# The directory of the library and the command that go into the wheel, which is named after the C library that they need; and where it goes.
+FROM := $(RELEASE)
+DIST := dist
+TOOLS := $(RELEASE)/../wheel
+
+wheel:
+	@test -f $(FROM)/outrider && test -f $(FROM)/liboutrider.so || { echo "nothing to pack: make build first" >&2; exit 1; }
+	test -x $(TOOLS)/bin/pip || $(PYTHON) -m venv $(TOOLS)
+	OUTRIDER_DIST="$(abspath $(FROM))" $(TOOLS)/bin/pip wheel --quiet --no-deps --wheel-dir "$(DIST)" ./python
+
 COMPLETIONS := share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d
-PLACES := bin include lib/systemd/system share/man/man1 share/man/man3 share/outrider/python $(COMPLETIONS)
+PLACES := bin include lib/systemd/system share/man/man1 share/man/man3 share/outrider/python/outrider $(COMPLETIONS)
 PLUGIN ?= $(RELEASE)/../plugins/outrider_sqlite.so
 ROOT_PREFIX := $(DESTDIR)$(PREFIX)
 ROOT_LIBDIR := $(DESTDIR)$(LIBDIR)
@@ -148,7 +160,7 @@ install:
 	$(INSTALL) -m 644 include/*.h include/*.hpp "$(ROOT_PREFIX)/include"
 	$(INSTALL) -m 644 man/*.1 "$(ROOT_PREFIX)/share/man/man1"
 	$(INSTALL) -m 644 man/*.3 "$(ROOT_PREFIX)/share/man/man3"
-	$(INSTALL) -m 644 python/outrider.py "$(ROOT_PREFIX)/share/outrider/python"
+	$(INSTALL) -m 644 python/outrider/*.py python/outrider/py.typed "$(ROOT_PREFIX)/share/outrider/python/outrider"
 	$(INSTALL) -m 644 contrib/completions/outrider.bash "$(ROOT_PREFIX)/share/bash-completion/completions/outrider"
 	$(INSTALL) -m 644 contrib/completions/_outrider "$(ROOT_PREFIX)/share/zsh/site-functions/_outrider"
 	$(INSTALL) -m 644 contrib/completions/outrider.fish "$(ROOT_PREFIX)/share/fish/vendor_completions.d/outrider.fish"
