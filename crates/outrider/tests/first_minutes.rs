@@ -1,0 +1,758 @@
+//! What somebody sees who has just got the command: what to type, what went wrong and what was meant, and what a run came to in words.
+//!
+//! SPEC B8 (usable without reading the code), CP13 (reports).
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use support::Data::Big;
+use support::{eventually, fresh, fresh_with, outrider, outrider_run, repository};
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The command in a small environment.
+fn ours(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(outrider());
+    support::plain_environment(&mut command, dir);
+    command.args(args).current_dir(dir).stdin(Stdio::null());
+    command
+}
+
+fn said(dir: &Path, args: &[&str]) -> (Option<i32>, String, String) {
+    let output = ours(dir, args).output().unwrap();
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+#[test]
+fn alone_it_says_what_to_type() {
+    let dir = fresh("alone");
+    let (code, out, err) = said(&dir, &[]);
+    assert_eq!((code, out.as_str()), (Some(2), ""));
+    assert_eq!(err.lines().count(), 10, "{err}");
+    assert!(
+        err.is_ascii() && err.lines().all(|l| l.len() <= 80),
+        "{err}"
+    );
+    // Each command that it names is one.
+    let named = err.lines().filter_map(|l| l.strip_prefix("  outrider "));
+    let named: Vec<&str> = named.filter_map(|l| l.split(' ').next()).collect();
+    assert_eq!(named.len(), 8);
+    let (code, all, err) = said(&dir, &["help"]);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    for name in named {
+        assert!(all.contains(&format!("\n  {name} ")), "{name}: {all}");
+    }
+    for words in [&["run"][..], &["graph", "check"], &["profile"]] {
+        let (code, help, err) = said(&dir, &[&["help"], words].concat());
+        assert_eq!((code, err.as_str()), (Some(0), ""));
+        let usage = format!("Usage: outrider {}", words.join(" "));
+        assert!(help.contains(&usage), "{help}");
+    }
+    for (words, parts) in [
+        (&["help", "rnu"][..], &["is run meant?", "cached"][..]),
+        (
+            &["help", "graph", "x"],
+            &["`outrider graph` accepts check, show"],
+        ),
+        (&["help", "run", "x"], &["accepts no further word"]),
+    ] {
+        let (code, _, err) = said(&dir, words);
+        assert_eq!(code, Some(2), "{err}");
+        assert_eq!(err.lines().count(), 1, "{err}");
+        assert!(parts.iter().all(|part| err.contains(part)), "{err}");
+    }
+}
+
+/// Mistakes are told with what was meant, in a line, and nothing is done.
+#[test]
+fn what_was_meant() {
+    let dir = fresh("meant");
+    for (args, part) in [
+        (&["rnu", "ls"][..], "is run meant?"),
+        (
+            &["run", "--engine", "treads", "touch", "made"],
+            "is threads meant?",
+        ),
+        (
+            &["run", "--mode", "predct", "touch", "made"],
+            "is predict meant?",
+        ),
+        (&["run", "--raport", "touch", "made"], "is --report meant?"),
+        (&["cached", "--sumary", "."], "is --summary meant?"),
+        (
+            &["run", "--report", "made", "--", "touch", "made"],
+            "write --report=made",
+        ),
+        (
+            &["run", "--remember", "job", "touch", "made"],
+            "write --remember=job",
+        ),
+        (
+            &["try", "--runds", "1", "touch", "made"],
+            "is --rounds meant?",
+        ),
+        (&["try", "-n", "0", "touch", "made"], "from 1 to 99"),
+        (
+            &["run", "--report-every", "0", "touch", "made"],
+            "1 to 86400",
+        ),
+        (
+            &["run", "--report-every", "5", "touch", "made"],
+            "--report=FILE",
+        ),
+        (
+            &[
+                "run",
+                "--report=/dev/null",
+                "--report-every",
+                "5",
+                "touch",
+                "made",
+            ],
+            "no regular file",
+        ),
+    ] {
+        let (code, out, err) = said(&dir, args);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{args:?}: {err}");
+        assert_eq!(err.lines().count(), 1, "{args:?}: {err}");
+        assert!(err.contains(part), "{args:?}: {err}");
+        assert!(!dir.join("made").exists(), "{args:?}");
+    }
+    // A program behind the flag is one.
+    let (code, ..) = said(&dir, &["run", "--report", "true", "made"]);
+    assert_eq!(code, Some(0));
+    // What is unlike everything is not guessed at.
+    let (_, _, err) = said(&dir, &["run", "--engine", "foo", "true"]);
+    assert!(!err.contains("meant"), "{err}");
+}
+
+/// Of several paths those that are there are dealt with.
+#[test]
+fn one_bad_path_stops_nothing() {
+    let dir = fresh("paths");
+    for name in ["good", "good2"] {
+        fs::write(dir.join(name), vec![7; 1 << 20]).unwrap();
+    }
+    for (command, part) in [
+        ("warm", "2 files"),
+        ("cached", "good2"),
+        ("evict", "2 files"),
+    ] {
+        let (code, out, err) = said(&dir, &[command, "good", "nosuch", "good2"]);
+        assert_eq!(code, Some(1), "{command}: {err}");
+        assert!(out.contains(part), "{command}: {out}");
+        assert!(
+            err.lines().count() == 1 && err.starts_with("outrider: nosuch: "),
+            "{command}: {err}"
+        );
+        let (code, out, err) = said(&dir, &[command, "nosuch", "nosuch2"]);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{command}");
+        assert!(
+            err.lines().count() == 1 && err.contains("nosuch2"),
+            "{command}: {err}"
+        );
+    }
+}
+
+/// A large tree is summed up, and the sums are those of its files.
+#[test]
+fn large_trees_are_summed_up() {
+    let dir = fresh("sums");
+    for i in 0..300 {
+        let below = dir.join(format!("tree/{:02}", i % 30));
+        fs::create_dir_all(&below).unwrap();
+        fs::write(below.join(format!("{i}")), vec![1; 1000 + i]).unwrap();
+    }
+    fs::write(dir.join("tree/own"), [1; 77]).unwrap();
+    let files = |text: &str| -> usize {
+        let counts = text.lines().filter_map(|l| {
+            let (_, rest) = l.split_once("  in ")?;
+            rest.trim_start().split(' ').next()?.parse::<usize>().ok()
+        });
+        counts.sum()
+    };
+    let (code, out, _) = said(&dir, &["cached", "tree"]);
+    assert_eq!(code, Some(0));
+    let (rows, total) = out.trim_end().rsplit_once('\n').unwrap();
+    assert_eq!(rows.lines().count(), 20, "{out}");
+    assert_eq!(files(rows), 301, "{out}");
+    assert!(total.ends_with("in 301 files"), "{out}");
+    let (_, out, _) = said(&dir, &["cached", "--summary", "tree"]);
+    assert_eq!((out.lines().count(), files(&out)), (1, 301), "{out}");
+    let (_, out, _) = said(
+        &dir,
+        &["cached", "--summary", "tree/00", "tree/01", "tree/own"],
+    );
+    assert_eq!(out.lines().count(), 4, "{out}");
+    let (_, out, _) = said(&dir, &["cached", "--all", "tree"]);
+    assert_eq!(out.lines().count(), 302, "{out}");
+    // JSON has all files, whatever is shown.
+    let (_, out, _) = said(&dir, &["cached", "--json", "tree"]);
+    let json: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(json["files"].as_array().unwrap().len(), 301);
+}
+
+/// Characters beyond ASCII are for who takes them for UTF-8, and escape sequences for nobody who says NO_COLOR.
+#[test]
+fn what_a_terminal_can_show() {
+    let dir = fresh("locale");
+    fs::write(dir.join("file"), vec![7; 1 << 20]).unwrap();
+    let shown = |variables: &[(&str, &str)]| {
+        let mut command = ours(&dir, &["cached", "file"]);
+        command.env_remove("LC_ALL").envs(variables.iter().copied());
+        support::printed(&mut command)
+    };
+    for variables in [
+        &[][..],
+        &[("LC_ALL", "C")],
+        &[("LANG", "de_DE")],
+        &[("LC_ALL", "C"), ("LANG", "C.UTF-8")],
+    ] {
+        let text = shown(variables);
+        assert!(
+            text.is_ascii() && text.contains('#'),
+            "{variables:?}: {text}"
+        );
+    }
+    for variables in [
+        &[("LC_ALL", "C.UTF-8")][..],
+        &[("LANG", "en_GB.utf8")],
+        &[("LC_CTYPE", "C.UTF-8"), ("LANG", "C")],
+    ] {
+        assert!(shown(variables).contains('\u{2588}'), "{variables:?}");
+    }
+    let map = |columns: &str| {
+        let text = shown(&[("COLUMNS", columns)]);
+        text.split('|').nth(1).unwrap().len()
+    };
+    assert_eq!(["200", "80", "70", "40"].map(map), [40, 25, 15, 8]);
+
+    // On a terminal of 60 columns, without colours.
+    const TERMINAL: &str = "import fcntl, os, pty, struct, sys, termios
+pid, master = pty.fork()
+if pid == 0:
+    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack('HHHH', 24, 60, 0, 0))
+    os.execv(sys.argv[1], sys.argv[1:])
+seen = b''
+while True:
+    try: part = os.read(master, 4096)
+    except OSError: break
+    if not part: break
+    seen += part
+os.waitpid(pid, 0)
+sys.stdout.buffer.write(seen)";
+    for args in [
+        &["help"][..],
+        &["cached", "file"],
+        &["warm", "file"],
+        &["bogus"],
+    ] {
+        let mut command = Command::new("python3");
+        support::plain_environment(&mut command, &dir);
+        command
+            .current_dir(&dir)
+            .env("NO_COLOR", "1")
+            .env("TERM", "xterm");
+        command.args(["-c", TERMINAL]).arg(outrider()).args(args);
+        let text = support::printed(&mut command);
+        assert!(
+            !text.contains("\u{1b}[3") && !text.contains("\u{1b}[1m"),
+            "{text:?}"
+        );
+        assert!(text.len() > 20, "{text:?}");
+        if args[0] == "cached" {
+            assert!(text.lines().all(|l| l.len() <= 60), "{text:?}");
+        }
+    }
+}
+
+/// A report of a cold file that is read backwards, of which something was fetched.
+fn told(dir: &Path, flags: &[&str], argv: &[&str], is_told: impl Fn(&Output) -> bool) -> Output {
+    eventually(|| {
+        support::make_cold(dir);
+        let output = outrider_run(dir, flags, argv).output().unwrap();
+        match is_told(&output) {
+            true => Ok(output),
+            false => Err(format!("{output:?}")),
+        }
+    })
+}
+
+/// The table begins with a sentence of what it has, and fits 80 columns whatever the names are.
+#[test]
+fn reports_begin_with_a_sentence() {
+    let dir = fresh_with("sentence", &[Big]);
+    let long = dir.join("a".repeat(120));
+    fs::create_dir(&long).unwrap();
+    fs::rename(dir.join("big.dat"), long.join("the_end")).unwrap();
+    let file = long.join("the_end");
+    let file = file.to_str().unwrap();
+    let output = told(&dir, &["--report"], &["tac", file], |o| {
+        text(&o.stderr).contains(" streams")
+    });
+    let shown = text(&output.stderr);
+    let (sentence, table) = shown.split_once("       hit ").unwrap();
+    let sentence = sentence.replace('\n', " ");
+    assert!(
+        shown.is_ascii() && shown.lines().all(|l| l.len() <= 80),
+        "{shown}"
+    );
+    assert!(sentence.starts_with("outrider: "), "{shown}");
+    assert!(
+        table.contains("...") && table.contains("/the_end\n"),
+        "{shown}"
+    );
+    // What the sentence says stands in the table's last row.
+    let total = table.lines().find(|l| l.ends_with(" total")).unwrap();
+    let words: Vec<&str> = total.split_whitespace().collect();
+    let hit = format!("{} {} were there in time", words[0], words[1]);
+    let late = format!("{} {} came late", words[2], words[3]);
+    let missed = format!("{} {} were read as always", words[6], words[7]);
+    for part in [&hit, &late, &missed] {
+        assert!(sentence.contains(part.as_str()), "{part}: {shown}");
+    }
+    // On more columns more of a name is shown. Of a long path its end is kept.
+    let whole = format!("{}/the_end", "a".repeat(120));
+    let mut wide = outrider_run(&dir, &["--report"], &["tac", file]);
+    wide.env("COLUMNS", "400");
+    let shown = eventually(|| {
+        support::make_cold(&dir);
+        let said = text(&wide.output().unwrap().stderr);
+        said.contains(&whole).then_some(said.clone()).ok_or(said)
+    });
+    assert!(!shown.contains("..."), "{shown}");
+    // Where nothing was read there is nothing to say, and where all was cached neither.
+    let (_, _, err) = said(&dir, &["run", "--report", "--", "true"]);
+    assert!(err.contains("nothing was done"), "{err}");
+}
+
+fn read_json(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+/// Reports of all kinds of runs are what `docs/report.schema.json` says, and lose nothing.
+#[test]
+fn reports_have_a_schema() {
+    let schema = read_json(&repository().join("docs/report.schema.json"));
+    let schema = jsonschema::draft202012::new(&schema).unwrap();
+    let dir = fresh_with("schema", &[Big]);
+    let odd = OsStr::from_bytes(b"odd\xff.dat");
+    fs::rename(dir.join("big.dat"), dir.join(odd)).unwrap();
+    let report = dir.join("r.json");
+    let check = |what: &str| {
+        let json = read_json(&report);
+        let wrong: Vec<String> = schema
+            .iter_errors(&json)
+            .map(|e| format!("{}: {e}", e.instance_path))
+            .collect();
+        assert!(wrong.is_empty(), "{what}: {wrong:#?} in {json:#}");
+        json
+    };
+    let json = eventually(|| {
+        support::make_cold(&dir);
+        let mut command = outrider_run(&dir, &["--report=r.json"], &["tac"]);
+        let status = command.arg(odd).stdout(Stdio::null()).status().unwrap();
+        assert!(status.success());
+        let json = check("tac");
+        let files = json["files"].as_array().unwrap();
+        let ours = files.iter().any(|f| !f["path_bytes"].is_null());
+        ours.then_some(json.clone()).ok_or(json.to_string())
+    });
+    let bytes = |value: &Value| -> Vec<u8> {
+        let bytes = value.as_array().unwrap().iter();
+        bytes.map(|b| b.as_u64().unwrap() as u8).collect()
+    };
+    assert_eq!(bytes(&json["command_bytes"][1]), odd.as_bytes());
+    let files = json["files"].as_array().unwrap();
+    let path = files.iter().find_map(|f| f.get("path_bytes")).unwrap();
+    assert!(bytes(path).ends_with(odd.as_bytes()));
+    assert_eq!(json["exit_code"], 0);
+    assert_eq!(json["ended"], true);
+    // It was there while the program took the processor.
+    let time = |name: &str| json[name].as_u64().unwrap();
+    assert!(time("elapsed_us") > 0 && time("user_us") + time("system_us") > 0);
+
+    for (argv, code, signal) in [
+        (&["sh", "-c", "exit 7"][..], Some(7), None),
+        (&["sh", "-c", "kill -9 $$"], None, Some(9)),
+        (&["nosuch"], Some(127), None),
+    ] {
+        let _ = outrider_run(&dir, &["--report=r.json"], argv)
+            .output()
+            .unwrap();
+        let json = check(argv[0]);
+        assert_eq!(json["exit_code"].as_i64(), code, "{json}");
+        assert_eq!(json["signal"].as_i64(), signal, "{json}");
+        assert!(json.get("command_bytes").is_none());
+    }
+    // Where no library is nothing is followed.
+    let alone = dir.join("alone");
+    fs::copy(outrider(), &alone).unwrap();
+    let status = Command::new(&alone)
+        .args(["run", "--report=r.json", "true"])
+        .current_dir(&dir)
+        .status();
+    assert!(status.unwrap().success());
+    assert!(
+        check("no library")["lost"][0]
+            .as_str()
+            .unwrap()
+            .contains("missing")
+    );
+    // The guide names all members.
+    let guide = fs::read_to_string(repository().join("docs/guide/run.md")).unwrap();
+    for member in json.as_object().unwrap().keys() {
+        assert!(guide.contains(&format!("`{member}`")), "{member}");
+    }
+}
+
+/// One sample of a metric.
+struct Sample {
+    labels: BTreeMap<String, String>,
+    value: f64,
+}
+
+/// The text format of Prometheus, as its documentation has it: a help and a type line before a metric's samples, which stand together.
+fn parse_metrics(text: &str) -> BTreeMap<String, Vec<Sample>> {
+    let mut metrics: BTreeMap<String, Vec<Sample>> = BTreeMap::new();
+    let mut current = String::new();
+    let mut expects_type = false;
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').unwrap();
+            assert!(!help.is_empty() && !metrics.contains_key(name), "{line}");
+            current = name.to_owned();
+            metrics.insert(current.clone(), Vec::new());
+            expects_type = true;
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(expects_type && name == current, "{line}");
+            assert!(["counter", "gauge"].contains(&kind), "{line}");
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+            expects_type = false;
+        } else {
+            let (name, rest) = line.split_once('{').unwrap();
+            assert!(name == current && !expects_type, "{line}");
+            let mut rest = rest.chars();
+            let mut labels = BTreeMap::new();
+            loop {
+                let key: String = rest.by_ref().take_while(|c| *c != '=').collect();
+                assert_eq!(rest.next(), Some('"'), "{line}");
+                let mut value = String::new();
+                loop {
+                    match rest.next().unwrap() {
+                        '"' => break,
+                        '\\' => value.push(match rest.next().unwrap() {
+                            'n' => '\n',
+                            c @ ('\\' | '"') => c,
+                            c => panic!("\\{c} in {line}"),
+                        }),
+                        c => value.push(c),
+                    }
+                }
+                assert!(labels.insert(key, value).is_none(), "{line}");
+                match rest.next().unwrap() {
+                    ',' => continue,
+                    '}' => break,
+                    c => panic!("{c} in {line}"),
+                }
+            }
+            let value = rest.as_str().strip_prefix(' ').unwrap().parse().unwrap();
+            metrics
+                .get_mut(name)
+                .unwrap()
+                .push(Sample { labels, value });
+        }
+    }
+    assert!(text.ends_with('\n') && !expects_type);
+    metrics
+}
+
+/// Metrics say what JSON says, of whatever name the program is.
+#[test]
+fn metrics_for_prometheus() {
+    let dir = fresh_with("metrics", &[Big]);
+    let name = "a \"b\"\\c";
+    let tac = ["/usr/bin/tac", "/bin/tac"]
+        .into_iter()
+        .find(|p| Path::new(p).exists());
+    fs::copy(tac.unwrap(), dir.join(name)).unwrap();
+    let program = format!("./{name}");
+    let output = told(&dir, &["--report=r.prom"], &[&program, "big.dat"], |_| {
+        fs::read_to_string(dir.join("r.prom")).is_ok_and(|t| !t.contains("found=\"hit\"} 0\n"))
+    });
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+    let all = fs::read_to_string(dir.join("r.prom")).unwrap();
+    let metrics = parse_metrics(&all);
+    for sample in metrics.values().flatten() {
+        // As it is shown to people, a backslash is two.
+        assert_eq!(sample.labels["program"], "a \"b\"\\\\c");
+    }
+    let found = &metrics["outrider_read_bytes_total"];
+    let sum: f64 = found.iter().map(|s| s.value).sum();
+    let big = fs::metadata(dir.join("big.dat")).unwrap().len() as f64;
+    assert!(
+        found.len() == 4 && sum <= 1.01 * big && sum >= 0.5 * big,
+        "{all}"
+    );
+    assert_eq!(metrics["outrider_run_ended"][0].value, 1.0);
+    assert_eq!(metrics["outrider_run_exit_code"][0].value, 0.0);
+    // Where Prometheus' own tool is, it agrees.
+    if support::have("promtool") {
+        let script = "promtool check metrics <r.prom";
+        let output = Command::new("sh")
+            .args(["-c", script])
+            .current_dir(&dir)
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{output:?}"
+        );
+    } else {
+        support::skip("metrics_for_prometheus (promtool)", "promtool is missing");
+    }
+    let _ = outrider_run(&dir, &["--report=r.prom"], &["sh", "-c", "kill -15 $$"]).output();
+    let all = fs::read_to_string(dir.join("r.prom")).unwrap();
+    assert_eq!(
+        parse_metrics(&all)["outrider_run_exit_code"][0].value,
+        143.0
+    );
+}
+
+/// While the program runs its report's file is written again and again, always whole, and says how far it is.
+#[test]
+fn reports_meanwhile() {
+    let dir = fresh("meanwhile");
+    for name in ["r.json", "r.prom"] {
+        let flag = format!("--report={name}");
+        let script = "echo ready; read line; exit 3";
+        let mut child = outrider_run(&dir, &[&flag, "--report-every", "1"], &["sh", "-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let path = dir.join(name);
+        let read = |ended: bool| {
+            let text = fs::read_to_string(&path).ok()?;
+            if text.is_empty() {
+                return None;
+            }
+            let (over, elapsed) = if name == "r.json" {
+                let json: Value = serde_json::from_str(&text).unwrap();
+                let elapsed = json["elapsed_us"].as_u64().unwrap() as f64 / 1e6;
+                (json["ended"].as_bool().unwrap(), elapsed)
+            } else {
+                let metrics = parse_metrics(&text);
+                let of = |name: &str| metrics[name][0].value;
+                let elapsed = of("outrider_run_elapsed_seconds");
+                (of("outrider_run_ended") == 1.0, elapsed)
+            };
+            assert_eq!(over, ended);
+            Some(elapsed)
+        };
+        // Two different ones.
+        let first = support::wait_for(support::PATIENCE, || read(false)).unwrap();
+        let later = support::wait_for(support::PATIENCE, || read(false).filter(|t| *t > first));
+        assert!(later.is_some(), "{name}");
+        drop(child.stdin.take());
+        assert_eq!(child.wait().unwrap().code(), Some(3));
+        assert!(read(true) > later, "{name}");
+        let left: Vec<_> = fs::read_dir(&dir)
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
+        assert!(
+            left.iter().all(|n| !n.as_bytes().starts_with(b".")),
+            "{left:?}"
+        );
+    }
+}
+
+/// The command line goes before the environment, that before the program's section, and that before the rest of the file.
+#[test]
+fn settings_have_an_order() {
+    let dir = fresh("order");
+    fs::write(
+        dir.join("c.toml"),
+        "[budget]\nmemory = \"1M\"\n[program.sh]\nmode = \"predict\"\nengine = \"noop\"\n[program.off]\nenabled = false\n",
+    )
+    .unwrap();
+    let modes = |flags: &[&str], variables: &[(&str, &str)], program: &str| {
+        let mut command = outrider_run(&dir, flags, &[program, "-c", "true"]);
+        let output = command.envs(variables.iter().copied()).output().unwrap();
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{output:?}"
+        );
+        let json = read_json(&dir.join("r.json"));
+        let word = |name: &str| json[name].as_str().unwrap().to_owned();
+        (word("mode"), word("engine"))
+    };
+    let pair = |mode: &str, engine: &str| (mode.to_owned(), engine.to_owned());
+    let config = ("OUTRIDER_CONFIG", "c.toml");
+    let report = ("OUTRIDER_REPORT", "r.json");
+    let mode = ("OUTRIDER_MODE", "fetchall+opt");
+    assert_eq!(modes(&[], &[report], "sh"), pair("predict+opt", "auto"));
+    assert_eq!(modes(&[], &[report, config], "sh"), pair("predict", "noop"));
+    assert_eq!(
+        modes(&[], &[report, config], "/bin/sh"),
+        pair("predict", "noop")
+    );
+    assert_eq!(
+        modes(&[], &[report, config], "bash"),
+        pair("predict+opt", "auto")
+    );
+    assert_eq!(
+        modes(&[], &[report, config, mode], "sh"),
+        pair("fetchall+opt", "noop")
+    );
+    assert_eq!(
+        modes(&["--mode", "os-only"], &[report, config, mode], "sh"),
+        pair("os-only", "noop")
+    );
+    // An empty variable says nothing.
+    assert_eq!(
+        modes(&[], &[report, ("OUTRIDER_MODE", "")], "sh"),
+        pair("predict+opt", "auto")
+    );
+    // Without a terminal and a flag the program is started by other code, which knows of them as well.
+    let run = |variables: &[(&str, &str)], argv: &[&str]| {
+        let mut command = outrider_run(&dir, &[], argv);
+        command.envs(variables.iter().copied()).output().unwrap()
+    };
+    let bad = [
+        ("OUTRIDER_MODE", "fast", "predict+opt"),
+        ("OUTRIDER_ENGINE", "warp", "readahead"),
+        ("OUTRIDER_BUDGET", "much", "128K"),
+        ("OUTRIDER_REPORT_EVERY", "0", "1 to 86400"),
+        ("OUTRIDER_CONFIG", "/no/such", "/no/such"),
+    ];
+    for (name, value, accepted) in bad {
+        let output = run(&[(name, value)], &["touch", "made"]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(value) && said.contains(accepted), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(!dir.join("made").exists());
+        // Switched off it is as if nothing of this were there.
+        let output = run(
+            &[(name, value), ("OUTRIDER", "off")],
+            &["sh", "-c", "echo $LD_PRELOAD.; exit 5"],
+        );
+        assert_eq!(output.status.code(), Some(5));
+        assert_eq!(
+            (text(&output.stdout).as_str(), text(&output.stderr).as_str()),
+            (".\n", "")
+        );
+    }
+    // A section switches off one program.
+    std::os::unix::fs::symlink("/bin/sh", dir.join("off")).unwrap();
+    let preloaded =
+        |program: &str| text(&run(&[config], &[program, "-c", "echo \"$LD_PRELOAD\""]).stdout);
+    assert_eq!(preloaded("./off"), "\n");
+    assert!(preloaded("sh").contains("liboutrider.so"));
+}
+
+/// `outrider try` runs the program so often, on files that are cold each time, and says what came of it; what it can't make cold it doesn't measure.
+#[test]
+fn trying_a_program() {
+    let dir = fresh("trying");
+    let file = dir.join("file");
+    fs::write(&file, support::Random(1).bytes(24 << 20)).unwrap();
+    // What waits to be written can't be made cold.
+    fs::File::open(&file).unwrap().sync_all().unwrap();
+    let file = file.to_str().unwrap();
+    // What of the file is cached when the program begins, it writes down itself.
+    let script = format!(
+        "{} cached --json {file} | tr -d ' \\n' | grep -o '\"total\":.*' | grep -o '\"resident_bytes\":[0-9]*' >>counts; tac {file} | cksum",
+        outrider().display()
+    );
+    let (code, out, err) = said(&dir, &["try", "-n", "2", "--", "sh", "-c", &script]);
+    assert_eq!(code, Some(0), "{err}");
+    let plain = Command::new("sh")
+        .args(["-c", &format!("tac {file} | cksum")])
+        .output()
+        .unwrap();
+    assert_eq!(out, text(&plain.stdout), "{err}");
+    let counts = fs::read_to_string(dir.join("counts")).unwrap();
+    let counts: Vec<&str> = counts.lines().collect();
+    assert_eq!(counts.len(), 5, "{counts:?}");
+    for count in &counts[1..] {
+        assert_eq!(*count, "\"resident_bytes\":0", "{err}");
+    }
+    for part in ["stock  ", "Outrider  ", "outrider: cold, it takes "] {
+        assert_eq!(err.matches(part).count(), 1, "{part}: {err}");
+    }
+
+    let refused = |argv: &[&str], parts: &[&str]| {
+        let (code, _, err) = said(&dir, &[&["try", "-n", "1", "--"], argv].concat());
+        assert_eq!(code, Some(1), "{argv:?}: {err}");
+        for part in parts {
+            assert!(err.contains(part), "{argv:?}: no {part:?} in {err}");
+        }
+        assert!(!err.contains("it takes"), "{err}");
+    };
+    // Held in memory by somebody.
+    let mut holder = Command::new("python3")
+        .args([
+            "-c",
+            "import mmap, sys
+f = open(sys.argv[1], 'rb'); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
+sum(m[i] for i in range(0, len(m), 4096)); print('held', flush=True); sys.stdin.read()",
+        ])
+        .arg(file)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(
+        &mut std::io::BufReader::new(holder.stdout.take().unwrap()),
+        &mut line,
+    )
+    .unwrap();
+    refused(
+        &["cksum", file],
+        &["in use by running programs", "nothing was measured"],
+    );
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+    // A program that ends in different ways is not measured to its end.
+    refused(
+        &[
+            "sh",
+            "-c",
+            &format!("cat {file} >/dev/null; echo >>n; exit $(($(wc -l <n) % 2))"),
+        ],
+        &["different ways"],
+    );
+    refused(&["sh", "-c", "kill -9 $$"], &["signal 9"]);
+    let (code, _, err) = said(&dir, &["try", "nosuch"]);
+    assert_eq!(code, Some(127), "{err}");
+    let left = fs::read_dir(std::env::temp_dir()).unwrap();
+    let left = left.filter(|e| {
+        e.as_ref()
+            .unwrap()
+            .file_name()
+            .as_bytes()
+            .starts_with(b"outrider-try-")
+    });
+    assert_eq!(left.count(), 0);
+}
