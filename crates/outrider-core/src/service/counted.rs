@@ -139,10 +139,6 @@ impl<K: Kernel> Service<K> {
             let bytes = u.hit * PAGE;
             let requests = match u.of.origin {
                 Origin::Sources | Origin::Dense => bytes.min(len).div_ceil(len.max(1)) as f64,
-                Origin::Streams => {
-                    let each = file.unaided.unwrap_or(READAHEAD);
-                    bytes as f64 / each.clamp(PAGE, READAHEAD) as f64
-                }
                 // Of what is read in order the kernel reads ahead, too.
                 _ => bytes as f64 / READAHEAD as f64,
             };

@@ -181,8 +181,6 @@ pub(super) struct FileState {
     pub(super) random: RandomReads,
     /// What looking ahead in it may cost.
     pub(super) credit: Credit,
-    /// Bytes of the latest read, if that was one of a stream that the kernel doesn't read ahead in: backwards, or with gaps.
-    pub(super) unaided: Option<u64>,
     /// What is left of hints at it.
     pub(super) hinted: Hinted,
     /// What became of it with its server, and with the cache.
@@ -217,7 +215,6 @@ impl FileState {
             name: PathBuf::new(),
             random: RandomReads::new(),
             credit: Credit::default(),
-            unaided: None,
             hinted: Hinted::default(),
             served: Served::default(),
             last_access: now,

@@ -150,10 +150,6 @@ impl<K: Kernel> Service<K> {
             funds: limits.funds,
             now: limits.now,
         };
-        let unaided = streams.latest().is_some_and(|stream| !stream.plain());
-        if let Some(file) = self.files.get_mut(&key) {
-            file.unaided = unaided.then_some(e.len);
-        }
         self.account_for_read(key, &read, &foresight);
         Some(Heard {
             i,

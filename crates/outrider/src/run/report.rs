@@ -517,7 +517,10 @@ fn sentence(ran: &Ran, shared: Option<&Shared>) -> String {
     );
     said += &format!(" the program waited about {} for the last", seconds(waited));
     if saved >= 10_000 {
-        said += &format!(", instead of about {}", seconds(waited + saved));
+        said += &format!(
+            ", and by the device's figures was spared {} or more",
+            seconds(saved)
+        );
     }
     let ahead = shared.header().walked[1].load(Relaxed);
     if ahead > 0 {

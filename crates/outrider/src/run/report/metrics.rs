@@ -172,7 +172,7 @@ pub fn text(ran: &Ran, shared: Option<&Shared>, notes: &[String]) -> String {
         all.one(
             "wait_saved_seconds_total",
             "counter",
-            "What the devices would have taken for what was there in time, as far as is known of them.",
+            "What the devices would have taken for what was there in time, by their figures.",
             saved_us(shared) as f64 / 1e6,
         );
         all.one(
