@@ -756,3 +756,260 @@ sum(m[i] for i in range(0, len(m), 4096)); print('held', flush=True); sys.stdin.
     });
     assert_eq!(left.count(), 0);
 }
+
+/// `outrider doctor` says what surrounds a run: filters, /proc and /sys as they are mounted, and what a FUSE file system keeps.
+#[test]
+fn doctor_looks_around() {
+    let dir = fresh("doctor");
+    let findings = |command: &mut Command| -> Value {
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["machine"].clone()
+    };
+    let here = findings(&mut ours(&dir, &["doctor", "--json"]));
+    let detail = here["c_library"]["detail"].as_str().unwrap();
+    assert_eq!(here["c_library"]["verdict"], "yes", "{detail}");
+    assert!(detail.starts_with("GNU C library 2."), "{detail}");
+    assert!(here.get("fuse").is_none());
+    let (code, _, err) = said(&dir, &["doctor", "--at", "/no/such"]);
+    assert_eq!(code, Some(2));
+    assert!(
+        err.contains("--at /no/such") && err.lines().count() == 1,
+        "{err}"
+    );
+
+    // Under a filter that refuses pidfd_getfd(2).
+    let mut filtered = Command::new(support::program("filter"));
+    filtered
+        .args(["1", "438"])
+        .arg(outrider())
+        .args(["doctor", "--json"]);
+    let found = findings(&mut filtered);
+    assert_eq!(found["seccomp"]["verdict"], "no", "{found}");
+    assert!(
+        found["seccomp"]["detail"]
+            .as_str()
+            .unwrap()
+            .starts_with("1 filter"),
+        "{found}"
+    );
+    assert_eq!(found["pidfd_getfd"]["verdict"], "no", "{found}");
+
+    let name = "doctor_looks_around (mounts)";
+    if !support::is_root() {
+        return support::skip_unprivileged(name, "not root");
+    }
+    for (script, finding, verdict, part) in [
+        (
+            "mount -t proc -o subset=pid proc /proc",
+            "proc",
+            "no",
+            "subset=pid",
+        ),
+        (
+            "mount -t proc -o hidepid=2 proc /proc",
+            "proc",
+            "no",
+            "hidepid=",
+        ),
+        ("umount -l /proc", "proc", "no", "not mounted"),
+        ("mount -o remount,bind,ro /sys", "sys", "info", "read-only"),
+        ("umount -R -l /sys", "sys", "no", "not mounted"),
+    ] {
+        let mut command = Command::new("unshare");
+        let script = format!("{script} && exec \"$0\" doctor --json");
+        command
+            .args(["--mount", "--", "sh", "-c", &script])
+            .arg(outrider());
+        let output = command.output().unwrap();
+        if !output.status.success() {
+            support::skip_unprivileged(name, &text(&output.stderr));
+            continue;
+        }
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let found = &found["machine"][finding];
+        assert_eq!(found["verdict"], verdict, "{script}: {found}");
+        assert!(
+            found["detail"].as_str().unwrap().contains(part),
+            "{script}: {found}"
+        );
+    }
+}
+
+/// What a FUSE file system keeps in the page cache is found out by a file that is there.
+#[test]
+fn doctor_on_fuse() {
+    let dir = fresh("doctor_fuse");
+    fs::create_dir_all(dir.join("files")).unwrap();
+    fs::create_dir_all(dir.join("mnt")).unwrap();
+    fs::write(dir.join("files/a"), vec![7; 10_000]).unwrap();
+    for (flags, verdict, part) in [
+        (&["--keep-cache"][..], "yes", "stays cached"),
+        (&[], "no", "no keep_cache"),
+        (&["--direct-io"], "no", "direct_io"),
+    ] {
+        let mut lab = support::Disk::lab();
+        lab.args(["mount", "--latency-us", "100"]).args(flags);
+        let mut server = lab
+            .args(["files", "mnt"])
+            .current_dir(&dir)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let shown = support::wait_for(support::PATIENCE, || {
+            let there = dir.join("mnt/a").exists();
+            (there || server.try_wait().unwrap().is_some()).then_some(there)
+        });
+        if shown != Some(true) {
+            let _ = server.kill();
+            let said = server.wait_with_output().unwrap();
+            return support::skip_unprivileged("doctor_on_fuse", &text(&said.stderr));
+        }
+        let (code, out, err) = said(&dir, &["doctor", "--json", "--at", "mnt"]);
+        // SAFETY: our own child, not waited for yet.
+        unsafe { libc::kill(server.id() as i32, libc::SIGTERM) };
+        server.wait().unwrap();
+        assert_eq!(code, Some(0), "{err}");
+        let found: Value = serde_json::from_str(&out).unwrap();
+        let found = &found["machine"]["fuse"];
+        assert_eq!(found["verdict"], verdict, "{flags:?}: {found}");
+        assert!(
+            found["detail"].as_str().unwrap().contains(part),
+            "{flags:?}: {found}"
+        );
+    }
+}
+
+/// Under what Docker's default profiles refuse (as errors) programs are followed, and a report names what was refused.
+#[test]
+fn under_a_containers_filter() {
+    let dir = fresh_with("containers_filter", &[Big]);
+    // pidfd_getfd, kcmp, process_madvise, setns, unshare, mount, umount2, perf_event_open, bpf, fanotify_init, open_by_handle_at, syslog, chroot.
+    let both: [i64; 13] = [
+        libc::SYS_pidfd_getfd,
+        libc::SYS_kcmp,
+        libc::SYS_process_madvise,
+        libc::SYS_setns,
+        libc::SYS_unshare,
+        libc::SYS_mount,
+        libc::SYS_umount2,
+        libc::SYS_perf_event_open,
+        libc::SYS_bpf,
+        libc::SYS_fanotify_init,
+        libc::SYS_open_by_handle_at,
+        libc::SYS_syslog,
+        libc::SYS_chroot,
+    ];
+    // Those from before Linux 6.5 don't know cachestat, the later ones refuse io_uring.
+    const CACHESTAT: i64 = 451;
+    let older = [&both[..], &[CACHESTAT]].concat();
+    let newer = [
+        &both[..],
+        &[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter],
+    ]
+    .concat();
+    for (profile, refused) in [("older", older), ("newer", newer)] {
+        let numbers: Vec<String> = refused.iter().map(i64::to_string).collect();
+        // The shell has made this process under the same filter, which speaks for it.
+        let script = "\"$0\" run --report=r.json -- tac big.dat | cksum; true";
+        let report = eventually(|| {
+            support::make_cold(&dir);
+            let mut command = Command::new(support::program("filter"));
+            support::plain_environment(&mut command, &dir);
+            command.args(["1", &numbers.join(","), "/bin/sh", "-c", script]);
+            let output = command.arg(outrider()).current_dir(&dir).output().unwrap();
+            assert!(
+                output.status.success() && output.stderr.is_empty(),
+                "{output:?}"
+            );
+            let json = read_json(&dir.join("r.json"));
+            let hit = json["totals"]["hit_bytes"].as_u64().unwrap_or(0);
+            (hit > 0).then_some(json.clone()).ok_or(json.to_string())
+        });
+        let lost = report["lost"].to_string();
+        assert!(
+            lost.contains("unshare") && lost.contains("setns"),
+            "{profile}: {lost}"
+        );
+        assert_eq!(
+            lost.contains("cachestat"),
+            profile == "older",
+            "{profile}: {lost}"
+        );
+    }
+}
+
+/// What a line of the report, or of doctor, begins with, as an anchor has it.
+fn anchor(kind: &str, words: &str) -> String {
+    let words = words.to_lowercase();
+    let words = words.split('(').next().unwrap_or_default();
+    let parts = words.split(|c: char| !c.is_ascii_alphanumeric());
+    let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+    format!("<a id=\"{kind}-{}\">", parts.join("-"))
+}
+
+/// Each line of `outrider doctor` and each `lost` line of a report has its place in docs/troubleshooting.md.
+#[test]
+fn troubleshooting_has_every_line() {
+    let root = repository();
+    let document = fs::read_to_string(root.join("docs/troubleshooting.md")).unwrap();
+    let mut wanted: Vec<String> = outrider_core::shm::lost::LINES
+        .iter()
+        .map(|(_, line)| {
+            anchor(
+                "lost",
+                line.split_once(": ").map_or(*line, |(start, _)| start),
+            )
+        })
+        .collect();
+    assert!(wanted.len() > 25);
+    // Those that are put together in the command's own source: texts that begin with a word or two and a colon.
+    for file in ["run.rs", "run/report.rs", "refused.rs", "preload.rs"] {
+        let source = fs::read_to_string(root.join("crates/outrider/src").join(file)).unwrap();
+        for text in source.split('"').skip(1) {
+            let Some((start, rest)) = text.split_once(": ") else {
+                continue;
+            };
+            let plain = |c: char| c.is_ascii_lowercase() || c == ' ' || c == '/';
+            let words = start.split(' ').count();
+            // That is how every complaint begins.
+            let ours = start == "outrider";
+            if !ours
+                && (4..=20).contains(&start.len())
+                && words <= 2
+                && start.chars().all(plain)
+                && rest.len() > 20
+            {
+                wanted.push(anchor("lost", start));
+            }
+        }
+    }
+    assert!(
+        wanted.contains(&anchor("lost", "/proc")) && wanted.contains(&anchor("lost", "server"))
+    );
+    let doctor = root.join("crates/outrider/src/doctor");
+    let mut names = 0;
+    for file in [doctor.with_extension("rs"), doctor.join("place.rs")] {
+        let source = fs::read_to_string(file).unwrap();
+        let words: Vec<&str> = source.split('"').collect();
+        for pair in words.windows(2) {
+            let before = pair[0].trim_end();
+            let is_name = ["check(", "info(", "name:", "let name ="];
+            if is_name.iter().any(|end| before.ends_with(end)) {
+                wanted.push(anchor("doctor", pair[1]));
+                names += 1;
+            }
+        }
+    }
+    assert!(names > 20, "{names}");
+    let missing: Vec<&String> = wanted.iter().filter(|a| !document.contains(*a)).collect();
+    assert!(missing.is_empty(), "{missing:#?}");
+    // And what doctor says here is there.
+    let dir = fresh("every_line");
+    let (_, out, _) = said(&dir, &["doctor", "--json", "sh"]);
+    let json: Value = serde_json::from_str(&out).unwrap();
+    for name in json["machine"].as_object().unwrap().keys() {
+        assert!(document.contains(&anchor("doctor", name)), "{name}");
+    }
+}

@@ -518,7 +518,7 @@ fn sentence(ran: &Ran, shared: Option<&Shared>) -> String {
     said += &format!(" the program waited about {} for the last", seconds(waited));
     if saved >= 10_000 {
         said += &format!(
-            ", and by the device's figures was spared {} or more",
+            ", and by the device's figures was spared about {}",
             seconds(saved)
         );
     }
