@@ -6,8 +6,6 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use outrider_cli::size;
 
-use crate::elf;
-
 /// Makes programs stop waiting for storage.
 #[derive(Debug, Parser)]
 #[command(
@@ -333,7 +331,8 @@ pub struct RunArgs {
     /// directory; a name with a slash is a file.
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true)]
     pub remember: Option<Option<OsString>>,
-    /// Load a plug-in with foreaction graphs into the program and those that it starts; may be repeated.
+    /// Load a plug-in with foreaction graphs into the program and those that it starts: a file, or the name of one that is
+    /// installed, such as du; may be repeated.
     #[arg(long, value_name = "FILE")]
     pub plugin: Vec<PathBuf>,
     /// The program and its arguments.
@@ -454,21 +453,6 @@ pub struct DoctorArgs {
     /// Write JSON.
     #[arg(long)]
     pub json: bool,
-}
-
-/// The flag before the program, if that is one whose value takes `=` and the program is the file that somebody has meant by it: there is no such program.
-pub fn meant_as_value(program: &OsStr) -> Option<&'static str> {
-    let words: Vec<OsString> = std::env::args_os().collect();
-    let at = words.iter().position(|word| word == program)?;
-    let flags = ["--report", "--remember"];
-    let flag = flags.into_iter().find(|flag| words[at - 1] == *flag)?;
-    elf::look_up(program)
-        .is_none_or(|path| !is_executable(&path))
-        .then_some(flag)
-}
-
-fn is_executable(path: &std::path::Path) -> bool {
-    path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
 /// Whether what clap took for the program of `run` is a misspelt flag: it begins with a dash and no `--` stands before it.

@@ -1,7 +1,7 @@
 //! Where the settings of a run come from: the command line, the environment, the program's section of the configuration, and the rest of that.
 //! Each takes precedence over those behind it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -9,6 +9,7 @@ use outrider_core::config::Config;
 
 use crate::cli::RunArgs;
 use crate::config;
+use crate::elf;
 use crate::output::{Failure, show};
 
 /// What is the matter with the settings of a run: they hold, or the program is to run as if this weren't there.
@@ -40,6 +41,21 @@ fn read<T>(
             show(value)
         ))),
     }
+}
+
+/// The flag before the program, if that is one whose value takes `=` and the program is the file that somebody has meant by it: there is no such program.
+pub fn meant_as_value(program: &OsStr) -> Option<&'static str> {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let at = words.iter().position(|word| word == program)?;
+    let flags = ["--report", "--remember"];
+    let flag = flags.into_iter().find(|flag| words[at - 1] == *flag)?;
+    elf::look_up(program)
+        .is_none_or(|path| !is_executable(&path))
+        .then_some(flag)
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
 fn one_of<T: ValueEnum>(name: &str) -> Result<Option<T>, Failure> {

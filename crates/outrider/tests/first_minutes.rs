@@ -1013,3 +1013,121 @@ fn troubleshooting_has_every_line() {
         assert!(document.contains(&anchor("doctor", name)), "{name}");
     }
 }
+
+/// What a build lacks is said before it begins, and all of it at once.
+#[test]
+fn builds_say_what_they_lack() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = fresh("toolchain");
+    let bin = dir.join("bin");
+    let real = |name: &str| {
+        let path = std::env::var_os("PATH").unwrap();
+        let found = std::env::split_paths(&path).map(|dir| dir.join(name));
+        found.into_iter().find(|path| path.is_file()).unwrap()
+    };
+    let says = |fakes: &[(&str, &str)], what: &[&str]| {
+        let _ = fs::remove_dir_all(&bin);
+        fs::create_dir(&bin).unwrap();
+        for name in [
+            "sh", "sed", "cut", "sort", "head", "mktemp", "rm", "dirname",
+        ] {
+            std::os::unix::fs::symlink(real(name), bin.join(name)).unwrap();
+        }
+        for (name, script) in fakes {
+            fs::write(bin.join(name), format!("#!/bin/sh\n{script}\n")).unwrap();
+            fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let mut command = Command::new(repository().join(".ci/toolchain"));
+        let output = command
+            .args(what)
+            .env_clear()
+            .env("PATH", &bin)
+            .output()
+            .unwrap();
+        (output.status.code(), text(&output.stderr))
+    };
+    let new = ("rustc", "echo 'rustc 1.999.0-nightly (abc 2030-01-01)'");
+    let (cargo, cc) = (("cargo", "true"), ("cc", "cat >/dev/null"));
+    let cat = ("cat", "exec /bin/cat \"$@\"");
+    assert_eq!(says(&[cargo, new, cc, cat], &[]), (Some(0), String::new()));
+    for (fakes, what, parts) in [
+        (&[cc, cat][..], &[][..], &["cargo: Rust 1."][..]),
+        (
+            &[cargo, cc, cat, ("rustc", "echo 'rustc 1.63.0 (Debian)'")],
+            &[],
+            &["rustc is 1.63.0", "or later"],
+        ),
+        (&[cargo, new, ("cc", "exit 1")], &[], &["libc6-dev"]),
+        (&[cargo, new], &[], &["gcc"]),
+        (&[cargo, new, cc, cat], &["demo"], &["python3"]),
+        (&[], &["demo"], &["cargo", "gcc", "python3"]),
+    ] {
+        let (code, said) = says(fakes, what);
+        assert_eq!(code, Some(1), "{said}");
+        assert_eq!(
+            said.lines().count(),
+            if fakes.is_empty() { 3 } else { 1 },
+            "{said}"
+        );
+        assert!(
+            parts.iter().all(|part| said.contains(part)),
+            "{parts:?}: {said}"
+        );
+    }
+}
+
+/// An installed plug-in has a name; which there are is said to who names another.
+#[test]
+fn plugins_by_name() {
+    let dir = fresh("plugins_by_name");
+    let prefix = dir.join("prefix");
+    let library = outrider().with_file_name("liboutrider.so");
+    let plugins = prefix.join("lib/outrider/plugins");
+    fs::create_dir_all(&plugins).unwrap();
+    fs::create_dir_all(prefix.join("bin")).unwrap();
+    fs::copy(outrider(), prefix.join("bin/outrider")).unwrap();
+    fs::copy(library, prefix.join("lib/liboutrider.so")).unwrap();
+    let made = Command::new("make")
+        .arg("-C")
+        .arg(repository().join("plugins/programs"))
+        .arg(format!("OUT={}", plugins.display()))
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let run = |name: &str, report: &str| {
+        let mut command = Command::new(prefix.join("bin/outrider"));
+        support::plain_environment(&mut command, &dir);
+        command.args(["run", "--mode", "app-only", "--plugin", name]);
+        let argv = ["--", "sh", "-c", "echo $OUTRIDER_PLUGINS"];
+        command
+            .args((!report.is_empty()).then_some(report))
+            .args(argv);
+        command
+            .current_dir(&dir)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    };
+    // By the start that does without the C library, too, which leaves it to the other.
+    for report in ["", "--report=r.json"] {
+        let output = run("du", report);
+        assert!(output.status.success(), "{output:?}");
+        assert!(
+            text(&output.stdout).trim().ends_with("/outrider_du.so"),
+            "{output:?}"
+        );
+    }
+    let output = run("dd", "");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("installed plug-in, and installed are cp, du"),
+        "{output:?}"
+    );
+    // A file of that name goes first.
+    fs::write(dir.join("du"), "text").unwrap();
+    let output = run("du", "");
+    assert!(
+        text(&output.stderr).contains("not an ELF file"),
+        "{output:?}"
+    );
+}
