@@ -115,13 +115,16 @@ fn parse_all(text: &str, program: Option<&OsStr>) -> Result<Settings, Mistake> {
         });
     };
     let general = without_programs(text);
-    let config = parse(&general)?;
     let accepted = format!("accepted are sections such as [{PROGRAMS}.\"postgres\"]");
     let own = own.as_table().filter(|_| {
         // Written in another form than by headers, they can't be told from the rest by lines.
         toml::from_str::<toml::Table>(&general).is_ok_and(|table| table == whole)
     });
-    let own = own.ok_or_else(|| (None, format!("{PROGRAMS}: {accepted}")))?;
+    let own = own.ok_or_else(|| {
+        let line = line_of_key(text, &[PROGRAMS]);
+        (line, format!("{PROGRAMS}: {accepted}"))
+    })?;
+    let config = parse(&general)?;
     let mut settings = Settings {
         config,
         ..Settings::default()
