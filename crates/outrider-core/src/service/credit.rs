@@ -97,17 +97,24 @@ impl<K: Kernel> Service<K> {
 
     /// What comes next in the latest stream of a descriptor was asked for.
     pub(super) fn stake(&mut self, i: usize, fd: u16, key: InodeKey, funds: &Funds, plan: &Plan) {
-        let Some(desc) = self.desc_mut(i, fd).filter(|_| plan.bytes > 0) else {
-            return;
-        };
-        let streams = &mut desc.detector.streams;
-        let beside = streams.beside();
-        let stake = streams
-            .latest()
-            .map(|s| funds.stake(s, plan.requests.len(), plan.bytes, beside));
-        let Some(stake) = stake else { return };
-        streams.staked(stake);
-        self.book(key, |credit| credit.stake(stake));
+        if let Some(desc) = self.desc_mut(i, fd)
+            && let Some(stake) = staked(&mut desc.detector.streams, funds, plan)
+        {
+            self.book(key, |credit| credit.stake(stake));
+        }
+    }
+
+    /// The same of a mapping's streams.
+    pub(super) fn stake_mapped(
+        &mut self,
+        key: InodeKey,
+        streams: &mut Streams,
+        funds: &Funds,
+        plan: &Plan,
+    ) {
+        if let Some(stake) = staked(streams, funds, plan) {
+            self.book(key, |credit| credit.stake(stake));
+        }
     }
 
     /// So many bytes from a file's beginning were asked for when it was opened: what that may come to. Nothing of the file is known yet, and it is the device's account
@@ -128,6 +135,17 @@ impl<K: Kernel> Service<K> {
             false => (bytes as f64 * share.max(0.0)) as u64 / READAHEAD * READAHEAD,
         }
     }
+}
+
+/// What comes next in the latest of these streams was asked for: what is set aside for it.
+fn staked(streams: &mut Streams, funds: &Funds, plan: &Plan) -> Option<Stake> {
+    if plan.bytes == 0 {
+        return None;
+    }
+    let beside = streams.beside();
+    let stake = funds.stake(streams.latest()?, plan.requests.len(), plan.bytes, beside);
+    streams.staked(stake);
+    Some(stake)
 }
 
 /// A read, as far as its account goes.

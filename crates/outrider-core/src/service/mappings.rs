@@ -9,12 +9,11 @@ use super::decide::Want;
 use super::kernel::Kernel;
 use super::processes::ProcState;
 use super::random_reads::Unordered;
-use super::{Service, bounds};
+use super::{Service, bounds, credit};
 use crate::asked::When;
 use crate::device::READAHEAD;
 use crate::intent::Intent;
 use crate::shm::{Event, Origin, lost};
-use crate::source::credit::Funds;
 use crate::source::mapped::Mapped;
 use crate::source::{Arrival, Limits};
 
@@ -28,8 +27,6 @@ impl<K: Kernel> Service<K> {
         // Touches are seen too late for their neighbourhood, and each is a fault's, however many are seen at once.
         let limits = Limits {
             delay: 0,
-            // Nobody hears what became of it in time.
-            funds: Funds::UNLIMITED,
             long: u64::MAX,
             ..self.limits(key)
         };
@@ -55,6 +52,7 @@ impl<K: Kernel> Service<K> {
         }
         let mut ranges = Vec::new();
         self.reads_now(i, key);
+        let now = self.now_us();
         for r in touched {
             let len = r.end - r.start;
             // What had not been touched by the last look was touched after it.
@@ -65,6 +63,19 @@ impl<K: Kernel> Service<K> {
             };
             let arrival = self.seen(key, r.start, len, &when);
             let f = m.detector.access(r.start, len, 0, arrival, size, &limits);
+            let streams = &m.detector.streams;
+            let read = credit::Read {
+                len,
+                arrival,
+                skipped: (len / READAHEAD).saturating_sub(1),
+                window: match f.random {
+                    true => None,
+                    false => credit::Read::window_of(streams, &limits.funds),
+                },
+                funds: limits.funds,
+                now,
+            };
+            self.account_for_read(key, &read, &f);
             ranges.extend(f.ranges);
             let missing = arrival == Arrival::Missing;
             m.runs.touched(r, missing, f.random, f.onward);
@@ -76,8 +87,12 @@ impl<K: Kernel> Service<K> {
                 true => Arrival::Missing,
                 false => Arrival::Present,
             };
-            // A fault waits for what the kernel reads around it.
-            for piece in pieces(run.range, READAHEAD) {
+            // A fault waits for what the kernel reads around it; a head has come there with the first one.
+            let each = match self.model(self.device(key)).may_seek() {
+                true => run.range.end - run.range.start,
+                false => READAHEAD,
+            };
+            for piece in pieces(run.range, each) {
                 let read = Unordered {
                     offset: piece.start,
                     len: piece.end - piece.start,
@@ -102,6 +117,7 @@ impl<K: Kernel> Service<K> {
             return (touching, asked);
         }
         let out = self.fetch(Intent::new(key, &ranges, Origin::Mapped));
+        self.stake_mapped(key, &mut m.detector.streams, &limits.funds, &out);
         if let Some(at) = out.refused_at {
             m.detector.streams.retreat(at);
         }

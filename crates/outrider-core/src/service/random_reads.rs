@@ -10,7 +10,7 @@ use super::decide::{Disorder, Want};
 use super::kernel::Kernel;
 use super::{FileState, Service};
 use crate::clock::Moment;
-use crate::device::{DeviceModel, Seeks, TRIES};
+use crate::device::{DeviceModel, READAHEAD, Seeks, TRIES};
 use crate::engine::Class;
 use crate::intent::Intent;
 use crate::shm::{self, Origin};
@@ -230,11 +230,17 @@ impl RandomReads {
         };
         // Between its misses a program that doesn't think takes next to no time, and meets each piece with the next one, unless hardly any is left.
         let meets = (self.seen.missing_lately * MISSES).min(1.0);
+        // A head that is called away from a read of several windows has to come back for the next one.
+        let windows = (each / READAHEAD as f64).max(1.0);
+        let back_us = match model.may_seek() {
+            true => model.latency_us * (1.0 - 1.0 / windows),
+            false => 0.0,
+        };
         Price {
             miss_us,
-            piece_us: bulk.delay_us(miss_us, bandwidth) * meets,
+            piece_us: (bulk.delay_us(miss_us, bandwidth) + back_us) * meets,
             hurried_us: match bulk.hurried_us(miss_us, bandwidth) {
-                us if us.is_finite() => us * meets,
+                us if us.is_finite() => (us + back_us) * meets,
                 never => never,
             },
             piece: model.piece(),
@@ -431,7 +437,10 @@ impl<K: Kernel> Service<K> {
         };
         let share = self.config.dense.share;
         let of = &mut self.files.get_mut(&key)?.random;
-        let verdict = of.seen.decide(case, price, share);
+        let verdict = match of.is_begun() && price.is_higher(of.seen.each()) {
+            true => Verdict::After(dense::FEWEST),
+            false => of.seen.decide(case, price, share),
+        };
         of.judged(verdict);
         let (Verdict::Buy(pieces) | Verdict::Hurry(pieces)) = verdict else {
             return None;

@@ -181,6 +181,13 @@ pub struct Price {
     pub has_room: bool,
 }
 
+impl Price {
+    /// Whether a byte in order costs more than one that is read so many at a time.
+    pub fn is_higher(&self, each: u64) -> bool {
+        self.piece_us * each as f64 > self.miss_us * self.piece as f64
+    }
+}
+
 impl Random {
     /// Counts a random read and `skipped` more like it that were not told.
     pub fn count(&mut self, offset: u64, len: u64, missing: bool, skipped: u64, size: u64) {
@@ -243,6 +250,11 @@ impl Random {
     /// Bytes that it takes besides itself.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.touched)
+    }
+
+    /// Bytes of a read.
+    pub fn each(&self) -> u64 {
+        (self.bytes / self.reads.max(1)).max(1)
     }
 
     /// The region of a file of `size` bytes that the reads seem to be drawn from. Where the outermost reads leave no more to an end of the file
@@ -330,8 +342,7 @@ impl Random {
         }
         if case.missing > case.grant {
             // What the program reads itself need not be fetched.
-            let each = (self.bytes / self.reads.max(1)).max(1);
-            return Verdict::After(((case.missing - case.grant) / each).max(16));
+            return Verdict::After(((case.missing - case.grant) / self.each()).max(16));
         }
         // What is bought of files that don't fit together is driven out by the others before it is used, unless one fits as a whole.
         let wanted = if crowded { case.missing } else { price.piece };

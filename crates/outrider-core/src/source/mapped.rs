@@ -8,7 +8,7 @@
 //! one is not what the other needs.
 //!
 //! A look scans a stretch around where the last touches were; the whole mapping is scanned only now and then, and, unless it is very long, where the last
-//! look has found nothing: who reads in no order is elsewhere by now.
+//! look has found nothing, or touches elsewhere: who reads in no order is elsewhere by now.
 
 use std::io;
 use std::ops::Range;
@@ -24,7 +24,7 @@ const BLOCK: u64 = 64 << 10;
 const NEAR: u64 = 64 << 20;
 /// Every so many looks the whole mapping is scanned.
 const WHOLE_EVERY: u32 = 32;
-/// Mappings up to this length are scanned whole after a look that has found nothing, bytes: a quarter of a million pages, a millisecond at most.
+/// Mappings up to this length are scanned whole after a look that has found nothing, or touches elsewhere, bytes: a quarter of a million pages, a millisecond at most.
 const SCANNED: u64 = 1 << 30;
 /// Mappings are followed up to this length, bytes: a bit per block, 128 KiB.
 const LONGEST: u64 = 64 << 30;
@@ -89,7 +89,8 @@ pub struct Mapped {
     scanned: Range<u64>,
     looked: u64,
     looks: u32,
-    lost: bool,
+    /// At the last look nothing was found, or not all of it near the touches before.
+    scattered: bool,
     down: bool,
     scan_refused: bool,
     /// Its detector.
@@ -130,7 +131,7 @@ impl Mapped {
             scanned: start..end,
             looked: 0,
             looks: 0,
-            lost: false,
+            scattered: false,
             down: false,
             scan_refused: false,
             detector,
@@ -252,18 +253,19 @@ impl Mapped {
         scan: impl FnOnce(Range<u64>, &mut dyn FnMut(Range<u64>)) -> io::Result<()>,
     ) -> io::Result<Vec<Range<u64>>> {
         self.looks = self.looks.wrapping_add(1);
-        let whole = self.lost && self.memory.end - self.memory.start <= SCANNED;
-        let span = if whole || self.looks % WHOLE_EVERY == 1 {
-            self.memory.clone()
-        } else {
-            self.last.saturating_sub(NEAR).max(self.memory.start)
-                ..self.last.saturating_add(NEAR).min(self.memory.end)
+        let whole = self.scattered && self.memory.end - self.memory.start <= SCANNED;
+        let near = self.last.saturating_sub(NEAR).max(self.memory.start)
+            ..self.last.saturating_add(NEAR).min(self.memory.end);
+        let span = match whole || self.looks % WHOLE_EVERY == 1 {
+            true => self.memory.clone(),
+            false => near.clone(),
         };
         let mut found = Vec::new();
         self.scanned = span.clone();
         scan(span, &mut |present| self.mark(present, &mut found))?;
         found.retain(|r| r.start < r.end);
-        self.lost = found.is_empty();
+        let is_near = |r: &Range<u64>| near.start <= r.start && r.end <= near.end;
+        self.scattered = found.is_empty() || !found.iter().all(is_near);
         if let (Some(first), Some(last)) = (found.first(), found.last()) {
             let (low, high) = (first.start, last.end);
             // Between two looks touches moved either up or down; which, shows from where they were before.

@@ -46,6 +46,8 @@ mod costs {
     pub const FILE: Nanos = 8_000;
     /// A page that PAGEMAP_SCAN looks at.
     pub const LOOK: Nanos = 4;
+    /// Pages of a page table.
+    pub const TABLE: u64 = 512;
 }
 
 /// What program and service know of each other.
@@ -375,10 +377,14 @@ impl Kernel for Machine {
         let file = file.ok_or(io::ErrorKind::NotFound)?;
         mapped.look_by(|span, mark| {
             let pages = (span.start - base) / PAGE..(span.end - base) / PAGE;
-            self.takes(costs::FILE + (pages.end - pages.start) * costs::LOOK);
             let system = self.system.borrow();
+            let mapped = |page: &u64| system.is_mapped(system.page(file, *page));
+            // Where nothing was touched there are no tables to go through.
+            let (mut tables, mut table) = (0, None);
             let mut run: Option<ByteRange> = None;
-            for page in pages.filter(|page| system.is_mapped(system.page(file, *page))) {
+            for page in pages.filter(mapped) {
+                tables +=
+                    u64::from(table.replace(page / costs::TABLE) != Some(page / costs::TABLE));
                 let at = base + page * PAGE..base + (page + 1) * PAGE;
                 match &mut run {
                     Some(run) if run.end == at.start => run.end = at.end,
@@ -389,6 +395,8 @@ impl Kernel for Machine {
                 }
             }
             run.into_iter().for_each(mark);
+            drop(system);
+            self.takes(costs::FILE + tables * costs::TABLE * costs::LOOK);
             Ok(())
         })
     }
