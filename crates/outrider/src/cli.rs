@@ -29,6 +29,8 @@ pub enum Command {
     Run(RunArgs),
     /// Run a program without and with its reads foreseen, on cold files, and say what came of it.
     Try(TryArgs),
+    /// Have a run that goes on write its report's file now.
+    Report(ReportArgs),
     /// Show how much of files or trees is in the page cache.
     Cached(CachedArgs),
     /// Read files or trees into the page cache, in the order in which they lie on the device.
@@ -71,6 +73,19 @@ pub struct TryArgs {
         allow_hyphen_values = true
     )]
     pub command: Vec<OsString>,
+}
+
+/// `outrider report`.
+#[derive(Clone, Debug, Args)]
+pub struct ReportArgs {
+    /// The process of an `outrider run --report=FILE`.
+    #[arg(value_name = "PID", value_parser = pid, allow_negative_numbers = true)]
+    pub pid: i32,
+}
+
+fn pid(text: &str) -> Result<i32, String> {
+    let number = text.parse().ok().filter(|n| *n > 0);
+    number.ok_or_else(|| "accepted is the number of a process".to_owned())
 }
 
 fn rounds(text: &str) -> Result<u32, String> {

@@ -32,6 +32,7 @@ mod probe;
 mod profile;
 mod refused;
 mod remember;
+mod request;
 mod run;
 mod settings;
 mod signals;
@@ -111,6 +112,7 @@ fn start() -> i32 {
                 Command::Graph(GraphCommand::Show(args)) => graph::show(&args),
                 Command::Profile(command) => profile::command(&command),
                 Command::Try(args) => trial::command(&args),
+                Command::Report(args) => request::command(&args),
                 Command::Help(args) => help(&args.command),
                 Command::Run(_) | Command::Graph(_) => unreachable!("handled above"),
             }

@@ -34,7 +34,8 @@ use crate::cli::{Engine, Mode, RunArgs};
 use crate::output::{self, Failure};
 use crate::remember::Remembered;
 use crate::signals::{
-    CONTINUED, GOING, PROGRAM, STOPPED, STOPPING, child_changed, is_passed_on, pass_on,
+    ASKED, CONTINUED, GOING, OFFERED, PROGRAM, REPORT, STOPPED, STOPPING, child_changed,
+    is_passed_on, pass_on,
 };
 use crate::{confined, elf, graph, kept, models, plugin, preload, refused};
 use kept::Kept;
@@ -378,13 +379,19 @@ fn finish(
         .report_every
         .map(|seconds| Duration::from_secs(seconds.into()));
     let meanwhile = || {
-        if let (Some(every), Some(shared)) = (every, shared)
-            && last.elapsed() >= every
-        {
+        let due = every.is_some_and(|every| last.elapsed() >= every);
+        let asked = REPORT.load(Acquire) == ASKED;
+        if let (true, Some(shared)) = (due || asked, shared) {
             last = Instant::now();
+            if asked {
+                REPORT.store(OFFERED, Release);
+            }
             report.write_meanwhile(&ran, shared, &notes);
         }
     };
+    if matches!(report, report::Target::File(..)) {
+        REPORT.store(OFFERED, Release);
+    }
     let (status, usage) = wait_for(
         program,
         shared,

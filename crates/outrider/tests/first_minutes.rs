@@ -513,21 +513,6 @@ fn metrics_for_prometheus() {
     );
     assert_eq!(metrics["outrider_run_ended"][0].value, 1.0);
     assert_eq!(metrics["outrider_run_exit_code"][0].value, 0.0);
-    // Where Prometheus' own tool is, it agrees.
-    if support::have("promtool") {
-        let script = "promtool check metrics <r.prom";
-        let output = Command::new("sh")
-            .args(["-c", script])
-            .current_dir(&dir)
-            .output()
-            .unwrap();
-        assert!(
-            output.status.success() && output.stderr.is_empty(),
-            "{output:?}"
-        );
-    } else {
-        support::skip("metrics_for_prometheus (promtool)", "promtool is missing");
-    }
     let _ = outrider_run(&dir, &["--report=r.prom"], &["sh", "-c", "kill -15 $$"]).output();
     let all = fs::read_to_string(dir.join("r.prom")).unwrap();
     assert_eq!(
@@ -583,6 +568,59 @@ fn reports_meanwhile() {
             "{left:?}"
         );
     }
+}
+
+/// A run that is asked writes its report, its program notices nothing, and nobody is asked who has none.
+#[test]
+fn reports_on_request() {
+    let dir = fresh("request");
+    let script = "trap 'echo urgent' URG; echo ready; read line; exit 3";
+    let mut child = outrider_run(&dir, &["--report=r.json"], &["bash", "-c", script])
+        .stdin(Stdio::piped())
+        .stdout(fs::File::create(dir.join("out")).unwrap())
+        .spawn()
+        .unwrap();
+    let out = || fs::read_to_string(dir.join("out")).unwrap();
+    let ready = support::wait_for(support::PATIENCE, || (out() == "ready\n").then_some(()));
+    assert!(ready.is_some());
+    let path = dir.join("r.json");
+    assert_eq!(fs::read(&path).unwrap(), b"");
+    let pid = child.id().to_string();
+    let mut before = 0;
+    for _ in 0..2 {
+        let (code, out, err) = said(&dir, &["report", &pid]);
+        assert_eq!((code, out.as_str(), err.as_str()), (Some(0), "", ""));
+        let written = support::wait_for(support::PATIENCE, || {
+            let json: Value = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
+            assert_eq!(json["ended"], false);
+            json["elapsed_us"].as_u64().filter(|us| *us > before)
+        });
+        before = written.unwrap();
+    }
+    drop(child.stdin.take());
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    let json = read_json(&path);
+    assert_eq!(
+        (&json["ended"], &json["exit_code"]),
+        (&Value::from(true), &Value::from(3))
+    );
+    assert_eq!(out(), "ready\n");
+
+    // A run without a file: the signal is the program's, as any other, if somebody sends it all the same.
+    let mut child = outrider_run(&dir, &[], &["sleep", "1000"]).spawn().unwrap();
+    let own = std::process::id().to_string();
+    for (pid, part) in [
+        (child.id().to_string(), "no file for a report"),
+        (own, "it is none"),
+        ("4194305".to_owned(), "there is none"),
+        ("-1".to_owned(), "number of a process"),
+    ] {
+        let (code, _, err) = said(&dir, &["report", &pid]);
+        assert_eq!(code, Some(2), "{err}");
+        assert!(err.contains(part) && err.lines().count() == 1, "{err}");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 /// The command line goes before the environment, that before the program's section, and that before the rest of the file.

@@ -634,7 +634,10 @@ fn bad_input_exits_2_with_one_line() {
             &["run", "--jsno", "true"],
             "accepted are --mode, --engine, --budget, --config, --report, --report-every, --explain, --record, --remember and --plugin",
         ),
-        (&["--jsno"], "accepts --help, --version, run, try, cached"),
+        (
+            &["--jsno"],
+            "accepts --help, --version, run, try, report, cached",
+        ),
         (&["graph"], "`outrider graph` accepts check, show"),
         (&["graph", "bogus"], "`outrider graph` accepts check, show"),
         (

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -77,12 +78,23 @@ impl Target {
         Target::File(file, form, None)
     }
 
-    /// Writes what is known while the program runs into a file that is replaced.
+    /// Writes what is known while the program runs, if there is a file for it.
     pub fn write_meanwhile(&self, ran: &Ran, shared: &Shared, notes: &[String]) {
-        if let Target::File(_, Form::Replaced(path), _) = self {
-            let text = content(ran, &files(shared), Some(shared), notes);
-            // The next one may succeed.
-            let _ = replace(path, &text);
+        let Target::File(file, form, _) = self else {
+            return;
+        };
+        let text = content(ran, &files(shared), Some(shared), notes);
+        let written = match form {
+            Form::Replaced(path) => replace(path, &text),
+            Form::Json => Err(std::io::ErrorKind::Unsupported.into()),
+        };
+        // In place the begin of the file stays where the next report is written. Into a pipe goes the last one alone.
+        if written.is_err()
+            && let Ok(file) = file.file()
+            && file.metadata().is_ok_and(|meta| meta.is_file())
+            && file.write_all_at(text.as_bytes(), 0).is_ok()
+        {
+            let _ = file.set_len(text.len() as u64);
         }
     }
 
