@@ -54,12 +54,12 @@ pub extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *m
         call(libc::SYS_kill, this, signal as usize, 0);
         return;
     }
-    // SAFETY: what is queued has a value.
-    if signal == REQUEST
-        && code == libc::SI_QUEUE
-        && unsafe { (*info).si_value() }.sival_ptr as usize == REQUESTED
-        && REPORT.load(Acquire) != NO_REPORT
-    {
+    let is_asked = || {
+        // SAFETY: what is queued has a value.
+        let value = unsafe { (*info).si_value() };
+        value.sival_ptr as usize == REQUESTED && REPORT.load(Acquire) != NO_REPORT
+    };
+    if signal == REQUEST && code == libc::SI_QUEUE && is_asked() {
         REPORT.store(ASKED, Release);
         return;
     }
