@@ -137,6 +137,8 @@ pub const CREDIT_US: f64 = 2000.0;
 const ENOUGH: f64 = 4.0;
 /// So many times the share is spent then, but no more than was waited: it will most likely come to all blocks.
 const ONCE: f64 = 20.0;
+/// The same where there is no room: the worst that may come of it is six tenths more than a program takes by itself.
+const ONCE_BESIDE: f64 = 12.0;
 
 /// Pieces that are bought at once.
 const AT_ONCE: u64 = 16;
@@ -321,10 +323,10 @@ impl Random {
         let saved = self.used as f64 * self.reads as f64 / self.bytes.max(1) as f64;
         let saved = saved.min(self.reads as f64 - heard);
         let start = CREDIT_US.min(CREDIT.min(misses) * price.miss_us);
-        let share = if own.are_once() {
-            (share * ONCE).min(1.0)
-        } else {
-            share
+        let share = match (own.are_once(), price.has_room) {
+            (true, true) => (share * ONCE).min(1.0),
+            (true, false) => (share * ONCE_BESIDE).min(1.0),
+            (false, _) => share,
         };
         self.earned += share * (misses - self.counted).max(0.0);
         self.counted = misses;

@@ -711,7 +711,7 @@ mod tests {
     fn shuffled_folders_are_fetched() {
         for (directories, files) in [(1, 6000), (100, 60)] {
             let tree = tree(directories, files);
-            for (device, least) in [(REMOTE, 4.0), (NVME, 1.5), (DISK, 1.8)] {
+            for (device, least) in [(REMOTE, 4.0), (NVME, 1.5), (DISK, 1.65)] {
                 let all = directories * files;
                 let done = open(device, &tree, shuffled(all), u64::MAX);
                 assert!(done.gain() > least, "{} of {least}", done.gain());
