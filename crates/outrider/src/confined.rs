@@ -722,7 +722,7 @@ unsafe fn write_report(file: Text, text: Text, n: usize) {
 
 /// The report of a run that couldn't be: around the engine, the reason and the mode. See `report::document`.
 pub const DOCUMENT: [&str; 4] = [
-    "{\n  \"declared\": {},\n  \"devices\": [],\n  \"engine\": \"",
+    "{\n  \"declared\": {},\n  \"devices\": [],\n  \"ended\": false,\n  \"engine\": \"",
     "\",\n  \"files\": [],\n  \"graphs\": [],\n  \"lost\": [\n    \"",
     "\"\n  ],\n  \"mode\": \"",
     "\",\n  \"processes\": [],\n  \"schema\": \"outrider-report\",\n  \"sources\": {},\n  \"totals\": {},\n  \"version\": 1\n}\n",

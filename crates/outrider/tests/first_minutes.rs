@@ -412,6 +412,15 @@ fn reports_have_a_schema() {
             .unwrap()
             .contains("missing")
     );
+    // Under a filter that might kill, the report is written by other code.
+    let mut filtered = Command::new(support::program("filter"));
+    filtered.args(["kill-process", &libc::SYS_readahead.to_string()]);
+    filtered
+        .arg(outrider())
+        .args(["run", "--report=r.json", "true"]);
+    let status = filtered.current_dir(&dir).env_remove("OUTRIDER").status();
+    assert!(status.unwrap().success());
+    check("filter");
     // The guide names all members.
     let guide = fs::read_to_string(repository().join("docs/guide/run.md")).unwrap();
     for member in json.as_object().unwrap().keys() {
