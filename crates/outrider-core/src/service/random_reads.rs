@@ -221,13 +221,19 @@ impl RandomReads {
         let passed = self
             .began
             .map_or(0.0, |began| (now - began).as_secs_f64() * 1e6);
-        let without_us = passed - self.seen.spent_us - self.seen.probed_us;
-        let miss_us = match self.seen.missed() {
-            misses if misses >= FEW_MISSES && !bulk.has_room() => {
-                miss_us.min((without_us / misses).max(0.0))
-            }
+        let pieces_us = match bulk.has_room() {
+            true => self.seen.slowed_us,
+            false => self.seen.spent_us,
+        };
+        let without_us = passed - pieces_us - self.seen.probed_us;
+        // Of a mapping it is not known how many there were.
+        let known = |misses: f64| misses >= FEW_MISSES && !(self.seen.unrepeated && bulk.has_room());
+        let waits_us = match self.seen.missed() {
+            misses if known(misses) => miss_us.min((without_us / misses).max(0.0)),
             _ => miss_us,
         };
+        // What a piece takes of a device that has room follows from what that takes itself.
+        let beside_us = if bulk.has_room() { miss_us } else { waits_us };
         // Between its misses a program that doesn't think takes next to no time, and meets each piece with the next one, unless hardly any is left.
         let meets = (self.seen.missing_lately * MISSES).min(1.0);
         // A head that is called away from a read of several windows has to come back for the next one.
@@ -237,9 +243,9 @@ impl RandomReads {
             false => 0.0,
         };
         Price {
-            miss_us,
-            piece_us: (bulk.delay_us(miss_us, bandwidth) + back_us) * meets,
-            hurried_us: match bulk.hurried_us(miss_us, bandwidth) {
+            miss_us: waits_us,
+            piece_us: (bulk.delay_us(beside_us, bandwidth) + back_us) * meets,
+            hurried_us: match bulk.hurried_us(beside_us, bandwidth) {
                 us if us.is_finite() => (us + back_us) * meets,
                 never => never,
             },
