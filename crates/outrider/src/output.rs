@@ -63,6 +63,11 @@ pub fn is_utf8() -> bool {
     })
 }
 
+/// The unit of microseconds, as it can be shown.
+pub fn micros() -> &'static str {
+    if is_utf8() { "µs" } else { "us" }
+}
+
 /// Columns of a terminal, or what the variable COLUMNS says. `None` where nobody says how many there are.
 pub fn columns(fd: impl AsFd) -> Option<usize> {
     let said = std::env::var("COLUMNS").ok().and_then(|n| n.parse().ok());

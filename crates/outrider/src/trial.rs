@@ -91,9 +91,9 @@ pub fn command(args: &TryArgs) -> Outcome {
     let (mut stock, mut with) = (Vec::new(), Vec::new());
     for round in 0..args.rounds {
         // Who comes first changes, so that what drifts concerns both.
-        for first in [round % 2 == 0, round % 2 != 0] {
+        for is_stock in [round % 2 == 0, round % 2 != 0] {
             Cold::make(&files);
-            let mut command = match first {
+            let mut command = match is_stock {
                 true => {
                     let mut command = Command::new(&args.command[0]);
                     command.args(&args.command[1..]);
@@ -102,7 +102,7 @@ pub fn command(args: &TryArgs) -> Outcome {
                 false => ours(&own, &to_report, &args.command),
             };
             let (took, status) = measured(&mut command).doing(&name)?;
-            match first {
+            match is_stock {
                 true => stock.push((took, status)),
                 false => with.push((took, status)),
             }

@@ -227,7 +227,8 @@ impl RandomReads {
         };
         let without_us = passed - pieces_us - self.seen.probed_us;
         // Of a mapping it is not known how many there were.
-        let known = |misses: f64| misses >= FEW_MISSES && !(self.seen.unrepeated && bulk.has_room());
+        let known =
+            |misses: f64| misses >= FEW_MISSES && !(self.seen.unrepeated && bulk.has_room());
         let waits_us = match self.seen.missed() {
             misses if known(misses) => miss_us.min((without_us / misses).max(0.0)),
             _ => miss_us,

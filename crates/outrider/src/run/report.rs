@@ -677,7 +677,7 @@ fn table(
     for (dev, latency, bandwidth) in shared.map(devices).unwrap_or_default() {
         let rate = |mb: u64| format!("{}/s", bytes(mb * 1_000_000));
         let bandwidth = bandwidth.map_or("bandwidth not measured".into(), rate);
-        let unit = if output::is_utf8() { "µs" } else { "us" };
+        let unit = output::micros();
         out += &format!("device {dev}: {latency} {unit}, {bandwidth}\n");
     }
     for note in notes {
