@@ -15,6 +15,8 @@
 # make lint      formatting and clippy
 # make plugins   target/plugins: outrider_sqlite.so (needs sqlite3ext.h, in Debian's libsqlite3-dev), outrider_du.so and outrider_cp.so
 # make examples  target/examples: programs in C that declare what they will read, after make build
+# make wheel     dist/outrider-VERSION-….whl: the Python package with the library and the command, after make build (FROM= for another
+#                directory that has them; needs PyPI)
 # make install   PREFIX=/usr/local DESTDIR=
 # make deps      what the tests run besides Rust's toolchain (Debian and Ubuntu, as root; a no-op elsewhere)
 # make clean
@@ -38,7 +40,7 @@ ifneq ($(CI),)
 export OUTRIDER_REQUIRE_ALL := 1
 endif
 
-.PHONY: build demo test test-kernel test-all kernel bench bench-real campaign cost drivers plugins examples lint fmt install deps clean
+.PHONY: build demo test test-kernel test-all kernel bench bench-real campaign cost drivers plugins examples wheel lint fmt install deps clean
 
 build:
 	@CARGO="$(CARGO)" CC="$(CC)" .ci/toolchain
@@ -125,7 +127,17 @@ plugins:
 examples:
 	$(MAKE) -C examples OUT="$(abspath $(RELEASE)/../examples)" LIBDIR="$(abspath $(RELEASE))"
 
-PLACES := bin lib include share/man/man1 share/man/man3 share/outrider/python
+# The directory of the library and the command that go into the wheel, which is named after the C library that they need; and where it goes.
+FROM := $(RELEASE)
+DIST := dist
+TOOLS := $(RELEASE)/../wheel
+
+wheel:
+	@test -f $(FROM)/outrider && test -f $(FROM)/liboutrider.so || { echo "nothing to pack: make build first" >&2; exit 1; }
+	test -x $(TOOLS)/bin/pip || $(PYTHON) -m venv $(TOOLS)
+	OUTRIDER_DIST="$(abspath $(FROM))" $(TOOLS)/bin/pip wheel --quiet --no-deps --wheel-dir "$(DIST)" ./python
+
+PLACES := bin lib include share/man/man1 share/man/man3 share/outrider/python/outrider
 PLUGIN := $(RELEASE)/../plugins/outrider_sqlite.so
 
 # Does not build, so that `make build && sudo make install` leaves no files of root's behind.
@@ -139,7 +151,7 @@ install:
 	$(INSTALL) -m 644 include/*.h include/*.hpp "$(DESTDIR)$(PREFIX)/include"
 	$(INSTALL) -m 644 man/*.1 "$(DESTDIR)$(PREFIX)/share/man/man1"
 	$(INSTALL) -m 644 man/*.3 "$(DESTDIR)$(PREFIX)/share/man/man3"
-	$(INSTALL) -m 644 python/outrider.py "$(DESTDIR)$(PREFIX)/share/outrider/python"
+	$(INSTALL) -m 644 python/outrider/*.py python/outrider/py.typed "$(DESTDIR)$(PREFIX)/share/outrider/python/outrider"
 	if [ -f $(PLUGIN) ]; then $(INSTALL) -m 644 $(PLUGIN) "$(DESTDIR)$(PREFIX)/lib/outrider_sqlite.so"; fi
 
 deps:

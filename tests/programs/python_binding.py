@@ -1,10 +1,13 @@
-"""Exercises python/outrider.py on FILE of 256 pages of 4096 bytes; says `well` if all holds. Runs with and without the library
+"""Exercises python/outrider on FILE of 256 pages of 4096 bytes; says `well` if all holds. Runs with and without the library
 preloaded."""
 
 import errno
 import os
+import pathlib
+import pickle
 import sys
 import threading
+import warnings
 
 import outrider
 
@@ -23,6 +26,15 @@ def fails(number, function, *arguments):
         assert error.errno == number, error
     else:
         raise AssertionError(f"{function} did not fail")
+
+
+def refuses(kind, function, *arguments):
+    try:
+        function(*arguments)
+    except kind as error:
+        assert str(error)
+    else:
+        raise AssertionError((function, arguments))
 
 
 def page(i):
@@ -140,18 +152,13 @@ fails(errno.EBADF, outrider.declare, writer, [(0, 1)])
 fails(errno.EBADF, outrider.reading, 9999, 0, 1)
 with outrider.File(path) as file:
     for wrong in [(-1, 5), (0, -5), (1 << 64, 1)]:
-        try:
-            outrider.declare(file, [wrong])
-        except ValueError:
-            pass
-        else:
-            raise AssertionError(wrong)
-    try:
-        outrider.declare("a name", [(0, 1)])
-    except TypeError:
-        pass
-    else:
-        raise AssertionError("a name")
+        refuses(ValueError, outrider.declare, file, [wrong])
+    for wrong in [None, 1.5, True, object()]:
+        refuses(TypeError, outrider.declare, wrong, [(0, 1)])
+    for wrong in [[(0, 1, 2)], [5], [(0, 1.5)], ["ab"], range(10), [range(0, 10, 2)]]:
+        refuses(TypeError if wrong != [range(0, 10, 2)] else ValueError, outrider.declare, file, wrong)
+    refuses(ValueError, outrider.declare, file, [0, 1], [1])
+    fails(errno.ENOENT, outrider.declare, "no such file", [(0, 1)])
     # Hostile lists cost time only.
     outrider.declare(file, [((1 << 63) + i, 1 << 62) for i in range(1000)] + [(5, 0)] * 1000 + [(0, PAGE)] * 10000)
     assert file.pread(10, 0) == DATA[:10]
@@ -173,4 +180,82 @@ with outrider.File(path) as file:
         thread.join()
     assert not bad
 
-print("well, reads", "seen" if outrider._seen else "told")
+# Whatever names a file and ranges of it comes to the same.
+def declared_bytes(*arguments, **named):
+    before = outrider.stats()
+    with outrider.declare(*arguments, **named) as taken:
+        return taken, (outrider.stats() - before).declared_bytes
+
+
+raw = open(path, "rb", buffering=0)
+OFFSETS = [i * PAGE for i in ORDER]
+for name in [path, os.fsencode(path), pathlib.Path(path), raw.fileno(), raw]:
+    assert declared_bytes(name, [(i, PAGE) for i in OFFSETS]) == (PAGES, PAGES * PAGE), name
+for ranges in [((i, PAGE) for i in OFFSETS), [[i, PAGE] for i in OFFSETS], [range(i, i + PAGE) for i in OFFSETS]]:
+    assert declared_bytes(raw, ranges) == (PAGES, PAGES * PAGE)
+for offsets in [OFFSETS, iter(OFFSETS), range(0, PAGES * PAGE, PAGE)]:
+    assert declared_bytes(raw, offsets, length=PAGE) == (PAGES, PAGES * PAGE)
+assert declared_bytes(raw, [0, PAGE], length=[10, 20]) == (2, 30)
+
+# By a path: the list outlives the call, and its end closes the file.
+descriptors = set(os.listdir("/proc/self/fd"))
+outrider.declare(path, OFFSETS, PAGE)
+assert len(set(os.listdir("/proc/self/fd")) - descriptors) == 1
+outrider.reading(path, ORDER[0] * PAGE, PAGE)
+with outrider.declare(path, OFFSETS, PAGE) as taken:
+    assert len(set(os.listdir("/proc/self/fd")) - descriptors) == 1
+    taken.close()
+assert set(os.listdir("/proc/self/fd")) == descriptors
+with outrider.pull(path, ((path, i, PAGE) for i in OFFSETS)):
+    pass
+assert set(os.listdir("/proc/self/fd")) == descriptors
+
+# More than a list holds is handed over as it is read.
+TOO_MANY = outrider.LIST_MAX + 1000
+with outrider.declare(raw, (i % len(DATA) for i in range(TOO_MANY)), length=1) as taken:
+    assert taken == TOO_MANY
+    before = outrider.stats()
+    for i in range(TOO_MANY):
+        outrider.reading(raw, i % len(DATA), 1)
+    assert outrider.stats().diverged_reads == before.diverged_reads
+
+# What a list is can't go to another process; figures can, and are added.
+for thing in [outrider.declare(raw, [(0, PAGE)]), outrider.pull(raw, [(0, PAGE)]), outrider.Client()]:
+    refuses(TypeError, pickle.dumps, thing)
+    thing.close()
+figures = outrider.stats()
+assert figures.declared_bytes > 0
+assert sum([figures, pickle.loads(pickle.dumps(figures))]).declared_bytes == 2 * figures.declared_bytes
+assert figures - figures == outrider.Stats()
+
+# A buffered file is warned of, once.
+with warnings.catch_warnings(record=True) as said, open(path, "rb") as buffered:
+    warnings.simplefilter("always")
+    outrider.declare(buffered, [(0, PAGE)]).close()
+    outrider.declare(buffered, [(0, PAGE)]).close()
+assert [w.category for w in said] == [RuntimeWarning] and "buffering=0" in str(said[0].message), said
+
+# Arrays of numpy's, where it is.
+try:
+    import numpy
+except ImportError:
+    numpy = None
+if numpy is not None:
+    at = numpy.array(OFFSETS)
+    mapped = numpy.memmap(path, dtype=numpy.uint8, mode="r")
+    for name in [raw, mapped, numpy.int64(raw.fileno())]:
+        assert declared_bytes(name, at, length=PAGE) == (PAGES, PAGES * PAGE)
+    for kind in [numpy.int32, numpy.uint64, numpy.int64]:
+        assert declared_bytes(raw, numpy.stack([at, at * 0 + 7], 1).astype(kind)) == (PAGES, PAGES * 7)
+    assert declared_bytes(raw, at, length=at * 0 + 3) == (PAGES, PAGES * 3)
+    assert declared_bytes(raw, [(i, numpy.int64(PAGE)) for i in at]) == (PAGES, PAGES * PAGE)
+    for wrong, kind in [(-at, ValueError), (at * 0.5, TypeError)]:
+        refuses(kind, outrider.declare, raw, wrong, PAGE)
+    refuses(TypeError, outrider.declare, raw, at)
+    refuses(ValueError, outrider.declare, raw, at, at[:2])
+    with outrider.pull(raw, at, length=PAGE):
+        for i in OFFSETS:
+            assert outrider.pread(raw, PAGE, i) == DATA[i : i + PAGE]
+raw.close()
+
+print("well, reads", "seen" if outrider.seen else "told")

@@ -298,8 +298,8 @@ fn patterns_are_foreseen() {
         ("mmap?size=64M", 4.0),
         ("mmap-stride?size=64M&stride=256K", 2.0),
         ("mmap-runs?size=256M&block=2M", 2.5),
-        ("mmap-runs?size=256M&block=256K", 1.7),
-        ("mmap-runs?size=256M&block=4K", 4.0),
+        ("mmap-runs?size=256M&block=256K", 2.0),
+        ("mmap-runs?size=256M&block=4K", 3.8),
     ] {
         let trace = generate(spec).unwrap();
         let (with, _) = ours(&trace, &machine).unwrap();

@@ -119,10 +119,13 @@ fn what_is_installed_works_from_its_prefix() {
 
     if have("python3") {
         let module = prefix.join("share/outrider/python");
-        let script = "import outrider; print(outrider.__file__)";
+        let script = "import outrider; assert outrider.available; print(outrider.__file__)";
         let mut python = command(&work, "python3");
         let said = printed(python.args(["-B", "-c", script]).env("PYTHONPATH", &module));
-        assert_eq!(Path::new(said.trim_end()), module.join("outrider.py"));
+        assert_eq!(
+            Path::new(said.trim_end()),
+            module.join("outrider/__init__.py")
+        );
     }
 
     let installed = files(&prefix);

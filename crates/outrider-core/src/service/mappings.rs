@@ -25,11 +25,15 @@ impl<K: Kernel> Service<K> {
     fn look_at_map(&mut self, i: usize, pid: u32, m: &mut Mapped) -> (bool, bool) {
         let key = m.file();
         // Touches are seen too late for their neighbourhood, and each is a fault's, however many are seen at once.
-        let limits = Limits {
+        let mut limits = Limits {
             delay: 0,
             long: u64::MAX,
             ..self.limits(key)
         };
+        // What comes back does so late, when it is seen; where there is room that is no reason to wait.
+        if self.model(self.device(key)).bulk().has_room() {
+            limits.funds.left_us = f64::INFINITY;
+        }
         let Some(size) = self.files.get(&key).map(|f| f.size()) else {
             return (false, false);
         };
