@@ -22,7 +22,8 @@ use std::os::fd::BorrowedFd;
 use outrider_core::shm::{
     FLAG_BLIND, FLAG_RESIDENT, FLAG_UNTOLD, MODE_FETCHALL_OPT, Proc, Slot, is_resident,
 };
-use outrider_sys::cache::{CacheStatError, counted, is_overlaid};
+use outrider_sys::cache::{CacheStat, CacheStatError, counted, counted_on};
+use outrider_sys::device::is_overlay;
 use outrider_sys::raw;
 use outrider_sys::units::{ByteRange, PAGE};
 
@@ -191,7 +192,7 @@ pub fn begins(slot: &Slot, fd: c_int, pos: u64, size: u64) -> u32 {
         if range != first && range.start >= first.start && range.end <= first.end {
             continue;
         }
-        match found(fd, range, size) {
+        match found(fd, slot.dev.load(Relaxed), range, size) {
             Found::Cached | Found::Astray => {}
             Found::Missing => return 0,
             Found::Overlaid if TOLD.load(Relaxed) => return FLAG_BLIND,
@@ -295,18 +296,19 @@ enum Found {
 
 /// Looks for `range` of a file of `size` bytes.
 #[inline(never)]
-fn found(fd: c_int, range: ByteRange, size: u64) -> Found {
+fn found(fd: c_int, dev: u64, range: ByteRange, size: u64) -> Found {
     if range.is_empty() {
         return Found::Cached;
     }
-    match cached(fd, range.clone()) {
+    let cached = |range: ByteRange| pages(&range, counted_on(dev, file(fd), range.clone()));
+    match cached(range.clone()) {
         Ok((pages, cached)) if cached >= pages => return Found::Cached,
         Ok(_) => {}
-        Err(CacheStatError::Unsupported) if is_overlaid(file(fd)) => return Found::Overlaid,
+        Err(CacheStatError::Unsupported) if is_overlay(file(fd), dev) => return Found::Overlaid,
         Err(_) => return Found::Missing,
     }
     let start = range.start.min(size.saturating_sub(AROUND));
-    match cached(fd, start..start.saturating_add(AROUND).min(size)) {
+    match cached(start..start.saturating_add(AROUND).min(size)) {
         Ok((pages, cached)) if is_resident(pages, cached) => Found::Astray,
         _ => Found::Missing,
     }
@@ -323,7 +325,7 @@ pub fn holds(fd: c_int, offset: u64, len: u64) -> bool {
     let mut at = offset;
     while at < end {
         let piece = at..end.min(at.saturating_add(AROUND));
-        match cached(fd, piece.clone()) {
+        match pages(&piece, counted(file(fd), piece.clone())) {
             Ok((pages, cached)) if cached >= pages => at = piece.end,
             // There are no pages beyond the end of the file.
             Ok((_, 1..)) if end == asked => match raw::status(fd) {
@@ -337,9 +339,12 @@ pub fn holds(fd: c_int, offset: u64, len: u64) -> bool {
 }
 
 /// The pages of `range` and how many of them are in the page cache.
-fn cached(fd: c_int, range: ByteRange) -> Result<(u64, u64), CacheStatError> {
+fn pages(
+    range: &ByteRange,
+    counted: Result<CacheStat, CacheStatError>,
+) -> Result<(u64, u64), CacheStatError> {
     let pages = range.end.div_ceil(PAGE).saturating_sub(range.start / PAGE);
-    Ok((pages, counted(file(fd), range)?.cached))
+    Ok((pages, counted?.cached))
 }
 
 /// A number that is only asked about.

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 use libc::{DIR, dirent};
 use outrider_core::shm::{self, FD_IGNORED, Kind, MODE_PREDICT_OPT, Proc};
-use outrider_sys::cache::{CacheStatError, cachestat, counted};
+use outrider_sys::cache::{CacheStatError, cachestat, counted_on};
 use outrider_sys::device::{LiesOn, known_to_lie_on, lies_on};
 use outrider_sys::raw;
 use outrider_sys::units::PAGE;
@@ -74,7 +74,7 @@ pub fn opened(fd: c_int, st: &libc::stat) {
         return;
     }
     let walking = attach::current().map_or(0, |p| p.walking.load(Relaxed));
-    let is_cold = || !is_cached(fd, st.st_size as u64);
+    let is_cold = || !is_cached(fd, st);
     if known.is_none() {
         // A server would be asked: not for the sake of a few files, nor of what lies in memory.
         let may_be_cold = || may_be_cold(fd, st.st_size as u64);
@@ -302,9 +302,10 @@ fn may_be_cold(fd: c_int, size: u64) -> bool {
     !cachestat(file(fd), 0..size).is_ok_and(|stat| stat.cached >= size.div_ceil(PAGE))
 }
 
-/// Whether all of a file of `size` bytes is cached, as far as is known.
-fn is_cached(fd: c_int, size: u64) -> bool {
-    match counted(file(fd), 0..size) {
+/// Whether all of a file is cached, as far as is known.
+fn is_cached(fd: c_int, st: &libc::stat) -> bool {
+    let size = st.st_size as u64;
+    match counted_on(st.st_dev, file(fd), 0..size) {
         Ok(stat) => stat.cached >= size.div_ceil(PAGE),
         Err(
             CacheStatError::Unsupported | CacheStatError::NotPermitted | CacheStatError::Refused,

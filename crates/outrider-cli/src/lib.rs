@@ -1,7 +1,9 @@
 //! How the commands speak: one line per complaint on standard error, and exit codes.
 
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -88,10 +90,78 @@ fn subcommands(command: &clap::Command) -> String {
     names.join(", ")
 }
 
+/// How alike a word and a name have to be (Jaro and Winkler, 0 to 1) for the name to be what was meant. What is typed with two letters
+/// exchanged, some left out or too many is, and another word is not.
+const ALIKE: f64 = 0.8;
+
+/// What was meant by a word, if one of the names is much like it, for the end of a message.
+fn meant(given: &str, names: impl Iterator<Item = impl AsRef<str>>) -> String {
+    let given = given.trim_start_matches('-').to_lowercase();
+    let alike = names.map(|name| {
+        let name = name.as_ref();
+        let bare = name.trim_start_matches('-');
+        // Of short words one mistake is a large part.
+        let one = strsim::osa_distance(&given, bare) == 1 && given.len() > 2;
+        let measure = strsim::jaro_winkler(&given, bare);
+        (if one { 1.0 } else { measure }, name.to_owned())
+    });
+    let best = alike.filter(|(measure, _)| *measure > ALIKE);
+    let best = best.max_by(|a, b| a.0.total_cmp(&b.0));
+    best.map_or(String::new(), |(_, name)| format!(" (is {name} meant?)"))
+}
+
+fn flags(command: &clap::Command) -> impl Iterator<Item = String> {
+    let flags = command.get_arguments().filter_map(clap::Arg::get_long);
+    flags.map(|flag| format!("--{flag}"))
+}
+
+/// The command with this name, as words, or which of them names none.
+pub fn find<C: CommandFactory>(path: &[String]) -> Outcome<clap::Command> {
+    let mut command = C::command();
+    command.build();
+    let mut name = command.get_name().to_owned();
+    for word in path {
+        let Some(next) = command.find_subcommand(word) else {
+            let names = command.get_subcommands().map(clap::Command::get_name);
+            let meant = meant(word, names);
+            let accepted = match subcommands(&command).as_str() {
+                "" => "no further word".to_owned(),
+                names => names.to_owned(),
+            };
+            let word = shown::text(word.as_bytes());
+            return Err(Failure::usage(format!(
+                "no command {word}{meant}; `{name}` accepts {accepted}"
+            )));
+        };
+        name = format!("{name} {}", next.get_name());
+        command = next.clone();
+    }
+    Ok(command)
+}
+
+/// A word before the program of a command that runs one, which begins with a dash and is none of the command's flags. `path` is the command's name.
+pub fn unknown_flag<C: CommandFactory>(path: &[&str], given: &OsStr) -> Failure {
+    let path: Vec<String> = path.iter().map(|word| (*word).to_owned()).collect();
+    let command = match find::<C>(&path) {
+        Ok(command) => command,
+        Err(failure) => return failure,
+    };
+    let all: Vec<String> = flags(&command).filter(|flag| flag != "--help").collect();
+    let accepted = match all.as_slice() {
+        [one] => format!("is {one}"),
+        [first @ .., last] => format!("are {} and {last}", first.join(", ")),
+        [] => "is none".to_owned(),
+    };
+    let shown = shown::text(given.as_bytes());
+    let meant = meant(&shown, all.iter());
+    Failure::usage(format!(
+        "unknown flag {shown}{meant}; accepted {accepted}, and -- before a program whose name begins with -"
+    ))
+}
+
 /// The flags that a command accepts, and what else.
 fn arguments(command: &clap::Command) -> String {
-    let flags = command.get_arguments().filter_map(clap::Arg::get_long);
-    let mut words: Vec<String> = flags.map(|flag| format!("--{flag}")).collect();
+    let mut words: Vec<String> = flags(command).collect();
     words.extend(command.get_positionals().map(ToString::to_string));
     if command.has_subcommands() {
         words.push(subcommands(command));
@@ -128,7 +198,8 @@ pub fn explain<C: CommandFactory>(error: &clap::Error) -> i32 {
         && let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg)
     {
         let accepted = arguments(&command);
-        let message = format!("unexpected argument '{given}'; `{name}` accepts {accepted}");
+        let meant = meant(given, flags(&command));
+        let message = format!("unexpected argument '{given}'{meant}; `{name}` accepts {accepted}");
         complain(&program, &message);
         return 2;
     }
@@ -138,11 +209,30 @@ pub fn explain<C: CommandFactory>(error: &clap::Error) -> i32 {
         .lines()
         .map(str::trim)
         .take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more information"))
-        .filter(|l| !l.is_empty())
+        // What was meant is said below, by one measure for all kinds of mistakes.
+        .filter(|l| !l.is_empty() && !l.starts_with("tip:"))
         .collect::<Vec<_>>()
         .join(" ");
     if error.kind() == ErrorKind::InvalidSubcommand && !text.contains("possible values") {
         said.push_str(&format!(" [`{name}` accepts {}]", subcommands(&command)));
+    }
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    match (
+        error.get(ContextKind::ValidValue),
+        text(ContextKind::InvalidValue),
+    ) {
+        (Some(ContextValue::Strings(values)), Some(given)) => {
+            said.push_str(&meant(given, values.iter().map(String::as_str)));
+        }
+        _ => {
+            if let Some(given) = text(ContextKind::InvalidSubcommand) {
+                let names = command.get_subcommands().map(clap::Command::get_name);
+                said.push_str(&meant(given, names));
+            }
+        }
     }
     complain(&program, said.strip_prefix("error: ").unwrap_or(&said));
     2

@@ -475,6 +475,7 @@ impl Shared {
             (&to.resident, &from.resident),
             (&to.events, &from.events),
             (&to.wakeups, &from.wakeups),
+            (&to.waited_ns, &from.waited_ns),
         ];
         let pairs = to.walked.iter().zip(&from.walked);
         let pairs = pairs.chain(to.listed.iter().zip(&from.listed));

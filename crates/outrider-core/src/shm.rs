@@ -821,6 +821,8 @@ pub struct Header {
     pub events: AtomicU64,
     /// How often the service went to sleep and woke up.
     pub wakeups: AtomicU64,
+    /// What reads have waited that found nothing and for which nothing was on its way, as far as is known of the devices, ns.
+    pub waited_ns: AtomicU64,
     /// The most bytes that were prefetched and not read yet, in flight included, at one time.
     pub peak_unused: AtomicU64,
     /// What was measured of the devices: `st_dev`, latency in µs, bandwidth in MB/s or zero if that was not; unused entries are zero.

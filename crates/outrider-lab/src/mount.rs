@@ -184,7 +184,7 @@ pub fn mount(args: &MountArgs) -> Outcome {
         .mount(&mountpoint, mode)
         .doing(format!("cannot mount on {}", mountpoint.display()))
         .and_then(|fuse| {
-            number = disk::mounted_on(&mountpoint).map(|(number, _)| number);
+            number = disk::mounted_on(&mountpoint).map(|m| m.dev);
             let lanes = Lanes::new(fuse, tree, args.manner(), counts);
             serve(Arc::new(lanes), args.parallel, &signals, || {
                 let mut out = io::stdout().lock();
@@ -202,7 +202,7 @@ pub fn mount(args: &MountArgs) -> Outcome {
         Ok(End::Asked) => unmounted(guard),
         Ok(End::Gone) => {
             // The connection may have been aborted instead: then it is mounted still.
-            let now = disk::mounted_on(&mountpoint).map(|(number, _)| number);
+            let now = disk::mounted_on(&mountpoint).map(|m| m.dev);
             if now.is_some() && now == number {
                 return unmounted(guard);
             }

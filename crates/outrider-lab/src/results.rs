@@ -170,3 +170,17 @@ pub struct Accuracy {
     /// Median of what was measured.
     pub measured: f64,
 }
+
+/// The middle value; the mean of the middle two where their number is even.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    if sorted.is_empty() {
+        None
+    } else if sorted.len() % 2 == 1 {
+        Some(sorted[middle])
+    } else {
+        Some(f64::midpoint(sorted[middle - 1], sorted[middle]))
+    }
+}

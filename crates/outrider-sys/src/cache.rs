@@ -240,6 +240,18 @@ pub fn counted(fd: BorrowedFd<'_>, range: ByteRange) -> Result<CacheStat, CacheS
     }
 }
 
+/// [`counted`] of a file with this device number (`st_dev`), which is then not asked for.
+pub fn counted_on(
+    dev: u64,
+    fd: BorrowedFd<'_>,
+    range: ByteRange,
+) -> Result<CacheStat, CacheStatError> {
+    match cachestat(fd, range)? {
+        stat if stat.cached == 0 && device::is_overlay(fd, dev) => Err(CacheStatError::Unsupported),
+        stat => Ok(stat),
+    }
+}
+
 /// The pages of the byte range `range` of `fd` that are in the page cache: as [`counted`] or, where that tells nothing and
 /// residency is visible, as [`mincore`] does, which leaves out those still in flight and costs a mapping and 12 ns a page.
 pub fn cached_pages(fd: BorrowedFd<'_>, range: ByteRange) -> Result<u64, CacheStatError> {

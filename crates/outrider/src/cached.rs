@@ -4,9 +4,11 @@
 //! residency (another user's file that is not writable) `mincore` would claim that everything is
 //! resident; such files are shown as unknown instead.
 
-use std::collections::HashSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -19,6 +21,16 @@ use crate::tree::{self, Open};
 
 /// Cells of the residency map.
 const CELLS: u64 = 40;
+
+/// Nothing of a stretch is cached; up to a third, up to two thirds, more, all of it.
+const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
+/// The same where text is not taken for UTF-8.
+const PLAIN_SHADES: [char; 5] = [' ', '.', ':', '+', '#'];
+
+/// Files below one PATH that are still listed one by one: what a terminal shows without scrolling.
+const LISTED: usize = 40;
+/// Lines of directories below one PATH.
+const DIRECTORIES: usize = 20;
 
 /// Bytes of one file looked at by one `mincore` call.
 const MINCORE_STEP: u64 = 1 << 30;
@@ -94,14 +106,13 @@ fn steps(size: u64) -> impl Iterator<Item = ByteRange> {
         .map(move |at| at..size.min(at + MINCORE_STEP))
 }
 
-/// The map of one file: for each of at most [`CELLS`] equal stretches one character, from a blank for
-/// nothing to a full block for all of it. `None` where residency is unknown.
+/// The map of one file: for each of at most [`CELLS`] equal stretches one of [`SHADES`]. `None` where residency is unknown.
 fn map(open: &Open, residency: &Residency) -> Option<String> {
     let resident = residency.resident?;
     let cells = CELLS.min(residency.pages);
     if resident == 0 || resident == residency.pages {
-        let cell = if resident == 0 { " " } else { "█" };
-        return Some(cell.repeat(cells as usize));
+        let cell = if resident == 0 { SHADES[0] } else { SHADES[4] };
+        return Some(cell.to_string().repeat(cells as usize));
     }
     if !cache::residency_is_visible(open.file.as_fd()) {
         return None;
@@ -119,16 +130,16 @@ fn map(open: &Open, residency: &Residency) -> Option<String> {
         }
     }
     let shade = |(hits, total): (&u64, &u64)| match (*hits, *total) {
-        (0, _) => ' ',
-        (h, t) if h == t => '█',
-        (h, t) if 3 * h <= t => '░',
-        (h, t) if 3 * h <= 2 * t => '▒',
-        _ => '▓',
+        (0, _) => SHADES[0],
+        (h, t) if h == t => SHADES[4],
+        (h, t) if 3 * h <= t => SHADES[1],
+        (h, t) if 3 * h <= 2 * t => SHADES[2],
+        _ => SHADES[3],
     };
     Some(hits.iter().zip(&totals).map(shade).collect())
 }
 
-/// Runs the subcommand. Exit code 1 if some file below a directory could not be opened.
+/// Runs the subcommand. Exit code 1 if some file could not be opened.
 pub fn command(args: &CachedArgs) -> Outcome {
     let listing = tree::list(&args.paths)?;
     let looked = tree::parallel(&listing.files, tree::METADATA_THREADS, |found| {
@@ -140,7 +151,7 @@ pub fn command(args: &CachedArgs) -> Outcome {
     });
 
     let mut problems = listing.problems;
-    let mut rows = Vec::new();
+    let mut rows: Vec<Row> = Vec::new();
     let mut seen = HashSet::new();
     for (found, result) in listing.files.iter().zip(looked) {
         match result {
@@ -180,10 +191,21 @@ pub fn command(args: &CachedArgs) -> Outcome {
         }))?;
     } else {
         let mut out = BufWriter::new(io::stdout().lock());
-        for (path, map, r) in &rows {
-            write_row(&mut out, map.as_deref(), r, &show(path))?;
+        let style = Style::here();
+        let mut rest = rows.as_slice();
+        for root in &args.paths {
+            let below = rest.iter().take_while(|(path, ..)| path.starts_with(root));
+            let (own, others) = rest.split_at(below.count());
+            rest = others;
+            if args.summary || !args.all && own.len() > LISTED {
+                write_sums(&mut out, root, own, args.summary)?;
+            } else {
+                for (path, map, r) in own {
+                    style.write_row(&mut out, map.as_deref(), r, &show(path))?;
+                }
+            }
         }
-        if rows.len() != 1 {
+        if rows.len() != 1 && !(args.summary && args.paths.len() == 1) {
             let share = if unknown > 0 && unknown == rows.len() {
                 "unknown".to_owned()
             } else {
@@ -213,31 +235,164 @@ pub fn command(args: &CachedArgs) -> Outcome {
     Ok(i32::from(!problems.is_empty()))
 }
 
-fn write_row(out: &mut impl Write, map: Option<&str>, r: &Residency, name: &str) -> io::Result<()> {
-    let width = CELLS as usize;
-    match r.resident_bytes() {
-        Some(resident) => writeln!(
+/// A file's path, its map, and how much of it is cached.
+type Row<'a> = (&'a PathBuf, Option<String>, Residency);
+
+/// Of some files: their number, bytes in all and in the cache, and how many of them the kernel doesn't tell of, whose bytes are in neither.
+#[derive(Default)]
+struct Sum {
+    files: usize,
+    bytes: u64,
+    resident: u64,
+    unknown: usize,
+}
+
+impl Sum {
+    fn add(&mut self, r: &Residency) {
+        match r.resident_bytes() {
+            Some(resident) => {
+                self.files += 1;
+                self.bytes += r.size;
+                self.resident += resident;
+            }
+            None => self.unknown += 1,
+        }
+    }
+
+    fn write(&self, out: &mut impl Write, name: &str) -> io::Result<()> {
+        write!(
             out,
-            "{:>6.1}% {:>10} of {:>10} |{:<width$}| {name}",
-            percent(resident, r.size),
-            bytes(resident),
-            bytes(r.size),
-            map.unwrap_or(match r.is_others {
-                true => "map unknown: not owner, not writable",
-                false => "map unknown: mincore refused",
-            }),
-        ),
-        None => writeln!(
-            out,
-            "{:>7} {:>10} of {:>10} |{:<width$}| {name}",
-            "unknown",
-            "?",
-            bytes(r.size),
-            match r.is_others {
-                true => "hidden: not owner, not writable",
-                false => "hidden: cachestat and mincore refused",
-            },
-        ),
+            "{:>6.1}% {:>10} of {:>10}  in {:>12}  {name}",
+            percent(self.resident, self.bytes),
+            bytes(self.resident),
+            bytes(self.bytes),
+            output::count(self.files, "file"),
+        )?;
+        if self.unknown > 0 {
+            write!(
+                out,
+                "; {} hidden by the kernel and not counted",
+                output::count(self.unknown, "file")
+            )?;
+        }
+        writeln!(out)
+    }
+}
+
+/// A line for each directory right below `root` with what lies below it, the largest first, or one for all of them.
+fn write_sums(out: &mut impl Write, root: &Path, rows: &[Row], all: bool) -> io::Result<()> {
+    let mut sums: BTreeMap<PathBuf, Sum> = BTreeMap::new();
+    for (path, _, r) in rows {
+        let below = path.strip_prefix(root).unwrap_or(path);
+        let mut parts = below.components();
+        let first = parts.next().filter(|_| !all && parts.next().is_some());
+        let name = first.map_or_else(|| root.to_owned(), |first| root.join(first));
+        sums.entry(name).or_default().add(r);
+    }
+    let mut sums: Vec<(PathBuf, Sum)> = sums.into_iter().collect();
+    if sums.len() > DIRECTORIES {
+        sums.sort_by_key(|(_, sum)| Reverse(sum.bytes));
+        let rest = sums.split_off(DIRECTORIES - 1);
+        let mut sum = Sum::default();
+        for (_, other) in &rest {
+            sum.files += other.files;
+            sum.bytes += other.bytes;
+            sum.resident += other.resident;
+            sum.unknown += other.unknown;
+        }
+        for (name, sum) in &sums {
+            sum.write(out, &show(name))?;
+        }
+        let others = format!("{} more directories, all smaller", rest.len());
+        return sum.write(out, &others);
+    }
+    for (name, sum) in &sums {
+        let (root, own) = (name == root, sums.len() > 1);
+        let within = if root && own {
+            " (files right there)"
+        } else {
+            ""
+        };
+        sum.write(out, &format!("{}{within}", show(name)))?;
+    }
+    Ok(())
+}
+
+/// How rows look where they are read.
+struct Style {
+    /// Columns of the map.
+    width: usize,
+    utf8: bool,
+}
+
+impl Style {
+    fn here() -> Style {
+        // What stands beside the map, and 20 columns of a name.
+        let beside = 35 + 20;
+        let room = output::columns(io::stdout()).map(|n| n.saturating_sub(beside));
+        Style {
+            width: room.unwrap_or(usize::MAX).clamp(8, CELLS as usize),
+            utf8: output::is_utf8(),
+        }
+    }
+
+    /// A map of at most so many columns as there are, of characters that are shown.
+    fn fitted(&self, map: &str) -> String {
+        let cells: Vec<usize> = map
+            .chars()
+            .map(|c| SHADES.iter().position(|s| *s == c).unwrap_or(0))
+            .collect();
+        let shades = if self.utf8 { SHADES } else { PLAIN_SHADES };
+        let columns = cells.len().min(self.width);
+        let shown = (0..columns).map(|i| {
+            let of = |i: usize| i * cells.len() / columns;
+            let cells = &cells[of(i)..of(i + 1)];
+            let (least, most) = (cells.iter().min(), cells.iter().max());
+            // Neither all nor nothing is said of what is in part.
+            let mean = (cells.iter().sum::<usize>() / cells.len().max(1)).clamp(1, 3);
+            let shade = if least == most {
+                least.copied()
+            } else {
+                Some(mean)
+            };
+            shades[shade.unwrap_or(0)]
+        });
+        shown.collect()
+    }
+
+    fn write_row(
+        &self,
+        out: &mut impl Write,
+        map: Option<&str>,
+        r: &Residency,
+        name: &str,
+    ) -> io::Result<()> {
+        let width = self.width;
+        match r.resident_bytes() {
+            Some(resident) => writeln!(
+                out,
+                "{:>6.1}% {:>10} of {:>10} |{:<width$}| {name}",
+                percent(resident, r.size),
+                bytes(resident),
+                bytes(r.size),
+                match (map, r.is_others) {
+                    (Some(map), _) => self.fitted(map),
+                    (None, true) => "map unknown: not owner, not writable".to_owned(),
+                    (None, false) => "map unknown: mincore refused".to_owned(),
+                },
+            ),
+            None => writeln!(
+                out,
+                "{:>7} {:>10} of {:>10} |{:<width$}| {name}",
+                "unknown",
+                "?",
+                bytes(r.size),
+                match r.is_others {
+                    true => "hidden: not owner, not writable",
+                    false => "hidden: cachestat and mincore refused",
+                },
+            ),
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use outrider_cli::size;
     version,
     about,
     max_term_width = 100,
+    // `help` is one of ours, for the list of commands to have it in its place.
     disable_help_subcommand = true
 )]
 pub struct Cli {
@@ -26,6 +27,10 @@ pub struct Cli {
 pub enum Command {
     /// Run a program with its reads foreseen.
     Run(RunArgs),
+    /// Run a program without and with its reads foreseen, on cold files, and say what came of it.
+    Try(TryArgs),
+    /// Have a run that goes on write its report's file now.
+    Report(ReportArgs),
     /// Show how much of files or trees is in the page cache.
     Cached(CachedArgs),
     /// Read files or trees into the page cache, in the order in which they lie on the device.
@@ -42,7 +47,65 @@ pub enum Command {
     /// Look at what jobs are remembered to need (run --remember), and take it elsewhere.
     #[command(subcommand)]
     Profile(ProfileCommand),
+    /// Show the flags of a command.
+    Help(HelpArgs),
 }
+
+/// `outrider help`.
+#[derive(Clone, Debug, Args)]
+pub struct HelpArgs {
+    /// The command, such as `run` or `graph check`.
+    #[arg(value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// `outrider try`.
+#[derive(Clone, Debug, Args)]
+pub struct TryArgs {
+    /// How often each way is measured, 1 to 99.
+    #[arg(short = 'n', long, value_name = "N", default_value = "3", value_parser = rounds, allow_negative_numbers = true)]
+    pub rounds: u32,
+    /// The program and its arguments. It is run once to see what it reads, and 2N times more: whatever it changes it changes so often.
+    #[arg(
+        value_name = "CMD",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub command: Vec<OsString>,
+}
+
+/// `outrider report`.
+#[derive(Clone, Debug, Args)]
+pub struct ReportArgs {
+    /// The process of an `outrider run --report=FILE`.
+    #[arg(value_name = "PID", value_parser = pid, allow_negative_numbers = true)]
+    pub pid: i32,
+}
+
+fn pid(text: &str) -> Result<i32, String> {
+    let number = text.parse().ok().filter(|n| *n > 0);
+    number.ok_or_else(|| "accepted is the number of a process".to_owned())
+}
+
+fn rounds(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|n| (1..=99).contains(n));
+    number.ok_or_else(|| "accepted is a number from 1 to 99".to_owned())
+}
+
+/// What `outrider` alone says: what to type, and nothing that a terminal of 80 columns would break.
+pub const FIRST_WORDS: &str = "\
+outrider makes programs stop waiting for storage. What to type:
+  outrider run -- PROGRAM ...           run a program as always, only sooner
+  outrider run --report -- PROGRAM ...  and say at its end what that did
+  outrider try -- PROGRAM ...           without and with it, on cold files
+  outrider doctor PROGRAM               what this machine and a program allow
+  outrider cached PATH ...              what of files or trees is in memory
+  outrider warm PATH ...                read them into memory
+  outrider evict PATH ...               drop them from memory
+  outrider help [COMMAND]               all commands, or the flags of one
+`man outrider` has the rest.
+";
 
 /// `outrider profile`. A NAME with a slash is a file.
 #[derive(Debug, Subcommand)]
@@ -254,21 +317,25 @@ impl Engine {
 /// `outrider run`.
 #[derive(Clone, Debug, Args)]
 pub struct RunArgs {
-    /// What is prefetched.
-    #[arg(long, value_enum, default_value = "predict+opt")]
-    pub mode: Mode,
-    /// How requests are issued.
-    #[arg(long, value_enum, default_value = "auto")]
-    pub engine: Engine,
+    /// What is prefetched; predict+opt where nothing else is said.
+    #[arg(long, value_enum)]
+    pub mode: Option<Mode>,
+    /// How requests are issued; auto where nothing else is said.
+    #[arg(long, value_enum)]
+    pub engine: Option<Engine>,
     /// Memory that prefetched and not yet used data may take, such as 512M.
     #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     pub budget: Option<u64>,
     /// Settings, in TOML.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Print a table of what was prefetched, used and wasted at the end; with =FILE write it as JSON.
+    /// Say at the end what was prefetched, used and wasted; with =FILE write it as JSON, and for a FILE that ends in .prom as
+    /// metrics for Prometheus.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub report: Option<Option<PathBuf>>,
+    /// Write the report's file every so many seconds, too, 1 to 86400.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
+    pub report_every: Option<u32>,
     /// Write into FILE what was fetched ahead and why, what came of it, and why files were left alone, a line for each decision.
     #[arg(long, value_name = "FILE")]
     pub explain: Option<PathBuf>,
@@ -279,7 +346,8 @@ pub struct RunArgs {
     /// directory; a name with a slash is a file.
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true)]
     pub remember: Option<Option<OsString>>,
-    /// Load a plug-in with foreaction graphs into the program and those that it starts; may be repeated.
+    /// Load a plug-in with foreaction graphs into the program and those that it starts: a file, or the name of one that is
+    /// installed, such as du; may be repeated.
     #[arg(long, value_name = "FILE")]
     pub plugin: Vec<PathBuf>,
     /// The program and its arguments.
@@ -296,11 +364,12 @@ impl RunArgs {
     /// A run without reports and limits.
     pub fn bare(mode: Mode, plugin: Vec<PathBuf>, command: Vec<OsString>) -> RunArgs {
         RunArgs {
-            mode,
-            engine: Engine::Auto,
+            mode: Some(mode),
+            engine: None,
             budget: None,
             config: None,
             report: None,
+            report_every: None,
             explain: None,
             record: None,
             remember: None,
@@ -308,6 +377,21 @@ impl RunArgs {
             command,
         }
     }
+
+    /// What is prefetched.
+    pub fn mode(&self) -> Mode {
+        self.mode.unwrap_or(Mode::PredictOpt)
+    }
+
+    /// How requests are issued.
+    pub fn engine(&self) -> Engine {
+        self.engine.unwrap_or(Engine::Auto)
+    }
+}
+
+fn seconds(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|n| (1..=86_400).contains(n));
+    number.ok_or_else(|| "accepted is a number of seconds from 1 to 86400".to_owned())
 }
 
 /// `outrider cached`.
@@ -319,6 +403,12 @@ pub struct CachedArgs {
     /// Write JSON.
     #[arg(long)]
     pub json: bool,
+    /// A line for each PATH.
+    #[arg(long, conflicts_with_all = ["json", "all"])]
+    pub summary: bool,
+    /// A line for each file, however many there are. Without it the files of a large tree are summed up by directory.
+    #[arg(long)]
+    pub all: bool,
 }
 
 /// `outrider warm`.
@@ -372,6 +462,9 @@ pub struct DoctorArgs {
     /// A program, looked up in PATH.
     #[arg(value_name = "PROGRAM")]
     pub program: Option<PathBuf>,
+    /// A file or directory, of whose file system is told what it allows. Without it: the current directory.
+    #[arg(long, value_name = "PATH")]
+    pub at: Option<PathBuf>,
     /// Write JSON.
     #[arg(long)]
     pub json: bool,
@@ -415,7 +508,10 @@ mod tests {
         let args = parse(&["outrider", "run", "--report", "--", "ls", "--mode", "-x"]);
         assert_eq!(args.report, Some(None));
         assert_eq!(args.command, ["ls", "--mode", "-x"]);
-        assert_eq!((args.mode, args.engine), (Mode::PredictOpt, Engine::Auto));
+        assert_eq!(
+            (args.mode(), args.engine()),
+            (Mode::PredictOpt, Engine::Auto)
+        );
         let args = parse(&[
             "outrider",
             "run",

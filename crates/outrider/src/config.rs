@@ -1,40 +1,63 @@
 //! Reading the settings: which file, and where in it a mistake is.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use outrider_core::config::Config;
 
+use crate::cli::{Engine, Mode};
+use crate::elf;
 use crate::output::{Failure, show};
 
 #[cfg(test)]
 mod reference;
 
+/// What a file says for one program, beside the other sections.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ForProgram {
+    /// Whether it runs with its reads foreseen at all.
+    pub enabled: Option<bool>,
+    pub mode: Option<Mode>,
+    pub engine: Option<Engine>,
+    /// Bytes.
+    pub budget: Option<u64>,
+}
+
+/// The settings of a file.
+#[derive(Debug, Default)]
+pub struct Settings {
+    /// With what a section of the program's own has changed.
+    pub config: Config,
+    pub program: ForProgram,
+    /// What is wrong with a file that nobody named.
+    pub lost: Option<String>,
+}
+
 /// The settings of `path`, or, where none is given, of the first of these that exists:
 /// `$XDG_CONFIG_HOME/outrider/config.toml` (`~/.config` where that is not set),
-/// `/etc/outrider/config.toml`. Without any file, the defaults.
+/// `/etc/outrider/config.toml`. Without any file, the defaults. `program` is what is run, of which there may be a section.
 ///
 /// Unknown keys and bad values of a file that was named are failures that name the file and the line, and so is that it can't be read. In a usual place,
 /// where nobody asked for it, either only costs its settings: what is lost is said in a line for the report.
-pub fn load(path: Option<&Path>) -> Result<(Config, Option<String>), Failure> {
+pub fn load(path: Option<&Path>, program: Option<&OsStr>) -> Result<Settings, Failure> {
     if let Some(path) = path {
         let text = contents(path).map_err(|what| Failure::usage(refusal(path, &what)))?;
-        return Ok((settings(path, &text)?, None));
+        return settings(path, &text, program);
     }
     let Some(path) = usual_places().into_iter().find(|p| p.is_file()) else {
-        return Ok((Config::default(), None));
+        return Ok(Settings::default());
     };
     let read = contents(&path).map_err(|what| refusal(&path, &what));
-    let read = read.and_then(|text| settings(&path, &text).map_err(|failure| failure.message));
-    Ok(match read {
-        Ok(config) => (config, None),
-        Err(what) => (
-            Config::default(),
-            Some(format!("{what}; the defaults hold")),
-        ),
-    })
+    let read =
+        read.and_then(|text| settings(&path, &text, program).map_err(|failure| failure.message));
+    Ok(read.unwrap_or_else(|what| Settings {
+        lost: Some(format!("{what}; the defaults hold")),
+        ..Settings::default()
+    }))
 }
 
 fn usual_places() -> Vec<PathBuf> {
@@ -65,15 +88,179 @@ fn contents(path: &Path) -> Result<String, String> {
     })
 }
 
-fn settings(path: &Path, text: &str) -> Result<Config, Failure> {
-    parse(text).map_err(|(line, what)| match line {
+fn settings(path: &Path, text: &str, program: Option<&OsStr>) -> Result<Settings, Failure> {
+    parse_all(text, program).map_err(|(line, what)| match line {
         Some(line) => Failure::usage(format!("{}:{line}: {what}", show(path))),
         None => Failure::usage(format!("{}: {what}", show(path))),
     })
 }
 
+/// A mistake: its line, from 1, and what is wrong.
+type Mistake = (Option<usize>, String);
+
+/// The sections of programs.
+const PROGRAMS: &str = "program";
+
+/// The settings in `text` for a program.
+fn parse_all(text: &str, program: Option<&OsStr>) -> Result<Settings, Mistake> {
+    let whole: Option<toml::Table> = toml::from_str(text).ok();
+    let Some((mut whole, own)) = whole.and_then(|mut whole| {
+        let own = whole.remove(PROGRAMS)?;
+        Some((whole, own))
+    }) else {
+        let config = parse(text)?;
+        return Ok(Settings {
+            config,
+            ..Settings::default()
+        });
+    };
+    let general = without_programs(text);
+    let accepted = format!("accepted are sections such as [{PROGRAMS}.\"postgres\"]");
+    let own = own.as_table().filter(|_| {
+        // Written in another form than by headers, they can't be told from the rest by lines.
+        toml::from_str::<toml::Table>(&general).is_ok_and(|table| table == whole)
+    });
+    let own = own.ok_or_else(|| {
+        let line = line_of_key(text, &[PROGRAMS]);
+        (line, format!("{PROGRAMS}: {accepted}"))
+    })?;
+    let config = parse(&general)?;
+    let mut settings = Settings {
+        config,
+        ..Settings::default()
+    };
+    for (name, section) in own {
+        let section = section.as_table();
+        let section = section.ok_or_else(|| {
+            let line = line_of_key(text, &[PROGRAMS, name]);
+            (line, format!("{PROGRAMS}.{name}: {accepted}"))
+        })?;
+        let (for_program, changes) = program_section(text, name, section)?;
+        if program.is_some_and(|program| is_named(name, program)) {
+            merge(&mut whole, changes);
+            let config: Config = toml::Value::Table(whole.clone())
+                .try_into()
+                .map_err(|e: toml::de::Error| (None, e.message().to_owned()))?;
+            config
+                .validate()
+                .map_err(|what| (None, format!("{PROGRAMS}.{name}: {what}")))?;
+            settings.config = config;
+            settings.program = for_program;
+        }
+    }
+    Ok(settings)
+}
+
+/// Whether a section is of the program that is run: by the name of its file, or, where it has a slash, by its path.
+fn is_named(section: &str, program: &OsStr) -> bool {
+    if section.contains('/') {
+        let path = elf::look_up(program);
+        let path = path.map(|path| path.canonicalize().unwrap_or(path));
+        return path.is_some_and(|path| path == Path::new(section));
+    }
+    Path::new(program).file_name() == Some(OsStr::new(section))
+}
+
+/// The text with empty lines in the place of the sections of programs.
+fn without_programs(text: &str) -> String {
+    let mut within = false;
+    let lines = text.lines().map(|line| {
+        if let Some(header) = line.trim_start().strip_prefix('[') {
+            let header = header.trim_start();
+            let rest = header.strip_prefix(PROGRAMS).map(str::trim_start);
+            within = rest.is_some_and(|rest| rest.starts_with(['.', ']']));
+        }
+        if within { "" } else { line }
+    });
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+/// What a program's section says of its own, and what it changes of the others.
+fn program_section(
+    text: &str,
+    name: &str,
+    section: &toml::Table,
+) -> Result<(ForProgram, toml::Table), Mistake> {
+    let mut found = ForProgram::default();
+    let mut changes = toml::Table::new();
+    for (key, value) in section {
+        let line = || line_of_key(text, &[PROGRAMS, name, key]);
+        let wrong = |accepted: &str| {
+            let what = show(value.to_string());
+            let key = format!("{PROGRAMS}.{name}.{key}");
+            (
+                line(),
+                format!("{key}: {what} is not accepted; accepted is {accepted}"),
+            )
+        };
+        let word = value.as_str().unwrap_or_default();
+        match key.as_str() {
+            "enabled" => {
+                found.enabled = Some(value.as_bool().ok_or_else(|| wrong("true or false"))?);
+            }
+            "mode" => {
+                let accepted = || wrong(&format!("one of {}", names::<Mode>()));
+                found.mode = Some(Mode::from_str(word, false).map_err(|_| accepted())?);
+            }
+            "engine" => {
+                let accepted = || wrong(&format!("one of {}", names::<Engine>()));
+                found.engine = Some(Engine::from_str(word, false).map_err(|_| accepted())?);
+            }
+            "budget" => {
+                let accepted = |_| wrong("a string such as \"512M\"");
+                found.budget = Some(outrider_cli::size::parse(word).map_err(accepted)?);
+            }
+            section => {
+                let Some(table) = value.as_table() else {
+                    return Err(wrong(
+                        "enabled, mode, engine, budget, and the sections that there are without a program",
+                    ));
+                };
+                for (key, value) in table {
+                    let alone = toml::Table::from_iter([(key.clone(), value.clone())]);
+                    let alone = toml::Table::from_iter([(section.to_owned(), alone.into())]);
+                    let line = || line_of_key(text, &[PROGRAMS, name, section, key]);
+                    let text = toml::to_string(&alone).unwrap_or_default();
+                    parse(&text).map_err(|(_, what)| (line(), what))?;
+                }
+                changes.insert(section.to_owned(), value.clone());
+            }
+        }
+    }
+    Ok((found, changes))
+}
+
+/// The names of a setting's values.
+pub fn names<T: ValueEnum>() -> String {
+    let values = T::value_variants().iter();
+    let names = values.filter_map(|value| Some(value.to_possible_value()?.get_name().to_owned()));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// Puts the keys of one table into another, section by section.
+fn merge(into: &mut toml::Table, from: toml::Table) {
+    for (key, value) in from {
+        match (into.get_mut(&key), value) {
+            (Some(toml::Value::Table(into)), toml::Value::Table(from)) => merge(into, from),
+            (_, value) => drop(into.insert(key, value)),
+        }
+    }
+}
+
+/// The line on which a key stands.
+fn line_of_key(text: &str, path: &[&str]) -> Option<usize> {
+    let document = toml::de::DeTable::parse(text).ok()?;
+    let mut table = document.get_ref();
+    let (last, sections) = path.split_last()?;
+    for name in sections {
+        table = table.get(*name)?.get_ref().as_table()?;
+    }
+    let key = table.keys().find(|key| key.get_ref() == last)?;
+    Some(line_of(text, &key.span()))
+}
+
 /// The settings in `text`, or the line (from 1) and the mistake.
-fn parse(text: &str) -> Result<Config, (Option<usize>, String)> {
+fn parse(text: &str) -> Result<Config, Mistake> {
     let config: Config = toml::from_str(text).map_err(|e| {
         let line = e.span().map(|span| line_of(text, &span));
         if let Some(what) = e.span().and_then(|span| refused_value(text, &span)) {
@@ -260,6 +447,41 @@ mod tests {
             }
         }
         assert!(keys > 20);
+    }
+
+    /// A program's section changes what it names, for that program alone; mistakes in it are told with their line, whoever is run.
+    #[test]
+    fn sections_of_programs() {
+        let text = "[window]\nmax = \"8M\"\n\n[program.\"post-gres\"]\nmode = \"predict\"\nbudget = \"1G\"\n[program.\"post-gres\".window]\ninitial = \"256K\"\n\n[dense]\nenabled = false\n";
+        let of = |program: &str| parse_all(text, Some(OsStr::new(program))).unwrap();
+        let (other, own) = (of("ls"), of("/usr/bin/post-gres"));
+        assert_eq!(other.program, ForProgram::default());
+        assert_eq!(other.config.window.initial, Size::kib(128));
+        assert_eq!(own.program.mode, Some(Mode::Predict));
+        assert_eq!(own.program.budget, Some(1 << 30));
+        assert_eq!(own.config.window.initial, Size::kib(256));
+        for settings in [own, other] {
+            assert_eq!(settings.config.window.max, Size::mib(8));
+            assert!(!settings.config.dense.enabled);
+        }
+        for (text, line, part) in [
+            ("[program.x]\nmode = \"fast\"\n", 2, "predict+opt"),
+            ("[program.x]\n\nengine = 3\n", 3, "readahead"),
+            ("[program.x]\nbudget = 3\n", 2, "512M"),
+            ("[program.x]\nenabled = \"no\"\n", 2, "true or false"),
+            ("[program.x]\nmood = \"fast\"\n", 2, "enabled, mode"),
+            ("[program.x.window]\nmax = \"64Q\"\n", 2, "4K to 64G"),
+            ("[program.x.window]\n\nmin = 1\n", 3, "unknown field"),
+            ("[program.x]\n[dense]\nshare = 9\n", 3, "0 to 1"),
+        ] {
+            let (at, what) = parse_all(text, Some(OsStr::new("y"))).unwrap_err();
+            assert_eq!(at, Some(line), "{text}: {what}");
+            assert!(what.contains(part), "{text}: {what}");
+        }
+        for text in ["program = 3\n", "program.x.mode = \"predict\"\n"] {
+            let (_, what) = parse_all(text, None).unwrap_err();
+            assert!(what.contains("accepted"), "{what}");
+        }
     }
 
     #[test]

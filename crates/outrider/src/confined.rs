@@ -542,7 +542,10 @@ impl Line {
                     line.reports = true;
                 } else if equals(here, b"--remember") || after(here, b"--remember=").is_some() {
                     // Its value stands in the same argument.
-                } else if value(b"--budget").is_none() && value(b"--config").is_none() {
+                } else if value(b"--budget").is_none()
+                    && value(b"--config").is_none()
+                    && value(b"--report-every").is_none()
+                {
                     return None;
                 }
             }
@@ -660,12 +663,21 @@ unsafe fn tell(line: &Line) {
                 n += 1;
             }
         };
-        if line.file.is_null() {
-            add("outrider: ");
+        let is_metrics = !line.file.is_null() && ends_with(line.file, METRICS.as_bytes());
+        if line.file.is_null() || is_metrics {
+            // A comment, among metrics.
+            add(if is_metrics {
+                "# outrider: "
+            } else {
+                "outrider: "
+            });
             pieces.iter().for_each(|piece| add(piece));
             add(CONSEQUENCE);
             add("\n");
-            call(libc::SYS_write, 2, text as usize, n, 0);
+            match is_metrics {
+                true => write_report(line.file, text, n),
+                false => drop(call(libc::SYS_write, 2, text as usize, n, 0)),
+            }
             return;
         }
         let word = |add: &mut dyn FnMut(&str), word: Text| {
@@ -680,16 +692,27 @@ unsafe fn tell(line: &Line) {
         add(DOCUMENT[2]);
         word(&mut add, line.mode);
         add(DOCUMENT[3]);
-        // A pipe that nobody reads from is not waited for.
-        let flags =
-            libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_NONBLOCK | libc::O_CLOEXEC;
-        let fd = call(
-            libc::SYS_openat,
-            AT,
-            line.file as usize,
-            flags as usize,
-            0o666,
-        );
+        write_report(line.file, text, n);
+    }
+}
+
+/// The end of the name of a report's file that is to have metrics for Prometheus.
+pub const METRICS: &str = ".prom";
+
+unsafe fn ends_with(text: Text, end: &[u8]) -> bool {
+    // SAFETY: as promised.
+    unsafe {
+        let n = length(text);
+        n >= end.len() && equals(text.add(n - end.len()), end)
+    }
+}
+
+unsafe fn write_report(file: Text, text: Text, n: usize) {
+    // A pipe that nobody reads from is not waited for.
+    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    // SAFETY: as promised.
+    unsafe {
+        let fd = call(libc::SYS_openat, AT, file as usize, flags as usize, 0o666);
         if fd >= 0 {
             call(libc::SYS_write, fd as usize, text as usize, n, 0);
             raw::close(fd as i32);
@@ -699,10 +722,10 @@ unsafe fn tell(line: &Line) {
 
 /// The report of a run that couldn't be: around the engine, the reason and the mode. See `report::document`.
 pub const DOCUMENT: [&str; 4] = [
-    "{\n  \"declared\": {},\n  \"devices\": [],\n  \"engine\": \"",
+    "{\n  \"declared\": {},\n  \"devices\": [],\n  \"ended\": false,\n  \"engine\": \"",
     "\",\n  \"files\": [],\n  \"graphs\": [],\n  \"lost\": [\n    \"",
     "\"\n  ],\n  \"mode\": \"",
-    "\",\n  \"processes\": [],\n  \"sources\": {},\n  \"totals\": {},\n  \"version\": 1\n}\n",
+    "\",\n  \"processes\": [],\n  \"schema\": \"outrider-report\",\n  \"sources\": {},\n  \"totals\": {},\n  \"version\": 1\n}\n",
 ];
 
 /// Longest path that is tried.

@@ -1,5 +1,7 @@
 //! `outrider doctor`: what this machine, and a program on it, allow, and what is lost by each no.
 
+mod place;
+
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
@@ -74,7 +76,7 @@ fn info(name: &'static str, detail: String) -> Finding {
     }
 }
 
-fn machine() -> Vec<Finding> {
+fn machine(at: &Path) -> Vec<Finding> {
     let mut all = vec![
         info("kernel", caps::kernel_release()),
         check(
@@ -174,15 +176,16 @@ fn machine() -> Vec<Finding> {
             lost: Some("memory pressure is noticed later, when pages vanish"),
         },
     });
-    all.push(readahead_clip());
+    all.push(readahead_clip(at));
+    all.extend(place::findings(at));
     all
 }
 
-fn readahead_clip() -> Finding {
+fn readahead_clip(at: &Path) -> Finding {
     let name = "readahead_clip";
-    let device = match Device::of_path(Path::new(".")) {
+    let device = match Device::of_path(at) {
         Ok(device) => device,
-        Err(e) => return info(name, format!("current directory: {e}")),
+        Err(e) => return info(name, format!("{}: {e}", show(at))),
     };
     let mount = device.mount.as_ref();
     let place = match (&device.block_name, mount) {
@@ -299,7 +302,17 @@ pub fn command(args: &DoctorArgs) -> Outcome {
             Some((path, kind))
         }
     };
-    let machine = machine();
+    let at = match &args.at {
+        Some(at) if !at.exists() => {
+            return Err(Failure::usage(format!(
+                "--at {}: not there; accepted is a file or a directory",
+                show(at)
+            )));
+        }
+        Some(at) => at,
+        None => Path::new("."),
+    };
+    let machine = machine(at);
     if args.json {
         let mut document = json!({"machine": findings_json(&machine)});
         if let Some((path, kind)) = &program {
@@ -322,6 +335,7 @@ pub fn command(args: &DoctorArgs) -> Outcome {
         writeln!(out, "{}", show(path))?;
         write_findings(&mut out, &program_findings(kind))?;
     }
+    writeln!(out, "docs/troubleshooting.md explains each line")?;
     out.flush()?;
     Ok(0)
 }

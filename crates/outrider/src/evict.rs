@@ -40,7 +40,7 @@ fn drop_clean(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<()> {
 }
 
 /// Drops the clean pages of a file.
-fn evict(open: &Open) -> io::Result<()> {
+pub fn evict(open: &Open) -> io::Result<()> {
     let fd = open.file.as_fd();
     let clean = cache::cachestat(fd, 0..u64::MAX >> 1).is_ok_and(|s| s.dirty + s.writeback == 0);
     // The kernel leaves out what is dirty, too, where its pages can't be counted.
@@ -51,7 +51,7 @@ fn evict(open: &Open) -> io::Result<()> {
     drop_clean(fd, 0..units::pages_of(open.size) * PAGE)
 }
 
-/// Runs the subcommand. Exit code 1 if some file below a directory could not be opened.
+/// Runs the subcommand. Exit code 1 if some file could not be opened.
 pub fn command(args: &EvictArgs) -> Outcome {
     let listing = tree::list(&args.paths)?;
     let done = tree::parallel(&listing.files, tree::METADATA_THREADS, |found| {
@@ -149,6 +149,6 @@ pub fn command(args: &EvictArgs) -> Outcome {
     Ok(i32::from(!problems.is_empty()))
 }
 
-fn dirty_bytes(r: &Residency) -> u64 {
+pub fn dirty_bytes(r: &Residency) -> u64 {
     r.dirty.unwrap_or(0) * PAGE
 }

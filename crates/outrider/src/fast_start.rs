@@ -658,6 +658,30 @@ unsafe fn handle(signal: i32, handler: usize, old: *mut Action) {
     }
 }
 
+/// Whether the environment has settings: see `settings`.
+unsafe fn has_settings(environment: *const Text) -> bool {
+    let mut i = 0;
+    // SAFETY: the array ends with a null pointer; within the texts, or at their ends.
+    unsafe {
+        loop {
+            let entry = environment.add(i).read_volatile();
+            if entry.is_null() {
+                return false;
+            }
+            if let Some(name) = after(entry, b"OUTRIDER_")
+                && (after(name, b"MODE=").is_some()
+                    || after(name, b"ENGINE=").is_some()
+                    || after(name, b"BUDGET=").is_some()
+                    || after(name, b"CONFIG=").is_some()
+                    || after(name, b"REPORT").is_some())
+            {
+                return true;
+            }
+            i += 1;
+        }
+    }
+}
+
 /// Starts the program as `run::run` does, from the shared memory to standing aside. `None`: nothing has been done.
 unsafe fn launch(wanted: &Wanted, status: &Status, environment: *const Text) -> Option<()> {
     // SAFETY: as promised; the arena is large enough for all that is put into it, and stays.
@@ -674,6 +698,9 @@ unsafe fn launch(wanted: &Wanted, status: &Status, environment: *const Text) -> 
         }
         if variable(environment, b"OUTRIDER=").is_some() {
             // What it says is `main`'s to understand, which does little else then.
+            return None;
+        }
+        if has_settings(environment) {
             return None;
         }
         let preloaded = variable(environment, b"LD_PRELOAD=");

@@ -34,15 +34,19 @@ mod probe;
 mod profile;
 mod refused;
 mod remember;
+mod request;
 mod run;
+mod settings;
 mod signals;
 mod tree;
+mod trial;
 mod warm;
 
 use clap::Parser;
 
 use cli::{Cli, Command, GraphCommand, Mode, RunArgs};
 use output::Failure;
+use settings::Settled;
 
 // See unwinder.rs, beside the library's build script.
 #[cfg(static_unwinder)]
@@ -69,29 +73,27 @@ extern "C" fn main(argc: i32, argv: *const *const std::ffi::c_char) -> i32 {
 
 #[cfg_attr(test, allow(dead_code))]
 fn start() -> i32 {
+    if std::env::args_os().len() <= 1 {
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), cli::FIRST_WORDS.as_bytes());
+        return 2;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return outrider_cli::explain::<Cli>(&error),
     };
     let result = match cli.command {
-        Command::Run(args) if cli::is_unknown_flag(&args.command[0]) => {
-            Err(Failure::usage(format!(
-                "unknown flag {}; accepted are --mode, --engine, --budget, --config, --report, --explain, --record, --remember and --plugin, and -- before a program whose name begins with -",
-                output::show(&args.command[0])
-            )))
-        }
+        Command::Run(args) if cli::is_unknown_flag(&args.command[0]) => Err(
+            outrider_cli::unknown_flag::<Cli>(&["run"], &args.command[0]),
+        ),
         #[cfg(fast_start)]
         Command::Run(args) if fast_start::has_started() => run::carry_on(args),
-        Command::Run(args) => match config::load(args.config.as_deref()) {
-            Ok((config, lost)) => run::run(args, config, run::Purpose::Run, lost),
-            Err(failure) => Err(failure),
-        },
-        Command::Graph(GraphCommand::Check(args)) if cli::is_unknown_flag(&args.command[0]) => {
-            Err(Failure::usage(format!(
-                "unknown flag {}; accepted is --plugin, and -- before a program whose name begins with -",
-                output::show(&args.command[0])
-            )))
-        }
+        Command::Run(args) => run_program(args),
+        Command::Try(args) if cli::is_unknown_flag(&args.command[0]) => Err(
+            outrider_cli::unknown_flag::<Cli>(&["try"], &args.command[0]),
+        ),
+        Command::Graph(GraphCommand::Check(args)) if cli::is_unknown_flag(&args.command[0]) => Err(
+            outrider_cli::unknown_flag::<Cli>(&["graph", "check"], &args.command[0]),
+        ),
         Command::Graph(GraphCommand::Check(args)) => {
             let args = RunArgs::bare(Mode::AppOnly, args.plugin, args.command);
             run::run(
@@ -111,6 +113,9 @@ fn start() -> i32 {
                 Command::Doctor(args) => doctor::command(&args),
                 Command::Graph(GraphCommand::Show(args)) => graph::show(&args),
                 Command::Profile(command) => profile::command(&command),
+                Command::Try(args) => trial::command(&args),
+                Command::Report(args) => request::command(&args),
+                Command::Help(args) => help(&args.command),
                 Command::Run(_) | Command::Graph(_) => unreachable!("handled above"),
             }
         }
@@ -122,6 +127,31 @@ fn start() -> i32 {
             code
         }
     }
+}
+
+/// `outrider run`, once its settings are found.
+fn run_program(mut args: RunArgs) -> output::Outcome {
+    // Whoever wants to have the program run as if this weren't there wants no settings, good or bad.
+    if run::is_switched_off() {
+        return run::run(args, Default::default(), run::Purpose::Run, None);
+    }
+    if let Some(flag) = settings::meant_as_value(&args.command[0]) {
+        let file = output::show(&args.command[0]);
+        return Err(Failure::usage(format!(
+            "{file} is no program; for {flag} to have it as its value, write {flag}={file}"
+        )));
+    }
+    match settings::settle(&mut args)? {
+        Settled::Run(config, lost) => run::run(args, *config, run::Purpose::Run, lost),
+        Settled::Off => Err(run::become_it(&args.command)),
+    }
+}
+
+/// `outrider help`: what `--help` of the command says.
+fn help(words: &[String]) -> output::Outcome {
+    let mut command = outrider_cli::find::<Cli>(words)?;
+    command.print_help()?;
+    Ok(0)
 }
 
 /// Dies quietly when a reader such as `head` goes away, and keeps files from getting the number of a

@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 
 use serde_json::{Value, json};
@@ -52,6 +53,58 @@ pub fn print_json(value: &Value) -> io::Result<()> {
     out.flush()
 }
 
+/// Whether text is taken for UTF-8 by who sees it: by the variables of the locale, of which the first that says something holds.
+pub fn is_utf8() -> bool {
+    let values = ["LC_ALL", "LC_CTYPE", "LANG"].map(std::env::var_os);
+    let value = values.into_iter().flatten().find(|value| !value.is_empty());
+    value.is_some_and(|value| {
+        let value = value.to_string_lossy().to_lowercase();
+        value.contains("utf-8") || value.contains("utf8")
+    })
+}
+
+/// The unit of microseconds, as it can be shown.
+pub fn micros() -> &'static str {
+    if is_utf8() { "µs" } else { "us" }
+}
+
+/// Columns of a terminal, or what the variable COLUMNS says. `None` where nobody says how many there are.
+pub fn columns(fd: impl AsFd) -> Option<usize> {
+    let said = std::env::var("COLUMNS").ok().and_then(|n| n.parse().ok());
+    let asked = || Some(usize::from(rustix::termios::tcgetwinsize(fd).ok()?.ws_col));
+    said.or_else(asked).filter(|n| *n > 0)
+}
+
+/// A shown text in at most so many columns: what is too long loses its middle, since names begin and end with what tells them apart. One
+/// character counts for one column, except wide ones.
+pub fn shortened(text: &str, most: usize) -> String {
+    let width = |c: char| {
+        if ('\u{1100}'..='\u{ffff}').contains(&c) || c > '\u{1f000}' {
+            2
+        } else {
+            1
+        }
+    };
+    if text.chars().map(width).sum::<usize>() <= most {
+        return text.to_owned();
+    }
+    let gap = "...";
+    let room = most.saturating_sub(gap.len());
+    let take = |room: usize, chars: &mut dyn Iterator<Item = char>| {
+        let mut left = room;
+        let taken = chars.take_while(|c| {
+            let fits = width(*c) <= left;
+            left = left.saturating_sub(width(*c));
+            fits
+        });
+        taken.collect::<String>()
+    };
+    let head = take(room / 3, &mut text.chars());
+    let tail = take(room - room / 3, &mut text.chars().rev());
+    let tail: String = tail.chars().rev().collect();
+    format!("{head}{gap}{tail}")
+}
+
 /// `part` of `whole` in per cent; 100 for a whole of nothing.
 pub fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 {
@@ -76,5 +129,20 @@ mod tests {
         assert_eq!((text, bytes), (json!("x\u{fffd}"), Some(json!([120, 255]))));
         assert_eq!(json_path(OsStr::new("a\n")), (json!("a\n"), None));
         assert_eq!(show("a\n"), "a\\n");
+    }
+
+    #[test]
+    fn long_names_lose_their_middle() {
+        assert_eq!(
+            shortened("/srv/data/events.log", 20),
+            "/srv/data/events.log"
+        );
+        assert_eq!(
+            shortened("/srv/data/of/events.log", 20),
+            "/srv/...f/events.log"
+        );
+        let wide = "\u{6f22}".repeat(30);
+        let short = shortened(&wide, 20);
+        assert_eq!(short.chars().count(), 2 + 3 + 6, "{short}");
     }
 }

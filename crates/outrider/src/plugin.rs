@@ -8,7 +8,10 @@ use object::read::ReadCache;
 use object::{Architecture, Object, ObjectKind, ObjectSymbol};
 
 use crate::output::{Failure, show};
+use crate::preload;
 
+/// How the names of installed plug-ins' files begin.
+const PREFIX: &str = "outrider_";
 /// The table's symbol, without the version that ends it.
 const TABLE: &str = "outrider_plugin_";
 /// The version of the interface that this command's library has.
@@ -19,9 +22,60 @@ pub fn check(files: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     files.iter().map(|file| check_one(file)).collect()
 }
 
+/// Where plug-ins lie that are named without a path: beside the library, below it, and where they are built.
+fn places() -> Vec<PathBuf> {
+    let library = preload::library().ok();
+    let beside = library.as_deref().and_then(Path::parent);
+    let own = std::env::current_exe().ok();
+    let built = own.as_deref().and_then(Path::parent).and_then(Path::parent);
+    let places = [
+        beside.map(|directory| directory.join("outrider/plugins")),
+        beside.map(Path::to_owned),
+        built.map(|directory| directory.join("plugins")),
+    ];
+    places.into_iter().flatten().collect()
+}
+
+/// The names of the plug-ins that can be named without a path.
+fn installed() -> Vec<String> {
+    let entries = places()
+        .into_iter()
+        .flat_map(|place| std::fs::read_dir(place).into_iter().flatten());
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| {
+            let name = entry.ok()?.file_name().into_string().ok()?;
+            Some(name.strip_prefix(PREFIX)?.strip_suffix(".so")?.to_owned())
+        })
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// The file of a plug-in that is named without a path, such as `du`, where there is no file of this name.
+fn by_name(name: &Path) -> Option<PathBuf> {
+    let text = name.to_str().filter(|text| !text.contains(['/', '.']))?;
+    let file = format!("{PREFIX}{text}.so");
+    let found = places().into_iter().map(|place| place.join(&file));
+    found.into_iter().find(|path| path.is_file())
+}
+
 fn check_one(file: &Path) -> Result<PathBuf, Failure> {
     let wrong = |what: String| Failure::usage(format!("--plugin {}: {what}", show(file)));
-    let path = file.canonicalize().map_err(|e| wrong(e.to_string()))?;
+    let named = match file.is_file() {
+        true => None,
+        false => by_name(file),
+    };
+    let path = named.as_deref().unwrap_or(file).canonicalize();
+    let path = path.map_err(|e| {
+        let names = match installed() {
+            names if names.is_empty() => "none is installed".to_owned(),
+            names => format!("installed are {}", names.join(", ")),
+        };
+        wrong(format!(
+            "{e}; accepted is a shared object, or the name of an installed plug-in, and {names}"
+        ))
+    })?;
     if !path.is_file() {
         return Err(wrong(
             "not a regular file; accepted is a shared object".into(),

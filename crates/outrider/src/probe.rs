@@ -812,7 +812,8 @@ fn to_json(device: &Device, target: &Target, m: &Measured, a: &Assumed) -> Value
 
 fn report(device: &Device, target: &Target, m: &Measured, a: &Assumed) -> io::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
-    let per_second = |rate: f64| format!("{:.0} MB/s", rate / 1e6);
+    let micros = output::micros();
+    let per_second = |rate: f64| format!("{}/s", bytes(rate as u64));
     let name = device.block_name.as_deref().unwrap_or("no block device");
     let fs_type = device
         .mount
@@ -852,16 +853,20 @@ fn report(device: &Device, target: &Target, m: &Measured, a: &Assumed) -> io::Re
     writeln!(out, "measured")?;
     writeln!(
         out,
-        "  4 KiB read, one at a time   {:.0} µs (median)",
+        "  4 KiB read, one at a time   {:.0} {micros} (median)",
         m.latency_p50
     )?;
     for (len, us) in m.sizes.iter().skip(1) {
-        writeln!(out, "  {:>9} read             {us:.0} µs", bytes(*len))?;
+        writeln!(
+            out,
+            "  {:>9} read             {us:.0} {micros}",
+            bytes(*len)
+        )?;
     }
     if let Some((latency, rate)) = m.fit {
         writeln!(
             out,
-            "  fitted line                 {latency:.0} µs + bytes / {}",
+            "  fitted line                 {latency:.0} {micros} + bytes / {}",
             per_second(rate * 1e6)
         )?;
     }
@@ -896,7 +901,11 @@ fn report(device: &Device, target: &Target, m: &Measured, a: &Assumed) -> io::Re
     }
     writeln!(out)?;
     writeln!(out, "the planner will assume")?;
-    writeln!(out, "  latency                     {:.0} µs", a.latency)?;
+    writeln!(
+        out,
+        "  latency                     {:.0} {micros}",
+        a.latency
+    )?;
     writeln!(
         out,
         "  bandwidth                   {}",

@@ -18,7 +18,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use outrider_core::board;
 use outrider_core::config::Config;
@@ -34,11 +34,13 @@ use crate::cli::{Engine, Mode, RunArgs};
 use crate::output::{self, Failure};
 use crate::remember::Remembered;
 use crate::signals::{
-    CONTINUED, GOING, PROGRAM, STOPPED, STOPPING, child_changed, is_passed_on, pass_on,
+    ASKED, CONTINUED, GOING, OFFERED, PROGRAM, REPORT, STOPPED, STOPPING, child_changed,
+    is_passed_on, pass_on,
 };
 use crate::{confined, elf, graph, kept, models, plugin, preload, refused};
 use kept::Kept;
 use output_file::OutputFile;
+use report::Ran;
 use unhooked::Unhooked;
 
 /// The variable by which `outrider run` is told to become the program and do nothing else.
@@ -84,12 +86,12 @@ pub fn run(
         config.budget.memory = Some(outrider_core::config::Size(budget));
     }
     let mode = mode_of(&args);
-    if args.record.is_some() && matches!(args.mode, Mode::OsOnly | Mode::AppOnly) {
+    if args.record.is_some() && matches!(args.mode(), Mode::OsOnly | Mode::AppOnly) {
         return Err(Failure::usage(
             "--record: with --mode os-only and app-only there is no service that could be recorded; accepted are predict, predict+opt and fetchall+opt",
         ));
     }
-    if args.remember.is_some() && matches!(args.mode, Mode::OsOnly | Mode::AppOnly) {
+    if args.remember.is_some() && matches!(args.mode(), Mode::OsOnly | Mode::AppOnly) {
         return Err(Failure::usage(
             "--remember: with --mode os-only and app-only there is no service that could remember; accepted are predict, predict+opt and fetchall+opt",
         ));
@@ -188,7 +190,7 @@ pub fn run(
     };
     let mut report = match (purpose, file) {
         (Purpose::Check, _) => report::Target::Verdict(None),
-        (Purpose::Run, Some(file)) => report::Target::Json(file, None),
+        (Purpose::Run, Some(file)) => report::Target::of_file(&args, file),
         (Purpose::Run, None) => report::Target::without_file(&args),
     };
     let shared = match Shared::create(mode, config.files.min_size.0) {
@@ -247,10 +249,18 @@ pub fn run(
         (Some(remembered), Some(shared)) => {
             let explained = explain.as_ref().and_then(|file| file.path().ok());
             let files = (None, explained.as_deref());
-            start_service(shared, &config, mode, args.engine, files, Some(remembered))
+            start_service(
+                shared,
+                &config,
+                mode,
+                args.engine(),
+                files,
+                Some(remembered),
+            )
         }
         _ => None,
     };
+    let began = Instant::now();
     let program = match spawn(&pointers, &old, &child_action) {
         Ok(program) => program,
         Err(reason) => {
@@ -280,6 +290,7 @@ pub fn run(
             recording,
             service,
             explained,
+            began,
         },
         shared.as_ref(),
         report,
@@ -310,6 +321,8 @@ pub fn carry_on(args: RunArgs) -> Result<i32, Failure> {
             recording: None,
             service: None,
             explained: None,
+            // There is no report of it.
+            began: Instant::now(),
         },
         Some(&shared),
         report,
@@ -330,6 +343,7 @@ struct Started {
     service: Option<i32>,
     /// The file that decisions are written to, if they are.
     explained: Option<PathBuf>,
+    began: Instant,
 }
 
 /// Waits for the program, reports, and ends as it ended.
@@ -350,26 +364,51 @@ fn finish(
         recording,
         mut service,
         explained,
+        began,
     } = started;
     let mut unhooked = None;
     if args.report.is_some() {
         unhooked = Unhooked::below(program, library);
     }
-    let status = wait_for(
+    let mut ran = Ran {
+        began,
+        ..Ran::not_yet(args)
+    };
+    let mut last = began;
+    let every = args
+        .report_every
+        .map(|seconds| Duration::from_secs(seconds.into()));
+    let meanwhile = || {
+        let due = every.is_some_and(|every| last.elapsed() >= every);
+        let asked = REPORT.load(Acquire) == ASKED;
+        if let (true, Some(shared)) = (due || asked, shared) {
+            last = Instant::now();
+            if asked {
+                REPORT.store(OFFERED, Release);
+            }
+            report.write_meanwhile(&ran, shared, &notes);
+        }
+    };
+    if matches!(report, report::Target::File(..)) {
+        REPORT.store(OFFERED, Release);
+    }
+    let (status, usage) = wait_for(
         program,
         shared,
         &mut service,
         &mut unhooked,
+        meanwhile,
         || {
             let files = (recording.as_ref(), explained.as_deref());
-            start_service(shared?, config, mode, args.engine, files, None)
+            start_service(shared?, config, mode, args.engine(), files, None)
         },
         |i| {
             if let Some(shared) = shared {
-                start_heir(shared, i, config, mode, args.engine);
+                start_heir(shared, i, config, mode, args.engine());
             }
         },
     );
+    ran.ended = Some((status, usage));
     notes.extend(unhooked.into_iter().flat_map(Unhooked::notes));
     if let Some(missed) = file.and_then(|file| may_miss(&file)) {
         notes.push(format!(
@@ -385,7 +424,7 @@ fn finish(
         if let Some(recording) = recording
             && shared.header().service_pid.load(Acquire) == 0
         {
-            record_nothing(shared, config, mode, args.engine, &recording);
+            record_nothing(shared, config, mode, args.engine(), &recording);
         }
         if let Some(path) = &explained
             && shared.header().service_pid.load(Acquire) == 0
@@ -402,9 +441,9 @@ fn finish(
             report.say(&text);
             return Ok(code);
         }
-        report.write(args, shared, notes);
+        report.write(&ran, shared, notes);
     } else {
-        report.write_without(args, notes);
+        report.write_without(&ran, notes);
     }
     die_like(status)
 }
@@ -442,7 +481,7 @@ fn environment_of(
 }
 
 fn mode_of(args: &RunArgs) -> u32 {
-    match args.mode {
+    match args.mode() {
         Mode::AppOnly => shm::MODE_APP_ONLY,
         Mode::OsOnly => shm::MODE_OS_ONLY,
         Mode::Predict => shm::MODE_PREDICT,
@@ -455,7 +494,7 @@ fn mode_of(args: &RunArgs) -> u32 {
 fn bare(args: &RunArgs, notes: Vec<String>, reason: &str, purpose: Purpose) -> Failure {
     let named = args.report.as_ref().map(Option::as_deref);
     let report = match named.map(|path| output_file::open([("--report", path)])) {
-        Some(Ok([Some(file)])) if purpose == Purpose::Run => report::Target::Json(file, None),
+        Some(Ok([Some(file)])) if purpose == Purpose::Run => report::Target::of_file(args, file),
         Some(Ok([None])) if purpose == Purpose::Run => report::Target::without_file(args),
         // What refuses the program its runner may refuse the report's file.
         Some(Err(
@@ -495,7 +534,7 @@ fn bare_with(
         ignored.sa_sigaction = libc::SIG_IGN;
         let known = libc::sigaction(libc::SIGPIPE, &ignored, &mut old) == 0;
         report.keep();
-        report.write_without(args, notes);
+        report.write_without(&Ran::not_yet(args), notes);
         if known {
             libc::sigaction(libc::SIGPIPE, &old, std::ptr::null_mut());
         }
@@ -503,8 +542,13 @@ fn bare_with(
     execute(&args.command, &pointers)
 }
 
+/// Whether the environment says that the program is to run as if this weren't there.
+pub fn is_switched_off() -> bool {
+    std::env::var_os(OFF).is_some_and(|value| is_off(value.as_bytes()))
+}
+
 /// Becomes the program without a word.
-fn become_it(command: &[OsString]) -> Failure {
+pub fn become_it(command: &[OsString]) -> Failure {
     match c_strings(command) {
         Ok((_arguments, pointers)) => execute(command, &pointers),
         Err(failure) => failure,
@@ -852,23 +896,29 @@ fn forward_signals() {
     }
 }
 
-/// Waits for the program; starts the service when the first process hands over its memory, and notices its end.
+/// Waits for the program; starts the service when the first process hands over its memory, and notices its end. How the program ended, and what it and its
+/// children took of the processors, user and system, µs. `meanwhile` is called each time that something has happened, or a look is due.
 fn wait_for(
     program: i32,
     shared: Option<&Arc<Shared>>,
     service: &mut Option<i32>,
     unhooked: &mut Option<Unhooked>,
+    mut meanwhile: impl FnMut(),
     start: impl Fn() -> Option<i32>,
     start_heir: impl Fn(usize),
-) -> i32 {
+) -> (i32, [u64; 2]) {
     let mut started = service.is_some();
     loop {
         // Whatever comes from here on interrupts the wait.
         let old = block_signals();
         loop {
             let mut status = 0;
-            // SAFETY: status is written by the call.
-            let pid = unsafe { libc::waitpid(-1, &mut status, libc::WUNTRACED | libc::WNOHANG) };
+            // SAFETY: zero is a valid structure, which is written by the call, and so is the status.
+            let (pid, usage) = unsafe {
+                let mut usage: libc::rusage = std::mem::zeroed();
+                let how = libc::WUNTRACED | libc::WNOHANG;
+                (libc::wait4(-1, &mut status, how, &mut usage), usage)
+            };
             if pid == program {
                 set_mask(&old);
                 if libc::WIFSTOPPED(status) {
@@ -876,7 +926,8 @@ fn wait_for(
                     block_signals();
                     continue;
                 }
-                return status;
+                let us = |t: libc::timeval| (t.tv_sec * 1_000_000 + t.tv_usec) as u64;
+                return (status, [us(usage.ru_utime), us(usage.ru_stime)]);
             }
             if pid > 0 && !libc::WIFSTOPPED(status) {
                 if Some(pid) == *service {
@@ -893,7 +944,7 @@ fn wait_for(
             if pid < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD) {
                 // Somebody else has waited for it.
                 set_mask(&old);
-                return 0;
+                return (0, [0, 0]);
             }
             if pid <= 0 {
                 break;
@@ -921,6 +972,7 @@ fn wait_for(
         if let Some(unhooked) = unhooked {
             unhooked.look();
         }
+        meanwhile();
     }
 }
 

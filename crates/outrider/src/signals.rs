@@ -16,6 +16,19 @@ pub const STOPPING: u32 = 1;
 /// Somebody has sent SIGCONT since.
 pub const CONTINUED: u32 = 2;
 
+/// Whether somebody has asked for a report: [`NO_REPORT`], [`OFFERED`] or [`ASKED`].
+pub static REPORT: AtomicU32 = AtomicU32::new(NO_REPORT);
+/// There is no file for one, and all signals are the program's.
+pub const NO_REPORT: u32 = 0;
+/// There is one.
+pub const OFFERED: u32 = 1;
+/// It is to be written.
+pub const ASKED: u32 = 2;
+/// The signal by which `outrider report` asks. Nobody dies of it who doesn't know it.
+pub const REQUEST: i32 = libc::SIGURG;
+/// The value that it sends with it: no program's, which has addresses or small numbers. "outrider" in ASCII.
+pub const REQUESTED: usize = 0x6f75_7472_6964_6572;
+
 /// What a terminal or the kernel sends to the whole group the program gets by itself; what somebody sent to this process is
 /// meant for the program. What this process has brought on itself it dies of.
 // Where `fast_start` lies: no functions of the C library.
@@ -39,6 +52,15 @@ pub extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *m
         let action = default.as_ptr() as usize;
         call(libc::SYS_rt_sigaction, signal, action, 0);
         call(libc::SYS_kill, this, signal as usize, 0);
+        return;
+    }
+    let is_asked = || {
+        // SAFETY: what is queued has a value.
+        let value = unsafe { (*info).si_value() };
+        value.sival_ptr as usize == REQUESTED && REPORT.load(Acquire) != NO_REPORT
+    };
+    if signal == REQUEST && code == libc::SI_QUEUE && is_asked() {
+        REPORT.store(ASKED, Release);
         return;
     }
     let from_terminal = match signal {

@@ -115,14 +115,25 @@ pub fn open(found: &Found) -> io::Result<Option<Open>> {
     }))
 }
 
-/// Walks the paths of a command line. A path that is missing, unreadable or neither a file nor a directory
-/// fails before anything is done.
+/// Walks the paths of a command line. Those that are missing, unreadable or neither a file nor a directory are problems beside the others; where
+/// there are no others, nothing is done.
 pub fn list(paths: &[PathBuf]) -> Result<Listing, Failure> {
+    let (mut good, mut bad) = (Vec::new(), Vec::new());
     for path in paths {
-        check(path)?;
+        match check(path) {
+            Ok(()) => good.push(path),
+            Err(e) => bad.push((path.clone(), e)),
+        }
     }
-    let mut all = Listing::default();
-    for path in paths {
+    if good.is_empty() {
+        let wrong = bad.iter().map(|(path, e)| format!("{}: {e}", show(path)));
+        return Err(Failure::usage(wrong.collect::<Vec<_>>().join("; ")));
+    }
+    let mut all = Listing {
+        problems: bad,
+        ..Listing::default()
+    };
+    for path in good {
         match fs::metadata(path) {
             Ok(meta) if meta.is_dir() => {
                 let mut below = walk(path);
@@ -145,22 +156,24 @@ pub fn list(paths: &[PathBuf]) -> Result<Listing, Failure> {
 
 /// Attributes of a path of a command line, which has to be a file or a directory.
 pub fn attributes(path: &Path) -> Result<fs::Metadata, Failure> {
-    let fail = |what: String| Failure::usage(format!("{}: {what}", show(path)));
-    let meta = fs::metadata(path).map_err(|e| fail(e.to_string()))?;
+    kind_of(path).map_err(|e| Failure::usage(format!("{}: {e}", show(path))))
+}
+
+fn kind_of(path: &Path) -> io::Result<fs::Metadata> {
+    let meta = fs::metadata(path)?;
     match meta.is_dir() || meta.is_file() {
         true => Ok(meta),
-        false => Err(fail(
-            "neither a regular file nor a directory, which alone are accepted".to_owned(),
+        false => Err(io::Error::other(
+            "neither a regular file nor a directory, which alone are accepted",
         )),
     }
 }
 
-fn check(path: &Path) -> Result<(), Failure> {
-    let readable = match attributes(path)?.is_dir() {
+fn check(path: &Path) -> io::Result<()> {
+    match kind_of(path)?.is_dir() {
         true => fs::read_dir(path).map(drop),
         false => File::open(path).map(drop),
-    };
-    readable.map_err(|e| Failure::usage(format!("{}: {e}", show(path))))
+    }
 }
 
 /// Directories still to be read and how many threads are reading one.

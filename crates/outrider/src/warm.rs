@@ -92,7 +92,7 @@ struct Round<'a> {
     items: BTreeMap<DeviceId, Vec<Item>>,
 }
 
-/// Runs the subcommand. Exit code 1 if some file below a directory could not be read.
+/// Runs the subcommand. Exit code 1 if some file could not be read.
 pub fn command(args: &WarmArgs) -> Outcome {
     let began = Instant::now();
     let listing = match &args.profile {
@@ -107,7 +107,7 @@ pub fn command(args: &WarmArgs) -> Outcome {
         None => automatic_budget(&memory::memory()),
     };
     // A mistake in a file that nobody named costs its settings.
-    let (config, _) = config::load(None)?;
+    let config = config::load(None, None)?.config;
     let devices = Devices::new(config.engine.chunk.bytes());
     let mut fetcher = Fetcher::new(&config, args.jobs as usize);
     let bar = progress();
@@ -290,7 +290,9 @@ fn progress() -> ProgressBar {
         "{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
     );
     if let Ok(style) = style {
-        bar.set_style(style);
+        // Blocks, where they are shown.
+        let cells = if output::is_utf8() { "█░" } else { "#-" };
+        bar.set_style(style.progress_chars(cells));
     }
     bar
 }

@@ -80,10 +80,12 @@ fn targets(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The anchors of a document's headings, as GitHub makes them.
+/// The anchors of a document's headings, as GitHub makes them, and those that are written down.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (_, line) in prose(text) {
+        let written = line.split("<a id=\"").skip(1);
+        found.extend(written.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())));
         let title = line.trim_start_matches('#');
         if title.len() == line.len() || !title.starts_with(' ') {
             continue;

@@ -71,6 +71,8 @@ impl Place {
     fn run(&self, words: &[&OsStr]) -> Output {
         let mut command = Command::new(outrider());
         plain_environment(&mut command, &self.dir);
+        // Names are shown whole.
+        command.env("COLUMNS", "1000");
         command.args(words).current_dir(&self.dir);
         command.stdin(Stdio::null()).output().unwrap()
     }

@@ -599,7 +599,6 @@ fn bad_input_exits_2_with_one_line() {
     let small = small.to_str().unwrap();
     let fifo = fifo.to_str().unwrap();
     let cases: &[(&[&str], &str)] = &[
-        (&[], "cached"),
         (&["bogus"], "doctor"),
         (&["cached"], "<PATH>"),
         (&["cached", "/no/such"], "/no/such"),
@@ -619,7 +618,7 @@ fn bad_input_exits_2_with_one_line() {
         ),
         (
             &["cached", "--jsno", small],
-            "accepts --json, --help, <PATH>...",
+            "accepts --json, --summary, --all, --help, <PATH>...",
         ),
         (&["evict", "--json", small], "accepts --help, <PATH>..."),
         (
@@ -627,19 +626,25 @@ fn bad_input_exits_2_with_one_line() {
             "accepts --json, --save, --help, <PATH>",
         ),
         (&["probe", small, small], "accepts --json, --save"),
-        (&["doctor", "--jsno"], "accepts --json, --help, [PROGRAM]"),
+        (
+            &["doctor", "--jsno"],
+            "accepts --at, --json, --help, [PROGRAM]",
+        ),
         (
             &["run", "--jsno", "true"],
-            "accepted are --mode, --engine, --budget, --config, --report, --explain, --record, --remember and --plugin",
+            "accepted are --mode, --engine, --budget, --config, --report, --report-every, --explain, --record, --remember and --plugin",
         ),
-        (&["--jsno"], "accepts --help, --version, run, cached"),
+        (
+            &["--jsno"],
+            "accepts --help, --version, run, try, report, cached",
+        ),
         (&["graph"], "`outrider graph` accepts check, show"),
         (&["graph", "bogus"], "`outrider graph` accepts check, show"),
         (
             &["graph", "show", "--jsno"],
             "`outrider graph show` accepts --plugin, --text",
         ),
-        (&["evict", small, "/no/such"], "/no/such"),
+        (&["evict", "/no/such", "/no/such/either"], "/no/such/either"),
         (&["probe", "/no/such"], "/no/such"),
         (&["probe", small], "1 MiB"),
         (&["probe", "/dev/null"], "regular file"),

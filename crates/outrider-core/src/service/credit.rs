@@ -1,6 +1,8 @@
 //! The accounts of what is fetched ahead of streams: one of each file, and one of its device, on which all files draw. A stream may spend what both have left, so that neither
 //! a file in which nothing came of it nor many that have just been opened cost a program more than they may.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use outrider_sys::units::InodeKey;
 
 use super::Service;
@@ -83,6 +85,10 @@ impl<K: Kernel> Service<K> {
             Arrival::Missing => reads * (waits_us + transfer_us),
             _ => 0.0,
         };
+        if waited_us > 0.0 {
+            let ns = (waited_us * 1e3) as u64;
+            self.header().waited_ns.fetch_add(ns, Relaxed);
+        }
         self.book(key, |credit| {
             credit.waited(waited_us, read.len, read.window.is_some(), read.now);
             credit.returned(returned);

@@ -10,7 +10,7 @@ use super::exec::not_interrupted;
 use crate::cli::FileSystem;
 use crate::disk::{self, Lease};
 use crate::output::{Context, Outcome};
-use crate::results::Accuracy;
+use crate::results::{Accuracy, median};
 
 /// The bare disk, bytes. All of it is written first: memory that was never written reads faster than a disk's.
 const SIZE: u64 = 512 << 20;
@@ -89,27 +89,23 @@ fn both(
     let at = offsets(count);
     let done = promised(&at)?;
     // One at a time: each begins when the one before is done.
-    let mut gaps: Vec<f64> = (0..count)
+    let gaps: Vec<f64> = (0..count)
         .map(|i| (done[i] - i.checked_sub(1).map_or(0, |i| done[i])) as f64 / 1e9)
         .collect();
-    let model = (
-        count as f64 * 1e9 / done[count - 1] as f64,
-        median(&mut gaps),
-    );
+    let model = (count as f64 * 1e9 / done[count - 1] as f64, middle(&gaps));
     let reads: Vec<direct::Read> = at.iter().map(|o| (*o, len)).collect();
     let (mut rates, mut latencies) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         not_interrupted()?;
-        let mut took = direct::read(&disk.device(), &reads, depth)?;
+        let took = direct::read(&disk.device(), &reads, depth)?;
         rates.push(count as f64 / took.seconds);
-        latencies.push(median(&mut took.each));
+        latencies.push(middle(&took.each));
     }
-    Ok((model, (median(&mut rates), median(&mut latencies))))
+    Ok((model, (middle(&rates), middle(&latencies))))
 }
 
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+fn middle(values: &[f64]) -> f64 {
+    median(values).unwrap_or(f64::NAN)
 }
 
 /// Places of reads of `len` bytes all over the disk, the same in every run.

@@ -11,6 +11,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use outrider_sys::device::mounts;
+
 use crate::output::{Context, Failure, Outcome};
 
 /// How our groups' names begin; the process id follows.
@@ -29,22 +31,15 @@ pub struct Hierarchies {
 impl Hierarchies {
     /// Those of this machine where groups can be made. What a lab that was killed left there is removed.
     pub fn find() -> Self {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let mut found = Self::default();
-        for line in mounts.lines() {
-            // id parent major:minor root where options … - type source options
-            let Some((left, right)) = line.split_once(" - ") else {
+        for mount in mounts() {
+            let Some(at) = mount.mount_point.to_str() else {
                 continue;
             };
-            let Some(at) = left.split(' ').nth(4) else {
-                continue;
-            };
-            let mut right = right.split(' ');
-            let kind = right.next().unwrap_or_default();
-            let options = right.nth(1).unwrap_or_default();
+            let options = &mount.options;
             let has = |name: &str| options.split(',').any(|o| o == name);
-            match kind {
+            match mount.fs_type.as_str() {
                 // Not below our own group: there, a group with processes in it can't have controllers.
                 "cgroup2" => found.unified = usable(Path::new(at)),
                 // Below our own, so that its limit holds for the run too.

@@ -388,16 +388,6 @@ fn round(seconds: f64) -> f64 {
     (seconds * 1e6).round() / 1e6
 }
 
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    match sorted.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => sorted[n / 2],
-        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
-    }
-}
-
 /// Whether a program is in PATH.
 fn installed(program: &str) -> bool {
     if program.contains('/') {

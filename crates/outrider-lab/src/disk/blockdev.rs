@@ -3,11 +3,13 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use outrider_sys::device::{Mount, mounts};
+use outrider_sys::units::DeviceId;
 use rustix::fs::{FileType, Mode, makedev, mknodat};
 
 // linux/loop.h and linux/fs.h.
@@ -19,6 +21,8 @@ const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4c82;
 const BLKFLSBUF: libc::c_ulong = 0x1261;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
+/// Their major number.
+const LOOP: u32 = 7;
 
 /// struct loop_config.
 #[repr(C)]
@@ -102,7 +106,7 @@ impl Loop {
     pub fn open(self) -> io::Result<File> {
         let path = self.path();
         if !path.exists() {
-            let device = makedev(7, self.0);
+            let device = makedev(LOOP, self.0);
             let mode = Mode::from_raw_mode(0o600);
             mknodat(rustix::fs::CWD, &path, FileType::BlockDevice, mode, device)?;
         }
@@ -236,61 +240,19 @@ pub fn flush_buffers(device: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Device number (as `0:57`) and type of the file system that was mounted on `dir` last, if one is. The directory isn't looked at, so that one
-/// whose server is dead is no trouble. `dir` is a full name without links.
-pub fn mounted_on(dir: &Path) -> Option<(Vec<u8>, Vec<u8>)> {
-    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let mut there = table.split(|b| *b == b'\n').filter_map(|line| {
-        let fields: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
-        let dash = fields.iter().position(|f| *f == b"-")?;
-        let here = unescape(fields.get(4)?) == dir.as_os_str().as_bytes();
-        let (number, kind) = (fields.get(2)?, fields.get(dash + 1)?);
-        here.then(|| (number.to_vec(), kind.to_vec()))
-    });
-    there.next_back()
+/// The file system that was mounted on `dir` last, if one is. The directory isn't looked at, so that one whose server is dead is no trouble. `dir`
+/// is a full name without links.
+pub fn mounted_on(dir: &Path) -> Option<Mount> {
+    let here = |m: &Mount| m.mount_point == dir;
+    mounts().into_iter().rfind(here)
 }
 
 /// Where the device is mounted, the last mount first.
 pub fn mounts_of(device: Loop) -> Vec<PathBuf> {
-    let number = format!("7:{}", device.0);
-    let source = device.path();
-    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let mut found: Vec<PathBuf> = table
-        .split(|b| *b == b'\n')
-        .filter_map(|line| {
-            // id parent major:minor root where options … - type source options
-            let fields: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
-            let dash = fields.iter().position(|f| *f == b"-")?;
-            let ours = *fields.get(2)? == number.as_bytes()
-                || *fields.get(dash + 2)? == source.as_os_str().as_bytes();
-            ours.then(|| PathBuf::from(std::ffi::OsString::from_vec(unescape(fields[4]))))
-        })
-        .collect();
-    found.reverse();
-    found
-}
-
-/// Undoes the octal escapes of mountinfo (`\040` for a space).
-fn unescape(text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&first, tail)) = rest.split_first() {
-        let octal = tail.get(..3).filter(|_| first == b'\\').and_then(|d| {
-            let digits = std::str::from_utf8(d).ok()?;
-            u8::from_str_radix(digits, 8).ok()
-        });
-        match octal {
-            Some(byte) => {
-                out.push(byte);
-                rest = &tail[3..];
-            }
-            None => {
-                out.push(first);
-                rest = tail;
-            }
-        }
-    }
-    out
+    let (number, source) = (DeviceId::new(LOOP, device.0), device.path());
+    let ours = |m: &Mount| m.dev == number || m.source == source;
+    let found = mounts().into_iter().rev().filter(ours);
+    found.map(|m| m.mount_point).collect()
 }
 
 /// Whether something is mounted on `dir`.
@@ -333,15 +295,5 @@ pub fn wait_until(limit: Duration, mut what: impl FnMut() -> bool) -> bool {
         }
         std::thread::sleep(step);
         left -= step;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn escapes_of_mountinfo() {
-        assert_eq!(unescape(br"/a\040b\134c\01"), br"/a b\c\01");
     }
 }

@@ -189,7 +189,7 @@ impl Guard {
 
 /// Whether a file system of this kind is mounted on `dir`.
 fn is_there(dir: &Path) -> bool {
-    mounted_on(dir).is_some_and(|(_, kind)| kind == TYPE.as_bytes())
+    mounted_on(dir).is_some_and(|m| m.fs_type == TYPE)
 }
 
 /// The guard's life; its exit code.

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::output::{Failure, Outcome};
-use crate::results::{Accuracy, Bound, COLUMNS, Line, Machine, RowInfo, Run, STOCK, Skip};
+use crate::results::{Accuracy, Bound, COLUMNS, Line, Machine, RowInfo, Run, STOCK, Skip, median};
 
 /// The file of raw results in a directory of results.
 pub const FILE: &str = "results.jsonl";
@@ -362,20 +362,6 @@ impl Cell {
         } else {
             Difference::Noise
         }
-    }
-}
-
-/// The middle value; the mean of the middle two where their number is even.
-pub fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    if sorted.is_empty() {
-        None
-    } else if sorted.len() % 2 == 1 {
-        Some(sorted[middle])
-    } else {
-        Some(f64::midpoint(sorted[middle - 1], sorted[middle]))
     }
 }
 

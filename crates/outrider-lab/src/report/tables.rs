@@ -1,11 +1,12 @@
 //! The tables of a report: what is compared with what, and what each number is.
 
-use super::data::{Bench, Cell, Difference, Measured, median};
+use super::data::{Bench, Cell, Difference, Measured};
 use super::table::{
     Table, Tone, Value, figure, megabytes, percent, seconds, signed_percent, times,
 };
 use crate::results::Machine;
 use crate::results::STOCK;
+use crate::results::median;
 
 /// Behind a median of fewer than three valid runs.
 const FEW: &str = " †";

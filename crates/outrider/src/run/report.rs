@@ -1,19 +1,24 @@
-//! What was prefetched, used and wasted: as a table on standard error, or as JSON in a file.
+//! What was prefetched, used and wasted: as a sentence and tables on standard error, or as JSON or metrics in a file.
+
+mod metrics;
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStringExt;
-use std::sync::atomic::AtomicU64;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use outrider_cli::shown;
 use outrider_core::board;
 use outrider_core::declare::{self, FIGURES};
 use outrider_core::shared::{Shared, text};
 use outrider_core::shm::{
-    FIGURES as BYTES, Fate, Figure, FileStat, MAX_FILES, Origin, SOURCE_FIGURES, lost,
+    FIGURES as BYTES, Fate, Figure, Figures, FileStat, MAX_FILES, Origin, SAVED, SOURCE_FIGURES,
+    lost,
 };
 use outrider_sys::device::Device;
 use outrider_sys::units::DeviceId;
@@ -21,8 +26,9 @@ use serde_json::{Value, json};
 
 use super::output_file::OutputFile;
 use crate::cli::RunArgs;
+use crate::confined::METRICS;
 use crate::graph;
-use crate::output::{self, show};
+use crate::output::{self, bytes, show};
 
 /// Where a report goes.
 pub enum Target {
@@ -32,11 +38,66 @@ pub enum Target {
     Table(Option<File>),
     /// What `outrider graph check` has to say, on this copy of standard error.
     Verdict(Option<File>),
-    /// JSON into this file; that it could not be written, on this copy of standard error.
-    Json(OutputFile, Option<File>),
+    /// JSON or metrics into this file; that it could not be written, on this copy of standard error.
+    File(OutputFile, Form, Option<File>),
+}
+
+/// What a report's file has.
+#[derive(Clone)]
+pub enum Form {
+    Json,
+    /// JSON or metrics that take the place of what was there at once, for whoever reads the file meanwhile: the file's own path.
+    Replaced(PathBuf),
+}
+
+/// The run that is told of.
+pub struct Ran<'a> {
+    pub args: &'a RunArgs,
+    pub began: Instant,
+    /// How the program ended, as wait(2) has it, and the processor time that it and its children took, user and system, µs.
+    pub ended: Option<(i32, [u64; 2])>,
+}
+
+impl Ran<'_> {
+    /// Of a program that is still to be started, or that this process becomes.
+    pub fn not_yet(args: &RunArgs) -> Ran<'_> {
+        Ran {
+            args,
+            began: Instant::now(),
+            ended: None,
+        }
+    }
 }
 
 impl Target {
+    /// What `--report=FILE` asks for.
+    pub fn of_file(args: &RunArgs, file: OutputFile) -> Target {
+        let whole = args.report_every.is_some() || is_metrics(args);
+        let path = file.path().ok().filter(|path| whole && path.is_file());
+        let form = path.map_or(Form::Json, Form::Replaced);
+        Target::File(file, form, None)
+    }
+
+    /// Writes what is known while the program runs, if there is a file for it.
+    pub fn write_meanwhile(&self, ran: &Ran, shared: &Shared, notes: &[String]) {
+        let Target::File(file, form, _) = self else {
+            return;
+        };
+        let text = content(ran, &files(shared), Some(shared), notes);
+        let written = match form {
+            Form::Replaced(path) => replace(path, &text),
+            Form::Json => Err(std::io::ErrorKind::Unsupported.into()),
+        };
+        // In place the begin of the file stays where the next report is written. Into a pipe goes the last one alone.
+        if written.is_err()
+            && let Ok(file) = file.file()
+            && file.metadata().is_ok_and(|meta| meta.is_file())
+            && file.write_all_at(text.as_bytes(), 0).is_ok()
+        {
+            let _ = file.set_len(text.len() as u64);
+        }
+    }
+
     /// What `--report` asks for that names no file.
     pub fn without_file(args: &RunArgs) -> Target {
         match args.report {
@@ -58,7 +119,7 @@ impl Target {
                 *copy = stderr();
                 copy.iter().map(AsRawFd::as_raw_fd).collect()
             }
-            Target::Json(file, copy) => {
+            Target::File(file, _, copy) => {
                 *copy = stderr();
                 let copy = copy.iter().map(AsRawFd::as_raw_fd);
                 copy.chain([file.descriptor()]).collect()
@@ -75,7 +136,7 @@ impl Target {
     }
 
     /// Writes the report.
-    pub fn write(self, args: &RunArgs, shared: &Shared, mut notes: Vec<String>) {
+    pub fn write(self, ran: &Ran, shared: &Shared, mut notes: Vec<String>) {
         let bits = shared.header().notes.lost.load(Relaxed);
         notes.extend(
             lost::LINES
@@ -84,36 +145,40 @@ impl Target {
                 .map(|(_, line)| (*line).to_owned()),
         );
         notes.extend(left_alone(shared));
-        let mut files: Vec<(OsString, &FileStat)> = (0..MAX_FILES)
-            .map_while(|i| shared.path(i).map(|p| (i, p)))
-            .map(|(i, p)| (OsString::from_vec(p), shared.stat(i)))
-            .collect();
-        files.sort_by_key(|(_, s)| {
-            std::cmp::Reverse(s.figures.get(Figure::Prefetched) + s.figures.get(Figure::Miss))
-        });
-        self.emit(args, &files, Some(shared), notes);
+        self.emit(ran, &files(shared), Some(shared), notes);
     }
 
     /// Writes the report of a run for which nothing could be set up.
-    pub fn write_without(self, args: &RunArgs, notes: Vec<String>) {
-        self.emit(args, &[], None, notes);
+    pub fn write_without(self, ran: &Ran, notes: Vec<String>) {
+        self.emit(ran, &[], None, notes);
     }
 
     fn emit(
         self,
-        args: &RunArgs,
+        ran: &Ran,
         files: &[(OsString, &FileStat)],
         shared: Option<&Shared>,
         notes: Vec<String>,
     ) {
         match self {
             Target::None | Target::Verdict(_) => {}
-            Target::Json(file, copy) => {
-                let text = output::json_text(&document(args, files, shared, &notes)) + "\n";
+            Target::File(file, form, copy) => {
+                let text = content(ran, files, shared, &notes);
                 let name = file.name();
-                let written = file
-                    .into_file()
-                    .and_then(|mut file| file.write_all(text.as_bytes()));
+                let replaced = match form {
+                    Form::Replaced(path) => replace(&path, &text).is_ok(),
+                    Form::Json => false,
+                };
+                let written = match replaced {
+                    true => Ok(()),
+                    // In a directory where nothing may be made, what is there is overwritten.
+                    false => file.into_file().and_then(|mut file| {
+                        let len = text.len() as u64;
+                        file.write_all(text.as_bytes())?;
+                        let is_file = file.metadata().is_ok_and(|m| m.is_file() && m.len() > len);
+                        if is_file { file.set_len(len) } else { Ok(()) }
+                    }),
+                };
                 if let (Err(e), Some(mut out)) = (written, copy) {
                     let _ = writeln!(out, "outrider: {name}: {e}; the report is lost");
                 }
@@ -121,7 +186,9 @@ impl Target {
             Target::Table(copy) => {
                 // A closed or full standard error must not change how the program ends.
                 if let Some(mut out) = copy {
-                    let _ = out.write_all(table(args, files, shared, &notes).as_bytes());
+                    let width = output::columns(&out).unwrap_or(WIDTH);
+                    let text = table(ran, files, shared, &notes, width.max(NARROWEST));
+                    let _ = out.write_all(text.as_bytes());
                 }
             }
         }
@@ -141,12 +208,76 @@ fn object(figures: [u64; BYTES.len()]) -> serde_json::Map<String, Value> {
         .collect()
 }
 
+/// The files that are told of, those of which most was fetched or missed first.
+fn files(shared: &Shared) -> Vec<(OsString, &FileStat)> {
+    let mut files: Vec<(OsString, &FileStat)> = (0..MAX_FILES)
+        .map_while(|i| shared.path(i).map(|p| (i, p)))
+        .map(|(i, p)| (OsString::from_vec(p), shared.stat(i)))
+        .collect();
+    files.sort_by_key(|(_, s)| {
+        std::cmp::Reverse(s.figures.get(Figure::Prefetched) + s.figures.get(Figure::Miss))
+    });
+    files
+}
+
+/// Whether the report's file is to have metrics.
+fn is_metrics(args: &RunArgs) -> bool {
+    let path = args.report.as_ref().and_then(Option::as_deref);
+    path.is_some_and(|p| p.as_os_str().as_bytes().ends_with(METRICS.as_bytes()))
+}
+
+/// What the report's file is to have.
+fn content(
+    ran: &Ran,
+    files: &[(OsString, &FileStat)],
+    shared: Option<&Shared>,
+    notes: &[String],
+) -> String {
+    match is_metrics(ran.args) {
+        true => metrics::text(ran, shared, notes),
+        false => output::json_text(&document(ran, files, shared, notes)) + "\n",
+    }
+}
+
+/// Puts a new file in the place of `path`, at once.
+fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}", std::process::id()));
+    let new = path.with_file_name(name);
+    let write = || {
+        let mut file = File::options().write(true).create_new(true).open(&new)?;
+        file.set_permissions(std::fs::metadata(path)?.permissions())?;
+        file.write_all(text.as_bytes())?;
+        std::fs::rename(&new, path)
+    };
+    write().inspect_err(|_| drop(std::fs::remove_file(&new)))
+}
+
+/// How long something took, µs.
+fn us(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// What programs have waited for what was missed, as far as is known of the devices, µs: no longer than they were there.
+fn waited_us(ran: &Ran, shared: &Shared) -> u64 {
+    let processes = shared.records().count().max(1) as u64;
+    let there = us(ran.began.elapsed()).saturating_mul(processes);
+    (shared.header().waited_ns.load(Relaxed) / 1000).min(there)
+}
+
+/// What the device would have taken for what was there in time, as far as is known of it, µs.
+fn saved_us(shared: &Shared) -> u64 {
+    sources(shared).map(|s| s.figures[SAVED]).sum()
+}
+
 fn document(
-    args: &RunArgs,
+    ran: &Ran,
     files: &[(OsString, &FileStat)],
     shared: Option<&Shared>,
     notes: &[String],
 ) -> Value {
+    let args = ran.args;
     let files: Vec<Value> = files
         .iter()
         .map(|(path, s)| {
@@ -231,10 +362,20 @@ fn document(
     let declared: serde_json::Map<String, Value> = declared(shared)
         .map(|(name, n)| (name.to_owned(), json!(n)))
         .collect();
-    json!({
+    let command = args.command.iter();
+    let is_text = command.clone().all(|word| word.to_str().is_some());
+    let lossy: Vec<String> = command
+        .clone()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let mut document = json!({
+        "schema": "outrider-report",
         "version": 1,
-        "mode": args.mode.name(),
-        "engine": args.engine.name(),
+        "command": lossy,
+        "ended": ran.ended.is_some(),
+        "elapsed_us": us(ran.began.elapsed()),
+        "mode": args.mode().name(),
+        "engine": args.engine().name(),
         "processes": processes,
         "files": files,
         "devices": devices,
@@ -243,7 +384,24 @@ fn document(
         "declared": declared,
         "graphs": graph::document(&graphs(shared)),
         "lost": notes,
-    })
+    });
+    if !is_text {
+        let bytes: Vec<&[u8]> = command.map(|word| word.as_bytes()).collect();
+        document["command_bytes"] = json!(bytes);
+    }
+    if let Some((status, [user, system])) = ran.ended {
+        match libc::WIFSIGNALED(status) {
+            true => document["signal"] = json!(libc::WTERMSIG(status)),
+            false => document["exit_code"] = json!(libc::WEXITSTATUS(status)),
+        }
+        document["user_us"] = json!(user);
+        document["system_us"] = json!(system);
+    }
+    if let Some(shared) = shared {
+        document["waited_us"] = json!(waited_us(ran, shared));
+        document["saved_us"] = json!(saved_us(shared));
+    }
+    document
 }
 
 /// What was not prefetched because of where it lies.
@@ -332,72 +490,150 @@ fn devices(shared: &Shared) -> Vec<(String, u64, Option<u64>)> {
         .collect()
 }
 
-fn size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "K", "M", "G", "T"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1000.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 {
-        format!("{bytes} B")
-    } else {
-        format!("{value:.1} {}", UNITS[unit])
-    }
+/// Columns of a report that nobody says the width of.
+const WIDTH: usize = 80;
+/// A narrower terminal breaks the lines.
+const NARROWEST: usize = 64;
+
+/// A duration, µs, as people read it.
+fn seconds(us: u64) -> String {
+    format!("{:.2} s", us as f64 / 1e6)
 }
 
+/// What became of it, in a sentence. What would have been waited for is reckoned, and said to be.
+fn sentence(ran: &Ran, shared: Option<&Shared>) -> String {
+    let took = seconds(us(ran.began.elapsed()));
+    let Some(shared) = shared else {
+        return "nothing was done for the program; the lost lines say why".to_owned();
+    };
+    let total = &shared.header().total.figures;
+    let [hit, late, cached, missed] =
+        [Figure::Hit, Figure::Late, Figure::Cached, Figure::Miss].map(|figure| total.get(figure));
+    let used = total.get(Figure::Used);
+    let resident = cached + shared.header().resident.load(Relaxed);
+    if hit + late + missed + used == 0 {
+        return match resident {
+            0 => format!("no reads of large files were told in {took}, and nothing was done"),
+            n => format!(
+                "{} were read in {took} that were cached before: there was nothing to do",
+                bytes(n)
+            ),
+        };
+    }
+    let (waited, saved) = (waited_us(ran, shared), saved_us(shared));
+    let mut said = format!(
+        "{} were there in time, {} came late and {} were read as always; in {took}",
+        bytes(hit),
+        bytes(late),
+        bytes(missed)
+    );
+    said += &format!(" the program waited about {} for the last", seconds(waited));
+    if saved >= 10_000 {
+        said += &format!(
+            ", and by the device's figures was spared about {}",
+            seconds(saved)
+        );
+    }
+    let ahead = shared.header().walked[1].load(Relaxed);
+    if ahead > 0 {
+        said += &format!("; {ahead} small files were fetched before it opened them");
+    }
+    said
+}
+
+/// Words on lines of at most so many columns.
+fn wrapped(text: &str, width: usize) -> String {
+    let mut out = String::new();
+    let mut column = 0;
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > width {
+            out.push('\n');
+            column = 0;
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out += word;
+        column += length;
+    }
+    out + "\n"
+}
+
+/// Columns of the table's figures: what programs have read, by what they found, and what was fetched in vain.
+const COLUMNS: [Figure; 5] = [
+    Figure::Hit,
+    Figure::Late,
+    Figure::Cached,
+    Figure::Miss,
+    Figure::Wasted,
+];
+
 fn table(
-    args: &RunArgs,
+    ran: &Ran,
     files: &[(OsString, &FileStat)],
     shared: Option<&Shared>,
     notes: &[String],
+    width: usize,
 ) -> String {
     const ROWS: usize = 20;
-    let mut out = format!(
-        "outrider: mode {}, engine {}\n",
-        args.mode.name(),
-        args.engine.name()
-    );
-    let row = |name: &str, figures: [u64; BYTES.len()], saved: &AtomicU64| {
-        let cells = figures.map(|v| format!("{:>10}", size(v)));
-        let saved = saved.load(Relaxed);
-        format!("{} {saved:>11} {name}\n", cells.join(" "))
+    let args = ran.args;
+    let mut out = wrapped(&format!("outrider: {}.", sentence(ran, shared)), width);
+    // Each is a column wide, and one of space.
+    let cells = |values: &[u64]| -> String {
+        let cells = values.iter().map(|v| format!("{:>10} ", bytes(*v)));
+        cells.collect()
+    };
+    let heads = |names: &[&str]| -> String {
+        let heads = names.iter().map(|name| format!("{name:>10} "));
+        heads.collect()
+    };
+    let room = width.saturating_sub(11 * COLUMNS.len());
+    let row = |name: &str, figures: &Figures| {
+        let values = COLUMNS.map(|figure| figures.get(figure));
+        format!("{}{}\n", cells(&values), output::shortened(name, room))
     };
     if let Some(shared) = shared {
-        out += &BYTES.map(|h| format!("{h:>10}")).join(" ");
-        out += " calls saved file or process\n";
+        out += &heads(&COLUMNS.map(|figure| BYTES[figure as usize]));
+        out += "file or process\n";
         for (path, s) in files.iter().take(ROWS) {
-            out += &row(&show(path), s.figures.all(), &s.calls_saved);
+            out += &row(&show(path), &s.figures);
         }
         if files.len() > ROWS {
             out += &format!("{:>10} more files\n", files.len() - ROWS);
         }
         let h = shared.header();
         for p in shared.records().take(ROWS) {
-            let [reads, bytes] = [&p.reads, &p.bytes_read].map(|n| n.load(Relaxed));
+            let reads = p.reads.load(Relaxed);
             let (pid, command) = (p.pid.load(Relaxed), show(text(&p.name)));
-            let name = format!("{command} ({pid}): {reads} reads, {}", size(bytes));
-            out += &row(&name, p.figures.all(), &p.calls_saved);
+            out += &row(&format!("{command} ({pid}), {reads} reads"), &p.figures);
         }
         let more = shared.records().count().saturating_sub(ROWS);
         if more > 0 {
             out += &format!("{more:>10} more processes\n");
         }
-        out += &row("total", h.total.figures.all(), &h.calls_saved);
+        let total = &h.total.figures;
+        out += &row("total", total);
         let asked: Vec<Source> = sources(shared).filter(|s| s.asked > 0).collect();
         if !asked.is_empty() {
-            let heads = ["asked", "used", "late", "wasted", "evicted", "dropped"];
-            out += &heads.map(|h| format!("{h:>10}")).join(" ");
-            out += "  wait saved source\n";
+            out += &heads(&["asked", "used", "late", "wasted", "evicted"]);
+            out += "wait saved source\n";
         }
         for s in asked {
-            let [used, late, wasted, evicted, dropped, saved_us] = s.figures;
-            let cells = [s.asked, used, late, wasted, evicted, dropped];
-            out += &cells.map(|v| format!("{:>10}", size(v))).join(" ");
-            let saved = format!("{:.3} s", saved_us as f64 / 1e6);
-            out += &format!(" {saved:>11} {}\n", s.name);
+            let [used, late, wasted, evicted, _, saved] = s.figures;
+            out += &cells(&[s.asked, used, late, wasted, evicted]);
+            out += &format!("{:>10} {}\n", seconds(saved), s.name);
         }
+        let of = |figure| bytes(total.get(figure));
+        let fetched = format!(
+            "prefetched {}: {} used, {} wasted, {} evicted; {} dropped before that",
+            of(Figure::Prefetched),
+            of(Figure::Used),
+            of(Figure::Wasted),
+            of(Figure::Evicted),
+            of(Figure::Dropped)
+        );
+        out += &wrapped(&fetched, width);
         let [walked, opened] = h.walked.each_ref().map(|n| n.load(Relaxed));
         if walked > 0 {
             out +=
@@ -411,21 +647,27 @@ fn table(
         if resident > 0 {
             out += &format!(
                 "{} read of files that were cached when they were opened\n",
-                size(resident)
+                bytes(resident)
             );
         }
         out += &format!(
-            "{} requests, {} events, {} dropped\n",
+            "{} requests, {} events, {} dropped, {} calls saved\n",
             h.notes.requests.load(Relaxed),
             h.events.load(Relaxed),
-            h.dropped.load(Relaxed)
+            h.dropped.load(Relaxed),
+            h.calls_saved.load(Relaxed)
         );
     }
+    out += &format!(
+        "mode {}, engine {}\n",
+        args.mode().name(),
+        args.engine().name()
+    );
     if declared(shared).any(|(_, n)| n > 0) {
         let cells: Vec<String> = declared(shared)
             .map(|(name, n)| match name.strip_suffix("_bytes") {
-                Some("declared") => size(n),
-                Some(name) => format!("{} {name}", size(n)),
+                Some("declared") => bytes(n),
+                Some(name) => format!("{} {name}", bytes(n)),
                 None => format!("{n} {}", name.replace('_', " ")),
             })
             .collect();
@@ -433,8 +675,10 @@ fn table(
     }
     out += &graph::lines(&graphs(shared));
     for (dev, latency, bandwidth) in shared.map(devices).unwrap_or_default() {
-        let bandwidth = bandwidth.map_or("bandwidth not measured".into(), |b| format!("{b} MB/s"));
-        out += &format!("device {dev}: {latency} µs, {bandwidth}\n");
+        let rate = |mb: u64| format!("{}/s", bytes(mb * 1_000_000));
+        let bandwidth = bandwidth.map_or("bandwidth not measured".into(), rate);
+        let unit = output::micros();
+        out += &format!("device {dev}: {latency} {unit}, {bandwidth}\n");
     }
     for note in notes {
         out += &format!("lost: {}\n", shown::line(note.as_bytes()));

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::once::Way;
-use super::{BOUNDS, Bench, Pair, median, round};
+use super::{BOUNDS, Bench, Pair, round};
 use crate::bench::column::{Column, STOCK_KB};
 use crate::bench::direct;
 use crate::bench::exec::not_interrupted;
@@ -11,6 +11,7 @@ use crate::bench::needed::Needed;
 use crate::bench::record::BOUND;
 use crate::disk;
 use crate::output::Outcome;
+use crate::results::median;
 use crate::results::{Bound, Line};
 use crate::rows::Memory;
 
@@ -75,7 +76,8 @@ impl Bench<'_> {
                 warm.push(round(done.ended.seconds));
             }
         }
-        let bound = median(&replay).max(median(&warm));
+        let of = |times: &[f64]| median(times).unwrap_or(f64::NAN);
+        let bound = of(&replay).max(of(&warm));
         self.record.add(&Line::Bound(Bound {
             row: pair.row.name.clone(),
             device: pair.device.label.clone(),

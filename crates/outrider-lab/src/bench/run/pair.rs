@@ -5,12 +5,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::once::{Done, Way};
-use super::{Bench, Pair, installed, median, round};
+use super::{Bench, Pair, installed, round};
 use crate::bench::column::{Column, Places, SCAN_KB, STOCK_KB};
 use crate::bench::load::Sample;
 use crate::bench::needed::Needed;
 use crate::bench::{exec, machine};
 use crate::output::Outcome;
+use crate::results::median;
 use crate::results::{Line, RowInfo, Run};
 use crate::rows::{Memory, Row};
 
@@ -339,8 +340,8 @@ impl Bench<'_> {
     ) {
         let mut line = format!("{} on {}:", pair.row.name, pair.device.label);
         for column in columns {
-            let told = match seconds.get(&column.name) {
-                Some(s) => format!("{:.3} s", median(s)),
+            let told = match seconds.get(&column.name).and_then(|s| median(s)) {
+                Some(s) => format!("{s:.3} s"),
                 None => "failed".to_owned(),
             };
             line.push_str(&format!(" {} {told},", column.name));

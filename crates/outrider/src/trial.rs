@@ -1,0 +1,450 @@
+//! `outrider try`: a program without and with its reads foreseen, in turn, on files that are made cold before each run.
+//!
+//! What it reads is found by a first run that is remembered (see `profile`). What can't be made cold would be no test: what waits to be written, what
+//! running programs have mapped, what lies in memory and what the kernel doesn't tell of. Of these there may be a part, since the C library is always
+//! among them; beyond that nothing is measured.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use outrider_cli::Context;
+use outrider_sys::device::{Device, LiesOn, lies_on};
+use outrider_sys::units::PAGE;
+use serde_json::Value;
+
+use crate::cached::residency;
+use crate::cli::TryArgs;
+use crate::evict;
+use crate::output::{self, Failure, Outcome, bytes, show};
+use crate::preload;
+use crate::profile;
+use crate::tree::{self, Found};
+use crate::{elf, run};
+
+/// So much of what the program reads may stay cached, of all: it is alike in both ways, and makes the difference smaller than it is.
+const MAY_STAY: f64 = 0.25;
+/// Times that differ by less, as a share of the longer, are alike: what runs of one program differ by on a quiet machine.
+const ALIKE: f64 = 0.05;
+/// The processor is what a program waits for if it takes so much of the time.
+const BUSY: f64 = 0.8;
+
+/// Runs the subcommand. Exit code 1 where nothing could be measured, and as of `outrider run` where the program can't be started.
+pub fn command(args: &TryArgs) -> Outcome {
+    if run::is_switched_off() {
+        return Err(Failure::usage(
+            "OUTRIDER is off in the environment, and both ways would be the same; accepted is an environment without it",
+        ));
+    }
+    let name = show(&args.command[0]);
+    let Some(path) = elf::look_up(&args.command[0]) else {
+        output::complain(&format!("{name}: no such program"));
+        return Ok(127);
+    };
+    let own = std::env::current_exe().doing("this command's own file")?;
+    let place = Place::new().doing("a directory for what is measured")?;
+
+    // Its output is shown, once.
+    let profile = place.0.join("reads.profile");
+    let mut remember = OsString::from("--remember=");
+    remember.push(&profile);
+    let first = ours(&own, &remember, &args.command)
+        .stdin(Stdio::null())
+        .status()
+        .doing(&name)?;
+    let ended_well = |status: &ExitStatus| !matches!(status.code(), None | Some(126 | 127));
+    if !ended_well(&first) {
+        let what = match first.signal() {
+            Some(signal) => format!("signal {signal} ended it"),
+            None => "it could not be run".to_owned(),
+        };
+        output::complain(&format!("{name}: {what}; nothing was measured"));
+        return Ok(first.code().unwrap_or(1));
+    }
+    let mut files = match profile.exists() {
+        true => profile::listing(profile.as_os_str())?.files,
+        false => Vec::new(),
+    };
+    // Whoever uses them has them cached.
+    let library = preload::library().ok();
+    files.retain(|found| found.path != own && Some(&found.path) != library.as_ref());
+    let library = library.and_then(|path| path.canonicalize().ok());
+    files.retain(|found| Some(&found.path) != library.as_ref());
+
+    let cold = Cold::make(&files);
+    if let Some(reason) = cold.refusal() {
+        output::complain(&format!("{name}: {reason}; nothing was measured"));
+        return Ok(1);
+    }
+    cold.describe(files.len());
+
+    let report = place.0.join("report.json");
+    let mut to_report = OsString::from("--report=");
+    to_report.push(&report);
+    let (mut stock, mut with) = (Vec::new(), Vec::new());
+    for round in 0..args.rounds {
+        // Who comes first changes, so that what drifts concerns both.
+        for is_stock in [round % 2 == 0, round % 2 != 0] {
+            Cold::make(&files);
+            let mut command = match is_stock {
+                true => {
+                    let mut command = Command::new(&args.command[0]);
+                    command.args(&args.command[1..]);
+                    command
+                }
+                false => ours(&own, &to_report, &args.command),
+            };
+            let (took, status) = measured(&mut command).doing(&name)?;
+            match is_stock {
+                true => stock.push((took, status)),
+                false => with.push((took, status)),
+            }
+        }
+    }
+    let all = stock.iter().chain(&with);
+    if let Some((_, other)) = all.clone().find(|(_, status)| *status != first) {
+        output::complain(&format!(
+            "{name}: it ended in different ways ({first}, {other}): the times say nothing"
+        ));
+        return Ok(1);
+    }
+    let times = |runs: &[(Duration, ExitStatus)]| Times::of(runs.iter().map(|(took, _)| *took));
+    let (stock, with) = (times(&stock), times(&with));
+    let report: Value = fs::read(&report)
+        .ok()
+        .and_then(|text| serde_json::from_slice(&text).ok())
+        .unwrap_or_default();
+    eprint!("{}", table(&stock, &with));
+    let verdict = Verdict::of(&stock, &with, &report, &path);
+    output::complain(&verdict.text(&stock, &with));
+    if let Some(advice) = verdict.advice() {
+        output::complain(&format!("to try: {advice}"));
+    }
+    Ok(0)
+}
+
+/// A directory of this run's own, while it lasts.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> io::Result<Place> {
+        let name = format!("outrider-try-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Place(path))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The program with its reads foreseen.
+fn ours(own: &Path, flag: &OsStr, command: &[OsString]) -> Command {
+    let mut ours = Command::new(own);
+    ours.arg("run").arg(flag).arg("--").args(command);
+    ours
+}
+
+/// How long a program takes, and how it ends. Its output is read and thrown away: into /dev/null some write less.
+fn measured(command: &mut Command) -> io::Result<(Duration, ExitStatus)> {
+    let began = Instant::now();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    if let Some(mut output) = child.stdout.take() {
+        let mut part = vec![0; 1 << 16];
+        while output.read(&mut part)? > 0 {}
+    }
+    let status = child.wait()?;
+    Ok((began.elapsed(), status))
+}
+
+/// What could be made cold, bytes, and why the rest could not.
+#[derive(Default)]
+struct Cold {
+    cold: u64,
+    /// Of this, what lies on servers.
+    served: u64,
+    /// By the reason, and one of the files.
+    stays: BTreeMap<&'static str, (u64, PathBuf)>,
+}
+
+impl Cold {
+    fn make(files: &[Found]) -> Cold {
+        let mut cold = Cold::default();
+        let looked = tree::parallel(files, tree::METADATA_THREADS, |found| {
+            // As a file that is named, all of it.
+            let found = Found {
+                remembered: None,
+                ..found.clone()
+            };
+            let open = tree::open(&found).ok()??;
+            if Device::of_dev(open.key.device()).is_memory() {
+                return Some((open.size, open.size, false, "lie in memory"));
+            }
+            let evicted = evict::evict(&open);
+            let left = residency(&open);
+            let stays = left.resident_bytes();
+            let why = match (stays, evicted) {
+                (None, _) => "can't be seen, being another user's",
+                (_, Err(_)) => "can't be dropped",
+                _ if evict::dirty_bytes(&left) >= PAGE => "wait to be written",
+                _ => "are in use by running programs",
+            };
+            let device = open.key.device();
+            let server = lies_on(open.file.as_fd(), device.0) == LiesOn::Server;
+            Some((open.size, stays.unwrap_or(open.size), server, why))
+        });
+        for (found, looked) in files.iter().zip(looked) {
+            let Some((size, stays, server, why)) = looked else {
+                continue;
+            };
+            let made = size.saturating_sub(stays);
+            cold.cold += made;
+            cold.served += if server { made } else { 0 };
+            if stays > 0 {
+                let reason = cold.stays.entry(why).or_insert((0, found.path.clone()));
+                reason.0 += stays;
+            }
+        }
+        cold
+    }
+
+    fn reasons(&self) -> String {
+        let reasons = self.stays.iter().map(|(why, (n, first))| {
+            format!("{} {why} ({} is one of the files)", bytes(*n), show(first))
+        });
+        reasons.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Why measuring would show nothing.
+    fn refusal(&self) -> Option<String> {
+        let stays: u64 = self.stays.values().map(|(n, _)| n).sum();
+        let all = self.cold + stays;
+        if all == 0 {
+            return Some("it was not seen to read any file".to_owned());
+        }
+        if stays as f64 <= MAY_STAY * all as f64 {
+            return None;
+        }
+        let dirty = self.stays.contains_key("wait to be written");
+        Some(format!(
+            "of the {} of the files that it reads {} can't be made cold: {}{}",
+            bytes(all),
+            bytes(stays),
+            self.reasons(),
+            if dirty {
+                "; sync(1) has them written"
+            } else {
+                ""
+            }
+        ))
+    }
+
+    fn describe(&self, files: usize) {
+        let mut said = format!(
+            "{} of {} are made cold before each run",
+            bytes(self.cold),
+            output::count(files, "file")
+        );
+        if !self.stays.is_empty() {
+            said += &format!("; {}", self.reasons());
+        }
+        if self.served > 0 {
+            said += &format!(
+                "; of the {} on servers these may have a part cached",
+                bytes(self.served)
+            );
+        }
+        output::complain(&said);
+    }
+}
+
+/// What runs of one way took.
+struct Times {
+    fastest: Duration,
+    median: Duration,
+    slowest: Duration,
+}
+
+impl Times {
+    /// Of one run at least.
+    fn of(runs: impl Iterator<Item = Duration>) -> Times {
+        let mut runs: Vec<Duration> = runs.collect();
+        runs.sort();
+        Times {
+            fastest: runs[0],
+            median: runs[runs.len() / 2],
+            slowest: runs[runs.len() - 1],
+        }
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.3} s", time.as_secs_f64())
+}
+
+fn table(stock: &Times, with: &Times) -> String {
+    let mut out = format!("{:>20} {:>11} {:>11}\n", "median", "fastest", "slowest");
+    for (name, times) in [("stock", stock), ("Outrider", with)] {
+        let cells = [times.median, times.fastest, times.slowest].map(seconds);
+        out += &format!(
+            "{name:<8} {:>11} {:>11} {:>11}\n",
+            cells[0], cells[1], cells[2]
+        );
+    }
+    out
+}
+
+/// What it came to, and why.
+enum Why {
+    /// The program can't be hooked.
+    Unhooked(String),
+    /// Bytes that were there in time.
+    InTime(u64),
+    /// The processor is what it waits for, seconds of it.
+    Busy(f64),
+    /// Bytes that came late: the device is what it waits for.
+    Late(u64),
+    /// Bytes that nobody foresaw.
+    Missed(u64),
+    /// Nothing that was read was told.
+    Nothing,
+}
+
+struct Verdict(Why);
+
+impl Verdict {
+    /// `report` is that of a run of ours.
+    fn of(stock: &Times, with: &Times, report: &Value, program: &Path) -> Verdict {
+        if let Ok(Some(reason)) = elf::obstacle(program) {
+            return Verdict(Why::Unhooked(reason));
+        }
+        let total = |name: &str| report["totals"][name].as_u64().unwrap_or(0);
+        let (hit, late, missed) = (total("hit_bytes"), total("late_bytes"), total("miss_bytes"));
+        // Files of trees are in what was used alone.
+        let in_time = hit.max(total("used_bytes").saturating_sub(late));
+        if with.median < stock.median && in_time > late + missed {
+            return Verdict(Why::InTime(in_time));
+        }
+        let time = |name: &str| report[name].as_u64().unwrap_or(0) as f64 / 1e6;
+        let busy = time("user_us") + time("system_us");
+        if busy > BUSY * time("elapsed_us") {
+            return Verdict(Why::Busy(busy));
+        }
+        Verdict(match (in_time, late, missed) {
+            (0, 0, 0) => Why::Nothing,
+            _ if missed > late && missed > in_time => Why::Missed(missed),
+            _ if late > in_time => Why::Late(late),
+            _ => Why::InTime(in_time),
+        })
+    }
+
+    fn text(&self, stock: &Times, with: &Times) -> String {
+        let (a, b) = (stock.median.as_secs_f64(), with.median.as_secs_f64());
+        let overlap = stock.fastest <= with.slowest && with.fastest <= stock.slowest;
+        let alike = (a - b).abs() <= ALIKE * a.max(b) || overlap;
+        let came = if alike {
+            format!(
+                "cold, it takes {b:.2} s with Outrider and {a:.2} s without, which is no difference"
+            )
+        } else if b < a {
+            format!(
+                "cold, it takes {b:.2} s with Outrider instead of {a:.2} s, {:.1} times as quick",
+                a / b
+            )
+        } else {
+            format!("cold, it takes {b:.2} s with Outrider instead of {a:.2} s, which is slower")
+        };
+        let why = match &self.0 {
+            Why::Unhooked(reason) => format!("nothing is foreseen: {reason}"),
+            Why::InTime(n) => format!("{} were there before it asked", bytes(*n)),
+            Why::Busy(s) => format!("it works on the processor for {s:.2} s of that"),
+            Why::Late(n) => format!("{} came late: the device delivers no faster", bytes(*n)),
+            Why::Missed(n) => format!("{} that it read could not be foreseen", bytes(*n)),
+            Why::Nothing => {
+                "no reads of large files were told, nor an order of small ones".to_owned()
+            }
+        };
+        format!("{came}: {why}")
+    }
+
+    fn advice(&self) -> Option<&'static str> {
+        match self.0 {
+            Why::Unhooked(_) => Some("--remember, which fetches what an earlier run has read"),
+            Why::Missed(_) => Some(
+                "--remember, for jobs that read the same again, or --mode fetchall+opt where memory holds the files",
+            ),
+            Why::Late(_) => Some("--remember, which begins before the program does"),
+            Why::InTime(_) | Why::Busy(_) | Why::Nothing => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn times(ms: [u64; 3]) -> Times {
+        Times::of(ms.into_iter().map(Duration::from_millis))
+    }
+
+    #[test]
+    fn verdicts() {
+        let program = Path::new("/proc/self/exe");
+        let report = |hit: u64, late: u64, missed: u64, user_us: u64| {
+            json!({
+                "elapsed_us": 1_000_000, "user_us": user_us, "system_us": 0,
+                "totals": {"hit_bytes": hit, "late_bytes": late, "miss_bytes": missed},
+            })
+        };
+        let (slow, quick) = (times([990, 1000, 1010]), times([200, 210, 220]));
+        for (stock, with, report, parts) in [
+            (
+                &slow,
+                &quick,
+                report(100, 1, 1, 0),
+                ["4.8 times as quick", "100 B were there"],
+            ),
+            (
+                &slow,
+                &slow,
+                report(0, 1, 100, 0),
+                ["no difference", "not be foreseen"],
+            ),
+            (&quick, &slow, report(0, 100, 1, 0), ["slower", "came late"]),
+            (
+                &slow,
+                &slow,
+                report(0, 0, 0, 950_000),
+                ["no difference", "processor for 0.95 s"],
+            ),
+            (
+                &slow,
+                &slow,
+                report(0, 0, 0, 0),
+                ["no difference", "no reads"],
+            ),
+        ] {
+            let text = Verdict::of(stock, with, &report, program).text(stock, with);
+            assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+        }
+        // Of two runs alike in the median those that differ much among each other say nothing.
+        let wide = times([100, 500, 2000]);
+        let text = Verdict(Why::Nothing).text(&slow, &wide);
+        assert!(text.contains("no difference"), "{text}");
+    }
+}
