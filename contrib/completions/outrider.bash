@@ -28,14 +28,23 @@ _outrider() {
             outrider,graph)
                 cmd="outrider__subcmd__graph"
                 ;;
+            outrider,help)
+                cmd="outrider__subcmd__help"
+                ;;
             outrider,probe)
                 cmd="outrider__subcmd__probe"
                 ;;
             outrider,profile)
                 cmd="outrider__subcmd__profile"
                 ;;
+            outrider,report)
+                cmd="outrider__subcmd__report"
+                ;;
             outrider,run)
                 cmd="outrider__subcmd__run"
+                ;;
+            outrider,try)
+                cmd="outrider__subcmd__try"
                 ;;
             outrider,warm)
                 cmd="outrider__subcmd__warm"
@@ -74,7 +83,7 @@ _outrider() {
 
     case "${cmd}" in
         outrider)
-            opts="-h -V --help --version run cached warm evict probe doctor graph profile"
+            opts="-h -V --help --version run try report cached warm evict probe doctor graph profile help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -88,7 +97,7 @@ _outrider() {
             return 0
             ;;
         outrider__subcmd__cached)
-            opts="-h --json --help"
+            opts="-h --json --summary --all --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -102,12 +111,16 @@ _outrider() {
             return 0
             ;;
         outrider__subcmd__doctor)
-            opts="-h --json --help"
+            opts="-h --at --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --at)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -172,6 +185,20 @@ _outrider() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        outrider__subcmd__help)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;
@@ -317,8 +344,22 @@ _outrider() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        outrider__subcmd__report)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         outrider__subcmd__run)
-            opts="-h --mode --engine --budget --config --report --explain --record --remember --plugin --help"
+            opts="-h --mode --engine --budget --config --report --report-every --explain --record --remember --plugin --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -344,6 +385,10 @@ _outrider() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --report-every)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --explain)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -357,6 +402,28 @@ _outrider() {
                     return 0
                     ;;
                 --plugin)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        outrider__subcmd__try)
+            opts="-n -h --rounds --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --rounds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

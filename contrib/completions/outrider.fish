@@ -27,6 +27,8 @@ end
 complete -c outrider -n "__fish_outrider_needs_command" -s h -l help -d 'Print help'
 complete -c outrider -n "__fish_outrider_needs_command" -s V -l version -d 'Print version'
 complete -c outrider -n "__fish_outrider_needs_command" -f -a "run" -d 'Run a program with its reads foreseen'
+complete -c outrider -n "__fish_outrider_needs_command" -f -a "try" -d 'Run a program without and with its reads foreseen, on cold files, and say what came of it'
+complete -c outrider -n "__fish_outrider_needs_command" -f -a "report" -d 'Have a run that goes on write its report\'s file now'
 complete -c outrider -n "__fish_outrider_needs_command" -f -a "cached" -d 'Show how much of files or trees is in the page cache'
 complete -c outrider -n "__fish_outrider_needs_command" -f -a "warm" -d 'Read files or trees into the page cache, in the order in which they lie on the device'
 complete -c outrider -n "__fish_outrider_needs_command" -f -a "evict" -d 'Drop clean pages of files or trees from the page cache'
@@ -34,25 +36,32 @@ complete -c outrider -n "__fish_outrider_needs_command" -f -a "probe" -d 'Measur
 complete -c outrider -n "__fish_outrider_needs_command" -f -a "doctor" -d 'Show what this machine and a program allow, and what is lost by each no'
 complete -c outrider -n "__fish_outrider_needs_command" -f -a "graph" -d 'Look at the foreaction graphs of plug-ins and programs, and check them'
 complete -c outrider -n "__fish_outrider_needs_command" -f -a "profile" -d 'Look at what jobs are remembered to need (run --remember), and take it elsewhere'
-complete -c outrider -n "__fish_outrider_using_subcommand run" -l mode -d 'What is prefetched' -r -f -a "os-only\t'The kernel alone: the program\'s own hints are dropped'
+complete -c outrider -n "__fish_outrider_needs_command" -f -a "help" -d 'Show the flags of a command'
+complete -c outrider -n "__fish_outrider_using_subcommand run" -l mode -d 'What is prefetched; predict+opt where nothing else is said' -r -f -a "os-only\t'The kernel alone: the program\'s own hints are dropped'
 app-only\t'The kernel and the program\'s own hints; nothing is predicted'
 predict\t'Patterns are recognised and prefetched'
 predict+opt\t'As predict, and aggressively while there is memory'
 fetchall+opt\t'Every opened file is fetched as a whole while there is memory'"
-complete -c outrider -n "__fish_outrider_using_subcommand run" -l engine -d 'How requests are issued' -r -f -a "auto\t'The kernel module\'s calls where it is loaded, and threads otherwise'
+complete -c outrider -n "__fish_outrider_using_subcommand run" -l engine -d 'How requests are issued; auto where nothing else is said' -r -f -a "auto\t'The kernel module\'s calls where it is loaded, and threads otherwise'
 uring\t'Batches through io_uring'
 threads\t'Readahead calls by a pool of up to four threads'
 readahead\t'The same by one thread'
 noop\t'Nothing is issued; everything else happens'"
 complete -c outrider -n "__fish_outrider_using_subcommand run" -l budget -d 'Memory that prefetched and not yet used data may take, such as 512M' -r
 complete -c outrider -n "__fish_outrider_using_subcommand run" -l config -d 'Settings, in TOML' -r -F
-complete -c outrider -n "__fish_outrider_using_subcommand run" -l report -d 'Print a table of what was prefetched, used and wasted at the end; with =FILE write it as JSON' -r -F
+complete -c outrider -n "__fish_outrider_using_subcommand run" -l report -d 'Say at the end what was prefetched, used and wasted; with =FILE write it as JSON, and for a FILE that ends in .prom as metrics for Prometheus' -r -F
+complete -c outrider -n "__fish_outrider_using_subcommand run" -l report-every -d 'Write the report\'s file every so many seconds, too, 1 to 86400' -r
 complete -c outrider -n "__fish_outrider_using_subcommand run" -l explain -d 'Write into FILE what was fetched ahead and why, what came of it, and why files were left alone, a line for each decision' -r -F
 complete -c outrider -n "__fish_outrider_using_subcommand run" -l record -d 'Write into FILE all that the service sees and does, from which `outrider-lab replay` drives it again; no directories are run ahead of then' -r -F
 complete -c outrider -n "__fish_outrider_using_subcommand run" -l remember -d 'Remember what this job reads, and fetch that ahead in its next runs. Without =NAME the name is made of the command and the directory; a name with a slash is a file' -r
-complete -c outrider -n "__fish_outrider_using_subcommand run" -l plugin -d 'Load a plug-in with foreaction graphs into the program and those that it starts; may be repeated' -r -F
+complete -c outrider -n "__fish_outrider_using_subcommand run" -l plugin -d 'Load a plug-in with foreaction graphs into the program and those that it starts: a file, or the name of one that is installed, such as du; may be repeated' -r -F
 complete -c outrider -n "__fish_outrider_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c outrider -n "__fish_outrider_using_subcommand try" -s n -l rounds -d 'How often each way is measured, 1 to 99' -r
+complete -c outrider -n "__fish_outrider_using_subcommand try" -s h -l help -d 'Print help'
+complete -c outrider -n "__fish_outrider_using_subcommand report" -s h -l help -d 'Print help'
 complete -c outrider -n "__fish_outrider_using_subcommand cached" -l json -d 'Write JSON'
+complete -c outrider -n "__fish_outrider_using_subcommand cached" -l summary -d 'A line for each PATH'
+complete -c outrider -n "__fish_outrider_using_subcommand cached" -l all -d 'A line for each file, however many there are. Without it the files of a large tree are summed up by directory'
 complete -c outrider -n "__fish_outrider_using_subcommand cached" -s h -l help -d 'Print help'
 complete -c outrider -n "__fish_outrider_using_subcommand warm" -l profile -d 'Read what a remembered job needs instead' -r
 complete -c outrider -n "__fish_outrider_using_subcommand warm" -l budget -d 'Stop after this much, such as 512M. Without it: half of the available memory, or 90 % of what the tightest cgroup limit leaves, whichever is less' -r
@@ -62,6 +71,7 @@ complete -c outrider -n "__fish_outrider_using_subcommand evict" -s h -l help -d
 complete -c outrider -n "__fish_outrider_using_subcommand probe" -l json -d 'Write JSON'
 complete -c outrider -n "__fish_outrider_using_subcommand probe" -l save -d 'Keep what was measured: `outrider run` begins with it on this file system, instead of with a guess'
 complete -c outrider -n "__fish_outrider_using_subcommand probe" -s h -l help -d 'Print help'
+complete -c outrider -n "__fish_outrider_using_subcommand doctor" -l at -d 'A file or directory, of whose file system is told what it allows. Without it: the current directory' -r -F
 complete -c outrider -n "__fish_outrider_using_subcommand doctor" -l json -d 'Write JSON'
 complete -c outrider -n "__fish_outrider_using_subcommand doctor" -s h -l help -d 'Print help'
 complete -c outrider -n "__fish_outrider_using_subcommand graph; and not __fish_seen_subcommand_from check show" -s h -l help -d 'Print help'
@@ -97,3 +107,4 @@ complete -c outrider -n "__fish_outrider_using_subcommand profile; and __fish_se
 complete -c outrider -n "__fish_outrider_using_subcommand profile; and __fish_seen_subcommand_from export" -s h -l help -d 'Print help'
 complete -c outrider -n "__fish_outrider_using_subcommand profile; and __fish_seen_subcommand_from import" -l root -d 'The directory that its paths begin at' -r -F
 complete -c outrider -n "__fish_outrider_using_subcommand profile; and __fish_seen_subcommand_from import" -s h -l help -d 'Print help'
+complete -c outrider -n "__fish_outrider_using_subcommand help" -s h -l help -d 'Print help'
