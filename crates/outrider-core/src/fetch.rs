@@ -10,6 +10,7 @@
 //! pipe or a device now is never really opened.
 
 use outrider_sys::units::DeviceId;
+use std::cell::RefCell;
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -19,7 +20,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 use std::sync::{Mutex, PoisonError};
 
-use outrider_sys::device::{Device, Mount, mounts_of};
+use outrider_sys::device::{Device, Mount, MountTable, mounts_of};
 use outrider_sys::raw::{self, Fd};
 use outrider_sys::{seccomp, standing};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -372,6 +373,11 @@ fn is_served(mount: &Mount) -> bool {
 /// The mount of a server's files, if file system `id`, on which process `pid` has a file of this name, is one, or an overlay over one. Nothing is asked of the file
 /// system: it may not answer.
 pub fn server(pid: u32, id: DeviceId, name: &Path) -> Option<Mount> {
+    // What this process sees under that number is the same file system, whoever has it; where an overlay's layers lie may differ.
+    let seen = known_mount(id).filter(|m| m.fs_type != "overlay");
+    if let Some(mount) = seen {
+        return is_served(&mount).then_some(mount);
+    }
     let mounts = mounts_of(pid);
     let above = |name: &Path| {
         let holds = |m: &&Mount| name.starts_with(&m.mount_point);
@@ -411,6 +417,21 @@ pub fn server(pid: u32, id: DeviceId, name: &Path) -> Option<Mount> {
         dirs.any(|dir| above(Path::new(dir)).is_some_and(is_served))
     };
     (is_layered || is_served(mount)).then(|| mount.clone())
+}
+
+/// What is mounted last with this number, as far as this process sees.
+fn known_mount(id: DeviceId) -> Option<Mount> {
+    thread_local! {
+        // A thread may have a descriptor table of its own.
+        static TABLE: RefCell<Option<MountTable>> = const { RefCell::new(None) };
+    }
+    TABLE.with_borrow_mut(|table| {
+        if table.is_none() {
+            *table = MountTable::open().ok();
+        }
+        let mounts = table.as_mut()?.mounts();
+        mounts.iter().rev().find(|m| m.dev == id).cloned()
+    })
 }
 
 /// Whether a file of this name lies on file system `id`; where the name means something else here it doesn't.

@@ -17,11 +17,15 @@ pub(crate) fn open(path: &Path) -> io::Result<Fd> {
 
 /// The contents of a small file.
 pub(crate) fn read_bytes(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
-    let fd = open(path.as_ref())?;
+    read_open(&open(path.as_ref())?)
+}
+
+/// The same of one that is open, from where it was read last.
+pub(crate) fn read_open(fd: &Fd) -> io::Result<Vec<u8>> {
     let mut all = Vec::new();
     let mut buf = [0u8; 4096];
     loop {
-        match rustix::io::read(&fd, &mut buf) {
+        match rustix::io::read(fd, &mut buf) {
             Ok(0) => return Ok(all),
             Ok(n) => all.extend_from_slice(&buf[..n]),
             Err(rustix::io::Errno::INTR) => continue,
