@@ -444,7 +444,7 @@ impl<K: Kernel> Service<K> {
         };
         let share = self.config.dense.share;
         let of = &mut self.files.get_mut(&key)?.random;
-        let verdict = match of.is_begun() && price.is_higher(of.seen.each()) {
+        let verdict = match of.is_begun() && !price.has_room && price.is_higher(of.seen.each()) {
             true => Verdict::After(dense::FEWEST),
             false => of.seen.decide(case, price, share),
         };
