@@ -123,7 +123,6 @@ impl Root {
             let made = Command::new("mmdebstrap")
                 .args(["--variant=apt", "--include=sqlite3", release])
                 .arg(&new)
-                .arg("http://deb.debian.org/debian")
                 .stdin(Stdio::null())
                 .output()
                 .unwrap();
