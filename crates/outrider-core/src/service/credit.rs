@@ -90,7 +90,7 @@ impl<K: Kernel> Service<K> {
             self.header().waited_ns.fetch_add(ns, Relaxed);
         }
         self.book(key, |credit| {
-            credit.waited(waited_us, read.len, read.window.is_some(), read.now);
+            credit.waited(waited_us, read.len, read.now);
             credit.returned(returned);
         });
     }

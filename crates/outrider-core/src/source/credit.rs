@@ -53,9 +53,9 @@ pub struct Credit {
     /// When the last read was told, µs.
     last: u64,
     /// Reads that found nothing, and what they took, µs.
-    reads: Took,
-    /// Of these, those of streams that read forward without gaps, and their bytes.
-    plain: Took,
+    reads: u64,
+    took_us: u64,
+    /// Their bytes.
     bytes: u64,
     /// What reads have waited that nothing was fetched for, µs.
     waited_us: f64,
@@ -67,31 +67,14 @@ pub struct Credit {
     saved_us: f64,
 }
 
-/// What reads took.
-#[derive(Clone, Copy, Debug, Default)]
-struct Took {
-    reads: u64,
-    us: u64,
-}
-
-impl Took {
-    fn add(&mut self, us: u64) {
-        self.reads += 1;
-        self.us += us;
-    }
-}
-
 impl Credit {
-    /// A read of `bytes` at time `now`, µs, has waited for so long, as far as is known of the device; `plain`: it is one of a stream that reads forward without gaps.
-    pub fn waited(&mut self, us: f64, bytes: u64, plain: bool, now: u64) {
+    /// A read of `bytes` at time `now`, µs, has waited for so long, as far as is known of the device.
+    pub fn waited(&mut self, us: f64, bytes: u64, now: u64) {
         self.waited_us += us;
         if let (Some(_), true) = (self.since, us > 0.0) {
-            let took = now.saturating_sub(self.last);
-            self.reads.add(took);
-            if plain {
-                self.plain.add(took);
-                self.bytes += bytes;
-            }
+            self.took_us += now.saturating_sub(self.last);
+            self.reads += 1;
+            self.bytes += bytes;
         }
         self.since.get_or_insert(now);
         self.last = now;
@@ -111,13 +94,13 @@ impl Credit {
 
     /// What a read takes that finds nothing, µs, once that is known.
     pub fn each_us(&self) -> Option<f64> {
-        (self.reads.reads >= FEWEST).then(|| self.reads.us as f64 / self.reads.reads as f64)
+        (self.reads >= FEWEST).then(|| self.took_us as f64 / self.reads as f64)
     }
 
     /// What a window of the kernel's readahead takes that is read like those, µs, once that is known.
     pub fn window_us(&self) -> Option<f64> {
-        let each = || self.plain.us as f64 * READAHEAD as f64 / self.bytes.max(1) as f64;
-        (self.plain.reads >= SURE).then(each)
+        let each = || self.took_us as f64 * READAHEAD as f64 / self.bytes.max(1) as f64;
+        (self.reads >= SURE).then(each)
     }
 
     /// What may be spent at time `now`, µs, where that is so much of what was waited.
@@ -231,7 +214,7 @@ mod tests {
         let mut credit = Credit::default();
         let mut lost = 0.0;
         for now in (0..1_000_000).step_by(1000) {
-            credit.waited(1000.0, 4096, false, now);
+            credit.waited(1000.0, 4096, now);
             if credit.left_us(now, SHARE) >= 100.0 {
                 credit.stake(stake(100.0, 1000.0));
                 lost += 100.0;
@@ -257,7 +240,7 @@ mod tests {
         }
         assert!(windows.windows(2).all(|w| w[1] > 2.0 * w[0]), "{windows:?}");
         let mut idle = Credit::default();
-        idle.waited(0.0, 0, false, 0);
+        idle.waited(0.0, 0, 0);
         assert_eq!(idle.left_us(1_000_000_000, SHARE), START_US);
     }
 }
