@@ -138,7 +138,7 @@ examples:
 # The directory of the library and the command that go into the wheel, which is named after the C library that they need; and where it goes.
 FROM := $(RELEASE)
 DIST := dist
-TOOLS := $(RELEASE)/../wheel
+TOOLS := $(abspath $(RELEASE)/../wheel)
 
 wheel:
 	@test -f $(FROM)/outrider && test -f $(FROM)/liboutrider.so || { echo "nothing to pack: make build first" >&2; exit 1; }

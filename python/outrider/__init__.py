@@ -24,6 +24,7 @@ tree's ``target/release``, in ``lib`` of the prefix under which the package is i
 Where there is none all functions succeed, nothing is prefetched, and one RuntimeWarning says so; `available` is False then.
 """
 
+from . import formats, torch
 from ._declared import (
     APPEND,
     LIST_MAX,
@@ -65,6 +66,7 @@ __all__ = [
     "ahead",
     "available",
     "declare",
+    "formats",
     "load_file",
     "pread",
     "pull",
@@ -73,5 +75,6 @@ __all__ = [
     "settle",
     "shards",
     "stats",
+    "torch",
     "version",
 ]

@@ -78,7 +78,11 @@ def prefetch(
 def _checked(dataset: Any, locate: Optional[Locate]) -> Locate:
     found = locate or locate_by(dataset)
     if len(dataset) > 0:
-        _pieces(found(0))
+        try:
+            place = found(0)
+        except Exception:  # an epoch that comes to it warns
+            return found
+        _pieces(place)
     return found
 
 

@@ -289,6 +289,14 @@ def main():
         os.rename(files.paths[100] + "-", files.paths[100])
     else:
         raise AssertionError("a missing file")
+    # Where nobody can say where samples lie, be it the first or a later one, the loader goes on.
+    for lost in [0, 50]:
+        where = {i: path for i, path in enumerate(files.paths) if i != lost}
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            loader = outrider.torch.prefetch(DataLoader(files, 16), locate=where.__getitem__)
+            assert len(list(loader)) == len(loader)
+        assert [w.category for w in told] == [RuntimeWarning], told
 
     class Endless(IterableDataset):
         def __iter__(self):
