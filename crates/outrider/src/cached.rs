@@ -167,6 +167,7 @@ pub fn command(args: &CachedArgs) -> Outcome {
     let size: u64 = known().map(|(_, _, r)| r.size).sum();
     let resident: u64 = known().filter_map(|(_, _, r)| r.resident_bytes()).sum();
     let unknown = rows.len() - known().count();
+    let is_unknown = unknown > 0 && unknown == rows.len();
 
     if args.json {
         let files: Vec<Value> = rows
@@ -184,8 +185,8 @@ pub fn command(args: &CachedArgs) -> Outcome {
                 "files": rows.len(),
                 "unknown_files": unknown,
                 "bytes": size,
-                "resident_bytes": resident,
-                "percent": percent(resident, size),
+                "resident_bytes": (!is_unknown).then_some(resident),
+                "percent": (!is_unknown).then(|| percent(resident, size)),
             },
             "errors": errors,
         }))?;
@@ -206,11 +207,7 @@ pub fn command(args: &CachedArgs) -> Outcome {
             }
         }
         if rows.len() != 1 && !(args.summary && args.paths.len() == 1) {
-            let share = if unknown > 0 && unknown == rows.len() {
-                "unknown".to_owned()
-            } else {
-                format!("{:>6.1}%", percent(resident, size))
-            };
+            let share = share(resident, size, is_unknown);
             write!(
                 out,
                 "{share} {:>10} of {:>10}  in {}",
@@ -238,6 +235,14 @@ pub fn command(args: &CachedArgs) -> Outcome {
 /// A file's path, its map, and how much of it is cached.
 type Row<'a> = (&'a PathBuf, Option<String>, Residency);
 
+/// A share in per cent, in the columns that lines have for it.
+fn share(resident: u64, size: u64, is_unknown: bool) -> String {
+    match is_unknown {
+        true => "unknown".to_owned(),
+        false => format!("{:>6.1}%", percent(resident, size)),
+    }
+}
+
 /// Of some files: their number, bytes in all and in the cache, and how many of them the kernel doesn't tell of, whose bytes are in neither.
 #[derive(Default)]
 struct Sum {
@@ -262,8 +267,12 @@ impl Sum {
     fn write(&self, out: &mut impl Write, name: &str) -> io::Result<()> {
         write!(
             out,
-            "{:>6.1}% {:>10} of {:>10}  in {:>12}  {name}",
-            percent(self.resident, self.bytes),
+            "{} {:>10} of {:>10}  in {:>12}  {name}",
+            share(
+                self.resident,
+                self.bytes,
+                self.files == 0 && self.unknown > 0
+            ),
             bytes(self.resident),
             bytes(self.bytes),
             output::count(self.files, "file"),
