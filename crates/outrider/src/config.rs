@@ -27,6 +27,18 @@ pub struct ForProgram {
     pub budget: Option<u64>,
 }
 
+impl ForProgram {
+    /// What this doesn't say `other` says.
+    fn or(self, other: ForProgram) -> ForProgram {
+        ForProgram {
+            enabled: self.enabled.or(other.enabled),
+            mode: self.mode.or(other.mode),
+            engine: self.engine.or(other.engine),
+            budget: self.budget.or(other.budget),
+        }
+    }
+}
+
 /// The settings of a file.
 #[derive(Debug, Default)]
 pub struct Settings {
@@ -108,7 +120,7 @@ fn parse_all(text: &str, program: Option<&OsStr>) -> Result<Settings, Mistake> {
         let own = whole.remove(PROGRAMS)?;
         Some((whole, own))
     }) else {
-        let config = parse(text)?;
+        let config = parse(text).map_err(with_programs)?;
         return Ok(Settings {
             config,
             ..Settings::default()
@@ -124,11 +136,12 @@ fn parse_all(text: &str, program: Option<&OsStr>) -> Result<Settings, Mistake> {
         let line = line_of_key(text, &[PROGRAMS]);
         (line, format!("{PROGRAMS}: {accepted}"))
     })?;
-    let config = parse(&general)?;
+    let config = parse(&general).map_err(with_programs)?;
     let mut settings = Settings {
         config,
         ..Settings::default()
     };
+    let mut named = Vec::new();
     for (name, section) in own {
         let section = section.as_table();
         let section = section.ok_or_else(|| {
@@ -137,18 +150,35 @@ fn parse_all(text: &str, program: Option<&OsStr>) -> Result<Settings, Mistake> {
         })?;
         let (for_program, changes) = program_section(text, name, section)?;
         if program.is_some_and(|program| is_named(name, program)) {
-            merge(&mut whole, changes);
-            let config: Config = toml::Value::Table(whole.clone())
-                .try_into()
-                .map_err(|e: toml::de::Error| (None, e.message().to_owned()))?;
-            config
-                .validate()
-                .map_err(|what| (None, format!("{PROGRAMS}.{name}: {what}")))?;
-            settings.config = config;
-            settings.program = for_program;
+            named.push((name, for_program, changes));
         }
     }
+    // A path goes before a name, and is taken after it therefore.
+    named.sort_by_key(|(name, ..)| name.contains('/'));
+    for (name, own, changes) in named {
+        merge(&mut whole, changes);
+        let config: Config = toml::Value::Table(whole.clone())
+            .try_into()
+            .map_err(|e: toml::de::Error| (None, e.message().to_owned()))?;
+        config
+            .validate()
+            .map_err(|what| (None, format!("{PROGRAMS}.{name}: {what}")))?;
+        settings.config = config;
+        settings.program = own.or(settings.program);
+    }
     Ok(settings)
+}
+
+/// Names the sections of programs among those that are accepted, where a section is what was wrong.
+fn with_programs((line, mut what): Mistake) -> Mistake {
+    let refused = tried("\"?\" = 1").err();
+    let sections = refused
+        .as_ref()
+        .and_then(|e| e.message().split_once(", expected "));
+    if let Some(at) = sections.and_then(|(_, names)| Some(what.find(names)? + names.len())) {
+        what.insert_str(at, &format!(", `{PROGRAMS}`"));
+    }
+    (line, what)
 }
 
 /// Whether a section is of the program that is run: by the name of its file, or, where it has a slash, by its path.
@@ -477,6 +507,27 @@ mod tests {
             let (at, what) = parse_all(text, Some(OsStr::new("y"))).unwrap_err();
             assert_eq!(at, Some(line), "{text}: {what}");
             assert!(what.contains(part), "{text}: {what}");
+        }
+        // The path goes before the name, whichever stands first.
+        let (name, path) = (
+            "[program.cat]\nmode = \"predict\"\nengine = \"noop\"\n[program.cat.window]\nmax = \"8M\"\n",
+            "[program.\"/usr/bin/cat\"]\nmode = \"os-only\"\n[program.\"/usr/bin/cat\".window]\nmax = \"4M\"\n",
+        );
+        for text in [format!("{name}{path}"), format!("{path}{name}")] {
+            let own = parse_all(&text, Some(OsStr::new("/usr/bin/cat"))).unwrap();
+            assert_eq!(own.program.mode, Some(Mode::OsOnly), "{text}");
+            assert_eq!(own.program.engine, Some(Engine::Noop), "{text}");
+            assert_eq!(own.config.window.max, Size::mib(4), "{text}");
+        }
+        // What is accepted at the top has them, and in a section it has not.
+        for (text, has) in [
+            ("[windows]\n", true),
+            ("[program.x]\n[windows]\n", true),
+            ("[program.x.windows]\nmax = 1\n", false),
+            ("[window]\nmux = 1\n", false),
+        ] {
+            let (_, what) = parse_all(text, None).unwrap_err();
+            assert_eq!(what.contains("`program`"), has, "{text}: {what}");
         }
         for text in ["program = 3\n", "program.x.mode = \"predict\"\n"] {
             let (_, what) = parse_all(text, None).unwrap_err();
