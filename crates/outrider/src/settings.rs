@@ -81,7 +81,17 @@ pub fn settle(args: &mut RunArgs) -> Result<Settled, Failure> {
         .or_else(|| variable("OUTRIDER_CONFIG").map(PathBuf::from));
     let report = || variable("OUTRIDER_REPORT").map(|path| (path != "-").then(|| path.into()));
     args.report = args.report.take().or_else(report);
-    args.report_every = args.report_every.or(every);
+    // As in the variable, it is the table.
+    if args.report == Some(Some(PathBuf::from("-"))) {
+        args.report = Some(None);
+    }
+    // Variables are inherited, also by runs that have no file for a report: without one it says nothing.
+    let (by, every) = match (args.report_every, &args.report) {
+        (Some(every), _) => ("--report-every", Some(every)),
+        (None, Some(Some(_))) => ("OUTRIDER_REPORT_EVERY", every),
+        (None, _) => ("OUTRIDER_REPORT_EVERY", None),
+    };
+    args.report_every = every;
     let file = config::load(args.config.as_deref(), Some(&args.command[0]))?;
     args.mode = args.mode.or(mode).or(file.program.mode);
     args.engine = args.engine.or(engine).or(file.program.engine);
@@ -95,7 +105,7 @@ pub fn settle(args: &mut RunArgs) -> Result<Settled, Failure> {
         )),
         (Some(Some(path)), Some(_)) if Path::new(path).exists() && !Path::new(path).is_file() => {
             Err(Failure::usage(format!(
-                "--report-every: {} is no regular file; accepted is one, since each report takes the place of the one before",
+                "{by}: {} is no regular file; accepted is one, since each report takes the place of the one before",
                 show(path)
             )))
         }
