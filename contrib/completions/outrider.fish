@@ -49,7 +49,7 @@ readahead\t'The same by one thread'
 noop\t'Nothing is issued; everything else happens'"
 complete -c outrider -n "__fish_outrider_using_subcommand run" -l budget -d 'Memory that prefetched and not yet used data may take, such as 512M' -r
 complete -c outrider -n "__fish_outrider_using_subcommand run" -l config -d 'Settings, in TOML' -r -F
-complete -c outrider -n "__fish_outrider_using_subcommand run" -l report -d 'Say at the end what was prefetched, used and wasted; with =FILE write it as JSON, and for a FILE that ends in .prom as metrics for Prometheus' -r -F
+complete -c outrider -n "__fish_outrider_using_subcommand run" -l report -d 'Say at the end what was prefetched, used and wasted; with =FILE write it as JSON, and for a FILE that ends in .prom as metrics for Prometheus. =- is as without a FILE' -r -F
 complete -c outrider -n "__fish_outrider_using_subcommand run" -l report-every -d 'Write the report\'s file every so many seconds, too, 1 to 86400' -r
 complete -c outrider -n "__fish_outrider_using_subcommand run" -l explain -d 'Write into FILE what was fetched ahead and why, what came of it, and why files were left alone, a line for each decision' -r -F
 complete -c outrider -n "__fish_outrider_using_subcommand run" -l record -d 'Write into FILE all that the service sees and does, from which `outrider-lab replay` drives it again; no directories are run ahead of then' -r -F

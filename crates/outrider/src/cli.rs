@@ -78,9 +78,14 @@ pub struct TryArgs {
 /// `outrider report`.
 #[derive(Clone, Debug, Args)]
 pub struct ReportArgs {
-    /// The process of an `outrider run --report=FILE`.
+    /// The process of an `outrider run --report=FILE` itself, not that of its program.
     #[arg(value_name = "PID", value_parser = pid, allow_negative_numbers = true)]
     pub pid: i32,
+}
+
+fn days(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok();
+    number.ok_or_else(|| "accepted is a number of days, such as 90".to_owned())
 }
 
 fn pid(text: &str) -> Result<i32, String> {
@@ -181,7 +186,7 @@ pub struct ProfilePruneArgs {
     )]
     pub name: Option<OsString>,
     /// Remove profiles of which no run has made use for so many days.
-    #[arg(long, value_name = "DAYS")]
+    #[arg(long, value_name = "DAYS", value_parser = days, allow_negative_numbers = true)]
     pub unused: Option<u32>,
 }
 
@@ -330,7 +335,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Say at the end what was prefetched, used and wasted; with =FILE write it as JSON, and for a FILE that ends in .prom as
-    /// metrics for Prometheus.
+    /// metrics for Prometheus. =- is as without a FILE.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub report: Option<Option<PathBuf>>,
     /// Write the report's file every so many seconds, too, 1 to 86400.

@@ -531,7 +531,13 @@ fn export(args: &ProfileExportArgs) -> Outcome {
 
 fn import(args: &ProfileImportArgs) -> Outcome {
     let into = file_of(&args.name)?;
-    let mut profile = store::read(&args.file).map_err(|e| refused(&args.file, &e))?;
+    let mut profile = store::read(&args.file).map_err(|e| match e {
+        Trouble::Missing => Failure::usage(format!(
+            "{}: no such file; accepted is what outrider profile export --portable has written",
+            show(&args.file)
+        )),
+        e => refused(&args.file, &e),
+    })?;
     if !profile.relative {
         return Err(Failure::usage(format!(
             "{}: paths are not relative; accepted is what outrider profile export --portable has written",

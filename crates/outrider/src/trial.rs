@@ -21,11 +21,12 @@ use outrider_sys::units::PAGE;
 use serde_json::Value;
 
 use crate::cached::residency;
-use crate::cli::TryArgs;
+use crate::cli::{Mode, RunArgs, TryArgs};
 use crate::evict;
 use crate::output::{self, Failure, Outcome, bytes, show};
 use crate::preload;
 use crate::profile;
+use crate::settings::{self, Settled};
 use crate::tree::{self, Found};
 use crate::{elf, run};
 
@@ -33,6 +34,8 @@ use crate::{elf, run};
 const MAY_STAY: f64 = 0.25;
 /// Times that differ by less, as a share of the longer, are alike: what runs of one program differ by on a quiet machine.
 const ALIKE: f64 = 0.05;
+/// A program has waited for what nobody foresaw if that took so much of its time.
+const WAITED: f64 = 0.2;
 /// The processor is what a program waits for if it takes so much of the time.
 const BUSY: f64 = 0.8;
 
@@ -43,6 +46,7 @@ pub fn command(args: &TryArgs) -> Outcome {
             "OUTRIDER is off in the environment, and both ways would be the same; accepted is an environment without it",
         ));
     }
+    settle(&args.command)?;
     let name = show(&args.command[0]);
     let Some(path) = elf::look_up(&args.command[0]) else {
         output::complain(&format!("{name}: no such program"));
@@ -123,11 +127,39 @@ pub fn command(args: &TryArgs) -> Outcome {
         .unwrap_or_default();
     eprint!("{}", table(&stock, &with));
     let verdict = Verdict::of(&stock, &with, &report, &path);
-    output::complain(&verdict.text(&stock, &with));
+    let mut text = verdict.text(&stock, &with);
+    if let Some(code) = first.code().filter(|code| *code != 0) {
+        text += &format!("; it ended with exit code {code} each time");
+    }
+    output::complain(&text);
     if let Some(advice) = verdict.advice() {
         output::complain(&format!("to try: {advice}"));
     }
     Ok(0)
+}
+
+/// Looks at the settings that its runs will have: with bad ones, and those by which nothing is foreseen, none begins.
+fn settle(command: &[OsString]) -> Result<(), Failure> {
+    let mut args = RunArgs {
+        mode: None,
+        ..RunArgs::bare(Mode::PredictOpt, Vec::new(), command.to_vec())
+    };
+    match settings::settle(&mut args)? {
+        Settled::Off => Err(Failure::usage(format!(
+            "{}: the configuration says enabled = false for it, and both ways would be the same; accepted is a program that it leaves enabled",
+            show(&command[0])
+        ))),
+        Settled::Run(..) if matches!(args.mode(), Mode::OsOnly | Mode::AppOnly) => {
+            Err(Failure::usage(format!(
+                "{}: by OUTRIDER_MODE or the configuration nothing is foreseen; accepted are predict, predict+opt and fetchall+opt",
+                args.mode().name()
+            )))
+        }
+        Settled::Run(_, lost) => {
+            lost.iter().for_each(|lost| output::complain(lost));
+            Ok(())
+        }
+    }
 }
 
 /// A directory of this run's own, while it lasts.
@@ -292,8 +324,22 @@ impl Times {
     }
 }
 
+/// Times below this are shown in milliseconds, seconds.
+const SHORT: f64 = 0.1;
+
 fn seconds(time: Duration) -> String {
-    format!("{:.3} s", time.as_secs_f64())
+    match time.as_secs_f64() {
+        time if time < SHORT => format!("{:.1} ms", time * 1e3),
+        time => format!("{time:.3} s"),
+    }
+}
+
+/// The same as a sentence has it.
+fn roughly(time: f64) -> String {
+    match time < SHORT {
+        true => format!("{:.1} ms", time * 1e3),
+        false => format!("{time:.2} s"),
+    }
 }
 
 fn table(stock: &Times, with: &Times) -> String {
@@ -318,8 +364,9 @@ enum Why {
     Busy(f64),
     /// Bytes that came late: the device is what it waits for.
     Late(u64),
-    /// Bytes that nobody foresaw.
-    Missed(u64),
+    /// Bytes of which nobody told anything ahead, and whether the program has waited for them. Most of what is read in order is among them: it is left to the
+    /// kernel, whose own readahead does as well.
+    Missed(u64, bool),
     /// Nothing that was read was told.
     Nothing,
 }
@@ -346,7 +393,9 @@ impl Verdict {
         }
         Verdict(match (in_time, late, missed) {
             (0, 0, 0) => Why::Nothing,
-            _ if missed > late && missed > in_time => Why::Missed(missed),
+            _ if missed > late && missed > in_time => {
+                Why::Missed(missed, time("waited_us") > WAITED * time("elapsed_us"))
+            }
             _ if late > in_time => Why::Late(late),
             _ => Why::InTime(in_time),
         })
@@ -354,26 +403,30 @@ impl Verdict {
 
     fn text(&self, stock: &Times, with: &Times) -> String {
         let (a, b) = (stock.median.as_secs_f64(), with.median.as_secs_f64());
+        let (without, with_it) = (roughly(a), roughly(b));
         let overlap = stock.fastest <= with.slowest && with.fastest <= stock.slowest;
         let alike = (a - b).abs() <= ALIKE * a.max(b) || overlap;
         let came = if alike {
             format!(
-                "cold, it takes {b:.2} s with Outrider and {a:.2} s without, which is no difference"
+                "cold, it takes {with_it} with Outrider and {without} without, which is no difference"
             )
         } else if b < a {
             format!(
-                "cold, it takes {b:.2} s with Outrider instead of {a:.2} s, {:.1} times as quick",
+                "cold, it takes {with_it} with Outrider instead of {without}, {:.1} times as quick",
                 a / b
             )
         } else {
-            format!("cold, it takes {b:.2} s with Outrider instead of {a:.2} s, which is slower")
+            format!("cold, it takes {with_it} with Outrider instead of {without}, which is slower")
         };
         let why = match &self.0 {
             Why::Unhooked(reason) => format!("nothing is foreseen: {reason}"),
             Why::InTime(n) => format!("{} were there before it asked", bytes(*n)),
-            Why::Busy(s) => format!("it works on the processor for {s:.2} s of that"),
+            Why::Busy(s) => format!("it works on the processor for {} of that", roughly(*s)),
             Why::Late(n) => format!("{} came late: the device delivers no faster", bytes(*n)),
-            Why::Missed(n) => format!("{} that it read could not be foreseen", bytes(*n)),
+            Why::Missed(n, _) => format!(
+                "{} were left to the kernel's own readahead, or could not be foreseen",
+                bytes(*n)
+            ),
             Why::Nothing => {
                 "no reads of large files were told, nor an order of small ones".to_owned()
             }
@@ -384,11 +437,13 @@ impl Verdict {
     fn advice(&self) -> Option<&'static str> {
         match self.0 {
             Why::Unhooked(_) => Some("--remember, which fetches what an earlier run has read"),
-            Why::Missed(_) => Some(
+            Why::Missed(_, true) => Some(
                 "--remember, for jobs that read the same again, or --mode fetchall+opt where memory holds the files",
             ),
-            Why::Late(_) => Some("--remember, which begins before the program does"),
-            Why::InTime(_) | Why::Busy(_) | Why::Nothing => None,
+            // Where the device, the processor or nothing is waited for, no flag helps.
+            Why::InTime(_) | Why::Busy(_) | Why::Late(_) | Why::Missed(_, false) | Why::Nothing => {
+                None
+            }
         }
     }
 }
@@ -441,6 +496,19 @@ mod tests {
         ] {
             let text = Verdict::of(stock, with, &report, program).text(stock, with);
             assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+        }
+        // Where nobody has waited for what was missed, no flag would help; times that are short are in milliseconds.
+        let short = times([50, 51, 52]);
+        for (waited_us, helps) in [(10_000, false), (900_000, true)] {
+            let mut report = report(0, 1, 100, 0);
+            report["waited_us"] = json!(waited_us);
+            let verdict = Verdict::of(&short, &short, &report, program);
+            assert_eq!(verdict.advice().is_some(), helps);
+            let text = verdict.text(&short, &short);
+            assert!(
+                text.contains("51.0 ms") && text.contains("own readahead, or"),
+                "{text}"
+            );
         }
         // Of two runs alike in the median those that differ much among each other say nothing.
         let wide = times([100, 500, 2000]);

@@ -125,6 +125,18 @@ fn what_was_meant() {
             ],
             "no regular file",
         ),
+        (
+            &["run", "--report=-", "--report-every", "5", "touch", "made"],
+            "--report=FILE",
+        ),
+        (
+            &["profile", "prune", "--unused", "x"],
+            "accepted is a number of days",
+        ),
+        (
+            &["profile", "import", "/nope", "x"],
+            "/nope: no such file; accepted is",
+        ),
     ] {
         let (code, out, err) = said(&dir, args);
         assert_eq!((code, out.as_str()), (Some(2), ""), "{args:?}: {err}");
@@ -621,7 +633,10 @@ fn reports_on_request() {
     let own = std::process::id().to_string();
     for (pid, part) in [
         (child.id().to_string(), "no file for a report"),
-        (own, "it is none"),
+        (
+            own,
+            "no run of outrider; accepted is the PID of `outrider run` itself",
+        ),
         ("4194305".to_owned(), "there is none"),
         ("-1".to_owned(), "number of a process"),
     ] {
@@ -710,6 +725,27 @@ fn settings_have_an_order() {
             (".\n", "")
         );
     }
+    // A file that nobody named is none for the variable that runs inherit; a device is one, and the variable is what is named.
+    for report in ["", "-"] {
+        let variables = [("OUTRIDER_REPORT_EVERY", "5"), ("OUTRIDER_REPORT", report)];
+        let output = run(&variables, &["sh", "-c", "exit 5"]);
+        assert_eq!(output.status.code(), Some(5), "{output:?}");
+        let told = text(&output.stderr).contains("mode predict+opt");
+        assert_eq!(told, report == "-", "{output:?}");
+    }
+    let variables = [
+        ("OUTRIDER_REPORT_EVERY", "5"),
+        ("OUTRIDER_REPORT", "/dev/null"),
+    ];
+    let output = run(&variables, &["touch", "made"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("OUTRIDER_REPORT_EVERY: /dev/null"), "{said}");
+    // The flag's value is the same as the variable's.
+    let mut command = outrider_run(&dir, &["--report=-"], &["true"]);
+    let output = command.output().unwrap();
+    assert!(text(&output.stderr).contains("mode predict+opt"));
+    assert!(!dir.join("-").exists() && !dir.join("made").exists());
     // A section switches off one program.
     std::os::unix::fs::symlink("/bin/sh", dir.join("off")).unwrap();
     let preloaded =
@@ -721,6 +757,7 @@ fn settings_have_an_order() {
 /// `outrider try` runs the program so often, on files that are cold each time, and says what came of it; what it can't make cold it doesn't measure.
 #[test]
 fn trying_a_program() {
+    let began = std::time::SystemTime::now();
     let dir = fresh("trying");
     let file = dir.join("file");
     fs::write(&file, support::Random(1).bytes(24 << 20)).unwrap();
@@ -792,15 +829,42 @@ sum(m[i] for i in range(0, len(m), 4096)); print('held', flush=True); sys.stdin.
         &["different ways"],
     );
     refused(&["sh", "-c", "kill -9 $$"], &["signal 9"]);
+    // With bad settings, and where both ways are the same, nothing is run.
+    fs::write(dir.join("c.toml"), "[program.touch]\nenabled = false\n").unwrap();
+    for (name, value, part) in [
+        ("OUTRIDER_MODE", "bad", "OUTRIDER_MODE=bad is not accepted"),
+        (
+            "OUTRIDER_MODE",
+            "app-only",
+            "app-only: by OUTRIDER_MODE or the configuration",
+        ),
+        ("OUTRIDER_CONFIG", "c.toml", "touch: the configuration says"),
+    ] {
+        let mut command = ours(&dir, &["try", "-n", "1", "--", "touch", "made"]);
+        let output = command.env(name, value).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(
+            said.contains(part) && said.contains("; accepted "),
+            "{said}"
+        );
+        assert!(!dir.join("made").exists());
+    }
+    // A program that fails alike each time is measured, and the verdict says that it does.
+    let argv = ["sh", "-c", &format!("cksum {file}; exit 3")];
+    let (code, _, err) = said(&dir, &[&["try", "-n", "1", "--"], &argv[..]].concat());
+    assert_eq!(code, Some(0), "{err}");
+    assert!(err.contains("ended with exit code 3 each time"), "{err}");
     let (code, _, err) = said(&dir, &["try", "nosuch"]);
     assert_eq!(code, Some(127), "{err}");
-    let left = fs::read_dir(std::env::temp_dir()).unwrap();
-    let left = left.filter(|e| {
-        e.as_ref()
-            .unwrap()
-            .file_name()
-            .as_bytes()
-            .starts_with(b"outrider-try-")
+    // Of its runs; those of others come and go.
+    let left = fs::read_dir(std::env::temp_dir()).unwrap().flatten();
+    let left = left.filter(|entry| {
+        let name = entry.file_name();
+        let ours = name.as_bytes().starts_with(b"outrider-try-");
+        let made = entry.metadata().and_then(|m| m.modified());
+        ours && made.is_ok_and(|made| made > began)
     });
     assert_eq!(left.count(), 0);
 }
