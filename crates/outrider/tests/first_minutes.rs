@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -867,6 +868,40 @@ sum(m[i] for i in range(0, len(m), 4096)); print('held', flush=True); sys.stdin.
         ours && made.is_ok_and(|made| made > began)
     });
     assert_eq!(left.count(), 0);
+}
+
+/// Of files that the kernel tells nothing of nothing is said: no share, in no form.
+#[test]
+fn what_is_hidden_is_unknown() {
+    let dir = fresh("hidden");
+    fs::set_permissions(&dir, Permissions::from_mode(0o755)).unwrap();
+    fs::write(dir.join("file"), [1; 50_000]).unwrap();
+    fs::set_permissions(dir.join("file"), Permissions::from_mode(0o644)).unwrap();
+    let binary = dir.join("outrider");
+    fs::copy(outrider(), &binary).unwrap();
+    fs::set_permissions(&binary, Permissions::from_mode(0o755)).unwrap();
+    let tree = dir.join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::rename(dir.join("file"), tree.join("file")).unwrap();
+    let cached = |flag: &str| {
+        let mut command = Command::new(&binary);
+        support::plain_environment(&mut command, &dir);
+        command.args(["cached", flag]).arg(&tree).current_dir("/");
+        let nobody = 65534;
+        let output = command.uid(nobody).gid(nobody).output();
+        output.ok().filter(|output| output.status.success())
+    };
+    let json = cached("--json").map(|output| text(&output.stdout));
+    let json: Option<Value> = json.map(|json| serde_json::from_str(&json).unwrap());
+    // Only root runs it as nobody, and before Linux 6.15 or so everybody was told.
+    let Some(json) = json.filter(|json| json["total"]["unknown_files"] == 1) else {
+        return;
+    };
+    assert_eq!(json["total"]["percent"], Value::Null);
+    assert_eq!(json["total"]["resident_bytes"], Value::Null);
+    let summary = text(&cached("--summary").unwrap().stdout);
+    assert!(summary.starts_with("unknown "), "{summary}");
+    assert!(!summary.contains('%'), "{summary}");
 }
 
 /// `outrider doctor` says what surrounds a run: filters, /proc and /sys as they are mounted, and what a FUSE file system keeps.
