@@ -492,8 +492,10 @@ fn devices(shared: &Shared) -> Vec<(String, u64, Option<u64>)> {
 
 /// Columns of a report that nobody says the width of.
 const WIDTH: usize = 80;
-/// A narrower terminal breaks the lines.
-const NARROWEST: usize = 64;
+/// A narrower terminal breaks the lines: beside the figures there is room for a name.
+const NARROWEST: usize = WIDTH;
+/// Of less nothing is said, µs.
+const LEAST_US: u64 = 10_000;
 
 /// A duration, µs, as people read it.
 fn seconds(us: u64) -> String {
@@ -520,18 +522,29 @@ fn sentence(ran: &Ran, shared: Option<&Shared>) -> String {
             ),
         };
     }
-    let (waited, saved) = (waited_us(ran, shared), saved_us(shared));
+    // Of processes side by side it is more than the run took.
+    let waited = waited_us(ran, shared).min(us(ran.began.elapsed()));
+    let saved = saved_us(shared);
     let mut said = format!(
-        "{} were there in time, {} came late and {} were read as always; in {took}",
+        "{} were there in time, {} came late and {} were read as always",
         bytes(hit),
         bytes(late),
         bytes(missed)
     );
-    said += &format!(" the program waited about {} for the last", seconds(waited));
-    if saved >= 10_000 {
+    // What the kernel's own readahead brought while a program waited is not known.
+    let times = [("waited", waited), ("was spared", saved)]
+        .into_iter()
+        .filter(|(_, us)| *us >= LEAST_US)
+        .map(|(what, us)| format!("{what} about {}", seconds(us)));
+    match times.collect::<Vec<_>>().join(" and ") {
+        known if known.is_empty() => said += &format!("; it took {took}"),
+        known => said += &format!("; in {took} the program {known}, by the device's figures"),
+    }
+    let remembered = shared.header().remembered[2].load(Relaxed);
+    if remembered > 0 {
         said += &format!(
-            ", and by the device's figures was spared about {}",
-            seconds(saved)
+            "; {} were fetched because earlier runs had needed them",
+            bytes(remembered)
         );
     }
     let ahead = shared.header().walked[1].load(Relaxed);
@@ -606,7 +619,9 @@ fn table(
         for p in shared.records().take(ROWS) {
             let reads = p.reads.load(Relaxed);
             let (pid, command) = (p.pid.load(Relaxed), show(text(&p.name)));
-            out += &row(&format!("{command} ({pid}), {reads} reads"), &p.figures);
+            let rest = format!(" ({pid}), {reads} reads");
+            let command = output::shortened(&command, room.saturating_sub(rest.len()).max(6));
+            out += &row(&(command + &rest), &p.figures);
         }
         let more = shared.records().count().saturating_sub(ROWS);
         if more > 0 {
