@@ -70,10 +70,24 @@ def descriptor_of(file: Any) -> int:
 
 
 def number(value: Any, what: str) -> int:
-    """`value` as bytes from 0 to 2^64 - 1."""
-    value = operator.index(value)  # also numpy's integers
+    """`value` as bytes from 0 to 2^64 - 1. TypeError, ValueError: it is none; `what` it was to be is said."""
+    try:
+        value = operator.index(value)  # also numpy's integers
+    except TypeError:
+        raise TypeError(f"{what} must be a whole number of bytes from 0 to 2^64 - 1, not {value!r}") from None
     if not 0 <= value < LIMIT:
         raise ValueError(f"{what} must be from 0 to 2^64 - 1 bytes, not {value}")
+    return int(value)
+
+
+def at_least_one(value: Any, name: str) -> int:
+    """`value` as a count. TypeError: it is no whole number. ValueError: it is less than 1."""
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a whole number of at least 1, not {value!r}") from None
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, not {value}")
     return int(value)
 
 
@@ -139,6 +153,10 @@ def _no_negative(values: Any, what: str) -> None:
         number(int(values.min()), what)
 
 
+#: What has two parts of which the first isn't an offset and the second a length; and ranges, which are taken otherwise.
+_NO_PAIRS = frozenset([range, str, bytes, bytearray, set, frozenset, dict])
+
+
 def pack(ranges: Ranges, length: Any = None) -> Packed:
     """`ranges` of bytes as the library takes them.
 
@@ -164,7 +182,7 @@ def pack(ranges: Ranges, length: Any = None) -> Packed:
         raise TypeError("a range is taken for offsets with length=, or for bytes as one of a list")
     pairs = list(ranges)
     try:
-        if range not in set(map(type, pairs)) and set(map(len, pairs)) <= {2}:
+        if _NO_PAIRS.isdisjoint(map(type, pairs)) and set(map(len, pairs)) <= {2}:
             return _of_array(array("Q", itertools.chain.from_iterable(pairs)))
     except (OverflowError, TypeError):
         pass  # said below, of the one that is wrong
@@ -188,7 +206,9 @@ def _pair(pair: Any) -> Tuple[int, int]:
             raise ValueError(f"bytes are a range with a step of 1, not {pair}")
         return number(pair.start, "an offset"), len(pair)
     try:
+        if type(pair) in _NO_PAIRS:
+            raise TypeError
         offset, length = pair
     except (TypeError, ValueError):
-        raise TypeError(f"a pair (offset, length) or a range is wanted, not {pair!r}") from None
+        raise TypeError(f"a pair (offset, length) of bytes or a range is wanted, not {pair!r}") from None
     return number(offset, "an offset"), number(length, "a length")

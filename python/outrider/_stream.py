@@ -9,10 +9,11 @@ import threading
 from array import array
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from typing import Deque, Dict, Iterable, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Deque, Dict, Iterable, List, NamedTuple, Optional, Tuple, Union
 
 from . import _library as lib
 from ._declared import APPEND, _DONE, forget_closed
+from ._ranges import number
 
 Path = Union[str, bytes]
 
@@ -32,6 +33,11 @@ class Piece(NamedTuple):
     path: Path
     offset: int = 0
     length: Optional[int] = None
+
+
+def piece_of(path: Path, offset: Any, length: Any) -> Piece:
+    """A piece whose offset and length are checked, here and not on a thread that opens files. TypeError, ValueError: they are none."""
+    return Piece(path, number(offset, "an offset"), None if length is None else number(length, "a length"))
 
 
 class _Open:
@@ -62,7 +68,9 @@ def files_max() -> int:
 class Stream:
     """Pieces of files in the order of need. `extend` adds to it, `passed` says how many more of them were read.
 
-    Files are opened on threads, so neither waits for storage. What can't be opened is left to the program, which will see why."""
+    Files are opened on threads, so neither waits for storage. What can't be opened is left to the program, which will see why.
+
+    A child that fork made has none of the threads, and its lock may be held by one of them for ever: there all methods do nothing."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -95,7 +103,10 @@ class Stream:
     @property
     def live(self) -> bool:
         """Whether anything is fetched."""
-        return self._client is not None
+        return self._client is not None and self._is_mine()
+
+    def _is_mine(self) -> bool:
+        return os.getpid() == self._process
 
     def full(self) -> bool:
         """Whether as many files are wanted as may be open."""
@@ -103,7 +114,7 @@ class Stream:
 
     def extend(self, pieces: Iterable[Piece]) -> None:
         """Adds what will be read next."""
-        if self._client is None:
+        if not self.live:
             return
         with self._lock:
             for piece in pieces:
@@ -134,15 +145,24 @@ class Stream:
                 return
 
     def _open_group(self, group: List[Tuple[Path, _Open]]) -> None:
-        for path, file in group:
-            self._was_opened(file, *_open(path))
+        left = len(group)
+        try:
+            for path, file in group:
+                fd, size = _open(path)
+                left -= 1
+                self._was_opened(file, fd, size)
+        finally:
+            if left > 0:  # nobody may wait for what will never be opened
+                with self._change:
+                    self._pending -= left
+                    self._change.notify_all()
 
     def _was_opened(self, file: _Open, fd: Optional[int], size: int) -> None:
         with self._change:
             self._pending -= 1
+            self._change.notify_all()
             self._begun = self._begun or not self._waiting or file is self._waiting[0].file
             file.fd, file.size, file.done = fd, size, True
-            self._change.notify_all()
             if fd is None:
                 self._opened -= 1
             if self._closed or file.uses == 0:
@@ -178,6 +198,8 @@ class Stream:
 
     def passed(self, count: int) -> None:
         """The next `count` pieces were read, or will be at once."""
+        if not self._is_mine():
+            return
         with self._lock:
             for _ in range(min(count, len(self._entries))):
                 entry = self._entries.popleft()
@@ -198,6 +220,8 @@ class Stream:
 
     def reading(self, path: Path, offset: int, length: int) -> None:
         """So many bytes of a file are about to be read. Nothing, if it isn't open here."""
+        if not self._is_mine():
+            return
         with self._lock:
             file = self._open.get(path)
             if file is not None and file.fd is not None:
@@ -214,11 +238,15 @@ class Stream:
 
     def begin(self) -> None:
         """Waits until the first file was opened, and so fetching has begun."""
+        if not self._is_mine():
+            return
         with self._change:
             self._change.wait_for(lambda: self._begun or self._pending <= 0)
 
     def wait(self) -> None:
         """Waits until everything was opened, and asked for as far as memory allows."""
+        if not self._is_mine():
+            return
         with self._change:
             self._change.wait_for(lambda: self._pending <= 0)
         with contextlib.suppress(OSError):
@@ -226,7 +254,7 @@ class Stream:
 
     def close(self) -> None:
         """Takes the list back and closes all files. In a child that fork made the files alone are its own."""
-        if os.getpid() != self._process or self._closed:
+        if not self._is_mine() or self._closed:
             return
         with self._lock:
             self._closed = True
@@ -254,5 +282,5 @@ def _open(path: Path) -> Tuple[Optional[int], int]:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         return fd, os.fstat(fd).st_size
-    except (OSError, ValueError):  # it isn't there, or can't be a path
+    except Exception:  # it isn't there, or can't be a path
         return None, 0

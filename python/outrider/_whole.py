@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import IO, Any, Dict, Iterable, Iterator, List, Optional, Tuple, Type, Union
 
 from ._declared import File, _OfThisProcess
-from ._ranges import path_of
-from ._stream import Path, Piece, Stream
+from ._ranges import at_least_one, number, path_of
+from ._stream import Path, Piece, Stream, piece_of
 
 #: Bytes that safetensors allows for a header.
 HEADER_MAX = 100_000_000
@@ -29,7 +29,7 @@ class Ahead(_OfThisProcess):
 
     def reading(self, file: Union[Path, "os.PathLike[str]"], offset: int, length: int) -> None:
         """Says that `length` bytes of `file` at `offset` are about to be read: what is larger than memory is fetched at that pace."""
-        self._stream.reading(os.fspath(file), offset, length)
+        self._stream.reading(os.fspath(file), number(offset, "an offset"), number(length, "a length"))
 
     def passed(self, count: int = 1) -> None:
         """Says that the next `count` of what was given, files or ranges, were read."""
@@ -61,7 +61,8 @@ def ahead(*what: Any) -> Ahead:
     `what` are paths of files, of directories (all files below, by name), or lists of (path, offset, length) in bytes, in the order of need, as
     `outrider.formats` makes them. Fetching begins at once, and goes as far as memory allows; further where the reads are seen
     (``outrider run``) or told (`Ahead.reading`, `Ahead.passed`). It ends with the block, so data that is mapped and used later should be waited
-    for with `Ahead.wait`. Files that can't be opened are left to the code. TypeError: it is none of these.
+    for with `Ahead.wait`. Files that can't be opened are left to the code. TypeError: it is none of these. ValueError: an offset or a length is
+    negative or from 2^64 on.
     """
     return Ahead([piece for one in what for piece in _pieces(one)])
 
@@ -84,11 +85,14 @@ def _pieces(what: Any) -> Iterator[Piece]:
         if path is not None:
             yield Piece(path)
         else:
-            name, offset, length = access
+            try:
+                name, offset, length = access
+            except (TypeError, ValueError):
+                raise TypeError(f"a path or an access (path, offset, length) in bytes is wanted, not {access!r}") from None
             path = path_of(name)
             if path is None:
                 raise TypeError(f"a path is wanted, not {type(name).__name__}")
-            yield Piece(path, int(offset), None if length is None else int(length))
+            yield piece_of(path, offset, length)
 
 
 def safetensors_header(path: Union[Path, "os.PathLike[str]"]) -> Tuple[int, Dict[str, Any]]:
@@ -135,11 +139,14 @@ def shards(paths: Iterable[Union[Path, "os.PathLike[str]"]], ahead: int = 4) -> 
     """Yields files that are read one after the other, as tar shards are, each opened for reading, with what follows fetched meanwhile.
 
     Each is closed when the next is asked for, so its ``name`` is its path. Up to `ahead` files are declared. OSError: one can't be opened.
-    ValueError: `ahead` is less than 1.
+    ValueError: `ahead` is less than 1. TypeError: it is no whole number, or `paths` is one path, or nothing that has any.
     """
-    if ahead < 1:
-        raise ValueError(f"ahead must be at least 1, not {ahead}")
-    upcoming = iter(paths)
+    if path_of(paths) is not None or not hasattr(paths, "__iter__"):
+        raise TypeError(f"a list of paths is wanted, as [path] is for one file, not {paths!r}")
+    return _shards(iter(paths), at_least_one(ahead, "ahead"))
+
+
+def _shards(upcoming: Iterator[Union[Path, "os.PathLike[str]"]], ahead: int) -> Iterator[IO[bytes]]:
     waiting: List[Path] = []
     stream = Stream()
     try:

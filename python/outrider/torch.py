@@ -19,8 +19,8 @@ import warnings
 from collections import deque
 from typing import Any, Callable, Deque, Iterator, List, Optional, TypeVar
 
-from ._ranges import path_of
-from ._stream import Piece, Stream
+from ._ranges import at_least_one, path_of
+from ._stream import Piece, Stream, piece_of
 
 __all__ = ["AheadSampler", "locate_by", "prefetch"]
 
@@ -49,11 +49,13 @@ def prefetch(
     loader makes before the first of them is used: for a DataLoader it is known (workers times prefetch_factor); it is 1 for a sampler.
 
     TypeError: it is no loader over a map-style dataset, or nothing says where its samples lie, or what does says something else. ValueError:
-    `ahead` or `behind` is less than 1.
+    `ahead` or `behind` is less than 1, or an offset or a length is no number of bytes.
     """
-    for name, value in (("ahead", ahead), ("behind", behind)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1, not {value}")
+    ahead = at_least_one(ahead, "ahead")
+    if behind is not None:
+        behind = at_least_one(behind, "behind")
+    if locate is not None and not callable(locate):
+        raise TypeError(f"locate must be a function that says where sample i lies, not {locate!r}")
     if dataset is not None:
         return AheadSampler(loader, _checked(dataset, locate), ahead, behind or 1)  # type: ignore[return-value]
     source: Any = loader
@@ -140,19 +142,16 @@ class _Concatenated:
 
 
 def _pieces(place: Place) -> List[Piece]:
-    """What a sample's place names. TypeError: it is no place."""
+    """What a sample's place names. TypeError, ValueError: it is no place."""
     if place is None:
         return []
     if isinstance(place, (str, bytes, os.PathLike)):
         return [Piece(os.fspath(place))]
     if isinstance(place, (tuple, list)):
-        if len(place) in (2, 3) and all(isinstance(part, (int, type(None))) or hasattr(part, "__index__") for part in place[1:]):
-            path = path_of(place[0])
-            if path is not None:
-                length = place[2] if len(place) == 3 else None
-                return [Piece(path, int(place[1] or 0), None if length is None else int(length))]
-        else:
-            return [piece for part in place for piece in _pieces(part)]
+        path = path_of(place[0]) if len(place) in (2, 3) else None
+        if path is not None and not any(isinstance(part, (str, bytes, os.PathLike, tuple, list)) for part in place[1:]):
+            return [piece_of(path, 0 if place[1] is None else place[1], place[2] if len(place) == 3 else None)]
+        return [piece for part in place for piece in _pieces(part)]
     raise TypeError(f"a sample's place is a path, (path, offset, length), a list of these or None, not {place!r}")
 
 
@@ -214,7 +213,8 @@ class _Epoch:
             self._stream = Stream()
         self._calls += 1
         if self._calls > self._behind and self._given:
-            self._stream.passed(self._given.popleft())
+            count = self._given.popleft()
+            self._guarded(lambda stream: stream.passed(count), self._stream)
         self._draw_ahead(self._stream)
         if self._drawn:
             drawn = self._drawn.popleft()
@@ -240,12 +240,20 @@ class _Epoch:
                 self._error, self._ended = error, True
                 break
             found = self._find(indices)
-            stream.extend(found)
+            self._guarded(lambda stream: stream.extend(found), stream)
             drawn = _Drawn(indices, len(found))
             self._drawn.append(drawn)
             self._samples += drawn.samples
             if self._locate is None:
                 break
+
+    def _guarded(self, call: Callable[[Stream], None], stream: Stream) -> None:
+        """What goes wrong with the list costs time, never the program."""
+        try:
+            call(stream)
+        except Exception as error:
+            self._locate = None
+            warnings.warn(f"nothing more is prefetched: {error!r}", RuntimeWarning, stacklevel=4)
 
     def _find(self, indices: Any) -> List[Piece]:
         if self._locate is None:

@@ -13,6 +13,7 @@ import os
 import pickle
 import random
 import resource
+import signal
 import sys
 import time
 import warnings
@@ -298,6 +299,29 @@ def main():
             assert len(list(loader)) == len(loader)
         assert [w.category for w in told] == [RuntimeWarning], told
 
+    # So it does where they are said to lie where nothing can.
+    for wrong in [-5, 1 << 70, float("nan"), 1.5, "x"]:
+        for place in [(files.paths[0], wrong, 10), (files.paths[0], 0, wrong)]:
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                loader = outrider.torch.prefetch(
+                    DataLoader(files, 16), locate=lambda i, place=place: place if i == 50 else files.paths[i]
+                )
+                assert len(list(loader)) == len(loader)
+            assert [w.category for w in told] == [RuntimeWarning], (place, told)
+            refuses((TypeError, ValueError), DataLoader(files), locate=lambda i, place=place: place)
+    # A child that goes on with an epoch has no list, and gets the same draws.
+    sampler = outrider.torch.prefetch(SequentialSampler(files), files)
+    for _ in range(20):
+        draws = iter(sampler)
+        next(draws)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            os._exit(0 if list(draws) == list(range(1, FILES)) else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        del draws
+
     class Endless(IterableDataset):
         def __iter__(self):
             return iter(range(10))
@@ -307,6 +331,10 @@ def main():
     refuses(TypeError, RandomSampler(files))
     refuses(TypeError, DataLoader(files), locate=lambda i: 5)
     refuses(ValueError, DataLoader(files), ahead=0)
+    for wrong in ["x", float("nan"), 1.5]:
+        refuses(TypeError, DataLoader(files), ahead=wrong)
+        refuses(TypeError, DataLoader(files), behind=wrong)
+    refuses(TypeError, DataLoader(files), locate=5)
     print("well, PyTorch", torch.__version__)
 
 
